@@ -1,0 +1,39 @@
+# What every target of the project shares: compiler cache, linker, warnings, sanitizers, and sherd_add_library().
+
+find_program(SHERD_CCACHE ccache)
+if(SHERD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${SHERD_CCACHE})
+  # A precompiled header and its users hash alike only if ccache overlooks the header's time stamp.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${SHERD_CCACHE})
+endif()
+
+find_program(SHERD_MOLD mold)
+if(SHERD_MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 12.1)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+add_library(sherd_warnings INTERFACE)
+target_compile_options(sherd_warnings INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion $<$<BOOL:${SHERD_WERROR}>:-Werror>)
+
+add_library(sherd_sanitizers INTERFACE)
+if(SHERD_SANITIZER)
+  target_compile_options(sherd_sanitizers INTERFACE
+    -fsanitize=${SHERD_SANITIZER} -fno-sanitize=vptr -fno-omit-frame-pointer -g)
+  target_link_options(sherd_sanitizers INTERFACE -fsanitize=${SHERD_SANITIZER})
+endif()
+
+# A static library of this project: its sources, warnings as errors, and includes from the project's root.
+#   sherd_add_library(NAME SOURCES a.cpp … DEPS target …)
+function(sherd_add_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE sherd_warnings sherd_sanitizers)
+endfunction()
+
+# The precompiled header of a target that sees LibTorch. One target compiles it, the others reuse it.
+function(sherd_reuse_pch name)
+  target_precompile_headers(${name} REUSE_FROM sherd)
+endfunction()

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Checks that layers only point down (docs/design/layers.md): each folder includes only what stands below it.
+
+Prints every include that breaks the rule as file:line, and exits with 1 if there is one.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LIBTORCH = ("torch/", "ATen/", "c10/", "caffe2/", "gloo/")
+# folder -> the folders it may include from (itself always); "torch" allows LibTorch's headers.
+ALLOWED = {
+    "include/sherd": {"torch"},
+    "launch": {"include/sherd/error.h"},
+    "src": {"include/sherd", "launch", "torch"},
+    "ops": {"include/sherd", "torch"},
+    "text": set(),
+    "llm/config": {"include/sherd/error.h"},
+    "llm/text": {"include/sherd/error.h", "text", "llm/config"},
+    "llm/data": {"include/sherd/error.h", "llm/text", "llm/config"},
+    "llm/model": {"include/sherd", "ops", "torch"},
+    "llm/io": {"include/sherd", "llm/model", "torch"},
+    "llm/track": {"include/sherd/error.h", "llm/config"},
+    "llm/eval": {"include/sherd", "llm/model", "llm/data", "llm/text", "llm/config", "torch"},
+    "llm/train": {"include/sherd", "torch", "llm/config", "llm/text", "llm/data", "llm/model", "llm/io", "llm/eval",
+                  "llm/track", "ops"},
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]')
+
+
+def layer_of(path: str) -> str | None:
+    """The longest folder of ALLOWED that holds `path`, a path from the root."""
+    return max((f for f in ALLOWED if path.startswith(f + "/")), key=len, default=None)
+
+
+def target_of(include: str, source: pathlib.Path) -> str:
+    """The included file as a path from the root, "torch" for LibTorch's headers, "" for other libraries."""
+    if include.startswith(LIBTORCH):
+        return "torch"
+    if include.startswith("sherd/"):
+        return "include/" + include
+    if (ROOT / include).is_file():
+        return include
+    beside = source.parent / include
+    return str(beside.relative_to(ROOT)) if beside.is_file() else ""
+
+
+def faults_of(source: pathlib.Path) -> list[str]:
+    name = str(source.relative_to(ROOT))
+    layer = layer_of(name)
+    faults = []
+    for number, line in enumerate(source.read_text().splitlines(), 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        include = match.group(1)
+        if include == "torch/torch.h" and layer == "include/sherd":
+            faults.append(f"{name}:{number}: torch/torch.h in a public header: include the part that is needed")
+        target = target_of(include, source)
+        if not target or target.startswith(layer + "/"):
+            continue
+        if not any(target == a or target.startswith(a + "/") for a in ALLOWED[layer]):
+            faults.append(f"{name}:{number}: {layer} may not include {include}")
+    return faults
+
+
+def main() -> int:
+    sources = [p for layer in ALLOWED for p in (ROOT / layer).rglob("*") if p.suffix in {".h", ".cpp"}]
+    faults = sorted({fault for source in sources if layer_of(str(source.relative_to(ROOT))) for fault in faults_of(source)})
+    print("\n".join(faults) or f"check_includes: {len(set(sources))} files, every include points down")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
