@@ -1,24 +1,26 @@
 #pragma once
-// The exit codes of design §6 and the exception that carries one. The floor of the project: standard library only, so that
-// every layer, with LibTorch or without, reports failures in the same way.
+// The exit codes of design §6 and the exception that carries one. The floor of the project:
+// standard library only, so that every layer, with LibTorch or without, reports failures in the
+// same way.
 
 #include <stdexcept>
 #include <string>
 
 namespace sherd {
 
-/// What a process tells its caller (sysexits.h where it has a word for it). One meaning for every verb of the program.
+/// What a process tells its caller (sysexits.h where it has a word for it). One meaning for every
+/// verb of the program.
 enum class ExitCode : int {
   Done = 0,
-  Usage = 64,          ///< wrong flag or configuration
-  BadData = 65,        ///< a data or model file that cannot be right
-  InputMissing = 66,   ///< an input that is not there or cannot be read
-  Unavailable = 69,    ///< a port or address that cannot be had
-  Internal = 70,       ///< a broken invariant: a bug of Sherd
-  CannotWrite = 73,    ///< an output that cannot be created, or is locked
-  StorageIo = 74,      ///< reading or writing failed half-way
-  Stopped = 75,        ///< stopped on request, checkpoint committed
-  PeerLost = 76,       ///< another rank died or cannot be reached
+  Usage = 64,         ///< wrong flag or configuration
+  BadData = 65,       ///< a data or model file that cannot be right
+  InputMissing = 66,  ///< an input that is not there or cannot be read
+  Unavailable = 69,   ///< a port or address that cannot be had
+  Internal = 70,      ///< a broken invariant: a bug of Sherd
+  CannotWrite = 73,   ///< an output that cannot be created, or is locked
+  StorageIo = 74,     ///< reading or writing failed half-way
+  Stopped = 75,       ///< stopped on request, checkpoint committed
+  PeerLost = 76,      ///< another rank died or cannot be reached
   NotAuthorised = 77,
   RanksDisagree = 78,  ///< ranks were started with different settings or data
   NonFinite = 79,      ///< loss or gradient is NaN or infinite
@@ -26,8 +28,9 @@ enum class ExitCode : int {
   OutOfMemory = 81,
 };
 
-/// A failure with the exit code it deserves. The message says what, where (file:line, or rank, unit, phase and step) and
-/// what to try. Thrown by the library for what a user can mend; broken invariants stay `c10::Error`.
+/// A failure with the exit code it deserves. The message says what, where (file:line, or rank,
+/// unit, phase and step) and what to try. Thrown by the library for what a user can mend; broken
+/// invariants stay `c10::Error`.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}

@@ -1,0 +1,106 @@
+#pragma once
+// The owner of the memory that travels between ranks (design §4.4). The engine asks it where a
+// unit's bytes lie and never moves them itself, so that process groups, shared memory and threads
+// in one process serve the same engine.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+
+namespace sherd {
+
+/// One flat segment of a unit, as the communicator sees it: `world_size` equal pieces, one a rank.
+struct SegmentSpec {
+  std::string name;         ///< of the unit, for messages
+  int64_t shard_numel = 0;  ///< elements of one piece, padding included; a multiple of 64 bytes
+  c10::ScalarType dtype = c10::ScalarType::Float;  ///< in which parameters and gradients travel
+  bool trainable = true;  ///< a frozen segment is gathered but never reduced
+  bool is_root = false;   ///< of the root unit: kept out of the slots that blocks share
+};
+
+enum class ReduceOp { Sum, Max };
+
+/// Collectives over the ranks of a mesh and the buffers they work on.
+///
+/// Every method but the accessors is collective: all ranks call it for the same segment in the same
+/// order; a difference ends in an `Error(PeerLost)` after the timeout that names the operation.
+/// Methods are called from one thread a rank. Bytes held are reported by held_bytes(), so that the
+/// engine's memory limits cover them. PyTorch: `Comm` of FSDP2's custom all-gather and
+/// reduce-scatter.
+class Communicator {
+ public:
+  using Segment = int;
+
+  Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  virtual ~Communicator() = default;
+
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int world_size() const = 0;
+
+  /// Registers the segments of a model, all at once, and allocates what travels. Called once,
+  /// before anything else.
+  virtual void attach(std::vector<SegmentSpec> segments) = 0;
+
+  /// This rank's piece in the dtype that travels; written by the optimizer between begin_update()
+  /// and publish().
+  [[nodiscard]] virtual void* travelling_shard(Segment segment) = 0;
+  /// Waits until no rank reads the piece any more, so that it may be written.
+  virtual void begin_update(Segment segment) = 0;
+  /// The piece has been written; later gathers see it.
+  virtual void publish(Segment segment) = 0;
+
+  /// Whether gather() needs memory to gather into. Where it does not, gathered segments have
+  /// addresses of their own.
+  [[nodiscard]] virtual bool gathers_in_place() const = 0;
+  /// Starts to gather a segment into `slot` (world_size pieces; null where gathers_in_place()) and
+  /// answers where it will lie. Its bytes may be read after wait_gather().
+  virtual void* gather(Segment segment, void* slot) = 0;
+  virtual void wait_gather(Segment segment) = 0;
+  /// The gathered segment is not read any more; every gather() is followed by one.
+  virtual void release(Segment segment) = 0;
+
+  /// Where gradients go. `shard` is this rank's fp32 sum, `accumulate` says whether it holds one
+  /// already.
+  struct Reduction {
+    float* shard = nullptr;
+    bool accumulate = false;
+    float scale = 1.0F;  ///< each rank's gradient is multiplied by it
+  };
+  /// Memory for the gradients of a whole segment, in its dtype, contents undefined. Not collective,
+  /// but may wait for an earlier reduction.
+  [[nodiscard]] virtual void* acquire_reduce_buffer(Segment segment, const Reduction& target) = 0;
+  /// Starts the reduction of the buffer acquired last for the segment: shard (+)= g of rank 0, + g
+  /// of rank 1, … in fp32 and in rank order. The sum is there after finish_reductions().
+  virtual void reduce(Segment segment, const Reduction& target) = 0;
+  virtual void finish_reductions() = 0;
+  /// Forgets gathers and reductions that an exception left behind.
+  virtual void abandon() = 0;
+
+  /// Reduces each value over the ranks, in rank order, so that all ranks hold the same bits.
+  virtual void all_reduce(std::span<double> values, ReduceOp op) = 0;
+  virtual void barrier() = 0;
+
+  /// Bytes of buffers held now, without travelling shards: what gradients are collected in and
+  /// received into.
+  [[nodiscard]] virtual int64_t reduce_buffer_bytes() const = 0;
+  [[nodiscard]] virtual int64_t receive_buffer_bytes() const = 0;
+
+  /// How often each collective ran since construction, for tests and reports.
+  struct Counts {
+    int64_t gathers = 0;
+    int64_t reductions = 0;
+    int64_t all_reduces = 0;
+    int64_t bytes_sent = 0;
+  };
+  [[nodiscard]] const Counts& counts() const noexcept { return counts_; }
+
+ protected:
+  Counts counts_;
+};
+
+}  // namespace sherd

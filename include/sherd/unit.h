@@ -1,0 +1,219 @@
+#pragma once
+// `Unit<Block>`: the holder that declares a communication unit (design §3). C++ modules have no
+// forward hooks, so a model says in its types where parameters are gathered; until fully_shard()
+// activates it, a unit is a plain call.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+namespace sherd {
+
+namespace detail {
+
+class UnitState;
+
+/// What fully_shard() finds in a module that is a unit, and where it leaves the state. The module
+/// keeps the state alive.
+class UnitAnchor {
+ public:
+  virtual ~UnitAnchor() = default;
+  [[nodiscard]] const std::shared_ptr<UnitState>& unit_state() const noexcept { return state_; }
+  void set_unit_state(std::shared_ptr<UnitState> state) { state_ = std::move(state); }
+
+ private:
+  std::shared_ptr<UnitState> state_;
+};
+
+/// One call of a unit: constructed it gathers the parameters, destroyed it frees them again as the
+/// strategy says. Left by an exception it gives up the whole step, so that the next one starts
+/// clean.
+class ForwardScope {
+ public:
+  explicit ForwardScope(UnitState& unit);
+  ~ForwardScope();
+  ForwardScope(const ForwardScope&) = delete;
+  ForwardScope& operator=(const ForwardScope&) = delete;
+  /// Casts the tensors the unit was called with and ties the end of its backward to them.
+  void enter(const std::vector<at::Tensor*>& inputs);
+  /// Ties the beginning of the unit's backward to the tensors it returns.
+  void leave(const std::vector<at::Tensor*>& outputs);
+
+ private:
+  UnitState& unit_;
+  int exceptions_;
+};
+
+using TensorList = std::vector<at::Tensor*>;
+
+// The tensors inside an argument or result: a tensor, or optionals, vectors, pairs and tuples of
+// them, nested at will.
+inline void collect_tensors(at::Tensor& value, TensorList& out) {
+  out.push_back(&value);
+}
+template <class T>
+void collect_tensors(T& value, TensorList& out);
+
+template <class T>
+struct TensorCarrier : std::false_type {};
+template <>
+struct TensorCarrier<at::Tensor> : std::true_type {};
+template <class T>
+struct TensorCarrier<std::optional<T>> : TensorCarrier<T> {
+  static void collect(std::optional<T>& value, TensorList& out) {
+    if (value) {
+      collect_tensors(*value, out);
+    }
+  }
+};
+template <class T>
+struct TensorCarrier<std::vector<T>> : TensorCarrier<T> {
+  static void collect(std::vector<T>& values, TensorList& out) {
+    for (auto& value : values) {
+      collect_tensors(value, out);
+    }
+  }
+};
+template <class... T>
+struct TensorCarrier<std::tuple<T...>> : std::disjunction<TensorCarrier<T>...> {
+  static void collect(std::tuple<T...>& values, TensorList& out) {
+    std::apply([&](auto&... value) { (collect_tensors(value, out), ...); }, values);
+  }
+};
+template <class A, class B>
+struct TensorCarrier<std::pair<A, B>> : std::disjunction<TensorCarrier<A>, TensorCarrier<B>> {
+  static void collect(std::pair<A, B>& value, TensorList& out) {
+    collect_tensors(value.first, out);
+    collect_tensors(value.second, out);
+  }
+};
+
+template <class T>
+void collect_tensors(T& value, TensorList& out) {
+  if constexpr (TensorCarrier<T>::value) {
+    TensorCarrier<T>::collect(value, out);
+  }
+}
+
+// How an argument waits for the call: what carries tensors as a copy that may be replaced, anything
+// else untouched.
+template <class T>
+using HeldArgument =
+    std::conditional_t<TensorCarrier<std::decay_t<T>>::value, std::decay_t<T>, T&&>;
+
+/// Calls `body(args…)` as one use of `unit`; a plain call where `unit` is null.
+template <class Body, class... Args>
+auto call_unit(UnitState* unit, Body&& body, Args&&... args) {
+  using Result = std::invoke_result_t<Body, Args...>;
+  if (unit == nullptr) {
+    return static_cast<Result>(std::invoke(std::forward<Body>(body), std::forward<Args>(args)...));
+  }
+  ForwardScope scope(*unit);
+  std::tuple<HeldArgument<Args>...> held(std::forward<Args>(args)...);
+  TensorList inputs;
+  std::apply([&](auto&... value) { (collect_tensors(value, inputs), ...); }, held);
+  scope.enter(inputs);
+  if constexpr (std::is_void_v<Result>) {
+    std::apply(std::forward<Body>(body), std::move(held));
+  } else {
+    auto result = std::apply(std::forward<Body>(body), std::move(held));
+    TensorList outputs;
+    collect_tensors(result, outputs);
+    scope.leave(outputs);
+    return result;
+  }
+}
+
+/// Declares `forward` once more with the block's own signature, so that `AnyModule` and
+/// `Sequential` see a unit's.
+template <class Derived, class Signature>
+struct ForwardOf;
+template <class Derived, class Result, class Block, class... Args>
+struct ForwardOf<Derived, Result (Block::*)(Args...)> {
+  Result forward(Args... args) {
+    return static_cast<Derived*>(this)->call(std::forward<Args>(args)...);
+  }
+};
+
+template <class Impl>
+concept HasOneForward = requires {
+  &Impl::forward;
+};
+template <class Derived>
+struct AnyForward {
+  template <class... Args>
+  auto forward(Args&&... args) {
+    return static_cast<Derived*>(this)->call(std::forward<Args>(args)...);
+  }
+};
+template <class Derived, class Impl>
+struct ForwardBase : AnyForward<Derived> {};
+template <class Derived, HasOneForward Impl>
+struct ForwardBase<Derived, Impl> : ForwardOf<Derived, decltype(&Impl::forward)> {};
+
+}  // namespace detail
+
+/// The block of type `Impl` as a communication unit. Made by `Unit<Block>`; qualified names stay
+/// the block's.
+template <class Impl>
+class UnitImpl : public Impl,
+                 public detail::UnitAnchor,
+                 public detail::ForwardBase<UnitImpl<Impl>, Impl> {
+ public:
+  using Impl::Impl;
+  using detail::ForwardBase<UnitImpl<Impl>, Impl>::forward;
+
+  /// The block's `forward`, with its parameters gathered while it runs.
+  template <class... Args>
+  auto call(Args&&... args) {
+    auto body = [this](auto&&... value) {
+      return Impl::forward(std::forward<decltype(value)>(value)...);
+    };
+    return detail::call_unit(unit_state().get(), body, std::forward<Args>(args)...);
+  }
+
+  /// Calls `fn(block, args…)` as one use of the unit: the way to methods other than `forward`.
+  /// Tensors that belong to the step's graph are passed as `args`, not captured, so that the unit
+  /// knows when their gradients are done. PyTorch: `register_fsdp_forward_method`.
+  template <class Fn, class... Args>
+  auto run(Fn&& fn, Args&&... args) {
+    auto body = [&](auto&&... value) {
+      return std::invoke(fn, static_cast<Impl&>(*this), std::forward<decltype(value)>(value)...);
+    };
+    return detail::call_unit(unit_state().get(), body, std::forward<Args>(args)...);
+  }
+};
+
+/// A module holder that declares its module to be a communication unit: one gather and one
+/// reduction for all parameters inside it that no inner unit holds.
+///
+///     std::vector<sherd::Unit<Block>> blocks;
+///     blocks.push_back(register_module("block0", sherd::Unit<Block>(width)));
+///     x = blocks[0](x);
+///
+/// Constructed with the arguments of `Block`. Costs nothing until fully_shard() activates it. After
+/// that each call is collective: every rank of the mesh calls the same units in the same order.
+/// PyTorch: `fully_shard(block)`.
+template <class Block>
+class Unit : public torch::nn::ModuleHolder<UnitImpl<typename Block::ContainedType>> {
+  using Base = torch::nn::ModuleHolder<UnitImpl<typename Block::ContainedType>>;
+
+ public:
+  using Base::Base;
+  using Impl = UnitImpl<typename Block::ContainedType>;
+
+  template <class... Args>
+  auto operator()(Args&&... args) {
+    return this->get()->call(std::forward<Args>(args)...);
+  }
+};
+
+}  // namespace sherd
