@@ -1,8 +1,8 @@
 #include "llm/text/tokenizer.h"
 
+#include "llm/text/c_interface.h"
 #include "llm/text/special_tokens.h"
 #include "sherd/error.h"
-#include "text/sherd_text.h"
 
 namespace llm::text {
 namespace {
@@ -10,26 +10,6 @@ namespace {
 struct CloseTokenizer {
   void operator()(sherd_tokenizer* handle) const { sherd_text_close(handle); }
 };
-
-struct FreeString {
-  void operator()(char* string) const { sherd_text_free_string(string); }
-};
-using OwnedString = std::unique_ptr<char, FreeString>;
-
-// Turns a status of the C interface into an exception; takes the message over.
-void check(std::int32_t status, char* message) {
-  const OwnedString owned(message);
-  if (status == SHERD_TEXT_OK) {
-    return;
-  }
-  const auto code =
-      status == SHERD_TEXT_MISSING ? sherd::ExitCode::InputMissing : sherd::ExitCode::BadData;
-  throw sherd::Error(code, owned.get());
-}
-
-sherd_text_slice slice_of(std::string_view text) {
-  return {text.data(), text.size()};
-}
 
 // Encodings that the Rust side allocated.
 class RawEncodings {
