@@ -6,10 +6,10 @@ namespace llm::text {
 
 std::string normalized_answer(std::string_view answer) {
   char* normalized = nullptr;
-  char* message = nullptr;
   std::size_t length_bytes = 0;
-  check(sherd_text_squad_normalize(slice_of(answer), &normalized, &length_bytes, &message),
-        message);
+  checked([&](char** error) {
+    return sherd_text_squad_normalize(slice_of(answer), &normalized, &length_bytes, error);
+  });
   const OwnedString owned(normalized);
   return {owned.get(), length_bytes};
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "sherd/error.h"
@@ -17,15 +18,19 @@ struct FreeString {
 /// A string that the Rust side allocated.
 using OwnedString = std::unique_ptr<char, FreeString>;
 
-/// Turns a status of the C interface into an exception; takes the message over.
-inline void check(std::int32_t status, char* message) {
+/// Calls a function of the C interface, `call(char** error)`; its failure becomes an exception.
+/// `before` goes in front of the message.
+template <typename Call>
+void checked(Call call, const std::string& before = "") {
+  char* message = nullptr;
+  const std::int32_t status = call(&message);
   const OwnedString owned(message);
   if (status == SHERD_TEXT_OK) {
     return;
   }
   const auto code =
       status == SHERD_TEXT_MISSING ? sherd::ExitCode::InputMissing : sherd::ExitCode::BadData;
-  throw sherd::Error(code, owned.get());
+  throw sherd::Error(code, before + owned.get());
 }
 
 inline sherd_text_slice slice_of(std::string_view text) {

@@ -19,10 +19,14 @@ class RawEncodings {
   RawEncodings(const RawEncodings&) = delete;
   RawEncodings& operator=(const RawEncodings&) = delete;
 
-  void fill(const sherd_tokenizer* tokenizer, const sherd_text_slice* texts, bool add_special) {
-    char* message = nullptr;
-    check(sherd_text_encode(tokenizer, texts, raw_.size(), add_special, raw_.data(), &message),
-          message);
+  void fill(const sherd_tokenizer* tokenizer, const sherd_text_slice* texts, SpecialTokens special,
+            const std::string& name) {
+    const bool add_special = special == SpecialTokens::Add;
+    checked(
+        [&](char** error) {
+          return sherd_text_encode(tokenizer, texts, raw_.size(), add_special, raw_.data(), error);
+        },
+        name);
     filled_ = raw_.size();
   }
   [[nodiscard]] const std::vector<sherd_text_encoding>& get() const { return raw_; }
@@ -49,6 +53,9 @@ struct Tokenizer::State {
   std::filesystem::path folder;
   std::unique_ptr<sherd_tokenizer, CloseTokenizer> handle;
   SpecialIds special;
+
+  // What goes before a message about a text.
+  [[nodiscard]] std::string name() const { return "tokenizer of " + folder.string() + ": "; }
 };
 
 Tokenizer::Tokenizer(std::shared_ptr<const State> state) : state_(std::move(state)) {}
@@ -57,10 +64,9 @@ Tokenizer Tokenizer::from_folder(const std::filesystem::path& folder) {
   const auto state = std::make_shared<State>();
   state->folder = folder;
   sherd_tokenizer* handle = nullptr;
-  char* message = nullptr;
-  const std::int32_t status =
-      sherd_text_open((folder / "tokenizer.json").c_str(), &handle, &message);
-  check(status, message);
+  checked([&](char** error) {
+    return sherd_text_open((folder / "tokenizer.json").c_str(), &handle, error);
+  });
   state->handle.reset(handle);
   Tokenizer tokenizer(state);
   state->special = read_special_ids(
@@ -71,7 +77,7 @@ Tokenizer Tokenizer::from_folder(const std::filesystem::path& folder) {
 Encoding Tokenizer::encode(std::string_view text, SpecialTokens special) const {
   const sherd_text_slice slice = slice_of(text);
   RawEncodings raw(1);
-  raw.fill(state_->handle.get(), &slice, special == SpecialTokens::Add);
+  raw.fill(state_->handle.get(), &slice, special, state_->name());
   return to_encoding(raw.get().front());
 }
 
@@ -83,7 +89,7 @@ std::vector<Encoding> Tokenizer::encode_batch(std::span<const std::string> texts
     slices.push_back(slice_of(text));
   }
   RawEncodings raw(texts.size());
-  raw.fill(state_->handle.get(), slices.data(), special == SpecialTokens::Add);
+  raw.fill(state_->handle.get(), slices.data(), special, state_->name());
   std::vector<Encoding> encodings;
   encodings.reserve(texts.size());
   for (const sherd_text_encoding& one : raw.get()) {
@@ -96,28 +102,35 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_to
   // A negative id is no token's either: as unsigned it lies beyond every vocabulary.
   const std::vector<std::uint32_t> unsigned_ids(ids.begin(), ids.end());
   char* text = nullptr;
-  char* message = nullptr;
   std::size_t length_bytes = 0;
-  check(sherd_text_decode(state_->handle.get(), unsigned_ids.data(), unsigned_ids.size(),
-                          skip_special_tokens, &text, &length_bytes, &message),
-        message);
+  checked(
+      [&](char** error) {
+        return sherd_text_decode(state_->handle.get(), unsigned_ids.data(), unsigned_ids.size(),
+                                 skip_special_tokens, &text, &length_bytes, error);
+      },
+      state_->name());
   const OwnedString owned(text);
   return {owned.get(), length_bytes};
 }
 
 std::optional<TokenId> Tokenizer::token_to_id(std::string_view token) const {
   std::int64_t id = -1;
-  char* message = nullptr;
-  check(sherd_text_token_to_id(state_->handle.get(), slice_of(token), &id, &message), message);
+  checked(
+      [&](char** error) {
+        return sherd_text_token_to_id(state_->handle.get(), slice_of(token), &id, error);
+      },
+      state_->name());
   return id < 0 ? std::nullopt : std::optional(static_cast<TokenId>(id));
 }
 
 std::optional<std::string> Tokenizer::id_to_token(TokenId id) const {
   char* token = nullptr;
-  char* message = nullptr;
-  check(sherd_text_id_to_token(state_->handle.get(), static_cast<std::uint32_t>(id), &token,
-                               &message),
-        message);
+  const auto row = static_cast<std::uint32_t>(id);
+  checked(
+      [&](char** error) {
+        return sherd_text_id_to_token(state_->handle.get(), row, &token, error);
+      },
+      state_->name());
   const OwnedString owned(token);
   return token == nullptr ? std::nullopt : std::optional<std::string>(token);
 }

@@ -35,7 +35,7 @@ pub fn guarded(error: *mut *mut c_char, body: impl FnOnce() -> Result<(), Fault>
         Ok(Ok(())) => return 0,
         Ok(Err(fault)) => fault,
         // What makes the crates panic is a tokenizer file that they did not check.
-        Err(panic) => Fault::BadData(format!("the tokenizer failed on it: {}", panic_text(&*panic))),
+        Err(panic) => Fault::BadData(format!("it failed: {}", panic_text(&*panic))),
     };
     if !error.is_null() {
         unsafe { *error = to_c_string(&printable(fault.message())) };

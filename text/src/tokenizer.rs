@@ -20,11 +20,15 @@ impl Tokenizer {
     pub fn open(path: &str) -> Result<Self, Fault> {
         let bytes = read(path)?;
         let bad = |why: String| Fault::BadData(format!("{path}: {why}"));
-        let outline: Outline = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
+        let text = std::str::from_utf8(&bytes).map_err(|e| bad(format!("is not UTF-8 at byte {}", e.valid_up_to())))?;
+        if !text.trim_start().starts_with('{') {
+            return Err(bad("should hold a JSON object".to_string()));
+        }
+        let outline: Outline = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
         if let Some(fault) = outline.fault() {
             return Err(bad(fault));
         }
-        let load = || tokenizers::Tokenizer::from_bytes(&bytes);
+        let load = || tokenizers::Tokenizer::from_bytes(text);
         let mut inner = std::panic::catch_unwind(load)
             .map_err(|_| bad("it makes the tokenizers crate panic while reading".to_string()))?
             .map_err(|error| bad(error.to_string()))?;
