@@ -147,7 +147,7 @@ std::vector<Fault> field_faults() {
       {"StartHuge", with(kAnswer + "/answer_start", 18446744073709551615U), "outside the context"},
       {"StartWrong", with(kAnswer + "/answer_start", 14),
        kAnswer + "/answer_start: the answer \"Malmö\" does not stand at character 14 of the "
-                 "context, which goes on there with \" Malm…\"; it first stands at 15"},
+                 "context, which goes on there with \" Malmö…\"; it first stands at 15"},
       {"NotInContext", with(kAnswer + "/text", "Lund"),
        "with \"Malm…\"; the context does not hold it"},
       {"Impossible", with(kQa + "/is_impossible", true), kQa + "/is_impossible: unanswerable"},
