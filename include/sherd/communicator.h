@@ -4,11 +4,14 @@
 // in one process serve the same engine.
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
+
+#include "sherd/memory.h"
 
 namespace sherd {
 
@@ -27,8 +30,8 @@ enum class ReduceOp { Sum, Max };
 ///
 /// Every method but the accessors is collective: all ranks call it for the same segment in the same
 /// order; a difference ends in an `Error(PeerLost)` after the timeout that names the operation.
-/// Methods are called from one thread a rank. Bytes held are reported by held_bytes(), so that the
-/// engine's memory limits cover them. PyTorch: `Comm` of FSDP2's custom all-gather and
+/// Methods are called from one thread a rank. Buffers are entered in the model's ledger, so that
+/// the engine's memory limits cover them. PyTorch: `Comm` of FSDP2's custom all-gather and
 /// reduce-scatter.
 class Communicator {
  public:
@@ -44,7 +47,7 @@ class Communicator {
 
   /// Registers the segments of a model, all at once, and allocates what travels. Called once,
   /// before anything else.
-  virtual void attach(std::vector<SegmentSpec> segments) = 0;
+  virtual void attach(std::vector<SegmentSpec> segments, std::shared_ptr<MemoryLedger> ledger) = 0;
 
   /// This rank's piece in the dtype that travels; written by the optimizer between begin_update()
   /// and publish().
@@ -84,11 +87,6 @@ class Communicator {
   /// Reduces each value over the ranks, in rank order, so that all ranks hold the same bits.
   virtual void all_reduce(std::span<double> values, ReduceOp op) = 0;
   virtual void barrier() = 0;
-
-  /// Bytes of buffers held now, without travelling shards: what gradients are collected in and
-  /// received into.
-  [[nodiscard]] virtual int64_t reduce_buffer_bytes() const = 0;
-  [[nodiscard]] virtual int64_t receive_buffer_bytes() const = 0;
 
   /// How often each collective ran since construction, for tests and reports.
   struct Counts {

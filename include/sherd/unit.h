@@ -49,7 +49,7 @@ class ForwardScope {
 
  private:
   UnitState& unit_;
-  int exceptions_;
+  bool left_ = false;
 };
 
 using TensorList = std::vector<at::Tensor*>;
@@ -123,6 +123,7 @@ auto call_unit(UnitState* unit, Body&& body, Args&&... args) {
   scope.enter(inputs);
   if constexpr (std::is_void_v<Result>) {
     std::apply(std::forward<Body>(body), std::move(held));
+    scope.leave({});
   } else {
     auto result = std::apply(std::forward<Body>(body), std::move(held));
     TensorList outputs;

@@ -1,0 +1,154 @@
+#pragma once
+// fully_shard(): applies sharding to a module and returns the handle it is used through (design
+// §3).
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include "sherd/mesh.h"
+#include "sherd/options.h"
+#include "sherd/unit.h"
+
+namespace sherd {
+
+namespace detail {
+class Runtime;
+/// Makes factory functions build on the meta device while it lives.
+class MetaGuard {
+ public:
+  MetaGuard();
+  ~MetaGuard();
+  MetaGuard(const MetaGuard&) = delete;
+  MetaGuard& operator=(const MetaGuard&) = delete;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+}  // namespace detail
+
+/// Calls `build` with every tensor it creates on the meta device: shapes and dtypes without memory.
+/// Modules keep them until fully_shard() gives them storage; their values then come from
+/// load_safetensors(). Not collective. PyTorch: `with torch.device("meta")`.
+template <class Build>
+auto on_meta(Build&& build) {
+  detail::MetaGuard guard;
+  return std::forward<Build>(build)();
+}
+
+/// The part of one parameter that this rank holds. Tensors are views: writing to them writes the
+/// shard, and ShardedModule::publish() makes what was written visible to the next gather.
+struct ParameterShard {
+  std::string name;                ///< qualified name; a tied parameter has that of its first owner
+  std::vector<int64_t> shape;      ///< of the whole parameter
+  c10::ScalarType original_dtype;  ///< before sharding
+  bool trainable = true;           ///< at sharding time
+  int64_t begin =
+      0;  ///< elements [begin, end) of the flattened parameter; empty where begin == end
+  int64_t end = 0;
+  at::Tensor value;  ///< [end − begin]: fp32 master; of a frozen parameter the travelling shard
+  at::Tensor gradient;  ///< [end − begin] fp32 sum, or undefined before a reduction
+};
+
+/// A sharded model without its type: what optimizers, checkpoints and loaders need. A handle;
+/// copies share the model.
+class ShardedModule {
+ public:
+  explicit ShardedModule(std::shared_ptr<detail::Runtime> runtime) : runtime_(std::move(runtime)) {}
+
+  [[nodiscard]] const World& world() const;
+  [[nodiscard]] World& world();
+  /// This rank's part of every parameter, in registration order: the same names on every rank. Not
+  /// collective. PyTorch: `named_parameters()` of sharded tensors.
+  [[nodiscard]] std::vector<ParameterShard> parameter_shards() const;
+  /// Other names of tied parameters, each with the name it stands for.
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> tied_names() const;
+
+  /// Rewrites the travelling shards from the masters after values were written from outside.
+  /// Collective.
+  void publish();
+  /// Forgets gradients; the next backward writes instead of adding. PyTorch:
+  /// `optimizer.zero_grad()`.
+  void zero_grad();
+  /// By how much gradients are divided when they are reduced; the number of ranks unless set. Must
+  /// be > 0. PyTorch: `set_gradient_divide_factor`.
+  void set_gradient_divide_factor(double factor);
+
+  /// The units as text: names, parameters and bytes a rank, one line each.
+  [[nodiscard]] std::string plan() const;
+  /// The engine's bytes on this rank.
+  [[nodiscard]] const MemoryLedger& memory() const;
+  void reset_peak_memory();
+  /// Gathers, reductions and bytes so far.
+  [[nodiscard]] const Communicator::Counts& counts() const;
+
+  [[nodiscard]] detail::Runtime& runtime() const { return *runtime_; }
+
+ protected:
+  [[nodiscard]] detail::UnitState* root_unit() const;
+  std::shared_ptr<detail::Runtime> runtime_;
+};
+
+/// The handle of a sharded model, and its root unit: parameters outside every `Unit` are gathered
+/// by calling it.
+template <class Holder>
+class Sharded : public ShardedModule {
+ public:
+  Sharded(Holder module, std::shared_ptr<detail::Runtime> runtime)
+      : ShardedModule(std::move(runtime)), module_(std::move(module)) {}
+
+  /// The model's `forward`. Collective, as is the backward of what it returns.
+  template <class... Args>
+  auto operator()(Args&&... args) {
+    auto body = [this](auto&&... value) {
+      return module_->forward(std::forward<decltype(value)>(value)...);
+    };
+    return detail::call_unit(root_unit(), body, std::forward<Args>(args)...);
+  }
+
+  /// Calls `fn(model, args…)` with the root's parameters gathered: for methods other than
+  /// `forward`, and for a loss computed with root parameters (the head). Collective.
+  template <class Fn, class... Args>
+  auto run(Fn&& fn, Args&&... args) {
+    auto body = [&](auto&&... value) {
+      return std::invoke(fn, *module_, std::forward<decltype(value)>(value)...);
+    };
+    return detail::call_unit(root_unit(), body, std::forward<Args>(args)...);
+  }
+
+  /// The module itself, for what needs no parameter. Its parameters are only valid inside a call.
+  [[nodiscard]] Holder& module() { return module_; }
+
+ private:
+  Holder module_;
+};
+
+namespace detail {
+[[nodiscard]] std::shared_ptr<Runtime> shard_module(
+    const std::shared_ptr<torch::nn::Module>& module, const Mesh& mesh,
+    const ShardOptions& options);
+}
+
+/// Shards the parameters of `module` over the mesh: each `Unit` inside it becomes a communication
+/// unit, what no unit holds belongs to the root. Each rank keeps 1/W of every unit; the module's
+/// parameters become views of memory that is there only while their unit runs.
+///
+/// Parameters with values (not on meta) must have the same values on every rank: each keeps its
+/// piece of its own. A tied parameter belongs to the smallest unit that contains all its uses.
+/// Collective: all ranks call it with the same module and options.
+/// Memory: the sharded state, 4 bytes an element and rank ÷ W, and `param_dtype` beside it where
+/// that is not fp32. Throws Error(Usage), naming the parameter: sharded already, a scalar, not
+/// contiguous, not floating-point. PyTorch: `fully_shard`.  Paper: FSDP, arXiv:2304.11277.
+template <class Holder>
+Sharded<Holder> fully_shard(Holder module, const Mesh& mesh, const ShardOptions& options = {}) {
+  auto runtime = detail::shard_module(module.ptr(), mesh, options);
+  return Sharded<Holder>(std::move(module), std::move(runtime));
+}
+
+}  // namespace sherd

@@ -1,0 +1,63 @@
+#pragma once
+// The engine's own bytes, counted where they are allocated, so that its memory limits can be stated
+// and tested.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+namespace sherd {
+
+/// What a buffer of the engine is for.
+enum class MemoryKind : std::uint8_t {
+  MasterShard,      ///< fp32 master shard, where it is not the travelling shard itself
+  TravellingShard,  ///< this rank's pieces in the dtype that travels
+  OptimizerState,   ///< moments
+  GradientShard,    ///< fp32 sums of gradients
+  Gathered,         ///< slots that gathered units lie in
+  ReduceBuffer,     ///< whole units' gradients before their reduction
+  ReceiveBuffer,    ///< what a communicator receives into
+};
+inline constexpr int kMemoryKinds = 7;
+
+/// Bytes held on this rank by kind, and the highest sum since the last reset. Not thread-safe: one
+/// a rank.
+class MemoryLedger {
+ public:
+  void add(MemoryKind kind, std::int64_t bytes) noexcept;
+  [[nodiscard]] std::int64_t bytes(MemoryKind kind) const noexcept {
+    return bytes_[static_cast<std::size_t>(kind)];
+  }
+  /// Master, travelling shards and optimizer state: what a sharded model always holds.
+  [[nodiscard]] std::int64_t sharded_state_bytes() const noexcept;
+  [[nodiscard]] std::int64_t total_bytes() const noexcept { return total_; }
+  [[nodiscard]] std::int64_t peak_bytes() const noexcept { return peak_; }
+  void reset_peak() noexcept { peak_ = total_; }
+
+ private:
+  std::array<std::int64_t, kMemoryKinds> bytes_{};
+  std::int64_t total_ = 0;
+  std::int64_t peak_ = 0;
+};
+
+/// Zeroed memory aligned to 64 bytes, to huge pages where it is large; entered in a ledger while it
+/// lives.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(std::int64_t bytes, MemoryKind kind, std::shared_ptr<MemoryLedger> ledger);
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+
+  [[nodiscard]] void* data() const noexcept { return data_; }
+  [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  std::int64_t bytes_ = 0;
+  MemoryKind kind_ = MemoryKind::Gathered;
+  std::shared_ptr<MemoryLedger> ledger_;
+};
+
+}  // namespace sherd

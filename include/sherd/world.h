@@ -1,0 +1,63 @@
+#pragma once
+// The processes that train together: who am I, how many are we, and how to reach the others.
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sherd/communicator.h"
+
+namespace sherd {
+
+namespace detail {
+class WorldImpl;
+}
+
+/// How World::from_environment() waits for the others.
+struct WorldOptions {
+  /// How long a rank waits for another, in the rendezvous and in each collective, before it gives
+  /// up.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+};
+
+/// The ranks of a run. A value: copies name the same world, which ends with the last of them.
+/// PyTorch: `init_process_group` and the default group.
+class World {
+ public:
+  /// The world that the launcher describes in the environment: `sherd launch` and torchrun (`RANK`,
+  /// `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`), a Slurm step, Open MPI, PMI; a world of one where
+  /// nothing is set. Collective: returns when all ranks have met. Binds loopback only where all
+  /// ranks are on this host, else the interface that leads to the first. Throws Error: Usage for
+  /// values that make no sense, Unavailable for a port or address that cannot be had, PeerLost when
+  /// others do not come within the timeout.
+  static World from_environment(const WorldOptions& options = {});
+  /// A world of one: no process group, no collective.
+  static World alone();
+  /// `size` ranks on threads of this process, for tests and examples: element r is to be used on
+  /// one thread of its own.
+  static std::vector<World> in_process(
+      int size, std::chrono::milliseconds timeout = std::chrono::seconds(60));
+
+  [[nodiscard]] int rank() const;
+  [[nodiscard]] int size() const;
+  /// Position among the ranks of this host.
+  [[nodiscard]] int local_rank() const;
+
+  /// Reduces each value over all ranks, in rank order: the same bits everywhere. Collective.
+  void all_reduce(std::span<double> values, ReduceOp op = ReduceOp::Sum);
+  /// Each rank's text, by rank. Collective. PyTorch: `all_gather_object`.
+  std::vector<std::string> all_gather(const std::string& text);
+  /// Returns when all ranks have called it. Collective.
+  void barrier();
+
+  /// A communicator of its own for one sharded model. Collective.
+  [[nodiscard]] std::unique_ptr<Communicator> make_communicator();
+
+ private:
+  explicit World(std::shared_ptr<detail::WorldImpl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<detail::WorldImpl> impl_;
+};
+
+}  // namespace sherd

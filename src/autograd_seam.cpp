@@ -1,0 +1,170 @@
+#include "autograd_seam.h"
+
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "runtime.h"
+#include "sherd/grad_slot.h"
+#include "sherd/unit.h"
+
+namespace sherd::detail {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Lives in the parameter's autograd metadata, which may outlive the sharded model.
+class ParameterHook final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  ParameterHook(const std::shared_ptr<Runtime>& runtime, UnitState& unit, size_t parameter)
+      : runtime_(runtime), unit_(unit), parameter_(parameter) {}
+
+  void operator()(const at::Tensor& tensor) override {
+    // An operator that writes its slot returns no gradient; autograd calls this all the same.
+    if (!tensor.grad().defined() || runtime_.expired()) {
+      return;
+    }
+    const at::NoGradGuard no_grad;
+    at::Tensor slot = unit_.gradient_slot(parameter_);
+    if (unit_.gradient_written(parameter_)) {
+      slot.add_(tensor.grad());
+    } else {
+      slot.copy_(tensor.grad());
+      unit_.mark_gradient_written(parameter_);
+    }
+    tensor.mutable_grad().reset();
+  }
+
+  [[nodiscard]] UnitState* unit() const { return runtime_.expired() ? nullptr : &unit_; }
+  [[nodiscard]] size_t parameter() const { return parameter_; }
+
+ private:
+  std::weak_ptr<Runtime> runtime_;
+  UnitState& unit_;
+  size_t parameter_;
+};
+
+// A unit on its way through autograd's graph, which it keeps alive.
+struct UnitCapsule : torch::CustomClassHolder {
+  explicit UnitCapsule(std::shared_ptr<Runtime> owner, UnitState& state)
+      : runtime(std::move(owner)), unit(state) {}
+  std::shared_ptr<Runtime> runtime;
+  UnitState& unit;
+};
+
+struct InputGate : torch::autograd::Function<InputGate> {
+  static variable_list forward(AutogradContext* context,
+                               const c10::intrusive_ptr<UnitCapsule>& unit,
+                               const variable_list& inputs) {
+    context->saved_data["unit"] = c10::IValue::make_capsule(unit);
+    return inputs;
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto capsule = context->saved_data["unit"].toCapsule();
+    static_cast<UnitCapsule&>(*capsule).unit.finish_use();
+    gradients.insert(gradients.begin(), at::Tensor());  // for the capsule argument
+    return gradients;
+  }
+};
+
+}  // namespace
+
+void install_gradient_hook(const std::shared_ptr<Runtime>& runtime, UnitState& unit,
+                           size_t parameter) {
+  torch::autograd::impl::set_post_acc_grad_hooks(
+      unit.parameters()[parameter].tensor,
+      std::make_unique<ParameterHook>(runtime, unit, parameter));
+}
+
+ForwardScope::ForwardScope(UnitState& unit) : unit_(unit) {
+  unit_.pre_forward();
+}
+
+ForwardScope::~ForwardScope() {
+  if (left_) {
+    return;
+  }
+  try {
+    unit_.runtime().abandon();
+  } catch (
+      ...) {  // NOLINT(bugprone-empty-catch): the exception on its way tells what went wrong first
+  }
+}
+
+void ForwardScope::enter(const TensorList& inputs) {
+  const Precision& precision = unit_.runtime().options().precision;
+  variable_list differentiable;
+  TensorList places;
+  for (at::Tensor* input : inputs) {
+    if (!input->defined()) {
+      continue;
+    }
+    if (precision.cast_forward_inputs && precision.param_dtype && input->is_floating_point()) {
+      *input = input->to(*precision.param_dtype);
+    }
+    if (at::GradMode::is_enabled() && input->requires_grad()) {
+      differentiable.push_back(*input);
+      places.push_back(input);
+    }
+  }
+  if (differentiable.empty()) {
+    return;
+  }
+  const auto capsule = c10::make_intrusive<UnitCapsule>(unit_.runtime().shared_from_this(), unit_);
+  const variable_list gated = InputGate::apply(capsule, differentiable);
+  for (size_t i = 0; i < places.size(); ++i) {
+    *places[i] = gated[i];
+  }
+}
+
+void ForwardScope::leave(const TensorList& outputs) {
+  bool needs_backward = false;
+  for (at::Tensor* output : outputs) {
+    if (output->defined() && at::GradMode::is_enabled() && output->requires_grad()) {
+      needs_backward = true;
+      output->register_hook([runtime = unit_.runtime().shared_from_this(),
+                             &unit = unit_](const at::Tensor&) { unit.pre_backward(); });
+    }
+  }
+  left_ = true;
+  unit_.post_forward(needs_backward);
+}
+
+}  // namespace sherd::detail
+
+namespace sherd {
+
+GradSlot GradSlot::of(const at::Tensor& parameter) {
+  if (!parameter.requires_grad() ||
+      torch::autograd::impl::get_autograd_meta(parameter) == nullptr) {
+    return {nullptr, 0};
+  }
+  const auto* hook = dynamic_cast<detail::ParameterHook*>(
+      torch::autograd::impl::post_acc_grad_hooks(parameter).get());
+  if (hook == nullptr) {
+    return {nullptr, 0};
+  }
+  return {hook->unit(), static_cast<int64_t>(hook->parameter())};
+}
+
+at::Tensor GradSlot::begin_write() const {
+  const auto parameter = static_cast<size_t>(parameter_);
+  at::Tensor slot = unit_->gradient_slot(parameter);
+  return unit_->gradient_written(parameter) ? at::empty_like(slot) : slot;
+}
+
+void GradSlot::end_write(const at::Tensor& target) const {
+  const auto parameter = static_cast<size_t>(parameter_);
+  if (unit_->gradient_written(parameter)) {
+    unit_->gradient_slot(parameter).add_(target);
+  } else {
+    unit_->mark_gradient_written(parameter);
+  }
+}
+
+}  // namespace sherd

@@ -1,0 +1,43 @@
+#pragma once
+// The buffers that units' gradients are collected in, shared by the communicators.
+
+#include <list>
+#include <vector>
+
+#include "sherd/communicator.h"
+
+namespace sherd::detail {
+
+[[nodiscard]] inline int64_t segment_bytes(const SegmentSpec& spec, int world_size) {
+  return spec.shard_numel * world_size * static_cast<int64_t>(c10::elementSize(spec.dtype));
+}
+
+/// Reduce buffers, reused: blocks share buffers of the largest block's size, a root segment has its
+/// own.
+class ReduceBuffers {
+ public:
+  ReduceBuffers(const std::vector<SegmentSpec>& segments, int world_size, MemoryKind kind,
+                std::shared_ptr<MemoryLedger> ledger);
+  [[nodiscard]] void* acquire(Communicator::Segment segment);
+  void release(void* buffer);
+  void release_all();
+  /// Bytes of the largest block's gradients.
+  [[nodiscard]] int64_t block_bytes() const { return block_bytes_; }
+
+ private:
+  struct Slot {
+    Buffer buffer;
+    bool used = false;
+  };
+  std::vector<int64_t> bytes_;  // by segment: of the buffer it uses
+  int64_t block_bytes_ = 0;
+  std::list<Slot> slots_;
+  MemoryKind kind_;
+  std::shared_ptr<MemoryLedger> ledger_;
+};
+
+/// What every communicator does with a piece: shard (+)= its part of every rank's gradients.
+void sum_piece(const Communicator::Reduction& target, c10::ScalarType dtype,
+               const std::vector<const void*>& sources, int64_t first, int64_t numel);
+
+}  // namespace sherd::detail

@@ -1,0 +1,82 @@
+#include <mutex>
+#include <utility>
+
+#include "communicators/in_process.h"
+#include "communicators/local.h"
+#include "world_impl.h"
+
+namespace sherd::detail {
+
+namespace {
+
+// What the ranks share: the hub of each communicator in the order in which they are made, and a
+// place for texts.
+struct Shared {
+  Shared(int world_size, std::chrono::milliseconds wait)
+      : size(world_size), timeout(wait), texts(static_cast<size_t>(size)) {}
+
+  std::shared_ptr<InProcessHub> hub(size_t number) {
+    const std::lock_guard lock(mutex);
+    while (hubs.size() <= number) {
+      hubs.push_back(std::make_shared<InProcessHub>(size, timeout));
+    }
+    return hubs[number];
+  }
+
+  int size;
+  std::chrono::milliseconds timeout;
+  std::mutex mutex;
+  std::vector<std::shared_ptr<InProcessHub>> hubs;
+  std::vector<std::string> texts;
+};
+
+class InProcessWorld final : public WorldImpl {
+ public:
+  InProcessWorld(std::shared_ptr<Shared> shared, int rank)
+      : shared_(std::move(shared)), rank_(rank), control_(shared_->hub(0), rank) {}
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return shared_->size; }
+  [[nodiscard]] std::unique_ptr<Communicator> make_communicator() override {
+    if (size() == 1) {
+      return std::make_unique<LocalCommunicator>();
+    }
+    return std::make_unique<InProcessCommunicator>(shared_->hub(++communicators_), rank_);
+  }
+  [[nodiscard]] Communicator& control() override { return control_; }
+
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
+    {
+      const std::lock_guard lock(shared_->mutex);
+      shared_->texts[static_cast<size_t>(rank_)] = text;
+    }
+    control_.barrier();
+    std::vector<std::string> texts;
+    {
+      const std::lock_guard lock(shared_->mutex);
+      texts = shared_->texts;
+    }
+    control_.barrier();
+    return texts;
+  }
+
+ private:
+  std::shared_ptr<Shared> shared_;
+  int rank_;
+  InProcessCommunicator control_;
+  size_t communicators_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::shared_ptr<WorldImpl>> make_in_process_worlds(int size,
+                                                               std::chrono::milliseconds timeout) {
+  auto shared = std::make_shared<Shared>(size, timeout);
+  std::vector<std::shared_ptr<WorldImpl>> worlds;
+  for (int rank = 0; rank < size; ++rank) {
+    worlds.push_back(std::make_shared<InProcessWorld>(shared, rank));
+  }
+  return worlds;
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,178 @@
+#include "kernels.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+// Sanitizers start before the dynamic choice of a clone can run, so their builds have the plain
+// one.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define SHERD_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define SHERD_CLONES
+#endif
+
+namespace sherd::kernels {
+
+namespace {
+
+// A block stays in the first-level cache while every rank's part is added to it.
+constexpr int64_t kBlock = 2048;
+
+inline float widen(float value) {
+  return value;
+}
+inline float widen(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+inline uint16_t narrow(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t rounded = bits + 0x7fffU + ((bits >> 16) & 1U);
+  const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
+  return static_cast<uint16_t>((is_nan ? (bits | 0x00400000U) : rounded) >> 16);
+}
+
+template <class T>
+inline void assign_block(float* out, float scale, const T* source, int64_t numel) {
+  for (int64_t i = 0; i < numel; ++i) {
+    out[i] = scale * widen(source[i]);
+  }
+}
+
+template <class T>
+inline void add_block(float* out, float scale, const T* source, int64_t numel) {
+  for (int64_t i = 0; i < numel; ++i) {
+    out[i] += scale * widen(source[i]);
+  }
+}
+
+SHERD_CLONES void assign_floats(float* out, float scale, const float* source, int64_t numel) {
+  assign_block(out, scale, source, numel);
+}
+SHERD_CLONES void add_floats(float* out, float scale, const float* source, int64_t numel) {
+  add_block(out, scale, source, numel);
+}
+SHERD_CLONES void assign_halves(float* out, float scale, const uint16_t* source, int64_t numel) {
+  assign_block(out, scale, source, numel);
+}
+SHERD_CLONES void add_halves(float* out, float scale, const uint16_t* source, int64_t numel) {
+  add_block(out, scale, source, numel);
+}
+
+void assign(float* out, float scale, const float* source, int64_t n) {
+  assign_floats(out, scale, source, n);
+}
+void assign(float* out, float scale, const uint16_t* source, int64_t n) {
+  assign_halves(out, scale, source, n);
+}
+void add(float* out, float scale, const float* source, int64_t n) {
+  add_floats(out, scale, source, n);
+}
+void add(float* out, float scale, const uint16_t* source, int64_t n) {
+  add_halves(out, scale, source, n);
+}
+
+template <class T>
+void sum_blocks(float* out, bool accumulate, float scale, std::span<const T* const> sources,
+                int64_t numel) {
+  for (int64_t begin = 0; begin < numel; begin += kBlock) {
+    const int64_t size = std::min(kBlock, numel - begin);
+    for (size_t rank = 0; rank < sources.size(); ++rank) {
+      if (rank == 0 && !accumulate) {
+        assign(out + begin, scale, sources[rank] + begin, size);
+      } else {
+        add(out + begin, scale, sources[rank] + begin, size);
+      }
+    }
+  }
+}
+
+SHERD_CLONES double block_sum_of_squares(const float* values, int64_t numel) {
+  constexpr int kLanes = 16;
+  float lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= numel; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] += values[i + lane] * values[i + lane];
+    }
+  }
+  double sum = 0;
+  for (const float lane : lanes) {
+    sum += lane;
+  }
+  for (; i < numel; ++i) {
+    sum += double{values[i]} * values[i];
+  }
+  return sum;
+}
+
+SHERD_CLONES void adamw_update(float* master, float* exp_avg, float* exp_avg_sq,
+                               const float* gradient, int64_t numel, const AdamWStep& s) {
+  const float keep = 1.0F - s.lr * s.weight_decay;
+  const float step_size = s.lr / s.bias_correction1;
+  const float lr1 = 1.0F - s.beta1;
+  const float lr2 = 1.0F - s.beta2;
+  for (int64_t i = 0; i < numel; ++i) {
+    const float g = gradient[i] * s.grad_scale;
+    const float m = exp_avg[i] + lr1 * (g - exp_avg[i]);
+    const float v = s.beta2 * exp_avg_sq[i] + lr2 * g * g;
+    exp_avg[i] = m;
+    exp_avg_sq[i] = v;
+    const float denominator = std::sqrt(v) / s.bias_correction2_sqrt + s.eps;
+    master[i] = master[i] * keep - step_size * (m / denominator);
+  }
+}
+
+SHERD_CLONES void narrow_all(const float* values, uint16_t* out, int64_t numel) {
+  for (int64_t i = 0; i < numel; ++i) {
+    out[i] = narrow(values[i]);
+  }
+}
+
+SHERD_CLONES void multiply_all(float* values, float factor, int64_t numel) {
+  for (int64_t i = 0; i < numel; ++i) {
+    values[i] *= factor;
+  }
+}
+
+}  // namespace
+
+void sum_in_rank_order(float* out, bool accumulate, float scale,
+                       std::span<const float* const> sources, int64_t numel) {
+  sum_blocks<float>(out, accumulate, scale, sources, numel);
+}
+
+void sum_in_rank_order(float* out, bool accumulate, float scale,
+                       std::span<const uint16_t* const> sources, int64_t numel) {
+  sum_blocks<uint16_t>(out, accumulate, scale, sources, numel);
+}
+
+double sum_of_squares(const float* values, int64_t numel) {
+  double sum = 0;
+  for (int64_t begin = 0; begin < numel; begin += kBlock) {
+    sum += block_sum_of_squares(values + begin, std::min(kBlock, numel - begin));
+  }
+  return sum;
+}
+
+void scale_in_place(float* values, float factor, int64_t numel) {
+  multiply_all(values, factor, numel);
+}
+
+void to_bfloat16(const float* values, uint16_t* out, int64_t numel) {
+  narrow_all(values, out, numel);
+}
+
+void adamw(float* master, float* exp_avg, float* exp_avg_sq, const float* gradient,
+           uint16_t* travelling, int64_t numel, const AdamWStep& step) {
+  for (int64_t begin = 0; begin < numel; begin += kBlock) {
+    const int64_t size = std::min(kBlock, numel - begin);
+    adamw_update(master + begin, exp_avg + begin, exp_avg_sq + begin, gradient + begin, size, step);
+    if (travelling != nullptr) {
+      narrow_all(master + begin, travelling + begin, size);
+    }
+  }
+}
+
+}  // namespace sherd::kernels

@@ -1,0 +1,45 @@
+#pragma once
+// The loops over flat shards, free of LibTorch. Each is compiled for several instruction sets and
+// chosen at run time.
+
+#include <cstdint>
+#include <span>
+
+namespace sherd::kernels {
+
+/// Sums gradients in rank order: out (+)= scale × sources[0], += scale × sources[1], … With
+/// `accumulate` the first addition is to what `out` holds, without it out is overwritten. One order
+/// for ranks and micro-batches alike, so the result does not depend on how a batch is cut.
+void sum_in_rank_order(float* out, bool accumulate, float scale,
+                       std::span<const float* const> sources, int64_t numel);
+/// The same from bf16, given as its bits.
+void sum_in_rank_order(float* out, bool accumulate, float scale,
+                       std::span<const uint16_t* const> sources, int64_t numel);
+
+/// Sum of squares: floats within short blocks, doubles over them.
+[[nodiscard]] double sum_of_squares(const float* values, int64_t numel);
+
+void scale_in_place(float* values, float factor, int64_t numel);
+
+/// Rounds to the nearest bf16, ties to even; NaN stays NaN.
+void to_bfloat16(const float* values, uint16_t* out, int64_t numel);
+
+/// The numbers of one AdamW step that are the same for a whole group.
+struct AdamWStep {
+  float lr = 0;
+  float beta1 = 0;
+  float beta2 = 0;
+  float eps = 0;
+  float weight_decay = 0;
+  float bias_correction1 = 1;       ///< 1 − beta1^t
+  float bias_correction2_sqrt = 1;  ///< sqrt(1 − beta2^t)
+  float grad_scale = 1;             ///< the clip factor
+};
+
+/// One pass: reads gradients, updates master and moments, and writes bf16 bits where `travelling`
+/// is not null. Paper: arXiv:1711.05101, algorithm 2, in the order of operations of
+/// torch.optim.AdamW.
+void adamw(float* master, float* exp_avg, float* exp_avg_sq, const float* gradient,
+           uint16_t* travelling, int64_t numel, const AdamWStep& step);
+
+}  // namespace sherd::kernels

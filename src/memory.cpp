@@ -1,0 +1,87 @@
+#include "sherd/memory.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include <sys/mman.h>
+
+namespace sherd {
+
+namespace {
+
+constexpr std::int64_t kHugePageBytes = std::int64_t{2} << 20;
+
+// Anonymous mappings are zeroed and aligned to pages; a large one is aligned to huge pages by
+// mapping a little more.
+void* map_zeroed(std::int64_t bytes) {
+  const bool huge = bytes >= kHugePageBytes;
+  const std::size_t size = static_cast<std::size_t>(bytes + (huge ? kHugePageBytes : 0));
+  void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) {
+    throw std::bad_alloc();
+  }
+  if (!huge) {
+    return base;
+  }
+  auto start = reinterpret_cast<std::uintptr_t>(base);
+  const auto page = static_cast<std::uintptr_t>(kHugePageBytes);
+  const std::uintptr_t aligned = (start + page - 1) / page * page;
+  if (aligned > start) {
+    munmap(base, aligned - start);
+  }
+  const std::uintptr_t end = start + size;
+  const std::uintptr_t used_end = aligned + static_cast<std::uintptr_t>(bytes);
+  const std::uintptr_t tail = (used_end + 4095) / 4096 * 4096;
+  if (end > tail) {
+    munmap(reinterpret_cast<void*>(tail), end - tail);
+  }
+  madvise(reinterpret_cast<void*>(aligned), static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
+  return reinterpret_cast<void*>(aligned);
+}
+
+}  // namespace
+
+void MemoryLedger::add(MemoryKind kind, std::int64_t bytes) noexcept {
+  bytes_[static_cast<std::size_t>(kind)] += bytes;
+  total_ += bytes;
+  peak_ = std::max(peak_, total_);
+}
+
+std::int64_t MemoryLedger::sharded_state_bytes() const noexcept {
+  return bytes(MemoryKind::MasterShard) + bytes(MemoryKind::TravellingShard) +
+         bytes(MemoryKind::OptimizerState);
+}
+
+Buffer::Buffer(std::int64_t bytes, MemoryKind kind, std::shared_ptr<MemoryLedger> ledger)
+    : bytes_(bytes), kind_(kind), ledger_(std::move(ledger)) {
+  if (bytes > 0) {
+    data_ = map_zeroed(bytes);
+    ledger_->add(kind_, bytes_);
+  }
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      kind_(other.kind_),
+      ledger_(std::move(other.ledger_)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  if (this != &other) {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(kind_, other.kind_);
+    std::swap(ledger_, other.ledger_);
+  }
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (data_ != nullptr) {
+    munmap(data_, static_cast<std::size_t>(bytes_));
+    ledger_->add(kind_, -bytes_);
+  }
+}
+
+}  // namespace sherd

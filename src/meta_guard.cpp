@@ -1,0 +1,49 @@
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include "sherd/fully_shard.h"
+
+namespace sherd::detail {
+
+namespace {
+
+// C++ has no default device. A fallback on a dispatch key that nothing else uses sees every
+// operator first; it sets the `device` argument of factory functions to meta and passes the call
+// on.
+void build_on_meta(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto& arguments = op.schema().arguments();
+  const size_t first = stack->size() - arguments.size();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == "device") {
+      (*stack)[first + i] = c10::IValue(c10::Device(c10::kMeta));
+    }
+  }
+  const c10::impl::ExcludeDispatchKeyGuard past(c10::DispatchKey::DeferredInit);
+  op.callBoxed(stack);
+}
+
+void register_fallback_once() {
+  static torch::Library library(torch::Library::IMPL, "_", c10::DispatchKey::DeferredInit, __FILE__,
+                                __LINE__);
+  static const bool registered = [] {
+    library.fallback(torch::CppFunction::makeFromBoxedFunction<&build_on_meta>());
+    return true;
+  }();
+  static_cast<void>(registered);
+}
+
+}  // namespace
+
+struct MetaGuard::State {
+  c10::impl::IncludeDispatchKeyGuard include{c10::DispatchKey::DeferredInit};
+};
+
+MetaGuard::MetaGuard() {
+  register_fallback_once();
+  state_ = std::make_unique<State>();
+}
+
+MetaGuard::~MetaGuard() = default;
+
+}  // namespace sherd::detail

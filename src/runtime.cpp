@@ -1,0 +1,229 @@
+#include "runtime.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <torch/csrc/autograd/engine.h>
+
+#include "kernels/kernels.h"
+
+namespace sherd::detail {
+
+namespace {
+
+const char* name_of(Phase phase) {
+  switch (phase) {
+    case Phase::Construction:
+      return "construction";
+    case Phase::Forward:
+      return "forward";
+    case Phase::Backward:
+      return "backward";
+    case Phase::Optimizer:
+      return "the optimizer";
+  }
+  return "";
+}
+
+}  // namespace
+
+Runtime::Runtime(const Mesh& mesh, const ShardOptions& options)
+    : mesh_(mesh), options_(options), schedule_(options.prefetch_depth) {
+  set_gradient_divide_factor(mesh_.shard_size());
+}
+
+UnitState& Runtime::add_unit(std::string name, std::vector<UnitParameter> parameters) {
+  const int index = static_cast<int>(units_.size());
+  units_.push_back(
+      std::make_unique<UnitState>(*this, index, std::move(name), std::move(parameters)));
+  return *units_.back();
+}
+
+void Runtime::attach() {
+  std::vector<SegmentSpec> specs;
+  std::vector<int64_t> shared_bytes;
+  for (const auto& unit : units_) {
+    for (const auto& segment : unit->segments()) {
+      const SegmentLayout& layout = segment->layout();
+      specs.push_back(
+          {unit->name(), layout.shard_numel, layout.dtype, layout.trainable, unit->is_root()});
+      if (!unit->is_root()) {
+        shared_bytes.push_back(layout.bytes());
+      }
+    }
+  }
+  arena_ = std::make_unique<GatherArena>(std::move(shared_bytes), ledger_);
+  communicator_ = mesh_.world().make_communicator();
+  communicator_->attach(std::move(specs), ledger_);
+  Communicator::Segment id = 0;
+  for (const auto& unit : units_) {
+    for (const auto& segment : unit->segments()) {
+      segment->attach(*communicator_, id++, ledger_);
+    }
+    unit->take_over_parameters();
+  }
+  publish();
+}
+
+void Runtime::reshard_all() {
+  prefetched_.clear();
+  for (const auto& unit : units_) {
+    unit->reshard();
+  }
+}
+
+void Runtime::publish() {
+  reshard_all();
+  for (const auto& unit : units_) {
+    for (const auto& segment : unit->segments()) {
+      named("publication", unit->name(), [&] { communicator_->begin_update(segment->id()); });
+      segment->write_travelling_from_master();
+      communicator_->publish(segment->id());
+    }
+  }
+}
+
+void Runtime::check_values() const {
+  for (const auto& unit : units_) {
+    for (const UnitParameter& parameter : unit->parameters()) {
+      if (!parameter.has_values) {
+        throw Error(
+            ExitCode::Usage,
+            "[forward] parameter '" + parameter.name +
+                "' was built on the meta device and has no values: call "
+                "sherd::load_safetensors(model, folder), or write ParameterShard::value of every "
+                "parameter and call publish(), before the model is used.");
+      }
+    }
+  }
+}
+
+void Runtime::begin_forward(UnitState& unit) {
+  if (!std::exchange(values_checked_, true)) {
+    check_values();
+  }
+  if (unit.is_root() && backward_active_) {
+    abandon();  // the last backward ended in an exception: its end callback never ran
+  }
+  const bool nothing_outstanding = std::none_of(
+      units_.begin(), units_.end(),
+      [](const auto& other) { return other->awaits_backward() || other->in_forward(); });
+  if (unit.is_root() && nothing_outstanding) {
+    drop_prefetched(0);
+    schedule_.begin_iteration();
+  }
+  phase_ = Phase::Forward;
+  schedule_.record_forward(unit.index());
+}
+
+void Runtime::prefetch_in_forward() {
+  prefetch(schedule_.ahead_in_forward());
+}
+
+void Runtime::begin_backward() {
+  if (std::exchange(backward_active_, true)) {
+    return;
+  }
+  phase_ = Phase::Backward;
+  schedule_.begin_backward();
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [self = shared_from_this()] { self->end_backward(); });
+}
+
+void Runtime::prefetch_in_backward(const UnitState& unit) {
+  prefetch(schedule_.ahead_in_backward(unit.index()));
+}
+
+void Runtime::prefetch(const std::vector<int>& targets) {
+  for (const int target : targets) {
+    UnitState& unit = *units_[static_cast<size_t>(target)];
+    if (unit.storage_state() == StorageState::Unsharded) {
+      continue;
+    }
+    drop_prefetched(static_cast<size_t>(schedule_.depth()) - 1);
+    unit.unshard();
+    prefetched_.push_back(&unit);
+  }
+}
+
+void Runtime::drop_prefetched(size_t keep) {
+  while (prefetched_.size() > keep) {
+    UnitState* oldest = prefetched_.front();
+    prefetched_.pop_front();
+    oldest->reshard();
+  }
+}
+
+void Runtime::consumed(const UnitState& unit) {
+  std::erase(prefetched_, &unit);
+}
+
+bool Runtime::reshards_after_forward(const UnitState& unit, bool backward_follows) const {
+  if (!backward_follows) {
+    return true;
+  }
+  return options_.strategy == Strategy::FullShard && !unit.is_root();
+}
+
+void Runtime::end_backward() {
+  for (const auto& unit : units_) {
+    if (unit->needs_post_backward()) {
+      unit->post_backward();
+    } else {
+      unit->reshard();  // gathered ahead and not used
+    }
+  }
+  prefetched_.clear();
+  named("reduction", "all", [&] { communicator_->finish_reductions(); });
+  backward_active_ = false;
+}
+
+void Runtime::abandon() {
+  prefetched_.clear();
+  for (const auto& unit : units_) {
+    unit->abandon();
+  }
+  communicator_->abandon();
+  backward_active_ = false;
+}
+
+void Runtime::zero_grad() {
+  for (const auto& unit : units_) {
+    for (const auto& segment : unit->segments()) {
+      segment->forget_gradient();
+    }
+  }
+  pending_gradient_factor_ = 1.0;
+}
+
+void Runtime::set_gradient_divide_factor(double factor) {
+  if (!(factor > 0) || !std::isfinite(factor)) {
+    throw Error(ExitCode::Usage, "[set_gradient_divide_factor] the factor must be above 0, got " +
+                                     std::to_string(factor) + ".");
+  }
+  gradient_scale_ = static_cast<float>(1.0 / factor);
+}
+
+void Runtime::apply_gradient_factor() {
+  const double factor = std::exchange(pending_gradient_factor_, 1.0);
+  if (factor == 1.0) {
+    return;
+  }
+  for (const auto& unit : units_) {
+    for (const auto& segment : unit->segments()) {
+      if (segment->has_gradient()) {
+        kernels::scale_in_place(segment->gradient().mutable_data_ptr<float>(),
+                                static_cast<float>(factor), segment->layout().shard_numel);
+      }
+    }
+  }
+}
+
+std::string Runtime::where(const char* operation, const std::string& unit) const {
+  return std::string(operation) + " of unit '" + unit + "', in " + name_of(phase_) + " of step " +
+         std::to_string(step_) + ", on rank " + std::to_string(mesh_.world().rank()) + " of " +
+         std::to_string(mesh_.world().size()) + ": ";
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,102 @@
+#pragma once
+// A sharded model at run time: its units, the memory they share, and the progress of a step.
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <c10/util/Exception.h>
+
+#include "gather_arena.h"
+#include "schedule.h"
+#include "sherd/error.h"
+#include "sherd/mesh.h"
+#include "sherd/options.h"
+#include "unit_state.h"
+
+namespace sherd::detail {
+
+enum class Phase { Construction, Forward, Backward, Optimizer };
+
+/// ≙ FSDPState of the root. Owns everything; modules reach it through the units they hold.
+class Runtime : public std::enable_shared_from_this<Runtime> {
+ public:
+  Runtime(const Mesh& mesh, const ShardOptions& options);
+
+  /// Adds a unit before attach(); the first is the root.
+  UnitState& add_unit(std::string name, std::vector<UnitParameter> parameters);
+  /// Allocates what the units need and shards the parameters. Collective.
+  void attach();
+  /// Rewrites the travelling shards from the masters. Collective.
+  void publish();
+  /// Frees whatever is still gathered, before shards are rewritten.
+  void reshard_all();
+
+  // Progress of a step, told by units.
+  void begin_forward(UnitState& unit);
+  void prefetch_in_forward();
+  void begin_backward();
+  void prefetch_in_backward(const UnitState& unit);
+  void end_backward();
+  /// Gives up the step under way after an exception, so that the next one starts clean.
+  void abandon();
+  /// A prefetched unit has been asked for.
+  void consumed(const UnitState& unit);
+  /// Whether the unit's parameters are freed when its forward ends.
+  [[nodiscard]] bool reshards_after_forward(const UnitState& unit, bool backward_follows) const;
+
+  void zero_grad();
+  void set_gradient_divide_factor(double factor);
+  [[nodiscard]] float gradient_scale() const { return gradient_scale_; }
+  /// The clip factor that the gradients are still to be multiplied by.
+  [[nodiscard]] double pending_gradient_factor() const { return pending_gradient_factor_; }
+  void set_pending_gradient_factor(double factor) { pending_gradient_factor_ = factor; }
+  /// Multiplies the gradients by the clip factor now, for readers other than the fused optimizer.
+  void apply_gradient_factor();
+
+  [[nodiscard]] Mesh& mesh() { return mesh_; }
+  [[nodiscard]] const ShardOptions& options() const { return options_; }
+  [[nodiscard]] Communicator& communicator() { return *communicator_; }
+  [[nodiscard]] GatherArena& arena() { return *arena_; }
+  [[nodiscard]] std::vector<std::unique_ptr<UnitState>>& units() { return units_; }
+  [[nodiscard]] const std::shared_ptr<MemoryLedger>& ledger() const { return ledger_; }
+  [[nodiscard]] int64_t step() const { return step_; }
+  void set_step(int64_t step) { step_ = step; }
+  void set_phase(Phase phase) { phase_ = phase; }
+
+  /// Runs a collective of `unit`; a failure is reported with operation, unit, phase, step and rank.
+  template <class Fn>
+  auto named(const char* operation, const std::string& unit, Fn&& fn) {
+    try {
+      return fn();
+    } catch (const Error& error) {
+      throw Error(error.code(), where(operation, unit) + error.what());
+    } catch (const c10::Error& error) {
+      throw Error(ExitCode::PeerLost, where(operation, unit) + error.what_without_backtrace());
+    }
+  }
+
+ private:
+  [[nodiscard]] std::string where(const char* operation, const std::string& unit) const;
+  void prefetch(const std::vector<int>& targets);
+  void check_values() const;
+  void drop_prefetched(size_t keep);
+
+  Mesh mesh_;
+  ShardOptions options_;
+  std::shared_ptr<MemoryLedger> ledger_ = std::make_shared<MemoryLedger>();
+  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<GatherArena> arena_;
+  std::vector<std::unique_ptr<UnitState>> units_;
+  Schedule schedule_;
+  std::deque<UnitState*> prefetched_;
+  bool backward_active_ = false;
+  bool values_checked_ = false;
+  float gradient_scale_ = 1.0F;
+  double pending_gradient_factor_ = 1.0;
+  Phase phase_ = Phase::Construction;
+  int64_t step_ = 1;
+};
+
+}  // namespace sherd::detail

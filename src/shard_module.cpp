@@ -1,0 +1,184 @@
+// Which unit each parameter belongs to: the part of fully_shard() that looks at modules.
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <torch/nn/module.h>
+
+#include "runtime.h"
+#include "sherd/fully_shard.h"
+
+namespace sherd::detail {
+
+namespace {
+
+struct UnitModule {
+  std::string name;
+  UnitAnchor* anchor = nullptr;  ///< null: the root, where it is no Unit itself
+  int parent = -1;
+  std::vector<UnitParameter> parameters;
+};
+
+std::string joined(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : prefix + "." + name;
+}
+
+// Walks the modules depth first, in registration order, and keeps which unit each one is in.
+class Walk {
+ public:
+  explicit Walk(torch::nn::Module& root) {
+    units.push_back({"root", dynamic_cast<UnitAnchor*>(&root), -1, {}});
+    visit(root, "", 0);
+  }
+
+  std::vector<UnitModule> units;
+  struct Occurrence {
+    std::string name;
+    at::Tensor tensor;
+    std::vector<int> owners;  ///< the unit of each module that registers it
+    std::vector<std::string> aliases;
+  };
+  std::vector<Occurrence> parameters;
+  std::vector<std::pair<std::string, at::Tensor>> buffers;
+
+ private:
+  void visit(torch::nn::Module& module, const std::string& prefix, int unit) {
+    if (!seen_modules_.emplace(&module, unit).second) {
+      return;  // a module registered twice runs in the unit that holds it first
+    }
+    for (const auto& item : module.named_parameters(/*recurse=*/false)) {
+      add_parameter(joined(prefix, item.key()), item.value(), unit);
+    }
+    for (const auto& item : module.named_buffers(/*recurse=*/false)) {
+      buffers.emplace_back(joined(prefix, item.key()), item.value());
+    }
+    for (const auto& child : module.named_children()) {
+      const std::string name = joined(prefix, child.key());
+      auto* anchor = dynamic_cast<UnitAnchor*>(child.value().get());
+      int inside = unit;
+      if (anchor != nullptr) {
+        inside = static_cast<int>(units.size());
+        units.push_back({name, anchor, unit, {}});
+      }
+      visit(*child.value(), name, inside);
+    }
+  }
+
+  void add_parameter(const std::string& name, const at::Tensor& tensor, int unit) {
+    const auto [found, added] =
+        seen_parameters_.emplace(tensor.unsafeGetTensorImpl(), parameters.size());
+    if (added) {
+      parameters.push_back({name, tensor, {unit}, {}});
+    } else {
+      parameters[found->second].owners.push_back(unit);
+      parameters[found->second].aliases.push_back(name);
+    }
+  }
+
+  std::map<const torch::nn::Module*, int> seen_modules_;
+  std::map<const c10::TensorImpl*, size_t> seen_parameters_;
+};
+
+std::vector<int> path_to_root(const std::vector<UnitModule>& units, int unit) {
+  std::vector<int> path;
+  for (; unit >= 0; unit = units[static_cast<size_t>(unit)].parent) {
+    path.push_back(unit);
+  }
+  return path;
+}
+
+// The smallest unit that contains all of them.
+int common_unit(const std::vector<UnitModule>& units, const std::vector<int>& owners) {
+  std::vector<int> path = path_to_root(units, owners.front());
+  for (const int owner : owners) {
+    const std::vector<int> other = path_to_root(units, owner);
+    std::erase_if(
+        path, [&](int unit) { return std::find(other.begin(), other.end(), unit) == other.end(); });
+  }
+  return path.front();
+}
+
+[[noreturn]] void refuse(const std::string& name, const std::string& what) {
+  throw Error(ExitCode::Usage, "[fully_shard] parameter '" + name + "' " + what);
+}
+
+void check_parameter(const std::string& name, const at::Tensor& tensor) {
+  if (tensor.dim() == 0) {
+    refuse(name, "is a scalar, which cannot be cut into pieces: give it shape [1].");
+  }
+  if (!tensor.is_contiguous()) {
+    refuse(name, "is not contiguous: register parameter.contiguous() instead.");
+  }
+  const auto dtype = tensor.scalar_type();
+  if (dtype != at::kFloat && dtype != at::kBFloat16) {
+    refuse(name, std::string("is ") + c10::toString(dtype) + "; sharded are Float and BFloat16.");
+  }
+  if (!tensor.is_meta() && !tensor.is_cpu()) {
+    refuse(name, "is on " + tensor.device().str() + ": build the model on the CPU or on meta.");
+  }
+}
+
+void check_options(const ShardOptions& options) {
+  const auto& dtype = options.precision.param_dtype;
+  if (dtype && *dtype != at::kFloat && *dtype != at::kBFloat16) {
+    throw Error(ExitCode::Usage,
+                std::string("[fully_shard] param_dtype is Float or BFloat16, got ") +
+                    c10::toString(*dtype) + ".");
+  }
+  if (options.precision.reduce_dtype != at::kFloat) {
+    throw Error(ExitCode::Usage, std::string("[fully_shard] reduce_dtype is Float, got ") +
+                                     c10::toString(options.precision.reduce_dtype) +
+                                     ": gradients are summed in fp32.");
+  }
+  if (options.prefetch_depth < 0 || options.prefetch_depth > 8) {
+    throw Error(ExitCode::Usage, "[fully_shard] prefetch_depth is 0 to 8, got " +
+                                     std::to_string(options.prefetch_depth) + ".");
+  }
+}
+
+void check_modules(const Walk& walk) {
+  for (const UnitModule& unit : walk.units) {
+    if (unit.anchor != nullptr && unit.anchor->unit_state() != nullptr) {
+      throw Error(ExitCode::Usage,
+                  "[fully_shard] unit '" + unit.name +
+                      "' is sharded already: call fully_shard once, on the outermost "
+                      "module, and use the handle it returns.");
+    }
+  }
+  for (const auto& [name, buffer] : walk.buffers) {
+    if (buffer.is_meta()) {
+      throw Error(ExitCode::Usage,
+                  "[fully_shard] buffer '" + name +
+                      "' is on the meta device, and buffers are not loaded: build it "
+                      "outside on_meta, or compute it in forward.");
+    }
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Runtime> shard_module(const std::shared_ptr<torch::nn::Module>& module,
+                                      const Mesh& mesh, const ShardOptions& options) {
+  check_options(options);
+  Walk walk(*module);
+  check_modules(walk);
+  for (auto& found : walk.parameters) {
+    check_parameter(found.name, found.tensor);
+    const int unit = common_unit(walk.units, found.owners);
+    walk.units[static_cast<size_t>(unit)].parameters.push_back(
+        {found.name, std::move(found.aliases), found.tensor, found.tensor.scalar_type(),
+         found.tensor.requires_grad(), !found.tensor.is_meta(), 0, 0});
+  }
+  auto runtime = std::make_shared<Runtime>(mesh, options);
+  for (UnitModule& unit : walk.units) {
+    UnitState& state = runtime->add_unit(unit.name, std::move(unit.parameters));
+    if (unit.anchor != nullptr) {
+      unit.anchor->set_unit_state(std::shared_ptr<UnitState>(runtime, &state));
+    }
+  }
+  runtime->attach();
+  return runtime;
+}
+
+}  // namespace sherd::detail

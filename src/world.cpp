@@ -1,0 +1,78 @@
+#include "sherd/world.h"
+
+#include <utility>
+
+#include "communicators/local.h"
+#include "world_impl.h"
+
+namespace sherd {
+
+namespace detail {
+
+namespace {
+
+class LocalWorld final : public WorldImpl {
+ public:
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return 1; }
+  [[nodiscard]] std::unique_ptr<Communicator> make_communicator() override {
+    return std::make_unique<LocalCommunicator>();
+  }
+  [[nodiscard]] Communicator& control() override { return control_; }
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
+    return {text};
+  }
+
+ private:
+  LocalCommunicator control_;
+};
+
+}  // namespace
+
+std::shared_ptr<WorldImpl> make_local_world() {
+  return std::make_shared<LocalWorld>();
+}
+
+}  // namespace detail
+
+World World::alone() {
+  return World(detail::make_local_world());
+}
+
+std::vector<World> World::in_process(int size, std::chrono::milliseconds timeout) {
+  std::vector<World> worlds;
+  for (auto& impl : detail::make_in_process_worlds(size, timeout)) {
+    worlds.push_back(World(std::move(impl)));
+  }
+  return worlds;
+}
+
+int World::rank() const {
+  return impl_->rank();
+}
+
+int World::size() const {
+  return impl_->size();
+}
+
+int World::local_rank() const {
+  return impl_->local_rank();
+}
+
+void World::all_reduce(std::span<double> values, ReduceOp op) {
+  impl_->control().all_reduce(values, op);
+}
+
+std::vector<std::string> World::all_gather(const std::string& text) {
+  return impl_->all_gather(text);
+}
+
+void World::barrier() {
+  impl_->control().barrier();
+}
+
+std::unique_ptr<Communicator> World::make_communicator() {
+  return impl_->make_communicator();
+}
+
+}  // namespace sherd

@@ -1,0 +1,31 @@
+#pragma once
+// What a World is made of: one implementation for each way ranks reach each other.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sherd/world.h"
+
+namespace sherd::detail {
+
+class WorldImpl {
+ public:
+  WorldImpl() = default;
+  WorldImpl(const WorldImpl&) = delete;
+  WorldImpl& operator=(const WorldImpl&) = delete;
+  virtual ~WorldImpl() = default;
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int size() const = 0;
+  [[nodiscard]] virtual int local_rank() const { return rank(); }
+  [[nodiscard]] virtual std::unique_ptr<Communicator> make_communicator() = 0;
+  /// For collectives outside any model: numbers and short texts.
+  [[nodiscard]] virtual Communicator& control() = 0;
+  [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& text) = 0;
+};
+
+[[nodiscard]] std::shared_ptr<WorldImpl> make_local_world();
+[[nodiscard]] std::vector<std::shared_ptr<WorldImpl>> make_in_process_worlds(
+    int size, std::chrono::milliseconds timeout);
+
+}  // namespace sherd::detail
