@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/arange.h>

@@ -1,6 +1,6 @@
 #include "ops/rms_norm.h"
 
-#include <ATen/ops/mul.h>
+#include <ATen/TensorOperators.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ops/gradient.h"

@@ -1,5 +1,6 @@
 #include "ops/swiglu.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
 #include <torch/csrc/autograd/custom_function.h>

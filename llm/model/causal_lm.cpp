@@ -1,5 +1,6 @@
 #include "llm/model/causal_lm.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>

@@ -1,5 +1,6 @@
 #include "llm/model/kv_cache.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>

@@ -1,5 +1,7 @@
 #include "llm/model/llama.h"
 
+#include <ATen/TensorOperators.h>
+
 #include "ops/attention.h"
 #include "ops/swiglu.h"
 

@@ -17,7 +17,7 @@ at::Tensor plain(const at::Tensor& input, const at::Tensor& weight, double epsil
 }
 
 void check(const std::vector<std::vector<int64_t>>& shapes, c10::ScalarType dtype) {
-  expect_parity([](const Tensors& in) { return rms_norm(in[0], in[1], 1e-5); },
+  expect_parity([](const Tensors& in) { return ops::rms_norm(in[0], in[1], 1e-5); },
                 [](const Tensors& in) { return plain(in[0], in[1], 1e-5); },
                 random_leaves(shapes, dtype));
 }
@@ -34,7 +34,7 @@ TEST_P(RmsNormTest, AgreesWithoutRows) {
 
 TEST(RmsNorm, EpsilonKeepsZeroRowsFinite) {
   const at::Tensor weight = at::full({4}, 1.0, at::kFloat);
-  EXPECT_EQ(rms_norm(at::full({1, 4}, 0.0, at::kFloat), weight, 1e-5).abs().max().item<float>(), 0);
+  EXPECT_EQ(ops::rms_norm(at::full({1, 4}, 0.0, at::kFloat), weight, 1e-5).abs().max().item<float>(), 0);
 }
 
 TEST(RmsNorm, RoundsBeforeTheProductWithTheWeight) {
@@ -43,7 +43,7 @@ TEST(RmsNorm, RoundsBeforeTheProductWithTheWeight) {
   const at::Tensor wide = input.to(at::kFloat);
   const at::Tensor normalised =
       (wide * (wide.square().mean(-1, true) + 1e-5).rsqrt()).to(at::kBFloat16);
-  EXPECT_TRUE(rms_norm(input, weight, 1e-5).equal(weight * normalised));
+  EXPECT_TRUE(ops::rms_norm(input, weight, 1e-5).equal(weight * normalised));
 }
 
 }  // namespace
