@@ -34,7 +34,8 @@ TEST_P(RmsNormTest, AgreesWithoutRows) {
 
 TEST(RmsNorm, EpsilonKeepsZeroRowsFinite) {
   const at::Tensor weight = at::full({4}, 1.0, at::kFloat);
-  EXPECT_EQ(ops::rms_norm(at::full({1, 4}, 0.0, at::kFloat), weight, 1e-5).abs().max().item<float>(), 0);
+  EXPECT_EQ(
+      ops::rms_norm(at::full({1, 4}, 0.0, at::kFloat), weight, 1e-5).abs().max().item<float>(), 0);
 }
 
 TEST(RmsNorm, RoundsBeforeTheProductWithTheWeight) {
