@@ -35,6 +35,10 @@ std::shared_ptr<WorldImpl> make_local_world() {
 
 }  // namespace detail
 
+World World::from_environment(const WorldOptions& options) {
+  return World(detail::make_world_from_environment(options));
+}
+
 World World::alone() {
   return World(detail::make_local_world());
 }

@@ -25,6 +25,7 @@ class WorldImpl {
 };
 
 [[nodiscard]] std::shared_ptr<WorldImpl> make_local_world();
+[[nodiscard]] std::shared_ptr<WorldImpl> make_world_from_environment(const WorldOptions& options);
 [[nodiscard]] std::vector<std::shared_ptr<WorldImpl>> make_in_process_worlds(
     int size, std::chrono::milliseconds timeout);
 

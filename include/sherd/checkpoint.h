@@ -1,0 +1,69 @@
+#pragma once
+// Checkpoints of a sharded model and its optimizer: safetensors shards and a manifest that is
+// written last. A folder with a manifest is complete; any number of ranks can read it. No pickle.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sherd/fully_shard.h"
+#include "sherd/optim.h"
+
+namespace sherd {
+
+/// Reads the weights of a Hugging Face model folder into the shards, each rank only its own
+/// elements, converting float dtypes. `name_in_file` gives the file's name of a parameter, where it
+/// is another. Collective. Memory: at most 1 MiB beside the shards. Throws Error: InputMissing
+/// without weights; BadData, listing parameters that the folder lacks or has in another shape.
+/// PyTorch: `load_state_dict` of a sharded model, without the full tensors.
+void load_safetensors(ShardedModule& model, const std::string& folder,
+                      const std::function<std::string(const std::string&)>& name_in_file = {});
+
+/// Writes a checkpoint to the new folder `folder`. Every rank writes its shard; then rank 0 writes
+/// the manifest and gives the folder, until then `<folder>.tmp`, its name. An older folder of the
+/// name is replaced. `note` is kept for the caller: any text (a JSON of the trainer's state).
+/// Collective. Throws the same Error on every rank when one of them fails (CannotWrite, StorageIo);
+/// then nothing of the name has changed. PyTorch: `torch.distributed.checkpoint.save`.
+void save_checkpoint(const std::string& folder, ShardedModule& model, const AdamW& optimizer,
+                     const std::string& note);
+
+/// Which elements of a parameter lie in which file.
+struct CheckpointPiece {
+  std::string file;  ///< name in the folder
+  int64_t begin = 0;
+  int64_t end = 0;
+  std::map<std::string, std::string> sha256;  ///< by tensor kind: "value", "exp_avg", "exp_avg_sq"
+};
+
+struct CheckpointParameter {
+  std::vector<int64_t> shape;
+  std::vector<CheckpointPiece> pieces;  ///< in order and without gaps
+};
+
+/// A manifest, checked: every element of every parameter is in exactly one piece.
+struct CheckpointManifest {
+  int64_t world_size = 1;  ///< that wrote it
+  int64_t optimizer_steps = 0;
+  std::string note;
+  std::map<std::string, CheckpointParameter> parameters;
+
+  /// Throws Error: InputMissing without a manifest, BadData for one that cannot be right.
+  [[nodiscard]] static CheckpointManifest read(const std::string& folder);
+};
+
+/// Restores model and optimizer from a checkpoint of any world size. Every digest is checked before
+/// anything that uses it, and nothing is changed by a checkpoint of another model. Collective.
+/// Memory: 1 MiB. Throws Error: InputMissing, BadData (naming file and tensor), StorageIo. PyTorch:
+/// `torch.distributed.checkpoint.load`.
+CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& model,
+                                   AdamW& optimizer);
+
+/// Reads one parameter's values from a checkpoint, a stretch at a time: `take(values, numel)` is
+/// called with fp32 values in order. Checks digests. Not collective; for exporting.
+void read_checkpoint_values(const std::string& folder, const CheckpointManifest& manifest,
+                            const std::string& name,
+                            const std::function<void(const float* values, int64_t numel)>& take);
+
+}  // namespace sherd

@@ -1,0 +1,144 @@
+#pragma once
+// Reading and writing safetensors files and Hugging Face model folders:
+// https://github.com/huggingface/safetensors. The files are taken for hostile: everything a header
+// says is checked before it is believed, in bounded memory.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+namespace sherd {
+
+/// One tensor of a safetensors file, as its header states it.
+struct SafetensorsEntry {
+  std::string name;
+  at::ScalarType
+      dtype;  ///< Undefined for a dtype that Sherd does not read (the 8-bit floats, for instance)
+  std::string_view dtype_name;  ///< as the file spells it; static storage
+  std::vector<int64_t> shape;
+  uint64_t begin_byte;  ///< from the beginning of the file's data
+  uint64_t end_byte;
+
+  /// The number of elements; 1 for a scalar.
+  [[nodiscard]] int64_t numel() const;
+};
+
+/// A safetensors file, opened for reading. The header is read and checked at once, tensors when
+/// asked for, by pread (never mapped: a file that is cut meanwhile is an Error, not a signal).
+/// Reading is safe from several threads. Memory: less than the file's size + 64 MiB while opening,
+/// tensors excepted nothing afterwards but the entries.
+class SafetensorsFile {
+ public:
+  /// Throws Error: InputMissing if `path` cannot be opened, BadData (naming tensor, expected and
+  /// found) if it is not a regular file or its header cannot be right, StorageIo if reading fails.
+  explicit SafetensorsFile(const std::string& path);
+  SafetensorsFile(SafetensorsFile&&) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
+  ~SafetensorsFile();
+
+  [[nodiscard]] const std::string& path() const;
+  /// In the order of their bytes in the file.
+  [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const;
+  /// The header's `__metadata__`; empty if it has none.
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const;
+  [[nodiscard]] bool contains(std::string_view name) const;
+  /// The entry of that name, valid as long as this object; null if there is none.
+  /// Throws Error(BadData) if its dtype is one that Sherd does not read.
+  [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const;
+
+  /// Reads elements [begin, end) of an entry of this file, flattened, into `out` as dtype `as`:
+  /// that of the entry, or a float from a float (F64, F32, F16, BF16), rounded to nearest even as
+  /// `at::Tensor::to` does. Memory: none if the dtypes are equal, else a buffer of at most 1 MiB.
+  /// Throws Error: BadData for any other pair of dtypes and for a BOOL byte that is neither 0 nor
+  /// 1, StorageIo if reading fails or the file has become shorter; c10::Error if the range is not
+  /// within the tensor.
+  void read_elements(const SafetensorsEntry& entry, int64_t begin, int64_t end, at::ScalarType as,
+                     void* out) const;
+  /// Reads a whole tensor of this file into CPU memory, in its own dtype. Throws as
+  /// `read_elements`.
+  [[nodiscard]] at::Tensor read(const SafetensorsEntry& entry) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Where a tensor of a folder is. Valid as long as the SafetensorsFolder.
+struct SafetensorsLocation {
+  const SafetensorsFile* file;
+  const SafetensorsEntry* entry;
+};
+
+/// The weights of a Hugging Face model folder: `model.safetensors`, else the shards that
+/// `model.safetensors.index.json` names. The index may name only regular files in that folder (or
+/// links into the blobs of the hub cache that the folder is part of).
+class SafetensorsFolder {
+ public:
+  /// Opens all files of the model. Throws Error: InputMissing if there is no folder, no model in
+  /// it, or a shard is missing; BadData if the index or a file cannot be right, or a mapped tensor
+  /// is not in the file named; StorageIo.
+  explicit SafetensorsFolder(const std::string& folder);
+
+  /// The names of all tensors of the model, sorted.
+  [[nodiscard]] std::vector<std::string> names() const;
+  /// Where a tensor of the model is; nothing if it has none of that name. Throws as
+  /// `SafetensorsFile::find`.
+  [[nodiscard]] std::optional<SafetensorsLocation> find(std::string_view name) const;
+  /// Tensors that lie in the shards and that the index leaves out or takes from another shard. They
+  /// are not part of the model.
+  [[nodiscard]] std::vector<SafetensorsLocation> unmapped() const;
+  [[nodiscard]] const std::vector<SafetensorsFile>& files() const { return files_; }
+
+ private:
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, size_t, std::less<>> file_of_tensor_;  // index into files_
+};
+
+/// A tensor that is going to be written.
+struct SafetensorsSpec {
+  std::string name;
+  at::ScalarType dtype;
+  std::vector<int64_t> shape;
+};
+
+/// Writes a safetensors file piece by piece, under a temporary name (`<path>.tmp-<process id>`)
+/// until `finish` puts it in its place: a reader sees the old file or the whole new one. Not for
+/// use by several threads at once. Layout: by falling element size, else in the given order, so
+/// that every tensor is aligned.
+class SafetensorsWriter {
+ public:
+  /// Reserves the disk space of the whole file. Throws Error(CannotWrite) if the file cannot be
+  /// created or does not fit; c10::ValueError for a tensor that a safetensors file cannot hold: two
+  /// of one name, one called `__metadata__`, a name that is not UTF-8, a dtype other than F64 F32
+  /// F16 BF16 I64 I32 I16 I8 U8 BOOL.
+  SafetensorsWriter(const std::string& path, const std::vector<SafetensorsSpec>& tensors,
+                    const std::map<std::string, std::string>& metadata = {});
+  SafetensorsWriter(SafetensorsWriter&&) noexcept;
+  SafetensorsWriter& operator=(SafetensorsWriter&&) noexcept;
+  /// Removes the temporary file if `finish` has not been called, or has failed.
+  ~SafetensorsWriter();
+
+  /// Appends the next `bytes` bytes of a tensor. Tensors may be written in any order, and by turns;
+  /// fastest is the given one. Throws Error(StorageIo) if writing fails; c10::ValueError for an
+  /// unknown name and for more bytes than the tensor has.
+  void write(std::string_view name, const void* data, uint64_t bytes);
+  /// Makes the file durable and gives it its name: fsync, rename, fsync of the folder. Call once.
+  /// Throws Error(StorageIo); c10::ValueError, naming the first tensor that has not been written in
+  /// full.
+  void finish();
+  /// The size of the finished file.
+  [[nodiscard]] uint64_t file_bytes() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sherd

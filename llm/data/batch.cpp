@@ -1,0 +1,90 @@
+#include "llm/data/batch.h"
+
+#include <algorithm>
+#include <string>
+
+#include "sherd/error.h"
+
+namespace llm::data {
+namespace {
+
+// Micro-batches that would divide what each rank gets, or nothing if the ranks do not divide the
+// batch.
+std::string working_micro_batches(const BatchShape& shape) {
+  if (shape.global_batch % shape.world != 0) {
+    return "";
+  }
+  const std::int64_t per_rank = shape.global_batch / shape.world;
+  std::int64_t best = std::min(shape.micro_batch, per_rank);
+  while (per_rank % best != 0) {
+    --best;
+  }
+  return ", or train.micro_batch = " + std::to_string(best);
+}
+
+}  // namespace
+
+void BatchShape::validate() const {
+  if (global_batch < 1 || micro_batch < 1 || world < 1) {
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       "train.global_batch (" + std::to_string(global_batch) +
+                           ") and train.micro_batch (" + std::to_string(micro_batch) +
+                           ") must be at least 1");
+  }
+  const std::int64_t at_once = world * micro_batch;
+  if (global_batch % at_once == 0) {
+    return;
+  }
+  const std::int64_t below = global_batch / at_once * at_once;
+  const std::string globals = below > 0
+                                  ? std::to_string(below) + " or " + std::to_string(below + at_once)
+                                  : std::to_string(at_once);
+  throw sherd::Error(sherd::ExitCode::Usage,
+                     "train.global_batch = " + std::to_string(global_batch) +
+                         " is no multiple of " + std::to_string(at_once) + " (" +
+                         std::to_string(world) +
+                         " ranks x train.micro_batch = " + std::to_string(micro_batch) +
+                         "): set train.global_batch = " + globals + working_micro_batches(*this));
+}
+
+std::int64_t BatchShape::micro_batches(std::int64_t batch_samples) const {
+  const std::int64_t at_once = world * micro_batch;
+  return (batch_samples + at_once - 1) / at_once;
+}
+
+std::span<const std::int64_t> BatchShape::samples_of(std::span<const std::int64_t> batch,
+                                                     std::int64_t micro, std::int64_t rank) const {
+  const auto size = static_cast<std::int64_t>(batch.size());
+  const std::int64_t begin = std::min((micro * world + rank) * micro_batch, size);
+  const std::int64_t end = std::min(begin + micro_batch, size);
+  return batch.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+}
+
+Batch collate(std::span<const Sample> samples, std::span<const std::int64_t> indices) {
+  Batch batch;
+  batch.rows = static_cast<std::int64_t>(indices.size());
+  for (const std::int64_t index : indices) {
+    const auto tokens =
+        static_cast<std::int64_t>(samples[static_cast<std::size_t>(index)].ids.size());
+    batch.cols = std::max(batch.cols, tokens);
+  }
+  const auto size = static_cast<std::size_t>(batch.rows * batch.cols);
+  batch.input_ids.assign(size, 0);
+  batch.labels.assign(size, kUnsupervised);
+  batch.attention_mask.assign(size, 0);
+  std::int64_t row_begin = 0;
+  for (const std::int64_t index : indices) {
+    const Sample& sample = samples[static_cast<std::size_t>(index)];
+    std::copy(sample.ids.begin(), sample.ids.end(), batch.input_ids.begin() + row_begin);
+    std::copy(sample.ids.begin() + sample.supervised_begin, sample.ids.end(),
+              batch.labels.begin() + row_begin + sample.supervised_begin);
+    const auto tokens = static_cast<std::int64_t>(sample.ids.size());
+    std::fill_n(batch.attention_mask.begin() + row_begin, tokens, 1);
+    batch.supervised_tokens += tokens - sample.supervised_begin;
+    batch.real_tokens += tokens;
+    row_begin += batch.cols;
+  }
+  return batch;
+}
+
+}  // namespace llm::data

@@ -1,0 +1,130 @@
+#include "llm/text/prompt.h"
+
+#include <algorithm>
+
+#include "sherd/error.h"
+
+namespace llm::text {
+namespace {
+
+constexpr std::string_view kBeforeQuestion = "Question: ";
+constexpr std::string_view kBeforeContext = " Context: ";
+constexpr std::string_view kAfterContext = " Answer:";
+
+// A prompt and where its context lies in it.
+struct PromptText {
+  PromptText(const std::string& question, std::string_view context) {
+    text.append(kBeforeQuestion).append(question).append(kBeforeContext);
+    context_begin = static_cast<std::int64_t>(text.size());
+    text.append(context);
+    context_end = static_cast<std::int64_t>(text.size());
+    text.append(kAfterContext);
+  }
+  std::string text;
+  std::int64_t context_begin = 0;
+  std::int64_t context_end = 0;
+};
+
+// What is left of a context when its last `excess` tokens are taken off; always shorter than
+// before.
+std::string_view without_last_tokens(std::string_view context, const PromptText& prompt,
+                                     const Encoding& encoding, std::int64_t excess) {
+  std::vector<std::int64_t> starts;
+  for (const ByteRange& range : encoding.ranges) {
+    if (range.begin >= prompt.context_begin && range.begin < prompt.context_end) {
+      starts.push_back(range.begin - prompt.context_begin);
+    }
+  }
+  if (excess >= static_cast<std::int64_t>(starts.size())) {
+    return {};
+  }
+  auto length = static_cast<std::size_t>(starts[starts.size() - static_cast<std::size_t>(excess)]);
+  while (length > 0 && (static_cast<unsigned char>(context[length]) & 0xC0U) == 0x80U) {
+    --length;  // a token may start within a character
+  }
+  const std::size_t last = context.substr(0, length).find_last_not_of(" \t\r\n");
+  return context.substr(0, last == std::string_view::npos ? 0 : last + 1);
+}
+
+}  // namespace
+
+// A prompt that fits, and what was kept of its context.
+struct PromptEncoder::Fitted {
+  PromptText prompt;
+  std::string_view context;
+  std::vector<TokenId> ids;
+};
+
+PromptEncoder::PromptEncoder(Tokenizer tokenizer, PromptLimits limits)
+    : tokenizer_(std::move(tokenizer)), limits_(limits) {
+  if (limits_.max_answer_tokens < 1 || limits_.prompt_tokens() < 1) {
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       "data.max_length (" + std::to_string(limits_.max_length_tokens) +
+                           ") must be larger than data.max_answer_tokens (" +
+                           std::to_string(limits_.max_answer_tokens) +
+                           "), which must be at least 1: the prompt gets what the answer leaves");
+  }
+  static_cast<void>(tokenizer_.end_id());  // throws now rather than at the first sample
+}
+
+PromptEncoder::Fitted PromptEncoder::fit(const std::string& question,
+                                         std::string_view context) const {
+  for (std::string_view kept = context;;) {
+    PromptText prompt(question, kept);
+    Encoding encoding = tokenizer_.encode(prompt.text);
+    const auto tokens = static_cast<std::int64_t>(encoding.ids.size());
+    if (tokens <= limits_.prompt_tokens()) {
+      return {std::move(prompt), kept, std::move(encoding.ids)};
+    }
+    if (kept.empty()) {
+      throw sherd::Error(sherd::ExitCode::BadData,
+                         "the prompt takes " + std::to_string(tokens) +
+                             " tokens even without its context, and data.max_length (" +
+                             std::to_string(limits_.max_length_tokens) +
+                             ") less data.max_answer_tokens (" +
+                             std::to_string(limits_.max_answer_tokens) + ") leaves " +
+                             std::to_string(limits_.prompt_tokens()) +
+                             ": raise data.max_length or shorten the question");
+    }
+    kept = without_last_tokens(kept, prompt, encoding, tokens - limits_.prompt_tokens());
+  }
+}
+
+std::vector<TokenId> PromptEncoder::encode(const std::string& question,
+                                           std::string_view context) const {
+  return fit(question, context).ids;
+}
+
+LabelledPrompt PromptEncoder::encode_labelled(const std::string& question, std::string_view context,
+                                              const SquadAnswer& answer) const {
+  const Fitted fitted = fit(question, context);
+  Encoding whole = tokenizer_.encode(fitted.prompt.text + " " + answer.text);
+  const ByteRange added;  // what the template adds comes from no text
+  while (!whole.ids.empty() && whole.ranges.back() == added) {
+    whole.ids.pop_back();
+    whole.ranges.pop_back();
+  }
+  const auto prompt_end = static_cast<std::int64_t>(fitted.prompt.text.size());
+  const auto first =
+      std::find_if(whole.ranges.begin(), whole.ranges.end(),
+                   [&](const ByteRange& range) { return range.begin >= prompt_end; });
+
+  LabelledPrompt sample;
+  sample.supervised_begin = first - whole.ranges.begin();
+  sample.ids = std::move(whole.ids);
+  sample.ids.push_back(tokenizer_.end_id());
+  // Where a token reaches over the prompt's end, the prompt may be a token longer than alone.
+  const std::int64_t longest =
+      std::min(sample.supervised_begin + limits_.max_answer_tokens, limits_.max_length_tokens);
+  sample.answer_was_cut = static_cast<std::int64_t>(sample.ids.size()) > longest;
+  if (sample.answer_was_cut) {
+    sample.ids.resize(static_cast<std::size_t>(longest));
+    sample.supervised_begin = std::min(sample.supervised_begin, longest);
+  }
+  sample.context_was_cut = fitted.context.size() < context.size();
+  sample.answer_is_outside = answer.begin_byte + static_cast<std::int64_t>(answer.text.size()) >
+                             static_cast<std::int64_t>(fitted.context.size());
+  return sample;
+}
+
+}  // namespace llm::text

@@ -1,0 +1,68 @@
+#pragma once
+// A question as the model sees it: prompt, labels, and the one rule by which a long context is cut.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llm/text/squad.h"
+#include "llm/text/tokenizer.h"
+
+namespace llm::text {
+
+/// How long a sample may be, in tokens.
+struct PromptLimits {
+  std::int64_t max_length_tokens = 0;  ///< prompt and answer together (`data.max_length`)
+  std::int64_t max_answer_tokens =
+      32;  ///< kept free for the answer and its end token (`data.max_answer_tokens`)
+
+  /// The longest prompt.
+  [[nodiscard]] std::int64_t prompt_tokens() const { return max_length_tokens - max_answer_tokens; }
+};
+
+/// A question with its answer, encoded once as a whole.
+struct LabelledPrompt {
+  std::vector<TokenId> ids;  ///< prompt, answer, end token
+  std::int64_t supervised_begin =
+      0;  ///< the prompt is the ids before; the loss counts those from here on
+  bool context_was_cut = false;  ///< the prompt was too long for its context
+  bool answer_was_cut = false;   ///< answer and end token were longer than max_answer_tokens
+  bool answer_is_outside =
+      false;  ///< the answer's span is not wholly within what was kept of the context
+};
+
+/// Turns questions into ids: `Question: {question} Context: {context} Answer:`, and for training a
+/// space, the answer and the end token. The same prompt in training, evaluation and generation.
+///
+/// The context is cut at its end until the prompt fits in `prompt_tokens()`: the excess tokens are
+/// taken off, with white space before them, and the rest is encoded again. The answer plays no part
+/// in this. Supervised are the tokens that start at or after the prompt's end, at most
+/// `max_answer_tokens` of them; an answer cut so ends without the end token.
+class PromptEncoder {
+ public:
+  /// Throws sherd::Error: Usage if the limits leave no room; BadData if the tokenizer has no end
+  /// token.
+  PromptEncoder(Tokenizer tokenizer, PromptLimits limits);
+
+  /// The prompt alone, for generation: at most `prompt_tokens()` ids.
+  /// Throws sherd::Error BadData, with the numbers, if the question alone does not fit.
+  [[nodiscard]] std::vector<TokenId> encode(const std::string& question,
+                                            std::string_view context) const;
+  /// A sample: at most `max_length_tokens` ids. Throws as `encode`.
+  [[nodiscard]] LabelledPrompt encode_labelled(const std::string& question,
+                                               std::string_view context,
+                                               const SquadAnswer& answer) const;
+
+  [[nodiscard]] const Tokenizer& tokenizer() const { return tokenizer_; }
+  [[nodiscard]] const PromptLimits& limits() const { return limits_; }
+
+ private:
+  struct Fitted;
+  [[nodiscard]] Fitted fit(const std::string& question, std::string_view context) const;
+
+  Tokenizer tokenizer_;
+  PromptLimits limits_;
+};
+
+}  // namespace llm::text

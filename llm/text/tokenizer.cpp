@@ -1,0 +1,177 @@
+#include "llm/text/tokenizer.h"
+
+#include "llm/text/c_interface.h"
+#include "llm/text/special_tokens.h"
+#include "sherd/error.h"
+
+namespace llm::text {
+namespace {
+
+struct CloseTokenizer {
+  void operator()(sherd_tokenizer* handle) const { sherd_text_close(handle); }
+};
+
+// Encodings that the Rust side allocated.
+class RawEncodings {
+ public:
+  explicit RawEncodings(std::size_t count) : raw_(count) {}
+  ~RawEncodings() { sherd_text_free_encodings(raw_.data(), filled_); }
+  RawEncodings(const RawEncodings&) = delete;
+  RawEncodings& operator=(const RawEncodings&) = delete;
+
+  void fill(const sherd_tokenizer* tokenizer, const sherd_text_slice* texts, SpecialTokens special,
+            const std::string& name) {
+    const bool add_special = special == SpecialTokens::Add;
+    checked(
+        [&](char** error) {
+          return sherd_text_encode(tokenizer, texts, raw_.size(), add_special, raw_.data(), error);
+        },
+        name);
+    filled_ = raw_.size();
+  }
+  [[nodiscard]] const std::vector<sherd_text_encoding>& get() const { return raw_; }
+
+ private:
+  std::vector<sherd_text_encoding> raw_;
+  std::size_t filled_ = 0;
+};
+
+Encoding to_encoding(const sherd_text_encoding& raw) {
+  Encoding encoding;
+  encoding.ids.assign(raw.ids, raw.ids + raw.count);
+  encoding.ranges.reserve(raw.count);
+  for (std::size_t i = 0; i < raw.count; ++i) {
+    encoding.ranges.push_back({static_cast<std::int64_t>(raw.begin_bytes[i]),
+                               static_cast<std::int64_t>(raw.end_bytes[i])});
+  }
+  return encoding;
+}
+
+}  // namespace
+
+struct Tokenizer::State {
+  std::filesystem::path folder;
+  std::unique_ptr<sherd_tokenizer, CloseTokenizer> handle;
+  SpecialIds special;
+
+  // What goes before a message about a text.
+  [[nodiscard]] std::string name() const { return "tokenizer of " + folder.string() + ": "; }
+};
+
+Tokenizer::Tokenizer(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+
+Tokenizer Tokenizer::from_folder(const std::filesystem::path& folder) {
+  const auto state = std::make_shared<State>();
+  state->folder = folder;
+  sherd_tokenizer* handle = nullptr;
+  checked([&](char** error) {
+    return sherd_text_open((folder / "tokenizer.json").c_str(), &handle, error);
+  });
+  state->handle.reset(handle);
+  Tokenizer tokenizer(state);
+  state->special = read_special_ids(
+      folder, [&](const std::string& token) { return tokenizer.token_to_id(token); });
+  return tokenizer;
+}
+
+Encoding Tokenizer::encode(std::string_view text, SpecialTokens special) const {
+  const sherd_text_slice slice = slice_of(text);
+  RawEncodings raw(1);
+  raw.fill(state_->handle.get(), &slice, special, state_->name());
+  return to_encoding(raw.get().front());
+}
+
+std::vector<Encoding> Tokenizer::encode_batch(std::span<const std::string> texts,
+                                              SpecialTokens special) const {
+  std::vector<sherd_text_slice> slices;
+  slices.reserve(texts.size());
+  for (const std::string& text : texts) {
+    slices.push_back(slice_of(text));
+  }
+  RawEncodings raw(texts.size());
+  raw.fill(state_->handle.get(), slices.data(), special, state_->name());
+  std::vector<Encoding> encodings;
+  encodings.reserve(texts.size());
+  for (const sherd_text_encoding& one : raw.get()) {
+    encodings.push_back(to_encoding(one));
+  }
+  return encodings;
+}
+
+std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
+  // A negative id is no token's either: as unsigned it lies beyond every vocabulary.
+  const std::vector<std::uint32_t> unsigned_ids(ids.begin(), ids.end());
+  char* text = nullptr;
+  std::size_t length_bytes = 0;
+  checked(
+      [&](char** error) {
+        return sherd_text_decode(state_->handle.get(), unsigned_ids.data(), unsigned_ids.size(),
+                                 skip_special_tokens, &text, &length_bytes, error);
+      },
+      state_->name());
+  const OwnedString owned(text);
+  return {owned.get(), length_bytes};
+}
+
+std::optional<TokenId> Tokenizer::token_to_id(std::string_view token) const {
+  std::int64_t id = -1;
+  checked(
+      [&](char** error) {
+        return sherd_text_token_to_id(state_->handle.get(), slice_of(token), &id, error);
+      },
+      state_->name());
+  return id < 0 ? std::nullopt : std::optional(static_cast<TokenId>(id));
+}
+
+std::optional<std::string> Tokenizer::id_to_token(TokenId id) const {
+  char* token = nullptr;
+  const auto row = static_cast<std::uint32_t>(id);
+  checked(
+      [&](char** error) {
+        return sherd_text_id_to_token(state_->handle.get(), row, &token, error);
+      },
+      state_->name());
+  const OwnedString owned(token);
+  return token == nullptr ? std::nullopt : std::optional<std::string>(token);
+}
+
+std::int64_t Tokenizer::vocabulary_size() const {
+  return static_cast<std::int64_t>(sherd_text_vocabulary_size(state_->handle.get()));
+}
+
+void Tokenizer::check_vocabulary(std::int64_t embedding_rows) const {
+  if (vocabulary_size() > embedding_rows) {
+    throw sherd::Error(sherd::ExitCode::BadData,
+                       (folder() / "tokenizer.json").string() + ": its ids reach " +
+                           std::to_string(vocabulary_size() - 1) +
+                           ", and the model's embedding has " + std::to_string(embedding_rows) +
+                           " rows (vocab_size), too few by " +
+                           std::to_string(vocabulary_size() - embedding_rows) +
+                           ": take the tokenizer that belongs to the model");
+  }
+}
+
+std::optional<TokenId> Tokenizer::begin_id() const {
+  return state_->special.begin;
+}
+
+TokenId Tokenizer::end_id() const {
+  if (!state_->special.end) {
+    throw sherd::Error(
+        sherd::ExitCode::BadData,
+        folder().string() +
+            ": no token that ends an answer: neither eos_token in tokenizer_config.json or "
+            "special_tokens_map.json, nor eos_token_id in generation_config.json or config.json");
+  }
+  return *state_->special.end;
+}
+
+const std::vector<TokenId>& Tokenizer::stop_ids() const {
+  return state_->special.stop;
+}
+
+const std::filesystem::path& Tokenizer::folder() const {
+  return state_->folder;
+}
+
+}  // namespace llm::text

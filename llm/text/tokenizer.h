@@ -1,0 +1,86 @@
+#pragma once
+// The tokenizer of a Hugging Face model folder: text to ids and back. C++ face of the Rust crate in
+// text/.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace llm::text {
+
+using TokenId = std::int32_t;
+
+/// The bytes [begin, end) of a text.
+struct ByteRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  bool operator==(const ByteRange&) const = default;
+};
+
+/// An encoded text: ids, and the bytes each came from ([0, 0) for a token that the tokenizer's
+/// template added).
+struct Encoding {
+  std::vector<TokenId> ids;
+  std::vector<ByteRange> ranges;
+};
+
+/// Whether the tokenizer's template adds its tokens (such as `<s>` in front) to an encoded text.
+enum class SpecialTokens { Add, Leave };
+
+/// A tokenizer. Cheap to copy (copies share one); const functions may be called by several threads
+/// at once.
+class Tokenizer {
+ public:
+  /// Reads `tokenizer.json` of a model folder, and, where they are there, which tokens begin and
+  /// end a text: `tokenizer_config.json`, else `special_tokens_map.json` (`bos_token`,
+  /// `eos_token`), else `generation_config.json`, else `config.json` (`bos_token_id`,
+  /// `eos_token_id`). Throws sherd::Error: InputMissing without a tokenizer.json; BadData, naming
+  /// file and place, for one that cannot be right.
+  static Tokenizer from_folder(const std::filesystem::path& folder);
+
+  /// Encodes a text. Throws sherd::Error BadData, naming the byte, if it is not UTF-8.
+  [[nodiscard]] Encoding encode(std::string_view text,
+                                SpecialTokens special = SpecialTokens::Add) const;
+  /// Encodes many texts on several threads (as many as cores, or the environment's
+  /// RAYON_NUM_THREADS).
+  [[nodiscard]] std::vector<Encoding> encode_batch(
+      std::span<const std::string> texts, SpecialTokens special = SpecialTokens::Add) const;
+  /// The text of ids. Ids that no token has (an embedding may have more rows than there are tokens)
+  /// give nothing.
+  [[nodiscard]] std::string decode(std::span<const TokenId> ids,
+                                   bool skip_special_tokens = true) const;
+
+  [[nodiscard]] std::optional<TokenId> token_to_id(std::string_view token) const;
+  [[nodiscard]] std::optional<std::string> id_to_token(TokenId id) const;
+
+  /// The largest id + 1, added tokens included.
+  [[nodiscard]] std::int64_t vocabulary_size() const;
+  /// Throws sherd::Error BadData if a model with that many rows of embedding has no row for some id
+  /// of this tokenizer.
+  void check_vocabulary(std::int64_t embedding_rows) const;
+
+  /// The token that begins a text, if the folder names one. `encode` adds it by itself where the
+  /// template says so.
+  [[nodiscard]] std::optional<TokenId> begin_id() const;
+  /// The token that ends an answer in training: the tokenizer's `eos_token`, else the first id that
+  /// stops generation. Throws sherd::Error BadData, saying where it was looked for, if the folder
+  /// names none.
+  [[nodiscard]] TokenId end_id() const;
+  /// The ids that stop generation, ascending: `eos_token_id` (one id or a list) of
+  /// generation_config.json, else of config.json; and `end_id()`.
+  [[nodiscard]] const std::vector<TokenId>& stop_ids() const;
+  /// The folder it was read from, for messages.
+  [[nodiscard]] const std::filesystem::path& folder() const;
+
+ private:
+  struct State;
+  explicit Tokenizer(std::shared_ptr<const State> state);
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace llm::text

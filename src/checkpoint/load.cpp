@@ -1,0 +1,217 @@
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "checkpoint/agreement.h"
+#include "checkpoint/digest.h"
+#include "runtime.h"
+#include "sherd/checkpoint.h"
+#include "sherd/error.h"
+#include "sherd/safetensors.h"
+
+namespace sherd {
+
+namespace {
+
+constexpr int64_t kStretch = int64_t{1} << 18;  // elements read at a time: 1 MiB of fp32
+
+// A part of a parameter that this rank holds, and where it goes.
+struct Target {
+  std::string kind;
+  std::string name;
+  int64_t begin = 0;  // elements of the parameter
+  at::Tensor values;  // fp32, or the dtype of a frozen parameter
+};
+
+// The shard files of a checkpoint, opened when first needed.
+class ShardFiles {
+ public:
+  explicit ShardFiles(std::string folder) : folder_(std::move(folder)) {}
+
+  const SafetensorsFile& open(const std::string& name) {
+    auto& file = files_[name];
+    if (!file) {
+      file = std::make_unique<SafetensorsFile>(folder_ + "/" + name);
+    }
+    return *file;
+  }
+
+  // The piece's tensor; its digest has been found right.
+  const SafetensorsEntry& verified(const CheckpointPiece& piece, const std::string& kind,
+                                   const std::string& parameter) {
+    const SafetensorsFile& file = open(piece.file);
+    const std::string name = kind + "/" + parameter;
+    const SafetensorsEntry* entry = file.find(name);
+    if (entry == nullptr || entry->numel() != piece.end - piece.begin ||
+        piece.sha256.count(kind) == 0) {
+      damaged(file, name, "is not there as the manifest says");
+    }
+    if (verified_.insert(piece.file + "/" + name).second &&
+        digest_of(file, *entry) != piece.sha256.at(kind)) {
+      damaged(file, name, "has another digest than the manifest says");
+    }
+    return *entry;
+  }
+
+ private:
+  [[noreturn]] static void damaged(const SafetensorsFile& file, const std::string& name,
+                                   const std::string& how) {
+    throw Error(ExitCode::BadData, file.path() + ": tensor '" + name + "' " + how +
+                                       ". The checkpoint is damaged; resume from an older one.");
+  }
+
+  static std::string digest_of(const SafetensorsFile& file, const SafetensorsEntry& entry) {
+    const auto element = static_cast<int64_t>(c10::elementSize(entry.dtype));
+    std::vector<char> bytes(static_cast<size_t>(std::min(kStretch, entry.numel()) * element));
+    detail::Sha256 digest;
+    for (int64_t begin = 0; begin < entry.numel(); begin += kStretch) {
+      const int64_t end = std::min(begin + kStretch, entry.numel());
+      file.read_elements(entry, begin, end, entry.dtype, bytes.data());
+      digest.add(bytes.data(), static_cast<size_t>((end - begin) * element));
+    }
+    return digest.finish();
+  }
+
+  std::string folder_;
+  std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
+  std::set<std::string> verified_;
+};
+
+std::vector<Target> targets_of(const ShardedModule& model, const AdamW& optimizer) {
+  std::vector<Target> targets;
+  std::map<std::string, int64_t> begins;
+  for (const ParameterShard& shard : model.parameter_shards()) {
+    begins[shard.name] = shard.begin;
+    targets.push_back({"value", shard.name, shard.begin, shard.value});
+  }
+  for (const MomentShard& moment : optimizer.moments()) {
+    const int64_t begin = begins.at(moment.name);
+    targets.push_back({"exp_avg", moment.name, begin, moment.exp_avg});
+    targets.push_back({"exp_avg_sq", moment.name, begin, moment.exp_avg_sq});
+  }
+  return targets;
+}
+
+// Calls visit(piece, first, last) for the pieces that hold elements of the target, in elements of
+// the parameter.
+template <class Visit>
+void for_each_overlap(const CheckpointManifest& manifest, const Target& target, Visit&& visit) {
+  const int64_t end = target.begin + target.values.numel();
+  for (const CheckpointPiece& piece : manifest.parameters.at(target.name).pieces) {
+    const int64_t first = std::max(piece.begin, target.begin);
+    const int64_t last = std::min(piece.end, end);
+    if (first < last) {
+      visit(piece, first, last);
+    }
+  }
+}
+
+void check_same_model(const std::string& folder, const CheckpointManifest& manifest,
+                      const ShardedModule& model) {
+  const auto shards = model.parameter_shards();
+  for (const ParameterShard& shard : shards) {
+    const auto found = manifest.parameters.find(shard.name);
+    if (found == manifest.parameters.end() || found->second.shape != shard.shape) {
+      throw Error(
+          ExitCode::BadData,
+          "the checkpoint in '" + folder + "' is of another model: it has " +
+              (found == manifest.parameters.end() ? "no parameter '" : "another shape of '") +
+              shard.name + "'. Start with the model it was made from, or with --resume never.");
+    }
+  }
+  if (manifest.parameters.size() != shards.size()) {
+    throw Error(ExitCode::BadData,
+                "the checkpoint in '" + folder + "' is of another model: it has " +
+                    std::to_string(manifest.parameters.size()) + " parameters, the model " +
+                    std::to_string(shards.size()) + ".");
+  }
+}
+
+}  // namespace
+
+CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& model,
+                                   AdamW& optimizer) {
+  CheckpointManifest manifest;
+  ShardFiles files(folder);
+  const std::vector<Target> targets = targets_of(model, optimizer);
+  const std::string failure = "the checkpoint could not be read";
+  static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
+    manifest = CheckpointManifest::read(folder);
+    check_same_model(folder, manifest, model);
+    for (const Target& target : targets) {
+      for_each_overlap(manifest, target, [&](const CheckpointPiece& piece, int64_t, int64_t) {
+        static_cast<void>(files.verified(piece, target.kind, target.name));
+      });
+    }
+    return "";
+  }));
+  static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
+    for (const Target& target : targets) {
+      for_each_overlap(
+          manifest, target, [&](const CheckpointPiece& piece, int64_t first, int64_t last) {
+            at::Tensor out = target.values.narrow(0, first - target.begin, last - first);
+            files.open(piece.file)
+                .read_elements(files.verified(piece, target.kind, target.name), first - piece.begin,
+                               last - piece.begin, out.scalar_type(), out.mutable_data_ptr());
+          });
+    }
+    return "";
+  }));
+  optimizer.set_steps_done(manifest.optimizer_steps);
+  model.zero_grad();
+  model.publish();
+  return manifest;
+}
+
+void read_checkpoint_values(const std::string& folder, const CheckpointManifest& manifest,
+                            const std::string& name,
+                            const std::function<void(const float* values, int64_t numel)>& take) {
+  const auto found = manifest.parameters.find(name);
+  if (found == manifest.parameters.end()) {
+    throw Error(ExitCode::BadData,
+                "the checkpoint in '" + folder + "' has no parameter '" + name + "'.");
+  }
+  ShardFiles files(folder);
+  std::vector<float> values(static_cast<size_t>(kStretch));
+  for (const CheckpointPiece& piece : found->second.pieces) {
+    const SafetensorsEntry& entry = files.verified(piece, "value", name);
+    for (int64_t begin = 0; begin < entry.numel(); begin += kStretch) {
+      const int64_t end = std::min(begin + kStretch, entry.numel());
+      files.open(piece.file).read_elements(entry, begin, end, c10::kFloat, values.data());
+      take(values.data(), end - begin);
+    }
+  }
+}
+
+void load_safetensors(ShardedModule& model, const std::string& folder,
+                      const std::function<std::string(const std::string&)>& name_in_file) {
+  const SafetensorsFolder weights(folder);
+  std::string faults;
+  std::vector<std::pair<ParameterShard, SafetensorsLocation>> sources;
+  for (ParameterShard& shard : model.parameter_shards()) {
+    const std::string name = name_in_file ? name_in_file(shard.name) : shard.name;
+    const auto found = weights.find(name);
+    if (!found) {
+      faults += "\n  '" + name + "' is missing";
+    } else if (found->entry->shape != shard.shape) {
+      faults += "\n  '" + name + "' has shape " + c10::str(at::IntArrayRef(found->entry->shape)) +
+                ", and the model's parameter " + c10::str(at::IntArrayRef(shard.shape));
+    } else {
+      sources.emplace_back(std::move(shard), *found);
+    }
+  }
+  if (!faults.empty()) {
+    throw Error(ExitCode::BadData, "the weights in '" + folder +
+                                       "' are not those of this model:" + faults +
+                                       "\nCheck that config.json and the weights belong together.");
+  }
+  for (auto& [shard, source] : sources) {
+    source.file->read_elements(*source.entry, shard.begin, shard.end, shard.value.scalar_type(),
+                               shard.value.mutable_data_ptr());
+  }
+  model.publish();
+}
+
+}  // namespace sherd

@@ -1,0 +1,129 @@
+#include "checkpoint/manifest.h"
+
+#include <fstream>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/files.h"
+#include "sherd/error.h"
+
+namespace sherd {
+
+namespace detail {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr int kVersion = 1;
+constexpr const char* kFormat = "sherd-checkpoint";
+
+json piece_to_json(const CheckpointPiece& piece) {
+  return {
+      {"file", piece.file}, {"begin", piece.begin}, {"end", piece.end}, {"sha256", piece.sha256}};
+}
+
+CheckpointPiece piece_from_json(const json& source) {
+  CheckpointPiece piece;
+  source.at("file").get_to(piece.file);
+  source.at("begin").get_to(piece.begin);
+  source.at("end").get_to(piece.end);
+  source.at("sha256").get_to(piece.sha256);
+  return piece;
+}
+
+// Pieces must follow each other from 0 to the last element; files lie in the folder itself.
+std::string fault_of(const CheckpointParameter& parameter) {
+  int64_t numel = 1;
+  for (const int64_t size : parameter.shape) {
+    if (size < 0 || (size > 0 && numel > INT64_MAX / size)) {
+      return "an impossible shape";
+    }
+    numel *= size;
+  }
+  int64_t covered = 0;
+  for (const CheckpointPiece& piece : parameter.pieces) {
+    if (piece.begin != covered || piece.end <= piece.begin) {
+      return "pieces with a gap or an overlap at element " + std::to_string(covered);
+    }
+    if (piece.file.empty() || piece.file.find('/') != std::string::npos || piece.file == "..") {
+      return "a piece in '" + piece.file + "', which is no file of the checkpoint's folder";
+    }
+    if (piece.sha256.count("value") == 0) {
+      return "a piece without a digest of its values";
+    }
+    covered = piece.end;
+  }
+  return covered == numel ? ""
+                          : "pieces for " + std::to_string(covered) + " of " +
+                                std::to_string(numel) + " elements";
+}
+
+}  // namespace
+
+std::string to_json(const CheckpointManifest& manifest) {
+  json parameters = json::object();
+  for (const auto& [name, parameter] : manifest.parameters) {
+    json pieces = json::array();
+    for (const CheckpointPiece& piece : parameter.pieces) {
+      pieces.push_back(piece_to_json(piece));
+    }
+    parameters[name] = {{"shape", parameter.shape}, {"pieces", std::move(pieces)}};
+  }
+  const json root = {{"format", kFormat},
+                     {"version", kVersion},
+                     {"world_size", manifest.world_size},
+                     {"optimizer_steps", manifest.optimizer_steps},
+                     {"note", manifest.note},
+                     {"parameters", std::move(parameters)}};
+  return root.dump(1) + "\n";
+}
+
+CheckpointManifest manifest_from_json(const std::string& text, const std::string& path) {
+  const auto refuse = [&](const std::string& what) -> CheckpointManifest {
+    throw Error(ExitCode::BadData, path + ": not a checkpoint's manifest: " + what);
+  };
+  try {
+    const json root = json::parse(text);
+    if (root.at("format") != kFormat || root.at("version") != kVersion) {
+      return refuse("format and version are not '" + std::string(kFormat) + "' and " +
+                    std::to_string(kVersion));
+    }
+    CheckpointManifest manifest;
+    root.at("world_size").get_to(manifest.world_size);
+    root.at("optimizer_steps").get_to(manifest.optimizer_steps);
+    root.at("note").get_to(manifest.note);
+    for (const auto& [name, source] : root.at("parameters").items()) {
+      CheckpointParameter& parameter = manifest.parameters[name];
+      source.at("shape").get_to(parameter.shape);
+      for (const json& piece : source.at("pieces")) {
+        parameter.pieces.push_back(piece_from_json(piece));
+      }
+      if (const std::string fault = fault_of(parameter); !fault.empty()) {
+        return refuse("parameter '" + name + "' has " + fault);
+      }
+    }
+    return manifest;
+  } catch (const json::exception& error) {
+    return refuse(error.what());
+  }
+}
+
+}  // namespace detail
+
+CheckpointManifest CheckpointManifest::read(const std::string& folder) {
+  const std::string path = folder + "/" + detail::kManifestName;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    throw Error(ExitCode::InputMissing,
+                "no checkpoint in '" + folder + "': " + path +
+                    " cannot be read. A folder without a manifest is one whose "
+                    "writing did not end.");
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  return detail::manifest_from_json(text.str(), path);
+}
+
+}  // namespace sherd

@@ -1,0 +1,130 @@
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/agreement.h"
+#include "checkpoint/digest.h"
+#include "checkpoint/files.h"
+#include "checkpoint/manifest.h"
+#include "sherd/checkpoint.h"
+#include "sherd/error.h"
+#include "sherd/safetensors.h"
+
+namespace sherd {
+
+namespace {
+
+using nlohmann::json;
+
+// One parameter's tensors on this rank, by kind.
+struct HeldParameter {
+  ParameterShard shard;
+  std::map<std::string, at::Tensor> tensors;
+};
+
+std::vector<HeldParameter> held_parameters(const ShardedModule& model, const AdamW& optimizer) {
+  std::map<std::string, MomentShard> moments;
+  for (MomentShard& moment : optimizer.moments()) {
+    moments.emplace(moment.name, std::move(moment));
+  }
+  std::vector<HeldParameter> held;
+  for (ParameterShard& shard : model.parameter_shards()) {
+    if (shard.begin == shard.end) {
+      continue;
+    }
+    HeldParameter parameter{shard, {{"value", shard.value}}};
+    if (const auto found = moments.find(shard.name); found != moments.end()) {
+      parameter.tensors["exp_avg"] = found->second.exp_avg;
+      parameter.tensors["exp_avg_sq"] = found->second.exp_avg_sq;
+    }
+    held.push_back(std::move(parameter));
+  }
+  return held;
+}
+
+// Writes this rank's file and answers its pieces as JSON, by parameter.
+json write_shard(const std::string& folder, const std::string& file,
+                 const std::vector<HeldParameter>& held) {
+  std::vector<SafetensorsSpec> specs;
+  for (const HeldParameter& parameter : held) {
+    for (const auto& [kind, tensor] : parameter.tensors) {
+      specs.push_back({kind + "/" + parameter.shard.name, tensor.scalar_type(), {tensor.numel()}});
+    }
+  }
+  SafetensorsWriter writer(folder + "/" + file, specs);
+  json pieces = json::object();
+  for (const HeldParameter& parameter : held) {
+    json digests = json::object();
+    for (const auto& [kind, tensor] : parameter.tensors) {
+      const auto bytes = static_cast<size_t>(tensor.nbytes());
+      detail::Sha256 digest;
+      digest.add(tensor.const_data_ptr(), bytes);
+      writer.write(kind + "/" + parameter.shard.name, tensor.const_data_ptr(), bytes);
+      digests[kind] = digest.finish();
+    }
+    pieces[parameter.shard.name] = {
+        {"begin", parameter.shard.begin}, {"end", parameter.shard.end}, {"sha256", digests}};
+  }
+  writer.finish();
+  return pieces;
+}
+
+CheckpointManifest assemble(const ShardedModule& model, const AdamW& optimizer,
+                            const std::string& note, const std::vector<std::string>& ranks) {
+  CheckpointManifest manifest;
+  manifest.world_size = static_cast<int64_t>(ranks.size());
+  manifest.optimizer_steps = optimizer.steps_done();
+  manifest.note = note;
+  for (const ParameterShard& shard : model.parameter_shards()) {
+    manifest.parameters[shard.name].shape = shard.shape;
+  }
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {  // a parameter's pieces lie in rank order
+    const std::string file =
+        detail::shard_file_name(static_cast<int>(rank), static_cast<int>(ranks.size()));
+    const json pieces = json::parse(ranks[rank]);
+    for (const auto& [name, piece] : pieces.items()) {
+      manifest.parameters[name].pieces.push_back(
+          {file, piece["begin"].get<int64_t>(), piece["end"].get<int64_t>(),
+           piece["sha256"].get<std::map<std::string, std::string>>()});
+    }
+  }
+  return manifest;
+}
+
+}  // namespace
+
+void save_checkpoint(const std::string& folder, ShardedModule& model, const AdamW& optimizer,
+                     const std::string& note) {
+  World& world = model.world();
+  const std::string temporary = folder + ".tmp";
+  const std::string failure = "the checkpoint could not be written";
+  const bool first = world.rank() == 0;
+  try {
+    static_cast<void>(detail::agree(world, failure, [&]() -> std::string {
+      if (first) {
+        detail::remove_folder(temporary);
+        detail::make_folder(temporary);
+      }
+      return "";
+    }));
+    const std::vector<std::string> ranks = detail::agree(world, failure, [&] {
+      const std::string file = detail::shard_file_name(world.rank(), world.size());
+      return write_shard(temporary, file, held_parameters(model, optimizer)).dump();
+    });
+    static_cast<void>(detail::agree(world, failure, [&]() -> std::string {
+      if (first) {
+        const CheckpointManifest manifest = assemble(model, optimizer, note, ranks);
+        detail::write_durably(temporary + "/" + detail::kManifestName, detail::to_json(manifest));
+        detail::rename_folder(temporary, folder);
+      }
+      return "";
+    }));
+  } catch (const Error& error) {
+    if (first && error.code() != ExitCode::PeerLost) {
+      detail::remove_folder(temporary);
+    }
+    throw;
+  }
+}
+
+}  // namespace sherd

@@ -1,0 +1,251 @@
+#include "communicators/c10d.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include "sherd/error.h"
+
+namespace sherd::detail {
+
+namespace {
+
+constexpr size_t kReductionsInFlight = 2;
+constexpr int kTags =
+    1 << 30;  // tags come round again long after their messages have been received
+
+at::Tensor bytes_at(void* data, int64_t bytes) {
+  return at::from_blob(data, {bytes}, at::kByte);
+}
+
+int64_t element_bytes(const SegmentSpec& spec) {
+  return static_cast<int64_t>(c10::elementSize(spec.dtype));
+}
+
+// A failed exchange means that another rank is gone; what it was for is added by the caller.
+template <class Fn>
+auto exchange(const char* what, Fn&& fn) {
+  try {
+    return fn();
+  } catch (const c10::Error& error) {
+    throw Error(ExitCode::PeerLost,
+                std::string(what) + " failed: " + error.what_without_backtrace() +
+                    ". Another rank has ended or cannot be reached; its own message says why.");
+  } catch (const std::exception& error) {  // Gloo's own exceptions, whose headers the wheel lacks
+    throw Error(ExitCode::PeerLost,
+                std::string(what) + " failed: " + error.what() +
+                    ". Another rank has ended or cannot be reached; its own message says why.");
+  }
+}
+
+}  // namespace
+
+void C10dCommunicator::attach(std::vector<SegmentSpec> segments,
+                              std::shared_ptr<MemoryLedger> ledger) {
+  segments_ = std::move(segments);
+  ledger_ = ledger;
+  for (const SegmentSpec& spec : segments_) {
+    shards_.emplace_back(segment_bytes(spec, 1), MemoryKind::TravellingShard, ledger);
+  }
+  buffers_ = std::make_unique<ReduceBuffers>(segments_, world_size(), MemoryKind::ReduceBuffer,
+                                             std::move(ledger));
+}
+
+void* C10dCommunicator::travelling_shard(Segment segment) {
+  return shards_[static_cast<size_t>(segment)].data();
+}
+
+void* C10dCommunicator::gather(Segment segment, void* slot) {
+  ++counts_.gathers;
+  const auto index = static_cast<size_t>(segment);
+  const int64_t bytes = segment_bytes(segments_[index], 1);
+  counts_.bytes_sent += bytes * (world_size() - 1);
+  at::Tensor out = bytes_at(slot, bytes * world_size());
+  at::Tensor in = bytes_at(shards_[index].data(), bytes);
+  gathers_[segment] =
+      exchange("all-gather", [&] { return groups_.gather->_allgather_base(out, in); });
+  return slot;
+}
+
+void C10dCommunicator::wait_gather(Segment segment) {
+  auto node = gathers_.extract(segment);
+  if (!node.empty()) {
+    exchange("all-gather", [&] { return node.mapped()->wait(); });
+  }
+}
+
+void* C10dCommunicator::acquire_reduce_buffer(Segment segment, const Reduction& /*target*/) {
+  while (pending_.size() >= kReductionsInFlight) {
+    finish_oldest();
+  }
+  return acquired_[segment] = buffers_->acquire(segment);
+}
+
+int64_t C10dCommunicator::part_numel(Segment segment) const {
+  const SegmentSpec& spec = segments_[static_cast<size_t>(segment)];
+  const int64_t block = buffers_->block_bytes() / world_size() / element_bytes(spec);
+  return block == 0 ? spec.shard_numel : std::min(block, spec.shard_numel);
+}
+
+int64_t C10dCommunicator::next_part(const Pending& pending) const {
+  const SegmentSpec& spec = segments_[static_cast<size_t>(pending.segment)];
+  return std::min(part_numel(pending.segment), spec.shard_numel - pending.done);
+}
+
+void C10dCommunicator::reduce(Segment segment, const Reduction& target) {
+  ++counts_.reductions;
+  while (pending_.size() >= kReductionsInFlight) {
+    finish_oldest();
+  }
+  const auto index = static_cast<size_t>(segment);
+  counts_.bytes_sent += segment_bytes(segments_[index], 1) * (world_size() - 1);
+  Pending pending{segment, target, static_cast<char*>(acquired_.at(segment)), next_tag_, {}, {},
+                  {},      0};
+  acquired_.erase(segment);
+  const int64_t part = part_numel(segment);
+  next_tag_ =
+      (next_tag_ + static_cast<int>((segments_[index].shard_numel + part - 1) / part)) % kTags;
+  pending_.push_back(std::move(pending));
+  exchange("exchange of gradients", [&] {
+    post_sends(pending_.back());
+    post_receives(pending_.back());
+  });
+}
+
+void C10dCommunicator::post_sends(Pending& pending) {
+  const SegmentSpec& spec = segments_[static_cast<size_t>(pending.segment)];
+  const int64_t part = part_numel(pending.segment);
+  int tag = pending.first_tag;
+  for (int64_t first = 0; first < spec.shard_numel; first += part, ++tag) {
+    const int64_t numel = std::min(part, spec.shard_numel - first);
+    for (int peer = 0; peer < world_size(); ++peer) {
+      if (peer != rank()) {
+        char* piece = pending.buffer + (peer * spec.shard_numel + first) * element_bytes(spec);
+        std::vector<at::Tensor> tensors{bytes_at(piece, numel * element_bytes(spec))};
+        pending.sends.push_back(groups_.reduce->send(tensors, peer, tag));
+      }
+    }
+  }
+}
+
+void C10dCommunicator::post_receives(Pending& pending) {
+  const SegmentSpec& spec = segments_[static_cast<size_t>(pending.segment)];
+  const int64_t part_bytes = part_numel(pending.segment) * element_bytes(spec);
+  const int64_t wanted =
+      std::max(buffers_->block_bytes() / world_size(), part_bytes) * (world_size() - 1);
+  if (pending.received.data() == nullptr) {
+    auto free = std::find_if(receive_buffers_.begin(), receive_buffers_.end(),
+                             [&](const Buffer& b) { return b.bytes() == wanted; });
+    if (free != receive_buffers_.end()) {
+      pending.received = std::move(*free);
+      receive_buffers_.erase(free);
+    } else {
+      pending.received = Buffer(wanted, MemoryKind::ReceiveBuffer, ledger_);
+    }
+  }
+  const int tag = pending.first_tag + static_cast<int>(pending.done / part_numel(pending.segment));
+  auto* place = static_cast<char*>(pending.received.data());
+  for (int peer = 0; peer < world_size(); ++peer) {
+    if (peer != rank()) {
+      std::vector<at::Tensor> tensors{bytes_at(place, next_part(pending) * element_bytes(spec))};
+      pending.receives.push_back(groups_.reduce->recv(tensors, peer, tag));
+      place += part_bytes;
+    }
+  }
+}
+
+void C10dCommunicator::finish_part(Pending& pending) {
+  const SegmentSpec& spec = segments_[static_cast<size_t>(pending.segment)];
+  for (const Work& receive : std::exchange(pending.receives, {})) {
+    receive->wait();
+  }
+  const int64_t part_bytes = part_numel(pending.segment) * element_bytes(spec);
+  const auto* received = static_cast<const char*>(pending.received.data());
+  std::vector<const void*> sources;
+  for (int peer = 0; peer < world_size(); ++peer) {
+    if (peer == rank()) {
+      sources.push_back(pending.buffer +
+                        (peer * spec.shard_numel + pending.done) * element_bytes(spec));
+    } else {
+      sources.push_back(received);
+      received += part_bytes;
+    }
+  }
+  sum_piece(pending.target, spec.dtype, sources, pending.done, next_part(pending));
+  pending.done += next_part(pending);
+}
+
+void C10dCommunicator::finish_oldest() {
+  Pending& oldest = pending_.front();
+  const int64_t all = segments_[static_cast<size_t>(oldest.segment)].shard_numel;
+  exchange("exchange of gradients", [&] {
+    finish_part(oldest);
+    while (oldest.done < all) {
+      post_receives(oldest);
+      finish_part(oldest);
+    }
+    for (const Work& send : oldest.sends) {
+      send->wait();
+    }
+  });
+  buffers_->release(oldest.buffer);
+  receive_buffers_.push_back(std::move(oldest.received));
+  pending_.pop_front();
+}
+
+void C10dCommunicator::finish_reductions() {
+  while (!pending_.empty()) {
+    finish_oldest();
+  }
+}
+
+void C10dCommunicator::abandon() {
+  finish_reductions();
+  acquired_.clear();
+  buffers_->release_all();
+}
+
+void C10dCommunicator::all_reduce(std::span<double> values, ReduceOp op) {
+  ++counts_.all_reduces;
+  // Gathered and reduced here, so that every rank adds in rank order and holds the same bits.
+  const auto count = static_cast<int64_t>(values.size());
+  at::Tensor mine = at::from_blob(values.data(), {count}, at::kDouble);
+  at::Tensor all = at::empty({world_size() * count}, at::kDouble);
+  exchange("all-reduce", [&] { return groups_.gather->_allgather_base(all, mine)->wait(); });
+  const auto* parts = all.const_data_ptr<double>();
+  for (int64_t i = 0; i < count; ++i) {
+    double result = parts[i];
+    for (int64_t peer = 1; peer < world_size(); ++peer) {
+      const double value = parts[peer * count + i];
+      result = op == ReduceOp::Sum ? result + value : std::max(result, value);
+    }
+    values[static_cast<size_t>(i)] = result;
+  }
+}
+
+void C10dCommunicator::barrier() {
+  double nothing = 0;
+  all_reduce({&nothing, 1}, ReduceOp::Sum);
+}
+
+std::vector<std::string> C10dCommunicator::all_gather_bytes(const std::string& bytes) {
+  std::vector<double> sizes(static_cast<size_t>(world_size()), 0.0);
+  sizes[static_cast<size_t>(rank())] = static_cast<double>(bytes.size());
+  all_reduce(sizes, ReduceOp::Sum);
+  const auto longest = static_cast<int64_t>(*std::max_element(sizes.begin(), sizes.end())) + 1;
+  at::Tensor mine = at::empty({longest}, at::kByte);
+  std::memcpy(mine.mutable_data_ptr(), bytes.data(), bytes.size());
+  at::Tensor all = at::empty({world_size() * longest}, at::kByte);
+  exchange("all-gather", [&] { return groups_.gather->_allgather_base(all, mine)->wait(); });
+  std::vector<std::string> texts;
+  for (int64_t peer = 0; peer < world_size(); ++peer) {
+    const auto* begin = static_cast<const char*>(all.const_data_ptr()) + peer * longest;
+    texts.emplace_back(begin, begin + static_cast<int64_t>(sizes[static_cast<size_t>(peer)]));
+  }
+  return texts;
+}
+
+}  // namespace sherd::detail

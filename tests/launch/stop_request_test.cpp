@@ -1,0 +1,48 @@
+#include "launch/stop_request.h"
+
+#include <csignal>
+
+#include "gtest/gtest.h"
+#include "tests/launch/child.h"
+
+namespace sherd::launch::testing {
+namespace {
+
+TEST(StopRequest, IsNotThereAtFirst) {
+  EXPECT_FALSE(StopRequest::requested());
+}
+
+class StopSignal : public ::testing::TestWithParam<int> {};
+
+TEST_P(StopSignal, AsksOnce) {
+  Child rank({actor(), "act", "0=stop"});
+  rank.ranks(1);
+  rank.signal(GetParam());
+  EXPECT_EQ(rank.finish().status.shell_code(), 75);
+}
+
+TEST_P(StopSignal, EndsTheProcessTheSecondTime) {
+  Child rank({actor(), "act", "0=stubborn"});
+  rank.ranks(1);
+  rank.signal(GetParam());
+  EXPECT_EQ(rank.line(), "asked to stop");
+  rank.signal(GetParam());
+  EXPECT_EQ(rank.finish().status.signal, GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, StopSignal, ::testing::Values(SIGTERM, SIGINT));
+
+// The launcher of this rank is the test itself, whose signals are repeats of what it was sent.
+TEST(StopRequest, OfALauncherIsNeverTheSecond) {
+  Child rank({actor(), "act", "0=stubborn:1"});
+  rank.ranks(1);
+  for (int i = 0; i < 3; ++i) {
+    rank.signal(SIGTERM);
+    EXPECT_EQ(rank.line(), "asked to stop");
+  }
+  rank.signal(SIGKILL);
+  EXPECT_EQ(rank.finish().status.signal, SIGKILL);
+}
+
+}  // namespace
+}  // namespace sherd::launch::testing

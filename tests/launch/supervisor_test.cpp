@@ -1,0 +1,217 @@
+#include "launch/supervisor.h"
+
+#include <algorithm>
+#include <csignal>
+
+#include <sched.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "launch/loopback_socket.h"
+#include "sherd/error.h"
+#include "tests/launch/child.h"
+
+namespace sherd::launch::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr seconds kAllGone{5};  ///< the promise after a death
+
+std::vector<std::string> launch(const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = {actor(), "launch"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+Outcome run(const std::vector<std::string>& arguments, std::vector<std::string> variables = {}) {
+  return Child(launch(arguments), std::move(variables)).finish();
+}
+
+TEST(Supervisor, ReturnsZeroWhenAllRanksDo) {
+  const Outcome outcome = run({"3"});
+  EXPECT_EQ(outcome.status.shell_code(), 0);
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST(Supervisor, TellsEachRankWhoItIs) {
+  const Outcome outcome =
+      run({"2", "0=variables", "1=variables"},
+          {"TORCHELASTIC_USE_AGENT_STORE=True", "RANK=9", "WORLD_SIZE=10", "OMP_NUM_THREADS=3"});
+  EXPECT_EQ(outcome.status.shell_code(), 0) << outcome.err;
+  for (const std::string rank : {"0", "1"}) {
+    EXPECT_THAT(outcome.out,
+                HasSubstr("RANK=" + rank + " WORLD_SIZE=2 LOCAL_RANK=" + rank +
+                          " LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 OMP_NUM_THREADS=3 "
+                          "TORCHELASTIC_USE_AGENT_STORE=(unset) master_fd=" +
+                          (rank == "0" ? "yes" : "no") + "\n"));
+  }
+}
+
+TEST(Supervisor, SharesTheCores) {
+  cpu_set_t cores;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof cores, &cores), 0);
+  for (const int ranks : {1, 2, 5}) {
+    EXPECT_THAT(run({std::to_string(ranks), "0=variables"}).out,
+                HasSubstr("OMP_NUM_THREADS=" +
+                          std::to_string(std::max(1, CPU_COUNT(&cores) / ranks)) + " "));
+  }
+}
+
+TEST(Supervisor, HandsRankZeroTheListeningSocket) {
+  EXPECT_EQ(run({"4", "0=meet", "1=meet", "2=meet", "3=meet"}).status.shell_code(), 0);
+}
+
+TEST(Supervisor, TakesThePortItIsGiven) {
+  const std::uint16_t port = listen_on_loopback(std::nullopt).port;
+  const Outcome outcome = run({"2", "port=" + std::to_string(port), "0=meet", "1=meet"});
+  EXPECT_EQ(outcome.status.shell_code(), 0) << outcome.err;
+}
+
+TEST(Supervisor, RefusesAPortInUse) {
+  const LoopbackSocket taken = listen_on_loopback(std::nullopt);
+  const Outcome outcome = run({"2", "port=" + std::to_string(taken.port), "0=deaf", "1=deaf"});
+  EXPECT_EQ(outcome.status.shell_code(), 69);
+  EXPECT_THAT(outcome.err, HasSubstr("cannot listen on 127.0.0.1 port " +
+                                     std::to_string(taken.port) + ": Address already in use"));
+}
+
+TEST(Supervisor, RefusesWhatItCannotStart) {
+  EXPECT_EQ(run({"0"}).status.shell_code(), 64);
+  EXPECT_THAT(run({"1025"}).err,
+              HasSubstr("cannot launch 1025 ranks: give a number from 1 to 1024"));
+  const Outcome outcome = run({"2", "command=/no/such/program"});
+  EXPECT_EQ(outcome.status.shell_code(), 66);
+  EXPECT_THAT(outcome.err, HasSubstr("cannot execute /no/such/program: No such file"));
+  EXPECT_THROW(static_cast<void>(supervise({})), Error);
+}
+
+TEST(Supervisor, AKilledRankEndsTheOthers) {
+  Child launcher(launch({"3", "0=watch", "1=watch", "2=watch"}));
+  const auto pids = launcher.ranks(3);
+  ::kill(pids[1], SIGKILL);
+  const Outcome outcome = launcher.finish(kAllGone);
+  EXPECT_EQ(outcome.status.shell_code(), 137);
+  EXPECT_THAT(outcome.err, HasSubstr("sherd launch: rank 1 was killed by signal 9 (SIGKILL); "
+                                     "ending the other ranks\n"));
+  for (const char* mark : {"[rank 0] ", "[rank 2] "}) {
+    EXPECT_THAT(outcome.err,
+                HasSubstr(std::string(mark) + "peer lost: rank 1 was killed by signal 9 (SIGKILL); "
+                                              "stopping (exit 76)\n"));
+  }
+  EXPECT_THAT(outcome.err, HasSubstr("sherd launch: rank 1 was killed by signal 9 (SIGKILL). If "
+                                     "nobody killed it, the system may have run out of memory: see "
+                                     "dmesg. It left no last words.\n"));
+}
+
+TEST(Supervisor, ReturnsTheDeadRanksOwnCode) {
+  const Outcome outcome = run({"3", "0=watch", "1=watch", "2=exit:79"});
+  EXPECT_EQ(outcome.status.shell_code(), 79);
+  EXPECT_THAT(outcome.err, HasSubstr("rank 2 exited with code 79 (the loss is not finite)"));
+}
+
+TEST(Supervisor, ReturnsTheSignalOfACrash) {
+  EXPECT_EQ(run({"2", "0=watch", "1=raise:11"}).status.shell_code(), 128 + SIGSEGV);
+  EXPECT_EQ(run({"2", "0=raise:6", "1=watch"}).status.shell_code(), 128 + SIGABRT);
+}
+
+TEST(Supervisor, ASurvivorNeverHidesTheCause) {
+  // Rank 1 leaves as a survivor before the one that matters.
+  const Outcome outcome = run({"2", "0=exit-on-news:70", "1=exit:76"});
+  EXPECT_EQ(outcome.status.shell_code(), 70);
+  EXPECT_THAT(outcome.err, HasSubstr("sherd launch: rank 0 exited with code 70 (a bug of Sherd)."));
+  EXPECT_EQ(run({"2", "0=exit:76", "1=exit:76"}).status.shell_code(), 76);
+}
+
+TEST(Supervisor, TheFirstDeathIsTheCause) {
+  EXPECT_EQ(run({"2", "0=exit-on-news:70", "1=exit:79"}).status.shell_code(), 79);
+}
+
+TEST(Supervisor, KillsSurvivorsThatDoNotLeave) {
+  Child launcher(launch({"2", "0=deaf", "1=watch"}));
+  const auto pids = launcher.ranks(2);
+  ::kill(pids[1], SIGKILL);
+  const Outcome outcome = launcher.finish(kAllGone);
+  EXPECT_EQ(outcome.status.shell_code(), 137);
+  EXPECT_THAT(outcome.err, HasSubstr("rank 0 did not stop within 3 s and was killed\n"));
+}
+
+TEST(Supervisor, PassesStandardErrorOnAndRepeatsTheLastWords) {
+  const Outcome outcome = run({"2", "0=say:0", "1=say:65"});
+  EXPECT_EQ(outcome.status.shell_code(), 65);
+  EXPECT_THAT(outcome.err, HasSubstr("[rank 1] line 1\n"));
+  EXPECT_THAT(outcome.err, HasSubstr("[rank 1] line 12\n"));
+  EXPECT_THAT(outcome.err,
+              ::testing::AnyOf(HasSubstr("\nline 1\n"), ::testing::StartsWith("line 1\n")));
+  EXPECT_THAT(outcome.err,
+              HasSubstr("sherd launch: rank 1 exited with code 65 (a data or model file is wrong). "
+                        "Its last words:\n  | line 3\n  | line 4\n"));
+  EXPECT_THAT(outcome.err, ::testing::EndsWith("  | line 12\n"));
+  EXPECT_THAT(outcome.err, Not(HasSubstr("  | line 2\n")));
+}
+
+class StopTheLauncher : public ::testing::TestWithParam<int> {};
+
+TEST_P(StopTheLauncher, StopsAllRanks) {
+  Child launcher(launch({"2", "0=stop", "1=stop"}));
+  launcher.ranks(2);
+  launcher.signal(GetParam());
+  const Outcome outcome = launcher.finish();
+  EXPECT_EQ(outcome.status.shell_code(), 75);
+  EXPECT_THAT(outcome.err, HasSubstr("asked the ranks to stop; once more to kill them"));
+}
+
+TEST_P(StopTheLauncher, KillsThemTheSecondTime) {
+  Child launcher(launch({"2", "0=stubborn", "1=stubborn"}));
+  launcher.ranks(2);
+  launcher.signal(GetParam());
+  EXPECT_EQ(launcher.line(), "asked to stop");
+  EXPECT_EQ(launcher.line(), "asked to stop");
+  launcher.signal(GetParam());
+  const Outcome outcome = launcher.finish(kAllGone);
+  EXPECT_EQ(outcome.status.shell_code(), 128 + GetParam());
+  EXPECT_THAT(outcome.err, HasSubstr("rank 1 was killed on the second SIG"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, StopTheLauncher, ::testing::Values(SIGTERM, SIGINT));
+
+TEST(Supervisor, ASignalToAllProcessesIsOneRequest) {
+  // A batch system signals launcher and ranks; the launcher passes its own on.
+  Child launcher(launch({"2", "0=stubborn", "1=stop"}));
+  const auto pids = launcher.ranks(2);
+  ::kill(pids[0], SIGTERM);
+  EXPECT_EQ(launcher.line(), "asked to stop");
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.line(), "asked to stop");
+  EXPECT_EQ(launcher.line(), "asked to stop");
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.finish(kAllGone).status.shell_code(), 128 + SIGTERM);
+}
+
+TEST(Supervisor, ARankThatStopsByItselfIsNoDeath) {
+  const Outcome outcome = run({"2", "0=exit:75", "1=exit:75"});
+  EXPECT_EQ(outcome.status.shell_code(), 75);
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST(Supervisor, ADeathWhileStoppingIsADeath) {
+  Child launcher(launch({"2", "0=stop", "1=watch"}));  // rank 1 has no handler: SIGTERM kills it
+  launcher.ranks(2);
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.finish(kAllGone).status.shell_code(), 128 + SIGTERM);
+}
+
+TEST(Supervisor, NoRankSurvivesTheLauncher) {
+  Child launcher(launch({"3", "0=deaf", "1=deaf", "2=watch"}));
+  launcher.ranks(3);
+  launcher.signal(SIGKILL);
+  EXPECT_EQ(launcher.finish(seconds{2}).status.signal, SIGKILL);
+}
+
+TEST(Supervisor, ARankThatEndsItsWatchExitsByItsOwnCode) {
+  EXPECT_EQ(run({"1", "0=watch-then-end:3"}).status.shell_code(), 3);
+}
+
+}  // namespace
+}  // namespace sherd::launch::testing

@@ -1,0 +1,83 @@
+/* Hugging Face tokenizers (tokenizer.json) behind a C interface; implemented in Rust by src/.
+ *
+ * Every function returns SHERD_TEXT_OK or one of the codes below. On failure, and where `error` is
+ * not NULL, *error is set to a message (NUL-terminated UTF-8, one line, no control characters) to
+ * be freed with sherd_text_free_string(); outputs are then untouched. A panic inside never leaves a
+ * function: it comes back as an error too. A tokenizer may be used by several threads at once.
+ * Texts are UTF-8, given by pointer and length, and may hold NUL. */
+#ifndef SHERD_TEXT_H
+#define SHERD_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+  SHERD_TEXT_OK = 0,
+  SHERD_TEXT_MISSING = 1,  /* a file that is not there or cannot be read */
+  SHERD_TEXT_BAD_DATA = 2, /* a tokenizer file that cannot be right, or a text that is not UTF-8 */
+};
+
+typedef struct sherd_tokenizer sherd_tokenizer;
+
+typedef struct {
+  const char* bytes;
+  size_t length_bytes;
+} sherd_text_slice;
+
+/* One encoded text: `count` ids, and the bytes [begin, end) of the text that each came from. A
+ * token that the tokenizer added (such as <s>) has begin = end = 0. Freed with
+ * sherd_text_free_encodings(). */
+typedef struct {
+  size_t count;
+  uint32_t* ids;
+  uint64_t* begin_bytes;
+  uint64_t* end_bytes;
+} sherd_text_encoding;
+
+/* Reads a tokenizer.json. Refuses, naming file and place, what the format allows but would later
+ * abort, hang, answer differently each time or give wrong ids: see src/checks.rs. Truncation and
+ * padding told by the file are switched off. */
+int32_t sherd_text_open(const char* path, sherd_tokenizer** tokenizer, char** error);
+void sherd_text_close(sherd_tokenizer* tokenizer);
+
+/* The largest id + 1, added tokens included: how many rows an embedding needs. */
+uint64_t sherd_text_vocabulary_size(const sherd_tokenizer* tokenizer);
+
+/* Encodes `count` texts (on several threads if there are many) into encodings[0 .. count).
+ * add_special: let the tokenizer add the tokens of its template, such as <s> in front. */
+int32_t sherd_text_encode(const sherd_tokenizer* tokenizer, const sherd_text_slice* texts,
+                          size_t count, bool add_special, sherd_text_encoding* encodings,
+                          char** error);
+void sherd_text_free_encodings(sherd_text_encoding* encodings, size_t count);
+
+/* The text of `count` ids, to be freed with sherd_text_free_string(); NUL-terminated after
+ * *length_bytes. Ids without a token give nothing; bytes that are no UTF-8 give U+FFFD.
+ * skip_special: leave special tokens out. */
+int32_t sherd_text_decode(const sherd_tokenizer* tokenizer, const uint32_t* ids, size_t count,
+                          bool skip_special, char** text, size_t* length_bytes, char** error);
+
+/* *id becomes the id of a token, or -1 if there is none. */
+int32_t sherd_text_token_to_id(const sherd_tokenizer* tokenizer, sherd_text_slice token,
+                               int64_t* id, char** error);
+/* *token becomes the token of an id, to be freed with sherd_text_free_string(), or NULL if there is
+ * none. */
+int32_t sherd_text_id_to_token(const sherd_tokenizer* tokenizer, uint32_t id, char** token,
+                               char** error);
+
+/* An answer as the official SQuAD v1.1 evaluation normalises it: lower case, without ASCII
+ * punctuation, without the words a, an, the, words separated by one space. Bytes that are no UTF-8
+ * count as U+FFFD. Freed with sherd_text_free_string(). */
+int32_t sherd_text_squad_normalize(sherd_text_slice answer, char** normalized, size_t* length_bytes,
+                                   char** error);
+
+void sherd_text_free_string(char* string);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,189 @@
+//! The C interface of sherd_text.h: pointers in, pointers out, and nothing else.
+
+mod checks;
+mod guard;
+mod squad;
+mod tokenizer;
+
+use std::ffi::{c_char, CStr};
+use std::slice;
+
+use guard::{free_c_string, guarded, to_c_string, Fault};
+use tokenizer::Tokenizer;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Slice {
+    bytes: *const u8,
+    length_bytes: usize,
+}
+
+impl Slice {
+    /// Lives as long as the caller's memory, that is, during the call.
+    fn bytes<'a>(self) -> &'a [u8] {
+        if self.length_bytes == 0 {
+            return &[];
+        }
+        unsafe { slice::from_raw_parts(self.bytes, self.length_bytes) }
+    }
+
+    fn text<'a>(self) -> Result<&'a str, Fault> {
+        let not_utf8 = |error: std::str::Utf8Error| {
+            Fault::BadData(format!("the text is not UTF-8 at byte {}", error.valid_up_to()))
+        };
+        std::str::from_utf8(self.bytes()).map_err(not_utf8)
+    }
+}
+
+#[repr(C)]
+pub struct Encoding {
+    count: usize,
+    ids: *mut u32,
+    begin_bytes: *mut u64,
+    end_bytes: *mut u64,
+}
+
+impl Encoding {
+    fn new(encoding: &tokenizers::Encoding) -> Self {
+        let offsets = encoding.get_offsets();
+        Encoding {
+            count: offsets.len(),
+            ids: to_c_array(encoding.get_ids().to_vec()),
+            begin_bytes: to_c_array(offsets.iter().map(|(begin, _)| *begin as u64).collect()),
+            end_bytes: to_c_array(offsets.iter().map(|(_, end)| *end as u64).collect()),
+        }
+    }
+}
+
+fn to_c_array<T>(values: Vec<T>) -> *mut T {
+    Box::into_raw(values.into_boxed_slice()) as *mut T
+}
+
+unsafe fn free_c_array<T>(values: *mut T, count: usize) {
+    drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(values, count)));
+}
+
+fn array<'a, T>(values: *const T, count: usize) -> &'a [T] {
+    if count == 0 {
+        return &[];
+    }
+    unsafe { slice::from_raw_parts(values, count) }
+}
+
+unsafe fn give_text(value: &str, text: *mut *mut c_char, length_bytes: *mut usize) {
+    *text = to_c_string(value);
+    *length_bytes = value.len();
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_open(
+    path: *const c_char,
+    tokenizer: *mut *mut Tokenizer,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        let path = CStr::from_ptr(path).to_str().map_err(|_| Fault::Missing("the path is not UTF-8".to_string()))?;
+        *tokenizer = Box::into_raw(Box::new(Tokenizer::open(path)?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_close(tokenizer: *mut Tokenizer) {
+    if !tokenizer.is_null() {
+        drop(Box::from_raw(tokenizer));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_vocabulary_size(tokenizer: *const Tokenizer) -> u64 {
+    (*tokenizer).vocabulary_size()
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_encode(
+    tokenizer: *const Tokenizer,
+    texts: *const Slice,
+    count: usize,
+    add_special: bool,
+    encodings: *mut Encoding,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        let texts = array(texts, count).iter().map(|text| text.text()).collect::<Result<Vec<_>, _>>()?;
+        for (i, encoding) in (*tokenizer).encode(texts, add_special)?.iter().enumerate() {
+            encodings.add(i).write(Encoding::new(encoding));
+        }
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_free_encodings(encodings: *mut Encoding, count: usize) {
+    for i in 0..count {
+        let encoding = encodings.add(i).read();
+        free_c_array(encoding.ids, encoding.count);
+        free_c_array(encoding.begin_bytes, encoding.count);
+        free_c_array(encoding.end_bytes, encoding.count);
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_decode(
+    tokenizer: *const Tokenizer,
+    ids: *const u32,
+    count: usize,
+    skip_special: bool,
+    text: *mut *mut c_char,
+    length_bytes: *mut usize,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        give_text(&(*tokenizer).decode(array(ids, count), skip_special)?, text, length_bytes);
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_token_to_id(
+    tokenizer: *const Tokenizer,
+    token: Slice,
+    id: *mut i64,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        *id = (*tokenizer).token_to_id(token.text()?).map_or(-1, i64::from);
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_id_to_token(
+    tokenizer: *const Tokenizer,
+    id: u32,
+    token: *mut *mut c_char,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        *token = (*tokenizer).id_to_token(id).map_or(std::ptr::null_mut(), |text| to_c_string(&text));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_squad_normalize(
+    answer: Slice,
+    normalized: *mut *mut c_char,
+    length_bytes: *mut usize,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        give_text(&squad::normalize(&String::from_utf8_lossy(answer.bytes())), normalized, length_bytes);
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_free_string(string: *mut c_char) {
+    free_c_string(string);
+}

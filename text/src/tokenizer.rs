@@ -1,0 +1,89 @@
+//! A tokenizer that was checked when it was opened.
+
+use std::fs::File;
+use std::io::Read;
+
+use tokenizers::Encoding;
+
+use crate::checks::Outline;
+use crate::guard::Fault;
+
+/// The largest tokenizer.json in use has about 35 MB.
+const MAX_FILE_BYTES: u64 = 128 << 20;
+
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    vocabulary_size: u64,
+}
+
+impl Tokenizer {
+    pub fn open(path: &str) -> Result<Self, Fault> {
+        let bytes = read(path)?;
+        let bad = |why: String| Fault::BadData(format!("{path}: {why}"));
+        let text = std::str::from_utf8(&bytes).map_err(|e| bad(format!("is not UTF-8 at byte {}", e.valid_up_to())))?;
+        if !text.trim_start().starts_with('{') {
+            return Err(bad("should hold a JSON object".to_string()));
+        }
+        let outline: Outline = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
+        if let Some(fault) = outline.fault() {
+            return Err(bad(fault));
+        }
+        let load = || tokenizers::Tokenizer::from_bytes(text);
+        let mut inner = std::panic::catch_unwind(load)
+            .map_err(|_| bad("it makes the tokenizers crate panic while reading".to_string()))?
+            .map_err(|error| bad(error.to_string()))?;
+        for (i, token) in outline.added_tokens.iter().enumerate() {
+            let given = inner.token_to_id(&token.content).map(u64::from);
+            if given != Some(token.id) {
+                let (content, id) = (&token.content, token.id);
+                let given = given.map_or("none".to_string(), |id| id.to_string());
+                return Err(bad(format!(
+                    "at /added_tokens/{i}: {content:?} should have id {id} and gets {given}: added tokens that are not in \
+                     the vocabulary must continue its ids without a gap"
+                )));
+            }
+        }
+        // Truncation and padding are the caller's business; a file could pad each text to gigabytes.
+        inner.with_padding(None);
+        inner.with_truncation(None).map_err(|error| bad(error.to_string()))?;
+        let vocabulary_size = inner.get_vocab(true).values().max().map_or(0, |id| u64::from(*id) + 1);
+        Ok(Tokenizer { inner, vocabulary_size })
+    }
+
+    pub fn vocabulary_size(&self) -> u64 {
+        self.vocabulary_size
+    }
+
+    pub fn encode(&self, texts: Vec<&str>, add_special: bool) -> Result<Vec<Encoding>, Fault> {
+        let encoded = match texts.as_slice() {
+            [text] => self.inner.encode(*text, add_special).map(|encoding| vec![encoding]),
+            _ => self.inner.encode_batch(texts, add_special),
+        };
+        encoded.map_err(|error| Fault::BadData(format!("a text cannot be encoded: {error}")))
+    }
+
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, Fault> {
+        let decoded = self.inner.decode(ids, skip_special);
+        decoded.map_err(|error| Fault::BadData(format!("{} ids cannot be decoded: {error}", ids.len())))
+    }
+
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    pub fn id_to_token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+}
+
+fn read(path: &str) -> Result<Vec<u8>, Fault> {
+    let missing = |error: std::io::Error| Fault::Missing(format!("{path}: {error}"));
+    let file = File::open(path).map_err(missing)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(missing)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        let megabytes = MAX_FILE_BYTES >> 20;
+        return Err(Fault::BadData(format!("{path}: larger than {megabytes} MiB, which no tokenizer.json is")));
+    }
+    Ok(bytes)
+}
