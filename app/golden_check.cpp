@@ -25,6 +25,7 @@
 #include "llm/io/import.h"
 #include "llm/io/model_factory.h"
 #include "llm/model/causal_lm.h"
+#include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
@@ -237,28 +238,20 @@ class Check {
   double supervised_;
 };
 
-Sharded<CausalLm> load_sharded(const llm::io::HfConfig& config,
-                               const sherd::SafetensorsFolder& folder, sherd::World world) {
-  auto model = sherd::on_meta([&] { return llm::io::build_model(config); });
-  std::map<std::string, sherd::SafetensorsLocation> locations;
-  for (const auto& source : llm::io::match_weights(*model, folder)) {
-    locations.emplace(source.parameter, source.location);
-  }
+Sharded<CausalLm> load_sharded(const llm::io::HfConfig& config, const std::string& folder,
+                               sherd::World world) {
+  const auto model = sherd::on_meta([&] { return llm::io::build_model(config); });
   auto sharded = sherd::fully_shard(model, sherd::Mesh::shard(std::move(world)));
-  for (auto& shard : sharded.parameter_shards()) {
-    const auto& [file, entry] = locations.at(shard.name);
-    file->read_elements(*entry, shard.begin, shard.end, at::kFloat, shard.value.mutable_data_ptr());
-  }
-  sharded.publish();
+  sherd::load_safetensors(sharded, folder);
   return sharded;
 }
 
 Differences compare(const std::string& model_folder, const std::string& golden_path, int ranks) {
   const auto config = llm::io::read_model_folder_config(model_folder);
-  const sherd::SafetensorsFolder folder(model_folder);
-  const auto on_meta = sherd::on_meta([&] { return llm::io::build_model(config); });
-  (void)llm::io::match_weights(*on_meta, folder);  // faults are told before any rank starts
-  const Golden golden = read_golden(golden_path, *on_meta);
+  const auto shapes = sherd::on_meta([&] { return llm::io::build_model(config); });
+  // Faults are told before any rank starts.
+  (void)llm::io::match_weights(*shapes, sherd::SafetensorsFolder(model_folder));
+  const Golden golden = read_golden(golden_path, *shapes);
 
   std::vector<sherd::World> worlds = sherd::World::in_process(ranks);
   std::vector<Differences> found(worlds.size());
@@ -268,7 +261,7 @@ Differences compare(const std::string& model_folder, const std::string& golden_p
     threads.emplace_back([&, rank, world = std::move(worlds[rank])]() mutable {
       try {
         at::set_num_threads(1);
-        found[rank] = Check(load_sharded(config, folder, std::move(world)), golden).run();
+        found[rank] = Check(load_sharded(config, model_folder, std::move(world)), golden).run();
       } catch (...) {
         failures[rank] = std::current_exception();
       }
