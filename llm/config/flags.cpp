@@ -28,7 +28,7 @@ Flag take(std::span<const std::string>& words) {
   if (words.empty() || is_flag(words.front())) {
     return {word, std::nullopt};
   }
-  const Flag flag{word, words.front()};
+  Flag flag{word, words.front()};
   words = words.subspan(1);
   return flag;
 }

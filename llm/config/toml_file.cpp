@@ -96,10 +96,9 @@ class TomlReader {
       if (!known && !node.is_table()) {
         fault(name, section + ": not in a section" + reading_.suggest_key(section, ""));
       } else if (!known) {
-        fault(name, "[" + section + "]: unknown section" + Reading::suggest_section(section));
+        fault(name, section + ": unknown section" + Reading::suggest_section(section));
       } else if (!node.is_table()) {
-        fault(name,
-              section + " = " + shown(text_, node) + ": is a section: write [" + section + "]");
+        fault(name, section + " = " + shown(text_, node) + ": a section is written [name]");
       } else {
         read_section(section, *node.as_table());
       }

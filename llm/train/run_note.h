@@ -13,6 +13,7 @@ struct RunNote {
   std::int64_t step = 0;         ///< steps done: the position in the data follows from it
   std::int64_t total_steps = 0;  ///< the schedule's length
   std::int64_t samples = 0;      ///< of the training data
+  std::string model;             ///< the source model's folder, absolute
   std::string config;            ///< the run's configuration, as TOML
 };
 
@@ -20,10 +21,9 @@ struct RunNote {
 /// Throws sherd::Error(BadData), naming `folder`.
 [[nodiscard]] RunNote note_from_text(const std::string& text, const std::string& folder);
 
-/// Refuses to resume with settings that would make it another run: data, order, batch, optimizer or precision.
-/// Throws sherd::Error(Usage), listing every setting that differs with both values.
-void check_same_run(
-    const RunNote& note, const config::RunConfig& config, std::int64_t samples,
-    std::int64_t total_steps, const std::string& folder);
+/// Refuses to resume with settings that would make it another run: data, order, batch, optimizer or
+/// precision. Throws sherd::Error(Usage), listing every setting that differs with both values.
+void check_same_run(const RunNote& note, const config::RunConfig& config, std::int64_t samples,
+                    std::int64_t total_steps, const std::string& folder);
 
 }  // namespace llm::train

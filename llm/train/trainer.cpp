@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 
@@ -32,9 +33,8 @@ sherd::ShardOptions shard_options(const config::RunConfig& config) {
                          ? sherd::Strategy::FullShard
                          : sherd::Strategy::ShardGradOp;
   options.prefetch_depth = static_cast<int>(config.parallel.prefetch_depth);
-  options.precision.param_dtype = config.precision.param_dtype == config::ParamDtype::Float32
-                                      ? c10::kFloat
-                                      : c10::kBFloat16;
+  options.precision.param_dtype =
+      config.precision.param_dtype == config::ParamDtype::Float32 ? c10::kFloat : c10::kBFloat16;
   return options;
 }
 
@@ -109,9 +109,8 @@ void Run::load_data() {
   const auto samples = static_cast<std::int64_t>(training_.samples.size());
   const auto seed = static_cast<std::uint64_t>(config_.train.seed);
   sampler_ = std::make_unique<data::Sampler>(samples, config_.train.global_batch, seed);
-  total_steps_ = config_.train.max_steps > 0
-                     ? config_.train.max_steps
-                     : config_.train.epochs * sampler_->steps_per_epoch();
+  total_steps_ = config_.train.max_steps > 0 ? config_.train.max_steps
+                                             : config_.train.epochs * sampler_->steps_per_epoch();
 }
 
 void Run::resume() {
@@ -119,9 +118,8 @@ void Run::resume() {
   if (folder) {
     const auto manifest = sherd::CheckpointManifest::read(folder->string());
     const RunNote note = note_from_text(manifest.note, folder->string());
-    check_same_run(
-        note, config_, static_cast<std::int64_t>(training_.samples.size()), total_steps_,
-        folder->string());
+    check_same_run(note, config_, static_cast<std::int64_t>(training_.samples.size()), total_steps_,
+                   folder->string());
     sherd::load_checkpoint(folder->string(), model_, optimizer_);
     first_step_ = note.step + 1;
     outcome_.steps_done = note.step;
@@ -130,8 +128,7 @@ void Run::resume() {
         std::to_string(total_steps_));
   }
   if (world_.rank() == 0) {
-    log_ = std::make_unique<track::JsonlLog>(
-        log_path(config_).string(), outcome_.steps_done);
+    log_ = std::make_unique<track::JsonlLog>(log_path(config_).string(), outcome_.steps_done);
   }
 }
 
@@ -150,9 +147,8 @@ void Run::step(std::int64_t number) {
   const Clock::time_point start = Clock::now();
   const double lr = learning_rate(config_.optim, number, total_steps_);
   optimizer_.set_lr(lr);
-  const StepOutcome outcome = train_step(
-      model_, optimizer_, micro_batches(number), config_.optim.clip_grad_norm,
-      hooks_.stop_requested());
+  const StepOutcome outcome = train_step(model_, optimizer_, micro_batches(number),
+                                         config_.optim.clip_grad_norm, hooks_.stop_requested());
   if (outcome.stop_requested) {
     outcome_.stopped = true;
     return;
@@ -161,17 +157,21 @@ void Run::step(std::int64_t number) {
   record(number, outcome, lr, seconds_since(start));
 }
 
-void Run::record(
-    std::int64_t number, const StepOutcome& outcome, double lr, double seconds) {
+void Run::record(std::int64_t number, const StepOutcome& outcome, double lr, double seconds) {
   double peak = static_cast<double>(peak_resident_bytes());
   world_.all_reduce({&peak, 1}, sherd::ReduceOp::Max);
   if (!log_) {
     return;
   }
-  const track::StepRecord record{
-      number,         total_steps_, outcome.loss, outcome.grad_norm,
-      lr,             outcome.tokens, outcome.supervised_tokens, seconds,
-      static_cast<std::int64_t>(peak)};
+  const track::StepRecord record{number,
+                                 total_steps_,
+                                 outcome.loss,
+                                 outcome.grad_norm,
+                                 lr,
+                                 outcome.tokens,
+                                 outcome.supervised_tokens,
+                                 seconds,
+                                 static_cast<std::int64_t>(peak)};
   log_->write(track::step_json(record));
   if (number % config_.log.every_steps == 0 || number == total_steps_) {
     const double each = seconds_since(started_) / static_cast<double>(number - first_step_ + 1);
@@ -183,17 +183,17 @@ void Run::evaluate() {
   if (!heldout_) {
     return;
   }
-  outcome_.evaluation = eval::evaluate(
-      model_, *heldout_, tokenizer_, {config_.eval.batch, config_.eval.generate});
+  outcome_.evaluation =
+      eval::evaluate(model_, *heldout_, tokenizer_, {config_.eval.batch, config_.eval.generate});
   say(evaluation_line(*outcome_.evaluation, config_.eval.generate));
 }
 
 void Run::save(std::int64_t number) {
   const Clock::time_point start = Clock::now();
   const std::string folder = checkpoints_.folder_of(number).string();
-  const RunNote note{
-      number, total_steps_, static_cast<std::int64_t>(training_.samples.size()),
-      config::to_toml(config_)};
+  const RunNote note{number, total_steps_, static_cast<std::int64_t>(training_.samples.size()),
+                     std::filesystem::absolute(config_.model.path).string(),
+                     config::to_toml(config_)};
   sherd::save_checkpoint(folder, model_, optimizer_, to_text(note));
   if (world_.rank() == 0) {
     checkpoints_.prune(config_.checkpoint.keep);

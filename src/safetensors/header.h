@@ -15,7 +15,9 @@
 namespace sherd::detail {
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
-constexpr size_t kMaxTensors = size_t{1} << 18;
+// The largest models of today have about 100,000 tensors in all their files; the entries of this
+// many take less than 64 MiB.
+constexpr size_t kMaxTensors = size_t{1} << 17;
 constexpr size_t kMaxRank = 16;
 constexpr size_t kMaxNameBytes = 4096;
 constexpr size_t kMaxMetadataEntries = size_t{1} << 14;

@@ -24,7 +24,7 @@ uint64_t ByteStream::position() const {
 }
 
 void ByteStream::refuse_at(uint64_t byte, const std::string& what) const {
-  throw Error(ExitCode::BadData, place_ + ", byte " + std::to_string(byte) + ": " + what);
+  throw Error(ExitCode::BadData, place_ + ", near byte " + std::to_string(byte) + ": " + what);
 }
 
 ByteStream::int_type ByteStream::underflow() {
@@ -165,7 +165,7 @@ bool StrictSax::parse_error(std::size_t position, const std::string&,
   const size_t begin = what.find("syntax error");
   what = what.substr(begin == std::string::npos ? 0 : begin);
   what = what.substr(0, std::min(what.find("; last read"), size_t{200}));
-  bytes_.refuse_at(position, "not valid JSON: " + what);
+  bytes_.refuse_at(position - 1, "not valid JSON: " + what);
 }
 
 void parse_strict_json(ByteStream& bytes, StrictSax& sax) {

@@ -10,6 +10,7 @@
 namespace sherd::detail {
 namespace {
 
+constexpr size_t kMaxMappedTensors = size_t{1} << 20;
 constexpr std::string_view kExtension = ".safetensors";
 
 class WeightMapSax : public StrictSax {
@@ -77,8 +78,8 @@ class WeightMapSax : public StrictSax {
       refuse("a tensor name of " + std::to_string(name.size()) + " bytes, at most " +
              std::to_string(kMaxNameBytes) + " are allowed: " + in_quotes(name));
     }
-    if (map_.size() == kMaxTensors) {
-      refuse("more than " + std::to_string(kMaxTensors) + " tensors");
+    if (map_.size() == kMaxMappedTensors) {
+      refuse("more than " + std::to_string(kMaxMappedTensors) + " tensors");
     }
     tensor_ = name;
     state_ = State::FileValue;

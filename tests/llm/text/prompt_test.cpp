@@ -113,15 +113,37 @@ TEST(Prompt, CutsTheContextAtItsEndWhateverTheAnswer) {
   EXPECT_GE(early.supervised_begin, 75) << "far more was cut than needed";
 }
 
-TEST(Prompt, NeverCutsWithinACharacter) {
+// Half a character would be refused by the tokenizer: it is not UTF-8.
+void expect_whole_characters(const Tokenizer& tokenizer) {
   std::string context;
   for (int i = 0; i < 100; ++i) {
-    context += "🦙é";
+    context += "🦙é漢";
+  }
+  for (std::int64_t length = 60; length < 90; ++length) {
+    const PromptEncoder encoder(tokenizer, {length, 8});
+    EXPECT_NO_THROW(static_cast<void>(encoder.encode("Who?", context)));
+  }
+}
+
+TEST(Prompt, NeverCutsWithinACharacter) {
+  expect_whole_characters(stories());
+}
+
+TEST(Prompt, NeverCutsWithinACharacterWithLlama3) {
+  SHERD_NEEDS_EXTRA_DATA("llama3-tokenizer");
+  expect_whole_characters(Tokenizer::from_folder(*sherd::test::extra_data("llama3-tokenizer")));
+}
+
+TEST(Prompt, LeavesNoWhiteSpaceAtTheCut) {
+  std::string context;
+  for (int i = 0; i < 40; ++i) {
+    context += "Lily  ran.\n\n";
   }
   for (std::int64_t length = 60; length < 90; ++length) {
     const PromptEncoder encoder(stories(), {length, 8});
-    EXPECT_NO_THROW(
-        static_cast<void>(encoder.encode("Who?", context)));  // half a character is not UTF-8
+    const std::string prompt = encoder.tokenizer().decode(encoder.encode("Who?", context));
+    const char last = prompt[prompt.size() - std::string(" Answer:").size() - 1];
+    EXPECT_TRUE(last != ' ' && last != '\n') << prompt;
   }
 }
 
