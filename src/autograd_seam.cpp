@@ -58,11 +58,12 @@ struct UnitCapsule : torch::CustomClassHolder {
 };
 
 struct InputGate : torch::autograd::Function<InputGate> {
+  // A TensorList, since autograd does not look for variables inside a vector.
   static variable_list forward(AutogradContext* context,
-                               const c10::intrusive_ptr<UnitCapsule>& unit,
-                               const variable_list& inputs) {
+                               const c10::intrusive_ptr<UnitCapsule>& unit, at::TensorList inputs) {
     context->saved_data["unit"] = c10::IValue::make_capsule(unit);
-    return inputs;
+    context->set_materialize_grads(false);  // what got no gradient passes none on
+    return inputs.vec();
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto capsule = context->saved_data["unit"].toCapsule();
@@ -116,7 +117,7 @@ void ForwardScope::enter(const TensorList& inputs) {
     return;
   }
   const auto capsule = c10::make_intrusive<UnitCapsule>(unit_.runtime().shared_from_this(), unit_);
-  const variable_list gated = InputGate::apply(capsule, differentiable);
+  const variable_list gated = InputGate::apply(capsule, at::TensorList(differentiable));
   for (size_t i = 0; i < places.size(); ++i) {
     *places[i] = gated[i];
   }
