@@ -263,7 +263,7 @@ void expect_fp32_parity(const Trace& expected, const Cut& cut, const Setting& se
   EXPECT_LE(d.norm, 1e-6);
   EXPECT_LE(d.first_gradient, 2e-5);
   EXPECT_LE(d.gradient, 1e-4);
-  EXPECT_LE(d.parameter, 2e-2);
+  EXPECT_LE(d.parameter, 1e-3);
 }
 
 const std::vector<Cut> kCuts = {{1, 1}, {1, 4}, {2, 1}, {2, 3}, {3, 1}, {3, 2}, {4, 1}, {4, 3}};
