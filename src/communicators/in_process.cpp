@@ -26,7 +26,7 @@ void InProcessHub::update(const std::function<void(std::vector<RankView>&)>& cha
   changed_.notify_all();
 }
 
-void InProcessHub::wait_for_all(const char* what,
+void InProcessHub::wait_for_all(const std::string& what,
                                 const std::function<bool(const RankView&)>& reached) {
   std::unique_lock lock(mutex_);
   const auto done = [&] { return std::all_of(ranks_.begin(), ranks_.end(), reached); };
@@ -46,7 +46,7 @@ void InProcessHub::wait_for_all(const char* what,
     }
   }
   throw Error(ExitCode::PeerLost,
-              std::string(what) + (in_time ? "" : " timed out") + ": missing rank " + missing +
+              what + (in_time ? "" : " timed out") + ": missing rank " + missing +
                   ". Every rank must reach this collective; look at what they did instead.");
 }
 
@@ -98,7 +98,8 @@ void InProcessCommunicator::wait_segment(const char* what, Segment segment,
                                          int64_t InProcessHub::SegmentView::*counter,
                                          int64_t value) {
   const auto index = static_cast<size_t>(segment);
-  hub_->wait_for_all(what, [&](const InProcessHub::RankView& rank) {
+  const std::string named = what + (" of unit '" + segments_[index].name + "'");
+  hub_->wait_for_all(named, [&](const InProcessHub::RankView& rank) {
     return rank.segments[index].*counter >= value;
   });
 }
