@@ -89,7 +89,8 @@ std::vector<std::string> expand_name(std::string_view name, std::string_view lis
     std::vector<std::string> longer;
     for (const std::string& host : hosts) {
       for (const std::string& range : ranges) {
-        longer.push_back(host + std::string(text) + range);
+        longer.push_back(host);
+        longer.back().append(text).append(range);
       }
     }
     hosts = std::move(longer);

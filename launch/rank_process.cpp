@@ -46,6 +46,7 @@ std::vector<std::string> make_environment(const RankStart& start) {
 
 std::vector<char*> pointers(std::vector<std::string>& strings) {
   std::vector<char*> all;
+  all.reserve(strings.size() + 1);
   for (std::string& string : strings) {
     all.push_back(string.data());
   }

@@ -35,6 +35,11 @@ UnitState::UnitState(Runtime& runtime, int index, int level, std::string name,
       shapes.push_back(parameter.tensor.sizes().vec());
     }
     segments_.push_back(std::make_unique<FlatSegment>(std::move(layouts[s]), std::move(shapes)));
+    FlatSegment& segment = *segments_.back();
+    for (size_t place = 0; place < segment.layout().places.size(); ++place) {
+      const auto index = static_cast<size_t>(segment.layout().places[place].parameter);
+      segment.name_parameter(place, parameters_[index].name, name_);
+    }
   }
 }
 

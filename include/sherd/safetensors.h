@@ -32,8 +32,10 @@ struct SafetensorsEntry {
 
 /// A safetensors file, opened for reading. The header is read and checked at once, tensors when
 /// asked for, by pread (never mapped: a file that is cut meanwhile is an Error, not a signal).
-/// Reading is safe from several threads. Memory: less than the file's size + 64 MiB while opening,
-/// tensors excepted nothing afterwards but the entries.
+/// Reading is safe from several threads.
+/// Memory: less than the file's size + 64 MiB while opening; afterwards the entries alone.
+/// Limits: a header of 100 MB, 131,072 tensors, rank 16, names of 4 KiB without control characters,
+/// 16,384 entries of metadata, strings of 2 MiB.
 class SafetensorsFile {
  public:
   /// Throws Error: InputMissing if `path` cannot be opened, BadData (naming tensor, expected and

@@ -38,12 +38,11 @@ std::string_view without_last_tokens(std::string_view context, const PromptText&
   if (excess >= static_cast<std::int64_t>(starts.size())) {
     return {};
   }
-  auto length = static_cast<std::size_t>(starts[starts.size() - static_cast<std::size_t>(excess)]);
-  while (length > 0 && (static_cast<unsigned char>(context[length]) & 0xC0U) == 0x80U) {
-    --length;  // a token may start within a character
-  }
-  const std::size_t last = context.substr(0, length).find_last_not_of(" \t\r\n");
-  return context.substr(0, last == std::string_view::npos ? 0 : last + 1);
+  // Offsets are those of whole characters, also where a token holds a part of one.
+  const std::int64_t length = starts[starts.size() - static_cast<std::size_t>(excess)];
+  const std::string_view kept = context.substr(0, static_cast<std::size_t>(length));
+  const std::size_t last = kept.find_last_not_of(" \t\r\n");
+  return kept.substr(0, last == std::string_view::npos ? 0 : last + 1);
 }
 
 }  // namespace

@@ -24,10 +24,10 @@ bool is_continuation(char byte) {
 }
 
 // The start of a text for a message, in quotes and on one line.
-std::string excerpt(std::string_view text) {
-  std::size_t end = std::min(text.size(), kQuotedBytes);
-  while (end < text.size() && end > 0 && is_continuation(text[end])) {
-    --end;
+std::string excerpt(std::string_view text, std::size_t bytes = kQuotedBytes) {
+  std::size_t end = std::min({text.size(), bytes, kQuotedBytes});
+  while (end < text.size() && is_continuation(text[end])) {
+    ++end;
   }
   return json(std::string(text.substr(0, end)) + (end < text.size() ? "…" : "")).dump();
 }
@@ -188,10 +188,9 @@ class Reader {
 
   static std::string misplaced(const std::string& answer, const std::string& context,
                                std::size_t byte, const std::string& start) {
-    std::string what =
-        "the answer " + excerpt(answer) + " does not stand at character " + start +
-        " of the context, which goes on there with " +
-        excerpt(std::string_view(context).substr(byte, std::max<std::size_t>(answer.size(), 1)));
+    std::string what = "the answer " + excerpt(answer) + " does not stand at character " + start +
+                       " of the context, which goes on there with " +
+                       excerpt(std::string_view(context).substr(byte), answer.size());
     const std::size_t found = context.find(answer);
     if (found == std::string::npos) {
       return what + "; the context does not hold it";

@@ -37,6 +37,7 @@ TEST(HostList, RefusesWhatIsNoList) {
       {"n[5-2]", "the range 5-2 runs backwards or is too long"},
       {"n[0-99999999]", "the range 0-99999999 runs backwards or is too long"},
       {"n[0-999999999999999999999999]", "is no number or range of numbers"},
+      {"n[0-65535][0-65535][0-65535]", "more than 65536 hosts"},
       {"n[1-1000][1-1000]", "more than 65536 hosts"},
       {"n[1-60000],m[1-60000]", "more than 65536 hosts"},
   };

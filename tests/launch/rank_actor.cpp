@@ -114,6 +114,7 @@ int act(const RankEnvironment& environment, const std::string& action) {
     return ::read(environment.supervisor_fd.value_or(-1), &byte, 1) == 1 ? number : 1;
   }
   if (verb == "raise") {
+    std::signal(number, SIG_DFL);  // a sanitizer may have its own handler
     std::raise(number);
   }
   if (verb == "say") {  // many lines, the last without a newline

@@ -27,6 +27,11 @@ std::string errors_of(RankProcess& process) {
 }
 
 TEST(RankProcess, GetsItsVariablesAndAnEmptyStandardInput) {
+  Pipe input = make_pipe();
+  write_all(input.write_end.get(), "not for this rank");
+  input.write_end.close();
+  const FileDescriptor own_input(::dup(STDIN_FILENO));
+  ::dup2(input.read_end.get(), STDIN_FILENO);
   ::setenv("SHERD_TEST_GONE", "1", 1);
   ::setenv("SHERD_TEST_REPLACED", "old", 1);
   const std::vector<std::string> command = {
@@ -35,6 +40,7 @@ TEST(RankProcess, GetsItsVariablesAndAnEmptyStandardInput) {
                        .variables = {"SHERD_TEST_REPLACED=new"},
                        .unset_variables = {"SHERD_TEST_GONE"}});
   EXPECT_EQ(errors_of(process), "[][new]\n");
+  ::dup2(own_input.get(), STDIN_FILENO);
 }
 
 TEST(RankProcess, SaysWhatCannotBeExecuted) {

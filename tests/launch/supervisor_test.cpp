@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include <sched.h>
+#include <sys/syscall.h>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -36,9 +37,9 @@ TEST(Supervisor, ReturnsZeroWhenAllRanksDo) {
 }
 
 TEST(Supervisor, TellsEachRankWhoItIs) {
-  const Outcome outcome =
-      run({"2", "0=variables", "1=variables"},
-          {"TORCHELASTIC_USE_AGENT_STORE=True", "RANK=9", "WORLD_SIZE=10", "OMP_NUM_THREADS=3"});
+  const Outcome outcome = run({"2", "0=variables", "1=variables"},
+                              {"TORCHELASTIC_USE_AGENT_STORE=True", "RANK=9", "WORLD_SIZE=10",
+                               "OMP_NUM_THREADS=3", "SHERD_MASTER_FD=99"});
   EXPECT_EQ(outcome.status.shell_code(), 0) << outcome.err;
   for (const std::string rank : {"0", "1"}) {
     EXPECT_THAT(outcome.out,
@@ -149,6 +150,31 @@ TEST(Supervisor, PassesStandardErrorOnAndRepeatsTheLastWords) {
                         "Its last words:\n  | line 3\n  | line 4\n"));
   EXPECT_THAT(outcome.err, ::testing::EndsWith("  | line 12\n"));
   EXPECT_THAT(outcome.err, Not(HasSubstr("  | line 2\n")));
+}
+
+TEST(Supervisor, ItsOwnKillIsNeverTheCause) {
+  const Outcome outcome = run({"2", "0=deaf", "1=exit:76"});
+  EXPECT_EQ(outcome.status.shell_code(), 76) << outcome.err;
+}
+
+/// Waits until a process that is not our child has ended.
+void wait_for_end(pid_t pid) {
+  const FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  pollfd event{process.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&event, 1, 1000 * static_cast<int>(kPatience.count())), 1);
+}
+
+TEST(Supervisor, OfDeathsSeenTogetherAKillIsTheCause) {
+  Child launcher(launch({"3", "0=watch", "1=watch", "2=exit-on-news:0"}));
+  const auto pids = launcher.ranks(3);
+  launcher.signal(SIGSTOP);
+  ::kill(pids[0], SIGABRT);
+  wait_for_end(pids[0]);
+  ::kill(pids[1], SIGKILL);
+  wait_for_end(pids[1]);
+  launcher.signal(SIGCONT);
+  const Outcome outcome = launcher.finish(kAllGone);
+  EXPECT_EQ(outcome.status.shell_code(), 137) << outcome.err;
 }
 
 class StopTheLauncher : public ::testing::TestWithParam<int> {};

@@ -72,7 +72,12 @@ impl Outline {
         for (i, token) in self.added_tokens.iter().enumerate() {
             let place = format!("at /added_tokens/{i}");
             if token.id >= MAX_ID {
-                return Some(format!("{place}: {} has id {}; ids end at {}", short(&token.content), token.id, MAX_ID - 1));
+                return Some(format!(
+                    "{place}: {} has id {}; ids end at {}",
+                    short(&token.content),
+                    token.id,
+                    MAX_ID - 1
+                ));
             }
             if let Some(other) = ids.insert(token.id, &token.content).filter(|other| *other != token.content) {
                 let (one, two) = (short(other), short(&token.content));

@@ -52,11 +52,8 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// A message may quote a stranger's file: no control characters, and not pages of it.
 fn printable(message: &str) -> String {
-    let mut text: String = message
-        .chars()
-        .take(MAX_MESSAGE_CHARS)
-        .map(|c| if c.is_control() { '\u{FFFD}' } else { c })
-        .collect();
+    let mut text: String =
+        message.chars().take(MAX_MESSAGE_CHARS).map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect();
     if message.chars().nth(MAX_MESSAGE_CHARS).is_some() {
         text.push('…');
     }

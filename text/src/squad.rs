@@ -9,6 +9,7 @@ pub fn normalize(answer: &str) -> String {
 }
 
 /// Python's `re.sub(r"\b(a|an|the)\b", " ", text)`: a word is a run of letters and digits, whatever stands around it.
+/// (Vowel signs of Indic scripts count as letters here and not in Python; that matters only right beside an English article.)
 fn without_articles(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;

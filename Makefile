@@ -1,0 +1,28 @@
+# The ways in. Each target can be run in a fresh clone; `make help` lists them.
+.PHONY: help quickstart setup build test format-check peers clean
+
+help:            ## this list
+	@sed -nE 's/^([a-z-]+): *.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+quickstart:      ## install what is missing, build, fine-tune a small model on questions, evaluate, export
+	@scripts/quickstart
+
+setup:           ## install what a build and the tests need
+	@scripts/setup --tests
+
+build: setup     ## build everything in build/release
+	cmake --preset release -DSHERD_BUILD_TESTS=ON
+	cmake --build --preset release
+
+test: build      ## build and run the tests
+	ctest --preset release
+
+format-check:    ## formatting and layers, without changing anything
+	git ls-files '*.h' '*.cpp' | xargs clang-format-14 --dry-run --Werror
+	python3 scripts/check_includes.py
+
+peers:           ## load an export in transformers and compare (a Python environment of its own)
+	@scripts/peers
+
+clean:           ## remove builds, keep .deps/
+	rm -rf build

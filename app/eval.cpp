@@ -1,0 +1,116 @@
+// sherd eval --model DIR --data FILE [--limit N] [--json]
+
+#include <algorithm>
+#include <memory>
+
+#include <nlohmann/json.hpp>
+
+#include "app/rank.h"
+#include "app/verbs.h"
+#include "llm/eval/evaluator.h"
+#include "llm/train/load_model.h"
+#include "llm/train/output_folder.h"
+
+namespace app {
+
+namespace {
+
+struct EvalFlags {
+  std::string model;
+  std::string data;
+  std::int64_t limit = 0;
+  std::int64_t max_length = 0;
+  std::int64_t max_answer_tokens = 32;
+  std::int64_t batch = 8;
+  std::int64_t show = 0;
+  std::string dtype = "float32";
+  bool loss_only = false;
+  bool json = false;
+};
+
+llm::data::Dataset load_data(const EvalFlags& flags, const llm::text::Tokenizer& tokenizer,
+                             llm::model::CausalLmImpl& model) {
+  tokenizer.check_vocabulary(model.vocab_rows());
+  const std::int64_t context = model.context_length();
+  const std::int64_t length = flags.max_length == 0 ? context : std::min(flags.max_length, context);
+  const llm::text::PromptEncoder encoder(tokenizer, {length, flags.max_answer_tokens});
+  return llm::data::load_dataset(flags.data, encoder, flags.limit);
+}
+
+void print_json(const llm::eval::EvaluationResult& result, const llm::data::DatasetReport& report) {
+  const nlohmann::ordered_json line = {{"loss", result.loss},
+                                       {"em", result.em},
+                                       {"f1", result.f1},
+                                       {"samples", result.samples},
+                                       {"samples_per_second", result.samples_per_second()},
+                                       {"seconds", result.seconds},
+                                       {"supervised_tokens", result.supervised_tokens},
+                                       {"contexts_cut", report.contexts_cut},
+                                       {"answers_cut", report.answers_cut},
+                                       {"answers_outside", report.answers_outside}};
+  say(line.dump());
+}
+
+void show(const llm::eval::EvaluationResult& result, const EvalFlags& flags) {
+  const auto count =
+      std::min<std::int64_t>(flags.show, static_cast<std::int64_t>(result.predictions.size()));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto& p = result.predictions[static_cast<size_t>(i)];
+    say("  question:  " + p.question + "\n  gold:      " + p.gold + "\n  predicted: " + p.text +
+            (p.exact ? "   (exact)\n" : "\n"),
+        flags.json);
+  }
+}
+
+int evaluate(const EvalFlags& flags) {
+  Rank rank;
+  sherd::World world = rank.join();
+  const auto tokenizer = llm::text::Tokenizer::from_folder(flags.model);
+  sherd::ShardOptions options;
+  options.precision.param_dtype = flags.dtype == "bfloat16" ? c10::kBFloat16 : c10::kFloat;
+  auto model = llm::train::load_sharded(flags.model, world, options);
+  const llm::data::Dataset dataset = load_data(flags, tokenizer, *model.module());
+  if (rank.is_first()) {
+    say(dataset.report.sentence(), flags.json);
+  }
+  const auto result =
+      llm::eval::evaluate(model, dataset, tokenizer, {flags.batch, !flags.loss_only});
+  if (rank.is_first()) {
+    show(result, flags);
+    if (flags.json) {
+      print_json(result, dataset.report);
+    } else {
+      say(llm::train::evaluation_line(result, !flags.loss_only));
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_eval(CLI::App& program, int& exit_code) {
+  CLI::App* verb =
+      program.add_subcommand("eval", "Loss, exact match and F1 of a model on a SQuAD file");
+  auto flags = std::make_shared<EvalFlags>();
+  const auto whole = CLI::Range(std::int64_t{0}, std::int64_t{1} << 40);
+  const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40);
+  verb->add_option("--model", flags->model, "Hugging Face model folder")->required();
+  verb->add_option("--data", flags->data, "SQuAD v1.1 file")->required();
+  verb->add_option("--limit", flags->limit, "only the first N questions (0: all)")->check(whole);
+  verb->add_option("--max-length", flags->max_length,
+                   "tokens of prompt and answer (0: the model's context)")
+      ->check(whole);
+  verb->add_option("--max-answer-tokens", flags->max_answer_tokens, "tokens kept for the answer")
+      ->check(positive);
+  verb->add_option("--batch", flags->batch, "questions a rank and forward")->check(positive);
+  verb->add_option("--show", flags->show,
+                   "print the first N questions with gold and predicted answers")
+      ->check(whole);
+  verb->add_option("--dtype", flags->dtype, "of computation")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
+  verb->add_flag("--loss-only", flags->loss_only, "do not generate answers");
+  verb->add_flag("--json", flags->json, "one line of JSON on standard output");
+  verb->callback([flags, &exit_code] { exit_code = evaluate(*flags); });
+}
+
+}  // namespace app

@@ -1,0 +1,38 @@
+// sherd export --checkpoint DIR --out DIR [--dtype D] [--model DIR]
+
+#include <memory>
+
+#include "app/rank.h"
+#include "app/verbs.h"
+#include "llm/io/hf_config.h"
+#include "llm/track/step_record.h"
+#include "llm/train/export_checkpoint.h"
+
+namespace app {
+
+void add_export(CLI::App& program, int& exit_code) {
+  CLI::App* verb = program.add_subcommand(
+      "export", "Write a checkpoint as a Hugging Face folder (weights, config, tokenizer)");
+  auto options = std::make_shared<llm::train::ExportOptions>();
+  auto dtype = std::make_shared<std::string>();
+  verb->add_option("--checkpoint", options->checkpoint,
+                   "a checkpoint's folder, or a run's output folder")
+      ->required();
+  verb->add_option("--out", options->out, "folder to write")->required();
+  verb->add_option("--model", options->model,
+                   "source of config and tokenizer (default: the run's model.path)");
+  verb->add_option("--dtype", *dtype, "of the weights (default: the source model's)")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+  verb->callback([options, dtype, &exit_code] {
+    if (!dtype->empty()) {
+      options->dtype = llm::io::dtype_of_name(*dtype);
+    }
+    const auto outcome = llm::train::export_checkpoint(*options);
+    say("exported " + outcome.checkpoint + " to " + options->out + ": " +
+        std::to_string(outcome.tensors) + " tensors, " +
+        llm::track::short_bytes(outcome.file_bytes) + ", " + llm::io::name_of_dtype(outcome.dtype));
+    exit_code = 0;
+  });
+}
+
+}  // namespace app

@@ -1,0 +1,67 @@
+// The program: verbs, and what becomes of a failure.
+
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <new>
+
+#include <c10/util/Exception.h>
+
+#include "app/verbs.h"
+#include "sherd/error.h"
+
+namespace {
+
+using sherd::ExitCode;
+
+int fail(ExitCode code, const std::string& message) {
+  if (!message.empty()) {
+    std::cerr << "sherd: " << message << std::endl;
+  }
+  return static_cast<int>(code);
+}
+
+int run(int argc, char** argv) {
+  CLI::App program("Fine-tune Llama models from Hugging Face folders, sharded over processes.");
+  program.name("sherd");
+  program.set_version_flag("--version", SHERD_VERSION);
+  program.require_subcommand(1);
+  int exit_code = 0;
+  app::add_train(program, exit_code);
+  app::add_eval(program, exit_code);
+  app::add_export(program, exit_code);
+  app::add_launch(program, exit_code);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const bool is_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
+    program.exit(error);
+    return static_cast<int>(is_help ? ExitCode::Done : ExitCode::Usage);
+  }
+  return exit_code;
+}
+
+// LibTorch reports a failed allocation as any other failure.
+bool is_out_of_memory(const c10::Error& error) {
+  return std::string(error.what_without_backtrace()).find("not enough memory") != std::string::npos;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of that write
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return run(argc, argv);
+  } catch (const sherd::Error& error) {
+    return fail(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(ExitCode::OutOfMemory,
+                "out of memory. Use more ranks, a smaller train.micro_batch or data.max_length.");
+  } catch (const c10::Error& error) {
+    return fail(is_out_of_memory(error) ? ExitCode::OutOfMemory : ExitCode::Internal,
+                error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return fail(ExitCode::Internal, error.what());
+  }
+}

@@ -1,0 +1,31 @@
+#pragma once
+// What every verb that runs on ranks does first.
+
+#include <memory>
+#include <string>
+
+#include "launch/peer_watch.h"
+#include "launch/rank_environment.h"
+#include "sherd/world.h"
+
+namespace app {
+
+/// This process as one rank of a run: signals, the launcher's news of lost peers, and the world.
+class Rank {
+ public:
+  /// Reads the environment. Throws sherd::Error(Usage) for one that makes no sense.
+  Rank();
+  [[nodiscard]] bool is_first() const { return environment_.rank == 0; }
+  /// Meets the other ranks. Collective; once.
+  [[nodiscard]] sherd::World join();
+  [[nodiscard]] const sherd::launch::RankEnvironment& environment() const { return environment_; }
+
+ private:
+  sherd::launch::RankEnvironment environment_;
+  std::unique_ptr<sherd::launch::PeerWatch> watch_;
+};
+
+/// Prints a line for people: to standard error where standard output is kept for JSON.
+void say(const std::string& line, bool json_on_stdout = false);
+
+}  // namespace app

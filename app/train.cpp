@@ -1,0 +1,83 @@
+// sherd train [CONFIG.toml] [--section.key value …]
+
+#include <optional>
+
+#include <ATen/Parallel.h>
+
+#include "app/rank.h"
+#include "app/verbs.h"
+#include "launch/stop_request.h"
+#include "llm/train/trainer.h"
+#include "sherd/error.h"
+
+namespace app {
+
+namespace {
+
+using sherd::Error;
+using sherd::ExitCode;
+
+// `--resume X` is short for `--checkpoint.resume X`.
+std::vector<std::string> expand(const std::vector<std::string>& flags) {
+  std::vector<std::string> expanded;
+  for (const std::string& flag : flags) {
+    const bool resume = flag == "--resume" || flag.rfind("--resume=", 0) == 0;
+    expanded.push_back(resume ? "--checkpoint." + flag.substr(2) : flag);
+  }
+  return expanded;
+}
+
+// A configuration is the same on all ranks: the first speaks for them.
+llm::config::RunConfig load_config(const Rank& rank, const std::string& file,
+                                   const std::vector<std::string>& flags) {
+  try {
+    const auto path = file.empty() ? std::nullopt : std::optional<std::filesystem::path>(file);
+    return llm::config::load(path, expand(flags));
+  } catch (const Error& error) {
+    if (rank.is_first()) {
+      throw;
+    }
+    throw Error(error.code(), "");
+  }
+}
+
+int train(const std::string& file, const std::vector<std::string>& flags) {
+  Rank rank;
+  const llm::config::RunConfig config = load_config(rank, file, flags);
+  if (config.train.threads > 0) {
+    at::set_num_threads(static_cast<int>(config.train.threads));
+  }
+  sherd::World world = rank.join();
+  if (rank.is_first()) {
+    say("sherd train: " + std::to_string(world.size()) + (world.size() == 1 ? " rank" : " ranks") +
+        " × " + std::to_string(at::get_num_threads()) +
+        (at::get_num_threads() == 1 ? " thread" : " threads") + ", started by " +
+        std::string(sherd::launch::to_text(rank.environment().launcher)));
+    say("configuration:\n" + llm::config::to_toml(config));
+  }
+  const llm::train::RunHooks hooks{[](const std::string& line) { say(line); },
+                                   [] { return sherd::launch::StopRequest::requested(); }};
+  const llm::train::RunOutcome outcome = llm::train::run(config, world, hooks);
+  if (rank.is_first() && outcome.stopped) {
+    say("stopped on request after step " + std::to_string(outcome.steps_done) +
+        "; the same command resumes from " + outcome.checkpoint);
+  }
+  return static_cast<int>(outcome.stopped ? ExitCode::Stopped : ExitCode::Done);
+}
+
+}  // namespace
+
+void add_train(CLI::App& program, int& exit_code) {
+  CLI::App* verb =
+      program.add_subcommand("train", "Fine-tune a model as a TOML file and flags say");
+  auto file = std::make_shared<std::string>();
+  verb->add_option("config", *file, "configuration file (docs/guide/configuration.md)");
+  verb->footer([] { return llm::config::help_text(); });
+  verb->allow_extras();
+  verb->callback([verb, file, &exit_code] {
+    std::vector<std::string> flags = verb->remaining();
+    exit_code = train(*file, flags);
+  });
+}
+
+}  // namespace app

@@ -1,0 +1,14 @@
+#pragma once
+// The verbs of the program: each maps flags to structs, calls the library below, and prints.
+
+#include <CLI/CLI.hpp>
+
+namespace app {
+
+/// Adds the verb to the command line; its callback sets `exit_code`.
+void add_train(CLI::App& program, int& exit_code);
+void add_eval(CLI::App& program, int& exit_code);
+void add_export(CLI::App& program, int& exit_code);
+void add_launch(CLI::App& program, int& exit_code);
+
+}  // namespace app

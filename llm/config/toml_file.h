@@ -1,0 +1,19 @@
+#pragma once
+// The TOML side of the configuration. toml++ is seen here alone.
+
+#include <filesystem>
+#include <string>
+
+#include "llm/config/reading.h"
+
+namespace llm::config {
+
+constexpr std::size_t kLargestFile_bytes = 1 << 20;
+
+/// Reads the file into `reading`; every fault goes into `reading.faults` with file:line.
+void read_toml(const std::filesystem::path& file, Reading& reading);
+
+/// `text` as a TOML string, quoted and escaped.
+[[nodiscard]] std::string quote(const std::string& text);
+
+}  // namespace llm::config

@@ -1,0 +1,31 @@
+#include "llm/eval/batch_tensors.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+namespace llm::eval {
+
+namespace {
+
+constexpr int64_t kIdleTokens = 2;  // one to read and one to predict
+
+at::Tensor matrix(const std::vector<std::int64_t>& values, int64_t rows, int64_t cols) {
+  return at::tensor(values, at::kLong).view({rows, cols});
+}
+
+}  // namespace
+
+BatchTensors to_tensors(const data::Batch& batch) {
+  if (batch.rows == 0) {
+    return {at::zeros({1, kIdleTokens}, at::kLong),
+            at::full({1, kIdleTokens}, data::kUnsupervised, at::kLong),
+            at::ones({1, kIdleTokens}, at::kLong)};
+  }
+  return {matrix(batch.input_ids, batch.rows, batch.cols),
+          matrix(batch.labels, batch.rows, batch.cols),
+          matrix(batch.attention_mask, batch.rows, batch.cols)};
+}
+
+}  // namespace llm::eval

@@ -1,0 +1,52 @@
+#pragma once
+// Evaluation of a sharded model: loss, and exact match and F1 of the answers it writes.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "llm/data/dataset.h"
+#include "llm/model/causal_lm.h"
+#include "sherd/fully_shard.h"
+
+namespace llm::eval {
+
+struct EvaluationOptions {
+  std::int64_t batch = 8;  ///< samples a rank and forward
+  bool generate = true;    ///< also write answers and score them
+};
+
+/// One question's answer.
+struct Prediction {
+  std::string id;
+  std::string question;
+  std::string gold;  ///< the first gold answer
+  std::string text;
+  bool exact = false;
+};
+
+struct EvaluationResult {
+  double loss = 0;  ///< mean over supervised tokens
+  double em = 0;    ///< percent of questions; 0 without `generate`
+  double f1 = 0;
+  std::int64_t samples = 0;
+  std::int64_t supervised_tokens = 0;
+  double seconds = 0;
+  std::vector<Prediction> predictions;  ///< in file order, on every rank; empty without `generate`
+
+  [[nodiscard]] double samples_per_second() const {
+    return seconds > 0 ? static_cast<double>(samples) / seconds : 0;
+  }
+};
+
+/// Evaluates every sample of `dataset`, dealt over the ranks. Answers are generated greedily from
+/// the prompts the model was trained with, at most `max_answer_tokens` long, and scored by the
+/// official SQuAD v1.1 rules. Collective: all ranks run the same number of forwards, whatever their
+/// share. Without gradients; the model's state stays as it is. `progress(done, of)` is called on
+/// every rank after each batch.
+EvaluationResult evaluate(sherd::Sharded<model::CausalLm>& model, const data::Dataset& dataset,
+                          const text::Tokenizer& tokenizer, const EvaluationOptions& options,
+                          const std::function<void(std::int64_t, std::int64_t)>& progress = {});
+
+}  // namespace llm::eval

@@ -1,0 +1,22 @@
+#pragma once
+// Greedy generation with a KV cache.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "llm/model/causal_lm.h"
+#include "llm/text/tokenizer.h"
+#include "sherd/fully_shard.h"
+
+namespace llm::eval {
+
+/// Continues each prompt with the likeliest token at a time until one of `stop_ids` (not part of
+/// the answer) or `max_new_tokens`. Of equal scores the lowest id wins. Collective: ranks take the
+/// same number of steps, until the last is done; a rank without prompts takes part with none.
+/// Memory: the cache of `prompts.size()` rows.
+[[nodiscard]] std::vector<std::vector<text::TokenId>> generate(
+    sherd::Sharded<model::CausalLm>& model, std::span<const std::vector<text::TokenId>> prompts,
+    std::int64_t max_new_tokens, std::span<const text::TokenId> stop_ids);
+
+}  // namespace llm::eval

@@ -1,0 +1,41 @@
+#pragma once
+// Hugging Face's config.json and generation_config.json.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+
+#include "llm/model/llama.h"
+
+namespace llm::io {
+
+/// What a config.json says about a model.
+struct HfConfig {
+  std::string model_type;  ///< "llama"
+  model::LlamaConfig llama;
+  /// `torch_dtype` or `dtype`: of the weights on disk.
+  std::optional<c10::ScalarType> dtype;
+};
+
+/// Reads a config.json as transformers 4 (`rope_theta`, `rope_scaling`, `torch_dtype`) or 5
+/// (`rope_parameters`, `dtype`) write it; a field that is missing has the value it has there.
+/// Throws Error: InputMissing if there is no such file; BadData, with file and field, for a value
+/// that cannot be right, and for every `model_type` and field that changes the computation and is
+/// not implemented: it is refused by name, never ignored.
+[[nodiscard]] HfConfig read_hf_config(const std::string& path);
+
+/// The tokens that end a generated text: `eos_token_id` (one or several) of generation_config.json,
+/// else of config.json; empty if neither names any.
+/// Throws Error(BadData) for ids that are not whole numbers from 0.
+[[nodiscard]] std::vector<int64_t> read_stop_token_ids(const std::string& model_folder);
+
+/// A dtype as these files spell it: "bfloat16", "float16", "float32", "float64"; nothing for other
+/// names.
+[[nodiscard]] std::optional<c10::ScalarType> dtype_of_name(const std::string& name);
+/// The inverse. Throws c10::Error for dtypes that have no name there.
+[[nodiscard]] std::string name_of_dtype(c10::ScalarType dtype);
+
+}  // namespace llm::io

@@ -1,0 +1,77 @@
+#include "llm/io/json_fields.h"
+
+#include <cmath>
+
+#include "sherd/error.h"
+
+namespace llm::io {
+
+using Json = nlohmann::ordered_json;
+
+void JsonFields::fail(const char* name, const std::string& what) const {
+  throw sherd::Error(sherd::ExitCode::BadData, place_ + ": \"" + prefix_ + name + "\" " + what);
+}
+
+const Json* JsonFields::find(const char* name) const {
+  const auto field = object_.find(name);
+  return field == object_.end() || field->is_null() ? nullptr : &*field;
+}
+
+const Json& JsonFields::require(const char* name) const {
+  const Json* value = find(name);
+  if (value == nullptr) {
+    fail(name, "is missing");
+  }
+  return *value;
+}
+
+int64_t JsonFields::count(const char* name, int64_t most) const {
+  const Json& value = require(name);
+  const bool fits = value.is_number_unsigned() && value.get<uint64_t>() >= 1 &&
+                    value.get<uint64_t>() <= static_cast<uint64_t>(most);
+  if (!fits) {
+    fail(name,
+         "must be a whole number from 1 to " + std::to_string(most) + ", found " + value.dump());
+  }
+  return value.get<int64_t>();
+}
+
+int64_t JsonFields::count(const char* name, int64_t most, int64_t fallback) const {
+  return find(name) == nullptr ? fallback : count(name, most);
+}
+
+double JsonFields::number(const char* name, double above) const {
+  const Json& value = require(name);
+  if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() <= above) {
+    fail(name, "must be a number above " + Json(above).dump() + ", found " + value.dump());
+  }
+  return value.get<double>();
+}
+
+double JsonFields::number(const char* name, double above, double fallback) const {
+  return find(name) == nullptr ? fallback : number(name, above);
+}
+
+bool JsonFields::flag(const char* name, bool fallback) const {
+  const Json* value = find(name);
+  if (value == nullptr) {
+    return fallback;
+  }
+  if (!value->is_boolean()) {
+    fail(name, "must be true or false, found " + value->dump());
+  }
+  return value->get<bool>();
+}
+
+std::optional<std::string> JsonFields::text(const char* name) const {
+  const Json* value = find(name);
+  if (value == nullptr) {
+    return std::nullopt;
+  }
+  if (!value->is_string()) {
+    fail(name, "must be a string, found " + value->dump());
+  }
+  return value->get<std::string>();
+}
+
+}  // namespace llm::io

@@ -1,0 +1,44 @@
+#pragma once
+// Checked access to the fields of a JSON object from outside.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace llm::io {
+
+/// The fields of one object. Null counts as missing. Faults are Error(BadData) with file and field.
+class JsonFields {
+ public:
+  /// `place`: the file, for messages. `prefix`: path of the object inside it, "rope_scaling." for
+  /// instance.
+  JsonFields(const nlohmann::ordered_json& object, std::string place, std::string prefix = "")
+      : object_(object), place_(std::move(place)), prefix_(std::move(prefix)) {}
+
+  /// The value, or null if the field is missing.
+  [[nodiscard]] const nlohmann::ordered_json* find(const char* name) const;
+  /// Whole numbers in [1, `most`].
+  [[nodiscard]] int64_t count(const char* name, int64_t most) const;
+  [[nodiscard]] int64_t count(const char* name, int64_t most, int64_t fallback) const;
+  /// Finite numbers above `above`.
+  [[nodiscard]] double number(const char* name, double above) const;
+  [[nodiscard]] double number(const char* name, double above, double fallback) const;
+  [[nodiscard]] bool flag(const char* name, bool fallback) const;
+  [[nodiscard]] std::optional<std::string> text(const char* name) const;
+
+  /// An Error(BadData) about a field: "<file>: "<field>" <what>".
+  [[noreturn]] void fail(const char* name, const std::string& what) const;
+  [[nodiscard]] const nlohmann::ordered_json& object() const { return object_; }
+  [[nodiscard]] const std::string& place() const { return place_; }
+
+ private:
+  [[nodiscard]] const nlohmann::ordered_json& require(const char* name) const;
+
+  const nlohmann::ordered_json& object_;
+  std::string place_;
+  std::string prefix_;
+};
+
+}  // namespace llm::io

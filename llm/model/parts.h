@@ -1,0 +1,47 @@
+#pragma once
+// Modules that families are built from. Each holds one parameter, named `weight` as in Hugging Face
+// checkpoints, and computes with an operator of ops/.
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+namespace llm::model {
+
+/// A linear map without bias. Weight [O, I], drawn from N(0, std).
+class ProjectionImpl : public torch::nn::Module {
+ public:
+  ProjectionImpl(int64_t inputs, int64_t outputs, double std);
+  /// [..., I] -> [..., O]
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input) const;
+
+  at::Tensor weight;
+};
+TORCH_MODULE(Projection);
+
+/// A table of token vectors. Weight [V, D], drawn from N(0, std).
+class TokenEmbeddingImpl : public torch::nn::Module {
+ public:
+  TokenEmbeddingImpl(int64_t vocabulary, int64_t width, double std);
+  /// ids int64 [B, T] -> [B, T, D]
+  [[nodiscard]] at::Tensor forward(const at::Tensor& ids) const;
+
+  at::Tensor weight;
+};
+TORCH_MODULE(TokenEmbedding);
+
+/// RMSNorm over the last dimension. Weight [D], ones.
+class RmsNormImpl : public torch::nn::Module {
+ public:
+  RmsNormImpl(int64_t width, double epsilon);
+  /// [..., D] -> [..., D]
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input) const;
+
+  at::Tensor weight;
+
+ private:
+  double epsilon_;
+};
+TORCH_MODULE(RmsNorm);
+
+}  // namespace llm::model

@@ -1,0 +1,37 @@
+#pragma once
+// What is told of a training step, as a line for people and as JSON for programs.
+
+#include <cstdint>
+#include <string>
+
+namespace llm::track {
+
+/// One step of training, all ranks together.
+struct StepRecord {
+  std::int64_t step = 0;  ///< from 1
+  std::int64_t total_steps = 0;
+  double loss = 0;       ///< mean over the step's supervised tokens
+  double grad_norm = 0;  ///< before clipping
+  double lr = 0;
+  std::int64_t tokens = 0;             ///< real ones, without padding
+  std::int64_t supervised_tokens = 0;  ///< 0: the step changed nothing
+  double step_seconds = 0;
+  std::int64_t peak_rank_bytes = 0;  ///< the largest resident peak (VmHWM) over the ranks
+
+  [[nodiscard]] double tokens_per_second() const;
+};
+
+/// `step 120/1000 | loss 1.234 | gnorm 0.87 | lr 1.9e-05 | 8.4k tok/s | mem 96.1 GiB | eta
+/// 00:41:12`
+[[nodiscard]] std::string step_line(const StepRecord& record, double eta_seconds);
+/// One JSON object without a line end; a number that is not finite becomes null.
+[[nodiscard]] std::string step_json(const StepRecord& record);
+
+/// "8.4k", "950", "1.2M".
+[[nodiscard]] std::string short_count(double value);
+/// "96.1 GiB", "812 MiB".
+[[nodiscard]] std::string short_bytes(std::int64_t bytes);
+/// "00:41:12".
+[[nodiscard]] std::string clock_text(double seconds);
+
+}  // namespace llm::track

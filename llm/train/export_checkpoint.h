@@ -1,0 +1,34 @@
+#pragma once
+// From a checkpoint to a Hugging Face folder.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <c10/core/ScalarType.h>
+
+namespace llm::train {
+
+struct ExportOptions {
+  std::string checkpoint;  ///< a checkpoint's folder, or a run's output folder (its newest)
+  std::string out;         ///< the folder to make
+  std::string
+      model;  ///< where config.json and tokenizer come from; empty: the run's own model.path
+  std::optional<c10::ScalarType>
+      dtype;  ///< of the weights; unset: that of the source model's weights
+};
+
+struct ExportOutcome {
+  std::string checkpoint;  ///< the one that was taken
+  std::int64_t tensors = 0;
+  std::int64_t file_bytes = 0;
+  c10::ScalarType dtype = c10::kFloat;
+};
+
+/// Writes weights (model.safetensors), config, generation config and tokenizer, tensor by tensor:
+/// memory 1 MiB. Weights appear whole or not at all, config.json comes last. Not collective: one
+/// process. Throws sherd::Error: InputMissing, BadData (also for a checkpoint of another model),
+/// CannotWrite, StorageIo. PyTorch: `model.save_pretrained`.
+ExportOutcome export_checkpoint(const ExportOptions& options);
+
+}  // namespace llm::train

@@ -1,0 +1,72 @@
+#include "llm/train/train_step.h"
+
+#include <cmath>
+#include <limits>
+
+#include "llm/eval/batch_tensors.h"
+#include "sherd/error.h"
+
+namespace llm::train {
+
+namespace {
+
+at::Tensor loss_sum(sherd::Sharded<model::CausalLm>& model, const data::Batch& batch) {
+  const eval::BatchTensors tensors = eval::to_tensors(batch);
+  return model.run([](model::CausalLmImpl& lm, const at::Tensor& ids, const at::Tensor& labels,
+                      const at::Tensor& mask) { return lm.loss_sum(ids, labels, mask); },
+                   tensors.input_ids_BT, tensors.labels_BT, tensors.attention_mask_BT);
+}
+
+// What all ranks must know before the step: how many tokens it has, and whether it is to be.
+StepOutcome count(sherd::World& world, const std::vector<data::Batch>& micro_batches,
+                  bool stop_here) {
+  double totals[] = {0, 0, stop_here ? 1.0 : 0.0};
+  for (const data::Batch& batch : micro_batches) {
+    totals[0] += static_cast<double>(batch.real_tokens);
+    totals[1] += static_cast<double>(batch.supervised_tokens);
+  }
+  world.all_reduce(totals);
+  StepOutcome outcome;
+  outcome.tokens = static_cast<std::int64_t>(totals[0]);
+  outcome.supervised_tokens = static_cast<std::int64_t>(totals[1]);
+  outcome.stop_requested = totals[2] > 0;
+  return outcome;
+}
+
+void refuse_non_finite(const char* what, double value, std::int64_t step) {
+  if (!std::isfinite(value)) {
+    throw sherd::Error(
+        sherd::ExitCode::NonFinite,
+        std::string(what) + " of step " + std::to_string(step) + " is " + std::to_string(value) +
+            ". Nothing was updated. Lower optim.lr, raise optim.warmup_steps, or look at the data "
+            "of this step; the last checkpoint is intact.");
+  }
+}
+
+}  // namespace
+
+StepOutcome train_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
+                       const std::vector<data::Batch>& micro_batches, double clip_grad_norm,
+                       bool stop_here) {
+  StepOutcome outcome = count(model.world(), micro_batches, stop_here);
+  if (outcome.stop_requested || outcome.supervised_tokens == 0) {
+    return outcome;
+  }
+  const auto supervised = static_cast<double>(outcome.supervised_tokens);
+  optimizer.zero_grad();
+  for (const data::Batch& batch : micro_batches) {
+    const at::Tensor loss = loss_sum(model, batch) / supervised;
+    loss.backward();
+    outcome.loss += loss.item<double>();
+  }
+  model.world().all_reduce({&outcome.loss, 1});
+  const std::int64_t step = optimizer.steps_done() + 1;
+  refuse_non_finite("the loss", outcome.loss, step);
+  outcome.grad_norm = sherd::clip_grad_norm(
+      model, clip_grad_norm > 0 ? clip_grad_norm : std::numeric_limits<double>::infinity());
+  refuse_non_finite("the gradient norm", outcome.grad_norm, step);
+  optimizer.step();
+  return outcome;
+}
+
+}  // namespace llm::train

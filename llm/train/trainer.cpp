@@ -1,0 +1,237 @@
+#include "llm/train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "llm/data/sampler.h"
+#include "llm/track/jsonl_log.h"
+#include "llm/track/step_record.h"
+#include "llm/train/checkpoints.h"
+#include "llm/train/load_model.h"
+#include "llm/train/output_folder.h"
+#include "llm/train/peak_memory.h"
+#include "llm/train/run_note.h"
+#include "llm/train/schedule.h"
+#include "llm/train/train_step.h"
+
+namespace llm::train {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+sherd::ShardOptions shard_options(const config::RunConfig& config) {
+  sherd::ShardOptions options;
+  options.strategy = config.parallel.strategy == config::Strategy::FullShard
+                         ? sherd::Strategy::FullShard
+                         : sherd::Strategy::ShardGradOp;
+  options.prefetch_depth = static_cast<int>(config.parallel.prefetch_depth);
+  options.precision.param_dtype =
+      config.precision.param_dtype == config::ParamDtype::Float32 ? c10::kFloat : c10::kBFloat16;
+  return options;
+}
+
+sherd::AdamWOptions adamw_options(const config::OptimSection& optim) {
+  return {optim.lr, {optim.betas[0], optim.betas[1]}, optim.eps, optim.weight_decay};
+}
+
+// One run: what run() builds once and each step uses.
+class Run {
+ public:
+  Run(const config::RunConfig& config, sherd::World world, const RunHooks& hooks);
+  RunOutcome train();
+
+ private:
+  void load_data();
+  void resume();
+  void step(std::int64_t number);
+  void evaluate();
+  void save(std::int64_t number);
+  [[nodiscard]] std::vector<data::Batch> micro_batches(std::int64_t number);
+  void record(std::int64_t number, const StepOutcome& outcome, double lr, double seconds);
+  void say(const std::string& line) const {
+    if (world_.rank() == 0) {
+      hooks_.say(line);
+    }
+  }
+
+  const config::RunConfig& config_;
+  sherd::World world_;
+  const RunHooks& hooks_;
+  data::BatchShape shape_;
+  text::Tokenizer tokenizer_;
+  sherd::Sharded<model::CausalLm> model_;
+  sherd::AdamW optimizer_;
+  Checkpoints checkpoints_;
+  data::Dataset training_;
+  std::optional<data::Dataset> heldout_;
+  std::unique_ptr<data::Sampler> sampler_;
+  std::unique_ptr<track::JsonlLog> log_;  // on rank 0
+  std::int64_t total_steps_ = 0;
+  std::int64_t first_step_ = 1;
+  Clock::time_point started_;
+  RunOutcome outcome_;
+};
+
+Run::Run(const config::RunConfig& config, sherd::World world, const RunHooks& hooks)
+    : config_(config),
+      world_(std::move(world)),
+      hooks_(hooks),
+      shape_{config.train.global_batch, config.train.micro_batch, world_.size()},
+      tokenizer_(text::Tokenizer::from_folder(config.model.path)),
+      model_(load_sharded(config.model.path, world_, shard_options(config))),
+      optimizer_(model_, adamw_options(config.optim)),
+      checkpoints_(config.train.output) {
+  load_data();
+  resume();
+}
+
+void Run::load_data() {
+  model::CausalLmImpl& lm = *model_.module();
+  tokenizer_.check_vocabulary(lm.vocab_rows());
+  const std::int64_t context = lm.context_length();
+  const std::int64_t length =
+      config_.data.max_length == 0 ? context : std::min(config_.data.max_length, context);
+  const text::PromptEncoder encoder(tokenizer_, {length, config_.data.max_answer_tokens});
+  training_ = data::load_dataset(config_.data.train, encoder, config_.data.train_limit);
+  say(training_.report.sentence());
+  if (!config_.data.eval.empty()) {
+    heldout_ = data::load_dataset(config_.data.eval, encoder, config_.data.eval_limit);
+    say(heldout_->report.sentence());
+  }
+  const auto samples = static_cast<std::int64_t>(training_.samples.size());
+  const auto seed = static_cast<std::uint64_t>(config_.train.seed);
+  sampler_ = std::make_unique<data::Sampler>(samples, config_.train.global_batch, seed);
+  total_steps_ = config_.train.max_steps > 0 ? config_.train.max_steps
+                                             : config_.train.epochs * sampler_->steps_per_epoch();
+}
+
+void Run::resume() {
+  const auto folder = checkpoints_.resume_from(config_.checkpoint.resume);
+  if (folder) {
+    const auto manifest = sherd::CheckpointManifest::read(folder->string());
+    const RunNote note = note_from_text(manifest.note, folder->string());
+    check_same_run(note, config_, static_cast<std::int64_t>(training_.samples.size()), total_steps_,
+                   folder->string());
+    sherd::load_checkpoint(folder->string(), model_, optimizer_);
+    first_step_ = note.step + 1;
+    outcome_.steps_done = note.step;
+    outcome_.checkpoint = folder->string();
+    say("resumed from " + folder->string() + ", step " + std::to_string(note.step) + " of " +
+        std::to_string(total_steps_));
+  }
+  if (world_.rank() == 0) {
+    log_ = std::make_unique<track::JsonlLog>(log_path(config_).string(), outcome_.steps_done);
+  }
+}
+
+std::vector<data::Batch> Run::micro_batches(std::int64_t number) {
+  const std::vector<std::int64_t> samples = sampler_->batch(number - 1);
+  const std::int64_t count = shape_.micro_batches(static_cast<std::int64_t>(samples.size()));
+  std::vector<data::Batch> batches;
+  for (std::int64_t micro = 0; micro < count; ++micro) {
+    batches.push_back(
+        data::collate(training_.samples, shape_.samples_of(samples, micro, world_.rank())));
+  }
+  return batches;
+}
+
+void Run::step(std::int64_t number) {
+  const Clock::time_point start = Clock::now();
+  const double lr = learning_rate(config_.optim, number, total_steps_);
+  optimizer_.set_lr(lr);
+  const StepOutcome outcome = train_step(model_, optimizer_, micro_batches(number),
+                                         config_.optim.clip_grad_norm, hooks_.stop_requested());
+  if (outcome.stop_requested) {
+    outcome_.stopped = true;
+    return;
+  }
+  outcome_.steps_done = number;
+  record(number, outcome, lr, seconds_since(start));
+}
+
+void Run::record(std::int64_t number, const StepOutcome& outcome, double lr, double seconds) {
+  double peak = static_cast<double>(peak_resident_bytes());
+  world_.all_reduce({&peak, 1}, sherd::ReduceOp::Max);
+  if (!log_) {
+    return;
+  }
+  const track::StepRecord record{number,
+                                 total_steps_,
+                                 outcome.loss,
+                                 outcome.grad_norm,
+                                 lr,
+                                 outcome.tokens,
+                                 outcome.supervised_tokens,
+                                 seconds,
+                                 static_cast<std::int64_t>(peak)};
+  log_->write(track::step_json(record));
+  if (number % config_.log.every_steps == 0 || number == total_steps_) {
+    const double each = seconds_since(started_) / static_cast<double>(number - first_step_ + 1);
+    say(track::step_line(record, each * static_cast<double>(total_steps_ - number)));
+  }
+}
+
+void Run::evaluate() {
+  if (!heldout_) {
+    return;
+  }
+  outcome_.evaluation =
+      eval::evaluate(model_, *heldout_, tokenizer_, {config_.eval.batch, config_.eval.generate});
+  say(evaluation_line(*outcome_.evaluation, config_.eval.generate));
+}
+
+void Run::save(std::int64_t number) {
+  const Clock::time_point start = Clock::now();
+  const std::string folder = checkpoints_.folder_of(number).string();
+  const RunNote note{number, total_steps_, static_cast<std::int64_t>(training_.samples.size()),
+                     std::filesystem::absolute(config_.model.path).string(),
+                     config::to_toml(config_)};
+  sherd::save_checkpoint(folder, model_, optimizer_, to_text(note));
+  if (world_.rank() == 0) {
+    checkpoints_.prune(config_.checkpoint.keep);
+  }
+  outcome_.checkpoint = folder;
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.2f s", seconds_since(start));
+  say("checkpoint " + folder + " (" + seconds + ")");
+}
+
+RunOutcome Run::train() {
+  started_ = Clock::now();
+  const auto due = [](std::int64_t number, std::int64_t every) {
+    return every > 0 && number % every == 0;
+  };
+  for (std::int64_t number = first_step_; number <= total_steps_; ++number) {
+    step(number);
+    if (outcome_.stopped) {
+      save(outcome_.steps_done);
+      return outcome_;
+    }
+    const bool last = number == total_steps_;
+    if (due(number, config_.eval.every_steps) || (last && config_.eval.at_end)) {
+      evaluate();
+    }
+    if (due(number, config_.checkpoint.every_steps) || (last && config_.checkpoint.at_end)) {
+      save(number);
+    }
+  }
+  return outcome_;
+}
+
+}  // namespace
+
+RunOutcome run(const config::RunConfig& config, sherd::World world, const RunHooks& hooks) {
+  data::BatchShape{config.train.global_batch, config.train.micro_batch, world.size()}.validate();
+  prepare_output(config, world);
+  return Run(config, std::move(world), hooks).train();
+}
+
+}  // namespace llm::train

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace sherd::ops {
+
+/// How many rows of logits are held at a time.
+inline constexpr int64_t kLossChunkTokens = 512;
+
+/// The sum over rows of −log softmax(hidden · weightᵀ)[target]: a language model's head and loss in
+/// one, so that the logits of all rows never exist together.
+/// Shapes: hidden [R, D], weight [V, D] of the same dtype, targets int64 [R], each in [0, V)
+/// -> scalar in fp32 (0 without rows; gradients are then zero).
+/// Only rows that are supervised should be passed: the others have no gradient. Softmax and loss in
+/// fp32. Of one chunk (`chunk_tokens` rows) the log-probabilities are kept for backward; of several
+/// they are computed again there, and the weight's gradient is summed in fp32.
+/// Throws c10::Error for a target outside [0, V).
+/// PyTorch: `cross_entropy(linear(hidden, weight), targets, reduction="sum")`.
+[[nodiscard]] at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
+                                              const at::Tensor& targets,
+                                              int64_t chunk_tokens = kLossChunkTokens);
+
+}  // namespace sherd::ops

@@ -1,0 +1,87 @@
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "llm/config/run_config.h"
+
+namespace llm::config {
+namespace {
+
+using ::testing::ElementsAre;
+
+RunConfig complete() {
+  RunConfig config;
+  config.model.path = "m";
+  config.data.train = "t";
+  config.train.output = "o";
+  return config;
+}
+
+std::vector<std::string> faults_of(const RunConfig& config) {
+  std::vector<std::string> texts;
+  for (const Fault& fault : validate(config)) {
+    texts.push_back(fault.key + "| " + fault.text);
+  }
+  return texts;
+}
+
+TEST(Validate, FindsNothingWrongWithTheDefaults) {
+  EXPECT_THAT(faults_of(complete()), ElementsAre());
+}
+
+TEST(Validate, NamesWhatIsMissing) {
+  const std::vector<Fault> faults = validate(RunConfig{});
+  ASSERT_EQ(faults.size(), 3);
+  EXPECT_EQ(faults[0].key, "model.path");
+  EXPECT_EQ(faults[1].key, "data.train");
+  EXPECT_EQ(faults[2].key, "train.output");
+}
+
+TEST(Validate, ChecksTheBatch) {
+  RunConfig config = complete();
+  config.train.micro_batch = 16;
+  EXPECT_THAT(
+      faults_of(config),
+      ElementsAre(
+          "train.micro_batch| train.micro_batch = 16 is larger than train.global_batch = 8"));
+  config.train.micro_batch = 3;
+  EXPECT_THAT(faults_of(config), ElementsAre("train.global_batch| train.global_batch = 8 is not a "
+                                             "multiple of train.micro_batch = 3"));
+  config.train.micro_batch = 8;
+  EXPECT_THAT(faults_of(config), ElementsAre());
+}
+
+TEST(Validate, ChecksTheWarmUpIfTheLengthIsGiven) {
+  RunConfig config = complete();
+  config.optim.warmup_steps = 11;
+  EXPECT_THAT(faults_of(config), ElementsAre());
+  config.train.max_steps = 10;
+  EXPECT_THAT(faults_of(config), ElementsAre("optim.warmup_steps| optim.warmup_steps = 11 is more "
+                                             "than train.max_steps = 10"));
+  config.optim.warmup_steps = 10;
+  EXPECT_THAT(faults_of(config), ElementsAre());
+}
+
+TEST(Validate, WantsRoomForTheQuestion) {
+  RunConfig config = complete();
+  config.data.max_length = 32;
+  EXPECT_THAT(faults_of(config),
+              ElementsAre("data.max_answer_tokens| data.max_answer_tokens = 32 leaves no room for "
+                          "the question in data.max_length = 32"));
+  config.data.max_length = 33;
+  EXPECT_THAT(faults_of(config), ElementsAre());
+}
+
+TEST(Validate, WantsQuestionsForAnEvaluationThatIsAskedFor) {
+  RunConfig config = complete();
+  config.eval.every_steps = 5;
+  config.eval.generate = true;
+  EXPECT_THAT(
+      faults_of(config),
+      ElementsAre(
+          "eval.every_steps| eval.every_steps = 5 needs questions to evaluate: give data.eval",
+          "eval.generate| eval.generate = true needs questions to answer: give data.eval"));
+  config.data.eval = "e";
+  EXPECT_THAT(faults_of(config), ElementsAre());
+}
+
+}  // namespace
+}  // namespace llm::config

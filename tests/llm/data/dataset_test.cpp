@@ -1,0 +1,97 @@
+#include "llm/data/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include "llm/text/json_file.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/test_data.h"
+
+namespace llm::data {
+namespace {
+
+using sherd::ExitCode;
+using sherd::test::expect_error;
+
+text::PromptEncoder encoder(std::int64_t max_length, std::int64_t max_answer = 32) {
+  return {text::Tokenizer::from_folder(sherd::test::data_folder() / "stories260k-hf"),
+          {max_length, max_answer}};
+}
+
+std::filesystem::path recipe(const std::string& name) {
+  return std::filesystem::path(SHERD_TEST_SOURCE_DIR) / "recipes/data" / name;
+}
+
+TEST(Dataset, RecipeFilesAreWhatTheyPromise) {
+  const Dataset small = load_dataset(recipe("squad-32.json"), encoder(512));
+  EXPECT_EQ(small.report.samples, 32);
+  EXPECT_LE(small.report.longest_tokens, 300);
+  for (const std::string name :
+       {"squad-32.json", "squad-1000-train.json", "squad-100-heldout.json"}) {
+    const DatasetReport report = load_dataset(recipe(name), encoder(512)).report;
+    EXPECT_EQ(report.contexts_cut + report.answers_cut + report.answers_outside, 0) << name;
+    EXPECT_LE(report.longest_tokens, 512) << name;
+  }
+}
+
+TEST(Dataset, ReportsWhatWasCut) {
+  const Dataset dataset = load_dataset(recipe("squad-100-heldout.json"), encoder(300, 8));
+  const DatasetReport& report = dataset.report;
+  EXPECT_EQ(report.samples, 101);
+  EXPECT_GT(report.contexts_cut, 50);
+  EXPECT_GT(report.answers_cut, 10);
+  EXPECT_GT(report.answers_outside, 10);
+  std::int64_t tokens = 0;
+  std::int64_t supervised = 0;
+  for (const Sample& sample : dataset.samples) {
+    tokens += static_cast<std::int64_t>(sample.ids.size());
+    supervised += static_cast<std::int64_t>(sample.ids.size()) - sample.supervised_begin;
+  }
+  EXPECT_EQ(report.tokens, tokens);
+  EXPECT_EQ(report.supervised_tokens, supervised);
+}
+
+TEST(Dataset, TheGuideQuotesItsReport) {
+  DatasetReport report = load_dataset(recipe("squad-100-heldout.json"), encoder(300, 8)).report;
+  report.name = "recipes/data/squad-100-heldout.json";
+  const std::string guide = text::read_file(std::filesystem::path(SHERD_TEST_SOURCE_DIR) /
+                                            "docs/guide/data-and-labels.md");
+  EXPECT_THAT(guide, ::testing::HasSubstr(report.sentence() + "\n"));
+}
+
+TEST(Dataset, CountsOfTheLargerFile) {
+  SHERD_NEEDS_EXTRA_DATA("squad");
+  const DatasetReport report =
+      load_dataset(*sherd::test::extra_data("squad/train-v1.1.json"), encoder(512)).report;
+  EXPECT_EQ(report.samples, 10313);
+  EXPECT_EQ(report.contexts_cut,
+            4813);  // also counted with the Python package: prompts of more than 480 tokens
+  EXPECT_EQ(report.answers_cut, 515);
+  EXPECT_EQ(report.answers_outside, 962);
+  EXPECT_EQ(report.longest_tokens, 512);
+}
+
+TEST(Dataset, SamplesFollowTheFile) {
+  const Dataset all = load_dataset(recipe("squad-32.json"), encoder(512));
+  const Dataset few = load_dataset(recipe("squad-32.json"), encoder(512), 5);
+  ASSERT_EQ(few.samples.size(), 5U);
+  ASSERT_EQ(few.file.questions.size(), 5U);
+  EXPECT_EQ(load_dataset(recipe("squad-32.json"), encoder(512), 99).samples.size(), 32U);
+  for (std::size_t i = 0; i < few.samples.size(); ++i) {
+    EXPECT_EQ(few.samples[i].ids, all.samples[i].ids);
+    EXPECT_EQ(few.file.questions[i].id, all.file.questions[i].id);
+  }
+}
+
+TEST(Dataset, NamesTheQuestionThatDoesNotFit) {
+  const sherd::test::TempFolder folder;
+  const auto file = folder.write(
+      "long.json", R"({"data": [{"paragraphs": [{"context": "Lily.", "qas": [{"id": "q7",
+    "question": ")" + std::string(100, 'q') +
+                       R"(", "answers": [{"text": "Lily", "answer_start": 0}]}]}]}]})");
+  expect_error([&] { load_dataset(file, encoder(64, 8)); }, ExitCode::BadData,
+               {"long.json: question q7: the prompt takes", "data.max_length (64)"});
+}
+
+}  // namespace
+}  // namespace llm::data

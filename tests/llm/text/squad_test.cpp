@@ -1,0 +1,189 @@
+#include "llm/text/squad.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/test_data.h"
+
+namespace llm::text {
+namespace {
+
+using nlohmann::json;
+using sherd::ExitCode;
+using sherd::test::expect_error;
+using sherd::test::TempFolder;
+
+// Two questions on one paragraph; characters before the answers take 1, 2 and 4 bytes.
+json good() {
+  return json::parse(R"({"version": "1.1", "data": [{"title": "T", "paragraphs": [
+    {"context": "Åsa 🦙 lives in Malmö.", "qas": [
+      {"id": "q1", "question": "Where?", "answers": [{"text": "Malmö", "answer_start": 15}]},
+      {"id": "q2", "question": "Who?", "answers": [{"text": "Åsa", "answer_start": 0},
+                                                   {"text": "🦙", "answer_start": 4}]}]}]}]})");
+}
+
+const std::string kParagraph = "/data/0/paragraphs/0";
+const std::string kQa = kParagraph + "/qas/0";
+const std::string kAnswer = kQa + "/answers/0";
+
+SquadFile read(const std::string& bytes) {
+  const TempFolder folder;
+  return read_squad(folder.write("squad.json", bytes));
+}
+
+TEST(Squad, CountsCodePointsAsTheFormatDoes) {
+  const SquadFile file = read(good().dump());
+  ASSERT_EQ(file.contexts.size(), 1U);
+  ASSERT_EQ(file.questions.size(), 2U);
+  EXPECT_EQ(file.questions[0].id, "q1");
+  EXPECT_EQ(file.questions[0].question, "Where?");
+  EXPECT_EQ(file.questions[0].context, 0U);
+  EXPECT_EQ(file.questions[0].answers[0].begin_byte, 19);
+  ASSERT_EQ(file.questions[1].answers.size(), 2U);
+  EXPECT_EQ(file.questions[1].answers[1].text, "🦙");
+  EXPECT_EQ(file.questions[1].answers[1].begin_byte, 5);
+}
+
+TEST(Squad, ReadsTheRecipeFiles) {
+  const std::filesystem::path recipes =
+      std::filesystem::path(SHERD_TEST_SOURCE_DIR) / "recipes/data";
+  EXPECT_EQ(read_squad(recipes / "squad-32.json").questions.size(), 32U);
+  EXPECT_EQ(read_squad(recipes / "squad-1000-train.json").questions.size(), 1001U);
+  EXPECT_EQ(read_squad(recipes / "squad-100-heldout.json").questions.size(), 101U);
+}
+
+TEST(Squad, ReadsTheLargerFiles) {
+  SHERD_NEEDS_EXTRA_DATA("squad");
+  const auto folder = *sherd::test::extra_data("squad");
+  EXPECT_EQ(read_squad(folder / "train-v1.1.json").questions.size(), 10313U);
+  EXPECT_EQ(read_squad(folder / "dev-v1.1.json").questions.size(), 899U);
+}
+
+TEST(Squad, RefusesVersionTwoByItsUnanswerableQuestions) {
+  SHERD_NEEDS_EXTRA_DATA("squad");
+  const auto file = *sherd::test::extra_data("squad/dev-v2.0-5articles.json");
+  expect_error(
+      [&] { read_squad(file); }, ExitCode::BadData,
+      {"702 faults", "/is_impossible: unanswerable questions (SQuAD v2.0)", "and 682 more"});
+}
+
+struct Fault {
+  std::string name;
+  std::string bytes;
+  std::string message;
+};
+
+// The good file with one value replaced, or removed.
+std::string with(const std::string& place, const json& value) {
+  json file = good();
+  file[json::json_pointer(place)] = value;
+  return file.dump();
+}
+
+std::string without(const std::string& parent, const std::string& field) {
+  json file = good();
+  file[json::json_pointer(parent)].erase(field);
+  return file.dump();
+}
+
+std::vector<Fault> syntax_faults() {
+  const std::string text = good().dump(1);
+  return {
+      {"Empty", "", ": is empty"},
+      {"Blank", " \n", ": is empty"},
+      {"Truncated", text.substr(0, text.size() / 2), "parse error at line 19, column"},
+      {"TrailingComma", "{\"data\": [],\n}", "parse error at line 2, column 1: syntax error"},
+      {"TwoValues", text + "{}", "expected end of input"},
+      {"SingleQuotes", "{'data': []}", "parse error at line 1, column 2"},
+      {"BadUtf8", "{\"data\":\n \"\xff\"}", "parse error at line 2, column 3: syntax error"},
+      {"Overlong", "{\"data\": \"\xc0\x80\"}", "ill-formed UTF-8 byte"},
+      {"Surrogate", R"({"data": "\ud800"})", "surrogate"},
+      {"ControlCharacter", "{\"data\": \"\x01\"}", "control character"},
+      {"Deep", std::string(100000, '['), "parse error at line 1, column 100001"},
+      {"Binary", std::string("\0\1\2\3", 4), "parse error at line 1, column 1"},
+      {"HugeNumber", "{\"data\": 1e999}", "number overflow"},
+  };
+}
+
+std::vector<Fault> field_faults() {
+  return {
+      {"RootType", "[]", "/: should be an object, is array"},
+      {"NoData", "{}", "/data: is missing"},
+      {"DataType", R"({"data": {}})", "/data: should be an array, is object"},
+      {"NoQuestion", R"({"data": []})", "/: holds no question"},
+      {"ArticleType", R"({"data": [3]})", "/data/0: should be an object, is number"},
+      {"NoParagraphs", R"({"data": [{}]})", "/data/0/paragraphs: is missing"},
+      {"ParagraphType", with(kParagraph, nullptr), kParagraph + ": should be an object, is null"},
+      {"NoContext", without(kParagraph, "context"), kParagraph + "/context: is missing"},
+      {"ContextType", with(kParagraph + "/context", 7),
+       kParagraph + "/context: should be a string, is number"},
+      {"EmptyContext", with(kParagraph + "/context", ""), kParagraph + "/context: is empty"},
+      {"NoQas", without(kParagraph, "qas"), kParagraph + "/qas: is missing"},
+      {"QaType", with(kQa, "?"), kQa + ": should be an object, is string"},
+      {"NoId", without(kQa, "id"), kQa + "/id: is missing"},
+      {"IdType", with(kQa + "/id", 5), kQa + "/id: should be a string, is number"},
+      {"IdTwice", with(kQa + "/id", "q2"),
+       "/qas/1/id: \"q2\" occurs twice, first at " + kQa + "/id"},
+      {"NoQuestionText", without(kQa, "question"), kQa + "/question: is missing"},
+      {"BlankQuestion", with(kQa + "/question", " \t"), kQa + "/question: is empty"},
+      {"NoAnswers", without(kQa, "answers"), kQa + "/answers: is missing"},
+      {"EmptyAnswers", with(kQa + "/answers", json::array()), kQa + "/answers: is empty"},
+      {"AnswersType", with(kQa + "/answers", "Malmö"),
+       kQa + "/answers: should be an array, is string"},
+      {"AnswerType", with(kAnswer, "Malmö"), kAnswer + ": should be an object, is string"},
+      {"NoText", without(kAnswer, "text"), kAnswer + "/text: is missing"},
+      {"EmptyText", with(kAnswer + "/text", ""), kAnswer + "/text: is empty"},
+      {"NoStart", without(kAnswer, "answer_start"), kAnswer + "/answer_start: is missing"},
+      {"StartType", with(kAnswer + "/answer_start", "15"),
+       kAnswer + "/answer_start: should be an integer, is string"},
+      {"StartFraction", with(kAnswer + "/answer_start", 15.5),
+       kAnswer + "/answer_start: should be an integer, is number"},
+      {"StartNegative", with(kAnswer + "/answer_start", -1),
+       kAnswer + "/answer_start: is -1, outside the context of 21 characters"},
+      {"StartBeyond", with(kAnswer + "/answer_start", 21),
+       kAnswer + "/answer_start: is 21, outside the context of 21 characters"},
+      {"StartHuge", with(kAnswer + "/answer_start", 18446744073709551615U), "outside the context"},
+      {"StartWrong", with(kAnswer + "/answer_start", 14),
+       kAnswer + "/answer_start: the answer \"Malmö\" does not stand at character 14 of the "
+                 "context, which goes on there with \" Malmö…\"; it first stands at 15"},
+      {"NotInContext", with(kAnswer + "/text", "Lund"),
+       "with \"Malm…\"; the context does not hold it"},
+      {"Impossible", with(kQa + "/is_impossible", true), kQa + "/is_impossible: unanswerable"},
+  };
+}
+
+class SquadFault : public ::testing::TestWithParam<Fault> {};
+
+TEST_P(SquadFault, IsNamedWithItsPlace) {
+  expect_error([&] { read(GetParam().bytes); }, ExitCode::BadData,
+               {"squad.json: ", GetParam().message});
+}
+
+std::string name_of(const ::testing::TestParamInfo<Fault>& info) {
+  return info.param.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Syntax, SquadFault, ::testing::ValuesIn(syntax_faults()), name_of);
+INSTANTIATE_TEST_SUITE_P(Fields, SquadFault, ::testing::ValuesIn(field_faults()), name_of);
+
+TEST(Squad, TellsAllFaultsAtOnce) {
+  json file = good();
+  file["data"][0]["paragraphs"][0]["qas"][0].erase("id");
+  file["data"][0]["paragraphs"][0]["qas"][1]["answers"][1]["answer_start"] = 5;
+  expect_error([&] { read(file.dump()); }, ExitCode::BadData,
+               {"2 faults\n  " + kQa + "/id: is missing\n  " + kParagraph +
+                "/qas/1/answers/1/answer_start: the answer"});
+}
+
+TEST(Squad, MissingFilesAreInputMissing) {
+  const TempFolder folder;
+  expect_error([&] { read_squad(folder.path() / "none.json"); }, ExitCode::InputMissing,
+               {"none.json: No such file"});
+  expect_error([&] { read_squad(folder.path()); }, ExitCode::InputMissing,
+               {"is a folder, not a file"});
+}
+
+}  // namespace
+}  // namespace llm::text

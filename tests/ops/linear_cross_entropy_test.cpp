@@ -1,0 +1,87 @@
+#include "ops/linear_cross_entropy.h"
+
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/randint.h>
+#include <gtest/gtest.h>
+
+#include "tests/ops/parity.h"
+
+namespace sherd::ops {
+namespace {
+
+constexpr int64_t kWidth = 7;
+constexpr int64_t kVocabulary = 29;
+
+class LinearCrossEntropyTest : public EveryDtype {};
+INSTANTIATE_TEST_SUITE_P(Dtypes, LinearCrossEntropyTest, dtypes(), dtype_name);
+
+at::Tensor plain(const Tensors& in, const at::Tensor& targets) {
+  return at::cross_entropy_loss(at::linear(in[0], in[1]), targets, {}, at::Reduction::Sum);
+}
+
+// The upstream gradient of expect_parity() is not 1.
+void check(int64_t rows, int64_t chunk, c10::ScalarType dtype) {
+  SCOPED_TRACE(testing::Message() << rows << " rows in chunks of " << chunk);
+  const at::Tensor targets = at::randint(kVocabulary, {rows}, at::kLong);
+  expect_parity(
+      [&](const Tensors& in) { return linear_cross_entropy(in[0], in[1], targets, chunk); },
+      [&](const Tensors& in) { return plain(in, targets); },
+      random_leaves({{rows, kWidth}, {kVocabulary, kWidth}}, dtype));
+}
+
+TEST_P(LinearCrossEntropyTest, AgreesInOneChunk) {
+  check(1, 8, GetParam());
+  check(8, 8, GetParam());
+}
+
+TEST_P(LinearCrossEntropyTest, AgreesInSeveralChunks) {
+  check(9, 8, GetParam());
+  check(24, 8, GetParam());
+  check(21, 5, GetParam());
+}
+
+TEST_P(LinearCrossEntropyTest, IsZeroWithZeroGradientsWithoutRows) {
+  Tensors in = random_leaves({{0, kWidth}, {kVocabulary, kWidth}}, GetParam());
+  const at::Tensor loss = linear_cross_entropy(in[0], in[1], at::randint(9, {0}, at::kLong));
+  EXPECT_EQ(loss.item<double>(), 0);
+  loss.backward();
+  ASSERT_TRUE(in[1].grad().defined());
+  EXPECT_EQ(in[1].grad().abs().max().item<double>(), 0);
+  EXPECT_EQ(in[0].grad().numel(), 0);
+}
+
+TEST(LinearCrossEntropy, LossOfBf16IsFp32) {
+  const Tensors in = random_leaves({{3, kWidth}, {kVocabulary, kWidth}}, at::kBFloat16);
+  EXPECT_EQ(linear_cross_entropy(in[0], in[1], at::randint(9, {3}, at::kLong)).scalar_type(),
+            at::kFloat);
+}
+
+TEST(LinearCrossEntropy, FrozenHeadGetsNoGradient) {
+  for (const int64_t chunk : {2, 8}) {
+    Tensors in = random_leaves({{5, kWidth}, {kVocabulary, kWidth}}, at::kFloat);
+    in[1].requires_grad_(false);
+    linear_cross_entropy(in[0], in[1], at::randint(9, {5}, at::kLong), chunk).backward();
+    EXPECT_TRUE(in[0].grad().defined());
+    EXPECT_FALSE(in[1].grad().defined());
+  }
+}
+
+TEST(LinearCrossEntropy, CanBeDifferentiatedTwiceOver) {
+  const Tensors in = random_leaves({{5, kWidth}, {kVocabulary, kWidth}}, at::kFloat);
+  const at::Tensor loss = linear_cross_entropy(in[0], in[1], at::randint(9, {5}, at::kLong));
+  loss.backward({}, /*retain_graph=*/true);
+  const at::Tensor once = in[1].grad().clone();
+  loss.backward();
+  EXPECT_TRUE(in[1].grad().equal(once * 2));
+}
+
+TEST(LinearCrossEntropy, RefusesATargetOutsideTheVocabulary) {
+  const Tensors in = random_leaves({{1, kWidth}, {kVocabulary, kWidth}}, at::kFloat);
+  EXPECT_THROW((void)linear_cross_entropy(in[0], in[1], at::full({1}, kVocabulary, at::kLong)),
+               std::exception);
+}
+
+}  // namespace
+}  // namespace sherd::ops

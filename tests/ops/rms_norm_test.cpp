@@ -1,0 +1,51 @@
+#include "ops/rms_norm.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/rms_norm.h>
+#include <gtest/gtest.h>
+
+#include "tests/ops/parity.h"
+
+namespace sherd::ops {
+namespace {
+
+class RmsNormTest : public EveryDtype {};
+INSTANTIATE_TEST_SUITE_P(Dtypes, RmsNormTest, dtypes(), dtype_name);
+
+at::Tensor plain(const at::Tensor& input, const at::Tensor& weight, double epsilon) {
+  return input * (input.square().mean(-1, true) + epsilon).rsqrt() * weight;
+}
+
+void check(const std::vector<std::vector<int64_t>>& shapes, c10::ScalarType dtype) {
+  expect_parity([](const Tensors& in) { return ops::rms_norm(in[0], in[1], 1e-5); },
+                [](const Tensors& in) { return plain(in[0], in[1], 1e-5); },
+                random_leaves(shapes, dtype));
+}
+
+TEST_P(RmsNormTest, AgreesOnMatrices) {
+  check({{9, 7}, {7}}, GetParam());
+}
+TEST_P(RmsNormTest, AgreesOnBatches) {
+  check({{2, 13, 33}, {33}}, GetParam());
+}
+TEST_P(RmsNormTest, AgreesWithoutRows) {
+  check({{0, 3, 8}, {8}}, GetParam());
+}
+
+TEST(RmsNorm, EpsilonKeepsZeroRowsFinite) {
+  const at::Tensor weight = at::full({4}, 1.0, at::kFloat);
+  EXPECT_EQ(
+      ops::rms_norm(at::full({1, 4}, 0.0, at::kFloat), weight, 1e-5).abs().max().item<float>(), 0);
+}
+
+TEST(RmsNorm, RoundsBeforeTheProductWithTheWeight) {
+  const at::Tensor input = at::randn({16, 64}, at::kFloat).to(at::kBFloat16);
+  const at::Tensor weight = at::randn({64}, at::kFloat).to(at::kBFloat16);
+  const at::Tensor wide = input.to(at::kFloat);
+  const at::Tensor normalised =
+      (wide * (wide.square().mean(-1, true) + 1e-5).rsqrt()).to(at::kBFloat16);
+  EXPECT_TRUE(ops::rms_norm(input, weight, 1e-5).equal(weight * normalised));
+}
+
+}  // namespace
+}  // namespace sherd::ops
