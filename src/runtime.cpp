@@ -60,7 +60,39 @@ int64_t Runtime::gathered_limit_bytes() const {
   return units_.front()->gathered_bytes() + (options_.prefetch_depth + levels) * largest;
 }
 
+void Runtime::check_agreement() {
+  std::string mine = "strategy " + std::to_string(static_cast<int>(options_.strategy)) +
+                     ", prefetch_depth " + std::to_string(options_.prefetch_depth) + "\n";
+  for (const auto& unit : units_) {
+    for (const UnitParameter& parameter : unit->parameters()) {
+      const auto& segment = unit->segments()[parameter.segment];
+      mine += "parameter '" + parameter.name + "' of unit '" + unit->name() + "': shape " +
+              c10::str(parameter.tensor.sizes()) + ", " + c10::toString(segment->layout().dtype) +
+              (parameter.trainable ? "" : ", frozen") + "\n";
+    }
+  }
+  const std::vector<std::string> all = mesh_.world().all_gather(mine);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) {
+      continue;
+    }
+    const auto [first, other] =
+        std::mismatch(all[0].begin(), all[0].end(), all[rank].begin(), all[rank].end());
+    const auto line_at = [](const std::string& text, std::string::const_iterator place) {
+      const auto offset = static_cast<size_t>(place - text.begin());
+      const size_t begin = offset == 0 ? 0 : text.rfind('\n', offset - 1) + 1;
+      return begin >= text.size() ? std::string("nothing more")
+                                  : text.substr(begin, text.find('\n', begin) - begin);
+    };
+    throw Error(ExitCode::RanksDisagree,
+                "[fully_shard] ranks disagree. Rank 0 has " + line_at(all[0], first) + "; rank " +
+                    std::to_string(rank) + " has " + line_at(all[rank], other) +
+                    ". Start all ranks with the same model and options.");
+  }
+}
+
 void Runtime::attach() {
+  check_agreement();
   std::vector<SegmentSpec> specs;
   for (const auto& unit : units_) {
     for (const auto& segment : unit->segments()) {

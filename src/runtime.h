@@ -75,12 +75,11 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
       return fn();
     } catch (const Error& error) {
       throw Error(error.code(), where(operation, unit) + error.what());
-    } catch (const c10::Error& error) {
-      throw Error(ExitCode::PeerLost, where(operation, unit) + error.what_without_backtrace());
     }
   }
 
  private:
+  void check_agreement();
   [[nodiscard]] std::string where(const char* operation, const std::string& unit) const;
   void prefetch(const std::vector<int>& targets);
   [[nodiscard]] int64_t gathered_limit_bytes() const;

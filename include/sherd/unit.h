@@ -113,6 +113,10 @@ using HeldArgument =
 template <class Body, class... Args>
 auto call_unit(UnitState* unit, Body&& body, Args&&... args) {
   using Result = std::invoke_result_t<Body, Args...>;
+  static_assert(
+      !std::is_class_v<std::decay_t<Result>> || TensorCarrier<std::decay_t<Result>>::value,
+      "a unit returns tensors, or optionals, vectors, pairs and tuples of them: inside "
+      "another type they would not be seen, and backward would not gather the unit");
   if (unit == nullptr) {
     return static_cast<Result>(std::invoke(std::forward<Body>(body), std::forward<Args>(args)...));
   }

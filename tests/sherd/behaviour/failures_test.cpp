@@ -11,6 +11,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/odd_nets.h"
 #include "tests/support/processes.h"
+#include "tests/support/ranks.h"
 #include "tests/support/small_net.h"
 
 namespace sherd::test {
@@ -51,6 +52,25 @@ TEST(FullyShard, RefusesOptionsItDoesNotHave) {
           "[fully_shard] reduce_dtype is Float, got BFloat16: gradients are summed in fp32.");
   refused({.prefetch_depth = 9}, "[fully_shard] prefetch_depth is 0 to 8, got 9.");
   refused({.prefetch_depth = -1}, "[fully_shard] prefetch_depth is 0 to 8, got -1.");
+}
+
+TEST(FullyShard, NamesTheRankThatHasAnotherModel) {
+  run_ranks(3, [](World world) {
+    const int64_t width = world.rank() == 2 ? 14 : 13;
+    expect_error(
+        [&] { fully_shard(make_net(3, width), Mesh::shard(world)); }, ExitCode::RanksDisagree,
+        {"Rank 0 has parameter 'input.weight' of unit 'root': shape [13, 5], Float; rank 2 "
+         "has parameter 'input.weight' of unit 'root': shape [14, 5], Float."});
+  });
+}
+
+TEST(FullyShard, NamesTheRankThatHasOtherOptions) {
+  run_ranks(2, [](World world) {
+    const ShardOptions options{.prefetch_depth = world.rank()};
+    expect_error([&] { fully_shard(make_net(), Mesh::shard(world), options); },
+                 ExitCode::RanksDisagree,
+                 {"prefetch_depth 0; rank 1 has strategy 0, prefetch_depth 1"});
+  });
 }
 
 TEST(FullyShard, RefusesASecondTime) {
