@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "launch/stop_request.h"
+#include "sherd/fully_shard.h"
 
 namespace app {
 
@@ -10,6 +11,7 @@ using sherd::launch::Launcher;
 
 Rank::Rank() : environment_(sherd::launch::detect(sherd::launch::process_environment)) {
   sherd::launch::StopRequest::install(environment_.launcher != Launcher::Alone);
+  sherd::explain_access_to_sharded_parameters();
   watch_ = std::make_unique<sherd::launch::PeerWatch>(environment_);
 }
 

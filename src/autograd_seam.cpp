@@ -29,6 +29,14 @@ class ParameterHook final : public torch::autograd::PostAccumulateGradHook {
     if (!tensor.grad().defined() || runtime_.expired()) {
       return;
     }
+    const UnitParameter& parameter = unit_.parameters()[parameter_];
+    if (!parameter.trainable) {
+      tensor.mutable_grad().reset();
+      throw Error(ExitCode::Usage,
+                  "[backward] parameter '" + parameter.name +
+                      "' got a gradient, but was frozen when fully_shard() was called and has no "
+                      "place for one: shard it trainable, and freeze it afterwards.");
+    }
     const at::NoGradGuard no_grad;
     at::Tensor slot = unit_.gradient_slot(parameter_);
     if (unit_.gradient_written(parameter_)) {
@@ -40,7 +48,11 @@ class ParameterHook final : public torch::autograd::PostAccumulateGradHook {
     tensor.mutable_grad().reset();
   }
 
-  [[nodiscard]] UnitState* unit() const { return runtime_.expired() ? nullptr : &unit_; }
+  /// Null where there is no place for gradients.
+  [[nodiscard]] UnitState* unit() const {
+    const bool has_place = !runtime_.expired() && unit_.parameters()[parameter_].trainable;
+    return has_place ? &unit_ : nullptr;
+  }
   [[nodiscard]] size_t parameter() const { return parameter_; }
 
  private:
@@ -48,6 +60,13 @@ class ParameterHook final : public torch::autograd::PostAccumulateGradHook {
   UnitState& unit_;
   size_t parameter_;
 };
+
+ParameterHook* hook_of(const at::Tensor& parameter) {
+  if (torch::autograd::impl::get_autograd_meta(parameter) == nullptr) {
+    return nullptr;
+  }
+  return dynamic_cast<ParameterHook*>(torch::autograd::impl::post_acc_grad_hooks(parameter).get());
+}
 
 // A unit on its way through autograd's graph, which it keeps alive.
 struct UnitCapsule : torch::CustomClassHolder {
@@ -58,11 +77,11 @@ struct UnitCapsule : torch::CustomClassHolder {
 };
 
 struct InputGate : torch::autograd::Function<InputGate> {
-  // A TensorList, not a vector: LibTorch takes a vector argument for one without tensors, and the
-  // graph would end here.
+  // A TensorList, since autograd does not look for variables inside a vector.
   static variable_list forward(AutogradContext* context,
                                const c10::intrusive_ptr<UnitCapsule>& unit, at::TensorList inputs) {
     context->saved_data["unit"] = c10::IValue::make_capsule(unit);
+    context->set_materialize_grads(false);  // what got no gradient passes none on
     return inputs.vec();
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -74,6 +93,10 @@ struct InputGate : torch::autograd::Function<InputGate> {
 };
 
 }  // namespace
+
+bool is_sharded(const at::Tensor& parameter) {
+  return hook_of(parameter) != nullptr;
+}
 
 void install_gradient_hook(const std::shared_ptr<Runtime>& runtime, UnitState& unit,
                            size_t parameter) {
@@ -141,12 +164,7 @@ void ForwardScope::leave(const TensorList& outputs) {
 namespace sherd {
 
 GradSlot GradSlot::of(const at::Tensor& parameter) {
-  if (!parameter.requires_grad() ||
-      torch::autograd::impl::get_autograd_meta(parameter) == nullptr) {
-    return {nullptr, 0};
-  }
-  const auto* hook = dynamic_cast<detail::ParameterHook*>(
-      torch::autograd::impl::post_acc_grad_hooks(parameter).get());
+  const auto* hook = parameter.requires_grad() ? detail::hook_of(parameter) : nullptr;
   if (hook == nullptr) {
     return {nullptr, 0};
   }

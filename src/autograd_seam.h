@@ -20,4 +20,7 @@ namespace sherd::detail {
 void install_gradient_hook(const std::shared_ptr<Runtime>& runtime, UnitState& unit,
                            size_t parameter);
 
+/// Whether the parameter belongs to a sharded model, or did while that lived.
+[[nodiscard]] bool is_sharded(const at::Tensor& parameter);
+
 }  // namespace sherd::detail

@@ -1,13 +1,11 @@
 #include "flat_segment.h"
 
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include <ATen/core/TensorBase.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/TensorImpl.h>
-#include <sys/mman.h>
 
 #include "kernels/kernels.h"
 
@@ -42,19 +40,6 @@ at::Tensor flat_tensor(void* data, int64_t numel, c10::ScalarType dtype) {
 }
 
 }  // namespace
-
-ForbiddenRegion::ForbiddenRegion(int64_t bytes)
-    : data_(mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)),
-      bytes_(static_cast<size_t>(bytes)) {
-  if (data_ == MAP_FAILED) {
-    throw std::bad_alloc();
-  }
-}
-
-ForbiddenRegion::~ForbiddenRegion() {
-  munmap(data_, bytes_);
-}
 
 FlatSegment::FlatSegment(SegmentLayout layout, std::vector<std::vector<int64_t>> shapes)
     : layout_(std::move(layout)),
@@ -96,6 +81,13 @@ void FlatSegment::attach(Communicator& communicator, Communicator::Segment id,
 
 at::Tensor FlatSegment::parameter_view(size_t place) const {
   return view_of(storage_, layout_.places[place].offset, shapes_[place], layout_.dtype);
+}
+
+void FlatSegment::name_parameter(size_t place, const std::string& parameter,
+                                 const std::string& unit) {
+  const ParameterPlace& p = layout_.places[place];
+  const auto element = static_cast<int64_t>(c10::elementSize(layout_.dtype));
+  forbidden_.name_parameter((p.offset + p.numel) * element, parameter, unit);
 }
 
 void FlatSegment::point_parameters_at(void* gathered) {

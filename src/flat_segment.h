@@ -8,25 +8,11 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
+#include "forbidden_region.h"
 #include "shard_layout.h"
 #include "sherd/communicator.h"
 
 namespace sherd::detail {
-
-/// A range of addresses without access rights. A resharded unit's parameters point there, so that a
-/// use outside the unit stops at once, at an address that tells which parameter it was.
-class ForbiddenRegion {
- public:
-  explicit ForbiddenRegion(int64_t bytes);
-  ~ForbiddenRegion();
-  ForbiddenRegion(const ForbiddenRegion&) = delete;
-  ForbiddenRegion& operator=(const ForbiddenRegion&) = delete;
-  [[nodiscard]] void* data() const { return data_; }
-
- private:
-  void* data_;
-  size_t bytes_;
-};
 
 /// [Note: Five kinds of bytes of a segment]
 /// - the *travelling shard* [shard_numel] in the layout's dtype, owned by the communicator;
@@ -51,6 +37,9 @@ class FlatSegment {
               const std::shared_ptr<MemoryLedger>& ledger);
   /// A view of the parameter at `place`, whose address follows the segment.
   [[nodiscard]] at::Tensor parameter_view(size_t place) const;
+
+  /// Tells what an access at the parameter's place means while it is resharded.
+  void name_parameter(size_t place, const std::string& parameter, const std::string& unit);
 
   /// Points the parameters at the gathered segment, or (null) at memory that must not be touched.
   void point_parameters_at(void* gathered);

@@ -6,30 +6,38 @@
 
 namespace sherd::detail {
 
-GatherArena::GatherArena(std::vector<int64_t> shared_bytes, std::shared_ptr<MemoryLedger> ledger)
-    : ledger_(std::move(ledger)) {
-  std::sort(shared_bytes.rbegin(), shared_bytes.rend());
-  int64_t largest = 0;
-  for (const int64_t bytes : shared_bytes) {
-    if (2 * bytes < largest || largest == 0) {
-      largest = bytes;
+GatherArena::Slots::iterator GatherArena::smallest_free(int64_t at_least) {
+  auto best = slots_.end();
+  for (auto slot = slots_.begin(); slot != slots_.end(); ++slot) {
+    if (!slot->used && slot->buffer.bytes() >= at_least &&
+        (best == slots_.end() || slot->buffer.bytes() < best->buffer.bytes())) {
+      best = slot;
     }
-    slot_bytes_[bytes] = largest;
+  }
+  return best;
+}
+
+void GatherArena::make_room(int64_t bytes) {
+  while (held_bytes_ + bytes > limit_bytes_) {
+    const auto slot = smallest_free(0);
+    if (slot == slots_.end()) {
+      return;
+    }
+    held_bytes_ -= slot->buffer.bytes();
+    slots_.erase(slot);
   }
 }
 
 void* GatherArena::acquire(int64_t bytes) {
-  const auto shared = slot_bytes_.find(bytes);
-  const int64_t wanted = shared == slot_bytes_.end() ? bytes : shared->second;
-  auto free = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) {
-    return !slot.used && slot.buffer.bytes() == wanted;
-  });
-  if (free == slots_.end()) {
-    slots_.push_back({Buffer(wanted, MemoryKind::Gathered, ledger_), false});
-    free = std::prev(slots_.end());
+  auto slot = smallest_free(bytes);
+  const bool fits_one_more = held_bytes_ + bytes <= limit_bytes_;
+  if (slot == slots_.end() || (slot->buffer.bytes() > bytes && fits_one_more)) {
+    make_room(bytes);
+    slot = slots_.insert(slots_.end(), {Buffer(bytes, MemoryKind::Gathered, ledger_), false});
+    held_bytes_ += bytes;
   }
-  free->used = true;
-  return free->buffer.data();
+  slot->used = true;
+  return slot->buffer.data();
 }
 
 void GatherArena::release(void* slot) {

@@ -3,21 +3,21 @@
 // a steady step.
 
 #include <list>
-#include <map>
-#include <vector>
+#include <memory>
 
 #include "sherd/memory.h"
 
 namespace sherd::detail {
 
-/// Hands out memory for gathered segments and takes it back. Segments within a factor of two share
-/// slots of the largest one's size, so that blocks of one shape use the same few, and an odd giant
-/// (an embedding between blocks) does not set the size of all.
+/// Hands out memory for gathered segments and takes it back. Each size has slots of its own while
+/// they fit into the limit: blocks of one shape use the same few, and an odd giant (an embedding
+/// between blocks) does not set the size of all. At the limit a segment lies in a larger free slot,
+/// or smaller free slots make room for it; slots only grow, so that this ends after a step or two.
 class GatherArena {
  public:
-  /// `shared_bytes`: the sizes of all segments that share slots. Any other size gets slots of
-  /// exactly its own.
-  GatherArena(std::vector<int64_t> shared_bytes, std::shared_ptr<MemoryLedger> ledger);
+  /// `limit_bytes`: of all slots, unless more than that is in use at once.
+  GatherArena(int64_t limit_bytes, std::shared_ptr<MemoryLedger> ledger)
+      : limit_bytes_(limit_bytes), ledger_(std::move(ledger)) {}
   [[nodiscard]] void* acquire(int64_t bytes);
   void release(void* slot);
 
@@ -26,8 +26,13 @@ class GatherArena {
     Buffer buffer;
     bool used = false;
   };
-  std::map<int64_t, int64_t> slot_bytes_;  // of a segment -> of its slot
-  std::list<Slot> slots_;
+  using Slots = std::list<Slot>;
+  [[nodiscard]] Slots::iterator smallest_free(int64_t at_least);
+  void make_room(int64_t bytes);
+
+  int64_t limit_bytes_;
+  int64_t held_bytes_ = 0;
+  Slots slots_;
   std::shared_ptr<MemoryLedger> ledger_;
 };
 

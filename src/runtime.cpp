@@ -33,27 +33,43 @@ Runtime::Runtime(const Mesh& mesh, const ShardOptions& options)
   set_gradient_divide_factor(mesh_.shard_size());
 }
 
-UnitState& Runtime::add_unit(std::string name, std::vector<UnitParameter> parameters) {
+Runtime::~Runtime() {
+  try {
+    abandon();     // nothing may still be written into memory that ends here
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the other ranks are gone, and so is this one
+  }
+}
+
+UnitState& Runtime::add_unit(std::string name, int level, std::vector<UnitParameter> parameters) {
   const int index = static_cast<int>(units_.size());
   units_.push_back(
-      std::make_unique<UnitState>(*this, index, std::move(name), std::move(parameters)));
+      std::make_unique<UnitState>(*this, index, level, std::move(name), std::move(parameters)));
   return *units_.back();
+}
+
+// The root, the units ahead, the one that runs and those it is nested in.
+int64_t Runtime::gathered_limit_bytes() const {
+  int64_t largest = 0;
+  int levels = 1;
+  for (const auto& unit : units_) {
+    if (!unit->is_root()) {
+      largest = std::max(largest, unit->gathered_bytes());
+      levels = std::max(levels, unit->level());
+    }
+  }
+  return units_.front()->gathered_bytes() + (options_.prefetch_depth + levels) * largest;
 }
 
 void Runtime::attach() {
   std::vector<SegmentSpec> specs;
-  std::vector<int64_t> shared_bytes;
   for (const auto& unit : units_) {
     for (const auto& segment : unit->segments()) {
       const SegmentLayout& layout = segment->layout();
       specs.push_back(
           {unit->name(), layout.shard_numel, layout.dtype, layout.trainable, unit->is_root()});
-      if (!unit->is_root()) {
-        shared_bytes.push_back(layout.bytes());
-      }
     }
   }
-  arena_ = std::make_unique<GatherArena>(std::move(shared_bytes), ledger_);
+  arena_ = std::make_unique<GatherArena>(gathered_limit_bytes(), ledger_);
   communicator_ = mesh_.world().make_communicator();
   communicator_->attach(std::move(specs), ledger_);
   Communicator::Segment id = 0;
@@ -100,8 +116,9 @@ void Runtime::check_values() const {
 }
 
 void Runtime::begin_forward(UnitState& unit) {
-  if (!std::exchange(values_checked_, true)) {
+  if (!values_checked_) {
     check_values();
+    values_checked_ = true;
   }
   if (unit.is_root() && backward_active_) {
     abandon();  // the last backward ended in an exception: its end callback never ran
@@ -126,6 +143,7 @@ void Runtime::begin_backward() {
     return;
   }
   phase_ = Phase::Backward;
+  apply_gradient_factor();  // what was clipped is added to
   schedule_.begin_backward();
   torch::autograd::Engine::get_default_engine().queue_callback(
       [self = shared_from_this()] { self->end_backward(); });
@@ -184,7 +202,9 @@ void Runtime::abandon() {
   for (const auto& unit : units_) {
     unit->abandon();
   }
-  communicator_->abandon();
+  if (communicator_ != nullptr) {
+    communicator_->abandon();
+  }
   backward_active_ = false;
 }
 

@@ -23,9 +23,12 @@ enum class Phase { Construction, Forward, Backward, Optimizer };
 class Runtime : public std::enable_shared_from_this<Runtime> {
  public:
   Runtime(const Mesh& mesh, const ShardOptions& options);
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
 
   /// Adds a unit before attach(); the first is the root.
-  UnitState& add_unit(std::string name, std::vector<UnitParameter> parameters);
+  UnitState& add_unit(std::string name, int level, std::vector<UnitParameter> parameters);
   /// Allocates what the units need and shards the parameters. Collective.
   void attach();
   /// Rewrites the travelling shards from the masters. Collective.
@@ -80,6 +83,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
  private:
   [[nodiscard]] std::string where(const char* operation, const std::string& unit) const;
   void prefetch(const std::vector<int>& targets);
+  [[nodiscard]] int64_t gathered_limit_bytes() const;
   void check_values() const;
   void drop_prefetched(size_t keep);
 

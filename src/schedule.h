@@ -1,6 +1,7 @@
 #pragma once
 // Which units to gather ahead, from the order in which they ran.
 
+#include <cstddef>
 #include <vector>
 
 namespace sherd::detail {

@@ -6,6 +6,7 @@
 
 #include <torch/nn/module.h>
 
+#include "autograd_seam.h"
 #include "runtime.h"
 #include "sherd/fully_shard.h"
 
@@ -24,7 +25,31 @@ std::string joined(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
 }
 
-// Walks the modules depth first, in registration order, and keeps which unit each one is in.
+std::vector<int> path_to_root(const std::vector<UnitModule>& units, int unit) {
+  std::vector<int> path;
+  for (; unit >= 0; unit = units[static_cast<size_t>(unit)].parent) {
+    path.push_back(unit);
+  }
+  return path;
+}
+
+int level_of(const std::vector<UnitModule>& units, const UnitModule& unit) {
+  return unit.parent < 0 ? 0 : static_cast<int>(path_to_root(units, unit.parent).size());
+}
+
+// The smallest unit that contains all of them.
+int common_unit(const std::vector<UnitModule>& units, const std::vector<int>& owners) {
+  std::vector<int> path = path_to_root(units, owners.front());
+  for (const int owner : owners) {
+    const std::vector<int> other = path_to_root(units, owner);
+    std::erase_if(
+        path, [&](int unit) { return std::find(other.begin(), other.end(), unit) == other.end(); });
+  }
+  return path.front();
+}
+
+// Walks the modules depth first, in registration order, and keeps which units each parameter is in.
+// A module registered twice is visited twice: its parameters are tied.
 class Walk {
  public:
   explicit Walk(torch::nn::Module& root) {
@@ -44,9 +69,6 @@ class Walk {
 
  private:
   void visit(torch::nn::Module& module, const std::string& prefix, int unit) {
-    if (!seen_modules_.emplace(&module, unit).second) {
-      return;  // a module registered twice runs in the unit that holds it first
-    }
     for (const auto& item : module.named_parameters(/*recurse=*/false)) {
       add_parameter(joined(prefix, item.key()), item.value(), unit);
     }
@@ -56,13 +78,20 @@ class Walk {
     for (const auto& child : module.named_children()) {
       const std::string name = joined(prefix, child.key());
       auto* anchor = dynamic_cast<UnitAnchor*>(child.value().get());
-      int inside = unit;
-      if (anchor != nullptr) {
-        inside = static_cast<int>(units.size());
-        units.push_back({name, anchor, unit, {}});
-      }
-      visit(*child.value(), name, inside);
+      visit(*child.value(), name, anchor == nullptr ? unit : unit_of(anchor, name, unit));
     }
+  }
+
+  // A unit registered in several places is one unit, in the smallest that contains them all.
+  int unit_of(UnitAnchor* anchor, const std::string& name, int parent) {
+    const auto [found, added] = seen_units_.emplace(anchor, static_cast<int>(units.size()));
+    if (added) {
+      units.push_back({name, anchor, parent, {}});
+    } else {
+      int& known = units[static_cast<size_t>(found->second)].parent;
+      known = common_unit(units, {known, parent});
+    }
+    return found->second;
   }
 
   void add_parameter(const std::string& name, const at::Tensor& tensor, int unit) {
@@ -76,28 +105,9 @@ class Walk {
     }
   }
 
-  std::map<const torch::nn::Module*, int> seen_modules_;
+  std::map<const UnitAnchor*, int> seen_units_;
   std::map<const c10::TensorImpl*, size_t> seen_parameters_;
 };
-
-std::vector<int> path_to_root(const std::vector<UnitModule>& units, int unit) {
-  std::vector<int> path;
-  for (; unit >= 0; unit = units[static_cast<size_t>(unit)].parent) {
-    path.push_back(unit);
-  }
-  return path;
-}
-
-// The smallest unit that contains all of them.
-int common_unit(const std::vector<UnitModule>& units, const std::vector<int>& owners) {
-  std::vector<int> path = path_to_root(units, owners.front());
-  for (const int owner : owners) {
-    const std::vector<int> other = path_to_root(units, owner);
-    std::erase_if(
-        path, [&](int unit) { return std::find(other.begin(), other.end(), unit) == other.end(); });
-  }
-  return path.front();
-}
 
 [[noreturn]] void refuse(const std::string& name, const std::string& what) {
   throw Error(ExitCode::Usage, "[fully_shard] parameter '" + name + "' " + what);
@@ -106,6 +116,14 @@ int common_unit(const std::vector<UnitModule>& units, const std::vector<int>& ow
 void check_parameter(const std::string& name, const at::Tensor& tensor) {
   if (tensor.dim() == 0) {
     refuse(name, "is a scalar, which cannot be cut into pieces: give it shape [1].");
+  }
+  if (tensor.numel() == 0) {
+    refuse(name, "has no elements: leave it out of the model.");
+  }
+  if (is_sharded(tensor)) {
+    refuse(name,
+           "is sharded already: call fully_shard once, on the outermost module, and use the handle "
+           "it returns.");
   }
   if (!tensor.is_contiguous()) {
     refuse(name, "is not contiguous: register parameter.contiguous() instead.");
@@ -172,7 +190,8 @@ std::shared_ptr<Runtime> shard_module(const std::shared_ptr<torch::nn::Module>& 
   }
   auto runtime = std::make_shared<Runtime>(mesh, options);
   for (UnitModule& unit : walk.units) {
-    UnitState& state = runtime->add_unit(unit.name, std::move(unit.parameters));
+    UnitState& state =
+        runtime->add_unit(unit.name, level_of(walk.units, unit), std::move(unit.parameters));
     if (unit.anchor != nullptr) {
       unit.anchor->set_unit_state(std::shared_ptr<UnitState>(runtime, &state));
     }

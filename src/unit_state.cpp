@@ -11,9 +11,13 @@
 
 namespace sherd::detail {
 
-UnitState::UnitState(Runtime& runtime, int index, std::string name,
+UnitState::UnitState(Runtime& runtime, int index, int level, std::string name,
                      std::vector<UnitParameter> parameters)
-    : runtime_(runtime), index_(index), name_(std::move(name)), parameters_(std::move(parameters)) {
+    : runtime_(runtime),
+      index_(index),
+      level_(level),
+      name_(std::move(name)),
+      parameters_(std::move(parameters)) {
   const auto& wanted = runtime.options().precision.param_dtype;
   std::vector<ParameterSpec> specs;
   for (const UnitParameter& parameter : parameters_) {
@@ -31,6 +35,11 @@ UnitState::UnitState(Runtime& runtime, int index, std::string name,
       shapes.push_back(parameter.tensor.sizes().vec());
     }
     segments_.push_back(std::make_unique<FlatSegment>(std::move(layouts[s]), std::move(shapes)));
+    FlatSegment& segment = *segments_.back();
+    for (size_t place = 0; place < segment.layout().places.size(); ++place) {
+      const auto index = static_cast<size_t>(segment.layout().places[place].parameter);
+      segment.name_parameter(place, parameters_[index].name, name_);
+    }
   }
 }
 
@@ -67,9 +76,7 @@ void UnitState::take_over_parameters() {
     const at::Tensor view = segments_[parameter.segment]->parameter_view(parameter.place);
     parameter.tensor.unsafeGetTensorImpl()->shallow_copy_from(view.getIntrusivePtr());
     parameter.tensor.mutable_grad().reset();
-    if (parameter.trainable) {
-      install_gradient_hook(runtime_.shared_from_this(), *this, i);
-    }
+    install_gradient_hook(runtime_.shared_from_this(), *this, i);
   }
 }
 
@@ -155,12 +162,21 @@ bool UnitState::needs_post_backward() const {
                                   [](const auto& segment) { return segment->gradients_bound(); });
 }
 
+bool UnitState::is_trained(const FlatSegment& segment) const {
+  const auto& places = segment.layout().places;
+  return segment.layout().trainable &&
+         (segment.gradients_bound() ||
+          std::any_of(places.begin(), places.end(), [&](const ParameterPlace& place) {
+            return parameters_[static_cast<size_t>(place.parameter)].tensor.requires_grad();
+          }));
+}
+
 void UnitState::post_backward() {
   training_ = TrainingState::PostBackward;
   uses_ = 0;
   reshard();
   for (const auto& segment : segments_) {
-    if (!segment->layout().trainable) {
+    if (!is_trained(*segment)) {
       continue;
     }
     runtime_.named("reduction", name_, [&] {

@@ -30,11 +30,14 @@ struct UnitParameter {
 /// order on all ranks because all ranks run the same model.
 class UnitState {
  public:
-  UnitState(Runtime& runtime, int index, std::string name, std::vector<UnitParameter> parameters);
+  /// `level`: how many units it lies in; 0 for the root.
+  UnitState(Runtime& runtime, int index, int level, std::string name,
+            std::vector<UnitParameter> parameters);
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] bool is_root() const { return index_ == 0; }
+  [[nodiscard]] int level() const { return level_; }
   [[nodiscard]] Runtime& runtime() { return runtime_; }
   [[nodiscard]] std::vector<UnitParameter>& parameters() { return parameters_; }
   [[nodiscard]] std::vector<std::unique_ptr<FlatSegment>>& segments() { return segments_; }
@@ -74,10 +77,12 @@ class UnitState {
   void mark_gradient_written(size_t parameter);
 
  private:
+  [[nodiscard]] bool is_trained(const FlatSegment& segment) const;
   void copy_values(const UnitParameter& parameter, const at::Tensor& values);
 
   Runtime& runtime_;
   int index_;
+  int level_;
   std::string name_;
   std::vector<UnitParameter> parameters_;
   std::vector<std::unique_ptr<FlatSegment>> segments_;

@@ -151,4 +151,10 @@ Sharded<Holder> fully_shard(Holder module, const Mesh& mesh, const ShardOptions&
   return Sharded<Holder>(std::move(module), std::move(runtime));
 }
 
+/// Installs a handler that turns the fault of using a sharded parameter outside its unit into a
+/// message that names unit and parameter, and ends the process with exit code 64; any other fault
+/// stays what it is. For programs: a library must not take over signals by itself. Without it such
+/// a use ends in a segmentation fault.
+void explain_access_to_sharded_parameters();
+
 }  // namespace sherd

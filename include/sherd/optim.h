@@ -35,9 +35,10 @@ struct MomentShard {
 /// AdamW that reads the reduced gradients and writes master, moments and the travelling shard in
 /// one pass.
 ///
-/// Memory: two fp32 moments of this rank's shard. A parameter of a unit that got no gradient at all
-/// since zero_grad() is left alone; within a unit that did, a parameter without gradient counts as
-/// having zeros. PyTorch: `torch.optim.AdamW(fused=True)`.  Paper: arXiv:1711.05101.
+/// Memory: two fp32 moments of this rank's shard. What belongs to a unit whose backward did not run
+/// since zero_grad() is left alone, and so is a parameter that has been frozen since sharding
+/// (`requires_grad_(false)` on every rank); any other parameter without gradient counts as having
+/// zeros. PyTorch: `torch.optim.AdamW(fused=True)`.  Paper: arXiv:1711.05101.
 class AdamW {
  public:
   /// Builds moments of zero. Not collective. Parameters in no group get `options`.

@@ -144,6 +144,10 @@ struct ForwardOf<Derived, Result (Block::*)(Args...)> {
   }
 };
 
+template <class Derived, class Result, class Block, class... Args>
+struct ForwardOf<Derived, Result (Block::*)(Args...) const>
+    : ForwardOf<Derived, Result (Block::*)(Args...)> {};
+
 template <class Impl>
 concept HasOneForward = requires {
   &Impl::forward;

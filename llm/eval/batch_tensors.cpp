@@ -19,14 +19,13 @@ at::Tensor matrix(const std::vector<std::int64_t>& values, int64_t rows, int64_t
 
 BatchTensors to_tensors(const data::Batch& batch) {
   if (batch.rows == 0) {
-    return {
-        at::zeros({1, kIdleTokens}, at::kLong),
-        at::full({1, kIdleTokens}, data::kUnsupervised, at::kLong),
-        at::ones({1, kIdleTokens}, at::kLong)};
+    return {at::zeros({1, kIdleTokens}, at::kLong),
+            at::full({1, kIdleTokens}, data::kUnsupervised, at::kLong),
+            at::ones({1, kIdleTokens}, at::kLong)};
   }
-  return {
-      matrix(batch.input_ids, batch.rows, batch.cols), matrix(batch.labels, batch.rows, batch.cols),
-      matrix(batch.attention_mask, batch.rows, batch.cols)};
+  return {matrix(batch.input_ids, batch.rows, batch.cols),
+          matrix(batch.labels, batch.rows, batch.cols),
+          matrix(batch.attention_mask, batch.rows, batch.cols)};
 }
 
 }  // namespace llm::eval

@@ -14,8 +14,8 @@ struct BatchTensors {
   at::Tensor attention_mask_BT;
 };
 
-/// Copies a batch into tensors. An empty one becomes a single row of padding without labels: a rank that has no sample
-/// left runs it, because it must take part in every collective.
+/// Copies a batch into tensors. An empty one becomes a single row of padding without labels: a rank
+/// that has no sample left runs it, because it must take part in every collective.
 [[nodiscard]] BatchTensors to_tensors(const data::Batch& batch);
 
 }  // namespace llm::eval

@@ -35,16 +35,18 @@ struct EvaluationResult {
   double seconds = 0;
   std::vector<Prediction> predictions;  ///< in file order, on every rank; empty without `generate`
 
-  [[nodiscard]] double samples_per_second() const { return seconds > 0 ? static_cast<double>(samples) / seconds : 0; }
+  [[nodiscard]] double samples_per_second() const {
+    return seconds > 0 ? static_cast<double>(samples) / seconds : 0;
+  }
 };
 
-/// Evaluates every sample of `dataset`, dealt over the ranks. Answers are generated greedily from the prompts the model
-/// was trained with, at most `max_answer_tokens` long, and scored by the official SQuAD v1.1 rules.
-/// Collective: all ranks run the same number of forwards, whatever their share. Without gradients; the model's state
-/// stays as it is. `progress(done, of)` is called on every rank after each batch.
-EvaluationResult evaluate(
-    sherd::Sharded<model::CausalLm>& model, const data::Dataset& dataset,
-    const text::Tokenizer& tokenizer, const EvaluationOptions& options,
-    const std::function<void(std::int64_t, std::int64_t)>& progress = {});
+/// Evaluates every sample of `dataset`, dealt over the ranks. Answers are generated greedily from
+/// the prompts the model was trained with, at most `max_answer_tokens` long, and scored by the
+/// official SQuAD v1.1 rules. Collective: all ranks run the same number of forwards, whatever their
+/// share. Without gradients; the model's state stays as it is. `progress(done, of)` is called on
+/// every rank after each batch.
+EvaluationResult evaluate(sherd::Sharded<model::CausalLm>& model, const data::Dataset& dataset,
+                          const text::Tokenizer& tokenizer, const EvaluationOptions& options,
+                          const std::function<void(std::int64_t, std::int64_t)>& progress = {});
 
 }  // namespace llm::eval

@@ -1,10 +1,10 @@
 #include "llm/eval/generation.h"
 
+#include <algorithm>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/zeros.h>
-
-#include <algorithm>
 
 namespace llm::eval {
 
@@ -47,8 +47,7 @@ Writing begin(std::span<const std::vector<text::TokenId>> prompts) {
 }
 
 // Takes each row's next token and prepares the following call: one token a row.
-void advance(
-    Writing& writing, const at::Tensor& next_B, std::span<const text::TokenId> stop_ids) {
+void advance(Writing& writing, const at::Tensor& next_B, std::span<const text::TokenId> stop_ids) {
   const int64_t rows = writing.input_ids_BT.size(0);
   writing.input_ids_BT = at::zeros({rows, 1}, at::kLong);
   writing.mask_BT = at::zeros({rows, 1}, at::kLong);
@@ -57,7 +56,8 @@ void advance(
   const auto next = next_B.accessor<int64_t, 1>();
   for (size_t row = 0; row < writing.answers.size(); ++row) {
     const auto token = static_cast<text::TokenId>(next[static_cast<int64_t>(row)]);
-    if (!writing.finished[row] && std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end()) {
+    if (!writing.finished[row] &&
+        std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end()) {
       writing.finished[row] = true;
     }
     if (!writing.finished[row]) {
@@ -77,11 +77,10 @@ std::vector<std::vector<text::TokenId>> generate(
   Writing writing = begin(prompts);
   model::KvCache cache(writing.input_ids_BT.size(1) + max_new_tokens);
   for (std::int64_t step = 0; step < max_new_tokens; ++step) {
-    const at::Tensor scores_BV = model.run(
-        [&](model::CausalLmImpl& lm, const at::Tensor& ids, const at::Tensor& mask) {
-          return lm.decode(ids, mask, cache);
-        },
-        writing.input_ids_BT, writing.mask_BT);
+    const at::Tensor scores_BV =
+        model.run([&](model::CausalLmImpl& lm, const at::Tensor& ids,
+                      const at::Tensor& mask) { return lm.decode(ids, mask, cache); },
+                  writing.input_ids_BT, writing.mask_BT);
     advance(writing, scores_BV.argmax(-1), stop_ids);
     double unfinished = static_cast<double>(writing.unfinished());
     model.world().all_reduce({&unfinished, 1});

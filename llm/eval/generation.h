@@ -11,9 +11,9 @@
 
 namespace llm::eval {
 
-/// Continues each prompt with the likeliest token at a time until one of `stop_ids` (not part of the answer) or
-/// `max_new_tokens`. Of equal scores the lowest id wins.
-/// Collective: ranks take the same number of steps, until the last is done; a rank without prompts takes part with none.
+/// Continues each prompt with the likeliest token at a time until one of `stop_ids` (not part of
+/// the answer) or `max_new_tokens`. Of equal scores the lowest id wins. Collective: ranks take the
+/// same number of steps, until the last is done; a rank without prompts takes part with none.
 /// Memory: the cache of `prompts.size()` rows.
 [[nodiscard]] std::vector<std::vector<text::TokenId>> generate(
     sherd::Sharded<model::CausalLm>& model, std::span<const std::vector<text::TokenId>> prompts,

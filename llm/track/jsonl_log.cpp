@@ -3,8 +3,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "sherd/error.h"
 
@@ -34,9 +35,9 @@ std::vector<std::string> kept_lines(const std::string& path, std::int64_t steps_
 }
 
 [[noreturn]] void cannot_write(const std::string& path) {
-  throw Error(
-      ExitCode::CannotWrite,
-      "cannot write the log '" + path + "': " + std::strerror(errno) + ". Set log.jsonl to a path that can be written.");
+  throw Error(ExitCode::CannotWrite, "cannot write the log '" + path +
+                                         "': " + std::strerror(errno) +
+                                         ". Set log.jsonl to a path that can be written.");
 }
 
 }  // namespace
@@ -65,8 +66,8 @@ JsonlLog::JsonlLog(const std::string& path, std::int64_t steps_done) : path_(pat
 void JsonlLog::write(const std::string& json) {
   file_ << json << '\n';
   if (!file_.flush()) {
-    throw Error(
-        ExitCode::StorageIo, "writing the log '" + path_ + "' failed: " + std::strerror(errno));
+    throw Error(ExitCode::StorageIo,
+                "writing the log '" + path_ + "' failed: " + std::strerror(errno));
   }
 }
 

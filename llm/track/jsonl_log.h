@@ -7,12 +7,13 @@
 
 namespace llm::track {
 
-/// Appends records to a file, each written through at once, so that a run that ends early has told all it did.
+/// Appends records to a file, each written through at once, so that a run that ends early has told
+/// all it did.
 class JsonlLog {
  public:
-  /// Opens `path`. A resumed run keeps the records up to `steps_done` and drops later ones, so that no step stands there
-  /// twice; with 0 the file begins anew.
-  /// Throws sherd::Error(CannotWrite), naming the path.
+  /// Opens `path`. A resumed run keeps the records up to `steps_done` and drops later ones, so that
+  /// no step stands there twice; with 0 the file begins anew. Throws sherd::Error(CannotWrite),
+  /// naming the path.
   JsonlLog(const std::string& path, std::int64_t steps_done);
 
   /// Writes one object. Throws sherd::Error(StorageIo).

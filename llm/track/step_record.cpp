@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+
 #include <nlohmann/json.hpp>
 
 namespace llm::track {
@@ -40,8 +41,8 @@ std::string clock_text(double seconds) {
 }
 
 std::string step_line(const StepRecord& r, double eta_seconds) {
-  std::string line = print(
-      "step %lld/%lld | ", static_cast<long long>(r.step), static_cast<long long>(r.total_steps));
+  std::string line = print("step %lld/%lld | ", static_cast<long long>(r.step),
+                           static_cast<long long>(r.total_steps));
   line += r.supervised_tokens > 0 ? print("loss %.4f | gnorm %.3g", r.loss, r.grad_norm)
                                   : std::string("no supervised token: nothing learned");
   line += print(" | lr %.3g | ", r.lr) + short_count(r.tokens_per_second()) + " tok/s | mem " +
@@ -50,16 +51,15 @@ std::string step_line(const StepRecord& r, double eta_seconds) {
 }
 
 std::string step_json(const StepRecord& r) {
-  const nlohmann::ordered_json record = {
-      {"step", r.step},
-      {"loss", r.loss},
-      {"grad_norm", r.grad_norm},
-      {"lr", r.lr},
-      {"tokens", r.tokens},
-      {"supervised_tokens", r.supervised_tokens},
-      {"step_seconds", r.step_seconds},
-      {"tokens_per_second", r.tokens_per_second()},
-      {"peak_rank_bytes", r.peak_rank_bytes}};
+  const nlohmann::ordered_json record = {{"step", r.step},
+                                         {"loss", r.loss},
+                                         {"grad_norm", r.grad_norm},
+                                         {"lr", r.lr},
+                                         {"tokens", r.tokens},
+                                         {"supervised_tokens", r.supervised_tokens},
+                                         {"step_seconds", r.step_seconds},
+                                         {"tokens_per_second", r.tokens_per_second()},
+                                         {"peak_rank_bytes", r.peak_rank_bytes}};
   return record.dump();
 }
 

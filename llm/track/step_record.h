@@ -21,7 +21,8 @@ struct StepRecord {
   [[nodiscard]] double tokens_per_second() const;
 };
 
-/// `step 120/1000 | loss 1.234 | gnorm 0.87 | lr 1.9e-05 | 8.4k tok/s | mem 96.1 GiB | eta 00:41:12`
+/// `step 120/1000 | loss 1.234 | gnorm 0.87 | lr 1.9e-05 | 8.4k tok/s | mem 96.1 GiB | eta
+/// 00:41:12`
 [[nodiscard]] std::string step_line(const StepRecord& record, double eta_seconds);
 /// One JSON object without a line end; a number that is not finite becomes null.
 [[nodiscard]] std::string step_json(const StepRecord& record);

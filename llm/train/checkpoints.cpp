@@ -22,8 +22,9 @@ bool is_complete(const fs::path& folder) {
 // The step in "step-00000120"; nothing for other names, such as "step-00000120.tmp".
 std::optional<std::int64_t> step_of(const std::string& name) {
   const std::string digits = name.rfind(kPrefix, 0) == 0 ? name.substr(5) : "";
-  const bool numeric = !digits.empty() && digits.size() <= 18 &&
-                       std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const bool numeric =
+      !digits.empty() && digits.size() <= 18 &&
+      std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
   return numeric ? std::optional<std::int64_t>(std::stoll(digits)) : std::nullopt;
 }
 
@@ -73,10 +74,10 @@ std::optional<fs::path> Checkpoints::resume_from(const std::string& resume) cons
   const Checkpoints other{fs::path(resume)};
   const auto steps = other.complete_steps();
   if (steps.empty()) {
-    throw sherd::Error(
-        sherd::ExitCode::InputMissing,
-        "checkpoint.resume: there is no complete checkpoint in '" + resume +
-            "'. Give a folder such as <output>/checkpoints/step-00000120, or a run's output folder.");
+    throw sherd::Error(sherd::ExitCode::InputMissing,
+                       "checkpoint.resume: there is no complete checkpoint in '" + resume +
+                           "'. Give a folder such as <output>/checkpoints/step-00000120, or a "
+                           "run's output folder.");
   }
   return other.folder_of(steps.back());
 }

@@ -6,8 +6,8 @@
 
 namespace llm::train {
 
-sherd::Sharded<model::CausalLm> load_sharded(
-    const std::string& folder, const sherd::World& world, const sherd::ShardOptions& options) {
+sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder, const sherd::World& world,
+                                             const sherd::ShardOptions& options) {
   const io::HfConfig config = io::read_model_folder_config(folder);
   auto model = sherd::on_meta([&] { return io::build_model(config); });
   static_cast<void>(io::match_weights(*model, sherd::SafetensorsFolder(folder)));

@@ -8,10 +8,11 @@
 
 namespace llm::train {
 
-/// Builds the model of a Hugging Face folder on meta, shards it and reads each rank's slices of the weights. Gradients
-/// are summed, not averaged: the trainer divides its loss by the global number of tokens.
-/// Collective. Memory: the shards. Throws sherd::Error as llm::io does.
-[[nodiscard]] sherd::Sharded<model::CausalLm> load_sharded(
-    const std::string& folder, const sherd::World& world, const sherd::ShardOptions& options);
+/// Builds the model of a Hugging Face folder on meta, shards it and reads each rank's slices of the
+/// weights. Gradients are summed, not averaged: the trainer divides its loss by the global number
+/// of tokens. Collective. Memory: the shards. Throws sherd::Error as llm::io does.
+[[nodiscard]] sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder,
+                                                           const sherd::World& world,
+                                                           const sherd::ShardOptions& options);
 
 }  // namespace llm::train

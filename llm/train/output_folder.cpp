@@ -45,18 +45,17 @@ void prepare_output(const config::RunConfig& config, sherd::World& world) {
   const std::string mine = world.rank() == 0 ? fault_of_folder(config) : "";
   const std::string fault = world.all_gather(mine).front();
   if (!fault.empty()) {
-    throw sherd::Error(
-        sherd::ExitCode::CannotWrite, "cannot write to the output folder '" + config.train.output +
-                                          "': " + fault + ". Set train.output to another folder.");
+    throw sherd::Error(sherd::ExitCode::CannotWrite, "cannot write to the output folder '" +
+                                                         config.train.output + "': " + fault +
+                                                         ". Set train.output to another folder.");
   }
 }
 
 std::string evaluation_line(const eval::EvaluationResult& result, bool generated) {
   char text[256];
-  std::snprintf(
-      text, sizeof text, "held-out loss %.4f over %lld samples (%lld supervised tokens)",
-      result.loss, static_cast<long long>(result.samples),
-      static_cast<long long>(result.supervised_tokens));
+  std::snprintf(text, sizeof text, "held-out loss %.4f over %lld samples (%lld supervised tokens)",
+                result.loss, static_cast<long long>(result.samples),
+                static_cast<long long>(result.supervised_tokens));
   std::string line = text;
   if (generated) {
     std::snprintf(text, sizeof text, ", EM %.1f, F1 %.1f", result.em, result.f1);

@@ -5,7 +5,8 @@
 
 namespace llm::train {
 
-/// The largest resident size so far (VmHWM of /proc/self/status), in bytes; 0 where that is not to be had.
+/// The largest resident size so far (VmHWM of /proc/self/status), in bytes; 0 where that is not to
+/// be had.
 [[nodiscard]] std::int64_t peak_resident_bytes();
 
 }  // namespace llm::train

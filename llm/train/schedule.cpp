@@ -6,13 +6,14 @@
 
 namespace llm::train {
 
-double learning_rate(
-    const config::OptimSection& optim, std::int64_t step, std::int64_t total_steps) {
+double learning_rate(const config::OptimSection& optim, std::int64_t step,
+                     std::int64_t total_steps) {
   if (step <= optim.warmup_steps) {
     return optim.lr * static_cast<double>(step) / static_cast<double>(optim.warmup_steps);
   }
   const double done = static_cast<double>(step - 1 - optim.warmup_steps);
-  const double length = static_cast<double>(std::max<std::int64_t>(1, total_steps - optim.warmup_steps));
+  const double length =
+      static_cast<double>(std::max<std::int64_t>(1, total_steps - optim.warmup_steps));
   const double progress = std::min(1.0, done / length);
   double remaining = 1.0;
   if (optim.schedule == config::Schedule::Linear) {

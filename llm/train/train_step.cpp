@@ -12,15 +12,14 @@ namespace {
 
 at::Tensor loss_sum(sherd::Sharded<model::CausalLm>& model, const data::Batch& batch) {
   const eval::BatchTensors tensors = eval::to_tensors(batch);
-  return model.run(
-      [](model::CausalLmImpl& lm, const at::Tensor& ids, const at::Tensor& labels,
-         const at::Tensor& mask) { return lm.loss_sum(ids, labels, mask); },
-      tensors.input_ids_BT, tensors.labels_BT, tensors.attention_mask_BT);
+  return model.run([](model::CausalLmImpl& lm, const at::Tensor& ids, const at::Tensor& labels,
+                      const at::Tensor& mask) { return lm.loss_sum(ids, labels, mask); },
+                   tensors.input_ids_BT, tensors.labels_BT, tensors.attention_mask_BT);
 }
 
 // What all ranks must know before the step: how many tokens it has, and whether it is to be.
-StepOutcome count(
-    sherd::World& world, const std::vector<data::Batch>& micro_batches, bool stop_here) {
+StepOutcome count(sherd::World& world, const std::vector<data::Batch>& micro_batches,
+                  bool stop_here) {
   double totals[] = {0, 0, stop_here ? 1.0 : 0.0};
   for (const data::Batch& batch : micro_batches) {
     totals[0] += static_cast<double>(batch.real_tokens);
@@ -46,9 +45,9 @@ void refuse_non_finite(const char* what, double value, std::int64_t step) {
 
 }  // namespace
 
-StepOutcome train_step(
-    sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
-    const std::vector<data::Batch>& micro_batches, double clip_grad_norm, bool stop_here) {
+StepOutcome train_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
+                       const std::vector<data::Batch>& micro_batches, double clip_grad_norm,
+                       bool stop_here) {
   StepOutcome outcome = count(model.world(), micro_batches, stop_here);
   if (outcome.stop_requested || outcome.supervised_tokens == 0) {
     return outcome;

@@ -20,13 +20,14 @@ struct StepOutcome {
   bool stop_requested = false;  ///< some rank was asked to stop: the step was not begun
 };
 
-/// Runs forward and backward of this rank's micro-batches and updates the parameters. The loss is the sum over the
-/// supervised tokens of all ranks and micro-batches ÷ their number, so that it does not depend on how the batch is cut.
-/// `stop_here`: this rank was asked to stop; if any was, no rank begins the step.
-/// `clip_grad_norm` = 0 only measures the norm.
-/// Collective. Throws sherd::Error(NonFinite) on every rank, before the update, for a loss or gradient that is not finite.
-StepOutcome train_step(
-    sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
-    const std::vector<data::Batch>& micro_batches, double clip_grad_norm, bool stop_here);
+/// Runs forward and backward of this rank's micro-batches and updates the parameters. The loss is
+/// the sum over the supervised tokens of all ranks and micro-batches ÷ their number, so that it
+/// does not depend on how the batch is cut. `stop_here`: this rank was asked to stop; if any was,
+/// no rank begins the step. `clip_grad_norm` = 0 only measures the norm. Collective. Throws
+/// sherd::Error(NonFinite) on every rank, before the update, for a loss or gradient that is not
+/// finite.
+StepOutcome train_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
+                       const std::vector<data::Batch>& micro_batches, double clip_grad_norm,
+                       bool stop_here);
 
 }  // namespace llm::train

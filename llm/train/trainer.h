@@ -24,8 +24,9 @@ struct RunOutcome {
   std::optional<eval::EvaluationResult> evaluation;  ///< the last one
 };
 
-/// Trains as `config` says: tokenizer, data, model in shards, resume, then step after step with evaluation and
-/// checkpoints. Collective. Throws sherd::Error with the exit code that the failure deserves.
+/// Trains as `config` says: tokenizer, data, model in shards, resume, then step after step with
+/// evaluation and checkpoints. Collective. Throws sherd::Error with the exit code that the failure
+/// deserves.
 RunOutcome run(const config::RunConfig& config, sherd::World world, const RunHooks& hooks);
 
 }  // namespace llm::train

@@ -27,16 +27,16 @@ int64_t element_bytes(const SegmentSpec& spec) {
 
 // A failed exchange means that another rank is gone; what it was for is added by the caller.
 template <class Fn>
-auto exchange(const char* what, Fn&& fn) {
+auto exchange(const std::string& what, Fn&& fn) {
   try {
     return fn();
   } catch (const c10::Error& error) {
     throw Error(ExitCode::PeerLost,
-                std::string(what) + " failed: " + error.what_without_backtrace() +
+                what + " failed: " + error.what_without_backtrace() +
                     ". Another rank has ended or cannot be reached; its own message says why.");
   } catch (const std::exception& error) {  // Gloo's own exceptions, whose headers the wheel lacks
     throw Error(ExitCode::PeerLost,
-                std::string(what) + " failed: " + error.what() +
+                what + " failed: " + error.what() +
                     ". Another rank has ended or cannot be reached; its own message says why.");
   }
 }
@@ -181,7 +181,8 @@ void C10dCommunicator::finish_part(Pending& pending) {
 void C10dCommunicator::finish_oldest() {
   Pending& oldest = pending_.front();
   const int64_t all = segments_[static_cast<size_t>(oldest.segment)].shard_numel;
-  exchange("exchange of gradients", [&] {
+  const std::string& unit = segments_[static_cast<size_t>(oldest.segment)].name;
+  exchange("exchange of gradients of unit '" + unit + "'", [&] {
     finish_part(oldest);
     while (oldest.done < all) {
       post_receives(oldest);

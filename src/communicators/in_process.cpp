@@ -26,7 +26,7 @@ void InProcessHub::update(const std::function<void(std::vector<RankView>&)>& cha
   changed_.notify_all();
 }
 
-void InProcessHub::wait_for_all(const char* what,
+void InProcessHub::wait_for_all(const std::string& what,
                                 const std::function<bool(const RankView&)>& reached) {
   std::unique_lock lock(mutex_);
   const auto done = [&] { return std::all_of(ranks_.begin(), ranks_.end(), reached); };
@@ -46,36 +46,45 @@ void InProcessHub::wait_for_all(const char* what,
     }
   }
   throw Error(ExitCode::PeerLost,
-              std::string(what) + (in_time ? "" : " timed out") + ": missing rank " + missing +
+              what + (in_time ? "" : " timed out") + ": missing rank " + missing +
                   ". Every rank must reach this collective; look at what they did instead.");
 }
 
 InProcessCommunicator::~InProcessCommunicator() {
-  hub_->update([&](auto& ranks) { ranks[static_cast<size_t>(rank_)].departed = true; });
+  hub_->update([&](auto& ranks) {
+    ranks[static_cast<size_t>(rank_)].departed = true;
+    if (std::all_of(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.departed; })) {
+      for (auto& rank : ranks) {
+        rank.memory.reset();
+      }
+    }
+  });
 }
 
 void InProcessCommunicator::attach(std::vector<SegmentSpec> segments,
                                    std::shared_ptr<MemoryLedger> ledger) {
   segments_ = std::move(segments);
+  memory_ = std::make_shared<Memory>();
   for (const SegmentSpec& spec : segments_) {
-    shards_.emplace_back(segment_bytes(spec, 1), MemoryKind::TravellingShard, ledger);
+    memory_->shards.emplace_back(segment_bytes(spec, 1), MemoryKind::TravellingShard, ledger);
   }
   slots_.assign(segments_.size(), nullptr);
   acquired_.assign(segments_.size(), nullptr);
-  buffers_ = std::make_unique<ReduceBuffers>(segments_, world_size(), MemoryKind::ReduceBuffer,
-                                             std::move(ledger));
+  memory_->reduce = std::make_unique<ReduceBuffers>(segments_, world_size(),
+                                                    MemoryKind::ReduceBuffer, std::move(ledger));
   hub_->update([&](auto& ranks) {
-    auto& mine = ranks[static_cast<size_t>(rank_)].segments;
-    mine.resize(segments_.size());
+    auto& mine = ranks[static_cast<size_t>(rank_)];
+    mine.memory = memory_;
+    mine.segments.resize(segments_.size());
     for (size_t i = 0; i < segments_.size(); ++i) {
-      mine[i].travelling = shards_[i].data();
+      mine.segments[i].travelling = memory_->shards[i].data();
     }
   });
   barrier();
 }
 
 void* InProcessCommunicator::travelling_shard(Segment segment) {
-  return shards_[static_cast<size_t>(segment)].data();
+  return memory_->shards[static_cast<size_t>(segment)].data();
 }
 
 void InProcessCommunicator::change(Segment segment,
@@ -89,7 +98,8 @@ void InProcessCommunicator::wait_segment(const char* what, Segment segment,
                                          int64_t InProcessHub::SegmentView::*counter,
                                          int64_t value) {
   const auto index = static_cast<size_t>(segment);
-  hub_->wait_for_all(what, [&](const InProcessHub::RankView& rank) {
+  const std::string named = what + (" of unit '" + segments_[index].name + "'");
+  hub_->wait_for_all(named, [&](const InProcessHub::RankView& rank) {
     return rank.segments[index].*counter >= value;
   });
 }
@@ -141,7 +151,7 @@ void* InProcessCommunicator::acquire_reduce_buffer(Segment segment, const Reduct
   while (pending_.size() >= kReductionsInFlight) {
     release_oldest();
   }
-  return acquired_[static_cast<size_t>(segment)] = buffers_->acquire(segment);
+  return acquired_[static_cast<size_t>(segment)] = memory_->reduce->acquire(segment);
 }
 
 void InProcessCommunicator::reduce(Segment segment, const Reduction& target) {
@@ -182,7 +192,7 @@ void InProcessCommunicator::release_oldest() {
   sum_oldest();
   const Pending& oldest = pending_.front();
   wait_segment("reduction", oldest.segment, &InProcessHub::SegmentView::summed, oldest.number);
-  buffers_->release(oldest.buffer);
+  memory_->reduce->release(oldest.buffer);
   pending_.pop_front();
 }
 
@@ -195,7 +205,7 @@ void InProcessCommunicator::finish_reductions() {
 void InProcessCommunicator::abandon() {
   finish_reductions();
   acquired_.assign(segments_.size(), nullptr);
-  buffers_->release_all();
+  memory_->reduce->release_all();
 }
 
 void InProcessCommunicator::all_reduce(std::span<double> values, ReduceOp op) {

@@ -34,12 +34,13 @@ class InProcessHub {
     int64_t rounds = 0;          ///< all-reduces and barriers entered
     int64_t rounds_left = 0;
     bool departed = false;
+    std::shared_ptr<void> memory;  ///< what the segments point at: there until all have departed
   };
 
   void update(const std::function<void(std::vector<RankView>&)>& change);
   /// Waits until `reached(rank view)` holds for every rank; throws Error(PeerLost) naming those for
   /// which it does not when one has left or the timeout has passed.
-  void wait_for_all(const char* what, const std::function<bool(const RankView&)>& reached);
+  void wait_for_all(const std::string& what, const std::function<bool(const RankView&)>& reached);
   [[nodiscard]] const std::vector<RankView>& ranks() const { return ranks_; }
   [[nodiscard]] std::mutex& mutex() { return mutex_; }
   [[nodiscard]] int world_size() const { return static_cast<int>(ranks_.size()); }
@@ -84,6 +85,10 @@ class InProcessCommunicator final : public Communicator {
     int64_t number;  ///< how many of the segment have been posted with it
     bool summed;
   };
+  struct Memory {
+    std::vector<Buffer> shards;
+    std::unique_ptr<ReduceBuffers> reduce;
+  };
   void sum_oldest();
   void release_oldest();
   void wait_segment(const char* what, Segment segment, int64_t InProcessHub::SegmentView::*counter,
@@ -96,10 +101,9 @@ class InProcessCommunicator final : public Communicator {
   std::shared_ptr<InProcessHub> hub_;
   int rank_;
   std::vector<SegmentSpec> segments_;
-  std::vector<Buffer> shards_;
+  std::shared_ptr<Memory> memory_;
   std::vector<void*> slots_;
   std::vector<void*> acquired_;
-  std::unique_ptr<ReduceBuffers> buffers_;
   std::deque<Pending> pending_;
 };
 

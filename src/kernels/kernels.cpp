@@ -109,18 +109,14 @@ SHERD_CLONES double block_sum_of_squares(const float* values, int64_t numel) {
 
 SHERD_CLONES void adamw_update(float* master, float* exp_avg, float* exp_avg_sq,
                                const float* gradient, int64_t numel, const AdamWStep& s) {
-  const float keep = 1.0F - s.lr * s.weight_decay;
-  const float step_size = s.lr / s.bias_correction1;
-  const float lr1 = 1.0F - s.beta1;
-  const float lr2 = 1.0F - s.beta2;
   for (int64_t i = 0; i < numel; ++i) {
     const float g = gradient[i] * s.grad_scale;
-    const float m = exp_avg[i] + lr1 * (g - exp_avg[i]);
-    const float v = s.beta2 * exp_avg_sq[i] + lr2 * g * g;
+    const float m = exp_avg[i] + s.one_minus_beta1 * (g - exp_avg[i]);
+    const float v = s.beta2 * exp_avg_sq[i] + s.one_minus_beta2 * g * g;
     exp_avg[i] = m;
     exp_avg_sq[i] = v;
     const float denominator = std::sqrt(v) / s.bias_correction2_sqrt + s.eps;
-    master[i] = master[i] * keep - step_size * (m / denominator);
+    master[i] = master[i] * s.keep - s.step_size * (m / denominator);
   }
 }
 

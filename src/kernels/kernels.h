@@ -26,14 +26,14 @@ void to_bfloat16(const float* values, uint16_t* out, int64_t numel);
 
 /// The numbers of one AdamW step that are the same for a whole group.
 struct AdamWStep {
-  float lr = 0;
-  float beta1 = 0;
+  float keep = 1;             ///< 1 − lr × weight_decay
+  float step_size = 0;        ///< lr ÷ (1 − beta1^t)
+  float one_minus_beta1 = 0;  ///< differences are taken in double, and rounded once
   float beta2 = 0;
-  float eps = 0;
-  float weight_decay = 0;
-  float bias_correction1 = 1;       ///< 1 − beta1^t
+  float one_minus_beta2 = 0;
   float bias_correction2_sqrt = 1;  ///< sqrt(1 − beta2^t)
-  float grad_scale = 1;             ///< the clip factor
+  float eps = 0;
+  float grad_scale = 1;  ///< the clip factor
 };
 
 /// One pass: reads gradients, updates master and moments, and writes bf16 bits where `travelling`

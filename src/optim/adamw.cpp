@@ -16,6 +16,7 @@ struct Run {
   int64_t begin = 0;  ///< in the piece
   int64_t numel = 0;
   size_t group = 0;
+  const at::Tensor* parameter = nullptr;
 };
 
 struct SegmentMoments {
@@ -33,14 +34,14 @@ float* floats(const Buffer& buffer) {
 kernels::AdamWStep step_numbers(const AdamWOptions& o, int64_t step, double grad_scale) {
   const double correction1 = 1.0 - std::pow(o.betas.first, static_cast<double>(step));
   const double correction2 = 1.0 - std::pow(o.betas.second, static_cast<double>(step));
-  return {static_cast<float>(o.lr),
-          static_cast<float>(o.betas.first),
-          static_cast<float>(o.betas.second),
-          static_cast<float>(o.eps),
-          static_cast<float>(o.weight_decay),
-          static_cast<float>(correction1),
-          static_cast<float>(std::sqrt(correction2)),
-          static_cast<float>(grad_scale)};
+  return {.keep = static_cast<float>(1.0 - o.lr * o.weight_decay),
+          .step_size = static_cast<float>(o.lr / correction1),
+          .one_minus_beta1 = static_cast<float>(1.0 - o.betas.first),
+          .beta2 = static_cast<float>(o.betas.second),
+          .one_minus_beta2 = static_cast<float>(1.0 - o.betas.second),
+          .bias_correction2_sqrt = static_cast<float>(std::sqrt(correction2)),
+          .eps = static_cast<float>(o.eps),
+          .grad_scale = static_cast<float>(grad_scale)};
 }
 
 }  // namespace
@@ -87,7 +88,7 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
         const auto& parameter = unit->parameters()[static_cast<size_t>(place.parameter)];
         if (held.size() > 0) {
           state.runs.push_back({place.offset + held.begin - rank * layout.shard_numel, held.size(),
-                                group_of(parameter.name)});
+                                group_of(parameter.name), &parameter.tensor});
         }
       }
       impl_->segments.push_back(std::move(state));
@@ -110,6 +111,9 @@ void AdamW::Impl::update(SegmentMoments& state, const std::vector<kernels::AdamW
   auto* master = segment.master().mutable_data_ptr<float>();
   const auto* gradient = segment.gradient().const_data_ptr<float>();
   for (const Run& run : state.runs) {
+    if (!run.parameter->requires_grad()) {
+      continue;  // frozen since sharding
+    }
     kernels::adamw(master + run.begin, floats(state.exp_avg) + run.begin,
                    floats(state.exp_avg_sq) + run.begin, gradient + run.begin,
                    travelling == nullptr ? nullptr : travelling + run.begin, run.numel,

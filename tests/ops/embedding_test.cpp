@@ -30,10 +30,10 @@ TEST_P(EmbeddingTest, AgreesWithoutIds) {
 
 TEST(Embedding, SumsFrequentIdsWithoutLosingSmallTermsInBf16) {
   at::Tensor weight = at::ones({2, 1}, at::kBFloat16).requires_grad_();
-  const at::Tensor ids = at::full({1'000}, 1, at::kLong);
+  const at::Tensor ids = at::full({400}, 1, at::kLong);
   ops::embedding(ids, weight).sum().backward();
   EXPECT_EQ(weight.grad()[0].item<float>(), 0.0F);
-  EXPECT_EQ(weight.grad()[1].item<float>(), 1'000.0F);  // added one by one in bf16: 256
+  EXPECT_EQ(weight.grad()[1].item<float>(), 400.0F);  // added one by one in bf16: 256
 }
 
 TEST(Embedding, RefusesAnIdOutsideTheTable) {

@@ -1,7 +1,6 @@
 // The Llama models of tests/data against what the reference implementation computed for them,
 // without sharding: plain autograd over the operators.
 
-#include <filesystem>
 #include <string>
 
 #include <ATen/TensorOperators.h>
@@ -10,11 +9,10 @@
 #include "llm/io/import.h"
 #include "llm/io/model_factory.h"
 #include "sherd/safetensors.h"
+#include "tests/llm/io/model_folders.h"
 
 namespace llm::io {
 namespace {
-
-const std::string kData = SHERD_TEST_SOURCE_DIR "/tests/data/";
 
 class GoldenTest : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, testing::Values("stories260k-hf", "tiny-llama3-hf"));

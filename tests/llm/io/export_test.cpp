@@ -1,0 +1,56 @@
+#include "llm/io/export.h"
+
+#include <nlohmann/json.hpp>
+
+#include "llm/io/hf_config.h"
+#include "llm/io/model_factory.h"
+#include "sherd/fully_shard.h"
+#include "tests/llm/io/model_folders.h"
+
+namespace llm::io {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+TEST(Export, CopiesTheConfigWithItsDtypeAndTheTokenizer) {
+  const std::string source = kData + "stories260k-hf/";
+  const TemporaryFolder out;
+  copy_config_and_tokenizer(source, out.path(), at::kBFloat16);
+  Json expected = Json::parse(read_all(source + "config.json"));
+  expected["torch_dtype"] = "bfloat16";
+  EXPECT_EQ(Json::parse(read_all(out / "config.json")).dump(), expected.dump());
+  for (const char* name : {"generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                           "special_tokens_map.json"}) {
+    EXPECT_EQ(read_all(out / name), read_all(source + name)) << name;
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out.path()), {}), 5);
+}
+
+TEST(Export, KeepsTheSpellingOfTheDtype) {
+  const TemporaryFolder source, out;
+  write_all(source / "config.json", read_all(kData + "tiny-llama3-hf/config.v5.json"));
+  copy_config_and_tokenizer(source.path(), out.path(), at::kFloat);
+  const Json config = Json::parse(read_all(out / "config.json"));
+  EXPECT_EQ(config["dtype"], "float32");
+  EXPECT_FALSE(config.contains("torch_dtype"));
+  EXPECT_EQ(read_hf_config(out / "config.json").dtype, at::kFloat);
+}
+
+TEST(Export, AnUnwritableFolderIsTold) {
+  expect_error([] { copy_config_and_tokenizer(kData + "stories260k-hf", "/nowhere", at::kFloat); },
+               sherd::ExitCode::CannotWrite, "/nowhere/");
+}
+
+TEST(Export, TensorsAreCalledAsParametersAndATiedHeadHasNone) {
+  const auto config = read_model_folder_config(kData + "stories260k-hf");
+  const auto model = sherd::on_meta([&] { return build_model(config); });
+  const auto specs = export_specs(*model, at::kHalf);
+  EXPECT_EQ(specs.size(), 5 * 9 + 2);
+  for (const auto& spec : specs) {
+    EXPECT_NE(spec.name, "lm_head.weight");
+    EXPECT_EQ(spec.dtype, at::kHalf);
+  }
+}
+
+}  // namespace
+}  // namespace llm::io

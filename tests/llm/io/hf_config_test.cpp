@@ -1,0 +1,191 @@
+#include "llm/io/hf_config.h"
+
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "llm/io/model_factory.h"
+#include "tests/llm/io/model_folders.h"
+
+namespace llm::io {
+namespace {
+
+using nlohmann::json;
+
+const json kRope = {{"rope_type", "llama3"},
+                    {"factor", 8.0},
+                    {"low_freq_factor", 1.0},
+                    {"high_freq_factor", 4.0},
+                    {"original_max_position_embeddings", 64}};
+
+json rope_with(const char* field, const json& value) {
+  json rope = kRope;
+  rope[field] = value;
+  return rope;
+}
+
+// The stories model's config.json with some fields changed.
+class HfConfigTest : public testing::Test {
+ protected:
+  HfConfig read(const json& changes, const std::vector<std::string>& removed = {}) {
+    json config = json::parse(read_all(kData + "stories260k-hf/config.json"));
+    config.update(changes);
+    for (const std::string& field : removed) {
+      config.erase(field);
+    }
+    write_all(path(), config.dump());
+    return read_hf_config(path());
+  }
+  void refuses(const json& changes, const std::string& message) {
+    expect_error([&] { read(changes); }, sherd::ExitCode::BadData, path() + ": " + message);
+  }
+  void refuses_without(const std::string& field) {
+    expect_error([&] { read(json::object(), {field}); }, sherd::ExitCode::BadData,
+                 path() + ": \"" + field + "\" is missing");
+  }
+  [[nodiscard]] std::string path() const { return folder_ / "config.json"; }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST_F(HfConfigTest, ReadsTheStoriesModel) {
+  const HfConfig config = read(json::object());
+  EXPECT_EQ(config.model_type, "llama");
+  EXPECT_EQ(config.dtype, at::kFloat);
+  EXPECT_EQ(config.llama.hidden_size, 64);
+  EXPECT_EQ(config.llama.intermediate_size, 172);
+  EXPECT_EQ(config.llama.num_hidden_layers, 5);
+  EXPECT_EQ(config.llama.num_attention_heads, 8);
+  EXPECT_EQ(config.llama.num_key_value_heads, 4);
+  EXPECT_EQ(config.llama.head_dim, 8);
+  EXPECT_EQ(config.llama.vocab_size, 512);
+  EXPECT_EQ(config.llama.max_position_embeddings, 512);
+  EXPECT_EQ(config.llama.rms_norm_eps, 1e-5);
+  EXPECT_TRUE(config.llama.tie_word_embeddings);
+  EXPECT_EQ(config.llama.rope.theta, 10'000);
+  EXPECT_FALSE(config.llama.rope.scaling);
+}
+
+TEST_F(HfConfigTest, BothSpellingsOfRotarySettingsAndDtypeMeanTheSame) {
+  for (const char* file : {"config.json", "config.v5.json"}) {
+    SCOPED_TRACE(file);
+    const HfConfig config = read_hf_config(kData + "tiny-llama3-hf/" + file);
+    EXPECT_EQ(config.dtype, at::kBFloat16);
+    EXPECT_EQ(config.llama.rope.theta, 500'000);
+    ASSERT_TRUE(config.llama.rope.scaling);
+    EXPECT_EQ(config.llama.rope.scaling->factor, 8);
+    EXPECT_EQ(config.llama.rope.scaling->low_freq_factor, 1);
+    EXPECT_EQ(config.llama.rope.scaling->high_freq_factor, 4);
+    EXPECT_EQ(config.llama.rope.scaling->original_context_tokens, 64);
+  }
+}
+
+TEST_F(HfConfigTest, MissingFieldsHaveTransformersDefaults) {
+  const HfConfig config =
+      read(json::object(), {"num_key_value_heads", "head_dim", "max_position_embeddings",
+                            "rms_norm_eps", "rope_theta", "rope_scaling", "tie_word_embeddings",
+                            "torch_dtype", "hidden_act", "attention_bias", "mlp_bias"});
+  EXPECT_EQ(config.llama.num_key_value_heads, 8);
+  EXPECT_EQ(config.llama.head_dim, 8);
+  EXPECT_EQ(config.llama.max_position_embeddings, 2'048);
+  EXPECT_EQ(config.llama.rms_norm_eps, 1e-6);
+  EXPECT_EQ(config.llama.rope.theta, 10'000);
+  EXPECT_FALSE(config.llama.tie_word_embeddings);
+  EXPECT_FALSE(config.dtype);
+}
+
+TEST_F(HfConfigTest, AcceptsWhatChangesNothing) {
+  read({{"use_cache", false},
+        {"pretraining_tp", 2},
+        {"sliding_window", nullptr},
+        {"attention_dropout", 0},
+        {"partial_rotary_factor", 1},
+        {"layer_types", {"full_attention", "full_attention"}},
+        {"rope_scaling", {{"rope_type", "default"}}},
+        {"some_name", "x"}});
+}
+
+TEST_F(HfConfigTest, RefusesByNameWhatIsNotImplemented) {
+  refuses({{"model_type", "mistral"}},
+          "\"model_type\" \"mistral\" is not implemented, only \"llama\"");
+  refuses({{"attention_bias", true}}, "\"attention_bias\" true is not implemented, only false");
+  refuses({{"mlp_bias", true}}, "\"mlp_bias\" true is not implemented, only false");
+  refuses({{"sliding_window", 4'096}}, "\"sliding_window\" 4096 is not implemented, only null");
+  refuses({{"hidden_act", "gelu"}}, "\"hidden_act\" \"gelu\" is not implemented, only \"silu\"");
+  refuses({{"attention_dropout", 0.1}}, "\"attention_dropout\" 0.1 is not implemented, only 0.0");
+  refuses({{"partial_rotary_factor", 0.5}}, "\"partial_rotary_factor\" 0.5 is not implemented");
+  refuses({{"quantization_config", {{"bits", 4}}}}, "\"quantization_config\" {\"bits\":4} is not");
+  refuses({{"architectures", {"LlamaForSequenceClassification"}}}, "\"architectures\" [\"LlamaFor");
+  refuses({{"layer_types", {"full_attention", "sliding_attention"}}}, "\"layer_types\" [");
+  refuses({{"auto_map", {{"AutoModel", "m.M"}}}}, "\"auto_map\" {");
+  refuses({{"torch_dtype", "float8_e4m3fn"}},
+          "\"torch_dtype\" \"float8_e4m3fn\" is not implemented");
+}
+
+TEST_F(HfConfigTest, RefusesOtherRotarySettings) {
+  for (const char* field : {"rope_scaling", "rope_parameters"}) {
+    const std::string name = std::string("\"") + field;
+    refuses({{field, {{"rope_type", "yarn"}, {"factor", 2}}}},
+            name + ".rope_type\" \"yarn\" is not implemented, only \"default\" and \"llama3\"");
+    refuses({{field, {{"type", "linear"}, {"factor", 2}}}},
+            name + ".rope_type\" \"linear\" is not");
+    refuses({{field, rope_with("attention_factor", 1)}}, name + ".attention_factor\" is not");
+    refuses({{field, rope_with("factor", nullptr)}}, name + ".factor\" is missing");
+    refuses({{field, rope_with("factor", -8)}}, name + ".factor\" must be a number above 0.0");
+    refuses({{field, rope_with("high_freq_factor", 1)}},
+            name + ".high_freq_factor\" must be above");
+    refuses({{field, rope_with("type", "linear")}}, name + ".type\" \"linear\" contradicts");
+    refuses({{field, rope_with("partial_rotary_factor", 0.5)}},
+            name + ".partial_rotary_factor\" 0.5");
+    refuses({{field, rope_with("rope_theta", 7)}}, "\"rope_theta\" contradicts " + name);
+    refuses({{field, 3}}, name + "\" must be an object or null, found 3");
+  }
+  refuses({{"rope_scaling", kRope}, {"rope_parameters", rope_with("factor", 4)}},
+          "\"rope_scaling\" contradicts \"rope_parameters\"");
+}
+
+TEST_F(HfConfigTest, RefusesValuesThatCannotBeRight) {
+  for (const char* field : {"model_type", "hidden_size", "intermediate_size", "num_hidden_layers",
+                            "num_attention_heads", "vocab_size"}) {
+    refuses_without(field);
+  }
+  refuses({{"hidden_size", "64"}},
+          "\"hidden_size\" must be a whole number from 1 to 2147483647, found \"64\"");
+  refuses({{"hidden_size", -64}}, "\"hidden_size\" must be a whole number from 1");
+  refuses({{"hidden_size", 64.5}}, "\"hidden_size\" must be a whole number from 1");
+  refuses({{"vocab_size", 0}}, "\"vocab_size\" must be a whole number from 1");
+  refuses({{"num_hidden_layers", 1'000'000}},
+          "\"num_hidden_layers\" must be a whole number from 1 to 4096");
+  refuses({{"num_key_value_heads", 3}},
+          "\"num_key_value_heads\" 3 does not divide \"num_attention_heads\" 8");
+  refuses({{"num_attention_heads", 7}, {"num_key_value_heads", 7}, {"head_dim", nullptr}},
+          "\"num_attention_heads\" 7 does not divide \"hidden_size\" 64");
+  refuses({{"head_dim", 7}}, "\"head_dim\" 7 is odd");
+  refuses({{"num_attention_heads", 2'000'000'000}, {"num_key_value_heads", 1}},
+          "\"num_attention_heads\" times \"head_dim\" is beyond");
+  refuses({{"rms_norm_eps", 0}}, "\"rms_norm_eps\" must be a number above 0.0, found 0");
+  refuses({{"rope_theta", -1}}, "\"rope_theta\" must be a number above 0.0");
+  refuses({{"tie_word_embeddings", 1}}, "\"tie_word_embeddings\" must be true or false, found 1");
+  refuses({{"model_type", 3}}, "\"model_type\" must be a string, found 3");
+  refuses({{"dtype", "bfloat16"}}, "\"dtype\" \"bfloat16\" contradicts \"torch_dtype\"");
+}
+
+TEST_F(HfConfigTest, StopTokensComeFromTheGenerationConfigElseFromTheConfig) {
+  EXPECT_EQ(read_stop_token_ids(kData + "stories260k-hf"), (std::vector<int64_t>{2, 1}));
+  const TemporaryFolder folder;
+  EXPECT_TRUE(read_stop_token_ids(folder.path()).empty());
+  write_all(folder / "config.json", R"({"eos_token_id": 7})");
+  EXPECT_EQ(read_stop_token_ids(folder.path()), std::vector<int64_t>{7});
+  write_all(folder / "generation_config.json", R"({"eos_token_id": [3, "x"]})");
+  expect_error([&] { (void)read_stop_token_ids(folder.path()); }, sherd::ExitCode::BadData,
+               folder / "generation_config.json" + ": \"eos_token_id\" must be token ids");
+}
+
+TEST(ModelFactory, AFolderThatIsNotThereIsAMissingInput) {
+  expect_error([] { (void)read_model_folder_config("/nowhere"); }, sherd::ExitCode::InputMissing,
+               "/nowhere: no such folder");
+}
+
+}  // namespace
+}  // namespace llm::io

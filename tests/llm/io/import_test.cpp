@@ -1,0 +1,125 @@
+#include "llm/io/import.h"
+
+#include <map>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include "llm/model/llama.h"
+#include "sherd/fully_shard.h"
+#include "sherd/safetensors.h"
+#include "tests/llm/io/model_folders.h"
+
+namespace llm::io {
+namespace {
+
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+
+model::LlamaConfig small(bool tied) {
+  return {.hidden_size = 6,
+          .intermediate_size = 5,
+          .num_hidden_layers = 1,
+          .num_attention_heads = 2,
+          .num_key_value_heads = 1,
+          .head_dim = 2,
+          .vocab_size = 7,
+          .tie_word_embeddings = tied};
+}
+
+// A folder with the weights of a small Llama, to which a test does something first.
+class ImportTest : public testing::Test {
+ protected:
+  using Weights = std::map<std::string, at::Tensor>;
+
+  Weights weights_of(bool tied) {
+    Weights weights;
+    for (const auto& parameter : model::Llama(small(tied))->named_parameters()) {
+      weights[parameter.key()] = parameter.value().detach();
+    }
+    return weights;
+  }
+  sherd::SafetensorsFolder folder_with(const Weights& weights) {
+    std::vector<sherd::SafetensorsSpec> specs;
+    for (const auto& [name, tensor] : weights) {
+      specs.push_back({name, tensor.scalar_type(), tensor.sizes().vec()});
+    }
+    sherd::SafetensorsWriter writer(file(), specs);
+    for (const auto& [name, tensor] : weights) {
+      writer.write(name, tensor.const_data_ptr(), tensor.nbytes());
+    }
+    writer.finish();
+    return sherd::SafetensorsFolder(folder_.path());
+  }
+  void refuses(bool tied, const Weights& weights, const std::string& message) {
+    model::Llama llama(small(tied));
+    expect_error([&] { (void)match_weights(*llama, folder_with(weights)); },
+                 sherd::ExitCode::BadData, file() + ": tensor " + message);
+  }
+  [[nodiscard]] std::string file() const { return folder_ / "model.safetensors"; }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST_F(ImportTest, LoadsEveryParameterFromAnyFloatDtype) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
+    Weights weights = weights_of(false);
+    for (auto& [name, tensor] : weights) {
+      tensor = tensor.to(dtype);
+    }
+    model::Llama llama(small(false));
+    load_weights(*llama, folder_with(weights));
+    for (const auto& parameter : llama->named_parameters()) {
+      EXPECT_TRUE(parameter.value().equal(weights.at(parameter.key()).to(at::kFloat)));
+    }
+  }
+}
+
+TEST_F(ImportTest, MatchesAModelOnMeta) {
+  const auto llama = sherd::on_meta([] { return model::Llama(small(true)); });
+  EXPECT_EQ(match_weights(*llama, folder_with(weights_of(true))).size(), 11);
+}
+
+TEST_F(ImportTest, NamesAMissingTensor) {
+  Weights weights = weights_of(false);
+  weights.erase("model.norm.weight");
+  refuses(false, weights, "model.norm.weight is missing; the model needs it with shape [6]");
+}
+
+TEST_F(ImportTest, NamesATensorOfAnotherShape) {
+  Weights weights = weights_of(false);
+  weights[kEmbedding] = at::ones({8, 6}, at::kFloat);
+  refuses(false, weights, std::string(kEmbedding) + " has shape [8, 6], expected [7, 6]");
+}
+
+TEST_F(ImportTest, NamesATensorThatIsNotFloats) {
+  Weights weights = weights_of(false);
+  weights[kEmbedding] = at::ones({7, 6}, at::kLong);
+  refuses(false, weights, std::string(kEmbedding) + " is stored as I64, expected floats");
+}
+
+TEST_F(ImportTest, NamesATensorThatIsLeftOver) {
+  Weights weights = weights_of(false);
+  weights["model.layers.1.mlp.up_proj.weight"] = at::ones({5, 6}, at::kFloat);
+  refuses(false, weights, "model.layers.1.mlp.up_proj.weight is not part of the model");
+}
+
+TEST_F(ImportTest, AllowsWhatCanBeDerived) {
+  Weights weights = weights_of(true);
+  weights["lm_head.weight"] = weights.at(kEmbedding).clone();
+  weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = at::ones({1}, at::kFloat);
+  model::Llama llama(small(true));
+  EXPECT_EQ(match_weights(*llama, folder_with(weights)).size(), 11);
+}
+
+TEST_F(ImportTest, RefusesAHeadThatDiffersFromTheEmbeddingItIsTiedTo) {
+  Weights weights = weights_of(true);
+  weights["lm_head.weight"] = weights.at(kEmbedding).clone();
+  weights["lm_head.weight"][6][5] += 1;
+  refuses(true, weights, std::string("lm_head.weight differs from ") + kEmbedding);
+}
+
+}  // namespace
+}  // namespace llm::io

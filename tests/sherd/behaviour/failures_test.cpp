@@ -1,0 +1,239 @@
+// What goes wrong, and what is said: wrong use of the engine, exceptions in the middle of a step,
+// ranks that die.
+
+#include <limits>
+#include <stdexcept>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "tests/support/compare_with_plain.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/odd_nets.h"
+#include "tests/support/processes.h"
+#include "tests/support/small_net.h"
+
+namespace sherd::test {
+namespace {
+
+Mesh alone() {
+  return Mesh::shard(World::alone());
+}
+
+struct OneParameterImpl : torch::nn::Module {
+  explicit OneParameterImpl(const at::Tensor& value)
+      : weight(register_parameter("weight", value, value.is_floating_point())) {}
+  at::Tensor forward(const at::Tensor& x) { return x * weight; }
+  at::Tensor weight;
+};
+TORCH_MODULE(OneParameter);
+
+void expect_refused(const at::Tensor& value, const std::string& what) {
+  expect_error([&] { fully_shard(OneParameter(value), alone()); }, ExitCode::Usage,
+               {"[fully_shard] parameter 'weight' " + what});
+}
+
+TEST(FullyShard, RefusesParametersItCannotCut) {
+  expect_refused(at::ones({}), "is a scalar, which cannot be cut into pieces: give it shape [1].");
+  expect_refused(at::ones({2, 3}).t(), "is not contiguous: register parameter.contiguous()");
+  expect_refused(at::ones({2}, at::kLong), "is Long; sharded are Float and BFloat16.");
+  expect_refused(at::ones({2}, at::kDouble), "is Double; sharded are Float and BFloat16.");
+  expect_refused(at::ones({0, 3}), "has no elements: leave it out of the model.");
+}
+
+TEST(FullyShard, RefusesOptionsItDoesNotHave) {
+  const auto refused = [](const ShardOptions& options, const std::string& what) {
+    expect_error([&] { fully_shard(make_net(), alone(), options); }, ExitCode::Usage, {what});
+  };
+  refused({.precision = {.param_dtype = at::kHalf}},
+          "[fully_shard] param_dtype is Float or BFloat16, got Half.");
+  refused({.precision = {.reduce_dtype = at::kBFloat16}},
+          "[fully_shard] reduce_dtype is Float, got BFloat16: gradients are summed in fp32.");
+  refused({.prefetch_depth = 9}, "[fully_shard] prefetch_depth is 0 to 8, got 9.");
+  refused({.prefetch_depth = -1}, "[fully_shard] prefetch_depth is 0 to 8, got -1.");
+}
+
+TEST(FullyShard, RefusesASecondTime) {
+  auto net = make_net();
+  auto model = fully_shard(net, alone());
+  expect_error([&] { fully_shard(net, alone()); }, ExitCode::Usage,
+               {"[fully_shard] unit 'block0' is sharded already: call fully_shard once"});
+  torch::nn::Linear linear(3, 4);
+  auto sharded = fully_shard(linear, alone());
+  expect_error(
+      [&] { fully_shard(linear, alone()); }, ExitCode::Usage,
+      {"[fully_shard] parameter 'weight' is sharded already", "use the handle it returns"});
+}
+
+TEST(FullyShard, RefusesBuffersOnMeta) {
+  struct BufferedImpl : torch::nn::Module {
+    BufferedImpl() { register_buffer("table", at::ones({3})); }
+    at::Tensor forward(const at::Tensor& x) { return x; }
+  };
+  auto net = on_meta([] { return torch::nn::ModuleHolder<BufferedImpl>(); });
+  expect_error([&] { fully_shard(net, alone()); }, ExitCode::Usage,
+               {"[fully_shard] buffer 'table' is on the meta device", "outside on_meta"});
+}
+
+TEST(Runtime, RefusesNumbersThatMakeNoSense) {
+  auto model = fully_shard(make_net(), alone());
+  for (const double factor : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    expect_error([&] { model.set_gradient_divide_factor(factor); }, ExitCode::Usage,
+                 {"[set_gradient_divide_factor] the factor must be above 0, got "});
+    if (!(factor > 0)) {
+      expect_error([&] { clip_grad_norm(model, factor); }, ExitCode::Usage,
+                   {"[clip_grad_norm] max_norm must be above 0, got "});
+    }
+  }
+}
+
+TEST(Meta, IsShardedWithoutMemoryAndFilledByParts) {
+  run_ranks(3, [](World world) {
+    const Net whole = make_net();
+    auto net = on_meta([] { return Net(); });
+    EXPECT_TRUE(net->head->weight.is_meta());
+    auto model =
+        fully_shard(net, Mesh::shard(world), {.precision = {.param_dtype = at::kBFloat16}});
+    const auto named = [&] { model(make_example(1).x); };
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      expect_error(named, ExitCode::Usage,
+                   {"[forward] parameter 'input.weight' was built on the meta device and has no "
+                    "values",
+                    "load_safetensors", "call publish()"});
+    }
+    for (const ParameterShard& shard : model.parameter_shards()) {
+      const at::Tensor value = whole->named_parameters()[shard.name].detach();
+      shard.value.copy_(value.reshape({-1}).narrow(0, shard.begin, shard.end - shard.begin));
+    }
+    model.publish();
+    auto expected = fully_shard(whole, alone(), {.precision = {.param_dtype = at::kBFloat16}});
+    EXPECT_TRUE(at::equal(model(make_example(1).x), expected(make_example(1).x)));
+  });
+}
+
+// Throws in the forward or backward that it is told to.
+struct Fuse : torch::autograd::Function<Fuse> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            bool blow_in_backward) {
+    context->saved_data["blow"] = blow_in_backward;
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    if (context->saved_data["blow"].toBool()) {
+      throw std::runtime_error("blown in backward");
+    }
+    return {gradients[0], at::Tensor()};
+  }
+};
+
+enum class Blow { Never, Forward, Backward };
+
+template <class Model>
+at::Tensor fused_loss(Model& model, int number, Blow blow) {
+  return model
+      .run(
+          [&](StackNetImpl& stack, const at::Tensor& x) {
+            at::Tensor y = stack.layers[1](stack.layers[0](x));
+            if (blow == Blow::Forward) {
+              stack.layers[2]->run(
+                  [](LayerImpl& /*layer*/, const at::Tensor& z) -> at::Tensor {
+                    throw std::runtime_error("blown in forward, with " + std::to_string(z.dim()));
+                  },
+                  y);
+            }
+            return stack.layers[2](Fuse::apply(y, blow == Blow::Backward));
+          },
+          odd_input(number))
+      .square()
+      .sum();
+}
+
+std::vector<at::Tensor> train_with_accident(const World& world, Blow blow, Strategy strategy) {
+  auto net = [] {
+    static std::mutex one_at_a_time;
+    const std::lock_guard lock(one_at_a_time);
+    torch::manual_seed(3);
+    return StackNet();
+  }();
+  auto model = fully_shard(net, Mesh::shard(world), {.strategy = strategy});
+  AdamW optimizer(model, {.lr = 1e-2});
+  for (int step = 0; step < 4; ++step) {
+    if (step == 2 && blow != Blow::Never) {
+      EXPECT_THROW(fused_loss(model, 77, blow).backward(), std::runtime_error);
+      optimizer.zero_grad();
+    }
+    fused_loss(model, step, Blow::Never).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  std::vector<at::Tensor> values;
+  for (const ParameterShard& shard : model.parameter_shards()) {
+    values.push_back(shard.value.clone());
+  }
+  return values;
+}
+
+TEST(Exceptions, InAStepLeaveTheModelUsable) {
+  for (const int ranks : {1, 2, 3}) {
+    for (const Strategy strategy : {Strategy::FullShard, Strategy::ShardGradOp}) {
+      run_ranks(ranks, [&](World world) {
+        const auto expected = train_with_accident(world, Blow::Never, strategy);
+        for (const Blow blow : {Blow::Forward, Blow::Backward}) {
+          const auto actual = train_with_accident(world, blow, strategy);
+          for (size_t i = 0; i < expected.size(); ++i) {
+            EXPECT_TRUE(at::equal(expected[i], actual[i])) << "parameter " << i;
+          }
+        }
+      });
+    }
+  }
+}
+
+// Two steps by all; then the last rank is gone. Threads may still read its shards, and miss it
+// first where the third unit's reduction has to make way for the first's; processes miss it at
+// once.
+template <class Leave>
+void train_until_one_leaves(World world, const Leave& leave) {
+  auto model = fully_shard(make_net(), Mesh::shard(world));
+  AdamW optimizer(model);
+  for (int step = 0; step < 3; ++step) {
+    if (step == 2 && world.rank() == world.size() - 1) {
+      leave();
+      return;
+    }
+    model(make_example(step).x).sum().backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+}
+
+TEST(DeadRank, OfAThreadEndsTheOthersWithAName) {
+  run_ranks(3, [](World world) {
+    const bool leaves = world.rank() == 2;
+    const auto train = [&] { train_until_one_leaves(world, [] {}); };
+    if (leaves) {
+      train();
+    } else {
+      expect_error(train, ExitCode::PeerLost,
+                   {"reduction of unit 'block0', in backward of step 3", "on rank ",
+                    " of 3: reduction of unit 'block2': missing rank ", "2 (has left)"});
+    }
+  });
+}
+
+TEST(DeadRank, OfAProcessEndsTheOthersWithAName) {
+  const auto statuses = run_processes(3, [](World world) {
+    const auto train = [&] { train_until_one_leaves(world, [] { _exit(9); }); };
+    expect_error(train, ExitCode::PeerLost,
+                 {"all-gather of unit 'root', in forward of step 3, on rank ",
+                  " of 3: ", "Another rank has ended or cannot be reached"});
+    if (testing::Test::HasFailure()) {
+      throw std::runtime_error("another message");
+    }
+  });
+  EXPECT_EQ(statuses, (std::vector<int>{0, 0, 9}));
+}
+
+}  // namespace
+}  // namespace sherd::test

@@ -1,0 +1,41 @@
+// A parameter that is used while it is sharded ends the program with its name, not with garbage.
+
+#include <csignal>
+
+#include <gtest/gtest.h>
+
+#include "sherd/error.h"
+#include "sherd/fully_shard.h"
+#include "tests/support/ranks.h"
+#include "tests/support/small_net.h"
+
+namespace sherd::test {
+namespace {
+
+void read_parameter_of_resharded_unit() {
+  explain_access_to_sharded_parameters();
+  run_ranks(2, [](World world) {
+    auto model = fully_shard(make_net(), Mesh::shard(world));
+    world.barrier();
+    volatile float value = model.module()->blocks[1]->down->bias.const_data_ptr<float>()[3];
+    static_cast<void>(value);
+  });
+}
+
+void crash_in_another_way() {
+  explain_access_to_sharded_parameters();
+  std::raise(SIGSEGV);
+}
+
+TEST(ForbiddenAccessDeathTest, NamesUnitAndParameter) {
+  EXPECT_EXIT(read_parameter_of_resharded_unit(),
+              testing::ExitedWithCode(static_cast<int>(ExitCode::Usage)),
+              "parameter 'block1.down.bias' of unit 'block1' was used while it was sharded");
+}
+
+TEST(ForbiddenAccessDeathTest, LeavesOtherFaultsAlone) {
+  EXPECT_EXIT(crash_in_another_way(), testing::KilledBySignal(SIGSEGV), "");
+}
+
+}  // namespace
+}  // namespace sherd::test

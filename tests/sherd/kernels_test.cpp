@@ -1,0 +1,159 @@
+#include "src/kernels/kernels.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include <c10/util/BFloat16.h>
+#include <gtest/gtest.h>
+
+namespace sherd::kernels {
+namespace {
+
+constexpr int64_t kSizes[] = {1, 15, 16, 17, 2047, 2048, 2049, 5000};
+
+std::vector<float> random_floats(int64_t numel, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(numel));
+  for (float& value : values) {
+    value = normal(random);
+  }
+  return values;
+}
+
+std::vector<uint16_t> to_bits(const std::vector<float>& values) {
+  std::vector<uint16_t> bits(values.size());
+  to_bfloat16(values.data(), bits.data(), static_cast<int64_t>(values.size()));
+  return bits;
+}
+
+float from_bits(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+TEST(Kernels, SumsInRankOrder) {
+  for (const int64_t numel : kSizes) {
+    for (const bool accumulate : {false, true}) {
+      const std::vector<std::vector<float>> parts = {
+          random_floats(numel, 1), random_floats(numel, 2), random_floats(numel, 3)};
+      std::vector<float> out = random_floats(numel, 4);
+      std::vector<float> expected = out;
+      for (size_t i = 0; i < out.size(); ++i) {
+        expected[i] = accumulate ? expected[i] : 0.0F;
+        for (const auto& part : parts) {
+          expected[i] += 0.25F * part[i];
+        }
+      }
+      const std::vector<const float*> sources = {parts[0].data(), parts[1].data(), parts[2].data()};
+      sum_in_rank_order(out.data(), accumulate, 0.25F, sources, numel);
+      EXPECT_EQ(out, expected) << numel;
+    }
+  }
+}
+
+TEST(Kernels, SumsBfloat16InFp32) {
+  for (const int64_t numel : kSizes) {
+    const auto a = to_bits(random_floats(numel, 1));
+    const auto b = to_bits(random_floats(numel, 2));
+    std::vector<float> out(static_cast<size_t>(numel), 1e9F);
+    const std::vector<const uint16_t*> sources = {a.data(), b.data()};
+    sum_in_rank_order(out.data(), false, 0.5F, sources, numel);
+    for (size_t i = 0; i < out.size(); ++i) {
+      ASSERT_EQ(out[i], 0.5F * from_bits(a[i]) + 0.5F * from_bits(b[i]));
+    }
+  }
+}
+
+TEST(Kernels, SumOfSquaresAgainstDoubles) {
+  for (const int64_t numel : kSizes) {
+    const auto values = random_floats(numel, 5);
+    double expected = 0;
+    for (const float value : values) {
+      expected += double{value} * value;
+    }
+    EXPECT_NEAR(sum_of_squares(values.data(), numel), expected, 1e-6 * expected);
+  }
+  const std::vector<float> bad = {1.0F, std::numeric_limits<float>::quiet_NaN()};
+  EXPECT_TRUE(std::isnan(sum_of_squares(bad.data(), 2)));
+}
+
+TEST(Kernels, ScalesInPlace) {
+  auto values = random_floats(100, 6);
+  auto expected = values;
+  for (float& value : expected) {
+    value *= 3.0F;
+  }
+  scale_in_place(values.data(), 3.0F, 100);
+  EXPECT_EQ(values, expected);
+}
+
+// Every bf16, the floats around it and around the ties between it and the next.
+TEST(Kernels, RoundsToBfloat16AsLibTorchDoes) {
+  std::vector<float> values;
+  for (uint32_t high = 0; high <= 0xffffU; ++high) {
+    for (const uint32_t low : {0x0000U, 0x0001U, 0x7fffU, 0x8000U, 0x8001U, 0xffffU}) {
+      values.push_back(std::bit_cast<float>((high << 16) | low));
+    }
+  }
+  const auto bits = to_bits(values);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isnan(values[i])) {
+      ASSERT_TRUE(std::isnan(from_bits(bits[i])));
+    } else {
+      ASSERT_EQ(bits[i], c10::BFloat16(values[i]).x) << values[i];
+    }
+  }
+}
+
+// Against the algorithm in doubles, over ten steps.
+TEST(Kernels, AdamWAgainstDoubles) {
+  const double lr = 1e-3;
+  const double beta1 = 0.9;
+  const double beta2 = 0.999;
+  const double eps = 1e-8;
+  const double decay = 0.1;
+  for (const int64_t numel : kSizes) {
+    auto master = random_floats(numel, 7);
+    const auto n = static_cast<size_t>(numel);
+    std::vector<float> exp_avg(n);
+    std::vector<float> exp_avg_sq(n);
+    std::vector<uint16_t> travelling(n);
+    std::vector<double> p(master.begin(), master.end());
+    std::vector<double> m(n);
+    std::vector<double> v(n);
+    for (int t = 1; t <= 10; ++t) {
+      const auto gradient = random_floats(numel, static_cast<unsigned>(100 + t));
+      const double correction1 = 1 - std::pow(beta1, t);
+      const double correction2 = 1 - std::pow(beta2, t);
+      adamw(master.data(), exp_avg.data(), exp_avg_sq.data(), gradient.data(), travelling.data(),
+            numel,
+            {.keep = static_cast<float>(1 - lr * decay),
+             .step_size = static_cast<float>(lr / correction1),
+             .one_minus_beta1 = static_cast<float>(1 - beta1),
+             .beta2 = static_cast<float>(beta2),
+             .one_minus_beta2 = static_cast<float>(1 - beta2),
+             .bias_correction2_sqrt = static_cast<float>(std::sqrt(correction2)),
+             .eps = static_cast<float>(eps),
+             .grad_scale = 0.5F});
+      for (size_t i = 0; i < n; ++i) {
+        const double g = 0.5 * double{gradient[i]};
+        m[i] = beta1 * m[i] + (1 - beta1) * g;
+        v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+        p[i] = p[i] * (1 - lr * decay) -
+               lr / correction1 * m[i] / (std::sqrt(v[i]) / std::sqrt(correction2) + eps);
+      }
+    }
+    for (size_t i = 0; i < n; ++i) {
+      ASSERT_NEAR(exp_avg[i], m[i], 1e-6);
+      ASSERT_NEAR(exp_avg_sq[i], v[i], 1e-6 * v[i] + 1e-12);
+      ASSERT_NEAR(master[i], p[i], 1e-6 * std::abs(p[i]) + 1e-7);
+      ASSERT_EQ(travelling[i], c10::BFloat16(master[i]).x);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sherd::kernels
