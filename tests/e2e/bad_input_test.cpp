@@ -57,7 +57,7 @@ const std::vector<Case>& cases() {
   static const std::vector<Case> all = {
       {"ModelFolderMissing",
        66,
-       {"config.json"},
+       {"the model folder", "is not there"},
        [](const fs::path& model, const fs::path&) { fs::remove_all(model); }},
       {"WeightsMissing",
        66,
@@ -69,7 +69,7 @@ const std::vector<Case>& cases() {
        [](const fs::path& model, const fs::path&) { fs::remove(model / "tokenizer.json"); }},
       {"ConfigIsNoJson",
        65,
-       {"config.json", "not JSON"},
+       {"config.json", "line 1, column 7"},
        [](const fs::path& model, const fs::path&) {
          overwrite(model / "config.json", "{\"a\": ");
        }},
@@ -213,7 +213,7 @@ void refuse(int code, const Arguments& arguments, const std::vector<std::string>
 }
 
 TEST(BadCommand, UnknownVerbAndFlag) {
-  refuse(64, {"trian"}, {"trian"});
+  refuse(64, {"trian"}, {"no verb 'trian'", "train"});
   refuse(64, {}, {"subcommand"});
   refuse(64, {"eval", "--model", kModel, "--data", kQuestions, "--nonsense"}, {"--nonsense"});
   refuse(64, {"launch", "-n", "2", "export"}, {"starts `train` or `eval`", "got 'export'"});

@@ -20,7 +20,8 @@ nlohmann::json header(const fs::path& path) {
 
 std::vector<std::string> dtypes(const fs::path& path) {
   std::vector<std::string> found;
-  for (const auto& [name, entry] : header(path).items()) {
+  const nlohmann::json entries = header(path);
+  for (const auto& [name, entry] : entries.items()) {
     if (name != "__metadata__") {
       found.push_back(entry.at("dtype"));
     }
