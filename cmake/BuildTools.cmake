@@ -33,7 +33,13 @@ function(sherd_add_library name)
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE sherd_warnings sherd_sanitizers)
 endfunction()
 
-# The precompiled header of a target that sees LibTorch. One target compiles it, the others reuse it.
+# The precompiled header of a target that sees LibTorch. One library compiles it, the others reuse it. A program compiles
+# as libraries do then: CMake's -fPIE would be another setting, for which the header does not hold.
 function(sherd_reuse_pch name)
+  get_target_property(type ${name} TYPE)
+  if(type STREQUAL "EXECUTABLE")
+    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${name} PRIVATE -fPIC)
+  endif()
   target_precompile_headers(${name} REUSE_FROM sherd)
 endfunction()

@@ -1,13 +1,17 @@
 find_package(GTest REQUIRED)
 
 # A GoogleTest program, run once by ctest as NAME.
-#   sherd_add_test(NAME SOURCES a_test.cpp … DEPS target … [LABELS unit|ranks|slow|gpu] [TIMEOUT seconds])
+#   sherd_add_test(NAME [TORCH] SOURCES a_test.cpp … DEPS target … [LABELS unit|ranks|e2e|gpu] [TIMEOUT seconds])
+# TORCH: its sources see LibTorch, and so use the project's precompiled header.
 # SHERD_TEST_SOURCE_DIR and SHERD_TEST_BINARY_DIR tell it where tests/data and the programs lie.
 function(sherd_add_test name)
-  cmake_parse_arguments(ARG "" "LABELS;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "LABELS;TIMEOUT" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main sherd_warnings sherd_sanitizers)
+  if(ARG_TORCH)
+    sherd_reuse_pch(${name})
+  endif()
   target_compile_definitions(${name} PRIVATE
     SHERD_TEST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" SHERD_TEST_BINARY_DIR="${PROJECT_BINARY_DIR}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)

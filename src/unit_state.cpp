@@ -37,8 +37,8 @@ UnitState::UnitState(Runtime& runtime, int index, int level, std::string name,
     segments_.push_back(std::make_unique<FlatSegment>(std::move(layouts[s]), std::move(shapes)));
     FlatSegment& segment = *segments_.back();
     for (size_t place = 0; place < segment.layout().places.size(); ++place) {
-      const auto index = static_cast<size_t>(segment.layout().places[place].parameter);
-      segment.name_parameter(place, parameters_[index].name, name_);
+      const auto parameter = static_cast<size_t>(segment.layout().places[place].parameter);
+      segment.name_parameter(place, parameters_[parameter].name, name_);
     }
   }
 }

@@ -13,7 +13,6 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
-#include <torch/utils.h>
 
 #include "sherd/unit.h"
 #include "tests/support/slot_linear.h"

@@ -1,7 +1,6 @@
 #pragma once
 // A small model with units, whose sizes divide by nothing, and the batches it is trained on.
 
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -9,9 +8,9 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tanh.h>
 #include <torch/nn/modules/linear.h>
-#include <torch/utils.h>
 
 #include "sherd/unit.h"
+#include "tests/support/seeded.h"
 
 namespace sherd::test {
 
@@ -48,10 +47,7 @@ TORCH_MODULE(Net);
 
 /// The same values for the same seed, whatever was built before.
 inline Net make_net(int layers = 3, int64_t width = 13) {
-  static std::mutex one_at_a_time;  // ranks are threads, and the generator is one for all
-  const std::lock_guard lock(one_at_a_time);
-  torch::manual_seed(7);
-  return Net(layers, width);
+  return seeded(7, [&] { return Net(layers, width); });
 }
 
 struct Example {

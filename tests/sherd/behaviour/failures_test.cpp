@@ -150,12 +150,7 @@ at::Tensor fused_loss(Model& model, int number, Blow blow) {
 }
 
 std::vector<at::Tensor> train_with_accident(const World& world, Blow blow, Strategy strategy) {
-  auto net = [] {
-    static std::mutex one_at_a_time;
-    const std::lock_guard lock(one_at_a_time);
-    torch::manual_seed(3);
-    return StackNet();
-  }();
+  auto net = seeded(3, [] { return StackNet(); });
   auto model = fully_shard(net, Mesh::shard(world), {.strategy = strategy});
   AdamW optimizer(model, {.lr = 1e-2});
   for (int step = 0; step < 4; ++step) {

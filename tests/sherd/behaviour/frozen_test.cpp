@@ -5,15 +5,13 @@
 #include "tests/support/compare_with_plain.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/odd_nets.h"
+#include "tests/support/seeded.h"
 
 namespace sherd::test {
 namespace {
 
 NestedNet make(const std::vector<std::string>& frozen) {
-  static std::mutex one_at_a_time;  // ranks are threads, and the generator is one for all
-  const std::lock_guard lock(one_at_a_time);
-  torch::manual_seed(11);
-  NestedNet net;
+  auto net = seeded(11, [] { return NestedNet(); });
   for (const auto& item : net->named_parameters()) {
     for (const std::string& name : frozen) {
       if (item.key().starts_with(name)) {

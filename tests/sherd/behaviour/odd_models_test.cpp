@@ -13,15 +13,9 @@
 namespace sherd::test {
 namespace {
 
-// The same values on every rank; ranks are threads, and the generator is one for all.
 template <class Holder, class... Args>
 auto builder(Args... args) {
-  return [args...] {
-    static std::mutex one_at_a_time;
-    const std::lock_guard lock(one_at_a_time);
-    torch::manual_seed(11);
-    return Holder(args...);
-  };
+  return [args...] { return seeded(11, [&] { return Holder(args...); }); };
 }
 
 at::Tensor input_of(const Place& place) {
@@ -74,6 +68,15 @@ TEST(OddModels, UnitThatIsTheRoot) {
 TEST(OddModels, UnitCalledTwiceInAStep) {
   expect_equals_plain(builder<StackNet>(), [](auto& model, auto&, const Place& place) {
     return model(input_of(place), std::vector<size_t>{0, 1, 0, 2, 1, 1}).square().sum();
+  });
+}
+
+TEST(OddModels, UnitCalledTwiceIsReducedOnce) {
+  run_ranks(2, [](World world) {
+    auto model = fully_shard(builder<StackNet>()(), Mesh::shard(world));
+    model(odd_input(1), std::vector<size_t>{0, 1, 0, 2}).sum().backward();
+    EXPECT_EQ(model.counts().reductions, 3);
+    EXPECT_EQ(model.counts().gathers, 4 + 3);  // in backward it stays until its last use is done
   });
 }
 
