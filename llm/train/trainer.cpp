@@ -148,8 +148,8 @@ void Run::step(std::int64_t number) {
   const Clock::time_point start = Clock::now();
   const double lr = learning_rate(config_.optim, number, total_steps_);
   optimizer_.set_lr(lr);
-  const StepOutcome outcome = train_step(model_, optimizer_, micro_batches(number),
-                                         config_.optim.clip_grad_norm, hooks_.stop_requested());
+  const StepPlan plan{number, config_.optim.clip_grad_norm, hooks_.stop_requested()};
+  const StepOutcome outcome = train_step(model_, optimizer_, micro_batches(number), plan);
   if (outcome.stop_requested) {
     outcome_.stopped = true;
     return;
