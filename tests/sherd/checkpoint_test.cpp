@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -259,8 +260,18 @@ void edit_manifest(const fs::path& folder, const std::function<void(nlohmann::js
   std::ofstream(folder / "manifest.json") << manifest;
 }
 
+// The pieces of a parameter that both ranks hold a part of.
+nlohmann::json& split_pieces(nlohmann::json& manifest) {
+  for (auto& [name, parameter] : manifest["parameters"].items()) {
+    if (parameter["pieces"].size() == 2) {
+      return parameter["pieces"];
+    }
+  }
+  throw std::runtime_error("no parameter lies on both ranks");
+}
+
 nlohmann::json& piece(nlohmann::json& manifest) {
-  return manifest["parameters"]["block1.down.weight"]["pieces"][1];
+  return split_pieces(manifest)[1];
 }
 
 const std::vector<Damage>& damages() {
@@ -307,7 +318,7 @@ const std::vector<Damage>& damages() {
        }},
       {"Gap",
        ExitCode::BadData,
-       {"block1.down.weight", "gap or an overlap"},
+       {"parameter '", "pieces with a gap or an overlap"},
        [](const fs::path& folder) {
          edit_manifest(folder, [](auto& manifest) {
            piece(manifest)["begin"] = piece(manifest)["begin"].template get<int64_t>() + 1;
@@ -315,11 +326,9 @@ const std::vector<Damage>& damages() {
        }},
       {"PieceLeftOut",
        ExitCode::BadData,
-       {"block1.down.weight", "elements"},
+       {"parameter '", "pieces for ", " elements"},
        [](const fs::path& folder) {
-         edit_manifest(folder, [](auto& manifest) {
-           manifest["parameters"]["block1.down.weight"]["pieces"].erase(1);
-         });
+         edit_manifest(folder, [](auto& manifest) { split_pieces(manifest).erase(1); });
        }},
       {"FileElsewhere",
        ExitCode::BadData,
@@ -329,7 +338,7 @@ const std::vector<Damage>& damages() {
        }},
       {"DigestOfAMomentEdited",
        ExitCode::BadData,
-       {kShard, "exp_avg_sq/block1.down.weight", "another digest"},
+       {kShard, "tensor 'exp_avg_sq/", "another digest"},
        [](const fs::path& folder) {
          edit_manifest(folder, [](auto& manifest) {
            piece(manifest)["sha256"]["exp_avg_sq"] = std::string(64, '0');
@@ -337,7 +346,7 @@ const std::vector<Damage>& damages() {
        }},
       {"DigestOfAMomentLeftOut",
        ExitCode::BadData,
-       {"exp_avg/block1.down.weight", "is not there as the manifest says"},
+       {"tensor 'exp_avg/", "is not there as the manifest says"},
        [](const fs::path& folder) {
          edit_manifest(folder, [](auto& manifest) { piece(manifest)["sha256"].erase("exp_avg"); });
        }},
