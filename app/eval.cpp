@@ -65,7 +65,7 @@ void show(const llm::eval::EvaluationResult& result, const EvalFlags& flags) {
 int evaluate(const EvalFlags& flags) {
   Rank rank;
   sherd::World world = rank.join();
-  const auto tokenizer = llm::text::Tokenizer::from_folder(flags.model);
+  const auto tokenizer = llm::train::load_tokenizer(flags.model);
   sherd::ShardOptions options;
   options.precision.param_dtype = flags.dtype == "bfloat16" ? c10::kBFloat16 : c10::kFloat;
   auto model = llm::train::load_sharded(flags.model, world, options);

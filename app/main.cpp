@@ -21,6 +21,20 @@ int fail(ExitCode code, const std::string& message) {
   return static_cast<int>(code);
 }
 
+// A word in a verb's place that is none; CLI11 would only tell that a verb is missing.
+void check_verb(const CLI::App& program, const std::string& word) {
+  bool known = word.empty() || word.front() == '-';
+  std::string verbs;
+  for (const CLI::App* verb : program.get_subcommands(nullptr)) {
+    known = known || verb->get_name() == word;
+    verbs += (verbs.empty() ? "" : ", ") + verb->get_name();
+  }
+  if (!known) {
+    throw sherd::Error(ExitCode::Usage,
+                       "no verb '" + word + "': there are " + verbs + ". sherd --help tells more.");
+  }
+}
+
 int run(int argc, char** argv) {
   CLI::App program("Fine-tune Llama models from Hugging Face folders, sharded over processes.");
   program.name("sherd");
@@ -31,6 +45,7 @@ int run(int argc, char** argv) {
   app::add_eval(program, exit_code);
   app::add_export(program, exit_code);
   app::add_launch(program, exit_code);
+  check_verb(program, argc > 1 ? argv[1] : "");
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,5 +1,6 @@
 // sherd train [CONFIG.toml] [--section.key value …]
 
+#include <algorithm>
 #include <optional>
 
 #include <ATen/Parallel.h>
@@ -70,13 +71,24 @@ int train(const std::string& file, const std::vector<std::string>& flags) {
 void add_train(CLI::App& program, int& exit_code) {
   CLI::App* verb =
       program.add_subcommand("train", "Fine-tune a model as a TOML file and flags say");
-  auto file = std::make_shared<std::string>();
-  verb->add_option("config", *file, "configuration file (docs/guide/configuration.md)");
-  verb->footer([] { return llm::config::help_text(); });
-  verb->allow_extras();
-  verb->callback([verb, file, &exit_code] {
-    std::vector<std::string> flags = verb->remaining();
-    exit_code = train(*file, flags);
+  verb->footer([] {
+    return "sherd train [CONFIG.toml] [--section.key VALUE ...]; the file's keys are in "
+           "docs/guide/configuration.md, and each is a flag:\n" +
+           llm::config::help_text();
+  });
+  verb->prefix_command();  // the flags are llm::config's to read
+  verb->callback([verb, &exit_code] {
+    std::vector<std::string> words = verb->remaining();
+    if (std::any_of(words.begin(), words.end(),
+                    [](const std::string& word) { return word == "--help" || word == "-h"; })) {
+      throw CLI::CallForHelp();
+    }
+    std::string file;
+    if (!words.empty() && words.front().rfind("--", 0) != 0) {
+      file = words.front();
+      words.erase(words.begin());
+    }
+    exit_code = train(file, words);
   });
 }
 

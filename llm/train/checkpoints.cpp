@@ -19,21 +19,32 @@ bool is_complete(const fs::path& folder) {
   return fs::is_regular_file(folder / "manifest.json", ignored);
 }
 
+std::string name_of(std::int64_t step) {
+  char name[32];
+  std::snprintf(name, sizeof name, "%s%08lld", kPrefix, static_cast<long long>(step));
+  return name;
+}
+
 // The step in "step-00000120"; nothing for other names, such as "step-00000120.tmp".
 std::optional<std::int64_t> step_of(const std::string& name) {
   const std::string digits = name.rfind(kPrefix, 0) == 0 ? name.substr(5) : "";
   const bool numeric =
       !digits.empty() && digits.size() <= 18 &&
       std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
-  return numeric ? std::optional<std::int64_t>(std::stoll(digits)) : std::nullopt;
+  const std::int64_t step = numeric ? std::stoll(digits) : 0;
+  return numeric && name == name_of(step) ? std::optional(step) : std::nullopt;
+}
+
+// What an interrupted save leaves: "step-00000120.tmp", or ".old" for the one it was to replace.
+bool is_leftover(const fs::path& folder) {
+  const std::string extension = folder.extension().string();
+  return (extension == ".tmp" || extension == ".old") && step_of(folder.stem().string());
 }
 
 }  // namespace
 
 fs::path Checkpoints::folder_of(std::int64_t step) const {
-  char name[32];
-  std::snprintf(name, sizeof name, "%s%08lld", kPrefix, static_cast<long long>(step));
-  return root_ / name;
+  return root_ / name_of(step);
 }
 
 std::vector<std::int64_t> Checkpoints::complete_steps() const {
@@ -49,14 +60,25 @@ std::vector<std::int64_t> Checkpoints::complete_steps() const {
   return steps;
 }
 
-void Checkpoints::prune(std::int64_t keep) const {
-  std::vector<std::int64_t> steps = complete_steps();
+void Checkpoints::prune(std::int64_t keep, std::int64_t newest) const {
+  std::vector<std::int64_t> kept = complete_steps();
+  kept.erase(std::upper_bound(kept.begin(), kept.end(), newest), kept.end());
+  if (static_cast<std::int64_t>(kept.size()) > keep) {
+    kept.erase(kept.begin(), kept.end() - keep);
+  }
   std::error_code ignored;
-  while (static_cast<std::int64_t>(steps.size()) > keep) {
+  std::vector<fs::path> others;
+  for (const auto& entry : fs::directory_iterator(root_, ignored)) {
+    const auto step = step_of(entry.path().filename().string());
+    if (is_leftover(entry.path()) ||
+        (step && !std::binary_search(kept.begin(), kept.end(), *step))) {
+      others.push_back(entry.path());
+    }
+  }
+  for (const fs::path& folder : others) {
     // Without its manifest first: a folder that is half gone must not count as a checkpoint.
-    fs::remove(folder_of(steps.front()) / "manifest.json", ignored);
-    fs::remove_all(folder_of(steps.front()), ignored);
-    steps.erase(steps.begin());
+    fs::remove(folder / "manifest.json", ignored);
+    fs::remove_all(folder, ignored);
   }
 }
 

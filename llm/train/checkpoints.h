@@ -20,9 +20,10 @@ class Checkpoints {
   [[nodiscard]] std::filesystem::path folder_of(std::int64_t step) const;
   /// Steps with a complete checkpoint, ascending.
   [[nodiscard]] std::vector<std::int64_t> complete_steps() const;
-  /// Removes all but the newest `keep` complete ones, and leftovers of interrupted saves. One rank
-  /// calls it.
-  void prune(std::int64_t keep) const;
+  /// Removes all but the newest `keep` complete ones up to step `newest`, the one just saved; those
+  /// of later steps, which belong to a run that was given up; and leftovers of interrupted saves.
+  /// One rank calls it.
+  void prune(std::int64_t keep, std::int64_t newest) const;
   /// What `checkpoint.resume` means: "never" nothing, "auto" the newest complete one if there is
   /// one, else a path: a checkpoint's folder, or a run's output folder. Throws
   /// sherd::Error(InputMissing) for a path without a checkpoint.

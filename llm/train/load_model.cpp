@@ -1,10 +1,25 @@
 #include "llm/train/load_model.h"
 
+#include <filesystem>
+#include <system_error>
+
 #include "llm/io/import.h"
 #include "llm/io/model_factory.h"
 #include "sherd/checkpoint.h"
+#include "sherd/error.h"
 
 namespace llm::train {
+
+text::Tokenizer load_tokenizer(const std::string& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    throw sherd::Error(sherd::ExitCode::InputMissing,
+                       "the model folder '" + folder +
+                           "' is not there. Give a Hugging Face folder: config.json, "
+                           "model.safetensors and tokenizer.json.");
+  }
+  return text::Tokenizer::from_folder(folder);
+}
 
 sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder, const sherd::World& world,
                                              const sherd::ShardOptions& options) {

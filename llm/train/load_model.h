@@ -4,9 +4,14 @@
 #include <string>
 
 #include "llm/model/causal_lm.h"
+#include "llm/text/tokenizer.h"
 #include "sherd/fully_shard.h"
 
 namespace llm::train {
+
+/// The tokenizer of a Hugging Face folder. Throws sherd::Error: InputMissing, also where there is
+/// no such folder; BadData.
+[[nodiscard]] text::Tokenizer load_tokenizer(const std::string& folder);
 
 /// Builds the model of a Hugging Face folder on meta, shards it and reads each rank's slices of the
 /// weights. Gradients are summed, not averaged: the trainer divides its loss by the global number

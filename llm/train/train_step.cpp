@@ -46,9 +46,8 @@ void refuse_non_finite(const char* what, double value, std::int64_t step) {
 }  // namespace
 
 StepOutcome train_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
-                       const std::vector<data::Batch>& micro_batches, double clip_grad_norm,
-                       bool stop_here) {
-  StepOutcome outcome = count(model.world(), micro_batches, stop_here);
+                       const std::vector<data::Batch>& micro_batches, const StepPlan& plan) {
+  StepOutcome outcome = count(model.world(), micro_batches, plan.stop_here);
   if (outcome.stop_requested || outcome.supervised_tokens == 0) {
     return outcome;
   }
@@ -60,11 +59,11 @@ StepOutcome train_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& opt
     outcome.loss += loss.item<double>();
   }
   model.world().all_reduce({&outcome.loss, 1});
-  const std::int64_t step = optimizer.steps_done() + 1;
-  refuse_non_finite("the loss", outcome.loss, step);
-  outcome.grad_norm = sherd::clip_grad_norm(
-      model, clip_grad_norm > 0 ? clip_grad_norm : std::numeric_limits<double>::infinity());
-  refuse_non_finite("the gradient norm", outcome.grad_norm, step);
+  refuse_non_finite("the loss", outcome.loss, plan.number);
+  const double most = plan.clip_grad_norm;
+  outcome.grad_norm =
+      sherd::clip_grad_norm(model, most > 0 ? most : std::numeric_limits<double>::infinity());
+  refuse_non_finite("the gradient norm", outcome.grad_norm, plan.number);
   optimizer.step();
   return outcome;
 }

@@ -20,14 +20,18 @@ struct StepOutcome {
   bool stop_requested = false;  ///< some rank was asked to stop: the step was not begun
 };
 
+/// What a step is told besides its data.
+struct StepPlan {
+  std::int64_t number = 0;    ///< of the step in the run, for messages
+  double clip_grad_norm = 0;  ///< 0 only measures the norm
+  bool stop_here = false;     ///< this rank was asked to stop; if any was, no rank begins the step
+};
+
 /// Runs forward and backward of this rank's micro-batches and updates the parameters. The loss is
 /// the sum over the supervised tokens of all ranks and micro-batches ÷ their number, so that it
-/// does not depend on how the batch is cut. `stop_here`: this rank was asked to stop; if any was,
-/// no rank begins the step. `clip_grad_norm` = 0 only measures the norm. Collective. Throws
-/// sherd::Error(NonFinite) on every rank, before the update, for a loss or gradient that is not
-/// finite.
+/// does not depend on how the batch is cut. Collective. Throws sherd::Error(NonFinite) on every
+/// rank, before the update, for a loss or gradient that is not finite.
 StepOutcome train_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
-                       const std::vector<data::Batch>& micro_batches, double clip_grad_norm,
-                       bool stop_here);
+                       const std::vector<data::Batch>& micro_batches, const StepPlan& plan);
 
 }  // namespace llm::train

@@ -85,7 +85,7 @@ Run::Run(const config::RunConfig& config, sherd::World world, const RunHooks& ho
       world_(std::move(world)),
       hooks_(hooks),
       shape_{config.train.global_batch, config.train.micro_batch, world_.size()},
-      tokenizer_(text::Tokenizer::from_folder(config.model.path)),
+      tokenizer_(load_tokenizer(config.model.path)),
       model_(load_sharded(config.model.path, world_, shard_options(config))),
       optimizer_(model_, adamw_options(config.optim)),
       checkpoints_(config.train.output) {
@@ -127,6 +127,7 @@ void Run::resume() {
     say("resumed from " + folder->string() + ", step " + std::to_string(note.step) + " of " +
         std::to_string(total_steps_));
   }
+  prepare_output(config_, world_);  // not before all input has been found sound
   if (world_.rank() == 0) {
     log_ = std::make_unique<track::JsonlLog>(log_path(config_).string(), outcome_.steps_done);
   }
@@ -147,8 +148,8 @@ void Run::step(std::int64_t number) {
   const Clock::time_point start = Clock::now();
   const double lr = learning_rate(config_.optim, number, total_steps_);
   optimizer_.set_lr(lr);
-  const StepOutcome outcome = train_step(model_, optimizer_, micro_batches(number),
-                                         config_.optim.clip_grad_norm, hooks_.stop_requested());
+  const StepPlan plan{number, config_.optim.clip_grad_norm, hooks_.stop_requested()};
+  const StepOutcome outcome = train_step(model_, optimizer_, micro_batches(number), plan);
   if (outcome.stop_requested) {
     outcome_.stopped = true;
     return;
@@ -196,7 +197,7 @@ void Run::save(std::int64_t number) {
                      config::to_toml(config_)};
   sherd::save_checkpoint(folder, model_, optimizer_, to_text(note));
   if (world_.rank() == 0) {
-    checkpoints_.prune(config_.checkpoint.keep);
+    checkpoints_.prune(config_.checkpoint.keep, number);
   }
   outcome_.checkpoint = folder;
   char seconds[32];
@@ -230,7 +231,6 @@ RunOutcome Run::train() {
 
 RunOutcome run(const config::RunConfig& config, sherd::World world, const RunHooks& hooks) {
   data::BatchShape{config.train.global_batch, config.train.micro_batch, world.size()}.validate();
-  prepare_output(config, world);
   return Run(config, std::move(world), hooks).train();
 }
 

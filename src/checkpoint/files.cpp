@@ -62,7 +62,7 @@ void make_folder(const std::string& folder) {
 void remove_folder(const std::string& folder) {
   std::error_code error;
   fs::remove_all(folder, error);
-  if (error) {
+  if (error && error != std::errc::not_a_directory) {  // then it is not there: a file is above it
     throw Error(ExitCode::StorageIo, "cannot remove '" + folder + "': " + error.message());
   }
 }

@@ -94,6 +94,9 @@ CheckpointManifest manifest_from_json(const std::string& text, const std::string
     root.at("world_size").get_to(manifest.world_size);
     root.at("optimizer_steps").get_to(manifest.optimizer_steps);
     root.at("note").get_to(manifest.note);
+    if (manifest.world_size < 1 || manifest.optimizer_steps < 0) {
+      return refuse("world_size must be at least 1 and optimizer_steps at least 0");
+    }
     for (const auto& [name, source] : root.at("parameters").items()) {
       CheckpointParameter& parameter = manifest.parameters[name];
       source.at("shape").get_to(parameter.shape);

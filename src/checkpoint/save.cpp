@@ -1,4 +1,6 @@
+#include <filesystem>
 #include <map>
+#include <system_error>
 
 #include <nlohmann/json.hpp>
 
@@ -121,7 +123,8 @@ void save_checkpoint(const std::string& folder, ShardedModule& model, const Adam
     }));
   } catch (const Error& error) {
     if (first && error.code() != ExitCode::PeerLost) {
-      detail::remove_folder(temporary);
+      std::error_code ignored;  // the first failure is the one to tell
+      std::filesystem::remove_all(temporary, ignored);
     }
     throw;
   }

@@ -1,0 +1,58 @@
+// What becomes of a run when a rank or its launcher dies, or a rank fails.
+
+#include "tests/e2e/training.h"
+
+namespace sherd::test {
+namespace {
+
+using testing::HasSubstr;
+
+// Far more steps than a test waits for.
+Arguments long_run(const fs::path& output) {
+  return train(output, "5000") + Arguments{"--train.micro_batch", "6", "--log.every_steps", "1"};
+}
+
+bool alive(pid_t pid) {
+  return ::kill(pid, 0) == 0;
+}
+
+TEST(DyingRank, EndsTheOthersAndIsNamed) {
+  const TempFolder folder;
+  Program program(on_ranks(2, long_run(folder.path() / "run")));
+  program.wait_for("step 2/");
+  const auto ranks = program.children();
+  ASSERT_EQ(ranks.size(), 2U);
+  program.signal(SIGKILL, ranks[1]);
+  const Ended ended = program.finish();
+  EXPECT_EQ(ended.code, 128 + SIGKILL) << ended.err;
+  EXPECT_LT(ended.seconds, 5);
+  EXPECT_THAT(ended.err, HasSubstr("rank 1"));
+  EXPECT_THAT(ended.err, HasSubstr("killed by signal 9"));
+  EXPECT_FALSE(alive(ranks[0]) || alive(ranks[1]));
+}
+
+TEST(DyingLauncher, LeavesNoOrphan) {
+  const TempFolder folder;
+  Program program(on_ranks(2, long_run(folder.path() / "run")));
+  program.wait_for("step 2/");
+  ASSERT_EQ(program.children().size(), 2U);
+  program.signal(SIGKILL);
+  const Ended ended = program.finish();  // ends when no rank holds the output any more
+  EXPECT_TRUE(ended.in_time);
+  EXPECT_EQ(ended.code, 128 + SIGKILL);
+  EXPECT_LT(ended.seconds, 5);
+}
+
+TEST(FailingRank, GivesItsOwnCodeToTheLauncher) {
+  const TempFolder folder;
+  // The log is rank 0's alone: the other rank loads the model and waits.
+  const Ended ended =
+      expect_code(73, on_ranks(2, long_run(folder.path() / "run")) +
+                          Arguments{"--log.jsonl", folder.path() / "no" / "log.jsonl"});
+  EXPECT_THAT(ended.err, HasSubstr("cannot write the log"));
+  EXPECT_THAT(ended.err, HasSubstr("rank 0"));
+  EXPECT_FALSE(fs::exists(folder.path() / "no"));
+}
+
+}  // namespace
+}  // namespace sherd::test

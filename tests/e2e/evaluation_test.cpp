@@ -1,0 +1,71 @@
+// What `sherd eval` and the log of `sherd train` tell programs.
+
+#include <cmath>
+
+#include "tests/e2e/training.h"
+
+namespace sherd::test {
+namespace {
+
+nlohmann::json evaluate(const Arguments& flags, int ranks) {
+  const Arguments verb = Arguments{"eval", "--json", "--max-length", "128"} + flags;
+  const Ended ended = expect_code(0, ranks == 0 ? verb : on_ranks(ranks, verb));
+  EXPECT_EQ(std::count(ended.out.begin(), ended.out.end(), '\n'), 1) << ended.out;
+  return nlohmann::json::parse(ended.out);
+}
+
+TEST(Evaluation, PrintsOneLineThatIsTheSameOnAnyWorldSize) {
+  const Arguments flags = {"--model",  kModel,    "--data",
+                           kQuestions, "--limit", "11",
+                           "--batch",  "4",       "--max-answer-tokens",
+                           "8"};
+  const auto alone = evaluate(flags, 0);
+  for (const char* key : {"loss", "em", "f1", "samples", "samples_per_second"}) {
+    EXPECT_TRUE(alone.contains(key)) << key;
+  }
+  EXPECT_EQ(alone.at("samples"), 11);
+  EXPECT_GT(alone.at("samples_per_second"), 0);
+  const auto two = evaluate(flags, 2);
+  EXPECT_NEAR(two.at("loss").get<double>(), alone.at("loss").get<double>(), 1e-6);
+  EXPECT_EQ(two.at("em"), alone.at("em"));
+  EXPECT_EQ(two.at("f1"), alone.at("f1"));
+  EXPECT_EQ(two.at("samples"), alone.at("samples"));
+}
+
+TEST(Evaluation, WithoutJsonIsALineForPeople) {
+  const Ended ended =
+      expect_code(0, {"eval", "--model", kModel, "--data", kQuestions, "--limit", "2", "--show",
+                      "1", "--max-length", "128", "--max-answer-tokens", "4"});
+  for (const char* part : {"question:", "gold:", "predicted:", "held-out loss", "EM", "F1"}) {
+    EXPECT_THAT(ended.out, testing::HasSubstr(part));
+  }
+}
+
+TEST(StepLog, HasOneCompleteObjectAStep) {
+  const TempFolder folder;
+  const fs::path log = folder.path() / "steps.jsonl";
+  const Ended ended = expect_code(0, on_ranks(2, train(folder.path() / "run", "4")) +
+                                         Arguments{"--train.micro_batch", "6", "--log.jsonl", log});
+  const auto records = read_log(log);
+  ASSERT_EQ(records.size(), 4U);
+  for (size_t i = 0; i < records.size(); ++i) {
+    const auto& record = records[i];
+    EXPECT_EQ(record.at("step"), i + 1);
+    for (const char* key : {"loss", "grad_norm", "lr", "tokens", "step_seconds",
+                            "tokens_per_second", "peak_rank_bytes"}) {
+      EXPECT_TRUE(record.at(key).is_number() && record.at(key) > 0) << key;
+    }
+    EXPECT_NEAR(record.at("tokens_per_second").get<double>(),
+                record.at("tokens").get<double>() / record.at("step_seconds").get<double>(), 1);
+    EXPECT_LE(record.at("tokens"), 12 * 128);  // real tokens, no padding
+    EXPECT_GT(record.at("peak_rank_bytes"), 10'000'000);
+  }
+  EXPECT_FALSE(fs::exists(folder.path() / "run/log.jsonl"));
+  EXPECT_THAT(ended.out,
+              testing::ContainsRegex("step 4/4 \\| loss [0-9.]+ \\| gnorm [0-9.e+-]+ \\| "
+                                     "lr [0-9.e-]+ \\| [0-9.]+k? tok/s \\| mem [0-9.]+ "
+                                     "[MG]iB \\| eta 00:00:00"));
+}
+
+}  // namespace
+}  // namespace sherd::test

@@ -1,0 +1,56 @@
+// A log of one object a step, also over several starts of a run.
+
+#include "llm/track/jsonl_log.h"
+
+#include <iterator>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
+
+namespace llm::track {
+namespace {
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(JsonlLog, WritesEachRecordThrough) {
+  const sherd::test::TempFolder folder;
+  const std::filesystem::path path = folder.write("log.jsonl", "{\"step\": 1}\n");
+  JsonlLog log(path, 0);  // a run that starts anew
+  EXPECT_EQ(read(path), "");
+  log.write(R"({"step":1})");
+  EXPECT_EQ(read(path), "{\"step\":1}\n");
+  log.write(R"({"step":2})");
+  EXPECT_EQ(read(path), "{\"step\":1}\n{\"step\":2}\n");
+}
+
+TEST(JsonlLog, OfAResumedRunHasEachStepOnce) {
+  const sherd::test::TempFolder folder;
+  const std::filesystem::path path =
+      folder.write("log.jsonl", "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"st");
+  JsonlLog log(path, 2);
+  EXPECT_EQ(read(path), "{\"step\":1}\n{\"step\":2}\n");
+  log.write(R"({"step":3,"again":true})");
+  EXPECT_EQ(read(path), "{\"step\":1}\n{\"step\":2}\n{\"step\":3,\"again\":true}\n");
+}
+
+TEST(JsonlLog, OfAResumedRunMayBeMissing) {
+  const sherd::test::TempFolder folder;
+  JsonlLog log(folder.path() / "log.jsonl", 5);
+  log.write(R"({"step":6})");
+  EXPECT_EQ(read(folder.path() / "log.jsonl"), "{\"step\":6}\n");
+}
+
+TEST(JsonlLog, ThatCannotBeWrittenIsNamed) {
+  const sherd::test::TempFolder folder;
+  const std::string path = folder.path() / "no" / "log.jsonl";
+  sherd::test::expect_error([&] { JsonlLog(path, 0); }, sherd::ExitCode::CannotWrite,
+                            {"cannot write the log '" + path, "No such file", "log.jsonl"});
+}
+
+}  // namespace
+}  // namespace llm::track

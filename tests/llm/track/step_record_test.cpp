@@ -1,0 +1,67 @@
+// A step as a line and as JSON.
+
+#include "llm/track/step_record.h"
+
+#include <limits>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace llm::track {
+namespace {
+
+StepRecord record() {
+  return {.step = 120,
+          .total_steps = 1000,
+          .loss = 1.23449,
+          .grad_norm = 0.8712,
+          .lr = 1.9e-5,
+          .tokens = 16800,
+          .supervised_tokens = 64,
+          .step_seconds = 2,
+          .peak_rank_bytes = 852'492'288};
+}
+
+TEST(StepLine, IsForPeople) {
+  EXPECT_EQ(step_line(record(), 2472.4),
+            "step 120/1000 | loss 1.2345 | gnorm 0.871 | lr 1.9e-05 | 8.4k tok/s | mem 813 MiB | "
+            "eta 00:41:12");
+}
+
+TEST(StepLine, SaysThatNothingWasLearned) {
+  StepRecord empty = record();
+  empty.supervised_tokens = 0;
+  EXPECT_NE(step_line(empty, 0).find("| no supervised token: nothing learned |"),
+            std::string::npos);
+}
+
+TEST(StepJson, HasEveryNumber) {
+  const auto json = nlohmann::json::parse(step_json(record()));
+  EXPECT_EQ(json.at("step"), 120);
+  EXPECT_EQ(json.at("loss"), 1.23449);  // every digit
+  EXPECT_EQ(json.at("grad_norm"), 0.8712);
+  EXPECT_EQ(json.at("lr"), 1.9e-5);
+  EXPECT_EQ(json.at("tokens"), 16800);
+  EXPECT_EQ(json.at("step_seconds"), 2);
+  EXPECT_EQ(json.at("tokens_per_second"), 8400);
+  EXPECT_EQ(json.at("peak_rank_bytes"), 852'492'288);
+}
+
+TEST(StepJson, HasNullForWhatIsNotFinite) {
+  StepRecord broken = record();
+  broken.loss = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(nlohmann::json::parse(step_json(broken)).at("loss").is_null());
+}
+
+TEST(ShortForms, OfCountsBytesAndTimes) {
+  EXPECT_EQ(short_count(950), "950");
+  EXPECT_EQ(short_count(8400), "8.4k");
+  EXPECT_EQ(short_count(1.23e6), "1.2M");
+  EXPECT_EQ(short_bytes(852'492'288), "813 MiB");
+  EXPECT_EQ(short_bytes(std::int64_t{3} << 29), "1.5 GiB");
+  EXPECT_EQ(clock_text(3725.9), "01:02:05");
+  EXPECT_EQ(clock_text(-1), "00:00:00");
+}
+
+}  // namespace
+}  // namespace llm::track

@@ -1,0 +1,106 @@
+// Which folders count as checkpoints, which are kept, and which a run resumes from.
+
+#include "llm/train/checkpoints.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
+
+namespace llm::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class CheckpointFolders : public testing::Test {
+ protected:
+  // A folder of the run's checkpoints, with a manifest if it is to be complete.
+  fs::path make(const std::string& name, bool complete = true) const {
+    const fs::path path = folder_.path() / "checkpoints" / name;
+    fs::create_directories(path);
+    std::ofstream(path / "shard-00000-of-00001.safetensors") << "data";
+    if (complete) {
+      std::ofstream(path / "manifest.json") << "{}";
+    }
+    return path;
+  }
+
+  sherd::test::TempFolder folder_;
+  Checkpoints checkpoints_{folder_.path()};
+};
+
+TEST_F(CheckpointFolders, AreNamedByTheirStep) {
+  EXPECT_EQ(checkpoints_.folder_of(120), folder_.path() / "checkpoints/step-00000120");
+  EXPECT_EQ(checkpoints_.folder_of(1234567890).filename(), "step-1234567890");
+}
+
+TEST_F(CheckpointFolders, CountOnlyWithAManifestAndTheirOwnName) {
+  EXPECT_THAT(checkpoints_.complete_steps(), IsEmpty());
+  make("step-00000020");
+  make("step-00000003");
+  make("step-00000030", false);
+  for (const char* other : {"step-00000040.tmp", "step-00000040.old", "step-50", "step-", "best"}) {
+    make(other);
+  }
+  EXPECT_THAT(checkpoints_.complete_steps(), ElementsAre(3, 20));
+}
+
+TEST_F(CheckpointFolders, PruningKeepsTheNewest) {
+  for (const std::int64_t step : {2, 4, 6, 8}) {
+    make(checkpoints_.folder_of(step).filename());
+  }
+  checkpoints_.prune(2, 8);
+  EXPECT_THAT(checkpoints_.complete_steps(), ElementsAre(6, 8));
+  EXPECT_FALSE(fs::exists(checkpoints_.folder_of(4)));
+  checkpoints_.prune(9, 8);
+  EXPECT_THAT(checkpoints_.complete_steps(), ElementsAre(6, 8));
+}
+
+// As after --resume never in a folder that was used before.
+TEST_F(CheckpointFolders, PruningRemovesThoseOfARunThatWasGivenUp) {
+  for (const std::int64_t step : {2, 4, 40, 60}) {
+    make(checkpoints_.folder_of(step).filename());
+  }
+  checkpoints_.prune(2, 4);
+  EXPECT_THAT(checkpoints_.complete_steps(), ElementsAre(2, 4));
+}
+
+TEST_F(CheckpointFolders, PruningRemovesLeftoversAndNothingElse) {
+  make("step-00000002");
+  const fs::path leftovers[] = {make("step-00000004.tmp", false), make("step-00000002.old"),
+                                make("step-00000001", false)};
+  const fs::path foreign[] = {make("step-00000004.keep"), make("best"), make("step-4")};
+  checkpoints_.prune(1, 2);
+  EXPECT_THAT(checkpoints_.complete_steps(), ElementsAre(2));
+  for (const fs::path& path : leftovers) {
+    EXPECT_FALSE(fs::exists(path)) << path;
+  }
+  for (const fs::path& path : foreign) {
+    EXPECT_TRUE(fs::exists(path / "manifest.json")) << path;
+  }
+}
+
+TEST_F(CheckpointFolders, ResumeAutoTakesTheNewestCompleteOne) {
+  EXPECT_EQ(checkpoints_.resume_from("auto"), std::nullopt);
+  const fs::path path = make("step-00000002");
+  make("step-00000004", false);
+  EXPECT_EQ(checkpoints_.resume_from("auto"), path);
+  EXPECT_EQ(checkpoints_.resume_from("never"), std::nullopt);
+}
+
+TEST_F(CheckpointFolders, ResumeTakesACheckpointOrARun) {
+  make("step-00000002");
+  const fs::path newest = make("step-00000004");
+  const Checkpoints other(folder_.path() / "another-run");
+  EXPECT_EQ(other.resume_from(newest), newest);
+  EXPECT_EQ(other.resume_from(folder_.path()), newest);
+  sherd::test::expect_error([&] { static_cast<void>(other.resume_from("/no/run")); },
+                            sherd::ExitCode::InputMissing,
+                            {"checkpoint.resume", "no complete checkpoint in '/no/run'"});
+}
+
+}  // namespace
+}  // namespace llm::train

@@ -1,0 +1,402 @@
+// A checkpoint holds every value and moment bit by bit, for any number of ranks; a damaged one is
+// refused and changes nothing.
+
+#include "sherd/checkpoint.h"
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+
+#include "tests/support/expect_error.h"
+#include "tests/support/ranks.h"
+#include "tests/support/small_net.h"
+#include "tests/support/temp_folder.h"
+
+namespace sherd::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Model = Sharded<Net>;
+
+constexpr const char* kNote = "{\"step\": 3, \"text\": \"Größe\"}";
+
+// Whole flattened values, exp_avg and exp_avg_sq of a model, put together from all ranks.
+class State {
+ public:
+  void add(const Model& model, const AdamW& optimizer) {
+    const std::lock_guard lock(one_at_a_time_);
+    std::map<std::string, ParameterShard> shards;
+    for (ParameterShard& shard : model.parameter_shards()) {
+      put("value/" + shard.name, shard, shard.value);
+      shards.emplace(shard.name, std::move(shard));
+    }
+    for (const MomentShard& moment : optimizer.moments()) {
+      put("exp_avg/" + moment.name, shards.at(moment.name), moment.exp_avg);
+      put("exp_avg_sq/" + moment.name, shards.at(moment.name), moment.exp_avg_sq);
+    }
+  }
+  void add_loss(double loss) {
+    const std::lock_guard lock(one_at_a_time_);
+    losses_.insert(loss);
+  }
+
+  // Names of the tensors that differ, and "loss".
+  [[nodiscard]] std::vector<std::string> differences(const State& other) const {
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : tensors_) {
+      const auto found = other.tensors_.find(name);
+      if (found == other.tensors_.end() || !at::equal(found->second, tensor)) {
+        names.push_back(name);
+      }
+    }
+    if (losses_ != other.losses_) {
+      names.emplace_back("loss");
+    }
+    return names;
+  }
+  [[nodiscard]] size_t size() const { return tensors_.size(); }
+
+ private:
+  void put(const std::string& name, const ParameterShard& shard, const at::Tensor& part) {
+    int64_t numel = 1;
+    for (const int64_t size : shard.shape) {
+      numel *= size;
+    }
+    at::Tensor& whole = tensors_.try_emplace(name, at::empty({numel})).first->second;
+    whole.narrow(0, shard.begin, shard.end - shard.begin).copy_(part);
+  }
+
+  std::mutex one_at_a_time_;
+  std::map<std::string, at::Tensor> tensors_;
+  std::set<double> losses_;
+};
+
+void train(Model& model, AdamW& optimizer, int steps, int first_example) {
+  for (int step = 0; step < steps; ++step) {
+    const Example example = make_example(first_example + step);
+    sum_of_errors(model(example.x), example.y).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+}
+
+double loss_of(Model& model) {
+  const at::NoGradGuard no_grad;
+  const Example example = make_example(99);
+  return sum_of_errors(model(example.x), example.y).item<double>();
+}
+
+// A bf16 model on every rank, so that what is computed with is not what is saved.
+template <class Body>
+void on_each_rank(int ranks, const Body& body, int layers = 3, int64_t width = 13) {
+  run_ranks(ranks, [&](World world) {
+    auto model = fully_shard(make_net(layers, width), Mesh::shard(world),
+                             {.precision = {.param_dtype = at::kBFloat16}});
+    AdamW optimizer(model, {.lr = 1e-2});
+    body(model, optimizer);
+  });
+}
+
+// Saves a model after three steps; answers its state.
+void save(int ranks, const std::string& folder, State& state, int first_example = 0) {
+  on_each_rank(ranks, [&](Model& model, AdamW& optimizer) {
+    train(model, optimizer, 3, first_example);
+    save_checkpoint(folder, model, optimizer, kNote);
+    state.add(model, optimizer);
+    state.add_loss(loss_of(model));
+  });
+}
+
+void load(int ranks, const std::string& folder, State& state) {
+  on_each_rank(ranks, [&](Model& model, AdamW& optimizer) {
+    train(model, optimizer, 1, 50);  // what was there before must not matter
+    const CheckpointManifest manifest = load_checkpoint(folder, model, optimizer);
+    EXPECT_EQ(manifest.note, kNote);
+    EXPECT_EQ(optimizer.steps_done(), 3);
+    state.add(model, optimizer);
+    state.add_loss(loss_of(model));
+  });
+}
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::map<std::string, std::string> contents(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    files[fs::relative(entry.path(), folder).string()] =
+        entry.is_regular_file() ? read_file(entry.path()) : "";
+  }
+  return files;
+}
+
+class CheckpointWorlds : public testing::TestWithParam<std::tuple<int, int>> {};
+
+TEST_P(CheckpointWorlds, EveryValueAndMomentComesBack) {
+  const auto [saved_by, loaded_by] = GetParam();
+  const TempFolder folder;
+  const std::string path = folder.path() / "checkpoint";
+  State saved;
+  State loaded;
+  save(saved_by, path, saved);
+  load(loaded_by, path, loaded);
+  EXPECT_EQ(saved.size(), 3 * 16U);  // three kinds of 8 linears' weights and biases
+  EXPECT_THAT(saved.differences(loaded), testing::IsEmpty());
+  EXPECT_EQ(CheckpointManifest::read(path).world_size, saved_by);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, CheckpointWorlds,
+                         testing::Combine(testing::Values(1, 2, 3), testing::Values(1, 2, 3)));
+
+TEST(Checkpoint, TrainingGoesOnAsIfNothingHadHappened) {
+  const TempFolder folder;
+  const std::string path = folder.path() / "checkpoint";
+  State whole;
+  State resumed;
+  on_each_rank(2, [&](Model& model, AdamW& optimizer) {
+    train(model, optimizer, 3, 0);
+    save_checkpoint(path, model, optimizer, kNote);
+    train(model, optimizer, 2, 3);
+    whole.add(model, optimizer);
+  });
+  on_each_rank(2, [&](Model& model, AdamW& optimizer) {
+    load_checkpoint(path, model, optimizer);
+    train(model, optimizer, 2, 3);
+    resumed.add(model, optimizer);
+  });
+  EXPECT_THAT(whole.differences(resumed), testing::IsEmpty());
+}
+
+TEST(Checkpoint, ReplacesAnOlderOneOfItsName) {
+  const TempFolder folder;
+  const std::string path = folder.path() / "checkpoint";
+  State first;
+  State second;
+  State loaded;
+  save(3, path, first);
+  save(2, path, second, 7);
+  load(1, path, loaded);
+  EXPECT_THAT(second.differences(loaded), testing::IsEmpty());
+  EXPECT_THAT(first.differences(loaded), testing::Not(testing::IsEmpty()));
+  EXPECT_THAT(contents(folder.path()), testing::SizeIs(4));  // folder, two shards, manifest
+}
+
+TEST(Checkpoint, WhereNoFolderCanBeIsRefusedOnEveryRank) {
+  const TempFolder folder;
+  const std::string path = folder.write("file", "keep me") / "checkpoint";
+  on_each_rank(2, [&](Model& model, AdamW& optimizer) {
+    expect_error([&] { save_checkpoint(path, model, optimizer, kNote); }, ExitCode::CannotWrite,
+                 {"the checkpoint could not be written, rank 0", path});
+  });
+  EXPECT_EQ(read_file(folder.path() / "file"), "keep me");
+}
+
+// Files of this process may not grow beyond some bytes, as on a full disk.
+class SmallDisk {
+ public:
+  explicit SmallDisk(rlim_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~SmallDisk() { setrlimit(RLIMIT_FSIZE, &before_); }
+  SmallDisk(const SmallDisk&) = delete;
+  SmallDisk& operator=(const SmallDisk&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(Checkpoint, ThatCannotBeWrittenWholeLeavesTheOlderOneAlone) {
+  const TempFolder folder;
+  const std::string path = folder.path() / "checkpoint";
+  State saved;
+  save(2, path, saved);
+  const auto before = contents(folder.path());
+  for (const rlim_t bytes : {100, 3000}) {  // less than the header, less than the tensors
+    const SmallDisk disk(bytes);
+    on_each_rank(2, [&](Model& model, AdamW& optimizer) {
+      train(model, optimizer, 1, 20);
+      expect_error([&] { save_checkpoint(path, model, optimizer, kNote); }, ExitCode::CannotWrite,
+                   {"the checkpoint could not be written, rank 0", "File too large"});
+    });
+  }
+  EXPECT_EQ(contents(folder.path()), before);
+}
+
+// One way to damage a checkpoint of two ranks.
+struct Damage {
+  std::string name;
+  ExitCode code;
+  std::vector<std::string> parts;
+  std::function<void(const fs::path& folder)> apply;
+};
+
+void PrintTo(const Damage& damage, std::ostream* out) {
+  *out << damage.name;
+}
+
+constexpr const char* kShard = "shard-00001-of-00002.safetensors";
+
+void edit_manifest(const fs::path& folder, const std::function<void(nlohmann::json&)>& change) {
+  auto manifest = nlohmann::json::parse(read_file(folder / "manifest.json"));
+  change(manifest);
+  std::ofstream(folder / "manifest.json") << manifest;
+}
+
+// The pieces of a parameter that both ranks hold a part of.
+nlohmann::json& split_pieces(nlohmann::json& manifest) {
+  for (auto& [name, parameter] : manifest["parameters"].items()) {
+    if (parameter["pieces"].size() == 2) {
+      return parameter["pieces"];
+    }
+  }
+  throw std::runtime_error("no parameter lies on both ranks");
+}
+
+nlohmann::json& piece(nlohmann::json& manifest) {
+  return split_pieces(manifest)[1];
+}
+
+const std::vector<Damage>& damages() {
+  static const std::vector<Damage> all = {
+      {"FlippedBit",
+       ExitCode::BadData,
+       {kShard, "has another digest than the manifest says", "resume from an older one"},
+       [](const fs::path& folder) {
+         std::string bytes = read_file(folder / kShard);
+         bytes.back() = static_cast<char>(bytes.back() ^ 1);
+         std::ofstream(folder / kShard, std::ios::binary) << bytes;
+       }},
+      {"TruncatedFile",
+       ExitCode::BadData,
+       {kShard},
+       [](const fs::path& folder) {
+         fs::resize_file(folder / kShard, fs::file_size(folder / kShard) - 1);
+       }},
+      {"MissingFile",
+       ExitCode::InputMissing,
+       {kShard},
+       [](const fs::path& folder) { fs::remove(folder / kShard); }},
+      {"MissingManifest",
+       ExitCode::InputMissing,
+       {"no checkpoint in", "manifest.json"},
+       [](const fs::path& folder) { fs::remove(folder / "manifest.json"); }},
+      {"ManifestCut",
+       ExitCode::BadData,
+       {"manifest.json", "not a checkpoint's manifest"},
+       [](const fs::path& folder) {
+         fs::resize_file(folder / "manifest.json", fs::file_size(folder / "manifest.json") / 2);
+       }},
+      {"OtherVersion",
+       ExitCode::BadData,
+       {"format and version"},
+       [](const fs::path& folder) {
+         edit_manifest(folder, [](auto& manifest) { manifest["version"] = 2; });
+       }},
+      {"NegativeSteps",
+       ExitCode::BadData,
+       {"optimizer_steps"},
+       [](const fs::path& folder) {
+         edit_manifest(folder, [](auto& manifest) { manifest["optimizer_steps"] = -1; });
+       }},
+      {"Gap",
+       ExitCode::BadData,
+       {"parameter '", "pieces with a gap or an overlap"},
+       [](const fs::path& folder) {
+         edit_manifest(folder, [](auto& manifest) {
+           piece(manifest)["begin"] = piece(manifest)["begin"].template get<int64_t>() + 1;
+         });
+       }},
+      {"PieceLeftOut",
+       ExitCode::BadData,
+       {"parameter '", "pieces for ", " elements"},
+       [](const fs::path& folder) {
+         edit_manifest(folder, [](auto& manifest) { split_pieces(manifest).erase(1); });
+       }},
+      {"FileElsewhere",
+       ExitCode::BadData,
+       {"no file of the checkpoint's folder"},
+       [](const fs::path& folder) {
+         edit_manifest(folder, [](auto& manifest) { piece(manifest)["file"] = "../secret"; });
+       }},
+      {"DigestOfAMomentEdited",
+       ExitCode::BadData,
+       {kShard, "tensor 'exp_avg_sq/", "another digest"},
+       [](const fs::path& folder) {
+         edit_manifest(folder, [](auto& manifest) {
+           piece(manifest)["sha256"]["exp_avg_sq"] = std::string(64, '0');
+         });
+       }},
+      {"DigestOfAMomentLeftOut",
+       ExitCode::BadData,
+       {"tensor 'exp_avg/", "is not there as the manifest says"},
+       [](const fs::path& folder) {
+         edit_manifest(folder, [](auto& manifest) { piece(manifest)["sha256"].erase("exp_avg"); });
+       }},
+  };
+  return all;
+}
+
+// Expects that loading fails on every rank of a model of this size, and changes nothing.
+void expect_refused(const fs::path& folder, ExitCode code, const std::vector<std::string>& parts,
+                    int layers = 3, int64_t width = 13) {
+  State before;
+  State after;
+  on_each_rank(
+      2,
+      [&](Model& model, AdamW& optimizer) {
+        train(model, optimizer, 1, 50);
+        before.add(model, optimizer);
+        before.add_loss(loss_of(model));
+        expect_error([&] { load_checkpoint(folder, model, optimizer); }, code, parts);
+        after.add(model, optimizer);
+        after.add_loss(loss_of(model));
+        EXPECT_EQ(optimizer.steps_done(), 1);
+      },
+      layers, width);
+  EXPECT_THAT(before.differences(after), testing::IsEmpty());
+}
+
+class DamagedCheckpoint : public testing::TestWithParam<Damage> {};
+
+TEST_P(DamagedCheckpoint, IsRefusedAndChangesNothing) {
+  const TempFolder folder;
+  const fs::path path = folder.path() / "checkpoint";
+  State saved;
+  save(2, path, saved);
+  GetParam().apply(path);
+  expect_refused(path, GetParam().code, GetParam().parts);
+}
+
+INSTANTIATE_TEST_SUITE_P(Damages, DamagedCheckpoint, testing::ValuesIn(damages()),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST(Checkpoint, OfAnotherModelIsRefused) {
+  const TempFolder folder;
+  const fs::path path = folder.path() / "checkpoint";
+  State saved;
+  save(2, path, saved);
+  expect_refused(path, ExitCode::BadData, {"of another model", "16 parameters, the model 12"}, 2);
+  expect_refused(path, ExitCode::BadData, {"of another model", "no parameter 'block3."}, 4);
+  expect_refused(path, ExitCode::BadData, {"of another model", "another shape of '"}, 3, 14);
+}
+
+}  // namespace
+}  // namespace sherd::test
