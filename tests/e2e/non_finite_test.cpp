@@ -23,7 +23,6 @@ TEST(NonFinite, LossEndsAllRanksAndLeavesTheLastCheckpoint) {
   const Ended ended = expect_code(79, on_ranks(2, train(output)) + exploding);
   EXPECT_THAT(ended.err, HasSubstr("of step 2 is "));
   EXPECT_THAT(ended.err, HasSubstr("Nothing was updated"));
-  EXPECT_THAT(ended.err, HasSubstr("rank 0"));
   // Step 1 was sound: its checkpoint can be exported, and step 2 left no trace.
   EXPECT_EQ(column(output, "loss").size(), 1U);
   EXPECT_TRUE(fs::exists(output / "checkpoints/step-00000001/manifest.json"));

@@ -260,18 +260,18 @@ void edit_manifest(const fs::path& folder, const std::function<void(nlohmann::js
   std::ofstream(folder / "manifest.json") << manifest;
 }
 
-// The pieces of a parameter that both ranks hold a part of.
-nlohmann::json& split_pieces(nlohmann::json& manifest) {
-  for (auto& [name, parameter] : manifest["parameters"].items()) {
-    if (parameter["pieces"].size() == 2) {
+// A parameter's pieces, the last of them in the second rank's file.
+nlohmann::json& pieces(nlohmann::json& manifest) {
+  for (auto& parameter : manifest["parameters"]) {
+    if (parameter["pieces"].back()["file"] == kShard) {
       return parameter["pieces"];
     }
   }
-  throw std::runtime_error("no parameter lies on both ranks");
+  throw std::runtime_error("no parameter lies on the second rank");
 }
 
 nlohmann::json& piece(nlohmann::json& manifest) {
-  return split_pieces(manifest)[1];
+  return pieces(manifest).back();
 }
 
 const std::vector<Damage>& damages() {
@@ -328,7 +328,8 @@ const std::vector<Damage>& damages() {
        ExitCode::BadData,
        {"parameter '", "pieces for ", " elements"},
        [](const fs::path& folder) {
-         edit_manifest(folder, [](auto& manifest) { split_pieces(manifest).erase(1); });
+         edit_manifest(folder,
+                       [](auto& manifest) { pieces(manifest).erase(pieces(manifest).size() - 1); });
        }},
       {"FileElsewhere",
        ExitCode::BadData,
