@@ -53,8 +53,9 @@ void prepare_output(const config::RunConfig& config, sherd::World& world) {
 
 std::string evaluation_line(const eval::EvaluationResult& result, bool generated) {
   char text[256];
-  std::snprintf(text, sizeof text, "held-out loss %.4f over %lld samples (%lld supervised tokens)",
-                result.loss, static_cast<long long>(result.samples),
+  std::snprintf(text, sizeof text,
+                "evaluation: loss %.4f over %lld samples (%lld supervised tokens)", result.loss,
+                static_cast<long long>(result.samples),
                 static_cast<long long>(result.supervised_tokens));
   std::string line = text;
   if (generated) {

@@ -18,7 +18,8 @@ namespace llm::train {
 /// every rank learns the result. Collective. Throws sherd::Error(CannotWrite), naming the folder.
 void prepare_output(const config::RunConfig& config, sherd::World& world);
 
-/// "held-out loss 2.345 over 100 samples (812 supervised tokens), EM 0.0, F1 3.1, 45.2 samples/s"
+/// "evaluation: loss 2.345 over 100 samples (812 supervised tokens), EM 0.0, F1 3.1, 45.2
+/// samples/s"
 [[nodiscard]] std::string evaluation_line(const eval::EvaluationResult& result, bool generated);
 
 }  // namespace llm::train

@@ -213,7 +213,9 @@ RunOutcome Run::train() {
   for (std::int64_t number = first_step_; number <= total_steps_; ++number) {
     step(number);
     if (outcome_.stopped) {
-      save(outcome_.steps_done);
+      if (outcome_.checkpoint != checkpoints_.folder_of(outcome_.steps_done)) {
+        save(outcome_.steps_done);
+      }
       return outcome_;
     }
     const bool last = number == total_steps_;

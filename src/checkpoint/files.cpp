@@ -95,21 +95,21 @@ void write_durably(const std::string& path, const std::string& content) {
 }
 
 void rename_folder(const std::string& from, const std::string& to) {
-  if (fs::exists(to)) {
-    // A folder cannot replace one that holds files; the older steps away first, complete as it is.
-    const std::string old = to + ".old";
+  // An older folder changes places with the new one in one step, so that the name is never without
+  // a complete checkpoint; a file system that cannot do that is given two steps.
+  const bool exchanged =
+      renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0;
+  const bool occupied = !exchanged && errno != ENOENT;
+  const std::string old = to + ".old";
+  if (occupied) {
     remove_folder(old);
-    if (rename(to.c_str(), old.c_str()) != 0 || rename(from.c_str(), to.c_str()) != 0) {
-      storage_failure("renaming", from);
-    }
-    sync_path(parent_of(to), O_RDONLY | O_DIRECTORY);
-    remove_folder(old);
-    return;
   }
-  if (rename(from.c_str(), to.c_str()) != 0) {
+  if (!exchanged && ((occupied && rename(to.c_str(), old.c_str()) != 0) ||
+                     rename(from.c_str(), to.c_str()) != 0)) {
     storage_failure("renaming", from);
   }
   sync_path(parent_of(to), O_RDONLY | O_DIRECTORY);
+  remove_folder(exchanged ? from : old);
 }
 
 }  // namespace sherd::detail

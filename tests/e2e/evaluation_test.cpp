@@ -36,7 +36,7 @@ TEST(Evaluation, WithoutJsonIsALineForPeople) {
   const Ended ended =
       expect_code(0, {"eval", "--model", kModel, "--data", kQuestions, "--limit", "2", "--show",
                       "1", "--max-length", "128", "--max-answer-tokens", "4"});
-  for (const char* part : {"question:", "gold:", "predicted:", "held-out loss", "EM", "F1"}) {
+  for (const char* part : {"question:", "gold:", "predicted:", "evaluation: loss", "EM", "F1"}) {
     EXPECT_THAT(ended.out, testing::HasSubstr(part));
   }
 }

@@ -71,8 +71,8 @@ TEST_F(Export, InFloat32EvaluatesAsTheTrainedModel) {
   EXPECT_EQ(nlohmann::json::parse(read_file(out / "config.json")).at("torch_dtype"), "float32");
   const Ended ended = expect_code(0, {"eval", "--model", out, "--data", kQuestions, "--limit", "8",
                                       "--max-length", "128", "--loss-only"});
-  // "held-out loss 6.1234 over 8 samples (… supervised tokens)": what the run said of itself
-  const size_t at = ended.out.find("held-out loss");
+  // "evaluation: loss 6.1234 over 8 samples (… supervised tokens)": what the run said of itself
+  const size_t at = ended.out.find("evaluation: loss");
   ASSERT_NE(at, std::string::npos) << ended.out;
   const std::string line = ended.out.substr(at, ended.out.find("tokens)") - at);
   EXPECT_THAT(trained_.out, testing::HasSubstr(line));
