@@ -92,7 +92,9 @@ TEST(SafetensorsMemory, StaysWithinTheFilesSizeAnd64Mebibytes) {
 
 TEST(SafetensorsMemory, LongStringsAndWhiteSpaceAreNotKept) {
   expect_within_allowance("{\"" + std::string(90'000'000, 'x') + "\":1}");
-  expect_within_allowance(std::string(90'000'000, ' ') + "{}");
+  std::string late_header(90'000'000, ' ');
+  late_header.append("{}");
+  expect_within_allowance(late_header);
   expect_within_allowance(std::string(90'000'000, '['));
   expect_within_allowance(R"({"__metadata__":{"a":")" + std::string(2'000'000, 'x') + R"(","b":")" +
                           std::string(2'000'000, 'x') + "\"}}");
