@@ -114,18 +114,21 @@ void Run::load_data() {
 }
 
 void Run::resume() {
-  const auto folder = checkpoints_.resume_from(config_.checkpoint.resume);
-  if (folder) {
-    const auto manifest = sherd::CheckpointManifest::read(folder->string());
-    const RunNote note = note_from_text(manifest.note, folder->string());
+  const auto found = checkpoints_.resume_from(config_.checkpoint.resume);
+  // Rank 0 decides: a file system may show the others a checkpoint a little later.
+  const std::string folder = world_.all_gather(found ? found->string() : "").front();
+  if (!folder.empty()) {
+    const auto manifest = sherd::CheckpointManifest::read(folder);
+    const RunNote note = note_from_text(manifest.note, folder);
     check_same_run(note, config_, static_cast<std::int64_t>(training_.samples.size()), total_steps_,
-                   folder->string());
-    sherd::load_checkpoint(folder->string(), model_, optimizer_);
+                   folder);
+    sherd::load_checkpoint(folder, model_, optimizer_);
     first_step_ = note.step + 1;
     outcome_.steps_done = note.step;
-    outcome_.checkpoint = folder->string();
-    say("resumed from " + folder->string() + ", step " + std::to_string(note.step) + " of " +
-        std::to_string(total_steps_));
+    outcome_.checkpoint = folder;
+    say("resumed from " + folder + ", step " + std::to_string(note.step) + " of " +
+        std::to_string(total_steps_) +
+        (note.step >= total_steps_ ? ": nothing is left to do" : ""));
   }
   prepare_output(config_, world_);  // not before all input has been found sound
   if (world_.rank() == 0) {
