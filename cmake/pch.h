@@ -1,5 +1,5 @@
 #pragma once
-// What nearly every file that sees LibTorch includes; parsed once.
+// What most files that see LibTorch include, and what is dear to parse; parsed once.
 #include <map>
 #include <memory>
 #include <string>
@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
+#include <nlohmann/json.hpp>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
