@@ -1,4 +1,5 @@
 # The ways in. Each target can be run in a fresh clone; `make help` lists them.
+PRESET ?= release
 .PHONY: help quickstart setup build test format-check peers clean
 
 help:            ## this list
@@ -10,12 +11,12 @@ quickstart:      ## install what is missing, build, fine-tune a small model on q
 setup:           ## install what a build and the tests need
 	@scripts/setup --tests
 
-build: setup     ## build everything in build/release
-	cmake --preset release -DSHERD_BUILD_TESTS=ON
-	cmake --build --preset release
+build: setup     ## build everything (PRESET=release: in build/release)
+	cmake --preset $(PRESET) -DSHERD_BUILD_TESTS=ON
+	cmake --build --preset $(PRESET)
 
 test: build      ## build and run the tests
-	ctest --preset release
+	ctest --preset $(PRESET)
 
 format-check:    ## formatting and layers, without changing anything
 	git ls-files '*.h' '*.cpp' | xargs clang-format-14 --dry-run --Werror
