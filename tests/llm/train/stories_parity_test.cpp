@@ -25,7 +25,7 @@ namespace {
 constexpr int kSteps = 10;
 constexpr int64_t kSamples = 8;
 constexpr double kLr = 1e-4;
-const std::string kModel = std::string(SHERD_TEST_SOURCE_DIR) + "/tests/data/stories260k-hf";
+const std::string kModel = SHERD_TEST_SOURCE_DIR "/tests/data/stories260k-hf";
 
 struct Step {
   double loss = 0;
@@ -39,7 +39,7 @@ struct Questions {
 
   Questions() {
     const text::PromptEncoder encoder(text::Tokenizer::from_folder(kModel), {512, 32});
-    const std::string file = std::string(SHERD_TEST_SOURCE_DIR) + "/recipes/data/squad-32.json";
+    const std::string file = SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json";
     dataset = data::load_dataset(file, encoder, kSamples);
     supervised = static_cast<double>(dataset.report.supervised_tokens);
   }
