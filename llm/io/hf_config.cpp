@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <utility>
 
 #include <c10/util/Exception.h>
@@ -192,21 +191,6 @@ std::optional<c10::ScalarType> read_dtype(const JsonFields& fields) {
   return dtype;
 }
 
-std::optional<std::vector<int64_t>> token_ids(const JsonFields& fields, const char* name) {
-  const Json* value = fields.find(name);
-  if (value == nullptr) {
-    return std::nullopt;
-  }
-  std::vector<int64_t> ids;
-  for (const Json& id : value->is_array() ? *value : Json::array({*value})) {
-    if (!id.is_number_unsigned() || id.get<uint64_t>() > static_cast<uint64_t>(kMostUnits)) {
-      fields.fail(name, "must be token ids, found " + value->dump());
-    }
-    ids.push_back(id.get<int64_t>());
-  }
-  return ids;
-}
-
 }  // namespace
 
 HfConfig read_hf_config(const std::string& path) {
@@ -221,19 +205,6 @@ HfConfig read_hf_config(const std::string& path) {
   }
   refuse_what_is_not_implemented(fields);
   return {.model_type = *model_type, .llama = read_llama(fields), .dtype = read_dtype(fields)};
-}
-
-std::vector<int64_t> read_stop_token_ids(const std::string& model_folder) {
-  for (const char* file : {"/generation_config.json", "/config.json"}) {
-    const std::string path = model_folder + file;
-    if (std::filesystem::exists(path)) {
-      const Json json = read_json_object(path);
-      if (auto ids = token_ids(JsonFields(json, path), "eos_token_id")) {
-        return *ids;
-      }
-    }
-  }
-  return {};
 }
 
 std::optional<c10::ScalarType> dtype_of_name(const std::string& name) {

@@ -27,11 +27,6 @@ struct HfConfig {
 /// not implemented: it is refused by name, never ignored.
 [[nodiscard]] HfConfig read_hf_config(const std::string& path);
 
-/// The tokens that end a generated text: `eos_token_id` (one or several) of generation_config.json,
-/// else of config.json; empty if neither names any.
-/// Throws Error(BadData) for ids that are not whole numbers from 0.
-[[nodiscard]] std::vector<int64_t> read_stop_token_ids(const std::string& model_folder);
-
 /// A dtype as these files spell it: "bfloat16", "float16", "float32", "float64"; nothing for other
 /// names.
 [[nodiscard]] std::optional<c10::ScalarType> dtype_of_name(const std::string& name);

@@ -171,17 +171,6 @@ TEST_F(HfConfigTest, RefusesValuesThatCannotBeRight) {
   refuses({{"dtype", "bfloat16"}}, "\"dtype\" \"bfloat16\" contradicts \"torch_dtype\"");
 }
 
-TEST_F(HfConfigTest, StopTokensComeFromTheGenerationConfigElseFromTheConfig) {
-  EXPECT_EQ(read_stop_token_ids(kData + "stories260k-hf"), (std::vector<int64_t>{2, 1}));
-  const TemporaryFolder folder;
-  EXPECT_TRUE(read_stop_token_ids(folder.path()).empty());
-  write_all(folder / "config.json", R"({"eos_token_id": 7})");
-  EXPECT_EQ(read_stop_token_ids(folder.path()), std::vector<int64_t>{7});
-  write_all(folder / "generation_config.json", R"({"eos_token_id": [3, "x"]})");
-  expect_error([&] { (void)read_stop_token_ids(folder.path()); }, sherd::ExitCode::BadData,
-               folder / "generation_config.json" + ": \"eos_token_id\" must be token ids");
-}
-
 TEST(ModelFactory, AFolderThatIsNotThereIsAMissingInput) {
   expect_error([] { (void)read_model_folder_config("/nowhere"); }, sherd::ExitCode::InputMissing,
                "/nowhere: no such folder");
