@@ -68,25 +68,24 @@ ParameterHook* hook_of(const at::Tensor& parameter) {
   return dynamic_cast<ParameterHook*>(torch::autograd::impl::post_acc_grad_hooks(parameter).get());
 }
 
-// A unit on its way through autograd's graph, which it keeps alive.
-struct UnitCapsule : torch::CustomClassHolder {
-  explicit UnitCapsule(std::shared_ptr<Runtime> owner, UnitState& state)
-      : runtime(std::move(owner)), unit(state) {}
-  std::shared_ptr<Runtime> runtime;
-  UnitState& unit;
+// A use on its way through autograd's graph, which it keeps alive.
+struct UseCapsule : torch::CustomClassHolder {
+  explicit UseCapsule(std::shared_ptr<UnitUse> held) : use(std::move(held)) {}
+  std::shared_ptr<UnitUse> use;
 };
 
 struct InputGate : torch::autograd::Function<InputGate> {
   // A TensorList, since autograd does not look for variables inside a vector.
-  static variable_list forward(AutogradContext* context,
-                               const c10::intrusive_ptr<UnitCapsule>& unit, at::TensorList inputs) {
-    context->saved_data["unit"] = c10::IValue::make_capsule(unit);
+  static variable_list forward(AutogradContext* context, const c10::intrusive_ptr<UseCapsule>& use,
+                               at::TensorList inputs) {
+    context->saved_data["use"] = c10::IValue::make_capsule(use);
     context->set_materialize_grads(false);  // what got no gradient passes none on
     return inputs.vec();
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto capsule = context->saved_data["unit"].toCapsule();
-    static_cast<UnitCapsule&>(*capsule).unit.finish_use();
+    const auto capsule = context->saved_data["use"].toCapsule();
+    const UnitUse* use = static_cast<UseCapsule&>(*capsule).use.get();
+    use->unit().finish_use(use);
     gradients.insert(gradients.begin(), at::Tensor());  // for the capsule argument
     return gradients;
   }
@@ -114,24 +113,32 @@ ForwardScope::~ForwardScope() {
     return;
   }
   try {
-    unit_.runtime().abandon();
+    unit_.leave_forward();
+    unit_.runtime().forward_failed();
   } catch (
       ...) {  // NOLINT(bugprone-empty-catch): the exception on its way tells what went wrong first
   }
 }
 
+void ForwardScope::cast_inputs(const TensorList& inputs) {
+  const auto dtype = unit_.compute_dtype();
+  for (at::Tensor* input : inputs) {
+    if (unit_.settings().precision.cast_forward_inputs && dtype && input->defined() &&
+        input->is_floating_point()) {
+      *input = input->to(*dtype);
+    }
+  }
+}
+
 void ForwardScope::enter(const TensorList& inputs) {
-  const Precision& precision = unit_.runtime().options().precision;
+  if (!at::GradMode::is_enabled()) {
+    return;
+  }
+  use_ = std::make_shared<UnitUse>(unit_.runtime().shared_from_this(), unit_);
   variable_list differentiable;
   TensorList places;
   for (at::Tensor* input : inputs) {
-    if (!input->defined()) {
-      continue;
-    }
-    if (precision.cast_forward_inputs && precision.param_dtype && input->is_floating_point()) {
-      *input = input->to(*precision.param_dtype);
-    }
-    if (at::GradMode::is_enabled() && input->requires_grad()) {
+    if (input->defined() && input->requires_grad()) {
       differentiable.push_back(*input);
       places.push_back(input);
     }
@@ -139,7 +146,7 @@ void ForwardScope::enter(const TensorList& inputs) {
   if (differentiable.empty()) {
     return;
   }
-  const auto capsule = c10::make_intrusive<UnitCapsule>(unit_.runtime().shared_from_this(), unit_);
+  const auto capsule = c10::make_intrusive<UseCapsule>(use_);
   const variable_list gated = InputGate::apply(capsule, at::TensorList(differentiable));
   for (size_t i = 0; i < places.size(); ++i) {
     *places[i] = gated[i];
@@ -149,14 +156,23 @@ void ForwardScope::enter(const TensorList& inputs) {
 void ForwardScope::leave(const TensorList& outputs) {
   bool needs_backward = false;
   for (at::Tensor* output : outputs) {
-    if (output->defined() && at::GradMode::is_enabled() && output->requires_grad()) {
+    if (output->defined() && use_ != nullptr && output->requires_grad()) {
       needs_backward = true;
-      output->register_hook([runtime = unit_.runtime().shared_from_this(),
-                             &unit = unit_](const at::Tensor&) { unit.pre_backward(); });
+      output->register_hook([use = use_](const at::Tensor&) { use->unit().pre_backward(); });
     }
   }
+  cast_outputs(outputs);
   left_ = true;
-  unit_.post_forward(needs_backward);
+  unit_.post_forward(needs_backward ? use_.get() : nullptr);
+}
+
+void ForwardScope::cast_outputs(const TensorList& outputs) const {
+  const auto& dtype = unit_.settings().precision.output_dtype;
+  for (at::Tensor* output : outputs) {
+    if (dtype && output->defined() && output->is_floating_point()) {
+      *output = output->to(*dtype);
+    }
+  }
 }
 
 }  // namespace sherd::detail

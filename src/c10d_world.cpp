@@ -54,14 +54,18 @@ class C10dWorld final : public WorldImpl {
             ? "127.0.0.1"
             : local_address_towards(*environment.master_address, *environment.master_port);
     device_ = c10d::ProcessGroupGloo::createDeviceForHostname(address);
-    control_ = std::make_unique<C10dCommunicator>(groups());
+    control_ = std::make_unique<C10dCommunicator>(groups({0, 1, size()}));
   }
 
   [[nodiscard]] int rank() const override { return environment_.rank; }
   [[nodiscard]] int size() const override { return environment_.world_size; }
   [[nodiscard]] int local_rank() const override { return environment_.local_rank; }
-  [[nodiscard]] std::unique_ptr<Communicator> make_communicator() override {
-    return std::make_unique<C10dCommunicator>(groups());
+  [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
+    if (group.size == 1) {
+      ++communicators_;  // the others of the world may be making one
+      return std::make_unique<LocalCommunicator>();
+    }
+    return std::make_unique<C10dCommunicator>(groups(group));
   }
   [[nodiscard]] Communicator& control() override { return *control_; }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
@@ -69,12 +73,13 @@ class C10dWorld final : public WorldImpl {
   }
 
  private:
-  c10::intrusive_ptr<c10d::Backend> group(const std::string& name) {
+  c10::intrusive_ptr<c10d::Backend> connect(const std::string& name, const RankGroup& ranks) {
     auto options = c10d::ProcessGroupGloo::Options::create(timeout_);
     options->devices.push_back(device_);
     auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
     try {
-      return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank(), size(), options);
+      return c10::make_intrusive<c10d::ProcessGroupGloo>(store, ranks.index_of(rank()), ranks.size,
+                                                         options);
     } catch (const c10::Error& error) {
       throw Error(ExitCode::PeerLost, "connecting the ranks failed on rank " +
                                           std::to_string(rank()) + ": " +
@@ -85,11 +90,12 @@ class C10dWorld final : public WorldImpl {
     }
   }
 
-  ProcessGroups groups() {
-    const std::string name = "sherd/" + std::to_string(communicators_++);
+  ProcessGroups groups(const RankGroup& ranks) {
+    const std::string name =
+        "sherd/" + std::to_string(communicators_++) + "/" + std::to_string(ranks.first);
     ProcessGroups made;
-    made.gather = group(name + "/gather");
-    made.reduce = group(name + "/reduce");
+    made.gather = connect(name + "/gather", ranks);
+    made.reduce = connect(name + "/reduce", ranks);
     return made;
   }
 

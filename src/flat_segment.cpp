@@ -1,43 +1,15 @@
 #include "flat_segment.h"
 
-#include <cstring>
 #include <utility>
 
-#include <ATen/core/TensorBase.h>
-#include <ATen/ops/from_blob.h>
-#include <c10/core/TensorImpl.h>
-
-#include "kernels/kernels.h"
+#include "movable_storage.h"
+#include "shard_math.h"
 
 namespace sherd::detail {
 
 namespace {
 
-c10::DataPtr unowned(void* data) {
-  return {data, c10::Device(c10::kCPU)};
-}
-
-// A storage that owns nothing and may be pointed elsewhere: tensors that view it, and what autograd
-// saved of them, follow without a change of version.
-c10::intrusive_ptr<c10::StorageImpl> movable_storage(int64_t bytes) {
-  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
-                                               unowned(nullptr), /*allocator=*/nullptr,
-                                               /*resizable=*/false);
-}
-
-at::Tensor view_of(const c10::intrusive_ptr<c10::StorageImpl>& storage, int64_t offset,
-                   at::IntArrayRef shape, c10::ScalarType dtype) {
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage),
-                                                         c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                                         c10::scalarTypeToTypeMeta(dtype));
-  tensor.unsafeGetTensorImpl()->set_storage_offset(offset);
-  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
-  return tensor;
-}
-
-at::Tensor flat_tensor(void* data, int64_t numel, c10::ScalarType dtype) {
-  return at::from_blob(data, {numel}, c10::TensorOptions().dtype(dtype));
-}
+constexpr int64_t kFloatBytes = sizeof(float);
 
 }  // namespace
 
@@ -45,42 +17,67 @@ FlatSegment::FlatSegment(SegmentLayout layout, std::vector<std::vector<int64_t>>
     : layout_(std::move(layout)),
       shapes_(std::move(shapes)),
       forbidden_(layout_.bytes()),
-      storage_(movable_storage(layout_.bytes())),
-      gradient_storage_(movable_storage(layout_.bytes())),
-      written_(layout_.places.size(), false) {
-  for (size_t i = 0; layout_.trainable && i < layout_.places.size(); ++i) {
-    gradient_views_.push_back(
-        view_of(gradient_storage_, layout_.places[i].offset, shapes_[i], layout_.dtype));
+      storage_(movable_storage(layout_.bytes(), layout_.device)),
+      wide_storage_(movable_storage(layout_.numel() * kFloatBytes, layout_.device)) {
+  if (layout_.trainable) {
+    gradients_ = std::make_unique<SegmentGradients>(layout_, shapes_);
   }
   point_parameters_at(nullptr);
 }
 
 FlatSegment::~FlatSegment() {
   // Parameters may outlive the sharded model; LibTorch then says that their data is not there.
-  storage_->set_data_ptr_noswap(unowned(nullptr));
-  gradient_storage_->set_data_ptr_noswap(unowned(nullptr));
+  point_at(*storage_, nullptr);
+  point_at(*wide_storage_, nullptr);
 }
 
-void FlatSegment::attach(Communicator& communicator, Communicator::Segment id,
+SegmentSpec FlatSegment::spec(const std::string& unit, bool is_root) const {
+  return {unit, layout_.shard_numel, layout_.dtype, layout_.trainable, is_root};
+}
+
+SegmentSpec FlatSegment::replica_spec(const std::string& unit, bool is_root, int replicas) const {
+  const int64_t numel = layout_.trainable ? layout_.shard_numel / replicas : 0;
+  return {
+      unit, numel, c10::ScalarType::Float, layout_.trainable, is_root, MemoryKind::GradientShard};
+}
+
+SegmentSpec FlatSegment::post_forward_spec(const std::string& unit, int size) const {
+  return {unit, layout_.numel() / size, layout_.dtype, false, false, MemoryKind::PostForwardShard};
+}
+
+SegmentSpec FlatSegment::full_precision_spec(const std::string& unit) const {
+  const int64_t numel = has_separate_master() ? layout_.shard_numel : 0;
+  return {unit, numel, c10::ScalarType::Float, false, false, MemoryKind::MasterShard};
+}
+
+void FlatSegment::attach(const SegmentCommunicators& communicators, Communicator::Segment id,
                          const std::shared_ptr<MemoryLedger>& ledger) {
-  communicator_ = &communicator;
+  communicators_ = communicators;
   id_ = id;
-  ledger_ = ledger;
-  travelling_ = flat_tensor(communicator.travelling_shard(id), layout_.shard_numel, layout_.dtype);
+  const int64_t numel = layout_.shard_numel;
+  travelling_ =
+      flat_tensor(communicators.shards->travelling_shard(id), numel, layout_.dtype, layout_.device);
   if (!layout_.trainable) {
     return;
   }
-  if (layout_.dtype == c10::kFloat) {
+  gradients_->attach(communicators, id, ledger);
+  if (!has_separate_master()) {
     master_ = travelling_;
-  } else {
-    const int64_t bytes = layout_.shard_numel * static_cast<int64_t>(sizeof(float));
-    master_buffer_ = Buffer(bytes, MemoryKind::MasterShard, ledger);
-    master_ = flat_tensor(master_buffer_.data(), layout_.shard_numel, c10::kFloat);
+    return;
   }
+  void* place = nullptr;
+  if (has_full_precision()) {
+    place = communicators.full_precision->travelling_shard(id);
+  } else {
+    master_buffer_ = Buffer(numel * kFloatBytes, MemoryKind::MasterShard, ledger, layout_.device);
+    place = master_buffer_.data();
+  }
+  master_ = flat_tensor(place, numel, c10::kFloat, layout_.device);
 }
 
 at::Tensor FlatSegment::parameter_view(size_t place) const {
-  return view_of(storage_, layout_.places[place].offset, shapes_[place], layout_.dtype);
+  return view_of(in_full_precision_ ? wide_storage_ : storage_, layout_.places[place].offset,
+                 shapes_[place], in_full_precision_ ? c10::kFloat : layout_.dtype);
 }
 
 void FlatSegment::name_parameter(size_t place, const std::string& parameter,
@@ -91,62 +88,77 @@ void FlatSegment::name_parameter(size_t place, const std::string& parameter,
 }
 
 void FlatSegment::point_parameters_at(void* gathered) {
-  storage_->set_data_ptr_noswap(unowned(gathered == nullptr ? forbidden_.data() : gathered));
+  gathered_ = gathered;
+  if (in_full_precision_) {
+    point_at(*wide_storage_, gathered);
+  } else {
+    point_at(*storage_, gathered == nullptr ? forbidden_.data() : gathered);
+  }
+}
+
+void FlatSegment::gather(GatherArena& arena, bool full_precision) {
+  in_full_precision_ = full_precision && has_full_precision();
+  gathered_by_ = communicators_.shards;
+  int64_t bytes = layout_.bytes();
+  if (in_full_precision_) {
+    gathered_by_ = communicators_.full_precision;
+    bytes = layout_.numel() * kFloatBytes;
+  } else if (has_post_forward_shard_) {
+    gathered_by_ = communicators_.post_forward;
+  }
+  slot_ = gathered_by_->gathers_in_place() ? nullptr : arena.acquire(bytes);
+  point_parameters_at(gathered_by_->gather(id_, slot_));
+}
+
+void FlatSegment::wait_gather() {
+  gathered_by_->wait_gather(id_);
+}
+
+void FlatSegment::release(GatherArena& arena) {
+  point_parameters_at(nullptr);
+  in_full_precision_ = false;
+  gathered_by_->release(id_);
+  if (slot_ != nullptr) {
+    arena.release(std::exchange(slot_, nullptr));
+  }
+}
+
+void FlatSegment::keep_post_forward_shard() {
+  if (communicators_.post_forward == nullptr || has_post_forward_shard_ || in_full_precision_) {
+    return;
+  }
+  Communicator& group = *communicators_.post_forward;
+  const int64_t numel = layout_.numel() / group.world_size();
+  const at::Tensor whole = flat_tensor(gathered_, layout_.numel(), layout_.dtype, layout_.device);
+  group.begin_update(id_);
+  flat_tensor(group.travelling_shard(id_), numel, layout_.dtype, layout_.device)
+      .copy_(whole.narrow(0, group.rank() * numel, numel));
+  group.publish(id_);
+  has_post_forward_shard_ = true;
 }
 
 bool FlatSegment::has_separate_master() const {
   return layout_.trainable && layout_.dtype != c10::kFloat;
 }
 
+void FlatSegment::begin_update() {
+  communicators_.shards->begin_update(id_);
+  if (has_full_precision()) {
+    communicators_.full_precision->begin_update(id_);
+  }
+}
+
+void FlatSegment::publish() {
+  communicators_.shards->publish(id_);
+  if (has_full_precision()) {
+    communicators_.full_precision->publish(id_);
+  }
+}
+
 void FlatSegment::write_travelling_from_master() {
   if (has_separate_master()) {
-    kernels::to_bfloat16(master_.const_data_ptr<float>(),
-                         static_cast<uint16_t*>(travelling_.mutable_data_ptr()),
-                         layout_.shard_numel);
+    shard_math::round_into(master_, travelling_);
   }
-}
-
-Communicator::Reduction FlatSegment::reduction(float scale) const {
-  return {gradient_.mutable_data_ptr<float>(), has_gradient_, scale};
-}
-
-void FlatSegment::bind_gradients() {
-  if (!gradient_.defined()) {
-    const int64_t bytes = layout_.shard_numel * static_cast<int64_t>(sizeof(float));
-    gradient_buffer_ = Buffer(bytes, MemoryKind::GradientShard, ledger_);
-    gradient_ = flat_tensor(gradient_buffer_.data(), layout_.shard_numel, c10::kFloat);
-  }
-  reduce_buffer_ = communicator_->acquire_reduce_buffer(id_, reduction(1.0F));
-  gradient_storage_->set_data_ptr_noswap(unowned(reduce_buffer_));
-}
-
-void FlatSegment::zero_unwritten() {
-  const auto element = static_cast<int64_t>(c10::elementSize(layout_.dtype));
-  auto* bytes = static_cast<char*>(reduce_buffer_);
-  int64_t done = 0;
-  const auto zero_until = [&](int64_t end) {
-    std::memset(bytes + done * element, 0, static_cast<size_t>((end - done) * element));
-  };
-  for (size_t i = 0; i < layout_.places.size(); ++i) {
-    if (written_[i]) {
-      zero_until(layout_.places[i].offset);
-      done = layout_.places[i].offset + layout_.places[i].numel;
-    }
-  }
-  zero_until(layout_.numel());
-}
-
-void FlatSegment::reduce(float scale) {
-  zero_unwritten();
-  communicator_->reduce(id_, reduction(scale));
-  has_gradient_ = true;
-  abandon_gradients();
-}
-
-void FlatSegment::abandon_gradients() {
-  reduce_buffer_ = nullptr;
-  gradient_storage_->set_data_ptr_noswap(unowned(nullptr));
-  written_.assign(written_.size(), false);
 }
 
 }  // namespace sherd::detail

@@ -2,6 +2,7 @@
 // One flat segment of a unit: its memory on this rank, and the module's parameters as views of
 // where it is gathered.
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,22 +10,21 @@
 #include <c10/core/StorageImpl.h>
 
 #include "forbidden_region.h"
-#include "shard_layout.h"
-#include "sherd/communicator.h"
+#include "gather_arena.h"
+#include "segment_gradients.h"
 
 namespace sherd::detail {
 
-/// [Note: Five kinds of bytes of a segment]
+/// [Note: Kinds of bytes of a segment]
 /// - the *travelling shard* [shard_numel] in the layout's dtype, owned by the communicator;
 /// - the *master shard* [shard_numel] fp32, which the optimizer updates: the travelling shard
-/// itself where that is fp32;
+/// itself
+///   where that is fp32;
 /// - the *gathered segment* [world × shard_numel], an arena's slot or the communicator's own, which
-/// parameters view
-///   through one storage whose address is changed on unshard and reshard;
-/// - the *reduce buffer* [world × shard_numel], the communicator's, which gradient views point at
-/// during backward;
-/// - the *gradient shard* [shard_numel] fp32, the reduced sum, allocated with the first gradient.
-/// Frozen segments have the first and third alone.
+///   parameters view through one storage whose address is changed on unshard and reshard;
+/// - the *post-forward shard*, 1/n of the gathered segment, where reshard_after_forward_size is
+/// set;
+/// - gradients, see SegmentGradients. Frozen segments have neither these nor a master.
 class FlatSegment {
  public:
   FlatSegment(SegmentLayout layout, std::vector<std::vector<int64_t>> shapes);
@@ -33,66 +33,80 @@ class FlatSegment {
   FlatSegment& operator=(const FlatSegment&) = delete;
 
   /// Takes its travelling shard from the communicator and allocates the master where it is another.
-  void attach(Communicator& communicator, Communicator::Segment id,
+  void attach(const SegmentCommunicators& communicators, Communicator::Segment id,
               const std::shared_ptr<MemoryLedger>& ledger);
-  /// A view of the parameter at `place`, whose address follows the segment.
-  [[nodiscard]] at::Tensor parameter_view(size_t place) const;
+  /// What each communicator is told of it. `replicas`, `post_forward_size`: sizes of these groups.
+  [[nodiscard]] SegmentSpec spec(const std::string& unit, bool is_root) const;
+  [[nodiscard]] SegmentSpec replica_spec(const std::string& unit, bool is_root, int replicas) const;
+  [[nodiscard]] SegmentSpec post_forward_spec(const std::string& unit, int size) const;
+  [[nodiscard]] SegmentSpec full_precision_spec(const std::string& unit) const;
 
+  /// A view of the parameter at `place`, whose address follows the segment; in fp32 while it is
+  /// gathered in full precision.
+  [[nodiscard]] at::Tensor parameter_view(size_t place) const;
   /// Tells what an access at the parameter's place means while it is resharded.
   void name_parameter(size_t place, const std::string& parameter, const std::string& unit);
 
-  /// Points the parameters at the gathered segment, or (null) at memory that must not be touched.
-  void point_parameters_at(void* gathered);
+  /// Starts to gather: parameters point there from now on, and may be used after wait_gather().
+  void gather(GatherArena& arena, bool full_precision);
+  void wait_gather();
+  /// Parameters point at memory that must not be touched.
+  void release(GatherArena& arena);
+  /// Whether it is, or would be, gathered in fp32 for evaluation.
+  [[nodiscard]] bool has_full_precision() const {
+    return communicators_.full_precision != nullptr && has_separate_master();
+  }
+  [[nodiscard]] bool in_full_precision() const { return in_full_precision_; }
+
+  /// Copies this rank's part of the gathered segment, for later gathers in the smaller group.
+  void keep_post_forward_shard();
+  /// Parameters are about to change.
+  void forget_post_forward_shard() { has_post_forward_shard_ = false; }
 
   /// fp32 [shard_numel]; of a frozen segment undefined.
   [[nodiscard]] const at::Tensor& master() const { return master_; }
   /// The travelling shard as a tensor [shard_numel].
   [[nodiscard]] const at::Tensor& travelling() const { return travelling_; }
+  /// What holds the values: the master, or the travelling shard of a frozen segment.
+  [[nodiscard]] const at::Tensor& values() const {
+    return layout_.trainable ? master_ : travelling_;
+  }
   /// Whether optimizer writes must be rounded into the travelling shard.
   [[nodiscard]] bool has_separate_master() const;
+  /// Waits until no rank reads master or travelling shard.
+  void begin_update();
+  /// Both have been written.
+  void publish();
   /// Rounds the master into the travelling shard where they are two.
   void write_travelling_from_master();
 
-  // Gradients of one backward, in the reduce buffer.
-  [[nodiscard]] bool gradients_bound() const { return reduce_buffer_ != nullptr; }
-  void bind_gradients();
-  [[nodiscard]] at::Tensor gradient_view(size_t place) const { return gradient_views_[place]; }
-  [[nodiscard]] bool written(size_t place) const { return written_[place]; }
-  void mark_written(size_t place) { written_[place] = true; }
-  /// Fills what nobody wrote with zeros and starts the reduction into the gradient shard.
-  void reduce(float scale);
-  void abandon_gradients();
-
-  /// fp32 [shard_numel], the sum so far; meaningful where has_gradient().
-  [[nodiscard]] const at::Tensor& gradient() const { return gradient_; }
-  [[nodiscard]] bool has_gradient() const { return has_gradient_; }
-  void forget_gradient() { has_gradient_ = false; }
+  /// Null where frozen.
+  [[nodiscard]] SegmentGradients* gradients() const { return gradients_.get(); }
+  [[nodiscard]] bool has_gradient() const { return gradients_ != nullptr && gradients_->has_sum(); }
+  /// fp32 [shard_numel], where has_gradient().
+  [[nodiscard]] const at::Tensor& gradient() const { return gradients_->shard(); }
 
   [[nodiscard]] const SegmentLayout& layout() const { return layout_; }
-  [[nodiscard]] Communicator::Segment id() const { return id_; }
-  void* slot = nullptr;  ///< the arena's slot it is gathered in, if any
 
  private:
-  [[nodiscard]] Communicator::Reduction reduction(float scale) const;
-  void zero_unwritten();
+  void point_parameters_at(void* gathered);
 
   SegmentLayout layout_;
   std::vector<std::vector<int64_t>> shapes_;
-  Communicator* communicator_ = nullptr;
+  SegmentCommunicators communicators_;
   Communicator::Segment id_ = 0;
-  std::shared_ptr<MemoryLedger> ledger_;
   ForbiddenRegion forbidden_;
   c10::intrusive_ptr<c10::StorageImpl> storage_;
-  c10::intrusive_ptr<c10::StorageImpl> gradient_storage_;
-  std::vector<at::Tensor> gradient_views_;
-  std::vector<bool> written_;
-  void* reduce_buffer_ = nullptr;
+  c10::intrusive_ptr<c10::StorageImpl> wide_storage_;  ///< for fp32 views of it
+  std::unique_ptr<SegmentGradients> gradients_;
+  Communicator* gathered_by_ = nullptr;
+  void* gathered_ = nullptr;
+  void* slot_ = nullptr;  ///< the arena's slot it is gathered in, if any
+  bool in_full_precision_ = false;
+  bool has_post_forward_shard_ = false;
   Buffer master_buffer_;
-  Buffer gradient_buffer_;
   at::Tensor travelling_;
   at::Tensor master_;
-  at::Tensor gradient_;
-  bool has_gradient_ = false;
 };
 
 }  // namespace sherd::detail

@@ -19,10 +19,8 @@ ParameterShard shard_of(detail::UnitState& unit, const detail::UnitParameter& pa
   shard.trainable = parameter.trainable;
   shard.begin = held.begin;
   shard.end = held.end;
-  const int64_t start =
-      held.size() == 0 ? 0 : place.offset + held.begin - rank * segment.layout().shard_numel;
-  const at::Tensor& flat = parameter.trainable ? segment.master() : segment.travelling();
-  shard.value = flat.narrow(0, start, held.size());
+  const int64_t start = segment.layout().start_in_piece(place, rank);
+  shard.value = segment.values().narrow(0, start, held.size());
   if (segment.has_gradient()) {
     shard.gradient = segment.gradient().narrow(0, start, held.size());
   }
@@ -44,7 +42,7 @@ std::vector<ParameterShard> ShardedModule::parameter_shards() const {
   std::vector<ParameterShard> shards;
   for (const auto& unit : runtime_->units()) {
     for (const auto& parameter : unit->parameters()) {
-      shards.push_back(shard_of(*unit, parameter, world().rank()));
+      shards.push_back(shard_of(*unit, parameter, runtime_->mesh().shard_rank()));
     }
   }
   return shards;
@@ -79,17 +77,56 @@ void ShardedModule::set_gradient_divide_factor(double factor) {
   runtime_->set_gradient_divide_factor(factor);
 }
 
+namespace {
+
+template <class T>
+void set_backward(detail::Runtime& runtime, T detail::BackwardSettings::*setting, T value,
+                  const ShardedModule::UnitFilter& units) {
+  for (const auto& unit : runtime.units()) {
+    if (!units || units(unit->name())) {
+      unit->backward_settings.*setting = value;
+    }
+  }
+}
+
+std::string plan_line(const detail::UnitState& unit, const detail::FlatSegment& segment) {
+  const detail::SegmentLayout& layout = segment.layout();
+  int64_t numel = 0;
+  for (const auto& place : layout.places) {
+    numel += place.numel;
+  }
+  std::string line = unit.name();
+  line += ": " + std::to_string(layout.places.size()) + " parameters, " + std::to_string(numel) +
+          " elements, " + c10::toString(layout.dtype) + (layout.trainable ? "" : ", frozen") +
+          ", " + std::to_string(layout.bytes()) + " bytes gathered, " +
+          std::to_string(layout.bytes() / layout.world_size) + " bytes a rank";
+  if (segment.has_separate_master()) {
+    line += " and " + std::to_string(layout.shard_numel * 4) + " of fp32 master";
+  }
+  return line + (unit.settings().checkpoint_activations ? ", activations checkpointed" : "") + "\n";
+}
+
+}  // namespace
+
+void ShardedModule::set_requires_gradient_sync(bool requires_sync, const UnitFilter& units) {
+  set_backward(*runtime_, &detail::BackwardSettings::requires_gradient_sync, requires_sync, units);
+}
+
+void ShardedModule::set_requires_all_reduce(bool requires_all_reduce, const UnitFilter& units) {
+  set_backward(*runtime_, &detail::BackwardSettings::requires_all_reduce, requires_all_reduce,
+               units);
+}
+
+void ShardedModule::set_reshard_after_backward(bool reshard, const UnitFilter& units) {
+  set_backward(*runtime_, &detail::BackwardSettings::reshard_after_backward, reshard, units);
+}
+
 std::string ShardedModule::plan() const {
   std::string text;
   for (const auto& unit : runtime_->units()) {
-    int64_t numel = 0;
-    for (const auto& parameter : unit->parameters()) {
-      numel += parameter.tensor.numel();
+    for (const auto& segment : unit->segments()) {
+      text += plan_line(*unit, *segment);
     }
-    text += unit->name() + ": " + std::to_string(unit->parameters().size()) + " parameters, " +
-            std::to_string(numel) + " elements, " + std::to_string(unit->gathered_bytes()) +
-            " bytes gathered, " + std::to_string(unit->gathered_bytes() / world().size()) +
-            " bytes a rank\n";
   }
   return text;
 }
@@ -102,8 +139,8 @@ void ShardedModule::reset_peak_memory() {
   runtime_->ledger()->reset_peak();
 }
 
-const Communicator::Counts& ShardedModule::counts() const {
-  return runtime_->communicator().counts();
+Communicator::Counts ShardedModule::counts() const {
+  return runtime_->communicators().counts();
 }
 
 detail::UnitState* ShardedModule::root_unit() const {

@@ -1,3 +1,4 @@
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -15,33 +16,40 @@ struct Shared {
   Shared(int world_size, std::chrono::milliseconds wait)
       : size(world_size), timeout(wait), texts(static_cast<size_t>(size)) {}
 
-  std::shared_ptr<InProcessHub> hub(size_t number) {
+  // Ranks make their communicators in the same order; groups of one number differ in their first
+  // rank.
+  std::shared_ptr<InProcessHub> hub(size_t number, const RankGroup& group) {
     const std::lock_guard lock(mutex);
-    while (hubs.size() <= number) {
-      hubs.push_back(std::make_shared<InProcessHub>(size, timeout));
+    auto& found = hubs[{number, group.first}];
+    if (found == nullptr) {
+      found = std::make_shared<InProcessHub>(group, timeout);
     }
-    return hubs[number];
+    return found;
   }
 
   int size;
   std::chrono::milliseconds timeout;
   std::mutex mutex;
-  std::vector<std::shared_ptr<InProcessHub>> hubs;
+  std::map<std::pair<size_t, int>, std::shared_ptr<InProcessHub>> hubs;
   std::vector<std::string> texts;
 };
 
 class InProcessWorld final : public WorldImpl {
  public:
   InProcessWorld(std::shared_ptr<Shared> shared, int rank)
-      : shared_(std::move(shared)), rank_(rank), control_(shared_->hub(0), rank) {}
+      : shared_(std::move(shared)),
+        rank_(rank),
+        control_(shared_->hub(0, {0, 1, shared_->size}), rank) {}
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return shared_->size; }
-  [[nodiscard]] std::unique_ptr<Communicator> make_communicator() override {
-    if (size() == 1) {
+  [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
+    ++communicators_;
+    if (group.size == 1) {
       return std::make_unique<LocalCommunicator>();
     }
-    return std::make_unique<InProcessCommunicator>(shared_->hub(++communicators_), rank_);
+    return std::make_unique<InProcessCommunicator>(shared_->hub(communicators_, group),
+                                                   group.index_of(rank_));
   }
   [[nodiscard]] Communicator& control() override { return control_; }
 

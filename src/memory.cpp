@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include <ATen/ops/from_blob.h>
 #include <sys/mman.h>
 
 namespace sherd {
@@ -40,6 +41,16 @@ void* map_zeroed(std::int64_t bytes) {
   return reinterpret_cast<void*>(aligned);
 }
 
+struct Mapping {
+  void* data;
+  std::size_t bytes;
+};
+
+void unmap(void* context) {
+  const std::unique_ptr<Mapping> mapping(static_cast<Mapping*>(context));
+  munmap(mapping->data, mapping->bytes);
+}
+
 }  // namespace
 
 void MemoryLedger::add(MemoryKind kind, std::int64_t bytes) noexcept {
@@ -53,16 +64,28 @@ std::int64_t MemoryLedger::sharded_state_bytes() const noexcept {
          bytes(MemoryKind::OptimizerState);
 }
 
-Buffer::Buffer(std::int64_t bytes, MemoryKind kind, std::shared_ptr<MemoryLedger> ledger)
+Buffer::Buffer(std::int64_t bytes, MemoryKind kind, std::shared_ptr<MemoryLedger> ledger,
+               c10::Device device)
     : bytes_(bytes), kind_(kind), ledger_(std::move(ledger)) {
-  if (bytes > 0) {
-    data_ = map_zeroed(bytes);
-    ledger_->add(kind_, bytes_);
+  if (bytes == 0) {
+    return;
   }
+  if (device.is_cpu()) {
+    auto* mapping = new Mapping{map_zeroed(bytes), static_cast<std::size_t>(bytes)};
+    data_ = {mapping->data, mapping, &unmap, device};
+  } else {
+    data_ = c10::GetAllocator(device.type())->allocate(static_cast<std::size_t>(bytes));
+    at::for_blob(data_.get(), {bytes})
+        .options(c10::TensorOptions().dtype(c10::kByte).device(device))
+        .target_device(device)
+        .make_tensor()
+        .zero_();
+  }
+  ledger_->add(kind_, bytes_);
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
+    : data_(std::move(other.data_)),
       bytes_(std::exchange(other.bytes_, 0)),
       kind_(other.kind_),
       ledger_(std::move(other.ledger_)) {}
@@ -78,8 +101,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 }
 
 Buffer::~Buffer() {
-  if (data_ != nullptr) {
-    munmap(data_, static_cast<std::size_t>(bytes_));
+  if (bytes_ > 0) {
     ledger_->add(kind_, -bytes_);
   }
 }

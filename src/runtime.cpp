@@ -6,7 +6,7 @@
 
 #include <torch/csrc/autograd/engine.h>
 
-#include "kernels/kernels.h"
+#include "agreement.h"
 
 namespace sherd::detail {
 
@@ -26,11 +26,28 @@ const char* name_of(Phase phase) {
   return "";
 }
 
+// Calls back unless done() was called: autograd drops the callbacks of a backward that fails.
+class Unless {
+ public:
+  explicit Unless(std::function<void()> call) : call_(std::move(call)) {}
+  ~Unless() {
+    if (call_) {
+      call_();
+    }
+  }
+  Unless(const Unless&) = delete;
+  Unless& operator=(const Unless&) = delete;
+  void done() { call_ = nullptr; }
+
+ private:
+  std::function<void()> call_;
+};
+
 }  // namespace
 
-Runtime::Runtime(const Mesh& mesh, const ShardOptions& options)
-    : mesh_(mesh), options_(options), schedule_(options.prefetch_depth) {
-  set_gradient_divide_factor(mesh_.shard_size());
+Runtime::Runtime(Mesh mesh, ShardOptions options)
+    : mesh_(std::move(mesh)), options_(std::move(options)), schedule_(options_.prefetch_depth) {
+  set_gradient_divide_factor(mesh_.world().size());
 }
 
 Runtime::~Runtime() {
@@ -40,10 +57,11 @@ Runtime::~Runtime() {
   }
 }
 
-UnitState& Runtime::add_unit(std::string name, int level, std::vector<UnitParameter> parameters) {
+UnitState& Runtime::add_unit(std::string name, int level, UnitSettings settings,
+                             std::vector<UnitParameter> parameters) {
   const int index = static_cast<int>(units_.size());
-  units_.push_back(
-      std::make_unique<UnitState>(*this, index, level, std::move(name), std::move(parameters)));
+  units_.push_back(std::make_unique<UnitState>(*this, index, level, std::move(name),
+                                               std::move(settings), std::move(parameters)));
   return *units_.back();
 }
 
@@ -60,54 +78,35 @@ int64_t Runtime::gathered_limit_bytes() const {
   return units_.front()->gathered_bytes() + (options_.prefetch_depth + levels) * largest;
 }
 
-void Runtime::check_agreement() {
-  std::string mine = "strategy " + std::to_string(static_cast<int>(options_.strategy)) +
-                     ", prefetch_depth " + std::to_string(options_.prefetch_depth) + "\n";
-  for (const auto& unit : units_) {
-    for (const UnitParameter& parameter : unit->parameters()) {
-      const auto& segment = unit->segments()[parameter.segment];
-      mine += "parameter '" + parameter.name + "' of unit '" + unit->name() + "': shape " +
-              c10::str(parameter.tensor.sizes()) + ", " + c10::toString(segment->layout().dtype) +
-              (parameter.trainable ? "" : ", frozen") + "\n";
+std::vector<int> Runtime::first_order() const {
+  std::vector<int> order;
+  for (const std::string& name : options_.forward_order) {
+    const auto unit = std::find_if(units_.begin(), units_.end(),
+                                   [&](const auto& other) { return other->name() == name; });
+    if (unit == units_.end()) {
+      throw Error(ExitCode::Usage, "[fully_shard] forward_order names '" + name +
+                                       "', which is no unit: print ShardedModule::plan() to see "
+                                       "their names.");
     }
+    order.push_back((*unit)->index());
   }
-  const std::vector<std::string> all = mesh_.world().all_gather(mine);
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) {
-      continue;
-    }
-    const auto [first, other] =
-        std::mismatch(all[0].begin(), all[0].end(), all[rank].begin(), all[rank].end());
-    const auto line_at = [](const std::string& text, std::string::const_iterator place) {
-      const auto offset = static_cast<size_t>(place - text.begin());
-      const size_t begin = offset == 0 ? 0 : text.rfind('\n', offset - 1) + 1;
-      return begin >= text.size() ? std::string("nothing more")
-                                  : text.substr(begin, text.find('\n', begin) - begin);
-    };
-    throw Error(ExitCode::RanksDisagree,
-                "[fully_shard] ranks disagree. Rank 0 has " + line_at(all[0], first) + "; rank " +
-                    std::to_string(rank) + " has " + line_at(all[rank], other) +
-                    ". Start all ranks with the same model and options.");
-  }
+  return order;
 }
 
 void Runtime::attach() {
-  check_agreement();
-  std::vector<SegmentSpec> specs;
-  for (const auto& unit : units_) {
-    for (const auto& segment : unit->segments()) {
-      const SegmentLayout& layout = segment->layout();
-      specs.push_back(
-          {unit->name(), layout.shard_numel, layout.dtype, layout.trainable, unit->is_root()});
-    }
-  }
+  schedule_ = Schedule(options_.prefetch_depth, first_order());
+  check_agreement(*this);
+  const bool full_precision = std::any_of(units_.begin(), units_.end(), [](const auto& unit) {
+    return unit->settings().precision.full_precision_in_eval;
+  });
   arena_ = std::make_unique<GatherArena>(gathered_limit_bytes(), ledger_);
-  communicator_ = mesh_.world().make_communicator();
-  communicator_->attach(std::move(specs), ledger_);
+  communicators_ = std::make_unique<ModelCommunicators>(mesh_, options_, full_precision);
+  communicators_->attach(units_, c10::Device(c10::kCPU), ledger_);
+  all_reduces_ = std::make_unique<AllReduceQueue>(communicators_->all());
   Communicator::Segment id = 0;
   for (const auto& unit : units_) {
     for (const auto& segment : unit->segments()) {
-      segment->attach(*communicator_, id++, ledger_);
+      segment->attach(communicators_->all(), id++, ledger_);
     }
     unit->take_over_parameters();
   }
@@ -118,6 +117,9 @@ void Runtime::reshard_all() {
   prefetched_.clear();
   for (const auto& unit : units_) {
     unit->reshard();
+    for (const auto& segment : unit->segments()) {
+      segment->forget_post_forward_shard();
+    }
   }
 }
 
@@ -125,9 +127,9 @@ void Runtime::publish() {
   reshard_all();
   for (const auto& unit : units_) {
     for (const auto& segment : unit->segments()) {
-      named("publication", unit->name(), [&] { communicator_->begin_update(segment->id()); });
+      named("publication", unit->name(), [&] { segment->begin_update(); });
       segment->write_travelling_from_master();
-      communicator_->publish(segment->id());
+      segment->publish();
     }
   }
 }
@@ -152,8 +154,11 @@ void Runtime::begin_forward(UnitState& unit) {
     check_values();
     values_checked_ = true;
   }
-  if (unit.is_root() && backward_active_) {
-    abandon();  // the last backward ended in an exception: its end callback never ran
+  if (backward_failed_) {
+    abandon();
+  }
+  if (recomputing_ > 0) {
+    return;
   }
   const bool nothing_outstanding = std::none_of(
       units_.begin(), units_.end(),
@@ -161,24 +166,42 @@ void Runtime::begin_forward(UnitState& unit) {
   if (unit.is_root() && nothing_outstanding) {
     drop_prefetched(0);
     schedule_.begin_iteration();
+    for (const auto& other : units_) {
+      other->begin_iteration();
+    }
   }
   phase_ = Phase::Forward;
-  schedule_.record_forward(unit.index());
+  schedule_.begin_unit(unit.index());
+}
+
+void Runtime::end_forward(const UnitState& unit) {
+  if (recomputing_ == 0) {
+    schedule_.end_unit(unit.index());
+  }
 }
 
 void Runtime::prefetch_in_forward() {
-  prefetch(schedule_.ahead_in_forward());
+  if (recomputing_ == 0) {
+    prefetch(schedule_.ahead_in_forward());
+  }
 }
 
 void Runtime::begin_backward() {
+  if (backward_failed_) {
+    abandon();
+  }
   if (std::exchange(backward_active_, true)) {
     return;
   }
   phase_ = Phase::Backward;
   apply_gradient_factor();  // what was clipped is added to
   schedule_.begin_backward();
+  auto failure = std::make_shared<Unless>([this] { backward_failed_ = true; });
   torch::autograd::Engine::get_default_engine().queue_callback(
-      [self = shared_from_this()] { self->end_backward(); });
+      [self = shared_from_this(), failure] {
+        failure->done();
+        self->end_backward();
+      });
 }
 
 void Runtime::prefetch_in_backward(const UnitState& unit) {
@@ -209,41 +232,53 @@ void Runtime::consumed(const UnitState& unit) {
   std::erase(prefetched_, &unit);
 }
 
-bool Runtime::reshards_after_forward(const UnitState& unit, bool backward_follows) const {
-  if (!backward_follows) {
-    return true;
-  }
-  return options_.strategy == Strategy::FullShard && !unit.is_root();
-}
-
 void Runtime::end_backward() {
+  backward_failed_ = true;  // until all of this has been done
+  std::vector<SegmentGradients*> summed;
   for (const auto& unit : units_) {
-    if (unit->needs_post_backward()) {
-      unit->post_backward();
-    } else {
-      unit->reshard();  // gathered ahead and not used
+    unit->finish_backward();
+    const BackwardSettings& settings = unit->backward_settings;
+    for (const auto& segment : unit->segments()) {
+      if (segment->gradients() != nullptr && settings.requires_gradient_sync &&
+          settings.requires_all_reduce) {
+        summed.push_back(segment->gradients());
+      }
     }
   }
   prefetched_.clear();
-  named("reduction", "all", [&] { communicator_->finish_reductions(); });
+  named("reduction", "all", [&] { all_reduces_->finish(summed); });
   backward_active_ = false;
+  backward_failed_ = false;
 }
 
 void Runtime::abandon() {
   prefetched_.clear();
+  recomputing_ = 0;
+  backward_active_ = false;
+  backward_failed_ = false;
   for (const auto& unit : units_) {
     unit->abandon();
   }
-  if (communicator_ != nullptr) {
-    communicator_->abandon();
+  if (communicators_ != nullptr && !peers_lost_) {
+    all_reduces_->abandon();
+    communicators_->abandon();
   }
-  backward_active_ = false;
+}
+
+void Runtime::forward_failed() {
+  const bool outermost = std::none_of(units_.begin(), units_.end(),
+                                      [](const auto& unit) { return unit->in_forward(); });
+  if (outermost) {
+    abandon();
+  }
 }
 
 void Runtime::zero_grad() {
   for (const auto& unit : units_) {
     for (const auto& segment : unit->segments()) {
-      segment->forget_gradient();
+      if (segment->gradients() != nullptr) {
+        segment->gradients()->forget();
+      }
     }
   }
   pending_gradient_factor_ = 1.0;
@@ -265,9 +300,39 @@ void Runtime::apply_gradient_factor() {
   for (const auto& unit : units_) {
     for (const auto& segment : unit->segments()) {
       if (segment->has_gradient()) {
-        kernels::scale_in_place(segment->gradient().mutable_data_ptr<float>(),
-                                static_cast<float>(factor), segment->layout().shard_numel);
+        segment->gradients()->scale(static_cast<float>(factor));
       }
+    }
+  }
+}
+
+void Runtime::check_gradients_are_reduced(const char* caller) const {
+  for (const auto& unit : units_) {
+    for (const auto& segment : unit->segments()) {
+      const SegmentGradients* gradients = segment->gradients();
+      if (gradients != nullptr &&
+          (gradients->has_unsharded_sum() || gradients->awaits_all_reduce())) {
+        throw Error(ExitCode::Usage,
+                    std::string(caller) + ": gradients of unit '" + unit->name() +
+                        "' have not been summed over all ranks: before the last micro-batch of a "
+                        "step call set_requires_gradient_sync(true) and "
+                        "set_requires_all_reduce(true).");
+      }
+    }
+  }
+}
+
+void Runtime::compare_with_other_ranks(const char* operation, const std::string& unit) {
+  const std::string mine = std::string(operation) + " of unit '" + unit + "', in " +
+                           name_of(phase_) + " of step " + std::to_string(step_);
+  const std::vector<std::string> all = mesh_.world().all_gather(mine);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] != all[0]) {
+      peers_lost_ = true;  // they do something else: nothing can be waited for any more
+      throw Error(ExitCode::RanksDisagree,
+                  "[debug] ranks disagree. Rank 0 is at " + all[0] + "; rank " +
+                      std::to_string(rank) + " is at " + all[rank] +
+                      ". Every rank must run the same units in the same order.");
     }
   }
 }

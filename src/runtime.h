@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include <c10/util/Exception.h>
-
+#include "all_reduce_queue.h"
 #include "gather_arena.h"
+#include "model_communicators.h"
 #include "schedule.h"
 #include "sherd/error.h"
 #include "sherd/mesh.h"
@@ -22,13 +22,15 @@ enum class Phase { Construction, Forward, Backward, Optimizer };
 /// ≙ FSDPState of the root. Owns everything; modules reach it through the units they hold.
 class Runtime : public std::enable_shared_from_this<Runtime> {
  public:
-  Runtime(const Mesh& mesh, const ShardOptions& options);
+  /// `mesh`: rows are the groups that parameters are cut over.
+  Runtime(Mesh mesh, ShardOptions options);
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
   /// Adds a unit before attach(); the first is the root.
-  UnitState& add_unit(std::string name, int level, std::vector<UnitParameter> parameters);
+  UnitState& add_unit(std::string name, int level, UnitSettings settings,
+                      std::vector<UnitParameter> parameters);
   /// Allocates what the units need and shards the parameters. Collective.
   void attach();
   /// Rewrites the travelling shards from the masters. Collective.
@@ -38,16 +40,20 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
 
   // Progress of a step, told by units.
   void begin_forward(UnitState& unit);
+  void end_forward(const UnitState& unit);
   void prefetch_in_forward();
   void begin_backward();
   void prefetch_in_backward(const UnitState& unit);
   void end_backward();
   /// Gives up the step under way after an exception, so that the next one starts clean.
   void abandon();
+  /// A unit's forward has ended in an exception.
+  void forward_failed();
   /// A prefetched unit has been asked for.
   void consumed(const UnitState& unit);
-  /// Whether the unit's parameters are freed when its forward ends.
-  [[nodiscard]] bool reshards_after_forward(const UnitState& unit, bool backward_follows) const;
+  /// Between these, forwards are those of activation checkpointing.
+  void begin_recompute() { ++recomputing_; }
+  void end_recompute() { --recomputing_; }
 
   void zero_grad();
   void set_gradient_divide_factor(double factor);
@@ -57,10 +63,14 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   void set_pending_gradient_factor(double factor) { pending_gradient_factor_ = factor; }
   /// Multiplies the gradients by the clip factor now, for readers other than the fused optimizer.
   void apply_gradient_factor();
+  /// Throws where micro-batches have left gradients that are not sums over all ranks yet.
+  void check_gradients_are_reduced(const char* caller) const;
 
   [[nodiscard]] Mesh& mesh() { return mesh_; }
   [[nodiscard]] const ShardOptions& options() const { return options_; }
-  [[nodiscard]] Communicator& communicator() { return *communicator_; }
+  [[nodiscard]] Communicator& communicator() { return communicators_->shards(); }
+  [[nodiscard]] const ModelCommunicators& communicators() const { return *communicators_; }
+  [[nodiscard]] AllReduceQueue& all_reduces() { return *all_reduces_; }
   [[nodiscard]] GatherArena& arena() { return *arena_; }
   [[nodiscard]] std::vector<std::unique_ptr<UnitState>>& units() { return units_; }
   [[nodiscard]] const std::shared_ptr<MemoryLedger>& ledger() const { return ledger_; }
@@ -71,31 +81,40 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   /// Runs a collective of `unit`; a failure is reported with operation, unit, phase, step and rank.
   template <class Fn>
   auto named(const char* operation, const std::string& unit, Fn&& fn) {
+    if (options_.debug) {
+      compare_with_other_ranks(operation, unit);
+    }
     try {
       return fn();
     } catch (const Error& error) {
+      peers_lost_ = peers_lost_ || error.code() == ExitCode::PeerLost;
       throw Error(error.code(), where(operation, unit) + error.what());
     }
   }
 
  private:
-  void check_agreement();
+  void compare_with_other_ranks(const char* operation, const std::string& unit);
   [[nodiscard]] std::string where(const char* operation, const std::string& unit) const;
   void prefetch(const std::vector<int>& targets);
   [[nodiscard]] int64_t gathered_limit_bytes() const;
   void check_values() const;
   void drop_prefetched(size_t keep);
+  [[nodiscard]] std::vector<int> first_order() const;
 
   Mesh mesh_;
   ShardOptions options_;
   std::shared_ptr<MemoryLedger> ledger_ = std::make_shared<MemoryLedger>();
-  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<ModelCommunicators> communicators_;
+  std::unique_ptr<AllReduceQueue> all_reduces_;
   std::unique_ptr<GatherArena> arena_;
   std::vector<std::unique_ptr<UnitState>> units_;
   Schedule schedule_;
   std::deque<UnitState*> prefetched_;
   bool backward_active_ = false;
+  bool backward_failed_ = false;
   bool values_checked_ = false;
+  bool peers_lost_ = false;
+  int recomputing_ = 0;
   float gradient_scale_ = 1.0F;
   double pending_gradient_factor_ = 1.0;
   Phase phase_ = Phase::Construction;

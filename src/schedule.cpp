@@ -1,27 +1,38 @@
 #include "schedule.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace sherd::detail {
 
 void Schedule::begin_iteration() {
-  if (!current_.empty()) {
-    expected_ = std::exchange(current_, {});
+  if (!begun_.empty()) {
+    expected_ = std::exchange(begun_, {});
+  }
+  ended_.clear();
+  position_ = 0;
+  in_step_ = false;
+}
+
+void Schedule::begin_unit(int unit) {
+  begun_.push_back(unit);
+  const auto rest = expected_.begin() + static_cast<std::ptrdiff_t>(position_);
+  const auto found = std::find(rest, expected_.end(), unit);
+  in_step_ = found != expected_.end();
+  if (in_step_) {
+    position_ = static_cast<size_t>(found - expected_.begin()) + 1;
   }
 }
 
-void Schedule::record_forward(int unit) {
-  current_.push_back(unit);
+void Schedule::end_unit(int unit) {
+  ended_.push_back(unit);
 }
 
 std::vector<int> Schedule::ahead_in_forward() const {
   std::vector<int> targets;
-  const size_t position = current_.size() - 1;
-  if (position >= expected_.size() || expected_[position] != current_[position]) {
-    return targets;
-  }
-  for (size_t next = position + 1;
-       next < expected_.size() && targets.size() < static_cast<size_t>(depth_); ++next) {
+  for (size_t next = position_;
+       in_step_ && next < expected_.size() && targets.size() < static_cast<size_t>(depth_);
+       ++next) {
     if (expected_[next] != 0) {
       targets.push_back(expected_[next]);
     }
@@ -32,17 +43,16 @@ std::vector<int> Schedule::ahead_in_forward() const {
 std::vector<int> Schedule::ahead_in_backward(int unit) {
   std::vector<int> targets;
   size_t position = cursor_;
-  while (position > 0 && current_[position - 1] != unit) {
+  while (position > 0 && ended_[position - 1] != unit) {
     --position;
   }
   if (position == 0) {
-    return targets;  // recorded earlier than what ran already: backward goes another way than
-                     // forward
+    return targets;  // not recorded before what ran already: backward goes another way than forward
   }
-  cursor_ = unit == 0 ? cursor_ : position - 1;
+  cursor_ = position - 1;
   for (size_t next = cursor_; next > 0 && targets.size() < static_cast<size_t>(depth_); --next) {
-    if (current_[next - 1] != 0) {
-      targets.push_back(current_[next - 1]);
+    if (ended_[next - 1] != 0) {
+      targets.push_back(ended_[next - 1]);
     }
   }
   return targets;

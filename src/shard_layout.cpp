@@ -22,7 +22,11 @@ SegmentLayout& segment_for(std::vector<SegmentLayout>& segments, const Parameter
   if (found != segments.end()) {
     return *found;
   }
-  return segments.emplace_back(SegmentLayout{spec.dtype, spec.trainable, world_size, 0, {}});
+  SegmentLayout& added = segments.emplace_back();
+  added.dtype = spec.dtype;
+  added.trainable = spec.trainable;
+  added.world_size = world_size;
+  return added;
 }
 
 }  // namespace
@@ -34,7 +38,13 @@ Range SegmentLayout::held_by(const ParameterPlace& place, int rank) const {
   return {begin, end};
 }
 
-std::vector<SegmentLayout> lay_out(std::span<const ParameterSpec> parameters, int world_size) {
+int64_t SegmentLayout::start_in_piece(const ParameterPlace& place, int rank) const {
+  const Range held = held_by(place, rank);
+  return held.size() == 0 ? 0 : place.offset + held.begin - rank * shard_numel;
+}
+
+std::vector<SegmentLayout> lay_out(std::span<const ParameterSpec> parameters, int world_size,
+                                   int replicas, c10::Device device) {
   std::vector<SegmentLayout> segments;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const ParameterSpec& spec = parameters[i];
@@ -46,8 +56,9 @@ std::vector<SegmentLayout> lay_out(std::span<const ParameterSpec> parameters, in
   }
   for (SegmentLayout& segment : segments) {
     const int64_t used = segment.places.back().offset + segment.places.back().numel;
-    segment.shard_numel =
-        round_up(round_up(used, world_size) / world_size, alignment_numel(segment.dtype));
+    segment.device = device;
+    segment.shard_numel = round_up(round_up(used, world_size) / world_size,
+                                   alignment_numel(segment.dtype) * replicas);
   }
   return segments;
 }

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 namespace sherd::detail {
@@ -42,6 +43,7 @@ struct SegmentLayout {
   c10::ScalarType dtype = c10::ScalarType::Float;
   bool trainable = true;
   int world_size = 1;
+  c10::Device device = c10::Device(c10::kCPU);
   int64_t shard_numel = 0;  ///< elements of one rank's piece
   std::vector<ParameterPlace> places;
 
@@ -52,10 +54,14 @@ struct SegmentLayout {
   /// Which elements of the parameter, counted from its own start, the rank's piece holds; empty
   /// where none.
   [[nodiscard]] Range held_by(const ParameterPlace& place, int rank) const;
+  /// Where these elements begin in the piece; 0 where there are none.
+  [[nodiscard]] int64_t start_in_piece(const ParameterPlace& place, int rank) const;
 };
 
-/// The segments of one unit, in the order in which their first parameters come.
+/// The segments of one unit, in the order in which their first parameters come. A piece can be cut
+/// again into `replicas` parts that are aligned as well.
 [[nodiscard]] std::vector<SegmentLayout> lay_out(std::span<const ParameterSpec> parameters,
-                                                 int world_size);
+                                                 int world_size, int replicas = 1,
+                                                 c10::Device device = c10::Device(c10::kCPU));
 
 }  // namespace sherd::detail

@@ -18,6 +18,7 @@ struct UnitModule {
   std::string name;
   UnitAnchor* anchor = nullptr;  ///< null: the root, where it is no Unit itself
   int parent = -1;
+  UnitOptions options;
   std::vector<UnitParameter> parameters;
 };
 
@@ -52,8 +53,9 @@ int common_unit(const std::vector<UnitModule>& units, const std::vector<int>& ow
 // A module registered twice is visited twice: its parameters are tied.
 class Walk {
  public:
-  explicit Walk(torch::nn::Module& root) {
-    units.push_back({"root", dynamic_cast<UnitAnchor*>(&root), -1, {}});
+  Walk(torch::nn::Module& root, const UnitPolicy& policy)
+      : policy_(policy ? policy : unit_policy::every_unit()) {
+    units.push_back({"root", dynamic_cast<UnitAnchor*>(&root), -1, {}, {}});
     visit(root, "", 0);
   }
 
@@ -77,16 +79,35 @@ class Walk {
     }
     for (const auto& child : module.named_children()) {
       const std::string name = joined(prefix, child.key());
-      auto* anchor = dynamic_cast<UnitAnchor*>(child.value().get());
-      visit(*child.value(), name, anchor == nullptr ? unit : unit_of(anchor, name, unit));
+      visit(*child.value(), name, unit_of_child(*child.value(), name, unit));
     }
   }
 
+  // The unit that the child is, where the policy chooses it; else the one it lies in.
+  int unit_of_child(torch::nn::Module& child, const std::string& name, int unit) {
+    auto* anchor = dynamic_cast<UnitAnchor*>(&child);
+    ModuleInfo info{name, child, 0, anchor != nullptr};
+    for (const at::Tensor& parameter : child.parameters()) {
+      info.numel += parameter.numel();
+    }
+    const std::optional<UnitOptions> chosen = policy_(info);
+    if (!chosen) {
+      return unit;
+    }
+    if (anchor == nullptr) {
+      throw Error(ExitCode::Usage,
+                  "[fully_shard] the policy chose module '" + name +
+                      "', which no Unit<> holds: declare it as sherd::Unit<Block> in its parent, "
+                      "or let the policy look at ModuleInfo::is_unit.");
+    }
+    return unit_of(anchor, name, unit, *chosen);
+  }
+
   // A unit registered in several places is one unit, in the smallest that contains them all.
-  int unit_of(UnitAnchor* anchor, const std::string& name, int parent) {
+  int unit_of(UnitAnchor* anchor, const std::string& name, int parent, const UnitOptions& options) {
     const auto [found, added] = seen_units_.emplace(anchor, static_cast<int>(units.size()));
     if (added) {
-      units.push_back({name, anchor, parent, {}});
+      units.push_back({name, anchor, parent, options, {}});
     } else {
       int& known = units[static_cast<size_t>(found->second)].parent;
       known = common_unit(units, {known, parent});
@@ -105,6 +126,7 @@ class Walk {
     }
   }
 
+  UnitPolicy policy_;
   std::map<const UnitAnchor*, int> seen_units_;
   std::map<const c10::TensorImpl*, size_t> seen_parameters_;
 };
@@ -137,21 +159,81 @@ void check_parameter(const std::string& name, const at::Tensor& tensor) {
   }
 }
 
-void check_options(const ShardOptions& options) {
-  const auto& dtype = options.precision.param_dtype;
-  if (dtype && *dtype != at::kFloat && *dtype != at::kBFloat16) {
-    throw Error(ExitCode::Usage,
-                std::string("[fully_shard] param_dtype is Float or BFloat16, got ") +
+[[noreturn]] void refuse_option(const std::string& what) {
+  throw Error(ExitCode::Usage, "[fully_shard] " + what);
+}
+
+void check_precision(const Precision& precision) {
+  const auto is_compute_dtype = [](c10::ScalarType dtype) {
+    return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf;
+  };
+  const auto check = [&](const char* name, const std::optional<c10::ScalarType>& dtype) {
+    if (dtype && !is_compute_dtype(*dtype)) {
+      refuse_option(std::string(name) + " is Float, BFloat16 or Half, got " +
                     c10::toString(*dtype) + ".");
+    }
+  };
+  check("param_dtype", precision.param_dtype);
+  check("buffer_dtype", precision.buffer_dtype);
+  check("output_dtype", precision.output_dtype);
+  if (precision.reduce_dtype != at::kFloat) {
+    refuse_option(std::string("reduce_dtype is Float, got ") +
+                  c10::toString(precision.reduce_dtype) + ": gradients are summed in fp32.");
   }
-  if (options.precision.reduce_dtype != at::kFloat) {
-    throw Error(ExitCode::Usage, std::string("[fully_shard] reduce_dtype is Float, got ") +
-                                     c10::toString(options.precision.reduce_dtype) +
-                                     ": gradients are summed in fp32.");
-  }
+}
+
+void check_options(const ShardOptions& options, const Mesh& mesh) {
+  check_precision(options.precision);
   if (options.prefetch_depth < 0 || options.prefetch_depth > 8) {
-    throw Error(ExitCode::Usage, "[fully_shard] prefetch_depth is 0 to 8, got " +
-                                     std::to_string(options.prefetch_depth) + ".");
+    refuse_option("prefetch_depth is 0 to 8, got " + std::to_string(options.prefetch_depth) + ".");
+  }
+  const int size = options.reshard_after_forward_size;
+  if (size != 0 && (size < 0 || mesh.shard_size() % size != 0)) {
+    refuse_option("reshard_after_forward_size " + std::to_string(size) +
+                  " does not divide the shard group of " + std::to_string(mesh.shard_size()) +
+                  " ranks.");
+  }
+}
+
+bool is_hybrid(Strategy strategy) {
+  return strategy == Strategy::HybridShard || strategy == Strategy::HybridShardGradOp;
+}
+
+// The mesh whose rows parameters are cut over.
+Mesh effective_mesh(const Mesh& mesh, Strategy strategy) {
+  if (strategy == Strategy::NoShard) {
+    return Mesh::hybrid(mesh.world(), 1);
+  }
+  if (is_hybrid(strategy) && mesh.dimensions() != 2) {
+    refuse_option("a hybrid strategy needs a 2-D mesh: Mesh::hybrid(world, ranks_of_a_host).");
+  }
+  if (!is_hybrid(strategy) && mesh.dimensions() != 1) {
+    refuse_option("the mesh has " + std::to_string(mesh.replicate_size()) + " x " +
+                  std::to_string(mesh.shard_size()) +
+                  " ranks, and the strategy shards over all of them: choose HybridShard or "
+                  "HybridShardGradOp, or Mesh::shard(world).");
+  }
+  return mesh;
+}
+
+UnitSettings settings_of(const UnitModule& unit, const ShardOptions& options, bool is_root) {
+  UnitSettings settings;
+  settings.precision = unit.options.precision.value_or(options.precision);
+  check_precision(settings.precision);
+  const bool zero3 =
+      options.strategy == Strategy::FullShard || options.strategy == Strategy::HybridShard;
+  settings.reshard_after_forward = unit.options.reshard_after_forward.value_or(
+      zero3 && options.reshard_after_forward_size != 1 && !is_root);
+  settings.checkpoint_activations = unit.options.checkpoint_activations;
+  return settings;
+}
+
+void cast_buffers(const Walk& walk, const std::optional<c10::ScalarType>& dtype) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, buffer] : walk.buffers) {
+    if (dtype && buffer.is_floating_point()) {
+      buffer.set_data(buffer.to(*dtype));
+    }
   }
 }
 
@@ -178,20 +260,26 @@ void check_modules(const Walk& walk) {
 
 std::shared_ptr<Runtime> shard_module(const std::shared_ptr<torch::nn::Module>& module,
                                       const Mesh& mesh, const ShardOptions& options) {
-  check_options(options);
-  Walk walk(*module);
+  check_options(options, mesh);
+  const Mesh rows = effective_mesh(mesh, options.strategy);
+  Walk walk(*module, options.units);
   check_modules(walk);
   for (auto& found : walk.parameters) {
+    if (options.ignored && options.ignored(found.name)) {
+      continue;
+    }
     check_parameter(found.name, found.tensor);
     const int unit = common_unit(walk.units, found.owners);
     walk.units[static_cast<size_t>(unit)].parameters.push_back(
         {found.name, std::move(found.aliases), found.tensor, found.tensor.scalar_type(),
          found.tensor.requires_grad(), !found.tensor.is_meta(), 0, 0});
   }
-  auto runtime = std::make_shared<Runtime>(mesh, options);
+  cast_buffers(walk, options.precision.buffer_dtype);
+  auto runtime = std::make_shared<Runtime>(rows, options);
   for (UnitModule& unit : walk.units) {
-    UnitState& state =
-        runtime->add_unit(unit.name, level_of(walk.units, unit), std::move(unit.parameters));
+    UnitSettings settings = settings_of(unit, options, &unit == &walk.units.front());
+    UnitState& state = runtime->add_unit(unit.name, level_of(walk.units, unit), std::move(settings),
+                                         std::move(unit.parameters));
     if (unit.anchor != nullptr) {
       unit.anchor->set_unit_state(std::shared_ptr<UnitState>(runtime, &state));
     }

@@ -11,20 +11,31 @@
 
 namespace sherd::detail {
 
+namespace {
+
+c10::ScalarType travelling_dtype(const Precision& precision, const UnitParameter& parameter) {
+  const bool own = !precision.param_dtype ||
+                   (precision.keeps_own_dtype && precision.keeps_own_dtype(parameter.name));
+  return own ? parameter.original_dtype : *precision.param_dtype;
+}
+
+}  // namespace
+
 UnitState::UnitState(Runtime& runtime, int index, int level, std::string name,
-                     std::vector<UnitParameter> parameters)
+                     UnitSettings settings, std::vector<UnitParameter> parameters)
     : runtime_(runtime),
       index_(index),
       level_(level),
       name_(std::move(name)),
+      settings_(std::move(settings)),
       parameters_(std::move(parameters)) {
-  const auto& wanted = runtime.options().precision.param_dtype;
   std::vector<ParameterSpec> specs;
   for (const UnitParameter& parameter : parameters_) {
-    specs.push_back(
-        {parameter.tensor.numel(), wanted.value_or(parameter.original_dtype), parameter.trainable});
+    specs.push_back({parameter.tensor.numel(), travelling_dtype(settings_.precision, parameter),
+                     parameter.trainable});
   }
-  auto layouts = lay_out(specs, runtime.mesh().shard_size());
+  const Mesh& mesh = runtime.mesh();
+  auto layouts = lay_out(specs, mesh.shard_size(), mesh.replicate_size());
   for (size_t s = 0; s < layouts.size(); ++s) {
     std::vector<std::vector<int64_t>> shapes;
     for (size_t place = 0; place < layouts[s].places.size(); ++place) {
@@ -51,18 +62,22 @@ int64_t UnitState::gathered_bytes() const {
   return bytes;
 }
 
+std::optional<c10::ScalarType> UnitState::compute_dtype() const {
+  const auto& dtype = settings_.precision.param_dtype;
+  return dtype && full_precision_ ? c10::kFloat : dtype;
+}
+
 void UnitState::copy_values(const UnitParameter& parameter, const at::Tensor& values) {
   const FlatSegment& segment = *segments_[parameter.segment];
-  const ParameterPlace& place = segment.layout().places[parameter.place];
-  const int rank = runtime_.communicator().rank();
-  const Range held = segment.layout().held_by(place, rank);
-  if (held.size() == 0) {
-    return;
+  const SegmentLayout& layout = segment.layout();
+  const ParameterPlace& place = layout.places[parameter.place];
+  const int rank = runtime_.mesh().shard_rank();
+  const Range held = layout.held_by(place, rank);
+  if (held.size() > 0) {
+    segment.values()
+        .narrow(0, layout.start_in_piece(place, rank), held.size())
+        .copy_(values.reshape({-1}).narrow(0, held.begin, held.size()));
   }
-  const int64_t start = place.offset + held.begin - rank * segment.layout().shard_numel;
-  const at::Tensor& shard = parameter.trainable ? segment.master() : segment.travelling();
-  shard.narrow(0, start, held.size())
-      .copy_(values.reshape({-1}).narrow(0, held.begin, held.size()));
 }
 
 void UnitState::take_over_parameters() {
@@ -80,19 +95,30 @@ void UnitState::take_over_parameters() {
   }
 }
 
+// Parameters are fp32 tensors while their segment is gathered in full precision.
+void UnitState::follow_dtype() {
+  for (const UnitParameter& parameter : parameters_) {
+    const FlatSegment& segment = *segments_[parameter.segment];
+    const auto dtype = segment.in_full_precision() ? c10::kFloat : segment.layout().dtype;
+    if (parameter.tensor.scalar_type() != dtype) {
+      const at::Tensor view = segment.parameter_view(parameter.place);
+      parameter.tensor.unsafeGetTensorImpl()->shallow_copy_from(view.getIntrusivePtr());
+    }
+  }
+}
+
 void UnitState::unshard() {
-  if (storage_ == StorageState::Unsharded) {
+  const bool full_precision =
+      settings_.precision.full_precision_in_eval && !at::GradMode::is_enabled();
+  if (storage_ == StorageState::Unsharded && full_precision == full_precision_) {
     return;
   }
-  Communicator& communicator = runtime_.communicator();
+  reshard();
+  full_precision_ = full_precision;
   for (const auto& segment : segments_) {
-    if (!communicator.gathers_in_place()) {
-      segment->slot = runtime_.arena().acquire(segment->layout().bytes());
-    }
-    void* gathered = runtime_.named(
-        "all-gather", name_, [&] { return communicator.gather(segment->id(), segment->slot); });
-    segment->point_parameters_at(gathered);
+    runtime_.named("all-gather", name_, [&] { segment->gather(runtime_.arena(), full_precision); });
   }
+  follow_dtype();
   storage_ = StorageState::Unsharded;
   gather_pending_ = true;
 }
@@ -102,8 +128,7 @@ void UnitState::wait_unshard() {
     return;
   }
   for (const auto& segment : segments_) {
-    runtime_.named("all-gather", name_,
-                   [&] { runtime_.communicator().wait_gather(segment->id()); });
+    runtime_.named("wait for the all-gather", name_, [&] { segment->wait_gather(); });
   }
 }
 
@@ -113,12 +138,9 @@ void UnitState::reshard() {
   }
   wait_unshard();
   for (const auto& segment : segments_) {
-    segment->point_parameters_at(nullptr);
-    runtime_.communicator().release(segment->id());
-    if (segment->slot != nullptr) {
-      runtime_.arena().release(std::exchange(segment->slot, nullptr));
-    }
+    segment->release(runtime_.arena());
   }
+  follow_dtype();
   storage_ = StorageState::Sharded;
 }
 
@@ -132,11 +154,31 @@ void UnitState::pre_forward() {
   runtime_.prefetch_in_forward();
 }
 
-void UnitState::post_forward(bool outputs_need_backward) {
+void UnitState::post_forward(UnitUse* use) {
   --forward_depth_;
-  uses_ += outputs_need_backward ? 1 : 0;
+  if (use != nullptr) {
+    uses_.push_back(use);
+    called_ = true;
+  }
   training_ = TrainingState::Idle;
-  if (forward_depth_ == 0 && runtime_.reshards_after_forward(*this, awaits_backward())) {
+  runtime_.end_forward(*this);
+  if (forward_depth_ > 0) {
+    return;
+  }
+  if (!awaits_backward()) {
+    reshard();
+  } else if (settings_.reshard_after_forward) {
+    for (const auto& segment : segments_) {
+      segment->keep_post_forward_shard();
+    }
+    reshard();
+  }
+}
+
+void UnitState::leave_forward() {
+  forward_depth_ = std::max(0, forward_depth_ - 1);
+  training_ = TrainingState::Idle;
+  if (forward_depth_ == 0 && !awaits_backward()) {
     reshard();
   }
 }
@@ -147,53 +189,93 @@ void UnitState::pre_backward() {
   unshard();
   wait_unshard();
   runtime_.consumed(*this);
-  runtime_.prefetch_in_backward(*this);
+  if (runtime_.options().backward_prefetch == BackwardPrefetch::Pre) {
+    runtime_.prefetch_in_backward(*this);
+  }
 }
 
-void UnitState::finish_use() {
-  uses_ = std::max(0, uses_ - 1);
-  if (uses_ == 0) {
+void UnitState::finish_use(const UnitUse* use) {
+  drop_use(use);
+  if (uses_.empty()) {
     post_backward();
   }
 }
 
-bool UnitState::needs_post_backward() const {
-  return uses_ > 0 || std::any_of(segments_.begin(), segments_.end(),
-                                  [](const auto& segment) { return segment->gradients_bound(); });
+void UnitState::drop_use(const UnitUse* use) {
+  std::erase(uses_, use);
+}
+
+bool UnitState::accumulates_unsharded() const {
+  // Over one rank, reducing is not communication.
+  return !backward_settings.requires_gradient_sync && runtime_.mesh().shard_size() > 1;
 }
 
 bool UnitState::is_trained(const FlatSegment& segment) const {
   const auto& places = segment.layout().places;
   return segment.layout().trainable &&
-         (segment.gradients_bound() ||
+         (segment.gradients()->bound() ||
           std::any_of(places.begin(), places.end(), [&](const ParameterPlace& place) {
             return parameters_[static_cast<size_t>(place.parameter)].tensor.requires_grad();
           }));
 }
 
+void UnitState::reduce(SegmentGradients& gradients) {
+  const bool all_reduce =
+      backward_settings.requires_gradient_sync && backward_settings.requires_all_reduce;
+  gradients.reduce(runtime_.gradient_scale());
+  runtime_.all_reduces().reduction_started(gradients, all_reduce);
+}
+
 void UnitState::post_backward() {
   training_ = TrainingState::PostBackward;
-  uses_ = 0;
-  reshard();
+  uses_.clear();
+  called_ = false;
+  if (backward_settings.reshard_after_backward) {
+    reshard();
+  }
   for (const auto& segment : segments_) {
     if (!is_trained(*segment)) {
       continue;
     }
+    SegmentGradients& gradients = *segment->gradients();
     runtime_.named("reduction", name_, [&] {
-      if (!segment->gradients_bound()) {
-        segment->bind_gradients();  // every rank reduces, also one where nothing was used
+      if (!gradients.bound()) {
+        gradients.bind();  // every rank reduces, also one where nothing was used
       }
-      segment->reduce(runtime_.gradient_scale());
+      if (accumulates_unsharded()) {
+        gradients.accumulate_unsharded();
+      } else {
+        reduce(gradients);
+      }
     });
   }
   training_ = TrainingState::Idle;
+  if (runtime_.options().backward_prefetch == BackwardPrefetch::Post) {
+    runtime_.prefetch_in_backward(*this);
+  }
+}
+
+void UnitState::finish_backward() {
+  const bool left = std::any_of(segments_.begin(), segments_.end(), [&](const auto& segment) {
+    const SegmentGradients* gradients = segment->gradients();
+    return gradients != nullptr &&
+           (gradients->bound() || (gradients->has_unsharded_sum() && !accumulates_unsharded()));
+  });
+  if (called_ || left) {
+    post_backward();  // also where no gradient came: other ranks may have got some
+  } else if (backward_settings.reshard_after_backward) {
+    reshard();  // gathered ahead and not used
+  }
 }
 
 void UnitState::abandon() {
   for (const auto& segment : segments_) {
-    segment->abandon_gradients();
+    if (segment->gradients() != nullptr) {
+      segment->gradients()->abandon();
+    }
   }
-  uses_ = 0;
+  uses_.clear();
+  called_ = false;
   forward_depth_ = 0;
   training_ = TrainingState::Idle;
   reshard();
@@ -201,21 +283,21 @@ void UnitState::abandon() {
 
 at::Tensor UnitState::gradient_slot(size_t parameter) {
   const UnitParameter& p = parameters_[parameter];
-  FlatSegment& segment = *segments_[p.segment];
-  if (!segment.gradients_bound()) {
-    runtime_.named("reduction", name_, [&] { segment.bind_gradients(); });
+  SegmentGradients& gradients = *segments_[p.segment]->gradients();
+  if (!gradients.bound()) {
+    runtime_.named("wait for a reduce buffer", name_, [&] { gradients.bind(); });
   }
-  return segment.gradient_view(p.place);
+  return gradients.view(p.place);
 }
 
 bool UnitState::gradient_written(size_t parameter) const {
   const UnitParameter& p = parameters_[parameter];
-  return segments_[p.segment]->written(p.place);
+  return segments_[p.segment]->gradients()->written(p.place);
 }
 
 void UnitState::mark_gradient_written(size_t parameter) {
   const UnitParameter& p = parameters_[parameter];
-  segments_[p.segment]->mark_written(p.place);
+  segments_[p.segment]->gradients()->mark_written(p.place);
 }
 
 }  // namespace sherd::detail

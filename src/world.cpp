@@ -15,7 +15,8 @@ class LocalWorld final : public WorldImpl {
  public:
   [[nodiscard]] int rank() const override { return 0; }
   [[nodiscard]] int size() const override { return 1; }
-  [[nodiscard]] std::unique_ptr<Communicator> make_communicator() override {
+  [[nodiscard]] std::unique_ptr<Communicator> make_communicator(
+      const RankGroup& /*group*/) override {
     return std::make_unique<LocalCommunicator>();
   }
   [[nodiscard]] Communicator& control() override { return control_; }
@@ -75,8 +76,8 @@ void World::barrier() {
   impl_->control().barrier();
 }
 
-std::unique_ptr<Communicator> World::make_communicator() {
-  return impl_->make_communicator();
+std::unique_ptr<Communicator> World::make_communicator(const RankGroup& group) {
+  return impl_->make_communicator(group);
 }
 
 }  // namespace sherd

@@ -18,7 +18,8 @@ class WorldImpl {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
   [[nodiscard]] virtual int local_rank() const { return rank(); }
-  [[nodiscard]] virtual std::unique_ptr<Communicator> make_communicator() = 0;
+  /// Collective over the whole world, also where groups differ: rank r passes the group it is in.
+  [[nodiscard]] virtual std::unique_ptr<Communicator> make_communicator(const RankGroup& group) = 0;
   /// For collectives outside any model: numbers and short texts.
   [[nodiscard]] virtual Communicator& control() = 0;
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& text) = 0;

@@ -22,6 +22,7 @@ struct SegmentSpec {
   c10::ScalarType dtype = c10::ScalarType::Float;  ///< in which parameters and gradients travel
   bool trainable = true;  ///< a frozen segment is gathered but never reduced
   bool is_root = false;   ///< of the root unit: kept out of the slots that blocks share
+  MemoryKind shard_kind = MemoryKind::TravellingShard;  ///< what this rank's piece counts as
 };
 
 enum class ReduceOp { Sum, Max };
@@ -47,7 +48,8 @@ class Communicator {
 
   /// Registers the segments of a model, all at once, and allocates what travels. Called once,
   /// before anything else.
-  virtual void attach(std::vector<SegmentSpec> segments, std::shared_ptr<MemoryLedger> ledger) = 0;
+  virtual void attach(std::vector<SegmentSpec> segments, c10::Device device,
+                      std::shared_ptr<MemoryLedger> ledger) = 0;
 
   /// This rank's piece in the dtype that travels; written by the optimizer between begin_update()
   /// and publish().
@@ -73,13 +75,22 @@ class Communicator {
     float* shard = nullptr;
     bool accumulate = false;
     float scale = 1.0F;  ///< each rank's gradient is multiplied by it
+    /// fp32 gradients of the whole segment, to be reduced instead of an acquired buffer. They must
+    /// stay until the reduction has finished.
+    const float* source = nullptr;
   };
   /// Memory for the gradients of a whole segment, in its dtype, contents undefined. Not collective,
   /// but may wait for an earlier reduction.
   [[nodiscard]] virtual void* acquire_reduce_buffer(Segment segment, const Reduction& target) = 0;
-  /// Starts the reduction of the buffer acquired last for the segment: shard (+)= g of rank 0, + g
-  /// of rank 1, … in fp32 and in rank order. The sum is there after finish_reductions().
+  /// Gives back the buffer acquired last for the segment, unreduced. Not collective.
+  virtual void release_reduce_buffer(Segment segment) = 0;
+  /// Starts the reduction of the buffer acquired last for the segment, or of `target.source`: shard
+  /// (+)= g of rank 0, + g of rank 1, … in fp32 and in rank order. Reductions end in the order in
+  /// which they were started; the sum is there after finish_reductions().
   virtual void reduce(Segment segment, const Reduction& target) = 0;
+  /// How many of the last reductions have not ended; the same on every rank at the same point of
+  /// the program. Not collective.
+  [[nodiscard]] virtual int reductions_in_flight() const = 0;
   virtual void finish_reductions() = 0;
   /// Forgets gathers and reductions that an exception left behind.
   virtual void abandon() = 0;
@@ -90,9 +101,10 @@ class Communicator {
 
   /// How often each collective ran since construction, for tests and reports.
   struct Counts {
-    int64_t gathers = 0;
-    int64_t reductions = 0;
-    int64_t all_reduces = 0;
+    int64_t gathers = 0;       ///< of segments of parameters
+    int64_t reductions = 0;    ///< of segments of gradients, over the shard group
+    int64_t replications = 0;  ///< of sums of gradients, over the replicas
+    int64_t all_reduces = 0;   ///< of numbers
     int64_t bytes_sent = 0;
   };
   [[nodiscard]] const Counts& counts() const noexcept { return counts_; }

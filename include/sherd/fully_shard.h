@@ -80,13 +80,26 @@ class ShardedModule {
   /// be > 0. PyTorch: `set_gradient_divide_factor`.
   void set_gradient_divide_factor(double factor);
 
-  /// The units as text: names, parameters and bytes a rank, one line each.
+  /// Which units a setting is for, by name ("root" is the root's); all of them where it is unset.
+  using UnitFilter = std::function<bool(const std::string& unit)>;
+  /// false: backward adds gradients to an fp32 buffer of the whole unit and communicates nothing;
+  /// the next backward with true reduces their sum. Costs 4 bytes a parameter and rank. The same on
+  /// all ranks. PyTorch: `set_requires_gradient_sync`, FSDP1's `no_sync`.
+  void set_requires_gradient_sync(bool requires_sync, const UnitFilter& units = {});
+  /// false, on a mesh with replicas: backward reduces within the shard group only; the next one
+  /// with true sums over the replicas as well. PyTorch: `set_requires_all_reduce`.
+  void set_requires_all_reduce(bool requires_all_reduce, const UnitFilter& units = {});
+  /// false: parameters stay gathered after backward, for the next micro-batch. The optimizer's step
+  /// reshards them in any case. PyTorch: `set_reshard_after_backward`.
+  void set_reshard_after_backward(bool reshard, const UnitFilter& units = {});
+
+  /// The units as text, one line each: name, parameters, dtypes, bytes gathered and bytes a rank.
   [[nodiscard]] std::string plan() const;
   /// The engine's bytes on this rank.
   [[nodiscard]] const MemoryLedger& memory() const;
   void reset_peak_memory();
-  /// Gathers, reductions and bytes so far.
-  [[nodiscard]] const Communicator::Counts& counts() const;
+  /// Gathers, reductions and bytes so far. Not collective.
+  [[nodiscard]] Communicator::Counts counts() const;
 
   [[nodiscard]] detail::Runtime& runtime() const { return *runtime_; }
 
@@ -116,7 +129,7 @@ class Sharded : public ShardedModule {
   /// `forward`, and for a loss computed with root parameters (the head). Collective.
   template <class Fn, class... Args>
   auto run(Fn&& fn, Args&&... args) {
-    auto body = [&](auto&&... value) {
+    auto body = [this, fn = std::forward<Fn>(fn)](auto&&... value) {
       return std::invoke(fn, *module_, std::forward<decltype(value)>(value)...);
     };
     return detail::call_unit(root_unit(), body, std::forward<Args>(args)...);

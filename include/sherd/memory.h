@@ -6,19 +6,24 @@
 #include <cstdint>
 #include <memory>
 
+#include <c10/core/Allocator.h>
+
 namespace sherd {
 
 /// What a buffer of the engine is for.
 enum class MemoryKind : std::uint8_t {
-  MasterShard,      ///< fp32 master shard, where it is not the travelling shard itself
-  TravellingShard,  ///< this rank's pieces in the dtype that travels
-  OptimizerState,   ///< moments
-  GradientShard,    ///< fp32 sums of gradients
-  Gathered,         ///< slots that gathered units lie in
-  ReduceBuffer,     ///< whole units' gradients before their reduction
-  ReceiveBuffer,    ///< what a communicator receives into
+  MasterShard,        ///< fp32 master shard, where it is not the travelling shard itself
+  TravellingShard,    ///< this rank's pieces in the dtype that travels
+  OptimizerState,     ///< moments
+  GradientShard,      ///< fp32 sums of gradients of this rank's pieces
+  UnshardedGradient,  ///< fp32 sums of whole units, where micro-batches accumulate without
+                      ///< communication
+  PostForwardShard,   ///< pieces of a smaller group, kept from forward to backward
+  Gathered,           ///< slots that gathered units lie in
+  ReduceBuffer,       ///< whole units' gradients before their reduction
+  ReceiveBuffer,      ///< what a communicator receives into
 };
-inline constexpr int kMemoryKinds = 7;
+inline constexpr int kMemoryKinds = 9;
 
 /// Bytes held on this rank by kind, and the highest sum since the last reset. Not thread-safe: one
 /// a rank.
@@ -40,21 +45,22 @@ class MemoryLedger {
   std::int64_t peak_ = 0;
 };
 
-/// Zeroed memory aligned to 64 bytes, to huge pages where it is large; entered in a ledger while it
-/// lives.
+/// Zeroed memory of a device; on the CPU aligned to 64 bytes, to huge pages where it is large.
+/// Entered in a ledger while it lives.
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(std::int64_t bytes, MemoryKind kind, std::shared_ptr<MemoryLedger> ledger);
+  Buffer(std::int64_t bytes, MemoryKind kind, std::shared_ptr<MemoryLedger> ledger,
+         c10::Device device = c10::Device(c10::kCPU));
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();
 
-  [[nodiscard]] void* data() const noexcept { return data_; }
+  [[nodiscard]] void* data() const noexcept { return bytes_ > 0 ? data_.get() : nullptr; }
   [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }
 
  private:
-  void* data_ = nullptr;
+  c10::DataPtr data_;
   std::int64_t bytes_ = 0;
   MemoryKind kind_ = MemoryKind::Gathered;
   std::shared_ptr<MemoryLedger> ledger_;

@@ -5,20 +5,44 @@
 
 namespace sherd {
 
-/// A 1-D mesh: every parameter is cut over all ranks of the world. PyTorch: `DeviceMesh` of one
-/// dimension.
+/// A mesh of one or two dimensions, replicate × shard. A parameter is cut over the ranks of a row
+/// (the shard group, consecutive ranks), and each row holds a copy of the model. Rank r is in row
+/// r ÷ shard_size() and has piece r mod shard_size(). PyTorch: `DeviceMesh`.
 class Mesh {
  public:
-  [[nodiscard]] static Mesh shard(World world) { return Mesh(std::move(world)); }
+  /// One row of all ranks.
+  [[nodiscard]] static Mesh shard(World world);
+  /// Rows of `shard_size` consecutive ranks, for Strategy::HybridShard and HybridShardGradOp: put
+  /// the ranks of one host in a row, so that only sums of gradients travel between hosts. Throws
+  /// Error(Usage) unless shard_size divides the number of ranks.
+  [[nodiscard]] static Mesh hybrid(World world, int shard_size);
 
   [[nodiscard]] World& world() { return world_; }
   [[nodiscard]] const World& world() const { return world_; }
+  /// 1 or 2: with which of the two functions it was made.
+  [[nodiscard]] int dimensions() const { return dimensions_; }
   /// Ranks that a parameter is cut over.
-  [[nodiscard]] int shard_size() const { return world_.size(); }
+  [[nodiscard]] int shard_size() const { return shard_size_; }
+  /// Which piece of each parameter this rank holds.
+  [[nodiscard]] int shard_rank() const { return world_.rank() % shard_size_; }
+  /// Copies of the model.
+  [[nodiscard]] int replicate_size() const { return world_.size() / shard_size_; }
+  /// Which copy this rank belongs to.
+  [[nodiscard]] int replicate_rank() const { return world_.rank() / shard_size_; }
+
+  /// A communicator over this rank's row. Collective over the world.
+  [[nodiscard]] std::unique_ptr<Communicator> make_shard_communicator();
+  /// Over the ranks that hold the same piece. Collective over the world.
+  [[nodiscard]] std::unique_ptr<Communicator> make_replicate_communicator();
+  /// Over `size` consecutive ranks of this rank's row. Collective over the world.
+  [[nodiscard]] std::unique_ptr<Communicator> make_post_forward_communicator(int size);
 
  private:
-  explicit Mesh(World world) : world_(std::move(world)) {}
+  Mesh(World world, int dimensions, int shard_size)
+      : world_(std::move(world)), dimensions_(dimensions), shard_size_(shard_size) {}
   World world_;
+  int dimensions_;
+  int shard_size_;
 };
 
 }  // namespace sherd

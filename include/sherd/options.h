@@ -1,36 +1,131 @@
 #pragma once
 // How a model is sharded: plain aggregates, read once by fully_shard().
 
+#include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include <c10/core/ScalarType.h>
+#include <torch/nn/module.h>
 
 namespace sherd {
 
-/// What each rank keeps between uses of a unit. PyTorch: `reshard_after_forward`.  Paper: ZeRO,
-/// arXiv:1910.02054.
+/// What each rank keeps between uses of a unit. In `docs/guide/strategies.md` with memory and
+/// traffic of each.  Paper: ZeRO, arXiv:1910.02054; FSDP, arXiv:2304.11277 §3.2.
 enum class Strategy {
   /// Parameters, gradients and optimizer state sharded; a unit's full parameters live only while it
-  /// runs (ZeRO-3).
-  /// Least memory: two gathers a unit and step. PyTorch: `reshard_after_forward=True`.
+  /// runs (ZeRO-3). Least memory: two gathers a unit and step. PyTorch:
+  /// `reshard_after_forward=True`.
   FullShard,
   /// As FullShard, but gathered parameters stay from forward to backward (ZeRO-2): one gather a
-  /// unit and step, for the
-  /// memory of the whole gathered model. PyTorch: `reshard_after_forward=False`.
+  /// unit and step, for the memory of the whole gathered model. PyTorch:
+  /// `reshard_after_forward=False`.
   ShardGradOp,
+  /// Every rank keeps everything; gradients are all-reduced. Of any mesh. PyTorch:
+  /// `DistributedDataParallel`, FSDP1's `NO_SHARD`.
+  NoShard,
+  /// FullShard within the rows of a 2-D mesh, which each hold a copy of the model. PyTorch: a 2-D
+  /// mesh with `reshard_after_forward=True`.
+  HybridShard,
+  /// ShardGradOp within the rows of a 2-D mesh. PyTorch: a 2-D mesh with
+  /// `reshard_after_forward=False`.
+  HybridShardGradOp,
 };
 
-/// The dtypes of a sharded model. PyTorch: `MixedPrecisionPolicy`.
+/// The dtypes of a sharded model. Nothing else is cast. PyTorch: `MixedPrecisionPolicy`, and
+/// FSDP1's `MixedPrecision` for what FSDP2 dropped.
 struct Precision {
-  /// Dtype of gathered parameters, and so of computation: kFloat or kBFloat16. Unset: each
+  /// Dtype of gathered parameters, and so of computation: kFloat, kBFloat16 or kHalf. Unset: each
   /// parameter's own. The master shard that the optimizer updates is fp32 whatever this is.
   std::optional<c10::ScalarType> param_dtype = std::nullopt;
   /// Dtype in which gradients of ranks and micro-batches are summed, and of the gradient shard.
-  /// Only kFloat: sums in fewer bits lose what small gradients add.
+  /// Only kFloat: sums in fewer bits lose what small gradients add. What travels has `param_dtype`.
   c10::ScalarType reduce_dtype = c10::ScalarType::Float;
+  /// Casts floating-point buffers once, in fully_shard(). Unset: left as they are. FSDP1:
+  /// `buffer_dtype`.
+  std::optional<c10::ScalarType> buffer_dtype = std::nullopt;
+  /// Casts floating-point tensors that a unit returns. PyTorch: `output_dtype`.
+  std::optional<c10::ScalarType> output_dtype = std::nullopt;
   /// Casts floating-point tensors passed to a unit to `param_dtype`. PyTorch:
   /// `cast_forward_inputs`.
   bool cast_forward_inputs = true;
+  /// Parameters, by qualified name, that keep their own dtype (norms): a segment of their own
+  /// within the unit. FSDP1: `_module_classes_to_ignore`.
+  std::function<bool(const std::string& parameter)> keeps_own_dtype = {};
+  /// Gathers the fp32 masters where gradients are disabled (NoGradGuard), for twice the bytes of
+  /// bf16. Parameters that were frozen when sharded have no master and stay in `param_dtype`.
+  /// FSDP1: `FSDP_USE_FULL_PREC_IN_EVAL`.
+  bool full_precision_in_eval = false;
+};
+
+/// What may differ between the units of a model.
+struct UnitOptions {
+  /// Unset: the model's. PyTorch: `fully_shard(block, mp_policy=…)`.
+  std::optional<Precision> precision = std::nullopt;
+  /// Unset: as the strategy says; the root's is false. PyTorch: `reshard_after_forward`.
+  std::optional<bool> reshard_after_forward = std::nullopt;
+  /// Keeps only the unit's inputs from forward to backward, and computes the rest again (activation
+  /// checkpointing). PyTorch: `checkpoint_wrapper`.  Paper: arXiv:1604.06174.
+  bool checkpoint_activations = false;
+};
+
+/// A module, as a policy sees it.
+struct ModuleInfo {
+  std::string name;  ///< qualified
+  const torch::nn::Module& module;
+  int64_t numel = 0;     ///< of all parameters inside
+  bool is_unit = false;  ///< held in a `Unit<>`: only these can be chosen
+};
+
+/// Chooses the modules that become units: an answer with options makes one, none leaves the module
+/// to the enclosing unit. Asked for every module below the root, outer ones first. Choosing a
+/// module that no `Unit<>` holds is an error that names it. FSDP1: `auto_wrap_policy`.
+using UnitPolicy = std::function<std::optional<UnitOptions>(const ModuleInfo&)>;
+
+/// Policies to choose from. FSDP1: torch.distributed.fsdp.wrap.
+namespace unit_policy {
+
+/// Every module held in a `Unit<>`: one a block and the root. What an unset policy does.
+[[nodiscard]] inline UnitPolicy every_unit(UnitOptions options = {}) {
+  return [options](const ModuleInfo& info) {
+    return info.is_unit ? std::optional(options) : std::nullopt;
+  };
+}
+
+/// Modules of these holder types. FSDP1: `ModuleWrapPolicy`.
+template <class... Blocks>
+[[nodiscard]] UnitPolicy of_type(UnitOptions options = {}) {
+  return [options](const ModuleInfo& info) {
+    const bool chosen =
+        ((dynamic_cast<const typename Blocks::ContainedType*>(&info.module) != nullptr) || ...);
+    return chosen ? std::optional(options) : std::nullopt;
+  };
+}
+
+/// Units of at least `numel` parameters: smaller ones join the enclosing unit, since a gather of
+/// few bytes costs as much time as one of many. FSDP1: `size_based_auto_wrap_policy`.
+[[nodiscard]] inline UnitPolicy min_numel(int64_t numel, UnitOptions options = {}) {
+  return [numel, options](const ModuleInfo& info) {
+    return info.is_unit && info.numel >= numel ? std::optional(options) : std::nullopt;
+  };
+}
+
+/// Modules whose qualified name the predicate accepts. FSDP1: `lambda_auto_wrap_policy`.
+[[nodiscard]] inline UnitPolicy named(std::function<bool(const std::string& name)> accepts,
+                                      UnitOptions options = {}) {
+  return [accepts = std::move(accepts), options](const ModuleInfo& info) {
+    return accepts(info.name) ? std::optional(options) : std::nullopt;
+  };
+}
+
+}  // namespace unit_policy
+
+/// When the next unit is gathered in backward. FSDP1: `BackwardPrefetch`.
+enum class BackwardPrefetch {
+  Pre,   ///< before a unit's backward: the gather runs beside it
+  Post,  ///< after it has been freed: less memory, less overlap
 };
 
 /// Options of fully_shard().
@@ -40,6 +135,24 @@ struct ShardOptions {
   /// How many units are gathered ahead of the one that runs, 0…8. Each costs the memory of one
   /// gathered unit.
   int prefetch_depth = 1;
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;
+  /// Names of units in the order in which to expect them in the first forward; later ones expect
+  /// what the last one did. PyTorch: `set_modules_to_forward_prefetch`.
+  std::vector<std::string> forward_order = {};
+  /// Between forward and backward a rank keeps 1/n of each gathered unit, n a divisor of the shard
+  /// group's size, so that the gather in backward (and in later forwards, until parameters change)
+  /// stays within n consecutive ranks. 0: as the strategy says. PyTorch: `reshard_after_forward=n`.
+  /// Paper: ZeRO++ hpZ, arXiv:2306.10209.
+  int reshard_after_forward_size = 0;
+  /// Which modules become units. Unset: every_unit().
+  UnitPolicy units = {};
+  /// Parameters, by qualified name, that are left alone: neither sharded nor reduced nor updated.
+  /// PyTorch: `ignored_params`.
+  std::function<bool(const std::string& parameter)> ignored = {};
+  /// Before each collective, all ranks compare what it is: operation, unit, phase and step. A rank
+  /// that differs is named before anything hangs. Costs an exchange each. PyTorch:
+  /// `TORCH_DISTRIBUTED_DEBUG=DETAIL`.
+  bool debug = false;
 };
 
 }  // namespace sherd

@@ -20,6 +20,7 @@ namespace sherd {
 namespace detail {
 
 class UnitState;
+class UnitUse;
 
 /// What fully_shard() finds in a module that is a unit, and where it leaves the state. The module
 /// keeps the state alive.
@@ -33,6 +34,12 @@ class UnitAnchor {
   std::shared_ptr<UnitState> state_;
 };
 
+using TensorList = std::vector<at::Tensor*>;
+
+/// Computes a call once more from the values of its tensor arguments, and answers those of its
+/// results.
+using Recompute = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
+
 /// One call of a unit: constructed it gathers the parameters, destroyed it frees them again as the
 /// strategy says. Left by an exception it gives up the whole step, so that the next one starts
 /// clean.
@@ -42,17 +49,27 @@ class ForwardScope {
   ~ForwardScope();
   ForwardScope(const ForwardScope&) = delete;
   ForwardScope& operator=(const ForwardScope&) = delete;
-  /// Casts the tensors the unit was called with and ties the end of its backward to them.
-  void enter(const std::vector<at::Tensor*>& inputs);
+  /// Casts the tensors the unit was called with.
+  void cast_inputs(const TensorList& inputs);
+  /// Ties the end of its backward to them.
+  void enter(const TensorList& inputs);
   /// Ties the beginning of the unit's backward to the tensors it returns.
-  void leave(const std::vector<at::Tensor*>& outputs);
+  void leave(const TensorList& outputs);
+  /// Instead of enter() and leave(): calls `body`, keeping only `inputs` for backward, which calls
+  /// it again.
+  std::vector<at::Tensor> checkpoint(Recompute body, const std::vector<at::Tensor>& inputs);
 
  private:
+  void cast_outputs(const TensorList& outputs) const;
+
   UnitState& unit_;
+  std::shared_ptr<UnitUse> use_;
   bool left_ = false;
 };
 
-using TensorList = std::vector<at::Tensor*>;
+/// Whether this call is to be computed again in backward.
+[[nodiscard]] bool checkpoints_activations(const UnitState& unit);
+[[noreturn]] void refuse_to_checkpoint(const UnitState& unit);
 
 // The tensors inside an argument or result: a tensor, or optionals, vectors, pairs and tuples of
 // them, nested at will.
@@ -109,6 +126,63 @@ template <class T>
 using HeldArgument =
     std::conditional_t<TensorCarrier<std::decay_t<T>>::value, std::decay_t<T>, T&&>;
 
+template <class Tuple>
+TensorList tensors_of(Tuple& values) {
+  TensorList tensors;
+  std::apply([&](auto&... value) { (collect_tensors(value, tensors), ...); }, values);
+  return tensors;
+}
+
+// A call that can be repeated: copies of what it needs.
+template <class Result, class Body, class... Args>
+struct RepeatableCall {
+  Body body;
+  std::tuple<std::decay_t<Args>...> held;
+  std::optional<Result> result = std::nullopt;
+
+  std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs) {
+    auto arguments = held;
+    const TensorList places = tensors_of(arguments);
+    for (size_t i = 0; i < places.size(); ++i) {
+      *places[i] = inputs[i];
+    }
+    result.emplace(
+        std::apply([&](auto&... value) { return std::invoke(body, static_cast<Args&&>(value)...); },
+                   arguments));
+    std::vector<at::Tensor> outputs;
+    TensorList tensors;
+    collect_tensors(*result, tensors);
+    for (const at::Tensor* tensor : tensors) {
+      outputs.push_back(*tensor);
+    }
+    return outputs;
+  }
+};
+
+template <class Result, class Body, class... Args>
+Result call_checkpointed(UnitState& unit, Body&& body, Args&&... args) {
+  using Call = RepeatableCall<Result, std::decay_t<Body>, Args...>;
+  ForwardScope scope(unit);
+  auto call = std::make_shared<Call>(
+      Call{std::forward<Body>(body), {std::forward<Args>(args)...}, std::nullopt});
+  const TensorList places = tensors_of(call->held);
+  scope.cast_inputs(places);
+  std::vector<at::Tensor> inputs;
+  for (at::Tensor* place : places) {
+    inputs.push_back(std::exchange(*place, at::Tensor()));  // autograd keeps them
+  }
+  const std::vector<at::Tensor> outputs = scope.checkpoint(
+      [call](const std::vector<at::Tensor>& values) { return (*call)(values); }, inputs);
+  Result result = std::move(*call->result);
+  call->result.reset();
+  TensorList tensors;
+  collect_tensors(result, tensors);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    *tensors[i] = outputs[i];
+  }
+  return result;
+}
+
 /// Calls `body(args…)` as one use of `unit`; a plain call where `unit` is null.
 template <class Body, class... Args>
 auto call_unit(UnitState* unit, Body&& body, Args&&... args) {
@@ -120,10 +194,19 @@ auto call_unit(UnitState* unit, Body&& body, Args&&... args) {
   if (unit == nullptr) {
     return static_cast<Result>(std::invoke(std::forward<Body>(body), std::forward<Args>(args)...));
   }
+  if (checkpoints_activations(*unit)) {
+    if constexpr (TensorCarrier<std::decay_t<Result>>::value &&
+                  (std::is_copy_constructible_v<std::decay_t<Args>> && ...)) {
+      return static_cast<Result>(call_checkpointed<std::decay_t<Result>>(
+          *unit, std::forward<Body>(body), std::forward<Args>(args)...));
+    } else {
+      refuse_to_checkpoint(*unit);
+    }
+  }
   ForwardScope scope(*unit);
   std::tuple<HeldArgument<Args>...> held(std::forward<Args>(args)...);
-  TensorList inputs;
-  std::apply([&](auto&... value) { (collect_tensors(value, inputs), ...); }, held);
+  const TensorList inputs = tensors_of(held);
+  scope.cast_inputs(inputs);
   scope.enter(inputs);
   if constexpr (std::is_void_v<Result>) {
     std::apply(std::forward<Body>(body), std::move(held));
@@ -194,7 +277,7 @@ class UnitImpl : public Impl,
   /// knows when their gradients are done. PyTorch: `register_fsdp_forward_method`.
   template <class Fn, class... Args>
   auto run(Fn&& fn, Args&&... args) {
-    auto body = [&](auto&&... value) {
+    auto body = [this, fn = std::forward<Fn>(fn)](auto&&... value) {
       return std::invoke(fn, static_cast<Impl&>(*this), std::forward<decltype(value)>(value)...);
     };
     return detail::call_unit(unit_state().get(), body, std::forward<Args>(args)...);

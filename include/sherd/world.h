@@ -15,6 +15,17 @@ namespace detail {
 class WorldImpl;
 }
 
+/// Ranks first, first + stride, …: a row or a column of a mesh.
+struct RankGroup {
+  int first = 0;
+  int stride = 1;
+  int size = 1;
+  /// Position of a rank of the world in the group.
+  [[nodiscard]] int index_of(int rank) const { return (rank - first) / stride; }
+  /// The rank of the world at a position of the group.
+  [[nodiscard]] int rank_at(int index) const { return first + index * stride; }
+};
+
 /// How World::from_environment() waits for the others.
 struct WorldOptions {
   /// How long a rank waits for another, in the rendezvous and in each collective, before it gives
@@ -52,8 +63,9 @@ class World {
   /// Returns when all ranks have called it. Collective.
   void barrier();
 
-  /// A communicator of its own for one sharded model. Collective.
-  [[nodiscard]] std::unique_ptr<Communicator> make_communicator();
+  /// A communicator of its own over the group that this rank is in. Collective over the world, also
+  /// where ranks pass different groups.
+  [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group);
 
  private:
   explicit World(std::shared_ptr<detail::WorldImpl> impl) : impl_(std::move(impl)) {}

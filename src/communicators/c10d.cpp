@@ -21,10 +21,6 @@ at::Tensor bytes_at(void* data, int64_t bytes) {
   return at::from_blob(data, {bytes}, at::kByte);
 }
 
-int64_t element_bytes(const SegmentSpec& spec) {
-  return static_cast<int64_t>(c10::elementSize(spec.dtype));
-}
-
 // A failed exchange means that another rank is gone; what it was for is added by the caller.
 template <class Fn>
 auto exchange(const std::string& what, Fn&& fn) {
@@ -43,15 +39,15 @@ auto exchange(const std::string& what, Fn&& fn) {
 
 }  // namespace
 
-void C10dCommunicator::attach(std::vector<SegmentSpec> segments,
+void C10dCommunicator::attach(std::vector<SegmentSpec> segments, c10::Device device,
                               std::shared_ptr<MemoryLedger> ledger) {
   segments_ = std::move(segments);
   ledger_ = ledger;
   for (const SegmentSpec& spec : segments_) {
-    shards_.emplace_back(segment_bytes(spec, 1), MemoryKind::TravellingShard, ledger);
+    shards_.emplace_back(segment_bytes(spec, 1), spec.shard_kind, ledger, device);
   }
   buffers_ = std::make_unique<ReduceBuffers>(segments_, world_size(), MemoryKind::ReduceBuffer,
-                                             std::move(ledger));
+                                             std::move(ledger), device);
 }
 
 void* C10dCommunicator::travelling_shard(Segment segment) {
@@ -84,15 +80,19 @@ void* C10dCommunicator::acquire_reduce_buffer(Segment segment, const Reduction& 
   return acquired_[segment] = buffers_->acquire(segment);
 }
 
-int64_t C10dCommunicator::part_numel(Segment segment) const {
-  const SegmentSpec& spec = segments_[static_cast<size_t>(segment)];
-  const int64_t block = buffers_->block_bytes() / world_size() / element_bytes(spec);
+void C10dCommunicator::release_reduce_buffer(Segment segment) {
+  buffers_->release(acquired_.extract(segment).mapped());
+}
+
+int64_t C10dCommunicator::part_numel(const Pending& pending) const {
+  const SegmentSpec& spec = segments_[static_cast<size_t>(pending.segment)];
+  const int64_t block = buffers_->block_bytes() / world_size() / pending.element_bytes();
   return block == 0 ? spec.shard_numel : std::min(block, spec.shard_numel);
 }
 
 int64_t C10dCommunicator::next_part(const Pending& pending) const {
   const SegmentSpec& spec = segments_[static_cast<size_t>(pending.segment)];
-  return std::min(part_numel(pending.segment), spec.shard_numel - pending.done);
+  return std::min(part_numel(pending), spec.shard_numel - pending.done);
 }
 
 void C10dCommunicator::reduce(Segment segment, const Reduction& target) {
@@ -100,14 +100,14 @@ void C10dCommunicator::reduce(Segment segment, const Reduction& target) {
   while (pending_.size() >= kReductionsInFlight) {
     finish_oldest();
   }
-  const auto index = static_cast<size_t>(segment);
-  counts_.bytes_sent += segment_bytes(segments_[index], 1) * (world_size() - 1);
-  Pending pending{segment, target, static_cast<char*>(acquired_.at(segment)), next_tag_, {}, {},
-                  {},      0};
-  acquired_.erase(segment);
-  const int64_t part = part_numel(segment);
-  next_tag_ =
-      (next_tag_ + static_cast<int>((segments_[index].shard_numel + part - 1) / part)) % kTags;
+  const SegmentSpec& spec = segments_[static_cast<size_t>(segment)];
+  counts_.bytes_sent += reduced_bytes(spec, target) * (world_size() - 1);
+  Pending pending{segment, target, reduced_dtype(spec, target), nullptr, next_tag_, {}, {}, {}, 0};
+  if (target.source == nullptr) {
+    pending.acquired = acquired_.extract(segment).mapped();
+  }
+  const int64_t part = part_numel(pending);
+  next_tag_ = (next_tag_ + static_cast<int>((spec.shard_numel + part - 1) / part)) % kTags;
   pending_.push_back(std::move(pending));
   exchange("exchange of gradients", [&] {
     post_sends(pending_.back());
@@ -117,14 +117,15 @@ void C10dCommunicator::reduce(Segment segment, const Reduction& target) {
 
 void C10dCommunicator::post_sends(Pending& pending) {
   const SegmentSpec& spec = segments_[static_cast<size_t>(pending.segment)];
-  const int64_t part = part_numel(pending.segment);
+  const int64_t part = part_numel(pending);
   int tag = pending.first_tag;
   for (int64_t first = 0; first < spec.shard_numel; first += part, ++tag) {
     const int64_t numel = std::min(part, spec.shard_numel - first);
     for (int peer = 0; peer < world_size(); ++peer) {
       if (peer != rank()) {
-        char* piece = pending.buffer + (peer * spec.shard_numel + first) * element_bytes(spec);
-        std::vector<at::Tensor> tensors{bytes_at(piece, numel * element_bytes(spec))};
+        char* piece =
+            pending.gradients() + (peer * spec.shard_numel + first) * pending.element_bytes();
+        std::vector<at::Tensor> tensors{bytes_at(piece, numel * pending.element_bytes())};
         pending.sends.push_back(groups_.reduce->send(tensors, peer, tag));
       }
     }
@@ -132,8 +133,7 @@ void C10dCommunicator::post_sends(Pending& pending) {
 }
 
 void C10dCommunicator::post_receives(Pending& pending) {
-  const SegmentSpec& spec = segments_[static_cast<size_t>(pending.segment)];
-  const int64_t part_bytes = part_numel(pending.segment) * element_bytes(spec);
+  const int64_t part_bytes = part_numel(pending) * pending.element_bytes();
   const int64_t wanted =
       std::max(buffers_->block_bytes() / world_size(), part_bytes) * (world_size() - 1);
   if (pending.received.data() == nullptr) {
@@ -143,14 +143,15 @@ void C10dCommunicator::post_receives(Pending& pending) {
       pending.received = std::move(*free);
       receive_buffers_.erase(free);
     } else {
-      pending.received = Buffer(wanted, MemoryKind::ReceiveBuffer, ledger_);
+      pending.received = Buffer(wanted, MemoryKind::ReceiveBuffer, ledger_, buffers_->device());
     }
   }
-  const int tag = pending.first_tag + static_cast<int>(pending.done / part_numel(pending.segment));
+  const int tag = pending.first_tag + static_cast<int>(pending.done / part_numel(pending));
   auto* place = static_cast<char*>(pending.received.data());
   for (int peer = 0; peer < world_size(); ++peer) {
     if (peer != rank()) {
-      std::vector<at::Tensor> tensors{bytes_at(place, next_part(pending) * element_bytes(spec))};
+      std::vector<at::Tensor> tensors{
+          bytes_at(place, next_part(pending) * pending.element_bytes())};
       pending.receives.push_back(groups_.reduce->recv(tensors, peer, tag));
       place += part_bytes;
     }
@@ -162,19 +163,20 @@ void C10dCommunicator::finish_part(Pending& pending) {
   for (const Work& receive : std::exchange(pending.receives, {})) {
     receive->wait();
   }
-  const int64_t part_bytes = part_numel(pending.segment) * element_bytes(spec);
+  const int64_t part_bytes = part_numel(pending) * pending.element_bytes();
   const auto* received = static_cast<const char*>(pending.received.data());
   std::vector<const void*> sources;
   for (int peer = 0; peer < world_size(); ++peer) {
     if (peer == rank()) {
-      sources.push_back(pending.buffer +
-                        (peer * spec.shard_numel + pending.done) * element_bytes(spec));
+      sources.push_back(pending.gradients() +
+                        (peer * spec.shard_numel + pending.done) * pending.element_bytes());
     } else {
       sources.push_back(received);
       received += part_bytes;
     }
   }
-  sum_piece(pending.target, spec.dtype, sources, pending.done, next_part(pending));
+  sum_piece(pending.target, pending.dtype, sources, pending.done, next_part(pending),
+            buffers_->device());
   pending.done += next_part(pending);
 }
 
@@ -192,7 +194,9 @@ void C10dCommunicator::finish_oldest() {
       send->wait();
     }
   });
-  buffers_->release(oldest.buffer);
+  if (oldest.acquired != nullptr) {
+    buffers_->release(oldest.acquired);
+  }
   receive_buffers_.push_back(std::move(oldest.received));
   pending_.pop_front();
 }

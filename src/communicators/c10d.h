@@ -29,7 +29,8 @@ class C10dCommunicator final : public Communicator {
 
   [[nodiscard]] int rank() const override { return groups_.gather->getRank(); }
   [[nodiscard]] int world_size() const override { return groups_.gather->getSize(); }
-  void attach(std::vector<SegmentSpec> segments, std::shared_ptr<MemoryLedger> ledger) override;
+  void attach(std::vector<SegmentSpec> segments, c10::Device device,
+              std::shared_ptr<MemoryLedger> ledger) override;
   [[nodiscard]] void* travelling_shard(Segment segment) override;
   void begin_update(Segment /*segment*/) override {}
   void publish(Segment /*segment*/) override {}
@@ -38,7 +39,11 @@ class C10dCommunicator final : public Communicator {
   void wait_gather(Segment segment) override;
   void release(Segment /*segment*/) override {}
   [[nodiscard]] void* acquire_reduce_buffer(Segment segment, const Reduction& target) override;
+  void release_reduce_buffer(Segment segment) override;
   void reduce(Segment segment, const Reduction& target) override;
+  [[nodiscard]] int reductions_in_flight() const override {
+    return static_cast<int>(pending_.size());
+  }
   void finish_reductions() override;
   void abandon() override;
   void all_reduce(std::span<double> values, ReduceOp op) override;
@@ -52,14 +57,22 @@ class C10dCommunicator final : public Communicator {
   struct Pending {
     Segment segment;
     Reduction target;
-    char* buffer;
+    c10::ScalarType dtype;
+    void* acquired;  ///< null where the gradients are the engine's own
     int first_tag;
     std::vector<Work> sends;
     std::vector<Work> receives;  ///< of the part under way
     Buffer received;             ///< of the other ranks, in rank order
     int64_t done = 0;            ///< elements of the piece that are summed
+    [[nodiscard]] int64_t element_bytes() const {
+      return static_cast<int64_t>(c10::elementSize(dtype));
+    }
+    [[nodiscard]] char* gradients() const {
+      // A send takes its tensor as one that may be written to, and does not.
+      return static_cast<char*>(acquired != nullptr ? acquired : const_cast<float*>(target.source));
+    }
   };
-  [[nodiscard]] int64_t part_numel(Segment segment) const;
+  [[nodiscard]] int64_t part_numel(const Pending& pending) const;
   [[nodiscard]] int64_t next_part(const Pending& pending) const;
   void post_sends(Pending& pending);
   void post_receives(Pending& pending);

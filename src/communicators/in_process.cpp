@@ -15,8 +15,8 @@ constexpr size_t kReductionsInFlight = 2;
 
 }  // namespace
 
-InProcessHub::InProcessHub(int world_size, std::chrono::milliseconds timeout)
-    : ranks_(static_cast<size_t>(world_size)), timeout_(timeout) {}
+InProcessHub::InProcessHub(const RankGroup& group, std::chrono::milliseconds timeout)
+    : ranks_(static_cast<size_t>(group.size)), group_(group), timeout_(timeout) {}
 
 void InProcessHub::update(const std::function<void(std::vector<RankView>&)>& change) {
   {
@@ -41,7 +41,8 @@ void InProcessHub::wait_for_all(const std::string& what,
   std::string missing;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     if (!reached(ranks_[rank])) {
-      missing += (missing.empty() ? "" : ", ") + std::to_string(rank) +
+      missing += (missing.empty() ? "" : ", ") +
+                 std::to_string(group_.rank_at(static_cast<int>(rank))) +
                  (ranks_[rank].departed ? " (has left)" : "");
     }
   }
@@ -61,17 +62,17 @@ InProcessCommunicator::~InProcessCommunicator() {
   });
 }
 
-void InProcessCommunicator::attach(std::vector<SegmentSpec> segments,
+void InProcessCommunicator::attach(std::vector<SegmentSpec> segments, c10::Device device,
                                    std::shared_ptr<MemoryLedger> ledger) {
   segments_ = std::move(segments);
   memory_ = std::make_shared<Memory>();
   for (const SegmentSpec& spec : segments_) {
-    memory_->shards.emplace_back(segment_bytes(spec, 1), MemoryKind::TravellingShard, ledger);
+    memory_->shards.emplace_back(segment_bytes(spec, 1), spec.shard_kind, ledger, device);
   }
   slots_.assign(segments_.size(), nullptr);
   acquired_.assign(segments_.size(), nullptr);
-  memory_->reduce = std::make_unique<ReduceBuffers>(segments_, world_size(),
-                                                    MemoryKind::ReduceBuffer, std::move(ledger));
+  memory_->reduce = std::make_unique<ReduceBuffers>(
+      segments_, world_size(), MemoryKind::ReduceBuffer, std::move(ledger), device);
   hub_->update([&](auto& ranks) {
     auto& mine = ranks[static_cast<size_t>(rank_)];
     mine.memory = memory_;
@@ -154,10 +155,15 @@ void* InProcessCommunicator::acquire_reduce_buffer(Segment segment, const Reduct
   return acquired_[static_cast<size_t>(segment)] = memory_->reduce->acquire(segment);
 }
 
+void InProcessCommunicator::release_reduce_buffer(Segment segment) {
+  memory_->reduce->release(std::exchange(acquired_[static_cast<size_t>(segment)], nullptr));
+}
+
 void InProcessCommunicator::reduce(Segment segment, const Reduction& target) {
   ++counts_.reductions;
   const auto index = static_cast<size_t>(segment);
-  void* buffer = std::exchange(acquired_[index], nullptr);
+  const bool owned = target.source == nullptr;
+  void* buffer = owned ? std::exchange(acquired_[index], nullptr) : nullptr;
   int64_t number = 0;
   // A buffer of the same segment that is still being read keeps its place in the view until it has
   // been summed.
@@ -166,10 +172,10 @@ void InProcessCommunicator::reduce(Segment segment, const Reduction& target) {
     release_oldest();
   }
   change(segment, [&](auto& view) {
-    view.reduce_buffer = buffer;
+    view.reduce_buffer = owned ? buffer : target.source;
     number = ++view.posted;
   });
-  counts_.bytes_sent += segment_bytes(segments_[index], 1) * (world_size() - 1);
+  counts_.bytes_sent += reduced_bytes(segments_[index], target) * (world_size() - 1);
   pending_.push_back({segment, target, buffer, number, false});
 }
 
@@ -180,10 +186,10 @@ void InProcessCommunicator::sum_oldest() {
   }
   const SegmentSpec& spec = segments_[static_cast<size_t>(oldest.segment)];
   wait_segment("reduction", oldest.segment, &InProcessHub::SegmentView::posted, oldest.number);
-  const int64_t offset = segment_bytes(spec, 1) * rank_;
-  sum_piece(oldest.target, spec.dtype,
+  const int64_t offset = reduced_bytes(spec, oldest.target) * rank_;
+  sum_piece(oldest.target, reduced_dtype(spec, oldest.target),
             pieces(oldest.segment, &InProcessHub::SegmentView::reduce_buffer, offset), 0,
-            spec.shard_numel);
+            spec.shard_numel, memory_->reduce->device());
   oldest.summed = true;
   change(oldest.segment, [](auto& view) { ++view.summed; });
 }
@@ -192,7 +198,9 @@ void InProcessCommunicator::release_oldest() {
   sum_oldest();
   const Pending& oldest = pending_.front();
   wait_segment("reduction", oldest.segment, &InProcessHub::SegmentView::summed, oldest.number);
-  memory_->reduce->release(oldest.buffer);
+  if (oldest.buffer != nullptr) {
+    memory_->reduce->release(oldest.buffer);
+  }
   pending_.pop_front();
 }
 

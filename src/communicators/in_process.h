@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "communicators/reduce_buffers.h"
+#include "sherd/world.h"
 
 namespace sherd::detail {
 
@@ -18,7 +19,7 @@ namespace sherd::detail {
 /// have reached its own.
 class InProcessHub {
  public:
-  InProcessHub(int world_size, std::chrono::milliseconds timeout);
+  InProcessHub(const RankGroup& group, std::chrono::milliseconds timeout);
 
   struct SegmentView {
     const void* travelling = nullptr;
@@ -49,6 +50,7 @@ class InProcessHub {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<RankView> ranks_;
+  RankGroup group_;
   std::chrono::milliseconds timeout_;
 };
 
@@ -62,7 +64,8 @@ class InProcessCommunicator final : public Communicator {
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int world_size() const override { return hub_->world_size(); }
-  void attach(std::vector<SegmentSpec> segments, std::shared_ptr<MemoryLedger> ledger) override;
+  void attach(std::vector<SegmentSpec> segments, c10::Device device,
+              std::shared_ptr<MemoryLedger> ledger) override;
   [[nodiscard]] void* travelling_shard(Segment segment) override;
   void begin_update(Segment segment) override;
   void publish(Segment segment) override;
@@ -71,7 +74,11 @@ class InProcessCommunicator final : public Communicator {
   void wait_gather(Segment segment) override;
   void release(Segment /*segment*/) override {}
   [[nodiscard]] void* acquire_reduce_buffer(Segment segment, const Reduction& target) override;
+  void release_reduce_buffer(Segment segment) override;
   void reduce(Segment segment, const Reduction& target) override;
+  [[nodiscard]] int reductions_in_flight() const override {
+    return static_cast<int>(pending_.size());
+  }
   void finish_reductions() override;
   void abandon() override;
   void all_reduce(std::span<double> values, ReduceOp op) override;
@@ -81,7 +88,7 @@ class InProcessCommunicator final : public Communicator {
   struct Pending {
     Segment segment;
     Reduction target;
-    void* buffer;
+    void* buffer;    ///< null where the gradients are the engine's own
     int64_t number;  ///< how many of the segment have been posted with it
     bool summed;
   };

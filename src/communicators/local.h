@@ -14,7 +14,8 @@ class LocalCommunicator final : public Communicator {
  public:
   [[nodiscard]] int rank() const override { return 0; }
   [[nodiscard]] int world_size() const override { return 1; }
-  void attach(std::vector<SegmentSpec> segments, std::shared_ptr<MemoryLedger> ledger) override;
+  void attach(std::vector<SegmentSpec> segments, c10::Device device,
+              std::shared_ptr<MemoryLedger> ledger) override;
   [[nodiscard]] void* travelling_shard(Segment segment) override;
   void begin_update(Segment /*segment*/) override {}
   void publish(Segment /*segment*/) override {}
@@ -23,7 +24,9 @@ class LocalCommunicator final : public Communicator {
   void wait_gather(Segment /*segment*/) override {}
   void release(Segment /*segment*/) override {}
   [[nodiscard]] void* acquire_reduce_buffer(Segment segment, const Reduction& target) override;
+  void release_reduce_buffer(Segment segment) override;
   void reduce(Segment segment, const Reduction& target) override;
+  [[nodiscard]] int reductions_in_flight() const override { return 0; }
   void finish_reductions() override {}
   void abandon() override;
   void all_reduce(std::span<double> /*values*/, ReduceOp /*op*/) override {}

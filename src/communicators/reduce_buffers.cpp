@@ -4,13 +4,15 @@
 
 #include <c10/util/Exception.h>
 
-#include "kernels/kernels.h"
+#include "movable_storage.h"
+#include "shard_math.h"
 
 namespace sherd::detail {
 
 ReduceBuffers::ReduceBuffers(const std::vector<SegmentSpec>& segments, int world_size,
-                             MemoryKind kind, std::shared_ptr<MemoryLedger> ledger)
-    : kind_(kind), ledger_(std::move(ledger)) {
+                             MemoryKind kind, std::shared_ptr<MemoryLedger> ledger,
+                             c10::Device device)
+    : kind_(kind), ledger_(std::move(ledger)), device_(device) {
   for (const SegmentSpec& spec : segments) {
     if (spec.trainable && !spec.is_root) {
       block_bytes_ = std::max(block_bytes_, segment_bytes(spec, world_size));
@@ -27,7 +29,7 @@ void* ReduceBuffers::acquire(Communicator::Segment segment) {
     return !slot.used && slot.buffer.bytes() == wanted;
   });
   if (free == slots_.end()) {
-    slots_.push_back({Buffer(wanted, kind_, ledger_), false});
+    slots_.push_back({Buffer(wanted, kind_, ledger_, device_), false});
     free = std::prev(slots_.end());
   }
   free->used = true;
@@ -48,31 +50,16 @@ void ReduceBuffers::release_all() {
   }
 }
 
-namespace {
-
-template <class T>
-void sum_typed(const Communicator::Reduction& target, const std::vector<const void*>& sources,
-               int64_t first, int64_t numel) {
-  std::vector<const T*> typed;
-  typed.reserve(sources.size());
-  for (const void* source : sources) {
-    typed.push_back(static_cast<const T*>(source));
-  }
-  kernels::sum_in_rank_order(target.shard + first, target.accumulate, target.scale, typed, numel);
-}
-
-}  // namespace
-
 void sum_piece(const Communicator::Reduction& target, c10::ScalarType dtype,
-               const std::vector<const void*>& sources, int64_t first, int64_t numel) {
-  switch (dtype) {
-    case c10::ScalarType::Float:
-      return sum_typed<float>(target, sources, first, numel);
-    case c10::ScalarType::BFloat16:
-      return sum_typed<uint16_t>(target, sources, first, numel);
-    default:
-      TORCH_INTERNAL_ASSERT(false, "gradients travel in fp32 or bf16, not in ", dtype);
+               const std::vector<const void*>& sources, int64_t first, int64_t numel,
+               c10::Device device) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(sources.size());
+  for (const void* source : sources) {
+    tensors.push_back(flat_tensor(const_cast<void*>(source), numel, dtype, device));
   }
+  const at::Tensor shard = flat_tensor(target.shard + first, numel, c10::kFloat, device);
+  shard_math::sum_in_rank_order(shard, target.accumulate, target.scale, tensors);
 }
 
 }  // namespace sherd::detail

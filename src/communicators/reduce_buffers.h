@@ -12,15 +12,28 @@ namespace sherd::detail {
   return spec.shard_numel * world_size * static_cast<int64_t>(c10::elementSize(spec.dtype));
 }
 
+/// In which dtype a segment's gradients are reduced.
+[[nodiscard]] inline c10::ScalarType reduced_dtype(const SegmentSpec& spec,
+                                                   const Communicator::Reduction& target) {
+  return target.source == nullptr ? spec.dtype : c10::ScalarType::Float;
+}
+
+/// Bytes of one rank's piece of them.
+[[nodiscard]] inline int64_t reduced_bytes(const SegmentSpec& spec,
+                                           const Communicator::Reduction& target) {
+  return spec.shard_numel * static_cast<int64_t>(c10::elementSize(reduced_dtype(spec, target)));
+}
+
 /// Reduce buffers, reused: blocks share buffers of the largest block's size, a root segment has its
 /// own.
 class ReduceBuffers {
  public:
   ReduceBuffers(const std::vector<SegmentSpec>& segments, int world_size, MemoryKind kind,
-                std::shared_ptr<MemoryLedger> ledger);
+                std::shared_ptr<MemoryLedger> ledger, c10::Device device);
   [[nodiscard]] void* acquire(Communicator::Segment segment);
   void release(void* buffer);
   void release_all();
+  [[nodiscard]] c10::Device device() const { return device_; }
   /// Bytes of the largest block's gradients.
   [[nodiscard]] int64_t block_bytes() const { return block_bytes_; }
 
@@ -34,10 +47,12 @@ class ReduceBuffers {
   std::list<Slot> slots_;
   MemoryKind kind_;
   std::shared_ptr<MemoryLedger> ledger_;
+  c10::Device device_;
 };
 
 /// What every communicator does with a piece: shard (+)= its part of every rank's gradients.
 void sum_piece(const Communicator::Reduction& target, c10::ScalarType dtype,
-               const std::vector<const void*>& sources, int64_t first, int64_t numel);
+               const std::vector<const void*>& sources, int64_t first, int64_t numel,
+               c10::Device device);
 
 }  // namespace sherd::detail

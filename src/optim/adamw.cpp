@@ -1,10 +1,9 @@
 #include <cmath>
 #include <utility>
 
-#include <ATen/ops/from_blob.h>
-
-#include "kernels/kernels.h"
+#include "movable_storage.h"
 #include "runtime.h"
+#include "shard_math.h"
 #include "sherd/optim.h"
 
 namespace sherd {
@@ -17,18 +16,42 @@ struct Run {
   int64_t numel = 0;
   size_t group = 0;
   const at::Tensor* parameter = nullptr;
+  detail::shard_math::AdamWTensors tensors;  ///< without the gradient
 };
 
 struct SegmentMoments {
   detail::UnitState* unit = nullptr;
   detail::FlatSegment* segment = nullptr;
-  Buffer exp_avg;
-  Buffer exp_avg_sq;
+  Buffer exp_avg_buffer;
+  Buffer exp_avg_sq_buffer;
+  at::Tensor exp_avg;  ///< [shard_numel]
+  at::Tensor exp_avg_sq;
   std::vector<Run> runs;
 };
 
-float* floats(const Buffer& buffer) {
-  return static_cast<float*>(buffer.data());
+void add_moments(SegmentMoments& state, c10::ScalarType dtype,
+                 const std::shared_ptr<MemoryLedger>& ledger) {
+  const detail::SegmentLayout& layout = state.segment->layout();
+  const int64_t bytes = layout.shard_numel * static_cast<int64_t>(c10::elementSize(dtype));
+  state.exp_avg_buffer = Buffer(bytes, MemoryKind::OptimizerState, ledger, layout.device);
+  state.exp_avg_sq_buffer = Buffer(bytes, MemoryKind::OptimizerState, ledger, layout.device);
+  const auto whole = [&](const Buffer& buffer) {
+    return detail::flat_tensor(buffer.data(), layout.shard_numel, dtype, layout.device);
+  };
+  state.exp_avg = whole(state.exp_avg_buffer);
+  state.exp_avg_sq = whole(state.exp_avg_sq_buffer);
+}
+
+Run make_run(const SegmentMoments& state, int64_t begin, int64_t numel, size_t group,
+             const at::Tensor* parameter) {
+  const detail::FlatSegment& segment = *state.segment;
+  const auto part = [&](const at::Tensor& whole) { return whole.narrow(0, begin, numel); };
+  return {begin,
+          numel,
+          group,
+          parameter,
+          {part(segment.master()), part(state.exp_avg), part(state.exp_avg_sq), at::Tensor(),
+           segment.has_separate_master() ? part(segment.travelling()) : at::Tensor()}};
 }
 
 kernels::AdamWStep step_numbers(const AdamWOptions& o, int64_t step, double grad_scale) {
@@ -70,25 +93,23 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
     return index;
   };
   detail::Runtime& runtime = impl_->runtime();
-  const int rank = runtime.mesh().world().rank();
+  const int rank = runtime.mesh().shard_rank();
   for (const auto& unit : runtime.units()) {
     for (const auto& segment : unit->segments()) {
       const detail::SegmentLayout& layout = segment->layout();
       if (!layout.trainable) {
         continue;
       }
-      const int64_t bytes = layout.shard_numel * static_cast<int64_t>(sizeof(float));
-      SegmentMoments state{unit.get(),
-                           segment.get(),
-                           Buffer(bytes, MemoryKind::OptimizerState, runtime.ledger()),
-                           Buffer(bytes, MemoryKind::OptimizerState, runtime.ledger()),
-                           {}};
+      SegmentMoments state;
+      state.unit = unit.get();
+      state.segment = segment.get();
+      add_moments(state, c10::kFloat, runtime.ledger());
       for (const detail::ParameterPlace& place : layout.places) {
         const detail::Range held = layout.held_by(place, rank);
         const auto& parameter = unit->parameters()[static_cast<size_t>(place.parameter)];
         if (held.size() > 0) {
-          state.runs.push_back({place.offset + held.begin - rank * layout.shard_numel, held.size(),
-                                group_of(parameter.name), &parameter.tensor});
+          state.runs.push_back(make_run(state, layout.start_in_piece(place, rank), held.size(),
+                                        group_of(parameter.name), &parameter.tensor));
         }
       }
       impl_->segments.push_back(std::move(state));
@@ -101,29 +122,22 @@ AdamW& AdamW::operator=(AdamW&&) noexcept = default;
 AdamW::~AdamW() = default;
 
 void AdamW::Impl::update(SegmentMoments& state, const std::vector<kernels::AdamWStep>& numbers) {
-  Communicator& communicator = runtime().communicator();
   detail::FlatSegment& segment = *state.segment;
-  runtime().named("publication", state.unit->name(),
-                  [&] { communicator.begin_update(segment.id()); });
-  auto* travelling = segment.has_separate_master()
-                         ? static_cast<uint16_t*>(segment.travelling().mutable_data_ptr())
-                         : nullptr;
-  auto* master = segment.master().mutable_data_ptr<float>();
-  const auto* gradient = segment.gradient().const_data_ptr<float>();
+  runtime().named("publication", state.unit->name(), [&] { segment.begin_update(); });
   for (const Run& run : state.runs) {
     if (!run.parameter->requires_grad()) {
       continue;  // frozen since sharding
     }
-    kernels::adamw(master + run.begin, floats(state.exp_avg) + run.begin,
-                   floats(state.exp_avg_sq) + run.begin, gradient + run.begin,
-                   travelling == nullptr ? nullptr : travelling + run.begin, run.numel,
-                   numbers[run.group]);
+    detail::shard_math::AdamWTensors tensors = run.tensors;
+    tensors.gradient = segment.gradient().narrow(0, run.begin, run.numel);
+    detail::shard_math::adamw(tensors, numbers[run.group]);
   }
-  communicator.publish(segment.id());
+  segment.publish();
 }
 
 void AdamW::step() {
   detail::Runtime& runtime = impl_->runtime();
+  runtime.check_gradients_are_reduced("[AdamW::step]");
   runtime.set_phase(detail::Phase::Optimizer);
   runtime.reshard_all();
   ++impl_->steps;
@@ -159,18 +173,16 @@ void AdamW::set_steps_done(int64_t steps) {
 }
 
 std::vector<MomentShard> AdamW::moments() const {
-  const int rank = impl_->runtime().mesh().world().rank();
+  const int rank = impl_->runtime().mesh().shard_rank();
   std::vector<MomentShard> moments;
   for (const SegmentMoments& state : impl_->segments) {
     const detail::SegmentLayout& layout = state.segment->layout();
     for (const detail::ParameterPlace& place : layout.places) {
-      const detail::Range held = layout.held_by(place, rank);
-      const int64_t start =
-          held.size() == 0 ? 0 : place.offset + held.begin - rank * layout.shard_numel;
+      const int64_t start = layout.start_in_piece(place, rank);
+      const int64_t numel = layout.held_by(place, rank).size();
       const auto& parameter = state.unit->parameters()[static_cast<size_t>(place.parameter)];
-      moments.push_back(
-          {parameter.name, at::from_blob(floats(state.exp_avg) + start, {held.size()}, at::kFloat),
-           at::from_blob(floats(state.exp_avg_sq) + start, {held.size()}, at::kFloat)});
+      moments.push_back({parameter.name, state.exp_avg.narrow(0, start, numel),
+                         state.exp_avg_sq.narrow(0, start, numel)});
     }
   }
   return moments;

@@ -1,7 +1,7 @@
 #include <cmath>
 
-#include "kernels/kernels.h"
 #include "runtime.h"
+#include "shard_math.h"
 #include "sherd/optim.h"
 
 namespace sherd {
@@ -12,13 +12,13 @@ double clip_grad_norm(ShardedModule& model, double max_norm) {
                 "[clip_grad_norm] max_norm must be above 0, got " + std::to_string(max_norm) + ".");
   }
   detail::Runtime& runtime = model.runtime();
+  runtime.check_gradients_are_reduced("[clip_grad_norm]");
   runtime.apply_gradient_factor();
   double squares = 0;
   for (const auto& unit : runtime.units()) {
     for (const auto& segment : unit->segments()) {
       if (segment->has_gradient()) {
-        squares += kernels::sum_of_squares(segment->gradient().const_data_ptr<float>(),
-                                           segment->layout().shard_numel);
+        squares += detail::shard_math::sum_of_squares(segment->gradient());
       }
     }
   }

@@ -12,9 +12,15 @@ std::vector<Units> forward(Schedule& schedule, const Units& order) {
   schedule.begin_iteration();
   std::vector<Units> proposed;
   for (const int unit : order) {
-    schedule.record_forward(unit);
+    schedule.begin_unit(unit);
     proposed.push_back(schedule.ahead_in_forward());
   }
+  for (const int unit : order) {
+    if (unit != 0) {
+      schedule.end_unit(unit);
+    }
+  }
+  schedule.end_unit(0);
   return proposed;
 }
 
@@ -41,11 +47,37 @@ TEST(Schedule, ProposesNothingAtDepthZero) {
   EXPECT_EQ(backward(schedule, {0, 2, 1}), (std::vector<Units>{{}, {}, {}}));
 }
 
-TEST(Schedule, ProposesNothingWhereThisStepGoesAnotherWay) {
+TEST(Schedule, FindsItsWayAgainAfterAUnitThatWasLeftOut) {
   Schedule schedule(1);
   forward(schedule, {0, 1, 2, 3});
-  EXPECT_EQ(forward(schedule, {0, 2, 3}), (std::vector<Units>{{1}, {}, {}}));
-  EXPECT_EQ(forward(schedule, {0, 2, 3, 1}), (std::vector<Units>{{2}, {3}, {}, {}}));
+  EXPECT_EQ(forward(schedule, {0, 2, 3}), (std::vector<Units>{{1}, {3}, {}}));
+}
+
+TEST(Schedule, ProposesNothingAfterAUnitThatWasNotExpected) {
+  Schedule schedule(1);
+  forward(schedule, {0, 2, 3});
+  EXPECT_EQ(forward(schedule, {0, 1, 2, 3}), (std::vector<Units>{{2}, {}, {3}, {}}));
+}
+
+TEST(Schedule, TakesAFirstOrderFromOutside) {
+  Schedule schedule(1, {0, 3, 1});
+  EXPECT_EQ(forward(schedule, {0, 3, 1}), (std::vector<Units>{{3}, {1}, {}}));
+  EXPECT_EQ(forward(schedule, {0, 1, 3}), (std::vector<Units>{{3}, {}, {}}));
+  EXPECT_EQ(forward(schedule, {0, 1, 3}), (std::vector<Units>{{1}, {3}, {}}));
+}
+
+TEST(Schedule, GoesBackThroughNestedUnitsInTheOrderInWhichTheyEnded) {
+  Schedule schedule(2);
+  schedule.begin_iteration();
+  for (const int unit : {0, 1, 2}) {
+    schedule.begin_unit(unit);
+  }
+  schedule.end_unit(2);
+  schedule.begin_unit(3);
+  for (const int unit : {3, 1, 0}) {
+    schedule.end_unit(unit);
+  }
+  EXPECT_EQ(backward(schedule, {0, 1, 3, 2}), (std::vector<Units>{{1, 3}, {3, 2}, {2}, {}}));
 }
 
 TEST(Schedule, NeverProposesTheRoot) {

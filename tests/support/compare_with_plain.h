@@ -15,6 +15,7 @@
 
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
+#include "tests/support/meshes.h"
 #include "tests/support/ranks.h"
 
 namespace sherd::test {
@@ -86,12 +87,12 @@ template <class Build, class Loss>
 void expect_equals_plain(const Build& build, const Loss& loss, bool unused_are_zeros = true) {
   for (const int ranks : {1, 2, 3, 4}) {
     const ParameterTrace trace = train_unsharded(build, loss, ranks, unused_are_zeros);
-    for (const Strategy strategy : {Strategy::FullShard, Strategy::ShardGradOp}) {
+    for (const Strategy strategy : kStrategies) {
       EXPECT_NO_THROW(run_ranks(ranks,
                                 [&](World world) {
                                   auto net = build();
-                                  auto model =
-                                      fully_shard(net, Mesh::shard(world), {.strategy = strategy});
+                                  auto model = fully_shard(net, mesh_for(world, strategy),
+                                                           {.strategy = strategy});
                                   AdamW optimizer(model, {.lr = 1e-2, .weight_decay = 0.1});
                                   for (int step = 0; step < kComparedSteps; ++step) {
                                     loss(model, net, Place{step, world.rank()}).backward();
@@ -100,7 +101,7 @@ void expect_equals_plain(const Build& build, const Loss& loss, bool unused_are_z
                                     check_shards(model, trace[static_cast<size_t>(step)], step);
                                   }
                                 }))
-          << ranks << " ranks";
+          << ranks << " ranks, " << name_of(strategy);
     }
   }
 }

@@ -10,6 +10,7 @@
 
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
+#include "tests/support/meshes.h"
 #include "tests/support/small_net.h"
 
 namespace sherd::test {
@@ -27,7 +28,7 @@ struct SmallOutcome {
 };
 
 inline SmallOutcome train_small_net(World world, const SmallRun& run) {
-  auto model = fully_shard(make_net(), Mesh::shard(world), run.options);
+  auto model = fully_shard(make_net(), mesh_for(world, run.options.strategy), run.options);
   model.set_gradient_divide_factor(1.0);
   AdamW optimizer(model, {.lr = 1e-2});
   SmallOutcome outcome;

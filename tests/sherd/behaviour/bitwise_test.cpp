@@ -40,13 +40,24 @@ TEST_P(Bitwise, ShardGradOpEqualsFullShard) {
   EXPECT_NO_THROW(expect_equal(with(2, Strategy::ShardGradOp, 1)));
 }
 
+// Sums over replicas are taken in rank order as well; with rows of one rank that is the same order.
+TEST_P(Bitwise, NoShardEqualsFullShard) {
+  EXPECT_NO_THROW(expect_equal(with(2, Strategy::NoShard, 1)));
+}
+
+TEST_P(Bitwise, HybridShardEqualsFullShardWhereRowsAreOfOneRank) {
+  if (shard_size_for(ranks(), Strategy::HybridShard) == 1) {
+    EXPECT_NO_THROW(expect_equal(with(2, Strategy::HybridShard, 1)));
+  }
+}
+
 TEST_P(Bitwise, PrefetchDepthChangesNothing) {
   EXPECT_NO_THROW(expect_equal(with(1, Strategy::FullShard, 0)));
   EXPECT_NO_THROW(expect_equal(with(1, Strategy::FullShard, 3)));
 }
 
 TEST_P(Bitwise, ProcessesEqualThreads) {
-  for (const Strategy strategy : {Strategy::FullShard, Strategy::ShardGradOp}) {
+  for (const Strategy strategy : {Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard}) {
     const SmallOutcome one = alone(2 * ranks());
     const auto statuses = run_processes(ranks(), [&](World world) {
       check_equal_bits(one, train_small_net(world, with(2, strategy, 1)));

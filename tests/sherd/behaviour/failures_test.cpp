@@ -46,8 +46,8 @@ TEST(FullyShard, RefusesOptionsItDoesNotHave) {
   const auto refused = [](const ShardOptions& options, const std::string& what) {
     expect_error([&] { fully_shard(make_net(), alone(), options); }, ExitCode::Usage, {what});
   };
-  refused({.precision = {.param_dtype = at::kHalf}},
-          "[fully_shard] param_dtype is Float or BFloat16, got Half.");
+  refused({.precision = {.param_dtype = at::kDouble}},
+          "[fully_shard] param_dtype is Float, BFloat16 or Half, got Double.");
   refused({.precision = {.reduce_dtype = at::kBFloat16}},
           "[fully_shard] reduce_dtype is Float, got BFloat16: gradients are summed in fp32.");
   refused({.prefetch_depth = 9}, "[fully_shard] prefetch_depth is 0 to 8, got 9.");
@@ -69,7 +69,7 @@ TEST(FullyShard, NamesTheRankThatHasOtherOptions) {
     const ShardOptions options{.prefetch_depth = world.rank()};
     expect_error([&] { fully_shard(make_net(), Mesh::shard(world), options); },
                  ExitCode::RanksDisagree,
-                 {"prefetch_depth 0; rank 1 has strategy 0, prefetch_depth 1"});
+                 {"Rank 0 has prefetch_depth 0; rank 1 has prefetch_depth 1."});
   });
 }
 
@@ -231,7 +231,7 @@ TEST(DeadRank, OfAThreadEndsTheOthersWithAName) {
       train();
     } else {
       expect_error(train, ExitCode::PeerLost,
-                   {"reduction of unit 'block0', in backward of step 3", "on rank ",
+                   {"wait for a reduce buffer of unit 'block0', in backward of step 3", "on rank ",
                     " of 3: reduction of unit 'block2': missing rank ", "2 (has left)"});
     }
   });

@@ -206,7 +206,7 @@ TEST(Collectives, AreCountedPerStep) {
               }
               clip_grad_norm(model, 1.0);
               optimizer.step();
-              const auto& now = model.counts();
+              const auto now = model.counts();
               const bool alone = ranks == 1;
               const int64_t gathers =
                   strategy == Strategy::FullShard ? 2 * kBlocks + 1 : kBlocks + 1;

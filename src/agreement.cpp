@@ -1,0 +1,67 @@
+#include "agreement.h"
+
+#include <algorithm>
+
+#include <c10/util/Exception.h>
+
+namespace sherd::detail {
+
+namespace {
+
+std::string dtype_name(const std::optional<c10::ScalarType>& dtype) {
+  return dtype ? c10::toString(*dtype) : "own";
+}
+
+// One line a field, so that the first line that differs is what to tell.
+std::string describe(Runtime& runtime) {
+  const ShardOptions& options = runtime.options();
+  const Precision& precision = options.precision;
+  std::string text =
+      c10::str("strategy ", static_cast<int>(options.strategy), "\nmesh of ",
+               runtime.mesh().replicate_size(), " x ", runtime.mesh().shard_size(),
+               " ranks\nprefetch_depth ", options.prefetch_depth, "\nbackward_prefetch ",
+               static_cast<int>(options.backward_prefetch), "\nreshard_after_forward_size ",
+               options.reshard_after_forward_size, "\nbuffer_dtype ",
+               dtype_name(precision.buffer_dtype), "\nfull_precision_in_eval ",
+               precision.full_precision_in_eval, "\ndebug ", options.debug, "\n");
+  for (const std::string& name : options.forward_order) {
+    text += "forward_order '" + name + "'\n";
+  }
+  for (const auto& unit : runtime.units()) {
+    text += c10::str("unit '", unit->name(), "': reshard_after_forward ",
+                     unit->settings().reshard_after_forward, ", checkpoint_activations ",
+                     unit->settings().checkpoint_activations, "\n");
+    for (const UnitParameter& parameter : unit->parameters()) {
+      const SegmentLayout& layout = unit->segments()[parameter.segment]->layout();
+      text += c10::str("parameter '", parameter.name, "' of unit '", unit->name(), "': shape ",
+                       parameter.tensor.sizes(), ", ", c10::toString(layout.dtype),
+                       parameter.trainable ? "" : ", frozen", "\n");
+    }
+  }
+  return text;
+}
+
+std::string line_at(const std::string& text, std::string::const_iterator place) {
+  const auto offset = static_cast<size_t>(place - text.begin());
+  const size_t begin = offset == 0 ? 0 : text.rfind('\n', offset - 1) + 1;
+  return begin >= text.size() ? "nothing more" : text.substr(begin, text.find('\n', begin) - begin);
+}
+
+}  // namespace
+
+void check_agreement(Runtime& runtime) {
+  const std::vector<std::string> all = runtime.mesh().world().all_gather(describe(runtime));
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) {
+      continue;
+    }
+    const auto [first, other] =
+        std::mismatch(all[0].begin(), all[0].end(), all[rank].begin(), all[rank].end());
+    throw Error(ExitCode::RanksDisagree,
+                "[fully_shard] ranks disagree. Rank 0 has " + line_at(all[0], first) + "; rank " +
+                    std::to_string(rank) + " has " + line_at(all[rank], other) +
+                    ". Start all ranks with the same model and options.");
+  }
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,20 @@
+#pragma once
+// The communicators that a model's segments use, each with the same numbering.
+
+#include "sherd/communicator.h"
+
+namespace sherd::detail {
+
+struct SegmentCommunicators {
+  Communicator* shards = nullptr;  ///< over the ranks that a segment is cut over
+  /// Over the ranks that hold the same piece; null where this rank's is the only copy. Its segments
+  /// are the sums of gradients: the "travelling shard" is a rank's part of a sum, a gather brings
+  /// the parts together.
+  Communicator* replicas = nullptr;
+  /// Over fewer ranks, with the pieces that are kept after forward; null unless wanted.
+  Communicator* post_forward = nullptr;
+  /// Over the shard group, with fp32 masters; null unless evaluation is in full precision.
+  Communicator* full_precision = nullptr;
+};
+
+}  // namespace sherd::detail

@@ -1,0 +1,149 @@
+#include "segment_gradients.h"
+
+#include <utility>
+
+#include "movable_storage.h"
+#include "shard_math.h"
+
+namespace sherd::detail {
+
+SegmentGradients::SegmentGradients(const SegmentLayout& layout,
+                                   const std::vector<std::vector<int64_t>>& shapes)
+    : layout_(layout), written_(layout.places.size(), false) {
+  storage_ = movable_storage(layout.bytes(), layout.device);
+  for (size_t i = 0; i < layout.places.size(); ++i) {
+    views_.push_back(view_of(storage_, layout.places[i].offset, shapes[i], layout.dtype));
+  }
+}
+
+SegmentGradients::~SegmentGradients() {
+  point_at(*storage_, nullptr);  // views may outlive the model
+}
+
+void SegmentGradients::attach(const SegmentCommunicators& communicators, Communicator::Segment id,
+                              const std::shared_ptr<MemoryLedger>& ledger) {
+  communicators_ = communicators;
+  id_ = id;
+  ledger_ = ledger;
+}
+
+Communicator::Reduction SegmentGradients::target(float scale) {
+  if (!shard_.defined()) {
+    const int64_t bytes = layout_.shard_numel * static_cast<int64_t>(sizeof(float));
+    shard_buffer_ = Buffer(bytes, MemoryKind::GradientShard, ledger_, layout_.device);
+    shard_ = flat_tensor(shard_buffer_.data(), layout_.shard_numel, c10::kFloat, layout_.device);
+  }
+  if (!is_replicated()) {
+    return {shard_.mutable_data_ptr<float>(), has_sum_, scale};
+  }
+  if (partial_ == nullptr) {
+    partial_ = static_cast<float*>(communicators_.replicas->acquire_reduce_buffer(id_, {}));
+  }
+  return {partial_, has_partial_, scale};
+}
+
+void SegmentGradients::bind() {
+  reduce_buffer_ = communicators_.shards->acquire_reduce_buffer(id_, target(1.0F));
+  point_at(*storage_, reduce_buffer_);
+}
+
+void SegmentGradients::unbind() {
+  reduce_buffer_ = nullptr;
+  point_at(*storage_, nullptr);
+  written_.assign(written_.size(), false);
+}
+
+void SegmentGradients::zero_unwritten() {
+  at::Tensor whole = flat_tensor(reduce_buffer_, layout_.numel(), layout_.dtype, layout_.device);
+  int64_t done = 0;
+  const auto zero_until = [&](int64_t end) {
+    if (end > done) {
+      whole.narrow(0, done, end - done).zero_();
+    }
+  };
+  for (size_t i = 0; i < layout_.places.size(); ++i) {
+    if (written_[i]) {
+      zero_until(layout_.places[i].offset);
+      done = layout_.places[i].offset + layout_.places[i].numel;
+    }
+  }
+  zero_until(layout_.numel());
+}
+
+void SegmentGradients::accumulate_unsharded() {
+  zero_unwritten();
+  if (!unsharded_sum_.defined()) {
+    const int64_t bytes = layout_.numel() * static_cast<int64_t>(sizeof(float));
+    unsharded_buffer_ = Buffer(bytes, MemoryKind::UnshardedGradient, ledger_, layout_.device);
+    unsharded_sum_ =
+        flat_tensor(unsharded_buffer_.data(), layout_.numel(), c10::kFloat, layout_.device);
+  }
+  const at::Tensor added =
+      flat_tensor(reduce_buffer_, layout_.numel(), layout_.dtype, layout_.device);
+  shard_math::sum_in_rank_order(unsharded_sum_, has_unsharded_sum_, 1.0F, {added});
+  has_unsharded_sum_ = true;
+  communicators_.shards->release_reduce_buffer(id_);
+  unbind();
+}
+
+void SegmentGradients::reduce(float scale) {
+  if (has_unsharded_sum_ && bound()) {
+    accumulate_unsharded();
+  }
+  Communicator::Reduction reduction = target(scale);
+  if (std::exchange(has_unsharded_sum_, false)) {
+    reduction.source = unsharded_sum_.const_data_ptr<float>();
+  } else {
+    zero_unwritten();
+  }
+  communicators_.shards->reduce(id_, reduction);
+  (is_replicated() ? has_partial_ : has_sum_) = true;
+  unbind();
+}
+
+void SegmentGradients::start_all_reduce() {
+  Communicator& replicas = *communicators_.replicas;
+  replicas.begin_update(id_);
+  replicas.reduce(id_, {static_cast<float*>(replicas.travelling_shard(id_)), has_sum_, 1.0F});
+  partial_ = nullptr;
+  has_partial_ = false;
+}
+
+void SegmentGradients::gather_sum() {
+  communicators_.replicas->publish(id_);
+  communicators_.replicas->gather(id_, shard_buffer_.data());
+}
+
+void SegmentGradients::wait_sum() {
+  communicators_.replicas->wait_gather(id_);
+  communicators_.replicas->release(id_);
+  has_sum_ = true;
+}
+
+void SegmentGradients::scale(float factor) {
+  if (!has_sum_) {
+    return;
+  }
+  shard_math::scale_in_place(shard_, factor);
+  if (is_replicated()) {
+    Communicator& replicas = *communicators_.replicas;
+    const int64_t numel = layout_.shard_numel / replicas.world_size();
+    replicas.begin_update(id_);
+    shard_math::scale_in_place(
+        flat_tensor(replicas.travelling_shard(id_), numel, c10::kFloat, layout_.device), factor);
+  }
+}
+
+void SegmentGradients::forget() {
+  has_unsharded_sum_ = false;
+  has_partial_ = false;
+  has_sum_ = false;
+}
+
+void SegmentGradients::abandon() {
+  unbind();
+  partial_ = nullptr;
+  has_partial_ = false;
+}
+
+}  // namespace sherd::detail

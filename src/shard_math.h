@@ -1,0 +1,37 @@
+#pragma once
+// Arithmetic on flat shards: Sherd's own loops for fp32 and bf16 on CPUs, ATen for everything else.
+
+#include <span>
+
+#include <ATen/core/Tensor.h>
+
+#include "kernels/kernels.h"
+
+namespace sherd::detail::shard_math {
+
+/// out (+)= scale × sources[0], += scale × sources[1], … each product and sum rounded to fp32.
+/// `out` fp32 [n], sources [n] of one dtype.
+void sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
+                       std::span<const at::Tensor> sources);
+void sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
+                       std::initializer_list<at::Tensor> sources);
+
+void scale_in_place(const at::Tensor& values, float factor);
+
+/// Of fp32 values, in double; waits for the device.
+[[nodiscard]] double sum_of_squares(const at::Tensor& values);
+
+/// Rounds fp32 values into another dtype.
+void round_into(const at::Tensor& values, const at::Tensor& out);
+
+/// What one AdamW step reads and writes, all of one length.
+struct AdamWTensors {
+  at::Tensor master;      ///< fp32
+  at::Tensor exp_avg;     ///< fp32 or bf16
+  at::Tensor exp_avg_sq;  ///< of the same dtype
+  at::Tensor gradient;    ///< fp32
+  at::Tensor travelling;  ///< undefined where the master travels
+};
+void adamw(const AdamWTensors& tensors, const kernels::AdamWStep& step);
+
+}  // namespace sherd::detail::shard_math

@@ -1,0 +1,192 @@
+// A unit whose activations are computed again in backward equals one that keeps them, bit by bit,
+// dropout included.
+
+#include <ATen/ops/dropout.h>
+#include <gtest/gtest.h>
+
+#include "sherd/fully_shard.h"
+#include "sherd/optim.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/meshes.h"
+#include "tests/support/odd_nets.h"
+#include "tests/support/processes.h"
+#include "tests/support/ranks.h"
+#include "tests/support/train_small_net.h"
+
+namespace sherd::test {
+namespace {
+
+UnitPolicy checkpointed() {
+  return unit_policy::every_unit({.checkpoint_activations = true});
+}
+
+TEST(ActivationCheckpoint, ChangesNoBit) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const Strategy strategy : kStrategies) {
+      for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+        EXPECT_NO_THROW(run_ranks(
+            ranks,
+            [&](World world) {
+              const SmallRun plain{2, {.strategy = strategy, .precision = {.param_dtype = dtype}}};
+              SmallRun again = plain;
+              again.options.units = checkpointed();
+              const SmallOutcome expected = train_small_net(world, plain);
+              const SmallOutcome actual = train_small_net(world, again);
+              for (const auto& [name, shard] : actual.shards) {
+                TORCH_CHECK(at::equal(expected.shards.at(name).value, shard.value), name,
+                            " differs");
+              }
+            }))
+            << ranks << " ranks, " << name_of(strategy);
+      }
+    }
+  }
+}
+
+/// Dropout between two layers, inside a unit.
+struct DropBlockImpl : torch::nn::Module {
+  DropBlockImpl()
+      : a(register_module("a", torch::nn::Linear(kOdd, kOdd))),
+        b(register_module("b", torch::nn::Linear(kOdd, kOdd))) {}
+  at::Tensor forward(const at::Tensor& x) { return b(at::dropout(at::tanh(a(x)), 0.5, true)) + x; }
+  torch::nn::Linear a;
+  torch::nn::Linear b;
+};
+TORCH_MODULE(DropBlock);
+struct DropNetImpl : torch::nn::Module {
+  DropNetImpl()
+      : first(register_module("first", Unit<DropBlock>())),
+        second(register_module("second", Unit<DropBlock>())) {}
+  at::Tensor forward(const at::Tensor& x) { return second(first(x)); }
+  Unit<DropBlock> first;
+  Unit<DropBlock> second;
+};
+TORCH_MODULE(DropNet);
+
+std::vector<at::Tensor> gradients_with_dropout(World world, const UnitPolicy& policy) {
+  auto net = seeded(5, [] { return DropNet(); });
+  auto model = fully_shard(net, Mesh::shard(world), {.units = policy});
+  torch::manual_seed(11 + world.rank());
+  model(odd_input(world.rank())).square().sum().backward();
+  std::vector<at::Tensor> gradients = {at::rand({1})};  // the generator goes on as if nothing was
+  for (const ParameterShard& shard : model.parameter_shards()) {
+    gradients.push_back(shard.gradient.clone());
+  }
+  return gradients;
+}
+
+// Processes: a generator of its own for each rank.
+TEST(ActivationCheckpoint, DropsTheSameElementsAgain) {
+  const auto statuses = run_processes(2, [](World world) {
+    const auto kept = gradients_with_dropout(world, {});
+    const auto again = gradients_with_dropout(world, checkpointed());
+    for (size_t i = 0; i < kept.size(); ++i) {
+      TORCH_CHECK(at::equal(kept[i], again[i]), "tensor ", i, " differs");
+    }
+  });
+  EXPECT_EQ(statuses, (std::vector<int>{0, 0}));
+}
+
+TEST(ActivationCheckpoint, CostsNoGatherMore) {
+  run_ranks(2, [](World world) {
+    auto model = fully_shard(make_net(), Mesh::shard(world), {.units = checkpointed()});
+    for (int step = 0; step < 3; ++step) {
+      const auto before = model.counts();
+      model(make_example(step).x).sum().backward();
+      EXPECT_EQ(model.counts().gathers - before.gathers, 2 * 3 + 1);
+      EXPECT_EQ(model.counts().reductions - before.reductions, 3 + 1);
+    }
+  });
+}
+
+template <class Build, class Input>
+void expect_same_gradients(const Build& build, const Input& input, int64_t* gathers = nullptr) {
+  run_ranks(2, [&](World world) {
+    std::vector<at::Tensor> kept;
+    for (const bool again : {false, true}) {
+      auto model = fully_shard(seeded(5, build), Mesh::shard(world),
+                               {.units = again ? checkpointed() : UnitPolicy()});
+      model(input(world.rank())).square().sum().backward();
+      if (again && gathers != nullptr) {
+        *gathers = model.counts().gathers;
+      }
+      size_t i = 0;
+      for (const ParameterShard& shard : model.parameter_shards()) {
+        if (again) {
+          EXPECT_TRUE(at::equal(kept[i++], shard.gradient)) << shard.name;
+        } else {
+          kept.push_back(shard.gradient.clone());
+        }
+      }
+    }
+  });
+}
+
+// Its inputs are indices: nothing that requires gradients goes in.
+TEST(ActivationCheckpoint, OfAnEmbedding) {
+  expect_same_gradients([] { return SequentialNet(); },
+                        [](int rank) {
+                          return at::tensor({1, 5, rank});
+                        });
+}
+
+TEST(ActivationCheckpoint, OfAFrozenEmbedding) {
+  expect_same_gradients(
+      [] {
+        SequentialNet net;
+        return net;
+      },
+      [](int rank) {
+        return at::tensor({1, 5, rank});
+      });
+  run_ranks(2, [](World world) {
+    auto net = seeded(5, [] { return SequentialNet(); });
+    net->table->weight.set_requires_grad(false);
+    auto model = fully_shard(net, Mesh::shard(world), {.units = checkpointed()});
+    model(at::tensor({1, 5})).square().sum().backward();
+    for (const ParameterShard& shard : model.parameter_shards()) {
+      EXPECT_EQ(shard.gradient.defined(), shard.name != "table.weight") << shard.name;
+    }
+  });
+}
+
+// A checkpointed unit inside a checkpointed unit is gathered once more, for the recomputation.
+TEST(ActivationCheckpoint, OfNestedUnits) {
+  int64_t gathers = 0;
+  expect_same_gradients([] { return NestedNet(); }, [](int rank) { return odd_input(rank); },
+                        &gathers);
+  constexpr int64_t kOuter = 2;
+  constexpr int64_t kInner = 4;
+  EXPECT_LE(gathers, 1 + 2 * kOuter + 3 * kInner);
+}
+
+TEST(ActivationCheckpoint, OfSeveralInputsAndOutputs) {
+  expect_same_gradients([] { return ManyNet(); }, [](int rank) { return odd_input(rank); });
+}
+
+TEST(ActivationCheckpoint, OfAUnitUsedTwice) {
+  expect_same_gradients([] { return SharedModulesNet(); },
+                        [](int rank) { return odd_input(rank); });
+}
+
+TEST(ActivationCheckpoint, RefusesArgumentsThatCannotBeCopied) {
+  auto model = fully_shard(StackNet(), Mesh::shard(World::alone()), {.units = checkpointed()});
+  expect_error(
+      [&] {
+        model.run(
+            [](StackNetImpl& stack, const at::Tensor& x) {
+              return stack.layers[0]->run(
+                  [](LayerImpl& layer, const at::Tensor& y, std::unique_ptr<int> factor) {
+                    return layer.forward(y) * *factor;
+                  },
+                  x, std::make_unique<int>(2));
+            },
+            odd_input(0));
+      },
+      ExitCode::Usage,
+      {"[forward] the activations of unit 'layer0' cannot be checkpointed",
+       "Pass it by value or pointer"});
+}
+
+}  // namespace
+}  // namespace sherd::test

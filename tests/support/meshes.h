@@ -1,0 +1,53 @@
+#pragma once
+// Every strategy, on a mesh that shows what it does.
+
+#include <array>
+#include <string>
+
+#include "sherd/mesh.h"
+#include "sherd/options.h"
+
+namespace sherd::test {
+
+inline constexpr std::array kStrategies = {Strategy::FullShard, Strategy::ShardGradOp,
+                                           Strategy::NoShard, Strategy::HybridShard,
+                                           Strategy::HybridShardGradOp};
+
+inline bool is_hybrid(Strategy strategy) {
+  return strategy == Strategy::HybridShard || strategy == Strategy::HybridShardGradOp;
+}
+
+inline std::string name_of(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::FullShard:
+      return "FULL_SHARD";
+    case Strategy::ShardGradOp:
+      return "SHARD_GRAD_OP";
+    case Strategy::NoShard:
+      return "NO_SHARD";
+    case Strategy::HybridShard:
+      return "HYBRID_SHARD";
+    case Strategy::HybridShardGradOp:
+      return "hybrid SHARD_GRAD_OP";
+  }
+  return "";
+}
+
+/// Rows of two ranks where the world is even and larger than two; else rows of one, so that there
+/// are replicas in any world of several ranks.
+inline int shard_size_for(int world_size, Strategy strategy) {
+  if (strategy == Strategy::NoShard) {
+    return 1;
+  }
+  if (!is_hybrid(strategy)) {
+    return world_size;
+  }
+  return world_size > 2 && world_size % 2 == 0 ? 2 : 1;
+}
+
+inline Mesh mesh_for(const World& world, Strategy strategy) {
+  return is_hybrid(strategy) ? Mesh::hybrid(world, shard_size_for(world.size(), strategy))
+                             : Mesh::shard(world);
+}
+
+}  // namespace sherd::test
