@@ -51,7 +51,8 @@ SegmentSpec FlatSegment::full_precision_spec(const std::string& unit) const {
 }
 
 void FlatSegment::attach(const SegmentCommunicators& communicators, Communicator::Segment id,
-                         const std::shared_ptr<MemoryLedger>& ledger) {
+                         const std::shared_ptr<MemoryLedger>& ledger,
+                         const std::shared_ptr<SpareShards>& spare_shards) {
   communicators_ = communicators;
   id_ = id;
   const int64_t numel = layout_.shard_numel;
@@ -60,7 +61,7 @@ void FlatSegment::attach(const SegmentCommunicators& communicators, Communicator
   if (!layout_.trainable) {
     return;
   }
-  gradients_->attach(communicators, id, ledger);
+  gradients_->attach(communicators, id, ledger, spare_shards);
   if (!has_separate_master()) {
     master_ = travelling_;
     return;

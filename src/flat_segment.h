@@ -34,7 +34,8 @@ class FlatSegment {
 
   /// Takes its travelling shard from the communicator and allocates the master where it is another.
   void attach(const SegmentCommunicators& communicators, Communicator::Segment id,
-              const std::shared_ptr<MemoryLedger>& ledger);
+              const std::shared_ptr<MemoryLedger>& ledger,
+              const std::shared_ptr<SpareShards>& spare_shards);
   /// What each communicator is told of it. `replicas`, `post_forward_size`: sizes of these groups.
   [[nodiscard]] SegmentSpec spec(const std::string& unit, bool is_root) const;
   [[nodiscard]] SegmentSpec replica_spec(const std::string& unit, bool is_root, int replicas) const;

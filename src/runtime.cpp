@@ -102,11 +102,12 @@ void Runtime::attach() {
   arena_ = std::make_unique<GatherArena>(gathered_limit_bytes(), ledger_);
   communicators_ = std::make_unique<ModelCommunicators>(mesh_, options_, full_precision);
   communicators_->attach(units_, c10::Device(c10::kCPU), ledger_);
-  all_reduces_ = std::make_unique<AllReduceQueue>(communicators_->all());
+  reductions_ = std::make_unique<ReductionQueue>(communicators_->all());
+  const auto spare_shards = std::make_shared<SpareShards>();
   Communicator::Segment id = 0;
   for (const auto& unit : units_) {
     for (const auto& segment : unit->segments()) {
-      segment->attach(communicators_->all(), id++, ledger_);
+      segment->attach(communicators_->all(), id++, ledger_, spare_shards);
     }
     unit->take_over_parameters();
   }
@@ -194,6 +195,7 @@ void Runtime::begin_backward() {
     return;
   }
   phase_ = Phase::Backward;
+  check_settings_of_backward();
   apply_gradient_factor();  // what was clipped is added to
   schedule_.begin_backward();
   auto failure = std::make_shared<Unless>([this] { backward_failed_ = true; });
@@ -202,6 +204,31 @@ void Runtime::begin_backward() {
         failure->done();
         self->end_backward();
       });
+}
+
+void Runtime::check_settings_of_backward() const {
+  for (const auto& unit : units_) {
+    const BackwardSettings& settings = unit->backward_settings;
+    const bool ends_in_an_update = settings.requires_gradient_sync &&
+                                   settings.requires_all_reduce && settings.reshard_after_backward;
+    if (reductions_->optimizes_in_backward() && !ends_in_an_update) {
+      throw Error(ExitCode::Usage,
+                  "[backward] unit '" + unit->name() +
+                      "' accumulates gradients or keeps its parameters, and the optimizer works in "
+                      "backward: build AdamW without in_backward, or leave "
+                      "set_requires_gradient_sync, set_requires_all_reduce and "
+                      "set_reshard_after_backward at true.");
+    }
+  }
+}
+
+void Runtime::check_gradients_are_kept(const char* caller) const {
+  if (reductions_->optimizes_in_backward()) {
+    throw Error(ExitCode::Usage,
+                std::string(caller) +
+                    ": the optimizer works in backward, so gradients are gone when it ends: build "
+                    "AdamW without in_backward to clip or unscale them.");
+  }
 }
 
 void Runtime::prefetch_in_backward(const UnitState& unit) {
@@ -246,7 +273,7 @@ void Runtime::end_backward() {
     }
   }
   prefetched_.clear();
-  named("reduction", "all", [&] { all_reduces_->finish(summed); });
+  named("reduction", "all", [&] { reductions_->finish(summed); });
   backward_active_ = false;
   backward_failed_ = false;
 }
@@ -260,7 +287,7 @@ void Runtime::abandon() {
     unit->abandon();
   }
   if (communicators_ != nullptr && !peers_lost_) {
-    all_reduces_->abandon();
+    reductions_->abandon();
     communicators_->abandon();
   }
 }

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "all_reduce_queue.h"
 #include "gather_arena.h"
 #include "model_communicators.h"
+#include "reduction_queue.h"
 #include "schedule.h"
 #include "sherd/error.h"
 #include "sherd/mesh.h"
@@ -65,12 +65,14 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   void apply_gradient_factor();
   /// Throws where micro-batches have left gradients that are not sums over all ranks yet.
   void check_gradients_are_reduced(const char* caller) const;
+  /// Throws where an optimizer uses gradients up in backward.
+  void check_gradients_are_kept(const char* caller) const;
 
   [[nodiscard]] Mesh& mesh() { return mesh_; }
   [[nodiscard]] const ShardOptions& options() const { return options_; }
   [[nodiscard]] Communicator& communicator() { return communicators_->shards(); }
   [[nodiscard]] const ModelCommunicators& communicators() const { return *communicators_; }
-  [[nodiscard]] AllReduceQueue& all_reduces() { return *all_reduces_; }
+  [[nodiscard]] ReductionQueue& reductions() { return *reductions_; }
   [[nodiscard]] GatherArena& arena() { return *arena_; }
   [[nodiscard]] std::vector<std::unique_ptr<UnitState>>& units() { return units_; }
   [[nodiscard]] const std::shared_ptr<MemoryLedger>& ledger() const { return ledger_; }
@@ -98,6 +100,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   void prefetch(const std::vector<int>& targets);
   [[nodiscard]] int64_t gathered_limit_bytes() const;
   void check_values() const;
+  void check_settings_of_backward() const;
   void drop_prefetched(size_t keep);
   [[nodiscard]] std::vector<int> first_order() const;
 
@@ -105,7 +108,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   ShardOptions options_;
   std::shared_ptr<MemoryLedger> ledger_ = std::make_shared<MemoryLedger>();
   std::unique_ptr<ModelCommunicators> communicators_;
-  std::unique_ptr<AllReduceQueue> all_reduces_;
+  std::unique_ptr<ReductionQueue> reductions_;
   std::unique_ptr<GatherArena> arena_;
   std::vector<std::unique_ptr<UnitState>> units_;
   Schedule schedule_;

@@ -1,11 +1,24 @@
 #include "segment_gradients.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "movable_storage.h"
 #include "shard_math.h"
 
 namespace sherd::detail {
+
+Buffer SpareShards::take(int64_t bytes, const std::shared_ptr<MemoryLedger>& ledger,
+                         c10::Device device) {
+  const auto found = std::find_if(buffers_.begin(), buffers_.end(),
+                                  [&](const Buffer& buffer) { return buffer.bytes() == bytes; });
+  if (found == buffers_.end()) {
+    return {bytes, MemoryKind::GradientShard, ledger, device};
+  }
+  Buffer taken = std::move(*found);
+  buffers_.erase(found);
+  return taken;
+}
 
 SegmentGradients::SegmentGradients(const SegmentLayout& layout,
                                    const std::vector<std::vector<int64_t>>& shapes)
@@ -21,16 +34,18 @@ SegmentGradients::~SegmentGradients() {
 }
 
 void SegmentGradients::attach(const SegmentCommunicators& communicators, Communicator::Segment id,
-                              const std::shared_ptr<MemoryLedger>& ledger) {
+                              const std::shared_ptr<MemoryLedger>& ledger,
+                              const std::shared_ptr<SpareShards>& spare_shards) {
   communicators_ = communicators;
   id_ = id;
   ledger_ = ledger;
+  spare_shards_ = spare_shards;
 }
 
 Communicator::Reduction SegmentGradients::target(float scale) {
   if (!shard_.defined()) {
     const int64_t bytes = layout_.shard_numel * static_cast<int64_t>(sizeof(float));
-    shard_buffer_ = Buffer(bytes, MemoryKind::GradientShard, ledger_, layout_.device);
+    shard_buffer_ = spare_shards_->take(bytes, ledger_, layout_.device);
     shard_ = flat_tensor(shard_buffer_.data(), layout_.shard_numel, c10::kFloat, layout_.device);
   }
   if (!is_replicated()) {
@@ -138,6 +153,12 @@ void SegmentGradients::forget() {
   has_unsharded_sum_ = false;
   has_partial_ = false;
   has_sum_ = false;
+}
+
+void SegmentGradients::release_shard() {
+  forget();
+  shard_.reset();
+  spare_shards_->give(std::move(shard_buffer_));
 }
 
 void SegmentGradients::abandon() {

@@ -12,6 +12,17 @@
 
 namespace sherd::detail {
 
+/// Gradient shards that are given back in backward, for the next unit of the same size.
+class SpareShards {
+ public:
+  [[nodiscard]] Buffer take(int64_t bytes, const std::shared_ptr<MemoryLedger>& ledger,
+                            c10::Device device);
+  void give(Buffer buffer) { buffers_.push_back(std::move(buffer)); }
+
+ private:
+  std::vector<Buffer> buffers_;
+};
+
 /// [Note: The way of a gradient]
 /// - the *reduce buffer* [world × shard_numel] in the dtype that travels, the communicator's: where
 ///   operators and hooks write during backward, through views of one movable storage;
@@ -28,7 +39,8 @@ class SegmentGradients {
   SegmentGradients& operator=(const SegmentGradients&) = delete;
 
   void attach(const SegmentCommunicators& communicators, Communicator::Segment id,
-              const std::shared_ptr<MemoryLedger>& ledger);
+              const std::shared_ptr<MemoryLedger>& ledger,
+              const std::shared_ptr<SpareShards>& spare_shards);
 
   // During backward, in the reduce buffer.
   [[nodiscard]] bool bound() const { return reduce_buffer_ != nullptr; }
@@ -57,6 +69,8 @@ class SegmentGradients {
   void scale(float factor);
   /// The next backward writes instead of adding.
   void forget();
+  /// Gives the gradient shard to the next unit: its sum has been used.
+  void release_shard();
   /// Forgets what a backward under way has written.
   void abandon();
 
@@ -70,6 +84,7 @@ class SegmentGradients {
   SegmentCommunicators communicators_;
   Communicator::Segment id_ = 0;
   std::shared_ptr<MemoryLedger> ledger_;
+  std::shared_ptr<SpareShards> spare_shards_;
   c10::intrusive_ptr<c10::StorageImpl> storage_;
   std::vector<at::Tensor> views_;
   std::vector<bool> written_;

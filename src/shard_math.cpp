@@ -19,6 +19,10 @@ float* floats(const at::Tensor& tensor) {
   return tensor.mutable_data_ptr<float>();
 }
 
+uint16_t* bits(const at::Tensor& tensor) {
+  return static_cast<uint16_t*>(tensor.mutable_data_ptr());
+}
+
 template <class T>
 void sum_on_cpu(const at::Tensor& out, bool accumulate, float scale,
                 std::span<const at::Tensor> sources) {
@@ -105,19 +109,25 @@ void adamw_with_aten(const AdamWTensors& t, const kernels::AdamWStep& s) {
 
 void adamw(const AdamWTensors& t, const kernels::AdamWStep& step) {
   const bool narrow = t.travelling.defined();
-  const bool narrow_is_bf16 = narrow && t.travelling.scalar_type() == at::kBFloat16;
-  if (has_own_loops(t.master) && t.exp_avg.scalar_type() == at::kFloat) {
-    auto* travelling =
-        narrow_is_bf16 ? static_cast<uint16_t*>(t.travelling.mutable_data_ptr()) : nullptr;
-    kernels::adamw(floats(t.master), floats(t.exp_avg), floats(t.exp_avg_sq),
-                   t.gradient.const_data_ptr<float>(), travelling, t.master.numel(), step);
-    if (narrow && !narrow_is_bf16) {
+  if (!has_own_loops(t.master)) {
+    adamw_with_aten(t, step);
+    if (narrow) {
       round_into(t.master, t.travelling);
     }
     return;
   }
-  adamw_with_aten(t, step);
-  if (narrow) {
+  const bool narrow_is_bf16 = narrow && t.travelling.scalar_type() == at::kBFloat16;
+  auto* travelling = narrow_is_bf16 ? bits(t.travelling) : nullptr;
+  const float* gradient = t.gradient.const_data_ptr<float>();
+  if (t.exp_avg.scalar_type() == at::kFloat) {
+    kernels::adamw(floats(t.master), floats(t.exp_avg), floats(t.exp_avg_sq), gradient, travelling,
+                   t.master.numel(), step);
+  } else {
+    kernels::adamw_bf16_moments(floats(t.master), bits(t.exp_avg), bits(t.exp_avg_sq), gradient,
+                                travelling, t.master.numel(), step,
+                                static_cast<uint64_t>(t.first_element));
+  }
+  if (narrow && !narrow_is_bf16) {
     round_into(t.master, t.travelling);
   }
 }

@@ -26,12 +26,14 @@ void round_into(const at::Tensor& values, const at::Tensor& out);
 
 /// What one AdamW step reads and writes, all of one length.
 struct AdamWTensors {
-  at::Tensor master;      ///< fp32
-  at::Tensor exp_avg;     ///< fp32 or bf16
-  at::Tensor exp_avg_sq;  ///< of the same dtype
-  at::Tensor gradient;    ///< fp32
-  at::Tensor travelling;  ///< undefined where the master travels
+  at::Tensor master;          ///< fp32
+  at::Tensor exp_avg;         ///< fp32 or bf16
+  at::Tensor exp_avg_sq;      ///< of the same dtype
+  at::Tensor gradient;        ///< fp32
+  at::Tensor travelling;      ///< undefined where the master travels
+  int64_t first_element = 0;  ///< number of the first one in its parameter
 };
+/// Moments in bf16 are rounded at random on CPUs, to nearest elsewhere.
 void adamw(const AdamWTensors& tensors, const kernels::AdamWStep& step);
 
 }  // namespace sherd::detail::shard_math

@@ -220,6 +220,9 @@ UnitSettings settings_of(const UnitModule& unit, const ShardOptions& options, bo
   UnitSettings settings;
   settings.precision = unit.options.precision.value_or(options.precision);
   check_precision(settings.precision);
+  if (!is_root && !unit.options.precision) {
+    settings.precision.output_dtype.reset();  // the model's is for what leaves the model
+  }
   const bool zero3 =
       options.strategy == Strategy::FullShard || options.strategy == Strategy::HybridShard;
   settings.reshard_after_forward = unit.options.reshard_after_forward.value_or(

@@ -223,7 +223,7 @@ void UnitState::reduce(SegmentGradients& gradients) {
   const bool all_reduce =
       backward_settings.requires_gradient_sync && backward_settings.requires_all_reduce;
   gradients.reduce(runtime_.gradient_scale());
-  runtime_.all_reduces().reduction_started(gradients, all_reduce);
+  runtime_.reductions().reduction_started(gradients, all_reduce);
 }
 
 void UnitState::post_backward() {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,25 +26,38 @@ struct ParamGroup {
   AdamWOptions options;
 };
 
+/// How an AdamW keeps its state, and when it works.
+struct AdamWMode {
+  /// kFloat, or kBFloat16 for half the memory: moments are rounded at random, so that small changes
+  /// add up in expectation; docs/guide/precision.md has what that costs.
+  c10::ScalarType moments_dtype = c10::ScalarType::Float;
+  /// Updates each unit as soon as its gradients are summed, in backward, so that the gradient
+  /// shards of all units are never held at once; step() then only ends the step. Excludes what
+  /// needs all gradients first: clipping, accumulation, unscaling. PyTorch: an optimizer in
+  /// `register_post_accumulate_grad_hook`.
+  bool in_backward = false;
+};
+
 /// This rank's part of one parameter's moments, as views.
 struct MomentShard {
   std::string name;
-  at::Tensor exp_avg;     ///< [end − begin] of the ParameterShard of that name, fp32
+  at::Tensor exp_avg;     ///< [end − begin] of the ParameterShard of that name, in moments_dtype
   at::Tensor exp_avg_sq;  ///< the same
 };
 
 /// AdamW that reads the reduced gradients and writes master, moments and the travelling shard in
 /// one pass.
 ///
-/// Memory: two fp32 moments of this rank's shard. What belongs to a unit whose backward did not run
+/// Memory: two moments of this rank's shard. What belongs to a unit whose backward did not run
 /// since zero_grad() is left alone, and so is a parameter that has been frozen since sharding
 /// (`requires_grad_(false)` on every rank); any other parameter without gradient counts as having
 /// zeros. PyTorch: `torch.optim.AdamW(fused=True)`.  Paper: arXiv:1711.05101.
 class AdamW {
  public:
-  /// Builds moments of zero. Not collective. Parameters in no group get `options`.
+  /// Builds moments of zero. Not collective. Parameters in no group get `options`. Throws
+  /// Error(Usage) for numbers that make no sense.
   explicit AdamW(ShardedModule model, AdamWOptions options = {},
-                 std::vector<ParamGroup> groups = {});
+                 std::vector<ParamGroup> groups = {}, AdamWMode mode = {});
   AdamW(AdamW&&) noexcept;
   AdamW& operator=(AdamW&&) noexcept;
   ~AdamW();
@@ -71,5 +85,47 @@ class AdamW {
 /// or when parameter_shards() is asked for. Collective: one all-reduce. `max_norm` = infinity only
 /// measures. PyTorch: `clip_grad_norm_`.
 double clip_grad_norm(ShardedModule& model, double max_norm);
+
+/// PyTorch: the arguments of `torch.amp.GradScaler`.
+struct GradScalerOptions {
+  double init_scale = 65536;
+  double growth_factor = 2;
+  double backoff_factor = 0.5;
+  int64_t growth_interval = 2000;  ///< steps without an overflow before the scale grows
+};
+
+/// Keeps fp16 gradients from vanishing: the loss is multiplied by a scale, gradients are divided by
+/// it, and a step whose gradients are not finite on some rank is left out on every rank.
+///
+///     scaler.scale(loss).backward();
+///     scaler.unscale();                    // before clip_grad_norm, or left to step()
+///     scaler.step(optimizer);
+///
+/// All ranks hold the same scale and take the same decisions. PyTorch: FSDP1's `ShardedGradScaler`.
+/// Paper: arXiv:1710.03740.
+class GradScaler {
+ public:
+  explicit GradScaler(ShardedModule model, GradScalerOptions options = {});
+
+  /// The loss times the scale.
+  [[nodiscard]] at::Tensor scale(const at::Tensor& loss) const;
+  /// Divides the gradients by the scale and answers whether all of them are finite, on all ranks.
+  /// Once a step; the second call answers the same. Collective: one all-reduce.
+  bool unscale();
+  /// Unscales where that has not been done; then updates the parameters unless a gradient is not
+  /// finite, forgets gradients that are not, and adapts the scale. Answers whether the parameters
+  /// were updated. Collective.
+  bool step(AdamW& optimizer);
+  [[nodiscard]] double scale() const { return scale_; }
+  /// For resuming: what scale() was.
+  void set_scale(double scale) { scale_ = scale; }
+
+ private:
+  ShardedModule model_;
+  GradScalerOptions options_;
+  double scale_;
+  int64_t good_steps_ = 0;
+  std::optional<bool> finite_;  ///< of this step, once unscaled
+};
 
 }  // namespace sherd

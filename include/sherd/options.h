@@ -46,7 +46,8 @@ struct Precision {
   /// Casts floating-point buffers once, in fully_shard(). Unset: left as they are. FSDP1:
   /// `buffer_dtype`.
   std::optional<c10::ScalarType> buffer_dtype = std::nullopt;
-  /// Casts floating-point tensors that a unit returns. PyTorch: `output_dtype`.
+  /// Casts floating-point tensors that the model returns; in UnitOptions::precision, those that the
+  /// unit returns. PyTorch: `output_dtype`.
   std::optional<c10::ScalarType> output_dtype = std::nullopt;
   /// Casts floating-point tensors passed to a unit to `param_dtype`. PyTorch:
   /// `cast_forward_inputs`.

@@ -120,6 +120,27 @@ SHERD_CLONES void adamw_update(float* master, float* exp_avg, float* exp_avg_sq,
   }
 }
 
+inline uint16_t narrow_at_random(float value, uint32_t noise) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>((bits + (noise & 0xffffU)) >> 16);
+}
+
+SHERD_CLONES void adamw_update_bf16(float* master, uint16_t* exp_avg, uint16_t* exp_avg_sq,
+                                    const float* gradient, int64_t numel, const AdamWStep& s,
+                                    uint64_t first_element) {
+  for (int64_t i = 0; i < numel; ++i) {
+    const float g = gradient[i] * s.grad_scale;
+    const float old_m = widen(exp_avg[i]);
+    const float m = old_m + s.one_minus_beta1 * (g - old_m);
+    const float v = s.beta2 * widen(exp_avg_sq[i]) + s.one_minus_beta2 * g * g;
+    const uint32_t noise = rounding_noise(first_element + static_cast<uint64_t>(i), s.number);
+    exp_avg[i] = narrow_at_random(m, noise);
+    exp_avg_sq[i] = narrow_at_random(v, noise >> 16);
+    const float denominator = std::sqrt(v) / s.bias_correction2_sqrt + s.eps;
+    master[i] = master[i] * s.keep - s.step_size * (m / denominator);
+  }
+}
+
 SHERD_CLONES void narrow_all(const float* values, uint16_t* out, int64_t numel) {
   for (int64_t i = 0; i < numel; ++i) {
     out[i] = narrow(values[i]);
@@ -165,6 +186,19 @@ void adamw(float* master, float* exp_avg, float* exp_avg_sq, const float* gradie
   for (int64_t begin = 0; begin < numel; begin += kBlock) {
     const int64_t size = std::min(kBlock, numel - begin);
     adamw_update(master + begin, exp_avg + begin, exp_avg_sq + begin, gradient + begin, size, step);
+    if (travelling != nullptr) {
+      narrow_all(master + begin, travelling + begin, size);
+    }
+  }
+}
+
+void adamw_bf16_moments(float* master, uint16_t* exp_avg, uint16_t* exp_avg_sq,
+                        const float* gradient, uint16_t* travelling, int64_t numel,
+                        const AdamWStep& step, uint64_t first_element) {
+  for (int64_t begin = 0; begin < numel; begin += kBlock) {
+    const int64_t size = std::min(kBlock, numel - begin);
+    adamw_update_bf16(master + begin, exp_avg + begin, exp_avg_sq + begin, gradient + begin, size,
+                      step, first_element + static_cast<uint64_t>(begin));
     if (travelling != nullptr) {
       narrow_all(master + begin, travelling + begin, size);
     }

@@ -34,12 +34,31 @@ struct AdamWStep {
   float bias_correction2_sqrt = 1;  ///< sqrt(1 − beta2^t)
   float eps = 0;
   float grad_scale = 1;  ///< the clip factor
+  uint32_t number = 0;   ///< of the step, for the noise of bf16 moments
 };
+
+/// 32 random bits of an element at a step: the same on any world size. (lowbias32 by C. Wellons.)
+[[nodiscard]] inline uint32_t rounding_noise(uint64_t element, uint32_t step) {
+  auto x = static_cast<uint32_t>(element) ^ (static_cast<uint32_t>(element >> 32) * 0x9e3779b9U) ^
+           (step * 0x85ebca6bU);
+  x ^= x >> 16;
+  x *= 0x7feb352dU;
+  x ^= x >> 15;
+  x *= 0x846ca68bU;
+  return x ^ (x >> 16);
+}
 
 /// One pass: reads gradients, updates master and moments, and writes bf16 bits where `travelling`
 /// is not null. Paper: arXiv:1711.05101, algorithm 2, in the order of operations of
 /// torch.optim.AdamW.
 void adamw(float* master, float* exp_avg, float* exp_avg_sq, const float* gradient,
            uint16_t* travelling, int64_t numel, const AdamWStep& step);
+
+/// The same with moments in bf16, rounded up or down at random so that their expectation is exact:
+/// rounding to nearest would swallow every change below 1/256 of a moment, and with it nearly all
+/// of what beta2 = 0.999 adds. `first_element` numbers the first element in its parameter.
+void adamw_bf16_moments(float* master, uint16_t* exp_avg, uint16_t* exp_avg_sq,
+                        const float* gradient, uint16_t* travelling, int64_t numel,
+                        const AdamWStep& step, uint64_t first_element);
 
 }  // namespace sherd::kernels

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "movable_storage.h"
@@ -42,8 +44,9 @@ void add_moments(SegmentMoments& state, c10::ScalarType dtype,
   state.exp_avg_sq = whole(state.exp_avg_sq_buffer);
 }
 
-Run make_run(const SegmentMoments& state, int64_t begin, int64_t numel, size_t group,
+Run make_run(const SegmentMoments& state, int64_t begin, detail::Range held, size_t group,
              const at::Tensor* parameter) {
+  const int64_t numel = held.size();
   const detail::FlatSegment& segment = *state.segment;
   const auto part = [&](const at::Tensor& whole) { return whole.narrow(0, begin, numel); };
   return {begin,
@@ -51,7 +54,7 @@ Run make_run(const SegmentMoments& state, int64_t begin, int64_t numel, size_t g
           group,
           parameter,
           {part(segment.master()), part(state.exp_avg), part(state.exp_avg_sq), at::Tensor(),
-           segment.has_separate_master() ? part(segment.travelling()) : at::Tensor()}};
+           segment.has_separate_master() ? part(segment.travelling()) : at::Tensor(), held.begin}};
 }
 
 kernels::AdamWStep step_numbers(const AdamWOptions& o, int64_t step, double grad_scale) {
@@ -64,23 +67,48 @@ kernels::AdamWStep step_numbers(const AdamWOptions& o, int64_t step, double grad
           .one_minus_beta2 = static_cast<float>(1.0 - o.betas.second),
           .bias_correction2_sqrt = static_cast<float>(std::sqrt(correction2)),
           .eps = static_cast<float>(o.eps),
-          .grad_scale = static_cast<float>(grad_scale)};
+          .grad_scale = static_cast<float>(grad_scale),
+          .number = static_cast<uint32_t>(step)};
 }
 
 }  // namespace
 
 struct AdamW::Impl {
+  explicit Impl(ShardedModule sharded) : model(std::move(sharded)) {}
+  ~Impl() {
+    if (mode.in_backward) {
+      runtime().reductions().set_when_summed({});
+    }
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
   ShardedModule model;
+  AdamWMode mode;
   std::vector<AdamWOptions> groups;  ///< the last one is for parameters in no group
   std::vector<SegmentMoments> segments;
   int64_t steps = 0;
+  std::set<const detail::SegmentGradients*> updated_in_backward;
 
   [[nodiscard]] detail::Runtime& runtime() const { return model.runtime(); }
+  [[nodiscard]] std::vector<kernels::AdamWStep> numbers_of_step(int64_t step) const;
   void update(SegmentMoments& state, const std::vector<kernels::AdamWStep>& numbers);
+  void update_in_backward(detail::SegmentGradients& gradients);
 };
 
-AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> groups)
-    : impl_(std::make_unique<Impl>(Impl{std::move(model), {}, {}, 0})) {
+AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> groups,
+             AdamWMode mode)
+    : impl_(std::make_unique<Impl>(std::move(model))) {
+  if (mode.moments_dtype != c10::kFloat && mode.moments_dtype != c10::kBFloat16) {
+    throw Error(ExitCode::Usage, std::string("[AdamW] moments_dtype is Float or BFloat16, got ") +
+                                     c10::toString(mode.moments_dtype) + ".");
+  }
+  if (mode.in_backward) {
+    impl_->runtime().check_gradients_are_kept("[AdamW] a second optimizer");
+    impl_->runtime().reductions().set_when_summed(
+        [impl = impl_.get()](detail::SegmentGradients& g) { impl->update_in_backward(g); });
+  }
+  impl_->mode = mode;
   for (const ParamGroup& group : groups) {
     impl_->groups.push_back(group.options);
   }
@@ -103,12 +131,12 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
       SegmentMoments state;
       state.unit = unit.get();
       state.segment = segment.get();
-      add_moments(state, c10::kFloat, runtime.ledger());
+      add_moments(state, mode.moments_dtype, runtime.ledger());
       for (const detail::ParameterPlace& place : layout.places) {
         const detail::Range held = layout.held_by(place, rank);
         const auto& parameter = unit->parameters()[static_cast<size_t>(place.parameter)];
         if (held.size() > 0) {
-          state.runs.push_back(make_run(state, layout.start_in_piece(place, rank), held.size(),
+          state.runs.push_back(make_run(state, layout.start_in_piece(place, rank), held,
                                         group_of(parameter.name), &parameter.tensor));
         }
       }
@@ -135,21 +163,41 @@ void AdamW::Impl::update(SegmentMoments& state, const std::vector<kernels::AdamW
   segment.publish();
 }
 
+std::vector<kernels::AdamWStep> AdamW::Impl::numbers_of_step(int64_t step) const {
+  std::vector<kernels::AdamWStep> numbers;
+  for (const AdamWOptions& group : groups) {
+    numbers.push_back(step_numbers(group, step, runtime().pending_gradient_factor()));
+  }
+  return numbers;
+}
+
+void AdamW::Impl::update_in_backward(detail::SegmentGradients& gradients) {
+  const auto state = std::find_if(
+      segments.begin(), segments.end(),
+      [&](const SegmentMoments& other) { return other.segment->gradients() == &gradients; });
+  if (!updated_in_backward.insert(&gradients).second) {
+    throw Error(ExitCode::Usage,
+                "[backward] unit '" + state->unit->name() +
+                    "' has been updated in this step already, and the optimizer works in backward: "
+                    "call AdamW::step() after each backward, or build it without in_backward to "
+                    "accumulate.");
+  }
+  update(*state, numbers_of_step(steps + 1));
+  gradients.release_shard();
+}
+
 void AdamW::step() {
   detail::Runtime& runtime = impl_->runtime();
   runtime.check_gradients_are_reduced("[AdamW::step]");
   runtime.set_phase(detail::Phase::Optimizer);
   runtime.reshard_all();
-  ++impl_->steps;
-  std::vector<kernels::AdamWStep> numbers;
-  for (const AdamWOptions& group : impl_->groups) {
-    numbers.push_back(step_numbers(group, impl_->steps, runtime.pending_gradient_factor()));
-  }
+  const auto numbers = impl_->numbers_of_step(++impl_->steps);
   for (SegmentMoments& state : impl_->segments) {
     if (state.segment->has_gradient()) {
       impl_->update(state, numbers);
     }
   }
+  impl_->updated_in_backward.clear();
   runtime.set_step(impl_->steps + 1);
 }
 

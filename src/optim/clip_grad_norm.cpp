@@ -12,6 +12,7 @@ double clip_grad_norm(ShardedModule& model, double max_norm) {
                 "[clip_grad_norm] max_norm must be above 0, got " + std::to_string(max_norm) + ".");
   }
   detail::Runtime& runtime = model.runtime();
+  runtime.check_gradients_are_kept("[clip_grad_norm]");
   runtime.check_gradients_are_reduced("[clip_grad_norm]");
   runtime.apply_gradient_factor();
   double squares = 0;

@@ -1,40 +1,45 @@
-#include "all_reduce_queue.h"
+#include "reduction_queue.h"
 
 namespace sherd::detail {
 
-void AllReduceQueue::reduction_started(SegmentGradients& gradients, bool all_reduce) {
-  if (communicators_.replicas == nullptr) {
-    return;
-  }
+void ReductionQueue::reduction_started(SegmentGradients& gradients, bool all_reduce) {
   reducing_.push_back({&gradients, all_reduce});
-  start_those_that_ended();
+  take_those_that_ended();
 }
 
-void AllReduceQueue::start(SegmentGradients* gradients) {
+void ReductionQueue::tell(SegmentGradients& gradients) const {
+  if (when_summed_) {
+    when_summed_(gradients);
+  }
+}
+
+void ReductionQueue::start_all_reduce(SegmentGradients* gradients) {
   gradients->start_all_reduce();
   all_reducing_.push_back(gradients);
 }
 
-void AllReduceQueue::start_those_that_ended() {
+void ReductionQueue::take_those_that_ended() {
   const auto in_flight = static_cast<size_t>(communicators_.shards->reductions_in_flight());
   while (reducing_.size() > in_flight) {
     const Entry ended = reducing_.front();
     reducing_.pop_front();
-    if (ended.all_reduce) {
-      start(ended.gradients);
+    if (communicators_.replicas == nullptr) {
+      tell(*ended.gradients);
+    } else if (ended.all_reduce) {
+      start_all_reduce(ended.gradients);
     }
   }
 }
 
-void AllReduceQueue::finish(const std::vector<SegmentGradients*>& summed) {
+void ReductionQueue::finish(const std::vector<SegmentGradients*>& summed) {
   communicators_.shards->finish_reductions();
+  take_those_that_ended();
   if (communicators_.replicas == nullptr) {
     return;
   }
-  start_those_that_ended();
   for (SegmentGradients* gradients : summed) {
     if (gradients->awaits_all_reduce()) {
-      start(gradients);
+      start_all_reduce(gradients);
     }
   }
   communicators_.replicas->finish_reductions();
@@ -44,10 +49,12 @@ void AllReduceQueue::finish(const std::vector<SegmentGradients*>& summed) {
   for (SegmentGradients* gradients : all_reducing_) {
     gradients->wait_sum();
   }
-  all_reducing_.clear();
+  for (SegmentGradients* gradients : std::exchange(all_reducing_, {})) {
+    tell(*gradients);
+  }
 }
 
-void AllReduceQueue::abandon() {
+void ReductionQueue::abandon() {
   reducing_.clear();
   all_reducing_.clear();
 }

@@ -1,7 +1,8 @@
 #pragma once
-// Sums of gradients on their way through the replicas, beside the backward that makes them.
+// Gradients on their way to the sum over all ranks, beside the backward that makes them.
 
 #include <deque>
+#include <functional>
 #include <vector>
 
 #include "segment_gradients.h"
@@ -11,9 +12,15 @@ namespace sherd::detail {
 /// Follows each segment from its reduction over the shard group to the sum over all ranks: as soon
 /// as the one has ended, the other is started. Reductions end in the order in which they began, so
 /// every rank starts the same ones at the same point of the program.
-class AllReduceQueue {
+class ReductionQueue {
  public:
-  explicit AllReduceQueue(SegmentCommunicators communicators) : communicators_(communicators) {}
+  using Summed = std::function<void(SegmentGradients&)>;
+
+  explicit ReductionQueue(SegmentCommunicators communicators) : communicators_(communicators) {}
+
+  /// Whom to tell as soon as a segment's sum is there: an optimizer that works in backward.
+  void set_when_summed(Summed when_summed) { when_summed_ = std::move(when_summed); }
+  [[nodiscard]] bool optimizes_in_backward() const { return static_cast<bool>(when_summed_); }
 
   /// Its reduction over the shard group has been started; `all_reduce` says whether the sum over
   /// the replicas follows.
@@ -28,10 +35,12 @@ class AllReduceQueue {
     SegmentGradients* gradients;
     bool all_reduce;
   };
-  void start(SegmentGradients* gradients);
-  void start_those_that_ended();
+  void take_those_that_ended();
+  void start_all_reduce(SegmentGradients* gradients);
+  void tell(SegmentGradients& gradients) const;
 
   SegmentCommunicators communicators_;
+  Summed when_summed_;
   std::deque<Entry> reducing_;
   std::vector<SegmentGradients*> all_reducing_;
 };

@@ -1,0 +1,77 @@
+#include <cmath>
+#include <utility>
+
+#include <ATen/ops/mul.h>
+
+#include "runtime.h"
+#include "shard_math.h"
+#include "sherd/optim.h"
+
+namespace sherd {
+
+namespace {
+
+bool is_finite(detail::Runtime& runtime) {
+  for (const auto& unit : runtime.units()) {
+    for (const auto& segment : unit->segments()) {
+      if (segment->has_gradient() &&
+          !std::isfinite(detail::shard_math::sum_of_squares(segment->gradient()))) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+GradScaler::GradScaler(ShardedModule model, GradScalerOptions options)
+    : model_(std::move(model)), options_(options), scale_(options.init_scale) {
+  const bool sensible = options.init_scale > 0 && options.growth_factor > 1 &&
+                        options.backoff_factor > 0 && options.backoff_factor < 1 &&
+                        options.growth_interval > 0;
+  if (!sensible) {
+    throw Error(ExitCode::Usage,
+                "[GradScaler] init_scale and growth_interval must be above 0, growth_factor above "
+                "1, backoff_factor between 0 and 1.");
+  }
+}
+
+at::Tensor GradScaler::scale(const at::Tensor& loss) const {
+  return at::mul(loss, scale_);
+}
+
+bool GradScaler::unscale() {
+  if (finite_) {
+    return *finite_;
+  }
+  detail::Runtime& runtime = model_.runtime();
+  runtime.check_gradients_are_kept("[GradScaler::unscale]");
+  runtime.check_gradients_are_reduced("[GradScaler::unscale]");
+  double overflows = is_finite(runtime) ? 0.0 : 1.0;
+  runtime.named("all-reduce of overflows", "root", [&] {
+    runtime.communicator().all_reduce({&overflows, 1}, ReduceOp::Max);
+  });
+  finite_ = overflows == 0.0;
+  runtime.set_pending_gradient_factor(runtime.pending_gradient_factor() / scale_);
+  return *finite_;
+}
+
+bool GradScaler::step(AdamW& optimizer) {
+  const bool finite = unscale();
+  finite_.reset();
+  if (!finite) {
+    optimizer.zero_grad();
+    scale_ *= options_.backoff_factor;
+    good_steps_ = 0;
+    return false;
+  }
+  optimizer.step();
+  if (++good_steps_ == options_.growth_interval) {
+    scale_ *= options_.growth_factor;
+    good_steps_ = 0;
+  }
+  return true;
+}
+
+}  // namespace sherd
