@@ -68,7 +68,7 @@ int evaluate(const EvalFlags& flags) {
   const auto tokenizer = llm::train::load_tokenizer(flags.model);
   sherd::ShardOptions options;
   options.precision.param_dtype = flags.dtype == "bfloat16" ? c10::kBFloat16 : c10::kFloat;
-  auto model = llm::train::load_sharded(flags.model, world, options);
+  auto model = llm::train::load_sharded(flags.model, sherd::Mesh::shard(world), options);
   const llm::data::Dataset dataset = load_data(flags, tokenizer, *model.module());
   if (rank.is_first()) {
     say(dataset.report.sentence(), flags.json);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -20,29 +21,39 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The state of the generator that dropout draws from.
-at::Tensor generator_state() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
+// The states of the generators that dropout draws from: the host's, and the device's.
+using GeneratorStates = std::vector<std::pair<at::Generator, at::Tensor>>;
+
+GeneratorStates generator_states(c10::Device device) {
+  GeneratorStates states;
+  std::vector<at::Generator> generators = {at::detail::getDefaultCPUGenerator()};
+  if (!device.is_cpu()) {
+    generators.push_back(at::globalContext().defaultGenerator(device));
+  }
+  for (at::Generator& generator : generators) {
+    const std::lock_guard lock(generator.mutex());
+    states.emplace_back(generator, generator.get_state());
+  }
+  return states;
 }
 
-void set_generator_state(const at::Tensor& state) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(state);
+void restore(GeneratorStates& states) {
+  for (auto& [generator, state] : states) {
+    const std::lock_guard lock(generator.mutex());
+    generator.set_state(state);
+  }
 }
 
 // While it lives, forwards belong to a recomputation that draws the same random numbers.
 class RecomputeScope {
  public:
-  RecomputeScope(Runtime& runtime, const at::Tensor& state)
-      : runtime_(runtime), now_(generator_state()) {
+  RecomputeScope(Runtime& runtime, GeneratorStates& then)
+      : runtime_(runtime), now_(generator_states(runtime.mesh().world().device())) {
     runtime_.begin_recompute();
-    set_generator_state(state);
+    restore(then);
   }
   ~RecomputeScope() {
-    set_generator_state(now_);
+    restore(now_);
     runtime_.end_recompute();
   }
   RecomputeScope(const RecomputeScope&) = delete;
@@ -50,13 +61,13 @@ class RecomputeScope {
 
  private:
   Runtime& runtime_;
-  at::Tensor now_;
+  GeneratorStates now_;
 };
 
 struct CheckpointedCall : torch::CustomClassHolder {
   Recompute body;
   std::shared_ptr<UnitUse> use;
-  at::Tensor generator_state;
+  GeneratorStates generators;
 };
 
 struct Checkpoint : torch::autograd::Function<Checkpoint> {
@@ -68,7 +79,7 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
     context->saved_data["call"] = c10::IValue::make_capsule(call);
     context->save_for_backward(inputs.vec());
     context->set_materialize_grads(false);
-    call->generator_state = generator_state();
+    call->generators = generator_states(call->use->unit().runtime().mesh().world().device());
     variable_list outputs = call->body(inputs.vec());
     variable_list indices;
     for (const at::Tensor& output : outputs) {
@@ -105,10 +116,10 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
     return inputs;
   }
 
-  static variable_list recomputed(const CheckpointedCall& call, Runtime& runtime,
+  static variable_list recomputed(CheckpointedCall& call, Runtime& runtime,
                                   const variable_list& inputs) {
     const at::AutoGradMode with_gradients(true);
-    const RecomputeScope scope(runtime, call.generator_state);
+    const RecomputeScope scope(runtime, call.generators);
     return call.body(inputs);
   }
 

@@ -122,7 +122,11 @@ ForwardScope::~ForwardScope() {
 
 void ForwardScope::cast_inputs(const TensorList& inputs) {
   const auto dtype = unit_.compute_dtype();
+  const c10::Device device = unit_.runtime().mesh().world().device();
   for (at::Tensor* input : inputs) {
+    if (input->defined() && input->device() != device) {
+      *input = input->to(device);
+    }
     if (unit_.settings().precision.cast_forward_inputs && dtype && input->defined() &&
         input->is_floating_point()) {
       *input = input->to(*dtype);

@@ -1,12 +1,18 @@
+#include <array>
+#include <set>
 #include <utility>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <unistd.h>
 
 #include "communicators/c10d.h"
+#include "communicators/device.h"
 #include "communicators/local.h"
+#include "communicators/staged.h"
 #include "launch/rank_environment.h"
+#include "nccl.h"
 #include "network.h"
 #include "sherd/error.h"
 #include "world_impl.h"
@@ -47,25 +53,38 @@ c10::intrusive_ptr<c10d::Store> meet(const RankEnvironment& environment,
 
 class C10dWorld final : public WorldImpl {
  public:
-  C10dWorld(const RankEnvironment& environment, std::chrono::milliseconds timeout)
-      : environment_(environment), timeout_(timeout), store_(meet(environment, timeout)) {
+  C10dWorld(const RankEnvironment& environment, const WorldOptions& options)
+      : environment_(environment),
+        timeout_(options.timeout),
+        device_(device_of_rank(options.device, environment.local_rank)),
+        store_(meet(environment, options.timeout)) {
     const std::string address =
         environment.all_local
             ? "127.0.0.1"
             : local_address_towards(*environment.master_address, *environment.master_port);
-    device_ = c10d::ProcessGroupGloo::createDeviceForHostname(address);
+    interface_ = c10d::ProcessGroupGloo::createDeviceForHostname(address);
     control_ = std::make_unique<C10dCommunicator>(groups({0, 1, size()}));
+    shares_device_ = !device_.is_cpu() && has_equal_neighbours();
   }
 
   [[nodiscard]] int rank() const override { return environment_.rank; }
   [[nodiscard]] int size() const override { return environment_.world_size; }
   [[nodiscard]] int local_rank() const override { return environment_.local_rank; }
+  [[nodiscard]] c10::Device device() const override { return device_; }
+  [[nodiscard]] int local_size() const override { return environment_.local_world_size; }
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
     if (group.size == 1) {
       ++communicators_;  // the others of the world may be making one
       return std::make_unique<LocalCommunicator>();
     }
-    return std::make_unique<C10dCommunicator>(groups(group));
+    if (device_.is_cpu()) {
+      return std::make_unique<C10dCommunicator>(groups(group));
+    }
+    if (shares_device_) {
+      return std::make_unique<StagedCommunicator>(
+          std::make_unique<C10dCommunicator>(groups(group)));
+    }
+    return std::make_unique<DeviceCommunicator>(nccl_groups(group), device_);
   }
   [[nodiscard]] Communicator& control() override { return *control_; }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
@@ -75,7 +94,7 @@ class C10dWorld final : public WorldImpl {
  private:
   c10::intrusive_ptr<c10d::Backend> connect(const std::string& name, const RankGroup& ranks) {
     auto options = c10d::ProcessGroupGloo::Options::create(timeout_);
-    options->devices.push_back(device_);
+    options->devices.push_back(interface_);
     auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
     try {
       return c10::make_intrusive<c10d::ProcessGroupGloo>(store, ranks.index_of(rank()), ranks.size,
@@ -90,9 +109,29 @@ class C10dWorld final : public WorldImpl {
     }
   }
 
+  // Whether two ranks compute on one device: NCCL refuses them.
+  bool has_equal_neighbours() {
+    std::array<char, 256> host{};
+    gethostname(host.data(), host.size() - 1);
+    const auto places = control_->all_gather_bytes(std::string(host.data()) + "/" + device_.str());
+    return std::set<std::string>(places.begin(), places.end()).size() < places.size();
+  }
+
+  std::string next_name(const RankGroup& ranks) {
+    return "sherd/" + std::to_string(communicators_++) + "/" + std::to_string(ranks.first);
+  }
+
+  ProcessGroups nccl_groups(const RankGroup& ranks) {
+    const std::string name = next_name(ranks);
+    const auto connected = [&](const std::string& purpose) {
+      auto store = c10::make_intrusive<c10d::PrefixStore>(name + purpose, store_);
+      return make_nccl_group(store, ranks.index_of(rank()), ranks.size, timeout_);
+    };
+    return {connected("/gather"), connected("/reduce")};
+  }
+
   ProcessGroups groups(const RankGroup& ranks) {
-    const std::string name =
-        "sherd/" + std::to_string(communicators_++) + "/" + std::to_string(ranks.first);
+    const std::string name = next_name(ranks);
     ProcessGroups made;
     made.gather = connect(name + "/gather", ranks);
     made.reduce = connect(name + "/reduce", ranks);
@@ -101,20 +140,36 @@ class C10dWorld final : public WorldImpl {
 
   RankEnvironment environment_;
   std::chrono::milliseconds timeout_;
+  c10::Device device_;
+  bool shares_device_ = false;
   c10::intrusive_ptr<c10d::Store> store_;
-  std::shared_ptr<::gloo::transport::Device> device_;
+  std::shared_ptr<::gloo::transport::Device> interface_;
   std::unique_ptr<C10dCommunicator> control_;
   int communicators_ = 0;
 };
 
 }  // namespace
 
+c10::Device device_of_rank(c10::DeviceType type, int local_rank) {
+  if (type == c10::DeviceType::CPU) {
+    return c10::Device(c10::kCPU);
+  }
+  const int count = cuda_devices();
+  if (type != c10::DeviceType::CUDA || count == 0) {
+    throw Error(ExitCode::Unavailable,
+                "no device '" + c10::DeviceTypeName(type, /*lower_case=*/true) +
+                    "' can be used: this machine shows none, or Sherd was built without "
+                    "-DSHERD_CUDA=ON.");
+  }
+  return {type, static_cast<c10::DeviceIndex>(local_rank % count)};
+}
+
 std::shared_ptr<WorldImpl> make_world_from_environment(const WorldOptions& options) {
   const RankEnvironment environment = launch::detect(launch::process_environment);
   if (environment.world_size == 1) {
-    return make_local_world();
+    return make_local_world(device_of_rank(options.device, 0));
   }
-  return std::make_shared<C10dWorld>(environment, options.timeout);
+  return std::make_shared<C10dWorld>(environment, options);
 }
 
 }  // namespace sherd::detail

@@ -93,7 +93,8 @@ void FlatSegment::point_parameters_at(void* gathered) {
   if (in_full_precision_) {
     point_at(*wide_storage_, gathered);
   } else {
-    point_at(*storage_, gathered == nullptr ? forbidden_.data() : gathered);
+    void* nowhere = layout_.device.is_cpu() ? forbidden_.data() : nullptr;
+    point_at(*storage_, gathered == nullptr ? nowhere : gathered);
   }
 }
 

@@ -33,7 +33,8 @@ void* GatherArena::acquire(int64_t bytes) {
   const bool fits_one_more = held_bytes_ + bytes <= limit_bytes_;
   if (slot == slots_.end() || (slot->buffer.bytes() > bytes && fits_one_more)) {
     make_room(bytes);
-    slot = slots_.insert(slots_.end(), {Buffer(bytes, MemoryKind::Gathered, ledger_), false});
+    slot =
+        slots_.insert(slots_.end(), {Buffer(bytes, MemoryKind::Gathered, ledger_, device_), false});
     held_bytes_ += bytes;
   }
   slot->used = true;

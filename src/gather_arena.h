@@ -16,8 +16,9 @@ namespace sherd::detail {
 class GatherArena {
  public:
   /// `limit_bytes`: of all slots, unless more than that is in use at once.
-  GatherArena(int64_t limit_bytes, std::shared_ptr<MemoryLedger> ledger)
-      : limit_bytes_(limit_bytes), ledger_(std::move(ledger)) {}
+  GatherArena(int64_t limit_bytes, std::shared_ptr<MemoryLedger> ledger,
+              c10::Device device = c10::Device(c10::kCPU))
+      : limit_bytes_(limit_bytes), ledger_(std::move(ledger)), device_(device) {}
   [[nodiscard]] void* acquire(int64_t bytes);
   void release(void* slot);
 
@@ -34,6 +35,7 @@ class GatherArena {
   int64_t held_bytes_ = 0;
   Slots slots_;
   std::shared_ptr<MemoryLedger> ledger_;
+  c10::Device device_;
 };
 
 }  // namespace sherd::detail

@@ -99,9 +99,9 @@ void Runtime::attach() {
   const bool full_precision = std::any_of(units_.begin(), units_.end(), [](const auto& unit) {
     return unit->settings().precision.full_precision_in_eval;
   });
-  arena_ = std::make_unique<GatherArena>(gathered_limit_bytes(), ledger_);
+  arena_ = std::make_unique<GatherArena>(gathered_limit_bytes(), ledger_, mesh_.world().device());
   communicators_ = std::make_unique<ModelCommunicators>(mesh_, options_, full_precision);
-  communicators_->attach(units_, c10::Device(c10::kCPU), ledger_);
+  communicators_->attach(units_, mesh_.world().device(), ledger_);
   reductions_ = std::make_unique<ReductionQueue>(communicators_->all());
   const auto spare_shards = std::make_shared<SpareShards>();
   Communicator::Segment id = 0;

@@ -231,11 +231,13 @@ UnitSettings settings_of(const UnitModule& unit, const ShardOptions& options, bo
   return settings;
 }
 
-void cast_buffers(const Walk& walk, const std::optional<c10::ScalarType>& dtype) {
+void place_buffers(const Walk& walk, c10::Device device,
+                   const std::optional<c10::ScalarType>& dtype) {
   const at::NoGradGuard no_grad;
   for (const auto& [name, buffer] : walk.buffers) {
-    if (dtype && buffer.is_floating_point()) {
-      buffer.set_data(buffer.to(*dtype));
+    const auto wanted = dtype && buffer.is_floating_point() ? *dtype : buffer.scalar_type();
+    if (buffer.device() != device || buffer.scalar_type() != wanted) {
+      buffer.set_data(buffer.to(device, wanted));
     }
   }
 }
@@ -277,7 +279,7 @@ std::shared_ptr<Runtime> shard_module(const std::shared_ptr<torch::nn::Module>& 
         {found.name, std::move(found.aliases), found.tensor, found.tensor.scalar_type(),
          found.tensor.requires_grad(), !found.tensor.is_meta(), 0, 0});
   }
-  cast_buffers(walk, options.precision.buffer_dtype);
+  place_buffers(walk, mesh.world().device(), options.precision.buffer_dtype);
   auto runtime = std::make_shared<Runtime>(rows, options);
   for (UnitModule& unit : walk.units) {
     UnitSettings settings = settings_of(unit, options, &unit == &walk.units.front());

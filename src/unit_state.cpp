@@ -35,7 +35,7 @@ UnitState::UnitState(Runtime& runtime, int index, int level, std::string name,
                      parameter.trainable});
   }
   const Mesh& mesh = runtime.mesh();
-  auto layouts = lay_out(specs, mesh.shard_size(), mesh.replicate_size());
+  auto layouts = lay_out(specs, mesh.shard_size(), mesh.replicate_size(), mesh.world().device());
   for (size_t s = 0; s < layouts.size(); ++s) {
     std::vector<std::vector<int64_t>> shapes;
     for (size_t place = 0; place < layouts[s].places.size(); ++place) {

@@ -13,6 +13,8 @@ namespace {
 
 class LocalWorld final : public WorldImpl {
  public:
+  explicit LocalWorld(c10::Device device) : device_(device) {}
+  [[nodiscard]] c10::Device device() const override { return device_; }
   [[nodiscard]] int rank() const override { return 0; }
   [[nodiscard]] int size() const override { return 1; }
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(
@@ -25,13 +27,14 @@ class LocalWorld final : public WorldImpl {
   }
 
  private:
+  c10::Device device_;
   LocalCommunicator control_;
 };
 
 }  // namespace
 
-std::shared_ptr<WorldImpl> make_local_world() {
-  return std::make_shared<LocalWorld>();
+std::shared_ptr<WorldImpl> make_local_world(c10::Device device) {
+  return std::make_shared<LocalWorld>(device);
 }
 
 }  // namespace detail
@@ -40,8 +43,8 @@ World World::from_environment(const WorldOptions& options) {
   return World(detail::make_world_from_environment(options));
 }
 
-World World::alone() {
-  return World(detail::make_local_world());
+World World::alone(c10::DeviceType device) {
+  return World(detail::make_local_world(detail::device_of_rank(device, 0)));
 }
 
 std::vector<World> World::in_process(int size, std::chrono::milliseconds timeout) {
@@ -62,6 +65,14 @@ int World::size() const {
 
 int World::local_rank() const {
   return impl_->local_rank();
+}
+
+c10::Device World::device() const {
+  return impl_->device();
+}
+
+int World::local_size() const {
+  return impl_->local_size();
 }
 
 void World::all_reduce(std::span<double> values, ReduceOp op) {

@@ -18,6 +18,8 @@ class WorldImpl {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
   [[nodiscard]] virtual int local_rank() const { return rank(); }
+  [[nodiscard]] virtual c10::Device device() const { return c10::Device(c10::kCPU); }
+  [[nodiscard]] virtual int local_size() const { return size(); }
   /// Collective over the whole world, also where groups differ: rank r passes the group it is in.
   [[nodiscard]] virtual std::unique_ptr<Communicator> make_communicator(const RankGroup& group) = 0;
   /// For collectives outside any model: numbers and short texts.
@@ -25,7 +27,9 @@ class WorldImpl {
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& text) = 0;
 };
 
-[[nodiscard]] std::shared_ptr<WorldImpl> make_local_world();
+/// The device of the rank's number on its host. Throws Error(Unavailable) where there is none.
+[[nodiscard]] c10::Device device_of_rank(c10::DeviceType type, int local_rank);
+[[nodiscard]] std::shared_ptr<WorldImpl> make_local_world(c10::Device device);
 [[nodiscard]] std::shared_ptr<WorldImpl> make_world_from_environment(const WorldOptions& options);
 [[nodiscard]] std::vector<std::shared_ptr<WorldImpl>> make_in_process_worlds(
     int size, std::chrono::milliseconds timeout);

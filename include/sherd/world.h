@@ -31,6 +31,10 @@ struct WorldOptions {
   /// How long a rank waits for another, in the rendezvous and in each collective, before it gives
   /// up.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  /// Where models live and are computed: the CPU, or c10::kCUDA for the GPU of the rank's number on
+  /// its host (modulo the GPUs there are). Ranks with a GPU each exchange over NCCL; where several
+  /// share one, over the host.
+  c10::DeviceType device = c10::DeviceType::CPU;
 };
 
 /// The ranks of a run. A value: copies name the same world, which ends with the last of them.
@@ -44,8 +48,9 @@ class World {
   /// values that make no sense, Unavailable for a port or address that cannot be had, PeerLost when
   /// others do not come within the timeout.
   static World from_environment(const WorldOptions& options = {});
-  /// A world of one: no process group, no collective.
-  static World alone();
+  /// A world of one: no process group, no collective. Throws Error(Unavailable) for a device that
+  /// this build or machine does not have.
+  static World alone(c10::DeviceType device = c10::DeviceType::CPU);
   /// `size` ranks on threads of this process, for tests and examples: element r is to be used on
   /// one thread of its own.
   static std::vector<World> in_process(
@@ -55,6 +60,10 @@ class World {
   [[nodiscard]] int size() const;
   /// Position among the ranks of this host.
   [[nodiscard]] int local_rank() const;
+  /// Where models of this world live and are computed.
+  [[nodiscard]] c10::Device device() const;
+  /// Ranks of this host.
+  [[nodiscard]] int local_size() const;
 
   /// Reduces each value over all ranks, in rank order: the same bits everywhere. Collective.
   void all_reduce(std::span<double> values, ReduceOp op = ReduceOp::Sum);

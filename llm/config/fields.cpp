@@ -142,13 +142,40 @@ Fields fields(ParallelSection& parallel) {
       {.name = "strategy",
        .slot = choice(parallel.strategy),
        .doc = "full_shard frees gathered parameters after the forward pass; shard_grad_op keeps "
-              "them until the backward pass",
-       .choices = {"full_shard", "shard_grad_op"}},
+              "them until the backward pass; no_shard gives every rank the whole model; "
+              "hybrid_shard and hybrid_shard_grad_op shard within groups of parallel.shard_size "
+              "ranks, each with a copy of the model",
+       .choices = {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard",
+                   "hybrid_shard_grad_op"}},
+      {.name = "shard_size",
+       .slot = &parallel.shard_size,
+       .doc = "ranks that share one copy of the model under a hybrid strategy; 0: those of a host",
+       .unit = "ranks",
+       .range = at_least(0)},
+      {.name = "reshard_after_forward_size",
+       .slot = &parallel.reshard_after_forward_size,
+       .doc = "between forward and backward a rank keeps 1/n of the gathered parameters, so that "
+              "the second gather stays within n ranks; 0: as the strategy says",
+       .unit = "ranks",
+       .range = at_least(0)},
       {.name = "prefetch_depth",
        .slot = &parallel.prefetch_depth,
        .doc = "units gathered ahead of the one that computes",
        .unit = "units",
        .range = between(0, 8)},
+  };
+}
+
+Fields fields(MemorySection& memory) {
+  return {
+      {.name = "activation_checkpointing",
+       .slot = &memory.activation_checkpointing,
+       .doc =
+           "keep only the inputs of each block, and compute the rest again in the backward pass"},
+      {.name = "moments_dtype",
+       .slot = choice(memory.moments_dtype),
+       .doc = "dtype of AdamW's moments; bfloat16 halves their memory and adds noise to updates",
+       .choices = {"float32", "bfloat16"}},
   };
 }
 
@@ -245,6 +272,7 @@ const std::vector<Section>& sections() {
       {"train", "Length and size of the run."},
       {"optim", "AdamW and its learning rate."},
       {"parallel", "How the model is sharded over the ranks."},
+      {"memory", "What is traded for memory."},
       {"precision", "Dtypes."},
       {"checkpoint", "Saving and resuming."},
       {"log", "What is written about each step."},
@@ -254,10 +282,11 @@ const std::vector<Section>& sections() {
 }
 
 std::vector<Field> fields_of(RunConfig& config) {
-  std::vector<Fields> parts = {
-      fields(config.model),      fields(config.data),     fields(config.train),
-      fields(config.optim),      fields(config.parallel), fields(config.precision),
-      fields(config.checkpoint), fields(config.log),      fields(config.eval)};
+  std::vector<Fields> parts = {fields(config.model),     fields(config.data),
+                               fields(config.train),     fields(config.optim),
+                               fields(config.parallel),  fields(config.memory),
+                               fields(config.precision), fields(config.checkpoint),
+                               fields(config.log),       fields(config.eval)};
   Fields all;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     for (Field& field : parts[i]) {

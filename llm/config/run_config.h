@@ -16,9 +16,11 @@ namespace llm::config {
 /// Shape of the learning rate after the warm-up.
 enum class Schedule { Linear, Cosine, Constant };
 /// What is sharded between forward and backward (`sherd::Strategy`).
-enum class Strategy { FullShard, ShardGradOp };
+enum class Strategy { FullShard, ShardGradOp, NoShard, HybridShard, HybridShardGradOp };
 /// Dtype of the parameters that are gathered and computed with.
 enum class ParamDtype { Float32, BFloat16 };
+/// Dtype of AdamW's moments.
+enum class MomentsDtype { Float32, BFloat16 };
 /// Dtype in which gradients are summed over ranks.
 enum class ReduceDtype { Float32 };
 
@@ -62,8 +64,16 @@ struct OptimSection {
 
 struct ParallelSection {
   Strategy strategy = Strategy::FullShard;
+  std::int64_t shard_size = 0;
+  std::int64_t reshard_after_forward_size = 0;
   std::int64_t prefetch_depth = 1;
   bool operator==(const ParallelSection&) const = default;
+};
+
+struct MemorySection {
+  bool activation_checkpointing = false;
+  MomentsDtype moments_dtype = MomentsDtype::Float32;
+  bool operator==(const MemorySection&) const = default;
 };
 
 struct PrecisionSection {
@@ -101,6 +111,7 @@ struct RunConfig {
   TrainSection train;
   OptimSection optim;
   ParallelSection parallel;
+  MemorySection memory;
   PrecisionSection precision;
   CheckpointSection checkpoint;
   LogSection log;

@@ -21,12 +21,12 @@ text::Tokenizer load_tokenizer(const std::string& folder) {
   return text::Tokenizer::from_folder(folder);
 }
 
-sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder, const sherd::World& world,
+sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder, const sherd::Mesh& mesh,
                                              const sherd::ShardOptions& options) {
   const io::HfConfig config = io::read_model_folder_config(folder);
   auto model = sherd::on_meta([&] { return io::build_model(config); });
   static_cast<void>(io::match_weights(*model, sherd::SafetensorsFolder(folder)));
-  auto sharded = sherd::fully_shard(model, sherd::Mesh::shard(world), options);
+  auto sharded = sherd::fully_shard(model, mesh, options);
   sharded.set_gradient_divide_factor(1.0);
   sherd::load_safetensors(sharded, folder);
   return sharded;

@@ -17,7 +17,7 @@ namespace llm::train {
 /// weights. Gradients are summed, not averaged: the trainer divides its loss by the global number
 /// of tokens. Collective. Memory: the shards. Throws sherd::Error as llm::io does.
 [[nodiscard]] sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder,
-                                                           const sherd::World& world,
+                                                           const sherd::Mesh& mesh,
                                                            const sherd::ShardOptions& options);
 
 }  // namespace llm::train

@@ -27,11 +27,36 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+sherd::Strategy strategy_of(config::Strategy strategy) {
+  switch (strategy) {
+    case config::Strategy::FullShard:
+      return sherd::Strategy::FullShard;
+    case config::Strategy::ShardGradOp:
+      return sherd::Strategy::ShardGradOp;
+    case config::Strategy::NoShard:
+      return sherd::Strategy::NoShard;
+    case config::Strategy::HybridShard:
+      return sherd::Strategy::HybridShard;
+    case config::Strategy::HybridShardGradOp:
+      return sherd::Strategy::HybridShardGradOp;
+  }
+  return sherd::Strategy::FullShard;
+}
+
+sherd::Mesh mesh_of(const config::ParallelSection& parallel, const sherd::World& world) {
+  const bool hybrid = parallel.strategy == config::Strategy::HybridShard ||
+                      parallel.strategy == config::Strategy::HybridShardGradOp;
+  const auto size = static_cast<int>(parallel.shard_size);
+  return hybrid ? sherd::Mesh::hybrid(world, size == 0 ? world.local_size() : size)
+                : sherd::Mesh::shard(world);
+}
+
 sherd::ShardOptions shard_options(const config::RunConfig& config) {
   sherd::ShardOptions options;
-  options.strategy = config.parallel.strategy == config::Strategy::FullShard
-                         ? sherd::Strategy::FullShard
-                         : sherd::Strategy::ShardGradOp;
+  options.strategy = strategy_of(config.parallel.strategy);
+  options.reshard_after_forward_size = static_cast<int>(config.parallel.reshard_after_forward_size);
+  options.units = sherd::unit_policy::every_unit(
+      {.checkpoint_activations = config.memory.activation_checkpointing});
   options.prefetch_depth = static_cast<int>(config.parallel.prefetch_depth);
   options.precision.param_dtype =
       config.precision.param_dtype == config::ParamDtype::Float32 ? c10::kFloat : c10::kBFloat16;
@@ -40,6 +65,11 @@ sherd::ShardOptions shard_options(const config::RunConfig& config) {
 
 sherd::AdamWOptions adamw_options(const config::OptimSection& optim) {
   return {optim.lr, {optim.betas[0], optim.betas[1]}, optim.eps, optim.weight_decay};
+}
+
+sherd::AdamWMode adamw_mode(const config::MemorySection& memory) {
+  const bool narrow = memory.moments_dtype == config::MomentsDtype::BFloat16;
+  return {.moments_dtype = narrow ? c10::kBFloat16 : c10::kFloat};
 }
 
 // One run: what run() builds once and each step uses.
@@ -86,8 +116,9 @@ Run::Run(const config::RunConfig& config, sherd::World world, const RunHooks& ho
       hooks_(hooks),
       shape_{config.train.global_batch, config.train.micro_batch, world_.size()},
       tokenizer_(load_tokenizer(config.model.path)),
-      model_(load_sharded(config.model.path, world_, shard_options(config))),
-      optimizer_(model_, adamw_options(config.optim)),
+      model_(
+          load_sharded(config.model.path, mesh_of(config.parallel, world_), shard_options(config))),
+      optimizer_(model_, adamw_options(config.optim), {}, adamw_mode(config.memory)),
       checkpoints_(config.train.output) {
   load_data();
   resume();

@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include <ATen/ops/empty.h>
+
 #include "checkpoint/agreement.h"
 #include "checkpoint/digest.h"
 #include "runtime.h"
@@ -24,6 +26,16 @@ struct Target {
   int64_t begin = 0;  // elements of the parameter
   at::Tensor values;  // fp32, or the dtype of a frozen parameter
 };
+
+// Calls fill(tensor of the host), which is `out` itself where that is of the host.
+template <class Fill>
+void fill_through_host(const at::Tensor& out, const Fill& fill) {
+  const at::Tensor host = out.is_cpu() ? out : at::empty(out.sizes(), out.scalar_type());
+  fill(host);
+  if (!out.is_cpu()) {
+    out.copy_(host);
+  }
+}
 
 // The shard files of a checkpoint, opened when first needed.
 class ShardFiles {
@@ -151,10 +163,13 @@ CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& mod
     for (const Target& target : targets) {
       for_each_overlap(
           manifest, target, [&](const CheckpointPiece& piece, int64_t first, int64_t last) {
-            at::Tensor out = target.values.narrow(0, first - target.begin, last - first);
-            files.open(piece.file)
-                .read_elements(files.verified(piece, target.kind, target.name), first - piece.begin,
-                               last - piece.begin, out.scalar_type(), out.mutable_data_ptr());
+            const SafetensorsEntry& entry = files.verified(piece, target.kind, target.name);
+            fill_through_host(target.values.narrow(0, first - target.begin, last - first),
+                              [&](const at::Tensor& host) {
+                                files.open(piece.file)
+                                    .read_elements(entry, first - piece.begin, last - piece.begin,
+                                                   host.scalar_type(), host.mutable_data_ptr());
+                              });
           });
     }
     return "";
@@ -208,8 +223,12 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
                                        "\nCheck that config.json and the weights belong together.");
   }
   for (auto& [shard, source] : sources) {
-    source.file->read_elements(*source.entry, shard.begin, shard.end, shard.value.scalar_type(),
-                               shard.value.mutable_data_ptr());
+    const auto& from = source;
+    const auto& part = shard;
+    fill_through_host(part.value, [&](const at::Tensor& host) {
+      from.file->read_elements(*from.entry, part.begin, part.end, host.scalar_type(),
+                               host.mutable_data_ptr());
+    });
   }
   model.publish();
 }

@@ -8,6 +8,7 @@
 #include "checkpoint/digest.h"
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
+#include "runtime.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
@@ -57,7 +58,8 @@ json write_shard(const std::string& folder, const std::string& file,
   json pieces = json::object();
   for (const HeldParameter& parameter : held) {
     json digests = json::object();
-    for (const auto& [kind, tensor] : parameter.tensors) {
+    for (const auto& [kind, held_tensor] : parameter.tensors) {
+      const at::Tensor tensor = held_tensor.cpu();
       const auto bytes = static_cast<size_t>(tensor.nbytes());
       detail::Sha256 digest;
       digest.add(tensor.const_data_ptr(), bytes);
@@ -74,16 +76,16 @@ json write_shard(const std::string& folder, const std::string& file,
 CheckpointManifest assemble(const ShardedModule& model, const AdamW& optimizer,
                             const std::string& note, const std::vector<std::string>& ranks) {
   CheckpointManifest manifest;
+  const int pieces_of_a_copy = model.runtime().mesh().shard_size();
   manifest.world_size = static_cast<int64_t>(ranks.size());
   manifest.optimizer_steps = optimizer.steps_done();
   manifest.note = note;
   for (const ParameterShard& shard : model.parameter_shards()) {
     manifest.parameters[shard.name].shape = shard.shape;
   }
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {  // a parameter's pieces lie in rank order
-    const std::string file =
-        detail::shard_file_name(static_cast<int>(rank), static_cast<int>(ranks.size()));
-    const json pieces = json::parse(ranks[rank]);
+  for (int rank = 0; rank < pieces_of_a_copy; ++rank) {  // a parameter's pieces lie in rank order
+    const std::string file = detail::shard_file_name(rank, pieces_of_a_copy);
+    const json pieces = json::parse(ranks[static_cast<size_t>(rank)]);
     for (const auto& [name, piece] : pieces.items()) {
       manifest.parameters[name].pieces.push_back(
           {file, piece["begin"].get<int64_t>(), piece["end"].get<int64_t>(),
@@ -98,6 +100,7 @@ CheckpointManifest assemble(const ShardedModule& model, const AdamW& optimizer,
 void save_checkpoint(const std::string& folder, ShardedModule& model, const AdamW& optimizer,
                      const std::string& note) {
   World& world = model.world();
+  const Mesh& mesh = model.runtime().mesh();
   const std::string temporary = folder + ".tmp";
   const std::string failure = "the checkpoint could not be written";
   const bool first = world.rank() == 0;
@@ -110,7 +113,10 @@ void save_checkpoint(const std::string& folder, ShardedModule& model, const Adam
       return "";
     }));
     const std::vector<std::string> ranks = detail::agree(world, failure, [&] {
-      const std::string file = detail::shard_file_name(world.rank(), world.size());
+      if (mesh.replicate_rank() != 0) {
+        return std::string();  // a copy of what the first row writes
+      }
+      const std::string file = detail::shard_file_name(mesh.shard_rank(), mesh.shard_size());
       return write_shard(temporary, file, held_parameters(model, optimizer)).dump();
     });
     static_cast<void>(detail::agree(world, failure, [&]() -> std::string {

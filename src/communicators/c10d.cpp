@@ -7,7 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
-#include "sherd/error.h"
+#include "communicators/exchange.h"
 
 namespace sherd::detail {
 
@@ -19,22 +19,6 @@ constexpr int kTags =
 
 at::Tensor bytes_at(void* data, int64_t bytes) {
   return at::from_blob(data, {bytes}, at::kByte);
-}
-
-// A failed exchange means that another rank is gone; what it was for is added by the caller.
-template <class Fn>
-auto exchange(const std::string& what, Fn&& fn) {
-  try {
-    return fn();
-  } catch (const c10::Error& error) {
-    throw Error(ExitCode::PeerLost,
-                what + " failed: " + error.what_without_backtrace() +
-                    ". Another rank has ended or cannot be reached; its own message says why.");
-  } catch (const std::exception& error) {  // Gloo's own exceptions, whose headers the wheel lacks
-    throw Error(ExitCode::PeerLost,
-                what + " failed: " + error.what() +
-                    ". Another rank has ended or cannot be reached; its own message says why.");
-  }
 }
 
 }  // namespace
@@ -220,15 +204,7 @@ void C10dCommunicator::all_reduce(std::span<double> values, ReduceOp op) {
   at::Tensor mine = at::from_blob(values.data(), {count}, at::kDouble);
   at::Tensor all = at::empty({world_size() * count}, at::kDouble);
   exchange("all-reduce", [&] { return groups_.gather->_allgather_base(all, mine)->wait(); });
-  const auto* parts = all.const_data_ptr<double>();
-  for (int64_t i = 0; i < count; ++i) {
-    double result = parts[i];
-    for (int64_t peer = 1; peer < world_size(); ++peer) {
-      const double value = parts[peer * count + i];
-      result = op == ReduceOp::Sum ? result + value : std::max(result, value);
-    }
-    values[static_cast<size_t>(i)] = result;
-  }
+  reduce_in_rank_order(values, all, op);
 }
 
 void C10dCommunicator::barrier() {

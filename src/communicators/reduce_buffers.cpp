@@ -50,6 +50,18 @@ void ReduceBuffers::release_all() {
   }
 }
 
+void reduce_in_rank_order(std::span<double> values, const at::Tensor& all, ReduceOp op) {
+  const auto* parts = all.const_data_ptr<double>();
+  const size_t count = values.size();
+  for (size_t i = 0; i < count; ++i) {
+    double result = parts[i];
+    for (size_t place = count + i; place < static_cast<size_t>(all.numel()); place += count) {
+      result = op == ReduceOp::Sum ? result + parts[place] : std::max(result, parts[place]);
+    }
+    values[i] = result;
+  }
+}
+
 void sum_piece(const Communicator::Reduction& target, c10::ScalarType dtype,
                const std::vector<const void*>& sources, int64_t first, int64_t numel,
                c10::Device device) {

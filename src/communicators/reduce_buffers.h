@@ -4,6 +4,8 @@
 #include <list>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
+
 #include "sherd/communicator.h"
 
 namespace sherd::detail {
@@ -49,6 +51,10 @@ class ReduceBuffers {
   std::shared_ptr<MemoryLedger> ledger_;
   c10::Device device_;
 };
+
+/// values[i] = the sum or maximum of all[peer × size + i] over the peers, in rank order. `all`
+/// holds doubles, on the host.
+void reduce_in_rank_order(std::span<double> values, const at::Tensor& all, ReduceOp op);
 
 /// What every communicator does with a piece: shard (+)= its part of every rank's gradients.
 void sum_piece(const Communicator::Reduction& target, c10::ScalarType dtype,

@@ -17,6 +17,7 @@
 #include "llm/io/model_factory.h"
 #include "llm/train/load_model.h"
 #include "sherd/optim.h"
+#include "tests/support/meshes.h"
 #include "tests/support/ranks.h"
 
 namespace llm::train {
@@ -79,7 +80,7 @@ std::vector<Step> train_sharded(const Questions& questions, int ranks, int64_t r
   std::vector<Step> steps(kSteps);
   std::mutex mutex;
   sherd::test::run_ranks(ranks, [&](sherd::World world) {
-    auto model = load_sharded(kModel, world, {.strategy = strategy});
+    auto model = load_sharded(kModel, mesh_for(world, strategy), {.strategy = strategy});
     sherd::AdamW optimizer(model, {.lr = kLr, .weight_decay = 0.01});
     for (Step& step : steps) {
       optimizer.zero_grad();
@@ -154,7 +155,8 @@ TEST(StoriesParity, ShardedEqualsPlainHoweverTheBatchIsCut) {
   };
   for (const Cut& cut :
        {Cut{1, 8, sherd::Strategy::FullShard}, Cut{2, 4, sherd::Strategy::FullShard},
-        Cut{2, 2, sherd::Strategy::ShardGradOp}, Cut{4, 1, sherd::Strategy::FullShard}}) {
+        Cut{2, 2, sherd::Strategy::ShardGradOp}, Cut{4, 1, sherd::Strategy::FullShard},
+        Cut{2, 2, sherd::Strategy::NoShard}, Cut{4, 1, sherd::Strategy::HybridShard}}) {
     const Differences d =
         compare(plain, train_sharded(questions, cut.ranks, cut.rows, cut.strategy));
     print(std::to_string(cut.ranks) + " ranks × micro-batches of " + std::to_string(cut.rows) + ":",

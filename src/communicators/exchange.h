@@ -1,0 +1,30 @@
+#pragma once
+// What process groups throw, as an error with a name.
+
+#include <exception>
+#include <string>
+
+#include <c10/util/Exception.h>
+
+#include "sherd/error.h"
+
+namespace sherd::detail {
+
+/// A failed exchange means that another rank is gone; what it was for is added by the caller.
+template <class Fn>
+auto exchange(const std::string& what, Fn&& fn) {
+  const auto lost = [&](const std::string& why) {
+    return Error(ExitCode::PeerLost,
+                 what + " failed: " + why +
+                     ". Another rank has ended or cannot be reached; its own message says why.");
+  };
+  try {
+    return fn();
+  } catch (const c10::Error& error) {
+    throw lost(error.what_without_backtrace());
+  } catch (const std::exception& error) {  // Gloo's own exceptions, whose headers the wheel lacks
+    throw lost(error.what());
+  }
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,19 @@
+#include "nccl.h"
+
+#include "sherd/error.h"
+
+namespace sherd::detail {
+
+int cuda_devices() {
+  return 0;
+}
+
+c10::intrusive_ptr<c10d::Backend> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& /*store*/,
+                                                  int /*rank*/, int /*size*/,
+                                                  std::chrono::milliseconds /*timeout*/) {
+  throw Error(ExitCode::Unavailable,
+              "this build of Sherd has no CUDA: configure it with -DSHERD_CUDA=ON, or leave "
+              "WorldOptions::device at the CPU.");
+}
+
+}  // namespace sherd::detail
