@@ -117,6 +117,13 @@ class C10dWorld final : public WorldImpl {
     return std::set<std::string>(places.begin(), places.end()).size() < places.size();
   }
 
+  // One for all communicators: a rank may be waiting in another one.
+  Roster roster(const RankGroup& ranks) {
+    const auto patience = std::min<std::chrono::milliseconds>(timeout_, std::chrono::seconds(5));
+    return {c10::make_intrusive<c10d::PrefixStore>("sherd/roster", store_), ranks, rank(),
+            patience};
+  }
+
   std::string next_name(const RankGroup& ranks) {
     return "sherd/" + std::to_string(communicators_++) + "/" + std::to_string(ranks.first);
   }
@@ -127,15 +134,12 @@ class C10dWorld final : public WorldImpl {
       auto store = c10::make_intrusive<c10d::PrefixStore>(name + purpose, store_);
       return make_nccl_group(store, ranks.index_of(rank()), ranks.size, timeout_);
     };
-    return {connected("/gather"), connected("/reduce")};
+    return {connected("/gather"), connected("/reduce"), roster(ranks)};
   }
 
   ProcessGroups groups(const RankGroup& ranks) {
     const std::string name = next_name(ranks);
-    ProcessGroups made;
-    made.gather = connect(name + "/gather", ranks);
-    made.reduce = connect(name + "/reduce", ranks);
-    return made;
+    return {connect(name + "/gather", ranks), connect(name + "/reduce", ranks), roster(ranks)};
   }
 
   RankEnvironment environment_;

@@ -128,7 +128,7 @@ void Runtime::publish() {
   reshard_all();
   for (const auto& unit : units_) {
     for (const auto& segment : unit->segments()) {
-      named("publication", unit->name(), [&] { segment->begin_update(); });
+      collective("publication", unit->name(), [&] { segment->begin_update(); });
       segment->write_travelling_from_master();
       segment->publish();
     }
@@ -273,7 +273,7 @@ void Runtime::end_backward() {
     }
   }
   prefetched_.clear();
-  named("reduction", "all", [&] { reductions_->finish(summed); });
+  collective("reduction", "all", [&] { reductions_->finish(summed); });
   backward_active_ = false;
   backward_failed_ = false;
 }

@@ -80,12 +80,19 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   void set_step(int64_t step) { step_ = step; }
   void set_phase(Phase phase) { phase_ = phase; }
 
-  /// Runs a collective of `unit`; a failure is reported with operation, unit, phase, step and rank.
+  /// Runs a collective of `unit`: named(), after all ranks have agreed on what it is, where
+  /// ShardOptions::debug asks for that.
   template <class Fn>
-  auto named(const char* operation, const std::string& unit, Fn&& fn) {
+  auto collective(const char* operation, const std::string& unit, Fn&& fn) {
     if (options_.debug) {
       compare_with_other_ranks(operation, unit);
     }
+    return named(operation, unit, std::forward<Fn>(fn));
+  }
+  /// Runs what may wait for other ranks; a failure is reported with operation, unit, phase, step
+  /// and rank.
+  template <class Fn>
+  auto named(const char* operation, const std::string& unit, Fn&& fn) {
     try {
       return fn();
     } catch (const Error& error) {

@@ -116,7 +116,8 @@ void UnitState::unshard() {
   reshard();
   full_precision_ = full_precision;
   for (const auto& segment : segments_) {
-    runtime_.named("all-gather", name_, [&] { segment->gather(runtime_.arena(), full_precision); });
+    runtime_.collective("all-gather", name_,
+                        [&] { segment->gather(runtime_.arena(), full_precision); });
   }
   follow_dtype();
   storage_ = StorageState::Unsharded;
@@ -238,7 +239,7 @@ void UnitState::post_backward() {
       continue;
     }
     SegmentGradients& gradients = *segment->gradients();
-    runtime_.named("reduction", name_, [&] {
+    runtime_.collective("reduction", name_, [&] {
       if (!gradients.bound()) {
         gradients.bind();  // every rank reduces, also one where nothing was used
       }

@@ -45,15 +45,17 @@ void* C10dCommunicator::gather(Segment segment, void* slot) {
   counts_.bytes_sent += bytes * (world_size() - 1);
   at::Tensor out = bytes_at(slot, bytes * world_size());
   at::Tensor in = bytes_at(shards_[index].data(), bytes);
-  gathers_[segment] =
-      exchange("all-gather", [&] { return groups_.gather->_allgather_base(out, in); });
+  gathers_[segment] = exchange(groups_.roster, "all-gather of unit '" + segments_[index].name + "'",
+                               [&] { return groups_.gather->_allgather_base(out, in); });
   return slot;
 }
 
 void C10dCommunicator::wait_gather(Segment segment) {
   auto node = gathers_.extract(segment);
+  const auto index = static_cast<size_t>(segment);
   if (!node.empty()) {
-    exchange("all-gather", [&] { return node.mapped()->wait(); });
+    exchange(groups_.roster, "all-gather of unit '" + segments_[index].name + "'",
+             [&] { return node.mapped()->wait(); });
   }
 }
 
@@ -93,7 +95,7 @@ void C10dCommunicator::reduce(Segment segment, const Reduction& target) {
   const int64_t part = part_numel(pending);
   next_tag_ = (next_tag_ + static_cast<int>((spec.shard_numel + part - 1) / part)) % kTags;
   pending_.push_back(std::move(pending));
-  exchange("exchange of gradients", [&] {
+  exchange(groups_.roster, "exchange of gradients of unit '" + spec.name + "'", [&] {
     post_sends(pending_.back());
     post_receives(pending_.back());
   });
@@ -168,7 +170,7 @@ void C10dCommunicator::finish_oldest() {
   Pending& oldest = pending_.front();
   const int64_t all = segments_[static_cast<size_t>(oldest.segment)].shard_numel;
   const std::string& unit = segments_[static_cast<size_t>(oldest.segment)].name;
-  exchange("exchange of gradients of unit '" + unit + "'", [&] {
+  exchange(groups_.roster, "exchange of gradients of unit '" + unit + "'", [&] {
     finish_part(oldest);
     while (oldest.done < all) {
       post_receives(oldest);
@@ -203,7 +205,8 @@ void C10dCommunicator::all_reduce(std::span<double> values, ReduceOp op) {
   const auto count = static_cast<int64_t>(values.size());
   at::Tensor mine = at::from_blob(values.data(), {count}, at::kDouble);
   at::Tensor all = at::empty({world_size() * count}, at::kDouble);
-  exchange("all-reduce", [&] { return groups_.gather->_allgather_base(all, mine)->wait(); });
+  exchange(groups_.roster, "all-reduce",
+           [&] { return groups_.gather->_allgather_base(all, mine)->wait(); });
   reduce_in_rank_order(values, all, op);
 }
 
@@ -220,7 +223,8 @@ std::vector<std::string> C10dCommunicator::all_gather_bytes(const std::string& b
   at::Tensor mine = at::empty({longest}, at::kByte);
   std::memcpy(mine.mutable_data_ptr(), bytes.data(), bytes.size());
   at::Tensor all = at::empty({world_size() * longest}, at::kByte);
-  exchange("all-gather", [&] { return groups_.gather->_allgather_base(all, mine)->wait(); });
+  exchange(groups_.roster, "all-gather of texts",
+           [&] { return groups_.gather->_allgather_base(all, mine)->wait(); });
   std::vector<std::string> texts;
   for (int64_t peer = 0; peer < world_size(); ++peer) {
     const auto* begin = static_cast<const char*>(all.const_data_ptr()) + peer * longest;

@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "communicators/reduce_buffers.h"
+#include "communicators/roster.h"
 
 namespace sherd::detail {
 
@@ -16,6 +17,7 @@ namespace sherd::detail {
 struct ProcessGroups {
   c10::intrusive_ptr<c10d::Backend> gather;
   c10::intrusive_ptr<c10d::Backend> reduce;
+  Roster roster;
 };
 
 /// Gathers by all-gather into the arena's slot. Reduces by sending each rank its piece in the dtype

@@ -61,15 +61,17 @@ void* DeviceCommunicator::gather(Segment segment, void* slot) {
   at::Tensor in = flat_tensor(shards_[index].data(), bytes, at::kByte, device_);
   follow_compute(gather_stream_);
   const c10::StreamGuard guard(gather_stream_);
-  gathers_[segment] =
-      exchange("all-gather", [&] { return groups_.gather->_allgather_base(out, in); });
+  gathers_[segment] = exchange(groups_.roster, "all-gather of unit '" + segments_[index].name + "'",
+                               [&] { return groups_.gather->_allgather_base(out, in); });
   return slot;
 }
 
 void DeviceCommunicator::wait_gather(Segment segment) {
   auto node = gathers_.extract(segment);
+  const auto index = static_cast<size_t>(segment);
   if (!node.empty()) {
-    exchange("all-gather", [&] { return node.mapped()->wait(); });
+    exchange(groups_.roster, "all-gather of unit '" + segments_[index].name + "'",
+             [&] { return node.mapped()->wait(); });
   }
 }
 
@@ -115,7 +117,7 @@ void DeviceCommunicator::reduce(Segment segment, const Reduction& target) {
     at::Tensor out =
         flat_tensor(pending.received.data(), piece_bytes * world_size(), at::kByte, device_);
     std::vector<int64_t> equal_splits;
-    exchange("exchange of gradients of unit '" + spec.name + "'", [&] {
+    exchange(groups_.roster, "exchange of gradients of unit '" + spec.name + "'", [&] {
       return groups_.reduce->alltoall_base(out, in, equal_splits, equal_splits)->wait();
     });
     std::vector<const void*> sources;
@@ -156,7 +158,8 @@ void DeviceCommunicator::all_reduce(std::span<double> values, ReduceOp op) {
   const auto options = c10::TensorOptions().dtype(at::kDouble).device(device_);
   at::Tensor mine = at::from_blob(values.data(), {count}, at::kDouble).to(device_);
   at::Tensor all = at::empty({world_size() * count}, options);
-  exchange("all-reduce", [&] { return groups_.gather->_allgather_base(all, mine)->wait(); });
+  exchange(groups_.roster, "all-reduce",
+           [&] { return groups_.gather->_allgather_base(all, mine)->wait(); });
   reduce_in_rank_order(values, all.cpu(), op);
 }
 

@@ -6,17 +6,21 @@
 
 #include <c10/util/Exception.h>
 
+#include "communicators/roster.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {
 
-/// A failed exchange means that another rank is gone; what it was for is added by the caller.
+/// A failed exchange means that another rank is gone or elsewhere; what it was for is added by the
+/// caller.
 template <class Fn>
-auto exchange(const std::string& what, Fn&& fn) {
+auto exchange(const Roster& roster, const std::string& what, Fn&& fn) {
   const auto lost = [&](const std::string& why) {
-    return Error(ExitCode::PeerLost,
-                 what + " failed: " + why +
-                     ". Another rank has ended or cannot be reached; its own message says why.");
+    std::string message = what + " failed: " + why + "." + roster.report(what);
+    message +=
+        " Another rank has ended, cannot be reached, or does something else; its own message says "
+        "why.";
+    return Error(ExitCode::PeerLost, message);
   };
   try {
     return fn();

@@ -151,7 +151,7 @@ AdamW::~AdamW() = default;
 
 void AdamW::Impl::update(SegmentMoments& state, const std::vector<kernels::AdamWStep>& numbers) {
   detail::FlatSegment& segment = *state.segment;
-  runtime().named("publication", state.unit->name(), [&] { segment.begin_update(); });
+  runtime().collective("publication", state.unit->name(), [&] { segment.begin_update(); });
   for (const Run& run : state.runs) {
     if (!run.parameter->requires_grad()) {
       continue;  // frozen since sharding

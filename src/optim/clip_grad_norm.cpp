@@ -23,7 +23,7 @@ double clip_grad_norm(ShardedModule& model, double max_norm) {
       }
     }
   }
-  runtime.named("all-reduce of the gradient norm", "root", [&] {
+  runtime.collective("all-reduce of the gradient norm", "root", [&] {
     runtime.communicator().all_reduce({&squares, 1}, ReduceOp::Sum);
   });
   const double norm = std::sqrt(squares);

@@ -49,7 +49,7 @@ bool GradScaler::unscale() {
   runtime.check_gradients_are_kept("[GradScaler::unscale]");
   runtime.check_gradients_are_reduced("[GradScaler::unscale]");
   double overflows = is_finite(runtime) ? 0.0 : 1.0;
-  runtime.named("all-reduce of overflows", "root", [&] {
+  runtime.collective("all-reduce of overflows", "root", [&] {
     runtime.communicator().all_reduce({&overflows, 1}, ReduceOp::Max);
   });
   finite_ = overflows == 0.0;

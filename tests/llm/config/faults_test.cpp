@@ -29,7 +29,7 @@ const std::vector<Row>& rows() {
       {"[lora]\nrank = 8", "run.toml:4: lora: unknown section; did you mean [log]?"},
       {"[telemetry]",
        "run.toml:4: telemetry: unknown section; known sections are model, data, train, "
-       "optim, parallel, precision, checkpoint, log, eval"},
+       "optim, parallel, memory, precision, checkpoint, log, eval"},
       {"lr = 1", "run.toml:4: lr: not in a section; did you mean optim.lr?"},
       {"epoch = 1", "run.toml:4: epoch: not in a section; did you mean train.epochs?"},
       {"optim = { lr = 'ü', eps = 'é' }", "run.toml:4: optim.eps = 'é': must be a number above 0"},

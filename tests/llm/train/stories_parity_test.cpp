@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 
@@ -80,7 +81,8 @@ std::vector<Step> train_sharded(const Questions& questions, int ranks, int64_t r
   std::vector<Step> steps(kSteps);
   std::mutex mutex;
   sherd::test::run_ranks(ranks, [&](sherd::World world) {
-    auto model = load_sharded(kModel, mesh_for(world, strategy), {.strategy = strategy});
+    auto model =
+        load_sharded(kModel, sherd::test::mesh_for(world, strategy), {.strategy = strategy});
     sherd::AdamW optimizer(model, {.lr = kLr, .weight_decay = 0.01});
     for (Step& step : steps) {
       optimizer.zero_grad();
