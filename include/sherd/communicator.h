@@ -24,6 +24,7 @@ struct SegmentSpec {
   bool is_root = false;   ///< of the root unit: kept out of the slots that blocks share
 };
 
+/// How all_reduce() joins the values of the ranks. PyTorch: `ReduceOp`.
 enum class ReduceOp { Sum, Max };
 
 /// Collectives over the ranks of a mesh and the buffers they work on.
@@ -35,6 +36,7 @@ enum class ReduceOp { Sum, Max };
 /// reduce-scatter.
 class Communicator {
  public:
+  /// Number of a segment: its place in what attach() was given.
   using Segment = int;
 
   Communicator() = default;
@@ -42,7 +44,9 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
   virtual ~Communicator() = default;
 
+  /// This rank's number, from 0.
   [[nodiscard]] virtual int rank() const = 0;
+  /// Ranks that take part, and pieces of each segment.
   [[nodiscard]] virtual int world_size() const = 0;
 
   /// Registers the segments of a model, all at once, and allocates what travels. Called once,
@@ -63,6 +67,7 @@ class Communicator {
   /// Starts to gather a segment into `slot` (world_size pieces; null where gathers_in_place()) and
   /// answers where it will lie. Its bytes may be read after wait_gather().
   virtual void* gather(Segment segment, void* slot) = 0;
+  /// Returns when the segment lies gathered where gather() said.
   virtual void wait_gather(Segment segment) = 0;
   /// The gathered segment is not read any more; every gather() is followed by one.
   virtual void release(Segment segment) = 0;
@@ -70,9 +75,9 @@ class Communicator {
   /// Where gradients go. `shard` is this rank's fp32 sum, `accumulate` says whether it holds one
   /// already.
   struct Reduction {
-    float* shard = nullptr;
-    bool accumulate = false;
-    float scale = 1.0F;  ///< each rank's gradient is multiplied by it
+    float* shard = nullptr;   ///< shard_numel values
+    bool accumulate = false;  ///< add to them; else they are overwritten
+    float scale = 1.0F;       ///< each rank's gradient is multiplied by it
   };
   /// Memory for the gradients of a whole segment, in its dtype, contents undefined. Not collective,
   /// but may wait for an earlier reduction.
@@ -80,25 +85,28 @@ class Communicator {
   /// Starts the reduction of the buffer acquired last for the segment: shard (+)= g of rank 0, + g
   /// of rank 1, … in fp32 and in rank order. The sum is there after finish_reductions().
   virtual void reduce(Segment segment, const Reduction& target) = 0;
+  /// Returns when the sums of all reductions that were started are in their shards.
   virtual void finish_reductions() = 0;
   /// Forgets gathers and reductions that an exception left behind.
   virtual void abandon() = 0;
 
   /// Reduces each value over the ranks, in rank order, so that all ranks hold the same bits.
   virtual void all_reduce(std::span<double> values, ReduceOp op) = 0;
+  /// Returns when all ranks have called it.
   virtual void barrier() = 0;
 
   /// How often each collective ran since construction, for tests and reports.
   struct Counts {
-    int64_t gathers = 0;
-    int64_t reductions = 0;
-    int64_t all_reduces = 0;
-    int64_t bytes_sent = 0;
+    int64_t gathers = 0;      ///< segments gathered
+    int64_t reductions = 0;   ///< segments reduced
+    int64_t all_reduces = 0;  ///< calls of all_reduce()
+    int64_t bytes_sent = 0;   ///< by this rank to others
   };
+  /// What this rank has done so far.
   [[nodiscard]] const Counts& counts() const noexcept { return counts_; }
 
  protected:
-  Counts counts_;
+  Counts counts_;  ///< kept by the implementation
 };
 
 }  // namespace sherd
