@@ -1,6 +1,6 @@
 # The ways in. Each target can be run in a fresh clone; `make help` lists them.
 PRESET ?= release
-.PHONY: help quickstart setup build test format-check peers clean
+.PHONY: help quickstart setup build test format-check api-docs docs-check peers clean
 
 help:            ## this list
 	@sed -nE 's/^([a-z-]+): *.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -21,6 +21,12 @@ test: build      ## build and run the tests
 format-check:    ## formatting and layers, without changing anything
 	git ls-files '*.h' '*.cpp' | xargs clang-format-14 --dry-run --Werror
 	python3 scripts/check_includes.py
+
+api-docs:        ## the API reference, from the docstrings of include/sherd, in build/api/html
+	mkdir -p build && doxygen docs/Doxyfile
+	@echo "build/api/html/index.html"
+
+docs-check: api-docs  ## that every public symbol has a docstring
 
 peers:           ## load an export in transformers and compare (a Python environment of its own)
 	@scripts/peers

@@ -33,8 +33,9 @@ endif()
 function(sherd_add_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
-  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE sherd_warnings sherd_sanitizers)
+  target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+  target_link_libraries(${name} PUBLIC ${ARG_DEPS}
+    PRIVATE $<BUILD_INTERFACE:sherd_warnings> $<BUILD_INTERFACE:sherd_sanitizers>)
 endfunction()
 
 # The precompiled header of a target that sees LibTorch. One library compiles it, the others reuse it. A program compiles

@@ -12,6 +12,7 @@ LIBTORCH = ("torch/", "ATen/", "c10/", "caffe2/", "gloo/")
 # folder -> the folders it may include from (itself always); "torch" allows LibTorch's headers.
 ALLOWED = {
     "include/sherd": {"torch"},
+    "examples": {"include/sherd", "torch"},
     "launch": {"include/sherd/error.h"},
     "src": {"include/sherd", "launch", "torch"},
     "ops": {"include/sherd", "torch"},

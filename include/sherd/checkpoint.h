@@ -31,23 +31,24 @@ void save_checkpoint(const std::string& folder, ShardedModule& model, const Adam
 
 /// Which elements of a parameter lie in which file.
 struct CheckpointPiece {
-  std::string file;  ///< name in the folder
-  int64_t begin = 0;
-  int64_t end = 0;
+  std::string file;                           ///< name in the folder
+  int64_t begin = 0;                          ///< first element, of the flattened parameter
+  int64_t end = 0;                            ///< one past the last
   std::map<std::string, std::string> sha256;  ///< by tensor kind: "value", "exp_avg", "exp_avg_sq"
 };
 
+/// One parameter of a checkpoint.
 struct CheckpointParameter {
-  std::vector<int64_t> shape;
+  std::vector<int64_t> shape;           ///< of the whole parameter
   std::vector<CheckpointPiece> pieces;  ///< in order and without gaps
 };
 
 /// A manifest, checked: every element of every parameter is in exactly one piece.
 struct CheckpointManifest {
-  int64_t world_size = 1;  ///< that wrote it
-  int64_t optimizer_steps = 0;
-  std::string note;
-  std::map<std::string, CheckpointParameter> parameters;
+  int64_t world_size = 1;       ///< that wrote it
+  int64_t optimizer_steps = 0;  ///< updates done when it was written
+  std::string note;             ///< the text that save_checkpoint() was given
+  std::map<std::string, CheckpointParameter> parameters;  ///< by qualified name
 
   /// Throws Error: InputMissing without a manifest, BadData for one that cannot be right.
   [[nodiscard]] static CheckpointManifest read(const std::string& folder);

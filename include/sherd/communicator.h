@@ -25,6 +25,7 @@ struct SegmentSpec {
   MemoryKind shard_kind = MemoryKind::TravellingShard;  ///< what this rank's piece counts as
 };
 
+/// How all_reduce() joins the values of the ranks. PyTorch: `ReduceOp`.
 enum class ReduceOp { Sum, Max };
 
 /// Collectives over the ranks of a mesh and the buffers they work on.
@@ -36,6 +37,7 @@ enum class ReduceOp { Sum, Max };
 /// reduce-scatter.
 class Communicator {
  public:
+  /// Number of a segment: its place in what attach() was given.
   using Segment = int;
 
   Communicator() = default;
@@ -43,7 +45,9 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
   virtual ~Communicator() = default;
 
+  /// This rank's number, from 0.
   [[nodiscard]] virtual int rank() const = 0;
+  /// Ranks that take part, and pieces of each segment.
   [[nodiscard]] virtual int world_size() const = 0;
 
   /// Registers the segments of a model, all at once, and allocates what travels. Called once,
@@ -65,6 +69,7 @@ class Communicator {
   /// Starts to gather a segment into `slot` (world_size pieces; null where gathers_in_place()) and
   /// answers where it will lie. Its bytes may be read after wait_gather().
   virtual void* gather(Segment segment, void* slot) = 0;
+  /// Returns when the segment lies gathered where gather() said.
   virtual void wait_gather(Segment segment) = 0;
   /// The gathered segment is not read any more; every gather() is followed by one.
   virtual void release(Segment segment) = 0;
@@ -72,8 +77,8 @@ class Communicator {
   /// Where gradients go. `shard` is this rank's fp32 sum, `accumulate` says whether it holds one
   /// already.
   struct Reduction {
-    float* shard = nullptr;
-    bool accumulate = false;
+    float* shard = nullptr;   ///< shard_numel values
+    bool accumulate = false;  ///< add to them; else they are overwritten
     float scale = 1.0F;  ///< each rank's gradient is multiplied by it
     /// fp32 gradients of the whole segment, to be reduced instead of an acquired buffer. They must
     /// stay until the reduction has finished.
@@ -91,12 +96,14 @@ class Communicator {
   /// How many of the last reductions have not ended; the same on every rank at the same point of
   /// the program. Not collective.
   [[nodiscard]] virtual int reductions_in_flight() const = 0;
+  /// Returns when the sums of all reductions that were started are in their shards.
   virtual void finish_reductions() = 0;
   /// Forgets gathers and reductions that an exception left behind.
   virtual void abandon() = 0;
 
   /// Reduces each value over the ranks, in rank order, so that all ranks hold the same bits.
   virtual void all_reduce(std::span<double> values, ReduceOp op) = 0;
+  /// Returns when all ranks have called it.
   virtual void barrier() = 0;
 
   /// How often each collective ran since construction, for tests and reports.
@@ -105,12 +112,13 @@ class Communicator {
     int64_t reductions = 0;    ///< of segments of gradients, over the shard group
     int64_t replications = 0;  ///< of sums of gradients, over the replicas
     int64_t all_reduces = 0;   ///< of numbers
-    int64_t bytes_sent = 0;
+    int64_t bytes_sent = 0;   ///< by this rank to others
   };
+  /// What this rank has done so far.
   [[nodiscard]] const Counts& counts() const noexcept { return counts_; }
 
  protected:
-  Counts counts_;
+  Counts counts_;  ///< kept by the implementation
 };
 
 }  // namespace sherd

@@ -33,7 +33,9 @@ enum class ExitCode : int {
 /// invariants stay `c10::Error`.
 class Error : public std::runtime_error {
  public:
+  /// `message` is what the user reads: whole sentences, without the exit code.
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  /// With what a program that ends because of it should exit.
   [[nodiscard]] ExitCode code() const noexcept { return code_; }
 
  private:

@@ -34,6 +34,7 @@ class GradSlot {
   /// or is frozen.
   [[nodiscard]] static GradSlot of(const at::Tensor& parameter);
 
+  /// Whether there is a slot. Without one the operator returns the weight's gradient as usual.
   [[nodiscard]] explicit operator bool() const noexcept { return unit_ != nullptr; }
 
   /// Calls `compute(out)` with a tensor of the parameter's shape and dtype which it must fill. A

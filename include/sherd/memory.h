@@ -23,20 +23,26 @@ enum class MemoryKind : std::uint8_t {
   ReduceBuffer,       ///< whole units' gradients before their reduction
   ReceiveBuffer,      ///< what a communicator receives into
 };
+/// How many kinds there are.
 inline constexpr int kMemoryKinds = 9;
 
 /// Bytes held on this rank by kind, and the highest sum since the last reset. Not thread-safe: one
 /// a rank.
 class MemoryLedger {
  public:
+  /// Enters bytes that were allocated; negative for those that were freed.
   void add(MemoryKind kind, std::int64_t bytes) noexcept;
+  /// Bytes of one kind that are held now.
   [[nodiscard]] std::int64_t bytes(MemoryKind kind) const noexcept {
     return bytes_[static_cast<std::size_t>(kind)];
   }
   /// Master, travelling shards and optimizer state: what a sharded model always holds.
   [[nodiscard]] std::int64_t sharded_state_bytes() const noexcept;
+  /// Bytes of all kinds that are held now.
   [[nodiscard]] std::int64_t total_bytes() const noexcept { return total_; }
+  /// The highest total_bytes() since construction or reset_peak().
   [[nodiscard]] std::int64_t peak_bytes() const noexcept { return peak_; }
+  /// Counts the peak from now on.
   void reset_peak() noexcept { peak_ = total_; }
 
  private:
@@ -50,13 +56,17 @@ class MemoryLedger {
 class Buffer {
  public:
   Buffer() = default;
+  /// Allocates `bytes` bytes and enters them in `ledger`, which the buffer keeps alive. Throws
+  /// std::bad_alloc.
   Buffer(std::int64_t bytes, MemoryKind kind, std::shared_ptr<MemoryLedger> ledger,
          c10::Device device = c10::Device(c10::kCPU));
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();
 
+  /// Its first byte; null for an empty buffer.
   [[nodiscard]] void* data() const noexcept { return bytes_ > 0 ? data_.get() : nullptr; }
+  /// The size it was made with.
   [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }
 
  private:

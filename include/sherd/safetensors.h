@@ -18,13 +18,13 @@ namespace sherd {
 
 /// One tensor of a safetensors file, as its header states it.
 struct SafetensorsEntry {
-  std::string name;
+  std::string name;  ///< UTF-8, unique in its file
   at::ScalarType
       dtype;  ///< Undefined for a dtype that Sherd does not read (the 8-bit floats, for instance)
   std::string_view dtype_name;  ///< as the file spells it; static storage
-  std::vector<int64_t> shape;
-  uint64_t begin_byte;  ///< from the beginning of the file's data
-  uint64_t end_byte;
+  std::vector<int64_t> shape;   ///< empty for a scalar
+  uint64_t begin_byte;          ///< from the beginning of the file's data
+  uint64_t end_byte;            ///< one past its last byte
 
   /// The number of elements; 1 for a scalar.
   [[nodiscard]] int64_t numel() const;
@@ -45,11 +45,13 @@ class SafetensorsFile {
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
   ~SafetensorsFile();
 
+  /// The path it was opened by.
   [[nodiscard]] const std::string& path() const;
   /// In the order of their bytes in the file.
   [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const;
   /// The header's `__metadata__`; empty if it has none.
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const;
+  /// Whether there is a tensor of that name, of whatever dtype.
   [[nodiscard]] bool contains(std::string_view name) const;
   /// The entry of that name, valid as long as this object; null if there is none.
   /// Throws Error(BadData) if its dtype is one that Sherd does not read.
@@ -74,8 +76,8 @@ class SafetensorsFile {
 
 /// Where a tensor of a folder is. Valid as long as the SafetensorsFolder.
 struct SafetensorsLocation {
-  const SafetensorsFile* file;
-  const SafetensorsEntry* entry;
+  const SafetensorsFile* file;    ///< that holds it; never null
+  const SafetensorsEntry* entry;  ///< in that file; never null
 };
 
 /// The weights of a Hugging Face model folder: `model.safetensors`, else the shards that
@@ -96,6 +98,7 @@ class SafetensorsFolder {
   /// Tensors that lie in the shards and that the index leaves out or takes from another shard. They
   /// are not part of the model.
   [[nodiscard]] std::vector<SafetensorsLocation> unmapped() const;
+  /// The opened files: one, or the shards.
   [[nodiscard]] const std::vector<SafetensorsFile>& files() const { return files_; }
 
  private:
@@ -105,9 +108,9 @@ class SafetensorsFolder {
 
 /// A tensor that is going to be written.
 struct SafetensorsSpec {
-  std::string name;
-  at::ScalarType dtype;
-  std::vector<int64_t> shape;
+  std::string name;            ///< unique in the file
+  at::ScalarType dtype;        ///< in which it is written
+  std::vector<int64_t> shape;  ///< empty for a scalar
 };
 
 /// Writes a safetensors file piece by piece, under a temporary name (`<path>.tmp-<process id>`)

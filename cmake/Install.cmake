@@ -1,0 +1,23 @@
+# cmake --install: libsherd, its headers and CMake package, and the sherd program where it is built.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Sherd)
+# sherd_launch is a part of libsherd, and not an interface of its own.
+set_target_properties(sherd_error PROPERTIES EXPORT_NAME error)
+set_target_properties(sherd_launch PROPERTIES EXPORT_NAME launch)
+install(TARGETS sherd sherd_error sherd_launch EXPORT SherdTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/sherd DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT SherdTargets NAMESPACE sherd:: DESTINATION ${package_dir})
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/SherdConfig.cmake.in ${PROJECT_BINARY_DIR}/SherdConfig.cmake
+  INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/SherdConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES
+  ${PROJECT_BINARY_DIR}/SherdConfig.cmake ${PROJECT_BINARY_DIR}/SherdConfigVersion.cmake ${PROJECT_SOURCE_DIR}/cmake/LibTorch.cmake
+  DESTINATION ${package_dir})
+
+if(SHERD_BUILD_LLM)
+  set_target_properties(sherd_program PROPERTIES INSTALL_RPATH ${SHERD_TORCH_DIR}/lib)
+  install(TARGETS sherd_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
