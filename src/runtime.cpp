@@ -132,24 +132,34 @@ void Runtime::publish() {
   }
 }
 
-void Runtime::check_values() const {
+void Runtime::require_values(const std::string& operation) const {
   for (const auto& unit : units_) {
     for (const UnitParameter& parameter : unit->parameters()) {
       if (!parameter.has_values) {
-        throw Error(
-            ExitCode::Usage,
-            "[forward] parameter '" + parameter.name +
-                "' was built on the meta device and has no values: call "
-                "sherd::load_safetensors(model, folder), or write ParameterShard::value of every "
-                "parameter and call publish(), before the model is used.");
+        throw Error(ExitCode::Usage,
+                    "[" + operation + "] parameter '" + parameter.name +
+                        "' was built on the meta device and has no values: call "
+                        "sherd::load_safetensors(model, folder), sherd::load_from_rank0(model, "
+                        "source) or sherd::initialize(model, seed, param_init_fn), or write "
+                        "ParameterShard::value of every parameter and call publish(), before the "
+                        "model is used.");
       }
+    }
+  }
+  for (const ModelBuffer& buffer : buffers_) {
+    if (!buffer.is_written()) {
+      throw Error(ExitCode::Usage,
+                  "[" + operation + "] buffer '" + buffer.name +
+                      "' was built on the meta device and has no values: fill it in place, or call "
+                      "sherd::load_from_rank0(model, source) or sherd::initialize(model, seed, "
+                      "param_init_fn, buffer_init_fn), before the model is used.");
     }
   }
 }
 
 void Runtime::begin_forward(UnitState& unit) {
   if (!values_checked_) {
-    check_values();
+    require_values("forward");
     values_checked_ = true;
   }
   if (unit.is_root() && backward_active_) {

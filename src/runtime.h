@@ -9,6 +9,7 @@
 #include <c10/util/Exception.h>
 
 #include "gather_arena.h"
+#include "model_buffer.h"
 #include "schedule.h"
 #include "sherd/error.h"
 #include "sherd/mesh.h"
@@ -63,6 +64,10 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   [[nodiscard]] Communicator& communicator() { return *communicator_; }
   [[nodiscard]] GatherArena& arena() { return *arena_; }
   [[nodiscard]] std::vector<std::unique_ptr<UnitState>>& units() { return units_; }
+  [[nodiscard]] std::vector<ModelBuffer>& buffers() { return buffers_; }
+  [[nodiscard]] bool backward_active() const { return backward_active_; }
+  /// Throws Error(Usage) for what was built on meta and has no values yet.
+  void require_values(const std::string& operation) const;
   [[nodiscard]] const std::shared_ptr<MemoryLedger>& ledger() const { return ledger_; }
   [[nodiscard]] int64_t step() const { return step_; }
   void set_step(int64_t step) { step_ = step; }
@@ -83,7 +88,6 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   [[nodiscard]] std::string where(const char* operation, const std::string& unit) const;
   void prefetch(const std::vector<int>& targets);
   [[nodiscard]] int64_t gathered_limit_bytes() const;
-  void check_values() const;
   void drop_prefetched(size_t keep);
 
   Mesh mesh_;
@@ -92,6 +96,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<GatherArena> arena_;
   std::vector<std::unique_ptr<UnitState>> units_;
+  std::vector<ModelBuffer> buffers_;
   Schedule schedule_;
   std::deque<UnitState*> prefetched_;
   bool backward_active_ = false;

@@ -73,7 +73,9 @@ class Walk {
       add_parameter(joined(prefix, item.key()), item.value(), unit);
     }
     for (const auto& item : module.named_buffers(/*recurse=*/false)) {
-      buffers.emplace_back(joined(prefix, item.key()), item.value());
+      if (item.value().defined()) {
+        buffers.emplace_back(joined(prefix, item.key()), item.value());
+      }
     }
     for (const auto& child : module.named_children()) {
       const std::string name = joined(prefix, child.key());
@@ -164,14 +166,6 @@ void check_modules(const Walk& walk) {
                       "module, and use the handle it returns.");
     }
   }
-  for (const auto& [name, buffer] : walk.buffers) {
-    if (buffer.is_meta()) {
-      throw Error(ExitCode::Usage,
-                  "[fully_shard] buffer '" + name +
-                      "' is on the meta device, and buffers are not loaded: build it "
-                      "outside on_meta, or compute it in forward.");
-    }
-  }
 }
 
 }  // namespace
@@ -197,6 +191,7 @@ std::shared_ptr<Runtime> shard_module(const std::shared_ptr<torch::nn::Module>& 
     }
   }
   runtime->attach();
+  runtime->buffers() = take_over_buffers(walk.buffers);
   return runtime;
 }
 

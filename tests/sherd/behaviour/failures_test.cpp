@@ -85,16 +85,6 @@ TEST(FullyShard, RefusesASecondTime) {
       {"[fully_shard] parameter 'weight' is sharded already", "use the handle it returns"});
 }
 
-TEST(FullyShard, RefusesBuffersOnMeta) {
-  struct BufferedImpl : torch::nn::Module {
-    BufferedImpl() { register_buffer("table", at::ones({3})); }
-    at::Tensor forward(const at::Tensor& x) { return x; }
-  };
-  auto net = on_meta([] { return torch::nn::ModuleHolder<BufferedImpl>(); });
-  expect_error([&] { fully_shard(net, alone()); }, ExitCode::Usage,
-               {"[fully_shard] buffer 'table' is on the meta device", "outside on_meta"});
-}
-
 TEST(Runtime, RefusesNumbersThatMakeNoSense) {
   auto model = fully_shard(make_net(), alone());
   for (const double factor : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
