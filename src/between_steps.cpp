@@ -7,6 +7,11 @@
 namespace sherd::detail {
 
 void require_between_steps(Runtime& runtime, const std::string& operation) {
+  if (runtime.full_parameters_shown()) {
+    throw Error(ExitCode::Usage, "[" + operation +
+                                     "] was called inside with_full_parameters: call it after "
+                                     "that.");
+  }
   for (const auto& unit : runtime.units()) {
     if (unit->in_forward()) {
       throw Error(ExitCode::Usage, "[" + operation + "] was called inside the forward of unit '" +

@@ -20,6 +20,8 @@ class GatherArena {
       : limit_bytes_(limit_bytes), ledger_(std::move(ledger)) {}
   [[nodiscard]] void* acquire(int64_t bytes);
   void release(void* slot);
+  /// Frees slots that are not used, down to the limit.
+  void trim() { make_room(0); }
 
  private:
   struct Slot {

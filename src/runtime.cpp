@@ -114,7 +114,16 @@ void Runtime::attach() {
   publish();
 }
 
+void Runtime::refuse_while_full_parameters_shown(const std::string& what) const {
+  if (full_parameters_shown_) {
+    throw Error(ExitCode::Usage, "[with_full_parameters] " + what +
+                                     " inside it, where only parameters are looked at and "
+                                     "written: do it after that.");
+  }
+}
+
 void Runtime::reshard_all() {
+  refuse_while_full_parameters_shown("shards were to be updated or read");
   prefetched_.clear();
   for (const auto& unit : units_) {
     unit->reshard();
@@ -158,6 +167,7 @@ void Runtime::require_values(const std::string& operation) const {
 }
 
 void Runtime::begin_forward(UnitState& unit) {
+  refuse_while_full_parameters_shown("unit '" + unit.name() + "' was called");
   if (!values_checked_) {
     require_values("forward");
     values_checked_ = true;
@@ -165,6 +175,7 @@ void Runtime::begin_forward(UnitState& unit) {
   if (unit.is_root() && backward_active_) {
     abandon();  // the last backward ended in an exception: its end callback never ran
   }
+  optim_views_.close_update_window();
   const bool nothing_outstanding = std::none_of(
       units_.begin(), units_.end(),
       [](const auto& other) { return other->awaits_backward() || other->in_forward(); });
@@ -180,10 +191,21 @@ void Runtime::prefetch_in_forward() {
   prefetch(schedule_.ahead_in_forward());
 }
 
+void Runtime::end_forward() {
+  const bool outstanding = std::any_of(units_.begin(), units_.end(), [](const auto& unit) {
+    return unit->awaits_backward() || unit->in_forward();
+  });
+  if (!outstanding && !backward_active_) {
+    optim_views_.open_update_window();
+  }
+}
+
 void Runtime::begin_backward() {
   if (std::exchange(backward_active_, true)) {
     return;
   }
+  optim_views_.close_update_window();
+  optim_views_.take_gradient_resets();
   phase_ = Phase::Backward;
   apply_gradient_factor();  // what was clipped is added to
   schedule_.begin_backward();
@@ -237,6 +259,8 @@ void Runtime::end_backward() {
   prefetched_.clear();
   named("reduction", "all", [&] { communicator_->finish_reductions(); });
   backward_active_ = false;
+  optim_views_.show_gradients();
+  optim_views_.open_update_window();
 }
 
 void Runtime::abandon() {
@@ -248,6 +272,7 @@ void Runtime::abandon() {
     communicator_->abandon();
   }
   backward_active_ = false;
+  optim_views_.expect_update();
 }
 
 void Runtime::zero_grad() {
@@ -256,6 +281,7 @@ void Runtime::zero_grad() {
       segment->forget_gradient();
     }
   }
+  optim_views_.forget_gradients();
   pending_gradient_factor_ = 1.0;
 }
 

@@ -10,6 +10,7 @@
 
 #include "gather_arena.h"
 #include "model_buffer.h"
+#include "optim/optim_views.h"
 #include "schedule.h"
 #include "sherd/error.h"
 #include "sherd/mesh.h"
@@ -40,6 +41,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   // Progress of a step, told by units.
   void begin_forward(UnitState& unit);
   void prefetch_in_forward();
+  /// A unit's forward has ended.
+  void end_forward();
   void begin_backward();
   void prefetch_in_backward(const UnitState& unit);
   void end_backward();
@@ -65,7 +68,11 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   [[nodiscard]] GatherArena& arena() { return *arena_; }
   [[nodiscard]] std::vector<std::unique_ptr<UnitState>>& units() { return units_; }
   [[nodiscard]] std::vector<ModelBuffer>& buffers() { return buffers_; }
+  [[nodiscard]] OptimViews& optim_views() { return optim_views_; }
   [[nodiscard]] bool backward_active() const { return backward_active_; }
+  /// Between them units cannot be called nor shards written: with_full_parameters() is under way.
+  [[nodiscard]] bool full_parameters_shown() const { return full_parameters_shown_; }
+  void set_full_parameters_shown(bool shown) { full_parameters_shown_ = shown; }
   /// Throws Error(Usage) for what was built on meta and has no values yet.
   void require_values(const std::string& operation) const;
   [[nodiscard]] const std::shared_ptr<MemoryLedger>& ledger() const { return ledger_; }
@@ -89,6 +96,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   void prefetch(const std::vector<int>& targets);
   [[nodiscard]] int64_t gathered_limit_bytes() const;
   void drop_prefetched(size_t keep);
+  void refuse_while_full_parameters_shown(const std::string& what) const;
 
   Mesh mesh_;
   ShardOptions options_;
@@ -99,6 +107,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   std::vector<ModelBuffer> buffers_;
   Schedule schedule_;
   std::deque<UnitState*> prefetched_;
+  OptimViews optim_views_{*this};
+  bool full_parameters_shown_ = false;
   bool backward_active_ = false;
   bool values_checked_ = false;
   float gradient_scale_ = 1.0F;

@@ -139,6 +139,7 @@ void UnitState::post_forward(bool outputs_need_backward) {
   if (forward_depth_ == 0 && runtime_.reshards_after_forward(*this, awaits_backward())) {
     reshard();
   }
+  runtime_.end_forward();
 }
 
 void UnitState::pre_backward() {

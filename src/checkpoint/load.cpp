@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "between_steps.h"
 #include "checkpoint/agreement.h"
 #include "checkpoint/digest.h"
 #include "runtime.h"
@@ -147,6 +148,7 @@ CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& mod
     }
     return "";
   }));
+  detail::await_readers(model.runtime());
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
     for (const Target& target : targets) {
       for_each_overlap(
@@ -207,6 +209,7 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
                                        "' are not those of this model:" + faults +
                                        "\nCheck that config.json and the weights belong together.");
   }
+  detail::await_readers(model.runtime());
   for (auto& [shard, source] : sources) {
     source.file->read_elements(*source.entry, shard.begin, shard.end, shard.value.scalar_type(),
                                shard.value.mutable_data_ptr());

@@ -31,7 +31,7 @@ class Reader {
       failure_ = std::current_exception();
       return Verdict::SourceFailed;
     }
-    const std::string fault = fault_of(entry);
+    const std::string fault = entry.mismatch(whole_);
     if (!fault.empty()) {
       faults_ += "\n  " + fault;
       return Verdict::Faulty;
@@ -57,24 +57,6 @@ class Reader {
   }
 
  private:
-  [[nodiscard]] std::string fault_of(const detail::StateEntry& entry) const {
-    if (!whole_.defined()) {
-      return entry.described() + " is missing";
-    }
-    if (whole_.sizes() != at::IntArrayRef(entry.shape)) {
-      return entry.described() + " has shape " + c10::str(at::IntArrayRef(entry.shape)) +
-             " in the model, and " + c10::str(whole_.sizes()) + " was given";
-    }
-    if (whole_.is_meta()) {
-      return entry.described() + " was given on the meta device, without values";
-    }
-    if (whole_.is_floating_point() != entry.mine.is_floating_point()) {
-      return entry.described() + " is " + c10::toString(entry.original_dtype) +
-             " in the model, and " + c10::toString(whole_.scalar_type()) + " was given";
-    }
-    return "";
-  }
-
   const TensorSource& source_;
   at::Tensor whole_;
   std::string faults_;

@@ -20,6 +20,24 @@ std::string StateEntry::described() const {
   return (is_buffer() ? "buffer '" : "parameter '") + name + "'";
 }
 
+std::string StateEntry::mismatch(const at::Tensor& tensor) const {
+  if (!tensor.defined()) {
+    return described() + " is missing";
+  }
+  if (tensor.sizes() != at::IntArrayRef(shape)) {
+    return described() + " has shape " + c10::str(at::IntArrayRef(shape)) + " in the model, and " +
+           c10::str(tensor.sizes()) + " was given";
+  }
+  if (tensor.is_meta()) {
+    return described() + " was given on the meta device, without values";
+  }
+  if (tensor.is_floating_point() != mine.is_floating_point()) {
+    return described() + " is " + c10::toString(original_dtype) + " in the model, and " +
+           c10::toString(tensor.scalar_type()) + " was given";
+  }
+  return "";
+}
+
 void StateEntry::write(int64_t first, const at::Tensor& values) {
   const int64_t from = std::max(first, begin);
   const int64_t to = std::min(first + values.numel(), begin + mine.numel());

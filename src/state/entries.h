@@ -28,6 +28,8 @@ struct StateEntry {
   [[nodiscard]] int64_t numel() const;
   /// "parameter 'name'" or "buffer 'name'".
   [[nodiscard]] std::string described() const;
+  /// Why `tensor` cannot be the whole of it, as text; empty if it can.
+  [[nodiscard]] std::string mismatch(const at::Tensor& tensor) const;
   /// Writes the elements [first, first + values.numel()) of the whole that this rank holds.
   void write(int64_t first, const at::Tensor& values);
   /// All elements have been written.

@@ -9,10 +9,10 @@
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/nn/modules/batchnorm.h>
 
 #include "sherd/init.h"
 #include "tests/support/allocated_bytes.h"
+#include "tests/support/buffered_net.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/odd_nets.h"
 #include "tests/support/processes.h"
@@ -189,39 +189,6 @@ TEST(Initialize, InsideAStepIsRefused) {
   expect_error([&] { output.sum().backward(); }, ExitCode::Usage,
                {"[initialize] was called inside a backward: call it between steps."});
   EXPECT_NO_THROW(initialize(model, 1, nothing));
-}
-
-/// Normalises: parameters, buffers of two dtypes, one of them registered twice.
-struct BufferedImpl : torch::nn::Module {
-  BufferedImpl()
-      : linear(register_module("linear", torch::nn::Linear(kOdd, kOdd))),
-        norm(register_module("norm", torch::nn::BatchNorm1d(kOdd))),
-        table(register_buffer("table", at::arange(kOdd, at::kFloat))) {
-    register_buffer("same_table", table);
-  }
-  at::Tensor forward(const at::Tensor& x) { return norm(linear(x)) * table; }
-  torch::nn::Linear linear;
-  torch::nn::BatchNorm1d norm;
-  at::Tensor table;
-};
-TORCH_MODULE(Buffered);
-struct BufferedNetImpl : torch::nn::Module {
-  BufferedNetImpl()
-      : body(register_module("body", Unit<Buffered>())),
-        shift(register_buffer("shift", at::randn({kOdd, 3}).t())) {}  // not contiguous
-  at::Tensor forward(const at::Tensor& x) { return body(x) + shift.sum(); }
-  Unit<Buffered> body;
-  at::Tensor shift;
-};
-TORCH_MODULE(BufferedNet);
-
-BufferedNet make_buffered(uint64_t seed) {
-  return seeded(seed, [] {
-    BufferedNet net;
-    net->body->norm->running_mean.uniform_();
-    net->body->norm->num_batches_tracked.fill_(5);
-    return net;
-  });
 }
 
 void check_buffers(const torch::nn::Module& net, const WholeState& expected) {
