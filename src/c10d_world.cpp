@@ -90,6 +90,9 @@ class C10dWorld final : public WorldImpl {
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
     return control_->all_gather_bytes(text);
   }
+  void broadcast(void* data, int64_t bytes, int root) override {
+    control_->broadcast_bytes(data, bytes, root);
+  }
 
  private:
   c10::intrusive_ptr<c10d::Backend> connect(const std::string& name, const RankGroup& ranks) {

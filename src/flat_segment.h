@@ -53,6 +53,8 @@ class FlatSegment {
   void wait_gather();
   /// Parameters point at memory that must not be touched.
   void release(GatherArena& arena);
+  /// Points the gathered parameters elsewhere; null: at memory that must not be touched.
+  void point_parameters_at(void* gathered);
   /// Whether it is, or would be, gathered in fp32 for evaluation.
   [[nodiscard]] bool has_full_precision() const {
     return communicators_.full_precision != nullptr && has_separate_master();
@@ -90,8 +92,6 @@ class FlatSegment {
   [[nodiscard]] const SegmentLayout& layout() const { return layout_; }
 
  private:
-  void point_parameters_at(void* gathered);
-
   SegmentLayout layout_;
   std::vector<std::vector<int64_t>> shapes_;
   SegmentCommunicators communicators_;

@@ -21,6 +21,8 @@ class GatherArena {
       : limit_bytes_(limit_bytes), ledger_(std::move(ledger)), device_(device) {}
   [[nodiscard]] void* acquire(int64_t bytes);
   void release(void* slot);
+  /// Frees slots that are not used, down to the limit.
+  void trim() { make_room(0); }
 
  private:
   struct Slot {

@@ -1,9 +1,11 @@
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
 
 #include "communicators/in_process.h"
 #include "communicators/local.h"
+#include "sherd/error.h"
 #include "world_impl.h"
 
 namespace sherd::detail {
@@ -32,6 +34,8 @@ struct Shared {
   std::mutex mutex;
   std::map<std::pair<size_t, int>, std::shared_ptr<InProcessHub>> hubs;
   std::vector<std::string> texts;
+  const void* sent = nullptr;  // of the broadcast under way
+  int64_t sent_bytes = 0;
 };
 
 class InProcessWorld final : public WorldImpl {
@@ -68,7 +72,36 @@ class InProcessWorld final : public WorldImpl {
     return texts;
   }
 
+  void broadcast(void* data, int64_t bytes, int root) override {
+    if (rank_ == root) {
+      const std::lock_guard lock(shared_->mutex);
+      shared_->sent = data;
+      shared_->sent_bytes = bytes;
+    }
+    meet_for_broadcast(root);
+    const int64_t sent_bytes = shared_->sent_bytes;  // the root changes it after all have met again
+    if (rank_ != root && bytes == sent_bytes) {
+      std::memcpy(data, shared_->sent, static_cast<size_t>(bytes));
+    }
+    meet_for_broadcast(root);
+    if (bytes != sent_bytes) {
+      throw Error(ExitCode::RanksDisagree, "[broadcast] rank " + std::to_string(root) + " sends " +
+                                               std::to_string(sent_bytes) + " bytes, and rank " +
+                                               std::to_string(rank_) + " expects " +
+                                               std::to_string(bytes) + ".");
+    }
+  }
+
  private:
+  void meet_for_broadcast(int root) {
+    try {
+      control_.barrier();
+    } catch (const Error& error) {
+      throw Error(error.code(),
+                  "broadcast from rank " + std::to_string(root) + ": " + error.what());
+    }
+  }
+
   std::shared_ptr<Shared> shared_;
   int rank_;
   InProcessCommunicator control_;

@@ -114,7 +114,16 @@ void Runtime::attach() {
   publish();
 }
 
+void Runtime::refuse_while_full_parameters_shown(const std::string& what) const {
+  if (full_parameters_shown_) {
+    throw Error(ExitCode::Usage, "[with_full_parameters] " + what +
+                                     " inside it, where only parameters are looked at and "
+                                     "written: do it after that.");
+  }
+}
+
 void Runtime::reshard_all() {
+  refuse_while_full_parameters_shown("shards were to be updated or read");
   prefetched_.clear();
   for (const auto& unit : units_) {
     unit->reshard();
@@ -135,24 +144,35 @@ void Runtime::publish() {
   }
 }
 
-void Runtime::check_values() const {
+void Runtime::require_values(const std::string& operation) const {
   for (const auto& unit : units_) {
     for (const UnitParameter& parameter : unit->parameters()) {
       if (!parameter.has_values) {
-        throw Error(
-            ExitCode::Usage,
-            "[forward] parameter '" + parameter.name +
-                "' was built on the meta device and has no values: call "
-                "sherd::load_safetensors(model, folder), or write ParameterShard::value of every "
-                "parameter and call publish(), before the model is used.");
+        throw Error(ExitCode::Usage,
+                    "[" + operation + "] parameter '" + parameter.name +
+                        "' was built on the meta device and has no values: call "
+                        "sherd::load_safetensors(model, folder), sherd::load_from_rank0(model, "
+                        "source) or sherd::initialize(model, seed, param_init_fn), or write "
+                        "ParameterShard::value of every parameter and call publish(), before the "
+                        "model is used.");
       }
+    }
+  }
+  for (const ModelBuffer& buffer : buffers_) {
+    if (!buffer.is_written()) {
+      throw Error(ExitCode::Usage,
+                  "[" + operation + "] buffer '" + buffer.name +
+                      "' was built on the meta device and has no values: fill it in place, or call "
+                      "sherd::load_from_rank0(model, source) or sherd::initialize(model, seed, "
+                      "param_init_fn, buffer_init_fn), before the model is used.");
     }
   }
 }
 
 void Runtime::begin_forward(UnitState& unit) {
+  refuse_while_full_parameters_shown("unit '" + unit.name() + "' was called");
   if (!values_checked_) {
-    check_values();
+    require_values("forward");
     values_checked_ = true;
   }
   if (backward_failed_) {
@@ -161,6 +181,7 @@ void Runtime::begin_forward(UnitState& unit) {
   if (recomputing_ > 0) {
     return;
   }
+  optim_views_.close_update_window();
   const bool nothing_outstanding = std::none_of(
       units_.begin(), units_.end(),
       [](const auto& other) { return other->awaits_backward() || other->in_forward(); });
@@ -176,8 +197,15 @@ void Runtime::begin_forward(UnitState& unit) {
 }
 
 void Runtime::end_forward(const UnitState& unit) {
-  if (recomputing_ == 0) {
-    schedule_.end_unit(unit.index());
+  if (recomputing_ > 0) {
+    return;
+  }
+  schedule_.end_unit(unit.index());
+  const bool outstanding = std::any_of(units_.begin(), units_.end(), [](const auto& other) {
+    return other->awaits_backward() || other->in_forward();
+  });
+  if (!outstanding && !backward_active_) {
+    optim_views_.open_update_window();
   }
 }
 
@@ -194,6 +222,8 @@ void Runtime::begin_backward() {
   if (std::exchange(backward_active_, true)) {
     return;
   }
+  optim_views_.close_update_window();
+  optim_views_.take_gradient_resets();
   phase_ = Phase::Backward;
   check_settings_of_backward();
   apply_gradient_factor();  // what was clipped is added to
@@ -275,6 +305,8 @@ void Runtime::end_backward() {
   prefetched_.clear();
   collective("reduction", "all", [&] { reductions_->finish(summed); });
   backward_active_ = false;
+  optim_views_.show_gradients();
+  optim_views_.open_update_window();
   backward_failed_ = false;
 }
 
@@ -290,6 +322,7 @@ void Runtime::abandon() {
     reductions_->abandon();
     communicators_->abandon();
   }
+  optim_views_.expect_update();
 }
 
 void Runtime::forward_failed() {
@@ -308,6 +341,7 @@ void Runtime::zero_grad() {
       }
     }
   }
+  optim_views_.forget_gradients();
   pending_gradient_factor_ = 1.0;
 }
 

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "gather_arena.h"
+#include "model_buffer.h"
 #include "model_communicators.h"
+#include "optim/optim_views.h"
 #include "reduction_queue.h"
 #include "schedule.h"
 #include "sherd/error.h"
@@ -75,6 +77,14 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   [[nodiscard]] ReductionQueue& reductions() { return *reductions_; }
   [[nodiscard]] GatherArena& arena() { return *arena_; }
   [[nodiscard]] std::vector<std::unique_ptr<UnitState>>& units() { return units_; }
+  [[nodiscard]] std::vector<ModelBuffer>& buffers() { return buffers_; }
+  [[nodiscard]] OptimViews& optim_views() { return optim_views_; }
+  [[nodiscard]] bool backward_active() const { return backward_active_; }
+  /// Between them units cannot be called nor shards written: with_full_parameters() is under way.
+  [[nodiscard]] bool full_parameters_shown() const { return full_parameters_shown_; }
+  void set_full_parameters_shown(bool shown) { full_parameters_shown_ = shown; }
+  /// Throws Error(Usage) for what was built on meta and has no values yet.
+  void require_values(const std::string& operation) const;
   [[nodiscard]] const std::shared_ptr<MemoryLedger>& ledger() const { return ledger_; }
   [[nodiscard]] int64_t step() const { return step_; }
   void set_step(int64_t step) { step_ = step; }
@@ -106,9 +116,9 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   [[nodiscard]] std::string where(const char* operation, const std::string& unit) const;
   void prefetch(const std::vector<int>& targets);
   [[nodiscard]] int64_t gathered_limit_bytes() const;
-  void check_values() const;
   void check_settings_of_backward() const;
   void drop_prefetched(size_t keep);
+  void refuse_while_full_parameters_shown(const std::string& what) const;
   [[nodiscard]] std::vector<int> first_order() const;
 
   Mesh mesh_;
@@ -118,8 +128,11 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   std::unique_ptr<ReductionQueue> reductions_;
   std::unique_ptr<GatherArena> arena_;
   std::vector<std::unique_ptr<UnitState>> units_;
+  std::vector<ModelBuffer> buffers_;
   Schedule schedule_;
   std::deque<UnitState*> prefetched_;
+  OptimViews optim_views_{*this};
+  bool full_parameters_shown_ = false;
   bool backward_active_ = false;
   bool backward_failed_ = false;
   bool values_checked_ = false;

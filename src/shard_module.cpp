@@ -75,7 +75,9 @@ class Walk {
       add_parameter(joined(prefix, item.key()), item.value(), unit);
     }
     for (const auto& item : module.named_buffers(/*recurse=*/false)) {
-      buffers.emplace_back(joined(prefix, item.key()), item.value());
+      if (item.value().defined()) {
+        buffers.emplace_back(joined(prefix, item.key()), item.value());
+      }
     }
     for (const auto& child : module.named_children()) {
       const std::string name = joined(prefix, child.key());
@@ -235,6 +237,9 @@ void place_buffers(const Walk& walk, c10::Device device,
                    const std::optional<c10::ScalarType>& dtype) {
   const at::NoGradGuard no_grad;
   for (const auto& [name, buffer] : walk.buffers) {
+    if (buffer.is_meta()) {
+      continue;  // gets memory when it is filled
+    }
     const auto wanted = dtype && buffer.is_floating_point() ? *dtype : buffer.scalar_type();
     if (buffer.device() != device || buffer.scalar_type() != wanted) {
       buffer.set_data(buffer.to(device, wanted));
@@ -249,14 +254,6 @@ void check_modules(const Walk& walk) {
                   "[fully_shard] unit '" + unit.name +
                       "' is sharded already: call fully_shard once, on the outermost "
                       "module, and use the handle it returns.");
-    }
-  }
-  for (const auto& [name, buffer] : walk.buffers) {
-    if (buffer.is_meta()) {
-      throw Error(ExitCode::Usage,
-                  "[fully_shard] buffer '" + name +
-                      "' is on the meta device, and buffers are not loaded: build it "
-                      "outside on_meta, or compute it in forward.");
     }
   }
 }
@@ -290,6 +287,7 @@ std::shared_ptr<Runtime> shard_module(const std::shared_ptr<torch::nn::Module>& 
     }
   }
   runtime->attach();
+  runtime->buffers() = take_over_buffers(walk.buffers);
   return runtime;
 }
 

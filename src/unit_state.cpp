@@ -162,18 +162,22 @@ void UnitState::post_forward(UnitUse* use) {
     called_ = true;
   }
   training_ = TrainingState::Idle;
+  if (forward_depth_ == 0) {
+    reshard_after_forward();
+  }
   runtime_.end_forward(*this);
-  if (forward_depth_ > 0) {
+}
+
+void UnitState::reshard_after_forward() {
+  if (awaits_backward() && !settings_.reshard_after_forward) {
     return;
   }
-  if (!awaits_backward()) {
-    reshard();
-  } else if (settings_.reshard_after_forward) {
+  if (awaits_backward()) {
     for (const auto& segment : segments_) {
       segment->keep_post_forward_shard();
     }
-    reshard();
   }
+  reshard();
 }
 
 void UnitState::leave_forward() {

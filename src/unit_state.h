@@ -104,6 +104,7 @@ class UnitState {
   void mark_gradient_written(size_t parameter);
 
  private:
+  void reshard_after_forward();
   /// Reduces what has been written, and reshards.
   void post_backward();
   void reduce(SegmentGradients& gradients);

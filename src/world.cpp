@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "communicators/local.h"
+#include "sherd/error.h"
 #include "world_impl.h"
 
 namespace sherd {
@@ -25,6 +26,7 @@ class LocalWorld final : public WorldImpl {
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
     return {text};
   }
+  void broadcast(void* /*data*/, int64_t /*bytes*/, int /*root*/) override {}
 
  private:
   c10::Device device_;
@@ -81,6 +83,18 @@ void World::all_reduce(std::span<double> values, ReduceOp op) {
 
 std::vector<std::string> World::all_gather(const std::string& text) {
   return impl_->all_gather(text);
+}
+
+void World::broadcast(void* data, int64_t bytes, int root) {
+  if (root < 0 || root >= size() || bytes < 0) {
+    throw Error(ExitCode::Usage, "[broadcast] the root is one of " + std::to_string(size()) +
+                                     " ranks and sends 0 bytes or more; got root " +
+                                     std::to_string(root) + " and " + std::to_string(bytes) +
+                                     " bytes.");
+  }
+  if (bytes > 0 && size() > 1) {
+    impl_->broadcast(data, bytes, root);
+  }
 }
 
 void World::barrier() {

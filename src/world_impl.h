@@ -25,6 +25,8 @@ class WorldImpl {
   /// For collectives outside any model: numbers and short texts.
   [[nodiscard]] virtual Communicator& control() = 0;
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& text) = 0;
+  /// `root` is one of several ranks, and `bytes` > 0.
+  virtual void broadcast(void* data, int64_t bytes, int root) = 0;
 };
 
 /// The device of the rank's number on its host. Throws Error(Unavailable) where there is none.

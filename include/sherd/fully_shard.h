@@ -35,7 +35,8 @@ class MetaGuard {
 
 /// Calls `build` with every tensor it creates on the meta device: shapes and dtypes without memory.
 /// Modules keep them until fully_shard() gives them storage; their values then come from
-/// load_safetensors(). Not collective. PyTorch: `with torch.device("meta")`.
+/// load_safetensors(), load_from_rank0() or initialize(), or, of buffers, from being filled in
+/// place. Not collective. PyTorch: `with torch.device("meta")`.
 template <class Build>
 auto on_meta(Build&& build) {
   detail::MetaGuard guard;
@@ -152,12 +153,12 @@ namespace detail {
 /// unit, what no unit holds belongs to the root. Each rank keeps 1/W of every unit; the module's
 /// parameters become views of memory that is there only while their unit runs.
 ///
-/// Parameters with values (not on meta) must have the same values on every rank: each keeps its
-/// piece of its own. A tied parameter belongs to the smallest unit that contains all its uses.
-/// Collective: all ranks call it with the same module and options.
-/// Memory: the sharded state, 4 bytes an element and rank ÷ W, and `param_dtype` beside it where
-/// that is not fp32. Throws Error(Usage), naming the parameter: sharded already, a scalar, not
-/// contiguous, not floating-point. PyTorch: `fully_shard`.  Paper: FSDP, arXiv:2304.11277.
+/// Parameters with values (not on meta) must have the same values on every rank, since each keeps
+/// its piece of its own: sync_module_states() makes them so. A tied parameter belongs to the
+/// smallest unit that contains all its uses. Collective: all ranks call it with the same module and
+/// options. Memory: the sharded state, 4 bytes an element and rank ÷ W, and `param_dtype` beside it
+/// where that is not fp32. Throws Error(Usage), naming the parameter: sharded already, a scalar,
+/// not contiguous, not floating-point. PyTorch: `fully_shard`.  Paper: FSDP, arXiv:2304.11277.
 template <class Holder>
 Sharded<Holder> fully_shard(Holder module, const Mesh& mesh, const ShardOptions& options = {}) {
   auto runtime = detail::shard_module(module.ptr(), mesh, options);

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include <torch/ordered_dict.h>
+
 #include "sherd/fully_shard.h"
 
 namespace sherd {
@@ -79,6 +81,23 @@ class AdamW {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// This rank's part of each trainable parameter as a flat leaf tensor [n] of fp32, n perhaps 0, for
+/// an optimizer of LibTorch that treats every element by itself (SGD, AdamW, RMSprop, Adagrad; not
+/// LBFGS):
+///
+///     torch::optim::SGD optimizer(sherd::optim_parameters(model).values(), 0.1);
+///
+/// The views stay the same and are valid as long as the model. After a backward their `.grad` is
+/// the reduced gradient; a `.grad` that has been reset (`optimizer.zero_grad()`) makes the next
+/// backward write instead of add. A parameter frozen since sharding gets none. What the optimizer
+/// writes is seen by the next forward. From the first call on, ranks wait for each other at the end
+/// of a backward or an evaluation, and, where `param_dtype` is not fp32, a forward begins with one
+/// pass over this rank's shard. Clip with sherd::clip_grad_norm().
+///
+/// Collective. Memory: none. Throws Error(Usage) inside a forward or backward. PyTorch:
+/// `model.parameters()` after `fully_shard`.
+[[nodiscard]] torch::OrderedDict<std::string, at::Tensor> optim_parameters(ShardedModule& model);
 
 /// Scales all gradients so that their global 2-norm is at most `max_norm`, and returns the norm
 /// before that: the same number on every rank. The factor is applied in the optimizer's own pass,

@@ -2,6 +2,7 @@
 // The processes that train together: who am I, how many are we, and how to reach the others.
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -69,6 +70,11 @@ class World {
   void all_reduce(std::span<double> values, ReduceOp op = ReduceOp::Sum);
   /// Each rank's text, by rank. Collective. PyTorch: `all_gather_object`.
   std::vector<std::string> all_gather(const std::string& text);
+  /// Copies `bytes` bytes from `data` of rank `root` to `data` of every other rank. Collective: all
+  /// ranks give the same `root` and `bytes`. Throws Error: Usage for a root that is no rank or
+  /// negative bytes; RanksDisagree where threads give other `bytes` than the root; PeerLost.
+  /// PyTorch: `broadcast`.
+  void broadcast(void* data, int64_t bytes, int root);
   /// Returns when all ranks have called it. Collective.
   void barrier();
 

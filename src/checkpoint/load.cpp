@@ -6,6 +6,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include "between_steps.h"
 #include "checkpoint/agreement.h"
 #include "checkpoint/digest.h"
 #include "runtime.h"
@@ -159,6 +160,7 @@ CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& mod
     }
     return "";
   }));
+  detail::await_readers(model.runtime());
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
     for (const Target& target : targets) {
       for_each_overlap(
@@ -222,6 +224,7 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
                                        "' are not those of this model:" + faults +
                                        "\nCheck that config.json and the weights belong together.");
   }
+  detail::await_readers(model.runtime());
   for (auto& [shard, source] : sources) {
     const auto& from = source;
     const auto& part = shard;

@@ -233,4 +233,12 @@ std::vector<std::string> C10dCommunicator::all_gather_bytes(const std::string& b
   return texts;
 }
 
+void C10dCommunicator::broadcast_bytes(void* data, int64_t bytes, int root) {
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
+  exchange(groups_.roster, "broadcast from rank " + std::to_string(root),
+           [&] { return groups_.gather->broadcast(tensors, options)->wait(); });
+}
+
 }  // namespace sherd::detail

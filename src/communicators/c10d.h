@@ -53,6 +53,8 @@ class C10dCommunicator final : public Communicator {
 
   /// Each rank's bytes, by rank. Collective.
   [[nodiscard]] std::vector<std::string> all_gather_bytes(const std::string& bytes);
+  /// Copies `data` of `root` to all. Collective.
+  void broadcast_bytes(void* data, int64_t bytes, int root);
 
  private:
   using Work = c10::intrusive_ptr<c10d::Work>;

@@ -30,6 +30,9 @@ double clip_grad_norm(ShardedModule& model, double max_norm) {
   // torch.nn.utils.clip_grad_norm_ adds the same 1e-6, and so clips to a hair below max_norm.
   const double factor = max_norm / (norm + 1e-6);
   runtime.set_pending_gradient_factor(std::isfinite(factor) && factor < 1.0 ? factor : 1.0);
+  if (runtime.optim_views().handed_out()) {
+    runtime.apply_gradient_factor();  // no optimizer but the fused one knows of it
+  }
   return norm;
 }
 

@@ -1,0 +1,101 @@
+#pragma once
+// Values for a model that has none yet: random ones that are equal on any world size, and those
+// that rank 0 alone has. (Slices of files: load_safetensors in checkpoint.h.)
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include "sherd/fully_shard.h"
+#include "sherd/world.h"
+
+namespace sherd {
+
+namespace detail {
+struct StateEntry;
+}
+
+/// One parameter or buffer that an initialize() function is to fill. Each fill writes the elements
+/// that this rank holds, and nothing else; the last fill counts. Random elements are a function of
+/// the seed, the name and the element's index, so they are the same on any world size and with any
+/// units. Not collective. Memory: 64 KiB.
+class ParameterInit {
+ public:
+  ParameterInit(detail::StateEntry& entry, uint64_t seed) : entry_(entry), seed_(seed) {}
+
+  /// Qualified name; a tied parameter comes once, with that of its first owner.
+  [[nodiscard]] const std::string& name() const;
+  /// Shape of the whole tensor.
+  [[nodiscard]] const std::vector<int64_t>& shape() const;
+  /// How many inputs an output is computed from: the product of all sizes but the first. Throws
+  /// Error(Usage) for fewer than two dimensions. PyTorch: `_calculate_fan_in_and_fan_out`.
+  [[nodiscard]] int64_t fan_in() const;
+
+  /// PyTorch: `init.constant_`.
+  void fill_constant(double value);
+  /// Uniform over [low, high). Throws Error(Usage) where high < low, or the tensor holds no
+  /// floating-point numbers. PyTorch: `init.uniform_`.
+  void fill_uniform(double low, double high);
+  /// Throws Error(Usage) where std < 0, or the tensor holds no floating-point numbers. PyTorch:
+  /// `init.normal_`.
+  void fill_normal(double mean, double std);
+  /// Uniform over ±sqrt(6 ÷ ((1 + a²) × fan_in())); a = sqrt(5) is what `torch::nn::Linear` starts
+  /// with. PyTorch: `init.kaiming_uniform_`.  Paper: arXiv:1502.01852.
+  void fill_kaiming_uniform(double a = 0);
+  /// This rank's elements of `whole`, which has the tensor's shape: for tables and the like.
+  void fill_from(const at::Tensor& whole);
+
+  [[nodiscard]] bool is_filled() const { return filled_; }
+
+ private:
+  template <class Draw>
+  void draw(const Draw& elements);
+  [[noreturn]] void refuse(const std::string& what) const;
+
+  detail::StateEntry& entry_;
+  uint64_t seed_;
+  bool filled_ = false;
+};
+
+using ParamInitFn = std::function<void(ParameterInit&)>;
+
+/// Gives a sharded model its first values, without the whole of any tensor: calls `param_init_fn`
+/// for every parameter and `buffer_init_fn`, where there is one, for every buffer, in registration
+/// order. What they leave alone keeps its values.
+///
+/// Collective: all ranks call it with the same seed and functions that do the same. Memory: 64 KiB.
+/// Throws Error(Usage), listing what was built on meta and not filled, before anything is
+/// published. PyTorch: `param_init_fn`; `reset_parameters` after `to_empty`.
+void initialize(ShardedModule& model, uint64_t seed, const ParamInitFn& param_init_fn,
+                const ParamInitFn& buffer_init_fn = {});
+
+/// Where rank 0 takes a tensor from: answers the whole tensor of that name, of the model's shape
+/// and any floating-point dtype (a buffer of whole numbers: any such), or an undefined one where it
+/// has none.
+using TensorSource = std::function<at::Tensor(const std::string& name)>;
+
+/// Fills parameters and buffers with what `source` answers on rank 0; the other ranks' `source` is
+/// never called. Each tensor travels once, in its own dtype, while it is the only one: the whole
+/// model is never on one rank. A tied parameter is asked for by its first name, then by its others.
+///
+/// Collective. Memory: at most 1 MiB a rank, beside the one tensor on rank 0 (twice that one where
+/// it is not contiguous). Throws the same Error on every rank: BadData, listing every name that is
+/// missing or has another shape or kind of dtype; what `source` throws, with its code. Some
+/// parameters may then hold new values: load again before the model is used. PyTorch:
+/// `sync_module_states`; `set_model_state_dict` with `broadcast_from_rank0`.
+void load_from_rank0(ShardedModule& model, const TensorSource& source);
+
+/// Gives a module that is not sharded yet rank 0's parameters and buffers on every rank, in place:
+/// for models whose ranks were built with different values, since fully_shard() takes from each
+/// rank its own.
+///
+/// Collective. Memory: at most 1 MiB (a tensor's size where it is not contiguous). Throws Error:
+/// Usage for a tensor on meta or a sharded module, RanksDisagree where names, shapes or dtypes
+/// differ. PyTorch: `sync_module_states`.
+void sync_module_states(torch::nn::Module& module, World& world);
+
+}  // namespace sherd

@@ -1,0 +1,102 @@
+#include <array>
+#include <exception>
+
+#include "between_steps.h"
+#include "checkpoint/agreement.h"
+#include "runtime.h"
+#include "sherd/init.h"
+#include "state/entries.h"
+#include "state/transfer.h"
+
+namespace sherd {
+
+namespace {
+
+// What rank 0 has found out about one tensor, told to all before it travels.
+enum class Verdict : int64_t { Travels, Faulty, SourceFailed };
+
+// Rank 0's side.
+class Reader {
+ public:
+  explicit Reader(const TensorSource& source) : source_(source) {}
+
+  // Takes the tensor from the source and says whether it fits.
+  Verdict read(const detail::StateEntry& entry) {
+    try {
+      whole_ = source_(entry.name);
+      for (size_t i = 0; !whole_.defined() && i < entry.aliases.size(); ++i) {
+        whole_ = source_(entry.aliases[i]);
+      }
+    } catch (...) {
+      failure_ = std::current_exception();
+      return Verdict::SourceFailed;
+    }
+    const std::string fault = entry.mismatch(whole_);
+    if (!fault.empty()) {
+      faults_ += "\n  " + fault;
+      return Verdict::Faulty;
+    }
+    if (!faults_.empty()) {
+      return Verdict::Faulty;  // one fault is enough for nothing more to travel
+    }
+    whole_ = whole_.detach().reshape({-1});
+    return Verdict::Travels;
+  }
+
+  [[nodiscard]] const at::Tensor& whole() const { return whole_; }
+  void forget_tensor() { whole_ = at::Tensor(); }
+
+  // Throws what went wrong, if anything did.
+  void check() const {
+    if (failure_) {
+      std::rethrow_exception(failure_);
+    }
+    if (!faults_.empty()) {
+      throw Error(ExitCode::BadData, "the tensors are not those of this model:" + faults_);
+    }
+  }
+
+ private:
+  const TensorSource& source_;
+  at::Tensor whole_;
+  std::string faults_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace
+
+void load_from_rank0(ShardedModule& model, const TensorSource& source) {
+  World& world = model.world();
+  detail::require_between_steps(model.runtime(), "load_from_rank0");
+  detail::await_readers(model.runtime());
+  Reader reader(source);
+  std::vector<detail::StateEntry> entries = detail::state_entries(model);
+  for (detail::StateEntry& entry : entries) {
+    std::array<int64_t, 2> header{};  // verdict, dtype
+    if (world.rank() == 0) {
+      header[0] = static_cast<int64_t>(reader.read(entry));
+      header[1] = reader.whole().defined() ? static_cast<int64_t>(reader.whole().scalar_type()) : 0;
+    }
+    world.broadcast(header.data(), sizeof header, 0);
+    const auto verdict = static_cast<Verdict>(header[0]);
+    if (verdict == Verdict::SourceFailed) {
+      break;
+    }
+    if (verdict == Verdict::Travels) {
+      detail::broadcast_elements(
+          world, 0, reader.whole(), entry.numel(), static_cast<c10::ScalarType>(header[1]),
+          [&](int64_t first, const at::Tensor& values) { entry.write(first, values); });
+    }
+    reader.forget_tensor();
+  }
+  static_cast<void>(detail::agree(world, "[load_from_rank0] loading failed", [&]() -> std::string {
+    reader.check();
+    return "";
+  }));
+  for (detail::StateEntry& entry : entries) {
+    entry.finish_writing();
+  }
+  model.publish();
+}
+
+}  // namespace sherd

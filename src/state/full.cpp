@@ -1,0 +1,127 @@
+#include <set>
+#include <utility>
+
+#include <ATen/ops/equal.h>
+
+#include "between_steps.h"
+#include "checkpoint/agreement.h"
+#include "runtime.h"
+#include "sherd/init.h"
+#include "sherd/state_dict.h"
+#include "state/entries.h"
+#include "state/transfer.h"
+
+namespace sherd {
+
+namespace {
+
+void check_dtype(const FullStateOptions& options) {
+  if (options.dtype && !c10::isFloatingType(*options.dtype)) {
+    throw Error(ExitCode::Usage,
+                std::string("[full_state_dict] dtype is floating-point, or unset for each tensor's "
+                            "own; got ") +
+                    c10::toString(*options.dtype) + ".");
+  }
+}
+
+void visit_all_names(const detail::StateEntry& entry, const at::Tensor& whole,
+                     const std::function<void(const FullParameter&)>& visit) {
+  visit({entry.name, "", entry.is_buffer(), whole});
+  for (const std::string& alias : entry.aliases) {
+    visit({alias, entry.name, entry.is_buffer(), whole});
+  }
+}
+
+// What a full state dict holds of the entry, under whichever name; undefined without any.
+at::Tensor find(const StateDict& dict, const detail::StateEntry& entry) {
+  if (const at::Tensor* tensor = dict.find(entry.name)) {
+    return *tensor;
+  }
+  for (const std::string& alias : entry.aliases) {
+    if (const at::Tensor* tensor = dict.find(alias)) {
+      return *tensor;
+    }
+  }
+  return {};
+}
+
+// Throws, listing all that is wrong.
+void check_dict(const StateDict& dict, const std::vector<detail::StateEntry>& entries) {
+  std::string faults;
+  std::set<std::string> known;
+  for (const detail::StateEntry& entry : entries) {
+    const at::Tensor found = find(dict, entry);
+    const std::string fault = entry.mismatch(found);
+    faults += fault.empty() ? "" : "\n  " + fault;
+    known.insert(entry.name);
+    for (const std::string& alias : entry.aliases) {
+      known.insert(alias);
+      const at::Tensor* other = dict.find(alias);
+      if (fault.empty() && other != nullptr && !other->is_same(found) &&
+          !(other->sizes() == found.sizes() && at::equal(*other, found))) {
+        faults += "\n  '" + alias + "' is tied to '" + entry.name + "', and has other values";
+      }
+    }
+  }
+  for (const auto& item : dict) {
+    if (known.count(item.key()) == 0) {
+      faults += "\n  '" + item.key() + "' is unknown to the model";
+    }
+  }
+  if (!faults.empty()) {
+    throw Error(ExitCode::BadData, "the state is not that of this model:" + faults);
+  }
+}
+
+}  // namespace
+
+void for_each_full_parameter(ShardedModule& model,
+                             const std::function<void(const FullParameter&)>& visit,
+                             const FullStateOptions& options) {
+  check_dtype(options);
+  model.runtime().require_values("full_state_dict");
+  World& world = model.world();
+  const bool wanted = !options.rank0_only || world.rank() == 0;
+  const std::vector<int> speakers = detail::speakers(model);
+  for (const detail::StateEntry& entry : detail::state_entries(model)) {
+    const auto dtype = c10::isFloatingType(entry.original_dtype)
+                           ? options.dtype.value_or(entry.original_dtype)
+                           : entry.original_dtype;
+    const at::Tensor whole = detail::collect(world, speakers, entry, dtype, wanted);
+    // Ranks agree after each, so that none waits for one whose visitor has thrown.
+    static_cast<void>(
+        detail::agree(world, "[for_each_full_parameter] the visitor failed", [&]() -> std::string {
+          if (wanted) {
+            visit_all_names(entry, whole, visit);
+          }
+          return "";
+        }));
+  }
+}
+
+StateDict full_state_dict(ShardedModule& model, const FullStateOptions& options) {
+  StateDict dict;
+  for_each_full_parameter(
+      model, [&](const FullParameter& parameter) { dict.insert(parameter.name, parameter.value); },
+      options);
+  return dict;
+}
+
+void load_full_state_dict(ShardedModule& model, const StateDict& dict) {
+  detail::require_between_steps(model.runtime(), "load_full_state_dict");
+  const std::vector<detail::StateEntry> entries = detail::state_entries(model);
+  World& world = model.world();
+  static_cast<void>(
+      detail::agree(world, "[load_full_state_dict] loading failed", [&]() -> std::string {
+        if (world.rank() == 0) {
+          check_dict(dict, entries);
+        }
+        return "";
+      }));
+  load_from_rank0(model, [&](const std::string& name) {
+    const at::Tensor* tensor = dict.find(name);
+    return tensor == nullptr ? at::Tensor() : *tensor;
+  });
+}
+
+}  // namespace sherd

@@ -1,0 +1,140 @@
+#include <map>
+#include <set>
+#include <utility>
+
+#include "between_steps.h"
+#include "checkpoint/agreement.h"
+#include "runtime.h"
+#include "sherd/state_dict.h"
+#include "state/entries.h"
+#include "state/transfer.h"
+
+namespace sherd {
+
+namespace {
+
+// A parameter's two moments, each as an entry of the parameter's shape and cut.
+struct MomentEntries {
+  detail::StateEntry exp_avg;
+  detail::StateEntry exp_avg_sq;
+  [[nodiscard]] const std::string& name() const { return exp_avg.name; }
+};
+
+std::vector<MomentEntries> moment_entries(ShardedModule& model, const AdamW& optimizer) {
+  std::map<std::string, MomentShard> moments;
+  for (MomentShard& moment : optimizer.moments()) {
+    moments.emplace(moment.name, std::move(moment));
+  }
+  std::vector<MomentEntries> entries;
+  for (const detail::StateEntry& parameter : detail::state_entries(model)) {
+    const auto found = moments.find(parameter.name);
+    if (found != moments.end() && !parameter.is_buffer()) {
+      MomentEntries& entry = entries.emplace_back(MomentEntries{parameter, parameter});
+      entry.exp_avg.mine = found->second.exp_avg;
+      entry.exp_avg_sq.mine = found->second.exp_avg_sq;
+    }
+  }
+  return entries;
+}
+
+std::string fault_of(const MomentEntries& entry, const OptimState& state) {
+  for (const at::Tensor& moment : {state.exp_avg, state.exp_avg_sq}) {
+    const std::string fault = entry.exp_avg.mismatch(moment);
+    if (!fault.empty()) {
+      return "a moment of " + fault;
+    }
+  }
+  return "";
+}
+
+// Throws, listing all that is wrong; answers the number of steps.
+int64_t check_dict(const OptimStateDict& dict, const std::vector<MomentEntries>& entries) {
+  std::string faults;
+  std::set<std::string> known;
+  int64_t steps = -1;
+  for (const MomentEntries& entry : entries) {
+    known.insert(entry.name());
+    const OptimState* state = dict.find(entry.name());
+    if (state == nullptr) {
+      faults += "\n  the state of parameter '" + entry.name() + "' is missing";
+      continue;
+    }
+    const std::string fault = fault_of(entry, *state);
+    faults += fault.empty() ? "" : "\n  " + fault;
+    steps = steps < 0 ? state->step : steps;
+    if (state->step != steps || state->step < 0) {
+      faults += "\n  '" + entry.name() + "' has done " + std::to_string(state->step) +
+                " steps, and the first parameter " + std::to_string(steps);
+    }
+  }
+  for (const auto& item : dict) {
+    if (known.count(item.key()) == 0) {
+      faults += "\n  '" + item.key() + "' is no trainable parameter of the model";
+    }
+  }
+  if (!faults.empty()) {
+    throw Error(ExitCode::BadData, "the state is not that of this optimizer:" + faults);
+  }
+  return std::max<int64_t>(steps, 0);
+}
+
+void scatter_from_rank0(World& world, const at::Tensor& whole, detail::StateEntry& entry) {
+  const at::Tensor flat = whole.defined() ? whole.detach().reshape({-1}) : at::Tensor();
+  detail::broadcast_elements(
+      world, 0, flat, entry.numel(), entry.mine.scalar_type(),
+      [&](int64_t first, const at::Tensor& values) { entry.write(first, values); });
+}
+
+}  // namespace
+
+void for_each_full_optim_state(
+    ShardedModule& model, const AdamW& optimizer,
+    const std::function<void(const std::string& name, const OptimState&)>& visit, bool rank0_only) {
+  World& world = model.world();
+  const bool wanted = !rank0_only || world.rank() == 0;
+  const std::vector<int> speakers = detail::speakers(model);
+  for (const MomentEntries& entry : moment_entries(model, optimizer)) {
+    const auto whole = [&](const detail::StateEntry& moment) {
+      return detail::collect(world, speakers, moment, moment.mine.scalar_type(), wanted);
+    };
+    const at::Tensor exp_avg = whole(entry.exp_avg);
+    const OptimState state{exp_avg, whole(entry.exp_avg_sq), optimizer.steps_done()};
+    static_cast<void>(detail::agree(world, "[for_each_full_optim_state] the visitor failed",
+                                    [&]() -> std::string {
+                                      if (wanted) {
+                                        visit(entry.name(), state);
+                                      }
+                                      return "";
+                                    }));
+  }
+}
+
+OptimStateDict full_optim_state_dict(ShardedModule& model, const AdamW& optimizer,
+                                     bool rank0_only) {
+  OptimStateDict dict;
+  for_each_full_optim_state(
+      model, optimizer,
+      [&](const std::string& name, const OptimState& state) { dict.insert(name, state); },
+      rank0_only);
+  return dict;
+}
+
+void load_full_optim_state_dict(ShardedModule& model, AdamW& optimizer,
+                                const OptimStateDict& dict) {
+  detail::require_between_steps(model.runtime(), "load_full_optim_state_dict");
+  World& world = model.world();
+  std::vector<MomentEntries> entries = moment_entries(model, optimizer);
+  const std::vector<std::string> answers =
+      detail::agree(world, "[load_full_optim_state_dict] loading failed", [&] {
+        return world.rank() == 0 ? std::to_string(check_dict(dict, entries)) : std::string();
+      });
+  for (MomentEntries& entry : entries) {
+    const OptimState none;
+    const OptimState& state = world.rank() == 0 ? dict[entry.name()] : none;
+    scatter_from_rank0(world, state.exp_avg, entry.exp_avg);
+    scatter_from_rank0(world, state.exp_avg_sq, entry.exp_avg_sq);
+  }
+  optimizer.set_steps_done(std::stoll(answers[0]));
+}
+
+}  // namespace sherd

@@ -1,0 +1,51 @@
+#include "state/transfer.h"
+
+#include <algorithm>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+namespace sherd::detail {
+
+void broadcast_elements(World& world, int root, const at::Tensor& source, int64_t numel,
+                        c10::ScalarType dtype,
+                        const std::function<void(int64_t first, const at::Tensor& values)>& take) {
+  const at::NoGradGuard no_grad;
+  const auto element = static_cast<int64_t>(c10::elementSize(dtype));
+  const int64_t stretch = std::min(numel, kStagingBytes / element);
+  const bool sends = world.rank() == root;
+  const bool in_place =
+      sends && source.scalar_type() == dtype && source.is_contiguous() && source.is_cpu();
+  const at::Tensor staging = in_place ? source : at::empty({stretch}, dtype);
+  for (int64_t first = 0; first < numel; first += stretch) {
+    const int64_t count = std::min(stretch, numel - first);
+    const at::Tensor values = staging.narrow(0, in_place ? first : 0, count);
+    if (sends && !in_place) {
+      values.copy_(source.narrow(0, first, count));
+    }
+    // The root's bytes are only read.
+    world.broadcast(const_cast<void*>(values.const_data_ptr()), count * element, root);
+    take(first, values);
+  }
+}
+
+at::Tensor collect(World& world, const std::vector<int>& speakers, const StateEntry& entry,
+                   c10::ScalarType dtype, bool wanted) {
+  const at::Tensor whole = wanted ? at::empty(entry.shape, dtype) : at::Tensor();
+  for (size_t shard_rank = 0; shard_rank < entry.pieces.size(); ++shard_rank) {
+    const Range& piece = entry.pieces[shard_rank];
+    const int speaker = speakers[shard_rank];
+    const at::Tensor source = world.rank() == speaker && piece.size() > 0
+                                  ? entry.mine.narrow(0, piece.begin - entry.begin, piece.size())
+                                  : at::Tensor();
+    broadcast_elements(
+        world, speaker, source, piece.size(), dtype, [&](int64_t first, const at::Tensor& values) {
+          if (wanted) {
+            whole.view({-1}).narrow(0, piece.begin + first, values.numel()).copy_(values);
+          }
+        });
+  }
+  return whole;
+}
+
+}  // namespace sherd::detail
