@@ -1,5 +1,6 @@
 #include "sherd/fully_shard.h"
 
+#include <map>
 #include <utility>
 
 #include "runtime.h"
@@ -129,6 +130,26 @@ std::string ShardedModule::plan() const {
     }
   }
   return text;
+}
+
+std::string ShardedModule::dtypes() const {
+  std::map<std::string, int64_t> elements;  // by dtype
+  for (const auto& unit : runtime_->units()) {
+    for (const auto& segment : unit->segments()) {
+      for (const auto& place : segment->layout().places) {
+        elements[c10::toString(segment->layout().dtype)] += place.numel;
+      }
+    }
+  }
+  std::string parameters;
+  for (const auto& [dtype, numel] : elements) {
+    parameters += (parameters.empty() ? "" : ", ") + dtype;
+    if (elements.size() > 1) {
+      parameters += " (" + std::to_string(numel) + " elements)";
+    }
+  }
+  return "parameters and travelling gradients " + parameters +
+         "; sums of gradients Float; masters Float";
 }
 
 const MemoryLedger& ShardedModule::memory() const {

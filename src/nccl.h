@@ -8,6 +8,8 @@
 
 namespace sherd::detail {
 
+/// Whether this build can use GPUs; asks no driver.
+[[nodiscard]] bool built_with_cuda();
 /// GPUs that this process sees; 0 in a build without CUDA.
 [[nodiscard]] int cuda_devices();
 

@@ -96,6 +96,8 @@ class ShardedModule {
 
   /// The units as text, one line each: name, parameters, dtypes, bytes gathered and bytes a rank.
   [[nodiscard]] std::string plan() const;
+  /// One line that says in which dtypes parameters, gradients, their sums and masters are kept.
+  [[nodiscard]] std::string dtypes() const;
   /// The engine's bytes on this rank.
   [[nodiscard]] const MemoryLedger& memory() const;
   void reset_peak_memory();

@@ -120,6 +120,8 @@ Run::Run(const config::RunConfig& config, sherd::World world, const RunHooks& ho
           load_sharded(config.model.path, mesh_of(config.parallel, world_), shard_options(config))),
       optimizer_(model_, adamw_options(config.optim), {}, adamw_mode(config.memory)),
       checkpoints_(config.train.output) {
+  const bool narrow = config.memory.moments_dtype == config::MomentsDtype::BFloat16;
+  say("dtypes: " + model_.dtypes() + "; moments " + (narrow ? "BFloat16" : "Float"));
   load_data();
   resume();
 }

@@ -5,6 +5,10 @@
 
 namespace sherd::detail {
 
+bool built_with_cuda() {
+  return true;
+}
+
 int cuda_devices() {
   return c10::cuda::device_count();
 }

@@ -4,6 +4,10 @@
 
 namespace sherd::detail {
 
+bool built_with_cuda() {
+  return false;
+}
+
 int cuda_devices() {
   return 0;
 }

@@ -21,9 +21,9 @@ namespace sherd::test {
 /// their exit statuses: 0, the code of the Error that ended one (1 for other exceptions), 128 +
 /// signal. `body` reports a failed comparison by throwing. Call it before the test's process has
 /// threads of its own.
-inline std::vector<int> run_processes(
-    int world_size, const std::function<void(World)>& body,
-    std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+inline std::vector<int> run_processes(int world_size, const std::function<void(World)>& body,
+                                      std::chrono::milliseconds timeout = std::chrono::seconds(20),
+                                      c10::DeviceType device = c10::DeviceType::CPU) {
   const launch::LoopbackSocket socket = launch::listen_on_loopback({});
   std::vector<pid_t> children;
   for (int rank = 0; rank < world_size; ++rank) {
@@ -45,7 +45,7 @@ inline std::vector<int> run_processes(
     }
     int status = 0;
     try {
-      body(World::from_environment({timeout}));
+      body(World::from_environment({timeout, device}));
     } catch (const Error& error) {
       std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
       status = static_cast<int>(error.code());

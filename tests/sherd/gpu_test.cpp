@@ -1,0 +1,206 @@
+// The engine on a GPU: one rank, several ranks that share it, and NCCL with one rank. Every test
+// runs in processes of its own, since a process that has asked the driver cannot be forked.
+
+#include <filesystem>
+
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "sherd/checkpoint.h"
+#include "src/communicators/device.h"
+#include "src/movable_storage.h"
+#include "src/nccl.h"
+#include "tests/support/meshes.h"
+#include "tests/support/processes.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/train_small_net.h"
+
+namespace sherd::test {
+namespace {
+
+bool has_gpu() {
+  return detail::built_with_cuda() && std::filesystem::exists("/dev/nvidiactl");
+}
+
+#define SHERD_NEEDS_GPU()                                                            \
+  if (!has_gpu()) {                                                                  \
+    GTEST_SKIP() << "SKIPPED: needs an NVIDIA GPU and a build with -DSHERD_CUDA=ON"; \
+  }                                                                                  \
+  static_assert(true, "a semicolon must follow")
+
+void expect_success(int ranks, c10::DeviceType device, const std::function<void(World)>& body) {
+  const auto statuses = run_processes(ranks, body, std::chrono::seconds(60), device);
+  EXPECT_EQ(statuses, std::vector<int>(static_cast<size_t>(ranks), 0));
+}
+
+struct Trained {
+  std::map<std::string, at::Tensor> shards;  // on the host
+  double last_loss = 0;
+};
+
+Trained train(World world, const ShardOptions& options) {
+  auto model = fully_shard(make_net(), mesh_for(world, options.strategy), options);
+  AdamW optimizer(model, {.lr = 1e-2});
+  Trained trained;
+  for (int step = 0; step < 5; ++step) {
+    const Example example = make_example(step * world.size() + world.rank());
+    const at::Tensor loss = sum_of_errors(model(example.x), example.y.to(world.device()));
+    loss.backward();
+    clip_grad_norm(model, 1.0);
+    optimizer.step();
+    optimizer.zero_grad();
+    trained.last_loss = loss.item<double>();
+  }
+  for (const ParameterShard& shard : model.parameter_shards()) {
+    trained.shards[shard.name] = shard.value.cpu();
+  }
+  return trained;
+}
+
+// The same ranks on the host: a world of one in the same process, or threads.
+void check_close(const Trained& host, const Trained& device) {
+  for (const auto& [name, value] : host.shards) {
+    TORCH_CHECK(at::allclose(value, device.shards.at(name), 1e-4, 1e-5), name, " differs");
+  }
+}
+
+TEST(Gpu, AWorldOfOneTrainsAsOnTheHost) {
+  SHERD_NEEDS_GPU();
+  expect_success(1, c10::kCUDA, [](World world) {
+    for (const bool checkpoint : {false, true}) {
+      const ShardOptions options{
+          .units = unit_policy::every_unit({.checkpoint_activations = checkpoint})};
+      check_close(train(World::alone(), options), train(world, options));
+    }
+  });
+}
+
+TEST(Gpu, AWorldOfOneTrainsInBf16) {
+  SHERD_NEEDS_GPU();
+  expect_success(1, c10::kCUDA, [](World world) {
+    const Trained trained = train(world, {.precision = {.param_dtype = at::kBFloat16}});
+    TORCH_CHECK(std::isfinite(trained.last_loss));
+  });
+}
+
+// Two ranks on one GPU exchange through the host, in every strategy: all end in the values that one
+// rank reaches which accumulates their batches.
+TEST(Gpu, RanksThatShareAGpuTrainAsOneRank) {
+  SHERD_NEEDS_GPU();
+  expect_success(2, c10::kCUDA, [](World world) {
+    auto alone = fully_shard(make_net(), Mesh::shard(World::alone(c10::kCUDA)));
+    AdamW reference(alone, {.lr = 1e-2});
+    std::map<std::string, at::Tensor> expected;
+    for (int step = 0; step < 5; ++step) {
+      for (int rank = 0; rank < world.size(); ++rank) {
+        const Example example = make_example(step * world.size() + rank);
+        (sum_of_errors(alone(example.x), example.y.to(world.device())) / world.size()).backward();
+      }
+      clip_grad_norm(alone, 1.0);
+      reference.step();
+      reference.zero_grad();
+    }
+    for (const ParameterShard& shard : alone.parameter_shards()) {
+      expected[shard.name] = shard.value.cpu();
+    }
+    for (const Strategy strategy : kStrategies) {
+      auto model = fully_shard(make_net(), mesh_for(world, strategy), {.strategy = strategy});
+      AdamW optimizer(model, {.lr = 1e-2});
+      for (int step = 0; step < 5; ++step) {
+        const Example example = make_example(step * world.size() + world.rank());
+        sum_of_errors(model(example.x), example.y.to(world.device())).backward();
+        clip_grad_norm(model, 1.0);
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+      for (const ParameterShard& shard : model.parameter_shards()) {
+        const at::Tensor whole = expected.at(shard.name);
+        TORCH_CHECK(at::allclose(whole.narrow(0, shard.begin, shard.end - shard.begin),
+                                 shard.value.cpu(), 1e-4, 1e-5),
+                    shard.name, " differs under ", name_of(strategy));
+      }
+    }
+  });
+}
+
+TEST(Gpu, SavesAndLoadsACheckpoint) {
+  SHERD_NEEDS_GPU();
+  const TempFolder folder;
+  expect_success(1, c10::kCUDA, [&](World world) {
+    auto model = fully_shard(make_net(), Mesh::shard(world));
+    AdamW optimizer(model);
+    model(make_example(0).x).sum().backward();
+    optimizer.step();
+    const std::string path = (folder.path() / "checkpoint").string();
+    save_checkpoint(path, model, optimizer, "");
+    auto other = fully_shard(make_net(), Mesh::shard(world));
+    AdamW resumed(other);
+    load_checkpoint(path, other, resumed);
+    const auto expected = model.parameter_shards();
+    const auto actual = other.parameter_shards();
+    for (size_t i = 0; i < expected.size(); ++i) {
+      TORCH_CHECK(at::equal(expected[i].value, actual[i].value), expected[i].name, " differs");
+    }
+  });
+}
+
+// The communicator of ranks with a GPU each, in the smallest world that NCCL accepts.
+TEST(Gpu, NcclWithOneRankGathersAndReduces) {
+  SHERD_NEEDS_GPU();
+  expect_success(1, c10::kCUDA, [](World world) {
+    auto store = c10::make_intrusive<c10d::HashStore>();
+    const auto group = [&](int number) {
+      auto named = c10::make_intrusive<c10d::PrefixStore>(std::to_string(number), store);
+      return detail::make_nccl_group(named, 0, 1, std::chrono::seconds(60));
+    };
+    detail::DeviceCommunicator communicator(
+        {group(0), group(1), detail::Roster(store, RankGroup{}, 0, std::chrono::seconds(1))},
+        world.device());
+    constexpr int64_t kNumel = 256;
+    communicator.attach({{"unit", kNumel, at::kBFloat16}}, world.device(),
+                        std::make_shared<MemoryLedger>());
+    const auto on_device = at::TensorOptions().device(world.device());
+    const auto tensor_at = [&](void* data, at::ScalarType dtype) {
+      return detail::flat_tensor(data, kNumel, dtype, world.device());
+    };
+    const at::Tensor values = at::arange(kNumel, on_device).to(at::kBFloat16);
+    tensor_at(communicator.travelling_shard(0), at::kBFloat16).copy_(values);
+    communicator.publish(0);
+    const at::Tensor slot = at::zeros({kNumel}, on_device.dtype(at::kBFloat16));
+    communicator.gather(0, slot.mutable_data_ptr());
+    communicator.wait_gather(0);
+    TORCH_CHECK(at::equal(slot, values));
+    const at::Tensor sum = at::zeros({kNumel}, on_device);
+    for (int i = 0; i < 3; ++i) {
+      const Communicator::Reduction target{sum.mutable_data_ptr<float>(), i > 0, 0.5F};
+      tensor_at(communicator.acquire_reduce_buffer(0, target), at::kBFloat16).copy_(values);
+      communicator.reduce(0, target);
+    }
+    communicator.finish_reductions();
+    TORCH_CHECK(at::equal(sum, values.to(at::kFloat) * 1.5));
+    double total = 2;
+    communicator.all_reduce({&total, 1}, ReduceOp::Sum);
+    TORCH_CHECK(total == 2);
+  });
+}
+
+// Without a GPU or a build for one, the error says so.
+TEST(NoGpu, IsNamed) {
+  if (has_gpu()) {
+    GTEST_SKIP() << "SKIPPED: there is a GPU";
+  }
+  try {
+    World::alone(c10::kCUDA);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::Unavailable);
+    EXPECT_NE(std::string(error.what()).find("no device 'cuda' can be used"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace sherd::test
