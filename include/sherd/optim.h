@@ -101,7 +101,8 @@ class AdamW {
 
 /// Scales all gradients so that their global 2-norm is at most `max_norm`, and returns the norm
 /// before that: the same number on every rank. The factor is applied in the optimizer's own pass,
-/// or when parameter_shards() is asked for. Collective: one all-reduce. `max_norm` = infinity only
+/// or when parameter_shards() is asked for, and at once where optim_parameters() has handed out
+/// views. Collective: one all-reduce. `max_norm` = infinity only
 /// measures. PyTorch: `clip_grad_norm_`.
 double clip_grad_norm(ShardedModule& model, double max_norm);
 

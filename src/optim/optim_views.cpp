@@ -42,6 +42,7 @@ torch::OrderedDict<std::string, at::Tensor> OptimViews::hand_out() {
   if (views_.empty()) {
     make_views();
     open_update_window();
+    runtime_.apply_gradient_factor();  // what was clipped is shown
     show_gradients();
   }
   torch::OrderedDict<std::string, at::Tensor> named;
