@@ -1,0 +1,147 @@
+// Steps that go another way than forward, backward, update: forwards without a backward, exceptions
+// that are caught, backwards after one that failed.
+
+#include <stdexcept>
+
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "tests/support/compare_with_plain.h"
+#include "tests/support/odd_nets.h"
+#include "tests/support/ranks.h"
+#include "tests/support/seeded.h"
+
+namespace sherd::test {
+namespace {
+
+struct FailsInBackward : torch::autograd::Function<FailsInBackward> {
+  static at::Tensor forward(torch::autograd::AutogradContext* /*context*/, const at::Tensor& x) {
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*context*/,
+                                                 const torch::autograd::variable_list&) {
+    throw std::runtime_error("failed in backward");
+  }
+};
+
+std::vector<at::Tensor> gradients(const ShardedModule& model) {
+  std::vector<at::Tensor> found;
+  for (const ParameterShard& shard : model.parameter_shards()) {
+    found.push_back(shard.gradient.clone());
+  }
+  return found;
+}
+
+void expect_equal(const std::vector<at::Tensor>& expected, const std::vector<at::Tensor>& actual) {
+  ASSERT_EQ(expected.size(), actual.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(at::equal(expected[i], actual[i])) << "parameter " << i;
+  }
+}
+
+Sharded<StackNet> make_model(const World& world, Strategy strategy) {
+  return fully_shard(seeded(3, [] { return StackNet(); }), mesh_for(world, strategy),
+                     {.strategy = strategy});
+}
+
+std::vector<at::Tensor> plain_gradients(const World& world, Strategy strategy) {
+  auto model = make_model(world, strategy);
+  model(odd_input(world.rank())).square().sum().backward();
+  return gradients(model);
+}
+
+TEST(Recovery, AForwardWithoutBackwardChangesNothing) {
+  for (const Strategy strategy : kStrategies) {
+    run_ranks(4, [&](World world) {
+      auto model = make_model(world, strategy);
+      static_cast<void>(model(odd_input(9)));  // its graph is freed here
+      const auto before = model.counts();
+      model(odd_input(world.rank())).square().sum().backward();
+      const auto counts = model.counts();
+      EXPECT_EQ(counts.reductions - before.reductions, shard_size_for(4, strategy) == 1 ? 0 : 3);
+      expect_equal(plain_gradients(world, strategy), gradients(model));
+    });
+  }
+}
+
+TEST(Recovery, AnExceptionCaughtInsideTheModelLeavesTheCallGoingOn) {
+  for (const Strategy strategy : {Strategy::FullShard, Strategy::ShardGradOp}) {
+    run_ranks(2, [&](World world) {
+      auto model = make_model(world, strategy);
+      const at::Tensor out = model.run(
+          [](StackNetImpl& stack, const at::Tensor& x) {
+            const at::Tensor y = stack.layers[0](x);
+            try {
+              stack.layers[1]->run(
+                  [](LayerImpl& /*layer*/, const at::Tensor& z) -> at::Tensor {
+                    throw std::runtime_error("no " + std::to_string(z.dim()));
+                  },
+                  y);
+            } catch (const std::runtime_error&) {
+              // another way round
+            }
+            return stack.layers[2](stack.layers[1](y));
+          },
+          odd_input(world.rank()));
+      out.square().sum().backward();
+      expect_equal(plain_gradients(world, strategy), gradients(model));
+    });
+  }
+}
+
+TEST(Recovery, ABackwardAfterOneThatFailed) {
+  for (const Strategy strategy : {Strategy::FullShard, Strategy::ShardGradOp}) {
+    run_ranks(2, [&](World world) {
+      auto model = make_model(world, strategy);
+      const at::Tensor failing = FailsInBackward::apply(model(odd_input(5))).sum();
+      EXPECT_THROW(failing.backward(), std::runtime_error);
+      model.zero_grad();
+      model(odd_input(world.rank())).square().sum().backward();
+      expect_equal(plain_gradients(world, strategy), gradients(model));
+    });
+  }
+}
+
+TEST(Recovery, ABackwardOfAnotherGraphRightAfterOneThatFailed) {
+  run_ranks(2, [](World world) {
+    auto model = make_model(world, Strategy::FullShard);
+    const at::Tensor good = model(odd_input(world.rank())).square().sum();
+    const at::Tensor failing =
+        model
+            .run(
+                [](StackNetImpl& stack, const at::Tensor& x) {
+                  return stack.layers[2](FailsInBackward::apply(stack.layers[0](x)));
+                },
+                odd_input(5))
+            .sum();
+    EXPECT_THROW(failing.backward(), std::runtime_error);
+    model.zero_grad();
+    good.backward();
+    expect_equal(plain_gradients(world, Strategy::FullShard), gradients(model));
+  });
+}
+
+TEST(Recovery, TwoForwardsThenTheirBackwardsOneByOne) {
+  for (const Strategy strategy : kStrategies) {
+    run_ranks(4, [&](World world) {
+      auto one = make_model(world, strategy);
+      for (const int64_t number : {0, 10}) {
+        one(odd_input(number + world.rank())).square().sum().backward();
+      }
+      auto two = make_model(world, strategy);
+      const at::Tensor first = two(odd_input(world.rank())).square().sum();
+      const at::Tensor second = two(odd_input(10 + world.rank())).square().sum();
+      first.backward();
+      second.backward();
+      const auto expected = gradients(one);
+      const auto actual = gradients(two);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_TRUE(at::allclose(expected[i], actual[i], 1e-5, 1e-6))
+            << name_of(strategy) << ", parameter " << i;
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace sherd::test
