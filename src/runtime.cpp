@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include "agreement.h"
@@ -182,7 +183,7 @@ void Runtime::end_forward(const UnitState& unit) {
 
 void Runtime::prefetch_in_forward() {
   if (recomputing_ == 0) {
-    prefetch(schedule_.ahead_in_forward());
+    prefetch(schedule_.ahead_in_forward(), !at::GradMode::is_enabled());
   }
 }
 
@@ -205,17 +206,17 @@ void Runtime::begin_backward() {
 }
 
 void Runtime::prefetch_in_backward(const UnitState& unit) {
-  prefetch(schedule_.ahead_in_backward(unit.index()));
+  prefetch(schedule_.ahead_in_backward(unit.index()), /*in_evaluation=*/false);
 }
 
-void Runtime::prefetch(const std::vector<int>& targets) {
+void Runtime::prefetch(const std::vector<int>& targets, bool in_evaluation) {
   for (const int target : targets) {
     UnitState& unit = *units_[static_cast<size_t>(target)];
     if (unit.storage_state() == StorageState::Unsharded) {
       continue;
     }
     drop_prefetched(static_cast<size_t>(schedule_.depth()) - 1);
-    unit.unshard();
+    unit.unshard(in_evaluation);
     prefetched_.push_back(&unit);
   }
 }

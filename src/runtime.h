@@ -95,7 +95,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
  private:
   void compare_with_other_ranks(const char* operation, const std::string& unit);
   [[nodiscard]] std::string where(const char* operation, const std::string& unit) const;
-  void prefetch(const std::vector<int>& targets);
+  void prefetch(const std::vector<int>& targets, bool in_evaluation);
   [[nodiscard]] int64_t gathered_limit_bytes() const;
   void check_values() const;
   void drop_prefetched(size_t keep);

@@ -107,9 +107,8 @@ void UnitState::follow_dtype() {
   }
 }
 
-void UnitState::unshard() {
-  const bool full_precision =
-      settings_.precision.full_precision_in_eval && !at::GradMode::is_enabled();
+void UnitState::unshard(bool in_evaluation) {
+  const bool full_precision = in_evaluation && settings_.precision.full_precision_in_eval;
   if (storage_ == StorageState::Unsharded && full_precision == full_precision_) {
     return;
   }
@@ -148,7 +147,7 @@ void UnitState::pre_forward() {
   runtime_.begin_forward(*this);
   ++forward_depth_;
   training_ = TrainingState::Forward;
-  unshard();
+  unshard(!at::GradMode::is_enabled());
   wait_unshard();
   runtime_.consumed(*this);
   runtime_.prefetch_in_forward();
