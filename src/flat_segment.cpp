@@ -86,6 +86,15 @@ void FlatSegment::name_parameter(size_t place, const std::string& parameter,
   const auto element = static_cast<int64_t>(c10::elementSize(layout_.dtype));
   forbidden_.name_parameter((p.offset + p.numel) * element, parameter, unit);
 }
+  forbidden_storages_.push_back(
+      forbidden_storage(layout_.bytes(), layout_.device, explain_use(parameter, unit)));
+}
+
+c10::Storage FlatSegment::storage_of(size_t place) const {
+  if (gathered_ == nullptr) {
+    return forbidden_storages_[place];
+  }
+  return in_full_precision_ ? wide_storage_ : storage_;
 
 void FlatSegment::point_parameters_at(void* gathered) {
   gathered_ = gathered;

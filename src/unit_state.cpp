@@ -90,20 +90,24 @@ void UnitState::take_over_parameters() {
     // The module's members and registry hold this very TensorImpl, so both follow.
     const at::Tensor view = segments_[parameter.segment]->parameter_view(parameter.place);
     parameter.tensor.unsafeGetTensorImpl()->shallow_copy_from(view.getIntrusivePtr());
+    parameter.tensor.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(true);
     parameter.tensor.mutable_grad().reset();
     install_gradient_hook(runtime_.shared_from_this(), *this, i);
   }
+  follow_segments();
 }
 
-// Parameters are fp32 tensors while their segment is gathered in full precision.
-void UnitState::follow_dtype() {
+// Parameters lie where their segment is gathered, as fp32 tensors if that is in full precision; of
+// a resharded one they lie nowhere.
+void UnitState::follow_segments() {
   for (const UnitParameter& parameter : parameters_) {
     const FlatSegment& segment = *segments_[parameter.segment];
+    at::TensorImpl* impl = parameter.tensor.unsafeGetTensorImpl();
     const auto dtype = segment.in_full_precision() ? c10::kFloat : segment.layout().dtype;
     if (parameter.tensor.scalar_type() != dtype) {
-      const at::Tensor view = segment.parameter_view(parameter.place);
-      parameter.tensor.unsafeGetTensorImpl()->shallow_copy_from(view.getIntrusivePtr());
+      impl->shallow_copy_from(segment.parameter_view(parameter.place).getIntrusivePtr());
     }
+    impl->set_storage_keep_dtype(segment.storage_of(parameter.place));
   }
 }
 
@@ -117,7 +121,7 @@ void UnitState::unshard(bool in_evaluation) {
   for (const auto& segment : segments_) {
     runtime_.named("all-gather", name_, [&] { segment->gather(runtime_.arena(), full_precision); });
   }
-  follow_dtype();
+  follow_segments();
   storage_ = StorageState::Unsharded;
   gather_pending_ = true;
 }
@@ -139,7 +143,7 @@ void UnitState::reshard() {
   for (const auto& segment : segments_) {
     segment->release(runtime_.arena());
   }
-  follow_dtype();
+  follow_segments();
   storage_ = StorageState::Sharded;
 }
 

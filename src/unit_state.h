@@ -111,7 +111,7 @@ class UnitState {
   [[nodiscard]] bool accumulates_unsharded() const;
   [[nodiscard]] bool is_trained(const FlatSegment& segment) const;
   void copy_values(const UnitParameter& parameter, const at::Tensor& values);
-  void follow_dtype();
+  void follow_segments();
 
   Runtime& runtime_;
   int index_;
