@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -77,6 +78,7 @@ struct AdamW::Impl {
 
   [[nodiscard]] detail::Runtime& runtime() const { return model.runtime(); }
   void update(SegmentMoments& state, const std::vector<kernels::AdamWStep>& numbers);
+  void check_there_are_gradients() const;
 };
 
 AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> groups)
@@ -135,9 +137,20 @@ void AdamW::Impl::update(SegmentMoments& state, const std::vector<kernels::AdamW
   segment.publish();
 }
 
+void AdamW::Impl::check_there_are_gradients() const {
+  const bool none = std::none_of(segments.begin(), segments.end(),
+                                 [](const auto& state) { return state.segment->has_gradient(); });
+  if (none) {
+    throw Error(ExitCode::Usage,
+                "[AdamW::step] no parameter has a gradient: call backward() on a loss of this "
+                "model after zero_grad() and before each step().");
+  }
+}
+
 void AdamW::step() {
   detail::Runtime& runtime = impl_->runtime();
   runtime.check_gradients_are_reduced("[AdamW::step]");
+  impl_->check_there_are_gradients();
   runtime.set_phase(detail::Phase::Optimizer);
   runtime.reshard_all();
   ++impl_->steps;
