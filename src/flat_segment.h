@@ -36,10 +36,12 @@ class FlatSegment {
   /// Takes its travelling shard from the communicator and allocates the master where it is another.
   void attach(const SegmentCommunicators& communicators, Communicator::Segment id,
               const std::shared_ptr<MemoryLedger>& ledger);
-  /// What each communicator is told of it. `replicas`, `post_forward_size`: sizes of these groups.
+  /// What each communicator is told of it. `replicas`, `size`: sizes of these groups; `is_kept`:
+  /// whether it leaves a piece there.
   [[nodiscard]] SegmentSpec spec(const std::string& unit, bool is_root) const;
   [[nodiscard]] SegmentSpec replica_spec(const std::string& unit, bool is_root, int replicas) const;
-  [[nodiscard]] SegmentSpec post_forward_spec(const std::string& unit, int size) const;
+  [[nodiscard]] SegmentSpec post_forward_spec(const std::string& unit, int size,
+                                              bool is_kept) const;
   [[nodiscard]] SegmentSpec full_precision_spec(const std::string& unit) const;
 
   /// A view of the parameter at `place`, whose address follows the segment; in fp32 while it is
@@ -47,11 +49,11 @@ class FlatSegment {
   [[nodiscard]] at::Tensor parameter_view(size_t place) const;
   /// Tells what an access at the parameter's place means while it is resharded. In order of places.
   void name_parameter(size_t place, const std::string& parameter, const std::string& unit);
-
-  /// Starts to gather: parameters point there from now on, and may be used after wait_gather().
   /// Where the parameter lies now: with the gathered segment, or, while that is resharded, in a
   /// storage that throws what name_parameter() told at whoever asks for its address.
   [[nodiscard]] c10::Storage storage_of(size_t place) const;
+
+  /// Starts to gather: parameters point there from now on, and may be used after wait_gather().
   void gather(GatherArena& arena, bool full_precision);
   void wait_gather();
   /// Parameters point at memory that must not be touched.

@@ -18,6 +18,7 @@ class GatherArena {
   /// `limit_bytes`: of all slots, unless more than that is in use at once.
   GatherArena(int64_t limit_bytes, std::shared_ptr<MemoryLedger> ledger)
       : limit_bytes_(limit_bytes), ledger_(std::move(ledger)) {}
+  void set_limit(int64_t bytes) { limit_bytes_ = bytes; }
   [[nodiscard]] void* acquire(int64_t bytes);
   void release(void* slot);
 

@@ -66,17 +66,25 @@ UnitState& Runtime::add_unit(std::string name, int level, UnitSettings settings,
   return *units_.back();
 }
 
-// The root, the units ahead, the one that runs and those it is nested in.
+// The units that are kept (the root is), those ahead, the one that runs and those it is nested in.
 int64_t Runtime::gathered_limit_bytes() const {
+  int64_t kept = 0;
   int64_t largest = 0;
   int levels = 1;
   for (const auto& unit : units_) {
-    if (!unit->is_root()) {
+    if (unit->is_root() || !unit->settings().reshard_after_forward ||
+        !unit->backward_settings.reshard_after_backward) {
+      kept += unit->gathered_bytes();
+    } else {
       largest = std::max(largest, unit->gathered_bytes());
       levels = std::max(levels, unit->level());
     }
   }
-  return units_.front()->gathered_bytes() + (options_.prefetch_depth + levels) * largest;
+  return kept + (options_.prefetch_depth + levels) * largest;
+}
+
+void Runtime::limit_gathered() {
+  arena_->set_limit(gathered_limit_bytes());
 }
 
 std::vector<int> Runtime::first_order() const {

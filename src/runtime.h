@@ -57,6 +57,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
 
   void zero_grad();
   void set_gradient_divide_factor(double factor);
+  /// Which units are kept gathered has been set anew.
+  void limit_gathered();
   [[nodiscard]] float gradient_scale() const { return gradient_scale_; }
   /// The clip factor that the gradients are still to be multiplied by.
   [[nodiscard]] double pending_gradient_factor() const { return pending_gradient_factor_; }
