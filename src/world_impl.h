@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sherd/world.h"
@@ -23,6 +24,16 @@ class WorldImpl {
   /// For collectives outside any model: numbers and short texts.
   [[nodiscard]] virtual Communicator& control() = 0;
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& text) = 0;
+};
+
+/// Worlds from their parts: how one is wrapped in another.
+struct WorldAccess {
+  [[nodiscard]] static World make(std::shared_ptr<WorldImpl> impl) {
+    return World(std::move(impl));
+  }
+  [[nodiscard]] static const std::shared_ptr<WorldImpl>& impl(const World& world) {
+    return world.impl_;
+  }
 };
 
 [[nodiscard]] std::shared_ptr<WorldImpl> make_local_world();
