@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "runtime.h"
@@ -61,6 +62,47 @@ class ParameterHook final : public torch::autograd::PostAccumulateGradHook {
   size_t parameter_;
 };
 
+// Answers for a sharded parameter outside of backward, where its gradient is the shard's: code that
+// looks for one (torch::optim, clip_grad_norm_, Module::zero_grad) would find none, and do nothing
+// in silence.
+class ShardedMeta final : public torch::autograd::AutogradMeta {
+ public:
+  explicit ShardedMeta(std::string parameter) : parameter_(std::move(parameter)) {}
+
+  torch::autograd::Variable& mutable_grad() override {
+    check_in_backward();
+    return grad_;
+  }
+  [[nodiscard]] const torch::autograd::Variable& grad() const override {
+    check_in_backward();
+    return grad_;
+  }
+
+ private:
+  void check_in_backward() const {
+    if (torch::autograd::get_current_graph_task_id() == -1) {
+      throw Error(ExitCode::Usage,
+                  "[grad] parameter '" + parameter_ +
+                      "' is sharded, and its gradient is not on the module: use sherd::AdamW, "
+                      "sherd::clip_grad_norm and ShardedModule::zero_grad() in place of "
+                      "torch::optim, torch::nn::utils and Module::zero_grad(), and read "
+                      "ParameterShard::gradient.");
+    }
+  }
+
+  std::string parameter_;
+};
+
+void answer_for(const UnitParameter& parameter) {
+  auto meta = std::make_unique<ShardedMeta>(parameter.name);
+  if (auto* old = torch::autograd::impl::get_autograd_meta(parameter.tensor)) {
+    meta->requires_grad_ = old->requires_grad_;
+    meta->hooks_ = std::move(old->hooks_);
+    meta->cpp_hooks_list_ = std::move(old->cpp_hooks_list_);
+  }
+  parameter.tensor.unsafeGetTensorImpl()->set_autograd_meta(std::move(meta));
+}
+
 ParameterHook* hook_of(const at::Tensor& parameter) {
   if (torch::autograd::impl::get_autograd_meta(parameter) == nullptr) {
     return nullptr;
@@ -99,9 +141,27 @@ bool is_sharded(const at::Tensor& parameter) {
 
 void install_gradient_hook(const std::shared_ptr<Runtime>& runtime, UnitState& unit,
                            size_t parameter) {
+  answer_for(unit.parameters()[parameter]);
   torch::autograd::impl::set_post_acc_grad_hooks(
       unit.parameters()[parameter].tensor,
       std::make_unique<ParameterHook>(runtime, unit, parameter));
+}
+
+void refuse_to_convert(const UnitState* unit) {
+  if (unit != nullptr) {
+    throw Error(ExitCode::Usage, "[to] unit '" + unit->name() +
+                                     "' is sharded, and its parameters cannot be converted or "
+                                     "moved: call to() before fully_shard(), or choose the dtype "
+                                     "with Precision::param_dtype.");
+  }
+}
+
+void refuse_to_clone(const UnitState* unit) {
+  if (unit != nullptr) {
+    throw Error(ExitCode::Usage, "[clone] unit '" + unit->name() +
+                                     "' is sharded, and cannot be copied: build the model once "
+                                     "more and shard that, or clone it before fully_shard().");
+  }
 }
 
 ForwardScope::ForwardScope(UnitState& unit) : unit_(unit) {

@@ -41,8 +41,9 @@ SegmentSpec FlatSegment::replica_spec(const std::string& unit, bool is_root, int
       unit, numel, c10::ScalarType::Float, layout_.trainable, is_root, MemoryKind::GradientShard};
 }
 
-SegmentSpec FlatSegment::post_forward_spec(const std::string& unit, int size) const {
-  return {unit, layout_.numel() / size, layout_.dtype, false, false, MemoryKind::PostForwardShard};
+SegmentSpec FlatSegment::post_forward_spec(const std::string& unit, int size, bool is_kept) const {
+  const int64_t numel = is_kept ? layout_.numel() / size : 0;
+  return {unit, numel, layout_.dtype, false, false, MemoryKind::PostForwardShard};
 }
 
 SegmentSpec FlatSegment::full_precision_spec(const std::string& unit) const {
@@ -86,6 +87,15 @@ void FlatSegment::name_parameter(size_t place, const std::string& parameter,
   const ParameterPlace& p = layout_.places[place];
   const auto element = static_cast<int64_t>(c10::elementSize(layout_.dtype));
   forbidden_.name_parameter((p.offset + p.numel) * element, parameter, unit);
+  forbidden_storages_.push_back(
+      forbidden_storage(layout_.bytes(), layout_.device, explain_use(parameter, unit)));
+}
+
+c10::Storage FlatSegment::storage_of(size_t place) const {
+  if (gathered_ == nullptr) {
+    return forbidden_storages_[place];
+  }
+  return in_full_precision_ ? wide_storage_ : storage_;
 }
 
 void FlatSegment::point_parameters_at(void* gathered) {

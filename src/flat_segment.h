@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
 #include <c10/core/StorageImpl.h>
 
 #include "forbidden_region.h"
@@ -36,17 +37,22 @@ class FlatSegment {
   void attach(const SegmentCommunicators& communicators, Communicator::Segment id,
               const std::shared_ptr<MemoryLedger>& ledger,
               const std::shared_ptr<SpareShards>& spare_shards);
-  /// What each communicator is told of it. `replicas`, `post_forward_size`: sizes of these groups.
+  /// What each communicator is told of it. `replicas`, `size`: sizes of these groups; `is_kept`:
+  /// whether it leaves a piece there.
   [[nodiscard]] SegmentSpec spec(const std::string& unit, bool is_root) const;
   [[nodiscard]] SegmentSpec replica_spec(const std::string& unit, bool is_root, int replicas) const;
-  [[nodiscard]] SegmentSpec post_forward_spec(const std::string& unit, int size) const;
+  [[nodiscard]] SegmentSpec post_forward_spec(const std::string& unit, int size,
+                                              bool is_kept) const;
   [[nodiscard]] SegmentSpec full_precision_spec(const std::string& unit) const;
 
   /// A view of the parameter at `place`, whose address follows the segment; in fp32 while it is
   /// gathered in full precision.
   [[nodiscard]] at::Tensor parameter_view(size_t place) const;
-  /// Tells what an access at the parameter's place means while it is resharded.
+  /// Tells what an access at the parameter's place means while it is resharded. In order of places.
   void name_parameter(size_t place, const std::string& parameter, const std::string& unit);
+  /// Where the parameter lies now: with the gathered segment, or, while that is resharded, in a
+  /// storage that throws what name_parameter() told at whoever asks for its address.
+  [[nodiscard]] c10::Storage storage_of(size_t place) const;
 
   /// Starts to gather: parameters point there from now on, and may be used after wait_gather().
   void gather(GatherArena& arena, bool full_precision);
@@ -98,7 +104,8 @@ class FlatSegment {
   Communicator::Segment id_ = 0;
   ForbiddenRegion forbidden_;
   c10::intrusive_ptr<c10::StorageImpl> storage_;
-  c10::intrusive_ptr<c10::StorageImpl> wide_storage_;  ///< for fp32 views of it
+  c10::intrusive_ptr<c10::StorageImpl> wide_storage_;                     ///< for fp32 views of it
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> forbidden_storages_;  ///< by place
   std::unique_ptr<SegmentGradients> gradients_;
   Communicator* gathered_by_ = nullptr;
   void* gathered_ = nullptr;

@@ -58,6 +58,13 @@ void on_fault(int signal_number, siginfo_t* info, void* /*context*/) {
 
 }  // namespace
 
+std::string explain_use(const std::string& parameter, const std::string& unit) {
+  return "parameter '" + parameter + "' of unit '" + unit +
+         "' was used while it was sharded. Use it inside the unit's forward, in unit.run(…), or, "
+         "of the root, inside a call of the model's handle. to(), clone() and torch::save() cannot "
+         "be used on a sharded module.";
+}
+
 ForbiddenRegion::ForbiddenRegion(int64_t bytes)
     : data_(mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)),
@@ -75,10 +82,7 @@ ForbiddenRegion::~ForbiddenRegion() {
 
 void ForbiddenRegion::name_parameter(int64_t end_byte, const std::string& parameter,
                                      const std::string& unit) {
-  names_.push_back(
-      {end_byte, "sherd: parameter '" + parameter + "' of unit '" + unit +
-                     "' was used while it was sharded. Use it inside the unit's forward, in "
-                     "unit.run(…), or, of the root, inside a call of the model's handle.\n"});
+  names_.push_back({end_byte, "sherd: " + explain_use(parameter, unit) + "\n"});
 }
 
 const std::string* ForbiddenRegion::explain(const void* address) const {

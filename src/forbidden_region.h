@@ -7,6 +7,9 @@
 
 namespace sherd::detail {
 
+/// What it means that a resharded parameter was used, and what to do instead.
+[[nodiscard]] std::string explain_use(const std::string& parameter, const std::string& unit);
+
 /// A range of addresses that no access is allowed to. A resharded unit's parameters lie there, so
 /// that a use outside the unit stops at once, at an address that tells which parameter it was.
 class ForbiddenRegion {

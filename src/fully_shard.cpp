@@ -120,6 +120,7 @@ void ShardedModule::set_requires_all_reduce(bool requires_all_reduce, const Unit
 
 void ShardedModule::set_reshard_after_backward(bool reshard, const UnitFilter& units) {
   set_backward(*runtime_, &detail::BackwardSettings::reshard_after_backward, reshard, units);
+  runtime_->limit_gathered();
 }
 
 std::string ShardedModule::plan() const {

@@ -19,6 +19,7 @@ class GatherArena {
   GatherArena(int64_t limit_bytes, std::shared_ptr<MemoryLedger> ledger,
               c10::Device device = c10::Device(c10::kCPU))
       : limit_bytes_(limit_bytes), ledger_(std::move(ledger)), device_(device) {}
+  void set_limit(int64_t bytes) { limit_bytes_ = bytes; }
   [[nodiscard]] void* acquire(int64_t bytes);
   void release(void* slot);
   /// Frees slots that are not used, down to the limit.

@@ -39,7 +39,8 @@ void ModelCommunicators::attach(const std::vector<std::unique_ptr<UnitState>>& u
     return segment.replica_spec(unit.name(), unit.is_root(), replicas_->world_size());
   });
   attach(post_forward_.get(), [&](const UnitState& unit, const FlatSegment& segment) {
-    return segment.post_forward_spec(unit.name(), post_forward_->world_size());
+    return segment.post_forward_spec(unit.name(), post_forward_->world_size(),
+                                     /*is_kept=*/unit.settings().reshard_after_forward);
   });
   attach(full_precision_.get(), [](const UnitState& unit, const FlatSegment& segment) {
     return segment.full_precision_spec(unit.name());

@@ -16,6 +16,13 @@ void point_at(c10::StorageImpl& storage, void* data) {
   storage.set_data_ptr_noswap(c10::DataPtr(data, storage.device()));
 }
 
+c10::intrusive_ptr<c10::StorageImpl> forbidden_storage(int64_t bytes, c10::Device device,
+                                                       const std::string& message) {
+  auto storage = movable_storage(bytes, device);
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(message);
+  return storage;
+}
+
 at::Tensor view_of(const c10::intrusive_ptr<c10::StorageImpl>& storage, int64_t offset,
                    at::IntArrayRef shape, c10::ScalarType dtype) {
   const auto key = c10::computeDispatchKey(dtype, c10::kStrided, storage->device());

@@ -1,6 +1,8 @@
 #pragma once
 // Tensors whose memory may be somewhere else tomorrow.
 
+#include <string>
+
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
@@ -11,6 +13,10 @@ namespace sherd::detail {
 [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> movable_storage(int64_t bytes,
                                                                    c10::Device device);
 void point_at(c10::StorageImpl& storage, void* data);
+/// A storage of no memory at all: who asks for its address gets a c10::Error with this message.
+[[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> forbidden_storage(int64_t bytes,
+                                                                     c10::Device device,
+                                                                     const std::string& message);
 
 /// A contiguous view at `offset` elements.
 [[nodiscard]] at::Tensor view_of(const c10::intrusive_ptr<c10::StorageImpl>& storage,

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include "agreement.h"
@@ -65,17 +66,25 @@ UnitState& Runtime::add_unit(std::string name, int level, UnitSettings settings,
   return *units_.back();
 }
 
-// The root, the units ahead, the one that runs and those it is nested in.
+// The units that are kept (the root is), those ahead, the one that runs and those it is nested in.
 int64_t Runtime::gathered_limit_bytes() const {
+  int64_t kept = 0;
   int64_t largest = 0;
   int levels = 1;
   for (const auto& unit : units_) {
-    if (!unit->is_root()) {
+    if (unit->is_root() || !unit->settings().reshard_after_forward ||
+        !unit->backward_settings.reshard_after_backward) {
+      kept += unit->gathered_bytes();
+    } else {
       largest = std::max(largest, unit->gathered_bytes());
       levels = std::max(levels, unit->level());
     }
   }
-  return units_.front()->gathered_bytes() + (options_.prefetch_depth + levels) * largest;
+  return kept + (options_.prefetch_depth + levels) * largest;
+}
+
+void Runtime::limit_gathered() {
+  arena_->set_limit(gathered_limit_bytes());
 }
 
 std::vector<int> Runtime::first_order() const {
@@ -211,7 +220,7 @@ void Runtime::end_forward(const UnitState& unit) {
 
 void Runtime::prefetch_in_forward() {
   if (recomputing_ == 0) {
-    prefetch(schedule_.ahead_in_forward());
+    prefetch(schedule_.ahead_in_forward(), !at::GradMode::is_enabled());
   }
 }
 
@@ -262,17 +271,17 @@ void Runtime::check_gradients_are_kept(const char* caller) const {
 }
 
 void Runtime::prefetch_in_backward(const UnitState& unit) {
-  prefetch(schedule_.ahead_in_backward(unit.index()));
+  prefetch(schedule_.ahead_in_backward(unit.index()), /*in_evaluation=*/false);
 }
 
-void Runtime::prefetch(const std::vector<int>& targets) {
+void Runtime::prefetch(const std::vector<int>& targets, bool in_evaluation) {
   for (const int target : targets) {
     UnitState& unit = *units_[static_cast<size_t>(target)];
     if (unit.storage_state() == StorageState::Unsharded) {
       continue;
     }
     drop_prefetched(static_cast<size_t>(schedule_.depth()) - 1);
-    unit.unshard();
+    unit.unshard(in_evaluation);
     prefetched_.push_back(&unit);
   }
 }

@@ -59,6 +59,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
 
   void zero_grad();
   void set_gradient_divide_factor(double factor);
+  /// Which units are kept gathered has been set anew.
+  void limit_gathered();
   [[nodiscard]] float gradient_scale() const { return gradient_scale_; }
   /// The clip factor that the gradients are still to be multiplied by.
   [[nodiscard]] double pending_gradient_factor() const { return pending_gradient_factor_; }
@@ -114,7 +116,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
  private:
   void compare_with_other_ranks(const char* operation, const std::string& unit);
   [[nodiscard]] std::string where(const char* operation, const std::string& unit) const;
-  void prefetch(const std::vector<int>& targets);
+  void prefetch(const std::vector<int>& targets, bool in_evaluation);
   [[nodiscard]] int64_t gathered_limit_bytes() const;
   void check_settings_of_backward() const;
   void drop_prefetched(size_t keep);

@@ -98,6 +98,10 @@ void SegmentGradients::accumulate_unsharded() {
   shard_math::sum_in_rank_order(unsharded_sum_, has_unsharded_sum_, 1.0F, {added});
   has_unsharded_sum_ = true;
   communicators_.shards->release_reduce_buffer(id_);
+  if (partial_ != nullptr && !has_partial_) {
+    communicators_.replicas->release_reduce_buffer(id_);  // not before something is reduced
+    partial_ = nullptr;
+  }
   unbind();
 }
 

@@ -90,26 +90,29 @@ void UnitState::take_over_parameters() {
     // The module's members and registry hold this very TensorImpl, so both follow.
     const at::Tensor view = segments_[parameter.segment]->parameter_view(parameter.place);
     parameter.tensor.unsafeGetTensorImpl()->shallow_copy_from(view.getIntrusivePtr());
+    parameter.tensor.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(true);
     parameter.tensor.mutable_grad().reset();
     install_gradient_hook(runtime_.shared_from_this(), *this, i);
   }
+  follow_segments();
 }
 
-// Parameters are fp32 tensors while their segment is gathered in full precision.
-void UnitState::follow_dtype() {
+// Parameters lie where their segment is gathered, as fp32 tensors if that is in full precision; of
+// a resharded one they lie nowhere.
+void UnitState::follow_segments() {
   for (const UnitParameter& parameter : parameters_) {
     const FlatSegment& segment = *segments_[parameter.segment];
+    at::TensorImpl* impl = parameter.tensor.unsafeGetTensorImpl();
     const auto dtype = segment.in_full_precision() ? c10::kFloat : segment.layout().dtype;
     if (parameter.tensor.scalar_type() != dtype) {
-      const at::Tensor view = segment.parameter_view(parameter.place);
-      parameter.tensor.unsafeGetTensorImpl()->shallow_copy_from(view.getIntrusivePtr());
+      impl->shallow_copy_from(segment.parameter_view(parameter.place).getIntrusivePtr());
     }
+    impl->set_storage_keep_dtype(segment.storage_of(parameter.place));
   }
 }
 
-void UnitState::unshard() {
-  const bool full_precision =
-      settings_.precision.full_precision_in_eval && !at::GradMode::is_enabled();
+void UnitState::unshard(bool in_evaluation) {
+  const bool full_precision = in_evaluation && settings_.precision.full_precision_in_eval;
   if (storage_ == StorageState::Unsharded && full_precision == full_precision_) {
     return;
   }
@@ -119,7 +122,7 @@ void UnitState::unshard() {
     runtime_.collective("all-gather", name_,
                         [&] { segment->gather(runtime_.arena(), full_precision); });
   }
-  follow_dtype();
+  follow_segments();
   storage_ = StorageState::Unsharded;
   gather_pending_ = true;
 }
@@ -141,7 +144,7 @@ void UnitState::reshard() {
   for (const auto& segment : segments_) {
     segment->release(runtime_.arena());
   }
-  follow_dtype();
+  follow_segments();
   storage_ = StorageState::Sharded;
 }
 
@@ -149,7 +152,7 @@ void UnitState::pre_forward() {
   runtime_.begin_forward(*this);
   ++forward_depth_;
   training_ = TrainingState::Forward;
-  unshard();
+  unshard(!at::GradMode::is_enabled());
   wait_unshard();
   runtime_.consumed(*this);
   runtime_.prefetch_in_forward();

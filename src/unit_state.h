@@ -73,8 +73,9 @@ class UnitState {
   /// Copies values of parameters that have them into the shards and makes all of them views. Once.
   void take_over_parameters();
 
-  /// Starts to gather, if that has not been done.
-  void unshard();
+  /// Starts to gather, if that has not been done. `in_evaluation`: for a forward without gradients;
+  /// a backward runs without them too, but needs what its forward saw.
+  void unshard(bool in_evaluation = false);
   /// Waits for the gather; the parameters may be used.
   void wait_unshard();
   /// Frees the gathered parameters.
@@ -111,7 +112,7 @@ class UnitState {
   [[nodiscard]] bool accumulates_unsharded() const;
   [[nodiscard]] bool is_trained(const FlatSegment& segment) const;
   void copy_values(const UnitParameter& parameter, const at::Tensor& values);
-  void follow_dtype();
+  void follow_segments();
 
   Runtime& runtime_;
   int index_;

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sherd/world.h"
@@ -27,6 +28,16 @@ class WorldImpl {
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& text) = 0;
   /// `root` is one of several ranks, and `bytes` > 0.
   virtual void broadcast(void* data, int64_t bytes, int root) = 0;
+};
+
+/// Worlds from their parts: how one is wrapped in another.
+struct WorldAccess {
+  [[nodiscard]] static World make(std::shared_ptr<WorldImpl> impl) {
+    return World(std::move(impl));
+  }
+  [[nodiscard]] static const std::shared_ptr<WorldImpl>& impl(const World& world) {
+    return world.impl_;
+  }
 };
 
 /// The device of the rank's number on its host. Throws Error(Unavailable) where there is none.

@@ -70,6 +70,9 @@ class ForwardScope {
 /// Whether this call is to be computed again in backward.
 [[nodiscard]] bool checkpoints_activations(const UnitState& unit);
 [[noreturn]] void refuse_to_checkpoint(const UnitState& unit);
+/// Throws Error(Usage), naming unit and remedy, where `unit` is not null.
+void refuse_to_convert(const UnitState* unit);
+void refuse_to_clone(const UnitState* unit);
 
 // The tensors inside an argument or result: a tensor, or optionals, vectors, pairs and tuples of
 // them, nested at will.
@@ -281,6 +284,26 @@ class UnitImpl : public Impl,
       return std::invoke(fn, static_cast<Impl&>(*this), std::forward<decltype(value)>(value)...);
     };
     return detail::call_unit(unit_state().get(), body, std::forward<Args>(args)...);
+  }
+
+  // LibTorch's, and Error(Usage) once the unit is sharded: its parameters are not there to be
+  // changed or copied.
+  void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override {
+    detail::refuse_to_convert(unit_state().get());
+    Impl::to(device, dtype, non_blocking);
+  }
+  void to(torch::Dtype dtype, bool non_blocking = false) override {
+    detail::refuse_to_convert(unit_state().get());
+    Impl::to(dtype, non_blocking);
+  }
+  void to(torch::Device device, bool non_blocking = false) override {
+    detail::refuse_to_convert(unit_state().get());
+    Impl::to(device, non_blocking);
+  }
+  [[nodiscard]] std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<torch::Device>& device = std::nullopt) const override {
+    detail::refuse_to_clone(unit_state().get());
+    return Impl::clone(device);
   }
 };
 

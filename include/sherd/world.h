@@ -14,7 +14,8 @@ namespace sherd {
 
 namespace detail {
 class WorldImpl;
-}
+struct WorldAccess;
+}  // namespace detail
 
 /// Ranks first, first + stride, …: a row or a column of a mesh.
 struct RankGroup {
@@ -83,6 +84,7 @@ class World {
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group);
 
  private:
+  friend struct detail::WorldAccess;
   explicit World(std::shared_ptr<detail::WorldImpl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<detail::WorldImpl> impl_;
 };

@@ -94,6 +94,7 @@ struct AdamW::Impl {
   [[nodiscard]] std::vector<kernels::AdamWStep> numbers_of_step(int64_t step) const;
   void update(SegmentMoments& state, const std::vector<kernels::AdamWStep>& numbers);
   void update_in_backward(detail::SegmentGradients& gradients);
+  void check_there_are_gradients() const;
 };
 
 AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> groups,
@@ -186,9 +187,21 @@ void AdamW::Impl::update_in_backward(detail::SegmentGradients& gradients) {
   gradients.release_shard();
 }
 
+void AdamW::Impl::check_there_are_gradients() const {
+  const bool none = updated_in_backward.empty() &&
+                    std::none_of(segments.begin(), segments.end(),
+                                 [](const auto& state) { return state.segment->has_gradient(); });
+  if (none) {
+    throw Error(ExitCode::Usage,
+                "[AdamW::step] no parameter has a gradient: call backward() on a loss of this "
+                "model after zero_grad() and before each step().");
+  }
+}
+
 void AdamW::step() {
   detail::Runtime& runtime = impl_->runtime();
   runtime.check_gradients_are_reduced("[AdamW::step]");
+  impl_->check_there_are_gradients();
   runtime.set_phase(detail::Phase::Optimizer);
   runtime.reshard_all();
   const auto numbers = impl_->numbers_of_step(++impl_->steps);

@@ -26,11 +26,15 @@ ShardOptions options_of(bool bfloat16, Strategy strategy = Strategy::FullShard) 
   return options;
 }
 
-// Where the parameters of the small net lie: at memory that must not be touched, or at values.
+// What a parameter lies on: memory that must not be touched, or values.
+const void* place_of(const at::Tensor& parameter) {
+  return parameter.storage().unsafeGetStorageImpl();
+}
+
 std::vector<const void*> addresses(const Net& net) {
   std::vector<const void*> found;
   for (const at::Tensor& parameter : net->parameters()) {
-    found.push_back(parameter.const_data_ptr());
+    found.push_back(place_of(parameter));
   }
   return found;
 }
@@ -75,12 +79,12 @@ TEST(FullParameters, AreThoseOfTheNamedUnitAndUnitsInside) {
       const auto parameters = net->named_parameters();
       std::map<std::string, const void*> sharded;
       for (const auto& item : parameters) {
-        sharded[item.key()] = item.value().const_data_ptr();
+        sharded[item.key()] = place_of(item.value());
       }
       std::string names;
       with_full_parameters(model, unit, [&] {
         for (const auto& item : parameters) {
-          if (item.value().const_data_ptr() != sharded[item.key()]) {
+          if (place_of(item.value()) != sharded[item.key()]) {
             EXPECT_TRUE(at::equal(item.value(), plain->named_parameters()[item.key()]));
             names += item.key().ends_with("weight") ? item.key() + " " : "";
           }
