@@ -1,6 +1,6 @@
 # The ways in. Each target can be run in a fresh clone; `make help` lists them.
 PRESET ?= release
-.PHONY: help quickstart setup build test format-check api-docs docs-check peers clean
+.PHONY: help quickstart setup build test test-sanitized test-cuda format-check api-docs docs-check peers clean
 
 help:            ## this list
 	@sed -nE 's/^([a-z-]+): *.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -18,8 +18,19 @@ build: setup     ## build everything (PRESET=release: in build/release)
 test: build      ## build and run the tests
 	ctest --preset $(PRESET)
 
+test-sanitized: setup  ## libsherd and launch/ under the address and undefined-behaviour sanitizers
+	cmake --preset asan
+	cmake --build --preset asan
+	ctest --preset asan -L 'unit|ranks'
+
+test-cuda:       ## compile libsherd for CUDA, and run the GPU tests where there is a GPU
+	@scripts/setup --tests --cuda
+	cmake --preset cuda -DSHERD_BUILD_LLM=OFF -DSHERD_WERROR=ON
+	cmake --build --preset cuda --target sherd sherd_gpu_tests
+	ctest --preset cuda -L gpu
+
 format-check:    ## formatting and layers, without changing anything
-	git ls-files '*.h' '*.cpp' | xargs clang-format-14 --dry-run --Werror
+	git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format-14 --dry-run --Werror
 	python3 scripts/check_includes.py
 
 api-docs:        ## the API reference, from the docstrings of include/sherd, in build/api/html

@@ -15,16 +15,16 @@ endif()
 
 add_library(sherd_warnings INTERFACE)
 target_compile_options(sherd_warnings INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wconversion $<$<BOOL:${SHERD_WERROR}>:-Werror>)
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;$<$<BOOL:${SHERD_WERROR}>:-Werror>>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees a faulty or overlong copy in `std::string(a) + "b"` (GCC bug 105651).
-  target_compile_options(sherd_warnings INTERFACE -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow)
+  target_compile_options(sherd_warnings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds;-Wno-restrict;-Wno-stringop-overflow>")
 endif()
 
 add_library(sherd_sanitizers INTERFACE)
 if(SHERD_SANITIZER)
   target_compile_options(sherd_sanitizers INTERFACE
-    -fsanitize=${SHERD_SANITIZER} -fno-sanitize=vptr -fno-omit-frame-pointer -g)
+    -fsanitize=${SHERD_SANITIZER} -fno-sanitize=vptr -fno-omit-frame-pointer)
   target_link_options(sherd_sanitizers INTERFACE -fsanitize=${SHERD_SANITIZER})
 endif()
 

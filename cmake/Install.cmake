@@ -14,7 +14,8 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/SherdConfig.cmake.in $
   INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/SherdConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES
-  ${PROJECT_BINARY_DIR}/SherdConfig.cmake ${PROJECT_BINARY_DIR}/SherdConfigVersion.cmake ${PROJECT_SOURCE_DIR}/cmake/LibTorch.cmake
+  ${PROJECT_BINARY_DIR}/SherdConfig.cmake ${PROJECT_BINARY_DIR}/SherdConfigVersion.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/LibTorch.cmake ${PROJECT_SOURCE_DIR}/cmake/LibTorchCuda.cmake
   DESTINATION ${package_dir})
 
 if(SHERD_BUILD_LLM)

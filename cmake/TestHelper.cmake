@@ -1,8 +1,10 @@
 find_package(GTest REQUIRED)
+add_custom_target(sherd_gpu_tests)
 
 # A GoogleTest program, run once by ctest as NAME.
 #   sherd_add_test(NAME [TORCH] SOURCES a_test.cpp … DEPS target … [LABELS unit|ranks|e2e|gpu] [TIMEOUT seconds])
 # TORCH: its sources see LibTorch, and so use the project's precompiled header.
+# LABELS gpu: built by the target sherd_gpu_tests too; ctest reports it as skipped where there is no GPU.
 # SHERD_TEST_SOURCE_DIR and SHERD_TEST_BINARY_DIR tell it where tests/data and the programs lie.
 function(sherd_add_test name)
   cmake_parse_arguments(ARG "TORCH" "LABELS;TIMEOUT" "SOURCES;DEPS" ${ARGN})
@@ -12,15 +14,27 @@ function(sherd_add_test name)
   if(ARG_TORCH)
     sherd_reuse_pch(${name})
   endif()
+  if(SHERD_SANITIZER)
+    target_sources(${name} PRIVATE $<TARGET_OBJECTS:sherd_sanitizer_options>)
+  endif()
   target_compile_definitions(${name} PRIVATE
     SHERD_TEST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" SHERD_TEST_BINARY_DIR="${PROJECT_BINARY_DIR}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  add_test(NAME ${name} COMMAND ${name})
+  if("gpu" IN_LIST ARG_LABELS)
+    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/scripts/run_on_gpu $<TARGET_FILE:${name}>)
+    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
+    add_dependencies(sherd_gpu_tests ${name})
+  else()
+    add_test(NAME ${name} COMMAND ${name})
+  endif()
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
+  endif()
+  if(SHERD_SANITIZER)
+    math(EXPR ARG_TIMEOUT "4 * ${ARG_TIMEOUT}")
   endif()
   # One thread a rank: results are then bitwise repeatable, and ranks do not fight for the cores.
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "OMP_NUM_THREADS=1;MKL_NUM_THREADS=1")

@@ -1,34 +1,47 @@
 #!/usr/bin/env python3
-"""Unpacks what a CPU build needs from LibTorch's wheels: unpack_libtorch.py WHEEL_DIR OUT_DIR.
+"""Unpacks what a build needs from LibTorch's wheels: unpack_libtorch.py WHEEL_DIR OUT_DIR [--cuda].
 
-OUT_DIR appears whole or not at all. Left out are Python modules and CUDA libraries.
+OUT_DIR appears whole or not at all. Left out are Python modules, and without --cuda LibTorch's CUDA libraries.
 """
 import pathlib
 import shutil
 import sys
 import zipfile
 
-TORCH_LIBRARIES = ("libtorch_cpu.so", "libc10.so", "libgomp")
+CPU_LIBRARIES = ("libtorch_cpu.so", "libc10.so", "libgomp")
+CUDA_LIBRARIES = ("libtorch_cuda.so", "libc10_cuda.so", "libtorch_nvshmem.so")
 
 
-def is_needed(name: str) -> bool:
+def is_needed(name: str, cuda: bool) -> bool:
     if name.startswith("torch/lib/"):
-        return name.removeprefix("torch/lib/").startswith(TORCH_LIBRARIES)
+        return name.removeprefix("torch/lib/").startswith(CPU_LIBRARIES + (CUDA_LIBRARIES if cuda else ()))
+    if name.startswith("nvidia/nccl/lib/"):
+        return False  # 218 MB that only a machine with a GPU uses, and LibTorch's other CUDA libraries are not here either
     if name.startswith("nvidia/"):
-        return name.endswith((".so.13", ".so.12")) or ".so." in name
+        return cuda or ".so." in name
     return name.startswith("torch/include/") or ".dist-info/" in name
 
 
+def finish_compiler(toolkit: pathlib.Path) -> None:
+    """Makes nvcc's wheels a toolkit: its programs may run, and it finds the runtime in lib64."""
+    for program in [*toolkit.glob("bin/*"), *toolkit.glob("nvvm/bin/*")]:
+        if program.is_file():
+            program.chmod(0o755)
+    (toolkit / "lib64").symlink_to("lib")
+
+
 def main() -> None:
-    wheels, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    wheels, out, cuda = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), "--cuda" in sys.argv[3:]
     partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     for wheel in sorted(wheels.glob("*.whl")):
         with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(partial, [name for name in archive.namelist() if is_needed(name)])
+            archive.extractall(partial, [name for name in archive.namelist() if is_needed(name, cuda)])
+    if cuda:
+        finish_compiler(partial / "nvidia/cu13")
     shutil.rmtree(out, ignore_errors=True)
     partial.rename(out)
-    size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file() and not file.is_symlink())
     print(f"    {size / 1e6:.0f} MB in {out}")
 
 

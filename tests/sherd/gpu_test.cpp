@@ -188,19 +188,5 @@ TEST(Gpu, NcclWithOneRankGathersAndReduces) {
   });
 }
 
-// Without a GPU or a build for one, the error says so.
-TEST(NoGpu, IsNamed) {
-  if (has_gpu()) {
-    GTEST_SKIP() << "SKIPPED: there is a GPU";
-  }
-  try {
-    World::alone(c10::kCUDA);
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::Unavailable);
-    EXPECT_NE(std::string(error.what()).find("no device 'cuda' can be used"), std::string::npos);
-  }
-}
-
 }  // namespace
 }  // namespace sherd::test

@@ -256,5 +256,10 @@ TEST(WrongUse, AUnitThatIsShardedAlreadyInsideAnotherModel) {
                 "outermost module, and use the handle it returns."});
 }
 
+TEST(WrongUse, ADeviceThatIsNotThere) {
+  expect_error([] { World::alone(c10::DeviceType::XPU); }, ExitCode::Unavailable,
+               {"no device 'xpu' can be used", "-DSHERD_CUDA=ON"});
+}
+
 }  // namespace
 }  // namespace sherd::test

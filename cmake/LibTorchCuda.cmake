@@ -1,0 +1,43 @@
+# LibTorch's CUDA half as the imported target sherd::torch_cuda: libtorch_cuda, libc10_cuda, CUDA's runtime, NCCL's headers
+# with USE_C10D_NCCL. Included after LibTorch.cmake, in Sherd's own build and beside SherdConfig.cmake.
+#
+# CUDA and NCCL are taken from NVIDIA's wheels beside the torch wheel (as scripts/setup --cuda and pip lay them), else from a
+# toolkit of the system. To be loaded, libtorch_cuda needs more than to be linked: cuBLAS, cuDNN and so on. The torch folder
+# of a Python environment (SHERD_TORCH_DIR) has all beside it.
+# SHERD_TORCH_PROBLEM says afterwards what is missing; empty if nothing is.
+
+get_filename_component(sherd_nvidia_wheels ${SHERD_TORCH_DIR}/../nvidia ABSOLUTE)
+set(sherd_toolkits $ENV{CUDA_HOME} /usr/local/cuda)
+find_path(SHERD_CUDA_INCLUDE_DIR cuda_runtime_api.h
+  HINTS ${sherd_nvidia_wheels}/cu13/include PATHS ${sherd_toolkits} PATH_SUFFIXES include)
+find_path(SHERD_NCCL_INCLUDE_DIR nccl.h HINTS ${sherd_nvidia_wheels}/nccl/include PATHS ${sherd_toolkits} PATH_SUFFIXES include)
+find_library(SHERD_CUDA_RUNTIME NAMES libcudart.so.13 HINTS ${sherd_nvidia_wheels}/cu13/lib PATHS ${sherd_toolkits} PATH_SUFFIXES lib64)
+mark_as_advanced(SHERD_CUDA_INCLUDE_DIR SHERD_NCCL_INCLUDE_DIR SHERD_CUDA_RUNTIME)
+
+set(sherd_missing "")
+if(NOT EXISTS ${SHERD_TORCH_DIR}/lib/libtorch_cuda.so)
+  string(APPEND sherd_missing " libtorch_cuda.so in ${SHERD_TORCH_DIR}/lib;")
+endif()
+if(NOT SHERD_CUDA_INCLUDE_DIR OR NOT SHERD_CUDA_RUNTIME)
+  string(APPEND sherd_missing " CUDA's cuda_runtime_api.h and libcudart.so.13;")
+endif()
+if(NOT SHERD_NCCL_INCLUDE_DIR)
+  string(APPEND sherd_missing " NCCL's nccl.h;")
+endif()
+if(sherd_missing)
+  set(SHERD_TORCH_PROBLEM "Missing for CUDA:${sherd_missing} Sherd's scripts/setup --cuda fetches them; else set SHERD_TORCH_DIR to \
+the torch folder of a Python environment that has torch ${SHERD_TORCH_VERSION} for CUDA 13.")
+  return()
+endif()
+
+if(NOT TARGET sherd::torch_cuda)
+  add_library(sherd::torch_cuda INTERFACE IMPORTED GLOBAL)
+  target_include_directories(sherd::torch_cuda SYSTEM INTERFACE ${SHERD_CUDA_INCLUDE_DIR} ${SHERD_NCCL_INCLUDE_DIR})
+  target_compile_definitions(sherd::torch_cuda INTERFACE USE_C10D_NCCL)
+  # LibTorch's kernels for CUDA register themselves when the library is loaded, whether or not a symbol of it is used.
+  target_link_libraries(sherd::torch_cuda INTERFACE
+    -Wl,--push-state,--no-as-needed,${SHERD_TORCH_DIR}/lib/libtorch_cuda.so,${SHERD_TORCH_DIR}/lib/libc10_cuda.so,--pop-state
+    ${SHERD_CUDA_RUNTIME} sherd::torch_cpu)
+  get_filename_component(sherd_cuda_runtime_dir ${SHERD_CUDA_RUNTIME} DIRECTORY)
+  target_link_options(sherd::torch_cuda INTERFACE -Wl,-rpath,${sherd_cuda_runtime_dir})
+endif()

@@ -1,0 +1,3 @@
+#pragma once
+// The type of cuBLASLt that LibTorch's headers name.
+typedef struct cublasLtContext* cublasLtHandle_t;
