@@ -79,7 +79,7 @@ class Communicator {
   struct Reduction {
     float* shard = nullptr;   ///< shard_numel values
     bool accumulate = false;  ///< add to them; else they are overwritten
-    float scale = 1.0F;  ///< each rank's gradient is multiplied by it
+    float scale = 1.0F;       ///< each rank's gradient is multiplied by it
     /// fp32 gradients of the whole segment, to be reduced instead of an acquired buffer. They must
     /// stay until the reduction has finished.
     const float* source = nullptr;
@@ -112,7 +112,7 @@ class Communicator {
     int64_t reductions = 0;    ///< of segments of gradients, over the shard group
     int64_t replications = 0;  ///< of sums of gradients, over the replicas
     int64_t all_reduces = 0;   ///< of numbers
-    int64_t bytes_sent = 0;   ///< by this rank to others
+    int64_t bytes_sent = 0;    ///< by this rank to others
   };
   /// What this rank has done so far.
   [[nodiscard]] const Counts& counts() const noexcept { return counts_; }

@@ -51,8 +51,8 @@ struct ParameterShard {
   c10::ScalarType original_dtype;  ///< before sharding
   bool trainable = true;           ///< at sharding time
   int64_t begin =
-      0;  ///< elements [begin, end) of the flattened parameter; empty where begin == end
-  int64_t end = 0;
+      0;             ///< elements [begin, end) of the flattened parameter; empty where begin == end
+  int64_t end = 0;   ///< see begin
   at::Tensor value;  ///< [end − begin]: fp32 master; of a frozen parameter the travelling shard
   at::Tensor gradient;  ///< [end − begin] fp32 sum, or undefined before a reduction
 };
@@ -61,9 +61,12 @@ struct ParameterShard {
 /// copies share the model.
 class ShardedModule {
  public:
+  /// Made by fully_shard().
   explicit ShardedModule(std::shared_ptr<detail::Runtime> runtime) : runtime_(std::move(runtime)) {}
 
+  /// The ranks that the model is sharded over, replicas included.
   [[nodiscard]] const World& world() const;
+  /// The ranks that the model is sharded over, replicas included.
   [[nodiscard]] World& world();
   /// This rank's part of every parameter, in registration order: the same names on every rank. Not
   /// collective. PyTorch: `named_parameters()` of sharded tensors.
@@ -100,15 +103,18 @@ class ShardedModule {
   [[nodiscard]] std::string dtypes() const;
   /// The engine's bytes on this rank.
   [[nodiscard]] const MemoryLedger& memory() const;
+  /// Begins the peak of memory() anew.
   void reset_peak_memory();
   /// Gathers, reductions and bytes so far. Not collective.
   [[nodiscard]] Communicator::Counts counts() const;
 
+  /// The engine behind the handle.
   [[nodiscard]] detail::Runtime& runtime() const { return *runtime_; }
 
  protected:
+  /// The unit that calls of the handle gather.
   [[nodiscard]] detail::UnitState* root_unit() const;
-  std::shared_ptr<detail::Runtime> runtime_;
+  std::shared_ptr<detail::Runtime> runtime_;  ///< shared by all handles of the model
 };
 
 /// The handle of a sharded model, and its root unit: parameters outside every `Unit` are gathered
@@ -116,6 +122,7 @@ class ShardedModule {
 template <class Holder>
 class Sharded : public ShardedModule {
  public:
+  /// Made by fully_shard().
   Sharded(Holder module, std::shared_ptr<detail::Runtime> runtime)
       : ShardedModule(std::move(runtime)), module_(std::move(module)) {}
 

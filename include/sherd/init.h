@@ -25,6 +25,7 @@ struct StateEntry;
 /// units. Not collective. Memory: 64 KiB.
 class ParameterInit {
  public:
+  /// Made by initialize().
   ParameterInit(detail::StateEntry& entry, uint64_t seed) : entry_(entry), seed_(seed) {}
 
   /// Qualified name; a tied parameter comes once, with that of its first owner.
@@ -49,6 +50,7 @@ class ParameterInit {
   /// This rank's elements of `whole`, which has the tensor's shape: for tables and the like.
   void fill_from(const at::Tensor& whole);
 
+  /// Whether a fill has been called.
   [[nodiscard]] bool is_filled() const { return filled_; }
 
  private:
@@ -61,6 +63,7 @@ class ParameterInit {
   bool filled_ = false;
 };
 
+/// Fills one parameter or buffer. PyTorch: FSDP1's `param_init_fn`.
 using ParamInitFn = std::function<void(ParameterInit&)>;
 
 /// Gives a sharded model its first values, without the whole of any tensor: calls `param_init_fn`

@@ -17,7 +17,9 @@ class Mesh {
   /// Error(Usage) unless shard_size divides the number of ranks.
   [[nodiscard]] static Mesh hybrid(World world, int shard_size);
 
+  /// All ranks of the mesh.
   [[nodiscard]] World& world() { return world_; }
+  /// All ranks of the mesh.
   [[nodiscard]] const World& world() const { return world_; }
   /// 1 or 2: with which of the two functions it was made.
   [[nodiscard]] int dimensions() const { return dimensions_; }

@@ -16,16 +16,17 @@ namespace sherd {
 
 /// PyTorch: the arguments of `torch.optim.AdamW`.
 struct AdamWOptions {
-  double lr = 1e-3;
-  std::pair<double, double> betas = {0.9, 0.999};
-  double eps = 1e-8;
+  double lr = 1e-3;                                ///< learning rate
+  std::pair<double, double> betas = {0.9, 0.999};  ///< decay rates of the two moments
+  double eps = 1e-8;                               ///< added to the root of the second moment
   double weight_decay = 1e-2;  ///< decoupled: parameters shrink by lr × weight_decay a step
 };
 
 /// Parameters with options of their own. The first group whose `contains` accepts a name takes it.
 struct ParamGroup {
-  std::function<bool(const std::string& name)> contains;
-  AdamWOptions options;
+  std::function<bool(const std::string& name)>
+      contains;          ///< takes the parameter of this qualified name?
+  AdamWOptions options;  ///< of the parameters it takes
 };
 
 /// How an AdamW keeps its state, and when it works.
@@ -42,7 +43,7 @@ struct AdamWMode {
 
 /// This rank's part of one parameter's moments, as views.
 struct MomentShard {
-  std::string name;
+  std::string name;       ///< of the parameter, qualified
   at::Tensor exp_avg;     ///< [end − begin] of the ParameterShard of that name, in moments_dtype
   at::Tensor exp_avg_sq;  ///< the same
 };
@@ -72,7 +73,9 @@ class AdamW {
 
   /// Sets the learning rate of every group, as a schedule does before each step.
   void set_lr(double lr);
+  /// Updates made so far: the t of the bias corrections.
   [[nodiscard]] int64_t steps_done() const;
+  /// For resuming: what steps_done() was.
   void set_steps_done(int64_t steps);
   /// Moments by parameter, for checkpoints: writing to the views writes the state.
   [[nodiscard]] std::vector<MomentShard> moments() const;
@@ -108,9 +111,9 @@ double clip_grad_norm(ShardedModule& model, double max_norm);
 
 /// PyTorch: the arguments of `torch.amp.GradScaler`.
 struct GradScalerOptions {
-  double init_scale = 65536;
-  double growth_factor = 2;
-  double backoff_factor = 0.5;
+  double init_scale = 65536;       ///< of the first step
+  double growth_factor = 2;        ///< by which the scale grows, above 1
+  double backoff_factor = 0.5;     ///< by which it shrinks after an overflow, between 0 and 1
   int64_t growth_interval = 2000;  ///< steps without an overflow before the scale grows
 };
 
@@ -125,6 +128,7 @@ struct GradScalerOptions {
 /// Paper: arXiv:1710.03740.
 class GradScaler {
  public:
+  /// Throws Error(Usage) for numbers that make no sense. Not collective.
   explicit GradScaler(ShardedModule model, GradScalerOptions options = {});
 
   /// The loss times the scale.
@@ -136,6 +140,7 @@ class GradScaler {
   /// finite, forgets gradients that are not, and adapts the scale. Answers whether the parameters
   /// were updated. Collective.
   bool step(AdamW& optimizer);
+  /// What losses are multiplied by now.
   [[nodiscard]] double scale() const { return scale_; }
   /// For resuming: what scale() was.
   void set_scale(double scale) { scale_ = scale; }

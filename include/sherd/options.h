@@ -74,10 +74,10 @@ struct UnitOptions {
 
 /// A module, as a policy sees it.
 struct ModuleInfo {
-  std::string name;  ///< qualified
-  const torch::nn::Module& module;
-  int64_t numel = 0;     ///< of all parameters inside
-  bool is_unit = false;  ///< held in a `Unit<>`: only these can be chosen
+  std::string name;                 ///< qualified
+  const torch::nn::Module& module;  ///< the module itself; its type may be asked for
+  int64_t numel = 0;                ///< of all parameters inside
+  bool is_unit = false;             ///< held in a `Unit<>`: only these can be chosen
 };
 
 /// Chooses the modules that become units: an answer with options makes one, none leaves the module
@@ -131,12 +131,12 @@ enum class BackwardPrefetch {
 
 /// Options of fully_shard().
 struct ShardOptions {
-  Strategy strategy = Strategy::FullShard;
-  Precision precision = {};
+  Strategy strategy = Strategy::FullShard;  ///< what each rank keeps
+  Precision precision = {};                 ///< of units that have none of their own
   /// How many units are gathered ahead of the one that runs, 0…8. Each costs the memory of one
   /// gathered unit.
   int prefetch_depth = 1;
-  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;  ///< when backward gathers ahead
   /// Names of units in the order in which to expect them in the first forward; later ones expect
   /// what the last one did. PyTorch: `set_modules_to_forward_prefetch`.
   std::vector<std::string> forward_order = {};

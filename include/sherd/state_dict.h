@@ -26,10 +26,10 @@ struct FullStateOptions {
 
 /// One whole tensor of a model's state.
 struct FullParameter {
-  std::string name;     ///< qualified
-  std::string tied_to;  ///< the first name of the same parameter; empty if this is it
-  bool is_buffer = false;
-  at::Tensor value;  ///< whole, in its shape, on the CPU; the visitor may keep it
+  std::string name;        ///< qualified
+  std::string tied_to;     ///< the first name of the same parameter; empty if this is it
+  bool is_buffer = false;  ///< or a parameter
+  at::Tensor value;        ///< whole, in its shape, on the CPU; the visitor may keep it
 };
 
 /// Calls `visit` with the parameters in registration order, each under all its names, then with the

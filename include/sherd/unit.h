@@ -286,20 +286,24 @@ class UnitImpl : public Impl,
     return detail::call_unit(unit_state().get(), body, std::forward<Args>(args)...);
   }
 
-  // LibTorch's, and Error(Usage) once the unit is sharded: its parameters are not there to be
-  // changed or copied.
+  /// LibTorch's; throws Error(Usage) once the unit is sharded: its parameters are not there to be
+  /// changed.
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override {
     detail::refuse_to_convert(unit_state().get());
     Impl::to(device, dtype, non_blocking);
   }
+  /// As the first.
   void to(torch::Dtype dtype, bool non_blocking = false) override {
     detail::refuse_to_convert(unit_state().get());
     Impl::to(dtype, non_blocking);
   }
+  /// As the first.
   void to(torch::Device device, bool non_blocking = false) override {
     detail::refuse_to_convert(unit_state().get());
     Impl::to(device, non_blocking);
   }
+  /// LibTorch's; throws Error(Usage) once the unit is sharded: its parameters are not there to be
+  /// copied.
   [[nodiscard]] std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device = std::nullopt) const override {
     detail::refuse_to_clone(unit_state().get());
@@ -323,8 +327,10 @@ class Unit : public torch::nn::ModuleHolder<UnitImpl<typename Block::ContainedTy
 
  public:
   using Base::Base;
+  /// The module that it holds: the block, and a unit.
   using Impl = UnitImpl<typename Block::ContainedType>;
 
+  /// The block's `forward`, as UnitImpl::call().
   template <class... Args>
   auto operator()(Args&&... args) {
     return this->get()->call(std::forward<Args>(args)...);

@@ -19,9 +19,9 @@ struct WorldAccess;
 
 /// Ranks first, first + stride, …: a row or a column of a mesh.
 struct RankGroup {
-  int first = 0;
-  int stride = 1;
-  int size = 1;
+  int first = 0;   ///< rank of the world
+  int stride = 1;  ///< between neighbours
+  int size = 1;    ///< ranks in the group
   /// Position of a rank of the world in the group.
   [[nodiscard]] int index_of(int rank) const { return (rank - first) / stride; }
   /// The rank of the world at a position of the group.
@@ -58,7 +58,9 @@ class World {
   static std::vector<World> in_process(
       int size, std::chrono::milliseconds timeout = std::chrono::seconds(60));
 
+  /// Which of the ranks this is, from 0. PyTorch: `get_rank`.
   [[nodiscard]] int rank() const;
+  /// How many ranks there are. PyTorch: `get_world_size`.
   [[nodiscard]] int size() const;
   /// Position among the ranks of this host.
   [[nodiscard]] int local_rank() const;
