@@ -20,10 +20,10 @@ namespace sherd::test {
 class Delays {
  public:
   explicit Delays(uint64_t seed) : seed_(seed), random_(seed) {}
-  /// Nothing, or up to two milliseconds.
+  /// Nothing, or up to 0.3 milliseconds.
   void sleep() {
     if (seed_ != 0 && random_() % 3 == 0) {
-      std::this_thread::sleep_for(std::chrono::microseconds(random_() % 2000));
+      std::this_thread::sleep_for(std::chrono::microseconds(random_() % 300));
     }
   }
 

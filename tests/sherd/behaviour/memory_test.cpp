@@ -331,7 +331,7 @@ TEST(Memory, OfPrefetchAfterTheBackwardOfAUnitIsNotMore) {
 }
 
 TEST(Memory, StaysWithinItsLimitsOverProcesses) {
-  for (const int ranks : {2, 3, 4}) {
+  for (const int ranks : {2, 4}) {
     const auto statuses = run_processes(ranks, [&](World world) {
       for (const Case& c : cases(ranks)) {
         if (c.options.prefetch_depth == 1 && c.blocks == kShapes[1]) {

@@ -1,6 +1,8 @@
 // The sharded model against the same model in plain LibTorch, however the batch is cut and whatever
 // the strategy.
 
+#include <array>
+
 #include <gtest/gtest.h>
 
 #include "tests/support/parity.h"
@@ -26,6 +28,20 @@ TEST(PlainParity, LossesGradientsAndParametersInFp32) {
 
 TEST(PlainParity, WithClipping) {
   expect_fp32_parity_of_all_cuts({.max_norm = 0.1});
+}
+
+TEST(PlainParity, TheNormIsTheSameNumberOnEveryRank) {
+  for (const Strategy strategy : kStrategies) {
+    run_ranks(4, [&](World world) {
+      auto model = fully_shard(make_net(), mesh_for(world, strategy), {.strategy = strategy});
+      model(make_example(world.rank()).x).sum().backward();
+      const double norm = clip_grad_norm(model, 0.1);
+      std::array<double, 2> extremes = {norm, -norm};
+      world.all_reduce(extremes, ReduceOp::Max);
+      EXPECT_EQ(extremes[0], norm) << name_of(strategy);
+      EXPECT_EQ(extremes[1], -norm) << name_of(strategy);
+    });
+  }
 }
 
 TEST(PlainParity, ClippingAboveTheNormChangesNothing) {
