@@ -12,7 +12,7 @@
 #include "communicators/local.h"
 #include "communicators/staged.h"
 #include "launch/rank_environment.h"
-#include "nccl.h"
+#include "nccl_group.h"
 #include "network.h"
 #include "sherd/error.h"
 #include "world_impl.h"

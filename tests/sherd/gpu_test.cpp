@@ -13,7 +13,7 @@
 #include "sherd/checkpoint.h"
 #include "src/communicators/device.h"
 #include "src/movable_storage.h"
-#include "src/nccl.h"
+#include "src/nccl_group.h"
 #include "tests/support/meshes.h"
 #include "tests/support/processes.h"
 #include "tests/support/temp_folder.h"

@@ -1,4 +1,4 @@
-#include "nccl.h"
+#include "nccl_group.h"
 
 #include <c10/cuda/CUDAFunctions.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>

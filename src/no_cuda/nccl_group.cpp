@@ -1,4 +1,4 @@
-#include "nccl.h"
+#include "nccl_group.h"
 
 #include "sherd/error.h"
 
