@@ -1,5 +1,6 @@
 #include "shard_math.h"
 
+#include <cmath>
 #include <vector>
 
 #include <ATen/ops/empty_like.h>
@@ -76,6 +77,18 @@ double sum_of_squares(const at::Tensor& values) {
   const double norm =
       at::linalg_vector_norm(values, 2, std::nullopt, false, at::kDouble).item<double>();
   return norm * norm;
+}
+
+double sum_of_powers(const at::Tensor& values, double p) {
+  if (p == 2.0) {
+    return sum_of_squares(values);
+  }
+  if (values.numel() == 0) {
+    return 0.0;
+  }
+  const double norm =
+      at::linalg_vector_norm(values, p, std::nullopt, false, at::kDouble).item<double>();
+  return std::isinf(p) ? norm : std::pow(norm, p);
 }
 
 void round_into(const at::Tensor& values, const at::Tensor& out) {

@@ -20,6 +20,8 @@ void scale_in_place(const at::Tensor& values, float factor);
 
 /// Of fp32 values, in double; waits for the device.
 [[nodiscard]] double sum_of_squares(const at::Tensor& values);
+/// Σ |x|^p in double, or max |x| where p is infinity; waits for the device.
+[[nodiscard]] double sum_of_powers(const at::Tensor& values, double p);
 
 /// Rounds fp32 values into another dtype.
 void round_into(const at::Tensor& values, const at::Tensor& out);

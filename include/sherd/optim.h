@@ -102,12 +102,13 @@ class AdamW {
 /// `model.parameters()` after `fully_shard`.
 [[nodiscard]] torch::OrderedDict<std::string, at::Tensor> optim_parameters(ShardedModule& model);
 
-/// Scales all gradients so that their global 2-norm is at most `max_norm`, and returns the norm
-/// before that: the same number on every rank. The factor is applied in the optimizer's own pass,
-/// or when parameter_shards() is asked for, and at once where optim_parameters() has handed out
-/// views. Collective: one all-reduce. `max_norm` = infinity only
-/// measures. PyTorch: `clip_grad_norm_`.
-double clip_grad_norm(ShardedModule& model, double max_norm);
+/// Scales all gradients so that their global norm is at most `max_norm`, and returns the norm
+/// before that: the same number on every rank. `norm_type` is its p: 2, another number above 0, or
+/// infinity for the largest magnitude. The factor is applied in the optimizer's own pass, or when
+/// parameter_shards() is asked for, and at once where optim_parameters() has handed out views.
+/// Collective: one all-reduce. `max_norm` = infinity only measures. Throws Error(Usage) for numbers
+/// that are not above 0. PyTorch: `clip_grad_norm_`.
+double clip_grad_norm(ShardedModule& model, double max_norm, double norm_type = 2.0);
 
 /// PyTorch: the arguments of `torch.amp.GradScaler`.
 struct GradScalerOptions {

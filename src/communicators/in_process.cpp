@@ -230,8 +230,7 @@ void InProcessCommunicator::all_reduce(std::span<double> values, ReduceOp op) {
     for (size_t i = 0; i < values.size(); ++i) {
       double result = hub_->ranks()[0].values.at(i);
       for (size_t rank = 1; rank < hub_->ranks().size(); ++rank) {
-        const double value = hub_->ranks()[rank].values.at(i);
-        result = op == ReduceOp::Sum ? result + value : std::max(result, value);
+        result = join(result, hub_->ranks()[rank].values.at(i), op);
       }
       values[i] = result;
     }

@@ -1,6 +1,7 @@
 #include "communicators/reduce_buffers.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <c10/util/Exception.h>
 
@@ -50,13 +51,20 @@ void ReduceBuffers::release_all() {
   }
 }
 
+double join(double a, double b, ReduceOp op) {
+  if (op == ReduceOp::Sum) {
+    return a + b;
+  }
+  return b > a || std::isnan(b) ? b : a;
+}
+
 void reduce_in_rank_order(std::span<double> values, const at::Tensor& all, ReduceOp op) {
   const auto* parts = all.const_data_ptr<double>();
   const size_t count = values.size();
   for (size_t i = 0; i < count; ++i) {
     double result = parts[i];
     for (size_t place = count + i; place < static_cast<size_t>(all.numel()); place += count) {
-      result = op == ReduceOp::Sum ? result + parts[place] : std::max(result, parts[place]);
+      result = join(result, parts[place], op);
     }
     values[i] = result;
   }

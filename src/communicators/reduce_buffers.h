@@ -52,6 +52,9 @@ class ReduceBuffers {
   c10::Device device_;
 };
 
+/// Of two values; what is not a number stays so.
+[[nodiscard]] double join(double a, double b, ReduceOp op);
+
 /// values[i] = the sum or maximum of all[peer × size + i] over the peers, in rank order. `all`
 /// holds doubles, on the host.
 void reduce_in_rank_order(std::span<double> values, const at::Tensor& all, ReduceOp op);

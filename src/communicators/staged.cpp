@@ -22,8 +22,10 @@ void StagedCommunicator::attach(std::vector<SegmentSpec> segments, c10::Device d
   const auto on_host = std::make_shared<MemoryLedger>();
   for (const SegmentSpec& spec : segments_) {
     shards_.emplace_back(segment_bytes(spec, 1), spec.shard_kind, ledger, device);
-    gathered_.emplace_back(segment_bytes(spec, world_size()), MemoryKind::Gathered, on_host);
+    const int64_t bytes = host_->gathers_in_place() ? 0 : segment_bytes(spec, world_size());
+    gathered_.emplace_back(bytes, MemoryKind::Gathered, on_host);
   }
+  gathered_at_.assign(segments_.size(), nullptr);
   slots_.assign(segments_.size(), nullptr);
   acquired_.assign(segments_.size(), nullptr);
   buffers_ = std::make_unique<ReduceBuffers>(segments_, world_size(), MemoryKind::ReduceBuffer,
@@ -48,7 +50,7 @@ void* StagedCommunicator::gather(Segment segment, void* slot) {
   const auto index = static_cast<size_t>(segment);
   slots_[index] = slot;
   counts_.bytes_sent += segment_bytes(segments_[index], 1) * (world_size() - 1);
-  static_cast<void>(host_->gather(segment, gathered_[index].data()));
+  gathered_at_[index] = host_->gather(segment, gathered_[index].data());
   return slot;
 }
 
@@ -57,7 +59,7 @@ void StagedCommunicator::wait_gather(Segment segment) {
   const auto index = static_cast<size_t>(segment);
   const int64_t bytes = segment_bytes(segments_[index], world_size());
   flat_tensor(slots_[index], bytes, at::kByte, device_)
-      .copy_(flat_tensor(gathered_[index].data(), bytes, at::kByte, kHost));
+      .copy_(flat_tensor(gathered_at_[index], bytes, at::kByte, kHost));
 }
 
 void* StagedCommunicator::acquire_reduce_buffer(Segment segment, const Reduction& /*target*/) {

@@ -40,7 +40,8 @@ class StagedCommunicator final : public Communicator {
   c10::Device device_ = c10::Device(c10::kCPU);
   std::vector<SegmentSpec> segments_;
   std::vector<Buffer> shards_;
-  std::vector<Buffer> gathered_;  ///< on the host
+  std::vector<Buffer> gathered_;    ///< on the host; empty where it gathers in place
+  std::vector<void*> gathered_at_;  ///< on the host
   std::vector<void*> slots_;
   std::vector<void*> acquired_;
   std::unique_ptr<ReduceBuffers> buffers_;

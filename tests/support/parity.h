@@ -4,6 +4,7 @@
 // cut.
 
 #include <cmath>
+#include <functional>
 #include <iostream>
 #include <limits>
 #include <map>
@@ -37,6 +38,7 @@ struct Cut {
 
 struct Setting {
   std::optional<double> max_norm = std::nullopt;
+  double norm_type = 2.0;
   bool groups = false;                ///< biases: no decay, ten times the learning rate
   double gradient_divide_factor = 1;  ///< 0: the default, an average over the ranks
   bool bfloat16 = false;
@@ -143,7 +145,8 @@ inline Trace train_plain(const Cut& cut, const Setting& setting) {
       parameter.mutable_grad().div_(factor);
     }
     step.norm = torch::nn::utils::clip_grad_norm_(
-        net->parameters(), setting.max_norm.value_or(std::numeric_limits<double>::infinity()));
+        net->parameters(), setting.max_norm.value_or(std::numeric_limits<double>::infinity()),
+        setting.norm_type);
     for (const auto& item : net->named_parameters()) {
       step.gradients[item.key()] = item.value().grad().clone();
     }
@@ -194,7 +197,8 @@ inline void train_rank(World world, const Cut& cut, const Setting& setting, Trac
     }
     world.all_reduce({&loss_sum, 1});
     const double norm =
-        clip_grad_norm(model, setting.max_norm.value_or(std::numeric_limits<double>::infinity()));
+        clip_grad_norm(model, setting.max_norm.value_or(std::numeric_limits<double>::infinity()),
+                       setting.norm_type);
     if (world.rank() == 0) {
       step.loss = loss_sum;
       step.norm = norm;
@@ -205,7 +209,8 @@ inline void train_rank(World world, const Cut& cut, const Setting& setting, Trac
   }
 }
 
-inline Trace train_sharded(const Cut& cut, const Setting& setting) {
+inline Trace train_sharded(const Cut& cut, const Setting& setting,
+                           const std::function<World(const World&)>& decorate = {}) {
   Trace trace;
   for (int s = 0; s < kSteps; ++s) {
     Trace::Step& step = trace.steps.emplace_back();
@@ -214,7 +219,9 @@ inline Trace train_sharded(const Cut& cut, const Setting& setting) {
       step.parameters[item.key()] = at::full_like(item.value(), std::nan("")).detach();
     }
   }
-  run_ranks(cut.ranks, [&](World world) { train_rank(world, cut, setting, trace); });
+  run_ranks(cut.ranks, [&](World world) {
+    train_rank(decorate ? decorate(world) : world, cut, setting, trace);
+  });
   return trace;
 }
 

@@ -6,12 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <random>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "src/world_impl.h"
+#include "tests/support/decorated_world.h"
 
 namespace sherd::test {
 
@@ -104,32 +103,10 @@ class SlowCommunicator final : public Communicator {
   std::shared_ptr<Delays> delays_;
 };
 
-class SlowWorld final : public detail::WorldImpl {
- public:
-  SlowWorld(std::shared_ptr<detail::WorldImpl> inner, std::shared_ptr<Delays> delays)
-      : inner_(std::move(inner)), delays_(std::move(delays)) {}
-  [[nodiscard]] int rank() const override { return inner_->rank(); }
-  [[nodiscard]] int size() const override { return inner_->size(); }
-  [[nodiscard]] int local_rank() const override { return inner_->local_rank(); }
-  [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
-    return std::make_unique<SlowCommunicator>(inner_->make_communicator(group), delays_);
-  }
-  [[nodiscard]] Communicator& control() override { return inner_->control(); }
-  [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
-    return inner_->all_gather(text);
-  }
-  void broadcast(void* data, int64_t bytes, int root) override {
-    inner_->broadcast(data, bytes, root);
-  }
-
- private:
-  std::shared_ptr<detail::WorldImpl> inner_;
-  std::shared_ptr<Delays> delays_;
-};
-
 inline World slow_world(const World& world, const std::shared_ptr<Delays>& delays) {
-  return detail::WorldAccess::make(
-      std::make_shared<SlowWorld>(detail::WorldAccess::impl(world), delays));
+  return decorated_world(world, [delays](std::unique_ptr<Communicator> inner) {
+    return std::make_unique<SlowCommunicator>(std::move(inner), delays);
+  });
 }
 
 }  // namespace sherd::test

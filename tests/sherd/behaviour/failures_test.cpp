@@ -93,6 +93,8 @@ TEST(Runtime, RefusesNumbersThatMakeNoSense) {
     if (!(factor > 0)) {
       expect_error([&] { clip_grad_norm(model, factor); }, ExitCode::Usage,
                    {"[clip_grad_norm] max_norm must be above 0, got "});
+      expect_error([&] { clip_grad_norm(model, 1.0, factor); }, ExitCode::Usage,
+                   {"[clip_grad_norm] norm_type must be above 0, got "});
     }
   }
 }

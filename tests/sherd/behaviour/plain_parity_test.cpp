@@ -30,6 +30,24 @@ TEST(PlainParity, WithClipping) {
   expect_fp32_parity_of_all_cuts({.max_norm = 0.1});
 }
 
+TEST(PlainParity, WithClippingByOtherNorms) {
+  for (const double type : {1.0, 3.0, std::numeric_limits<double>::infinity()}) {
+    expect_fp32_parity_of_all_cuts({.max_norm = 0.1, .norm_type = type});
+  }
+}
+
+TEST(PlainParity, ANormThatIsNoNumberIsSoOnEveryRank) {
+  for (const double type : {1.0, 2.0, std::numeric_limits<double>::infinity()}) {
+    run_ranks(3, [&](World world) {
+      auto model = fully_shard(make_net(), Mesh::shard(world));
+      const Example example = make_example(world.rank());
+      const double factor = world.rank() == 1 ? std::nan("") : 1.0;
+      (model(example.x) * factor).sum().backward();
+      EXPECT_TRUE(std::isnan(clip_grad_norm(model, 1.0, type))) << type;
+    });
+  }
+}
+
 TEST(PlainParity, TheNormIsTheSameNumberOnEveryRank) {
   for (const Strategy strategy : kStrategies) {
     run_ranks(4, [&](World world) {
