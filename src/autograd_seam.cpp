@@ -266,4 +266,14 @@ void GradSlot::end_write(const at::Tensor& target) const {
   }
 }
 
+at::Tensor GradSlot::begin_add() const {
+  const auto parameter = static_cast<size_t>(parameter_);
+  at::Tensor slot = unit_->gradient_slot(parameter);
+  if (!unit_->gradient_written(parameter)) {
+    slot.zero_();
+    unit_->mark_gradient_written(parameter);
+  }
+  return slot;
+}
+
 }  // namespace sherd

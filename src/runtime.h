@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <ATen/record_function.h>
+
 #include "gather_arena.h"
 #include "model_buffer.h"
 #include "model_communicators.h"
@@ -105,6 +107,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   /// and rank.
   template <class Fn>
   auto named(const char* operation, const std::string& unit, Fn&& fn) {
+    RECORD_USER_SCOPE(operation);  // for LibTorch's profilers
     try {
       return fn();
     } catch (const Error& error) {

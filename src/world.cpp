@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <ATen/record_function.h>
+
 #include "communicators/local.h"
 #include "sherd/error.h"
 #include "world_impl.h"
@@ -78,6 +80,7 @@ int World::local_size() const {
 }
 
 void World::all_reduce(std::span<double> values, ReduceOp op) {
+  RECORD_USER_SCOPE("all-reduce");
   impl_->control().all_reduce(values, op);
 }
 

@@ -47,10 +47,19 @@ class GradSlot {
     end_write(target);
   }
 
+  /// Calls `compute(out)` with the slot itself, which it must add to: it holds zeros, or what other
+  /// uses of the weight wrote. For gradients that touch few of the weight's elements.
+  template <class Compute>
+  void add(Compute&& compute) const {
+    at::Tensor target = begin_add();
+    std::forward<Compute>(compute)(target);
+  }
+
  private:
   GradSlot(detail::UnitState* unit, int64_t parameter) : unit_(unit), parameter_(parameter) {}
   [[nodiscard]] at::Tensor begin_write() const;
   void end_write(const at::Tensor& target) const;
+  [[nodiscard]] at::Tensor begin_add() const;
 
   detail::UnitState* unit_ = nullptr;
   int64_t parameter_ = 0;
