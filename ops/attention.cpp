@@ -13,8 +13,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "ops/cpu/attention.h"
+#include "ops/cpu/dispatch.h"
 #include "ops/gradient.h"
 
 // Shapes: B batch, N heads, K key heads, R = N / K heads that share one, T tokens, H head size;
@@ -93,6 +96,13 @@ class CausalBlocks {
 struct Attention : torch::autograd::Function<Attention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& query,
                             const at::Tensor& key, const at::Tensor& value) {
+    RECORD_FUNCTION("sherd::attention", {});
+    context->saved_data["fast"] = cpu::serves(query);
+    if (cpu::serves(query)) {
+      const cpu::AttentionOutput output = cpu::attention_forward(query, key, value, {});
+      context->save_for_backward({query, key, value, output.log_sums_BNT});
+      return output.mixed_BTN;
+    }
     context->save_for_backward({query, key, value});
     const int64_t batch = query.size(0), heads = query.size(1), tokens = query.size(2);
     const int64_t head_size = query.size(3), key_heads = key.size(1);
@@ -110,8 +120,13 @@ struct Attention : torch::autograd::Function<Attention> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
+    RECORD_FUNCTION("sherd::attention_backward", {});
     const auto saved = context->get_saved_variables();
     const at::Tensor &query = saved[0], &key = saved[1], &value = saved[2];
+    if (context->saved_data["fast"].toBool()) {
+      auto grads = cpu::attention_backward(query, key, value, {}, saved[3], gradients[0]);
+      return {grads.query, grads.key, grads.value};
+    }
     const CausalBlocks blocks(query, key);
     const at::Tensor values = as_matrices(value);
     const at::Tensor grad_output =

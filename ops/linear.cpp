@@ -3,6 +3,7 @@
 #include <vector>
 
 #include <ATen/ops/mm.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ops/gradient.h"
@@ -30,11 +31,13 @@ at::Tensor with_last_size(const at::Tensor& matrix, at::IntArrayRef sizes) {
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& weight) {
+    RECORD_FUNCTION("sherd::linear", {});
     context->save_for_backward({input, weight});
     return with_last_size(at::mm(rows(input), weight.t()), input.sizes());
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
+    RECORD_FUNCTION("sherd::linear_backward", {});
     const auto saved = context->get_saved_variables();
     const at::Tensor &input = saved[0], &weight = saved[1];
     const at::Tensor grad_output = rows(gradients[0]);

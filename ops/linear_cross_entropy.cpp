@@ -6,9 +6,14 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "ops/cpu/cross_entropy_rows.h"
+#include "ops/cpu/dispatch.h"
 #include "ops/gradient.h"
 
 namespace sherd::ops {
@@ -16,6 +21,19 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+// sum (fp32) += part
+void add_to_floats(const at::Tensor& sum, const at::Tensor& part) {
+  cpu::with_dtype(part, [&](auto type) {
+    using T = decltype(type);
+    cpu::for_rows(part.numel() / part.size(1), part.size(1), [&](int64_t begin, int64_t end) {
+      const int64_t width = part.size(1);
+      cpu::kernels<T>().add_to_floats(cpu::data<T>(part) + begin * width,
+                                      cpu::mutable_data<float>(sum) + begin * width,
+                                      (end - begin) * width);
+    });
+  });
+}
 
 // [n, V] in fp32
 at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& weight) {
@@ -41,10 +59,13 @@ void for_each_chunk(int64_t rows, int64_t chunk_tokens, Visit&& visit) {
   }
 }
 
-struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
+// The plain way: log-probabilities in fp32. Of one chunk they are kept; of several they are
+// computed again in backward.
+struct PlainLinearCrossEntropy : torch::autograd::Function<PlainLinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
                             const at::Tensor& weight, const at::Tensor& targets,
                             int64_t chunk_tokens) {
+    RECORD_FUNCTION("sherd::linear_cross_entropy", {});
     at::Tensor loss = at::zeros({}, hidden.options().dtype(statistics_dtype(hidden.scalar_type())));
     at::Tensor kept;
     for_each_chunk(hidden.size(0), chunk_tokens, [&](int64_t begin, int64_t end) {
@@ -60,6 +81,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
+    RECORD_FUNCTION("sherd::linear_cross_entropy_backward", {});
     const auto saved = context->get_saved_variables();
     const at::Tensor &hidden = saved[0], &weight = saved[1], &targets = saved[2], &kept = saved[3];
     const at::Tensor& scale = gradients[0];
@@ -94,11 +116,102 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   }
 };
 
+// One chunk: the logits are kept, and become their gradient in backward.
+constexpr const char* kLogits = "logits";
+
+struct OneChunk : torch::autograd::Function<OneChunk> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
+                            const at::Tensor& weight, const at::Tensor& targets) {
+    RECORD_FUNCTION("sherd::linear_cross_entropy", {});
+    const at::Tensor logits = at::mm(hidden, weight.t());
+    const cpu::CrossEntropy result = cpu::cross_entropy(logits, targets);
+    context->save_for_backward({hidden, weight, targets, result.log_sums_R});
+    context->saved_data[kLogits] = logits;
+    return result.loss_sum;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    RECORD_FUNCTION("sherd::linear_cross_entropy_backward", {});
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &hidden = saved[0], &weight = saved[1];
+    at::Tensor logits = context->saved_data[kLogits].toTensor();
+    if (!logits.defined()) {
+      logits = at::mm(hidden, weight.t());  // a second time through the same graph
+    }
+    context->saved_data[kLogits] = at::Tensor();
+    cpu::cross_entropy_backward(logits, saved[2], saved[3], gradients[0].item<float>());
+    at::Tensor grad_weight;
+    if (context->needs_input_grad(1)) {
+      grad_weight =
+          deliver_gradient(weight, [&](at::Tensor& out) { at::mm_out(out, logits.t(), hidden); });
+    }
+    return {at::mm(logits, weight), grad_weight, at::Tensor()};
+  }
+};
+
+// Several chunks: each one's gradients are computed while its logits are there, of the sum itself,
+// and multiplied by the sum's gradient in backward. The weight's is summed in fp32.
+struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
+                            const at::Tensor& weight, const at::Tensor& targets,
+                            int64_t chunk_tokens, bool wants_hidden, bool wants_weight) {
+    RECORD_FUNCTION("sherd::linear_cross_entropy", {});
+    const auto wide = hidden.options().dtype(at::kFloat);
+    at::Tensor loss = at::zeros({}, wide);
+    at::Tensor grad_hidden = at::empty(wants_hidden ? hidden.sizes() : at::IntArrayRef{0}, wide);
+    at::Tensor sum = at::zeros(wants_weight ? weight.sizes() : at::IntArrayRef{0}, wide);
+    for_each_chunk(hidden.size(0), chunk_tokens, [&](int64_t begin, int64_t end) {
+      const at::Tensor rows = hidden.slice(0, begin, end);
+      const at::Tensor labels = targets.slice(0, begin, end);
+      const at::Tensor logits = at::mm(rows, weight.t());
+      const cpu::CrossEntropy result = cpu::cross_entropy(logits, labels);
+      loss.add_(result.loss_sum);
+      if (wants_hidden || wants_weight) {
+        cpu::cross_entropy_backward(logits, labels, result.log_sums_R, 1.0F);
+      }
+      if (wants_hidden) {
+        grad_hidden.slice(0, begin, end).copy_(at::mm(logits, weight));
+      }
+      if (wants_weight) {
+        add_to_floats(sum, at::mm(logits.t(), rows));
+      }
+    });
+    context->save_for_backward({weight, grad_hidden, sum});
+    return loss;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    RECORD_FUNCTION("sherd::linear_cross_entropy_backward", {});
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &weight = saved[0], &grad_hidden = saved[1], &sum = saved[2];
+    const at::Tensor& scale = gradients[0];
+    at::Tensor grad_weight;
+    if (context->needs_input_grad(1)) {
+      grad_weight =
+          deliver_gradient(weight, [&](at::Tensor& out) { at::mul_out(out, sum, scale); });
+    }
+    at::Tensor scaled;
+    if (context->needs_input_grad(0)) {
+      scaled = (grad_hidden * scale).to(weight.scalar_type());
+    }
+    return {scaled, grad_weight, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
 }  // namespace
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                 const at::Tensor& targets, int64_t chunk_tokens) {
-  return LinearCrossEntropy::apply(hidden, weight, targets, chunk_tokens);
+  if (!cpu::serves(hidden)) {
+    return PlainLinearCrossEntropy::apply(hidden, weight, targets, chunk_tokens);
+  }
+  if (hidden.size(0) <= chunk_tokens) {
+    return OneChunk::apply(hidden, weight, targets);
+  }
+  const bool recording = at::GradMode::is_enabled();
+  return SeveralChunks::apply(hidden, weight, targets, chunk_tokens,
+                              recording && hidden.requires_grad(),
+                              recording && weight.requires_grad());
 }
 
 }  // namespace sherd::ops

@@ -12,8 +12,10 @@ inline constexpr int64_t kLossChunkTokens = 512;
 /// Shapes: hidden [R, D], weight [V, D] of the same dtype, targets int64 [R], each in [0, V)
 /// -> scalar in fp32 (0 without rows; gradients are then zero).
 /// Only rows that are supervised should be passed: the others have no gradient. Softmax and loss in
-/// fp32. Of one chunk (`chunk_tokens` rows) the log-probabilities are kept for backward; of several
-/// they are computed again there, and the weight's gradient is summed in fp32.
+/// fp32. The logits of one chunk (`chunk_tokens` rows) are kept, and become their own gradient in
+/// backward (a second backward through the same graph computes them again). Of several chunks the
+/// gradients are computed in forward, chunk by chunk, and the weight's is summed in fp32.
+/// Memory: logits of one chunk; of several, also both gradients in fp32 until backward.
 /// Throws c10::Error for a target outside [0, V).
 /// PyTorch: `cross_entropy(linear(hidden, weight), targets, reduction="sum")`.
 [[nodiscard]] at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,

@@ -1,0 +1,45 @@
+#pragma once
+// From tensors to the loops of ops/cpu.
+
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+
+#include "ops/cpu/kernels.h"
+#include "ops/plain_operators.h"
+
+namespace sherd::ops::cpu {
+
+/// Whether an operator should compute with the loops: dense fp32 or bf16 on a CPU.
+inline bool serves(const at::Tensor& tensor) {
+  const auto dtype = tensor.scalar_type();
+  return tensor.is_cpu() && (dtype == at::kFloat || dtype == at::kBFloat16) &&
+         !PlainOperators::active();
+}
+
+/// Calls `f(T())` with T = float or c10::BFloat16, one that serves() accepted.
+template <class F>
+decltype(auto) with_dtype(const at::Tensor& tensor, F&& f) {
+  return tensor.scalar_type() == at::kFloat ? std::forward<F>(f)(float())
+                                            : std::forward<F>(f)(c10::BFloat16());
+}
+
+template <class T>
+const T* data(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.const_data_ptr<T>() : nullptr;
+}
+template <class T>
+T* mutable_data(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.mutable_data_ptr<T>() : nullptr;
+}
+
+/// Deals `rows` rows of `width` elements out to the threads: f(begin, end).
+template <class F>
+void for_rows(int64_t rows, int64_t width, const F& f) {
+  constexpr int64_t kElementsWorthAThread = 32'768;
+  at::parallel_for(0, rows,
+                   std::max<int64_t>(1, kElementsWorthAThread / std::max<int64_t>(width, 1)), f);
+}
+
+}  // namespace sherd::ops::cpu

@@ -1,0 +1,105 @@
+#pragma once
+// Loops over rows that the operators run on CPUs. Each is compiled for several instruction sets and
+// chosen at run time; all compute in fp32 and round once, when they store.
+//
+// Rows are worked on from `begin` to `end`, so that a caller can deal them out to threads.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <c10/util/BFloat16.h>
+
+namespace sherd::ops::cpu {
+
+/// Scores of queries against keys. Row r belongs to query `first_query` + r % `queries` of head
+/// (r ÷ `queries`) % `heads`, and sees as many keys as it has tokens up to itself.
+struct ScoreRows {
+  int64_t columns = 0;      ///< keys that have a score
+  int64_t queries = 0;      ///< of a block
+  int64_t first_query = 0;  ///< of the block
+  int64_t heads = 1;
+  float scale = 1;                ///< what scores are multiplied by
+  const float* slopes = nullptr;  ///< [heads]: ALiBi's, or null for none
+
+  [[nodiscard]] int64_t visible(int64_t row) const { return first_query + row % queries + 1; }
+  [[nodiscard]] float slope(int64_t row) const {
+    return slopes == nullptr ? 0.0F : slopes[row / queries % heads];
+  }
+};
+
+/// The loops for tensors of one dtype T: float, or c10::BFloat16.
+template <class T>
+struct Kernels {
+  /// scores [rows, columns] become softmax(scale × score − slope × distance) over the keys that are
+  /// seen, and 0 elsewhere. log_sums [rows]: the log of each row's sum of exponentials.
+  void (*causal_softmax)(const ScoreRows& rows, T* scores, float* log_sums, int64_t begin,
+                         int64_t end);
+  /// scores become probabilities again, and grad_probabilities [rows, columns] the gradient of the
+  /// unscaled scores.
+  void (*causal_softmax_backward)(const ScoreRows& rows, T* scores, T* grad_probabilities,
+                                  const float* log_sums, int64_t begin, int64_t end);
+
+  /// out = round(input ÷ rms) × weight; inverse_rms [rows].
+  void (*rms_norm)(const T* input, const T* weight, float epsilon, T* out, float* inverse_rms,
+                   int64_t width, int64_t begin, int64_t end);
+  /// Adds to grad_weight_sum [width] in fp32 where it is not null.
+  void (*rms_norm_backward)(const T* grad_out, const T* input, const T* weight,
+                            const float* inverse_rms, T* grad_input, float* grad_weight_sum,
+                            int64_t width, int64_t begin, int64_t end);
+
+  /// out = (input − mean) ÷ deviation × weight + bias; statistics [rows × 2]: mean and 1 ÷
+  /// deviation.
+  void (*layer_norm)(const T* input, const T* weight, const T* bias, float epsilon, T* out,
+                     float* statistics, int64_t width, int64_t begin, int64_t end);
+  /// Adds to grad_weight_sum and grad_bias_sum [width] in fp32 where they are not null.
+  void (*layer_norm_backward)(const T* grad_out, const T* input, const T* weight,
+                              const float* statistics, T* grad_input, float* grad_weight_sum,
+                              float* grad_bias_sum, int64_t width, int64_t begin, int64_t end);
+
+  /// out = silu(gate) × up, of `numel` elements.
+  void (*swiglu)(const T* gate, const T* up, T* out, int64_t numel);
+  void (*swiglu_backward)(const T* grad_out, const T* gate, const T* up, T* grad_gate, T* grad_up,
+                          int64_t numel);
+
+  /// out = gelu(input + bias), in the form with tanh.
+  void (*bias_gelu)(const T* input, const T* bias, T* out, int64_t width, int64_t begin,
+                    int64_t end);
+  /// Adds to grad_bias_sum [width] in fp32 where it is not null.
+  void (*bias_gelu_backward)(const T* grad_out, const T* input, const T* bias, T* grad_input,
+                             float* grad_bias_sum, int64_t width, int64_t begin, int64_t end);
+  /// sum [width] += each row.
+  void (*add_rows)(const T* rows, float* sum, int64_t width, int64_t begin, int64_t end);
+
+  /// Rotates the pairs (i, i + half) of one head's vector by angles given as cosine and sine
+  /// [half]; direction 1 or −1.
+  void (*rotate)(const T* input, const float* cosine, const float* sine, float direction, T* out,
+                 int64_t half);
+
+  /// losses[r] = log Σ exp(logits) − logits[target]; log_sums [rows].
+  void (*cross_entropy)(const T* logits, const int64_t* targets, int64_t columns, float* losses,
+                        float* log_sums, int64_t begin, int64_t end);
+  /// logits become (softmax − one-hot target) × scale.
+  void (*cross_entropy_backward)(T* logits, const int64_t* targets, const float* log_sums,
+                                 float scale, int64_t columns, int64_t begin, int64_t end);
+
+  /// sum (+)= values, in fp32.
+  void (*add_to_floats)(const T* values, float* sum, int64_t numel);
+};
+
+/// The loops of one instruction set.
+struct KernelSet {
+  std::string name;  ///< as LibTorch calls it: "AVX512", "AVX2", "DEFAULT"
+  const Kernels<float>* floats;
+  const Kernels<c10::BFloat16>* halves;
+};
+
+/// Every set that this processor can run, the fastest first. LibTorch's environment variable
+/// ATEN_CPU_CAPABILITY limits the choice.
+[[nodiscard]] const std::vector<KernelSet>& kernel_sets();
+
+/// The loops to use for dtype T.
+template <class T>
+[[nodiscard]] const Kernels<T>& kernels();
+
+}  // namespace sherd::ops::cpu

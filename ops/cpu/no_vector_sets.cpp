@@ -1,0 +1,11 @@
+// A processor for which only the plain loops are compiled.
+
+#include "ops/cpu/vector_sets.h"
+
+namespace sherd::ops::cpu {
+
+std::vector<KernelSet> vector_sets() {
+  return {};
+}
+
+}  // namespace sherd::ops::cpu

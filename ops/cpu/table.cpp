@@ -1,0 +1,29 @@
+// The table of one instruction set.
+
+#include "ops/cpu/table.h"
+
+#define SHERD_TEXT(name) #name
+#define SHERD_TEXT_OF(name) SHERD_TEXT(name)
+
+namespace sherd::ops::cpu::CPU_CAPABILITY {
+namespace {
+
+template <class T>
+Kernels<T> filled() {
+  Kernels<T> table = {};
+  add_softmax(table);
+  add_norms(table);
+  add_activations(table);
+  add_cross_entropy(table);
+  return table;
+}
+
+}  // namespace
+
+KernelSet kernel_set() {
+  static const Kernels<float> floats = filled<float>();
+  static const Kernels<c10::BFloat16> halves = filled<c10::BFloat16>();
+  return {SHERD_TEXT_OF(CPU_CAPABILITY), &floats, &halves};
+}
+
+}  // namespace sherd::ops::cpu::CPU_CAPABILITY

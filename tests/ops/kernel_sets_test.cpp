@@ -1,0 +1,193 @@
+// The loops of every instruction set that this processor has, against plain LibTorch in fp64.
+
+#include <cmath>
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "ops/cpu/dispatch.h"
+#include "ops/cpu/kernels.h"
+#include "tests/ops/parity.h"
+
+namespace sherd::ops::cpu {
+namespace {
+
+constexpr int64_t kRows = 5;
+const std::vector<int64_t> kWidths = {1, 7, 16, 31, 33, 64, 100, 130};
+
+template <class T>
+const Kernels<T>& table_of(const KernelSet& set);
+template <>
+const Kernels<float>& table_of<float>(const KernelSet& set) {
+  return *set.floats;
+}
+template <>
+const Kernels<c10::BFloat16>& table_of<c10::BFloat16>(const KernelSet& set) {
+  return *set.halves;
+}
+
+/// Runs a check for both dtypes, every set and every width.
+template <class Check>
+void for_all(const Check& check) {
+  for (const KernelSet& set : kernel_sets()) {
+    for (const int64_t width : kWidths) {
+      SCOPED_TRACE(set.name + ", width " + std::to_string(width));
+      check(table_of<float>(set), width, float());
+      check(table_of<c10::BFloat16>(set), width, c10::BFloat16());
+    }
+  }
+}
+
+template <class T>
+at::Tensor random(at::IntArrayRef sizes) {
+  return at::randn(sizes, at::kDouble).to(c10::CppTypeToScalarType<T>::value);
+}
+template <class T>
+void close(const at::Tensor& actual, const at::Tensor& expected, const char* what) {
+  expect_close(actual, expected, tolerance_of(c10::CppTypeToScalarType<T>::value), what);
+}
+at::Tensor wide(const at::Tensor& tensor) {
+  return tensor.to(at::kDouble).requires_grad_();
+}
+
+TEST(KernelSets, TheFirstIsWhatLibTorchUses) {
+  EXPECT_EQ(&kernels<float>(), kernel_sets().front().floats);
+  EXPECT_EQ(kernel_sets().back().name, "DEFAULT");
+}
+
+TEST(KernelSets, CausalSoftmax) {
+  for_all([](const auto& table, int64_t columns, auto type) {
+    using T = decltype(type);
+    constexpr int64_t kHeads = 3;
+    const at::Tensor slopes = at::randn({kHeads}, at::kFloat).abs();
+    const int64_t queries = std::min<int64_t>(columns, 4);
+    const int64_t first = columns - queries;
+    const ScoreRows rows{columns, queries, first, kHeads, 0.3F, slopes.const_data_ptr<float>()};
+    const at::Tensor scores = random<T>({kHeads * queries, columns});
+    const at::Tensor grad = random<T>({kHeads * queries, columns});
+    at::Tensor biased = scores.to(at::kDouble) * 0.3;
+    for (int64_t r = 0; r < scores.size(0); ++r) {
+      for (int64_t c = 0; c < columns; ++c) {
+        const int64_t distance = first + r % queries - c;
+        const double slope = slopes[r / queries].template item<double>();
+        biased[r][c] += distance < 0 ? -1e30 : -slope * static_cast<double>(distance);
+      }
+    }
+    const at::Tensor expected = at::softmax(biased, -1);
+    at::Tensor actual = scores.clone();
+    at::Tensor sums = at::zeros({scores.size(0)}, at::kFloat);
+    table.causal_softmax(rows, mutable_data<T>(actual), mutable_data<float>(sums), 0,
+                         scores.size(0));
+    close<T>(actual, expected, "probabilities");
+    expect_close(sums, biased.logsumexp(-1), 1e-5, "log of the sum");
+
+    at::Tensor again = scores.clone();
+    at::Tensor grad_scores = grad.clone();
+    const at::Tensor dots = (expected * grad.to(at::kDouble)).sum(-1, /*keepdim=*/true);
+    table.causal_softmax_backward(rows, mutable_data<T>(again), mutable_data<T>(grad_scores),
+                                  data<float>(sums), 0, scores.size(0));
+    close<T>(again, expected, "probabilities again");
+    close<T>(grad_scores, expected * (grad.to(at::kDouble) - dots) * 0.3, "gradient of the scores");
+  });
+}
+
+TEST(KernelSets, SumOfRows) {
+  for_all([](const auto& table, int64_t width, auto type) {
+    using T = decltype(type);
+    const at::Tensor a = random<T>({kRows, width});
+    at::Tensor sum = at::zeros({width}, at::kFloat);
+    table.add_rows(data<T>(a), mutable_data<float>(sum), width, 0, kRows);
+    expect_close(sum, wide(a).sum(0), 1e-5, "sum of rows");
+  });
+}
+
+TEST(KernelSets, LayerNorm) {
+  for_all([](const auto& table, int64_t width, auto type) {
+    using T = decltype(type);
+    const at::Tensor input = random<T>({kRows, width}), weight = random<T>({width}),
+                     bias = random<T>({width}), grad = random<T>({kRows, width});
+    const at::Tensor x = wide(input), w = wide(weight), b = wide(bias);
+    const at::Tensor centred = x - x.mean(-1, true);
+    const at::Tensor expected = centred * (centred.square().mean(-1, true) + 0.1).rsqrt() * w + b;
+    torch::autograd::backward({expected}, {grad.to(at::kDouble)});
+    at::Tensor output = at::empty_like(input), grad_input = at::empty_like(input);
+    at::Tensor statistics = at::zeros({kRows, 2}, at::kFloat);
+    at::Tensor grad_weight = at::zeros({width}, at::kFloat), grad_bias = grad_weight.clone();
+    table.layer_norm(data<T>(input), data<T>(weight), data<T>(bias), 0.1F, mutable_data<T>(output),
+                     mutable_data<float>(statistics), width, 0, kRows);
+    table.layer_norm_backward(data<T>(grad), data<T>(input), data<T>(weight),
+                              data<float>(statistics), mutable_data<T>(grad_input),
+                              mutable_data<float>(grad_weight), mutable_data<float>(grad_bias),
+                              width, 0, kRows);
+    close<T>(output, expected, "value");
+    if (width > 1) {
+      close<T>(grad_input, x.grad(), "gradient of the input");
+      close<T>(grad_weight, w.grad(), "gradient of the weight");
+    }
+    close<T>(grad_bias, b.grad(), "gradient of the bias");
+  });
+}
+
+TEST(KernelSets, BiasGelu) {
+  for_all([](const auto& table, int64_t width, auto type) {
+    using T = decltype(type);
+    const at::Tensor input = random<T>({kRows, width}), bias = random<T>({width}),
+                     grad = random<T>({kRows, width});
+    const at::Tensor x = wide(input), b = wide(bias);
+    const at::Tensor z = x + b;
+    const at::Tensor expected =
+        z * 0.5 * (1 + at::tanh(std::sqrt(2 / M_PI) * (z + 0.044715 * z.pow(3))));
+    torch::autograd::backward({expected}, {grad.to(at::kDouble)});
+    at::Tensor output = at::empty_like(input), grad_input = at::empty_like(input);
+    at::Tensor grad_bias = at::zeros({width}, at::kFloat);
+    table.bias_gelu(data<T>(input), data<T>(bias), mutable_data<T>(output), width, 0, kRows);
+    table.bias_gelu_backward(data<T>(grad), data<T>(input), data<T>(bias),
+                             mutable_data<T>(grad_input), mutable_data<float>(grad_bias), width, 0,
+                             kRows);
+    close<T>(output, expected, "value");
+    close<T>(grad_input, x.grad(), "gradient of the input");
+    close<T>(grad_bias, b.grad(), "gradient of the bias");
+  });
+}
+
+TEST(KernelSets, CrossEntropy) {
+  for_all([](const auto& table, int64_t columns, auto type) {
+    using T = decltype(type);
+    const at::Tensor logits = random<T>({kRows, columns}) * 5;
+    const at::Tensor targets = at::randint(columns, {kRows}, at::kLong);
+    const at::Tensor x = wide(logits);
+    const at::Tensor expected = -at::log_softmax(x, -1).gather(1, targets.unsqueeze(1)).squeeze(1);
+    (expected.sum() * 0.7).backward();
+    at::Tensor losses = at::zeros({kRows}, at::kFloat), sums = losses.clone();
+    table.cross_entropy(data<T>(logits), data<int64_t>(targets), columns,
+                        mutable_data<float>(losses), mutable_data<float>(sums), 0, kRows);
+    expect_close(losses, expected, 1e-5, "loss");
+    at::Tensor grad = logits.clone();
+    table.cross_entropy_backward(mutable_data<T>(grad), data<int64_t>(targets), data<float>(sums),
+                                 0.7F, columns, 0, kRows);
+    if (columns > 1) {
+      close<T>(grad, x.grad(), "gradient");
+    }
+  });
+}
+
+TEST(KernelSets, AnInfiniteLogitOrOneThatIsNoNumberShowsInTheLoss) {
+  for (const KernelSet& set : kernel_sets()) {
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      at::Tensor logits = at::randn({1, 5'000}, at::kFloat);
+      logits[0][4'321] = bad;
+      const at::Tensor target = at::zeros({1}, at::kLong);
+      float loss = 0, sum = 0;
+      set.floats->cross_entropy(data<float>(logits), data<int64_t>(target), 5'000, &loss, &sum, 0,
+                                1);
+      EXPECT_FALSE(std::isfinite(loss)) << set.name << ", " << bad;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sherd::ops::cpu
