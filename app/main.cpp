@@ -7,6 +7,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "app/caching_allocator.h"
 #include "app/verbs.h"
 #include "sherd/error.h"
 
@@ -44,6 +45,7 @@ int run(int argc, char** argv) {
   app::add_train(program, exit_code);
   app::add_eval(program, exit_code);
   app::add_export(program, exit_code);
+  app::add_bench(program, exit_code);
   app::add_launch(program, exit_code);
   check_verb(program, argc > 1 ? argv[1] : "");
   try {
@@ -66,6 +68,7 @@ bool is_out_of_memory(const c10::Error& error) {
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of that write
   std::signal(SIGPIPE, SIG_IGN);
+  app::install_caching_allocator();
   try {
     return run(argc, argv);
   } catch (const sherd::Error& error) {

@@ -9,6 +9,7 @@ namespace app {
 void add_train(CLI::App& program, int& exit_code);
 void add_eval(CLI::App& program, int& exit_code);
 void add_export(CLI::App& program, int& exit_code);
+void add_bench(CLI::App& program, int& exit_code);
 void add_launch(CLI::App& program, int& exit_code);
 
 }  // namespace app

@@ -52,6 +52,15 @@ class CausalLmImpl : public torch::nn::Module {
   [[nodiscard]] virtual int64_t context_length() const = 0;
   /// Rows of the head: ids are below this.
   [[nodiscard]] virtual int64_t vocab_rows() const = 0;
+  /// Model width D.
+  [[nodiscard]] virtual int64_t hidden_size() const = 0;
+  /// How much attention there is, for accounts of operations and memory.
+  struct AttentionShape {
+    int64_t layers = 0;
+    int64_t heads = 0;  ///< of queries
+    int64_t head_size = 0;
+  };
+  [[nodiscard]] virtual AttentionShape attention_shape() const = 0;
   /// Hugging Face's `model_type`.
   [[nodiscard]] virtual std::string family() const = 0;
 

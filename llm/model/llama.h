@@ -109,6 +109,10 @@ class LlamaImpl : public CausalLmImpl {
 
   [[nodiscard]] int64_t context_length() const override { return config_.max_position_embeddings; }
   [[nodiscard]] int64_t vocab_rows() const override { return config_.vocab_size; }
+  [[nodiscard]] int64_t hidden_size() const override { return config_.hidden_size; }
+  [[nodiscard]] AttentionShape attention_shape() const override {
+    return {config_.num_hidden_layers, config_.num_attention_heads, config_.head_dim};
+  }
   [[nodiscard]] std::string family() const override { return "llama"; }
   [[nodiscard]] const LlamaConfig& config() const noexcept { return config_; }
 

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include <ATen/record_function.h>
+
 #include "llm/eval/batch_tensors.h"
 #include "sherd/error.h"
 
@@ -10,11 +12,18 @@ namespace llm::train {
 
 namespace {
 
-at::Tensor loss_sum(sherd::Sharded<model::CausalLm>& model, const data::Batch& batch) {
+// forward() and backward() are seen by LibTorch's profilers under these names.
+at::Tensor forward(sherd::Sharded<model::CausalLm>& model, const data::Batch& batch) {
+  RECORD_USER_SCOPE("forward");
   const eval::BatchTensors tensors = eval::to_tensors(batch);
   return model.run([](model::CausalLmImpl& lm, const at::Tensor& ids, const at::Tensor& labels,
                       const at::Tensor& mask) { return lm.loss_sum(ids, labels, mask); },
                    tensors.input_ids_BT, tensors.labels_BT, tensors.attention_mask_BT);
+}
+
+void backward(const at::Tensor& loss) {
+  RECORD_USER_SCOPE("backward");
+  loss.backward();
 }
 
 // What all ranks must know before the step: how many tokens it has, and whether it is to be.
@@ -54,8 +63,8 @@ StepOutcome train_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& opt
   const auto supervised = static_cast<double>(outcome.supervised_tokens);
   optimizer.zero_grad();
   for (const data::Batch& batch : micro_batches) {
-    const at::Tensor loss = loss_sum(model, batch) / supervised;
-    loss.backward();
+    const at::Tensor loss = forward(model, batch) / supervised;
+    backward(loss);
     outcome.loss += loss.item<double>();
   }
   model.world().all_reduce({&outcome.loss, 1});

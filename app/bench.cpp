@@ -1,0 +1,189 @@
+// sherd bench --model CONFIG_JSON_OR_DIR --ranks N …
+
+#include "llm/train/bench.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+
+#include <ATen/Parallel.h>
+#include <nlohmann/json.hpp>
+
+#include "app/rank.h"
+#include "app/verbs.h"
+#include "launch/supervisor.h"
+#include "sherd/error.h"
+
+namespace app {
+
+namespace {
+
+using llm::train::BenchResult;
+using llm::train::StepProfile;
+
+struct BenchFlags {
+  llm::train::BenchOptions options;
+  int ranks = 1;
+  int threads = 1;
+  std::string dtype = "bf16";
+  std::string strategy = "full_shard";
+  std::string supervised = "all";
+  bool checkpoint_activations = false;
+  bool profile = false;
+  bool json = false;
+};
+
+const std::map<std::string, sherd::Strategy> kStrategies = {
+    {"full_shard", sherd::Strategy::FullShard},
+    {"shard_grad_op", sherd::Strategy::ShardGradOp},
+    {"no_shard", sherd::Strategy::NoShard},
+    {"hybrid_shard", sherd::Strategy::HybridShard},
+    {"hybrid_shard_grad_op", sherd::Strategy::HybridShardGradOp}};
+
+struct Spread {
+  double median = 0;
+  double min = 0;
+  double max = 0;
+};
+
+Spread spread_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return {values[values.size() / 2], values.front(), values.back()};
+}
+
+nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flags) {
+  const Spread step = spread_of(result.step_seconds);
+  nlohmann::ordered_json split;
+  for (int i = 0; i < llm::train::kPhases; ++i) {
+    split[llm::train::name_of(static_cast<llm::train::Phase>(i))] =
+        result.split_seconds[static_cast<size_t>(i)];
+  }
+  nlohmann::ordered_json line = {
+      {"step_seconds", {{"median", step.median}, {"min", step.min}, {"max", step.max}}},
+      {"tokens_per_second", static_cast<double>(result.tokens_a_step) / step.median},
+      {"split_seconds", split},
+      {"matmul_limit_seconds", result.matmul_limit_seconds},
+      {"matmul_operations_per_rank", result.matmul_operations},
+      {"peak_rank_bytes", result.peak_rank_bytes},
+      {"peak_rank_pss_bytes", result.peak_rank_pss_bytes},
+      {"losses", result.losses},
+      {"grad_norms", result.grad_norms}};
+  if (flags.profile) {
+    for (const StepProfile::Entry& entry : result.operators) {
+      line["operators"].push_back({{"phase", llm::train::name_of(entry.phase)},
+                                   {"name", entry.name},
+                                   {"seconds", entry.seconds},
+                                   {"calls", entry.calls}});
+    }
+  }
+  return line;
+}
+
+void print(const char* format, auto... values) {
+  std::array<char, 200> line;
+  std::snprintf(line.data(), line.size(), format, values...);
+  say(line.data());
+}
+
+void print_table(const BenchResult& result, const BenchFlags& flags) {
+  const Spread step = spread_of(result.step_seconds);
+  print("step %.3f s (%.3f - %.3f), %.1f tokens/s", step.median, step.min, step.max,
+        static_cast<double>(result.tokens_a_step) / step.median);
+  print("matrix products alone: %.3f s (%.1f GFLOP/s a rank); step / that = %.3f",
+        result.matmul_limit_seconds, result.matmul_operations / result.matmul_limit_seconds / 1e9,
+        step.median / result.matmul_limit_seconds);
+  for (int i = 0; i < llm::train::kPhases; ++i) {
+    print("  %-10s %8.4f s", llm::train::name_of(static_cast<llm::train::Phase>(i)),
+          result.split_seconds[static_cast<size_t>(i)]);
+  }
+  for (size_t rank = 0; rank < result.peak_rank_bytes.size(); ++rank) {
+    print("rank %zu: peak %.2f GiB resident, %.2f GiB with shared pages divided", rank,
+          static_cast<double>(result.peak_rank_bytes[rank]) / (1 << 30),
+          static_cast<double>(result.peak_rank_pss_bytes[rank]) / (1 << 30));
+  }
+  print("loss %.6f -> %.6f", result.losses.front(), result.losses.back());
+  if (flags.profile) {
+    for (const StepProfile::Entry& entry : result.operators) {
+      print("  %9.5f s  %6.1f calls  %-9s %s", entry.seconds,
+            static_cast<double>(entry.calls) / static_cast<double>(flags.options.steps),
+            llm::train::name_of(entry.phase), entry.name.c_str());
+    }
+  }
+}
+
+// This program again, as it was called.
+std::vector<std::string> own_command() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> command;
+  for (std::string word; std::getline(file, word, '\0');) {
+    command.push_back(word);
+  }
+  command.at(0) = std::filesystem::read_symlink("/proc/self/exe").string();
+  return command;
+}
+
+int bench(BenchFlags flags) {
+  if (sherd::launch::detect(sherd::launch::process_environment).launcher ==
+          sherd::launch::Launcher::Alone &&
+      flags.ranks > 1) {
+    return sherd::launch::supervise({own_command(), flags.ranks});
+  }
+  at::set_num_threads(flags.threads);
+  flags.options.sharding.strategy = kStrategies.at(flags.strategy);
+  flags.options.sharding.precision.param_dtype =
+      flags.dtype == "bf16" ? c10::kBFloat16 : c10::kFloat;
+  flags.options.sharding.units =
+      sherd::unit_policy::every_unit({.checkpoint_activations = flags.checkpoint_activations});
+  flags.options.answers_only = flags.supervised == "answer";
+  flags.options.operators = flags.profile;
+  Rank rank;
+  const BenchResult result = llm::train::bench(flags.options, rank.join());
+  if (rank.is_first()) {
+    flags.json ? say(to_json(result, flags).dump()) : print_table(result, flags);
+  }
+  return static_cast<int>(sherd::ExitCode::Done);
+}
+
+void add_flags(CLI::App& verb, BenchFlags& flags) {
+  auto& options = flags.options;
+  const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 30);
+  verb.add_option("--model", options.model, "config.json, or a Hugging Face folder")->required();
+  verb.add_option("--ranks", flags.ranks, "processes on this host")->check(CLI::Range(1, 1024));
+  verb.add_option("--threads", flags.threads, "of each rank")->check(CLI::Range(1, 1024));
+  verb.add_option("--seq", options.sequence, "tokens of a sample")
+      ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 20));
+  verb.add_option("--micro-batch", options.micro_batch, "samples of a rank at a time")
+      ->check(positive);
+  verb.add_option("--accum", options.accumulation, "micro-batches a step")->check(positive);
+  verb.add_option("--steps", options.steps, "that are timed")->check(positive);
+  verb.add_option("--warmup", options.warmup, "steps before them")->check(CLI::NonNegativeNumber);
+  verb.add_option("--dtype", flags.dtype, "of parameters and gradients")
+      ->check(CLI::IsMember({"bf16", "fp32"}));
+  verb.add_option("--strategy", flags.strategy)->check(CLI::IsMember(kStrategies));
+  verb.add_option("--supervised", flags.supervised, "all tokens, or the last 8 of each sample")
+      ->check(CLI::IsMember({"all", "answer"}));
+  verb.add_option("--tokens", options.tokens, "file of int32 token ids, read in order");
+  verb.add_option("--seed", options.seed, "of weights and token ids");
+  verb.add_option("--lr", options.lr, "learning rate")->check(CLI::NonNegativeNumber);
+  verb.add_flag("--checkpoint-activations", flags.checkpoint_activations,
+                "compute activations again in backward");
+  verb.add_flag("--profile", flags.profile, "time of each operator");
+  verb.add_flag("--json", flags.json, "one line of JSON on standard output");
+}
+
+}  // namespace
+
+void add_bench(CLI::App& program, int& exit_code) {
+  CLI::App* verb = program.add_subcommand(
+      "bench", "Measure how fast this machine trains a model: time, memory, where both go");
+  auto flags = std::make_shared<BenchFlags>();
+  add_flags(*verb, *flags);
+  verb->footer("Example: sherd bench --model config.json --ranks 2 --threads 1 --seq 512 --json");
+  verb->callback([flags, &exit_code] { exit_code = bench(*flags); });
+}
+
+}  // namespace app

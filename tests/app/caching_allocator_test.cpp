@@ -1,0 +1,84 @@
+#include "app/caching_allocator.h"
+
+#include <thread>
+#include <vector>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <c10/core/CPUAllocator.h>
+#include <gtest/gtest.h>
+
+namespace app {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+at::Tensor of_bytes(int64_t bytes) {
+  return at::empty({bytes}, at::kByte);
+}
+
+class CachingAllocator : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { install_caching_allocator(); }
+};
+
+TEST_F(CachingAllocator, UsesALargeBlockAgain) {
+  const void* first = of_bytes(5 * kMiB).data_ptr();
+  const auto before = caching_allocator_counts();
+  EXPECT_EQ(of_bytes(5 * kMiB).data_ptr(), first);
+  EXPECT_EQ(of_bytes(6 * kMiB - 1).data_ptr(), first);  // the block has 6 MiB
+  EXPECT_EQ(caching_allocator_counts().mappings, before.mappings);
+}
+
+TEST_F(CachingAllocator, LeavesSmallOnesToLibTorch) {
+  const auto before = caching_allocator_counts();
+  static_cast<void>(of_bytes(kMiB - 1));
+  EXPECT_EQ(caching_allocator_counts().mappings, before.mappings);
+}
+
+TEST_F(CachingAllocator, ALargeBlockIsOnAHugePagesBoundary) {
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(of_bytes(9 * kMiB).data_ptr()) % (2 * kMiB), 0);
+}
+
+TEST_F(CachingAllocator, DoesNotSpendAMuchLargerBlockOnASmallRequest) {
+  const void* large = of_bytes(64 * kMiB).data_ptr();
+  EXPECT_NE(of_bytes(2 * kMiB).data_ptr(), large);
+}
+
+TEST_F(CachingAllocator, BlocksInUseAreNotHandedOutTwice) {
+  std::vector<at::Tensor> tensors;
+  for (int i = 0; i < 8; ++i) {
+    tensors.push_back(at::full({3 * kMiB}, i, at::kByte));
+  }
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_TRUE(tensors[static_cast<size_t>(i)].eq(i).all().item<bool>()) << i;
+  }
+}
+
+TEST_F(CachingAllocator, ServesSeveralThreads) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([t] {
+      for (int i = 0; i < 50; ++i) {
+        EXPECT_TRUE(at::full({2 * kMiB}, t, at::kByte).eq(t).all().item<bool>());
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
+
+TEST_F(CachingAllocator, HandsOutRawMemoryToo) {
+  c10::Allocator* allocator = c10::GetCPUAllocator();
+  for (const size_t bytes : {size_t{0}, size_t{100}, size_t{3 * kMiB}}) {
+    allocator->raw_deallocate(allocator->raw_allocate(bytes));
+  }
+}
+
+TEST_F(CachingAllocator, ThrowsWhereThereIsNoMemory) {
+  EXPECT_THROW(static_cast<void>(of_bytes(int64_t{1} << 60)), c10::Error);
+}
+
+}  // namespace
+}  // namespace app

@@ -1,0 +1,93 @@
+// `sherd bench`: what it prints, that it is repeatable, and what it says of token files that do not
+// fit.
+
+#include <cstdint>
+#include <numeric>
+
+#include "tests/e2e/training.h"
+
+namespace sherd::test {
+namespace {
+
+using nlohmann::json;
+
+Arguments bench(const std::string& model, const Arguments& more = {}) {
+  return Arguments{"bench", "--model",  model, "--seq", "64",   "--steps",
+                   "2",     "--warmup", "1",   "--lr",  "1e-3", "--json"} +
+         more;
+}
+
+json result_of(const Arguments& arguments) {
+  const Ended ended = expect_code(0, arguments);
+  EXPECT_EQ(std::count(ended.out.begin(), ended.out.end(), '\n'), 1) << ended.out;
+  return json::parse(ended.out);
+}
+
+void write_ids(const fs::path& path, const std::vector<std::int32_t>& ids) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(ids.data()),
+             static_cast<std::streamsize>(ids.size() * sizeof(std::int32_t)));
+}
+
+TEST(Bench, PrintsTimesMemoryAndLosses) {
+  const json line = result_of(bench(kModel, {"--ranks", "2", "--profile"}));
+  EXPECT_GT(line.at("step_seconds").at("median"), 0.0);
+  EXPECT_LE(line.at("step_seconds").at("min"), line.at("step_seconds").at("max"));
+  EXPECT_GT(line.at("tokens_per_second"), 0.0);
+  EXPECT_GT(line.at("matmul_limit_seconds"), 0.0);
+  EXPECT_EQ(line.at("peak_rank_bytes").size(), 2);
+  EXPECT_EQ(line.at("peak_rank_pss_bytes").size(), 2);
+  EXPECT_EQ(line.at("losses").size(), 4);  // warm-up, timed, and the one for memory
+  for (const char* part :
+       {"gather", "forward", "backward", "reduce", "clip", "optimizer", "wait"}) {
+    EXPECT_GE(line.at("split_seconds").at(part), 0.0) << part;
+  }
+  bool attention = false;
+  for (const json& entry : line.at("operators")) {
+    attention = attention || entry.at("name") == "sherd::attention";
+  }
+  EXPECT_TRUE(attention);
+}
+
+TEST(Bench, HasTheSameLossesEveryTimeAndOnAnyNumberOfRanks) {
+  const fs::path config = fs::path(kModel) / "config.json";
+  const auto losses = [&](const Arguments& more) {
+    return result_of(bench(config.string(), Arguments{"--dtype", "fp32"} + more))
+        .at("losses")
+        .get<std::vector<double>>();
+  };
+  const auto one = losses({"--accum", "2"});
+  EXPECT_NEAR(one.front(), std::log(512), 0.1);  // random weights know nothing
+  EXPECT_EQ(one, losses({"--accum", "2"}));
+  const auto two = losses({"--ranks", "2"});
+  for (size_t i = 0; i < one.size(); ++i) {
+    EXPECT_NEAR(one[i], two[i], 1e-5) << i;
+  }
+}
+
+TEST(Bench, ReadsTokensInOrder) {
+  const TempFolder folder;
+  std::vector<std::int32_t> ids(64 * 4);
+  std::iota(ids.begin(), ids.end(), 3);
+  write_ids(folder.path() / "ids", ids);
+  const std::string file = (folder.path() / "ids").string();
+  const auto all = result_of(bench(kModel, {"--tokens", file})).at("losses");
+  const auto answer = result_of(bench(kModel, {"--tokens", file, "--supervised", "answer"}));
+  EXPECT_NE(all, answer.at("losses"));
+}
+
+TEST(Bench, RefusesTokensThatDoNotFit) {
+  const TempFolder folder;
+  const std::string file = (folder.path() / "ids").string();
+  const auto refused = [&](int code, const std::string& part) {
+    EXPECT_THAT(expect_code(code, bench(kModel, {"--tokens", file})).err, testing::HasSubstr(part));
+  };
+  refused(66, "cannot be read; expected a file of int32 token ids");
+  write_ids(file, std::vector<std::int32_t>(100, 1));
+  refused(65, "has fewer than the 128 token ids that these steps need");
+  write_ids(file, std::vector<std::int32_t>(64 * 4, 512));
+  refused(65, "token id 512 is outside [0, 512) of the model");
+}
+
+}  // namespace
+}  // namespace sherd::test
