@@ -110,6 +110,7 @@ class LlamaImpl : public CausalLmImpl {
   [[nodiscard]] int64_t context_length() const override { return config_.max_position_embeddings; }
   [[nodiscard]] int64_t vocab_rows() const override { return config_.vocab_size; }
   [[nodiscard]] std::string family() const override { return "llama"; }
+  [[nodiscard]] std::string embedding_name() const override { return "model.embed_tokens.weight"; }
   [[nodiscard]] const LlamaConfig& config() const noexcept { return config_; }
 
  protected:
