@@ -241,8 +241,10 @@ class Check {
 Sharded<CausalLm> load_sharded(const llm::io::HfConfig& config, const std::string& folder,
                                sherd::World world) {
   const auto model = sherd::on_meta([&] { return llm::io::build_model(config); });
+  const auto names =
+      llm::io::names_in_file(llm::io::match_weights(*model, sherd::SafetensorsFolder(folder)));
   auto sharded = sherd::fully_shard(model, sherd::Mesh::shard(std::move(world)));
-  sherd::load_safetensors(sharded, folder);
+  sherd::load_safetensors(sharded, folder, names);
   return sharded;
 }
 

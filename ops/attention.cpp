@@ -37,17 +37,24 @@ at::Tensor as_matrices(const at::Tensor& heads) {
   return heads.reshape({-1, heads.size(2), heads.size(3)});
 }
 
+// Adds slope × (s − position) to scores [..., N, x, S] in fp32 or wider; positions [..., x, 1].
+void add_alibi(const at::Tensor& scores, const at::Tensor& slopes, const at::Tensor& positions) {
+  const at::Tensor distances = at::arange(scores.size(-1), scores.options()) - positions;
+  scores.add_(slopes.view({-1, 1, 1}) * distances.unsqueeze(-3));
+}
+
 // Queries and keys of one call as batched matrices, and the walk over blocks of queries.
 class CausalBlocks {
  public:
-  CausalBlocks(const at::Tensor& query, const at::Tensor& key)
+  CausalBlocks(const at::Tensor& query, const at::Tensor& key, const at::Tensor& alibi_slopes)
       : tokens_(query.size(2)),
         groups_(query.size(1) / key.size(1)),
         query_(grouped(query)),
         key_(as_matrices(key)),
         scale_(1 / std::sqrt(static_cast<double>(query.size(3)))),
         unused_(at::empty({1, 1, 1}, query.options())),
-        future_(at::full({kBlockTokens, kBlockTokens}, kMasked, query.options()).triu_(1)) {}
+        future_(at::full({kBlockTokens, kBlockTokens}, kMasked, query.options()).triu_(1)),
+        alibi_slopes_(alibi_slopes) {}
 
   // [B, N, T, H] -> [M, R, T, H]
   [[nodiscard]] at::Tensor grouped(const at::Tensor& heads) const {
@@ -68,10 +75,15 @@ class CausalBlocks {
     const int64_t count = end - begin;
     at::Tensor scores = at::baddbmm(unused_, queries(begin, end), keys(end).transpose(1, 2),
                                     /*beta=*/0, /*alpha=*/scale_);
+    if (alibi_slopes_.defined()) {
+      scores = scores.to(statistics_dtype(scores.scalar_type()));
+      add_alibi(scores.view({-1, alibi_slopes_.size(0), count, end}), alibi_slopes_,
+                at::arange(begin, end, scores.options()).unsqueeze(1));
+    }
     scores.view({-1, count, end})
         .narrow(2, begin, count)
         .add_(future_.narrow(0, 0, count).narrow(1, 0, count));
-    return at::_softmax(scores, -1, /*half_to_float=*/false);
+    return at::_softmax(scores, -1, /*half_to_float=*/false).to(query_.scalar_type());
   }
 
   // Calls `visit(begin, end)` for each block.
@@ -91,22 +103,25 @@ class CausalBlocks {
   double scale_;
   at::Tensor unused_;  // what a product with beta = 0 is added to
   at::Tensor future_;
+  at::Tensor alibi_slopes_;  // undefined without ALiBi
 };
 
 struct Attention : torch::autograd::Function<Attention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& query,
-                            const at::Tensor& key, const at::Tensor& value) {
+                            const at::Tensor& key, const at::Tensor& value,
+                            const std::optional<at::Tensor>& alibi_slopes) {
     RECORD_FUNCTION("sherd::attention", {});
+    const at::Tensor slopes = alibi_slopes.value_or(at::Tensor());
     context->saved_data["fast"] = cpu::serves(query);
     if (cpu::serves(query)) {
-      const cpu::AttentionOutput output = cpu::attention_forward(query, key, value, {});
-      context->save_for_backward({query, key, value, output.log_sums_BNT});
+      const cpu::AttentionOutput output = cpu::attention_forward(query, key, value, slopes);
+      context->save_for_backward({query, key, value, slopes, output.log_sums_BNT});
       return output.mixed_BTN;
     }
-    context->save_for_backward({query, key, value});
+    context->save_for_backward({query, key, value, slopes});
     const int64_t batch = query.size(0), heads = query.size(1), tokens = query.size(2);
     const int64_t head_size = query.size(3), key_heads = key.size(1);
-    const CausalBlocks blocks(query, key);
+    const CausalBlocks blocks(query, key, slopes);
     const at::Tensor values = as_matrices(value);
     at::Tensor output = at::empty({batch, tokens, heads * head_size}, query.options());
     const at::Tensor by_head = output.view({batch, tokens, key_heads, heads / key_heads, head_size})
@@ -124,10 +139,10 @@ struct Attention : torch::autograd::Function<Attention> {
     const auto saved = context->get_saved_variables();
     const at::Tensor &query = saved[0], &key = saved[1], &value = saved[2];
     if (context->saved_data["fast"].toBool()) {
-      auto grads = cpu::attention_backward(query, key, value, {}, saved[3], gradients[0]);
-      return {grads.query, grads.key, grads.value};
+      auto grads = cpu::attention_backward(query, key, value, saved[3], saved[4], gradients[0]);
+      return {grads.query, grads.key, grads.value, at::Tensor()};
     }
-    const CausalBlocks blocks(query, key);
+    const CausalBlocks blocks(query, key, /*alibi_slopes=*/saved[3]);
     const at::Tensor values = as_matrices(value);
     const at::Tensor grad_output =
         blocks.grouped(gradients[0]
@@ -156,27 +171,34 @@ struct Attention : torch::autograd::Function<Attention> {
     const auto like_value = [&](const at::Tensor& sum) {
       return sum.to(query.scalar_type()).view(value.sizes());
     };
-    return {grad_query, like_value(grad_keys), like_value(grad_values)};
+    return {grad_query, like_value(grad_keys), like_value(grad_values), at::Tensor()};
   }
 };
 
 }  // namespace
 
-at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
-  return Attention::apply(query, key, value);
+at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                     const std::optional<at::Tensor>& alibi_slopes) {
+  return Attention::apply(query, key, value, alibi_slopes);
 }
 
 at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                            const at::Tensor& positions) {
+                            const at::Tensor& positions,
+                            const std::optional<at::Tensor>& alibi_slopes) {
   const int64_t batch = query.size(0), heads = query.size(1), head_size = query.size(3);
   const int64_t key_heads = key.size(1), length = key.size(2);
   const at::Tensor queries = query.reshape({batch * key_heads, heads / key_heads, head_size});
   at::Tensor scores = at::bmm(queries, as_matrices(key).transpose(1, 2))
                           .mul_(1 / std::sqrt(static_cast<double>(head_size)));
+  if (alibi_slopes) {
+    scores = scores.to(statistics_dtype(scores.scalar_type()));
+    add_alibi(scores.view({batch, heads, 1, length}), *alibi_slopes, positions.view({-1, 1, 1}));
+  }
   const at::Tensor future =
       at::arange(length, positions.options()) > positions.unsqueeze(1);  // [B, S]
   scores.view({batch, heads, length}).masked_fill_(future.unsqueeze(1), kMasked);
-  const at::Tensor probabilities = at::_softmax(scores, -1, /*half_to_float=*/false);
+  const at::Tensor probabilities =
+      at::_softmax(scores, -1, /*half_to_float=*/false).to(query.scalar_type());
   return at::bmm(probabilities, as_matrices(value)).view({batch, 1, heads * head_size});
 }
 

@@ -4,18 +4,19 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
+#include <variant>
 
 #include <c10/core/ScalarType.h>
 
+#include "llm/model/bloom.h"
 #include "llm/model/llama.h"
 
 namespace llm::io {
 
 /// What a config.json says about a model.
 struct HfConfig {
-  std::string model_type;  ///< "llama"
-  model::LlamaConfig llama;
+  std::string model_type;  ///< "llama" or "bloom"
+  std::variant<model::LlamaConfig, model::BloomConfig> shape;
   /// `torch_dtype` or `dtype`: of the weights on disk.
   std::optional<c10::ScalarType> dtype;
 };
@@ -26,6 +27,9 @@ struct HfConfig {
 /// that cannot be right, and for every `model_type` and field that changes the computation and is
 /// not implemented: it is refused by name, never ignored.
 [[nodiscard]] HfConfig read_hf_config(const std::string& path);
+
+/// The standard deviation of weights that are not loaded.
+[[nodiscard]] double initializer_range(const HfConfig& config);
 
 /// A dtype as these files spell it: "bfloat16", "float16", "float32", "float64"; nothing for other
 /// names.

@@ -1,7 +1,10 @@
 #include "llm/io/import.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <map>
 #include <set>
+#include <utility>
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
@@ -15,7 +18,6 @@ using sherd::SafetensorsFolder;
 using sherd::SafetensorsLocation;
 
 constexpr const char* kHead = "lm_head.weight";
-constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
 [[noreturn]] void fail(const std::string& what) {
   throw sherd::Error(sherd::ExitCode::BadData, what);
@@ -73,16 +75,37 @@ bool same_values(const SafetensorsLocation& a, const SafetensorsLocation& b) {
   return true;
 }
 
-void check_left_over(const SafetensorsFolder& folder, const std::string& name) {
+// How the folder calls a parameter. Checkpoints of the base model alone, such as the published ones
+// of BLOOM, leave its name out: "word_embeddings.weight" is "transformer.word_embeddings.weight".
+class Names {
+ public:
+  Names(const model::CausalLmImpl& model, const SafetensorsFolder& folder)
+      : embedding_(model.embedding_name()), prefix_(embedding_, 0, embedding_.find('.') + 1) {
+    if (folder.find(embedding_) || !folder.find(embedding_.substr(prefix_.size()))) {
+      prefix_.clear();
+    }
+  }
+  [[nodiscard]] std::string in_folder(const std::string& parameter) const {
+    return parameter.starts_with(prefix_) ? parameter.substr(prefix_.size()) : parameter;
+  }
+  [[nodiscard]] std::string embedding() const { return in_folder(embedding_); }
+
+ private:
+  std::string embedding_;
+  std::string prefix_;  // that the folder leaves out
+};
+
+void check_left_over(const SafetensorsFolder& folder, const std::string& name,
+                     const std::string& embedding) {
   const SafetensorsLocation location = *folder.find(name);
   if (ends_with(name, "rotary_emb.inv_freq")) {
     return;
   }
   if (name == kHead) {
-    if (same_values(location, *folder.find(kEmbedding))) {
+    if (same_values(location, *folder.find(embedding))) {
       return;
     }
-    fail(place_of(location) + " differs from " + kEmbedding +
+    fail(place_of(location) + " differs from " + embedding +
          ", but config.json says \"tie_word_embeddings\": true");
   }
   fail(place_of(location) + " is not part of the model that config.json describes");
@@ -92,19 +115,35 @@ void check_left_over(const SafetensorsFolder& folder, const std::string& name) {
 
 std::vector<WeightSource> match_weights(const model::CausalLmImpl& model,
                                         const SafetensorsFolder& folder) {
+  const Names names(model, folder);
   std::vector<WeightSource> sources;
   std::set<std::string> used;
   for (const auto& parameter : model.named_parameters()) {
-    sources.push_back(
-        {parameter.key(), find_weight(folder, parameter.key(), parameter.value().sizes())});
-    used.insert(parameter.key());
+    const std::string name = names.in_folder(parameter.key());
+    sources.push_back({parameter.key(), find_weight(folder, name, parameter.value().sizes())});
+    used.insert(name);
   }
   for (const std::string& name : folder.names()) {
     if (!used.contains(name)) {
-      check_left_over(folder, name);
+      check_left_over(folder, name, names.embedding());
     }
   }
   return sources;
+}
+
+std::function<std::string(const std::string&)> names_in_file(
+    const std::vector<WeightSource>& sources) {
+  std::map<std::string, std::string> names;
+  for (const WeightSource& source : sources) {
+    names[source.parameter] = source.location.entry->name;
+  }
+  return [names = std::move(names)](const std::string& parameter) { return names.at(parameter); };
+}
+
+bool has_weights(const std::string& folder) {
+  namespace fs = std::filesystem;
+  return fs::exists(folder + "/model.safetensors") ||
+         fs::exists(folder + "/model.safetensors.index.json");
 }
 
 void load_weights(model::CausalLmImpl& model, const SafetensorsFolder& folder) {

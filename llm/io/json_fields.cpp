@@ -17,6 +17,20 @@ const Json* JsonFields::find(const char* name) const {
   return field == object_.end() || field->is_null() ? nullptr : &*field;
 }
 
+const char* JsonFields::spelling(std::initializer_list<const char*> names) const {
+  const char* given = nullptr;
+  for (const char* name : names) {
+    if (find(name) == nullptr) {
+      continue;
+    }
+    if (given != nullptr && *find(name) != *find(given)) {
+      fail(name, find(name)->dump() + " contradicts \"" + given + "\" " + find(given)->dump());
+    }
+    given = given == nullptr ? name : given;
+  }
+  return given == nullptr ? *names.begin() : given;
+}
+
 const Json& JsonFields::require(const char* name) const {
   const Json* value = find(name);
   if (value == nullptr) {

@@ -2,6 +2,7 @@
 // Checked access to the fields of a JSON object from outside.
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 
@@ -12,6 +13,10 @@ namespace llm::io {
 /// The fields of one object. Null counts as missing. Faults are Error(BadData) with file and field.
 class JsonFields {
  public:
+  static constexpr int64_t kMostUnits =
+      2'147'483'647;  ///< widths and vocabularies; products fit in 64 bits
+  static constexpr int64_t kMostLayers = 4'096;
+
   /// `place`: the file, for messages. `prefix`: path of the object inside it, "rope_scaling." for
   /// instance.
   JsonFields(const nlohmann::ordered_json& object, std::string place, std::string prefix = "")
@@ -19,6 +24,9 @@ class JsonFields {
 
   /// The value, or null if the field is missing.
   [[nodiscard]] const nlohmann::ordered_json* find(const char* name) const;
+  /// Of several names that mean the same the one that is there, the first if none is. Fails where
+  /// two of them contradict each other.
+  [[nodiscard]] const char* spelling(std::initializer_list<const char*> names) const;
   /// Whole numbers in [1, `most`].
   [[nodiscard]] int64_t count(const char* name, int64_t most) const;
   [[nodiscard]] int64_t count(const char* name, int64_t most, int64_t fallback) const;

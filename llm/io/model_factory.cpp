@@ -3,15 +3,30 @@
 #include <filesystem>
 #include <memory>
 #include <utility>
+#include <variant>
 
+#include "llm/model/bloom.h"
 #include "llm/model/llama.h"
 #include "sherd/error.h"
 
 namespace llm::io {
 
+namespace {
+
+// The module of each family, by its configuration.
+struct Build {
+  std::shared_ptr<model::CausalLmImpl> operator()(const model::LlamaConfig& config) const {
+    return std::make_shared<model::LlamaImpl>(config);
+  }
+  std::shared_ptr<model::CausalLmImpl> operator()(const model::BloomConfig& config) const {
+    return std::make_shared<model::BloomImpl>(config);
+  }
+};
+
+}  // namespace
+
 model::CausalLm build_model(const HfConfig& config) {
-  std::shared_ptr<model::CausalLmImpl> model = std::make_shared<model::LlamaImpl>(config.llama);
-  return model::CausalLm(std::move(model));
+  return model::CausalLm(std::visit(Build{}, config.shape));
 }
 
 HfConfig read_model_folder_config(const std::string& folder) {

@@ -63,6 +63,10 @@ class CausalLmImpl : public torch::nn::Module {
   [[nodiscard]] virtual AttentionShape attention_shape() const = 0;
   /// Hugging Face's `model_type`.
   [[nodiscard]] virtual std::string family() const = 0;
+  /// The parameter that holds the token embedding, which is the head's too where the head is tied.
+  /// Its first part is what Hugging Face calls the base model, with the dot: "transformer." in
+  /// "transformer.word_embeddings.weight".
+  [[nodiscard]] virtual std::string embedding_name() const = 0;
 
  protected:
   /// The last layer's output, before the final norm -> [B, T, D]. `cache` is null unless decoding.

@@ -23,7 +23,7 @@ void KvCache::begin(const at::Tensor& attention_mask_BT) {
 }
 
 at::Tensor KvCache::attend(int64_t layer, const at::Tensor& query, const at::Tensor& key,
-                           const at::Tensor& value) {
+                           const at::Tensor& value, const std::optional<at::Tensor>& alibi_slopes) {
   if (empty()) {
     if (static_cast<int64_t>(layers_.size()) <= layer) {
       layers_.resize(static_cast<size_t>(layer) + 1);
@@ -35,14 +35,15 @@ at::Tensor KvCache::attend(int64_t layer, const at::Tensor& query, const at::Ten
       return room;
     };
     layers_[static_cast<size_t>(layer)] = {kept(key), kept(value)};
-    return sherd::ops::attention(query, key, value);
+    return sherd::ops::attention(query, key, value, alibi_slopes);
   }
   Layer& past = layers_.at(static_cast<size_t>(layer));
   const at::Tensor place = positions_B_.view({-1, 1, 1, 1}).expand(key.sizes());
   past.keys_BKSH.scatter_(2, place, key);
   past.values_BKSH.scatter_(2, place, value);
   return sherd::ops::decode_attention(query, past.keys_BKSH.narrow(2, 0, longest_ + 1),
-                                      past.values_BKSH.narrow(2, 0, longest_ + 1), positions_B_);
+                                      past.values_BKSH.narrow(2, 0, longest_ + 1), positions_B_,
+                                      alibi_slopes);
 }
 
 void KvCache::advance() {

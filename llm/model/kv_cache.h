@@ -2,6 +2,7 @@
 // Keys and values of the tokens a model has read, for decoding token by token.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -25,9 +26,11 @@ class KvCache {
   /// Throws c10::Error if they do not fit.
   void begin(const at::Tensor& attention_mask_BT);
   /// Stores a layer's new keys and values and attends to all that its rows have.
-  /// Shapes: query [B, N, T, H], key and value [B, K, T, H] -> [B, T, N × H].
+  /// Shapes: query [B, N, T, H], key and value [B, K, T, H], ALiBi's slopes as in ops::attention
+  /// -> [B, T, N × H].
   [[nodiscard]] at::Tensor attend(int64_t layer, const at::Tensor& query, const at::Tensor& key,
-                                  const at::Tensor& value);
+                                  const at::Tensor& value,
+                                  const std::optional<at::Tensor>& alibi_slopes = std::nullopt);
   /// Counts the announced tokens as read.
   void advance();
 

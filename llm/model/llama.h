@@ -114,6 +114,7 @@ class LlamaImpl : public CausalLmImpl {
     return {config_.num_hidden_layers, config_.num_attention_heads, config_.head_dim};
   }
   [[nodiscard]] std::string family() const override { return "llama"; }
+  [[nodiscard]] std::string embedding_name() const override { return "model.embed_tokens.weight"; }
   [[nodiscard]] const LlamaConfig& config() const noexcept { return config_; }
 
  protected:

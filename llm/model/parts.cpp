@@ -2,8 +2,10 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
 #include "ops/embedding.h"
+#include "ops/layer_norm.h"
 #include "ops/linear.h"
 #include "ops/rms_norm.h"
 
@@ -15,6 +17,15 @@ ProjectionImpl::ProjectionImpl(int64_t inputs, int64_t outputs, double std)
 
 at::Tensor ProjectionImpl::forward(const at::Tensor& input) const {
   return sherd::ops::linear(input, weight);
+}
+
+BiasedProjectionImpl::BiasedProjectionImpl(int64_t inputs, int64_t outputs, double std)
+    : weight(
+          register_parameter("weight", at::empty({outputs, inputs}, at::kFloat).normal_(0, std))),
+      bias(register_parameter("bias", at::zeros({outputs}, at::kFloat))) {}
+
+at::Tensor BiasedProjectionImpl::forward(const at::Tensor& input) const {
+  return sherd::ops::linear(input, weight, bias);
 }
 
 TokenEmbeddingImpl::TokenEmbeddingImpl(int64_t vocabulary, int64_t width, double std)
@@ -30,6 +41,15 @@ RmsNormImpl::RmsNormImpl(int64_t width, double epsilon)
 
 at::Tensor RmsNormImpl::forward(const at::Tensor& input) const {
   return sherd::ops::rms_norm(input, weight, epsilon_);
+}
+
+LayerNormImpl::LayerNormImpl(int64_t width, double epsilon)
+    : weight(register_parameter("weight", at::ones({width}, at::kFloat))),
+      bias(register_parameter("bias", at::zeros({width}, at::kFloat))),
+      epsilon_(epsilon) {}
+
+at::Tensor LayerNormImpl::forward(const at::Tensor& input) const {
+  return sherd::ops::layer_norm(input, weight, bias, epsilon_);
 }
 
 }  // namespace llm::model

@@ -1,6 +1,6 @@
 #pragma once
-// Modules that families are built from. Each holds one parameter, named `weight` as in Hugging Face
-// checkpoints, and computes with an operator of ops/.
+// Modules that families are built from. Each holds a parameter `weight`, some a `bias`, named as in
+// Hugging Face checkpoints, and computes with an operator of ops/.
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -18,6 +18,18 @@ class ProjectionImpl : public torch::nn::Module {
   at::Tensor weight;
 };
 TORCH_MODULE(Projection);
+
+/// A linear map with bias. Weight [O, I], drawn from N(0, std); bias [O], zeros.
+class BiasedProjectionImpl : public torch::nn::Module {
+ public:
+  BiasedProjectionImpl(int64_t inputs, int64_t outputs, double std);
+  /// [..., I] -> [..., O]
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input) const;
+
+  at::Tensor weight;
+  at::Tensor bias;
+};
+TORCH_MODULE(BiasedProjection);
 
 /// A table of token vectors. Weight [V, D], drawn from N(0, std).
 class TokenEmbeddingImpl : public torch::nn::Module {
@@ -43,5 +55,20 @@ class RmsNormImpl : public torch::nn::Module {
   double epsilon_;
 };
 TORCH_MODULE(RmsNorm);
+
+/// LayerNorm over the last dimension. Weight [D], ones; bias [D], zeros.
+class LayerNormImpl : public torch::nn::Module {
+ public:
+  LayerNormImpl(int64_t width, double epsilon);
+  /// [..., D] -> [..., D]
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input) const;
+
+  at::Tensor weight;
+  at::Tensor bias;
+
+ private:
+  double epsilon_;
+};
+TORCH_MODULE(LayerNorm);
 
 }  // namespace llm::model

@@ -38,8 +38,13 @@ void make_folder(const std::string& folder) {
   }
 }
 
-// The dtype that the weights themselves have; a config may say another.
-c10::ScalarType weights_dtype(model::CausalLmImpl& model, const std::string& folder) {
+// The dtype that the weights themselves have; a config may say another. Its word counts where there
+// are no weights: a run that began with random ones.
+c10::ScalarType weights_dtype(model::CausalLmImpl& model, const io::HfConfig& config,
+                              const std::string& folder) {
+  if (!io::has_weights(folder)) {
+    return config.dtype.value_or(c10::kFloat);
+  }
   const sherd::SafetensorsFolder weights(folder);
   return io::match_weights(model, weights).front().location.entry->dtype;
 }
@@ -67,7 +72,8 @@ ExportOutcome export_checkpoint(const ExportOptions& options) {
       options.model.empty() ? note_from_text(manifest.note, checkpoint).model : options.model;
   const io::HfConfig config = io::read_model_folder_config(source);
   auto model = sherd::on_meta([&] { return io::build_model(config); });
-  const c10::ScalarType dtype = options.dtype ? *options.dtype : weights_dtype(*model, source);
+  const c10::ScalarType dtype =
+      options.dtype ? *options.dtype : weights_dtype(*model, config, source);
   const auto specs = io::export_specs(*model, dtype);
   check_parameters(specs, manifest, checkpoint, source);
   make_folder(options.out);

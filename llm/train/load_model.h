@@ -1,8 +1,10 @@
 #pragma once
 // A model folder as a sharded model.
 
+#include <cstdint>
 #include <string>
 
+#include "llm/io/hf_config.h"
 #include "llm/model/causal_lm.h"
 #include "llm/text/tokenizer.h"
 #include "sherd/fully_shard.h"
@@ -19,5 +21,13 @@ namespace llm::train {
 [[nodiscard]] sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder,
                                                            const sherd::Mesh& mesh,
                                                            const sherd::ShardOptions& options);
+
+/// The same for random weights, a function of the seed, each parameter's name and its shape, and so
+/// the same on any world size: matrices from N(0, initializer_range), biases 0, norms 1.
+/// Collective. Memory: the shards.
+[[nodiscard]] sherd::Sharded<model::CausalLm> random_sharded(const io::HfConfig& config,
+                                                             const sherd::Mesh& mesh,
+                                                             const sherd::ShardOptions& options,
+                                                             std::uint64_t seed);
 
 }  // namespace llm::train

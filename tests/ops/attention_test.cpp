@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/softmax.h>
@@ -24,13 +25,16 @@ const Shape kShapes[] = {{2, 4, 2, 5, 6},   {1, 6, 2, 64, 4}, {3, 2, 2, 65, 8}, 
 class AttentionTest : public EveryDtype {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, AttentionTest, dtypes(), dtype_name);
 
-at::Tensor plain(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
+// `bias`, if there is one, is added to the scores.
+at::Tensor plain(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                 const at::Tensor& bias = {}) {
   const int64_t share = query.size(1) / key.size(1), tokens = query.size(2);
   const at::Tensor scores = at::matmul(query, key.repeat_interleave(share, 1).transpose(-1, -2)) /
                             std::sqrt(static_cast<double>(query.size(3)));
   const at::Tensor future =
       at::full({tokens, tokens}, -std::numeric_limits<double>::infinity(), query.options()).triu(1);
-  return at::matmul(at::softmax(scores + future, -1), value.repeat_interleave(share, 1))
+  const at::Tensor biased = bias.defined() ? scores + bias : scores;
+  return at::matmul(at::softmax(biased + future, -1), value.repeat_interleave(share, 1))
       .transpose(1, 2)
       .flatten(2);
 }
@@ -44,13 +48,61 @@ TEST_P(AttentionTest, AgreesWithTheWholeScoreMatrix) {
                        {shape.batch, shape.tokens, shape.key_heads, shape.head_size},
                        {shape.batch, shape.tokens, shape.key_heads, shape.head_size}},
                       GetParam());
-    const auto of = [](const auto& formula) {
-      return [formula](const Tensors& in) {
-        return formula(in[0].transpose(1, 2), in[1].transpose(1, 2), in[2].transpose(1, 2));
-      };
+    const auto heads_first = [](const Tensors& in) {
+      return Tensors{in[0].transpose(1, 2), in[1].transpose(1, 2), in[2].transpose(1, 2)};
     };
-    expect_parity(of(attention), of(plain), leaves);
+    expect_parity(
+        [&](const Tensors& in) {
+          const Tensors heads = heads_first(in);
+          return attention(heads[0], heads[1], heads[2]);
+        },
+        [&](const Tensors& in) {
+          const Tensors heads = heads_first(in);
+          return plain(heads[0], heads[1], heads[2]);
+        },
+        leaves);
   }
+}
+
+// Slopes that no narrow dtype holds exactly.
+at::Tensor slopes_of(int64_t heads) {
+  return at::arange(1, heads + 1, at::kFloat).mul_(-0.37).exp_();
+}
+
+TEST_P(AttentionTest, AgreesWithAlibi) {
+  for (const auto& shape : kShapes) {
+    SCOPED_TRACE(shape.tokens);
+    const at::Tensor slopes = slopes_of(shape.heads);
+    // slope × key position, as transformers has it: the same but for a constant of each row
+    const at::Tensor by_key = slopes.to(at::kDouble).view({-1, 1, 1}) *
+                              at::arange(shape.tokens, at::kDouble);  // [N, 1, T]
+    expect_parity([&](const Tensors& in) { return attention(in[0], in[1], in[2], slopes); },
+                  [&](const Tensors& in) { return plain(in[0], in[1], in[2], by_key); },
+                  random_leaves({{shape.batch, shape.heads, shape.tokens, shape.head_size},
+                                 {shape.batch, shape.key_heads, shape.tokens, shape.head_size},
+                                 {shape.batch, shape.key_heads, shape.tokens, shape.head_size}},
+                                GetParam()));
+  }
+}
+
+// The values are +1 where bf16 would round the bias of the last query up and -1 where down, so that
+// a bias that was rounded shows.
+TEST(Attention, AddsAlibiInFp32) {
+  constexpr int64_t kTokens = 512;
+  const at::Tensor slopes = at::full({1}, 0.01, at::kFloat);
+  const at::Tensor bias = (at::arange(kTokens, at::kDouble) - (kTokens - 1)) * 0.01;
+  const at::Tensor value = (bias.to(at::kBFloat16).to(at::kDouble) - bias)
+                               .sign()
+                               .view({1, 1, -1, 1})
+                               .expand({1, 1, -1, 2});
+  const at::Tensor zero = at::full({1, 1, kTokens, 2}, 0.0, at::kBFloat16);
+  const at::Tensor found = attention(zero, zero, value.to(at::kBFloat16), slopes);
+  const double expected = at::softmax(bias, 0).dot(value.select(3, 0).flatten()).item<double>();
+  const double rounded = at::softmax(bias.to(at::kBFloat16).to(at::kDouble), 0)
+                             .dot(value.select(3, 0).flatten())
+                             .item<double>();
+  EXPECT_GT(rounded - expected, 1e-3);
+  EXPECT_NEAR(found[0][kTokens - 1][0].item<double>(), expected, 5e-4);
 }
 
 TEST_P(AttentionTest, ARowDoesNotDependOnTheOthersNorOnPaddingBehindIt) {
@@ -64,9 +116,10 @@ TEST_P(AttentionTest, ARowDoesNotDependOnTheOthersNorOnPaddingBehindIt) {
   EXPECT_TRUE(attention(in[0], key, value).slice(1, 0, 50).equal(all.slice(1, 0, 50)));
 }
 
-TEST_P(AttentionTest, DecodingGivesWhatTheWholeTextGives) {
-  const Tensors in = random_leaves({{3, 4, 9, 8}, {3, 2, 9, 8}, {3, 2, 9, 8}}, GetParam());
-  const at::Tensor all = attention(in[0], in[1], in[2]);
+void expect_decoding_as_the_whole_text(c10::ScalarType dtype,
+                                       const std::optional<at::Tensor>& slopes) {
+  const Tensors in = random_leaves({{3, 4, 9, 8}, {3, 2, 9, 8}, {3, 2, 9, 8}}, dtype);
+  const at::Tensor all = attention(in[0], in[1], in[2], slopes);
   const at::Tensor positions = at::tensor({8, 0, 4}, at::kLong);
   const auto at_positions = [&](const at::Tensor& per_token, int64_t row) {
     return per_token[row].narrow(0, positions[row].item<int64_t>(), 1);
@@ -75,10 +128,18 @@ TEST_P(AttentionTest, DecodingGivesWhatTheWholeTextGives) {
   for (int64_t row = 0; row < 3; ++row) {
     query[row].copy_(in[0].detach()[row].narrow(1, positions[row].item<int64_t>(), 1));
   }
-  const at::Tensor decoded = decode_attention(query, in[1].detach(), in[2].detach(), positions);
+  const at::Tensor decoded =
+      decode_attention(query, in[1].detach(), in[2].detach(), positions, slopes);
   for (int64_t row = 0; row < 3; ++row) {
-    expect_close(decoded[row], at_positions(all, row).detach(), tolerance_of(GetParam()), "row");
+    expect_close(decoded[row], at_positions(all, row).detach(), tolerance_of(dtype), "row");
   }
+}
+
+TEST_P(AttentionTest, DecodingGivesWhatTheWholeTextGives) {
+  expect_decoding_as_the_whole_text(GetParam(), std::nullopt);
+}
+TEST_P(AttentionTest, DecodingWithAlibiGivesWhatTheWholeTextGives) {
+  expect_decoding_as_the_whole_text(GetParam(), slopes_of(4));
 }
 
 }  // namespace

@@ -52,5 +52,17 @@ TEST(Export, TensorsAreCalledAsParametersAndATiedHeadHasNone) {
   }
 }
 
+TEST(Export, BloomHasTheNamesThatTransformersSaves) {
+  const auto config = read_model_folder_config(kData + "tiny-bloom-hf");
+  const auto model = sherd::on_meta([&] { return build_model(config); });
+  const sherd::SafetensorsFile source(kData + "tiny-bloom-hf/model.safetensors");
+  const auto specs = export_specs(*model, at::kFloat);
+  EXPECT_EQ(specs.size(), source.entries().size());
+  for (const auto& spec : specs) {
+    ASSERT_TRUE(source.contains(spec.name)) << spec.name;
+    EXPECT_EQ(source.find(spec.name)->shape, spec.shape);
+  }
+}
+
 }  // namespace
 }  // namespace llm::io

@@ -1,4 +1,4 @@
-// The program golden_check: sharded over ranks, both models agree with the reference; bad input
+// The program golden_check: sharded over ranks, all models agree with the reference; bad input
 // ends with the right exit code.
 
 #include <array>
@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include "tests/llm/io/model_folders.h"
+#include "tests/llm/io/published_bloom.h"
 
 namespace llm::io {
 namespace {
@@ -47,11 +48,18 @@ void expect_agreement(const std::string& folder, const std::string& model, int r
   EXPECT_FALSE(report.at("grad_worst").get<std::string>().empty());
 }
 
-TEST(GoldenCheck, BothModelsAgreeOnAnyNumberOfRanks) {
+TEST(GoldenCheck, AllModelsAgreeOnAnyNumberOfRanks) {
   for (const int ranks : {1, 2, 3}) {  // two rows: the third rank has none
     expect_agreement(kData + "stories260k-hf", "stories260k-hf", ranks);
     expect_agreement(kData + "tiny-llama3-hf", "tiny-llama3-hf", ranks);
+    expect_agreement(kData + "tiny-bloom-hf", "tiny-bloom-hf", ranks);
   }
+}
+
+TEST(GoldenCheck, BloomAsCheckpointsArePublishedMeansTheSame) {
+  const TemporaryFolder folder;
+  make_published_bloom(folder.path(), at::kFloat);
+  expect_agreement(folder.path(), "tiny-bloom-hf", 2);
 }
 
 TEST(GoldenCheck, TheConfigOfTransformers5MeansTheSame) {

@@ -1,4 +1,4 @@
-// The Llama models of tests/data against what the reference implementation computed for them,
+// The models of tests/data against what the reference implementation computed for them,
 // without sharding: plain autograd over the operators.
 
 #include <string>
@@ -15,7 +15,8 @@ namespace llm::io {
 namespace {
 
 class GoldenTest : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, testing::Values("stories260k-hf", "tiny-llama3-hf"));
+INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
+                         testing::Values("stories260k-hf", "tiny-llama3-hf", "tiny-bloom-hf"));
 
 TEST_P(GoldenTest, LogitsLossAndGradientsAgree) {
   const std::string folder = kData + GetParam();

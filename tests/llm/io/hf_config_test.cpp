@@ -24,6 +24,10 @@ json rope_with(const char* field, const json& value) {
   return rope;
 }
 
+const model::LlamaConfig& llama_of(const HfConfig& config) {
+  return std::get<model::LlamaConfig>(config.shape);
+}
+
 // The stories model's config.json with some fields changed.
 class HfConfigTest : public testing::Test {
  protected:
@@ -53,18 +57,19 @@ TEST_F(HfConfigTest, ReadsTheStoriesModel) {
   const HfConfig config = read(json::object());
   EXPECT_EQ(config.model_type, "llama");
   EXPECT_EQ(config.dtype, at::kFloat);
-  EXPECT_EQ(config.llama.hidden_size, 64);
-  EXPECT_EQ(config.llama.intermediate_size, 172);
-  EXPECT_EQ(config.llama.num_hidden_layers, 5);
-  EXPECT_EQ(config.llama.num_attention_heads, 8);
-  EXPECT_EQ(config.llama.num_key_value_heads, 4);
-  EXPECT_EQ(config.llama.head_dim, 8);
-  EXPECT_EQ(config.llama.vocab_size, 512);
-  EXPECT_EQ(config.llama.max_position_embeddings, 512);
-  EXPECT_EQ(config.llama.rms_norm_eps, 1e-5);
-  EXPECT_TRUE(config.llama.tie_word_embeddings);
-  EXPECT_EQ(config.llama.rope.theta, 10'000);
-  EXPECT_FALSE(config.llama.rope.scaling);
+  EXPECT_EQ(llama_of(config).hidden_size, 64);
+  EXPECT_EQ(llama_of(config).intermediate_size, 172);
+  EXPECT_EQ(llama_of(config).num_hidden_layers, 5);
+  EXPECT_EQ(llama_of(config).num_attention_heads, 8);
+  EXPECT_EQ(llama_of(config).num_key_value_heads, 4);
+  EXPECT_EQ(llama_of(config).head_dim, 8);
+  EXPECT_EQ(llama_of(config).vocab_size, 512);
+  EXPECT_EQ(llama_of(config).max_position_embeddings, 512);
+  EXPECT_EQ(llama_of(config).rms_norm_eps, 1e-5);
+  EXPECT_TRUE(llama_of(config).tie_word_embeddings);
+  EXPECT_EQ(llama_of(config).rope.theta, 10'000);
+  EXPECT_FALSE(llama_of(config).rope.scaling);
+  EXPECT_EQ(initializer_range(config), 0.02);
 }
 
 TEST_F(HfConfigTest, BothSpellingsOfRotarySettingsAndDtypeMeanTheSame) {
@@ -72,12 +77,12 @@ TEST_F(HfConfigTest, BothSpellingsOfRotarySettingsAndDtypeMeanTheSame) {
     SCOPED_TRACE(file);
     const HfConfig config = read_hf_config(kData + "tiny-llama3-hf/" + file);
     EXPECT_EQ(config.dtype, at::kBFloat16);
-    EXPECT_EQ(config.llama.rope.theta, 500'000);
-    ASSERT_TRUE(config.llama.rope.scaling);
-    EXPECT_EQ(config.llama.rope.scaling->factor, 8);
-    EXPECT_EQ(config.llama.rope.scaling->low_freq_factor, 1);
-    EXPECT_EQ(config.llama.rope.scaling->high_freq_factor, 4);
-    EXPECT_EQ(config.llama.rope.scaling->original_context_tokens, 64);
+    EXPECT_EQ(llama_of(config).rope.theta, 500'000);
+    ASSERT_TRUE(llama_of(config).rope.scaling);
+    EXPECT_EQ(llama_of(config).rope.scaling->factor, 8);
+    EXPECT_EQ(llama_of(config).rope.scaling->low_freq_factor, 1);
+    EXPECT_EQ(llama_of(config).rope.scaling->high_freq_factor, 4);
+    EXPECT_EQ(llama_of(config).rope.scaling->original_context_tokens, 64);
   }
 }
 
@@ -86,12 +91,12 @@ TEST_F(HfConfigTest, MissingFieldsHaveTransformersDefaults) {
       read(json::object(), {"num_key_value_heads", "head_dim", "max_position_embeddings",
                             "rms_norm_eps", "rope_theta", "rope_scaling", "tie_word_embeddings",
                             "torch_dtype", "hidden_act", "attention_bias", "mlp_bias"});
-  EXPECT_EQ(config.llama.num_key_value_heads, 8);
-  EXPECT_EQ(config.llama.head_dim, 8);
-  EXPECT_EQ(config.llama.max_position_embeddings, 2'048);
-  EXPECT_EQ(config.llama.rms_norm_eps, 1e-6);
-  EXPECT_EQ(config.llama.rope.theta, 10'000);
-  EXPECT_FALSE(config.llama.tie_word_embeddings);
+  EXPECT_EQ(llama_of(config).num_key_value_heads, 8);
+  EXPECT_EQ(llama_of(config).head_dim, 8);
+  EXPECT_EQ(llama_of(config).max_position_embeddings, 2'048);
+  EXPECT_EQ(llama_of(config).rms_norm_eps, 1e-6);
+  EXPECT_EQ(llama_of(config).rope.theta, 10'000);
+  EXPECT_FALSE(llama_of(config).tie_word_embeddings);
   EXPECT_FALSE(config.dtype);
 }
 
@@ -108,7 +113,7 @@ TEST_F(HfConfigTest, AcceptsWhatChangesNothing) {
 
 TEST_F(HfConfigTest, RefusesByNameWhatIsNotImplemented) {
   refuses({{"model_type", "mistral"}},
-          "\"model_type\" \"mistral\" is not implemented, only \"llama\"");
+          "\"model_type\" \"mistral\" is not implemented, only \"llama\" and \"bloom\"");
   refuses({{"attention_bias", true}}, "\"attention_bias\" true is not implemented, only false");
   refuses({{"mlp_bias", true}}, "\"mlp_bias\" true is not implemented, only false");
   refuses({{"sliding_window", 4'096}}, "\"sliding_window\" 4096 is not implemented, only null");

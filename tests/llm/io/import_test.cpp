@@ -7,10 +7,12 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
+#include "llm/io/model_factory.h"
 #include "llm/model/llama.h"
 #include "sherd/fully_shard.h"
 #include "sherd/safetensors.h"
 #include "tests/llm/io/model_folders.h"
+#include "tests/llm/io/published_bloom.h"
 
 namespace llm::io {
 namespace {
@@ -119,6 +121,54 @@ TEST_F(ImportTest, RefusesAHeadThatDiffersFromTheEmbeddingItIsTiedTo) {
   weights["lm_head.weight"] = weights.at(kEmbedding).clone();
   weights["lm_head.weight"][6][5] += 1;
   refuses(true, weights, std::string("lm_head.weight differs from ") + kEmbedding);
+}
+
+// Published BLOOM checkpoints: the base model's name left out, 16-bit weights.
+TEST_F(ImportTest, ReadsCheckpointsOfTheBaseModelAlone) {
+  for (const auto dtype : {at::kHalf, at::kBFloat16}) {
+    const TemporaryFolder folder;
+    make_published_bloom(folder.path(), dtype);
+    const sherd::SafetensorsFolder weights(folder.path());
+    auto model = build_model(read_model_folder_config(folder.path()));
+    const auto name = names_in_file(match_weights(*model, weights));
+    EXPECT_EQ(name("transformer.h.1.mlp.dense_4h_to_h.bias"), "h.1.mlp.dense_4h_to_h.bias");
+    load_weights(*model, weights);
+    const sherd::SafetensorsFile source(kData + "tiny-bloom-hf/model.safetensors");
+    for (const auto& parameter : model->named_parameters()) {
+      const at::Tensor expected = source.read(*source.find(parameter.key())).to(dtype);
+      EXPECT_TRUE(parameter.value().equal(expected.to(at::kFloat))) << parameter.key();
+    }
+  }
+}
+
+TEST_F(ImportTest, TheBaseModelsNameIsLeftOutEverywhereOrNowhere) {
+  const auto without_prefix = [&](bool tied) {
+    Weights weights;
+    for (const auto& [name, tensor] : weights_of(tied)) {
+      weights[name.starts_with("model.") ? name.substr(6) : name] = tensor;
+    }
+    return weights;
+  };
+  model::Llama untied(small(false));
+  EXPECT_EQ(match_weights(*untied, folder_with(without_prefix(false))).size(), 12);
+  Weights weights = without_prefix(true);
+  weights["lm_head.weight"] = weights.at("embed_tokens.weight").clone();
+  model::Llama tied(small(true));
+  EXPECT_EQ(match_weights(*tied, folder_with(weights)).size(), 11);
+  weights["lm_head.weight"][6][5] += 1;
+  refuses(true, weights, "lm_head.weight differs from embed_tokens.weight");
+  weights.erase("lm_head.weight");
+  weights.erase("norm.weight");
+  weights["model.norm.weight"] = at::ones({6}, at::kFloat);
+  refuses(true, weights, "norm.weight is missing");
+}
+
+TEST_F(ImportTest, TellsWhetherAFolderHasWeights) {
+  const TemporaryFolder empty;
+  EXPECT_FALSE(has_weights(empty.path()));
+  EXPECT_FALSE(has_weights("/nowhere"));
+  EXPECT_TRUE(has_weights(kData + "stories260k-hf"));  // one file
+  EXPECT_TRUE(has_weights(kData + "tiny-llama3-hf"));  // shards
 }
 
 }  // namespace

@@ -1,0 +1,38 @@
+#include "llm/io/fixed_fields.h"
+
+#include <algorithm>
+
+namespace llm::io {
+
+using Json = nlohmann::ordered_json;
+
+void refuse_unless(const JsonFields& fields, const std::vector<FixedField>& table) {
+  for (const FixedField& fixed : table) {
+    const Json* found = fields.find(fixed.field);
+    if (found != nullptr && *found != fixed.value) {
+      fields.fail(fixed.field,
+                  found->dump() + " is not implemented" +
+                      (fixed.value.is_null() ? ", only null" : ", only " + fixed.value.dump()));
+    }
+  }
+}
+
+void refuse_other_computations(const JsonFields& fields) {
+  refuse_unless(fields, {{"quantization_config", nullptr},
+                         {"auto_map", nullptr},
+                         {"pruned_heads", Json::object()},
+                         {"is_encoder_decoder", false},
+                         {"add_cross_attention", false}});
+}
+
+void refuse_other_architectures(const JsonFields& fields,
+                                const std::vector<const char*>& implemented) {
+  const Json* found = fields.find("architectures");
+  const auto is_found = [&](const char* name) { return *found == Json::array({name}); };
+  if (found != nullptr && std::none_of(implemented.begin(), implemented.end(), is_found)) {
+    fields.fail("architectures", found->dump() + " is not implemented, only " +
+                                     Json::array({implemented.front()}).dump());
+  }
+}
+
+}  // namespace llm::io

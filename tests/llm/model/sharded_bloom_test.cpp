@@ -1,0 +1,80 @@
+// A sharded BLOOM gives the losses and gradients of the plain one.
+
+#include <map>
+#include <mutex>
+
+#include <gtest/gtest.h>
+
+#include "llm/model/bloom.h"
+#include "sherd/fully_shard.h"
+#include "tests/llm/model/small_bloom.h"
+#include "tests/support/ranks.h"
+
+namespace llm::model {
+namespace {
+
+at::Tensor loss_of(CausalLmImpl& model, const at::Tensor& ids, const at::Tensor& labels,
+                   const at::Tensor& mask) {
+  return model.loss_sum(ids, labels, mask);
+}
+
+class ShardedBloom : public testing::TestWithParam<std::tuple<int, bool>> {};
+INSTANTIATE_TEST_SUITE_P(RanksAndTying, ShardedBloom,
+                         testing::Combine(testing::Values(1, 2, 3), testing::Bool()));
+
+TEST_P(ShardedBloom, HasThePlainModelsLossAndGradients) {
+  const auto [ranks, tied] = GetParam();
+  const BloomConfig config = small_bloom_config(tied);
+  const auto batch = make_batch({17, 5, 11, 8, 2}, config.vocab_size);
+  Bloom plain = make_bloom(config);
+  const at::Tensor expected = plain->loss_sum(batch.ids, batch.labels, batch.mask);
+  expected.backward();
+
+  std::mutex guard;
+  double loss = 0;
+  std::map<std::string, at::Tensor> gradients;
+  for (const auto& parameter : plain->named_parameters()) {
+    gradients[parameter.key()] = parameter.value().grad().flatten().clone();
+  }
+  sherd::test::run_ranks(ranks, [&](sherd::World world) {
+    const int rank = world.rank();
+    auto model = sherd::fully_shard(make_bloom(config), sherd::Mesh::shard(std::move(world)));
+    model.set_gradient_divide_factor(1);
+    const auto mine = [&](const at::Tensor& all) { return all.slice(0, rank, all.size(0), ranks); };
+    const at::Tensor part =
+        model.run(loss_of, mine(batch.ids), mine(batch.labels), mine(batch.mask));
+    part.backward();
+    const std::lock_guard lock(guard);
+    loss += part.item<double>();
+    for (const auto& shard : model.parameter_shards()) {
+      gradients.at(shard.name).slice(0, shard.begin, shard.end).sub_(shard.gradient);
+    }
+  });
+  EXPECT_NEAR(loss, expected.item<double>(), 1e-5 * loss);
+  for (const auto& parameter : plain->named_parameters()) {
+    EXPECT_LE(gradients[parameter.key()].norm().item<double>(),
+              2e-5 * parameter.value().grad().norm().item<double>())
+        << parameter.key();
+  }
+}
+
+// Slopes rounded to param_dtype, as units round the tensors they are called with, would differ.
+TEST(ShardedBloomInBf16, KeepsAlibiInFp32) {
+  const BloomConfig config = small_bloom_config();
+  const auto batch = make_batch({60, 41}, config.vocab_size);
+  Bloom plain = make_bloom(config);
+  plain->to(at::kBFloat16);
+  const at::Tensor expected = plain->loss_sum(batch.ids, batch.labels, batch.mask);
+  sherd::test::run_ranks(2, [&](sherd::World world) {
+    sherd::ShardOptions options;
+    options.precision.param_dtype = c10::kBFloat16;
+    auto model =
+        sherd::fully_shard(make_bloom(config), sherd::Mesh::shard(std::move(world)), options);
+    const at::Tensor loss = model.run(loss_of, batch.ids, batch.labels, batch.mask);
+    EXPECT_EQ(loss.item<float>(), expected.item<float>());
+    model.world().barrier();  // a thread that leaves takes its shards with it
+  });
+}
+
+}  // namespace
+}  // namespace llm::model
