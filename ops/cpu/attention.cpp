@@ -17,9 +17,9 @@ namespace {
 
 constexpr int64_t kBlockQueries = 128;
 
-// [B, K, T, H] -> [M, T, H]
+// [B, K, T, H] -> [M, T, H], contiguous: products read it once for every block
 at::Tensor as_matrices(const at::Tensor& heads) {
-  return heads.reshape({-1, heads.size(2), heads.size(3)});
+  return heads.reshape({-1, heads.size(2), heads.size(3)}).contiguous();
 }
 
 // The walk over blocks of queries, with memory that all of them use.

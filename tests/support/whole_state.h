@@ -38,7 +38,8 @@ inline WholeState states_of(const torch::nn::Module& module) {
 
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.numel() == b.numel() &&
-         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), static_cast<size_t>(a.nbytes())) == 0;
+         (a.numel() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(),
+                                        static_cast<size_t>(a.nbytes())) == 0);
 }
 
 /// Throws, naming the parameter, unless this rank's part of each is that of `whole`, bit by bit.
