@@ -1,4 +1,5 @@
 #include <array>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "communicators/c10d.h"
 #include "communicators/device.h"
 #include "communicators/local.h"
+#include "communicators/shared_memory/meeting.h"
 #include "communicators/staged.h"
 #include "launch/rank_environment.h"
 #include "nccl_group.h"
@@ -65,6 +67,15 @@ class C10dWorld final : public WorldImpl {
     interface_ = c10d::ProcessGroupGloo::createDeviceForHostname(address);
     control_ = std::make_unique<C10dCommunicator>(groups({0, 1, size()}));
     shares_device_ = !device_.is_cpu() && has_equal_neighbours();
+    if (device_.is_cpu()) {
+      meeting_.emplace(rank(), options.transport, timeout_, [this](const std::string& text) {
+        return control_->all_gather_bytes(text);
+      });
+    } else if (options.transport == Transport::SharedMemory) {
+      throw Error(ExitCode::Unavailable,
+                  "[World] ranks with GPUs do not exchange over shared memory: leave "
+                  "WorldOptions::transport at Automatic.");
+    }
   }
 
   [[nodiscard]] int rank() const override { return environment_.rank; }
@@ -73,6 +84,12 @@ class C10dWorld final : public WorldImpl {
   [[nodiscard]] c10::Device device() const override { return device_; }
   [[nodiscard]] int local_size() const override { return environment_.local_world_size; }
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
+    if (meeting_) {
+      if (auto shared = meeting_->make_communicator(group, roster(group))) {
+        ++communicators_;  // others of the world may be making one over process groups
+        return shared;
+      }
+    }
     if (group.size == 1) {
       ++communicators_;  // the others of the world may be making one
       return std::make_unique<LocalCommunicator>();
@@ -152,6 +169,7 @@ class C10dWorld final : public WorldImpl {
   c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<::gloo::transport::Device> interface_;
   std::unique_ptr<C10dCommunicator> control_;
+  std::optional<SharedMemoryMeeting> meeting_;  ///< without GPUs
   int communicators_ = 0;
 };
 

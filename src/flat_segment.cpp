@@ -126,10 +126,22 @@ void FlatSegment::wait_gather() {
   gathered_by_->wait_gather(id_);
 }
 
+void FlatSegment::copy_aside() {
+  if (gathered_by_->gathers_in_place()) {
+    aside_ = flat_tensor(gathered_, layout_.numel(), layout_.dtype, layout_.device).clone();
+    gathered_by_->release(id_);
+    point_parameters_at(aside_.mutable_data_ptr());
+  }
+}
+
 void FlatSegment::release(GatherArena& arena) {
   point_parameters_at(nullptr);
   in_full_precision_ = false;
-  gathered_by_->release(id_);
+  if (aside_.defined()) {
+    aside_.reset();
+  } else {
+    gathered_by_->release(id_);
+  }
   if (slot_ != nullptr) {
     arena.release(std::exchange(slot_, nullptr));
   }

@@ -59,8 +59,9 @@ class FlatSegment {
   void wait_gather();
   /// Parameters point at memory that must not be touched.
   void release(GatherArena& arena);
-  /// Points the gathered parameters elsewhere; null: at memory that must not be touched.
-  void point_parameters_at(void* gathered);
+  /// Where gathering moves nothing, the gathered segment is the ranks' own shards: gives it back
+  /// and points parameters at a copy, which may be written to.
+  void copy_aside();
   /// Whether it is, or would be, gathered in fp32 for evaluation.
   [[nodiscard]] bool has_full_precision() const {
     return communicators_.full_precision != nullptr && has_separate_master();
@@ -98,6 +99,8 @@ class FlatSegment {
   [[nodiscard]] const SegmentLayout& layout() const { return layout_; }
 
  private:
+  void point_parameters_at(void* gathered);
+
   SegmentLayout layout_;
   std::vector<std::vector<int64_t>> shapes_;
   SegmentCommunicators communicators_;
@@ -110,6 +113,7 @@ class FlatSegment {
   Communicator* gathered_by_ = nullptr;
   void* gathered_ = nullptr;
   void* slot_ = nullptr;  ///< the arena's slot it is gathered in, if any
+  at::Tensor aside_;      ///< the copy that parameters lie in, after copy_aside()
   bool in_full_precision_ = false;
   bool has_post_forward_shard_ = false;
   Buffer master_buffer_;

@@ -327,7 +327,7 @@ void Runtime::abandon() {
   for (const auto& unit : units_) {
     unit->abandon();
   }
-  if (communicators_ != nullptr && !peers_lost_) {
+  if (reductions_ != nullptr && !peers_lost_) {  // else nothing could be attached
     reductions_->abandon();
     communicators_->abandon();
   }

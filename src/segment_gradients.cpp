@@ -129,12 +129,18 @@ void SegmentGradients::start_all_reduce() {
 }
 
 void SegmentGradients::gather_sum() {
-  communicators_.replicas->publish(id_);
-  communicators_.replicas->gather(id_, shard_buffer_.data());
+  Communicator& replicas = *communicators_.replicas;
+  replicas.publish(id_);
+  void* slot = replicas.gathers_in_place() ? nullptr : shard_buffer_.data();
+  summed_ = replicas.gather(id_, slot);
 }
 
 void SegmentGradients::wait_sum() {
   communicators_.replicas->wait_gather(id_);
+  if (summed_ != shard_buffer_.data()) {
+    // Gathered in place it is the replicas' common memory, and the shard is this rank's to change.
+    shard_.copy_(flat_tensor(summed_, layout_.shard_numel, c10::kFloat, layout_.device));
+  }
   communicators_.replicas->release(id_);
   has_sum_ = true;
 }

@@ -90,6 +90,7 @@ class SegmentGradients {
   std::vector<bool> written_;
   void* reduce_buffer_ = nullptr;
   float* partial_ = nullptr;
+  void* summed_ = nullptr;  ///< where the sum over the replicas is gathered
   Buffer unsharded_buffer_;
   Buffer shard_buffer_;
   at::Tensor shard_;

@@ -51,7 +51,7 @@ class Communicator {
   [[nodiscard]] virtual int world_size() const = 0;
 
   /// Registers the segments of a model, all at once, and allocates what travels. Called once,
-  /// before anything else.
+  /// before anything else. Throws Error(Unavailable) on all ranks where one has not the memory.
   virtual void attach(std::vector<SegmentSpec> segments, c10::Device device,
                       std::shared_ptr<MemoryLedger> ledger) = 0;
 
@@ -112,7 +112,7 @@ class Communicator {
     int64_t reductions = 0;    ///< of segments of gradients, over the shard group
     int64_t replications = 0;  ///< of sums of gradients, over the replicas
     int64_t all_reduces = 0;   ///< of numbers
-    int64_t bytes_sent = 0;    ///< by this rank to others
+    int64_t bytes_sent = 0;    ///< by this rank to others; a gather in place sends none
   };
   /// What this rank has done so far.
   [[nodiscard]] const Counts& counts() const noexcept { return counts_; }

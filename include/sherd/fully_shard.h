@@ -44,7 +44,9 @@ auto on_meta(Build&& build) {
 }
 
 /// The part of one parameter that this rank holds. Tensors are views: writing to them writes the
-/// shard, and ShardedModule::publish() makes what was written visible to the next gather.
+/// shard, and ShardedModule::publish() makes what was written visible to the next gather. Between
+/// steps call World::barrier() before writing: a rank that is late may still compute with the
+/// values.
 struct ParameterShard {
   std::string name;                ///< qualified name; a tied parameter has that of its first owner
   std::vector<int64_t> shape;      ///< of the whole parameter

@@ -28,7 +28,15 @@ struct RankGroup {
   [[nodiscard]] int rank_at(int index) const { return first + index * stride; }
 };
 
-/// How World::from_environment() waits for the others.
+/// What carries parameters and gradients between ranks. PyTorch: the backend of a process group.
+enum class Transport : std::uint8_t {
+  Automatic,     ///< shared memory where all ranks of a group are on one host and have no GPU; else
+                 ///< process groups
+  SharedMemory,  ///< shared memory; Error(Unavailable) where a group cannot have it
+  ProcessGroups,  ///< c10d: Gloo, or NCCL between GPUs
+};
+
+/// How World::from_environment() waits for the others and reaches them.
 struct WorldOptions {
   /// How long a rank waits for another, in the rendezvous and in each collective, before it gives
   /// up.
@@ -37,6 +45,9 @@ struct WorldOptions {
   /// its host (modulo the GPUs there are). Ranks with a GPU each exchange over NCCL; where several
   /// share one, over the host.
   c10::DeviceType device = c10::DeviceType::CPU;
+  /// What carries parameters and gradients; the same on every rank. Rendezvous, numbers and texts
+  /// of the World itself go over process groups in any case.
+  Transport transport = Transport::Automatic;
 };
 
 /// The ranks of a run. A value: copies name the same world, which ends with the last of them.
@@ -82,7 +93,8 @@ class World {
   void barrier();
 
   /// A communicator of its own over the group that this rank is in. Collective over the world, also
-  /// where ranks pass different groups.
+  /// where ranks pass different groups. Throws Error: PeerLost; Unavailable where
+  /// WorldOptions::transport asks for shared memory that the group cannot have.
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group);
 
  private:

@@ -18,9 +18,15 @@ std::string Roster::key_of(int rank) const {
   return "failed/" + std::to_string(rank);
 }
 
-std::string Roster::report(const std::string& what) const {
-  std::string missing;
-  std::string elsewhere;
+void Roster::note(const std::string& what) const {
+  try {
+    store_->set(key_of(rank_), bytes_of(what));
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the rank that holds it is gone
+  }
+}
+
+Roster::Notes Roster::read_notes(const std::string& what) const {
+  Notes notes;
   try {
     store_->set(key_of(rank_), bytes_of(what));
     const auto deadline = std::chrono::steady_clock::now() + patience_;
@@ -30,19 +36,28 @@ std::string Roster::report(const std::string& what) const {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
       }
       if (!store_->check({key_of(other)})) {
-        missing += (missing.empty() ? "" : ", ") + std::to_string(other);
+        notes.missing += (notes.missing.empty() ? "" : ", ") + std::to_string(other);
         continue;
       }
       const std::vector<uint8_t> note = store_->get(key_of(other));
       const std::string place(note.begin(), note.end());
       if (place != what) {
-        elsewhere += " Rank " + std::to_string(other) + " waited in " + place + ".";
+        notes.elsewhere += " Rank " + std::to_string(other) + " waited in " + place + ".";
       }
     }
   } catch (const std::exception&) {
-    return "";  // the rank that holds the store is gone
+    return {};  // the rank that holds the store is gone
   }
-  return (missing.empty() ? "" : " Missing rank " + missing + ".") + elsewhere;
+  return notes;
+}
+
+std::string Roster::report(const std::string& what) const {
+  const Notes notes = read_notes(what);
+  return (notes.missing.empty() ? "" : " Missing rank " + notes.missing + ".") + notes.elsewhere;
+}
+
+std::string Roster::elsewhere(const std::string& what) const {
+  return read_notes(what).elsewhere;
 }
 
 }  // namespace sherd::detail

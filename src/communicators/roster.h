@@ -22,8 +22,17 @@ class Roster {
   /// Notes that this rank failed at `what`, and answers a sentence about the others; empty where
   /// the store is gone as well.
   [[nodiscard]] std::string report(const std::string& what) const;
+  /// The same, where it is known already who is missing: only what the others waited in.
+  [[nodiscard]] std::string elsewhere(const std::string& what) const;
+  /// Notes that this rank failed at `what`, for the others to read, and waits for nobody.
+  void note(const std::string& what) const;
 
  private:
+  struct Notes {
+    std::string missing;    ///< ranks without one
+    std::string elsewhere;  ///< a sentence for each rank that waited in something else
+  };
+  [[nodiscard]] Notes read_notes(const std::string& what) const;
   [[nodiscard]] std::string key_of(int rank) const;
 
   c10::intrusive_ptr<c10d::Store> store_;

@@ -59,8 +59,8 @@ class Gathered {
     for (UnitState* unit : units_) {
       unit->unshard();
       unit->wait_unshard();
-      if (runtime_.communicator().gathers_in_place()) {
-        copy_aside(*unit);
+      for (const auto& segment : unit->segments()) {
+        segment->copy_aside();
       }
     }
     runtime_.set_full_parameters_shown(true);
@@ -79,14 +79,6 @@ class Gathered {
   }
 
  private:
-  // Where gathering moves nothing the gathered unit is the shard itself: changes would stay.
-  void copy_aside(UnitState& unit) {
-    for (const auto& segment : unit.segments()) {
-      copies_.push_back(segment->travelling().clone());
-      segment->point_parameters_at(copies_.back().mutable_data_ptr());
-    }
-  }
-
   void write_back(FlatSegment& segment, const detail::UnitParameter& parameter) {
     const detail::SegmentLayout& layout = segment.layout();
     const detail::ParameterPlace& place = layout.places[parameter.place];
@@ -110,7 +102,6 @@ class Gathered {
 
   detail::Runtime& runtime_;
   std::vector<UnitState*> units_;
-  std::vector<at::Tensor> copies_;
 };
 
 // Calls `inspect` on every rank; if it throws on one, that exception there and an Error elsewhere.

@@ -1,5 +1,6 @@
 #pragma once
-// Ranks as processes of their own, forked from the test, over the real rendezvous and c10d.
+// Ranks as processes of their own, forked from the test, over the real rendezvous, and over shared
+// memory or c10d.
 
 #include <cstdio>
 #include <cstdlib>
@@ -17,13 +18,17 @@
 
 namespace sherd::test {
 
+/// The ways in which ranks of one host can exchange.
+inline constexpr Transport kTransports[] = {Transport::SharedMemory, Transport::ProcessGroups};
+
 /// Forks `world_size` ranks that meet through World::from_environment() and call `body`. Answers
 /// their exit statuses: 0, the code of the Error that ended one (1 for other exceptions), 128 +
 /// signal. `body` reports a failed comparison by throwing. Call it before the test's process has
 /// threads of its own.
 inline std::vector<int> run_processes(int world_size, const std::function<void(World)>& body,
                                       std::chrono::milliseconds timeout = std::chrono::seconds(20),
-                                      c10::DeviceType device = c10::DeviceType::CPU) {
+                                      c10::DeviceType device = c10::DeviceType::CPU,
+                                      Transport transport = Transport::Automatic) {
   const launch::LoopbackSocket socket = launch::listen_on_loopback({});
   std::vector<pid_t> children;
   for (int rank = 0; rank < world_size; ++rank) {
@@ -45,7 +50,7 @@ inline std::vector<int> run_processes(int world_size, const std::function<void(W
     }
     int status = 0;
     try {
-      body(World::from_environment({timeout, device}));
+      body(World::from_environment({timeout, device, transport}));
     } catch (const Error& error) {
       std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
       status = static_cast<int>(error.code());
@@ -63,6 +68,13 @@ inline std::vector<int> run_processes(int world_size, const std::function<void(W
     statuses.push_back(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
   }
   return statuses;
+}
+
+/// The same over one transport.
+inline std::vector<int> run_processes_over(
+    Transport transport, int world_size, const std::function<void(World)>& body,
+    std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+  return run_processes(world_size, body, timeout, c10::DeviceType::CPU, transport);
 }
 
 }  // namespace sherd::test

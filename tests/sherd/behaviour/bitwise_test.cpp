@@ -59,10 +59,12 @@ TEST_P(Bitwise, PrefetchDepthChangesNothing) {
 TEST_P(Bitwise, ProcessesEqualThreads) {
   for (const Strategy strategy : {Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard}) {
     const SmallOutcome one = alone(2 * ranks());
-    const auto statuses = run_processes(ranks(), [&](World world) {
-      check_equal_bits(one, train_small_net(world, with(2, strategy, 1)));
-    });
-    EXPECT_EQ(statuses, std::vector<int>(static_cast<size_t>(ranks()), 0));
+    for (const Transport transport : kTransports) {
+      const auto statuses = run_processes_over(transport, ranks(), [&](World world) {
+        check_equal_bits(one, train_small_net(world, with(2, strategy, 1)));
+      });
+      EXPECT_EQ(statuses, std::vector<int>(static_cast<size_t>(ranks()), 0));
+    }
   }
 }
 

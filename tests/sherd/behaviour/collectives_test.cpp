@@ -70,6 +70,7 @@ struct SegmentCost {
   const Step& step;
   bool gathered_twice;
   int64_t replicas;
+  bool in_place;
 
   [[nodiscard]] int64_t rows() const { return layout.world_size; }
   [[nodiscard]] int64_t element() const {
@@ -86,6 +87,9 @@ struct SegmentCost {
   }
   // All but the first may come from a smaller group.
   [[nodiscard]] int64_t gathered_bytes() const {
+    if (in_place) {
+      return 0;
+    }
     const int64_t n = step.options.reshard_after_forward_size;
     const int64_t whole = layout.numel() * element();
     const bool smaller = gathered_twice && n > 1 && n < rows();
@@ -107,19 +111,21 @@ struct SegmentCost {
     const bool each = is(Accumulation::ReduceEachTime) || is(Accumulation::KeepParameters);
     return replicas == 1 || !layout.trainable ? 0 : each ? step.micro_batches : 1;
   }
-  // A part of the sum comes from each replica, and goes to each.
+  // A part of the sum comes from each replica, and goes to each unless it is there already.
   [[nodiscard]] int64_t replicated_bytes() const {
-    return replications() * 2 * (layout.shard_numel / replicas) * 4 * (replicas - 1);
+    return replications() * (in_place ? 1 : 2) * (layout.shard_numel / replicas) * 4 *
+           (replicas - 1);
   }
 };
 
-Counts expected_counts(detail::Runtime& runtime, const Step& step, int64_t rows, int64_t replicas) {
+Counts expected_counts(detail::Runtime& runtime, const Step& step, int64_t rows, int64_t replicas,
+                       bool in_place = false) {
   Counts counts;
   counts.all_reduces = rows > 1 ? 1 : 0;  // of the gradient norm
   for (const auto& unit : runtime.units()) {
     for (const auto& segment : unit->segments()) {
       const SegmentCost cost{segment->layout(), step, reshards_after_forward(*unit, step.options),
-                             replicas};
+                             replicas, in_place};
       counts.gathers += cost.gathers();
       counts.reductions += cost.reductions();
       counts.replications += cost.replications();
@@ -130,12 +136,13 @@ Counts expected_counts(detail::Runtime& runtime, const Step& step, int64_t rows,
 }
 
 /// Throws unless each of two steps costs exactly what the formulas say.
-void check_steps(const World& world, const Step& step) {
+void check_steps(const World& world, const Step& step, bool in_place = false) {
   const int rows = shard_size_for(world.size(), step.options.strategy);
   auto model = fully_shard(make_net(kBlocks), mesh_for(world, step.options.strategy), step.options);
   model.set_reshard_after_backward(step.accumulation != Accumulation::KeepParameters);
   AdamW optimizer(model);
-  const Counts expected = expected_counts(model.runtime(), step, rows, world.size() / rows);
+  const Counts expected =
+      expected_counts(model.runtime(), step, rows, world.size() / rows, in_place);
   for (int number = 0; number < 2; ++number) {  // a first one, and one whose order is known
     const Counts before = model.counts();
     for (int micro = 0; micro < step.micro_batches; ++micro) {
@@ -176,15 +183,21 @@ TEST(Collectives, OfEachStrategyAndWayOfAccumulating) {
 }
 
 TEST(Collectives, AreTheSameOverProcesses) {
-  for (const int ranks : {2, 4}) {
-    const auto statuses = run_processes(ranks, [](World world) {
-      for (const Step& step : steps()) {
-        if (step.micro_batches == 3) {
-          check_steps(world, step);
+  for (const Transport transport : kTransports) {
+    const bool in_place = transport == Transport::SharedMemory;
+    for (const int ranks : {2, 4}) {
+      const auto statuses = run_processes_over(transport, ranks, [&](World world) {
+        for (const Step& step : steps()) {
+          if (step.micro_batches == 3) {
+            check_steps(world, step, in_place);
+          }
         }
-      }
-    });
-    EXPECT_EQ(statuses, std::vector<int>(static_cast<size_t>(ranks), 0));
+        if (ranks == 4) {
+          check_steps(world, {.options = {.reshard_after_forward_size = 2}}, in_place);
+        }
+      });
+      EXPECT_EQ(statuses, std::vector<int>(static_cast<size_t>(ranks), 0));
+    }
   }
 }
 

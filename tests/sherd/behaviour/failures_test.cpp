@@ -230,7 +230,7 @@ TEST(DeadRank, OfAThreadEndsTheOthersWithAName) {
 }
 
 TEST(DeadRank, OfAProcessEndsTheOthersWithAName) {
-  const auto statuses = run_processes(3, [](World world) {
+  const auto statuses = run_processes_over(Transport::ProcessGroups, 3, [](World world) {
     const auto train = [&] { train_until_one_leaves(world, [] { _exit(9); }); };
     expect_error(train, ExitCode::PeerLost,
                  {"all-gather of unit 'root', in forward of step 3, on rank ",

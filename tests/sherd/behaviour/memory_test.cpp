@@ -169,10 +169,12 @@ int64_t most_received(const Case& c, const Sizes& s) {
   return in_row + 2 * partial / c.replicas() * (c.replicas() - 1);
 }
 
-Bytes most_bytes(const Case& c, const Sizes& s, bool over_c10d) {
-  return {{MemoryKind::Gathered, most_gathered(c, s)},
+enum class Over { Threads, C10d, SharedMemory };
+
+Bytes most_bytes(const Case& c, const Sizes& s, Over over) {
+  return {{MemoryKind::Gathered, over == Over::SharedMemory ? 0 : most_gathered(c, s)},
           {MemoryKind::ReduceBuffer, most_unreduced(c, s) + most_partial(c, s)},
-          {MemoryKind::ReceiveBuffer, over_c10d ? most_received(c, s) : 0}};
+          {MemoryKind::ReceiveBuffer, over == Over::C10d ? most_received(c, s) : 0}};
 }
 
 void check(bool holds, const Case& c, const std::string& what, int64_t value, int64_t limit) {
@@ -193,7 +195,7 @@ void train_step(Sharded<VariedNet>& model, AdamW& optimizer, const Case& c) {
   optimizer.zero_grad();
 }
 
-void check_forward(Sharded<VariedNet>& model, const Case& c, const Sizes& s) {
+void check_forward(Sharded<VariedNet>& model, const Case& c, const Sizes& s, Over over) {
   const MemoryLedger& memory = model.memory();
   Bytes exact = exact_bytes(c, s);
   const int64_t state = exact[MemoryKind::MasterShard] + exact[MemoryKind::TravellingShard] +
@@ -203,22 +205,22 @@ void check_forward(Sharded<VariedNet>& model, const Case& c, const Sizes& s) {
                           exact[MemoryKind::GradientShard] - 4 * s.piece();
   check(memory.total_bytes() == at_rest, c, "at rest", memory.total_bytes(), at_rest);
   model(at::ones({3, 5}));
-  const int64_t limit = at_rest + most_gathered(c, s);
+  const int64_t limit = at_rest + most_bytes(c, s, over)[MemoryKind::Gathered];
   check(memory.peak_bytes() <= limit, c, "forward", memory.peak_bytes(), limit);
 }
 
 /// Throws unless the engine's bytes are those of the formulas: before training, after a forward,
 /// and in and after each of four steps.
-void check_limits(const World& world, const Case& c, bool over_c10d) {
+void check_limits(const World& world, const Case& c, Over over) {
   const Sizes sizes(c);
   auto model = fully_shard(VariedNet(c.blocks, c.root_width), mesh_for(world, c.options.strategy),
                            c.options);
   AdamW optimizer(model);
-  check_forward(model, c, sizes);
+  check_forward(model, c, sizes, over);
   model.set_reshard_after_backward(c.accumulation != Accumulation::KeepParameters);
   const MemoryLedger& memory = model.memory();
   int64_t limit = 0;
-  for (const Bytes& bytes : {exact_bytes(c, sizes), most_bytes(c, sizes, over_c10d)}) {
+  for (const Bytes& bytes : {exact_bytes(c, sizes), most_bytes(c, sizes, over)}) {
     for (const auto& [kind, value] : bytes) {
       limit += value;
     }
@@ -236,7 +238,7 @@ void check_limits(const World& world, const Case& c, bool over_c10d) {
     check(memory.bytes(kind) == value, c, "kind " + std::to_string(static_cast<int>(kind)),
           memory.bytes(kind), value);
   }
-  for (const auto& [kind, value] : most_bytes(c, sizes, over_c10d)) {
+  for (const auto& [kind, value] : most_bytes(c, sizes, over)) {
     check(memory.bytes(kind) <= value, c, "kind " + std::to_string(static_cast<int>(kind)),
           memory.bytes(kind), value);
   }
@@ -288,7 +290,7 @@ std::vector<Case> accumulating_cases(int ranks) {
 void expect_limits(const std::vector<Case>& all) {
   for (const Case& c : all) {
     try {
-      run_ranks(c.ranks, [&](World world) { check_limits(world, c, false); });
+      run_ranks(c.ranks, [&](World world) { check_limits(world, c, Over::Threads); });
     } catch (const c10::Error& error) {
       ADD_FAILURE() << error.what_without_backtrace();
     }
@@ -330,21 +332,30 @@ TEST(Memory, OfPrefetchAfterTheBackwardOfAUnitIsNotMore) {
   expect_limits(all);
 }
 
+void check_limits_of_processes(const World& world, Over over) {
+  for (const Case& c : cases(world.size())) {
+    if (c.options.prefetch_depth == 1 && c.blocks == kShapes[1]) {
+      check_limits(world, c, over);
+    }
+  }
+  for (const Case& c : accumulating_cases(world.size())) {
+    if (c.blocks == kShapes[3] && c.bfloat16()) {
+      check_limits(world, c, over);
+    }
+  }
+  if (world.size() == 4) {
+    check_limits(world, in_bfloat16({4, kShapes[1], 700, {.reshard_after_forward_size = 2}}), over);
+  }
+}
+
 TEST(Memory, StaysWithinItsLimitsOverProcesses) {
-  for (const int ranks : {2, 4}) {
-    const auto statuses = run_processes(ranks, [&](World world) {
-      for (const Case& c : cases(ranks)) {
-        if (c.options.prefetch_depth == 1 && c.blocks == kShapes[1]) {
-          check_limits(world, c, true);
-        }
-      }
-      for (const Case& c : accumulating_cases(ranks)) {
-        if (c.blocks == kShapes[3] && c.bfloat16()) {
-          check_limits(world, c, true);
-        }
-      }
-    });
-    EXPECT_EQ(statuses, std::vector<int>(static_cast<size_t>(ranks), 0));
+  for (const Transport transport : kTransports) {
+    const Over over = transport == Transport::SharedMemory ? Over::SharedMemory : Over::C10d;
+    for (const int ranks : {2, 4}) {
+      const auto statuses = run_processes_over(
+          transport, ranks, [&](World world) { check_limits_of_processes(world, over); });
+      EXPECT_EQ(statuses, std::vector<int>(static_cast<size_t>(ranks), 0));
+    }
   }
 }
 

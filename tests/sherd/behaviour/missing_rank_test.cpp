@@ -27,8 +27,8 @@ void expect_lost(const std::function<void()>& body, const std::vector<std::strin
 
 // Rank 0 does something that the others do not: `if (rank == 0) world.barrier();`
 TEST(MissingRank, ACollectiveInsideARank0BranchIsNamedByTheTimeout) {
-  const auto statuses = run_processes(
-      2,
+  const auto statuses = run_processes_over(
+      Transport::ProcessGroups, 2,
       [](World world) {
         auto model = fully_shard(make_net(), Mesh::shard(world));
         if (world.rank() == 0) {
@@ -46,8 +46,8 @@ TEST(MissingRank, ACollectiveInsideARank0BranchIsNamedByTheTimeout) {
 }
 
 TEST(MissingRank, OneThatDoesNothingIsNamedByTheTimeout) {
-  const auto statuses = run_processes(
-      3,
+  const auto statuses = run_processes_over(
+      Transport::ProcessGroups, 3,
       [](World world) {
         auto model = fully_shard(make_net(), Mesh::shard(world));
         if (world.rank() == 2) {
@@ -59,6 +59,28 @@ TEST(MissingRank, OneThatDoesNothingIsNamedByTheTimeout) {
       },
       kShort);
   EXPECT_EQ(statuses, (std::vector<int>{0, 0, 0}));
+}
+
+// Where ranks share memory a forward needs nothing of the others but what they published before;
+// the backward misses them.
+TEST(MissingRank, OfSharedMemoryIsNamedByTheTimeoutWithWhereItIs) {
+  const auto statuses = run_processes_over(
+      Transport::SharedMemory, 2,
+      [](World world) {
+        auto model = fully_shard(make_net(), Mesh::shard(world));
+        if (world.rank() == 0) {
+          expect_lost([&] { world.barrier(); },
+                      {"all-reduce failed", "Rank 1 waited in reduction of unit 'block2'."});
+        } else {
+          expect_lost([&] { model(make_example(0).x).sum().backward(); },
+                      {"in backward of step 1, on rank 1 of 2: reduction of unit 'block2' timed "
+                       "out: missing rank 0. Rank 0 waited in all-reduce. Every rank must reach "
+                       "this collective; look at what they did instead."});
+        }
+        std::this_thread::sleep_for(kShort);  // the store lives with rank 0
+      },
+      kShort);
+  EXPECT_EQ(statuses, (std::vector<int>{0, 0}));
 }
 
 TEST(MissingRank, OfThreadsIsNamedByTheTimeout) {

@@ -133,17 +133,24 @@ TEST(Race, DelaysOfThreadsInSmallerGroupsChangeNoBit) {
   }
 }
 
+void check_all_against_punctual(const World& world) {
+  uint64_t seed = 200;
+  for (const Strategy strategy : kStrategies) {
+    for (const Race& race : races(strategy)) {
+      check_against_punctual(world, race, ++seed);
+    }
+  }
+  if (world.size() == 4) {
+    check_against_punctual(world, {.options = {.reshard_after_forward_size = 2}}, ++seed);
+  }
+}
+
 TEST(Race, DelaysOfProcessesChangeNoBit) {
-  for (const int ranks : {2, 4}) {
-    const auto statuses = run_processes(ranks, [](World world) {
-      uint64_t seed = 200;
-      for (const Strategy strategy : kStrategies) {
-        for (const Race& race : races(strategy)) {
-          check_against_punctual(world, race, ++seed);
-        }
-      }
-    });
-    EXPECT_EQ(statuses, std::vector<int>(static_cast<size_t>(ranks), 0));
+  for (const Transport transport : kTransports) {
+    for (const int ranks : {2, 4}) {
+      const auto statuses = run_processes_over(transport, ranks, check_all_against_punctual);
+      EXPECT_EQ(statuses, std::vector<int>(static_cast<size_t>(ranks), 0));
+    }
   }
 }
 

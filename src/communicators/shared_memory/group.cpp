@@ -1,0 +1,162 @@
+#include "communicators/shared_memory/group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+
+#include "communicators/reduce_buffers.h"
+#include "sherd/error.h"
+
+namespace sherd::detail {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Longer than a wake takes, so that ranks in step do not sleep; short beside what ranks compute.
+constexpr std::chrono::microseconds kSpin{30};
+constexpr int kPausesBetweenLooksAtTheClock = 32;
+// How late a rank that has ended is noticed.
+constexpr std::chrono::milliseconds kSleep{100};
+
+}  // namespace
+
+int64_t SharedGroup::region_bytes(int size) {
+  return static_cast<int64_t>(sizeof(Lines)) * size;
+}
+
+SharedGroup::SharedGroup(SharedRegion region, SharedGroupOptions options)
+    : region_(std::move(region)),
+      options_(std::move(options)),
+      lines_(reinterpret_cast<Lines*>(region_.data())),
+      spins_(options_.host_ranks <= usable_cores()) {}
+
+SharedGroup::~SharedGroup() {
+  mine().departed.store(1, std::memory_order_release);
+}
+
+bool SharedGroup::all_reached(const CounterOf& counter_of, uint32_t value) const {
+  for (int member = 0; member < size(); ++member) {
+    if (!counter_of(member).has_reached(value)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool SharedGroup::spin_until_reached(const SharedCounter& counter, uint32_t value) const {
+  if (!spins_) {
+    return false;
+  }
+  const auto end = Clock::now() + kSpin;
+  do {
+    for (int i = 0; i < kPausesBetweenLooksAtTheClock; ++i) {
+      if (counter.has_reached(value)) {
+        return true;
+      }
+      pause_briefly();
+    }
+  } while (Clock::now() < end);
+  return false;
+}
+
+void SharedGroup::wait_for_all(const CounterOf& counter_of, uint32_t value,
+                               const Awaited& awaited) const {
+  Clock::time_point deadline{};  // from the first sleep on
+  for (int member = 0; member < size(); ++member) {
+    SharedCounter& counter = counter_of(member);
+    if (counter.has_reached(value) || spin_until_reached(counter, value)) {
+      continue;
+    }
+    if (deadline == Clock::time_point{}) {
+      deadline = Clock::now() + options_.timeout;
+    }
+    while (!counter.has_reached(value)) {
+      const auto left = deadline - Clock::now();
+      const auto limit = std::min<std::chrono::nanoseconds>(kSleep, left);
+      counter.sleep_until_raised(value, std::max(limit, std::chrono::nanoseconds(0)));
+      if (!counter.has_reached(value)) {
+        check_members(counter_of, value, awaited, Clock::now() >= deadline);
+      }
+    }
+  }
+}
+
+void SharedGroup::check_members(const CounterOf& counter_of, uint32_t value, const Awaited& awaited,
+                                bool timed_out) const {
+  std::string missing;
+  bool hopeless = false;
+  for (int member = 0; member < size(); ++member) {
+    if (counter_of(member).has_reached(value)) {
+      continue;
+    }
+    const bool has_left = lines_[member].departed.load(std::memory_order_acquire) != 0;
+    const bool has_ended = !has_left && !options_.places[static_cast<size_t>(member)].is_alive();
+    if (counter_of(member).has_reached(value)) {
+      continue;  // it did so before it left
+    }
+    hopeless = hopeless || has_left || has_ended;
+    missing += (missing.empty() ? "" : ", ") + std::to_string(rank_of_world(member)) +
+               (has_left    ? " (has left)"
+                : has_ended ? " (has ended)"
+                            : "");
+  }
+  if (missing.empty()) {
+    return;
+  }
+  const std::string what = awaited.text();
+  if (hopeless) {
+    options_.roster.note(what);
+    throw Error(ExitCode::PeerLost,
+                what + ": missing rank " + missing + ". Its own message says why.");
+  }
+  if (timed_out) {
+    throw Error(ExitCode::PeerLost,
+                what + " timed out: missing rank " + missing + "." +
+                    options_.roster.elsewhere(what) +
+                    " Every rank must reach this collective; look at what they did instead.");
+  }
+}
+
+void SharedGroup::all_reduce(std::span<double> values, ReduceOp op) {
+  do {
+    const size_t count = std::min(values.size(), kValues);
+    const uint32_t round = ++rounds_;
+    const auto of_round = [&](int member) -> auto& {
+      return lines_[member].values[round % 2];
+    };
+    std::copy_n(values.begin(), count, of_round(rank()).begin());
+    mine().entered.raise_to(round);
+    wait_for_all([&](int member) -> SharedCounter& { return lines_[member].entered; }, round,
+                 {"all-reduce"});
+    if (count == 0) {
+      return;
+    }
+    const at::Tensor all = at::empty({static_cast<int64_t>(count) * size()}, at::kDouble);
+    for (int member = 0; member < size(); ++member) {
+      std::copy_n(of_round(member).begin(), count,
+                  all.mutable_data_ptr<double>() + count * static_cast<size_t>(member));
+    }
+    reduce_in_rank_order(values.first(count), all, op);
+    values = values.subspan(count);
+  } while (!values.empty());
+}
+
+void SharedGroup::agree_on_fault(const std::string& fault) {
+  std::vector<double> faulty(static_cast<size_t>(size()), 0.0);
+  faulty[static_cast<size_t>(rank())] = fault.empty() ? 0 : 1;
+  all_reduce(faulty, ReduceOp::Max);
+  if (!fault.empty()) {
+    throw Error(ExitCode::Unavailable, fault);
+  }
+  const auto found = std::find(faulty.begin(), faulty.end(), 1.0);
+  if (found != faulty.end()) {
+    const int member = static_cast<int>(found - faulty.begin());
+    throw Error(ExitCode::Unavailable, "rank " + std::to_string(rank_of_world(member)) +
+                                           " has not the shared memory for this model; its own "
+                                           "message says what to try.");
+  }
+}
+
+}  // namespace sherd::detail

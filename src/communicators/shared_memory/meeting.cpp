@@ -1,0 +1,192 @@
+#include "communicators/shared_memory/meeting.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <c10/util/Exception.h>
+
+#include "communicators/shared_memory/communicator.h"
+#include "communicators/shared_memory/hand_over.h"
+#include "sherd/error.h"
+
+namespace sherd::detail {
+
+namespace {
+
+// Handing over takes milliseconds, once all have come; a rank that fails does not come.
+constexpr std::chrono::seconds kPatience{10};
+
+Deadline deadline_within(std::chrono::milliseconds timeout) {
+  return std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout, kPatience);
+}
+
+}  // namespace
+
+// What a group shares: a region of a known size for numbers, and the file that a model's memory
+// will lie in.
+struct SharedMemoryMeeting::Regions {
+  HandOverSocket socket;  ///< of the first rank
+  SharedRegion numbers;
+  SharedRegion data;
+};
+
+SharedMemoryMeeting::SharedMemoryMeeting(int rank, Transport transport,
+                                         std::chrono::milliseconds timeout, AllGather all_gather)
+    : rank_(rank), transport_(transport), timeout_(timeout), all_gather_(std::move(all_gather)) {
+  const std::string mine = std::to_string(static_cast<int>(transport));
+  const std::vector<std::string> all =
+      all_gather_(mine + " " + RankPlace::of_this_process().to_text());
+  for (size_t other = 0; other < all.size(); ++other) {
+    const size_t space = all[other].find(' ');
+    if (all[other].substr(0, space) != mine) {
+      throw Error(ExitCode::RanksDisagree, "[World] rank " + std::to_string(other) +
+                                               " was given another transport than rank " +
+                                               std::to_string(rank_) +
+                                               ": set WorldOptions::transport alike on all ranks.");
+    }
+    places_.push_back(RankPlace::from_text(all[other].substr(space + 1)));
+  }
+  const bool together = std::any_of(places_.begin(), places_.end(), [&](const RankPlace& place) {
+    return std::count_if(places_.begin(), places_.end(),
+                         [&](const RankPlace& other) { return place.shares_host_with(other); }) > 1;
+  });
+  if (transport == Transport::ProcessGroups || (transport == Transport::Automatic && !together)) {
+    places_.clear();
+  }
+}
+
+std::vector<RankPlace> SharedMemoryMeeting::places_of(const RankGroup& group) const {
+  std::vector<RankPlace> places;
+  for (int member = 0; member < group.size; ++member) {
+    places.push_back(places_[static_cast<size_t>(group.rank_at(member))]);
+  }
+  return places;
+}
+
+bool SharedMemoryMeeting::on_one_host(const RankGroup& group) const {
+  const std::vector<RankPlace> places = places_of(group);
+  return std::all_of(places.begin(), places.end(), [&](const RankPlace& place) {
+    return place.shares_host_with(places.front());
+  });
+}
+
+void SharedMemoryMeeting::hand_over_regions(Regions& regions, const RankGroup& group) const {
+  std::vector<int64_t> processes;
+  for (const RankPlace& place : places_of(group)) {
+    if (place.process != places_[static_cast<size_t>(rank_)].process) {
+      processes.push_back(place.process);
+    }
+  }
+  hand_over(regions.socket, processes, {regions.numbers.file(), regions.data.file()},
+            deadline_within(timeout_));
+}
+
+SharedMemoryMeeting::Regions SharedMemoryMeeting::take_over_regions(const std::string& name,
+                                                                    const RankGroup& group) const {
+  const RankPlace& first = places_[static_cast<size_t>(group.first)];
+  std::vector<launch::FileDescriptor> files =
+      take_over(name, first.process, 2, deadline_within(timeout_));
+  return {{}, SharedRegion(std::move(files[0])), SharedRegion(std::move(files[1]))};
+}
+
+// A rank that cannot see another would take it for dead.
+void SharedMemoryMeeting::enter(Regions& regions, const RankGroup& group) const {
+  const std::vector<RankPlace> places = places_of(group);
+  for (int member = 0; member < group.size; ++member) {
+    if (!places[static_cast<size_t>(member)].is_alive()) {
+      throw Error(ExitCode::Unavailable, "the process of rank " +
+                                             std::to_string(group.rank_at(member)) +
+                                             " is not to be seen in /proc.");
+    }
+  }
+  regions.numbers.map(SharedGroup::region_bytes(group.size));
+}
+
+std::string SharedMemoryMeeting::fault_among(const std::vector<std::string>& faults,
+                                             const RankGroup& group) const {
+  for (int member = 0; member < group.size; ++member) {
+    const int rank = group.rank_at(member);
+    if (!faults[static_cast<size_t>(rank)].empty()) {
+      return "rank " + std::to_string(rank) + ": " + faults[static_cast<size_t>(rank)];
+    }
+  }
+  return "";
+}
+
+void SharedMemoryMeeting::refuse_or_warn(const std::string& fault, const RankGroup& group) const {
+  const std::string ranks = "ranks " + std::to_string(group.first) + " to " +
+                            std::to_string(group.rank_at(group.size - 1));
+  if (transport_ == Transport::SharedMemory) {
+    throw Error(ExitCode::Unavailable,
+                "[World] " + ranks + " cannot share memory: " + fault +
+                    " WorldOptions::transport = Transport::Automatic exchanges over process groups "
+                    "there.");
+  }
+  if (rank_ == group.first && on_one_host(group)) {
+    TORCH_WARN("[World] ", ranks,
+               " of this host exchange over process groups, since they cannot "
+               "share memory: ",
+               fault);
+  }
+}
+
+std::unique_ptr<Communicator> SharedMemoryMeeting::make_communicator(const RankGroup& group,
+                                                                     const Roster& roster) const {
+  if (places_.empty()) {
+    return nullptr;
+  }
+  const bool shares = group.size > 1 && on_one_host(group);
+  const bool leads = shares && rank_ == group.first;
+  Regions regions;
+  std::string fault = shares || group.size == 1 ? "" : "they are on several hosts.";
+  const auto attempt = [&](const auto& step) {
+    try {
+      if (shares && fault.empty()) {
+        step();
+      }
+    } catch (const Error& error) {
+      fault = error.what();
+    }
+  };
+  attempt([&] {
+    if (leads) {
+      regions = {open_hand_over(), SharedRegion::make(), SharedRegion::make()};
+      regions.numbers.set_size(SharedGroup::region_bytes(group.size));
+    }
+  });
+  // Each first rank's name; empty where it has nothing to hand over.
+  const std::vector<std::string> names = all_gather_(fault.empty() ? regions.socket.name : "");
+  const std::string& name = names[static_cast<size_t>(group.first)];
+  attempt([&] {
+    if (leads) {
+      hand_over_regions(regions, group);
+    } else if (!name.empty()) {
+      regions = take_over_regions(name, group);
+    }
+  });
+  attempt([&] {
+    if (!name.empty()) {
+      enter(regions, group);
+    }
+  });
+  fault = fault_among(all_gather_(fault), group);
+  if (!fault.empty()) {
+    refuse_or_warn(fault, group);
+    return nullptr;
+  }
+  if (group.size == 1) {
+    return nullptr;
+  }
+  const RankPlace& here = places_[static_cast<size_t>(rank_)];
+  const auto host_ranks =
+      std::count_if(places_.begin(), places_.end(),
+                    [&](const RankPlace& other) { return here.shares_host_with(other); });
+  return std::make_unique<SharedMemoryCommunicator>(
+      std::make_unique<SharedGroup>(
+          std::move(regions.numbers),
+          SharedGroupOptions{group, group.index_of(rank_), places_of(group),
+                             static_cast<int>(host_ranks), timeout_, roster}),
+      std::move(regions.data));
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,124 @@
+#include "communicators/shared_memory/region.h"
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sherd/error.h"
+
+namespace sherd::detail {
+
+namespace {
+
+constexpr int64_t kPageBytes = 4096;
+constexpr int64_t kHugePageBytes = int64_t{2} << 20;
+// Since Linux 6.3 and 5.14; older C libraries do not name them.
+constexpr unsigned kNoExecute = 0x0008U;
+constexpr int kPopulateForWriting = 23;
+
+[[noreturn]] void unavailable(const std::string& what, ExitCode code = ExitCode::Unavailable) {
+  throw Error(code, what + ": " + std::strerror(errno) +
+                        ". Raise the limits on memory, addresses and file sizes (ulimit -v, "
+                        "ulimit -f, the container's), or exchange over process groups: "
+                        "WorldOptions::transport = Transport::ProcessGroups.");
+}
+
+std::string mebibytes(int64_t bytes) {
+  return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
+}
+
+}  // namespace
+
+SharedRegion SharedRegion::make() {
+  int fd = memfd_create("sherd", MFD_CLOEXEC | MFD_ALLOW_SEALING | kNoExecute);
+  if (fd < 0 && errno == EINVAL) {
+    fd = memfd_create("sherd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  }
+  if (fd < 0) {
+    unavailable("no memory file (memfd) can be had");
+  }
+  return SharedRegion(launch::FileDescriptor(fd));
+}
+
+SharedRegion::SharedRegion(SharedRegion&& other) noexcept
+    : file_(std::move(other.file_)),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+SharedRegion& SharedRegion::operator=(SharedRegion&& other) noexcept {
+  std::swap(file_, other.file_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+SharedRegion::~SharedRegion() {
+  if (data_ != nullptr) {
+    munmap(data_, static_cast<size_t>(bytes_));
+  }
+}
+
+void SharedRegion::set_size(int64_t bytes) {
+  // Sealed: a file that shrank would end whoever still reads it with a signal.
+  if (ftruncate(file_.get(), bytes) != 0 ||
+      fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    unavailable("a memory file of " + mebibytes(bytes) + " cannot be had");
+  }
+}
+
+void SharedRegion::map(int64_t bytes) {
+  struct stat found {};
+  if (fstat(file_.get(), &found) != 0 || found.st_size != bytes) {
+    throw Error(ExitCode::RanksDisagree, "the ranks share " + std::to_string(found.st_size) +
+                                             " bytes, and this one expects " +
+                                             std::to_string(bytes) + ".");
+  }
+  // More addresses than needed, to find an aligned range among them; the rest is given back.
+  const int64_t reserved = bytes + kHugePageBytes;
+  void* base = mmap(nullptr, static_cast<size_t>(reserved), PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) {
+    unavailable(mebibytes(reserved) + " of addresses cannot be had");
+  }
+  auto* begin = static_cast<char*>(base);
+  const int64_t before =
+      (kHugePageBytes - reinterpret_cast<int64_t>(begin) % kHugePageBytes) % kHugePageBytes;
+  void* mapped = mmap(begin + before, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_FIXED, file_.get(), 0);
+  if (mapped == MAP_FAILED) {
+    const int error = errno;
+    munmap(begin, static_cast<size_t>(reserved));
+    errno = error;
+    unavailable(mebibytes(bytes) + " of shared memory cannot be mapped");
+  }
+  const int64_t end = before + (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  if (before > 0) {
+    munmap(begin, static_cast<size_t>(before));
+  }
+  if (reserved > end) {
+    munmap(begin + end, static_cast<size_t>(reserved - end));
+  }
+  data_ = begin + before;
+  bytes_ = bytes;
+  file_.close();
+  // Where the system lets shared memory have them (transparent_hugepage/shmem_enabled).
+  madvise(data_, static_cast<size_t>(bytes_), MADV_HUGEPAGE);
+}
+
+void SharedRegion::populate(const void* begin, int64_t bytes) const {
+  const int64_t first = (static_cast<const char*>(begin) - data_) / kPageBytes * kPageBytes;
+  const int64_t end = static_cast<const char*>(begin) - data_ + bytes;
+  const bool refused = bytes > 0 && madvise(data_ + first, static_cast<size_t>(end - first),
+                                            kPopulateForWriting) != 0;
+  if (refused && errno != EINVAL) {  // EINVAL: this kernel cannot; pages come when touched
+    unavailable(mebibytes(bytes) + " of shared memory cannot be had", ExitCode::OutOfMemory);
+  }
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,47 @@
+#pragma once
+// Memory that processes of one host share, without a name that could be left behind.
+
+#include <cstdint>
+
+#include "launch/pipes.h"
+
+namespace sherd::detail {
+
+/// Bytes in a memory file (memfd) that others map too. The file has no name anywhere: it ends with
+/// the last process that maps it, however that process ends. Zeroed; pages come when they are
+/// touched, so that a range nobody uses costs nothing but addresses.
+class SharedRegion {
+ public:
+  /// Nothing yet.
+  SharedRegion() = default;
+  /// A file of no bytes. Throws Error(Unavailable) where the system has none to give.
+  [[nodiscard]] static SharedRegion make();
+  /// The file that another process has made, received from it.
+  explicit SharedRegion(launch::FileDescriptor file) : file_(std::move(file)) {}
+  SharedRegion(SharedRegion&& other) noexcept;
+  SharedRegion& operator=(SharedRegion&& other) noexcept;
+  SharedRegion(const SharedRegion&) = delete;
+  SharedRegion& operator=(const SharedRegion&) = delete;
+  ~SharedRegion();
+
+  /// Gives a file that was made here its size, once and for all. Throws Error(Unavailable).
+  void set_size(int64_t bytes);
+  /// Maps the file, which must have this size, at an address aligned to huge pages, and closes it
+  /// here. Throws Error(Unavailable).
+  void map(int64_t bytes);
+  /// Takes pages for a range now: a machine that has none left then says so here, by Error
+  /// (OutOfMemory), and not by a signal when the range is written.
+  void populate(const void* begin, int64_t bytes) const;
+
+  /// To be handed to others; before map().
+  [[nodiscard]] int file() const { return file_.get(); }
+  /// The first byte; after map().
+  [[nodiscard]] char* data() const { return data_; }
+
+ private:
+  launch::FileDescriptor file_;
+  char* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace sherd::detail
