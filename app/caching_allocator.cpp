@@ -13,8 +13,9 @@ namespace app {
 
 namespace {
 
-constexpr std::size_t kLeastCached = std::size_t{1} << 20;
+constexpr std::size_t kLeastCached = std::size_t{256} << 10;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kGranule = std::size_t{64} << 10;  // sizes are multiples of
 // A free block serves a request that leaves at most a quarter of it unused.
 constexpr double kMostOfRequest = 4.0 / 3.0;
 
@@ -22,7 +23,8 @@ std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-// Mapped on a huge page's boundary; null where the system has none.
+// Mapped on a huge page's boundary; null where the system has none. What does not fill a huge page
+// at the end has small ones: half of a huge page unused would be memory lost.
 void* map_block(std::size_t bytes) {
   void* base = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -37,7 +39,7 @@ void* map_block(std::size_t bytes) {
   if (const std::size_t tail = start + kHugePage - aligned; tail > 0) {
     munmap(reinterpret_cast<void*>(aligned + bytes), tail);
   }
-  madvise(reinterpret_cast<void*>(aligned), bytes, MADV_HUGEPAGE);
+  madvise(reinterpret_cast<void*>(aligned), bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return reinterpret_cast<void*>(aligned);
 }
 
@@ -45,7 +47,7 @@ void* map_block(std::size_t bytes) {
 class Blocks {
  public:
   void* take(std::size_t request) {
-    const std::size_t bytes = rounded_up(request, request < kHugePage ? kLeastCached : kHugePage);
+    const std::size_t bytes = rounded_up(request, kGranule);
     const std::lock_guard lock(mutex_);
     auto found = free_.lower_bound(bytes);
     if (found != free_.end() &&

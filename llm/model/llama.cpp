@@ -3,7 +3,7 @@
 #include <ATen/TensorOperators.h>
 
 #include "ops/attention.h"
-#include "ops/swiglu.h"
+#include "ops/swiglu_linear.h"
 
 namespace llm::model {
 namespace {
@@ -55,8 +55,8 @@ LlamaMlpImpl::LlamaMlpImpl(const LlamaConfig& config)
           Projection(config.intermediate_size, config.hidden_size, config.initializer_range))) {}
 
 at::Tensor LlamaMlpImpl::forward(const at::Tensor& input_BTD) const {
-  return down_proj_->forward(
-      sherd::ops::swiglu(gate_proj_->forward(input_BTD), up_proj_->forward(input_BTD)));
+  return sherd::ops::swiglu_linear(gate_proj_->forward(input_BTD), up_proj_->forward(input_BTD),
+                                   down_proj_->weight);
 }
 
 LlamaDecoderLayerImpl::LlamaDecoderLayerImpl(const LlamaConfig& config)

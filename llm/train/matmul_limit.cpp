@@ -42,10 +42,10 @@ double linear_seconds(const MatmulShape& shape, c10::ScalarType dtype) {
   const std::int64_t copies =
       std::clamp<std::int64_t>(kCycledBytes / std::max<std::int64_t>(bytes, 1), 1, kRepeats + 1);
   std::vector<at::Tensor> weights;
-  std::vector<at::Tensor> gradients;
+  std::vector<at::Tensor> gradients;  // touched before they are timed
   for (std::int64_t i = 0; i < copies; ++i) {
     weights.push_back(random({shape.outputs, shape.inputs}, dtype));
-    gradients.push_back(at::empty(weights.back().sizes(), weights.back().options()));
+    gradients.push_back(at::empty(weights.back().sizes(), weights.back().options()).fill_(0));
   }
   const auto at_turn = [&](std::vector<at::Tensor>& all, int i) -> at::Tensor& {
     return all[static_cast<size_t>(i) % all.size()];

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace sherd::ops {
+
+/// (silu(gate) × up) · weightᵀ: the second half of a gated feed-forward part. Keeps gate and up,
+/// and computes their product again in backward.  Paper: GLU variants, arXiv:2002.05202. Shapes:
+/// gate and up [..., I], weight [O, I] of the same dtype -> [..., O].
+[[nodiscard]] at::Tensor swiglu_linear(const at::Tensor& gate, const at::Tensor& up,
+                                       const at::Tensor& weight);
+
+}  // namespace sherd::ops
