@@ -123,10 +123,10 @@ void SharedMemoryMeeting::refuse_or_warn(const std::string& fault, const RankGro
                     "there.");
   }
   if (rank_ == group.first && on_one_host(group)) {
-    TORCH_WARN("[World] ", ranks,
-               " of this host exchange over process groups, since they cannot "
-               "share memory: ",
-               fault);
+    TORCH_WARN_ONCE("[World] ", ranks,
+                    " of this host exchange over process groups, since they cannot "
+                    "share memory: ",
+                    fault);
   }
 }
 
