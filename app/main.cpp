@@ -37,7 +37,8 @@ void check_verb(const CLI::App& program, const std::string& word) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App program("Fine-tune Llama models from Hugging Face folders, sharded over processes.");
+  CLI::App program(
+      "Fine-tune Llama and BLOOM models from Hugging Face folders, sharded over processes.");
   program.name("sherd");
   program.set_version_flag("--version", SHERD_VERSION);
   program.require_subcommand(1);

@@ -32,7 +32,13 @@ Fields fields(ModelSection& model) {
       {.name = "path",
        .slot = &model.path,
        .doc = "Hugging Face folder of the model: config.json, safetensors files, tokenizer.json",
-       .required = true}};
+       .required = true},
+      {.name = "init",
+       .slot = choice(model.init),
+       .doc = "weights: start from those in the folder; random: from random ones, drawn by "
+              "train.seed and config.json's initializer_range, for training from scratch; the "
+              "folder then needs config.json and tokenizer.json only",
+       .choices = {"weights", "random"}}};
 }
 
 Fields fields(DataSection& data) {
@@ -96,7 +102,7 @@ Fields fields(TrainSection& train) {
        .range = at_least(1)},
       {.name = "seed",
        .slot = &train.seed,
-       .doc = "decides the order of the samples, together with the epoch",
+       .doc = "decides the order of the samples, together with the epoch, and random weights",
        .range = at_least(0)},
       {.name = "threads",
        .slot = &train.threads,

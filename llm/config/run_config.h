@@ -13,6 +13,8 @@
 
 namespace llm::config {
 
+/// Where the model's first values come from.
+enum class Init { Weights, Random };
 /// Shape of the learning rate after the warm-up.
 enum class Schedule { Linear, Cosine, Constant };
 /// What is sharded between forward and backward (`sherd::Strategy`).
@@ -26,6 +28,7 @@ enum class ReduceDtype { Float32 };
 
 struct ModelSection {
   std::string path;
+  Init init = Init::Weights;
   bool operator==(const ModelSection&) const = default;
 };
 

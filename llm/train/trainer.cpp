@@ -7,6 +7,8 @@
 #include <memory>
 
 #include "llm/data/sampler.h"
+#include "llm/io/import.h"
+#include "llm/io/model_factory.h"
 #include "llm/track/jsonl_log.h"
 #include "llm/track/step_record.h"
 #include "llm/train/checkpoints.h"
@@ -16,6 +18,7 @@
 #include "llm/train/run_note.h"
 #include "llm/train/schedule.h"
 #include "llm/train/train_step.h"
+#include "sherd/error.h"
 
 namespace llm::train {
 
@@ -61,6 +64,26 @@ sherd::ShardOptions shard_options(const config::RunConfig& config) {
   options.precision.param_dtype =
       config.precision.param_dtype == config::ParamDtype::Float32 ? c10::kFloat : c10::kBFloat16;
   return options;
+}
+
+sherd::Sharded<model::CausalLm> make_model(const config::RunConfig& config,
+                                           const sherd::World& world) {
+  const std::string& folder = config.model.path;
+  const sherd::Mesh mesh = mesh_of(config.parallel, world);
+  const sherd::ShardOptions options = shard_options(config);
+  const io::HfConfig shape = io::read_model_folder_config(folder);
+  if (config.model.init == config::Init::Random) {
+    return random_sharded(shape, mesh, options, static_cast<std::uint64_t>(config.train.seed));
+  }
+  try {
+    return load_sharded(folder, mesh, options);
+  } catch (const sherd::Error& error) {
+    if (io::has_weights(folder)) {
+      throw;
+    }
+    throw sherd::Error(error.code(), error.what() + std::string(". To start from random weights "
+                                                                "give model.init = \"random\""));
+  }
 }
 
 sherd::AdamWOptions adamw_options(const config::OptimSection& optim) {
@@ -116,8 +139,7 @@ Run::Run(const config::RunConfig& config, sherd::World world, const RunHooks& ho
       hooks_(hooks),
       shape_{config.train.global_batch, config.train.micro_batch, world_.size()},
       tokenizer_(load_tokenizer(config.model.path)),
-      model_(
-          load_sharded(config.model.path, mesh_of(config.parallel, world_), shard_options(config))),
+      model_(make_model(config, world_)),
       optimizer_(model_, adamw_options(config.optim), {}, adamw_mode(config.memory)),
       checkpoints_(config.train.output) {
   const bool narrow = config.memory.moments_dtype == config::MomentsDtype::BFloat16;

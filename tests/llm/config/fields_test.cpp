@@ -21,6 +21,11 @@ TEST(Fields, AreFoundByOneNameEachAndDocumented) {
 TEST(Fields, ChoicesFollowTheOrderOfTheirEnum) {
   RunConfig config;
   for (const Field& field : fields_of(config)) {
+    if (field.key() == "model.init") {
+      std::get<Choice>(field.slot).set(1);
+      EXPECT_EQ(config.model.init, Init::Random);
+      EXPECT_EQ(field.choices[1], "random");
+    }
     if (field.key() == "optim.schedule") {
       std::get<Choice>(field.slot).set(1);
       EXPECT_EQ(config.optim.schedule, Schedule::Cosine);

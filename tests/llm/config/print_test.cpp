@@ -25,20 +25,20 @@ TEST(Print, TheListOfFlags) {
   }
   EXPECT_THAT(
       flags,
-      ElementsAre("model.path required", "data.train required", "data.eval none",
-                  "data.max_length 0", "data.max_answer_tokens 32", "data.train_limit 0",
-                  "data.eval_limit 0", "train.output required", "train.epochs 1",
-                  "train.max_steps 0", "train.global_batch 8", "train.micro_batch 1",
-                  "train.seed 0", "train.threads 0", "optim.lr 2e-05", "optim.betas [0.9, 0.999]",
-                  "optim.eps 1e-08", "optim.weight_decay 0.0", "optim.schedule \"linear\"",
-                  "optim.warmup_steps 0", "optim.min_lr_ratio 0.0", "optim.clip_grad_norm 1.0",
-                  "parallel.strategy \"full_shard\"", "parallel.shard_size 0",
-                  "parallel.reshard_after_forward_size 0", "parallel.prefetch_depth 1",
-                  "memory.activation_checkpointing false", "memory.moments_dtype \"float32\"",
-                  "precision.param_dtype \"float32\"", "precision.reduce_dtype \"float32\"",
-                  "checkpoint.every_steps 0", "checkpoint.keep 2", "checkpoint.resume \"auto\"",
-                  "checkpoint.at_end true", "log.every_steps 1", "log.jsonl none",
-                  "eval.every_steps 0", "eval.at_end true", "eval.generate false", "eval.batch 8"));
+      ElementsAre(
+          "model.path required", "model.init \"weights\"", "data.train required", "data.eval none",
+          "data.max_length 0", "data.max_answer_tokens 32", "data.train_limit 0",
+          "data.eval_limit 0", "train.output required", "train.epochs 1", "train.max_steps 0",
+          "train.global_batch 8", "train.micro_batch 1", "train.seed 0", "train.threads 0",
+          "optim.lr 2e-05", "optim.betas [0.9, 0.999]", "optim.eps 1e-08", "optim.weight_decay 0.0",
+          "optim.schedule \"linear\"", "optim.warmup_steps 0", "optim.min_lr_ratio 0.0",
+          "optim.clip_grad_norm 1.0", "parallel.strategy \"full_shard\"", "parallel.shard_size 0",
+          "parallel.reshard_after_forward_size 0", "parallel.prefetch_depth 1",
+          "memory.activation_checkpointing false", "memory.moments_dtype \"float32\"",
+          "precision.param_dtype \"float32\"", "precision.reduce_dtype \"float32\"",
+          "checkpoint.every_steps 0", "checkpoint.keep 2", "checkpoint.resume \"auto\"",
+          "checkpoint.at_end true", "log.every_steps 1", "log.jsonl none", "eval.every_steps 0",
+          "eval.at_end true", "eval.generate false", "eval.batch 8"));
 }
 
 TEST(Print, HelpTellsMeaningKindAndUnit) {
@@ -49,7 +49,7 @@ TEST(Print, HelpTellsMeaningKindAndUnit) {
 
 TEST(Print, TomlHasEveryKeyUnderItsSection) {
   const std::string text = to_toml(RunConfig{});
-  EXPECT_THAT(text, HasSubstr("[model]\npath = \"\"\n\n[data]\n"));
+  EXPECT_THAT(text, HasSubstr("[model]\npath = \"\"\ninit = \"weights\"\n\n[data]\n"));
   EXPECT_THAT(text, HasSubstr("\n[optim]\nlr = 2e-05\nbetas = [0.9, 0.999]\n"));
   EXPECT_THAT(text,
               HasSubstr("\n[eval]\nevery_steps = 0\nat_end = true\ngenerate = false\nbatch = 8\n"));

@@ -1,0 +1,42 @@
+// Every recipe is a configuration without a fault.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "llm/config/run_config.h"
+
+namespace llm::config {
+namespace {
+
+const std::filesystem::path kRecipes = SHERD_TEST_SOURCE_DIR "/recipes";
+
+TEST(Recipes, AllLoadAndWriteToAFolderOfTheirName) {
+  int recipes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kRecipes)) {
+    if (entry.path().extension() != ".toml") {
+      continue;
+    }
+    ++recipes;
+    const RunConfig config = load(entry.path(), {});
+    EXPECT_EQ(config.train.output, "runs/" + entry.path().stem().string());
+  }
+  EXPECT_GE(recipes, 4);
+}
+
+TEST(Recipes, Bloom560mHasTheWorkshopsSettings) {
+  const RunConfig config = load(kRecipes / "bloom-560m-squad.toml", {});
+  EXPECT_EQ(config.data.max_length, 512);
+  EXPECT_EQ(config.data.train_limit, 250);
+  EXPECT_EQ(config.data.eval_limit, 100);
+  EXPECT_EQ(config.train.epochs, 5);
+  EXPECT_EQ(config.train.micro_batch, 1);
+  EXPECT_EQ(config.train.global_batch, 4);
+  EXPECT_EQ(config.optim.lr, 5e-5);
+  EXPECT_EQ(config.optim.weight_decay, 0.01);
+}
+
+}  // namespace
+}  // namespace llm::config
