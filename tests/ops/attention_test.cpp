@@ -102,7 +102,7 @@ TEST(Attention, AddsAlibiInFp32) {
                              .dot(value.select(3, 0).flatten())
                              .item<double>();
   EXPECT_GT(rounded - expected, 1e-3);
-  EXPECT_NEAR(found[0][kTokens - 1][0].item<double>(), expected, 2e-4);
+  EXPECT_NEAR(found[0][kTokens - 1][0].item<double>(), expected, 5e-4);
 }
 
 TEST_P(AttentionTest, ARowDoesNotDependOnTheOthersNorOnPaddingBehindIt) {
