@@ -9,7 +9,6 @@
 #include "llm/train/matmul_limit.h"
 #include "llm/train/peak_memory.h"
 #include "llm/train/train_step.h"
-#include "sherd/init.h"
 
 namespace llm::train {
 
@@ -19,7 +18,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kAnswerTokens = 8;
 constexpr double kClipGradNorm = 1.0;
-constexpr double kInitStd = 0.02;
 
 // A folder with weights, or a configuration alone.
 struct BenchModel {
@@ -40,15 +38,6 @@ BenchModel find_model(const std::string& path) {
   return model;
 }
 
-// Weights as before a first training: matrices N(0, 0.02), norms 1, biases 0.
-void draw(sherd::ParameterInit& parameter) {
-  if (parameter.shape().size() > 1) {
-    parameter.fill_normal(0, kInitStd);
-  } else {
-    parameter.fill_constant(parameter.name().ends_with("bias") ? 0 : 1);
-  }
-}
-
 sherd::Sharded<model::CausalLm> make_model(const BenchModel& found, const BenchOptions& options,
                                            const sherd::World& world) {
   const auto mesh = options.sharding.strategy == sherd::Strategy::HybridShard ||
@@ -58,11 +47,7 @@ sherd::Sharded<model::CausalLm> make_model(const BenchModel& found, const BenchO
   if (!found.weights.empty()) {
     return load_sharded(found.weights, mesh, options.sharding);
   }
-  auto sharded = sherd::fully_shard(sherd::on_meta([&] { return io::build_model(found.config); }),
-                                    mesh, options.sharding);
-  sharded.set_gradient_divide_factor(1.0);
-  sherd::initialize(sharded, options.seed, draw);
-  return sharded;
+  return random_sharded(found.config, mesh, options.sharding, options.seed);
 }
 
 BenchTokens tokens_of(const BenchOptions& options, std::int64_t vocabulary) {
