@@ -21,6 +21,11 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   target_compile_options(sherd_warnings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds;-Wno-restrict;-Wno-stringop-overflow>")
 endif()
 
+if(CMAKE_UNITY_BUILD)
+  # GCC takes a file that another includes for a header, and types of its anonymous namespace for different ones in each user.
+  target_compile_options(sherd_warnings INTERFACE "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>")
+endif()
+
 add_library(sherd_sanitizers INTERFACE)
 if(SHERD_SANITIZER)
   # GCC takes the sanitizers' own bookkeeping for reads of an optional's empty payload (GCC bug 105562 and its likes).

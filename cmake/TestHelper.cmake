@@ -1,18 +1,21 @@
 find_package(GTest REQUIRED)
 add_custom_target(sherd_gpu_tests)
 
-# A GoogleTest program, run once by ctest as NAME.
-#   sherd_add_test(NAME [TORCH] SOURCES a_test.cpp … DEPS target … [LABELS unit|ranks|e2e|gpu] [TIMEOUT seconds])
+# A GoogleTest program, run by ctest as NAME, or as NAME_0 … NAME_n-1: shares of its cases, which `ctest -j` runs side by side.
+#   sherd_add_test(NAME [TORCH] SOURCES a_test.cpp … DEPS target … [LABELS unit|ranks|e2e|gpu]
+#                  [TIMEOUT seconds] [SHARDS n])
 # TORCH: its sources see LibTorch, and so use the project's precompiled header.
 # LABELS gpu: built by the target sherd_gpu_tests too; ctest reports it as skipped where there is no GPU.
 # SHERD_TEST_SOURCE_DIR and SHERD_TEST_BINARY_DIR tell it where tests/data and the programs lie.
 function(sherd_add_test name)
-  cmake_parse_arguments(ARG "TORCH" "LABELS;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "LABELS;TIMEOUT;SHARDS" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main sherd_warnings sherd_sanitizers)
   if(ARG_TORCH)
     sherd_reuse_pch(${name})
+  else()
+    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # joins what is slow because of LibTorch's headers
   endif()
   if(SHERD_SANITIZER)
     target_sources(${name} PRIVATE $<TARGET_OBJECTS:sherd_sanitizer_options>)
@@ -20,10 +23,19 @@ function(sherd_add_test name)
   target_compile_definitions(${name} PRIVATE
     SHERD_TEST_SOURCE_DIR="${PROJECT_SOURCE_DIR}" SHERD_TEST_BINARY_DIR="${PROJECT_BINARY_DIR}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  set(tests ${name})
   if("gpu" IN_LIST ARG_LABELS)
     add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/scripts/run_on_gpu $<TARGET_FILE:${name}>)
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
     add_dependencies(sherd_gpu_tests ${name})
+  elseif(ARG_SHARDS)
+    set(tests "")
+    math(EXPR last "${ARG_SHARDS} - 1")
+    foreach(shard RANGE ${last})
+      add_test(NAME ${name}_${shard}
+        COMMAND ${CMAKE_COMMAND} -E env GTEST_TOTAL_SHARDS=${ARG_SHARDS} GTEST_SHARD_INDEX=${shard} $<TARGET_FILE:${name}>)
+      list(APPEND tests ${name}_${shard})
+    endforeach()
   else()
     add_test(NAME ${name} COMMAND ${name})
   endif()
@@ -37,5 +49,5 @@ function(sherd_add_test name)
     math(EXPR ARG_TIMEOUT "4 * ${ARG_TIMEOUT}")
   endif()
   # One thread a rank: results are then bitwise repeatable, and ranks do not fight for the cores.
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "OMP_NUM_THREADS=1;MKL_NUM_THREADS=1")
+  set_tests_properties(${tests} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "OMP_NUM_THREADS=1;MKL_NUM_THREADS=1")
 endfunction()

@@ -43,8 +43,9 @@ std::string read_text(const std::string& path) {
 
 }  // namespace
 
-nlohmann::ordered_json read_json_object(const std::string& path) {
-  using Json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
+
+Json read_json_object(const std::string& path) {
   std::vector<std::set<std::string>> names;  // of the objects that are open
   const auto no_field_twice = [&](int /*depth*/, Json::parse_event_t event, Json& value) {
     if (event == Json::parse_event_t::object_start) {

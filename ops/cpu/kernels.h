@@ -101,5 +101,9 @@ struct KernelSet {
 /// The loops to use for dtype T.
 template <class T>
 [[nodiscard]] const Kernels<T>& kernels();
+template <>
+const Kernels<float>& kernels<float>();
+template <>
+const Kernels<c10::BFloat16>& kernels<c10::BFloat16>();
 
 }  // namespace sherd::ops::cpu

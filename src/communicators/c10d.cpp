@@ -13,7 +13,6 @@ namespace sherd::detail {
 
 namespace {
 
-constexpr size_t kReductionsInFlight = 2;
 constexpr int kTags =
     1 << 30;  // tags come round again long after their messages have been received
 

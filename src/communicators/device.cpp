@@ -15,8 +15,6 @@ namespace sherd::detail {
 
 namespace {
 
-constexpr size_t kReductionsInFlight = 2;
-
 c10::Stream high_priority_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type())
       .getStreamFromGlobalPool(device, /*isHighPriority=*/true);

@@ -8,13 +8,6 @@
 
 namespace sherd::detail {
 
-namespace {
-
-// Two blocks' gradients at a time: one is being computed while the other is summed.
-constexpr size_t kReductionsInFlight = 2;
-
-}  // namespace
-
 InProcessHub::InProcessHub(const RankGroup& group, std::chrono::milliseconds timeout)
     : ranks_(static_cast<size_t>(group.size)), group_(group), timeout_(timeout) {}
 

@@ -10,6 +10,9 @@
 
 namespace sherd::detail {
 
+/// Two blocks' gradients at a time: one is being computed while the other is summed.
+inline constexpr size_t kReductionsInFlight = 2;
+
 [[nodiscard]] inline int64_t segment_bytes(const SegmentSpec& spec, int world_size) {
   return spec.shard_numel * world_size * static_cast<int64_t>(c10::elementSize(spec.dtype));
 }

@@ -26,8 +26,8 @@ class AttentionTest : public EveryDtype {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, AttentionTest, dtypes(), dtype_name);
 
 // `bias`, if there is one, is added to the scores.
-at::Tensor plain(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                 const at::Tensor& bias = {}) {
+at::Tensor plain_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                           const at::Tensor& bias = {}) {
   const int64_t share = query.size(1) / key.size(1), tokens = query.size(2);
   const at::Tensor scores = at::matmul(query, key.repeat_interleave(share, 1).transpose(-1, -2)) /
                             std::sqrt(static_cast<double>(query.size(3)));
@@ -58,7 +58,7 @@ TEST_P(AttentionTest, AgreesWithTheWholeScoreMatrix) {
         },
         [&](const Tensors& in) {
           const Tensors heads = heads_first(in);
-          return plain(heads[0], heads[1], heads[2]);
+          return plain_attention(heads[0], heads[1], heads[2]);
         },
         leaves);
   }
@@ -77,7 +77,7 @@ TEST_P(AttentionTest, AgreesWithAlibi) {
     const at::Tensor by_key = slopes.to(at::kDouble).view({-1, 1, 1}) *
                               at::arange(shape.tokens, at::kDouble);  // [N, 1, T]
     expect_parity([&](const Tensors& in) { return attention(in[0], in[1], in[2], slopes); },
-                  [&](const Tensors& in) { return plain(in[0], in[1], in[2], by_key); },
+                  [&](const Tensors& in) { return plain_attention(in[0], in[1], in[2], by_key); },
                   random_leaves({{shape.batch, shape.heads, shape.tokens, shape.head_size},
                                  {shape.batch, shape.key_heads, shape.tokens, shape.head_size},
                                  {shape.batch, shape.key_heads, shape.tokens, shape.head_size}},

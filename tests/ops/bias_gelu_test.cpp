@@ -14,16 +14,16 @@ namespace {
 class BiasGeluTest : public EveryDtype {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, BiasGeluTest, dtypes(), dtype_name);
 
-void check(const std::vector<int64_t>& shape, c10::ScalarType dtype) {
+void check_bias_gelu(const std::vector<int64_t>& shape, c10::ScalarType dtype) {
   expect_parity([](const Tensors& in) { return bias_gelu(in[0], in[1]); },
                 [](const Tensors& in) { return at::gelu(in[0] + in[1], "tanh"); },
                 random_leaves({shape, {shape.back()}}, dtype));
 }
 
 TEST_P(BiasGeluTest, AgreesWithThePlainFormula) {
-  check({7, 5}, GetParam());
-  check({3, 5, 17}, GetParam());
-  check({0, 17}, GetParam());
+  check_bias_gelu({7, 5}, GetParam());
+  check_bias_gelu({3, 5, 17}, GetParam());
+  check_bias_gelu({0, 17}, GetParam());
 }
 
 TEST_P(BiasGeluTest, TakesInputsOfAnyStrides) {

@@ -14,24 +14,25 @@ constexpr double kEpsilon = 1e-5;
 class LayerNormTest : public EveryDtype {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, LayerNormTest, dtypes(), dtype_name);
 
-at::Tensor plain(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+at::Tensor plain_layer_norm(const at::Tensor& input, const at::Tensor& weight,
+                            const at::Tensor& bias) {
   return at::layer_norm(input, {input.size(-1)}, weight, bias, kEpsilon);
 }
 
-void check(const std::vector<int64_t>& shape, c10::ScalarType dtype) {
+void check_layer_norm(const std::vector<int64_t>& shape, c10::ScalarType dtype) {
   expect_parity([](const Tensors& in) { return ops::layer_norm(in[0], in[1], in[2], kEpsilon); },
-                [](const Tensors& in) { return plain(in[0], in[1], in[2]); },
+                [](const Tensors& in) { return plain_layer_norm(in[0], in[1], in[2]); },
                 random_leaves({shape, {shape.back()}, {shape.back()}}, dtype));
 }
 
 TEST_P(LayerNormTest, AgreesOnMatrices) {
-  check({9, 7}, GetParam());
+  check_layer_norm({9, 7}, GetParam());
 }
 TEST_P(LayerNormTest, AgreesOnBatches) {
-  check({2, 13, 33}, GetParam());
+  check_layer_norm({2, 13, 33}, GetParam());
 }
 TEST_P(LayerNormTest, AgreesWithoutRows) {
-  check({0, 3, 8}, GetParam());
+  check_layer_norm({0, 3, 8}, GetParam());
 }
 
 TEST_P(LayerNormTest, TakesInputsOfAnyStrides) {
@@ -39,7 +40,7 @@ TEST_P(LayerNormTest, TakesInputsOfAnyStrides) {
       [](const Tensors& in) {
         return ops::layer_norm(in[0].transpose(0, 1), in[1], in[2], kEpsilon);
       },
-      [](const Tensors& in) { return plain(in[0].transpose(0, 1), in[1], in[2]); },
+      [](const Tensors& in) { return plain_layer_norm(in[0].transpose(0, 1), in[1], in[2]); },
       random_leaves({{5, 3, 11}, {11}, {11}}, GetParam()));
 }
 
@@ -58,7 +59,8 @@ TEST(LayerNorm, RoundsOnceInBf16) {
   const at::Tensor actual =
       ops::layer_norm((in[0] + 100).to(at::kBFloat16), narrow[1], narrow[2], kEpsilon);
   const at::Tensor rounded =
-      plain((in[0] + 100).to(at::kBFloat16).to(at::kFloat), in[1], in[2]).to(at::kBFloat16);
+      plain_layer_norm((in[0] + 100).to(at::kBFloat16).to(at::kFloat), in[1], in[2])
+          .to(at::kBFloat16);
   expect_close(actual, rounded, 1e-2, "value");
   EXPECT_EQ(actual.scalar_type(), at::kBFloat16);
 }

@@ -11,20 +11,20 @@ namespace {
 class LinearTest : public EveryDtype {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, LinearTest, dtypes(), dtype_name);
 
-void check(const std::vector<std::vector<int64_t>>& shapes, c10::ScalarType dtype) {
+void check_linear(const std::vector<std::vector<int64_t>>& shapes, c10::ScalarType dtype) {
   expect_parity([](const Tensors& in) { return ops::linear(in[0], in[1]); },
                 [](const Tensors& in) { return at::linear(in[0], in[1]); },
                 random_leaves(shapes, dtype));
 }
 
 TEST_P(LinearTest, AgreesOnMatrices) {
-  check({{7, 5}, {3, 5}}, GetParam());
+  check_linear({{7, 5}, {3, 5}}, GetParam());
 }
 TEST_P(LinearTest, AgreesOnBatches) {
-  check({{2, 13, 17}, {19, 17}}, GetParam());
+  check_linear({{2, 13, 17}, {19, 17}}, GetParam());
 }
 TEST_P(LinearTest, AgreesWithoutRows) {
-  check({{0, 4, 6}, {3, 6}}, GetParam());
+  check_linear({{0, 4, 6}, {3, 6}}, GetParam());
 }
 
 void check_with_bias(const std::vector<std::vector<int64_t>>& shapes, c10::ScalarType dtype) {

@@ -12,24 +12,24 @@ namespace {
 class RmsNormTest : public EveryDtype {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, RmsNormTest, dtypes(), dtype_name);
 
-at::Tensor plain(const at::Tensor& input, const at::Tensor& weight, double epsilon) {
+at::Tensor plain_rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon) {
   return input * (input.square().mean(-1, true) + epsilon).rsqrt() * weight;
 }
 
-void check(const std::vector<std::vector<int64_t>>& shapes, c10::ScalarType dtype) {
+void check_rms_norm(const std::vector<std::vector<int64_t>>& shapes, c10::ScalarType dtype) {
   expect_parity([](const Tensors& in) { return ops::rms_norm(in[0], in[1], 1e-5); },
-                [](const Tensors& in) { return plain(in[0], in[1], 1e-5); },
+                [](const Tensors& in) { return plain_rms_norm(in[0], in[1], 1e-5); },
                 random_leaves(shapes, dtype));
 }
 
 TEST_P(RmsNormTest, AgreesOnMatrices) {
-  check({{9, 7}, {7}}, GetParam());
+  check_rms_norm({{9, 7}, {7}}, GetParam());
 }
 TEST_P(RmsNormTest, AgreesOnBatches) {
-  check({{2, 13, 33}, {33}}, GetParam());
+  check_rms_norm({{2, 13, 33}, {33}}, GetParam());
 }
 TEST_P(RmsNormTest, AgreesWithoutRows) {
-  check({{0, 3, 8}, {8}}, GetParam());
+  check_rms_norm({{0, 3, 8}, {8}}, GetParam());
 }
 
 TEST(RmsNorm, EpsilonKeepsZeroRowsFinite) {

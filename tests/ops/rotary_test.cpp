@@ -17,7 +17,7 @@ class RotaryTest : public EveryDtype {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, RotaryTest, dtypes(), dtype_name);
 
 // Hugging Face's formula: x · cos + rotate_half(x) · sin with tables of the full head size.
-at::Tensor plain(const at::Tensor& input, const RotaryTables& tables) {
+at::Tensor plain_rotary(const at::Tensor& input, const RotaryTables& tables) {
   const int64_t half = input.size(-1) / 2;
   const auto twice = [](const at::Tensor& table) { return at::cat({table, table}, -1); };
   const at::Tensor turned = at::cat({-input.slice(-1, half), input.slice(-1, 0, half)}, -1);
@@ -27,7 +27,7 @@ at::Tensor plain(const at::Tensor& input, const RotaryTables& tables) {
 TEST_P(RotaryTest, AgreesWithTheFormulaOfHalves) {
   const auto tables = rotary_tables(at::rand({3}, at::kFloat), 11);
   expect_parity([&](const Tensors& in) { return rotary(in[0].transpose(1, 2), tables); },
-                [&](const Tensors& in) { return plain(in[0].transpose(1, 2), tables); },
+                [&](const Tensors& in) { return plain_rotary(in[0].transpose(1, 2), tables); },
                 random_leaves({{2, 11, 5, 6}}, GetParam()));
 }
 
@@ -39,7 +39,7 @@ TEST_P(RotaryTest, TakesAPositionOfItsOwnForEachRow) {
   };
   const RotaryTables rows{row(tables.cosine), row(tables.sine)};
   expect_parity([&](const Tensors& in) { return rotary(in[0], rows); },
-                [&](const Tensors& in) { return plain(in[0], rows); },
+                [&](const Tensors& in) { return plain_rotary(in[0], rows); },
                 random_leaves({{2, 5, 1, 6}}, GetParam()));
 }
 

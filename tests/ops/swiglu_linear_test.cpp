@@ -12,20 +12,20 @@ namespace {
 class SwiGluLinearTest : public EveryDtype {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, SwiGluLinearTest, dtypes(), dtype_name);
 
-void check(const std::vector<std::vector<int64_t>>& shapes, c10::ScalarType dtype) {
+void check_swiglu_linear(const std::vector<std::vector<int64_t>>& shapes, c10::ScalarType dtype) {
   expect_parity([](const Tensors& in) { return swiglu_linear(in[0], in[1], in[2]); },
                 [](const Tensors& in) { return at::linear(at::silu(in[0]) * in[1], in[2]); },
                 random_leaves(shapes, dtype));
 }
 
 TEST_P(SwiGluLinearTest, AgreesWithThePlainFormula) {
-  check({{3, 5, 17}, {3, 5, 17}, {9, 17}}, GetParam());
+  check_swiglu_linear({{3, 5, 17}, {3, 5, 17}, {9, 17}}, GetParam());
 }
 TEST_P(SwiGluLinearTest, AgreesOnMatrices) {
-  check({{6, 40}, {6, 40}, {3, 40}}, GetParam());
+  check_swiglu_linear({{6, 40}, {6, 40}, {3, 40}}, GetParam());
 }
 TEST_P(SwiGluLinearTest, AgreesWithoutRows) {
-  check({{0, 17}, {0, 17}, {4, 17}}, GetParam());
+  check_swiglu_linear({{0, 17}, {0, 17}, {4, 17}}, GetParam());
 }
 
 }  // namespace

@@ -13,6 +13,10 @@ inline constexpr std::array kStrategies = {Strategy::FullShard, Strategy::ShardG
                                            Strategy::NoShard, Strategy::HybridShard,
                                            Strategy::HybridShardGradOp};
 
+inline Mesh alone() {
+  return Mesh::shard(World::alone());
+}
+
 inline bool is_hybrid(Strategy strategy) {
   return strategy == Strategy::HybridShard || strategy == Strategy::HybridShardGradOp;
 }

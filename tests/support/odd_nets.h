@@ -15,6 +15,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "sherd/unit.h"
+#include "tests/support/seeded.h"
 #include "tests/support/slot_linear.h"
 
 namespace sherd::test {
@@ -24,6 +25,26 @@ inline constexpr int64_t kOdd = 7;  // width of all of them
 inline at::Tensor odd_input(int64_t number) {
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(2000 + number));
   return at::randn({3, kOdd}, generator);
+}
+
+/// The input of a `Place` (compare_with_plain.h).
+inline at::Tensor input_of(const auto& place) {
+  return odd_input(place.step * 10 + place.rank);
+}
+
+inline at::Tensor loss_of(const at::Tensor& output) {
+  return output.to(at::kFloat).square().sum();
+}
+
+/// A loss for expect_equals_plain().
+inline constexpr auto kSquares = [](auto& model, auto& /*net*/, const auto& place) {
+  return loss_of(model(input_of(place)));
+};
+
+/// Builds a model, the same each time.
+template <class Holder, class... Args>
+auto builder(Args... args) {
+  return [args...] { return seeded(11, [&] { return Holder(args...); }); };
 }
 
 /// Holds a weight that may also be another module's, and uses it twice if `twice`; the second way

@@ -9,10 +9,8 @@
 namespace llm::model {
 namespace {
 
-constexpr int64_t kVocabulary = 37;
-
 TEST(CausalLm, LossIsTheCrossEntropyOfShiftedLogits) {
-  Llama model = make_llama(small_config());
+  Llama model = make_llama(small_llama_config());
   const auto [ids, labels, mask] = make_batch({17, 5, 11}, kVocabulary);
   const at::Tensor logits = model->logits(ids, mask);
   const at::Tensor expected =
@@ -35,7 +33,7 @@ TEST(CausalLm, LossIsTheCrossEntropyOfShiftedLogits) {
 }
 
 TEST(CausalLm, PaddingChangesNothing) {
-  Llama model = make_llama(small_config(/*tied=*/true));
+  Llama model = make_llama(small_llama_config(/*tied=*/true));
   const auto batch = make_batch({17, 5}, kVocabulary);
   double sum = 0;
   for (int64_t row = 0; row < 2; ++row) {
@@ -48,7 +46,7 @@ TEST(CausalLm, PaddingChangesNothing) {
 }
 
 TEST(CausalLm, RefusesPaddingOnTheLeft) {
-  Llama model = make_llama(small_config());
+  Llama model = make_llama(small_llama_config());
   auto batch = make_batch({7, 7}, kVocabulary);
   batch.mask[1][0] = 0;
   try {
@@ -60,7 +58,7 @@ TEST(CausalLm, RefusesPaddingOnTheLeft) {
 }
 
 TEST(CausalLm, WithoutSupervisedTokensLossAndGradientsAreZero) {
-  Llama model = make_llama(small_config());
+  Llama model = make_llama(small_llama_config());
   const auto batch = make_batch({9, 4}, kVocabulary);
   const at::Tensor none = at::full_like(batch.labels, kIgnoredLabel);
   const at::Tensor loss = model->loss_sum(batch.ids, none, batch.mask);
@@ -73,7 +71,7 @@ TEST(CausalLm, WithoutSupervisedTokensLossAndGradientsAreZero) {
 }
 
 TEST(CausalLm, ARankWithoutSamplesTakesPart) {
-  Llama model = make_llama(small_config());
+  Llama model = make_llama(small_llama_config());
   const auto batch = make_batch({9, 4}, kVocabulary);
   const auto none = [](const at::Tensor& tensor) { return tensor.narrow(0, 0, 0); };
   const at::Tensor loss = model->loss_sum(none(batch.ids), none(batch.labels), none(batch.mask));
@@ -87,8 +85,8 @@ TEST(CausalLm, ARankWithoutSamplesTakesPart) {
 }
 
 TEST(CausalLm, Bf16ComputesInBf16WithAnFp32Loss) {
-  Llama exact = make_llama(small_config());
-  Llama rounded = make_llama(small_config());
+  Llama exact = make_llama(small_llama_config());
+  Llama rounded = make_llama(small_llama_config());
   rounded->to(at::kBFloat16);
   const auto batch = make_batch({17, 5, 11}, kVocabulary);
   EXPECT_EQ(rounded->logits(batch.ids, batch.mask).scalar_type(), at::kBFloat16);

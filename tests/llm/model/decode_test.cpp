@@ -9,8 +9,6 @@
 namespace llm::model {
 namespace {
 
-constexpr int64_t kVocabulary = 37;
-
 // The scores after `length` tokens of a row, without a cache.
 at::Tensor scores_after(CausalLmImpl& model, const at::Tensor& row, int64_t length) {
   const at::Tensor ids = row.narrow(0, 0, length).unsqueeze(0);
@@ -23,7 +21,7 @@ void expect_close(const at::Tensor& actual, const at::Tensor& expected) {
 }
 
 TEST(Decode, PromptsOfDifferentLengthThenTokenByToken) {
-  Llama model = make_llama(small_config());
+  Llama model = make_llama(small_llama_config());
   const std::vector<int64_t> lengths = {4, 9, 1};
   const auto texts = make_batch({20, 20, 20}, kVocabulary).ids;  // what each row will hold
   const auto mask = make_batch(lengths, kVocabulary).mask;
@@ -42,7 +40,7 @@ TEST(Decode, PromptsOfDifferentLengthThenTokenByToken) {
 }
 
 TEST(Decode, AFinishedRowStandsStillAndDisturbsNobody) {
-  Llama model = make_llama(small_config());
+  Llama model = make_llama(small_llama_config());
   const auto texts = make_batch({9, 9}, kVocabulary).ids;
   KvCache cache(8);
   (void)model->decode(texts.slice(1, 0, 3), at::ones({2, 3}, at::kLong), cache);
@@ -55,7 +53,7 @@ TEST(Decode, AFinishedRowStandsStillAndDisturbsNobody) {
 }
 
 TEST(Decode, RefusesMoreTokensThanTheCacheHolds) {
-  Llama model = make_llama(small_config());
+  Llama model = make_llama(small_llama_config());
   const auto texts = make_batch({9}, kVocabulary).ids;
   KvCache cache(4);
   EXPECT_THROW((void)model->decode(texts, at::ones({1, 9}, at::kLong), cache), c10::Error);

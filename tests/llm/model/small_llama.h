@@ -10,14 +10,14 @@
 
 namespace llm::model {
 
-inline LlamaConfig small_config(bool tied = false) {
+inline LlamaConfig small_llama_config(bool tied = false) {
   return {.hidden_size = 13,
           .intermediate_size = 29,
           .num_hidden_layers = 3,
           .num_attention_heads = 4,
           .num_key_value_heads = 2,
           .head_dim = 6,
-          .vocab_size = 37,
+          .vocab_size = kVocabulary,
           .max_position_embeddings = 64,
           .rms_norm_eps = 1e-5,
           .initializer_range = 0.3,

@@ -17,6 +17,8 @@
 
 namespace llm::model {
 
+inline constexpr int64_t kVocabulary = 37;  // of the small models
+
 struct TestBatch {
   at::Tensor ids, labels, mask;  // [B, T]
 };

@@ -12,18 +12,21 @@
 #include "llm/train/train_step.h"
 #include "ops/plain_operators.h"
 #include "tests/support/ranks.h"
+#include "tests/support/test_data.h"
 
 namespace llm::train {
 namespace {
 
-constexpr int kSteps = 200;
+constexpr int kTrainedSteps = 200;
 constexpr int kCompared = 50;  // the last ones
 constexpr int64_t kRows = 4;   // of a step
-const std::string kModel = SHERD_TEST_SOURCE_DIR "/tests/data/stories260k-hf";
+std::string stories() {
+  return sherd::test::data_folder() / "stories260k-hf";
+}
 
 const data::Dataset& questions() {
   static const data::Dataset dataset = [] {
-    const text::PromptEncoder encoder(text::Tokenizer::from_folder(kModel), {96, 16});
+    const text::PromptEncoder encoder(text::Tokenizer::from_folder(stories()), {96, 16});
     return data::load_dataset(SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json", encoder, 32);
   }();
   return dataset;
@@ -40,7 +43,7 @@ data::Batch batch_of(int step, int ranks, int rank) {
 }
 
 std::vector<double> losses_of(int ranks, bool plain) {
-  std::vector<double> losses(kSteps);
+  std::vector<double> losses(kTrainedSteps);
   sherd::test::run_ranks(ranks, [&](sherd::World world) {
     std::optional<sherd::ops::PlainOperators> guard;
     if (plain) {
@@ -48,9 +51,9 @@ std::vector<double> losses_of(int ranks, bool plain) {
     }
     sherd::ShardOptions options;
     options.precision.param_dtype = c10::kBFloat16;
-    auto model = load_sharded(kModel, sherd::Mesh::shard(world), options);
+    auto model = load_sharded(stories(), sherd::Mesh::shard(world), options);
     sherd::AdamW optimizer(model, {.lr = 2e-4});
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kTrainedSteps; ++step) {
       const StepOutcome outcome = train_step(
           model, optimizer, {batch_of(step, world.size(), world.rank())}, {step + 1, 1.0, false});
       if (world.rank() == 0) {
@@ -75,7 +78,7 @@ TEST(FastAndPlain, DifferNoMoreThanTwoPlainRunsThatRoundDifferently) {
   const auto plain = losses_of(1, /*plain=*/true);
   const double rounding = mean_difference(plain, losses_of(2, /*plain=*/true));
   const double paths = mean_difference(plain, fast);
-  std::cout << "  mean |loss difference| of the last " << kCompared << " of " << kSteps
+  std::cout << "  mean |loss difference| of the last " << kCompared << " of " << kTrainedSteps
             << " steps: fast and plain " << paths << ", plain on 1 and 2 ranks " << rounding
             << "; loss " << plain.front() << " -> " << plain.back() << "\n";
   EXPECT_LT(plain.back(), plain.front());

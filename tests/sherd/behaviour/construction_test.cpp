@@ -14,6 +14,7 @@
 #include "tests/support/allocated_bytes.h"
 #include "tests/support/buffered_net.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/meshes.h"
 #include "tests/support/odd_nets.h"
 #include "tests/support/processes.h"
 #include "tests/support/ranks.h"
@@ -22,10 +23,6 @@
 
 namespace sherd::test {
 namespace {
-
-Mesh alone() {
-  return Mesh::shard(World::alone());
-}
 
 constexpr uint64_t kSeed = 1234567890123;
 

@@ -17,10 +17,6 @@
 namespace sherd::test {
 namespace {
 
-Mesh alone() {
-  return Mesh::shard(World::alone());
-}
-
 struct OneParameterImpl : torch::nn::Module {
   explicit OneParameterImpl(const at::Tensor& value)
       : weight(register_parameter("weight", value, value.is_floating_point())) {}

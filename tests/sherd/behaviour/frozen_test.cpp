@@ -22,14 +22,6 @@ NestedNet make(const std::vector<std::string>& frozen) {
   return net;
 }
 
-at::Tensor loss_of(const at::Tensor& output) {
-  return output.square().sum();
-}
-
-const auto kSquares = [](auto& model, auto& /*net*/, const Place& place) {
-  return loss_of(model(odd_input(place.step * 10 + place.rank)));
-};
-
 TEST(Frozen, MixedInAUnitAndInTheRoot) {
   expect_equals_plain([] { return make({"a.before.weight", "b.inner", "head.bias"}); }, kSquares);
 }

@@ -13,19 +13,6 @@
 namespace sherd::test {
 namespace {
 
-template <class Holder, class... Args>
-auto builder(Args... args) {
-  return [args...] { return seeded(11, [&] { return Holder(args...); }); };
-}
-
-at::Tensor input_of(const Place& place) {
-  return odd_input(place.step * 10 + place.rank);
-}
-
-const auto kSquares = [](auto& model, auto& /*net*/, const Place& place) {
-  return model(input_of(place)).square().sum();
-};
-
 TEST(OddModels, TiedWeightInsideAUnitUsedByTwoKindsOfOperators) {
   expect_equals_plain(builder<TiedNet>(TiedNetImpl::Where::OneUnit), kSquares);
 }
@@ -154,7 +141,7 @@ TEST(OddModels, OtherMethodsThroughRun) {
 TEST(OddModels, TwoForwardsBeforeOneBackward) {
   expect_equals_plain(builder<NestedNet>(), [](auto& model, auto&, const Place& place) {
     const at::Tensor a = model(input_of(place));
-    const at::Tensor b = model(input_of({place.step + 50, place.rank}));
+    const at::Tensor b = model(input_of(Place{place.step + 50, place.rank}));
     return a.square().sum() + (a * b).sum();
   });
 }
@@ -162,7 +149,7 @@ TEST(OddModels, TwoForwardsBeforeOneBackward) {
 TEST(OddModels, TwoForwardsBeforeTwoBackwards) {
   expect_equals_plain(builder<NestedNet>(), [](auto& model, auto&, const Place& place) {
     const at::Tensor a = model(input_of(place)).square().sum();
-    const at::Tensor b = model(input_of({place.step + 50, place.rank})).square().sum();
+    const at::Tensor b = model(input_of(Place{place.step + 50, place.rank})).square().sum();
     constexpr bool plain = std::is_same_v<decltype(model), NestedNet&>;
     // The plain run divides the loss it is given by the number of ranks; this one is its own.
     return plain ? a + b : (a.backward(), b);
@@ -173,7 +160,7 @@ TEST(OddModels, EvaluationBetweenForwardAndBackward) {
   expect_equals_plain(builder<NestedNet>(), [](auto& model, auto&, const Place& place) {
     const at::Tensor a = model(input_of(place)).square().sum();
     const at::NoGradGuard no_grad;
-    const at::Tensor value = model(input_of({place.step + 50, place.rank}));
+    const at::Tensor value = model(input_of(Place{place.step + 50, place.rank}));
     TORCH_CHECK(!value.requires_grad());
     return a;
   });

@@ -21,15 +21,6 @@ namespace {
 
 using Wholes = std::map<std::string, at::Tensor>;
 
-template <class Holder>
-auto builder() {
-  return [] { return seeded(11, [] { return Holder(); }); };
-}
-
-at::Tensor loss_of(const at::Tensor& output) {
-  return output.to(at::kFloat).square().sum();
-}
-
 /// Gradients of plain models in `dtype`, one a rank, summed in fp32 in rank order: what mixed
 /// precision means, written out.
 template <class Build>

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kRanks = 4;
 
-struct Everything {
+struct TrainedState {
   StateDict values;
   OptimStateDict moments;
   std::vector<ParameterShard> pieces;  // of all ranks
@@ -42,8 +42,8 @@ void on_ranks(Strategy strategy, const Body& body) {
   });
 }
 
-Everything trained(Strategy strategy) {
-  Everything all;
+TrainedState trained(Strategy strategy) {
+  TrainedState all;
   std::mutex mutex;
   on_ranks(strategy, [&](Sharded<Net>& model, AdamW& optimizer) {
     train(model, optimizer, 3);
@@ -81,7 +81,7 @@ void check_moments(Sharded<Net>& model, const AdamW& optimizer, const OptimState
 
 TEST(ReplicaState, ComesBackUnderEveryOtherStrategy) {
   for (const Strategy from : kStrategies) {
-    const Everything saved = trained(from);
+    const TrainedState saved = trained(from);
     const WholeState whole = flat(saved.values);
     for (const Strategy to : kStrategies) {
       EXPECT_NO_THROW(on_ranks(
@@ -103,7 +103,7 @@ TEST(ReplicaState, ComesBackUnderEveryOtherStrategy) {
 
 TEST(ReplicaState, TrainingGoesOnWithTheSameBits) {
   for (const Strategy strategy : kStrategies) {
-    const Everything saved = trained(strategy);
+    const TrainedState saved = trained(strategy);
     StateDict expected;
     StateDict found;
     const auto keep = [](Sharded<Net>& model, StateDict& place) {

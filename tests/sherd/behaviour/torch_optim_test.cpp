@@ -40,7 +40,7 @@ std::unique_ptr<Optimizer> make_adamw(std::vector<at::Tensor> parameters) {
       std::move(parameters), torch::optim::AdamWOptions(1e-3).weight_decay(0.1).eps(1e-4));
 }
 
-struct Setting {
+struct OptimSetting {
   MakeOptimizer make = make_sgd;
   Strategy strategy = Strategy::FullShard;
   bool bfloat16 = false;
@@ -55,13 +55,13 @@ struct Setting {
   }
 };
 
-Example example_of(const Setting& setting, int ranks, int step, int micro, int rank) {
+Example example_of(const OptimSetting& setting, int ranks, int step, int micro, int rank) {
   return make_example((step * setting.micro_batches + micro) * ranks + rank);
 }
 
 // In bf16 a rounded copy of the modules computes, and its gradients are added in fp32: what mixed
 // precision means, written out.
-double plain_backward(Net& net, const Example& part, const Setting& setting, int ranks) {
+double plain_backward(Net& net, const Example& part, const OptimSetting& setting, int ranks) {
   Net computing = net;
   if (setting.bfloat16) {
     computing = make_net();
@@ -85,15 +85,15 @@ double plain_backward(Net& net, const Example& part, const Setting& setting, int
   return loss.item<double>();
 }
 
-struct Trace {
+struct OptimTrace {
   std::vector<double> losses;      // of every example, in order
   std::vector<WholeState> values;  // after each step
 };
 
-Trace train_plain(const Setting& setting, int ranks) {
+OptimTrace train_plain_with(const OptimSetting& setting, int ranks) {
   Net net = make_net();
   const auto optimizer = setting.make(net->parameters());
-  Trace trace;
+  OptimTrace trace;
   for (int step = 0; step < kSteps; ++step) {
     for (int micro = 0; micro < setting.micro_batches; ++micro) {
       for (int rank = 0; rank < ranks; ++rank) {
@@ -117,7 +117,7 @@ void check_close(const ShardedModule& model, const WholeState& whole, int step) 
   }
 }
 
-void check_sharded(const World& world, const Setting& setting, const Trace& trace) {
+void check_sharded(const World& world, const OptimSetting& setting, const OptimTrace& trace) {
   auto model = fully_shard(make_net(), Mesh::shard(world), setting.options());
   const auto optimizer = setting.make(optim_parameters(model).values());
   for (int step = 0; step < kSteps; ++step) {
@@ -138,39 +138,39 @@ void check_sharded(const World& world, const Setting& setting, const Trace& trac
   }
 }
 
-void expect_equals_plain(const Setting& setting) {
+void expect_optimizer_equals_plain(const OptimSetting& setting) {
   for (const int ranks : {1, 2, 3, 4}) {
-    const Trace trace = train_plain(setting, ranks);
+    const OptimTrace trace = train_plain_with(setting, ranks);
     EXPECT_NO_THROW(run_ranks(ranks, [&](World world) { check_sharded(world, setting, trace); }))
         << ranks << " ranks";
   }
 }
 
 TEST(TorchOptim, SgdWithMomentumEqualsUnsharded) {
-  expect_equals_plain({.make = make_sgd});
-  expect_equals_plain({.make = make_sgd, .strategy = Strategy::ShardGradOp});
+  expect_optimizer_equals_plain({.make = make_sgd});
+  expect_optimizer_equals_plain({.make = make_sgd, .strategy = Strategy::ShardGradOp});
 }
 
 TEST(TorchOptim, AdamWEqualsUnsharded) {
-  expect_equals_plain({.make = make_adamw});
-  expect_equals_plain({.make = make_adamw, .strategy = Strategy::ShardGradOp});
+  expect_optimizer_equals_plain({.make = make_adamw});
+  expect_optimizer_equals_plain({.make = make_adamw, .strategy = Strategy::ShardGradOp});
 }
 
 TEST(TorchOptim, EqualsUnshardedInBFloat16) {
-  expect_equals_plain({.make = make_sgd, .bfloat16 = true});
-  expect_equals_plain({.make = make_adamw, .bfloat16 = true});
+  expect_optimizer_equals_plain({.make = make_sgd, .bfloat16 = true});
+  expect_optimizer_equals_plain({.make = make_adamw, .bfloat16 = true});
 }
 
 TEST(TorchOptim, AccumulatesUntilGradientsAreReset) {
-  expect_equals_plain({.micro_batches = 3});
-  expect_equals_plain({.micro_batches = 2, .set_to_none = false});
+  expect_optimizer_equals_plain({.micro_batches = 3});
+  expect_optimizer_equals_plain({.micro_batches = 2, .set_to_none = false});
 }
 
 TEST(TorchOptim, EqualsUnshardedInProcesses) {
   for (const bool bfloat16 : {false, true}) {
-    const Setting setting{.make = make_adamw, .bfloat16 = bfloat16};
+    const OptimSetting setting{.make = make_adamw, .bfloat16 = bfloat16};
     const auto statuses = run_processes(
-        3, [&](World world) { check_sharded(world, setting, train_plain(setting, 3)); });
+        3, [&](World world) { check_sharded(world, setting, train_plain_with(setting, 3)); });
     EXPECT_EQ(statuses, (std::vector<int>{0, 0, 0}));
   }
 }
@@ -288,7 +288,7 @@ TEST(TorchOptim, StepAfterAnEvaluationDoesNotReachAnotherRanksEvaluation) {
   for (const bool bfloat16 : {false, true}) {
     run_ranks(3, [&](World world) {
       auto model =
-          fully_shard(make_net(), Mesh::shard(world), Setting{.bfloat16 = bfloat16}.options());
+          fully_shard(make_net(), Mesh::shard(world), OptimSetting{.bfloat16 = bfloat16}.options());
       torch::optim::SGD optimizer(optim_parameters(model).values(), 0.5);
       const auto evaluate = [&](bool slowly) {
         const at::NoGradGuard no_grad;
@@ -320,7 +320,8 @@ TEST(TorchOptim, StepAfterAnEvaluationDoesNotReachAnotherRanksEvaluation) {
 
 TEST(TorchOptim, StepAfterAFailedStepIsSeenByTheNext) {
   run_ranks(2, [](World world) {
-    auto model = fully_shard(make_net(), Mesh::shard(world), Setting{.bfloat16 = true}.options());
+    auto model =
+        fully_shard(make_net(), Mesh::shard(world), OptimSetting{.bfloat16 = true}.options());
     torch::optim::SGD optimizer(optim_parameters(model).values(), 0.5);
     backward(model, world.rank());
     EXPECT_THROW(
@@ -330,7 +331,8 @@ TEST(TorchOptim, StepAfterAFailedStepIsSeenByTheNext) {
         std::runtime_error);
     optimizer.step();
     const at::Tensor output = model(make_example(1).x);
-    auto fresh = fully_shard(make_net(), Mesh::shard(world), Setting{.bfloat16 = true}.options());
+    auto fresh =
+        fully_shard(make_net(), Mesh::shard(world), OptimSetting{.bfloat16 = true}.options());
     load_full_state_dict(fresh, full_state_dict(model));
     EXPECT_TRUE(at::equal(output, fresh(make_example(1).x)));
   });

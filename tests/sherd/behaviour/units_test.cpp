@@ -16,14 +16,6 @@
 namespace sherd::test {
 namespace {
 
-at::Tensor input_of(const Place& place) {
-  return odd_input(place.step * 10 + place.rank);
-}
-
-const auto kSquares = [](auto& model, auto& /*net*/, const Place& place) {
-  return model(input_of(place)).square().sum();
-};
-
 NestedNet nested() {
   return seeded(11, [] { return NestedNet(); });
 }

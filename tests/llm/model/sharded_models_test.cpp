@@ -1,4 +1,4 @@
-// A sharded BLOOM gives the losses and gradients of the plain one.
+// A sharded model gives the losses, gradients and scores of the plain one.
 
 #include <map>
 #include <mutex>
@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "llm/model/bloom.h"
+#include "llm/model/llama.h"
 #include "sherd/fully_shard.h"
 #include "tests/llm/model/small_bloom.h"
+#include "tests/llm/model/small_llama.h"
 #include "tests/support/ranks.h"
 
 namespace llm::model {
@@ -18,15 +20,10 @@ at::Tensor loss_of(CausalLmImpl& model, const at::Tensor& ids, const at::Tensor&
   return model.loss_sum(ids, labels, mask);
 }
 
-class ShardedBloom : public testing::TestWithParam<std::tuple<int, bool>> {};
-INSTANTIATE_TEST_SUITE_P(RanksAndTying, ShardedBloom,
-                         testing::Combine(testing::Values(1, 2, 3), testing::Bool()));
-
-TEST_P(ShardedBloom, HasThePlainModelsLossAndGradients) {
-  const auto [ranks, tied] = GetParam();
-  const BloomConfig config = small_bloom_config(tied);
-  const auto batch = make_batch({17, 5, 11, 8, 2}, config.vocab_size);
-  Bloom plain = make_bloom(config);
+template <class Build>
+void expect_plain_loss_and_gradients(int ranks, const Build& build) {
+  const auto batch = make_batch({17, 5, 11, 8, 2}, kVocabulary);
+  auto plain = build();
   const at::Tensor expected = plain->loss_sum(batch.ids, batch.labels, batch.mask);
   expected.backward();
 
@@ -38,7 +35,7 @@ TEST_P(ShardedBloom, HasThePlainModelsLossAndGradients) {
   }
   sherd::test::run_ranks(ranks, [&](sherd::World world) {
     const int rank = world.rank();
-    auto model = sherd::fully_shard(make_bloom(config), sherd::Mesh::shard(std::move(world)));
+    auto model = sherd::fully_shard(build(), sherd::Mesh::shard(std::move(world)));
     model.set_gradient_divide_factor(1);
     const auto mine = [&](const at::Tensor& all) { return all.slice(0, rank, all.size(0), ranks); };
     const at::Tensor part =
@@ -51,11 +48,28 @@ TEST_P(ShardedBloom, HasThePlainModelsLossAndGradients) {
     }
   });
   EXPECT_NEAR(loss, expected.item<double>(), 1e-5 * loss);
-  for (const auto& parameter : plain->named_parameters()) {
+  const torch::OrderedDict<std::string, at::Tensor> parameters = plain->named_parameters();
+  for (const auto& parameter : parameters) {
     EXPECT_LE(gradients[parameter.key()].norm().item<double>(),
               2e-5 * parameter.value().grad().norm().item<double>())
         << parameter.key();
   }
+}
+
+class ShardedModels : public testing::TestWithParam<std::tuple<int, bool>> {};
+INSTANTIATE_TEST_SUITE_P(RanksAndTying, ShardedModels,
+                         testing::Combine(testing::Values(1, 2, 3), testing::Bool()));
+
+TEST_P(ShardedModels, LlamaHasThePlainModelsLossAndGradients) {
+  const auto [ranks, tied] = GetParam();
+  expect_plain_loss_and_gradients(
+      ranks, [config = small_llama_config(tied)] { return make_llama(config); });
+}
+
+TEST_P(ShardedModels, BloomHasThePlainModelsLossAndGradients) {
+  const auto [ranks, tied] = GetParam();
+  expect_plain_loss_and_gradients(
+      ranks, [config = small_bloom_config(tied)] { return make_bloom(config); });
 }
 
 // Slopes rounded to param_dtype, as units round the tensors they are called with, would differ.
@@ -72,6 +86,23 @@ TEST(ShardedBloomInBf16, KeepsAlibiInFp32) {
         sherd::fully_shard(make_bloom(config), sherd::Mesh::shard(std::move(world)), options);
     const at::Tensor loss = model.run(loss_of, batch.ids, batch.labels, batch.mask);
     EXPECT_EQ(loss.item<float>(), expected.item<float>());
+    model.world().barrier();  // a thread that leaves takes its shards with it
+  });
+}
+
+TEST(ShardedLlamaDecoding, DecodesAsThePlainOne) {
+  const LlamaConfig config = small_llama_config();
+  const auto batch = make_batch({6, 3}, config.vocab_size);
+  Llama plain = make_llama(config);
+  KvCache plain_cache(8);
+  const at::Tensor expected = plain->decode(batch.ids, batch.mask, plain_cache);
+  sherd::test::run_ranks(2, [&](sherd::World world) {
+    auto model = sherd::fully_shard(make_llama(config), sherd::Mesh::shard(std::move(world)));
+    KvCache cache(8);
+    const auto decode = [&cache](CausalLmImpl& lm, const at::Tensor& ids, const at::Tensor& mask) {
+      return lm.decode(ids, mask, cache);
+    };
+    EXPECT_TRUE(model.run(decode, batch.ids, batch.mask).equal(expected));
     model.world().barrier();  // a thread that leaves takes its shards with it
   });
 }
