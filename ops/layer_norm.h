@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ops/normalised_sum.h"
+
 namespace sherd::ops {
 
 /// (input − mean) ÷ sqrt(variance + epsilon) × weight + bias over the last dimension. Statistics,
@@ -11,5 +13,12 @@ namespace sherd::ops {
 /// PyTorch: `torch.nn.functional.layer_norm`.  Paper: arXiv:1607.06450.
 [[nodiscard]] at::Tensor layer_norm(const at::Tensor& input, const at::Tensor& weight,
                                     const at::Tensor& bias, double epsilon);
+
+/// layer_norm() of input + residual, and that sum: one pass each way instead of two.
+/// Shapes: input and residual [..., D], weight and bias [D] of the same dtype. Keeps the sum and
+/// two fp32 numbers a row.
+[[nodiscard]] NormalisedSum add_layer_norm(const at::Tensor& input, const at::Tensor& residual,
+                                           const at::Tensor& weight, const at::Tensor& bias,
+                                           double epsilon);
 
 }  // namespace sherd::ops

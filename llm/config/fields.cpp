@@ -71,6 +71,10 @@ Fields fields(DataSection& data) {
        .doc = "use only the first questions of data.eval; 0: all",
        .unit = "samples",
        .range = at_least(0)},
+      {.name = "cache",
+       .slot = &data.cache,
+       .doc = "folder where tokenized files are kept for the next run, by their content; without "
+              "it sherd/tokens in $XDG_CACHE_HOME or ~/.cache; none: keep nothing"},
   };
 }
 
@@ -182,6 +186,11 @@ Fields fields(MemorySection& memory) {
        .slot = choice(memory.moments_dtype),
        .doc = "dtype of AdamW's moments; bfloat16 halves their memory and adds noise to updates",
        .choices = {"float32", "bfloat16"}},
+      {.name = "loss_chunk_tokens",
+       .slot = &memory.loss_chunk_tokens,
+       .doc = "rows of logits, one for each supervised token, that are held at a time",
+       .unit = "tokens",
+       .range = at_least(1)},
   };
 }
 

@@ -39,6 +39,7 @@ struct DataSection {
   std::int64_t max_answer_tokens = 32;
   std::int64_t train_limit = 0;
   std::int64_t eval_limit = 0;
+  std::string cache;
   bool operator==(const DataSection&) const = default;
 };
 
@@ -76,6 +77,7 @@ struct ParallelSection {
 struct MemorySection {
   bool activation_checkpointing = false;
   MomentsDtype moments_dtype = MomentsDtype::Float32;
+  std::int64_t loss_chunk_tokens = 512;
   bool operator==(const MemorySection&) const = default;
 };
 

@@ -60,7 +60,7 @@ std::span<const std::int64_t> BatchShape::samples_of(std::span<const std::int64_
   return batch.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
 }
 
-Batch collate(std::span<const Sample> samples, std::span<const std::int64_t> indices) {
+Batch collate(const Samples& samples, std::span<const std::int64_t> indices) {
   Batch batch;
   batch.rows = static_cast<std::int64_t>(indices.size());
   for (const std::int64_t index : indices) {
@@ -74,7 +74,7 @@ Batch collate(std::span<const Sample> samples, std::span<const std::int64_t> ind
   batch.attention_mask.assign(size, 0);
   std::int64_t row_begin = 0;
   for (const std::int64_t index : indices) {
-    const Sample& sample = samples[static_cast<std::size_t>(index)];
+    const Sample sample = samples[static_cast<std::size_t>(index)];
     std::copy(sample.ids.begin(), sample.ids.end(), batch.input_ids.begin() + row_begin);
     std::copy(sample.ids.begin() + sample.supervised_begin, sample.ids.end(),
               batch.labels.begin() + row_begin + sample.supervised_begin);

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "llm/data/dataset.h"
+#include "llm/data/samples.h"
 
 namespace llm::data {
 
@@ -47,6 +47,6 @@ struct Batch {
 };
 
 /// Lays out the samples of these indices, in this order.
-Batch collate(std::span<const Sample> samples, std::span<const std::int64_t> indices);
+Batch collate(const Samples& samples, std::span<const std::int64_t> indices);
 
 }  // namespace llm::data

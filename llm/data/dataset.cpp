@@ -7,7 +7,7 @@
 namespace llm::data {
 namespace {
 
-void count(const Sample& sample, DatasetReport& report) {
+void count(const text::LabelledPrompt& sample, DatasetReport& report) {
   const auto tokens = static_cast<std::int64_t>(sample.ids.size());
   report.samples += 1;
   report.tokens += tokens;
@@ -30,27 +30,41 @@ std::string DatasetReport::sentence() const {
          ", answer outside the cut context in " + std::to_string(answers_outside);
 }
 
-Dataset load_dataset(const std::filesystem::path& path, const text::PromptEncoder& encoder,
-                     std::int64_t limit) {
-  Dataset dataset;
-  dataset.file = text::read_squad(path);
-  dataset.report.name = path.string();
-  dataset.report.limits = encoder.limits();
-  std::vector<text::SquadQuestion>& questions = dataset.file.questions;
-  if (limit > 0 && static_cast<std::size_t>(limit) < questions.size()) {
-    questions.resize(static_cast<std::size_t>(limit));
+text::SquadFile read_questions(const std::filesystem::path& path, std::int64_t limit) {
+  text::SquadFile file = text::read_squad(path);
+  if (limit > 0 && static_cast<std::size_t>(limit) < file.questions.size()) {
+    file.questions.resize(static_cast<std::size_t>(limit));
   }
-  dataset.samples.reserve(questions.size());
-  for (const text::SquadQuestion& question : questions) {
+  return file;
+}
+
+TokenizedFile tokenize(const text::SquadFile& file, const std::filesystem::path& path,
+                       const text::PromptEncoder& encoder) {
+  TokenizedFile tokenized;
+  tokenized.report.name = path.string();
+  tokenized.report.limits = encoder.limits();
+  std::vector<text::LabelledPrompt> prompts;
+  prompts.reserve(file.questions.size());
+  for (const text::SquadQuestion& question : file.questions) {
     try {
-      dataset.samples.push_back(encoder.encode_labelled(
-          question.question, dataset.file.contexts[question.context], question.answers.front()));
+      prompts.push_back(encoder.encode_labelled(question.question, file.contexts[question.context],
+                                                question.answers.front()));
     } catch (const sherd::Error& error) {
       throw sherd::Error(error.code(),
                          path.string() + ": question " + question.id + ": " + error.what());
     }
-    count(dataset.samples.back(), dataset.report);
+    count(prompts.back(), tokenized.report);
   }
+  tokenized.samples = Samples(prompts);
+  return tokenized;
+}
+
+Dataset load_dataset(const std::filesystem::path& path, const text::PromptEncoder& encoder,
+                     std::int64_t limit) {
+  Dataset dataset{read_questions(path, limit), {}, {}};
+  TokenizedFile tokenized = tokenize(dataset.file, path, encoder);
+  dataset.samples = std::move(tokenized.samples);
+  dataset.report = std::move(tokenized.report);
   return dataset;
 }
 

@@ -6,13 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "llm/data/samples.h"
 #include "llm/text/prompt.h"
 #include "llm/text/squad.h"
 
 namespace llm::data {
-
-/// A question in tokens; see llm::text::LabelledPrompt.
-using Sample = text::LabelledPrompt;
 
 /// What became of a data file's questions. Nothing is cut or lost in silence.
 struct DatasetReport {
@@ -31,17 +29,30 @@ struct DatasetReport {
   [[nodiscard]] std::string sentence() const;
 };
 
-/// A data file, encoded. `samples[i]` is `file.questions[i]` with its first answer.
-struct Dataset {
-  text::SquadFile file;
-  std::vector<Sample> samples;
+/// What training needs of a data file.
+struct TokenizedFile {
+  Samples samples;
   DatasetReport report;
 };
 
-/// Reads a SQuAD file and encodes its questions, or the first `limit` of them if that is not 0.
-/// Cost: about 0.3 ms a question. Memory: 4 bytes a token, and the file's text.
-/// Throws sherd::Error as `text::read_squad` does, and BadData, naming the question, if one does
-/// not fit in the limits.
+/// What evaluation needs of one: `samples[i]` is `file.questions[i]` with its first answer.
+struct Dataset {
+  text::SquadFile file;
+  Samples samples;
+  DatasetReport report;
+};
+
+/// The questions of a SQuAD file, or the first `limit` of them if that is not 0.
+/// Throws sherd::Error as `text::read_squad` does.
+text::SquadFile read_questions(const std::filesystem::path& path, std::int64_t limit);
+
+/// Encodes a file's questions, each with its first answer; `path` is for messages. Cost: about 0.3
+/// ms a question. Memory: 4 bytes a token. Throws sherd::Error BadData, naming the question, if one
+/// does not fit in the limits.
+TokenizedFile tokenize(const text::SquadFile& file, const std::filesystem::path& path,
+                       const text::PromptEncoder& encoder);
+
+/// `read_questions` and `tokenize`.
 Dataset load_dataset(const std::filesystem::path& path, const text::PromptEncoder& encoder,
                      std::int64_t limit = 0);
 

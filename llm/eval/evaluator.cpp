@@ -49,7 +49,7 @@ std::vector<Prediction> answer(sherd::Sharded<model::CausalLm>& model, const dat
                                const std::vector<std::int64_t>& indices, SquadScore& score) {
   std::vector<std::vector<text::TokenId>> prompts;
   for (const std::int64_t index : indices) {
-    const data::Sample& sample = dataset.samples[static_cast<size_t>(index)];
+    const data::Sample sample = dataset.samples[static_cast<size_t>(index)];
     prompts.emplace_back(sample.ids.begin(), sample.ids.begin() + sample.supervised_begin);
   }
   const auto written =

@@ -59,9 +59,9 @@ BloomBlockImpl::BloomBlockImpl(const BloomConfig& config)
 at::Tensor BloomBlockImpl::forward(const at::Tensor& input_BTD, const Alibi& alibi, KvCache* cache,
                                    int64_t layer) {
   const at::Tensor normalised = input_layernorm_->forward(input_BTD);
-  const at::Tensor attended = (residual_is_normalised_ ? normalised : input_BTD) +
-                              self_attention_->forward(normalised, alibi, cache, layer);
-  const at::Tensor normalised_again = post_attention_layernorm_->forward(attended);
+  const auto [attended, normalised_again] =
+      post_attention_layernorm_->forward(self_attention_->forward(normalised, alibi, cache, layer),
+                                         residual_is_normalised_ ? normalised : input_BTD);
   return (residual_is_normalised_ ? normalised_again : attended) + mlp_->forward(normalised_again);
 }
 

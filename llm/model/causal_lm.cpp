@@ -30,7 +30,8 @@ at::Tensor CausalLmImpl::loss_sum(const at::Tensor& input_ids_BT, const at::Tens
   const at::Tensor rows = places.select(1, 0) * labels_BT.size(1) + places.select(1, 1);
   const at::Tensor targets = labels_BT.reshape({-1}).index_select(0, rows + 1);
   const at::Tensor supervised = hidden.flatten(0, 1).index_select(0, rows);
-  return sherd::ops::linear_cross_entropy(final_norm(supervised), head_weight(), targets);
+  return sherd::ops::linear_cross_entropy(final_norm(supervised), head_weight(), targets,
+                                          loss_chunk_tokens_);
 }
 
 at::Tensor CausalLmImpl::logits(const at::Tensor& input_ids_BT,

@@ -9,6 +9,7 @@
 #include <torch/nn/pimpl.h>
 
 #include "llm/model/kv_cache.h"
+#include "ops/linear_cross_entropy.h"
 
 // Shapes: B batch, T tokens, D model width, V vocabulary rows.
 
@@ -34,9 +35,13 @@ class CausalLmImpl : public torch::nn::Module {
   /// The sum of −log p(labels[t + 1] | tokens up to t) over positions whose label is not
   /// kIgnoredLabel, an fp32 scalar with a gradient; 0 where nothing is supervised.
   /// Shapes: all int64 [B, T]; labels as `input_ids`, not shifted.
-  /// Logits exist for supervised positions only, a chunk at a time.
+  /// Logits exist for supervised positions only, loss_chunk_tokens of them at a time.
   [[nodiscard]] at::Tensor loss_sum(const at::Tensor& input_ids_BT, const at::Tensor& labels_BT,
                                     const at::Tensor& attention_mask_BT);
+
+  /// How many rows of logits loss_sum() holds at a time: V elements each. Of more rows than that,
+  /// gradients are computed in forward and held in fp32 until backward.
+  void set_loss_chunk_tokens(int64_t tokens) { loss_chunk_tokens_ = tokens; }
 
   /// Scores of the next token at every position -> [B, T, V], in the parameters' dtype.
   [[nodiscard]] at::Tensor logits(const at::Tensor& input_ids_BT,
@@ -76,6 +81,9 @@ class CausalLmImpl : public torch::nn::Module {
   [[nodiscard]] virtual at::Tensor final_norm(const at::Tensor& hidden) = 0;
   /// [V, D]
   [[nodiscard]] virtual const at::Tensor& head_weight() const = 0;
+
+ private:
+  int64_t loss_chunk_tokens_ = sherd::ops::kLossChunkTokens;
 };
 
 /// A holder of any family's module.

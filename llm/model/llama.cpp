@@ -70,9 +70,10 @@ LlamaDecoderLayerImpl::LlamaDecoderLayerImpl(const LlamaConfig& config)
 at::Tensor LlamaDecoderLayerImpl::forward(const at::Tensor& input_BTD,
                                           const sherd::ops::RotaryTables& rotary, KvCache* cache,
                                           int64_t layer) {
-  const at::Tensor attended =
-      input_BTD + self_attn_->forward(input_layernorm_->forward(input_BTD), rotary, cache, layer);
-  return attended + mlp_->forward(post_attention_layernorm_->forward(attended));
+  const at::Tensor mixed =
+      self_attn_->forward(input_layernorm_->forward(input_BTD), rotary, cache, layer);
+  const auto [attended, normalised] = post_attention_layernorm_->forward(mixed, input_BTD);
+  return attended + mlp_->forward(normalised);
 }
 
 LlamaDecoderImpl::LlamaDecoderImpl(const LlamaConfig& config)

@@ -43,6 +43,11 @@ at::Tensor RmsNormImpl::forward(const at::Tensor& input) const {
   return sherd::ops::rms_norm(input, weight, epsilon_);
 }
 
+sherd::ops::NormalisedSum RmsNormImpl::forward(const at::Tensor& input,
+                                               const at::Tensor& residual) const {
+  return sherd::ops::add_rms_norm(input, residual, weight, epsilon_);
+}
+
 LayerNormImpl::LayerNormImpl(int64_t width, double epsilon)
     : weight(register_parameter("weight", at::ones({width}, at::kFloat))),
       bias(register_parameter("bias", at::zeros({width}, at::kFloat))),
@@ -50,6 +55,11 @@ LayerNormImpl::LayerNormImpl(int64_t width, double epsilon)
 
 at::Tensor LayerNormImpl::forward(const at::Tensor& input) const {
   return sherd::ops::layer_norm(input, weight, bias, epsilon_);
+}
+
+sherd::ops::NormalisedSum LayerNormImpl::forward(const at::Tensor& input,
+                                                 const at::Tensor& residual) const {
+  return sherd::ops::add_layer_norm(input, residual, weight, bias, epsilon_);
 }
 
 }  // namespace llm::model

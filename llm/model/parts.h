@@ -6,6 +6,8 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include "ops/normalised_sum.h"
+
 namespace llm::model {
 
 /// A linear map without bias. Weight [O, I], drawn from N(0, std).
@@ -48,6 +50,9 @@ class RmsNormImpl : public torch::nn::Module {
   RmsNormImpl(int64_t width, double epsilon);
   /// [..., D] -> [..., D]
   [[nodiscard]] at::Tensor forward(const at::Tensor& input) const;
+  /// input + residual, and the norm of that.
+  [[nodiscard]] sherd::ops::NormalisedSum forward(const at::Tensor& input,
+                                                  const at::Tensor& residual) const;
 
   at::Tensor weight;
 
@@ -62,6 +67,9 @@ class LayerNormImpl : public torch::nn::Module {
   LayerNormImpl(int64_t width, double epsilon);
   /// [..., D] -> [..., D]
   [[nodiscard]] at::Tensor forward(const at::Tensor& input) const;
+  /// input + residual, and the norm of that.
+  [[nodiscard]] sherd::ops::NormalisedSum forward(const at::Tensor& input,
+                                                  const at::Tensor& residual) const;
 
   at::Tensor weight;
   at::Tensor bias;

@@ -59,7 +59,8 @@ std::string step_json(const StepRecord& r) {
                                          {"supervised_tokens", r.supervised_tokens},
                                          {"step_seconds", r.step_seconds},
                                          {"tokens_per_second", r.tokens_per_second()},
-                                         {"peak_rank_bytes", r.peak_rank_bytes}};
+                                         {"peak_rank_bytes", r.peak_rank_bytes},
+                                         {"data_wait_seconds", r.data_wait_seconds}};
   return record.dump();
 }
 

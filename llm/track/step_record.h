@@ -17,6 +17,7 @@ struct StepRecord {
   std::int64_t supervised_tokens = 0;  ///< 0: the step changed nothing
   double step_seconds = 0;
   std::int64_t peak_rank_bytes = 0;  ///< the largest resident peak (VmHWM) over the ranks
+  double data_wait_seconds = 0;      ///< the longest that a rank waited for its batches
 
   [[nodiscard]] double tokens_per_second() const;
 };

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "llm/data/sampler.h"
+#include "llm/data/loader.h"
 #include "llm/io/import.h"
 #include "llm/io/model_factory.h"
 #include "llm/track/jsonl_log.h"
@@ -17,6 +17,7 @@
 #include "llm/train/peak_memory.h"
 #include "llm/train/run_note.h"
 #include "llm/train/schedule.h"
+#include "llm/train/tokenize_once.h"
 #include "llm/train/train_step.h"
 #include "sherd/error.h"
 
@@ -107,8 +108,8 @@ class Run {
   void step(std::int64_t number);
   void evaluate();
   void save(std::int64_t number);
-  [[nodiscard]] std::vector<data::Batch> micro_batches(std::int64_t number);
-  void record(std::int64_t number, const StepOutcome& outcome, double lr, double seconds);
+  void record(std::int64_t number, const StepOutcome& outcome, double lr, double seconds,
+              double data_wait_seconds);
   void say(const std::string& line) const {
     if (world_.rank() == 0) {
       hooks_.say(line);
@@ -123,9 +124,9 @@ class Run {
   sherd::Sharded<model::CausalLm> model_;
   sherd::AdamW optimizer_;
   Checkpoints checkpoints_;
-  data::Dataset training_;
+  std::int64_t samples_ = 0;  // to train on
+  std::unique_ptr<data::Loader> loader_;
   std::optional<data::Dataset> heldout_;
-  std::unique_ptr<data::Sampler> sampler_;
   std::unique_ptr<track::JsonlLog> log_;  // on rank 0
   std::int64_t total_steps_ = 0;
   std::int64_t first_step_ = 1;
@@ -143,6 +144,7 @@ Run::Run(const config::RunConfig& config, sherd::World world, const RunHooks& ho
       optimizer_(model_, adamw_options(config.optim), {}, adamw_mode(config.memory)),
       checkpoints_(config.train.output) {
   const bool narrow = config.memory.moments_dtype == config::MomentsDtype::BFloat16;
+  model_.module()->set_loss_chunk_tokens(config.memory.loss_chunk_tokens);
   say("dtypes: " + model_.dtypes() + "; moments " + (narrow ? "BFloat16" : "Float"));
   load_data();
   resume();
@@ -155,17 +157,25 @@ void Run::load_data() {
   const std::int64_t length =
       config_.data.max_length == 0 ? context : std::min(config_.data.max_length, context);
   const text::PromptEncoder encoder(tokenizer_, {length, config_.data.max_answer_tokens});
-  training_ = data::load_dataset(config_.data.train, encoder, config_.data.train_limit);
-  say(training_.report.sentence());
+  const data::TokenCache cache(config_.data.cache);
+  const auto tokens_of = [&](const std::string& path, std::int64_t limit) {
+    data::TokenizedFile file = tokenize_once(world_, cache, path, encoder, limit,
+                                             [this](const std::string& line) { say(line); });
+    say(file.report.sentence());
+    return file;
+  };
+  const data::TokenizedFile training = tokens_of(config_.data.train, config_.data.train_limit);
   if (!config_.data.eval.empty()) {
-    heldout_ = data::load_dataset(config_.data.eval, encoder, config_.data.eval_limit);
-    say(heldout_->report.sentence());
+    data::TokenizedFile heldout = tokens_of(config_.data.eval, config_.data.eval_limit);
+    heldout_ = data::Dataset{data::read_questions(config_.data.eval, config_.data.eval_limit),
+                             std::move(heldout.samples), std::move(heldout.report)};
   }
-  const auto samples = static_cast<std::int64_t>(training_.samples.size());
+  samples_ = static_cast<std::int64_t>(training.samples.size());
   const auto seed = static_cast<std::uint64_t>(config_.train.seed);
-  sampler_ = std::make_unique<data::Sampler>(samples, config_.train.global_batch, seed);
+  const data::Sampler sampler(samples_, config_.train.global_batch, seed);
+  loader_ = std::make_unique<data::Loader>(training.samples, sampler, shape_, world_.rank());
   total_steps_ = config_.train.max_steps > 0 ? config_.train.max_steps
-                                             : config_.train.epochs * sampler_->steps_per_epoch();
+                                             : config_.train.epochs * sampler.steps_per_epoch();
 }
 
 void Run::resume() {
@@ -175,8 +185,7 @@ void Run::resume() {
   if (!folder.empty()) {
     const auto manifest = sherd::CheckpointManifest::read(folder);
     const RunNote note = note_from_text(manifest.note, folder);
-    check_same_run(note, config_, static_cast<std::int64_t>(training_.samples.size()), total_steps_,
-                   folder);
+    check_same_run(note, config_, samples_, total_steps_, folder);
     sherd::load_checkpoint(folder, model_, optimizer_);
     first_step_ = note.step + 1;
     outcome_.steps_done = note.step;
@@ -191,34 +200,26 @@ void Run::resume() {
   }
 }
 
-std::vector<data::Batch> Run::micro_batches(std::int64_t number) {
-  const std::vector<std::int64_t> samples = sampler_->batch(number - 1);
-  const std::int64_t count = shape_.micro_batches(static_cast<std::int64_t>(samples.size()));
-  std::vector<data::Batch> batches;
-  for (std::int64_t micro = 0; micro < count; ++micro) {
-    batches.push_back(
-        data::collate(training_.samples, shape_.samples_of(samples, micro, world_.rank())));
-  }
-  return batches;
-}
-
 void Run::step(std::int64_t number) {
   const Clock::time_point start = Clock::now();
   const double lr = learning_rate(config_.optim, number, total_steps_);
   optimizer_.set_lr(lr);
   const StepPlan plan{number, config_.optim.clip_grad_norm, hooks_.stop_requested()};
-  const StepOutcome outcome = train_step(model_, optimizer_, micro_batches(number), plan);
+  const std::vector<data::Batch> batches = loader_->step(number - 1);
+  const double data_wait_seconds = seconds_since(start);
+  const StepOutcome outcome = train_step(model_, optimizer_, batches, plan);
   if (outcome.stop_requested) {
     outcome_.stopped = true;
     return;
   }
   outcome_.steps_done = number;
-  record(number, outcome, lr, seconds_since(start));
+  record(number, outcome, lr, seconds_since(start), data_wait_seconds);
 }
 
-void Run::record(std::int64_t number, const StepOutcome& outcome, double lr, double seconds) {
-  double peak = static_cast<double>(peak_resident_bytes());
-  world_.all_reduce({&peak, 1}, sherd::ReduceOp::Max);
+void Run::record(std::int64_t number, const StepOutcome& outcome, double lr, double seconds,
+                 double data_wait_seconds) {
+  double largest[] = {static_cast<double>(peak_resident_bytes()), data_wait_seconds};
+  world_.all_reduce(largest, sherd::ReduceOp::Max);
   if (!log_) {
     return;
   }
@@ -230,7 +231,8 @@ void Run::record(std::int64_t number, const StepOutcome& outcome, double lr, dou
                                  outcome.tokens,
                                  outcome.supervised_tokens,
                                  seconds,
-                                 static_cast<std::int64_t>(peak)};
+                                 static_cast<std::int64_t>(largest[0]),
+                                 largest[1]};
   log_->write(track::step_json(record));
   if (number % config_.log.every_steps == 0 || number == total_steps_) {
     const double each = seconds_since(started_) / static_cast<double>(number - first_step_ + 1);
@@ -250,7 +252,7 @@ void Run::evaluate() {
 void Run::save(std::int64_t number) {
   const Clock::time_point start = Clock::now();
   const std::string folder = checkpoints_.folder_of(number).string();
-  const RunNote note{number, total_steps_, static_cast<std::int64_t>(training_.samples.size()),
+  const RunNote note{number, total_steps_, samples_,
                      std::filesystem::absolute(config_.model.path).string(),
                      config::to_toml(config_)};
   sherd::save_checkpoint(folder, model_, optimizer_, to_text(note));

@@ -28,6 +28,14 @@ struct ScoreRows {
   }
 };
 
+/// What a norm is of: the input, or input + residual, which is then stored in `sum`.
+template <class T>
+struct NormTerms {
+  const T* input = nullptr;
+  const T* residual = nullptr;
+  T* sum = nullptr;
+};
+
 /// The loops for tensors of one dtype T: float, or c10::BFloat16.
 template <class T>
 struct Kernels {
@@ -40,21 +48,21 @@ struct Kernels {
   void (*causal_softmax_backward)(const ScoreRows& rows, T* scores, T* grad_probabilities,
                                   const float* log_sums, int64_t begin, int64_t end);
 
-  /// out = round(input ÷ rms) × weight; inverse_rms [rows].
-  void (*rms_norm)(const T* input, const T* weight, float epsilon, T* out, float* inverse_rms,
-                   int64_t width, int64_t begin, int64_t end);
-  /// Adds to grad_weight_sum [width] in fp32 where it is not null.
-  void (*rms_norm_backward)(const T* grad_out, const T* input, const T* weight,
-                            const float* inverse_rms, T* grad_input, float* grad_weight_sum,
+  /// out = round(x ÷ rms) × weight; inverse_rms [rows]. x is the terms' sum.
+  void (*rms_norm)(const NormTerms<T>& terms, const T* weight, float epsilon, T* out,
+                   float* inverse_rms, int64_t width, int64_t begin, int64_t end);
+  /// grad_x = what comes through the norm, + grad_sum where it is not null. Adds to grad_weight_sum
+  /// [width] in fp32 where it is not null.
+  void (*rms_norm_backward)(const T* grad_out, const T* grad_sum, const T* x, const T* weight,
+                            const float* inverse_rms, T* grad_x, float* grad_weight_sum,
                             int64_t width, int64_t begin, int64_t end);
 
-  /// out = (input − mean) ÷ deviation × weight + bias; statistics [rows × 2]: mean and 1 ÷
-  /// deviation.
-  void (*layer_norm)(const T* input, const T* weight, const T* bias, float epsilon, T* out,
-                     float* statistics, int64_t width, int64_t begin, int64_t end);
-  /// Adds to grad_weight_sum and grad_bias_sum [width] in fp32 where they are not null.
-  void (*layer_norm_backward)(const T* grad_out, const T* input, const T* weight,
-                              const float* statistics, T* grad_input, float* grad_weight_sum,
+  /// out = (x − mean) ÷ deviation × weight + bias; statistics [rows × 2]: mean and 1 ÷ deviation.
+  void (*layer_norm)(const NormTerms<T>& terms, const T* weight, const T* bias, float epsilon,
+                     T* out, float* statistics, int64_t width, int64_t begin, int64_t end);
+  /// As rms_norm_backward.
+  void (*layer_norm_backward)(const T* grad_out, const T* grad_sum, const T* x, const T* weight,
+                              const float* statistics, T* grad_x, float* grad_weight_sum,
                               float* grad_bias_sum, int64_t width, int64_t begin, int64_t end);
 
   /// out = silu(gate) × up, of `numel` elements.

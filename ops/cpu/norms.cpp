@@ -8,11 +8,31 @@
 namespace sherd::ops::cpu {
 namespace {
 
+// Row r of what is normalised.
 template <class T>
-void rms_norm(const T* input, const T* weight, float epsilon, T* out, float* inverse_rms,
+const T* row_of(const NormTerms<T>& terms, int64_t width, int64_t r) {
+  const T* input = terms.input + r * width;
+  if (terms.residual == nullptr) {
+    return input;
+  }
+  const T* residual = terms.residual + r * width;
+  T* sum = terms.sum + r * width;
+  for_each_step(width, [&](int64_t i, int64_t count) {
+    store(sum + i, load(input + i, count) + load(residual + i, count), count);
+  });
+  return sum;
+}
+
+template <class T>
+Pair plus(const Pair& values, const T* more, int64_t at, int64_t count) {
+  return more == nullptr ? values : values + load(more + at, count);
+}
+
+template <class T>
+void rms_norm(const NormTerms<T>& terms, const T* weight, float epsilon, T* out, float* inverse_rms,
               int64_t width, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
-    const T* x = input + r * width;
+    const T* x = row_of(terms, width, r);
     T* y = out + r * width;
     Pair squares = broadcast(0.0F);
     for_each_step(width, [&](int64_t i, int64_t count) {
@@ -29,9 +49,9 @@ void rms_norm(const T* input, const T* weight, float epsilon, T* out, float* inv
 
 // With n = input ÷ rms and g = gradient × weight: d input = (g − n · mean(g · n)) ÷ rms.
 template <class T>
-void rms_norm_backward(const T* grad_out, const T* input, const T* weight, const float* inverse_rms,
-                       T* grad_input, float* grad_weight_sum, int64_t width, int64_t begin,
-                       int64_t end) {
+void rms_norm_backward(const T* grad_out, const T* grad_sum, const T* input, const T* weight,
+                       const float* inverse_rms, T* grad_input, float* grad_weight_sum,
+                       int64_t width, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
     const T* x = input + r * width;
     const T* grad = grad_out + r * width;
@@ -49,16 +69,17 @@ void rms_norm_backward(const T* grad_out, const T* input, const T* weight, const
     for_each_step(width, [&](int64_t i, int64_t count) {
       const Pair n = load(x + i, count) * inverse;
       const Pair g = load(grad + i, count) * load(weight + i, count);
-      store(grad_input + r * width + i, fma(n, mean, g) * inverse, count);
+      const Pair through = fma(n, mean, g) * inverse;
+      store(grad_input + r * width + i, plus(through, grad_sum, r * width + i, count), count);
     });
   }
 }
 
 template <class T>
-void layer_norm(const T* input, const T* weight, const T* bias, float epsilon, T* out,
+void layer_norm(const NormTerms<T>& terms, const T* weight, const T* bias, float epsilon, T* out,
                 float* statistics, int64_t width, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
-    const T* x = input + r * width;
+    const T* x = row_of(terms, width, r);
     Pair total = broadcast(0.0F);
     for_each_step(width, [&](int64_t i, int64_t count) { total = total + load(x + i, count); });
     const float mean = sum(total) / static_cast<float>(width);
@@ -80,7 +101,7 @@ void layer_norm(const T* input, const T* weight, const T* bias, float epsilon, T
 // With n = (input − mean) ÷ deviation and g = gradient × weight:
 // d input = (g − mean(g) − n · mean(g · n)) ÷ deviation.
 template <class T>
-void layer_norm_backward(const T* grad_out, const T* input, const T* weight,
+void layer_norm_backward(const T* grad_out, const T* grad_sum, const T* input, const T* weight,
                          const float* statistics, T* grad_input, float* grad_weight_sum,
                          float* grad_bias_sum, int64_t width, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
@@ -108,7 +129,8 @@ void layer_norm_backward(const T* grad_out, const T* input, const T* weight,
     for_each_step(width, [&](int64_t i, int64_t count) {
       const Pair n = (load(x + i, count) - mean) * inverse;
       const Pair g = load(grad + i, count) * load(weight + i, count) - mean_gradient;
-      store(grad_input + r * width + i, fma(n, mean_projection, g) * inverse, count);
+      const Pair through = fma(n, mean_projection, g) * inverse;
+      store(grad_input + r * width + i, plus(through, grad_sum, r * width + i, count), count);
     });
   }
 }

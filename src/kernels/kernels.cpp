@@ -1,8 +1,11 @@
 #include "kernels.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
+
+#include "stream.h"
 
 // Sanitizers start before the dynamic choice of a clone can run, so their builds have the plain
 // one.
@@ -73,19 +76,37 @@ void add(float* out, float scale, const uint16_t* source, int64_t n) {
   add_halves(out, scale, source, n);
 }
 
+// Whether so many results would have left the caches before they are read again.
+template <class T>
+bool is_streamed(int64_t numel) {
+  return numel * int64_t{sizeof(T)} >= int64_t{1} << 20;
+}
+
+template <class T>
+void sum_block(float* out, bool accumulate, float scale, std::span<const T* const> sources,
+               int64_t begin, int64_t size) {
+  for (size_t rank = 0; rank < sources.size(); ++rank) {
+    if (rank == 0 && !accumulate) {
+      assign(out, scale, sources[rank] + begin, size);
+    } else {
+      add(out, scale, sources[rank] + begin, size);
+    }
+  }
+}
+
 template <class T>
 void sum_blocks(float* out, bool accumulate, float scale, std::span<const T* const> sources,
                 int64_t numel) {
+  const bool streamed = !accumulate && is_streamed<float>(numel);
+  std::array<float, kBlock> sums;
   for (int64_t begin = 0; begin < numel; begin += kBlock) {
     const int64_t size = std::min(kBlock, numel - begin);
-    for (size_t rank = 0; rank < sources.size(); ++rank) {
-      if (rank == 0 && !accumulate) {
-        assign(out + begin, scale, sources[rank] + begin, size);
-      } else {
-        add(out + begin, scale, sources[rank] + begin, size);
-      }
+    sum_block(streamed ? sums.data() : out + begin, accumulate, scale, sources, begin, size);
+    if (streamed) {
+      stream(sums.data(), out + begin, size * int64_t{sizeof(float)});
     }
   }
+  end_of_stream();
 }
 
 SHERD_CLONES double block_sum_of_squares(const float* values, int64_t numel) {
@@ -147,6 +168,14 @@ SHERD_CLONES void narrow_all(const float* values, uint16_t* out, int64_t numel) 
   }
 }
 
+void narrow_block(const float* values, uint16_t* out, int64_t numel, bool streamed) {
+  std::array<uint16_t, kBlock> halves;
+  narrow_all(values, streamed ? halves.data() : out, numel);
+  if (streamed) {
+    stream(halves.data(), out, numel * int64_t{sizeof(uint16_t)});
+  }
+}
+
 SHERD_CLONES void multiply_all(float* values, float factor, int64_t numel) {
   for (int64_t i = 0; i < numel; ++i) {
     values[i] *= factor;
@@ -183,26 +212,30 @@ void to_bfloat16(const float* values, uint16_t* out, int64_t numel) {
 
 void adamw(float* master, float* exp_avg, float* exp_avg_sq, const float* gradient,
            uint16_t* travelling, int64_t numel, const AdamWStep& step) {
+  const bool streamed = is_streamed<uint16_t>(numel);
   for (int64_t begin = 0; begin < numel; begin += kBlock) {
     const int64_t size = std::min(kBlock, numel - begin);
     adamw_update(master + begin, exp_avg + begin, exp_avg_sq + begin, gradient + begin, size, step);
     if (travelling != nullptr) {
-      narrow_all(master + begin, travelling + begin, size);
+      narrow_block(master + begin, travelling + begin, size, streamed);
     }
   }
+  end_of_stream();
 }
 
 void adamw_bf16_moments(float* master, uint16_t* exp_avg, uint16_t* exp_avg_sq,
                         const float* gradient, uint16_t* travelling, int64_t numel,
                         const AdamWStep& step, uint64_t first_element) {
+  const bool streamed = is_streamed<uint16_t>(numel);
   for (int64_t begin = 0; begin < numel; begin += kBlock) {
     const int64_t size = std::min(kBlock, numel - begin);
     adamw_update_bf16(master + begin, exp_avg + begin, exp_avg_sq + begin, gradient + begin, size,
                       step, first_element + static_cast<uint64_t>(begin));
     if (travelling != nullptr) {
-      narrow_all(master + begin, travelling + begin, size);
+      narrow_block(master + begin, travelling + begin, size, streamed);
     }
   }
+  end_of_stream();
 }
 
 }  // namespace sherd::kernels

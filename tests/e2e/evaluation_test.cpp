@@ -52,7 +52,7 @@ TEST(StepLog, HasOneCompleteObjectAStep) {
     const auto& record = records[i];
     EXPECT_EQ(record.at("step"), i + 1);
     for (const char* key : {"loss", "grad_norm", "lr", "tokens", "step_seconds",
-                            "tokens_per_second", "peak_rank_bytes"}) {
+                            "tokens_per_second", "peak_rank_bytes", "data_wait_seconds"}) {
       EXPECT_TRUE(record.at(key).is_number() && record.at(key) > 0) << key;
     }
     EXPECT_NEAR(record.at("tokens_per_second").get<double>(),

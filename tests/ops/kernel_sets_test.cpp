@@ -116,9 +116,9 @@ TEST(KernelSets, LayerNorm) {
     at::Tensor output = at::empty_like(input), grad_input = at::empty_like(input);
     at::Tensor statistics = at::zeros({kRows, 2}, at::kFloat);
     at::Tensor grad_weight = at::zeros({width}, at::kFloat), grad_bias = grad_weight.clone();
-    table.layer_norm(data<T>(input), data<T>(weight), data<T>(bias), 0.1F, mutable_data<T>(output),
-                     mutable_data<float>(statistics), width, 0, kRows);
-    table.layer_norm_backward(data<T>(grad), data<T>(input), data<T>(weight),
+    table.layer_norm({data<T>(input), nullptr, nullptr}, data<T>(weight), data<T>(bias), 0.1F,
+                     mutable_data<T>(output), mutable_data<float>(statistics), width, 0, kRows);
+    table.layer_norm_backward(data<T>(grad), nullptr, data<T>(input), data<T>(weight),
                               data<float>(statistics), mutable_data<T>(grad_input),
                               mutable_data<float>(grad_weight), mutable_data<float>(grad_bias),
                               width, 0, kRows);
@@ -128,6 +128,32 @@ TEST(KernelSets, LayerNorm) {
       close<T>(grad_weight, w.grad(), "gradient of the weight");
     }
     close<T>(grad_bias, b.grad(), "gradient of the bias");
+  });
+}
+
+TEST(KernelSets, RmsNormOfASum) {
+  for_all([](const auto& table, int64_t width, auto type) {
+    using T = decltype(type);
+    const at::Tensor input = random<T>({kRows, width}), residual = random<T>({kRows, width}),
+                     weight = random<T>({width}), grad = random<T>({kRows, width}),
+                     grad_sum = random<T>({kRows, width});
+    const at::Tensor rounded = input + residual;
+    const at::Tensor x = wide(rounded), w = wide(weight);
+    const at::Tensor expected = x * (x.square().mean(-1, true) + 0.1).rsqrt() * w;
+    torch::autograd::backward({expected, x}, {grad.to(at::kDouble), grad_sum.to(at::kDouble)});
+    at::Tensor output = at::empty_like(input), sum = at::empty_like(input),
+               grad_input = at::empty_like(input);
+    at::Tensor inverse_rms = at::zeros({kRows}, at::kFloat);
+    at::Tensor grad_weight = at::zeros({width}, at::kFloat);
+    table.rms_norm({data<T>(input), data<T>(residual), mutable_data<T>(sum)}, data<T>(weight), 0.1F,
+                   mutable_data<T>(output), mutable_data<float>(inverse_rms), width, 0, kRows);
+    table.rms_norm_backward(data<T>(grad), data<T>(grad_sum), data<T>(sum), data<T>(weight),
+                            data<float>(inverse_rms), mutable_data<T>(grad_input),
+                            mutable_data<float>(grad_weight), width, 0, kRows);
+    EXPECT_TRUE(sum.equal(rounded));
+    close<T>(output, expected, "value");
+    close<T>(grad_input, x.grad(), "gradient of the sum");
+    close<T>(grad_weight, w.grad(), "gradient of the weight");
   });
 }
 

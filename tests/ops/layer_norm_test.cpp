@@ -44,6 +44,28 @@ TEST_P(LayerNormTest, TakesInputsOfAnyStrides) {
       random_leaves({{5, 3, 11}, {11}, {11}}, GetParam()));
 }
 
+TEST_P(LayerNormTest, OfASumAgrees) {
+  expect_parity(
+      [](const Tensors& in) {
+        const auto [sum, normalised] = add_layer_norm(in[0], in[1], in[2], in[3], kEpsilon);
+        return sum + normalised * 2;
+      },
+      [](const Tensors& in) {
+        const at::Tensor sum = in[0] + in[1];
+        return sum + plain_layer_norm(sum, in[2], in[3]) * 2;
+      },
+      random_leaves({{5, 3, 33}, {5, 3, 33}, {33}, {33}}, GetParam()));
+}
+
+TEST_P(LayerNormTest, OfASumAgreesWhereTheSumIsNotUsed) {
+  expect_parity(
+      [](const Tensors& in) {
+        return add_layer_norm(in[0], in[1], in[2], in[3], kEpsilon).normalised;
+      },
+      [](const Tensors& in) { return plain_layer_norm(in[0] + in[1], in[2], in[3]); },
+      random_leaves({{4, 40}, {4, 40}, {40}, {40}}, GetParam()));
+}
+
 TEST(LayerNorm, EpsilonKeepsConstantRowsFinite) {
   const at::Tensor one = at::full({4}, 1.0, at::kFloat), zero = at::full({4}, 0.0, at::kFloat);
   EXPECT_EQ(ops::layer_norm(at::full({1, 4}, 3.0, at::kFloat), one, zero, kEpsilon)

@@ -32,6 +32,29 @@ TEST_P(RmsNormTest, AgreesWithoutRows) {
   check_rms_norm({{0, 3, 8}, {8}}, GetParam());
 }
 
+TEST_P(RmsNormTest, OfASumAgrees) {
+  expect_parity(
+      [](const Tensors& in) {
+        const auto [sum, normalised] = add_rms_norm(in[0].transpose(0, 1), in[1], in[2], 1e-5);
+        return sum + normalised * 2;
+      },
+      [](const Tensors& in) {
+        const at::Tensor sum = in[0].transpose(0, 1) + in[1];
+        return sum + plain_rms_norm(sum, in[2], 1e-5) * 2;
+      },
+      random_leaves({{5, 3, 33}, {3, 5, 33}, {33}}, GetParam()));
+}
+
+TEST_P(RmsNormTest, OfASumAgreesWhereOneOutputIsNotUsed) {
+  const Tensors leaves = random_leaves({{4, 40}, {4, 40}, {40}}, GetParam());
+  expect_parity(
+      [](const Tensors& in) { return add_rms_norm(in[0], in[1], in[2], 1e-5).normalised; },
+      [](const Tensors& in) { return plain_rms_norm(in[0] + in[1], in[2], 1e-5); },
+      leaves_as(leaves, GetParam()));
+  expect_parity([](const Tensors& in) { return add_rms_norm(in[0], in[1], in[2], 1e-5).sum; },
+                [](const Tensors& in) { return in[0] + in[1] + in[2] * 0; }, leaves);
+}
+
 TEST(RmsNorm, EpsilonKeepsZeroRowsFinite) {
   const at::Tensor weight = at::full({4}, 1.0, at::kFloat);
   EXPECT_EQ(

@@ -1,5 +1,6 @@
 #include "src/kernels/kernels.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -9,10 +10,13 @@
 #include <c10/util/BFloat16.h>
 #include <gtest/gtest.h>
 
+#include "src/kernels/stream.h"
+
 namespace sherd::kernels {
 namespace {
 
-constexpr int64_t kSizes[] = {1, 15, 16, 17, 2047, 2048, 2049, 5000};
+// The last is large enough for stores that pass the caches by.
+constexpr int64_t kSizes[] = {1, 15, 16, 17, 2047, 2048, 2049, 5000, 600'001};
 
 std::vector<float> random_floats(int64_t numel, unsigned seed) {
   std::mt19937 random(seed);
@@ -32,6 +36,20 @@ std::vector<uint16_t> to_bits(const std::vector<float>& values) {
 
 float from_bits(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+TEST(Kernels, StreamsToAnyAddress) {
+  const std::vector<char> source(300, 'x');
+  for (int64_t offset = 0; offset < 17; ++offset) {
+    for (const int64_t bytes : {0, 1, 15, 16, 33, 256}) {
+      std::vector<char> target(300, '-');
+      std::vector<char> expected = target;
+      std::fill_n(expected.begin() + offset, bytes, 'x');
+      stream(source.data(), target.data() + offset, bytes);
+      end_of_stream();
+      EXPECT_EQ(target, expected) << offset << ", " << bytes;
+    }
+  }
 }
 
 TEST(Kernels, SumsInRankOrder) {

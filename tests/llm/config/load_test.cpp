@@ -59,12 +59,12 @@ TEST_F(Load, NeedsNoFile) {
 TEST_F(Load, ReadsBackWhatIsPrinted) {
   RunConfig config;
   config.model.path = "a \"quoted\" \\ path\twith 'all', ü and\nlines";
-  config.data = {"t", "e", 512, 16, 1000, 200};
+  config.data = {"t", "e", 512, 16, 1000, 200, "c"};
   config.train = {"o", 3, 17, 12, 4, 9007199254740993, 2};
   config.optim = {1.0 / 3.0, {0.1, 0.30000000000000004}, 1e-300, 5.0, Schedule::Cosine, 7, 0.1,
                   0.0};
   config.parallel = {Strategy::HybridShard, 4, 2, 0};
-  config.memory = {true, MomentsDtype::BFloat16};
+  config.memory = {true, MomentsDtype::BFloat16, 100};
   config.precision = {ParamDtype::BFloat16, ReduceDtype::Float32};
   config.checkpoint = {5, 3, "never", false};
   config.log = {10, "l.jsonl"};

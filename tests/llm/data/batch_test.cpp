@@ -80,12 +80,12 @@ TEST(BatchShape, RefusesWhatDoesNotDivideAndSaysWhatWould) {
   refusal({8, -1, 1}, {"train.micro_batch (-1)", "must be at least 1"});
 }
 
-const std::vector<Sample>& samples() {
-  static const std::vector<Sample> all = {
+const Samples& samples() {
+  static const Samples all({
       {.ids = {1, 20, 21, 30, 2}, .supervised_begin = 3},
       {.ids = {1, 22, 31}, .supervised_begin = 2},
       {.ids = {1, 23, 24, 25}, .supervised_begin = 4},  // nothing to learn from
-  };
+  });
   return all;
 }
 

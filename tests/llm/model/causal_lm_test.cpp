@@ -32,6 +32,22 @@ TEST(CausalLm, LossIsTheCrossEntropyOfShiftedLogits) {
   }
 }
 
+TEST(CausalLm, LossDoesNotDependOnItsChunks) {
+  Llama model = make_llama(small_llama_config());
+  const auto [ids, labels, mask] = make_batch({17, 5, 11}, kVocabulary);
+  const auto gradient_of = [&, ids = ids, labels = labels, mask = mask](int64_t chunk) {
+    model->set_loss_chunk_tokens(chunk);
+    model->zero_grad();
+    const at::Tensor loss = model->loss_sum(ids, labels, mask);
+    loss.backward();
+    return std::pair(loss.item<double>(), model->parameters().front().grad().clone());
+  };
+  const auto [whole, expected] = gradient_of(512);
+  const auto [parts, actual] = gradient_of(3);
+  EXPECT_NEAR(parts, whole, 1e-6 * whole);
+  EXPECT_LE((actual - expected).norm().item<double>(), 1e-5 * expected.norm().item<double>());
+}
+
 TEST(CausalLm, PaddingChangesNothing) {
   Llama model = make_llama(small_llama_config(/*tied=*/true));
   const auto batch = make_batch({17, 5}, kVocabulary);

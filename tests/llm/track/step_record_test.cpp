@@ -19,7 +19,8 @@ StepRecord record() {
           .tokens = 16800,
           .supervised_tokens = 64,
           .step_seconds = 2,
-          .peak_rank_bytes = 852'492'288};
+          .peak_rank_bytes = 852'492'288,
+          .data_wait_seconds = 0.25};
 }
 
 TEST(StepLine, IsForPeople) {
@@ -45,6 +46,7 @@ TEST(StepJson, HasEveryNumber) {
   EXPECT_EQ(json.at("step_seconds"), 2);
   EXPECT_EQ(json.at("tokens_per_second"), 8400);
   EXPECT_EQ(json.at("peak_rank_bytes"), 852'492'288);
+  EXPECT_EQ(json.at("data_wait_seconds"), 0.25);
 }
 
 TEST(StepJson, HasNullForWhatIsNotFinite) {

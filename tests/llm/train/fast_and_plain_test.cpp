@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "llm/data/dataset.h"
 #include "llm/train/load_model.h"
 #include "llm/train/train_step.h"
 #include "ops/plain_operators.h"

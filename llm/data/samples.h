@@ -1,0 +1,47 @@
+#pragma once
+// Tokenized samples side by side in flat arrays, in memory or in a mapped file.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "llm/text/prompt.h"
+
+namespace llm::data {
+
+/// A question in tokens; see llm::text::LabelledPrompt. Valid as long as the Samples it is from.
+struct Sample {
+  std::span<const text::TokenId> ids;  ///< prompt, answer, end token
+  std::int64_t supervised_begin = 0;   ///< the loss counts the ids from here on
+};
+
+/// The samples of a data set. Cheap to copy (copies share the arrays); may be read by several
+/// threads at once.
+class Samples {
+ public:
+  /// The arrays, kept alive by whoever made them. Sample i is ids [begins[i], begins[i + 1]).
+  struct Arrays {
+    std::span<const std::int64_t> begins;             ///< [samples + 1], from 0
+    std::span<const std::int64_t> supervised_begins;  ///< [samples], each within its sample
+    std::span<const text::TokenId> ids;               ///< [tokens]
+  };
+
+  Samples() = default;
+  /// Copies the ids. Memory: 4 bytes a token and 16 a sample.
+  explicit Samples(const std::vector<text::LabelledPrompt>& prompts);
+  /// Uses arrays that `owner` keeps alive.
+  Samples(std::shared_ptr<const void> owner, const Arrays& arrays)
+      : owner_(std::move(owner)), arrays_(arrays) {}
+
+  [[nodiscard]] std::size_t size() const { return arrays_.supervised_begins.size(); }
+  [[nodiscard]] Sample operator[](std::size_t index) const;
+  [[nodiscard]] const Arrays& arrays() const { return arrays_; }
+
+ private:
+  std::shared_ptr<const void> owner_;
+  Arrays arrays_;
+};
+
+}  // namespace llm::data

@@ -1,0 +1,222 @@
+#include "llm/data/token_cache.h"
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+
+#include <fcntl.h>
+#include <openssl/sha.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "llm/text/json_file.h"
+
+namespace llm::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Changes with what a prompt is, and with the layout below.
+constexpr std::string_view kRule = "sherd tokens 1";
+
+std::string sha256(std::string_view bytes) {
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data());
+  std::string text;
+  for (const unsigned char byte : digest) {
+    text += "0123456789abcdef"[byte >> 4U];
+    text += "0123456789abcdef"[byte & 15U];
+  }
+  return text;
+}
+
+// How a file begins; the arrays of Samples follow. All in the machine's byte order: the cache stays
+// where it was written.
+struct Header {
+  std::array<char, 64> digest;  // of all that follows
+  std::array<char, 16> rule;
+  std::int64_t samples;
+  std::int64_t tokens;
+  std::int64_t supervised_tokens;
+  std::int64_t longest_tokens;
+  std::int64_t contexts_cut;
+  std::int64_t answers_cut;
+  std::int64_t answers_outside;
+  std::int64_t max_length_tokens;
+  std::int64_t max_answer_tokens;
+};
+static_assert(sizeof(Header) % sizeof(std::int64_t) == 0);
+
+Header header_of(const TokenizedFile& file) {
+  const DatasetReport& r = file.report;
+  Header header{{},
+                {},
+                r.samples,
+                r.tokens,
+                r.supervised_tokens,
+                r.longest_tokens,
+                r.contexts_cut,
+                r.answers_cut,
+                r.answers_outside,
+                r.limits.max_length_tokens,
+                r.limits.max_answer_tokens};
+  kRule.copy(header.rule.data(), header.rule.size());
+  return header;
+}
+
+DatasetReport report_of(const Header& h, const std::string& name) {
+  return {name,
+          h.samples,
+          h.tokens,
+          h.supervised_tokens,
+          h.longest_tokens,
+          h.contexts_cut,
+          h.answers_cut,
+          h.answers_outside,
+          {h.max_length_tokens, h.max_answer_tokens}};
+}
+
+template <class T>
+void append(std::string& bytes, std::span<const T> values) {
+  bytes.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+}
+
+std::string bytes_of(const TokenizedFile& file) {
+  Header header = header_of(file);
+  std::string bytes;
+  append(bytes, std::span<const Header>(&header, 1));
+  append(bytes, file.samples.arrays().begins);
+  append(bytes, file.samples.arrays().supervised_begins);
+  append(bytes, file.samples.arrays().ids);
+  const std::string digest = sha256(std::string_view(bytes).substr(sizeof header.digest));
+  bytes.replace(0, digest.size(), digest);
+  return bytes;
+}
+
+/// A whole file's pages, read-only; empty if it cannot be opened.
+class Mapping {
+ public:
+  explicit Mapping(const fs::path& path) {
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    struct stat status {};
+    if (file >= 0 && ::fstat(file, &status) == 0 && status.st_size > 0) {
+      const auto size = static_cast<std::size_t>(status.st_size);
+      void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
+      bytes_ = data == MAP_FAILED ? std::string_view()
+                                  : std::string_view(static_cast<char*>(data), size);
+    }
+    if (file >= 0) {
+      ::close(file);
+    }
+  }
+  ~Mapping() {
+    if (!bytes_.empty()) {
+      ::munmap(const_cast<char*>(bytes_.data()), bytes_.size());
+    }
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  [[nodiscard]] std::string_view bytes() const { return bytes_; }
+
+ private:
+  std::string_view bytes_;
+};
+
+bool is_sound(const Header& header, std::string_view bytes) {
+  const std::int64_t numbers = 2 * header.samples + 1;
+  const std::int64_t size =
+      static_cast<std::int64_t>(sizeof header) + 8 * numbers + 4 * header.tokens;
+  const std::string_view rule(header.rule.data(), kRule.size());
+  const std::string_view digest(header.digest.data(), header.digest.size());
+  return rule == kRule && static_cast<std::size_t>(size) == bytes.size() &&
+         digest == sha256(bytes.substr(sizeof header.digest));
+}
+
+Samples::Arrays arrays_of(const Header& header, const char* body) {
+  const auto samples = static_cast<std::size_t>(header.samples);
+  const auto* numbers = reinterpret_cast<const std::int64_t*>(body);
+  const auto* ids = reinterpret_cast<const text::TokenId*>(numbers + 2 * samples + 1);
+  return {{numbers, samples + 1},
+          {numbers + samples + 1, samples},
+          {ids, static_cast<std::size_t>(header.tokens)}};
+}
+
+fs::path folder_of(const std::string& setting) {
+  if (setting == "none") {
+    return {};
+  }
+  if (!setting.empty()) {
+    return setting;
+  }
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && *cache != '\0') {
+    return fs::path(cache) / "sherd/tokens";
+  }
+  const char* home = std::getenv("HOME");
+  return home != nullptr && *home != '\0' ? fs::path(home) / ".cache/sherd/tokens" : fs::path();
+}
+
+}  // namespace
+
+std::string token_key(const fs::path& path, const text::PromptEncoder& encoder,
+                      std::int64_t limit) {
+  const text::Tokenizer& tokenizer = encoder.tokenizer();
+  std::string what(kRule);
+  for (const fs::path& file : {path, tokenizer.folder() / "tokenizer.json"}) {
+    what += " " + sha256(text::read_file(file));
+  }
+  const text::PromptLimits& limits = encoder.limits();
+  for (const std::int64_t number : {limits.max_length_tokens, limits.max_answer_tokens, limit,
+                                    std::int64_t{tokenizer.end_id()}}) {
+    what += " " + std::to_string(number);
+  }
+  return sha256(what);
+}
+
+TokenCache::TokenCache(const std::string& setting) : folder_(folder_of(setting)) {}
+
+std::optional<TokenizedFile> TokenCache::find(const std::string& key,
+                                              const std::string& name) const {
+  if (folder_.empty()) {
+    return std::nullopt;
+  }
+  const auto mapping = std::make_shared<const Mapping>(folder_ / (key + ".tokens"));
+  const std::string_view bytes = mapping->bytes();
+  Header header{};
+  if (bytes.size() < sizeof header) {
+    return std::nullopt;
+  }
+  std::memcpy(&header, bytes.data(), sizeof header);
+  if (!is_sound(header, bytes)) {
+    return std::nullopt;
+  }
+  return TokenizedFile{Samples(mapping, arrays_of(header, bytes.data() + sizeof header)),
+                       report_of(header, name)};
+}
+
+std::string TokenCache::write(const std::string& key, const TokenizedFile& tokenized) const {
+  if (folder_.empty()) {
+    return "";
+  }
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  const fs::path path = folder_ / (key + ".tokens");
+  const std::string temporary = path.string() + ".tmp-" + std::to_string(::getpid());
+  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+  file << bytes_of(tokenized);
+  file.close();
+  if (file && std::rename(temporary.c_str(), path.c_str()) == 0) {
+    return "";
+  }
+  const std::string reason = std::strerror(errno);
+  fs::remove(temporary, error);
+  return folder_.string() + " cannot be written to: " + reason;
+}
+
+}  // namespace llm::data

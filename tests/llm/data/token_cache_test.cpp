@@ -1,0 +1,106 @@
+#include "llm/data/token_cache.h"
+
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "llm/text/json_file.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/test_data.h"
+
+namespace llm::data {
+namespace {
+
+namespace fs = std::filesystem;
+using sherd::test::TempFolder;
+
+const fs::path kQuestions = SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json";
+
+text::PromptEncoder encoder(const fs::path& folder, std::int64_t max_length = 512,
+                            std::int64_t max_answer = 32) {
+  return {text::Tokenizer::from_folder(folder), {max_length, max_answer}};
+}
+
+text::PromptEncoder stories(std::int64_t max_length = 512, std::int64_t max_answer = 32) {
+  return encoder(sherd::test::data_folder() / "stories260k-hf", max_length, max_answer);
+}
+
+TokenizedFile tokens() {
+  return tokenize(read_questions(kQuestions, 7), kQuestions, stories(200, 8));
+}
+
+TEST(TokenCache, GivesBackWhatWasWritten) {
+  const TempFolder folder;
+  const TokenCache cache((folder.path() / "not/there/yet").string());
+  const TokenizedFile expected = tokens();
+  EXPECT_FALSE(cache.find("key", "a name"));
+  EXPECT_EQ(cache.write("key", expected), "");
+  const auto found = cache.find("key", "a name");
+  ASSERT_TRUE(found);
+  ASSERT_EQ(found->samples.size(), 7U);
+  for (std::size_t i = 0; i < 7; ++i) {
+    EXPECT_THAT(found->samples[i].ids, testing::ElementsAreArray(expected.samples[i].ids));
+    EXPECT_EQ(found->samples[i].supervised_begin, expected.samples[i].supervised_begin);
+  }
+  DatasetReport report = expected.report;
+  report.name = "a name";
+  EXPECT_EQ(found->report.sentence(), report.sentence());
+  EXPECT_FALSE(cache.find("other key", "a name"));
+}
+
+TEST(TokenCache, HasNothingWhereTheFileIsDamaged) {
+  const TempFolder folder;
+  const TokenCache cache(folder.path().string());
+  ASSERT_EQ(cache.write("key", tokens()), "");
+  const fs::path path = folder.path() / "key.tokens";
+  const std::string good = text::read_file(path);
+  for (const std::size_t place : std::vector<std::size_t>{0, 70, 90, 200, good.size() - 1}) {
+    std::string bad = good;
+    bad[place] = static_cast<char>(bad[place] ^ 1);
+    folder.write("key.tokens", bad);
+    EXPECT_FALSE(cache.find("key", "")) << "byte " << place;
+  }
+  for (const std::size_t size : std::vector<std::size_t>{0, 10, 160, good.size() - 4}) {
+    folder.write("key.tokens", good.substr(0, size));
+    EXPECT_FALSE(cache.find("key", "")) << size << " bytes";
+  }
+  folder.write("key.tokens", good);
+  EXPECT_TRUE(cache.find("key", ""));
+}
+
+TEST(TokenCache, SaysWhyItCannotKeep) {
+  const TempFolder folder;
+  const auto file = folder.write("file", "");
+  EXPECT_EQ(TokenCache(file.string()).write("key", tokens()),
+            file.string() + " cannot be written to: Not a directory");
+}
+
+TEST(TokenCache, KeepsNothingWhereItHasNoFolder) {
+  const TokenCache none("none");
+  EXPECT_TRUE(none.folder().empty());
+  EXPECT_EQ(none.write("key", tokens()), "");
+  EXPECT_FALSE(none.find("key", ""));
+}
+
+TEST(TokenKey, ChangesWithAllThatSamplesDependOn) {
+  const TempFolder folder;
+  const auto same = folder.write("other.json", text::read_file(kQuestions));
+  const std::string key = token_key(kQuestions, stories(), 0);
+  EXPECT_EQ(key.size(), 64U);
+  EXPECT_EQ(token_key(same, stories(), 0), key);  // contents, not names
+  std::ofstream(same, std::ios::app) << " ";
+  EXPECT_NE(token_key(same, stories(), 0), key);
+  EXPECT_NE(token_key(kQuestions, stories(511), 0), key);
+  EXPECT_NE(token_key(kQuestions, stories(512, 31), 0), key);
+  EXPECT_NE(token_key(kQuestions, stories(), 5), key);
+
+  const fs::path model = sherd::test::data_folder() / "stories260k-hf";
+  fs::copy(model, folder.path() / "model");
+  EXPECT_EQ(token_key(kQuestions, encoder(folder.path() / "model"), 0), key);
+  std::ofstream(folder.path() / "model/tokenizer.json", std::ios::app) << " ";
+  EXPECT_NE(token_key(kQuestions, encoder(folder.path() / "model"), 0), key);
+}
+
+}  // namespace
+}  // namespace llm::data
