@@ -12,25 +12,47 @@ std::string dtype_name(const std::optional<c10::ScalarType>& dtype) {
   return dtype ? c10::toString(*dtype) : "own";
 }
 
+const char* name_of(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::FullShard:
+      return "FullShard";
+    case Strategy::ShardGradOp:
+      return "ShardGradOp";
+    case Strategy::NoShard:
+      return "NoShard";
+    case Strategy::HybridShard:
+      return "HybridShard";
+    case Strategy::HybridShardGradOp:
+      return "HybridShardGradOp";
+  }
+  return "";
+}
+
+std::string describe(const Precision& precision) {
+  return c10::str("param_dtype ", dtype_name(precision.param_dtype), ", buffer_dtype ",
+                  dtype_name(precision.buffer_dtype), ", output_dtype ",
+                  dtype_name(precision.output_dtype), ", cast_forward_inputs ",
+                  precision.cast_forward_inputs, ", full_precision_in_eval ",
+                  precision.full_precision_in_eval);
+}
+
 // One line a field, so that the first line that differs is what to tell.
 std::string describe(Runtime& runtime) {
   const ShardOptions& options = runtime.options();
-  const Precision& precision = options.precision;
-  std::string text =
-      c10::str("strategy ", static_cast<int>(options.strategy), "\nmesh of ",
-               runtime.mesh().replicate_size(), " x ", runtime.mesh().shard_size(),
-               " ranks\nprefetch_depth ", options.prefetch_depth, "\nbackward_prefetch ",
-               static_cast<int>(options.backward_prefetch), "\nreshard_after_forward_size ",
-               options.reshard_after_forward_size, "\nbuffer_dtype ",
-               dtype_name(precision.buffer_dtype), "\nfull_precision_in_eval ",
-               precision.full_precision_in_eval, "\ndebug ", options.debug, "\n");
+  std::string text = c10::str(
+      "strategy ", name_of(options.strategy), "\nmesh of ", runtime.mesh().replicate_size(), " x ",
+      runtime.mesh().shard_size(), " ranks\nprefetch_depth ", options.prefetch_depth,
+      "\nbackward_prefetch ", options.backward_prefetch == BackwardPrefetch::Pre ? "Pre" : "Post",
+      "\nreshard_after_forward_size ", options.reshard_after_forward_size, "\ndebug ",
+      options.debug, "\n");
   for (const std::string& name : options.forward_order) {
     text += "forward_order '" + name + "'\n";
   }
   for (const auto& unit : runtime.units()) {
     text += c10::str("unit '", unit->name(), "': reshard_after_forward ",
                      unit->settings().reshard_after_forward, ", checkpoint_activations ",
-                     unit->settings().checkpoint_activations, "\n");
+                     unit->settings().checkpoint_activations, ", ",
+                     describe(unit->settings().precision), "\n");
     for (const UnitParameter& parameter : unit->parameters()) {
       const SegmentLayout& layout = unit->segments()[parameter.segment]->layout();
       text += c10::str("parameter '", parameter.name, "' of unit '", unit->name(), "': shape ",

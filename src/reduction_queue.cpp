@@ -1,5 +1,8 @@
 #include "reduction_queue.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace sherd::detail {
 
 void ReductionQueue::reduction_started(SegmentGradients& gradients, bool all_reduce) {
@@ -15,7 +18,9 @@ void ReductionQueue::tell(SegmentGradients& gradients) const {
 
 void ReductionQueue::start_all_reduce(SegmentGradients* gradients) {
   gradients->start_all_reduce();
-  all_reducing_.push_back(gradients);
+  if (std::find(all_reducing_.begin(), all_reducing_.end(), gradients) == all_reducing_.end()) {
+    all_reducing_.push_back(gradients);  // gathered once, when backward ends
+  }
 }
 
 void ReductionQueue::take_those_that_ended() {

@@ -123,7 +123,8 @@ void SegmentGradients::reduce(float scale) {
 void SegmentGradients::start_all_reduce() {
   Communicator& replicas = *communicators_.replicas;
   replicas.begin_update(id_);
-  replicas.reduce(id_, {static_cast<float*>(replicas.travelling_shard(id_)), has_sum_, 1.0F});
+  const bool accumulate = has_sum_ || std::exchange(sum_started_, true);
+  replicas.reduce(id_, {static_cast<float*>(replicas.travelling_shard(id_)), accumulate, 1.0F});
   partial_ = nullptr;
   has_partial_ = false;
 }
@@ -143,6 +144,7 @@ void SegmentGradients::wait_sum() {
   }
   communicators_.replicas->release(id_);
   has_sum_ = true;
+  sum_started_ = false;
 }
 
 void SegmentGradients::scale(float factor) {
@@ -175,6 +177,7 @@ void SegmentGradients::abandon() {
   unbind();
   partial_ = nullptr;
   has_partial_ = false;
+  sum_started_ = false;
 }
 
 }  // namespace sherd::detail

@@ -56,7 +56,8 @@ class SegmentGradients {
   void accumulate_unsharded();
   [[nodiscard]] bool has_unsharded_sum() const { return has_unsharded_sum_; }
 
-  // Over the replicas, where there are any. start_all_reduce() after the reduction has ended.
+  // Over the replicas, where there are any. start_all_reduce() after the reduction has ended; again
+  // where a unit is reduced again in the same backward (recomputed for each of several forwards).
   [[nodiscard]] bool awaits_all_reduce() const { return has_partial_; }
   void start_all_reduce();
   void gather_sum();
@@ -98,6 +99,7 @@ class SegmentGradients {
   bool has_unsharded_sum_ = false;
   bool has_partial_ = false;
   bool has_sum_ = false;
+  bool sum_started_ = false;  ///< over the replicas, in this backward
 };
 
 }  // namespace sherd::detail

@@ -190,6 +190,11 @@ void check_options(const ShardOptions& options, const Mesh& mesh) {
     refuse_option("prefetch_depth is 0 to 8, got " + std::to_string(options.prefetch_depth) + ".");
   }
   const int size = options.reshard_after_forward_size;
+  if (size != 0 && options.strategy != Strategy::FullShard &&
+      options.strategy != Strategy::HybridShard) {
+    refuse_option("reshard_after_forward_size " + std::to_string(size) +
+                  " is for FullShard and HybridShard: the other strategies keep what they gather.");
+  }
   if (size != 0 && (size < 0 || mesh.shard_size() % size != 0)) {
     refuse_option("reshard_after_forward_size " + std::to_string(size) +
                   " does not divide the shard group of " + std::to_string(mesh.shard_size()) +
@@ -222,6 +227,11 @@ UnitSettings settings_of(const UnitModule& unit, const ShardOptions& options, bo
   UnitSettings settings;
   settings.precision = unit.options.precision.value_or(options.precision);
   check_precision(settings.precision);
+  if (settings.precision.buffer_dtype != options.precision.buffer_dtype &&
+      settings.precision.buffer_dtype) {
+    refuse_option("buffer_dtype of unit '" + unit.name +
+                  "' is not the model's: buffers are cast alike, set ShardOptions::precision.");
+  }
   if (!is_root && !unit.options.precision) {
     settings.precision.output_dtype.reset();  // the model's is for what leaves the model
   }

@@ -6,6 +6,7 @@
 
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
+#include "tests/support/compare_with_plain.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/meshes.h"
 #include "tests/support/odd_nets.h"
@@ -158,6 +159,16 @@ TEST(ActivationCheckpoint, OfNestedUnits) {
   constexpr int64_t kOuter = 2;
   constexpr int64_t kInner = 4;
   EXPECT_LE(gathers, 1 + 2 * kOuter + 3 * kInner);
+}
+
+TEST(ActivationCheckpoint, OfNestedUnitsInTwoForwards) {
+  expect_equals_plain(builder<NestedNet>(),
+                      [](auto& model, auto&, const Place& place) {
+                        const at::Tensor a = model(input_of(place));
+                        const at::Tensor b = model(input_of(Place{place.step + 50, place.rank}));
+                        return a.square().sum() + (a * b).sum();
+                      },
+                      {.units = checkpointed()});
 }
 
 TEST(ActivationCheckpoint, OfSeveralInputsAndOutputs) {

@@ -46,6 +46,12 @@ TEST(FullyShard, RefusesOptionsItDoesNotHave) {
           "[fully_shard] param_dtype is Float, BFloat16 or Half, got Double.");
   refused({.precision = {.reduce_dtype = at::kBFloat16}},
           "[fully_shard] reduce_dtype is Float, got BFloat16: gradients are summed in fp32.");
+  refused({.strategy = Strategy::ShardGradOp, .reshard_after_forward_size = 1},
+          "[fully_shard] reshard_after_forward_size 1 is for FullShard and HybridShard: the other "
+          "strategies keep what they gather.");
+  refused({.units = unit_policy::every_unit({.precision = Precision{.buffer_dtype = at::kHalf}})},
+          "[fully_shard] buffer_dtype of unit 'block0' is not the model's: buffers are cast alike, "
+          "set ShardOptions::precision.");
   refused({.prefetch_depth = 9}, "[fully_shard] prefetch_depth is 0 to 8, got 9.");
   refused({.prefetch_depth = -1}, "[fully_shard] prefetch_depth is 0 to 8, got -1.");
 }
@@ -60,13 +66,42 @@ TEST(FullyShard, NamesTheRankThatHasAnotherModel) {
   });
 }
 
-TEST(FullyShard, NamesTheRankThatHasOtherOptions) {
-  run_ranks(2, [](World world) {
-    const ShardOptions options{.prefetch_depth = world.rank()};
-    expect_error([&] { fully_shard(make_net(), Mesh::shard(world), options); },
+// Rank 0 has no options, rank 1 these.
+void expect_disagreement(const ShardOptions& options, const std::string& of_rank_0,
+                         const std::string& of_rank_1) {
+  run_ranks(2, [&](World world) {
+    const ShardOptions mine = world.rank() == 0 ? ShardOptions() : options;
+    expect_error([&] { fully_shard(make_net(), Mesh::shard(world), mine); },
                  ExitCode::RanksDisagree,
-                 {"Rank 0 has prefetch_depth 0; rank 1 has prefetch_depth 1."});
+                 {"Rank 0 has " + of_rank_0 + "; rank 1 has " + of_rank_1 + "."});
   });
+}
+
+TEST(FullyShard, NamesTheRankThatHasOtherOptions) {
+  expect_disagreement({.prefetch_depth = 0}, "prefetch_depth 1", "prefetch_depth 0");
+  expect_disagreement({.strategy = Strategy::ShardGradOp}, "strategy FullShard",
+                      "strategy ShardGradOp");
+  expect_disagreement({.backward_prefetch = BackwardPrefetch::Post}, "backward_prefetch Pre",
+                      "backward_prefetch Post");
+  expect_disagreement({.reshard_after_forward_size = 2}, "reshard_after_forward_size 0",
+                      "reshard_after_forward_size 2");
+  expect_disagreement({.debug = true}, "debug 0", "debug 1");
+  const std::string root = "unit 'root': reshard_after_forward 0, checkpoint_activations 0, ";
+  const std::string own = "param_dtype own, buffer_dtype own, output_dtype own, ";
+  const std::string rest = "cast_forward_inputs 1, full_precision_in_eval 0";
+  expect_disagreement({.precision = {.buffer_dtype = at::kHalf}}, root + own + rest,
+                      root + "param_dtype own, buffer_dtype Half, output_dtype own, " + rest);
+  expect_disagreement({.precision = {.output_dtype = at::kHalf}}, root + own + rest,
+                      root + "param_dtype own, buffer_dtype own, output_dtype Half, " + rest);
+  expect_disagreement({.precision = {.cast_forward_inputs = false}}, root + own + rest,
+                      root + own + "cast_forward_inputs 0, full_precision_in_eval 0");
+  const std::string block = "unit 'block0': reshard_after_forward 1, checkpoint_activations ";
+  expect_disagreement(
+      {.units = unit_policy::every_unit({.precision = Precision{.full_precision_in_eval = true}})},
+      block + "0, " + own + rest,
+      block + "0, " + own + "cast_forward_inputs 1, full_precision_in_eval 1");
+  expect_disagreement({.units = unit_policy::every_unit({.checkpoint_activations = true})},
+                      block + "0, " + own + rest, block + "1, " + own + rest);
 }
 
 TEST(FullyShard, RefusesASecondTime) {
@@ -159,7 +194,7 @@ at::Tensor fused_loss(Model& model, int number, Blow blow) {
 
 std::vector<at::Tensor> train_with_accident(const World& world, Blow blow, Strategy strategy) {
   auto net = seeded(3, [] { return StackNet(); });
-  auto model = fully_shard(net, Mesh::shard(world), {.strategy = strategy});
+  auto model = fully_shard(net, mesh_for(world, strategy), {.strategy = strategy});
   AdamW optimizer(model, {.lr = 1e-2});
   for (int step = 0; step < 4; ++step) {
     if (step == 2 && blow != Blow::Never) {
@@ -179,7 +214,7 @@ std::vector<at::Tensor> train_with_accident(const World& world, Blow blow, Strat
 
 TEST(Exceptions, InAStepLeaveTheModelUsable) {
   for (const int ranks : {1, 2, 3}) {
-    for (const Strategy strategy : {Strategy::FullShard, Strategy::ShardGradOp}) {
+    for (const Strategy strategy : kStrategies) {
       run_ranks(ranks, [&](World world) {
         const auto expected = train_with_accident(world, Blow::Never, strategy);
         for (const Blow blow : {Blow::Forward, Blow::Backward}) {

@@ -130,6 +130,34 @@ TEST(OddModels, UnitWhoseOutputIsNotUsedGetsZeros) {
   });
 }
 
+/// Uses one of two experts.
+struct ExpertsImpl : torch::nn::Module {
+  ExpertsImpl()
+      : first(register_module("first", torch::nn::Linear(kOdd, kOdd))),
+        second(register_module("second", torch::nn::Linear(kOdd, kOdd))) {}
+  at::Tensor forward(const at::Tensor& x, int64_t choice) {
+    return at::tanh(choice == 0 ? first(x) : second(x));
+  }
+  torch::nn::Linear first, second;
+};
+TORCH_MODULE(Experts);
+
+struct ExpertNetImpl : torch::nn::Module {
+  ExpertNetImpl()
+      : a(register_module("a", Unit<Experts>())), b(register_module("b", Unit<Experts>())) {}
+  at::Tensor forward(const at::Tensor& x, int64_t choice) { return b(a(x, choice), 1 - choice); }
+  Unit<Experts> a, b;
+};
+TORCH_MODULE(ExpertNet);
+
+// The whole unit is reduced, with zeros for what a rank did not use: no rank waits for a reduction
+// that another leaves out.
+TEST(OddModels, RanksUseOtherParametersOfAUnit) {
+  expect_equals_plain(builder<ExpertNet>(), [](auto& model, auto&, const Place& place) {
+    return model(input_of(place), int64_t{(place.rank + place.step) % 2}).square().sum();
+  });
+}
+
 TEST(OddModels, OtherMethodsThroughRun) {
   expect_equals_plain(builder<StackNet>(), [](auto& /*model*/, auto& net, const Place& place) {
     at::Tensor x = net->layers[0](input_of(place));
@@ -152,7 +180,7 @@ TEST(OddModels, TwoForwardsBeforeTwoBackwards) {
     const at::Tensor b = model(input_of(Place{place.step + 50, place.rank})).square().sum();
     constexpr bool plain = std::is_same_v<decltype(model), NestedNet&>;
     // The plain run divides the loss it is given by the number of ranks; this one is its own.
-    return plain ? a + b : (a.backward(), b);
+    return plain ? a + b : (a.backward(), b + a.detach());
   });
 }
 

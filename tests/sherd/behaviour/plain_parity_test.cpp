@@ -26,6 +26,20 @@ TEST(PlainParity, LossesGradientsAndParametersInFp32) {
   expect_fp32_parity_of_all_cuts({});
 }
 
+// reshard_after_forward = n: a smaller group keeps the parts between forward and backward.
+TEST(PlainParity, WhereSmallerGroupsKeepParts) {
+  for (const Strategy strategy : {Strategy::FullShard, Strategy::HybridShard}) {
+    for (const int size : {1, 2}) {
+      Setting setting{.strategy = strategy};
+      setting.options.reshard_after_forward_size = size;
+      const Trace expected = train_plain({1, 1}, setting);
+      for (const Cut& cut : {Cut{4, 1}, Cut{4, 3}}) {
+        expect_fp32_parity(expected, cut, setting);
+      }
+    }
+  }
+}
+
 TEST(PlainParity, WithClipping) {
   expect_fp32_parity_of_all_cuts({.max_norm = 0.1});
 }

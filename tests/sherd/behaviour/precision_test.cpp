@@ -410,5 +410,21 @@ TEST(Precision, RefusesDtypesItDoesNotHave) {
           "[fully_shard] output_dtype is Float, BFloat16 or Half, got Int.");
 }
 
+TEST(Dtypes, AreToldInOneLine) {
+  auto net = make_net();
+  int64_t halves = -net->head->bias.numel();
+  for (const at::Tensor& parameter : net->parameters()) {
+    halves += parameter.numel();
+  }
+  EXPECT_EQ(fully_shard(make_net(), alone()).dtypes(),
+            "parameters and travelling gradients Float; sums of gradients Float; masters Float");
+  const Precision precision{
+      .param_dtype = at::kBFloat16,
+      .keeps_own_dtype = [](const std::string& name) { return name == "head.bias"; }};
+  EXPECT_EQ(fully_shard(net, alone(), {.precision = precision}).dtypes(),
+            "parameters and travelling gradients BFloat16 (" + std::to_string(halves) +
+                " elements), Float (3 elements); sums of gradients Float; masters Float");
+}
+
 }  // namespace
 }  // namespace sherd::test

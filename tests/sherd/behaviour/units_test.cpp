@@ -82,26 +82,7 @@ TEST(Policy, ThatChoosesAModuleOutsideUnitsIsAnErrorWithItsName) {
 }
 
 void expect_parity(const UnitPolicy& policy) {
-  const auto build = [] { return nested(); };
-  for (const int ranks : {1, 2, 3}) {
-    const ParameterTrace trace = train_unsharded(build, kSquares, ranks, true);
-    for (const Strategy strategy : kStrategies) {
-      EXPECT_NO_THROW(run_ranks(ranks,
-                                [&](World world) {
-                                  auto net = build();
-                                  auto model = fully_shard(net, mesh_for(world, strategy),
-                                                           {.strategy = strategy, .units = policy});
-                                  AdamW optimizer(model, {.lr = 1e-2, .weight_decay = 0.1});
-                                  for (int step = 0; step < kComparedSteps; ++step) {
-                                    kSquares(model, net, Place{step, world.rank()}).backward();
-                                    optimizer.step();
-                                    optimizer.zero_grad();
-                                    check_shards(model, trace[static_cast<size_t>(step)], step);
-                                  }
-                                }))
-          << ranks << " ranks, " << name_of(strategy);
-    }
-  }
+  expect_equals_plain([] { return nested(); }, kSquares, {.units = policy});
 }
 
 // What a policy leaves out falls to the enclosing unit, whichever of the two it leaves out.
@@ -184,7 +165,7 @@ TEST(Ignored, ParametersStayTheModules) {
     return name.starts_with("a.inner") || name == "head.weight";
   };
   const auto build = [] { return nested(); };
-  const ParameterTrace trace = [&] {
+  const PlainTrace trace = [&] {
     // The plain reference keeps them constant.
     return train_unsharded(
         [&] {
@@ -201,17 +182,11 @@ TEST(Ignored, ParametersStayTheModules) {
       auto net = build();
       auto model =
           fully_shard(net, mesh_for(world, strategy), {.strategy = strategy, .ignored = ignored});
-      AdamW optimizer(model, {.lr = 1e-2, .weight_decay = 0.1});
       for (const ParameterShard& shard : model.parameter_shards()) {
         TORCH_CHECK(!ignored(shard.name), shard.name, " is sharded");
       }
       const at::Tensor before = net->head->weight.detach().clone();
-      for (int step = 0; step < kComparedSteps; ++step) {
-        kSquares(model, net, Place{step, world.rank()}).backward();
-        optimizer.step();
-        optimizer.zero_grad();
-        check_shards(model, trace[static_cast<size_t>(step)], step);
-      }
+      train_and_check(model, net, kSquares, trace);
       TORCH_CHECK(at::equal(before, net->head->weight), "an ignored parameter was updated");
       // Its gradient is this rank's own, of all steps: nobody reduced it, nobody forgot it.
       TORCH_CHECK(net->head->weight.grad().defined(), "its gradient is the module's");
@@ -263,7 +238,7 @@ TEST(Prefetch, WithWrongGuessesChangesNoResult) {
   };
   const auto build = [] { return seeded(11, [] { return StackNet(); }); };
   for (const int ranks : {2, 3}) {
-    const ParameterTrace trace = train_unsharded(build, loss, ranks, true);
+    const PlainTrace trace = train_unsharded(build, loss, ranks, true);
     for (const int depth : {0, 1, 2, 8}) {
       for (const auto prefetch : {BackwardPrefetch::Pre, BackwardPrefetch::Post}) {
         EXPECT_NO_THROW(run_ranks(ranks,
@@ -274,13 +249,7 @@ TEST(Prefetch, WithWrongGuessesChangesNoResult) {
                                         {.prefetch_depth = depth,
                                          .backward_prefetch = prefetch,
                                          .forward_order = {"layer2", "layer0", "layer2"}});
-                                    AdamW optimizer(model, {.lr = 1e-2, .weight_decay = 0.1});
-                                    for (int step = 0; step < kComparedSteps; ++step) {
-                                      loss(model, net, Place{step, world.rank()}).backward();
-                                      optimizer.step();
-                                      optimizer.zero_grad();
-                                      check_shards(model, trace[static_cast<size_t>(step)], step);
-                                    }
+                                    train_and_check(model, net, loss, trace);
                                   }))
             << ranks << " ranks, depth " << depth;
       }
