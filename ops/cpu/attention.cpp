@@ -71,7 +71,7 @@ class Blocks {
   }
   // A block's part of a number a query [M × R, T]: [M × R × n], contiguous
   [[nodiscard]] static at::Tensor numbers(const at::Tensor& all, int64_t begin, int64_t end) {
-    return all.slice(1, begin, end).reshape({-1});
+    return all.slice(1, begin, end).reshape({-1}).contiguous();  // of one query it is a view
   }
   [[nodiscard]] at::Tensor number_a_query() const {
     return at::empty({matrices_ * group_, tokens_}, options_.dtype(at::kFloat));

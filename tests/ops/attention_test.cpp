@@ -18,9 +18,11 @@ namespace {
 struct Shape {
   int64_t batch, heads, key_heads, tokens, head_size;
 };
-// Blocks hold 64 or 128 queries: less than one, exactly one and two, and sizes that do not divide.
+// Blocks hold 64 or 128 queries: less than one, exactly one and two, one query more (a last block
+// of one), and sizes that do not divide.
 const Shape kShapes[] = {{2, 4, 2, 5, 6},   {1, 6, 2, 64, 4}, {3, 2, 2, 65, 8},  {1, 2, 2, 128, 4},
-                         {2, 4, 1, 130, 6}, {1, 1, 1, 1, 2},  {2, 4, 2, 260, 8}, {0, 4, 2, 7, 6}};
+                         {2, 4, 1, 130, 6}, {1, 1, 1, 1, 2},  {2, 4, 2, 129, 6}, {1, 2, 2, 257, 4},
+                         {2, 4, 2, 260, 8}, {0, 4, 2, 7, 6}};
 
 class AttentionTest : public EveryDtype {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, AttentionTest, dtypes(), dtype_name);
