@@ -38,10 +38,11 @@ at::Tensor fast_rotate(const at::Tensor& input, const RotaryTables& tables, int 
     cpu::for_rows(dense.size(0) * heads * tokens, size, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t b = row / (heads * tokens), n = row / tokens % heads, t = row % tokens;
-        cpu::kernels<T>().rotate(
-            cpu::data<T>(dense) + b * dense.stride(0) + n * dense.stride(1) + t * dense.stride(2),
-            cosine.at(b, n, t), sine.at(b, n, t), static_cast<float>(direction),
-            cpu::mutable_data<T>(output) + row * size, size / 2);
+        cpu::kernels<T>().rotate(dense.const_data_ptr<T>() + b * dense.stride(0) +
+                                     n * dense.stride(1) + t * dense.stride(2),
+                                 cosine.at(b, n, t), sine.at(b, n, t),
+                                 static_cast<float>(direction),
+                                 cpu::mutable_data<T>(output) + row * size, size / 2);
       }
     });
   });

@@ -5,6 +5,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 
 #include "ops/cpu/kernels.h"
 #include "ops/plain_operators.h"
@@ -25,12 +26,15 @@ decltype(auto) with_dtype(const at::Tensor& tensor, F&& f) {
                                             : std::forward<F>(f)(c10::BFloat16());
 }
 
+/// The numbers of a dense tensor, for a loop that knows no strides; null for an undefined one.
 template <class T>
 const T* data(const at::Tensor& tensor) {
+  TORCH_INTERNAL_ASSERT(!tensor.defined() || tensor.is_contiguous());
   return tensor.defined() ? tensor.const_data_ptr<T>() : nullptr;
 }
 template <class T>
 T* mutable_data(const at::Tensor& tensor) {
+  TORCH_INTERNAL_ASSERT(!tensor.defined() || tensor.is_contiguous());
   return tensor.defined() ? tensor.mutable_data_ptr<T>() : nullptr;
 }
 
