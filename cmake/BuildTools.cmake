@@ -10,7 +10,9 @@ endif()
 
 find_program(SHERD_MOLD mold)
 if(SHERD_MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 12.1)
-  add_link_options(-fuse-ld=mold)
+  # mold 1.10 may begin the segment that is made read-only within a page that is not mapped (where .tbss comes first); such a
+  # program is not loaded ("cannot apply additional memory protection").
+  add_link_options(-fuse-ld=mold -Wl,-z,norelro)
 endif()
 
 add_library(sherd_warnings INTERFACE)
