@@ -1,4 +1,4 @@
-# What every target of the project shares: compiler cache, linker, warnings, sanitizers, and sherd_add_library().
+# What every target of the project shares: compiler cache, warnings, sanitizers, and sherd_add_library().
 
 find_program(SHERD_CCACHE ccache)
 if(SHERD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
@@ -6,13 +6,6 @@ if(SHERD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # A precompiled header and its users hash alike only if ccache overlooks the header's time stamp.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${SHERD_CCACHE})
-endif()
-
-find_program(SHERD_MOLD mold)
-if(SHERD_MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 12.1)
-  # mold 1.10 may begin the segment that is made read-only within a page that is not mapped (where .tbss comes first); such a
-  # program is not loaded ("cannot apply additional memory protection").
-  add_link_options(-fuse-ld=mold -Wl,-z,norelro)
 endif()
 
 add_library(sherd_warnings INTERFACE)

@@ -198,6 +198,15 @@ struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
   }
 };
 
+// Beside its logits, a chunk needs the weight's gradient and the sum of them in fp32: as much as
+// the logits of (1 + 4 / element_size) D rows. Where fewer are saved, several chunks take more
+// memory.
+bool chunks_save_memory(const at::Tensor& hidden, int64_t chunk_tokens, bool wants_weight) {
+  const auto wide = static_cast<int64_t>(sizeof(float) / hidden.element_size());
+  const int64_t rows_of_sum = wants_weight ? hidden.size(1) * (1 + wide) : 0;
+  return hidden.size(0) > chunk_tokens + rows_of_sum;
+}
+
 }  // namespace
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
@@ -205,13 +214,13 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
   if (!cpu::serves(hidden)) {
     return PlainLinearCrossEntropy::apply(hidden, weight, targets, chunk_tokens);
   }
-  if (hidden.size(0) <= chunk_tokens) {
+  const bool recording = at::GradMode::is_enabled();
+  const bool wants_weight = recording && weight.requires_grad();
+  if (!chunks_save_memory(hidden, chunk_tokens, wants_weight)) {
     return OneChunk::apply(hidden, weight, targets);
   }
-  const bool recording = at::GradMode::is_enabled();
   return SeveralChunks::apply(hidden, weight, targets, chunk_tokens,
-                              recording && hidden.requires_grad(),
-                              recording && weight.requires_grad());
+                              recording && hidden.requires_grad(), wants_weight);
 }
 
 }  // namespace sherd::ops

@@ -60,6 +60,10 @@ std::string describe(Runtime& runtime) {
                        parameter.trainable ? "" : ", frozen", "\n");
     }
   }
+  for (const ModelBuffer& buffer : runtime.buffers()) {
+    text += c10::str("buffer '", buffer.name, "': shape ", buffer.tensor.sizes(), ", ",
+                     c10::toString(buffer.tensor.scalar_type()), "\n");
+  }
   return text;
 }
 

@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "memory_plan.h"
 #include "runtime.h"
 
 namespace sherd {
@@ -155,6 +156,10 @@ std::string ShardedModule::dtypes() const {
 
 const MemoryLedger& ShardedModule::memory() const {
   return *runtime_->ledger();
+}
+
+int64_t ShardedModule::planned_peak_bytes(const MicroBatches& micro_batches) const {
+  return detail::planned_peak_bytes(*runtime_, micro_batches);
 }
 
 void ShardedModule::reset_peak_memory() {

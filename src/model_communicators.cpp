@@ -58,6 +58,11 @@ void ModelCommunicators::abandon() {
   }
 }
 
+int64_t ModelCommunicators::most_received_bytes() const {
+  return shards_->most_received_bytes() +
+         (replicas_ != nullptr ? replicas_->most_received_bytes() : 0);
+}
+
 Communicator::Counts ModelCommunicators::counts() const {
   Communicator::Counts counts = shards_->counts();
   for (const Communicator* gathers : {post_forward_.get(), full_precision_.get()}) {

@@ -28,6 +28,8 @@ class ModelCommunicators {
   /// Forgets what an exception left behind.
   void abandon();
   [[nodiscard]] Communicator::Counts counts() const;
+  /// What reductions will receive into, at most.
+  [[nodiscard]] int64_t most_received_bytes() const;
 
  private:
   std::unique_ptr<Communicator> shards_;

@@ -245,7 +245,29 @@ void Runtime::begin_backward() {
       });
 }
 
+// What is nested in a checkpointed unit is computed again, and summed, for each of its calls.
+void Runtime::check_each_unit_is_summed_once() const {
+  const auto nests = [&](const UnitState& outer) {
+    return std::any_of(units_.begin(), units_.end(), [&](const auto& unit) {
+      return unit->level() > outer.level() && unit->name().starts_with(outer.name() + ".");
+    });
+  };
+  for (const auto& unit : units_) {
+    if (unit->outstanding_uses() > 1 && unit->settings().checkpoint_activations && nests(*unit)) {
+      throw Error(ExitCode::Usage,
+                  "[backward] unit '" + unit->name() + "' was called " +
+                      std::to_string(unit->outstanding_uses()) +
+                      " times; it is checkpointed and holds other units, so these would be updated "
+                      "after each call, and the optimizer works in backward: build AdamW without "
+                      "in_backward, or checkpoint the inner units only.");
+    }
+  }
+}
+
 void Runtime::check_settings_of_backward() const {
+  if (reductions_->optimizes_in_backward()) {
+    check_each_unit_is_summed_once();
+  }
   for (const auto& unit : units_) {
     const BackwardSettings& settings = unit->backward_settings;
     const bool ends_in_an_update = settings.requires_gradient_sync &&

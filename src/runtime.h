@@ -63,6 +63,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   void set_gradient_divide_factor(double factor);
   /// Which units are kept gathered has been set anew.
   void limit_gathered();
+  /// Of the slots that units are gathered in, in a training step.
+  [[nodiscard]] int64_t gathered_limit_bytes() const;
   [[nodiscard]] float gradient_scale() const { return gradient_scale_; }
   /// The clip factor that the gradients are still to be multiplied by.
   [[nodiscard]] double pending_gradient_factor() const { return pending_gradient_factor_; }
@@ -75,12 +77,14 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   void check_gradients_are_kept(const char* caller) const;
 
   [[nodiscard]] Mesh& mesh() { return mesh_; }
+  [[nodiscard]] const Mesh& mesh() const { return mesh_; }
   [[nodiscard]] const ShardOptions& options() const { return options_; }
   [[nodiscard]] Communicator& communicator() { return communicators_->shards(); }
   [[nodiscard]] const ModelCommunicators& communicators() const { return *communicators_; }
   [[nodiscard]] ReductionQueue& reductions() { return *reductions_; }
   [[nodiscard]] GatherArena& arena() { return *arena_; }
   [[nodiscard]] std::vector<std::unique_ptr<UnitState>>& units() { return units_; }
+  [[nodiscard]] const std::vector<std::unique_ptr<UnitState>>& units() const { return units_; }
   [[nodiscard]] std::vector<ModelBuffer>& buffers() { return buffers_; }
   [[nodiscard]] OptimViews& optim_views() { return optim_views_; }
   [[nodiscard]] bool backward_active() const { return backward_active_; }
@@ -120,8 +124,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   void compare_with_other_ranks(const char* operation, const std::string& unit);
   [[nodiscard]] std::string where(const char* operation, const std::string& unit) const;
   void prefetch(const std::vector<int>& targets, bool in_evaluation);
-  [[nodiscard]] int64_t gathered_limit_bytes() const;
   void check_settings_of_backward() const;
+  void check_each_unit_is_summed_once() const;
   void drop_prefetched(size_t keep);
   void refuse_while_full_parameters_shown(const std::string& what) const;
   [[nodiscard]] std::vector<int> first_order() const;

@@ -296,8 +296,8 @@ std::shared_ptr<Runtime> shard_module(const std::shared_ptr<torch::nn::Module>& 
       unit.anchor->set_unit_state(std::shared_ptr<UnitState>(runtime, &state));
     }
   }
-  runtime->attach();
   runtime->buffers() = take_over_buffers(walk.buffers);
+  runtime->attach();
   return runtime;
 }
 

@@ -64,6 +64,7 @@ class UnitState {
   [[nodiscard]] TrainingState training_state() const { return training_; }
   [[nodiscard]] bool in_forward() const { return forward_depth_ > 0; }
   [[nodiscard]] bool awaits_backward() const { return !uses_.empty(); }
+  [[nodiscard]] size_t outstanding_uses() const { return uses_.size(); }
   /// Bytes of the whole unit when gathered.
   [[nodiscard]] int64_t gathered_bytes() const;
   /// What it is gathered in now: `param_dtype`, or fp32 in evaluation.

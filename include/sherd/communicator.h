@@ -100,6 +100,8 @@ class Communicator {
   virtual void finish_reductions() = 0;
   /// Forgets gathers and reductions that an exception left behind.
   virtual void abandon() = 0;
+  /// The most bytes of MemoryKind::ReceiveBuffer that reductions will take. Not collective.
+  [[nodiscard]] virtual int64_t most_received_bytes() const { return 0; }
 
   /// Reduces each value over the ranks, in rank order, so that all ranks hold the same bits.
   virtual void all_reduce(std::span<double> values, ReduceOp op) = 0;

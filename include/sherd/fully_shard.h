@@ -59,6 +59,13 @@ struct ParameterShard {
   at::Tensor gradient;  ///< [end − begin] fp32 sum, or undefined before a reduction
 };
 
+/// How the micro-batches of a step are accumulated.
+struct MicroBatches {
+  int count = 1;                       ///< in a step
+  bool requires_gradient_sync = true;  ///< as set for all of them but the last
+  bool requires_all_reduce = true;     ///< as set for all of them but the last
+};
+
 /// A sharded model without its type: what optimizers, checkpoints and loaders need. A handle;
 /// copies share the model.
 class ShardedModule {
@@ -105,6 +112,12 @@ class ShardedModule {
   [[nodiscard]] std::string dtypes() const;
   /// The engine's bytes on this rank.
   [[nodiscard]] const MemoryLedger& memory() const;
+  /// The most bytes that memory() will hold in training steps, known before the first: what is held
+  /// now (with the moments, once the optimizer is there), gradients and their sums, gathered units
+  /// and the buffers of reductions. Not in it: activations, and evaluation in full precision. It
+  /// holds for units used once a step; AdamWMode::in_backward needs less. Not collective. PyTorch:
+  /// none.
+  [[nodiscard]] int64_t planned_peak_bytes(const MicroBatches& micro_batches = {}) const;
   /// Begins the peak of memory() anew.
   void reset_peak_memory();
   /// Gathers, reductions and bytes so far. Not collective.

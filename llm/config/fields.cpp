@@ -188,7 +188,8 @@ Fields fields(MemorySection& memory) {
        .choices = {"float32", "bfloat16"}},
       {.name = "loss_chunk_tokens",
        .slot = &memory.loss_chunk_tokens,
-       .doc = "rows of logits, one for each supervised token, that are held at a time",
+       .doc = "rows of logits, one for each supervised token, that are held at a time; more where "
+              "splitting them would take more memory",
        .unit = "tokens",
        .range = at_least(1)},
   };

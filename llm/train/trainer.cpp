@@ -10,6 +10,7 @@
 #include "llm/io/import.h"
 #include "llm/io/model_factory.h"
 #include "llm/track/jsonl_log.h"
+#include "llm/track/plan_text.h"
 #include "llm/track/step_record.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/load_model.h"
@@ -103,6 +104,7 @@ class Run {
   RunOutcome train();
 
  private:
+  void say_plan() const;
   void load_data();
   void resume();
   void step(std::int64_t number);
@@ -146,8 +148,17 @@ Run::Run(const config::RunConfig& config, sherd::World world, const RunHooks& ho
   const bool narrow = config.memory.moments_dtype == config::MomentsDtype::BFloat16;
   model_.module()->set_loss_chunk_tokens(config.memory.loss_chunk_tokens);
   say("dtypes: " + model_.dtypes() + "; moments " + (narrow ? "BFloat16" : "Float"));
+  say_plan();
   load_data();
   resume();
+}
+
+void Run::say_plan() const {
+  const std::int64_t each_rank = config_.train.global_batch / world_.size();
+  const auto micro_batches = static_cast<int>(each_rank / config_.train.micro_batch);
+  const std::int64_t bytes = model_.planned_peak_bytes({.count = std::max(micro_batches, 1)});
+  say("units:\n" + track::short_plan(model_.plan()) +
+      "planned peak of a rank, activations aside: " + track::short_bytes(bytes));
 }
 
 void Run::load_data() {

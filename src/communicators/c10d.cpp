@@ -198,6 +198,19 @@ void C10dCommunicator::abandon() {
   buffers_->release_all();
 }
 
+int64_t C10dCommunicator::most_received_bytes() const {
+  int64_t largest = buffers_->block_bytes() / world_size();
+  if (largest == 0) {  // only a root, in one part; fp32 where micro-batches accumulated
+    for (const SegmentSpec& spec : segments_) {
+      largest = std::max(largest, spec.trainable ? spec.shard_numel * 4 : 0);
+    }
+  }
+  const auto trainable = static_cast<size_t>(
+      std::count_if(segments_.begin(), segments_.end(), [](const auto& s) { return s.trainable; }));
+  const auto buffers = static_cast<int64_t>(std::min(kReductionsInFlight, trainable));
+  return buffers * largest * (world_size() - 1);
+}
+
 void C10dCommunicator::all_reduce(std::span<double> values, ReduceOp op) {
   ++counts_.all_reduces;
   // Gathered and reduced here, so that every rank adds in rank order and holds the same bits.

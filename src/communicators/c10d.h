@@ -48,6 +48,7 @@ class C10dCommunicator final : public Communicator {
   }
   void finish_reductions() override;
   void abandon() override;
+  [[nodiscard]] int64_t most_received_bytes() const override;
   void all_reduce(std::span<double> values, ReduceOp op) override;
   void barrier() override;
 

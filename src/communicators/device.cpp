@@ -1,6 +1,7 @@
 #include "communicators/device.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -148,6 +149,20 @@ void DeviceCommunicator::abandon() {
   finish_reductions();
   acquired_.clear();
   buffers_->release_all();
+}
+
+int64_t DeviceCommunicator::most_received_bytes() const {
+  std::map<int64_t, size_t> buffers;  // by size; fp32 where micro-batches accumulated
+  for (const SegmentSpec& spec : segments_) {
+    if (spec.trainable) {
+      ++buffers[spec.shard_numel * world_size() * 4];
+    }
+  }
+  int64_t bytes = 0;
+  for (const auto& [size, count] : buffers) {
+    bytes += size * static_cast<int64_t>(std::min(kReductionsInFlight, count));
+  }
+  return bytes;
 }
 
 void DeviceCommunicator::all_reduce(std::span<double> values, ReduceOp op) {

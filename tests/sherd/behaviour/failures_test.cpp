@@ -66,6 +66,16 @@ TEST(FullyShard, NamesTheRankThatHasAnotherModel) {
   });
 }
 
+TEST(FullyShard, NamesTheRankThatHasAnotherBuffer) {
+  run_ranks(2, [](World world) {
+    auto net = make_net();
+    net->register_buffer("positions", at::zeros({4 + world.rank()}));
+    expect_error([&] { fully_shard(net, Mesh::shard(world)); }, ExitCode::RanksDisagree,
+                 {"Rank 0 has buffer 'positions': shape [4], Float; rank 1 has buffer 'positions': "
+                  "shape [5], Float."});
+  });
+}
+
 // Rank 0 has no options, rank 1 these.
 void expect_disagreement(const ShardOptions& options, const std::string& of_rank_0,
                          const std::string& of_rank_1) {

@@ -225,6 +225,11 @@ void check_limits(const World& world, const Case& c, Over over) {
       limit += value;
     }
   }
+  const int64_t planned = model.planned_peak_bytes(
+      {.count = c.micro_batches(),
+       .requires_gradient_sync = c.accumulation != Accumulation::WithoutSync,
+       .requires_all_reduce = c.accumulation != Accumulation::WithinTheRow});
+  check(planned == limit, c, "planned", planned, limit);
   int64_t settled = 0;
   for (int step = 1; step <= 4; ++step) {
     model.reset_peak_memory();

@@ -221,6 +221,22 @@ TEST(OddModels, FewerElementsThanRanks) {
   expect_equals_plain(builder<torch::nn::ModuleHolder<TinyNetImpl>>(), kSquares);
 }
 
+struct WithoutInputsImpl : torch::nn::Module {
+  WithoutInputsImpl()
+      : table(register_parameter("table", at::randn({3, kOdd}))),
+        layer(register_module("layer", Unit<Layer>())) {}
+  at::Tensor forward() { return layer(table); }
+  at::Tensor table;
+  Unit<Layer> layer;
+};
+TORCH_MODULE(WithoutInputs);
+
+TEST(OddModels, AModelWithoutInputs) {
+  expect_equals_plain(builder<WithoutInputs>(), [](auto& model, auto&, const Place& place) {
+    return (model() * odd_input(place.step * 10 + place.rank)).square().sum();
+  });
+}
+
 TEST(OddModels, TwoModelsInOneProcess) {
   run_ranks(2, [](World world) {
     const auto loss_of = [](auto& a, auto& b, int step) {

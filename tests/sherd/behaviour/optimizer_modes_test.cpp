@@ -7,6 +7,7 @@
 
 #include "src/kernels/kernels.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/odd_nets.h"
 #include "tests/support/ranks.h"
 #include "tests/support/train_small_net.h"
 
@@ -82,6 +83,26 @@ TEST(OptimizerInBackward, RefusesWhatNeedsAllGradientsFirst) {
                {"accumulates gradients or keeps its parameters", "without in_backward"});
   expect_error([&] { AdamW second(model, {}, {}, {.in_backward = true}); }, ExitCode::Usage,
                {"[AdamW] a second optimizer"});
+}
+
+TEST(OptimizerInBackward, RefusesTwoCallsOfACheckpointedUnitThatHoldsOthers) {
+  auto model = fully_shard(NestedNet(), Mesh::shard(World::alone()),
+                           {.units = unit_policy::every_unit({.checkpoint_activations = true})});
+  AdamW optimizer(model, {}, {}, {.in_backward = true});
+  const auto step = [&](int calls) {
+    at::Tensor loss = at::zeros({});
+    for (int call = 0; call < calls; ++call) {
+      loss = loss + model(odd_input(call)).square().sum();
+    }
+    loss.backward();
+    optimizer.step();
+  };
+  step(1);
+  const at::Tensor before = model.parameter_shards().front().value.clone();
+  expect_error([&] { step(2); }, ExitCode::Usage,
+               {"[backward] unit 'a' was called 2 times", "checkpoint the inner units only"});
+  EXPECT_TRUE(at::equal(before, model.parameter_shards().front().value));
+  step(1);
 }
 
 TEST(MomentsInBf16, TakeHalfTheMemoryAndAreTheSameOnAnyWorld) {

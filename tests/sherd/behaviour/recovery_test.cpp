@@ -121,6 +121,76 @@ TEST(Recovery, ABackwardOfAnotherGraphRightAfterOneThatFailed) {
   });
 }
 
+// Two micro-batches, the first without communication; `fails` in the backward of one of them.
+void accumulate(Sharded<StackNet>& model, const World& world, int fails) {
+  for (const int micro : {0, 1}) {
+    model.set_requires_gradient_sync(micro == 1);
+    const at::Tensor out = model.run(
+        [&](StackNetImpl& stack, const at::Tensor& x) {
+          const at::Tensor y = stack.layers[1](stack.layers[0](x));
+          return stack.layers[2](micro == fails ? FailsInBackward::apply(y) : y);
+        },
+        odd_input(10 * micro + world.rank()));
+    out.square().sum().backward();
+  }
+}
+
+TEST(Recovery, ABackwardThatFailedWhileMicroBatchesAccumulated) {
+  for (const Strategy strategy : kStrategies) {
+    run_ranks(4, [&](World world) {
+      auto whole = make_model(world, strategy);
+      accumulate(whole, world, /*fails=*/-1);
+      auto model = make_model(world, strategy);
+      for (const int fails : {0, 1}) {
+        EXPECT_THROW(accumulate(model, world, fails), std::runtime_error);
+        model.zero_grad();
+        accumulate(model, world, /*fails=*/-1);
+        expect_equal(gradients(whole), gradients(model));
+        model.zero_grad();
+      }
+    });
+  }
+}
+
+enum class Fails { Never, Recomputation, Backward };
+
+// One step of units whose activations are checkpointed.
+void checkpointed_step(Sharded<StackNet>& model, const World& world, Fails fails) {
+  const auto calls = std::make_shared<int>(0);
+  const auto middle = [calls, fails](LayerImpl& layer, const at::Tensor& x) {
+    if (++*calls == 2 && fails == Fails::Recomputation) {
+      throw std::runtime_error("failed when computed again");
+    }
+    const at::Tensor y = layer.forward(x);
+    return fails == Fails::Backward ? FailsInBackward::apply(y) : y;
+  };
+  const at::Tensor out = model.run(
+      [&](StackNetImpl& stack, const at::Tensor& x) {
+        return stack.layers[2](stack.layers[1]->run(middle, stack.layers[0](x)));
+      },
+      odd_input(world.rank()));
+  out.square().sum().backward();
+  EXPECT_EQ(*calls, 2);
+}
+
+TEST(Recovery, AfterAFailureInACheckpointedUnit) {
+  for (const Strategy strategy : kStrategies) {
+    run_ranks(2, [&](World world) {
+      const ShardOptions options{
+          .strategy = strategy, .units = unit_policy::every_unit({.checkpoint_activations = true})};
+      auto model =
+          fully_shard(seeded(3, [] { return StackNet(); }), mesh_for(world, strategy), options);
+      for (const Fails fails : {Fails::Recomputation, Fails::Backward}) {
+        EXPECT_THROW(checkpointed_step(model, world, fails), std::runtime_error);
+        model.zero_grad();
+        checkpointed_step(model, world, Fails::Never);
+        expect_equal(plain_gradients(world, strategy), gradients(model));
+        model.zero_grad();
+      }
+    });
+  }
+}
+
 TEST(Recovery, TwoForwardsThenTheirBackwardsOneByOne) {
   for (const Strategy strategy : kStrategies) {
     run_ranks(4, [&](World world) {

@@ -272,6 +272,47 @@ INSTANTIATE_TEST_SUITE_P(Sizes, StateWorlds,
                          testing::Combine(testing::Values(1, 2, 3, 4),
                                           testing::Values(1, 2, 3, 4)));
 
+// Under strategies that keep parameters from forward to backward, too.
+TEST(FullStateDict, BetweenForwardAndBackwardChangesNoGradient) {
+  for (const Strategy strategy : kStrategies) {
+    run_ranks(4, [&](World world) {
+      const auto gradients = [&](bool with_dict) {
+        auto model = fully_shard(make_mixed(3), mesh_for(world, strategy), {.strategy = strategy});
+        const at::Tensor loss = model(odd_input(world.rank())).square().sum();
+        if (with_dict) {
+          const StateDict dict = full_state_dict(model);
+        }
+        loss.backward();
+        std::vector<at::Tensor> found;
+        for (const ParameterShard& shard : model.parameter_shards()) {
+          found.push_back(shard.trainable ? shard.gradient.clone() : at::zeros({1}));
+        }
+        return found;
+      };
+      const auto expected = gradients(false);
+      const auto actual = gradients(true);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_TRUE(at::equal(expected[i], actual[i])) << name_of(strategy) << ", " << i;
+      }
+    });
+  }
+}
+
+TEST(ShardedStateDict, TakenOnceShowsTheValuesOfEachLaterStep) {
+  run_ranks(3, [](World world) {
+    auto model = fully_shard(make_mixed(3), Mesh::shard(world));
+    AdamW optimizer(model, {.lr = 1e-2});
+    const ShardedStateDict cached = sharded_state_dict(model);
+    for (int step = 0; step < 5; ++step) {
+      train(model, optimizer, 1, step);
+      const ShardedStateDict now = sharded_state_dict(model);
+      for (const auto& item : cached) {
+        EXPECT_TRUE(at::equal(item.value().value, now[item.key()].value)) << item.key();
+      }
+    }
+  });
+}
+
 TEST(FullStateDict, LetsTrainingGoOnAsIfNothingHadHappened) {
   on_each_rank(3, kBFloat16Options, [](auto& model, AdamW& optimizer) {
     train(model, optimizer, 2);
