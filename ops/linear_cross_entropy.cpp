@@ -15,6 +15,7 @@
 #include "ops/cpu/cross_entropy_rows.h"
 #include "ops/cpu/dispatch.h"
 #include "ops/gradient.h"
+#include "ops/head_products.h"
 
 namespace sherd::ops {
 namespace {
@@ -116,6 +117,18 @@ struct PlainLinearCrossEntropy : torch::autograd::Function<PlainLinearCrossEntro
   }
 };
 
+at::Tensor logits_of(const at::Tensor& hidden, const at::Tensor& weight) {
+  at::Tensor logits = at::empty({hidden.size(0), weight.size(0)}, hidden.options());
+  head_logits(logits, hidden, weight);
+  return logits;
+}
+
+at::Tensor input_gradient(const at::Tensor& grad_logits, const at::Tensor& weight) {
+  at::Tensor gradient = at::empty({grad_logits.size(0), weight.size(1)}, weight.options());
+  head_input_gradient(gradient, grad_logits, weight);
+  return gradient;
+}
+
 // One chunk: the logits are kept, and become their gradient in backward.
 constexpr const char* kLogits = "logits";
 
@@ -123,7 +136,7 @@ struct OneChunk : torch::autograd::Function<OneChunk> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
                             const at::Tensor& weight, const at::Tensor& targets) {
     RECORD_FUNCTION("sherd::linear_cross_entropy", {});
-    const at::Tensor logits = at::mm(hidden, weight.t());
+    const at::Tensor logits = logits_of(hidden, weight);
     const cpu::CrossEntropy result = cpu::cross_entropy(logits, targets);
     context->save_for_backward({hidden, weight, targets, result.log_sums_R});
     context->saved_data[kLogits] = logits;
@@ -136,7 +149,7 @@ struct OneChunk : torch::autograd::Function<OneChunk> {
     const at::Tensor &hidden = saved[0], &weight = saved[1];
     at::Tensor logits = context->saved_data[kLogits].toTensor();
     if (!logits.defined()) {
-      logits = at::mm(hidden, weight.t());  // a second time through the same graph
+      logits = logits_of(hidden, weight);  // a second time through the same graph
     }
     context->saved_data[kLogits] = at::Tensor();
     cpu::cross_entropy_backward(logits, saved[2], saved[3], gradients[0].item<float>());
@@ -145,7 +158,7 @@ struct OneChunk : torch::autograd::Function<OneChunk> {
       grad_weight =
           deliver_gradient(weight, [&](at::Tensor& out) { at::mm_out(out, logits.t(), hidden); });
     }
-    return {at::mm(logits, weight), grad_weight, at::Tensor()};
+    return {input_gradient(logits, weight), grad_weight, at::Tensor()};
   }
 };
 
@@ -163,14 +176,14 @@ struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
     for_each_chunk(hidden.size(0), chunk_tokens, [&](int64_t begin, int64_t end) {
       const at::Tensor rows = hidden.slice(0, begin, end);
       const at::Tensor labels = targets.slice(0, begin, end);
-      const at::Tensor logits = at::mm(rows, weight.t());
+      const at::Tensor logits = logits_of(rows, weight);
       const cpu::CrossEntropy result = cpu::cross_entropy(logits, labels);
       loss.add_(result.loss_sum);
       if (wants_hidden || wants_weight) {
         cpu::cross_entropy_backward(logits, labels, result.log_sums_R, 1.0F);
       }
       if (wants_hidden) {
-        grad_hidden.slice(0, begin, end).copy_(at::mm(logits, weight));
+        grad_hidden.slice(0, begin, end).copy_(input_gradient(logits, weight));
       }
       if (wants_weight) {
         add_to_floats(sum, at::mm(logits.t(), rows));

@@ -11,6 +11,8 @@
 #include <ATen/ops/randn.h>
 #include <c10/core/InferenceMode.h>
 
+#include "ops/head_products.h"
+
 namespace llm::train {
 
 namespace {
@@ -54,8 +56,11 @@ double linear_seconds(const MatmulShape& shape, c10::ScalarType dtype) {
   at::Tensor output = random({shape.rows, shape.outputs}, dtype);
   const at::Tensor grad_output = random({shape.rows, shape.outputs}, dtype);
   at::Tensor grad_input = at::empty(input.sizes(), input.options());
-  return median_seconds([&](int i) { at::mm_out(output, input, at_turn(weights, i).t()); }) +
-         median_seconds([&](int i) { at::mm_out(grad_input, grad_output, at_turn(weights, i)); }) +
+  using sherd::ops::head_input_gradient;
+  using sherd::ops::head_logits;
+  return median_seconds([&](int i) { head_logits(output, input, at_turn(weights, i)); }) +
+         median_seconds(
+             [&](int i) { head_input_gradient(grad_input, grad_output, at_turn(weights, i)); }) +
          median_seconds([&](int i) { at::mm_out(at_turn(gradients, i), grad_output.t(), input); });
 }
 

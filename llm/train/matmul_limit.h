@@ -19,8 +19,9 @@ struct MatmulShape {
 };
 
 /// The measured time of all of them, forward and backward, each shape and direction at the rate
-/// that `at::mm` reaches on it, on this thread's threads. Weights are cycled through memory, so
-/// that none stays in a cache between two uses.
+/// that the operators reach on it (that of `at::mm`, or of a faster way where ops/ has one), on
+/// this thread's threads. Weights are cycled through memory, so that none stays in a cache between
+/// two uses.
 [[nodiscard]] double matmul_seconds(const std::vector<MatmulShape>& shapes, c10::ScalarType dtype);
 
 /// Operations of the same products, a multiplication and an addition counting as two.

@@ -23,18 +23,26 @@ at::Tensor plain(const Tensors& in, const at::Tensor& targets) {
 }
 
 // The upstream gradient of expect_parity() is not 1.
-void check(int64_t rows, int64_t chunk, c10::ScalarType dtype) {
+void check(int64_t rows, int64_t chunk, c10::ScalarType dtype, int64_t vocabulary = kVocabulary) {
   SCOPED_TRACE(testing::Message() << rows << " rows in chunks of " << chunk);
-  const at::Tensor targets = at::randint(kVocabulary, {rows}, at::kLong);
+  const at::Tensor targets = at::randint(vocabulary, {rows}, at::kLong);
   expect_parity(
       [&](const Tensors& in) { return linear_cross_entropy(in[0], in[1], targets, chunk); },
       [&](const Tensors& in) { return plain(in, targets); },
-      random_leaves({{rows, kWidth}, {kVocabulary, kWidth}}, dtype));
+      random_leaves({{rows, kWidth}, {vocabulary, kWidth}}, dtype));
 }
 
 TEST_P(LinearCrossEntropyTest, AgreesInOneChunk) {
   check(1, 8, GetParam());
   check(8, 8, GetParam());
+}
+
+// A vocabulary of eight times the width and more has products of its own (ops/head_products.h).
+TEST_P(LinearCrossEntropyTest, AgreesForAWideVocabularyAndManyRows) {
+  for (const int64_t rows : {256, 257, 384, 385, 511, 800}) {
+    check(rows, 1024, GetParam(), 8 * kWidth);
+  }
+  check(900, 400, GetParam(), 8 * kWidth + 3);
 }
 
 // Up to 14 (fp32) or 21 rows (bf16) more than a chunk are one.

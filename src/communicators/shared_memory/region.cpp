@@ -1,5 +1,6 @@
 #include "communicators/shared_memory/region.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -18,9 +19,11 @@ namespace {
 
 constexpr int64_t kPageBytes = 4096;
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
-// Since Linux 6.3 and 5.14; older C libraries do not name them.
+// Since Linux 6.3, 5.14, 5.14 and 6.1; older C libraries do not name them.
 constexpr unsigned kNoExecute = 0x0008U;
+constexpr int kPopulateForReading = 22;
 constexpr int kPopulateForWriting = 23;
+constexpr int kCollapse = 25;
 
 [[noreturn]] void unavailable(const std::string& what, ExitCode code = ExitCode::Unavailable) {
   throw Error(code, what + ": " + std::strerror(errno) +
@@ -107,13 +110,33 @@ void SharedRegion::map(int64_t bytes) {
   data_ = begin + before;
   bytes_ = bytes;
   file_.close();
-  // Where the system lets shared memory have them (transparent_hugepage/shmem_enabled).
   madvise(data_, static_cast<size_t>(bytes_), MADV_HUGEPAGE);
+}
+
+// Huge pages for a large range and what it shares them with. Memory files get none by themselves
+// (transparent_hugepage/shmem_enabled is "never" nearly everywhere), but the kernel collapses what
+// it is asked to; where it cannot, small pages serve as well, only slower. A page of each must be
+// there.
+void SharedRegion::collapse(int64_t first, int64_t end) const {
+  first = first / kHugePageBytes * kHugePageBytes;
+  end = std::min((end + kHugePageBytes - 1) / kHugePageBytes, bytes_ / kHugePageBytes) *
+        kHugePageBytes;
+  for (int64_t place = first; place < end; place += kHugePageBytes) {
+    if (madvise(data_ + place, kPageBytes, kPopulateForReading) != 0) {
+      return;
+    }
+  }
+  if (end > first) {
+    madvise(data_ + first, static_cast<size_t>(end - first), kCollapse);
+  }
 }
 
 void SharedRegion::populate(const void* begin, int64_t bytes) const {
   const int64_t first = (static_cast<const char*>(begin) - data_) / kPageBytes * kPageBytes;
   const int64_t end = static_cast<const char*>(begin) - data_ + bytes;
+  if (bytes >= kHugePageBytes) {
+    collapse(first, end);
+  }
   const bool refused = bytes > 0 && madvise(data_ + first, static_cast<size_t>(end - first),
                                             kPopulateForWriting) != 0;
   if (refused && errno != EINVAL) {  // EINVAL: this kernel cannot; pages come when touched

@@ -29,8 +29,9 @@ class SharedRegion {
   /// Maps the file, which must have this size, at an address aligned to huge pages, and closes it
   /// here. Throws Error(Unavailable).
   void map(int64_t bytes);
-  /// Takes pages for a range now: a machine that has none left then says so here, by Error
-  /// (OutOfMemory), and not by a signal when the range is written.
+  /// Takes pages for a range now, huge ones where it is large and the kernel has them: a machine
+  /// that has none left then says so here, by Error (OutOfMemory), and not by a signal when the
+  /// range is written.
   void populate(const void* begin, int64_t bytes) const;
 
   /// To be handed to others; before map().
@@ -39,6 +40,8 @@ class SharedRegion {
   [[nodiscard]] char* data() const { return data_; }
 
  private:
+  void collapse(int64_t first, int64_t end) const;
+
   launch::FileDescriptor file_;
   char* data_ = nullptr;
   int64_t bytes_ = 0;

@@ -1,0 +1,84 @@
+// The head's two products beside at::mm on the same operands, in turns, in bf16.
+//
+//   OMP_NUM_THREADS=1 build/release/bin/head_products [ROWS WIDTH VOCABULARY]   (511 1024 250880)
+
+#include "ops/head_products.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/randn.h>
+#include <c10/core/InferenceMode.h>
+
+namespace sherd::benchmarks {
+namespace {
+
+constexpr int kRounds = 7;
+
+double seconds(const std::function<void()>& product) {
+  const auto start = std::chrono::steady_clock::now();
+  product();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void compare(const char* direction, double operations, const std::function<void()>& plain,
+             const std::function<void()>& ours) {
+  plain();
+  ours();
+  std::vector<double> times[2];
+  for (int round = 0; round < kRounds; ++round) {
+    times[0].push_back(seconds(plain));
+    times[1].push_back(seconds(ours));
+  }
+  for (auto& each : times) {
+    std::sort(each.begin(), each.end());
+  }
+  const double medians[] = {times[0][kRounds / 2], times[1][kRounds / 2]};
+  std::printf("%-16s at::mm %7.1f GFLOP/s, here %7.1f GFLOP/s: %.2f times\n", direction,
+              operations / medians[0] * 1e-9, operations / medians[1] * 1e-9,
+              medians[0] / medians[1]);
+}
+
+void run(int64_t rows, int64_t width, int64_t vocabulary) {
+  const c10::InferenceMode no_gradients;
+  const auto random = [](at::IntArrayRef sizes) { return at::randn(sizes).to(at::kBFloat16); };
+  const at::Tensor hidden = random({rows, width});
+  const at::Tensor weight = random({vocabulary, width});
+  at::Tensor logits = random({rows, vocabulary});
+  at::Tensor grad_hidden = at::empty_like(hidden);
+  const double operations =
+      2.0 * static_cast<double>(rows * width) * static_cast<double>(vocabulary);
+  std::printf("%lld rows, width %lld, vocabulary %lld, %d thread(s)\n",
+              static_cast<long long>(rows), static_cast<long long>(width),
+              static_cast<long long>(vocabulary), at::get_num_threads());
+  compare(
+      "logits", operations, [&] { at::mm_out(logits, hidden, weight.t()); },
+      [&] { ops::head_logits(logits, hidden, weight); });
+  compare(
+      "input gradient", operations, [&] { at::mm_out(grad_hidden, logits, weight); },
+      [&] { ops::head_input_gradient(grad_hidden, logits, weight); });
+}
+
+}  // namespace
+}  // namespace sherd::benchmarks
+
+int main(int argc, char** argv) {
+  long long sizes[] = {511, 1024, 250880};
+  for (int i = 1; i < argc && i <= 3; ++i) {
+    sizes[i - 1] = std::atoll(argv[i]);
+  }
+  if (argc > 4 || *std::min_element(std::begin(sizes), std::end(sizes)) < 1) {
+    std::fprintf(stderr, "usage: head_products [ROWS WIDTH VOCABULARY]\n");
+    return 64;
+  }
+  sherd::benchmarks::run(sizes[0], sizes[1], sizes[2]);
+  return 0;
+}
