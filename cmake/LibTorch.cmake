@@ -39,5 +39,13 @@ if(NOT TARGET sherd::torch_cpu)
     ${SHERD_TORCH_DIR}/include ${SHERD_TORCH_DIR}/include/torch/csrc/api/include)
   target_compile_definitions(sherd::torch_cpu INTERFACE AT_PER_OPERATOR_HEADERS FMT_HEADER_ONLY=1)
   target_link_libraries(sherd::torch_cpu INTERFACE ${SHERD_TORCH_DIR}/lib/libc10.so)
+  # at::parallel_for is a template: without OpenMP it compiles to a loop on one thread. Its threads are to be LibTorch's, so
+  # the OpenMP library is LibTorch's own, which GCC's code fits and Clang's does not.
+  file(GLOB sherd_openmp ${SHERD_TORCH_DIR}/lib/libgomp*.so*)
+  if(sherd_openmp AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(GET sherd_openmp 0 sherd_openmp)
+    target_compile_options(sherd::torch_cpu INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
+    target_link_libraries(sherd::torch_cpu INTERFACE ${sherd_openmp})
+  endif()
   target_link_options(sherd::torch_cpu INTERFACE -Wl,-rpath,${SHERD_TORCH_DIR}/lib -Wl,--allow-shlib-undefined)
 endif()

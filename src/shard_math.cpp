@@ -1,8 +1,11 @@
 #include "shard_math.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
@@ -24,15 +27,32 @@ uint16_t* bits(const at::Tensor& tensor) {
   return static_cast<uint16_t*>(tensor.mutable_data_ptr());
 }
 
+// What a thread takes at a time: whole blocks of the loops, and enough for stores that pass the
+// caches by. The same for any number of threads, and so are sums.
+constexpr int64_t kPart = int64_t{1} << 19;
+
+// fn(part, begin, numel) for each part, dealt out to the threads.
+template <class Fn>
+void for_parts(int64_t numel, const Fn& fn) {
+  at::parallel_for(0, (numel + kPart - 1) / kPart, 1, [&](int64_t first, int64_t last) {
+    for (int64_t part = first; part < last; ++part) {
+      fn(part, part * kPart, std::min(kPart, numel - part * kPart));
+    }
+  });
+}
+
 template <class T>
 void sum_on_cpu(const at::Tensor& out, bool accumulate, float scale,
                 std::span<const at::Tensor> sources) {
-  std::vector<const T*> typed;
-  typed.reserve(sources.size());
-  for (const at::Tensor& source : sources) {
-    typed.push_back(static_cast<const T*>(source.const_data_ptr()));
-  }
-  kernels::sum_in_rank_order(floats(out), accumulate, scale, typed, out.numel());
+  float* sums = floats(out);
+  for_parts(out.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
+    std::vector<const T*> typed;
+    typed.reserve(sources.size());
+    for (const at::Tensor& source : sources) {
+      typed.push_back(static_cast<const T*>(source.const_data_ptr()) + begin);
+    }
+    kernels::sum_in_rank_order(sums + begin, accumulate, scale, typed, numel);
+  });
 }
 
 }  // namespace
@@ -64,7 +84,10 @@ void sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
 
 void scale_in_place(const at::Tensor& values, float factor) {
   if (has_own_loops(values)) {
-    return kernels::scale_in_place(floats(values), factor, values.numel());
+    float* all = floats(values);
+    return for_parts(values.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
+      kernels::scale_in_place(all + begin, factor, numel);
+    });
   }
   at::Tensor target = values;
   target.mul_(factor);
@@ -72,7 +95,12 @@ void scale_in_place(const at::Tensor& values, float factor) {
 
 double sum_of_squares(const at::Tensor& values) {
   if (has_own_loops(values)) {
-    return kernels::sum_of_squares(values.const_data_ptr<float>(), values.numel());
+    const auto* all = values.const_data_ptr<float>();
+    std::vector<double> sums(static_cast<size_t>((values.numel() + kPart - 1) / kPart));
+    for_parts(values.numel(), [&](int64_t part, int64_t begin, int64_t numel) {
+      sums[static_cast<size_t>(part)] = kernels::sum_of_squares(all + begin, numel);
+    });
+    return std::accumulate(sums.begin(), sums.end(), 0.0);
   }
   const double norm =
       at::linalg_vector_norm(values, 2, std::nullopt, false, at::kDouble).item<double>();
@@ -93,8 +121,11 @@ double sum_of_powers(const at::Tensor& values, double p) {
 
 void round_into(const at::Tensor& values, const at::Tensor& out) {
   if (has_own_loops(out) && out.scalar_type() == at::kBFloat16) {
-    return kernels::to_bfloat16(values.const_data_ptr<float>(),
-                                static_cast<uint16_t*>(out.mutable_data_ptr()), values.numel());
+    const auto* all = values.const_data_ptr<float>();
+    auto* rounded = static_cast<uint16_t*>(out.mutable_data_ptr());
+    return for_parts(values.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
+      kernels::to_bfloat16(all + begin, rounded + begin, numel);
+    });
   }
   at::Tensor target = out;
   target.copy_(values);
@@ -118,6 +149,24 @@ void adamw_with_aten(const AdamWTensors& t, const kernels::AdamWStep& s) {
   }
 }
 
+// `travelling` is null where the loops do not write it.
+void adamw_on_cpu(const AdamWTensors& t, uint16_t* travelling, const kernels::AdamWStep& step) {
+  const auto* gradient = t.gradient.const_data_ptr<float>();
+  float* master = floats(t.master);
+  const bool wide = t.exp_avg.scalar_type() == at::kFloat;
+  for_parts(t.master.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
+    uint16_t* rounded = travelling == nullptr ? nullptr : travelling + begin;
+    if (wide) {
+      kernels::adamw(master + begin, floats(t.exp_avg) + begin, floats(t.exp_avg_sq) + begin,
+                     gradient + begin, rounded, numel, step);
+    } else {
+      kernels::adamw_bf16_moments(master + begin, bits(t.exp_avg) + begin,
+                                  bits(t.exp_avg_sq) + begin, gradient + begin, rounded, numel,
+                                  step, static_cast<uint64_t>(t.first_element + begin));
+    }
+  });
+}
+
 }  // namespace
 
 void adamw(const AdamWTensors& t, const kernels::AdamWStep& step) {
@@ -130,16 +179,7 @@ void adamw(const AdamWTensors& t, const kernels::AdamWStep& step) {
     return;
   }
   const bool narrow_is_bf16 = narrow && t.travelling.scalar_type() == at::kBFloat16;
-  auto* travelling = narrow_is_bf16 ? bits(t.travelling) : nullptr;
-  const float* gradient = t.gradient.const_data_ptr<float>();
-  if (t.exp_avg.scalar_type() == at::kFloat) {
-    kernels::adamw(floats(t.master), floats(t.exp_avg), floats(t.exp_avg_sq), gradient, travelling,
-                   t.master.numel(), step);
-  } else {
-    kernels::adamw_bf16_moments(floats(t.master), bits(t.exp_avg), bits(t.exp_avg_sq), gradient,
-                                travelling, t.master.numel(), step,
-                                static_cast<uint64_t>(t.first_element));
-  }
+  adamw_on_cpu(t, narrow_is_bf16 ? bits(t.travelling) : nullptr, step);
   if (narrow && !narrow_is_bf16) {
     round_into(t.master, t.travelling);
   }
