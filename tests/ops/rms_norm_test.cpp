@@ -67,7 +67,10 @@ TEST(RmsNorm, RoundsBeforeTheProductWithTheWeight) {
   const at::Tensor wide = input.to(at::kFloat);
   const at::Tensor normalised =
       (wide * (wide.square().mean(-1, true) + 1e-5).rsqrt()).to(at::kBFloat16);
-  EXPECT_TRUE(ops::rms_norm(input, weight, 1e-5).equal(weight * normalised));
+  const at::Tensor unequal = ops::rms_norm(input, weight, 1e-5).ne(weight * normalised);
+  // A mean whose last bit differs may fall on the other side of a tie; rounding only once would
+  // change every fourth value or so.
+  EXPECT_LE(unequal.sum().item<int64_t>(), unequal.numel() / 100);
 }
 
 }  // namespace
