@@ -24,6 +24,7 @@ ParameterShard shard_of(detail::UnitState& unit, const detail::UnitParameter& pa
   const int64_t start = segment.layout().start_in_piece(place, rank);
   shard.value = segment.values().narrow(0, start, held.size());
   if (segment.has_gradient()) {
+    segment.gradients()->show();
     shard.gradient = segment.gradient().narrow(0, start, held.size());
   }
   return shard;

@@ -1,6 +1,7 @@
 #include "segment_gradients.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "movable_storage.h"
@@ -49,7 +50,7 @@ Communicator::Reduction SegmentGradients::target(float scale) {
     shard_ = flat_tensor(shard_buffer_.data(), layout_.shard_numel, c10::kFloat, layout_.device);
   }
   if (!is_replicated()) {
-    return {shard_.mutable_data_ptr<float>(), has_sum_, scale};
+    return {shard_.mutable_data_ptr<float>(), has_sum_, scale, nullptr, &squares_};
   }
   if (partial_ == nullptr) {
     partial_ = static_cast<float*>(communicators_.replicas->acquire_reduce_buffer(id_, {}));
@@ -115,6 +116,7 @@ void SegmentGradients::reduce(float scale) {
   } else {
     zero_unwritten();
   }
+  squares_ = kUnknown;
   communicators_.shards->reduce(id_, reduction);
   (is_replicated() ? has_partial_ : has_sum_) = true;
   unbind();
@@ -147,10 +149,16 @@ void SegmentGradients::wait_sum() {
   sum_started_ = false;
 }
 
+double SegmentGradients::sum_of_squares() const {
+  const bool known = !std::isnan(squares_) && !shown_;
+  return known ? squares_ : shard_math::sum_of_squares(shard_);
+}
+
 void SegmentGradients::scale(float factor) {
   if (!has_sum_) {
     return;
   }
+  squares_ = kUnknown;
   shard_math::scale_in_place(shard_, factor);
   if (is_replicated()) {
     Communicator& replicas = *communicators_.replicas;

@@ -1,6 +1,7 @@
 #pragma once
 // The gradients of one flat segment, from where they are born to the sum that the optimizer reads.
 
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -66,6 +67,11 @@ class SegmentGradients {
   /// fp32 [shard_numel], meaningful where has_sum().
   [[nodiscard]] const at::Tensor& shard() const { return shard_; }
   [[nodiscard]] bool has_sum() const { return has_sum_; }
+  /// Of the shard. It was taken while gradients were added up, where the communicator could; else
+  /// the shard is read.
+  [[nodiscard]] double sum_of_squares() const;
+  /// The shard is given to callers, who may change it at any time.
+  void show() { shown_ = true; }
   /// Multiplies the sum, and what further gradients are added to.
   void scale(float factor);
   /// The next backward writes instead of adding.
@@ -76,6 +82,8 @@ class SegmentGradients {
   void abandon();
 
  private:
+  static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
   [[nodiscard]] bool is_replicated() const { return communicators_.replicas != nullptr; }
   [[nodiscard]] Communicator::Reduction target(float scale);
   void zero_unwritten();
@@ -100,6 +108,8 @@ class SegmentGradients {
   bool has_partial_ = false;
   bool has_sum_ = false;
   bool sum_started_ = false;  ///< over the replicas, in this backward
+  double squares_ = kUnknown;
+  bool shown_ = false;
 };
 
 }  // namespace sherd::detail

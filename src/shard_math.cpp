@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -31,34 +32,48 @@ uint16_t* bits(const at::Tensor& tensor) {
 // caches by. The same for any number of threads, and so are sums.
 constexpr int64_t kPart = int64_t{1} << 19;
 
+int64_t part_count(int64_t numel) {
+  return (numel + kPart - 1) / kPart;
+}
+
 // fn(part, begin, numel) for each part, dealt out to the threads.
 template <class Fn>
 void for_parts(int64_t numel, const Fn& fn) {
-  at::parallel_for(0, (numel + kPart - 1) / kPart, 1, [&](int64_t first, int64_t last) {
+  at::parallel_for(0, part_count(numel), 1, [&](int64_t first, int64_t last) {
     for (int64_t part = first; part < last; ++part) {
       fn(part, part * kPart, std::min(kPart, numel - part * kPart));
     }
   });
 }
 
+// Of what fn(begin, numel) answers for each part, added up in the order of parts.
+template <class Fn>
+double sum_over_parts(int64_t numel, const Fn& fn) {
+  std::vector<double> sums(static_cast<size_t>(part_count(numel)));
+  for_parts(numel, [&](int64_t part, int64_t begin, int64_t count) {
+    sums[static_cast<size_t>(part)] = fn(begin, count);
+  });
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
 template <class T>
-void sum_on_cpu(const at::Tensor& out, bool accumulate, float scale,
-                std::span<const at::Tensor> sources) {
+double sum_on_cpu(const at::Tensor& out, bool accumulate, float scale,
+                  std::span<const at::Tensor> sources) {
   float* sums = floats(out);
-  for_parts(out.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
+  return sum_over_parts(out.numel(), [&](int64_t begin, int64_t numel) {
     std::vector<const T*> typed;
     typed.reserve(sources.size());
     for (const at::Tensor& source : sources) {
       typed.push_back(static_cast<const T*>(source.const_data_ptr()) + begin);
     }
-    kernels::sum_in_rank_order(sums + begin, accumulate, scale, typed, numel);
+    return kernels::sum_in_rank_order(sums + begin, accumulate, scale, typed, numel);
   });
 }
 
 }  // namespace
 
-void sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
-                       std::span<const at::Tensor> sources) {
+double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
+                         std::span<const at::Tensor> sources) {
   const at::Tensor& first = sources.front();
   if (has_own_loops(first)) {
     return first.scalar_type() == at::kFloat
@@ -75,11 +90,12 @@ void sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
     }
     accumulate = true;
   }
+  return std::numeric_limits<double>::quiet_NaN();
 }
 
-void sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
-                       std::initializer_list<at::Tensor> sources) {
-  sum_in_rank_order(out, accumulate, scale, std::span(sources.begin(), sources.size()));
+double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
+                         std::initializer_list<at::Tensor> sources) {
+  return sum_in_rank_order(out, accumulate, scale, std::span(sources.begin(), sources.size()));
 }
 
 void scale_in_place(const at::Tensor& values, float factor) {
@@ -96,11 +112,9 @@ void scale_in_place(const at::Tensor& values, float factor) {
 double sum_of_squares(const at::Tensor& values) {
   if (has_own_loops(values)) {
     const auto* all = values.const_data_ptr<float>();
-    std::vector<double> sums(static_cast<size_t>((values.numel() + kPart - 1) / kPart));
-    for_parts(values.numel(), [&](int64_t part, int64_t begin, int64_t numel) {
-      sums[static_cast<size_t>(part)] = kernels::sum_of_squares(all + begin, numel);
+    return sum_over_parts(values.numel(), [&](int64_t begin, int64_t numel) {
+      return kernels::sum_of_squares(all + begin, numel);
     });
-    return std::accumulate(sums.begin(), sums.end(), 0.0);
   }
   const double norm =
       at::linalg_vector_norm(values, 2, std::nullopt, false, at::kDouble).item<double>();
@@ -108,9 +122,6 @@ double sum_of_squares(const at::Tensor& values) {
 }
 
 double sum_of_powers(const at::Tensor& values, double p) {
-  if (p == 2.0) {
-    return sum_of_squares(values);
-  }
   if (values.numel() == 0) {
     return 0.0;
   }

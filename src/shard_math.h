@@ -10,17 +10,18 @@
 namespace sherd::detail::shard_math {
 
 /// out (+)= scale × sources[0], += scale × sources[1], … each product and sum rounded to fp32.
-/// `out` fp32 [n], sources [n] of one dtype.
-void sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
-                       std::span<const at::Tensor> sources);
-void sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
-                       std::initializer_list<at::Tensor> sources);
+/// `out` fp32 [n], sources [n] of one dtype. Answers sum_of_squares(out) where Sherd's own loops
+/// add, NaN elsewhere.
+double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
+                         std::span<const at::Tensor> sources);
+double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
+                         std::initializer_list<at::Tensor> sources);
 
 void scale_in_place(const at::Tensor& values, float factor);
 
 /// Of fp32 values, in double; waits for the device.
 [[nodiscard]] double sum_of_squares(const at::Tensor& values);
-/// Σ |x|^p in double, or max |x| where p is infinity; waits for the device.
+/// Σ |x|^p in double for any p, or max |x| where p is infinity; waits for the device.
 [[nodiscard]] double sum_of_powers(const at::Tensor& values, double p);
 
 /// Rounds fp32 values into another dtype.

@@ -79,7 +79,11 @@ void sum_piece(const Communicator::Reduction& target, c10::ScalarType dtype,
     tensors.push_back(flat_tensor(const_cast<void*>(source), numel, dtype, device));
   }
   const at::Tensor shard = flat_tensor(target.shard + first, numel, c10::kFloat, device);
-  shard_math::sum_in_rank_order(shard, target.accumulate, target.scale, tensors);
+  const double squares =
+      shard_math::sum_in_rank_order(shard, target.accumulate, target.scale, tensors);
+  if (target.squares != nullptr) {
+    *target.squares = (first == 0 ? 0.0 : *target.squares) + squares;
+  }
 }
 
 }  // namespace sherd::detail

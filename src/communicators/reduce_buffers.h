@@ -62,7 +62,8 @@ class ReduceBuffers {
 /// holds doubles, on the host.
 void reduce_in_rank_order(std::span<double> values, const at::Tensor& all, ReduceOp op);
 
-/// What every communicator does with a piece: shard (+)= its part of every rank's gradients.
+/// What every communicator does with a piece: shard (+)= its part of every rank's gradients, from
+/// `first` on. A shard's parts are summed in order.
 void sum_piece(const Communicator::Reduction& target, c10::ScalarType dtype,
                const std::vector<const void*>& sources, int64_t first, int64_t numel,
                c10::Device device);

@@ -94,21 +94,6 @@ void sum_block(float* out, bool accumulate, float scale, std::span<const T* cons
   }
 }
 
-template <class T>
-void sum_blocks(float* out, bool accumulate, float scale, std::span<const T* const> sources,
-                int64_t numel) {
-  const bool streamed = !accumulate && is_streamed<float>(numel);
-  std::array<float, kBlock> sums;
-  for (int64_t begin = 0; begin < numel; begin += kBlock) {
-    const int64_t size = std::min(kBlock, numel - begin);
-    sum_block(streamed ? sums.data() : out + begin, accumulate, scale, sources, begin, size);
-    if (streamed) {
-      stream(sums.data(), out + begin, size * int64_t{sizeof(float)});
-    }
-  }
-  end_of_stream();
-}
-
 SHERD_CLONES double block_sum_of_squares(const float* values, int64_t numel) {
   constexpr int kLanes = 16;
   float lanes[kLanes] = {};
@@ -126,6 +111,25 @@ SHERD_CLONES double block_sum_of_squares(const float* values, int64_t numel) {
     sum += double{values[i]} * values[i];
   }
   return sum;
+}
+
+template <class T>
+double sum_blocks(float* out, bool accumulate, float scale, std::span<const T* const> sources,
+                  int64_t numel) {
+  const bool streamed = !accumulate && is_streamed<float>(numel);
+  std::array<float, kBlock> room;
+  double squares = 0;
+  for (int64_t begin = 0; begin < numel; begin += kBlock) {
+    const int64_t size = std::min(kBlock, numel - begin);
+    float* sums = streamed ? room.data() : out + begin;
+    sum_block(sums, accumulate, scale, sources, begin, size);
+    squares += block_sum_of_squares(sums, size);
+    if (streamed) {
+      stream(sums, out + begin, size * int64_t{sizeof(float)});
+    }
+  }
+  end_of_stream();
+  return squares;
 }
 
 SHERD_CLONES void adamw_update(float* master, float* exp_avg, float* exp_avg_sq,
@@ -184,14 +188,14 @@ SHERD_CLONES void multiply_all(float* values, float factor, int64_t numel) {
 
 }  // namespace
 
-void sum_in_rank_order(float* out, bool accumulate, float scale,
-                       std::span<const float* const> sources, int64_t numel) {
-  sum_blocks<float>(out, accumulate, scale, sources, numel);
+double sum_in_rank_order(float* out, bool accumulate, float scale,
+                         std::span<const float* const> sources, int64_t numel) {
+  return sum_blocks<float>(out, accumulate, scale, sources, numel);
 }
 
-void sum_in_rank_order(float* out, bool accumulate, float scale,
-                       std::span<const uint16_t* const> sources, int64_t numel) {
-  sum_blocks<uint16_t>(out, accumulate, scale, sources, numel);
+double sum_in_rank_order(float* out, bool accumulate, float scale,
+                         std::span<const uint16_t* const> sources, int64_t numel) {
+  return sum_blocks<uint16_t>(out, accumulate, scale, sources, numel);
 }
 
 double sum_of_squares(const float* values, int64_t numel) {

@@ -12,6 +12,11 @@ namespace sherd {
 
 namespace {
 
+double sum_of_powers(const detail::SegmentGradients& gradients, double p) {
+  return p == 2.0 ? gradients.sum_of_squares()
+                  : detail::shard_math::sum_of_powers(gradients.shard(), p);
+}
+
 // Of all gradients, the same number on every rank.
 double global_norm(detail::Runtime& runtime, double norm_type) {
   const bool largest = std::isinf(norm_type);
@@ -20,8 +25,7 @@ double global_norm(detail::Runtime& runtime, double norm_type) {
   for (const auto& unit : runtime.units()) {
     for (const auto& segment : unit->segments()) {
       if (segment->has_gradient()) {
-        powers = detail::join(
-            powers, detail::shard_math::sum_of_powers(segment->gradient(), norm_type), op);
+        powers = detail::join(powers, sum_of_powers(*segment->gradients(), norm_type), op);
       }
     }
   }

@@ -4,7 +4,6 @@
 #include <ATen/ops/mul.h>
 
 #include "runtime.h"
-#include "shard_math.h"
 #include "sherd/optim.h"
 
 namespace sherd {
@@ -14,8 +13,7 @@ namespace {
 bool is_finite(detail::Runtime& runtime) {
   for (const auto& unit : runtime.units()) {
     for (const auto& segment : unit->segments()) {
-      if (segment->has_gradient() &&
-          !std::isfinite(detail::shard_math::sum_of_squares(segment->gradient()))) {
+      if (segment->has_gradient() && !std::isfinite(segment->gradients()->sum_of_squares())) {
         return false;
       }
     }

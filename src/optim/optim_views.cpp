@@ -89,6 +89,7 @@ void OptimViews::take_gradient_resets() {
 void OptimViews::show_gradients() {
   for (const View& view : views_) {
     if (view.segment->has_gradient() && view.parameter->requires_grad()) {
+      view.segment->gradients()->show();
       view.tensor.mutable_grad() =
           part_of(view.segment->gradient(), view.start, view.tensor.numel());
     }

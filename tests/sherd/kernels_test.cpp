@@ -66,8 +66,9 @@ TEST(Kernels, SumsInRankOrder) {
         }
       }
       const std::vector<const float*> sources = {parts[0].data(), parts[1].data(), parts[2].data()};
-      sum_in_rank_order(out.data(), accumulate, 0.25F, sources, numel);
+      const double squares = sum_in_rank_order(out.data(), accumulate, 0.25F, sources, numel);
       EXPECT_EQ(out, expected) << numel;
+      EXPECT_EQ(squares, sum_of_squares(out.data(), numel)) << numel;
     }
   }
 }
@@ -78,7 +79,8 @@ TEST(Kernels, SumsBfloat16InFp32) {
     const auto b = to_bits(random_floats(numel, 2));
     std::vector<float> out(static_cast<size_t>(numel), 1e9F);
     const std::vector<const uint16_t*> sources = {a.data(), b.data()};
-    sum_in_rank_order(out.data(), false, 0.5F, sources, numel);
+    const double squares = sum_in_rank_order(out.data(), false, 0.5F, sources, numel);
+    EXPECT_EQ(squares, sum_of_squares(out.data(), numel)) << numel;
     for (size_t i = 0; i < out.size(); ++i) {
       ASSERT_EQ(out[i], 0.5F * from_bits(a[i]) + 0.5F * from_bits(b[i]));
     }

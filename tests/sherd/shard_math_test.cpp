@@ -27,7 +27,9 @@ Outcome compute(int threads, c10::ScalarType moments) {
     const at::Tensor sum = at::randn({kNumel});
     const at::Tensor halves = at::randn({kNumel}).to(at::kBFloat16);
     shard_math::sum_in_rank_order(sum, /*accumulate=*/true, 0.5F, {halves, halves});
-    shard_math::sum_in_rank_order(sum, /*accumulate=*/true, 0.25F, {at::randn({kNumel})});
+    const double squares =
+        shard_math::sum_in_rank_order(sum, /*accumulate=*/true, 0.25F, {at::randn({kNumel})});
+    EXPECT_EQ(squares, shard_math::sum_of_squares(sum));
     shard_math::scale_in_place(sum, 1.5F);
     shard_math::AdamWTensors tensors{at::randn({kNumel}),
                                      at::zeros({kNumel}, moments),

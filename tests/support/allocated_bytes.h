@@ -14,6 +14,7 @@ namespace sherd::test {
 class AllocatedBytes {
  public:
   AllocatedBytes() : guard_(c10::DebugInfoKind::PROFILER_STATE, counter_) {}
+  [[nodiscard]] int64_t held() const { return counter_->held; }
   [[nodiscard]] int64_t peak() const { return counter_->peak; }
 
  private:

@@ -76,6 +76,42 @@ TEST(PlainParity, TheNormIsTheSameNumberOnEveryRank) {
   }
 }
 
+// The norm may have been taken while gradients were added up; what is shown may be changed.
+TEST(PlainParity, TheNormIsThatOfTheGradientShards) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const Strategy strategy : kStrategies) {
+    for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+      run_ranks(4, [&](World world) {
+        auto model = fully_shard(make_net(), mesh_for(world, strategy),
+                                 {.strategy = strategy, .precision = {.param_dtype = dtype}});
+        for (int step = 0; step < 2; ++step) {
+          model.zero_grad();
+          double before = 0;
+          for (int micro = 0; micro < 2; ++micro) {
+            model(make_example(world.rank() + micro).x).to(at::kFloat).sum().backward();
+            before = clip_grad_norm(model, infinity);
+          }
+          for (ParameterShard& shard : model.parameter_shards()) {
+            shard.gradient.mul_(2);
+          }
+          EXPECT_NEAR(clip_grad_norm(model, infinity), 2 * before, 1e-6 * before)
+              << name_of(strategy) << ", " << dtype << ", step " << step;
+        }
+      });
+    }
+  }
+}
+
+TEST(PlainParity, AClippedNormIsThatOfTheClippedGradients) {
+  run_ranks(2, [](World world) {
+    auto model = fully_shard(make_net(), Mesh::shard(world));
+    model(make_example(world.rank()).x).sum().backward();
+    const double norm = clip_grad_norm(model, 0.1);
+    EXPECT_GT(norm, 0.2);
+    EXPECT_NEAR(clip_grad_norm(model, 1.0), 0.1, 1e-5);
+  });
+}
+
 TEST(PlainParity, ClippingAboveTheNormChangesNothing) {
   const Trace expected = train_plain({1, 1}, {});
   expect_fp32_parity(expected, {2, 1}, {.max_norm = 1e6});
