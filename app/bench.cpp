@@ -64,6 +64,7 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
   }
   nlohmann::ordered_json line = {
       {"step_seconds", {{"median", step.median}, {"min", step.min}, {"max", step.max}}},
+      {"all_step_seconds", result.step_seconds},
       {"tokens_per_second", static_cast<double>(result.tokens_a_step) / step.median},
       {"split_seconds", split},
       {"matmul_limit_seconds", result.matmul_limit_seconds},

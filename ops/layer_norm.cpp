@@ -9,6 +9,7 @@
 #include "ops/cpu/column_sums.h"
 #include "ops/cpu/dispatch.h"
 #include "ops/gradient.h"
+#include "ops/norm_again.h"
 #include "ops/norm_inputs.h"
 
 namespace sherd::ops {
@@ -116,6 +117,7 @@ struct LayerNorm : torch::autograd::Function<LayerNorm> {
     at::Tensor output = fast ? fast_forward(inputs, parameters, epsilon, statistics)
                              : plain_forward(inputs.sum, parameters, epsilon, statistics);
     context->saved_data["fast"] = fast;
+    context->saved_data["epsilon"] = epsilon;
     context->set_materialize_grads(false);
     context->save_for_backward({inputs.sum, weight, bias, statistics});
     return residual ? variable_list{output, inputs.sum} : variable_list{output};
@@ -123,6 +125,7 @@ struct LayerNorm : torch::autograd::Function<LayerNorm> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     RECORD_FUNCTION("sherd::layer_norm_backward", {});
+    context->saved_data.erase("output");
     const auto saved = context->get_saved_variables();
     const Parameters parameters{saved[1], saved[2], context->needs_input_grad(1),
                                 context->needs_input_grad(2)};
@@ -135,7 +138,28 @@ struct LayerNorm : torch::autograd::Function<LayerNorm> {
   }
 };
 
+at::Tensor layer_output_again(torch::autograd::Node& node) {
+  AutogradContext& context = static_cast<torch::autograd::CppNode<LayerNorm>&>(node).ctx_;
+  at::IValue& output = context.saved_data["output"];
+  if (output.isNone()) {
+    RECORD_FUNCTION("sherd::layer_norm_again", {});
+    const auto saved = context.get_saved_variables();
+    const bool fast = context.saved_data.at("fast").toBool();
+    const double epsilon = context.saved_data.at("epsilon").toDouble();
+    const Parameters parameters{saved[1], saved[2]};
+    at::Tensor statistics;
+    output = fast ? fast_forward({saved[0], std::nullopt, fast}, parameters, epsilon, statistics)
+                  : plain_forward(saved[0], parameters, epsilon, statistics);
+  }
+  return output.toTensor();
+}
+
 }  // namespace
+
+NormAgain layer_norm_again(torch::autograd::Node& node) {
+  const bool is_one = dynamic_cast<torch::autograd::CppNode<LayerNorm>*>(&node) != nullptr;
+  return is_one ? &layer_output_again : nullptr;
+}
 
 at::Tensor layer_norm(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                       double epsilon) {

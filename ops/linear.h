@@ -9,9 +9,16 @@ namespace sherd::ops {
 /// input · weightᵀ, plus the bias where there is one.
 /// Shapes: input [..., I], weight [O, I] and bias [O] of the same dtype -> [..., O].
 /// The weight's gradient is written by the matrix product itself into its GradSlot; the bias's is
-/// summed in fp32.
+/// summed in fp32. Keeps the input where the weight has a gradient.
 /// PyTorch: `torch.nn.functional.linear`.
 [[nodiscard]] at::Tensor linear(const at::Tensor& input, const at::Tensor& weight,
                                 const std::optional<at::Tensor>& bias = std::nullopt);
+
+/// linear() of what rms_norm(), layer_norm() or one of their sums returned, which it does not keep:
+/// where the weight's gradient needs it, backward has the norm compute it again, once for all that
+/// follow the norm. The norm's weight must be in the same unit, since it is read then. Of any other
+/// input it is linear().
+[[nodiscard]] at::Tensor linear_after_norm(const at::Tensor& input, const at::Tensor& weight,
+                                           const std::optional<at::Tensor>& bias = std::nullopt);
 
 }  // namespace sherd::ops

@@ -8,6 +8,7 @@
 #include "ops/cpu/column_sums.h"
 #include "ops/cpu/dispatch.h"
 #include "ops/gradient.h"
+#include "ops/norm_again.h"
 #include "ops/norm_inputs.h"
 
 namespace sherd::ops {
@@ -98,6 +99,7 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
     at::Tensor output = fast ? fast_forward(inputs, weight, epsilon, inverse_rms)
                              : plain_forward(inputs.sum, weight, epsilon, inverse_rms);
     context->saved_data["fast"] = fast;
+    context->saved_data["epsilon"] = epsilon;
     context->set_materialize_grads(false);
     context->save_for_backward({inputs.sum, weight, inverse_rms});
     return residual ? variable_list{output, inputs.sum} : variable_list{output};
@@ -105,6 +107,7 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     RECORD_FUNCTION("sherd::rms_norm_backward", {});
+    context->saved_data.erase("output");
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &inverse_rms = saved[2];
     const bool fast = context->saved_data["fast"].toBool();
@@ -117,7 +120,27 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   }
 };
 
+at::Tensor rms_output_again(torch::autograd::Node& node) {
+  AutogradContext& context = static_cast<torch::autograd::CppNode<RmsNorm>&>(node).ctx_;
+  at::IValue& output = context.saved_data["output"];
+  if (output.isNone()) {
+    RECORD_FUNCTION("sherd::rms_norm_again", {});
+    const auto saved = context.get_saved_variables();
+    const bool fast = context.saved_data.at("fast").toBool();
+    const double epsilon = context.saved_data.at("epsilon").toDouble();
+    at::Tensor inverse_rms;
+    output = fast ? fast_forward({saved[0], std::nullopt, fast}, saved[1], epsilon, inverse_rms)
+                  : plain_forward(saved[0], saved[1], epsilon, inverse_rms);
+  }
+  return output.toTensor();
+}
+
 }  // namespace
+
+NormAgain rms_norm_again(torch::autograd::Node& node) {
+  const bool is_one = dynamic_cast<torch::autograd::CppNode<RmsNorm>*>(&node) != nullptr;
+  return is_one ? &rms_output_again : nullptr;
+}
 
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon) {
   return RmsNorm::apply(input, weight, std::nullopt, epsilon).front();

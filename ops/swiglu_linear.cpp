@@ -12,6 +12,7 @@
 
 #include "ops/cpu/dispatch.h"
 #include "ops/gradient.h"
+#include "ops/matrix.h"
 
 namespace sherd::ops {
 namespace {
@@ -93,11 +94,6 @@ SwiGluPasses::Gradients SwiGluPasses::backward(const at::Tensor& grad_output) co
   return result;
 }
 
-// [..., columns] as a matrix
-at::Tensor rows(const at::Tensor& tensor) {
-  return tensor.reshape({-1, tensor.size(-1)});
-}
-
 struct SwiGluLinear : torch::autograd::Function<SwiGluLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate, const at::Tensor& up,
                             const at::Tensor& weight) {
@@ -105,9 +101,7 @@ struct SwiGluLinear : torch::autograd::Function<SwiGluLinear> {
     const SwiGluPasses passes(gate, up);
     context->save_for_backward({passes.gate(), passes.up(), weight});
     context->saved_data["fast"] = passes.fast();
-    std::vector<int64_t> shape = gate.sizes().vec();
-    shape.back() = weight.size(0);
-    return at::mm(rows(passes.forward()), weight.t()).view(shape);
+    return with_leading_sizes(at::mm(as_matrix(passes.forward()), weight.t()), gate.sizes());
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -115,10 +109,10 @@ struct SwiGluLinear : torch::autograd::Function<SwiGluLinear> {
     const auto saved = context->get_saved_variables();
     const at::Tensor& weight = saved[2];
     const SwiGluPasses passes(saved[0], saved[1], context->saved_data["fast"].toBool());
-    const at::Tensor grad_output = rows(gradients[0]);
+    const at::Tensor grad_output = as_matrix(gradients[0]);
     at::Tensor grad_weight;
     if (context->needs_input_grad(2)) {
-      const at::Tensor product = rows(passes.forward());
+      const at::Tensor product = as_matrix(passes.forward());
       grad_weight = deliver_gradient(
           weight, [&](at::Tensor& out) { at::mm_out(out, grad_output.t(), product); });
     }

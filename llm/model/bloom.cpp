@@ -18,9 +18,9 @@ BloomAttentionImpl::BloomAttentionImpl(const BloomConfig& config)
       dense_(register_module("dense", BiasedProjection(config.hidden_size, config.hidden_size,
                                                        config.initializer_range))) {}
 
-at::Tensor BloomAttentionImpl::forward(const at::Tensor& input_BTD, const Alibi& alibi,
+at::Tensor BloomAttentionImpl::forward(const at::Tensor& normalised_BTD, const Alibi& alibi,
                                        KvCache* cache, int64_t layer) const {
-  const at::Tensor fused = query_key_value_->forward(input_BTD);
+  const at::Tensor fused = query_key_value_->after_norm(normalised_BTD);
   const int64_t batch = fused.size(0), tokens = fused.size(1);
   const auto parts =  // query, key and value, each [B, N, T, H]: views
       fused.view({batch, tokens, heads_, 3, fused.size(2) / (3 * heads_)})
@@ -41,9 +41,9 @@ BloomMlpImpl::BloomMlpImpl(const BloomConfig& config)
           BiasedProjection(4 * config.hidden_size, config.hidden_size, config.initializer_range))) {
 }
 
-at::Tensor BloomMlpImpl::forward(const at::Tensor& input_BTD) const {
+at::Tensor BloomMlpImpl::forward(const at::Tensor& normalised_BTD) const {
   // The first bias is added in the pass that computes GELU.
-  const at::Tensor wide = sherd::ops::linear(input_BTD, dense_h_to_4h_->weight);
+  const at::Tensor wide = sherd::ops::linear_after_norm(normalised_BTD, dense_h_to_4h_->weight);
   return dense_4h_to_h_->forward(sherd::ops::bias_gelu(wide, dense_h_to_4h_->bias));
 }
 

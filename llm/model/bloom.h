@@ -43,8 +43,8 @@ class BloomAttentionImpl : public torch::nn::Module {
  public:
   explicit BloomAttentionImpl(const BloomConfig& config);
   /// [B, T, D] -> [B, T, D]. `cache` is null unless decoding; `layer` is this layer's place in it.
-  [[nodiscard]] at::Tensor forward(const at::Tensor& input_BTD, const Alibi& alibi, KvCache* cache,
-                                   int64_t layer) const;
+  [[nodiscard]] at::Tensor forward(const at::Tensor& normalised_BTD, const Alibi& alibi,
+                                   KvCache* cache, int64_t layer) const;
 
  private:
   int64_t heads_;
@@ -58,7 +58,7 @@ class BloomMlpImpl : public torch::nn::Module {
  public:
   explicit BloomMlpImpl(const BloomConfig& config);
   /// [B, T, D] -> [B, T, D]
-  [[nodiscard]] at::Tensor forward(const at::Tensor& input_BTD) const;
+  [[nodiscard]] at::Tensor forward(const at::Tensor& normalised_BTD) const;
 
  private:
   BiasedProjection dense_h_to_4h_;

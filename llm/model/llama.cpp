@@ -31,14 +31,14 @@ LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config)
                                                    config.hidden_size, config.initializer_range))) {
 }
 
-at::Tensor LlamaAttentionImpl::forward(const at::Tensor& input_BTD,
+at::Tensor LlamaAttentionImpl::forward(const at::Tensor& normalised_BTD,
                                        const sherd::ops::RotaryTables& rotary, KvCache* cache,
                                        int64_t layer) const {
   const at::Tensor query =
-      sherd::ops::rotary(split_heads(q_proj_->forward(input_BTD), head_size_), rotary);
+      sherd::ops::rotary(split_heads(q_proj_->after_norm(normalised_BTD), head_size_), rotary);
   const at::Tensor key =
-      sherd::ops::rotary(split_heads(k_proj_->forward(input_BTD), head_size_), rotary);
-  const at::Tensor value = split_heads(v_proj_->forward(input_BTD), head_size_);
+      sherd::ops::rotary(split_heads(k_proj_->after_norm(normalised_BTD), head_size_), rotary);
+  const at::Tensor value = split_heads(v_proj_->after_norm(normalised_BTD), head_size_);
   const at::Tensor mixed = cache == nullptr ? sherd::ops::attention(query, key, value)
                                             : cache->attend(layer, query, key, value);
   return o_proj_->forward(mixed);
@@ -54,9 +54,9 @@ LlamaMlpImpl::LlamaMlpImpl(const LlamaConfig& config)
           "down_proj",
           Projection(config.intermediate_size, config.hidden_size, config.initializer_range))) {}
 
-at::Tensor LlamaMlpImpl::forward(const at::Tensor& input_BTD) const {
-  return sherd::ops::swiglu_linear(gate_proj_->forward(input_BTD), up_proj_->forward(input_BTD),
-                                   down_proj_->weight);
+at::Tensor LlamaMlpImpl::forward(const at::Tensor& normalised_BTD) const {
+  return sherd::ops::swiglu_linear(gate_proj_->after_norm(normalised_BTD),
+                                   up_proj_->after_norm(normalised_BTD), down_proj_->weight);
 }
 
 LlamaDecoderLayerImpl::LlamaDecoderLayerImpl(const LlamaConfig& config)

@@ -43,7 +43,7 @@ class LlamaAttentionImpl : public torch::nn::Module {
  public:
   explicit LlamaAttentionImpl(const LlamaConfig& config);
   /// [B, T, D] -> [B, T, D]. `cache` is null unless decoding; `layer` is this layer's place in it.
-  [[nodiscard]] at::Tensor forward(const at::Tensor& input_BTD,
+  [[nodiscard]] at::Tensor forward(const at::Tensor& normalised_BTD,
                                    const sherd::ops::RotaryTables& rotary, KvCache* cache,
                                    int64_t layer) const;
 
@@ -62,7 +62,7 @@ class LlamaMlpImpl : public torch::nn::Module {
  public:
   explicit LlamaMlpImpl(const LlamaConfig& config);
   /// [B, T, D] -> [B, T, D]
-  [[nodiscard]] at::Tensor forward(const at::Tensor& input_BTD) const;
+  [[nodiscard]] at::Tensor forward(const at::Tensor& normalised_BTD) const;
 
  private:
   Projection gate_proj_;

@@ -19,6 +19,10 @@ at::Tensor ProjectionImpl::forward(const at::Tensor& input) const {
   return sherd::ops::linear(input, weight);
 }
 
+at::Tensor ProjectionImpl::after_norm(const at::Tensor& normalised) const {
+  return sherd::ops::linear_after_norm(normalised, weight);
+}
+
 BiasedProjectionImpl::BiasedProjectionImpl(int64_t inputs, int64_t outputs, double std)
     : weight(
           register_parameter("weight", at::empty({outputs, inputs}, at::kFloat).normal_(0, std))),
@@ -26,6 +30,10 @@ BiasedProjectionImpl::BiasedProjectionImpl(int64_t inputs, int64_t outputs, doub
 
 at::Tensor BiasedProjectionImpl::forward(const at::Tensor& input) const {
   return sherd::ops::linear(input, weight, bias);
+}
+
+at::Tensor BiasedProjectionImpl::after_norm(const at::Tensor& normalised) const {
+  return sherd::ops::linear_after_norm(normalised, weight, bias);
 }
 
 TokenEmbeddingImpl::TokenEmbeddingImpl(int64_t vocabulary, int64_t width, double std)

@@ -16,6 +16,8 @@ class ProjectionImpl : public torch::nn::Module {
   ProjectionImpl(int64_t inputs, int64_t outputs, double std);
   /// [..., I] -> [..., O]
   [[nodiscard]] at::Tensor forward(const at::Tensor& input) const;
+  /// The same of a norm's output, which is not kept for backward. Both belong to one unit.
+  [[nodiscard]] at::Tensor after_norm(const at::Tensor& normalised) const;
 
   at::Tensor weight;
 };
@@ -27,6 +29,8 @@ class BiasedProjectionImpl : public torch::nn::Module {
   BiasedProjectionImpl(int64_t inputs, int64_t outputs, double std);
   /// [..., I] -> [..., O]
   [[nodiscard]] at::Tensor forward(const at::Tensor& input) const;
+  /// The same of a norm's output, which is not kept for backward. Both belong to one unit.
+  [[nodiscard]] at::Tensor after_norm(const at::Tensor& normalised) const;
 
   at::Tensor weight;
   at::Tensor bias;

@@ -64,12 +64,19 @@ double linear_seconds(const MatmulShape& shape, c10::ScalarType dtype) {
          median_seconds([&](int i) { at::mm_out(at_turn(gradients, i), grad_output.t(), input); });
 }
 
-// Three products of the same operations each: one forward and two backward.
+// Attention's products have three forms, of the same operations each, and each form is used once
+// forward or backward for both scores and what they mix: of queries and keys, of scores and values,
+// of transposed scores and queries.
 double batched_seconds(const MatmulShape& shape, c10::ScalarType dtype) {
-  const at::Tensor a = random({shape.batch, shape.rows, shape.inputs}, dtype);
-  const at::Tensor b = random({shape.batch, shape.outputs, shape.inputs}, dtype);
-  at::Tensor out = at::empty({shape.batch, shape.rows, shape.outputs}, a.options());
-  return 3 * median_seconds([&](int /*i*/) { at::bmm_out(out, a, b.transpose(1, 2)); });
+  const at::Tensor queries = random({shape.batch, shape.rows, shape.inputs}, dtype);
+  const at::Tensor keys = random({shape.batch, shape.outputs, shape.inputs}, dtype);
+  at::Tensor scores = random({shape.batch, shape.rows, shape.outputs}, dtype);
+  at::Tensor mixed = at::empty(queries.sizes(), queries.options());
+  at::Tensor grad_keys = at::empty(keys.sizes(), keys.options());
+  const auto mix = [&](int /*i*/) { at::bmm_out(mixed, scores, keys); };
+  const auto sum_up = [&](int /*i*/) { at::bmm_out(grad_keys, scores.transpose(1, 2), queries); };
+  const auto score = [&](int /*i*/) { at::bmm_out(scores, queries, keys.transpose(1, 2)); };
+  return median_seconds(mix) + median_seconds(sum_up) + median_seconds(score);
 }
 
 }  // namespace

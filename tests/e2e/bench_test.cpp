@@ -32,6 +32,7 @@ void write_ids(const fs::path& path, const std::vector<std::int32_t>& ids) {
 TEST(Bench, PrintsTimesMemoryAndLosses) {
   const json line = result_of(bench(kModel, {"--ranks", "2", "--profile"}));
   EXPECT_GT(line.at("step_seconds").at("median"), 0.0);
+  EXPECT_FALSE(line.at("all_step_seconds").empty());
   EXPECT_LE(line.at("step_seconds").at("min"), line.at("step_seconds").at("max"));
   EXPECT_GT(line.at("tokens_per_second"), 0.0);
   EXPECT_GT(line.at("matmul_limit_seconds"), 0.0);

@@ -1,9 +1,17 @@
 #include "ops/linear.h"
 
+#include <functional>
+#include <optional>
+
+#include <ATen/ops/equal.h>
 #include <ATen/ops/linear.h>
 #include <gtest/gtest.h>
 
+#include "ops/layer_norm.h"
+#include "ops/plain_operators.h"
+#include "ops/rms_norm.h"
 #include "tests/ops/parity.h"
+#include "tests/support/allocated_bytes.h"
 
 namespace sherd::ops {
 namespace {
@@ -68,6 +76,96 @@ TEST(Linear, ComputesNoGradientThatNobodyWants) {
   ops::linear(leaves[0], leaves[1]).sum().backward();
   EXPECT_TRUE(leaves[0].grad().defined());
   EXPECT_FALSE(leaves[1].grad().defined());
+}
+
+// What follows a norm: the same bits, whichever way the input comes back.
+using Block = std::function<at::Tensor(const Tensors& in, bool keeps_nothing)>;
+
+Tensors gradients_of(const Block& block, const Tensors& leaves, bool keeps_nothing, int times) {
+  for (const at::Tensor& leaf : leaves) {
+    leaf.mutable_grad().reset();
+  }
+  const at::Tensor output = block(leaves, keeps_nothing);
+  Tensors results = {output.detach()};
+  for (int i = 0; i < times; ++i) {
+    output.square().sum().backward({}, /*retain_graph=*/i + 1 < times);
+  }
+  for (const at::Tensor& leaf : leaves) {
+    results.push_back(leaf.grad());
+  }
+  return results;
+}
+
+void expect_same_bits(const Block& block, const Tensors& leaves, int times = 1) {
+  const Tensors expected = gradients_of(block, leaves, false, times);
+  const Tensors found = gradients_of(block, leaves, true, times);
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_TRUE(at::equal(expected[i], found[i])) << i;
+  }
+}
+
+at::Tensor either_linear(const at::Tensor& input, const at::Tensor& weight, bool keeps_nothing) {
+  return keeps_nothing ? ops::linear_after_norm(input, weight) : ops::linear(input, weight);
+}
+
+at::Tensor two_after_rms_norm(const Tensors& in, bool keeps_nothing) {
+  const auto [sum, normalised] = add_rms_norm(in[0], in[1], in[2], 1e-5);
+  return either_linear(normalised, in[3], keeps_nothing) *
+             either_linear(normalised, in[4], keeps_nothing) +
+         sum.sum();
+}
+
+at::Tensor one_after_layer_norm(const Tensors& in, bool keeps_nothing) {
+  return either_linear(layer_norm(in[0], in[1], in[2], 1e-5), in[3], keeps_nothing);
+}
+
+TEST_P(LinearTest, AfterANormHasTheSameGradients) {
+  for (const bool plain : {false, true}) {
+    std::optional<PlainOperators> guard;
+    if (plain) {
+      guard.emplace();
+    }
+    const Tensors leaves =
+        random_leaves({{2, 5, 16}, {2, 5, 16}, {16}, {8, 16}, {8, 16}}, GetParam());
+    expect_same_bits(two_after_rms_norm, leaves);
+    expect_same_bits(one_after_layer_norm,
+                     random_leaves({{6, 16}, {16}, {16}, {8, 16}}, GetParam()));
+  }
+}
+
+TEST(LinearAfterNorm, MayGoBackwardsAgain) {
+  expect_same_bits(one_after_layer_norm, random_leaves({{6, 16}, {16}, {16}, {8, 16}}, at::kFloat),
+                   /*times=*/3);
+}
+
+TEST(LinearAfterNorm, OfAnyOtherInputIsLinear) {
+  const Block of_the_sum = [](const Tensors& in, bool keeps_nothing) {
+    const auto [sum, normalised] = add_rms_norm(in[0], in[1], in[2], 1e-5);
+    return either_linear(sum, in[3], keeps_nothing) + normalised.sum();
+  };
+  expect_same_bits(of_the_sum, random_leaves({{6, 16}, {6, 16}, {16}, {8, 16}}, at::kFloat));
+  const Block of_a_leaf = [](const Tensors& in, bool keeps_nothing) {
+    return either_linear(in[0], in[1], keeps_nothing);
+  };
+  expect_same_bits(of_a_leaf, random_leaves({{6, 16}, {8, 16}}, at::kFloat));
+  const Block of_twice_the_norm = [](const Tensors& in, bool keeps_nothing) {
+    return either_linear(rms_norm(in[0], in[1], 1e-5) * 2, in[2], keeps_nothing);
+  };
+  expect_same_bits(of_twice_the_norm, random_leaves({{6, 16}, {16}, {8, 16}}, at::kFloat));
+}
+
+TEST(LinearAfterNorm, LeavesTheNormToItsInputAlone) {
+  const Tensors leaves = random_leaves({{64, 1024}, {1024}, {4, 1024}, {4, 1024}}, at::kFloat);
+  const auto held = [&](bool keeps_nothing) {
+    const test::AllocatedBytes bytes;
+    at::Tensor normalised = rms_norm(leaves[0], leaves[1], 1e-5);
+    const Tensors outputs = {either_linear(normalised, leaves[2], keeps_nothing),
+                             either_linear(normalised, leaves[3], keeps_nothing)};
+    normalised.reset();
+    return bytes.held();
+  };
+  EXPECT_GE(held(false) - held(true), 64 * 1024 * 4);
+  EXPECT_LE(held(true), 64 * 1024);
 }
 
 }  // namespace
