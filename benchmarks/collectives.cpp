@@ -6,14 +6,13 @@
 // all-gather: into a buffer of the rank's own, so in shared memory with a copy that the engine does
 // not make. reduce-scatter: bf16 gradients that lie in place. `in place`: what the engine itself
 // waits for, a gather without the copy. Sizes are of the whole tensor. Both sides' buffers lie on
-// pages of the same size.
+// huge pages.
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +26,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <unistd.h>
 
+#include "benchmarks/program.h"
 #include "launch/loopback_socket.h"
 #include "sherd/world.h"
 
@@ -37,24 +37,25 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRanks = 2;
 constexpr int kWarmUp = 2;
+constexpr size_t kHugePage = size_t{2} << 20;
 const std::vector<int64_t> kMebibytes = {8, 64, 256};
 
-/// Pages of the usual size: shared memory has no others here unless the system is set up for it.
-class PlainPages {
+/// Memory on huge pages, as Sherd asks for its own.
+class HugePages {
  public:
-  explicit PlainPages(int64_t bytes)
-      : bytes_(static_cast<size_t>(bytes)),
-        data_(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
-    if (data_ == MAP_FAILED) {
-      std::perror("mmap");
+  explicit HugePages(int64_t bytes)
+      : bytes_((static_cast<size_t>(bytes) + kHugePage - 1) / kHugePage * kHugePage),
+        data_(std::aligned_alloc(kHugePage, bytes_)) {
+    if (data_ == nullptr) {
+      std::perror("aligned_alloc");
       std::exit(EXIT_FAILURE);
     }
-    madvise(data_, bytes_, MADV_NOHUGEPAGE);
+    madvise(data_, bytes_, MADV_HUGEPAGE);
     std::memset(data_, 0, bytes_);
   }
-  PlainPages(const PlainPages&) = delete;
-  PlainPages& operator=(const PlainPages&) = delete;
-  ~PlainPages() { munmap(data_, bytes_); }
+  HugePages(const HugePages&) = delete;
+  HugePages& operator=(const HugePages&) = delete;
+  ~HugePages() { std::free(data_); }
   [[nodiscard]] void* data() const { return data_; }
   [[nodiscard]] at::Tensor bfloat16(int64_t begin, int64_t numel) const {
     return at::from_blob(static_cast<c10::BFloat16*>(data_) + begin, {numel}, at::kBFloat16);
@@ -148,11 +149,11 @@ class Exchange {
   int rank_;
   std::unique_ptr<Communicator> communicator_;
   c10d::Backend& gloo_;
-  PlainPages gathered_;
-  PlainPages shard_;
-  PlainPages gradients_;
-  PlainPages sum_;
-  PlainPages gloo_sum_;
+  HugePages gathered_;
+  HugePages shard_;
+  HugePages gradients_;
+  HugePages sum_;
+  HugePages gloo_sum_;
 };
 
 double quantile(std::vector<double> values, double q) {
@@ -211,16 +212,6 @@ nlohmann::json result_of(World& world, c10d::Backend& gloo, int64_t mebibytes, i
   return result;
 }
 
-std::string word_of(const char* path, const std::string& key) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(key)) {
-      return key.empty() ? line : line.substr(line.find(':') + 2);
-    }
-  }
-  return "unknown";
-}
-
 void print_row(const nlohmann::json& result) {
   const auto cell = [&](const char* name) {
     const nlohmann::json& r = result[name];
@@ -246,39 +237,37 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(int rank, std::uint16_t port) {
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, kRanks, options);
 }
 
-void run_rank(int rank, std::uint16_t gloo_port, int rounds, bool json) {
+void run_rank(int rank, std::uint16_t gloo_port, const Flags& flags) {
   at::set_num_threads(1);
   World world = World::from_environment({.transport = Transport::SharedMemory});
   const auto gloo = make_gloo(rank, gloo_port);
-  nlohmann::json report = {
-      {"processor", word_of("/proc/cpuinfo", "model name")},
-      {"shared_huge_pages", word_of("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "")},
-      {"ranks", kRanks},
-      {"dtype", "bf16"},
-      {"rounds", rounds},
-      {"results", nlohmann::json::array()}};
-  const bool prints = rank == 0 && !json;
+  nlohmann::json report = {{"processor", processor()},
+                           {"ranks", kRanks},
+                           {"dtype", "bf16"},
+                           {"rounds", flags.rounds},
+                           {"results", nlohmann::json::array()}};
+  const bool prints = rank == 0 && !flags.json;
   if (prints) {
     std::printf("%s, %d ranks, bf16, %d rounds; milliseconds: median (10 %%–90 %%)\n\n",
-                report["processor"].get<std::string>().c_str(), kRanks, rounds);
+                report["processor"].get<std::string>().c_str(), kRanks, flags.rounds);
     std::printf(
         "| whole tensor | gather in place | all-gather | Gloo | ratio | reduce-scatter | Gloo | "
         "ratio |\n|---|---|---|---|---|---|---|---|\n");
   }
   for (const int64_t mebibytes : kMebibytes) {
-    report["results"].push_back(result_of(world, *gloo, mebibytes, rounds));
+    report["results"].push_back(result_of(world, *gloo, mebibytes, flags.rounds));
     if (prints) {
       print_row(report["results"].back());
       std::fflush(stdout);
     }
   }
-  if (rank == 0 && json) {
+  if (rank == 0 && flags.json) {
     std::printf("%s\n", report.dump().c_str());
   }
   world.barrier();
 }
 
-int run(int rounds, bool json) {
+int run(const Flags& flags) {
   const launch::LoopbackSocket socket = launch::listen_on_loopback({});
   std::uint16_t gloo_port = 0;
   { gloo_port = launch::listen_on_loopback({}).port; }
@@ -302,7 +291,7 @@ int run(int rounds, bool json) {
       setenv("SHERD_MASTER_FD", std::to_string(socket.fd.get()).c_str(), 1);
     }
     try {
-      run_rank(rank, gloo_port, rounds, json);
+      run_rank(rank, gloo_port, flags);
     } catch (const std::exception& error) {
       std::fprintf(stderr, "collectives: rank %d: %s\n", rank, error.what());
       _exit(EXIT_FAILURE);
@@ -323,18 +312,5 @@ int run(int rounds, bool json) {
 }  // namespace sherd::benchmarks
 
 int main(int argc, char** argv) {
-  int rounds = 15;
-  bool json = false;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    if (argument == "--json") {
-      json = true;
-    } else if (argument == "--rounds" && i + 1 < argc) {
-      rounds = std::max(1, std::atoi(argv[++i]));
-    } else {
-      std::fprintf(stderr, "usage: collectives [--rounds N] [--json]\n");
-      return 64;
-    }
-  }
-  return sherd::benchmarks::run(rounds, json);
+  return sherd::benchmarks::run(sherd::benchmarks::flags_of(argc, argv, 15));
 }

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -22,6 +21,7 @@
 #include <torch/optim/adamw.h>
 #include <torch/utils.h>
 
+#include "benchmarks/program.h"
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
 #include "tests/support/slot_linear.h"
@@ -221,16 +221,6 @@ void print_row(const nlohmann::json& result, const char* part) {
               r["us_more_a_unit"].get<double>());
 }
 
-std::string processor() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) {
-      return line.substr(line.find(':') + 2);
-    }
-  }
-  return "unknown";
-}
-
 const std::vector<Shape> kShapes = {
     {"8 units of 4 × 512², 256 rows", 8, 512, 4, 256, false},
     {"the same, writing slots", 8, 512, 4, 256, true},
@@ -240,24 +230,24 @@ const std::vector<Shape> kShapes = {
     {"200 units of 8 × 4², 1 row", 200, 4, 8, 1, false},
 };
 
-int run(int rounds, bool json) {
+int run(const Flags& flags) {
   at::set_num_threads(1);
   nlohmann::json report = {{"processor", processor()}, {"results", nlohmann::json::array()}};
-  if (!json) {
+  if (!flags.json) {
     std::printf("%s, one thread, %d rounds; microseconds: median (10 %%–90 %%)\n\n",
-                processor().c_str(), rounds);
+                processor().c_str(), flags.rounds);
     std::printf(
         "| model | part | plain | Sherd | Sherd ÷ plain | plain ÷ plain | µs more a unit |\n");
     std::printf("|---|---|---|---|---|---|---|\n");
   }
   for (const Shape& shape : kShapes) {
-    report["results"].push_back(result_of(shape, rounds));
-    if (!json) {
+    report["results"].push_back(result_of(shape, flags.rounds));
+    if (!flags.json) {
       print_row(report["results"].back(), "forward_and_backward");
       print_row(report["results"].back(), "step");
     }
   }
-  if (json) {
+  if (flags.json) {
     std::printf("%s\n", report.dump().c_str());
   }
   return EXIT_SUCCESS;
@@ -267,18 +257,5 @@ int run(int rounds, bool json) {
 }  // namespace sherd::benchmarks
 
 int main(int argc, char** argv) {
-  int rounds = 100;
-  bool json = false;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    if (argument == "--json") {
-      json = true;
-    } else if (argument == "--rounds" && i + 1 < argc) {
-      rounds = std::max(1, std::atoi(argv[++i]));
-    } else {
-      std::fprintf(stderr, "usage: engine_cost [--rounds N] [--json]\n");
-      return 64;
-    }
-  }
-  return sherd::benchmarks::run(rounds, json);
+  return sherd::benchmarks::run(sherd::benchmarks::flags_of(argc, argv, 100));
 }

@@ -18,6 +18,8 @@
 #include <ATen/ops/randn.h>
 #include <c10/core/InferenceMode.h>
 
+#include "benchmarks/program.h"
+
 namespace sherd::benchmarks {
 namespace {
 
@@ -56,7 +58,7 @@ void run(int64_t rows, int64_t width, int64_t vocabulary) {
   at::Tensor grad_hidden = at::empty_like(hidden);
   const double operations =
       2.0 * static_cast<double>(rows * width) * static_cast<double>(vocabulary);
-  std::printf("%lld rows, width %lld, vocabulary %lld, %d thread(s)\n",
+  std::printf("%s, %lld rows, width %lld, vocabulary %lld, %d thread(s)\n", processor().c_str(),
               static_cast<long long>(rows), static_cast<long long>(width),
               static_cast<long long>(vocabulary), at::get_num_threads());
   compare(
