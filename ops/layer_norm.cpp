@@ -136,29 +136,23 @@ struct LayerNorm : torch::autograd::Function<LayerNorm> {
     const at::Tensor grad_residual = gradients.size() == 2 ? result.x : at::Tensor();
     return {result.x, result.weight, result.bias, grad_residual, {}};
   }
-};
 
-at::Tensor layer_output_again(torch::autograd::Node& node) {
-  AutogradContext& context = static_cast<torch::autograd::CppNode<LayerNorm>&>(node).ctx_;
-  at::IValue& output = context.saved_data["output"];
-  if (output.isNone()) {
+  static at::Tensor again(AutogradContext& context) {
     RECORD_FUNCTION("sherd::layer_norm_again", {});
     const auto saved = context.get_saved_variables();
     const bool fast = context.saved_data.at("fast").toBool();
     const double epsilon = context.saved_data.at("epsilon").toDouble();
     const Parameters parameters{saved[1], saved[2]};
     at::Tensor statistics;
-    output = fast ? fast_forward({saved[0], std::nullopt, fast}, parameters, epsilon, statistics)
-                  : plain_forward(saved[0], parameters, epsilon, statistics);
+    return fast ? fast_forward({saved[0], std::nullopt, fast}, parameters, epsilon, statistics)
+                : plain_forward(saved[0], parameters, epsilon, statistics);
   }
-  return output.toTensor();
-}
+};
 
 }  // namespace
 
 NormAgain layer_norm_again(torch::autograd::Node& node) {
-  const bool is_one = dynamic_cast<torch::autograd::CppNode<LayerNorm>*>(&node) != nullptr;
-  return is_one ? &layer_output_again : nullptr;
+  return again_of<LayerNorm>(node);
 }
 
 at::Tensor layer_norm(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,

@@ -2,7 +2,7 @@
 // What a norm returned, computed again in backward from what the norm keeps.
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 namespace sherd::ops {
 
@@ -10,6 +10,26 @@ namespace sherd::ops {
 /// that forward returned, kept until the norm's own backward, so that all who ask share it. Called
 /// in backward, before that of the norm; throws c10::Error where its graph has been freed.
 using NormAgain = at::Tensor (*)(torch::autograd::Node& node);
+
+/// As NormAgain, for a node of the autograd function Norm: Norm::again(context) computes the output
+/// from what is saved there. Norm's backward erases "output" from `saved_data`.
+template <class Norm>
+at::Tensor output_again(torch::autograd::Node& node) {
+  torch::autograd::AutogradContext& context =
+      static_cast<torch::autograd::CppNode<Norm>&>(node).ctx_;
+  at::IValue& output = context.saved_data["output"];
+  if (output.isNone()) {
+    output = Norm::again(context);
+  }
+  return output.toTensor();
+}
+
+/// output_again of Norm where `node` is one of its own; else null.
+template <class Norm>
+NormAgain again_of(torch::autograd::Node& node) {
+  const bool is_one = dynamic_cast<torch::autograd::CppNode<Norm>*>(&node) != nullptr;
+  return is_one ? &output_again<Norm> : nullptr;
+}
 
 /// For the node of rms_norm() or add_rms_norm(); null of any other.
 [[nodiscard]] NormAgain rms_norm_again(torch::autograd::Node& node);

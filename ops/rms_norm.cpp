@@ -118,28 +118,22 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
              : plain_backward(grads, x, weight, inverse_rms, wants_weight);
     return {result.x, result.weight, gradients.size() == 2 ? result.x : at::Tensor(), {}};
   }
-};
 
-at::Tensor rms_output_again(torch::autograd::Node& node) {
-  AutogradContext& context = static_cast<torch::autograd::CppNode<RmsNorm>&>(node).ctx_;
-  at::IValue& output = context.saved_data["output"];
-  if (output.isNone()) {
+  static at::Tensor again(AutogradContext& context) {
     RECORD_FUNCTION("sherd::rms_norm_again", {});
     const auto saved = context.get_saved_variables();
     const bool fast = context.saved_data.at("fast").toBool();
     const double epsilon = context.saved_data.at("epsilon").toDouble();
     at::Tensor inverse_rms;
-    output = fast ? fast_forward({saved[0], std::nullopt, fast}, saved[1], epsilon, inverse_rms)
-                  : plain_forward(saved[0], saved[1], epsilon, inverse_rms);
+    return fast ? fast_forward({saved[0], std::nullopt, fast}, saved[1], epsilon, inverse_rms)
+                : plain_forward(saved[0], saved[1], epsilon, inverse_rms);
   }
-  return output.toTensor();
-}
+};
 
 }  // namespace
 
 NormAgain rms_norm_again(torch::autograd::Node& node) {
-  const bool is_one = dynamic_cast<torch::autograd::CppNode<RmsNorm>*>(&node) != nullptr;
-  return is_one ? &rms_output_again : nullptr;
+  return again_of<RmsNorm>(node);
 }
 
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon) {

@@ -12,22 +12,6 @@ std::string dtype_name(const std::optional<c10::ScalarType>& dtype) {
   return dtype ? c10::toString(*dtype) : "own";
 }
 
-const char* name_of(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::FullShard:
-      return "FullShard";
-    case Strategy::ShardGradOp:
-      return "ShardGradOp";
-    case Strategy::NoShard:
-      return "NoShard";
-    case Strategy::HybridShard:
-      return "HybridShard";
-    case Strategy::HybridShardGradOp:
-      return "HybridShardGradOp";
-  }
-  return "";
-}
-
 std::string describe(const Precision& precision) {
   return c10::str("param_dtype ", dtype_name(precision.param_dtype), ", buffer_dtype ",
                   dtype_name(precision.buffer_dtype), ", output_dtype ",

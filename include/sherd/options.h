@@ -34,6 +34,9 @@ enum class Strategy {
   HybridShardGradOp,
 };
 
+/// The enumerator's name, as in messages: "FullShard".
+[[nodiscard]] const char* name_of(Strategy strategy);
+
 /// The dtypes of a sharded model. Nothing else is cast. PyTorch: `MixedPrecisionPolicy`, and
 /// FSDP1's `MixedPrecision` for what FSDP2 dropped.
 struct Precision {

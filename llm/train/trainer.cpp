@@ -154,9 +154,8 @@ Run::Run(const config::RunConfig& config, sherd::World world, const RunHooks& ho
 }
 
 void Run::say_plan() const {
-  const std::int64_t each_rank = config_.train.global_batch / world_.size();
-  const auto micro_batches = static_cast<int>(each_rank / config_.train.micro_batch);
-  const std::int64_t bytes = model_.planned_peak_bytes({.count = std::max(micro_batches, 1)});
+  const auto micro_batches = static_cast<int>(shape_.micro_batches(shape_.global_batch));
+  const std::int64_t bytes = model_.planned_peak_bytes({.count = micro_batches});
   say("units:\n" + track::short_plan(model_.plan()) +
       "planned peak of a rank, activations aside: " + track::short_bytes(bytes));
 }

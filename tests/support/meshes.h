@@ -2,7 +2,6 @@
 // Every strategy, on a mesh that shows what it does.
 
 #include <array>
-#include <string>
 
 #include "sherd/mesh.h"
 #include "sherd/options.h"
@@ -19,22 +18,6 @@ inline Mesh alone() {
 
 inline bool is_hybrid(Strategy strategy) {
   return strategy == Strategy::HybridShard || strategy == Strategy::HybridShardGradOp;
-}
-
-inline std::string name_of(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::FullShard:
-      return "FULL_SHARD";
-    case Strategy::ShardGradOp:
-      return "SHARD_GRAD_OP";
-    case Strategy::NoShard:
-      return "NO_SHARD";
-    case Strategy::HybridShard:
-      return "HYBRID_SHARD";
-    case Strategy::HybridShardGradOp:
-      return "hybrid SHARD_GRAD_OP";
-  }
-  return "";
 }
 
 /// Rows of two ranks where the world is even and larger than two; else rows of one, so that there
