@@ -95,7 +95,10 @@ std::vector<double> measure(int core, int rounds) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   CPU_SET(core, &cores);
-  sched_setaffinity(0, sizeof cores, &cores);
+  if (sched_setaffinity(0, sizeof cores, &cores) != 0) {
+    std::perror("sched_setaffinity");
+    std::exit(EXIT_FAILURE);
+  }
   const Arrays arrays;
   std::vector<double> rates;
   for (const Loop& loop : loops()) {
@@ -124,7 +127,12 @@ std::vector<double> measure_beside_another(int rounds) {
     _exit(EXIT_SUCCESS);
   }
   const std::vector<double> rates = measure(0, rounds);
-  waitpid(other, nullptr, 0);
+  int status = -1;
+  waitpid(other, &status, 0);
+  if (status != 0) {
+    std::fprintf(stderr, "shard_loops: the process on the other core failed\n");
+    std::exit(EXIT_FAILURE);
+  }
   return rates;
 }
 

@@ -136,6 +136,7 @@ struct Attention : torch::autograd::Function<Attention> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     RECORD_FUNCTION("sherd::attention_backward", {});
+    once_differentiable("sherd::attention");
     const auto saved = context->get_saved_variables();
     const at::Tensor &query = saved[0], &key = saved[1], &value = saved[2];
     if (context->saved_data["fast"].toBool()) {

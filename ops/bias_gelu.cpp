@@ -72,6 +72,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     RECORD_FUNCTION("sherd::bias_gelu_backward", {});
+    once_differentiable("sherd::bias_gelu");
     const auto saved = context->get_saved_variables();
     const at::Tensor &input = saved[0], &bias = saved[1];
     if (context->saved_data["fast"].toBool()) {

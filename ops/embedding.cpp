@@ -35,6 +35,7 @@ struct Embedding : torch::autograd::Function<Embedding> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     RECORD_FUNCTION("sherd::embedding_backward", {});
+    once_differentiable("sherd::embedding");
     const auto saved = context->get_saved_variables();
     const at::Tensor &ids = saved[0], &weight = saved[1];
     at::Tensor grad_weight;

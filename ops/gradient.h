@@ -4,8 +4,10 @@
 #include <utility>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/core/ScalarType.h>
+#include <c10/util/Exception.h>
 
 #include "sherd/grad_slot.h"
 
@@ -23,6 +25,14 @@ at::Tensor deliver_gradient(const at::Tensor& weight, Compute&& compute) {
   at::Tensor gradient = at::empty_like(weight);
   compute(gradient);
   return gradient;
+}
+
+/// For the beginning of a backward pass: throws c10::Error where autograd asks for gradients of
+/// gradients (create_graph), instead of leaving terms out of them. PyTorch: `once_differentiable`.
+inline void once_differentiable(const char* op) {
+  TORCH_CHECK(!at::GradMode::is_enabled(), op,
+              " has no second derivative: call backward() without create_graph, or compute this "
+              "part with LibTorch's own operators");
 }
 
 /// The dtype in which statistics and sums over `dtype` are computed: fp32, or fp64 for fp64.

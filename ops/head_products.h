@@ -11,9 +11,9 @@ namespace sherd::ops {
 void head_logits(at::Tensor& logits, const at::Tensor& hidden, const at::Tensor& weight);
 
 /// grad_hidden [R, D] = grad_logits [R, V] · weight [V, D]; above 256 rows as weightᵀ ·
-/// grad_logitsᵀ, whose long sums (V) oneDNN blocks better: 1.5 times the rate
-/// (benchmarks/head_products.cpp). All of one floating-point dtype; the output is allocated by the
-/// caller, and the transposed form takes as much again.
+/// grad_logitsᵀ, whose long sums (V) oneDNN blocks better (benchmarks/head_products.cpp). All of
+/// one floating-point dtype; the output is allocated by the caller, and the transposed form takes
+/// as much again.
 void head_input_gradient(at::Tensor& grad_hidden, const at::Tensor& grad_logits,
                          const at::Tensor& weight);
 

@@ -118,6 +118,7 @@ struct LayerNorm : torch::autograd::Function<LayerNorm> {
                              : plain_forward(inputs.sum, parameters, epsilon, statistics);
     context->saved_data["fast"] = fast;
     context->saved_data["epsilon"] = epsilon;
+    context->saved_data["version"] = static_cast<int64_t>(output._version());
     context->set_materialize_grads(false);
     context->save_for_backward({inputs.sum, weight, bias, statistics});
     return residual ? variable_list{output, inputs.sum} : variable_list{output};
@@ -125,6 +126,7 @@ struct LayerNorm : torch::autograd::Function<LayerNorm> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     RECORD_FUNCTION("sherd::layer_norm_backward", {});
+    once_differentiable("sherd::layer_norm");
     context->saved_data.erase("output");
     const auto saved = context->get_saved_variables();
     const Parameters parameters{saved[1], saved[2], context->needs_input_grad(1),
@@ -151,8 +153,8 @@ struct LayerNorm : torch::autograd::Function<LayerNorm> {
 
 }  // namespace
 
-NormAgain layer_norm_again(torch::autograd::Node& node) {
-  return again_of<LayerNorm>(node);
+NormAgain layer_norm_again(const at::Tensor& tensor) {
+  return again_of<LayerNorm>(tensor);
 }
 
 at::Tensor layer_norm(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,

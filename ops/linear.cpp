@@ -43,16 +43,17 @@ struct Norm : torch::CustomClassHolder {
 
   // Null where it is no norm's output.
   static c10::intrusive_ptr<Norm> of(const at::Tensor& tensor) {
-    auto norm = c10::make_intrusive<Norm>();
-    norm->node = tensor.grad_fn();
-    if (norm->node == nullptr || tensor.output_nr() != 0) {
+    NormAgain again = rms_norm_again(tensor);
+    if (again == nullptr) {
+      again = layer_norm_again(tensor);
+    }
+    if (again == nullptr) {
       return {};
     }
-    norm->again = rms_norm_again(*norm->node);
-    if (norm->again == nullptr) {
-      norm->again = layer_norm_again(*norm->node);
-    }
-    return norm->again != nullptr ? norm : c10::intrusive_ptr<Norm>();
+    auto norm = c10::make_intrusive<Norm>();
+    norm->node = tensor.grad_fn();
+    norm->again = again;
+    return norm;
   }
 };
 
@@ -90,6 +91,7 @@ struct Linear : torch::autograd::Function<Linear> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     RECORD_FUNCTION("sherd::linear_backward", {});
+    once_differentiable("sherd::linear");
     const auto saved = context->get_saved_variables();
     const at::Tensor &weight = saved[1], &bias = saved[2];
     const at::Tensor grad_output = as_matrix(gradients[0]);

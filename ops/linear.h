@@ -16,8 +16,9 @@ namespace sherd::ops {
 
 /// linear() of what rms_norm(), layer_norm() or one of their sums returned, which it does not keep:
 /// where the weight's gradient needs it, backward has the norm compute it again, once for all that
-/// follow the norm. The norm's weight must be in the same unit, since it is read then. Of any other
-/// input it is linear().
+/// follow the norm. The norm's weight must be in the same unit, since it is read then, and what
+/// leads to the norm may go backwards on one thread at a time. Of any other input, and of an output
+/// that was changed in place, it is linear().
 [[nodiscard]] at::Tensor linear_after_norm(const at::Tensor& input, const at::Tensor& weight,
                                            const std::optional<at::Tensor>& bias = std::nullopt);
 

@@ -83,6 +83,7 @@ struct PlainLinearCrossEntropy : torch::autograd::Function<PlainLinearCrossEntro
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     RECORD_FUNCTION("sherd::linear_cross_entropy_backward", {});
+    once_differentiable("sherd::linear_cross_entropy");
     const auto saved = context->get_saved_variables();
     const at::Tensor &hidden = saved[0], &weight = saved[1], &targets = saved[2], &kept = saved[3];
     const at::Tensor& scale = gradients[0];
@@ -94,7 +95,9 @@ struct PlainLinearCrossEntropy : torch::autograd::Function<PlainLinearCrossEntro
         grad_weight = deliver_gradient(
             weight, [&](at::Tensor& out) { at::mm_out(out, gradient.t(), hidden); });
       }
-      return {at::mm(gradient, weight), grad_weight, at::Tensor(), at::Tensor()};
+      const at::Tensor grad_hidden =
+          context->needs_input_grad(0) ? at::mm(gradient, weight) : at::Tensor();
+      return {grad_hidden, grad_weight, at::Tensor(), at::Tensor()};
     }
     at::Tensor grad_hidden = at::empty(hidden.sizes(), hidden.options());
     at::Tensor sum = at::zeros(wants_weight ? weight.sizes() : at::IntArrayRef{0}, scale.options());
@@ -145,6 +148,7 @@ struct OneChunk : torch::autograd::Function<OneChunk> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     RECORD_FUNCTION("sherd::linear_cross_entropy_backward", {});
+    once_differentiable("sherd::linear_cross_entropy");
     const auto saved = context->get_saved_variables();
     const at::Tensor &hidden = saved[0], &weight = saved[1];
     at::Tensor logits = context->saved_data[kLogits].toTensor();
@@ -158,7 +162,9 @@ struct OneChunk : torch::autograd::Function<OneChunk> {
       grad_weight =
           deliver_gradient(weight, [&](at::Tensor& out) { at::mm_out(out, logits.t(), hidden); });
     }
-    return {input_gradient(logits, weight), grad_weight, at::Tensor()};
+    const at::Tensor grad_hidden =
+        context->needs_input_grad(0) ? input_gradient(logits, weight) : at::Tensor();
+    return {grad_hidden, grad_weight, at::Tensor()};
   }
 };
 
@@ -195,6 +201,7 @@ struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     RECORD_FUNCTION("sherd::linear_cross_entropy_backward", {});
+    once_differentiable("sherd::linear_cross_entropy");
     const auto saved = context->get_saved_variables();
     const at::Tensor &weight = saved[0], &grad_hidden = saved[1], &sum = saved[2];
     const at::Tensor& scale = gradients[0];

@@ -24,16 +24,19 @@ at::Tensor output_again(torch::autograd::Node& node) {
   return output.toTensor();
 }
 
-/// output_again of Norm where `node` is one of its own; else null.
+/// output_again of Norm where `tensor` is what it returned, unchanged since; else null. Norm's
+/// forward keeps the output's version as `saved_data["version"]`.
 template <class Norm>
-NormAgain again_of(torch::autograd::Node& node) {
-  const bool is_one = dynamic_cast<torch::autograd::CppNode<Norm>*>(&node) != nullptr;
-  return is_one ? &output_again<Norm> : nullptr;
+NormAgain again_of(const at::Tensor& tensor) {
+  auto* node = dynamic_cast<torch::autograd::CppNode<Norm>*>(tensor.grad_fn().get());
+  const bool is_output = node != nullptr && tensor.output_nr() == 0 &&
+                         node->ctx_.saved_data.at("version").toInt() == tensor._version();
+  return is_output ? &output_again<Norm> : nullptr;
 }
 
-/// For the node of rms_norm() or add_rms_norm(); null of any other.
-[[nodiscard]] NormAgain rms_norm_again(torch::autograd::Node& node);
-/// For the node of layer_norm() or add_layer_norm(); null of any other.
-[[nodiscard]] NormAgain layer_norm_again(torch::autograd::Node& node);
+/// For the output of rms_norm() or add_rms_norm(); null of any other tensor.
+[[nodiscard]] NormAgain rms_norm_again(const at::Tensor& tensor);
+/// For the output of layer_norm() or add_layer_norm(); null of any other tensor.
+[[nodiscard]] NormAgain layer_norm_again(const at::Tensor& tensor);
 
 }  // namespace sherd::ops

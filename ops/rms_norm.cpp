@@ -100,6 +100,7 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
                              : plain_forward(inputs.sum, weight, epsilon, inverse_rms);
     context->saved_data["fast"] = fast;
     context->saved_data["epsilon"] = epsilon;
+    context->saved_data["version"] = static_cast<int64_t>(output._version());
     context->set_materialize_grads(false);
     context->save_for_backward({inputs.sum, weight, inverse_rms});
     return residual ? variable_list{output, inputs.sum} : variable_list{output};
@@ -107,6 +108,7 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     RECORD_FUNCTION("sherd::rms_norm_backward", {});
+    once_differentiable("sherd::rms_norm");
     context->saved_data.erase("output");
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &inverse_rms = saved[2];
@@ -132,8 +134,8 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
 
 }  // namespace
 
-NormAgain rms_norm_again(torch::autograd::Node& node) {
-  return again_of<RmsNorm>(node);
+NormAgain rms_norm_again(const at::Tensor& tensor) {
+  return again_of<RmsNorm>(tensor);
 }
 
 at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon) {

@@ -80,6 +80,7 @@ struct Rotary : torch::autograd::Function<Rotary> {
   // A rotation's transpose is its inverse.
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     RECORD_FUNCTION("sherd::rotary_backward", {});
+    once_differentiable("sherd::rotary");
     const auto saved = context->get_saved_variables();
     const bool fast = context->saved_data["fast"].toBool();
     return {rotate(gradients[0], {saved[0], saved[1]}, -1, fast), at::Tensor(), at::Tensor()};

@@ -106,6 +106,7 @@ struct SwiGluLinear : torch::autograd::Function<SwiGluLinear> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     RECORD_FUNCTION("sherd::swiglu_linear_backward", {});
+    once_differentiable("sherd::swiglu_linear");
     const auto saved = context->get_saved_variables();
     const at::Tensor& weight = saved[2];
     const SwiGluPasses passes(saved[0], saved[1], context->saved_data["fast"].toBool());

@@ -5,32 +5,9 @@
 
 #include "memory_plan.h"
 #include "runtime.h"
+#include "value_shards.h"
 
 namespace sherd {
-
-namespace {
-
-ParameterShard shard_of(detail::UnitState& unit, const detail::UnitParameter& parameter, int rank) {
-  const detail::FlatSegment& segment = *unit.segments()[parameter.segment];
-  const detail::ParameterPlace& place = segment.layout().places[parameter.place];
-  const detail::Range held = segment.layout().held_by(place, rank);
-  ParameterShard shard;
-  shard.name = parameter.name;
-  shard.shape = parameter.tensor.sizes().vec();
-  shard.original_dtype = parameter.original_dtype;
-  shard.trainable = parameter.trainable;
-  shard.begin = held.begin;
-  shard.end = held.end;
-  const int64_t start = segment.layout().start_in_piece(place, rank);
-  shard.value = segment.values().narrow(0, start, held.size());
-  if (segment.has_gradient()) {
-    segment.gradients()->show();
-    shard.gradient = segment.gradient().narrow(0, start, held.size());
-  }
-  return shard;
-}
-
-}  // namespace
 
 const World& ShardedModule::world() const {
   return runtime_->mesh().world();
@@ -42,10 +19,18 @@ World& ShardedModule::world() {
 
 std::vector<ParameterShard> ShardedModule::parameter_shards() const {
   runtime_->apply_gradient_factor();
-  std::vector<ParameterShard> shards;
+  std::vector<ParameterShard> shards = detail::value_shards(*runtime_);
+  auto shard = shards.begin();
   for (const auto& unit : runtime_->units()) {
     for (const auto& parameter : unit->parameters()) {
-      shards.push_back(shard_of(*unit, parameter, runtime_->mesh().shard_rank()));
+      const detail::FlatSegment& segment = *unit->segments()[parameter.segment];
+      if (segment.has_gradient()) {
+        segment.gradients()->show();
+        const int64_t start = segment.layout().start_in_piece(
+            segment.layout().places[parameter.place], runtime_->mesh().shard_rank());
+        shard->gradient = segment.gradient().narrow(0, start, shard->value.numel());
+      }
+      ++shard;
     }
   }
   return shards;

@@ -83,8 +83,8 @@ class Communicator {
     /// fp32 gradients of the whole segment, to be reduced instead of an acquired buffer. They must
     /// stay until the reduction has finished.
     const float* source = nullptr;
-    /// Where not null: becomes the sum of squares of what `shard` then holds. A communicator that
-    /// does not see the values while they are added up leaves it alone.
+    /// Where not null: becomes the sum of squares of what `shard` then holds, or NaN. A
+    /// communicator that does not see the values while they are added up leaves it alone.
     double* squares = nullptr;
   };
   /// Memory for the gradients of a whole segment, in its dtype, contents undefined. Not collective,

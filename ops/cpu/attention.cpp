@@ -34,7 +34,7 @@ class Blocks {
         options_(query.options()),
         slopes_(slopes) {}
 
-  // A block's queries, or what has their shape: [M, R × n, H], contiguous
+  // A block's queries, or what has their shape: [M, R × n, H]
   [[nodiscard]] at::Tensor take(const at::Tensor& grouped, int64_t begin, int64_t end) const {
     return grouped.slice(2, begin, end).reshape({matrices_, group_ * (end - begin), head_size_});
   }

@@ -13,6 +13,7 @@
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
+#include "value_shards.h"
 
 namespace sherd {
 
@@ -95,7 +96,7 @@ class ShardFiles {
 std::vector<Target> targets_of(const ShardedModule& model, const AdamW& optimizer) {
   std::vector<Target> targets;
   std::map<std::string, int64_t> begins;
-  for (const ParameterShard& shard : model.parameter_shards()) {
+  for (const ParameterShard& shard : detail::value_shards(model.runtime())) {
     begins[shard.name] = shard.begin;
     targets.push_back({"value", shard.name, shard.begin, shard.value});
   }
@@ -123,7 +124,7 @@ void for_each_overlap(const CheckpointManifest& manifest, const Target& target, 
 
 void check_same_model(const std::string& folder, const CheckpointManifest& manifest,
                       const ShardedModule& model) {
-  const auto shards = model.parameter_shards();
+  const auto shards = detail::value_shards(model.runtime());
   for (const ParameterShard& shard : shards) {
     const auto found = manifest.parameters.find(shard.name);
     if (found == manifest.parameters.end() || found->second.shape != shard.shape) {
@@ -207,7 +208,7 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
   const SafetensorsFolder weights(folder);
   std::string faults;
   std::vector<std::pair<ParameterShard, SafetensorsLocation>> sources;
-  for (ParameterShard& shard : model.parameter_shards()) {
+  for (ParameterShard& shard : detail::value_shards(model.runtime())) {
     const std::string name = name_in_file ? name_in_file(shard.name) : shard.name;
     const auto found = weights.find(name);
     if (!found) {

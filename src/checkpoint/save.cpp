@@ -12,6 +12,7 @@
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
+#include "value_shards.h"
 
 namespace sherd {
 
@@ -31,7 +32,7 @@ std::vector<HeldParameter> held_parameters(const ShardedModule& model, const Ada
     moments.emplace(moment.name, std::move(moment));
   }
   std::vector<HeldParameter> held;
-  for (ParameterShard& shard : model.parameter_shards()) {
+  for (ParameterShard& shard : detail::value_shards(model.runtime())) {
     if (shard.begin == shard.end) {
       continue;
     }
@@ -80,7 +81,7 @@ CheckpointManifest assemble(const ShardedModule& model, const AdamW& optimizer,
   manifest.world_size = static_cast<int64_t>(ranks.size());
   manifest.optimizer_steps = optimizer.steps_done();
   manifest.note = note;
-  for (const ParameterShard& shard : model.parameter_shards()) {
+  for (const ParameterShard& shard : detail::value_shards(model.runtime())) {
     manifest.parameters[shard.name].shape = shard.shape;
   }
   for (int rank = 0; rank < pieces_of_a_copy; ++rank) {  // a parameter's pieces lie in rank order

@@ -9,6 +9,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "runtime.h"
+#include "value_shards.h"
 
 namespace sherd::detail {
 
@@ -95,7 +96,7 @@ StateEntry entry_of(ModelBuffer& buffer, int shard_size) {
 std::vector<StateEntry> state_entries(ShardedModule& model) {
   Runtime& runtime = model.runtime();
   const int shard_size = runtime.mesh().shard_size();
-  std::vector<ParameterShard> shards = model.parameter_shards();
+  std::vector<ParameterShard> shards = value_shards(runtime);
   std::vector<StateEntry> entries;
   for (const auto& unit : runtime.units()) {
     for (UnitParameter& parameter : unit->parameters()) {

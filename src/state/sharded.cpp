@@ -10,6 +10,7 @@
 #include "sherd/state_dict.h"
 #include "state/entries.h"
 #include "state/transfer.h"
+#include "value_shards.h"
 
 namespace sherd {
 
@@ -153,7 +154,7 @@ bool stays_at_home(const detail::StateEntry& entry, const Transfer& transfer,
 
 ShardedStateDict sharded_state_dict(ShardedModule& model) {
   ShardedStateDict dict;
-  std::vector<ParameterShard> shards = model.parameter_shards();
+  std::vector<ParameterShard> shards = detail::value_shards(model.runtime());
   for (const ParameterShard& shard : shards) {
     dict.insert(shard.name, shard);
   }

@@ -94,6 +94,15 @@ TEST(LinearCrossEntropy, FrozenHeadGetsNoGradient) {
   }
 }
 
+TEST(LinearCrossEntropy, ComputesNoGradientThatNobodyWants) {
+  Tensors in = random_leaves({{64, kWidth}, {kVocabulary, kWidth}}, at::kFloat);
+  in[0].requires_grad_(false);
+  const at::Tensor loss = linear_cross_entropy(in[0], in[1], at::randint(9, {64}, at::kLong));
+  const test::AllocatedBytes bytes;
+  loss.backward();
+  EXPECT_LT(bytes.peak(), static_cast<int64_t>(in[1].nbytes() + in[0].nbytes()));
+}
+
 TEST(LinearCrossEntropy, CanBeDifferentiatedTwiceOver) {
   const Tensors in = random_leaves({{5, kWidth}, {kVocabulary, kWidth}}, at::kFloat);
   const at::Tensor loss = linear_cross_entropy(in[0], in[1], at::randint(9, {5}, at::kLong));

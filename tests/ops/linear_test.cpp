@@ -154,6 +154,20 @@ TEST(LinearAfterNorm, OfAnyOtherInputIsLinear) {
   expect_same_bits(of_twice_the_norm, random_leaves({{6, 16}, {16}, {8, 16}}, at::kFloat));
 }
 
+TEST(LinearAfterNorm, OfAnOutputThatWasChangedIsLinear) {
+  for (const auto dtype : {at::kDouble, at::kFloat}) {
+    const Block of_a_masked_norm = [](const Tensors& in, bool keeps_nothing) {
+      at::Tensor normalised = rms_norm(in[0], in[1], 1e-5);
+      {
+        const at::NoGradGuard no_grad;
+        normalised.mul_(3);
+      }
+      return either_linear(normalised, in[2], keeps_nothing);
+    };
+    expect_same_bits(of_a_masked_norm, random_leaves({{6, 16}, {16}, {8, 16}}, dtype));
+  }
+}
+
 TEST(LinearAfterNorm, LeavesTheNormToItsInputAlone) {
   const Tensors leaves = random_leaves({{64, 1024}, {1024}, {4, 1024}, {4, 1024}}, at::kFloat);
   const auto held = [&](bool keeps_nothing) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
 #include "communicators/reduce_buffers.h"
@@ -14,6 +15,10 @@ namespace sherd::detail {
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
+
+const char* dtype_name(int64_t dtype) {
+  return c10::toString(static_cast<c10::ScalarType>(dtype));
+}
 
 // What went wrong, for all ranks to agree on.
 template <class Fn>
@@ -153,6 +158,7 @@ void SharedMemoryCommunicator::post_part(Pending& pending) {
     // first.
     mine.gradients = pending.gradients;
     mine.segment = pending.segment;
+    mine.dtype = static_cast<int64_t>(reduced_dtype(spec(pending.segment), pending.target));
   }
   mine.posted.raise_to(pending.base + ++pending.posted);
 }
@@ -201,21 +207,30 @@ bool SharedMemoryCommunicator::advance(Pending& pending, bool wait) {
   return true;
 }
 
-void SharedMemoryCommunicator::check_same_segment(const Pending& pending) const {
+void SharedMemoryCommunicator::check_same_gradients(const Pending& pending) const {
+  const std::string& unit = spec(pending.segment).name;
+  const auto refuse = [&](int member, const std::string& what) {
+    throw Error(ExitCode::PeerLost, "reduction of unit '" + unit + "': rank " +
+                                        std::to_string(group_->rank_of_world(member)) + what);
+  };
+  const SharedGroup::Reduction& mine = group_->reduction(rank(), pending.number);
   for (int member = 0; member < world_size(); ++member) {
-    const int64_t other = group_->reduction(member, pending.number).segment;
-    if (other != pending.segment) {
-      throw Error(ExitCode::PeerLost,
-                  "reduction of unit '" + spec(pending.segment).name + "': rank " +
-                      std::to_string(group_->rank_of_world(member)) + " reduces unit '" +
-                      spec(static_cast<Segment>(other)).name +
-                      "'. Every rank must run the same units in the same order.");
+    const SharedGroup::Reduction& other = group_->reduction(member, pending.number);
+    if (other.segment != pending.segment) {
+      refuse(member, " reduces unit '" + spec(static_cast<Segment>(other.segment)).name +
+                         "'. Every rank must run the same units in the same order.");
+    }
+    if (other.dtype != mine.dtype) {
+      refuse(member, std::string(" reduces ") + dtype_name(other.dtype) + ", this rank " +
+                         dtype_name(mine.dtype) +
+                         ": one of them has accumulated a micro-batch without communication and "
+                         "the other has not. Every rank must synchronise the same micro-batches.");
     }
   }
 }
 
 void SharedMemoryCommunicator::sum_part(Pending& pending) {
-  check_same_segment(pending);
+  check_same_gradients(pending);
   const SegmentSpec& segment = spec(pending.segment);
   const c10::ScalarType dtype = reduced_dtype(segment, pending.target);
   const auto element = static_cast<int64_t>(c10::elementSize(dtype));

@@ -79,7 +79,7 @@ class SharedMemoryCommunicator final : public Communicator {
   [[nodiscard]] bool advance(Pending& pending, bool wait);
   [[nodiscard]] bool reached(SharedCounter SharedGroup::Reduction::*counter, const Pending& pending,
                              uint32_t parts, bool wait) const;
-  void check_same_segment(const Pending& pending) const;
+  void check_same_gradients(const Pending& pending) const;
   void sum_part(Pending& pending);
   void sum_what_lies_ready();
   void finish_oldest();

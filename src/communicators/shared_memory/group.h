@@ -45,6 +45,7 @@ class SharedGroup {
     SharedCounter summed;  ///< parts that this rank has added up over all ranks
     int64_t gradients;     ///< where they begin in the data region; before `posted` is raised
     int64_t segment;       ///< whose they are
+    int64_t dtype;         ///< theirs, as a c10::ScalarType
   };
   static constexpr int kReductions = 2;
 

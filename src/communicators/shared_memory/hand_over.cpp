@@ -23,14 +23,14 @@ using launch::FileDescriptor;
 
 constexpr size_t kMostFiles = 8;
 
-[[noreturn]] void unavailable(const std::string& what) {
+[[noreturn]] void hand_over_failed(const std::string& what) {
   throw Error(ExitCode::Unavailable, what + ": " + std::strerror(errno) + ".");
 }
 
 FileDescriptor unix_socket() {
   FileDescriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (fd.get() < 0) {
-    unavailable("no Unix socket can be had");
+    hand_over_failed("no Unix socket can be had");
   }
   return fd;
 }
@@ -38,7 +38,7 @@ FileDescriptor unix_socket() {
 std::string random_name() {
   std::array<unsigned char, 16> bytes{};
   if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    unavailable("no random bytes can be had");
+    hand_over_failed("no random bytes can be had");
   }
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string name = "sherd-";
@@ -75,7 +75,7 @@ void wait_readable(int fd, const std::string& what, Deadline deadline) {
       throw Error(ExitCode::Unavailable, what + ": nobody came in time.");
     }
     if (errno != EINTR) {
-      unavailable(what);
+      hand_over_failed(what);
     }
   }
 }
@@ -84,7 +84,7 @@ int64_t process_at(const FileDescriptor& connection) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
-    unavailable("the other end of a Unix socket is not known");
+    hand_over_failed("the other end of a Unix socket is not known");
   }
   return peer.pid;
 }
@@ -111,7 +111,7 @@ void send_files(const FileDescriptor& connection, const std::vector<int>& files)
   header->cmsg_len = CMSG_LEN(files.size() * sizeof(int));
   std::memcpy(CMSG_DATA(header), files.data(), files.size() * sizeof(int));
   if (sendmsg(connection.get(), &parcel.message, MSG_NOSIGNAL) != 1) {
-    unavailable("handing over shared memory failed");
+    hand_over_failed("handing over shared memory failed");
   }
 }
 
@@ -122,7 +122,7 @@ HandOverSocket open_hand_over() {
   const AbstractAddress address(opened.name);
   if (bind(opened.socket.get(), address.get(), address.size) != 0 ||
       listen(opened.socket.get(), SOMAXCONN) != 0) {
-    unavailable("no Unix socket can be bound");
+    hand_over_failed("no Unix socket can be bound");
   }
   return opened;
 }
@@ -134,7 +134,7 @@ void hand_over(const HandOverSocket& from, const std::vector<int64_t>& processes
     wait_readable(from.socket.get(), "handing over shared memory", deadline);
     const FileDescriptor connection(accept4(from.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (connection.get() < 0) {
-      unavailable("handing over shared memory failed");
+      hand_over_failed("handing over shared memory failed");
     }
     if (std::erase(awaited, process_at(connection)) > 0) {
       send_files(connection, files);
@@ -147,7 +147,7 @@ std::vector<FileDescriptor> take_over(const std::string& name, int64_t process, 
   const FileDescriptor connection = unix_socket();
   const AbstractAddress address(name);
   if (connect(connection.get(), address.get(), address.size) != 0) {
-    unavailable("taking over shared memory failed");
+    hand_over_failed("taking over shared memory failed");
   }
   if (process_at(connection) != process) {
     throw Error(ExitCode::Unavailable, "another process than the first rank of the group answers.");
@@ -156,7 +156,7 @@ std::vector<FileDescriptor> take_over(const std::string& name, int64_t process, 
   Parcel parcel(kMostFiles);
   const ssize_t received = recvmsg(connection.get(), &parcel.message, MSG_CMSG_CLOEXEC);
   if (received < 0) {
-    unavailable("taking over shared memory failed");
+    hand_over_failed("taking over shared memory failed");
   }
   std::vector<FileDescriptor> files;
   const cmsghdr* header = CMSG_FIRSTHDR(&parcel.message);

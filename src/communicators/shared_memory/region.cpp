@@ -17,7 +17,7 @@ namespace sherd::detail {
 
 namespace {
 
-constexpr int64_t kPageBytes = 4096;
+constexpr int64_t kMemoryPageBytes = 4096;
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 // Since Linux 6.3, 5.14, 5.14 and 6.1; older C libraries do not name them.
 constexpr unsigned kNoExecute = 0x0008U;
@@ -100,7 +100,7 @@ void SharedRegion::map(int64_t bytes) {
     errno = error;
     unavailable(mebibytes(bytes) + " of shared memory cannot be mapped");
   }
-  const int64_t end = before + (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const int64_t end = before + (bytes + kMemoryPageBytes - 1) / kMemoryPageBytes * kMemoryPageBytes;
   if (before > 0) {
     munmap(begin, static_cast<size_t>(before));
   }
@@ -122,7 +122,7 @@ void SharedRegion::collapse(int64_t first, int64_t end) const {
   end = std::min((end + kHugePageBytes - 1) / kHugePageBytes, bytes_ / kHugePageBytes) *
         kHugePageBytes;
   for (int64_t place = first; place < end; place += kHugePageBytes) {
-    if (madvise(data_ + place, kPageBytes, kPopulateForReading) != 0) {
+    if (madvise(data_ + place, kMemoryPageBytes, kPopulateForReading) != 0) {
       return;
     }
   }
@@ -132,7 +132,8 @@ void SharedRegion::collapse(int64_t first, int64_t end) const {
 }
 
 void SharedRegion::populate(const void* begin, int64_t bytes) const {
-  const int64_t first = (static_cast<const char*>(begin) - data_) / kPageBytes * kPageBytes;
+  const int64_t first =
+      (static_cast<const char*>(begin) - data_) / kMemoryPageBytes * kMemoryPageBytes;
   const int64_t end = static_cast<const char*>(begin) - data_ + bytes;
   if (bytes >= kHugePageBytes) {
     collapse(first, end);

@@ -3,6 +3,7 @@
 
 #include "sherd/state_dict.h"
 
+#include <limits>
 #include <mutex>
 #include <stdexcept>
 
@@ -12,6 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/runtime.h"
 #include "tests/support/allocated_bytes.h"
 #include "tests/support/buffered_net.h"
 #include "tests/support/expect_error.h"
@@ -296,6 +298,31 @@ TEST(FullStateDict, BetweenForwardAndBackwardChangesNoGradient) {
       }
     });
   }
+}
+
+// The norm that was taken while gradients were added up stays known, so that clipping reads
+// nothing.
+TEST(StateDicts, ShowNoGradients) {
+  run_ranks(2, [](World world) {
+    auto model = fully_shard(make_mixed(3), Mesh::shard(world));
+    AdamW optimizer(model, {.lr = 1e-2});
+    model(odd_input(world.rank())).square().sum().backward();
+    const double infinity = std::numeric_limits<double>::infinity();
+    const double norm = clip_grad_norm(model, infinity);
+    const ShardedStateDict pieces = sharded_state_dict(model);
+    const StateDict whole = full_state_dict(model);
+    EXPECT_FALSE(pieces["body.body.linear.weight"].gradient.defined());
+    for (const auto& unit : model.runtime().units()) {
+      for (const auto& segment : unit->segments()) {
+        if (segment->has_gradient()) {
+          segment->gradient().zero_();
+        }
+      }
+    }
+    EXPECT_EQ(clip_grad_norm(model, infinity), norm);
+    static_cast<void>(model.parameter_shards());
+    EXPECT_EQ(clip_grad_norm(model, infinity), 0);
+  });
 }
 
 TEST(ShardedStateDict, TakenOnceShowsTheValuesOfEachLaterStep) {

@@ -1,0 +1,14 @@
+#pragma once
+// What states and checkpoints move: the ranks' parts of the parameters.
+
+#include <vector>
+
+#include "sherd/fully_shard.h"
+
+namespace sherd::detail {
+
+/// As ShardedModule::parameter_shards(), without gradients: what backward left is neither scaled
+/// nor shown, so that the gradient norm taken while it was added up stays known.
+[[nodiscard]] std::vector<ParameterShard> value_shards(const Runtime& runtime);
+
+}  // namespace sherd::detail
