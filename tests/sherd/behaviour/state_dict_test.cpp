@@ -16,6 +16,7 @@
 #include "src/runtime.h"
 #include "tests/support/allocated_bytes.h"
 #include "tests/support/buffered_net.h"
+#include "tests/support/meshes.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/processes.h"
 #include "tests/support/ranks.h"
