@@ -93,6 +93,34 @@ TEST_F(Export, OfNothingOrToNowhereIsRefused) {
   refuse(73, {"--checkpoint", run, "--out", file / "out"}, "cannot create the folder");
 }
 
+TEST_F(Export, IntoAFolderWithFilesIsRefused) {
+  const fs::path model = folder_->path() / "model";
+  fs::copy(kBf16Model, model);
+  const std::string weights = read_file(model / "model.safetensors");
+  const Arguments flags = {"export", "--checkpoint", folder_->path() / "run", "--out"};
+  Ended ended = expect_code(64, flags + Arguments{model, "--model", model});
+  EXPECT_THAT(ended.err, testing::HasSubstr("is the folder of the model itself"));
+  EXPECT_EQ(read_file(model / "model.safetensors"), weights);
+  ended = expect_code(73, flags + Arguments{model});
+  EXPECT_THAT(ended.err, testing::HasSubstr("is not empty"));
+  EXPECT_EQ(read_file(model / "model.safetensors"), weights);
+  const fs::path empty = folder_->path() / "empty";
+  fs::create_directory(empty);
+  expect_code(0, flags + Arguments{empty});
+  expect_code(73, flags + Arguments{empty});
+}
+
+TEST_F(Export, CopiesNothingThatALinkNamesElsewhere) {
+  const fs::path model = folder_->path() / "linked";
+  fs::copy(kBf16Model, model);
+  fs::create_symlink(folder_->write("secret", "my password"), model / "chat_template.jinja");
+  const fs::path out = folder_->path() / "leak";
+  const Ended ended = expect_code(
+      65, {"export", "--checkpoint", folder_->path() / "run", "--model", model, "--out", out});
+  EXPECT_THAT(ended.err, testing::HasSubstr("chat_template.jinja: links to"));
+  EXPECT_FALSE(fs::exists(out));
+}
+
 TEST_F(Export, OfADamagedCheckpointLeavesNoWeights) {
   const fs::path damaged = folder_->path() / "damaged";
   fs::copy(folder_->path() / "run/checkpoints/step-00000002", damaged);
@@ -104,8 +132,7 @@ TEST_F(Export, OfADamagedCheckpointLeavesNoWeights) {
   const fs::path out = folder_->path() / "half";
   const Ended ended = expect_code(65, {"export", "--checkpoint", damaged, "--out", out});
   EXPECT_THAT(ended.err, testing::HasSubstr("has another digest than the manifest says"));
-  EXPECT_FALSE(fs::exists(out / "model.safetensors"));
-  EXPECT_FALSE(fs::exists(out / "config.json"));
+  EXPECT_FALSE(fs::exists(out));
 }
 
 }  // namespace
