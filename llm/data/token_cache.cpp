@@ -10,12 +10,11 @@
 #include <system_error>
 
 #include <fcntl.h>
-#include <openssl/sha.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "llm/text/json_file.h"
+#include "llm/data/digest.h"
 
 namespace llm::data {
 namespace {
@@ -24,17 +23,6 @@ namespace fs = std::filesystem;
 
 // Changes with what a prompt is, and with the layout below.
 constexpr std::string_view kRule = "sherd tokens 1";
-
-std::string sha256(std::string_view bytes) {
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
-  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data());
-  std::string text;
-  for (const unsigned char byte : digest) {
-    text += "0123456789abcdef"[byte >> 4U];
-    text += "0123456789abcdef"[byte & 15U];
-  }
-  return text;
-}
 
 // How a file begins; the arrays of Samples follow. All in the machine's byte order: the cache stays
 // where it was written.
@@ -165,13 +153,11 @@ fs::path folder_of(const std::string& setting) {
 
 }  // namespace
 
-std::string token_key(const fs::path& path, const text::PromptEncoder& encoder,
+std::string token_key(const DataFile& file, const text::PromptEncoder& encoder,
                       std::int64_t limit) {
   const text::Tokenizer& tokenizer = encoder.tokenizer();
   std::string what(kRule);
-  for (const fs::path& file : {path, tokenizer.folder() / "tokenizer.json"}) {
-    what += " " + sha256(text::read_file(file));
-  }
+  what += " " + file.sha256 + " " + sha256_of_file(tokenizer.folder() / "tokenizer.json");
   const text::PromptLimits& limits = encoder.limits();
   for (const std::int64_t number : {limits.max_length_tokens, limits.max_answer_tokens, limit,
                                     std::int64_t{tokenizer.end_id()}}) {

@@ -207,14 +207,18 @@ class Reader {
 }  // namespace
 
 SquadFile read_squad(const std::filesystem::path& path) {
-  const json root = read_json(path);
+  return parse_squad(read_file(path), path.string());
+}
+
+SquadFile parse_squad(const std::string& bytes, const std::string& name) {
+  const json root = parse_json(bytes, name);
   Reader reader;
   SquadFile file = reader.read(root);
   const std::vector<std::string>& faults = reader.faults();
   if (faults.empty()) {
     return file;
   }
-  std::string message = path.string() + ": no SQuAD v1.1 file: ";
+  std::string message = name + ": no SQuAD v1.1 file: ";
   if (faults.size() == 1) {
     throw sherd::Error(sherd::ExitCode::BadData, message + faults.front());
   }

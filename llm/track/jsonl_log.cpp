@@ -5,7 +5,9 @@
 #include <cstring>
 #include <vector>
 
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "sherd/error.h"
 
@@ -68,6 +70,19 @@ void JsonlLog::write(const std::string& json) {
   if (!file_.flush()) {
     throw Error(ExitCode::StorageIo,
                 "writing the log '" + path_ + "' failed: " + std::strerror(errno));
+  }
+}
+
+void JsonlLog::sync() {
+  const int file = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+  const bool synced = file >= 0 && (::fsync(file) == 0 || errno == EINVAL);  // pipes, devices
+  const int error = errno;
+  if (file >= 0) {
+    ::close(file);
+  }
+  if (!synced) {
+    throw Error(ExitCode::StorageIo,
+                "writing the log '" + path_ + "' to the disk failed: " + std::strerror(error));
   }
 }
 
