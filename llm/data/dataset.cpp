@@ -5,12 +5,14 @@
 
 #include <sched.h>
 
-#include "llm/data/digest.h"
-#include "llm/text/json_file.h"
+#include "files/input.h"
+#include "files/sha256.h"
 #include "sherd/error.h"
 
 namespace llm::data {
 namespace {
+
+constexpr std::uint64_t kMaxFileBytes = std::uint64_t{4} << 30;  // it is held in memory
 
 std::size_t usable_cores() {
   cpu_set_t cores;
@@ -82,8 +84,8 @@ std::string DatasetReport::sentence() const {
 }
 
 DataFile read_data_file(const std::filesystem::path& path) {
-  DataFile file{path.string(), text::read_file(path), {}};
-  file.sha256 = sha256(file.bytes);
+  DataFile file{path.string(), sherd::files::read_file(path.string(), kMaxFileBytes), {}};
+  file.sha256 = sherd::files::sha256_of(file.bytes);
   return file;
 }
 

@@ -1,11 +1,8 @@
 #include "llm/data/token_cache.h"
 
 #include <array>
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <string_view>
 #include <system_error>
 
@@ -14,12 +11,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "llm/data/digest.h"
+#include "files/file_descriptor.h"
+#include "files/output.h"
+#include "files/sha256.h"
+#include "sherd/error.h"
 
 namespace llm::data {
 namespace {
 
 namespace fs = std::filesystem;
+namespace files = sherd::files;
 
 // Changes with what a prompt is, and with the layout below.
 constexpr std::string_view kRule = "sherd tokens 1";
@@ -82,7 +83,7 @@ std::string bytes_of(const TokenizedFile& file) {
   append(bytes, file.samples.arrays().begins);
   append(bytes, file.samples.arrays().supervised_begins);
   append(bytes, file.samples.arrays().ids);
-  const std::string digest = sha256(std::string_view(bytes).substr(sizeof header.digest));
+  const std::string digest = files::sha256_of(std::string_view(bytes).substr(sizeof header.digest));
   bytes.replace(0, digest.size(), digest);
   return bytes;
 }
@@ -91,17 +92,17 @@ std::string bytes_of(const TokenizedFile& file) {
 class Mapping {
  public:
   explicit Mapping(const fs::path& path) {
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const files::FileDescriptor file(
+        ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     struct stat status {};
-    if (file >= 0 && ::fstat(file, &status) == 0 && status.st_size > 0) {
-      const auto size = static_cast<std::size_t>(status.st_size);
-      void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
-      bytes_ = data == MAP_FAILED ? std::string_view()
-                                  : std::string_view(static_cast<char*>(data), size);
+    if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
+        status.st_size == 0) {
+      return;
     }
-    if (file >= 0) {
-      ::close(file);
-    }
+    const auto size = static_cast<std::size_t>(status.st_size);
+    void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+    bytes_ =
+        data == MAP_FAILED ? std::string_view() : std::string_view(static_cast<char*>(data), size);
   }
   ~Mapping() {
     if (!bytes_.empty()) {
@@ -119,7 +120,7 @@ class Mapping {
 bool is_sound(const Header& header, std::string_view bytes) {
   const std::string_view rule(header.rule.data(), kRule.size());
   const std::string_view digest(header.digest.data(), header.digest.size());
-  if (rule != kRule || digest != sha256(bytes.substr(sizeof header.digest))) {
+  if (rule != kRule || digest != files::sha256_of(bytes.substr(sizeof header.digest))) {
     return false;  // its numbers may be anything
   }
   const std::int64_t size =
@@ -153,17 +154,21 @@ fs::path folder_of(const std::string& setting) {
 
 }  // namespace
 
+std::string tokenizer_digest(const text::Tokenizer& tokenizer) {
+  return read_data_file(tokenizer.folder() / "tokenizer.json").sha256;
+}
+
 std::string token_key(const DataFile& file, const text::PromptEncoder& encoder,
                       std::int64_t limit) {
   const text::Tokenizer& tokenizer = encoder.tokenizer();
   std::string what(kRule);
-  what += " " + file.sha256 + " " + sha256_of_file(tokenizer.folder() / "tokenizer.json");
+  what += " " + file.sha256 + " " + tokenizer_digest(tokenizer);
   const text::PromptLimits& limits = encoder.limits();
   for (const std::int64_t number : {limits.max_length_tokens, limits.max_answer_tokens, limit,
                                     std::int64_t{tokenizer.end_id()}}) {
     what += " " + std::to_string(number);
   }
-  return sha256(what);
+  return files::sha256_of(what);
 }
 
 TokenCache::TokenCache(const std::string& setting) : folder_(folder_of(setting)) {}
@@ -191,19 +196,14 @@ std::string TokenCache::write(const std::string& key, const TokenizedFile& token
   if (folder_.empty()) {
     return "";
   }
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  const fs::path path = folder_ / (key + ".tokens");
-  const std::string temporary = path.string() + ".tmp-" + std::to_string(::getpid());
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  file << bytes_of(tokenized);
-  file.close();
-  if (file && std::rename(temporary.c_str(), path.c_str()) == 0) {
+  try {
+    std::error_code error;  // told below
+    fs::create_directories(folder_, error);
+    files::write_file((folder_ / (key + ".tokens")).string(), bytes_of(tokenized));
     return "";
+  } catch (const sherd::Error& error) {
+    return folder_.string() + " cannot be written to: " + error.what();
   }
-  const std::string reason = std::strerror(errno);
-  fs::remove(temporary, error);
-  return folder_.string() + " cannot be written to: " + reason;
 }
 
 }  // namespace llm::data

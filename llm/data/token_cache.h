@@ -9,6 +9,9 @@
 
 namespace llm::data {
 
+/// SHA-256 of the tokenizer.json. Throws sherd::Error InputMissing if it cannot be read.
+std::string tokenizer_digest(const text::Tokenizer& tokenizer);
+
 /// What a file's samples depend on, as a SHA-256: the bytes of the file and of the tokenizer.json,
 /// the end token, the limits, and Sherd's rule for prompts. Reads the tokenizer.json.
 /// Throws sherd::Error InputMissing if it cannot be read.

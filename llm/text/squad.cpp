@@ -8,7 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "llm/text/json_file.h"
+#include "files/input.h"
+#include "files/json.h"
 #include "sherd/error.h"
 
 namespace llm::text {
@@ -16,6 +17,8 @@ namespace {
 
 using nlohmann::json;
 
+// A file is held in memory, at about five times its size. SQuAD v1.1's has 30 MB.
+constexpr std::uint64_t kMaxFileBytes = std::uint64_t{4} << 30;
 constexpr std::size_t kFaultsTold = 20;
 constexpr std::size_t kQuotedBytes = 40;
 
@@ -207,11 +210,11 @@ class Reader {
 }  // namespace
 
 SquadFile read_squad(const std::filesystem::path& path) {
-  return parse_squad(read_file(path), path.string());
+  return parse_squad(sherd::files::read_file(path.string(), kMaxFileBytes), path.string());
 }
 
 SquadFile parse_squad(const std::string& bytes, const std::string& name) {
-  const json root = parse_json(bytes, name);
+  const json root = sherd::files::parse_json(bytes, name);
   Reader reader;
   SquadFile file = reader.read(root);
   const std::vector<std::string>& faults = reader.faults();

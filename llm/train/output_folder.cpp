@@ -1,15 +1,13 @@
 #include "llm/train/output_folder.h"
 
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <system_error>
 
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "files/output.h"
 #include "sherd/error.h"
 
 namespace llm::train {
@@ -75,15 +73,10 @@ void try_output(const config::RunConfig& config) {
 
 void write_config(const config::RunConfig& config) {
   const fs::path path = fs::path(config.train.output) / "config.toml";
-  const std::string temporary = path.string() + ".tmp";
-  std::ofstream file(temporary, std::ios::trunc);
-  file << config::to_toml(config);
-  file.close();
-  if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    const std::string why = std::strerror(errno);
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    cannot_write("to the output folder", config.train.output, why, "train.output");
+  try {
+    sherd::files::write_file(path.string(), config::to_toml(config));
+  } catch (const sherd::Error& error) {
+    cannot_write("to the output folder", config.train.output, error.what(), "train.output");
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "llm/data/digest.h"
 #include "llm/data/sampler.h"
 #include "llm/data/token_cache.h"
 #include "llm/train/agreement.h"
@@ -27,8 +26,8 @@ Files read_files(const config::RunConfig& config, const text::Tokenizer& tokeniz
   if (!config.data.eval.empty()) {
     files.heldout = data::read_data_file(config.data.eval);
   }
-  files.tokenizer_sha256 = data::sha256_of_file(tokenizer.folder() / "tokenizer.json");
-  files.model_config_sha256 = data::sha256_of_file(tokenizer.folder() / "config.json");
+  files.tokenizer_sha256 = data::tokenizer_digest(tokenizer);
+  files.model_config_sha256 = data::read_data_file(tokenizer.folder() / "config.json").sha256;
   return files;
 }
 
