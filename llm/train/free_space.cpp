@@ -83,8 +83,8 @@ std::int64_t checkpoint_bytes(std::int64_t parameters, const config::MemorySecti
 void require_free_space(const std::string& folder, std::int64_t bytes) {
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(folder, error);
-  if (error || space.available == static_cast<std::uintmax_t>(-1)) {
-    return;
+  if (error || space.capacity == 0 || space.available == static_cast<std::uintmax_t>(-1)) {
+    return;  // a file system that does not say
   }
   const auto available = static_cast<std::int64_t>(
       std::min<std::uintmax_t>(space.available, static_cast<std::uintmax_t>(kUnlimited)));
