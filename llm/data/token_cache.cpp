@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "files/file_descriptor.h"
-#include "files/input.h"
 #include "files/output.h"
 #include "files/sha256.h"
 #include "sherd/error.h"
@@ -25,7 +24,6 @@ namespace files = sherd::files;
 
 // Changes with what a prompt is, and with the layout below.
 constexpr std::string_view kRule = "sherd tokens 1";
-constexpr std::uint64_t kMaxInputBytes = std::uint64_t{4} << 30;
 
 // How a file begins; the arrays of Samples follow. All in the machine's byte order: the cache stays
 // where it was written.
@@ -156,13 +154,15 @@ fs::path folder_of(const std::string& setting) {
 
 }  // namespace
 
-std::string token_key(const fs::path& path, const text::PromptEncoder& encoder,
+std::string tokenizer_digest(const text::Tokenizer& tokenizer) {
+  return read_data_file(tokenizer.folder() / "tokenizer.json").sha256;
+}
+
+std::string token_key(const DataFile& file, const text::PromptEncoder& encoder,
                       std::int64_t limit) {
   const text::Tokenizer& tokenizer = encoder.tokenizer();
   std::string what(kRule);
-  for (const fs::path& file : {path, tokenizer.folder() / "tokenizer.json"}) {
-    what += " " + files::sha256_of(files::read_file(file.string(), kMaxInputBytes));
-  }
+  what += " " + file.sha256 + " " + tokenizer_digest(tokenizer);
   const text::PromptLimits& limits = encoder.limits();
   for (const std::int64_t number : {limits.max_length_tokens, limits.max_answer_tokens, limit,
                                     std::int64_t{tokenizer.end_id()}}) {
