@@ -50,7 +50,8 @@ std::vector<Prediction> answer(sherd::Sharded<model::CausalLm>& model, const dat
   std::vector<std::vector<text::TokenId>> prompts;
   for (const std::int64_t index : indices) {
     const data::Sample sample = dataset.samples[static_cast<size_t>(index)];
-    prompts.emplace_back(sample.ids.begin(), sample.ids.begin() + sample.supervised_begin);
+    const auto prompt = sample.prompt();
+    prompts.emplace_back(prompt.begin(), prompt.end());
   }
   const auto written =
       generate(model, prompts, dataset.report.limits.max_answer_tokens, tokenizer.stop_ids());
