@@ -26,7 +26,8 @@ void count(const text::LabelledPrompt& sample, DatasetReport& report) {
   const auto tokens = static_cast<std::int64_t>(sample.ids.size());
   report.samples += 1;
   report.tokens += tokens;
-  report.supervised_tokens += tokens - sample.supervised_begin;
+  report.supervised_tokens +=
+      std::count(sample.supervised.begin(), sample.supervised.end(), std::uint8_t{1});
   report.longest_tokens = std::max(report.longest_tokens, tokens);
   report.contexts_cut += sample.context_was_cut ? 1 : 0;
   report.answers_cut += sample.answer_was_cut ? 1 : 0;

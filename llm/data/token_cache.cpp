@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 namespace files = sherd::files;
 
 // Changes with what a prompt is, and with the layout below.
-constexpr std::string_view kRule = "sherd tokens 1";
+constexpr std::string_view kRule = "sherd tokens 2";
 
 // How a file begins; the arrays of Samples follow. All in the machine's byte order: the cache stays
 // where it was written.
@@ -81,8 +81,8 @@ std::string bytes_of(const TokenizedFile& file) {
   std::string bytes;
   append(bytes, std::span<const Header>(&header, 1));
   append(bytes, file.samples.arrays().begins);
-  append(bytes, file.samples.arrays().supervised_begins);
   append(bytes, file.samples.arrays().ids);
+  append(bytes, file.samples.arrays().supervised);
   const std::string digest = files::sha256_of(std::string_view(bytes).substr(sizeof header.digest));
   bytes.replace(0, digest.size(), digest);
   return bytes;
@@ -124,17 +124,17 @@ bool is_sound(const Header& header, std::string_view bytes) {
     return false;  // its numbers may be anything
   }
   const std::int64_t size =
-      static_cast<std::int64_t>(sizeof header) + 8 * (2 * header.samples + 1) + 4 * header.tokens;
+      static_cast<std::int64_t>(sizeof header) + 8 * (header.samples + 1) + 5 * header.tokens;
   return static_cast<std::size_t>(size) == bytes.size();
 }
 
 Samples::Arrays arrays_of(const Header& header, const char* body) {
   const auto samples = static_cast<std::size_t>(header.samples);
   const auto* numbers = reinterpret_cast<const std::int64_t*>(body);
-  const auto* ids = reinterpret_cast<const text::TokenId*>(numbers + 2 * samples + 1);
-  return {{numbers, samples + 1},
-          {numbers + samples + 1, samples},
-          {ids, static_cast<std::size_t>(header.tokens)}};
+  const auto tokens = static_cast<std::size_t>(header.tokens);
+  const auto* ids = reinterpret_cast<const text::TokenId*>(numbers + samples + 1);
+  const auto* supervised = reinterpret_cast<const std::uint8_t*>(ids + tokens);
+  return {{numbers, samples + 1}, {ids, tokens}, {supervised, tokens}};
 }
 
 fs::path folder_of(const std::string& setting) {

@@ -47,7 +47,8 @@ std::vector<std::vector<text::TokenId>> prompts_of(const data::Dataset& dataset,
   std::vector<std::vector<text::TokenId>> prompts;
   for (const std::int64_t index : indices) {
     const data::Sample sample = dataset.samples[static_cast<size_t>(index)];
-    prompts.emplace_back(sample.ids.begin(), sample.ids.begin() + sample.supervised_begin);
+    const auto prompt = sample.prompt();
+    prompts.emplace_back(prompt.begin(), prompt.end());
   }
   return prompts;
 }
