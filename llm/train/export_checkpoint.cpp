@@ -22,13 +22,6 @@ namespace fs = std::filesystem;
 using sherd::Error;
 using sherd::ExitCode;
 
-std::string find_checkpoint(const std::string& path) {
-  if (path == "auto" || path == "never") {
-    throw Error(ExitCode::Usage, "--checkpoint: give a folder, not '" + path + "'");
-  }
-  return Checkpoints("").resume_from(path)->string();
-}
-
 // A new or empty folder that keeps nothing of an export that fails.
 class OutFolder {
  public:
@@ -99,7 +92,8 @@ void check_parameters(const std::vector<sherd::SafetensorsSpec>& specs,
 }  // namespace
 
 ExportOutcome export_checkpoint(const ExportOptions& options) {
-  const std::string checkpoint = find_checkpoint(options.checkpoint);
+  const std::string checkpoint =
+      checkpoints_at(options.checkpoint, "--checkpoint").front().string();
   const auto manifest = sherd::CheckpointManifest::read(checkpoint);
   const std::string source =
       options.model.empty() ? note_from_text(manifest.note, checkpoint).model : options.model;

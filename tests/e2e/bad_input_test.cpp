@@ -276,6 +276,13 @@ TEST(BadConfig, IsToldOnceUnderTheLauncher) {
   EXPECT_THAT(ended.err, testing::Not(HasSubstr("[rank 1] sherd:")));
 }
 
+TEST(Help, IsPrintedOnceUnderTheLauncher) {
+  const Ended ended = expect_code(0, on_ranks(2, {"train", "--help"}));
+  const size_t first = ended.out.find("--optim.lr ");
+  ASSERT_NE(first, std::string::npos);
+  EXPECT_EQ(ended.out.find("--optim.lr ", first + 1), std::string::npos);
+}
+
 TEST(BadBatch, NamesNumbersThatWork) {
   const TempFolder folder;
   refuse(64, on_ranks(2, train(folder.path() / "run")) + Arguments{"--train.micro_batch", "4"},

@@ -86,7 +86,8 @@ TEST_F(Export, OfNothingOrToNowhereIsRefused) {
     EXPECT_FALSE(fs::exists(out));
   };
   const std::string run = folder_->path() / "run";
-  refuse(66, {"--checkpoint", folder_->path(), "--out", out}, "no complete checkpoint");
+  refuse(66, {"--checkpoint", folder_->path(), "--out", out},
+         "--checkpoint: there is no complete checkpoint");
   refuse(65, {"--checkpoint", run, "--out", out, "--model", kModel}, "is not of the model in");
   refuse(64, {"--checkpoint", run, "--out", out, "--dtype", "int8"}, "--dtype");
   const fs::path file = folder_->write("file", "");

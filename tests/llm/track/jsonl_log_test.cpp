@@ -31,6 +31,14 @@ TEST(JsonlLog, WritesEachRecordThrough) {
   EXPECT_EQ(read(path), "{\"step\":1}\n{\"step\":2}\n");
 }
 
+TEST(JsonlLog, IsSyncedWhenAsked) {
+  const sherd::test::TempFolder folder;
+  JsonlLog log(folder.path() / "log.jsonl", 0);
+  log.write("{}");
+  EXPECT_NO_THROW(log.sync());
+  EXPECT_NO_THROW(JsonlLog("/dev/null", 0).sync());
+}
+
 TEST(JsonlLog, OfAResumedRunHasEachStepOnce) {
   const sherd::test::TempFolder folder;
   const std::filesystem::path path =
