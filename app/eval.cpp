@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 
+#include "app/launch.h"
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "llm/eval/evaluator.h"
@@ -24,6 +26,7 @@ struct EvalFlags {
   std::int64_t batch = 8;
   std::int64_t show = 0;
   std::string dtype = "float32";
+  std::optional<int> ranks;
   bool loss_only = false;
   bool json = false;
 };
@@ -63,7 +66,7 @@ void show(const llm::eval::EvaluationResult& result, const EvalFlags& flags) {
 }
 
 int evaluate(const EvalFlags& flags) {
-  Rank rank;
+  Rank rank(OnSignal::EndProcess);
   sherd::World world = rank.join();
   const auto tokenizer = llm::train::load_tokenizer(flags.model);
   sherd::ShardOptions options;
@@ -96,6 +99,8 @@ void add_eval(CLI::App& program, int& exit_code) {
   const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40);
   verb->add_option("--model", flags->model, "Hugging Face model folder")->required();
   verb->add_option("--data", flags->data, "SQuAD v1.1 file")->required();
+  verb->add_option("-n,--ranks", flags->ranks, "ranks of this host to start (default: 1)")
+      ->check(CLI::Range(1, 1024));
   verb->add_option("--limit", flags->limit, "only the first N questions (0: all)")->check(whole);
   verb->add_option("--max-length", flags->max_length,
                    "tokens of prompt and answer (0: the model's context)")
@@ -110,7 +115,10 @@ void add_eval(CLI::App& program, int& exit_code) {
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   verb->add_flag("--loss-only", flags->loss_only, "do not generate answers");
   verb->add_flag("--json", flags->json, "one line of JSON on standard output");
-  verb->callback([flags, &exit_code] { exit_code = evaluate(*flags); });
+  verb->callback([flags, &exit_code] {
+    const auto code = start_ranks(flags->ranks);
+    exit_code = code ? *code : evaluate(*flags);
+  });
 }
 
 }  // namespace app

@@ -129,7 +129,7 @@ void save_checkpoint(const std::string& folder, ShardedModule& model, const Adam
       return "";
     }));
   } catch (const Error& error) {
-    if (first && error.code() != ExitCode::PeerLost) {
+    if (first && !error.is_of_peers()) {
       std::error_code ignored;  // the first failure is the one to tell
       std::filesystem::remove_all(temporary, ignored);
     }
