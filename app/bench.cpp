@@ -5,17 +5,16 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 
-#include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
+#include "app/launch.h"
 #include "app/rank.h"
+#include "app/threads.h"
 #include "app/verbs.h"
-#include "launch/supervisor.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -27,7 +26,7 @@ using llm::bench::StepProfile;
 
 struct BenchFlags {
   llm::bench::BenchOptions options;
-  int ranks = 1;
+  std::optional<int> ranks;
   int threads = 1;
   std::string dtype = "bf16";
   std::string strategy = "full_shard";
@@ -116,24 +115,11 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
   }
 }
 
-// This program again, as it was called.
-std::vector<std::string> own_command() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> command;
-  for (std::string word; std::getline(file, word, '\0');) {
-    command.push_back(word);
-  }
-  command.at(0) = std::filesystem::read_symlink("/proc/self/exe").string();
-  return command;
-}
-
 int bench(BenchFlags flags) {
-  if (sherd::launch::detect(sherd::launch::process_environment).launcher ==
-          sherd::launch::Launcher::Alone &&
-      flags.ranks > 1) {
-    return sherd::launch::supervise({own_command(), flags.ranks});
+  if (const auto code = start_ranks(flags.ranks)) {
+    return *code;
   }
-  at::set_num_threads(flags.threads);
+  use_threads(flags.threads);
   flags.options.sharding.strategy = kStrategies.at(flags.strategy);
   flags.options.sharding.precision.param_dtype =
       flags.dtype == "bf16" ? c10::kBFloat16 : c10::kFloat;
@@ -153,7 +139,8 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   auto& options = flags.options;
   const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 30);
   verb.add_option("--model", options.model, "config.json, or a Hugging Face folder")->required();
-  verb.add_option("--ranks", flags.ranks, "processes on this host")->check(CLI::Range(1, 1024));
+  verb.add_option("-n,--ranks", flags.ranks, "ranks of this host to start (default: 1)")
+      ->check(CLI::Range(1, 1024));
   verb.add_option("--threads", flags.threads, "of each rank")->check(CLI::Range(1, 1024));
   verb.add_option("--seq", options.sequence, "tokens of a sample")
       ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 20));

@@ -6,7 +6,9 @@
 #include <ATen/Parallel.h>
 
 #include "app/end_at_once.h"
+#include "app/launch.h"
 #include "app/rank.h"
+#include "app/threads.h"
 #include "app/verbs.h"
 #include "launch/stop_request.h"
 #include "llm/train/trainer.h"
@@ -76,7 +78,7 @@ int train(const std::string& file, const std::vector<std::string>& flags) {
   });
   const llm::config::RunConfig config = load_config(rank, file, flags);
   if (config.train.threads > 0) {
-    at::set_num_threads(static_cast<int>(config.train.threads));
+    use_threads(config.train.threads);
   }
   sherd::World world = rank.join();
   if (rank.is_first()) {
@@ -104,7 +106,7 @@ void add_train(CLI::App& program, int& exit_code) {
   CLI::App* verb =
       program.add_subcommand("train", "Fine-tune a model as a TOML file and flags say");
   verb->footer([] {
-    return "sherd train [CONFIG.toml] [--section.key VALUE ...]; the file's keys are in "
+    return "sherd train [CONFIG.toml] [-n RANKS] [--section.key VALUE ...]; the file's keys are in "
            "docs/guide/configuration.md, and each is a flag:\n" +
            llm::config::help_text();
   });
@@ -117,6 +119,10 @@ void add_train(CLI::App& program, int& exit_code) {
         return;  // one of them tells
       }
       throw CLI::CallForHelp();
+    }
+    if (const auto code = start_ranks(take_ranks(words))) {
+      exit_code = *code;
+      return;
     }
     std::string file;
     if (!words.empty() && words.front().rfind("--", 0) != 0) {

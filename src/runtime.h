@@ -115,7 +115,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
     try {
       return fn();
     } catch (const Error& error) {
-      peers_lost_ = peers_lost_ || error.code() == ExitCode::PeerLost;
+      peers_lost_ = peers_lost_ || error.is_of_peers();
       throw Error(error.code(), where(operation, unit) + error.what());
     }
   }

@@ -79,6 +79,10 @@ int World::local_size() const {
   return impl_->local_size();
 }
 
+std::optional<Wait> World::waiting() const {
+  return impl_->waiting();
+}
+
 void World::all_reduce(std::span<double> values, ReduceOp op) {
   RECORD_USER_SCOPE("all-reduce");
   impl_->control().all_reduce(values, op);
