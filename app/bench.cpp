@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <map>
 #include <memory>
 #include <optional>
 
@@ -15,6 +14,7 @@
 #include "app/rank.h"
 #include "app/threads.h"
 #include "app/verbs.h"
+#include "llm/train/options_of_config.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -35,13 +35,6 @@ struct BenchFlags {
   bool profile = false;
   bool json = false;
 };
-
-const std::map<std::string, sherd::Strategy> kStrategies = {
-    {"full_shard", sherd::Strategy::FullShard},
-    {"shard_grad_op", sherd::Strategy::ShardGradOp},
-    {"no_shard", sherd::Strategy::NoShard},
-    {"hybrid_shard", sherd::Strategy::HybridShard},
-    {"hybrid_shard_grad_op", sherd::Strategy::HybridShardGradOp}};
 
 struct Spread {
   double median = 0;
@@ -120,7 +113,7 @@ int bench(BenchFlags flags) {
     return *code;
   }
   use_threads(flags.threads);
-  flags.options.sharding.strategy = kStrategies.at(flags.strategy);
+  flags.options.sharding.strategy = llm::train::strategies_by_name().at(flags.strategy);
   flags.options.sharding.precision.param_dtype =
       flags.dtype == "bf16" ? c10::kBFloat16 : c10::kFloat;
   flags.options.sharding.units =
@@ -151,7 +144,8 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_option("--warmup", options.warmup, "steps before them")->check(CLI::NonNegativeNumber);
   verb.add_option("--dtype", flags.dtype, "of parameters and gradients")
       ->check(CLI::IsMember({"bf16", "fp32"}));
-  verb.add_option("--strategy", flags.strategy)->check(CLI::IsMember(kStrategies));
+  verb.add_option("--strategy", flags.strategy)
+      ->check(CLI::IsMember(llm::train::strategies_by_name()));
   verb.add_option("--supervised", flags.supervised, "all tokens, or the last 8 of each sample")
       ->check(CLI::IsMember({"all", "answer"}));
   verb.add_option("--tokens", options.tokens, "file of int32 token ids, read in order");
