@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "sherd/fully_shard.h"
+#include "sherd/sharded_module.h"
 #include "sherd/optim.h"
 
 namespace sherd {

@@ -11,7 +11,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/ordered_dict.h>
 
-#include "sherd/fully_shard.h"
+#include "sherd/sharded_module.h"
 #include "sherd/optim.h"
 
 namespace sherd {
