@@ -10,7 +10,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "llm/text/json_file.h"
+#include "files/input.h"
+#include "files/json.h"
 #include "llm/text/tokenizer.h"
 #include "sherd/error.h"
 
@@ -20,6 +21,8 @@ using llm::text::SpecialTokens;
 using llm::text::TokenId;
 using llm::text::Tokenizer;
 using nlohmann::json;
+
+constexpr std::uint64_t kMaxCasesBytes = std::uint64_t{1} << 30;
 
 // One field of a case, of the type T.
 template <typename T>
@@ -48,14 +51,14 @@ json difference(const Tokenizer& tokenizer, const json& test_case, const std::st
 
 json compare(const std::string& folder, const std::string& cases_path) {
   const Tokenizer tokenizer = Tokenizer::from_folder(folder);
-  std::istringstream lines(llm::text::read_file(cases_path));
+  std::istringstream lines(sherd::files::read_file(cases_path, kMaxCasesBytes));
   int cases = 0;
   int differ = 0;
   json first = nullptr;
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
     const std::string place = cases_path + ":" + std::to_string(number);
-    json found = difference(tokenizer, llm::text::parse_json(line, place), place);
+    json found = difference(tokenizer, sherd::files::parse_json(line, place), place);
     ++cases;
     if (!found.is_null()) {
       found["line"] = number;

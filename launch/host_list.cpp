@@ -54,8 +54,8 @@ std::vector<std::string> expand_ranges(std::string_view ranges, std::string_view
     if (*high < *low || *high - *low >= kMostHosts || all.size() + (*high - *low) >= kMostHosts) {
       refuse(list, "the range " + std::string(range) + " runs backwards or is too long");
     }
-    for (unsigned long value = *low; value <= *high; ++value) {
-      const std::string digits = std::to_string(value);
+    for (unsigned long offset = 0; offset <= *high - *low; ++offset) {
+      const std::string digits = std::to_string(*low + offset);  // the last may be the largest
       all.push_back(std::string(low_text.size() - std::min(low_text.size(), digits.size()), '0') +
                     digits);
     }

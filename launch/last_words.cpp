@@ -32,7 +32,7 @@ std::string LastWords::complete() {
   if (lines_.size() > kKeptLines) {
     lines_.pop_front();
   }
-  return mark_ + lines_.back() + "\n";
+  return passes_(lines_.back()) ? mark_ + lines_.back() + "\n" : "";
 }
 
 }  // namespace sherd::launch

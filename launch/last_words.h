@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,8 +16,13 @@ class LastWords {
   static constexpr std::size_t kKeptLines = 10;
   static constexpr std::size_t kLongestLine_bytes = 8192;  ///< longer ones are cut into several
 
+  /// Whether a line is to be passed on; all are remembered.
+  using Filter = std::function<bool(std::string_view line)>;
+
   /// `mark` is put before each line that is passed on.
-  explicit LastWords(std::string mark) : mark_(std::move(mark)) {}
+  explicit LastWords(
+      std::string mark, Filter passes = [](std::string_view) { return true; })
+      : mark_(std::move(mark)), passes_(std::move(passes)) {}
 
   /// The lines that `bytes` completes, marked, each with its newline. The rest waits for its own.
   [[nodiscard]] std::string take(std::string_view bytes);
@@ -29,6 +35,7 @@ class LastWords {
   [[nodiscard]] std::string complete();
 
   std::string mark_;
+  Filter passes_;
   std::string partial_;
   std::deque<std::string> lines_;
 };

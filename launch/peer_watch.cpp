@@ -1,42 +1,49 @@
 #include "launch/peer_watch.h"
 
 #include <array>
-#include <cerrno>
-#include <csignal>
+#include <chrono>
 #include <string>
 
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "launch/background_writer.h"
+#include "launch/quiet_thread.h"
 #include "sherd/error.h"
 
 namespace sherd::launch {
+namespace {
+
+constexpr std::chrono::seconds kToBeRead{1};  // for a message to whoever may not read it
+
+}  // namespace
 
 PeerWatch::PeerWatch(const RankEnvironment& environment) : rank_(environment.rank) {
-  if (!environment.supervisor_fd) {
+  if (environment.supervisor_fd) {
+    take_over_news(*environment.supervisor_fd);
+  } else if (environment.ends_with_parent) {
+    parent_ = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0)));
+  }
+  if (news_.get() < 0 && parent_.get() < 0) {
     return;
   }
+  stop_ = make_pipe();
+  thread_ = start_quiet_thread([this] { watch(); });
+}
+
+void PeerWatch::take_over_news(int fd) {
   struct stat kind {};
-  if (::fstat(*environment.supervisor_fd, &kind) != 0 || !S_ISFIFO(kind.st_mode)) {
-    throw Error(ExitCode::Usage,
-                "SHERD_SUPERVISOR_FD=" + std::to_string(*environment.supervisor_fd) +
-                    " is no pipe of this process: unset it, or start the rank "
-                    "with sherd launch");
+  if (::fstat(fd, &kind) != 0 || !S_ISFIFO(kind.st_mode)) {
+    throw Error(ExitCode::Usage, "SHERD_SUPERVISOR_FD=" + std::to_string(fd) +
+                                     " is no pipe of this process: unset it, or start the rank "
+                                     "with sherd launch");
   }
-  news_ = FileDescriptor(*environment.supervisor_fd);
+  news_ = FileDescriptor(fd);
   ::fcntl(news_.get(), F_SETFD, FD_CLOEXEC);
   set_non_blocking(news_.get());
-  stop_ = make_pipe();
-  // The thread must take no signal from the main thread, whose waits a stop request is to
-  // interrupt.
-  sigset_t all;
-  sigset_t previous;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &previous);
-  thread_ = std::thread([this] { watch(); });
-  ::pthread_sigmask(SIG_SETMASK, &previous, nullptr);
 }
 
 PeerWatch::~PeerWatch() {
@@ -50,22 +57,37 @@ void PeerWatch::watch() const {
   std::string news;
   bool launcher_gone = false;
   while (!launcher_gone && news.find('\n') == std::string::npos) {
-    std::array<pollfd, 2> events{{{stop_.read_end.get(), POLLIN, 0}, {news_.get(), POLLIN, 0}}};
-    const int ready = ::poll(events.data(), events.size(), -1);
-    if (ready > 0 && events[0].revents != 0) {
+    std::array<pollfd, 3> events{{{stop_.read_end.get(), POLLIN, 0},
+                                  {news_.get(), POLLIN, 0},
+                                  {parent_.get(), POLLIN, 0}}};  // poll passes over -1
+    if (::poll(events.data(), events.size(), -1) <= 0) {
+      continue;
+    }
+    if (events[0].revents != 0) {
       return;
     }
-    if (ready > 0) {
+    if (events[1].revents != 0) {
       const Bytes bytes = read_available(news_.get());
       news += bytes.data;
       launcher_gone = bytes.at_end;
     }
+    launcher_gone = launcher_gone || events[2].revents != 0;
   }
   const std::size_t end = news.find('\n');
-  const std::string what = end == std::string::npos ? "launcher lost: sherd launch is gone"
-                                                    : "peer lost: " + news.substr(0, end);
+  const std::string what = end != std::string::npos ? "peer lost: " + news.substr(0, end)
+                           : parent_.get() >= 0
+                               ? "launcher lost: the process that started this rank is gone"
+                               : "launcher lost: sherd launch is gone";
+  end_rank(what);
+}
+
+void PeerWatch::end_rank(const std::string& what) const {
   // The launcher marks the lines of all ranks but rank 0.
-  write_all(STDERR_FILENO, (rank_ == 0 ? "[rank 0] " : "") + what + "; stopping (exit 76)\n");
+  const bool marked = news_.get() >= 0 && rank_ != 0;
+  const std::string mark = marked ? "" : "[rank " + std::to_string(rank_) + "] ";
+  BackgroundWriter errors(STDERR_FILENO);
+  errors.push(mark + what + "; stopping (exit 76)\n");
+  errors.drain(kToBeRead);
   ::_exit(static_cast<int>(ExitCode::PeerLost));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-// A rank's ear for the loss of a peer.
+// A thread that ends a rank when a peer or the launcher is lost.
 
+#include <string>
 #include <thread>
 
 #include "launch/pipes.h"
@@ -11,7 +12,8 @@ namespace sherd::launch {
 /// While it lives, a thread reads the pipe from `sherd launch`. If a line comes, a peer is lost:
 /// the thread prints it and ends the process at once with exit code 76, without destructors, since
 /// the main thread may wait for the dead peer in a collective. If the pipe closes, the launcher is
-/// gone: the same. Does nothing where another launcher started the rank.
+/// gone: the same. Where another launcher started the rank, the end of its parent process is the
+/// end of the launcher; where none did, nothing is watched.
 class PeerWatch {
  public:
   /// Takes over `environment.supervisor_fd`. Throws `Error` (Usage) if it is no pipe.
@@ -22,11 +24,14 @@ class PeerWatch {
   PeerWatch& operator=(const PeerWatch&) = delete;
 
  private:
+  void take_over_news(int fd);
   void watch() const;
+  [[noreturn]] void end_rank(const std::string& what) const;
 
   int rank_;
   FileDescriptor news_;
-  Pipe stop_;  // closing its write end ends the thread
+  FileDescriptor parent_;  // readable once it has ended
+  Pipe stop_;              // closing its write end ends the thread
   std::thread thread_;
 };
 

@@ -16,13 +16,6 @@ constexpr std::size_t kMostAtOnce_bytes = 1 << 20;  // more than a pipe holds, a
 
 }  // namespace
 
-void FileDescriptor::close() {
-  if (fd_ >= 0) {
-    ::close(fd_);
-  }
-  fd_ = -1;
-}
-
 Pipe make_pipe() {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {

@@ -1,33 +1,14 @@
 #pragma once
-// File descriptors that close themselves, pipes, and whole writes.
+// Pipes, and whole writes.
 
 #include <string>
 #include <string_view>
-#include <utility>
+
+#include "files/file_descriptor.h"
 
 namespace sherd::launch {
 
-/// Owns one file descriptor; closes it at the end.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  ~FileDescriptor() { close(); }
-
-  /// The descriptor, or -1 if there is none.
-  [[nodiscard]] int get() const { return fd_; }
-  void close();
-
- private:
-  int fd_ = -1;
-};
+using files::FileDescriptor;
 
 /// Both ends are closed on exec.
 struct Pipe {

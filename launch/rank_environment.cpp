@@ -231,6 +231,26 @@ std::string find_address(const Variables& variables, const RankEnvironment& foun
           "(under Slurm, SLURM_STEP_NODELIST or SLURM_NODELIST tells the host)");
 }
 
+/// What names the job to its launcher: the same text on all ranks. None where it has no name.
+std::optional<std::string> job_name(const Variables& variables, Launcher launcher) {
+  switch (launcher) {
+    case Launcher::Torchrun:
+      return variables.text("TORCHELASTIC_RUN_ID");
+    case Launcher::Slurm:
+      if (const auto job = variables.text("SLURM_JOB_ID")) {
+        return *job + "." + *variables.text("SLURM_STEP_ID");
+      }
+      return std::nullopt;
+    case Launcher::OpenMpi:
+    case Launcher::Pmi:
+      return variables.first_text({"PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID", "PBS_JOBID"});
+    case Launcher::SherdLaunch:
+    case Launcher::Alone:
+      break;
+  }
+  return std::nullopt;
+}
+
 std::uint16_t port_from_job(const std::string& job) {
   std::uint32_t hash = 2166136261;  // FNV-1a, 32 bits
   for (const char c : job) {
@@ -243,13 +263,8 @@ std::uint16_t find_port(const Variables& variables, const RankEnvironment& found
   if (const auto port = variables.integer("MASTER_PORT", 1, 65535)) {
     return static_cast<std::uint16_t>(*port);
   }
-  const auto slurm_job = variables.text("SLURM_JOB_ID");
-  if (found.launcher == Launcher::Slurm && slurm_job) {
-    return port_from_job(*slurm_job + "." + *variables.text("SLURM_STEP_ID"));
-  }
-  const auto job =
-      variables.first_text({"PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID", "PBS_JOBID"});
-  if ((found.launcher == Launcher::OpenMpi || found.launcher == Launcher::Pmi) && job) {
+  const auto job = job_name(variables, found.launcher);
+  if (found.launcher != Launcher::Torchrun && job) {  // torchrun sets the port itself
     return port_from_job(*job);
   }
   throw Error(
@@ -295,6 +310,15 @@ RankEnvironment detect(const EnvLookup& get) {
   if (found.launcher == Launcher::SherdLaunch) {
     found.supervisor_fd = variables.integer("SHERD_SUPERVISOR_FD", 0);
     found.master_fd = variables.integer("SHERD_MASTER_FD", 0);
+  }
+  const auto job = job_name(variables, found.launcher);
+  found.ends_with_parent = found.launcher != Launcher::SherdLaunch &&
+                           found.launcher != Launcher::Alone &&
+                           (found.launcher != Launcher::Torchrun || job.has_value());
+  found.job_secret = variables.text("SHERD_JOB_SECRET").value_or(job.value_or(""));
+  if (const auto seconds =
+          variables.integer("SHERD_TIMEOUT", 1, static_cast<int>(kLongestTimeout.count()))) {
+    found.timeout = std::chrono::seconds(*seconds);
   }
 
   const bool loopback = is_loopback(variables.text("MASTER_ADDR").value_or(""));

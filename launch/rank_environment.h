@@ -1,6 +1,7 @@
 #pragma once
 // Who this process is among the ranks of a job, read from the environment that its launcher set.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -29,6 +30,9 @@ enum class Launcher {
 /// "sherd launch", "torchrun", "Slurm", "Open MPI", "PMI" or "alone".
 [[nodiscard]] std::string_view to_text(Launcher launcher);
 
+/// The longest time that ranks can be told to wait for each other: thirty days.
+inline constexpr std::chrono::seconds kLongestTimeout{30 * 24 * 3600};
+
 /// What a rank needs to know to meet the others.
 struct RankEnvironment {
   int rank = 0;
@@ -51,6 +55,15 @@ struct RankEnvironment {
   /// The pipe on which `sherd launch` tells that a peer is lost (SHERD_SUPERVISOR_FD); see
   /// peer_watch.h.
   std::optional<int> supervisor_fd;
+  /// A launcher's process started this one, and no rank is to outlive it: Slurm, MPI and torchrun,
+  /// but not where the variables were set by hand.
+  bool ends_with_parent = false;
+  /// What the ranks of this job share and strangers should not know: SHERD_JOB_SECRET, random under
+  /// `sherd launch`; else what names the job (TORCHELASTIC_RUN_ID, Slurm's job and step, MPI's
+  /// namespace), which others may guess. Empty where there is nothing.
+  std::string job_secret;
+  /// How long ranks wait for each other (SHERD_TIMEOUT, seconds), where the program does not say.
+  std::optional<std::chrono::seconds> timeout;
 };
 
 /// Reads the environment: RANK and WORLD_SIZE, else a Slurm step, else Open MPI, else PMI, else

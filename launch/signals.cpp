@@ -15,14 +15,25 @@ std::string signal_name(int signal) {
   return name ? std::string("SIG") + name : std::to_string(signal);
 }
 
+sigset_t stop_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  return signals;
+}
+
+void release_stop_signals() {
+  const sigset_t signals = stop_signals();
+  ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
 SignalQueue::SignalQueue() {
   // Inherited as ignored, it would make the kernel reap children itself.
   std::signal(SIGCHLD, SIG_DFL);
-  sigset_t queued;
-  sigemptyset(&queued);
-  for (const int signal : {SIGTERM, SIGINT, SIGCHLD, SIGPIPE}) {
-    sigaddset(&queued, signal);
-  }
+  sigset_t queued = stop_signals();
+  sigaddset(&queued, SIGCHLD);
+  sigaddset(&queued, SIGPIPE);
   fd_ = FileDescriptor(::signalfd(-1, &queued, SFD_CLOEXEC | SFD_NONBLOCK));
   if (fd_.get() < 0) {
     throw Error(ExitCode::Unavailable,

@@ -12,6 +12,13 @@ namespace sherd::launch {
 /// "SIGKILL" for 9; the number where there is no name.
 [[nodiscard]] std::string signal_name(int signal);
 
+/// The signals that ask a program to stop, as a set for masks: SIGTERM and SIGINT.
+[[nodiscard]] sigset_t stop_signals();
+
+/// Lets stop signals through that a launcher held back until this process was ready for them
+/// (LaunchOptions::holds_stop_signals). Nothing changes where they were not held back.
+void release_stop_signals();
+
 /// Blocks SIGTERM, SIGINT, SIGCHLD and SIGPIPE in the calling thread and offers them on a
 /// descriptor instead. Give the thread its old mask back at the end. SIGPIPE is among them so that
 /// writes to a closed pipe fail quietly.

@@ -1,47 +1,107 @@
 #include "launch/stop_request.h"
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <ctime>
+#include <string_view>
 
+#include <poll.h>
 #include <unistd.h>
+
+#include "launch/signals.h"
+#include "sherd/error.h"
 
 namespace sherd::launch {
 namespace {
 
+constexpr std::int64_t kSecond_ns = 1'000'000'000;
+
 // A signal handler gets no argument of ours, so this is the one place with mutable variables of the
 // process. Lock-free atomics are what a handler may touch.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
-std::atomic<int> signals_counted{0};
-std::atomic<bool> stop_requested{false};
+std::atomic<std::int64_t> first_request_ns{0};  // 0: none
+std::atomic<std::int64_t> last_by_launcher_ns{0};
+std::atomic<int> requests_by_launcher{0};
+std::atomic<int> requests_by_others{0};
+std::atomic<StopMode> stop_mode{StopMode::Deferred};
 std::atomic<pid_t> launcher_pid{0};  // 0: none
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+static_assert(std::atomic<std::int64_t>::is_always_lock_free &&
+              std::atomic<StopMode>::is_always_lock_free &&
+              std::atomic<pid_t>::is_always_lock_free);
+
+// What std::chrono::steady_clock reads; here by a call that a handler may make.
+std::int64_t now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * kSecond_ns + now.tv_nsec;
+}
+
+[[noreturn]] void end_at_once() {
+  constexpr std::string_view kText =
+      "sherd: stopped on request before there was anything to save; the same command starts over\n";
+  pollfd errors{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&errors, 1, 0) == 1) {
+    [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, kText.data(), kText.size());
+  }
+  ::_exit(static_cast<int>(ExitCode::Stopped));
+}
+
+int count_request(const siginfo_t& info, std::int64_t now) {
+  const pid_t launcher = launcher_pid;
+  if (launcher == 0 || info.si_code > 0 || info.si_pid != launcher) {
+    return ++requests_by_others;
+  }
+  const std::int64_t last = last_by_launcher_ns.exchange(now);
+  return last != 0 && now - last < kSecond_ns ? requests_by_launcher.load()
+                                              : ++requests_by_launcher;
+}
 
 void on_signal(int number, siginfo_t* info, void* /*context*/) {
-  stop_requested = true;
-  const pid_t launcher = launcher_pid;
-  const bool repeated = launcher != 0 && info->si_code <= 0 && info->si_pid == launcher;
-  if (!repeated && signals_counted.fetch_add(1) > 0) {
+  const int error = errno;
+  const std::int64_t now = now_ns();
+  std::int64_t none = 0;
+  first_request_ns.compare_exchange_strong(none, now);
+  if (stop_mode == StopMode::AtOnce) {
+    end_at_once();
+  }
+  if (count_request(*info, now) > 1) {
     // Raised here, delivered when this handler returns.
     std::signal(number, SIG_DFL);
     std::raise(number);
   }
+  errno = error;
 }
 
 }  // namespace
 
-void StopRequest::install(bool launched) {
+void StopRequest::install(bool launched, StopMode mode) {
   launcher_pid = launched ? ::getppid() : 0;
+  stop_mode = mode;
   struct sigaction action {};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
-  sigemptyset(&action.sa_mask);
+  action.sa_mask = stop_signals();
   ::sigaction(SIGTERM, &action, nullptr);
   ::sigaction(SIGINT, &action, nullptr);
 }
 
+void StopRequest::set_mode(StopMode mode) noexcept {
+  stop_mode = mode;
+}
+
 bool StopRequest::requested() noexcept {
-  return stop_requested;
+  return first_request_ns != 0;
+}
+
+std::optional<std::chrono::steady_clock::time_point> StopRequest::requested_at() noexcept {
+  const std::int64_t at_ns = first_request_ns;
+  if (at_ns == 0) {
+    return std::nullopt;
+  }
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(at_ns));
 }
 
 }  // namespace sherd::launch

@@ -1,20 +1,34 @@
 #pragma once
-// A rank's ear for SIGTERM and SIGINT.
+// SIGTERM and SIGINT as a request to stop.
+
+#include <chrono>
+#include <optional>
 
 namespace sherd::launch {
+
+/// What a request does.
+enum class StopMode {
+  AtOnce,   ///< ends the process with exit code 75: nothing has been done that could be lost
+  Deferred  ///< is noted; the program stops where it can go on later
+};
 
 /// Whether this process was asked to stop. The state is the process's, as signal handlers are.
 class StopRequest {
  public:
-  /// Handles SIGTERM and SIGINT from now on: the first asks for a stop, a second ends the process
-  /// as it would have without a handler. `launched`: the process was started by a launcher, whose
-  /// signals repeat what the launcher itself was sent; those from the parent process ask, but never
-  /// count as the second. (A batch system or a terminal signals launcher and ranks alike, and the
-  /// launcher passes its signal on: two signals for one request.)
-  static void install(bool launched);
+  /// Handles SIGTERM and SIGINT from now on: the first is a request, a second ends the process as
+  /// it would have without a handler. `launched`: the process was started by a launcher, which
+  /// passes on what it is sent itself. A batch system or a terminal signals launcher and ranks
+  /// alike, so that one request may reach a rank once from each; and a launcher may repeat itself.
+  /// Signals of the parent and those of others are therefore counted apart, and those of the
+  /// parent within one second are one.
+  static void install(bool launched, StopMode mode = StopMode::Deferred);
+  /// How requests are taken from now on; one that came before keeps what it did.
+  static void set_mode(StopMode mode) noexcept;
   /// True once asked. Ranks must agree on it before they act: only some of them may have been
   /// asked.
   [[nodiscard]] static bool requested() noexcept;
+  /// When it was asked first.
+  [[nodiscard]] static std::optional<std::chrono::steady_clock::time_point> requested_at() noexcept;
 };
 
 }  // namespace sherd::launch

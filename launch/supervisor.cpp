@@ -4,14 +4,20 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <utility>
 
 #include <poll.h>
 #include <sched.h>
 #include <unistd.h>
 
+#include "launch/background_writer.h"
+#include "launch/deaths.h"
+#include "launch/descriptor_limit.h"
 #include "launch/last_words.h"
 #include "launch/loopback_socket.h"
+#include "launch/random_hex.h"
 #include "launch/rank_process.h"
+#include "launch/repeated_faults.h"
 #include "launch/signals.h"
 #include "sherd/error.h"
 
@@ -19,12 +25,14 @@ namespace sherd::launch {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kGrace{
-    3};  ///< for survivors to leave by themselves; all are to be gone within 5 s
-
-void say(const std::string& text) {
-  write_all(STDERR_FILENO, "sherd launch: " + text + "\n");
-}
+/// For survivors to leave by themselves; all are to be gone within 5 s.
+constexpr std::chrono::seconds kGrace{3};
+/// What may wait for a reader of standard error that is slow, before ranks wait for it.
+constexpr std::size_t kMostBacklog_bytes = 1 << 20;
+constexpr std::chrono::milliseconds kLookAtBacklog{50};
+/// For the last lines to be read.
+constexpr std::chrono::seconds kDrain{3};
+constexpr std::size_t kSecret_bytes = 32;
 
 int usable_cores() {
   cpu_set_t cores;
@@ -39,27 +47,6 @@ struct Rank {
   bool killed_here = false;
 };
 
-/// A rank that ended as none should.
-struct Death {
-  int rank = 0;
-  ExitStatus status;
-
-  [[nodiscard]] std::string text() const {
-    return "rank " + std::to_string(rank) + " " + status.text();
-  }
-  [[nodiscard]] bool is_survivor() const {
-    return status.signal == 0 && status.code == static_cast<int>(ExitCode::PeerLost);
-  }
-  /// Of deaths seen at the same moment, the smallest is taken as the cause: a kill comes from
-  /// outside; an abort or an exit may be the answer to a lost connection; exit 76 is.
-  [[nodiscard]] int likelihood() const {
-    if (status.signal != 0) {
-      return status.signal == SIGABRT ? 1 : 0;
-    }
-    return is_survivor() ? 3 : 2;
-  }
-};
-
 class Supervisor {
  public:
   explicit Supervisor(const LaunchOptions& options) : options_(options) {}
@@ -68,53 +55,82 @@ class Supervisor {
     start_ranks();
     while (anyone_runs()) {
       wait_for_event();
-      for (Rank& rank : ranks_) {
-        relay(rank);
-      }
       take_signals();
+      for (Rank& rank : ranks_) {
+        if (!is_backlogged()) {
+          relay(rank);
+        }
+      }
       reap();
       if (deadline_ && Clock::now() >= *deadline_) {
-        kill_all("did not stop within " + std::to_string(kGrace.count()) + " s and was killed");
+        kill_all("did not stop within " + std::to_string(deadline_grace_.count()) +
+                 " s and was killed");
       }
     }
-    return verdict();
+    const int code = verdict();
+    errors_.drain(kDrain);
+    return code;
   }
 
  private:
   void start_ranks();
   [[nodiscard]] RankStart start_of(int number, const LoopbackSocket& socket) const;
   [[nodiscard]] bool anyone_runs() const;
+  [[nodiscard]] bool is_backlogged() const;
+  void say(const std::string& text);
   void wait_for_event();
   void relay(Rank& rank);
   void take_signals();
   void on_stop_signal(int signal);
+  void ask_to_stop() const;
   void reap();
+  void on_stop();
   void on_deaths(std::vector<Death> fresh);
+  void end_within(std::chrono::seconds grace);
   void kill_all(const std::string& how);
-  [[nodiscard]] const Death& cause() const;
-  [[nodiscard]] int verdict() const;
-  void report() const;
+  [[nodiscard]] int verdict();
+  void report();
 
   const LaunchOptions& options_;
   SignalQueue signals_;
+  BackgroundWriter errors_{STDERR_FILENO};
+  RepeatedFaults faults_;
+  std::string secret_ = random_hex(kSecret_bytes);
   std::vector<Rank> ranks_;
-  std::vector<Death> deaths_;                  // in order of observation
-  std::optional<Clock::time_point> deadline_;  // when survivors are killed
+  Deaths deaths_;
+  std::optional<Clock::time_point> deadline_;  // when those that still run are killed
+  std::chrono::seconds deadline_grace_{0};     // what they were given until then
   bool stopped_ = false;                       // a rank exited 75
   int stop_signals_ = 0;
   int last_stop_signal_ = 0;
 };
 
+void Supervisor::say(const std::string& text) {
+  errors_.push("sherd launch: " + text + "\n");
+}
+
+bool Supervisor::is_backlogged() const {
+  return errors_.backlog_bytes() > kMostBacklog_bytes;
+}
+
 RankStart Supervisor::start_of(int number, const LoopbackSocket& socket) const {
   const std::string rank = std::to_string(number);
   const std::string size = std::to_string(options_.ranks);
-  RankStart start{.command = options_.command,
-                  .variables = {"RANK=" + rank, "WORLD_SIZE=" + size, "LOCAL_RANK=" + rank,
-                                "LOCAL_WORLD_SIZE=" + size, "MASTER_ADDR=127.0.0.1",
-                                "MASTER_PORT=" + std::to_string(socket.port)},
-                  .unset_variables = {"SHERD_MASTER_FD", "TORCHELASTIC_USE_AGENT_STORE"},
-                  .keep_stdin = number == 0,
-                  .signal_mask = signals_.previous_mask()};
+  RankStart start{
+      .command = options_.command,
+      .variables = {"RANK=" + rank, "WORLD_SIZE=" + size, "LOCAL_RANK=" + rank,
+                    "LOCAL_WORLD_SIZE=" + size, "MASTER_ADDR=127.0.0.1",
+                    "MASTER_PORT=" + std::to_string(socket.port), "SHERD_JOB_SECRET=" + secret_},
+      .unset_variables = {"SHERD_MASTER_FD", "TORCHELASTIC_USE_AGENT_STORE"},
+      .keep_stdin = number == 0,
+      .signal_mask = signals_.previous_mask()};
+  if (options_.holds_stop_signals) {
+    const sigset_t held = stop_signals();
+    sigorset(&start.signal_mask, &start.signal_mask, &held);
+  }
+  if (options_.timeout) {
+    start.variables.push_back("SHERD_TIMEOUT=" + std::to_string(options_.timeout->count()));
+  }
   if (number == 0) {
     start.inherited_fd = socket.fd.get();
     start.variables.push_back("SHERD_MASTER_FD=" + std::to_string(socket.fd.get()));
@@ -131,7 +147,10 @@ void Supervisor::start_ranks() {
   const LoopbackSocket socket = listen_on_loopback(options_.port);
   for (int number = 0; number < options_.ranks; ++number) {
     const std::string mark = number == 0 ? "" : "[rank " + std::to_string(number) + "] ";
-    ranks_.push_back(Rank{number, RankProcess(start_of(number, socket)), LastWords(mark)});
+    const auto is_new = [this, number](std::string_view line) {
+      return !faults_.is_repetition(number, line);
+    };
+    ranks_.push_back(Rank{number, RankProcess(start_of(number, socket)), LastWords(mark, is_new)});
   }
 }
 
@@ -142,16 +161,20 @@ bool Supervisor::anyone_runs() const {
 
 void Supervisor::wait_for_event() {
   std::vector<pollfd> events{{signals_.fd(), POLLIN, 0}};
+  const bool backlogged = is_backlogged();
   for (const Rank& rank : ranks_) {
-    events.push_back({rank.process.stderr_fd(), POLLIN, 0});  // poll passes over -1
+    events.push_back({backlogged ? -1 : rank.process.stderr_fd(), POLLIN, 0});  // -1: passed over
   }
-  int timeout_ms = -1;
+  std::optional<Clock::duration> limit;
   if (deadline_) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
-    timeout_ms = static_cast<int>(std::max<long>(left, 0));
+    limit = std::max(*deadline_ - Clock::now(), Clock::duration::zero());
   }
-  ::poll(events.data(), events.size(), timeout_ms);
+  if (backlogged) {
+    limit = std::min<Clock::duration>(limit.value_or(kLookAtBacklog), kLookAtBacklog);
+  }
+  const int limit_ms =
+      limit ? static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(*limit).count()) : -1;
+  ::poll(events.data(), events.size(), limit_ms);
 }
 
 void Supervisor::relay(Rank& rank) {
@@ -159,7 +182,7 @@ void Supervisor::relay(Rank& rank) {
     return;
   }
   const Bytes bytes = read_available(rank.process.stderr_fd());
-  write_all(STDERR_FILENO, rank.words.take(bytes.data));
+  errors_.push(rank.words.take(bytes.data));
   if (bytes.at_end) {
     rank.process.close_stderr();
   }
@@ -178,11 +201,15 @@ void Supervisor::on_stop_signal(int signal) {
   last_stop_signal_ = signal;
   if (stop_signals_ == 1) {
     say(signal_name(signal) + ": asked the ranks to stop; once more to kill them");
-    for (const Rank& rank : ranks_) {
-      rank.process.signal(SIGTERM);
-    }
+    ask_to_stop();
   } else {
     kill_all("was killed on the second " + signal_name(signal));
+  }
+}
+
+void Supervisor::ask_to_stop() const {
+  for (const Rank& rank : ranks_) {
+    rank.process.signal(SIGTERM);
   }
 }
 
@@ -194,10 +221,10 @@ void Supervisor::reap() {
       continue;
     }
     relay(rank);  // what it said between the last look and its end
-    write_all(STDERR_FILENO, rank.words.finish());
-    const bool asked = status->signal == 0 && status->code == static_cast<int>(ExitCode::Stopped);
-    stopped_ = stopped_ || asked;
-    if (!asked && !rank.killed_here && status->shell_code() != 0) {
+    errors_.push(rank.words.finish());
+    if (status->signal == 0 && status->code == static_cast<int>(ExitCode::Stopped)) {
+      on_stop();
+    } else if (!rank.killed_here && status->shell_code() != 0) {
       fresh.push_back({rank.number, *status});
     }
   }
@@ -206,22 +233,36 @@ void Supervisor::reap() {
   }
 }
 
+/// One signal to one rank is enough. The others may still be where they would wait for it in vain.
+void Supervisor::on_stop() {
+  const bool first = !std::exchange(stopped_, true);
+  if (first && options_.holds_stop_signals && deaths_.empty()) {
+    if (stop_signals_ == 0) {
+      ask_to_stop();
+    }
+    end_within(options_.stop_grace);
+  }
+}
+
 void Supervisor::on_deaths(std::vector<Death> fresh) {
-  std::stable_sort(fresh.begin(), fresh.end(),
-                   [](const Death& a, const Death& b) { return a.likelihood() < b.likelihood(); });
   const bool first = deaths_.empty();
-  deaths_.insert(deaths_.end(), fresh.begin(), fresh.end());
+  deaths_.add(std::move(fresh));
   if (!first) {
     return;
   }
-  const std::string news = deaths_.front().text();
+  const std::string news = deaths_.first().text();
   for (const Rank& rank : ranks_) {
     rank.process.tell(news);
   }
   if (anyone_runs()) {
     say(news + "; ending the other ranks");
   }
-  deadline_ = Clock::now() + kGrace;
+  end_within(kGrace);
+}
+
+void Supervisor::end_within(std::chrono::seconds grace) {
+  deadline_ = Clock::now() + grace;
+  deadline_grace_ = grace;
 }
 
 void Supervisor::kill_all(const std::string& how) {
@@ -235,25 +276,25 @@ void Supervisor::kill_all(const std::string& how) {
   deadline_.reset();
 }
 
-const Death& Supervisor::cause() const {
-  const auto found = std::find_if(deaths_.begin(), deaths_.end(),
-                                  [](const Death& death) { return !death.is_survivor(); });
-  return found == deaths_.end() ? deaths_.front() : *found;
-}
-
-int Supervisor::verdict() const {
+int Supervisor::verdict() {
   if (stop_signals_ > 1) {
     return 128 + last_stop_signal_;
   }
   if (!deaths_.empty()) {
-    report();
-    return cause().status.shell_code();
+    const Death& cause = deaths_.cause();
+    if (stop_signals_ > 0 && cause.status.signal == SIGTERM) {
+      return 128 + last_stop_signal_;  // it was asked to stop, and has no handler
+    }
+    if (!(stopped_ && cause.is_survivor())) {  // one that stopped may leave others without a peer
+      report();
+      return cause.status.shell_code();
+    }
   }
   return static_cast<int>(stopped_ ? ExitCode::Stopped : ExitCode::Done);
 }
 
-void Supervisor::report() const {
-  const Death& death = cause();
+void Supervisor::report() {
+  const Death& death = deaths_.cause();
   std::string text = death.text() + ".";
   if (death.status.signal == SIGKILL) {
     text += " If nobody killed it, the system may have run out of memory: see dmesg.";
@@ -277,6 +318,7 @@ int supervise(const LaunchOptions& options) {
                                      " ranks: give a number from 1 to " +
                                      std::to_string(LaunchOptions::kMostRanks));
   }
+  raise_descriptor_limit(kLeastDescriptors + 2 * static_cast<unsigned long>(options.ranks));
   return Supervisor(options).run();
 }
 

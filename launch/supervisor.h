@@ -1,6 +1,7 @@
 #pragma once
 // `sherd launch`: starts the ranks of one host and watches over them.
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,30 +15,43 @@ struct LaunchOptions {
 
   std::vector<std::string> command;  ///< program (searched in PATH) and arguments of every rank
   int ranks = 1;                     ///< 1 to kMostRanks
-  std::optional<std::uint16_t> port =
-      {};  ///< of rank 0's store on 127.0.0.1; by default a free one
+  /// Of rank 0's store on 127.0.0.1; by default a free one.
+  std::optional<std::uint16_t> port = {};
+  /// How long ranks wait for each other, passed on as SHERD_TIMEOUT.
+  std::optional<std::chrono::seconds> timeout = {};
+  /// How the ranks take a request to stop. `sherd`'s own verbs: they start with SIGTERM and SIGINT
+  /// held back until they call release_stop_signals(), and a rank that exits 75 has been asked to
+  /// stop, as the others then are.
+  bool holds_stop_signals = false;
+  /// What the other ranks have to stop once one of them has, before they are killed; only with
+  /// `holds_stop_signals`.
+  std::chrono::seconds stop_grace{60};
 };
 
 /// Runs `ranks` copies of the command on this host until all have ended, and returns the exit code
 /// for the launcher.
 ///
 /// Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
-/// SHERD_SUPERVISOR_FD and, unless set, OMP_NUM_THREADS (its share of the cores). Rank 0 also gets
-/// SHERD_MASTER_FD: the socket listening on MASTER_PORT, bound here, so that no other program can
-/// take the port. Standard output is the launcher's own; standard error passes through the launcher
-/// line by line, marked "[rank 1] " for all but rank 0, which alone has the launcher's standard
-/// input.
+/// SHERD_SUPERVISOR_FD, SHERD_JOB_SECRET (random) and, unless set, OMP_NUM_THREADS (its share of
+/// the cores). Rank 0 also gets SHERD_MASTER_FD: the socket listening on MASTER_PORT, bound here,
+/// so that no other program can take the port. Standard output is the launcher's own; standard
+/// error passes through the launcher line by line, marked "[rank 1] " for all but rank 0, which
+/// alone has the launcher's standard input. A fault that several ranks report alike (a line that
+/// begins with "sherd: ") is passed on once. Whoever reads standard error may stall: ranks then
+/// wait with what they write there, and the launcher goes on.
 ///
 /// A rank that exits with another code than 0 and 75, or is killed, ends the others within 5 s:
 /// they read the news on SHERD_SUPERVISOR_FD and exit 76, and are killed 3 s later if they have
 /// not. SIGTERM or SIGINT is passed on as SIGTERM, a request to stop; a second one kills all ranks.
 /// No rank survives the launcher.
 ///
-/// Returns 0 if all ranks exited 0; 75 if they stopped on request; the code of the rank that died
-/// first (never that of a survivor), 128 + signal if it was killed; 128 + signal after a second
-/// signal. Throws `Error`: Usage for an empty command or a wrong number of ranks, Unavailable if
-/// the port is taken, InputMissing if the program cannot be executed. Call it in a thread that
-/// lives until it returns, with no other children to wait for.
+/// Returns 0 if all ranks exited 0; 75 if they stopped on request; 128 + signal after a second
+/// signal, or where the first killed ranks that do not handle it; else the code of the rank that
+/// died first (never that of a survivor), 128 + signal if it was killed. Throws `Error`: Usage for
+/// an empty command or a wrong number of ranks; Unavailable if the port is taken or there are too
+/// few descriptors for so many ranks; InputMissing if the program cannot be executed. Call it in a
+/// thread that lives until it returns, with no other children to wait for. Raises the process's
+/// limit on descriptors.
 [[nodiscard]] int supervise(const LaunchOptions& options);
 
 }  // namespace sherd::launch

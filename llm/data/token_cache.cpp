@@ -1,40 +1,31 @@
 #include "llm/data/token_cache.h"
 
 #include <array>
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <string_view>
 #include <system_error>
 
 #include <fcntl.h>
-#include <openssl/sha.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "llm/text/json_file.h"
+#include "files/file_descriptor.h"
+#include "files/input.h"
+#include "files/output.h"
+#include "files/sha256.h"
+#include "sherd/error.h"
 
 namespace llm::data {
 namespace {
 
 namespace fs = std::filesystem;
+namespace files = sherd::files;
 
 // Changes with what a prompt is, and with the layout below.
 constexpr std::string_view kRule = "sherd tokens 1";
-
-std::string sha256(std::string_view bytes) {
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
-  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data());
-  std::string text;
-  for (const unsigned char byte : digest) {
-    text += "0123456789abcdef"[byte >> 4U];
-    text += "0123456789abcdef"[byte & 15U];
-  }
-  return text;
-}
+constexpr std::uint64_t kMaxInputBytes = std::uint64_t{4} << 30;
 
 // How a file begins; the arrays of Samples follow. All in the machine's byte order: the cache stays
 // where it was written.
@@ -94,7 +85,7 @@ std::string bytes_of(const TokenizedFile& file) {
   append(bytes, file.samples.arrays().begins);
   append(bytes, file.samples.arrays().supervised_begins);
   append(bytes, file.samples.arrays().ids);
-  const std::string digest = sha256(std::string_view(bytes).substr(sizeof header.digest));
+  const std::string digest = files::sha256_of(std::string_view(bytes).substr(sizeof header.digest));
   bytes.replace(0, digest.size(), digest);
   return bytes;
 }
@@ -103,17 +94,17 @@ std::string bytes_of(const TokenizedFile& file) {
 class Mapping {
  public:
   explicit Mapping(const fs::path& path) {
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const files::FileDescriptor file(
+        ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     struct stat status {};
-    if (file >= 0 && ::fstat(file, &status) == 0 && status.st_size > 0) {
-      const auto size = static_cast<std::size_t>(status.st_size);
-      void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
-      bytes_ = data == MAP_FAILED ? std::string_view()
-                                  : std::string_view(static_cast<char*>(data), size);
+    if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
+        status.st_size == 0) {
+      return;
     }
-    if (file >= 0) {
-      ::close(file);
-    }
+    const auto size = static_cast<std::size_t>(status.st_size);
+    void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+    bytes_ =
+        data == MAP_FAILED ? std::string_view() : std::string_view(static_cast<char*>(data), size);
   }
   ~Mapping() {
     if (!bytes_.empty()) {
@@ -131,7 +122,7 @@ class Mapping {
 bool is_sound(const Header& header, std::string_view bytes) {
   const std::string_view rule(header.rule.data(), kRule.size());
   const std::string_view digest(header.digest.data(), header.digest.size());
-  if (rule != kRule || digest != sha256(bytes.substr(sizeof header.digest))) {
+  if (rule != kRule || digest != files::sha256_of(bytes.substr(sizeof header.digest))) {
     return false;  // its numbers may be anything
   }
   const std::int64_t size =
@@ -170,14 +161,14 @@ std::string token_key(const fs::path& path, const text::PromptEncoder& encoder,
   const text::Tokenizer& tokenizer = encoder.tokenizer();
   std::string what(kRule);
   for (const fs::path& file : {path, tokenizer.folder() / "tokenizer.json"}) {
-    what += " " + sha256(text::read_file(file));
+    what += " " + files::sha256_of(files::read_file(file.string(), kMaxInputBytes));
   }
   const text::PromptLimits& limits = encoder.limits();
   for (const std::int64_t number : {limits.max_length_tokens, limits.max_answer_tokens, limit,
                                     std::int64_t{tokenizer.end_id()}}) {
     what += " " + std::to_string(number);
   }
-  return sha256(what);
+  return files::sha256_of(what);
 }
 
 TokenCache::TokenCache(const std::string& setting) : folder_(folder_of(setting)) {}
@@ -205,19 +196,14 @@ std::string TokenCache::write(const std::string& key, const TokenizedFile& token
   if (folder_.empty()) {
     return "";
   }
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  const fs::path path = folder_ / (key + ".tokens");
-  const std::string temporary = path.string() + ".tmp-" + std::to_string(::getpid());
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  file << bytes_of(tokenized);
-  file.close();
-  if (file && std::rename(temporary.c_str(), path.c_str()) == 0) {
+  try {
+    std::error_code error;  // told below
+    fs::create_directories(folder_, error);
+    files::write_file((folder_ / (key + ".tokens")).string(), bytes_of(tokenized));
     return "";
+  } catch (const sherd::Error& error) {
+    return folder_.string() + " cannot be written to: " + error.what();
   }
-  const std::string reason = std::strerror(errno);
-  fs::remove(temporary, error);
-  return folder_.string() + " cannot be written to: " + reason;
 }
 
 }  // namespace llm::data

@@ -1,13 +1,12 @@
 #include "llm/io/export.h"
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
-#include "llm/io/durable_file.h"
+#include <nlohmann/json.hpp>
+
+#include "files/input.h"
+#include "files/output.h"
 #include "llm/io/hf_config.h"
-#include "llm/io/json_file.h"
-#include "sherd/error.h"
 
 namespace llm::io {
 namespace {
@@ -23,14 +22,8 @@ constexpr const char* kCopied[] = {"generation_config.json",
                                    "chat_template.jinja",
                                    "chat_template.json"};
 
-std::string read_bytes(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.is_open() || file.bad()) {
-    throw sherd::Error(sherd::ExitCode::InputMissing, path + ": cannot be read");
-  }
-  return bytes;
-}
+// The largest file of a tokenizer in use has about 35 MB.
+constexpr std::uint64_t kMaxCopiedBytes = std::uint64_t{128} << 20;
 
 }  // namespace
 
@@ -45,11 +38,12 @@ std::vector<sherd::SafetensorsSpec> export_specs(const model::CausalLmImpl& mode
 
 void copy_config_and_tokenizer(const std::string& source_folder, const std::string& out_folder,
                                c10::ScalarType dtype) {
-  auto config = read_json_object(source_folder + "/config.json");
+  auto config = read_config_json(source_folder + "/config.json");
   for (const char* name : kCopied) {
     const std::string source = source_folder + "/" + name;
     if (std::filesystem::exists(source)) {
-      write_durable_file(out_folder + "/" + name, read_bytes(source));
+      sherd::files::write_file(out_folder + "/" + name,
+                               sherd::files::read_file(source, kMaxCopiedBytes));
     }
   }
   const bool new_spelling = config.contains("dtype");
@@ -59,7 +53,7 @@ void copy_config_and_tokenizer(const std::string& source_folder, const std::stri
   if (config.contains("torch_dtype") || !new_spelling) {
     config["torch_dtype"] = name_of_dtype(dtype);
   }
-  write_durable_file(out_folder + "/config.json", config.dump(2) + "\n");
+  sherd::files::write_file(out_folder + "/config.json", config.dump(2) + "\n");
 }
 
 }  // namespace llm::io

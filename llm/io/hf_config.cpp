@@ -5,10 +5,11 @@
 
 #include <c10/util/Exception.h>
 
+#include "files/json.h"
 #include "llm/io/bloom_config.h"
 #include "llm/io/json_fields.h"
-#include "llm/io/json_file.h"
 #include "llm/io/llama_config.h"
+#include "sherd/error.h"
 
 namespace llm::io {
 namespace {
@@ -52,8 +53,21 @@ std::optional<c10::ScalarType> read_dtype(const JsonFields& fields) {
 
 }  // namespace
 
+nlohmann::ordered_json read_config_json(const std::string& path) {
+  try {
+    return sherd::files::read_json_object<nlohmann::ordered_json>(
+        path, sherd::files::RepeatedFields::Refuse);
+  } catch (const sherd::Error& error) {
+    if (error.code() != sherd::ExitCode::InputMissing) {
+      throw;
+    }
+    throw sherd::Error(error.code(),
+                       error.what() + std::string("; a Hugging Face model folder has this file"));
+  }
+}
+
 HfConfig read_hf_config(const std::string& path) {
-  const auto json = read_json_object(path);
+  const auto json = read_config_json(path);
   const JsonFields fields(json, path);
   const auto model_type = fields.text("model_type");
   if (!model_type) {

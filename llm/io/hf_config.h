@@ -7,6 +7,7 @@
 #include <variant>
 
 #include <c10/core/ScalarType.h>
+#include <nlohmann/json_fwd.hpp>
 
 #include "llm/model/bloom.h"
 #include "llm/model/llama.h"
@@ -20,6 +21,10 @@ struct HfConfig {
   /// `torch_dtype` or `dtype`: of the weights on disk.
   std::optional<c10::ScalarType> dtype;
 };
+
+/// A config.json as it stands, its fields in their order. Throws Error: InputMissing; BadData, with
+/// line and column, if it is no JSON object, names a field twice, or is larger than 16 MiB.
+[[nodiscard]] nlohmann::ordered_json read_config_json(const std::string& path);
 
 /// Reads a config.json as transformers 4 (`rope_theta`, `rope_scaling`, `torch_dtype`) or 5
 /// (`rope_parameters`, `dtype`) write it; a field that is missing has the value it has there.

@@ -5,13 +5,14 @@
 
 #include <nlohmann/json.hpp>
 
-#include "llm/text/json_file.h"
+#include "files/json.h"
 #include "sherd/error.h"
 
 namespace llm::text {
 namespace {
 
 using nlohmann::json;
+using sherd::files::RepeatedFields;
 using Ids = std::vector<std::int32_t>;
 
 struct ConfigFile {
@@ -23,14 +24,11 @@ struct ConfigFile {
   }
 };
 
-ConfigFile read_config(const std::filesystem::path& path) {
+ConfigFile read_special_file(const std::filesystem::path& path,
+                             RepeatedFields repeated = RepeatedFields::LastCounts) {
   ConfigFile file{path.string()};
   if (std::filesystem::exists(path)) {
-    file.content = read_json(path);
-    if (!file.content.is_object()) {
-      throw sherd::Error(sherd::ExitCode::BadData,
-                         file.path + ": should be an object, is " + file.content.type_name());
-    }
+    file.content = sherd::files::read_json_object(file.path, repeated);
   }
   return file;
 }
@@ -70,10 +68,10 @@ Ids ids_of(const ConfigFile& file, const std::string& field) {
 SpecialIds read_special_ids(
     const std::filesystem::path& folder,
     const std::function<std::optional<std::int32_t>(const std::string&)>& id_of) {
-  const ConfigFile tokenizer_config = read_config(folder / "tokenizer_config.json");
-  const ConfigFile tokens_map = read_config(folder / "special_tokens_map.json");
-  const ConfigFile generation_config = read_config(folder / "generation_config.json");
-  const ConfigFile config = read_config(folder / "config.json");
+  const ConfigFile tokenizer_config = read_special_file(folder / "tokenizer_config.json");
+  const ConfigFile tokens_map = read_special_file(folder / "special_tokens_map.json");
+  const ConfigFile generation_config = read_special_file(folder / "generation_config.json");
+  const ConfigFile config = read_special_file(folder / "config.json", RepeatedFields::Refuse);
 
   const auto named_token = [&](const std::string& field) -> std::optional<std::int32_t> {
     for (const ConfigFile* file : {&tokenizer_config, &tokens_map}) {

@@ -1,18 +1,20 @@
 #include "llm/track/jsonl_log.h"
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <vector>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
 
 #include <nlohmann/json.hpp>
 
+#include "files/output.h"
 #include "sherd/error.h"
 
 namespace llm::track {
 
 namespace {
 
+namespace files = sherd::files;
+using Clock = std::chrono::steady_clock;
 using sherd::Error;
 using sherd::ExitCode;
 
@@ -23,51 +25,60 @@ bool is_kept(const std::string& line, std::int64_t steps_done) {
          record["step"].get<std::int64_t>() <= steps_done;
 }
 
-std::vector<std::string> kept_lines(const std::string& path, std::int64_t steps_done) {
-  std::vector<std::string> kept;
+std::string kept_lines(const std::string& path, std::int64_t steps_done) {
+  std::string kept;
   std::ifstream old(path);
   for (std::string line; steps_done > 0 && std::getline(old, line);) {
     if (is_kept(line, steps_done)) {
-      kept.push_back(line);
+      kept += line + '\n';
     }
   }
   return kept;
 }
 
-[[noreturn]] void cannot_write(const std::string& path) {
-  throw Error(ExitCode::CannotWrite, "cannot write the log '" + path +
-                                         "': " + std::strerror(errno) +
-                                         ". Set log.jsonl to a path that can be written.");
+// What is no regular file cannot begin anew: nothing can be taken back from it.
+bool begins_anew(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  return !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
+}
+
+files::AppendedFile open_log(const std::string& path, std::int64_t steps_done) {
+  try {
+    if (begins_anew(path)) {
+      files::write_file(path, kept_lines(path, steps_done));
+    }
+    return files::AppendedFile(path);
+  } catch (const Error& error) {
+    throw Error(ExitCode::CannotWrite, "cannot write the log '" + path + "': " + error.what() +
+                                           ". Set log.jsonl to a path that can be written.");
+  }
 }
 
 }  // namespace
 
-JsonlLog::JsonlLog(const std::string& path, std::int64_t steps_done) : path_(path) {
-  const std::vector<std::string> kept = kept_lines(path, steps_done);
-  const std::string temporary = path + ".tmp";
-  {
-    std::ofstream renewed(temporary, std::ios::trunc);
-    for (const std::string& line : kept) {
-      renewed << line << '\n';
-    }
-    if (!renewed.flush()) {
-      cannot_write(path);
-    }
-  }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    cannot_write(path);
-  }
-  file_.open(path, std::ios::app);
-  if (!file_) {
-    cannot_write(path);
+JsonlLog::JsonlLog(const std::string& path, std::int64_t steps_done)
+    : path_(path), file_(open_log(path, steps_done)), synced_(Clock::now()) {}
+
+JsonlLog::~JsonlLog() {
+  try {
+    file_.sync();
+  } catch (const Error&) {
+    // What a failing disk still holds of the log is no reason to end a run that is done.
   }
 }
 
 void JsonlLog::write(const std::string& json) {
-  file_ << json << '\n';
-  if (!file_.flush()) {
+  constexpr std::chrono::seconds kSyncEvery{1};
+  try {
+    file_.append(json + '\n');
+    if (const auto now = Clock::now(); now - synced_ >= kSyncEvery) {
+      file_.sync();
+      synced_ = now;
+    }
+  } catch (const Error& error) {
     throw Error(ExitCode::StorageIo,
-                "writing the log '" + path_ + "' failed: " + std::strerror(errno));
+                "writing the log '" + path_ + "' failed: " + error.what() + ".");
   }
 }
 

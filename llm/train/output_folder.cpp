@@ -1,11 +1,9 @@
 #include "llm/train/output_folder.h"
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <system_error>
 
+#include "files/output.h"
 #include "sherd/error.h"
 
 namespace llm::train {
@@ -22,14 +20,10 @@ std::string fault_of_folder(const config::RunConfig& config) {
     return error ? error.message() : "a file of that name is there";
   }
   const fs::path path = fs::path(config.train.output) / "config.toml";
-  const std::string temporary = path.string() + ".tmp";
-  std::ofstream file(temporary, std::ios::trunc);
-  file << config::to_toml(config);
-  file.close();
-  if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    const std::string reason = std::strerror(errno);
-    fs::remove(temporary, error);
-    return reason;
+  try {
+    sherd::files::write_file(path.string(), config::to_toml(config));
+  } catch (const sherd::Error& fault) {
+    return fault.what();
   }
   return "";
 }

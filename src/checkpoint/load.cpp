@@ -8,7 +8,7 @@
 
 #include "between_steps.h"
 #include "checkpoint/agreement.h"
-#include "checkpoint/digest.h"
+#include "files/sha256.h"
 #include "runtime.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
@@ -79,7 +79,7 @@ class ShardFiles {
   static std::string digest_of(const SafetensorsFile& file, const SafetensorsEntry& entry) {
     const auto element = static_cast<int64_t>(c10::elementSize(entry.dtype));
     std::vector<char> bytes(static_cast<size_t>(std::min(kStretch, entry.numel()) * element));
-    detail::Sha256 digest;
+    files::Sha256 digest;
     for (int64_t begin = 0; begin < entry.numel(); begin += kStretch) {
       const int64_t end = std::min(begin + kStretch, entry.numel());
       file.read_elements(entry, begin, end, entry.dtype, bytes.data());

@@ -1,11 +1,10 @@
 #include "checkpoint/manifest.h"
 
-#include <fstream>
-#include <sstream>
-
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/files.h"
+#include "files/input.h"
+#include "files/json.h"
 #include "sherd/error.h"
 
 namespace sherd {
@@ -17,7 +16,10 @@ namespace {
 using nlohmann::json;
 
 constexpr int kVersion = 1;
+// 1,000 parameters over 1,000 ranks take 300 MB.
+constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
 constexpr const char* kFormat = "sherd-checkpoint";
+constexpr const char* kNoManifest = ": not a checkpoint's manifest";
 
 json piece_to_json(const CheckpointPiece& piece) {
   return {
@@ -82,10 +84,10 @@ std::string to_json(const CheckpointManifest& manifest) {
 
 CheckpointManifest manifest_from_json(const std::string& text, const std::string& path) {
   const auto refuse = [&](const std::string& what) -> CheckpointManifest {
-    throw Error(ExitCode::BadData, path + ": not a checkpoint's manifest: " + what);
+    throw Error(ExitCode::BadData, path + kNoManifest + ": " + what);
   };
   try {
-    const json root = json::parse(text);
+    const json root = files::parse_json(text, path + kNoManifest, files::RepeatedFields::Refuse);
     if (root.at("format") != kFormat || root.at("version") != kVersion) {
       return refuse("format and version are not '" + std::string(kFormat) + "' and " +
                     std::to_string(kVersion));
@@ -117,16 +119,16 @@ CheckpointManifest manifest_from_json(const std::string& text, const std::string
 
 CheckpointManifest CheckpointManifest::read(const std::string& folder) {
   const std::string path = folder + "/" + detail::kManifestName;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    throw Error(ExitCode::InputMissing,
-                "no checkpoint in '" + folder + "': " + path +
-                    " cannot be read. A folder without a manifest is one whose "
-                    "writing did not end.");
+  try {
+    return detail::manifest_from_json(files::read_file(path, detail::kMaxManifestBytes), path);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::InputMissing) {
+      throw;
+    }
+    throw Error(error.code(),
+                "no checkpoint in '" + folder + "': " + error.what() +
+                    ". A folder without a manifest is one whose writing did not end.");
   }
-  std::ostringstream text;
-  text << file.rdbuf();
-  return detail::manifest_from_json(text.str(), path);
 }
 
 }  // namespace sherd

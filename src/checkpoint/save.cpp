@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/agreement.h"
-#include "checkpoint/digest.h"
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
+#include "files/folder.h"
+#include "files/output.h"
+#include "files/sha256.h"
 #include "runtime.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
@@ -62,7 +64,7 @@ json write_shard(const std::string& folder, const std::string& file,
     for (const auto& [kind, held_tensor] : parameter.tensors) {
       const at::Tensor tensor = held_tensor.cpu();
       const auto bytes = static_cast<size_t>(tensor.nbytes());
-      detail::Sha256 digest;
+      files::Sha256 digest;
       digest.add(tensor.const_data_ptr(), bytes);
       writer.write(kind + "/" + parameter.shard.name, tensor.const_data_ptr(), bytes);
       digests[kind] = digest.finish();
@@ -108,8 +110,8 @@ void save_checkpoint(const std::string& folder, ShardedModule& model, const Adam
   try {
     static_cast<void>(detail::agree(world, failure, [&]() -> std::string {
       if (first) {
-        detail::remove_folder(temporary);
-        detail::make_folder(temporary);
+        files::remove_folder(temporary);
+        files::make_folder(temporary);
       }
       return "";
     }));
@@ -123,8 +125,8 @@ void save_checkpoint(const std::string& folder, ShardedModule& model, const Adam
     static_cast<void>(detail::agree(world, failure, [&]() -> std::string {
       if (first) {
         const CheckpointManifest manifest = assemble(model, optimizer, note, ranks);
-        detail::write_durably(temporary + "/" + detail::kManifestName, detail::to_json(manifest));
-        detail::rename_folder(temporary, folder);
+        files::write_file(temporary + "/" + detail::kManifestName, detail::to_json(manifest));
+        files::replace_folder(temporary, folder);
       }
       return "";
     }));

@@ -6,10 +6,10 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
+#include "files/input.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
 #include "src/safetensors/header.h"
-#include "src/safetensors/posix_file.h"
 #include "src/safetensors/scalar_types.h"
 
 namespace sherd {
@@ -24,7 +24,7 @@ bool is_float(at::ScalarType type) {
 
 [[noreturn]] void refuse(const std::string& path, const SafetensorsEntry& entry,
                          const std::string& what) {
-  throw Error(ExitCode::BadData, path + ": tensor " + detail::in_quotes(entry.name) + what);
+  throw Error(ExitCode::BadData, path + ": tensor " + files::in_quotes(entry.name) + what);
 }
 
 void check_dtype(const std::string& path, const SafetensorsEntry& entry) {
@@ -53,18 +53,18 @@ int64_t SafetensorsEntry::numel() const {
 
 struct SafetensorsFile::Impl {
   std::string path;
-  detail::FileDescriptor descriptor;
+  files::FileDescriptor descriptor;
   uint64_t data_begin_bytes = 0;
   std::vector<SafetensorsEntry> entries;
   std::vector<uint32_t> by_name;  // indices into entries
   std::map<std::string, std::string> metadata;
 
   explicit Impl(const std::string& file_path) : path(file_path) {
-    detail::InputFile input = detail::open_input(path);
+    files::InputFile input = files::open_input(path);
     descriptor = std::move(input.descriptor);
     detail::Header header = detail::parse_header(
         path, input.size_bytes, [this](uint64_t offset, void* out, size_t bytes) {
-          detail::read_exactly(descriptor.get(), path, offset, out, bytes);
+          files::read_exactly(descriptor.get(), path, offset, out, bytes);
         });
     data_begin_bytes = header.data_begin_bytes;
     metadata = std::move(header.metadata);
@@ -88,7 +88,7 @@ struct SafetensorsFile::Impl {
   }
 
   void read_bytes(uint64_t offset, void* out, size_t bytes) const {
-    detail::read_exactly(descriptor.get(), path, data_begin_bytes + offset, out, bytes);
+    files::read_exactly(descriptor.get(), path, data_begin_bytes + offset, out, bytes);
   }
 
   void read_converted(const SafetensorsEntry& entry, int64_t begin, int64_t end, at::ScalarType as,

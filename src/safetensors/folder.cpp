@@ -1,10 +1,12 @@
+#include "files/folder.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <utility>
 
+#include "files/input.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
-#include "src/safetensors/posix_file.h"
 #include "src/safetensors/weight_map.h"
 
 namespace sherd {
@@ -14,31 +16,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
-
-bool is_within(const fs::path& path, const fs::path& folder) {
-  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first ==
-         folder.end();
-}
-
-// A link may point into its own folder, or from a snapshot of the hub cache
-// (models--x/snapshots/revision) into that model's blobs; nowhere else, so that a folder from a
-// stranger cannot name the reader's other files.
-void check_link(const fs::path& folder, const fs::path& file) {
-  std::error_code error;
-  const fs::path target = fs::canonical(file, error);
-  if (error) {
-    return;  // opening it says why
-  }
-  const fs::path home = fs::canonical(folder, error);
-  const bool is_snapshot = home.parent_path().filename() == "snapshots";
-  const fs::path blobs = home.parent_path().parent_path() / "blobs";
-  if (!is_within(target, home) && !(is_snapshot && is_within(target, blobs))) {
-    throw Error(
-        ExitCode::BadData,
-        file.string() + ": links to " + target.string() +
-            ", outside of its folder: copy the file there, or name the folder it points to");
-  }
-}
 
 // The folder's files that say why there is no model: pickles first, then other safetensors files.
 std::string hint(const fs::path& folder) {
@@ -73,17 +50,17 @@ std::string hint(const fs::path& folder) {
 }
 
 SafetensorsFile open_file(const fs::path& folder, const std::string& name) {
-  check_link(folder, folder / name);
+  files::check_link(folder.string(), (folder / name).string());
   return SafetensorsFile((folder / name).string());
 }
 
 detail::WeightMap read_index(const fs::path& folder) {
   const std::string path = (folder / kIndexFile).string();
-  check_link(folder, path);
-  const detail::InputFile input = detail::open_input(path);
+  files::check_link(folder.string(), path);
+  const files::InputFile input = files::open_input(path);
   return detail::parse_weight_map(
       path, input.size_bytes, [&](uint64_t offset, void* out, size_t bytes) {
-        detail::read_exactly(input.descriptor.get(), path, offset, out, bytes);
+        files::read_exactly(input.descriptor.get(), path, offset, out, bytes);
       });
 }
 
@@ -116,7 +93,7 @@ SafetensorsFolder::SafetensorsFolder(const std::string& folder_name) {
     }
     if (!files_[place->second].contains(tensor)) {
       throw Error(ExitCode::BadData, (folder / kIndexFile).string() + ": tensor " +
-                                         detail::in_quotes(tensor) + " is said to be in " + file +
+                                         files::in_quotes(tensor) + " is said to be in " + file +
                                          ", which has no such tensor");
     }
     file_of_tensor_.emplace(tensor, place->second);

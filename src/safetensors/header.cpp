@@ -25,14 +25,14 @@ constexpr std::array<TensorDtype, 22> kDtypes = {{
 }
 
 std::string tensor_text(const TensorRecord& tensor) {
-  return "tensor " + in_quotes(tensor.name);
+  return "tensor " + files::in_quotes(tensor.name);
 }
 
 std::string offsets_text(const TensorRecord& tensor) {
   return "[" + std::to_string(tensor.begin_byte) + ", " + std::to_string(tensor.end_byte) + "]";
 }
 
-uint64_t header_length(const std::string& path, uint64_t file_bytes, const ReadBytes& read) {
+uint64_t header_length(const std::string& path, uint64_t file_bytes, const files::ReadBytes& read) {
   if (file_bytes < 8) {
     refuse(path, "expected at least 8 bytes of header length, found a file of " +
                      std::to_string(file_bytes));
@@ -148,13 +148,13 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-Header parse_header(const std::string& path, uint64_t file_bytes, const ReadBytes& read) {
+Header parse_header(const std::string& path, uint64_t file_bytes, const files::ReadBytes& read) {
   const uint64_t length = header_length(path, file_bytes, read);
   Header header;
   header.data_begin_bytes = 8 + length;
-  ByteStream bytes(path + ": header", read, 8, length);
+  files::ByteStream bytes(path + ": header", read, 8, length);
   HeaderSax sax(bytes, header);
-  parse_strict_json(bytes, sax);
+  files::parse_strict_json(bytes, sax);
 
   std::vector<TensorRecord>& tensors = header.tensors;
   std::sort(tensors.begin(), tensors.end(), [](const TensorRecord& a, const TensorRecord& b) {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "src/safetensors/strict_json.h"
+#include "files/strict_json.h"
 
 namespace sherd::detail {
 
@@ -56,7 +56,7 @@ std::string shape_text(const std::vector<int64_t>& shape);
 /// Reads and checks the header of a file of `file_bytes` bytes; `path` is for messages. Holds no
 /// more than a bounded piece of the header besides its result. Throws Error(BadData) naming tensor,
 /// expected and found, and whatever `read` throws.
-Header parse_header(const std::string& path, uint64_t file_bytes, const ReadBytes& read);
+Header parse_header(const std::string& path, uint64_t file_bytes, const files::ReadBytes& read);
 
 /// The bytes that stand before the data: length, JSON, and spaces up to a multiple of 64. Throws
 /// Error(BadData) for a string that is not UTF-8.

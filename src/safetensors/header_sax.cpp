@@ -25,7 +25,7 @@ std::string HeaderSax::expected() const {
     case State::MetadataValue:
       return "an object of strings for \"__metadata__\"";
     case State::MetadataEntryValue:
-      return "a string for " + in_quotes(metadata_key_) + " in \"__metadata__\"";
+      return "a string for " + files::in_quotes(metadata_key_) + " in \"__metadata__\"";
     case State::Top:
     case State::Tensor:
     case State::Metadata:
@@ -58,11 +58,11 @@ void HeaderSax::on_top_key(std::string& name) {
   }
   if (name.size() > kMaxNameBytes) {
     refuse("a tensor name of " + std::to_string(name.size()) + " bytes, at most " +
-           std::to_string(kMaxNameBytes) + " are allowed: " + in_quotes(name));
+           std::to_string(kMaxNameBytes) + " are allowed: " + files::in_quotes(name));
   }
   if (std::any_of(name.begin(), name.end(),
                   [](unsigned char c) { return c < 0x20 || c == 0x7f; })) {
-    refuse("a control character in the tensor name " + in_quotes(name));
+    refuse("a control character in the tensor name " + files::in_quotes(name));
   }
   tensor_ = TensorRecord{};
   tensor_.name = name;
@@ -74,7 +74,7 @@ void HeaderSax::on_tensor_key(const std::string& name) {
   const bool seen = (name == "dtype" && tensor_.dtype != nullptr) ||
                     (name == "shape" && shape_seen_) || (name == "data_offsets" && offsets_seen_);
   if (seen) {
-    refuse(tensor_text() + " has " + in_quotes(name) + " twice");
+    refuse(tensor_text() + " has " + files::in_quotes(name) + " twice");
   }
   if (name == "dtype") {
     state_ = State::DtypeValue;
@@ -83,7 +83,8 @@ void HeaderSax::on_tensor_key(const std::string& name) {
   } else if (name == "data_offsets") {
     state_ = State::OffsetsValue;
   } else {
-    refuse(tensor_text() + ": expected dtype, shape or data_offsets, found " + in_quotes(name));
+    refuse(tensor_text() + ": expected dtype, shape or data_offsets, found " +
+           files::in_quotes(name));
   }
 }
 
@@ -92,7 +93,7 @@ void HeaderSax::on_metadata_key(const std::string& name) {
     refuse("more than " + std::to_string(kMaxMetadataEntries) + " entries in \"__metadata__\"");
   }
   if (header_.metadata.count(name) != 0) {
-    refuse(in_quotes(name) + " stands in \"__metadata__\" twice");
+    refuse(files::in_quotes(name) + " stands in \"__metadata__\" twice");
   }
   metadata_key_ = name;
   state_ = State::MetadataEntryValue;
@@ -178,14 +179,14 @@ void HeaderSax::on_string(std::string& value) {
     tensor_.dtype = find_dtype(value);
     if (tensor_.dtype == nullptr) {
       refuse(tensor_text() + ": expected a dtype of the format (F32, BF16, I64, …), found " +
-             in_quotes(value));
+             files::in_quotes(value));
     }
     state_ = State::Tensor;
   } else if (state_ == State::MetadataEntryValue) {
     header_.metadata.emplace(std::move(metadata_key_), value);
     state_ = State::Metadata;
   } else {
-    refuse_found("the string " + in_quotes(value));
+    refuse_found("the string " + files::in_quotes(value));
   }
 }
 

@@ -9,9 +9,9 @@ namespace sherd::detail {
 
 /// Fills a Header from JSON events. Checks form, types and caps; what the offsets mean together is
 /// checked by the caller.
-class HeaderSax : public StrictSax {
+class HeaderSax : public files::StrictSax {
  public:
-  HeaderSax(ByteStream& bytes, Header& header) : StrictSax(bytes), header_(header) {}
+  HeaderSax(files::ByteStream& bytes, Header& header) : StrictSax(bytes), header_(header) {}
 
  protected:
   void on_unsigned(uint64_t value) override;
@@ -44,7 +44,9 @@ class HeaderSax : public StrictSax {
   void on_tensor_key(const std::string& name);
   void on_metadata_key(const std::string& name);
   void finish_tensor();
-  [[nodiscard]] std::string tensor_text() const { return "tensor " + in_quotes(tensor_.name); }
+  [[nodiscard]] std::string tensor_text() const {
+    return "tensor " + files::in_quotes(tensor_.name);
+  }
 
   Header& header_;
   State state_ = State::Start;

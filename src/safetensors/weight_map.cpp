@@ -13,9 +13,9 @@ namespace {
 constexpr size_t kMaxMappedTensors = size_t{1} << 20;
 constexpr std::string_view kExtension = ".safetensors";
 
-class WeightMapSax : public StrictSax {
+class WeightMapSax : public files::StrictSax {
  public:
-  WeightMapSax(ByteStream& bytes, WeightMap& map) : StrictSax(bytes), map_(map) {}
+  WeightMapSax(files::ByteStream& bytes, WeightMap& map) : StrictSax(bytes), map_(map) {}
   [[nodiscard]] bool map_seen() const { return map_seen_; }
 
  protected:
@@ -45,7 +45,7 @@ class WeightMapSax : public StrictSax {
 
   void on_string(std::string& value) override {
     if (state_ != State::FileValue) {
-      refuse_found("the string " + in_quotes(value));
+      refuse_found("the string " + files::in_quotes(value));
     }
     check_file_name(value);
     map_.emplace(std::move(tensor_), value);
@@ -59,7 +59,7 @@ class WeightMapSax : public StrictSax {
       case State::MapValue:
         return "an object of file names for \"weight_map\"";
       case State::FileValue:
-        return "a file name for tensor " + in_quotes(tensor_);
+        return "a file name for tensor " + files::in_quotes(tensor_);
       case State::Top:
       case State::Map:
         break;
@@ -72,11 +72,11 @@ class WeightMapSax : public StrictSax {
 
   void on_tensor(const std::string& name) {
     if (map_.count(name) != 0) {
-      refuse("tensor " + in_quotes(name) + " stands in \"weight_map\" twice");
+      refuse("tensor " + files::in_quotes(name) + " stands in \"weight_map\" twice");
     }
     if (name.size() > kMaxNameBytes) {
       refuse("a tensor name of " + std::to_string(name.size()) + " bytes, at most " +
-             std::to_string(kMaxNameBytes) + " are allowed: " + in_quotes(name));
+             std::to_string(kMaxNameBytes) + " are allowed: " + files::in_quotes(name));
     }
     if (map_.size() == kMaxMappedTensors) {
       refuse("more than " + std::to_string(kMaxMappedTensors) + " tensors");
@@ -93,9 +93,9 @@ class WeightMapSax : public StrictSax {
         });
     const bool safetensors = name.size() > kExtension.size() && name.ends_with(kExtension);
     if (!plain || !safetensors || name.front() == '.') {
-      refuse("tensor " + in_quotes(tensor_) +
+      refuse("tensor " + files::in_quotes(tensor_) +
              ": expected the plain name of a .safetensors file in this folder, found " +
-             in_quotes(name));
+             files::in_quotes(name));
     }
   }
 
@@ -107,16 +107,17 @@ class WeightMapSax : public StrictSax {
 
 }  // namespace
 
-WeightMap parse_weight_map(const std::string& path, uint64_t file_bytes, const ReadBytes& read) {
+WeightMap parse_weight_map(const std::string& path, uint64_t file_bytes,
+                           const files::ReadBytes& read) {
   if (file_bytes > kMaxHeaderBytes) {
     throw Error(ExitCode::BadData, path + ": expected an index of at most " +
                                        std::to_string(kMaxHeaderBytes) + " bytes, found " +
                                        std::to_string(file_bytes));
   }
   WeightMap map;
-  ByteStream bytes(path, read, 0, file_bytes);
+  files::ByteStream bytes(path, read, 0, file_bytes);
   WeightMapSax sax(bytes, map);
-  parse_strict_json(bytes, sax);
+  files::parse_strict_json(bytes, sax);
   if (!sax.map_seen() || map.empty()) {
     throw Error(ExitCode::BadData, path + ": no tensors in \"weight_map\"");
   }

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "src/safetensors/strict_json.h"
+#include "files/strict_json.h"
 
 namespace sherd::detail {
 
@@ -15,6 +15,7 @@ using WeightMap = std::map<std::string, std::string, std::less<>>;
 /// Reads and checks an index file of `file_bytes` bytes; `path` is for messages. What else than
 /// `weight_map` stands in it is ignored. Throws Error(BadData) naming the place, and whatever
 /// `read` throws.
-WeightMap parse_weight_map(const std::string& path, uint64_t file_bytes, const ReadBytes& read);
+WeightMap parse_weight_map(const std::string& path, uint64_t file_bytes,
+                           const files::ReadBytes& read);
 
 }  // namespace sherd::detail

@@ -53,6 +53,13 @@ TEST(HostList, RefusesWhatIsNoList) {
   }
 }
 
+// A range that ends at the largest number there is has an end.
+TEST(HostList, ExpandsTheLargestNumbers) {
+  EXPECT_THAT(expand_host_list("x[18446744073709551615]"), ElementsAre("x18446744073709551615"));
+  EXPECT_THAT(expand_host_list("x[18446744073709551614-18446744073709551615]"),
+              ElementsAre("x18446744073709551614", "x18446744073709551615"));
+}
+
 TEST(TasksPerNode, Expands) {
   EXPECT_THAT(expand_tasks_per_node("4"), ElementsAre(4));
   EXPECT_THAT(expand_tasks_per_node("2(x3),1"), ElementsAre(2, 2, 2, 1));

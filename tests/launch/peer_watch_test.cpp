@@ -63,6 +63,35 @@ TEST(PeerWatchDeathTest, StopsQuietly) {
   EXPECT_EXIT(hear_nothing(), ::testing::ExitedWithCode(5), "^$");
 }
 
+// A shell stands for the launcher; the rank under it does not hear the signal that ends it.
+std::vector<std::string> launcher_of_a_rank() {
+  return {"/bin/sh", "-c", actor() + " act 0=watch & wait"};
+}
+
+TEST(PeerWatch, ARankOfAnotherLauncherEndsWithIt) {
+  for (const std::vector<std::string>& variables :
+       {std::vector<std::string>{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1"},
+        {"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_NTASKS=1"},
+        {"RANK=0", "WORLD_SIZE=1", "TORCHELASTIC_RUN_ID=none"}}) {
+    Child launcher(launcher_of_a_rank(), variables);
+    launcher.ranks(1);
+    launcher.signal(SIGKILL);
+    EXPECT_EQ(launcher.finish(seconds{3}).err,
+              "[rank 0] launcher lost: the process that started this rank is gone; stopping "
+              "(exit 76)\n")
+        << variables[0];
+  }
+}
+
+TEST(PeerWatch, ARankStartedByHandOutlivesItsShell) {
+  Child shell(launcher_of_a_rank(), {"RANK=0", "WORLD_SIZE=1"});
+  const pid_t rank = shell.ranks(1)[0];
+  shell.signal(SIGKILL);
+  ::usleep(500'000);
+  EXPECT_EQ(::kill(rank, SIGKILL), 0);  // it was there
+  EXPECT_EQ(shell.finish().err, "");
+}
+
 TEST(PeerWatch, DoesNothingWithoutALauncher) {
   const PeerWatch watch(RankEnvironment{});
 }

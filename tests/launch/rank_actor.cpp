@@ -1,25 +1,30 @@
 // The process that the launcher's tests start.
-//   launch_test_rank launch N [port=P] 0=ACTION 1=ACTION …   supervises N copies of itself
+//   launch_test_rank launch N [port=P] [timeout=S] [grace=S] 0=ACTION 1=ACTION …
+//                                                            supervises N copies of itself
 //   launch_test_rank act 0=ACTION 1=ACTION …                 plays the action of its RANK (0 if
 //   unset)
 // Actions print "rank R pid P" on standard output once they are set up.
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "launch/peer_watch.h"
 #include "launch/pipes.h"
 #include "launch/rank_environment.h"
+#include "launch/signals.h"
 #include "launch/stop_request.h"
 #include "launch/supervisor.h"
 #include "sherd/error.h"
@@ -53,6 +58,47 @@ int wait_for_stop(const RankEnvironment& environment, bool launched, bool leave)
   return 75;
 }
 
+/// Is ready for signals only after a while; by then nothing has been done that could be lost.
+int stop_at_once(const RankEnvironment& environment, int delay_ms) {
+  announce(environment);
+  std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
+  sherd::launch::StopRequest::install(environment.supervisor_fd.has_value(),
+                                      sherd::launch::StopMode::AtOnce);
+  sherd::launch::release_stop_signals();
+  for (;;) {
+    ::pause();
+  }
+}
+
+/// Begins as `stop_at_once`; from the first SIGUSR1 on, requests are noted, and 75 is its answer.
+int stop_when_asked_later(const RankEnvironment& environment) {
+  sherd::launch::StopRequest::install(false, sherd::launch::StopMode::AtOnce);
+  std::signal(SIGUSR1, [](int) {
+    sherd::launch::StopRequest::set_mode(sherd::launch::StopMode::Deferred);
+    sherd::launch::write_all(STDOUT_FILENO, "from now on deferred\n");
+  });
+  announce(environment);
+  while (!sherd::launch::StopRequest::requested()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const auto asked = sherd::launch::StopRequest::requested_at();
+  const bool recent = asked && std::chrono::steady_clock::now() - *asked < std::chrono::seconds(5);
+  sherd::launch::write_all(STDOUT_FILENO, recent ? "asked just now\n" : "asked long ago\n");
+  return 3;
+}
+
+/// A fault that every rank finds, in two lines.
+int report_fault(int code) {
+  std::cerr << "sherd: no such file: model/config.json\n  give model.path\n";
+  return code;
+}
+
+[[noreturn]] void flood_standard_error() {
+  for (;;) {
+    std::cerr << "a line that nobody reads\n";
+  }
+}
+
 int wait_for_ever(const RankEnvironment& environment) {
   announce(environment);
   for (;;) {
@@ -68,6 +114,13 @@ int print_variables(const RankEnvironment& environment) {
            " ";
   }
   all += "master_fd=" + std::string(environment.master_fd ? "yes" : "no") + "\n";
+  all += "secret=" + environment.job_secret + "\n";
+  all +=
+      "timeout=" + (environment.timeout ? std::to_string(environment.timeout->count()) : "none") +
+      "\n";
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  all += "descriptors=" + std::to_string(limit.rlim_cur) + "\n";
   sherd::launch::write_all(STDOUT_FILENO, all);
   return 0;
 }
@@ -117,6 +170,18 @@ int act(const RankEnvironment& environment, const std::string& action) {
     std::signal(number, SIG_DFL);  // a sanitizer may have its own handler
     std::raise(number);
   }
+  if (verb == "stop-at-once") {
+    return stop_at_once(environment, number);
+  }
+  if (verb == "stop-later") {
+    return stop_when_asked_later(environment);
+  }
+  if (verb == "fault") {
+    return report_fault(number);
+  }
+  if (verb == "flood") {
+    flood_standard_error();
+  }
   if (verb == "say") {  // many lines, the last without a newline
     for (int line = 1; line <= 12; ++line) {
       std::cerr << "line " << line << (line < 12 ? "\n" : "");
@@ -145,6 +210,11 @@ int main(int argc, char** argv) {
       for (std::size_t i = 2; i < arguments.size(); ++i) {
         if (arguments[i].starts_with("port=")) {
           options.port = static_cast<std::uint16_t>(std::stoi(arguments[i].substr(5)));
+        } else if (arguments[i].starts_with("timeout=")) {
+          options.timeout = std::chrono::seconds(std::stoi(arguments[i].substr(8)));
+        } else if (arguments[i].starts_with("grace=")) {  // as of sherd's own verbs
+          options.holds_stop_signals = true;
+          options.stop_grace = std::chrono::seconds(std::stoi(arguments[i].substr(6)));
         } else if (arguments[i].starts_with("command=")) {
           options.command = {arguments[i].substr(8)};
         } else {

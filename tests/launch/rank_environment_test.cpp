@@ -265,5 +265,33 @@ TEST(RankEnvironment, ReadsTheProcessEnvironment) {
   EXPECT_FALSE(process_environment("SHERD_NO_SUCH_VARIABLE").has_value());
 }
 
+TEST(RankEnvironment, KnowsWhatTheRanksOfAJobShare) {
+  const Environment slurm = {
+      {"SLURM_JOB_ID", "42"}, {"SLURM_STEP_ID", "3"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}};
+  const Environment torchrun = {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"TORCHELASTIC_RUN_ID", "r7"}};
+  EXPECT_EQ(detect_in(slurm).job_secret, "42.3");
+  EXPECT_EQ(detect_in(torchrun).job_secret, "r7");
+  EXPECT_EQ(detect_in(with(torchrun, {{"SHERD_JOB_SECRET", "abc"}})).job_secret, "abc");
+  EXPECT_EQ(detect_in({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).job_secret, "");
+  EXPECT_EQ(detect_in({}).job_secret, "");
+}
+
+TEST(RankEnvironment, KnowsWhetherItsParentIsTheLauncher) {
+  const Environment by_hand = {{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+  EXPECT_FALSE(detect_in({}).ends_with_parent);
+  EXPECT_FALSE(detect_in(by_hand).ends_with_parent);
+  EXPECT_FALSE(detect_in(with(by_hand, {{"SHERD_SUPERVISOR_FD", "5"}})).ends_with_parent);
+  EXPECT_TRUE(detect_in(with(by_hand, {{"TORCHELASTIC_RUN_ID", "none"}})).ends_with_parent);
+  EXPECT_TRUE(detect_in({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}).ends_with_parent);
+}
+
+TEST(RankEnvironment, ReadsTheTimeout) {
+  EXPECT_EQ(detect_in({{"SHERD_TIMEOUT", "90"}}).timeout, std::chrono::seconds(90));
+  EXPECT_EQ(detect_in({}).timeout, std::nullopt);
+  for (const char* wrong : {"0", "-1", "1.5", "2592001", "4294967297", "10min"}) {
+    EXPECT_THROW(static_cast<void>(detect_in({{"SHERD_TIMEOUT", wrong}})), Error) << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace sherd::launch

@@ -32,8 +32,8 @@ TEST_P(StopSignal, EndsTheProcessTheSecondTime) {
 
 INSTANTIATE_TEST_SUITE_P(Both, StopSignal, ::testing::Values(SIGTERM, SIGINT));
 
-// The launcher of this rank is the test itself, whose signals are repeats of what it was sent.
-TEST(StopRequest, OfALauncherIsNeverTheSecond) {
+// The launcher of this rank is the test itself. What it passes on may reach it more than once.
+TEST(StopRequest, ARepetitionOfTheLaunchersIsNoSecondOne) {
   Child rank({actor(), "act", "0=stubborn:1"});
   rank.ranks(1);
   for (int i = 0; i < 3; ++i) {
@@ -42,6 +42,37 @@ TEST(StopRequest, OfALauncherIsNeverTheSecond) {
   }
   rank.signal(SIGKILL);
   EXPECT_EQ(rank.finish().status.signal, SIGKILL);
+}
+
+TEST(StopRequest, ASecondOneOfTheLauncherCounts) {
+  Child rank({actor(), "act", "0=stubborn:1"});
+  rank.ranks(1);
+  rank.signal(SIGTERM);
+  EXPECT_EQ(rank.line(), "asked to stop");
+  ::usleep(1'200'000);
+  rank.signal(SIGTERM);
+  EXPECT_EQ(rank.finish(seconds{5}).status.signal, SIGTERM);
+}
+
+TEST(StopRequest, EndsAtOnceWhatHasNothingToLose) {
+  Child rank({actor(), "act", "0=stop-later"});
+  rank.ranks(1);
+  rank.signal(SIGINT);
+  const Outcome outcome = rank.finish(seconds{5});
+  EXPECT_EQ(outcome.status.shell_code(), 75);
+  EXPECT_EQ(outcome.err,
+            "sherd: stopped on request before there was anything to save; the same command starts "
+            "over\n");
+}
+
+TEST(StopRequest, CanBeDeferredLater) {
+  Child rank({actor(), "act", "0=stop-later"});
+  rank.ranks(1);
+  rank.signal(SIGUSR1);
+  EXPECT_EQ(rank.line(), "from now on deferred");
+  rank.signal(SIGINT);
+  EXPECT_EQ(rank.line(), "asked just now");
+  EXPECT_EQ(rank.finish(seconds{5}).status.shell_code(), 3);
 }
 
 }  // namespace

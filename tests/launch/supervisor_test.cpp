@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <csignal>
+#include <sstream>
 
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launch/loopback_socket.h"
+#include "launch/rank_process.h"
 #include "sherd/error.h"
 #include "tests/launch/child.h"
 
@@ -226,6 +229,134 @@ TEST(Supervisor, ADeathWhileStoppingIsADeath) {
   launcher.ranks(2);
   launcher.signal(SIGTERM);
   EXPECT_EQ(launcher.finish(kAllGone).status.shell_code(), 128 + SIGTERM);
+}
+
+TEST(Supervisor, ASignalThatRanksDoNotHandleIsItsOwnCode) {
+  Child launcher(launch({"2", "0=watch", "1=watch"}));
+  launcher.ranks(2);
+  launcher.signal(SIGINT);  // the ranks are sent SIGTERM
+  const Outcome outcome = launcher.finish(kAllGone);
+  EXPECT_EQ(outcome.status.shell_code(), 128 + SIGINT);
+  EXPECT_THAT(outcome.err, Not(HasSubstr("last words")));
+}
+
+TEST(Supervisor, ASignalBeforeRanksAreReadyIsHeldBackForThem) {
+  Child launcher(launch({"2", "grace=60", "0=stop-at-once:500", "1=stop-at-once:500"}));
+  launcher.ranks(2);
+  launcher.signal(SIGINT);
+  const Outcome outcome = launcher.finish();
+  EXPECT_EQ(outcome.status.shell_code(), 75) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("sherd: stopped on request before there was anything to "
+                                     "save; the same command starts over\n"));
+}
+
+TEST(Supervisor, ARankThatStoppedStopsTheOthers) {
+  Child launcher(launch({"3", "grace=60", "0=stop", "1=stop-at-once", "2=stop-at-once"}));
+  const auto pids = launcher.ranks(3);
+  ::kill(pids[1], SIGTERM);
+  EXPECT_EQ(launcher.finish().status.shell_code(), 75);
+}
+
+TEST(Supervisor, ARankThatStoppedMayLeaveOthersWithoutAPeer) {
+  EXPECT_EQ(run({"2", "grace=60", "0=exit:75", "1=exit:76"}).status.shell_code(), 75);
+}
+
+TEST(Supervisor, KillsRanksThatStayWhereOthersStopped) {
+  Child launcher(launch({"2", "grace=1", "0=stop", "1=deaf"}));
+  launcher.ranks(2);
+  launcher.signal(SIGTERM);
+  const Outcome outcome = launcher.finish();
+  EXPECT_EQ(outcome.status.shell_code(), 75);
+  EXPECT_THAT(outcome.err, HasSubstr("rank 1 did not stop within 1 s and was killed\n"));
+}
+
+TEST(Supervisor, AFaultOfAllRanksIsReadOnce) {
+  const Outcome outcome = run({"3", "0=fault:66", "1=fault:66", "2=fault:66"});
+  EXPECT_EQ(outcome.status.shell_code(), 66);
+  const std::string relayed = outcome.err.substr(0, outcome.err.find("Its last words:"));
+  const auto count = [&](const std::string& text) {
+    int found = 0;
+    for (std::size_t at = relayed.find(text); at != std::string::npos;
+         at = relayed.find(text, at + 1)) {
+      ++found;
+    }
+    return found;
+  };
+  EXPECT_EQ(count("no such file: model/config.json"), 1) << outcome.err;
+  EXPECT_EQ(count("give model.path"), 1) << outcome.err;
+}
+
+/// What follows "NAME=" on each line that begins so.
+std::vector<std::string> values_of(const std::string& name, const std::string& text) {
+  std::vector<std::string> values;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(name + "=")) {
+      values.push_back(line.substr(name.size() + 1));
+    }
+  }
+  return values;
+}
+
+TEST(Supervisor, GivesTheRanksOfALaunchASecret) {
+  const std::vector<std::string> command = {"2", "0=variables", "1=variables"};
+  const auto secrets = values_of("secret", run(command, {"SHERD_JOB_SECRET=known"}).out);
+  ASSERT_EQ(secrets.size(), 2U);
+  EXPECT_EQ(secrets[0], secrets[1]);
+  EXPECT_EQ(secrets[0].size(), 64U);
+  EXPECT_NE(values_of("secret", run(command).out).at(0), secrets[0]);
+}
+
+TEST(Supervisor, PassesATimeoutOn) {
+  EXPECT_EQ(values_of("timeout", run({"1", "timeout=25", "0=variables"}).out).at(0), "25");
+  EXPECT_EQ(values_of("timeout", run({"1", "0=variables"}).out).at(0), "none");
+}
+
+/// The launcher with these limits on descriptors.
+Outcome run_limited(const std::string& limits, const std::string& arguments) {
+  return Child({"/bin/sh", "-c", limits + "; exec " + actor() + " launch " + arguments}).finish();
+}
+
+TEST(Supervisor, RaisesTheLimitOnDescriptors) {
+  const Outcome outcome = run_limited("ulimit -Sn 100; ulimit -Hn 700", "1 0=variables");
+  EXPECT_EQ(values_of("descriptors", outcome.out).at(0), "700") << outcome.err;
+}
+
+TEST(Supervisor, RefusesTooFewDescriptors) {
+  for (const char* limit : {"8", "16", "24", "90"}) {
+    const Outcome outcome = run_limited(std::string("ulimit -n ") + limit, "16 0=exit:0");
+    EXPECT_EQ(outcome.status.shell_code(), 69) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("this process may hold " + std::string(limit) +
+                                       " files and connections open, and needs 96: raise the "
+                                       "hard limit"));
+  }
+}
+
+/// Waits until a pipe that nobody reads holds all it can.
+void wait_until_full(int fd) {
+  int held = -1;
+  int before = -2;
+  for (int look = 0; look < 200 && (held != before || held <= 0); ++look) {
+    before = held;
+    ::usleep(100'000);
+    ASSERT_EQ(::ioctl(fd, FIONREAD, &held), 0);
+  }
+}
+
+// A pager that does not scroll, say. Its ranks wait with what they write; the launcher must not.
+TEST(Supervisor, AStalledReaderDoesNotMakeItDeaf) {
+  const std::vector<std::string> command = launch({"2", "0=flood", "1=flood"});
+  RankProcess launcher({.command = command});
+  wait_until_full(launcher.stderr_fd());
+  const auto start = std::chrono::steady_clock::now();
+  launcher.signal(SIGTERM);
+  launcher.signal(SIGTERM);
+  std::optional<ExitStatus> status;
+  while (!(status = launcher.reap()) && std::chrono::steady_clock::now() - start < kPatience) {
+    ::usleep(10'000);
+  }
+  ASSERT_TRUE(status) << "it still runs";
+  EXPECT_EQ(status->shell_code(), 128 + SIGTERM);
 }
 
 TEST(Supervisor, NoRankSurvivesTheLauncher) {

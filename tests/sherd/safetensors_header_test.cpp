@@ -291,7 +291,7 @@ TEST(SafetensorsHeader, MissingFilesAndWhatIsNoFile) {
             "65: " + folder.path() + ": expected a regular file, found a folder");
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
   EXPECT_THAT(error_of([&] { SafetensorsFile file(folder / "pipe"); }),
-              HasSubstr("expected a regular file, found a device, pipe or socket"));
+              HasSubstr("expected a regular file, found a pipe"));
 }
 
 // A small file with all that a header can have.

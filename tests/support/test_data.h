@@ -3,6 +3,8 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <string>
 
@@ -21,6 +23,12 @@ inline std::optional<std::filesystem::path> extra_data(const std::string& name) 
     return std::nullopt;
   }
   return std::filesystem::path(folder) / name;
+}
+
+/// The bytes of a file.
+inline std::string bytes_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace sherd::test

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "llm/text/json_file.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/test_data.h"
@@ -56,8 +55,8 @@ TEST(Dataset, ReportsWhatWasCut) {
 TEST(Dataset, TheGuideQuotesItsReport) {
   DatasetReport report = load_dataset(recipe("squad-100-heldout.json"), encoder(300, 8)).report;
   report.name = "recipes/data/squad-100-heldout.json";
-  const std::string guide = text::read_file(std::filesystem::path(SHERD_TEST_SOURCE_DIR) /
-                                            "docs/guide/data-and-labels.md");
+  const std::string guide = sherd::test::bytes_of(std::filesystem::path(SHERD_TEST_SOURCE_DIR) /
+                                                  "docs/guide/data-and-labels.md");
   EXPECT_THAT(guide, ::testing::HasSubstr(report.sentence() + "\n"));
 }
 

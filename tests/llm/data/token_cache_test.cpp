@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "llm/text/json_file.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/test_data.h"
 
@@ -54,7 +53,7 @@ TEST(TokenCache, HasNothingWhereTheFileIsDamaged) {
   const TokenCache cache(folder.path().string());
   ASSERT_EQ(cache.write("key", tokens()), "");
   const fs::path path = folder.path() / "key.tokens";
-  const std::string good = text::read_file(path);
+  const std::string good = sherd::test::bytes_of(path);
   for (const std::size_t place : std::vector<std::size_t>{0, 70, 90, 200, good.size() - 1}) {
     std::string bad = good;
     bad[place] = static_cast<char>(bad[place] ^ 1);
@@ -73,7 +72,8 @@ TEST(TokenCache, SaysWhyItCannotKeep) {
   const TempFolder folder;
   const auto file = folder.write("file", "");
   EXPECT_EQ(TokenCache(file.string()).write("key", tokens()),
-            file.string() + " cannot be written to: Not a directory");
+            file.string() + " cannot be written to: " + file.string() +
+                "/key.tokens: cannot be created: Not a directory");
 }
 
 TEST(TokenCache, KeepsNothingWhereItHasNoFolder) {
@@ -85,7 +85,7 @@ TEST(TokenCache, KeepsNothingWhereItHasNoFolder) {
 
 TEST(TokenKey, ChangesWithAllThatSamplesDependOn) {
   const TempFolder folder;
-  const auto same = folder.write("other.json", text::read_file(kQuestions));
+  const auto same = folder.write("other.json", sherd::test::bytes_of(kQuestions));
   const std::string key = token_key(kQuestions, stories(), 0);
   EXPECT_EQ(key.size(), 64U);
   EXPECT_EQ(token_key(same, stories(), 0), key);  // contents, not names

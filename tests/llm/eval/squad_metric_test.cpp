@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "llm/text/answer.h"
-#include "llm/text/json_file.h"
 #include "tests/support/test_data.h"
 
 namespace llm::eval {
@@ -14,7 +13,7 @@ namespace {
 
 TEST(SquadMetric, GivesWhatTheOfficialScriptGives) {
   std::istringstream lines(
-      text::read_file(sherd::test::data_folder() / "goldens/squad-metric.jsonl"));
+      sherd::test::bytes_of(sherd::test::data_folder() / "goldens/squad-metric.jsonl"));
   int cases = 0;
   for (std::string line; std::getline(lines, line); ++cases) {
     const auto one = nlohmann::json::parse(line);

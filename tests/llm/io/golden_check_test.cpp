@@ -97,7 +97,7 @@ TEST(GoldenCheck, BadInputIsToldWithItsExitCode) {
                  "tensor `input_ids` is missing");
   expect_refusal(kData + "tiny-llama3-hf " + golden, 65, "has another shape");
   const TemporaryFolder empty;
-  expect_refusal(empty.path() + " " + golden, 66, "config.json: no such file");
+  expect_refusal(empty.path() + " " + golden, 66, "config.json: cannot be opened: No such file");
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ TEST(SpecialTokens, FaultsAreNamed) {
   expect_fault("tokenizer_config.json", R"({"eos_token": 3})", "/eos_token: should be a token");
   expect_fault("tokenizer_config.json", R"({"eos_token": {"content": 3}})",
                "/eos_token: should be a token");
-  expect_fault("special_tokens_map.json", "[]", "should be an object, is array");
+  expect_fault("special_tokens_map.json", "[]", "expected a JSON object, found array");
   expect_fault("generation_config.json", "{", "parse error at line 1, column 2");
   expect_fault("config.json", R"({"eos_token_id": "2"})",
                "/eos_token_id: should be an id or a list of ids, is \"2\"");

@@ -101,7 +101,8 @@ std::vector<Fault> syntax_faults() {
       {"Overlong", "{\"data\": \"\xc0\x80\"}", "ill-formed UTF-8 byte"},
       {"Surrogate", R"({"data": "\ud800"})", "surrogate"},
       {"ControlCharacter", "{\"data\": \"\x01\"}", "control character"},
-      {"Deep", std::string(100000, '['), "parse error at line 1, column 100001"},
+      {"Deep", std::string(100000, '['), "nested deeper than 64 levels"},
+      {"NulAfterTheEnd", text + std::string("\0garbage", 8), "a NUL byte at byte"},
       {"Binary", std::string("\0\1\2\3", 4), "parse error at line 1, column 1"},
       {"HugeNumber", "{\"data\": 1e999}", "number overflow"},
   };
@@ -180,9 +181,9 @@ TEST(Squad, TellsAllFaultsAtOnce) {
 TEST(Squad, MissingFilesAreInputMissing) {
   const TempFolder folder;
   expect_error([&] { read_squad(folder.path() / "none.json"); }, ExitCode::InputMissing,
-               {"none.json: No such file"});
-  expect_error([&] { read_squad(folder.path()); }, ExitCode::InputMissing,
-               {"is a folder, not a file"});
+               {"none.json: cannot be opened: No such file"});
+  expect_error([&] { read_squad(folder.path()); }, ExitCode::BadData,
+               {"expected a regular file, found a folder"});
 }
 
 }  // namespace

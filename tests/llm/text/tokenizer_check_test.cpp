@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 
-#include "llm/text/json_file.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/test_data.h"
 
@@ -32,7 +31,7 @@ Outcome check(const std::filesystem::path& tokenizer, const std::filesystem::pat
                               tokenizer.string() + "' '" + cases.string() + "' " + more + " > '" +
                               out.string() + "' 2> '" + err.string() + "'";
   const int status = std::system(command.c_str());
-  return {WEXITSTATUS(status), read_file(out), read_file(err)};
+  return {WEXITSTATUS(status), sherd::test::bytes_of(out), sherd::test::bytes_of(err)};
 }
 
 const std::filesystem::path& stories() {
@@ -82,9 +81,11 @@ TEST(TokenizerCheck, FailsWithTheRightCode) {
   expect_failure(check(stories(), empty), 65, "empty.jsonl: holds no case");
   expect_failure(check(stories(), broken), 65,
                  "broken.jsonl:1: `ids` is missing or has another type");
-  expect_failure(check(stories(), syntax), 65, "syntax.jsonl:1: parse error at line 1, column 10");
+  expect_failure(check(stories(), syntax), 65,
+                 "syntax.jsonl:1: not JSON: parse error at line 1, column 10");
   expect_failure(check(folder.path(), broken), 66, "tokenizer.json: No such file");
-  expect_failure(check(stories(), folder.path() / "none"), 66, "none: No such file");
+  expect_failure(check(stories(), folder.path() / "none"), 66,
+                 "none: cannot be opened: No such file");
 }
 
 }  // namespace

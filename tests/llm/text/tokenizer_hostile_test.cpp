@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "llm/text/json_file.h"
 #include "llm/text/tokenizer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
@@ -19,7 +18,8 @@ using sherd::test::expect_error;
 using sherd::test::TempFolder;
 
 json good() {
-  return read_json(sherd::test::data_folder() / "stories260k-hf/tokenizer.json");
+  return json::parse(
+      sherd::test::bytes_of(sherd::test::data_folder() / "stories260k-hf/tokenizer.json"));
 }
 
 // A word-level tokenizer with one component replaced.

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "llm/text/json_file.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/test_data.h"
@@ -23,7 +22,7 @@ Tokenizer stories() {
 }
 
 std::vector<nlohmann::json> cases_of(const std::filesystem::path& path) {
-  std::istringstream lines(read_file(path));
+  std::istringstream lines(sherd::test::bytes_of(path));
   std::vector<nlohmann::json> cases;
   for (std::string line; std::getline(lines, line);) {
     cases.push_back(nlohmann::json::parse(line));

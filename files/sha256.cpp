@@ -1,11 +1,22 @@
-#include "checkpoint/digest.h"
+#include "files/sha256.h"
 
 #include <array>
 
-#include <c10/util/Exception.h>
 #include <openssl/evp.h>
 
-namespace sherd::detail {
+#include "sherd/error.h"
+
+namespace sherd::files {
+
+namespace {
+
+void check_digest(int status) {
+  if (status != 1) {
+    throw Error(ExitCode::Internal, "OpenSSL cannot compute SHA-256");
+  }
+}
+
+}  // namespace
 
 struct Sha256::Context {
   EVP_MD_CTX* value = EVP_MD_CTX_new();
@@ -16,19 +27,19 @@ struct Sha256::Context {
 };
 
 Sha256::Sha256() : context_(std::make_unique<Context>()) {
-  TORCH_INTERNAL_ASSERT(EVP_DigestInit_ex(context_->value, EVP_sha256(), nullptr) == 1);
+  check_digest(EVP_DigestInit_ex(context_->value, EVP_sha256(), nullptr));
 }
 
 Sha256::~Sha256() = default;
 
 void Sha256::add(const void* data, std::size_t bytes) {
-  TORCH_INTERNAL_ASSERT(EVP_DigestUpdate(context_->value, data, bytes) == 1);
+  check_digest(EVP_DigestUpdate(context_->value, data, bytes));
 }
 
 std::string Sha256::finish() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned int size = 0;
-  TORCH_INTERNAL_ASSERT(EVP_DigestFinal_ex(context_->value, digest.data(), &size) == 1);
+  check_digest(EVP_DigestFinal_ex(context_->value, digest.data(), &size));
   constexpr const char* kDigits = "0123456789abcdef";
   std::string text;
   for (unsigned int i = 0; i < size; ++i) {
@@ -38,4 +49,10 @@ std::string Sha256::finish() {
   return text;
 }
 
-}  // namespace sherd::detail
+std::string sha256_of(std::string_view bytes) {
+  Sha256 digest;
+  digest.add(bytes.data(), bytes.size());
+  return digest.finish();
+}
+
+}  // namespace sherd::files

@@ -1,6 +1,6 @@
 #pragma once
 // JSON of files that nobody vouches for, read as a stream: bounded memory, no duplicate or surplus
-// anything. No LibTorch.
+// anything. (json.h reads small ones as a document.)
 
 #include <array>
 #include <cstdint>
@@ -10,7 +10,9 @@
 
 #include <nlohmann/json.hpp>
 
-namespace sherd::detail {
+#include "files/json.h"
+
+namespace sherd::files {
 
 /// Reads bytes [offset, offset + bytes) of a file into `out`, or throws Error.
 using ReadBytes = std::function<void(uint64_t offset, void* out, size_t bytes)>;
@@ -18,8 +20,6 @@ using ReadBytes = std::function<void(uint64_t offset, void* out, size_t bytes)>;
 /// A string, or a run of white space, that is longer than this is refused: the parser keeps it in
 /// memory.
 constexpr uint64_t kMaxTokenBytes = uint64_t{2} << 20;
-/// Objects and arrays nested deeper than this are refused.
-constexpr int kMaxJsonDepth = 64;
 
 /// A string of a file as it stands in a message: quoted, control characters replaced, cut when
 /// long.
@@ -107,4 +107,4 @@ class StrictSax : public nlohmann::json_sax<nlohmann::json> {
 /// Parses all of `bytes` as one JSON text. Throws Error(BadData), which names the byte.
 void parse_strict_json(ByteStream& bytes, StrictSax& sax);
 
-}  // namespace sherd::detail
+}  // namespace sherd::files

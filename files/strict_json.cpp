@@ -1,4 +1,4 @@
-#include "src/safetensors/strict_json.h"
+#include "files/strict_json.h"
 
 #include <algorithm>
 #include <istream>
@@ -6,7 +6,7 @@
 
 #include "sherd/error.h"
 
-namespace sherd::detail {
+namespace sherd::files {
 
 std::string in_quotes(const std::string& text) {
   constexpr size_t kMaxShownBytes = 200;
@@ -177,4 +177,4 @@ void parse_strict_json(ByteStream& bytes, StrictSax& sax) {
   }
 }
 
-}  // namespace sherd::detail
+}  // namespace sherd::files

@@ -1,0 +1,38 @@
+#pragma once
+// Ranks that ended as none should, and which of them brought the others down.
+
+#include <string>
+#include <vector>
+
+#include "launch/exit_status.h"
+
+namespace sherd::launch {
+
+/// A rank that was killed, or exited with a code that means a failure.
+struct Death {
+  int rank = 0;
+  ExitStatus status;
+
+  /// "rank 1 was killed by signal 9 (SIGKILL)".
+  [[nodiscard]] std::string text() const;
+  /// It ended because of another rank.
+  [[nodiscard]] bool is_survivor() const;
+};
+
+/// All of them, in the order in which they were seen.
+class Deaths {
+ public:
+  /// Deaths seen at the same moment. Of those a kill is taken as the cause, since it comes from
+  /// outside, before an exit, which may be the answer to a lost connection.
+  void add(std::vector<Death> fresh);
+  [[nodiscard]] bool empty() const { return all_.empty(); }
+  /// The first; there must be one.
+  [[nodiscard]] const Death& first() const { return all_.front(); }
+  /// The first that is no survivor, else the first; there must be one.
+  [[nodiscard]] const Death& cause() const;
+
+ private:
+  std::vector<Death> all_;
+};
+
+}  // namespace sherd::launch

@@ -1,0 +1,23 @@
+#pragma once
+// Faults that all ranks find alike, and that are to be read once.
+
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace sherd::launch {
+
+/// Tells which lines of standard error repeat a fault that another rank has reported. A fault is a
+/// line that begins with "sherd: " and the lines after it that begin with a space.
+class RepeatedFaults {
+ public:
+  /// To be asked for every line of every rank, in order.
+  [[nodiscard]] bool is_repetition(int rank, std::string_view line);
+
+ private:
+  std::map<std::string, int, std::less<>> first_rank_;  // of each fault
+  std::set<int> repeating_;                             // ranks that are within a repeated one
+};
+
+}  // namespace sherd::launch
