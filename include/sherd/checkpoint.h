@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "sherd/sharded_module.h"
 #include "sherd/optim.h"
+#include "sherd/sharded_module.h"
 
 namespace sherd {
 
