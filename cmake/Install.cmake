@@ -3,11 +3,13 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Sherd)
-# sherd_files and sherd_launch are parts of libsherd, and no interfaces of their own.
+# What libsherd links privately are parts of it, and no interfaces of their own.
 set_target_properties(sherd_error PROPERTIES EXPORT_NAME error)
 set_target_properties(sherd_files PROPERTIES EXPORT_NAME files)
 set_target_properties(sherd_launch PROPERTIES EXPORT_NAME launch)
-install(TARGETS sherd sherd_error sherd_files sherd_launch EXPORT SherdTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+set_target_properties(sherd_safetensors PROPERTIES EXPORT_NAME safetensors)
+install(TARGETS sherd sherd_error sherd_files sherd_launch sherd_safetensors EXPORT SherdTargets
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/sherd DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT SherdTargets NAMESPACE sherd:: DESTINATION ${package_dir})
 

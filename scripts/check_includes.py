@@ -15,6 +15,7 @@ ALLOWED = {
     "examples": {"include/sherd", "torch"},
     "launch": {"include/sherd/error.h", "files/file_descriptor.h"},
     "files": {"include/sherd/error.h"},
+    "safetensors": {"include/sherd/safetensors.h", "include/sherd/error.h", "files", "torch"},
     "src": {"include/sherd", "files", "launch", "torch"},
     "ops": {"include/sherd", "torch"},
     "text": set(),

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "sherd/safetensors.h"
-#include "tests/sherd/safetensors_files.h"
+#include "tests/safetensors/safetensors_files.h"
 
 namespace sherd {
 namespace {

@@ -1,11 +1,11 @@
-#include "src/safetensors/weight_map.h"
+#include "safetensors/weight_map.h"
 
 #include <algorithm>
 #include <string_view>
 #include <utility>
 
+#include "safetensors/header.h"
 #include "sherd/error.h"
-#include "src/safetensors/header.h"
 
 namespace sherd::detail {
 namespace {

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "files/input.h"
+#include "safetensors/weight_map.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
-#include "src/safetensors/weight_map.h"
 
 namespace sherd {
 namespace {

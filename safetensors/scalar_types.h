@@ -4,7 +4,7 @@
 
 #include <c10/core/ScalarType.h>
 
-#include "src/safetensors/header.h"
+#include "safetensors/header.h"
 
 namespace sherd::detail {
 

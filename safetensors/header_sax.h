@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "src/safetensors/header.h"
+#include "safetensors/header.h"
 
 namespace sherd::detail {
 

@@ -1,4 +1,4 @@
-#include "src/safetensors/scalar_types.h"
+#include "safetensors/scalar_types.h"
 
 #include <array>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "src/safetensors/header_sax.h"
+#include "safetensors/header_sax.h"
 
 #include <algorithm>
 #include <limits>

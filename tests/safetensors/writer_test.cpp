@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "sherd/safetensors.h"
-#include "tests/sherd/safetensors_files.h"
+#include "tests/safetensors/safetensors_files.h"
 
 namespace sherd {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/safetensors/header.h"
+#include "safetensors/header.h"
 
 #include <algorithm>
 #include <array>
@@ -6,8 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "safetensors/header_sax.h"
 #include "sherd/error.h"
-#include "src/safetensors/header_sax.h"
 
 namespace sherd::detail {
 namespace {

@@ -7,10 +7,10 @@
 #include <c10/util/Exception.h>
 
 #include "files/input.h"
+#include "safetensors/header.h"
+#include "safetensors/scalar_types.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
-#include "src/safetensors/header.h"
-#include "src/safetensors/scalar_types.h"
 
 namespace sherd {
 namespace {

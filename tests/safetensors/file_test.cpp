@@ -1,7 +1,5 @@
 // Reading tensors and slices of them.
 
-#include "sherd/safetensors.h"
-
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -12,7 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/sherd/safetensors_files.h"
+#include "sherd/safetensors.h"
+#include "tests/safetensors/safetensors_files.h"
 
 namespace sherd {
 namespace {

@@ -9,7 +9,7 @@
 #include <malloc.h>
 
 #include "sherd/safetensors.h"
-#include "tests/sherd/safetensors_files.h"
+#include "tests/safetensors/safetensors_files.h"
 
 namespace {
 
