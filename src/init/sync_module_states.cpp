@@ -5,6 +5,8 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <torch/nn/module.h>
+
 #include "autograd_seam.h"
 #include "sherd/error.h"
 #include "sherd/init.h"
