@@ -1,6 +1,6 @@
 // sherd bench --model CONFIG_JSON_OR_DIR --ranks N …
 
-#include "llm/train/bench.h"
+#include "llm/bench/bench.h"
 
 #include <algorithm>
 #include <array>
@@ -22,11 +22,11 @@ namespace app {
 
 namespace {
 
-using llm::train::BenchResult;
-using llm::train::StepProfile;
+using llm::bench::BenchResult;
+using llm::bench::StepProfile;
 
 struct BenchFlags {
-  llm::train::BenchOptions options;
+  llm::bench::BenchOptions options;
   int ranks = 1;
   int threads = 1;
   std::string dtype = "bf16";
@@ -58,8 +58,8 @@ Spread spread_of(std::vector<double> values) {
 nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flags) {
   const Spread step = spread_of(result.step_seconds);
   nlohmann::ordered_json split;
-  for (int i = 0; i < llm::train::kPhases; ++i) {
-    split[llm::train::name_of(static_cast<llm::train::Phase>(i))] =
+  for (int i = 0; i < llm::bench::kPhases; ++i) {
+    split[llm::bench::name_of(static_cast<llm::bench::Phase>(i))] =
         result.split_seconds[static_cast<size_t>(i)];
   }
   nlohmann::ordered_json line = {
@@ -75,7 +75,7 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
       {"grad_norms", result.grad_norms}};
   if (flags.profile) {
     for (const StepProfile::Entry& entry : result.operators) {
-      line["operators"].push_back({{"phase", llm::train::name_of(entry.phase)},
+      line["operators"].push_back({{"phase", llm::bench::name_of(entry.phase)},
                                    {"name", entry.name},
                                    {"seconds", entry.seconds},
                                    {"calls", entry.calls}});
@@ -97,8 +97,8 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
   print("matrix products alone: %.3f s (%.1f GFLOP/s a rank); step / that = %.3f",
         result.matmul_limit_seconds, result.matmul_operations / result.matmul_limit_seconds / 1e9,
         step.median / result.matmul_limit_seconds);
-  for (int i = 0; i < llm::train::kPhases; ++i) {
-    print("  %-10s %8.4f s", llm::train::name_of(static_cast<llm::train::Phase>(i)),
+  for (int i = 0; i < llm::bench::kPhases; ++i) {
+    print("  %-10s %8.4f s", llm::bench::name_of(static_cast<llm::bench::Phase>(i)),
           result.split_seconds[static_cast<size_t>(i)]);
   }
   for (size_t rank = 0; rank < result.peak_rank_bytes.size(); ++rank) {
@@ -111,7 +111,7 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
     for (const StepProfile::Entry& entry : result.operators) {
       print("  %9.5f s  %6.1f calls  %-9s %s", entry.seconds,
             static_cast<double>(entry.calls) / static_cast<double>(flags.options.steps),
-            llm::train::name_of(entry.phase), entry.name.c_str());
+            llm::bench::name_of(entry.phase), entry.name.c_str());
     }
   }
 }
@@ -141,8 +141,8 @@ int bench(BenchFlags flags) {
       sherd::unit_policy::every_unit({.checkpoint_activations = flags.checkpoint_activations});
   flags.options.answers_only = flags.supervised == "answer";
   flags.options.operators = flags.profile;
-  Rank rank;
-  const BenchResult result = llm::train::bench(flags.options, rank.join());
+  Rank rank(OnSignal::EndProcess);
+  const BenchResult result = llm::bench::bench(flags.options, rank.join());
   if (rank.is_first()) {
     flags.json ? say(to_json(result, flags).dump()) : print_table(result, flags);
   }

@@ -1,14 +1,17 @@
-// The program: verbs, and what becomes of a failure.
+// The program: its verbs, and how it ends.
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <new>
+#include <thread>
 
 #include <c10/util/Exception.h>
 
 #include "app/caching_allocator.h"
 #include "app/verbs.h"
+#include "llm/train/agreement.h"
 #include "sherd/error.h"
 
 namespace {
@@ -72,6 +75,10 @@ int main(int argc, char** argv) {
   app::install_caching_allocator();
   try {
     return run(argc, argv);
+  } catch (const llm::train::ReportedElsewhere& error) {
+    // The rank that tells it is to end first: launchers quote the first.
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    return static_cast<int>(error.code());
   } catch (const sherd::Error& error) {
     return fail(error.code(), error.what());
   } catch (const std::bad_alloc&) {

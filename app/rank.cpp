@@ -9,8 +9,11 @@ namespace app {
 
 using sherd::launch::Launcher;
 
-Rank::Rank() : environment_(sherd::launch::detect(sherd::launch::process_environment)) {
-  sherd::launch::StopRequest::install(environment_.launcher != Launcher::Alone);
+Rank::Rank(OnSignal on_signal)
+    : environment_(sherd::launch::detect(sherd::launch::process_environment)) {
+  if (on_signal == OnSignal::RequestStop) {
+    sherd::launch::StopRequest::install(environment_.launcher != Launcher::Alone);
+  }
   sherd::explain_access_to_sharded_parameters();
   watch_ = std::make_unique<sherd::launch::PeerWatch>(environment_);
 }

@@ -10,11 +10,17 @@
 
 namespace app {
 
+/// What SIGTERM and SIGINT do.
+enum class OnSignal {
+  EndProcess,   ///< what they do to any process: for verbs that have nothing to save
+  RequestStop,  ///< the first asks for a stop (sherd::launch::StopRequest)
+};
+
 /// This process as one rank of a run: signals, the launcher's news of lost peers, and the world.
 class Rank {
  public:
   /// Reads the environment. Throws sherd::Error(Usage) for one that makes no sense.
-  Rank();
+  explicit Rank(OnSignal on_signal);
   [[nodiscard]] bool is_first() const { return environment_.rank == 0; }
   /// Meets the other ranks. Collective; once.
   [[nodiscard]] sherd::World join();

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace llm::train {
+namespace llm::bench {
 
 /// What the main thread is doing; `Other` is everything outside the rest.
 enum class Phase { Gather, Forward, Backward, Reduce, Clip, Optimizer, Wait, Other };
@@ -35,9 +35,8 @@ class StepProfile {
     double seconds = 0;
     std::int64_t calls = 0;
   };
-  /// Exclusive times since the last reset(), the longest first.
+  /// Exclusive times since construction, the longest first.
   [[nodiscard]] std::vector<Entry> entries() const;
-  void reset();
   /// Called at the end of forward, backward and the optimizer.
   void set_at_phase_end(std::function<void()> callback);
 
@@ -48,4 +47,4 @@ class StepProfile {
   std::uint64_t handle_;
 };
 
-}  // namespace llm::train
+}  // namespace llm::bench

@@ -1,16 +1,18 @@
-#include "llm/train/bench.h"
+#include "llm/bench/bench.h"
 
 #include <chrono>
 #include <filesystem>
 
+#include "llm/bench/bench_data.h"
+#include "llm/bench/matmul_limit.h"
 #include "llm/io/model_factory.h"
-#include "llm/train/bench_data.h"
 #include "llm/train/load_model.h"
-#include "llm/train/matmul_limit.h"
+#include "llm/train/options_of_config.h"
 #include "llm/train/peak_memory.h"
 #include "llm/train/train_step.h"
+#include "sherd/error.h"
 
-namespace llm::train {
+namespace llm::bench {
 
 namespace {
 
@@ -40,14 +42,11 @@ BenchModel find_model(const std::string& path) {
 
 sherd::Sharded<model::CausalLm> make_model(const BenchModel& found, const BenchOptions& options,
                                            const sherd::World& world) {
-  const auto mesh = options.sharding.strategy == sherd::Strategy::HybridShard ||
-                            options.sharding.strategy == sherd::Strategy::HybridShardGradOp
-                        ? sherd::Mesh::hybrid(world, world.local_size())
-                        : sherd::Mesh::shard(world);
+  const sherd::Mesh mesh = train::mesh_of(options.sharding.strategy, 0, world);
   if (!found.weights.empty()) {
-    return load_sharded(found.weights, mesh, options.sharding);
+    return train::load_sharded(found.weights, mesh, options.sharding);
   }
-  return random_sharded(found.config, mesh, options.sharding, options.seed);
+  return train::random_sharded(found.config, mesh, options.sharding, options.seed);
 }
 
 BenchTokens tokens_of(const BenchOptions& options, std::int64_t vocabulary) {
@@ -63,6 +62,10 @@ std::vector<MatmulShape> matmuls(const io::HfConfig& config, const BenchOptions&
   const std::int64_t supervised =
       options.micro_batch *
       std::min(options.sequence - 1, options.answers_only ? kAnswerTokens : options.sequence);
+  const std::string embedding = built->embedding_name();
+  const auto is_table = [&](const std::string& name) {
+    return name == embedding || name.starts_with("lm_head");
+  };
   std::vector<MatmulShape> shapes;
   const auto add = [&](MatmulShape shape) {
     for (MatmulShape& known : shapes) {
@@ -75,8 +78,7 @@ std::vector<MatmulShape> matmuls(const io::HfConfig& config, const BenchOptions&
     shapes.push_back(shape);
   };
   for (const auto& item : built->named_parameters()) {
-    const bool embedding = item.key().find("embed") != std::string::npos;
-    if (item.value().dim() == 2 && !embedding && !item.key().starts_with("lm_head")) {
+    if (item.value().dim() == 2 && !is_table(item.key())) {
       add({rows, item.value().size(1), item.value().size(0), options.accumulation});
     }
   }
@@ -87,6 +89,16 @@ std::vector<MatmulShape> matmuls(const io::HfConfig& config, const BenchOptions&
   return shapes;
 }
 
+void check_sequence(const BenchModel& found, const BenchOptions& options) {
+  const auto built = sherd::on_meta([&] { return io::build_model(found.config); });
+  if (options.sequence > built->context_length()) {
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       "--seq " + std::to_string(options.sequence) + " is more than the " +
+                           std::to_string(built->context_length()) + " tokens that the model in '" +
+                           options.model + "' was made for. Give at most that.");
+  }
+}
+
 std::vector<std::int64_t> of_all_ranks(sherd::World& world, std::int64_t bytes) {
   std::vector<std::int64_t> values;
   for (const std::string& text : world.all_gather(std::to_string(bytes))) {
@@ -95,13 +107,19 @@ std::vector<std::int64_t> of_all_ranks(sherd::World& world, std::int64_t bytes) 
   return values;
 }
 
+BenchModel checked_model(const BenchOptions& options) {
+  BenchModel found = find_model(options.model);
+  check_sequence(found, options);
+  return found;
+}
+
 // One bench: the model, and the steps it makes.
 class Bench {
  public:
   Bench(const BenchOptions& options, sherd::World world)
       : options_(options),
         world_(std::move(world)),
-        found_(find_model(options.model)),
+        found_(checked_model(options)),
         model_(make_model(found_, options, world_)),
         optimizer_(model_, {.lr = options.lr}),
         tokens_(tokens_of(options, model_.module()->vocab_rows())) {}
@@ -134,8 +152,8 @@ std::vector<data::Batch> Bench::micro_batches() const {
 }
 
 void Bench::step() {
-  const StepOutcome outcome =
-      train_step(model_, optimizer_, micro_batches(), {step_ + 1, kClipGradNorm, false});
+  const train::StepOutcome outcome =
+      train::train_step(model_, optimizer_, micro_batches(), {step_ + 1, kClipGradNorm, false});
   ++step_;
   result_.tokens_a_step = outcome.tokens;
   result_.losses.push_back(outcome.loss);
@@ -172,11 +190,12 @@ void Bench::measure_memory() {
   std::int64_t largest = 0;
   {
     StepProfile profile(StepProfile::Detail::Phases);
-    profile.set_at_phase_end([&] { largest = std::max(largest, proportional_resident_bytes()); });
+    profile.set_at_phase_end(
+        [&] { largest = std::max(largest, train::proportional_resident_bytes()); });
     step();
   }
   result_.peak_rank_pss_bytes = of_all_ranks(world_, largest);
-  result_.peak_rank_bytes = of_all_ranks(world_, peak_resident_bytes());
+  result_.peak_rank_bytes = of_all_ranks(world_, train::peak_resident_bytes());
 }
 
 BenchResult Bench::run() {
@@ -200,4 +219,4 @@ BenchResult bench(const BenchOptions& options, sherd::World world) {
   return Bench(options, std::move(world)).run();
 }
 
-}  // namespace llm::train
+}  // namespace llm::bench

@@ -1,4 +1,4 @@
-#include "llm/train/step_profile.h"
+#include "llm/bench/step_profile.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,7 +9,7 @@
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
-namespace llm::train {
+namespace llm::bench {
 
 namespace {
 
@@ -137,12 +137,8 @@ std::vector<StepProfile::Entry> StepProfile::entries() const {
   return found;
 }
 
-void StepProfile::reset() {
-  state_->sums.clear();
-}
-
 void StepProfile::set_at_phase_end(std::function<void()> callback) {
   state_->at_phase_end = std::move(callback);
 }
 
-}  // namespace llm::train
+}  // namespace llm::bench

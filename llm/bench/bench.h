@@ -8,11 +8,11 @@
 
 #include <c10/core/ScalarType.h>
 
-#include "llm/train/step_profile.h"
+#include "llm/bench/step_profile.h"
 #include "sherd/options.h"
 #include "sherd/world.h"
 
-namespace llm::train {
+namespace llm::bench {
 
 struct BenchOptions {
   std::string model;            ///< a config.json, or a folder with one; its weights if it has any
@@ -48,4 +48,4 @@ struct BenchResult {
 /// llm::io does, and Usage for a token file that is too short or names ids the model lacks.
 [[nodiscard]] BenchResult bench(const BenchOptions& options, sherd::World world);
 
-}  // namespace llm::train
+}  // namespace llm::bench

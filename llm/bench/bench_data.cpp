@@ -1,11 +1,11 @@
-#include "llm/train/bench_data.h"
+#include "llm/bench/bench_data.h"
 
 #include <fstream>
 #include <random>
 
 #include "sherd/error.h"
 
-namespace llm::train {
+namespace llm::bench {
 
 namespace {
 
@@ -68,4 +68,4 @@ data::Batch bench_batch(const BenchTokens& tokens, std::int64_t first, std::int6
   return batch;
 }
 
-}  // namespace llm::train
+}  // namespace llm::bench

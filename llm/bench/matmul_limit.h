@@ -6,7 +6,7 @@
 
 #include <c10/core/ScalarType.h>
 
-namespace llm::train {
+namespace llm::bench {
 
 /// Products of one shape in a forward pass: [rows, inputs] × [inputs, outputs], `batch` at once,
 /// and that `count` times. Backward has two more of each, with other operands.
@@ -27,4 +27,4 @@ struct MatmulShape {
 /// Operations of the same products, a multiplication and an addition counting as two.
 [[nodiscard]] double matmul_operations(const std::vector<MatmulShape>& shapes);
 
-}  // namespace llm::train
+}  // namespace llm::bench

@@ -6,7 +6,7 @@
 
 #include "llm/data/batch.h"
 
-namespace llm::train {
+namespace llm::bench {
 
 /// Where a bench's samples come from: ids of a file in order, or random ones.
 struct BenchTokens {
@@ -23,4 +23,4 @@ struct BenchTokens {
 [[nodiscard]] data::Batch bench_batch(const BenchTokens& tokens, std::int64_t first,
                                       std::int64_t rows);
 
-}  // namespace llm::train
+}  // namespace llm::bench

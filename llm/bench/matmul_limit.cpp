@@ -1,4 +1,4 @@
-#include "llm/train/matmul_limit.h"
+#include "llm/bench/matmul_limit.h"
 
 #include <algorithm>
 #include <chrono>
@@ -13,7 +13,7 @@
 
 #include "ops/head_products.h"
 
-namespace llm::train {
+namespace llm::bench {
 
 namespace {
 
@@ -102,4 +102,4 @@ double matmul_operations(const std::vector<MatmulShape>& shapes) {
   return operations;
 }
 
-}  // namespace llm::train
+}  // namespace llm::bench
