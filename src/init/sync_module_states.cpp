@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
-
 #include <torch/nn/module.h>
 
 #include "autograd_seam.h"
