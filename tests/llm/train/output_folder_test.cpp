@@ -1,0 +1,58 @@
+// Trying where a run will write leaves nothing, and disturbs nobody.
+
+#include "llm/train/output_folder.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/stat.h>
+
+#include "files/appended_file.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
+
+namespace llm::train {
+namespace {
+
+namespace fs = std::filesystem;
+using sherd::test::TempFolder;
+
+config::RunConfig logging_to(const TempFolder& folder, const std::string& log) {
+  config::RunConfig config;
+  config.train.output = folder.path() / "run";
+  config.log.jsonl = log;
+  fs::create_directory(config.train.output);
+  return config;
+}
+
+TEST(OutputFolder, ATryLeavesNothing) {
+  const TempFolder folder;
+  try_output(logging_to(folder, ""));
+  EXPECT_TRUE(fs::is_empty(folder.path() / "run"));
+}
+
+TEST(OutputFolder, ATryDoesNotTellThePipesReaderThatTheLogHasEnded) {
+  const TempFolder folder;
+  const std::string pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const sherd::files::FileDescriptor reader(
+      ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  try_output(logging_to(folder, pipe));
+  pollfd watched{reader.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&watched, 1, 0), 0) << "the reader was told of an end";
+}
+
+TEST(OutputFolder, TheConfigurationReplacesNoDevice) {
+  const TempFolder folder;
+  const config::RunConfig config = logging_to(folder, "");
+  const fs::path path = folder.path() / "run/config.toml";
+  fs::create_symlink("/dev/null", path);
+  sherd::test::expect_error([&] { write_config(config); }, sherd::ExitCode::CannotWrite,
+                            {"config.toml", "a device of that name is there"});
+  fs::remove(path);
+  write_config(config);
+  EXPECT_TRUE(fs::is_regular_file(path));
+}
+
+}  // namespace
+}  // namespace llm::train
