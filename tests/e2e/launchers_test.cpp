@@ -103,10 +103,10 @@ TEST(OwnRanks, MustBeThoseOfTheLauncher) {
 TEST(SherdLaunch, StartsAnyProgram) {
   const Ended ended =
       expect_code(0, {"launch", "-n", "2", "--", "sh", "-c",
-                      "echo rank $RANK of $WORLD_SIZE; echo $1", "--train.x", "-n 7"});
+                      "echo rank $RANK of $WORLD_SIZE; echo \"<$1>\"", "--train.x", "-n 7"});
   EXPECT_THAT(ended.out, HasSubstr("rank 0 of 2\n"));
   EXPECT_THAT(ended.out, HasSubstr("rank 1 of 2\n"));
-  EXPECT_THAT(ended.out, HasSubstr("-n 7\n"));
+  EXPECT_THAT(ended.out, HasSubstr("<-n 7>\n"));
   const Ended other = expect_code(64, {"launch", "-n", "2", "./my_program"});
   EXPECT_THAT(other.err, HasSubstr("sherd launch -n 2 -- ./my_program; got './my_program'"));
 }
