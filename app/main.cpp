@@ -14,6 +14,7 @@
 #include "app/launch.h"
 #include "app/verbs.h"
 #include "launch/descriptor_limit.h"
+#include "launch/rank_environment.h"
 #include "launch/stop_request.h"
 #include "llm/train/agreement.h"
 #include "sherd/error.h"
@@ -43,6 +44,15 @@ void check_verb(const CLI::App& program, const std::string& word) {
   }
 }
 
+// Of several ranks one prints the help.
+bool is_first_rank() {
+  try {
+    return sherd::launch::detect(sherd::launch::process_environment).rank == 0;
+  } catch (const sherd::Error&) {
+    return true;
+  }
+}
+
 int run(int argc, char** argv) {
   CLI::App program(
       "Fine-tune Llama and BLOOM models from Hugging Face folders, sharded over processes.");
@@ -60,7 +70,9 @@ int run(int argc, char** argv) {
     program.parse(app::command_line(argc, argv));
   } catch (const CLI::ParseError& error) {
     const bool is_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
-    program.exit(error);
+    if (!is_help || is_first_rank()) {
+      program.exit(error);
+    }
     return static_cast<int>(is_help ? ExitCode::Done : ExitCode::Usage);
   }
   return exit_code;

@@ -96,10 +96,6 @@ int train(const std::string& file, const std::vector<std::string>& flags) {
   return static_cast<int>(outcome.stopped ? ExitCode::Stopped : ExitCode::Done);
 }
 
-bool is_first_rank() {
-  return sherd::launch::detect(sherd::launch::process_environment).rank == 0;
-}
-
 }  // namespace
 
 void add_train(CLI::App& program, int& exit_code) {
@@ -115,9 +111,6 @@ void add_train(CLI::App& program, int& exit_code) {
     std::vector<std::string> words = verb->remaining();
     if (std::any_of(words.begin(), words.end(),
                     [](const std::string& word) { return word == "--help" || word == "-h"; })) {
-      if (!is_first_rank()) {
-        return;  // one of them tells
-      }
       throw CLI::CallForHelp();
     }
     if (const auto code = start_ranks(take_ranks(words))) {

@@ -222,9 +222,10 @@ Fields fields(CheckpointSection& checkpoint) {
        .range = at_least(1)},
       {.name = "resume",
        .slot = &checkpoint.resume,
-       .doc = "auto: go on from the newest checkpoint of train.output, if there is one; never: "
-              "start anew, refused where train.output holds checkpoints; overwrite: delete them and "
-              "start anew; else the folder of a checkpoint or of a run"},
+       .doc =
+           "auto: go on from the newest checkpoint of train.output, if there is one; never: "
+           "start anew, refused where train.output holds checkpoints; overwrite: delete them and "
+           "start anew; else the folder of a checkpoint or of a run"},
       {.name = "at_end", .slot = &checkpoint.at_end, .doc = "save after the last step"},
   };
 }

@@ -26,7 +26,7 @@ TEST(FreeSpace, IsComparedWithWhatTheDiskHas) {
   EXPECT_NO_THROW(require_free_space(folder.path().string(), 1));
   expect_error([&] { require_free_space(folder.path().string(), kGiB << 20); },
                ExitCode::CannotWrite,
-               {folder.path().string(), "takes 1073741824.0 GiB", "free", "train.output"});
+               {folder.path().string(), "takes 1048576.0 GiB", "free", "train.output"});
 }
 
 TEST(Memory, OfARankIsItsPartOfTheState) {

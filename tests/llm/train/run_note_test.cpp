@@ -15,7 +15,8 @@ using sherd::test::expect_error;
 
 const DataIdentity kData = {"train.json", 32, std::string(64, 'a'), std::string(64, 'b')};
 
-RunNote note_of(const config::RunConfig& config) {
+RunNote note_of(config::RunConfig config) {
+  config.model.path = config.model.path.empty() ? "models/small" : config.model.path;
   RunNote note = note_of_run(config, kData, 40);
   note.step = 7;
   return note;
