@@ -56,7 +56,9 @@ struct ParameterShard {
       0;             ///< elements [begin, end) of the flattened parameter; empty where begin == end
   int64_t end = 0;   ///< see begin
   at::Tensor value;  ///< [end − begin]: fp32 master; of a frozen parameter the travelling shard
-  at::Tensor gradient;  ///< [end − begin] fp32 sum, or undefined before a reduction
+  /// [end − begin] fp32 sum; zeros of a parameter that no rank used, in a unit whose backward ran;
+  /// undefined before a reduction, and after a backward that failed.
+  at::Tensor gradient;
 };
 
 /// How the micro-batches of a step are accumulated.
@@ -144,8 +146,8 @@ class Sharded : public ShardedModule {
   /// The model's `forward`. Collective, as is the backward of what it returns.
   template <class... Args>
   auto operator()(Args&&... args) {
-    auto body = [this](auto&&... value) {
-      return module_->forward(std::forward<decltype(value)>(value)...);
+    auto body = [module = module_](auto&&... value) mutable {
+      return module->forward(std::forward<decltype(value)>(value)...);
     };
     return detail::call_unit(root_unit(), body, std::forward<Args>(args)...);
   }
@@ -154,8 +156,8 @@ class Sharded : public ShardedModule {
   /// `forward`, and for a loss computed with root parameters (the head). Collective.
   template <class Fn, class... Args>
   auto run(Fn&& fn, Args&&... args) {
-    auto body = [this, fn = std::forward<Fn>(fn)](auto&&... value) {
-      return std::invoke(fn, *module_, std::forward<decltype(value)>(value)...);
+    auto body = [module = module_, fn = std::forward<Fn>(fn)](auto&&... value) mutable {
+      return std::invoke(fn, *module, std::forward<decltype(value)>(value)...);
     };
     return detail::call_unit(root_unit(), body, std::forward<Args>(args)...);
   }
