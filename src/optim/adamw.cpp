@@ -254,7 +254,6 @@ void AdamW::step() {
   RECORD_USER_SCOPE("AdamW::step");
   detail::Runtime& runtime = impl_->runtime();
   runtime.leave_failed_backward();
-  impl_->forget_failed_backward();
   runtime.check_gradients_are_reduced("[AdamW::step]");
   impl_->check_there_are_gradients();
   runtime.set_phase(detail::Phase::Optimizer);
@@ -267,6 +266,7 @@ void AdamW::step() {
     }
   }
   impl_->updated_in_backward.clear();
+  impl_->failures_seen = runtime.failed_backwards();
   runtime.set_step(impl_->steps + 1);
 }
 
