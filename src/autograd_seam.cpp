@@ -1,5 +1,7 @@
 #include "autograd_seam.h"
 
+#include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -39,13 +41,7 @@ class ParameterHook final : public torch::autograd::PostAccumulateGradHook {
                       "place for one: shard it trainable, and freeze it afterwards.");
     }
     const at::NoGradGuard no_grad;
-    at::Tensor slot = unit_.gradient_slot(parameter_);
-    if (unit_.gradient_written(parameter_)) {
-      slot.add_(tensor.grad());
-    } else {
-      slot.copy_(tensor.grad());
-      unit_.mark_gradient_written(parameter_);
-    }
+    write(unit_.gradient_slot(parameter_), tensor.grad());
     tensor.mutable_grad().reset();
   }
 
@@ -57,6 +53,19 @@ class ParameterHook final : public torch::autograd::PostAccumulateGradHook {
   [[nodiscard]] size_t parameter() const { return parameter_; }
 
  private:
+  void write(at::Tensor slot, const at::Tensor& gradient) {
+    const bool written = unit_.gradient_written(parameter_);
+    if (!written && gradient.is_sparse()) {
+      slot.zero_();  // rows that it does not hold
+    }
+    if (written || gradient.is_sparse()) {
+      slot.add_(gradient);
+    } else {
+      slot.copy_(gradient);
+    }
+    unit_.mark_gradient_written(parameter_);
+  }
+
   std::weak_ptr<Runtime> runtime_;
   UnitState& unit_;
   size_t parameter_;
@@ -126,14 +135,41 @@ struct InputGate : torch::autograd::Function<InputGate> {
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto capsule = context->saved_data["use"].toCapsule();
-    const UnitUse* use = static_cast<UseCapsule&>(*capsule).use.get();
+    UnitUse* use = static_cast<UseCapsule&>(*capsule).use.get();
     use->unit().finish_use(use);
     gradients.insert(gradients.begin(), at::Tensor());  // for the capsule argument
     return gradients;
   }
 };
 
+using ExecInfo = std::unordered_map<torch::autograd::Node*, torch::autograd::GraphTask::ExecInfo>;
+
+// Which nodes the backward under way runs; null where it runs all of them, or there is none.
+const ExecInfo* nodes_to_run() {
+  const ExecInfo* info = torch::autograd::get_current_graph_task_exec_info();
+  return info == nullptr || info->empty() ? nullptr : info;
+}
+
+bool accumulates_into(const at::Tensor& parameter, const ExecInfo& info) {
+  const auto node = torch::autograd::impl::try_get_grad_accumulator(parameter);
+  const auto found = info.find(node.get());
+  return found != info.end() && found->second.needed_;
+}
+
 }  // namespace
+
+bool accumulates_gradients(const UnitState& unit) {
+  const ExecInfo* info = nodes_to_run();
+  const auto& parameters = unit.parameters();
+  return info == nullptr ||
+         std::any_of(parameters.begin(), parameters.end(), [&](const UnitParameter& parameter) {
+           return accumulates_into(parameter.tensor, *info);
+         });
+}
+
+bool accumulates_everywhere() {
+  return nodes_to_run() == nullptr;
+}
 
 bool is_sharded(const at::Tensor& parameter) {
   return hook_of(parameter) != nullptr;
@@ -222,7 +258,8 @@ void ForwardScope::leave(const TensorList& outputs) {
   for (at::Tensor* output : outputs) {
     if (output->defined() && use_ != nullptr && output->requires_grad()) {
       needs_backward = true;
-      output->register_hook([use = use_](const at::Tensor&) { use->unit().pre_backward(); });
+      output->register_hook(
+          [use = use_](const at::Tensor&) { use->unit().pre_backward(use.get()); });
     }
   }
   cast_outputs(outputs);
@@ -245,7 +282,8 @@ namespace sherd {
 
 GradSlot GradSlot::of(const at::Tensor& parameter) {
   const auto* hook = parameter.requires_grad() ? detail::hook_of(parameter) : nullptr;
-  if (hook == nullptr) {
+  const auto* info = detail::nodes_to_run();
+  if (hook == nullptr || (info != nullptr && !detail::accumulates_into(parameter, *info))) {
     return {nullptr, 0};
   }
   return {hook->unit(), static_cast<int64_t>(hook->parameter())};

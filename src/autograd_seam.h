@@ -20,6 +20,14 @@ namespace sherd::detail {
 void install_gradient_hook(const std::shared_ptr<Runtime>& runtime, UnitState& unit,
                            size_t parameter);
 
+/// Whether the backward under way accumulates gradients into parameters of the unit:
+/// torch::autograd::grad, and a backward towards some tensors, need not. The same on every rank.
+[[nodiscard]] bool accumulates_gradients(const UnitState& unit);
+
+/// Whether it does so for everything that it reaches. What a checkpointed unit recomputes is not in
+/// its graph, so that nothing can ask for some of it.
+[[nodiscard]] bool accumulates_everywhere();
+
 /// Whether the parameter belongs to a sharded model, or did while that lived.
 [[nodiscard]] bool is_sharded(const at::Tensor& parameter);
 

@@ -119,7 +119,19 @@ void FlatSegment::gather(GatherArena& arena, bool full_precision) {
     gathered_by_ = communicators_.post_forward;
   }
   slot_ = gathered_by_->gathers_in_place() ? nullptr : arena.acquire(bytes);
-  point_parameters_at(gathered_by_->gather(id_, slot_));
+  try {
+    point_parameters_at(gathered_by_->gather(id_, slot_));
+  } catch (...) {
+    give_back_slot(arena);
+    in_full_precision_ = false;
+    throw;
+  }
+}
+
+void FlatSegment::give_back_slot(GatherArena& arena) {
+  if (slot_ != nullptr) {
+    arena.release(std::exchange(slot_, nullptr));
+  }
 }
 
 void FlatSegment::wait_gather() {
@@ -142,9 +154,7 @@ void FlatSegment::release(GatherArena& arena) {
   } else {
     gathered_by_->release(id_);
   }
-  if (slot_ != nullptr) {
-    arena.release(std::exchange(slot_, nullptr));
-  }
+  give_back_slot(arena);
 }
 
 void FlatSegment::keep_post_forward_shard() {

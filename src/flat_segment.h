@@ -54,6 +54,7 @@ class FlatSegment {
   /// storage that throws what name_parameter() told at whoever asks for its address.
   [[nodiscard]] c10::Storage storage_of(size_t place) const;
 
+  [[nodiscard]] bool is_gathered() const { return gathered_ != nullptr; }
   /// Starts to gather: parameters point there from now on, and may be used after wait_gather().
   void gather(GatherArena& arena, bool full_precision);
   void wait_gather();
@@ -100,6 +101,7 @@ class FlatSegment {
 
  private:
   void point_parameters_at(void* gathered);
+  void give_back_slot(GatherArena& arena);
 
   SegmentLayout layout_;
   std::vector<std::vector<int64_t>> shapes_;

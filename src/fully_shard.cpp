@@ -18,6 +18,7 @@ World& ShardedModule::world() {
 }
 
 std::vector<ParameterShard> ShardedModule::parameter_shards() const {
+  runtime_->leave_failed_backward();
   runtime_->apply_gradient_factor();
   std::vector<ParameterShard> shards = detail::value_shards(*runtime_);
   auto shard = shards.begin();

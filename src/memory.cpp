@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <ATen/ops/from_blob.h>
+#include <c10/core/DeviceGuard.h>
 #include <sys/mman.h>
 
 namespace sherd {
@@ -74,6 +75,7 @@ Buffer::Buffer(std::int64_t bytes, MemoryKind kind, std::shared_ptr<MemoryLedger
     auto* mapping = new Mapping{map_zeroed(bytes), static_cast<std::size_t>(bytes)};
     data_ = {mapping->data, mapping, &unmap, device};
   } else {
+    const c10::DeviceGuard guard(device);  // allocators serve the current device of the thread
     data_ = c10::GetAllocator(device.type())->allocate(static_cast<std::size_t>(bytes));
     at::for_blob(data_.get(), {bytes})
         .options(c10::TensorOptions().dtype(c10::kByte).device(device))

@@ -51,9 +51,9 @@ SegmentCommunicators ModelCommunicators::all() const {
   return {shards_.get(), replicas_.get(), post_forward_.get(), full_precision_.get()};
 }
 
-void ModelCommunicators::abandon() {
+void ModelCommunicators::abandon(bool in_backward) {
   shards_->abandon();
-  if (replicas_ != nullptr) {
+  if (replicas_ != nullptr && in_backward) {  // else it holds what earlier micro-batches have left
     replicas_->abandon();
   }
 }

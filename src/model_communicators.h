@@ -25,8 +25,8 @@ class ModelCommunicators {
   /// Null without replicas.
   [[nodiscard]] Communicator* replicas() const { return replicas_.get(); }
   [[nodiscard]] bool keeps_post_forward_shards() const { return post_forward_ != nullptr; }
-  /// Forgets what an exception left behind.
-  void abandon();
+  /// Forgets what an exception left behind: `in_backward`, or in a forward.
+  void abandon(bool in_backward);
   [[nodiscard]] Communicator::Counts counts() const;
   /// What reductions will receive into, at most.
   [[nodiscard]] int64_t most_received_bytes() const;

@@ -28,6 +28,12 @@ void ReductionQueue::take_those_that_ended() {
   while (reducing_.size() > in_flight) {
     const Entry ended = reducing_.front();
     reducing_.pop_front();
+    const bool again = std::any_of(reducing_.begin(), reducing_.end(), [&](const Entry& other) {
+      return other.gradients == ended.gradients;
+    });
+    if (again) {
+      continue;  // a unit that is reduced again at once: both add to the same sum
+    }
     if (communicators_.replicas == nullptr) {
       tell(*ended.gradients);
     } else if (ended.all_reduce) {

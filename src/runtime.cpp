@@ -184,17 +184,13 @@ void Runtime::begin_forward(UnitState& unit) {
     require_values("forward");
     values_checked_ = true;
   }
-  if (backward_failed_) {
-    abandon();
-  }
+  leave_failed_backward();
   if (recomputing_ > 0) {
     return;
   }
   optim_views_.close_update_window();
-  const bool nothing_outstanding = std::none_of(
-      units_.begin(), units_.end(),
-      [](const auto& other) { return other->awaits_backward() || other->in_forward(); });
-  if (unit.is_root() && nothing_outstanding) {
+  const bool begins_anew = unit.is_root() || schedule_.has_begun(unit.index());
+  if (begins_anew && is_idle()) {
     drop_prefetched(0);
     schedule_.begin_iteration();
     for (const auto& other : units_) {
@@ -210,29 +206,51 @@ void Runtime::end_forward(const UnitState& unit) {
     return;
   }
   schedule_.end_unit(unit.index());
-  const bool outstanding = std::any_of(units_.begin(), units_.end(), [](const auto& other) {
-    return other->awaits_backward() || other->in_forward();
-  });
-  if (!outstanding && !backward_active_) {
+  if (optim_views_.handed_out() && is_idle() && !backward_active_) {
     optim_views_.open_update_window();
   }
 }
 
+// No unit runs forward, and none waits for a backward.
+bool Runtime::is_idle() const {
+  return std::none_of(units_.begin(), units_.end(), [](const auto& unit) {
+    return unit->awaits_backward() || unit->in_forward();
+  });
+}
+
+bool Runtime::in_forward() const {
+  return std::any_of(units_.begin(), units_.end(),
+                     [](const auto& unit) { return unit->in_forward(); });
+}
+
+void Runtime::graph_freed() noexcept {
+  try {
+    if (optim_views_.awaits_update_window() && !backward_active_ && is_idle()) {
+      optim_views_.open_update_window();
+    }
+  } catch (...) {  // a peer is lost; the next collective says so
+    optim_views_.expect_update();
+  }
+}
+
+bool Runtime::is_evaluating() const {
+  return !at::GradMode::is_enabled() && checkpointed_ == 0;
+}
+
 void Runtime::prefetch_in_forward() {
   if (recomputing_ == 0) {
-    prefetch(schedule_.ahead_in_forward(), !at::GradMode::is_enabled());
+    prefetch(schedule_.ahead_in_forward(), is_evaluating());
   }
 }
 
 void Runtime::begin_backward() {
-  if (backward_failed_) {
-    abandon();
-  }
+  leave_failed_backward();
   if (std::exchange(backward_active_, true)) {
     return;
   }
+  backward_failed_ = true;  // until its end has been asked for
   optim_views_.close_update_window();
-  optim_views_.take_gradient_resets();
+  optim_views_.take_gradient_changes();
   phase_ = Phase::Backward;
   check_settings_of_backward();
   apply_gradient_factor();  // what was clipped is added to
@@ -243,6 +261,7 @@ void Runtime::begin_backward() {
         failure->done();
         self->end_backward();
       });
+  backward_failed_ = false;
 }
 
 // What is nested in a checkpointed unit is computed again, and summed, for each of its calls.
@@ -337,34 +356,49 @@ void Runtime::end_backward() {
   collective("reduction", "all", [&] { reductions_->finish(summed); });
   backward_active_ = false;
   optim_views_.show_gradients();
-  optim_views_.open_update_window();
+  if (!in_forward()) {
+    optim_views_.open_update_window();
+  }
   backward_failed_ = false;
 }
 
 void Runtime::abandon() {
+  const bool in_backward = std::exchange(backward_active_, false) || backward_failed_;
   prefetched_.clear();
-  recomputing_ = 0;
-  backward_active_ = false;
   backward_failed_ = false;
   for (const auto& unit : units_) {
-    unit->abandon();
+    unit->abandon(in_backward);
+  }
+  if (in_backward) {
+    ++failed_backwards_;
+    zero_grad();
   }
   if (reductions_ != nullptr && !peers_lost_) {  // else nothing could be attached
     reductions_->abandon();
-    communicators_->abandon();
+    communicators_->abandon(in_backward);
   }
   optim_views_.expect_update();
 }
 
-void Runtime::forward_failed() {
-  const bool outermost = std::none_of(units_.begin(), units_.end(),
-                                      [](const auto& unit) { return unit->in_forward(); });
-  if (outermost) {
+void Runtime::leave_failed_backward() {
+  if (backward_failed_) {
     abandon();
   }
 }
 
+void Runtime::forward_failed() {
+  if (!in_forward()) {
+    abandon();
+  }
+}
+
+void Runtime::gradients_changed() {
+  ++gradient_version_;
+  used_parameters_.expect_changes();
+}
+
 void Runtime::zero_grad() {
+  ++gradient_version_;
   for (const auto& unit : units_) {
     for (const auto& segment : unit->segments()) {
       if (segment->gradients() != nullptr) {

@@ -17,6 +17,7 @@
 #include "sherd/mesh.h"
 #include "sherd/options.h"
 #include "unit_state.h"
+#include "used_parameters.h"
 
 namespace sherd::detail {
 
@@ -48,17 +49,35 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   void begin_backward();
   void prefetch_in_backward(const UnitState& unit);
   void end_backward();
-  /// Gives up the step under way after an exception, so that the next one starts clean.
+  /// Gives up what is under way after an exception, so that the next step starts clean: after a
+  /// failed forward gradients of earlier micro-batches are as they were, after a failed backward
+  /// there are none.
   void abandon();
+  /// The last backward has failed, and the next has not begun yet: gives it up now.
+  void leave_failed_backward();
+  [[nodiscard]] int64_t failed_backwards() const { return failed_backwards_; }
   /// A unit's forward has ended in an exception.
   void forward_failed();
   /// A prefetched unit has been asked for.
   void consumed(const UnitState& unit);
-  /// Between these, forwards are those of activation checkpointing.
+  /// A use that awaited its backward is gone.
+  void graph_freed() noexcept;
+  /// Between these, forwards are those that activation checkpointing will repeat: they run without
+  /// gradients, and are no evaluation.
+  void begin_checkpointed() { ++checkpointed_; }
+  void end_checkpointed() { --checkpointed_; }
+  /// Between these, forwards are the repeated ones.
   void begin_recompute() { ++recomputing_; }
   void end_recompute() { --recomputing_; }
+  /// Whether a forward that begins now is one that no backward will follow.
+  [[nodiscard]] bool is_evaluating() const;
 
   void zero_grad();
+  /// Gradients have been reduced or added up.
+  void gradients_changed();
+  /// How often they have changed, or been forgotten.
+  [[nodiscard]] int64_t gradient_version() const { return gradient_version_; }
+  [[nodiscard]] UsedParameters& used_parameters() { return used_parameters_; }
   void set_gradient_divide_factor(double factor);
   /// Which units are kept gathered has been set anew.
   void limit_gathered();
@@ -114,7 +133,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
     try {
       return fn();
     } catch (const Error& error) {
-      peers_lost_ = peers_lost_ || error.is_of_peers();
+      peers_lost_ = peers_lost_ || error.is_of_peers() || error.code() == ExitCode::RanksDisagree;
       throw Error(error.code(), where(operation, unit) + error.what());
     }
   }
@@ -128,24 +147,31 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   void drop_prefetched(size_t keep);
   void refuse_while_full_parameters_shown(const std::string& what) const;
   [[nodiscard]] std::vector<int> first_order() const;
+  [[nodiscard]] bool is_idle() const;
+  [[nodiscard]] bool in_forward() const;
 
   Mesh mesh_;
   ShardOptions options_;
   std::shared_ptr<MemoryLedger> ledger_ = std::make_shared<MemoryLedger>();
-  std::unique_ptr<ModelCommunicators> communicators_;
-  std::unique_ptr<ReductionQueue> reductions_;
   std::unique_ptr<GatherArena> arena_;
   std::vector<std::unique_ptr<UnitState>> units_;
+  // After what they read and write: where giving up has failed, they end it when they go.
+  std::unique_ptr<ModelCommunicators> communicators_;
+  std::unique_ptr<ReductionQueue> reductions_;
   std::vector<ModelBuffer> buffers_;
   Schedule schedule_;
   std::deque<UnitState*> prefetched_;
   OptimViews optim_views_{*this};
+  UsedParameters used_parameters_{*this};
   bool full_parameters_shown_ = false;
   bool backward_active_ = false;
   bool backward_failed_ = false;
   bool values_checked_ = false;
   bool peers_lost_ = false;
+  int checkpointed_ = 0;
   int recomputing_ = 0;
+  int64_t failed_backwards_ = 0;
+  int64_t gradient_version_ = 0;
   float gradient_scale_ = 1.0F;
   double pending_gradient_factor_ = 1.0;
   Phase phase_ = Phase::Construction;

@@ -24,6 +24,10 @@ void Schedule::begin_unit(int unit) {
   }
 }
 
+bool Schedule::has_begun(int unit) const {
+  return std::find(begun_.begin(), begun_.end(), unit) != begun_.end();
+}
+
 void Schedule::end_unit(int unit) {
   ended_.push_back(unit);
 }

@@ -19,6 +19,7 @@ class Schedule {
   /// A new forward starts with nothing outstanding: what was recorded becomes the order to expect.
   void begin_iteration();
   void begin_unit(int unit);
+  [[nodiscard]] bool has_begun(int unit) const;
   void end_unit(int unit);
   /// Units to gather while the one begun last runs forward. A unit that was not expected, or not
   /// yet, is passed over; the next expected one brings the two orders together again.

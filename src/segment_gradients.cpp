@@ -23,7 +23,7 @@ Buffer SpareShards::take(int64_t bytes, const std::shared_ptr<MemoryLedger>& led
 
 SegmentGradients::SegmentGradients(const SegmentLayout& layout,
                                    const std::vector<std::vector<int64_t>>& shapes)
-    : layout_(layout), written_(layout.places.size(), false) {
+    : layout_(layout), written_(layout.places.size(), false), used_(layout.places.size(), false) {
   storage_ = movable_storage(layout.bytes(), layout.device);
   for (size_t i = 0; i < layout.places.size(); ++i) {
     views_.push_back(view_of(storage_, layout.places[i].offset, shapes[i], layout.dtype));
@@ -66,7 +66,10 @@ void SegmentGradients::bind() {
 void SegmentGradients::unbind() {
   reduce_buffer_ = nullptr;
   point_at(*storage_, nullptr);
-  written_.assign(written_.size(), false);
+  for (size_t place = 0; place < written_.size(); ++place) {
+    used_[place] = used_[place] || written_[place];
+    written_[place] = false;
+  }
 }
 
 void SegmentGradients::zero_unwritten() {
@@ -122,11 +125,22 @@ void SegmentGradients::reduce(float scale) {
   unbind();
 }
 
+at::Tensor SegmentGradients::part_of_replica() {
+  Communicator& replicas = *communicators_.replicas;
+  return flat_tensor(replicas.travelling_shard(id_), layout_.shard_numel / replicas.world_size(),
+                     c10::kFloat, layout_.device);
+}
+
 void SegmentGradients::start_all_reduce() {
   Communicator& replicas = *communicators_.replicas;
   replicas.begin_update(id_);
-  const bool accumulate = has_sum_ || std::exchange(sum_started_, true);
-  replicas.reduce(id_, {static_cast<float*>(replicas.travelling_shard(id_)), accumulate, 1.0F});
+  const at::Tensor part = part_of_replica();
+  const bool first = !std::exchange(sum_started_, true);
+  if (first && has_sum_) {
+    // What is added to is what callers see, and may have changed.
+    part.copy_(shard_.narrow(0, replicas.rank() * part.numel(), part.numel()));
+  }
+  replicas.reduce(id_, {part.mutable_data_ptr<float>(), has_sum_ || !first, 1.0F});
   partial_ = nullptr;
   has_partial_ = false;
 }
@@ -160,19 +174,19 @@ void SegmentGradients::scale(float factor) {
   }
   squares_ = kUnknown;
   shard_math::scale_in_place(shard_, factor);
-  if (is_replicated()) {
-    Communicator& replicas = *communicators_.replicas;
-    const int64_t numel = layout_.shard_numel / replicas.world_size();
-    replicas.begin_update(id_);
-    shard_math::scale_in_place(
-        flat_tensor(replicas.travelling_shard(id_), numel, c10::kFloat, layout_.device), factor);
-  }
 }
 
 void SegmentGradients::forget() {
   has_unsharded_sum_ = false;
   has_partial_ = false;
   has_sum_ = false;
+  used_.assign(used_.size(), false);
+}
+
+void SegmentGradients::forget(size_t place, int64_t start, int64_t numel) {
+  squares_ = kUnknown;
+  shard_.narrow(0, start, numel).zero_();
+  used_[place] = false;
 }
 
 void SegmentGradients::release_shard() {
@@ -184,8 +198,8 @@ void SegmentGradients::release_shard() {
 void SegmentGradients::abandon() {
   unbind();
   partial_ = nullptr;
-  has_partial_ = false;
   sum_started_ = false;
+  forget();
 }
 
 }  // namespace sherd::detail

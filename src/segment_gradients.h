@@ -49,6 +49,9 @@ class SegmentGradients {
   [[nodiscard]] at::Tensor view(size_t place) const { return views_[place]; }
   [[nodiscard]] bool written(size_t place) const { return written_[place]; }
   void mark_written(size_t place) { written_[place] = true; }
+  /// Whether this rank has written a gradient since forget(); or, once the ranks have agreed, any.
+  [[nodiscard]] bool used(size_t place) const { return used_[place]; }
+  void set_used(size_t place, bool used) { used_[place] = used; }
 
   /// Fills what nobody wrote with zeros and starts the reduction over the shard group, together
   /// with what accumulate_unsharded() left.
@@ -76,9 +79,11 @@ class SegmentGradients {
   void scale(float factor);
   /// The next backward writes instead of adding.
   void forget();
+  /// The same for one parameter: its part of the sum becomes zero, as if nobody had used it.
+  void forget(size_t place, int64_t start, int64_t numel);
   /// Gives the gradient shard to the next unit: its sum has been used.
   void release_shard();
-  /// Forgets what a backward under way has written.
+  /// Forgets what a backward that failed has written, and the sums, which may hold some of it.
   void abandon();
 
  private:
@@ -86,6 +91,7 @@ class SegmentGradients {
 
   [[nodiscard]] bool is_replicated() const { return communicators_.replicas != nullptr; }
   [[nodiscard]] Communicator::Reduction target(float scale);
+  [[nodiscard]] at::Tensor part_of_replica();
   void zero_unwritten();
   void unbind();
 
@@ -97,6 +103,7 @@ class SegmentGradients {
   c10::intrusive_ptr<c10::StorageImpl> storage_;
   std::vector<at::Tensor> views_;
   std::vector<bool> written_;
+  std::vector<bool> used_;
   void* reduce_buffer_ = nullptr;
   float* partial_ = nullptr;
   void* summed_ = nullptr;  ///< where the sum over the replicas is gathered

@@ -83,7 +83,7 @@ double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
   at::Tensor target = out;
   for (const at::Tensor& source : sources) {
     if (accumulate) {
-      target.add_(source.to(at::kFloat).mul_(scale));
+      target.add_(at::mul(source.to(at::kFloat), scale));
     } else {
       target.copy_(source);
       target.mul_(scale);

@@ -243,18 +243,14 @@ UnitSettings settings_of(const UnitModule& unit, const ShardOptions& options, bo
   return settings;
 }
 
-void place_buffers(const Walk& walk, c10::Device device,
-                   const std::optional<c10::ScalarType>& dtype) {
-  const at::NoGradGuard no_grad;
-  for (const auto& [name, buffer] : walk.buffers) {
-    if (buffer.is_meta()) {
-      continue;  // gets memory when it is filled
-    }
-    const auto wanted = dtype && buffer.is_floating_point() ? *dtype : buffer.scalar_type();
-    if (buffer.device() != device || buffer.scalar_type() != wanted) {
-      buffer.set_data(buffer.to(device, wanted));
+std::vector<at::Tensor> buffers_inside(Runtime& runtime, const std::string& unit) {
+  std::vector<at::Tensor> found;
+  for (const ModelBuffer& buffer : runtime.buffers()) {
+    if (buffer.is_inside(unit)) {
+      found.push_back(buffer.tensor);
     }
   }
+  return found;
 }
 
 void check_modules(const Walk& walk) {
@@ -286,17 +282,18 @@ std::shared_ptr<Runtime> shard_module(const std::shared_ptr<torch::nn::Module>& 
         {found.name, std::move(found.aliases), found.tensor, found.tensor.scalar_type(),
          found.tensor.requires_grad(), !found.tensor.is_meta(), 0, 0});
   }
-  place_buffers(walk, mesh.world().device(), options.precision.buffer_dtype);
   auto runtime = std::make_shared<Runtime>(rows, options);
+  runtime->buffers() =
+      take_over_buffers(walk.buffers, mesh.world().device(), options.precision.buffer_dtype);
   for (UnitModule& unit : walk.units) {
     UnitSettings settings = settings_of(unit, options, &unit == &walk.units.front());
     UnitState& state = runtime->add_unit(unit.name, level_of(walk.units, unit), std::move(settings),
                                          std::move(unit.parameters));
+    state.set_buffers(buffers_inside(*runtime, unit.name));
     if (unit.anchor != nullptr) {
       unit.anchor->set_unit_state(std::shared_ptr<UnitState>(runtime, &state));
     }
   }
-  runtime->buffers() = take_over_buffers(walk.buffers);
   runtime->attach();
   return runtime;
 }

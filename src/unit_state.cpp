@@ -1,6 +1,7 @@
 #include "unit_state.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -118,13 +119,26 @@ void UnitState::unshard(bool in_evaluation) {
   }
   reshard();
   full_precision_ = full_precision;
+  storage_ = StorageState::Unsharded;  // also of some segments alone, should one gather fail
+  gather_pending_ = true;
+  try {
+    gather_segments(full_precision);
+  } catch (...) {
+    const auto failure = std::current_exception();
+    try {
+      reshard();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the first failure is the one to tell
+    }
+    std::rethrow_exception(failure);
+  }
+  follow_segments();
+}
+
+void UnitState::gather_segments(bool full_precision) {
   for (const auto& segment : segments_) {
     runtime_.collective("all-gather", name_,
                         [&] { segment->gather(runtime_.arena(), full_precision); });
   }
-  follow_segments();
-  storage_ = StorageState::Unsharded;
-  gather_pending_ = true;
 }
 
 void UnitState::wait_unshard() {
@@ -132,7 +146,9 @@ void UnitState::wait_unshard() {
     return;
   }
   for (const auto& segment : segments_) {
-    runtime_.named("wait for the all-gather", name_, [&] { segment->wait_gather(); });
+    if (segment->is_gathered()) {
+      runtime_.named("wait for the all-gather", name_, [&] { segment->wait_gather(); });
+    }
   }
 }
 
@@ -142,7 +158,9 @@ void UnitState::reshard() {
   }
   wait_unshard();
   for (const auto& segment : segments_) {
-    segment->release(runtime_.arena());
+    if (segment->is_gathered()) {
+      segment->release(runtime_.arena());
+    }
   }
   follow_segments();
   storage_ = StorageState::Sharded;
@@ -151,11 +169,17 @@ void UnitState::reshard() {
 void UnitState::pre_forward() {
   runtime_.begin_forward(*this);
   ++forward_depth_;
-  training_ = TrainingState::Forward;
-  unshard(!at::GradMode::is_enabled());
-  wait_unshard();
-  runtime_.consumed(*this);
-  runtime_.prefetch_in_forward();
+  try {
+    training_ = TrainingState::Forward;
+    unshard(runtime_.is_evaluating());
+    wait_unshard();
+    runtime_.consumed(*this);
+    runtime_.prefetch_in_forward();
+  } catch (...) {
+    leave_forward();
+    runtime_.forward_failed();
+    throw;
+  }
 }
 
 void UnitState::post_forward(UnitUse* use) {
@@ -191,8 +215,19 @@ void UnitState::leave_forward() {
   }
 }
 
-void UnitState::pre_backward() {
+void UnitState::pre_backward(UnitUse* use) {
+  if (at::GradMode::is_enabled()) {
+    throw Error(ExitCode::Usage,
+                "[backward] unit '" + name_ +
+                    "' was to run backward with create_graph, and the gradient of a gradient needs "
+                    "parameters that are sharded again by then: leave create_graph off, or compute "
+                    "that term with a model that is not sharded.");
+  }
   runtime_.begin_backward();
+  if (std::find(uses_.begin(), uses_.end(), use) == uses_.end()) {
+    uses_.push_back(use);  // of a graph that was kept after a backward
+  }
+  use->set_in_backward(true);
   training_ = TrainingState::PreBackward;
   unshard();
   wait_unshard();
@@ -202,11 +237,32 @@ void UnitState::pre_backward() {
   }
 }
 
-void UnitState::finish_use(const UnitUse* use) {
+bool UnitState::is_in_backward() const {
+  return std::any_of(uses_.begin(), uses_.end(),
+                     [](const auto* use) { return use->in_backward(); });
+}
+
+void UnitState::reshard_after_backward() {
+  if (backward_settings.reshard_after_backward && !in_forward() && !is_in_backward()) {
+    reshard();
+  }
+}
+
+void UnitState::finish_use(UnitUse* use) {
+  use->set_in_backward(false);
+  if (!accumulates_gradients(*this)) {
+    training_ = TrainingState::Idle;
+    return reshard_after_backward();
+  }
   drop_use(use);
   if (uses_.empty()) {
     post_backward();
   }
+}
+
+UnitUse::~UnitUse() {
+  unit_.drop_use(this);
+  runtime_->graph_freed();
 }
 
 void UnitState::drop_use(const UnitUse* use) {
@@ -236,15 +292,14 @@ void UnitState::reduce(SegmentGradients& gradients) {
 
 void UnitState::post_backward() {
   training_ = TrainingState::PostBackward;
-  uses_.clear();
-  called_ = false;
-  if (backward_settings.reshard_after_backward) {
-    reshard();
-  }
+  std::erase_if(uses_, [](const auto* use) { return use->in_backward(); });
+  called_ = !uses_.empty();
+  reshard_after_backward();
   for (const auto& segment : segments_) {
     if (!is_trained(*segment)) {
       continue;
     }
+    runtime_.gradients_changed();
     SegmentGradients& gradients = *segment->gradients();
     runtime_.collective("reduction", name_, [&] {
       if (!gradients.bound()) {
@@ -269,18 +324,23 @@ void UnitState::finish_backward() {
     return gradients != nullptr &&
            (gradients->bound() || (gradients->has_unsharded_sum() && !accumulates_unsharded()));
   });
-  if (called_ || left) {
-    post_backward();  // also where no gradient came: other ranks may have got some
-  } else if (backward_settings.reshard_after_backward) {
-    reshard();  // gathered ahead and not used
+  if (left || (accumulates_gradients(*this) && (called_ || is_in_backward()))) {
+    return post_backward();  // also where no gradient came: other ranks may have got some
   }
+  for (UnitUse* use : uses_) {
+    use->set_in_backward(false);
+  }
+  reshard_after_backward();  // gathered ahead and not used
 }
 
-void UnitState::abandon() {
+void UnitState::abandon(bool in_backward) {
   for (const auto& segment : segments_) {
-    if (segment->gradients() != nullptr) {
+    if (in_backward && segment->gradients() != nullptr) {
       segment->gradients()->abandon();
     }
+  }
+  for (UnitUse* use : uses_) {
+    use->set_in_backward(false);
   }
   uses_.clear();
   called_ = false;

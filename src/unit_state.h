@@ -57,6 +57,7 @@ class UnitState {
   [[nodiscard]] const UnitSettings& settings() const { return settings_; }
   [[nodiscard]] Runtime& runtime() { return runtime_; }
   [[nodiscard]] std::vector<UnitParameter>& parameters() { return parameters_; }
+  [[nodiscard]] const std::vector<UnitParameter>& parameters() const { return parameters_; }
   [[nodiscard]] const std::vector<std::unique_ptr<FlatSegment>>& segments() const {
     return segments_;
   }
@@ -65,6 +66,9 @@ class UnitState {
   [[nodiscard]] bool in_forward() const { return forward_depth_ > 0; }
   [[nodiscard]] bool awaits_backward() const { return !uses_.empty(); }
   [[nodiscard]] size_t outstanding_uses() const { return uses_.size(); }
+  /// Of the modules inside it, inner units' too.
+  [[nodiscard]] const std::vector<at::Tensor>& buffers() const { return buffers_; }
+  void set_buffers(std::vector<at::Tensor> buffers) { buffers_ = std::move(buffers); }
   /// Bytes of the whole unit when gathered.
   [[nodiscard]] int64_t gathered_bytes() const;
   /// What it is gathered in now: `param_dtype`, or fp32 in evaluation.
@@ -82,15 +86,16 @@ class UnitState {
   /// Frees the gathered parameters.
   void reshard();
 
+  /// Left by an exception it has given up the forward again.
   void pre_forward();
   /// The forward has ended; `use`, where a backward of it will come.
   void post_forward(UnitUse* use);
   /// A forward has ended in an exception.
   void leave_forward();
-  /// The first gradient of a use has arrived.
-  void pre_backward();
+  /// A gradient of a use has arrived.
+  void pre_backward(UnitUse* use);
   /// One use's backward has ended: every gradient of its parameters has been written.
-  void finish_use(const UnitUse* use);
+  void finish_use(UnitUse* use);
   /// The use will never run backward.
   void drop_use(const UnitUse* use);
   /// A new step: what was called before and got no backward is forgotten.
@@ -98,15 +103,18 @@ class UnitState {
   /// What a backward leaves to do at its end: units without an input that requires gradients, sums
   /// of earlier micro-batches, parameters gathered ahead.
   void finish_backward();
-  /// After an exception: back to sharded and idle.
-  void abandon();
+  /// After an exception: back to sharded and idle. `in_backward`: gradients are forgotten as well.
+  void abandon(bool in_backward);
 
   [[nodiscard]] at::Tensor gradient_slot(size_t parameter);
   [[nodiscard]] bool gradient_written(size_t parameter) const;
   void mark_gradient_written(size_t parameter);
 
  private:
+  void gather_segments(bool full_precision);
   void reshard_after_forward();
+  void reshard_after_backward();
+  [[nodiscard]] bool is_in_backward() const;
   /// Reduces what has been written, and reshards.
   void post_backward();
   void reduce(SegmentGradients& gradients);
@@ -121,13 +129,14 @@ class UnitState {
   std::string name_;
   UnitSettings settings_;
   std::vector<UnitParameter> parameters_;
+  std::vector<at::Tensor> buffers_;
   std::vector<std::unique_ptr<FlatSegment>> segments_;
   StorageState storage_ = StorageState::Sharded;
   bool full_precision_ = false;
   bool gather_pending_ = false;
   TrainingState training_ = TrainingState::Idle;
   int forward_depth_ = 0;
-  std::vector<UnitUse*> uses_;  ///< calls whose backward has not ended, and may still come
+  std::vector<UnitUse*> uses_;  ///< calls whose backward is under way, or may still come
   bool called_ = false;         ///< with a backward to come, since it was reduced last
 };
 
@@ -137,14 +146,18 @@ class UnitUse {
  public:
   UnitUse(std::shared_ptr<Runtime> runtime, UnitState& unit)
       : runtime_(std::move(runtime)), unit_(unit) {}
-  ~UnitUse() { unit_.drop_use(this); }
+  ~UnitUse();
   UnitUse(const UnitUse&) = delete;
   UnitUse& operator=(const UnitUse&) = delete;
   [[nodiscard]] UnitState& unit() const { return unit_; }
+  /// Whether its backward is under way, and needs the parameters.
+  [[nodiscard]] bool in_backward() const { return in_backward_; }
+  void set_in_backward(bool in_backward) { in_backward_ = in_backward; }
 
  private:
   std::shared_ptr<Runtime> runtime_;  ///< keeps the unit alive
   UnitState& unit_;
+  bool in_backward_ = false;
 };
 
 }  // namespace sherd::detail

@@ -50,8 +50,8 @@ class Sharded : public ShardedModule {
   /// The model's `forward`. Collective, as is the backward of what it returns.
   template <class... Args>
   auto operator()(Args&&... args) {
-    auto body = [this](auto&&... value) {
-      return module_->forward(std::forward<decltype(value)>(value)...);
+    auto body = [module = module_](auto&&... value) mutable {
+      return module->forward(std::forward<decltype(value)>(value)...);
     };
     return detail::call_unit(root_unit(), body, std::forward<Args>(args)...);
   }
@@ -60,8 +60,8 @@ class Sharded : public ShardedModule {
   /// `forward`, and for a loss computed with root parameters (the head). Collective.
   template <class Fn, class... Args>
   auto run(Fn&& fn, Args&&... args) {
-    auto body = [this, fn = std::forward<Fn>(fn)](auto&&... value) {
-      return std::invoke(fn, *module_, std::forward<decltype(value)>(value)...);
+    auto body = [module = module_, fn = std::forward<Fn>(fn)](auto&&... value) mutable {
+      return std::invoke(fn, *module, std::forward<decltype(value)>(value)...);
     };
     return detail::call_unit(root_unit(), body, std::forward<Args>(args)...);
   }

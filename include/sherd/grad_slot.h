@@ -31,7 +31,7 @@ class UnitState;
 class GradSlot {
  public:
   /// The slot of `parameter`, or an empty one where there is none: a parameter that is not sharded,
-  /// or is frozen.
+  /// or is frozen, or that this backward is not for (torch::autograd::grad towards other tensors).
   [[nodiscard]] static GradSlot of(const at::Tensor& parameter);
 
   /// Whether there is a slot. Without one the operator returns the weight's gradient as usual.

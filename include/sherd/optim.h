@@ -12,6 +12,10 @@
 
 #include "sherd/sharded_module.h"
 
+namespace torch::optim {
+class Optimizer;
+}
+
 namespace sherd {
 
 /// PyTorch: the arguments of `torch.optim.AdamW`.
@@ -51,9 +55,11 @@ struct MomentShard {
 /// AdamW that reads the reduced gradients and writes master, moments and the travelling shard in
 /// one pass.
 ///
-/// Memory: two moments of this rank's shard. What belongs to a unit whose backward did not run
-/// since zero_grad() is left alone, and so is a parameter that has been frozen since sharding
-/// (`requires_grad_(false)` on every rank); any other parameter without gradient counts as having
+/// Memory: two moments of this rank's shard. A parameter that has got no gradient on any rank since
+/// zero_grad() is left alone, and so is one that has been frozen since sharding
+/// (`requires_grad_(false)` on every rank): neither moments nor decay move it, and the update does
+/// not count in its bias correction. With AdamWMode::in_backward ranks cannot wait to compare what
+/// they used: there, parameters without gradient in a unit whose backward ran count as having
 /// zeros. PyTorch: `torch.optim.AdamW(fused=True)`.  Paper: arXiv:1711.05101.
 class AdamW {
  public:
@@ -66,17 +72,30 @@ class AdamW {
   ~AdamW();
 
   /// One update of every parameter that has a gradient. Collective: the new values are published to
-  /// the other ranks.
+  /// the other ranks; one all-reduce of a number, unless clip_grad_norm() was called since the last
+  /// backward, and one of a number for each parameter where a rank did not use some.
   void step();
   /// Forgets gradients. PyTorch: `zero_grad(set_to_none=True)`.
   void zero_grad();
 
-  /// Sets the learning rate of every group, as a schedule does before each step.
+  /// Sets the learning rate of every group, as a schedule does before each step. Throws
+  /// Error(Usage) below 0.
   void set_lr(double lr);
-  /// Updates made so far: the t of the bias corrections.
+  /// Sets that of one group: by place in `groups`; one more is that of the parameters in no group.
+  /// PyTorch: `param_groups[i]["lr"]`.
+  void set_lr(size_t group, double lr);
+  /// The learning rate of one group, counted as in set_lr().
+  [[nodiscard]] double lr(size_t group) const;
+  /// Calls of step() so far.
   [[nodiscard]] int64_t steps_done() const;
-  /// For resuming: what steps_done() was.
+  /// Updates that one parameter has had: the t of its bias corrections. Less than steps_done()
+  /// where it was frozen or got no gradient. Throws Error(Usage) for a name of no trainable
+  /// parameter. PyTorch: `state[parameter]["step"]`.
+  [[nodiscard]] int64_t steps_done(const std::string& parameter) const;
+  /// For resuming: what steps_done() was, also that of every parameter.
   void set_steps_done(int64_t steps);
+  /// For resuming: what steps_done(parameter) was. On every rank.
+  void set_steps_done(const std::string& parameter, int64_t steps);
   /// Moments by parameter, for checkpoints: writing to the views writes the state.
   [[nodiscard]] std::vector<MomentShard> moments() const;
 
@@ -135,23 +154,29 @@ class GradScaler {
   /// The loss times the scale.
   [[nodiscard]] at::Tensor scale(const at::Tensor& loss) const;
   /// Divides the gradients by the scale and answers whether all of them are finite, on all ranks.
-  /// Once a step; the second call answers the same. Collective: one all-reduce.
+  /// After the last backward of a step; a second call before the next backward answers the same.
+  /// Collective: one all-reduce.
   bool unscale();
   /// Unscales where that has not been done; then updates the parameters unless a gradient is not
   /// finite, forgets gradients that are not, and adapts the scale. Answers whether the parameters
   /// were updated. Collective.
   bool step(AdamW& optimizer);
+  /// The same for an optimizer over optim_parameters().
+  bool step(torch::optim::Optimizer& optimizer);
   /// What losses are multiplied by now.
   [[nodiscard]] double scale() const { return scale_; }
   /// For resuming: what scale() was.
   void set_scale(double scale) { scale_ = scale; }
 
  private:
+  bool step_with(const std::function<void()>& update);
+
   ShardedModule model_;
   GradScalerOptions options_;
   double scale_;
   int64_t good_steps_ = 0;
-  std::optional<bool> finite_;  ///< of this step, once unscaled
+  std::optional<bool> finite_;    ///< of this step, once unscaled
+  int64_t unscaled_version_ = 0;  ///< of the gradients it was asked for
 };
 
 }  // namespace sherd

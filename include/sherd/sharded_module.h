@@ -34,7 +34,9 @@ struct ParameterShard {
       0;             ///< elements [begin, end) of the flattened parameter; empty where begin == end
   int64_t end = 0;   ///< see begin
   at::Tensor value;  ///< [end − begin]: fp32 master; of a frozen parameter the travelling shard
-  at::Tensor gradient;  ///< [end − begin] fp32 sum, or undefined before a reduction
+  /// [end − begin] fp32 sum; zeros of a parameter that no rank used, in a unit whose backward ran;
+  /// undefined before a reduction, and after a backward that failed.
+  at::Tensor gradient;
 };
 
 /// How the micro-batches of a step are accumulated.

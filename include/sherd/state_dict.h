@@ -69,7 +69,8 @@ using ShardedStateDict = torch::OrderedDict<std::string, ParameterShard>;
 
 /// Fills the model from pieces that the ranks hold together, cut in any way: `name`, `shape`,
 /// `begin`, `end` and `value` count, the rest is not looked at. Each rank gives what it has, as
-/// many pieces as it likes; elements that several ranks give are those of the lowest rank.
+/// many pieces as it likes; elements that several pieces hold are those of the piece that begins
+/// first, and of the lowest rank where they begin alike.
 ///
 /// Collective; only pieces that other ranks need travel, so pieces of this very cut do not. Memory:
 /// 1 MiB a rank. Throws the same Error(BadData) on every rank before anything changes, for pieces
@@ -81,7 +82,7 @@ void load_sharded_state_dict(ShardedModule& model, const std::vector<ParameterSh
 struct OptimState {
   at::Tensor exp_avg;     ///< in the parameter's shape and the dtype of the moments
   at::Tensor exp_avg_sq;  ///< the same
-  int64_t step = 0;       ///< updates so far
+  int64_t step = 0;       ///< updates that the parameter has had
 };
 
 /// Whole optimizer state by qualified name (the first, of a tied parameter), of trainable
@@ -101,10 +102,11 @@ void for_each_full_optim_state(
 [[nodiscard]] OptimStateDict full_optim_state_dict(ShardedModule& model, const AdamW& optimizer,
                                                    bool rank0_only = true);
 
-/// Restores moments and the number of steps from rank 0's `dict`, on any world size. Collective.
-/// Memory: 1 MiB a rank. Throws the same Error(BadData) on every rank before anything changes,
-/// listing names that are missing, unknown or of another shape, and steps that differ. PyTorch:
-/// `set_optimizer_state_dict` with `broadcast_from_rank0`; FSDP1: `scatter_full_optim_state_dict`.
+/// Restores moments and the number of steps from rank 0's `dict`, on any world size; steps_done()
+/// becomes the most that any parameter has had. Collective. Memory: 1 MiB a rank. Throws the same
+/// Error(BadData) on every rank before anything changes, listing names that are missing, unknown or
+/// of another shape, and steps below 0. PyTorch: `set_optimizer_state_dict` with
+/// `broadcast_from_rank0`; FSDP1: `scatter_full_optim_state_dict`.
 void load_full_optim_state_dict(ShardedModule& model, AdamW& optimizer, const OptimStateDict& dict);
 
 /// Options of with_full_parameters().

@@ -269,7 +269,8 @@ class UnitImpl : public Impl,
   /// The block's `forward`, with its parameters gathered while it runs.
   template <class... Args>
   auto call(Args&&... args) {
-    auto body = [this](auto&&... value) {
+    // A checkpointed call is repeated in backward, when nobody else may hold the module any more.
+    auto body = [this, module = this->weak_from_this().lock()](auto&&... value) {
       return Impl::forward(std::forward<decltype(value)>(value)...);
     };
     return detail::call_unit(unit_state().get(), body, std::forward<Args>(args)...);
@@ -280,7 +281,8 @@ class UnitImpl : public Impl,
   /// knows when their gradients are done. PyTorch: `register_fsdp_forward_method`.
   template <class Fn, class... Args>
   auto run(Fn&& fn, Args&&... args) {
-    auto body = [this, fn = std::forward<Fn>(fn)](auto&&... value) {
+    auto body = [this, module = this->weak_from_this().lock(),
+                 fn = std::forward<Fn>(fn)](auto&&... value) {
       return std::invoke(fn, static_cast<Impl&>(*this), std::forward<decltype(value)>(value)...);
     };
     return detail::call_unit(unit_state().get(), body, std::forward<Args>(args)...);

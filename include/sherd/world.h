@@ -76,7 +76,9 @@ class World {
   /// this build or machine does not have.
   static World alone(c10::DeviceType device = c10::DeviceType::CPU);
   /// `size` ranks on threads of this process, for tests and examples: element r is to be used on
-  /// one thread of its own.
+  /// one thread of its own. All draw from LibTorch's one generator, in whichever order they come: a
+  /// model with dropout does not repeat its numbers from run to run, nor in a checkpointed unit
+  /// those of its first forward. Ranks that are processes do.
   static std::vector<World> in_process(
       int size, std::chrono::milliseconds timeout = std::chrono::seconds(60));
 

@@ -42,6 +42,7 @@ void* C10dCommunicator::gather(Segment segment, void* slot) {
   const auto index = static_cast<size_t>(segment);
   const int64_t bytes = segment_bytes(segments_[index], 1);
   counts_.bytes_sent += bytes * (world_size() - 1);
+  history_.add(History::Kind::Gather, segment, segments_[index].dtype);
   at::Tensor out = bytes_at(slot, bytes * world_size());
   at::Tensor in = bytes_at(shards_[index].data(), bytes);
   gathers_[segment] = exchange(groups_.roster, "all-gather of unit '" + segments_[index].name + "'",
@@ -87,23 +88,39 @@ void C10dCommunicator::reduce(Segment segment, const Reduction& target) {
   }
   const SegmentSpec& spec = segments_[static_cast<size_t>(segment)];
   counts_.bytes_sent += reduced_bytes(spec, target) * (world_size() - 1);
-  Pending pending{segment, target, reduced_dtype(spec, target), nullptr, next_tag_, {}, {}, {}, 0};
+  Pending pending{segment, target, reduced_dtype(spec, target), nullptr, next_tag_};
+  history_.add(History::Kind::Reduction, segment, pending.dtype);
   if (target.source == nullptr) {
     pending.acquired = acquired_.extract(segment).mapped();
   }
   const int64_t part = part_numel(pending);
-  next_tag_ = (next_tag_ + static_cast<int>((spec.shard_numel + part - 1) / part)) % kTags;
+  const int parts = static_cast<int>((spec.shard_numel + part - 1) / part);
+  next_tag_ = (next_tag_ + 1 + parts) % kTags;  // the first for the signatures
   pending_.push_back(std::move(pending));
   exchange(groups_.roster, "exchange of gradients of unit '" + spec.name + "'", [&] {
+    exchange_signatures(pending_.back());
     post_sends(pending_.back());
     post_receives(pending_.back());
   });
 }
 
+void C10dCommunicator::exchange_signatures(Pending& pending) {
+  pending.signatures = at::empty({world_size()}, at::kDouble);
+  pending.signatures[rank()] = history_.signature();
+  for (int peer = 0; peer < world_size(); ++peer) {
+    if (peer != rank()) {
+      std::vector<at::Tensor> mine{pending.signatures.narrow(0, rank(), 1)};
+      std::vector<at::Tensor> theirs{pending.signatures.narrow(0, peer, 1)};
+      pending.sends.push_back(groups_.reduce->send(mine, peer, pending.first_tag));
+      pending.receives.push_back(groups_.reduce->recv(theirs, peer, pending.first_tag));
+    }
+  }
+}
+
 void C10dCommunicator::post_sends(Pending& pending) {
   const SegmentSpec& spec = segments_[static_cast<size_t>(pending.segment)];
   const int64_t part = part_numel(pending);
-  int tag = pending.first_tag;
+  int tag = pending.first_tag + 1;
   for (int64_t first = 0; first < spec.shard_numel; first += part, ++tag) {
     const int64_t numel = std::min(part, spec.shard_numel - first);
     for (int peer = 0; peer < world_size(); ++peer) {
@@ -131,7 +148,7 @@ void C10dCommunicator::post_receives(Pending& pending) {
       pending.received = Buffer(wanted, MemoryKind::ReceiveBuffer, ledger_, buffers_->device());
     }
   }
-  const int tag = pending.first_tag + static_cast<int>(pending.done / part_numel(pending));
+  const int tag = pending.first_tag + 1 + static_cast<int>(pending.done / part_numel(pending));
   auto* place = static_cast<char*>(pending.received.data());
   for (int peer = 0; peer < world_size(); ++peer) {
     if (peer != rank()) {
@@ -145,9 +162,14 @@ void C10dCommunicator::post_receives(Pending& pending) {
 
 void C10dCommunicator::finish_part(Pending& pending) {
   const SegmentSpec& spec = segments_[static_cast<size_t>(pending.segment)];
-  for (const Work& receive : std::exchange(pending.receives, {})) {
-    receive->wait();
-  }
+  const std::string what = "exchange of gradients of unit '" + spec.name + "'";
+  exchange(groups_.roster, what, [&] {
+    for (const Work& receive : std::exchange(pending.receives, {})) {
+      receive->wait();
+    }
+  });
+  check_signatures({pending.signatures.const_data_ptr<double>(), static_cast<size_t>(world_size())},
+                   rank(), what);
   const int64_t part_bytes = part_numel(pending) * pending.element_bytes();
   const auto* received = static_cast<const char*>(pending.received.data());
   std::vector<const void*> sources;
@@ -168,13 +190,14 @@ void C10dCommunicator::finish_part(Pending& pending) {
 void C10dCommunicator::finish_oldest() {
   Pending& oldest = pending_.front();
   const int64_t all = segments_[static_cast<size_t>(oldest.segment)].shard_numel;
-  const std::string& unit = segments_[static_cast<size_t>(oldest.segment)].name;
-  exchange(groups_.roster, "exchange of gradients of unit '" + unit + "'", [&] {
+  const std::string what =
+      "exchange of gradients of unit '" + segments_[static_cast<size_t>(oldest.segment)].name + "'";
+  finish_part(oldest);
+  while (oldest.done < all) {
+    exchange(groups_.roster, what, [&] { post_receives(oldest); });
     finish_part(oldest);
-    while (oldest.done < all) {
-      post_receives(oldest);
-      finish_part(oldest);
-    }
+  }
+  exchange(groups_.roster, what, [&] {
     for (const Work& send : oldest.sends) {
       send->wait();
     }
@@ -214,12 +237,11 @@ int64_t C10dCommunicator::most_received_bytes() const {
 void C10dCommunicator::all_reduce(std::span<double> values, ReduceOp op) {
   ++counts_.all_reduces;
   // Gathered and reduced here, so that every rank adds in rank order and holds the same bits.
-  const auto count = static_cast<int64_t>(values.size());
-  at::Tensor mine = at::from_blob(values.data(), {count}, at::kDouble);
-  at::Tensor all = at::empty({world_size() * count}, at::kDouble);
+  at::Tensor mine = signed_values(values, history_);
+  at::Tensor all = at::empty({world_size() * mine.numel()}, at::kDouble);
   exchange(groups_.roster, "all-reduce",
            [&] { return groups_.gather->_allgather_base(all, mine)->wait(); });
-  reduce_in_rank_order(values, all, op);
+  reduce_signed_values(values, all, op, rank());
 }
 
 void C10dCommunicator::barrier() {

@@ -8,6 +8,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "communicators/history.h"
 #include "communicators/reduce_buffers.h"
 #include "communicators/roster.h"
 
@@ -65,10 +66,11 @@ class C10dCommunicator final : public Communicator {
     c10::ScalarType dtype;
     void* acquired;  ///< null where the gradients are the engine's own
     int first_tag;
-    std::vector<Work> sends;
-    std::vector<Work> receives;  ///< of the part under way
-    Buffer received;             ///< of the other ranks, in rank order
-    int64_t done = 0;            ///< elements of the piece that are summed
+    at::Tensor signatures = {};  ///< by rank; this rank's from the start
+    std::vector<Work> sends = {};
+    std::vector<Work> receives = {};  ///< of the part under way, and of the signatures
+    Buffer received = {};             ///< of the other ranks, in rank order
+    int64_t done = 0;                 ///< elements of the piece that are summed
     [[nodiscard]] int64_t element_bytes() const {
       return static_cast<int64_t>(c10::elementSize(dtype));
     }
@@ -79,6 +81,7 @@ class C10dCommunicator final : public Communicator {
   };
   [[nodiscard]] int64_t part_numel(const Pending& pending) const;
   [[nodiscard]] int64_t next_part(const Pending& pending) const;
+  void exchange_signatures(Pending& pending);
   void post_sends(Pending& pending);
   void post_receives(Pending& pending);
   void finish_part(Pending& pending);
@@ -94,6 +97,7 @@ class C10dCommunicator final : public Communicator {
   std::shared_ptr<MemoryLedger> ledger_;
   std::deque<Pending> pending_;
   int next_tag_ = 0;
+  History history_;
 };
 
 }  // namespace sherd::detail

@@ -56,6 +56,7 @@ void* DeviceCommunicator::gather(Segment segment, void* slot) {
   const auto index = static_cast<size_t>(segment);
   const int64_t bytes = segment_bytes(segments_[index], 1);
   counts_.bytes_sent += bytes * (world_size() - 1);
+  history_.add(History::Kind::Gather, segment, segments_[index].dtype);
   at::Tensor out = flat_tensor(slot, bytes * world_size(), at::kByte, device_);
   at::Tensor in = flat_tensor(shards_[index].data(), bytes, at::kByte, device_);
   follow_compute(gather_stream_);
@@ -104,6 +105,7 @@ void DeviceCommunicator::reduce(Segment segment, const Reduction& target) {
   const SegmentSpec& spec = segments_[static_cast<size_t>(segment)];
   const int64_t piece_bytes = reduced_bytes(spec, target);
   counts_.bytes_sent += piece_bytes * (world_size() - 1);
+  history_.add(History::Kind::Reduction, segment, reduced_dtype(spec, target));
   Pending pending{nullptr, receive_buffer(piece_bytes * world_size()), c10::Event(device_.type())};
   void* gradients = const_cast<float*>(target.source);
   if (gradients == nullptr) {
@@ -167,13 +169,12 @@ int64_t DeviceCommunicator::most_received_bytes() const {
 
 void DeviceCommunicator::all_reduce(std::span<double> values, ReduceOp op) {
   ++counts_.all_reduces;
-  const auto count = static_cast<int64_t>(values.size());
   const auto options = c10::TensorOptions().dtype(at::kDouble).device(device_);
-  at::Tensor mine = at::from_blob(values.data(), {count}, at::kDouble).to(device_);
-  at::Tensor all = at::empty({world_size() * count}, options);
+  at::Tensor mine = signed_values(values, history_).to(device_);
+  at::Tensor all = at::empty({world_size() * mine.numel()}, options);
   exchange(groups_.roster, "all-reduce",
            [&] { return groups_.gather->_allgather_base(all, mine)->wait(); });
-  reduce_in_rank_order(values, all.cpu(), op);
+  reduce_signed_values(values, all.cpu(), op, rank());
 }
 
 void DeviceCommunicator::barrier() {

@@ -72,6 +72,7 @@ class DeviceCommunicator final : public Communicator {
   std::vector<Buffer> receive_buffers_;  ///< free ones
   std::shared_ptr<MemoryLedger> ledger_;
   std::deque<Pending> pending_;
+  History history_;
 };
 
 }  // namespace sherd::detail

@@ -18,6 +18,7 @@ struct Run {
   int64_t begin = 0;  ///< in the piece
   int64_t numel = 0;
   size_t group = 0;
+  size_t place = 0;  ///< of the parameter in the segment
   const at::Tensor* parameter = nullptr;
   detail::shard_math::AdamWTensors tensors;  ///< without the gradient
 };
@@ -29,6 +30,7 @@ struct SegmentMoments {
   Buffer exp_avg_sq_buffer;
   at::Tensor exp_avg;  ///< [shard_numel]
   at::Tensor exp_avg_sq;
+  std::vector<int64_t> steps;  ///< updates that each parameter has had, by place
   std::vector<Run> runs;
 };
 
@@ -41,18 +43,20 @@ void add_moments(SegmentMoments& state, c10::ScalarType dtype,
   const auto whole = [&](const Buffer& buffer) {
     return detail::flat_tensor(buffer.data(), layout.shard_numel, dtype, layout.device);
   };
+  state.steps.assign(layout.places.size(), 0);
   state.exp_avg = whole(state.exp_avg_buffer);
   state.exp_avg_sq = whole(state.exp_avg_sq_buffer);
 }
 
 Run make_run(const SegmentMoments& state, int64_t begin, detail::Range held, size_t group,
-             const at::Tensor* parameter) {
+             size_t place, const at::Tensor* parameter) {
   const int64_t numel = held.size();
   const detail::FlatSegment& segment = *state.segment;
   const auto part = [&](const at::Tensor& whole) { return whole.narrow(0, begin, numel); };
   return {begin,
           numel,
           group,
+          place,
           parameter,
           {part(segment.master()), part(state.exp_avg), part(state.exp_avg_sq), at::Tensor(),
            segment.has_separate_master() ? part(segment.travelling()) : at::Tensor(), held.begin}};
@@ -70,6 +74,31 @@ kernels::AdamWStep step_numbers(const AdamWOptions& o, int64_t step, double grad
           .eps = static_cast<float>(o.eps),
           .grad_scale = static_cast<float>(grad_scale),
           .number = static_cast<uint32_t>(step)};
+}
+
+void check_lr(double lr) {
+  if (!(lr >= 0) || !std::isfinite(lr)) {
+    throw Error(ExitCode::Usage,
+                "[AdamW] lr must be a number of at least 0, got " + std::to_string(lr) + ".");
+  }
+}
+
+void check_options(const AdamWOptions& options) {
+  check_lr(options.lr);
+  for (const double beta : {options.betas.first, options.betas.second}) {
+    if (!(beta >= 0 && beta < 1)) {
+      throw Error(ExitCode::Usage, "[AdamW] betas must be at least 0 and below 1, got " +
+                                       std::to_string(beta) + ".");
+    }
+  }
+  if (!(options.eps >= 0) || !std::isfinite(options.eps)) {
+    throw Error(ExitCode::Usage, "[AdamW] eps must be a number of at least 0, got " +
+                                     std::to_string(options.eps) + ".");
+  }
+  if (!(options.weight_decay >= 0) || !std::isfinite(options.weight_decay)) {
+    throw Error(ExitCode::Usage, "[AdamW] weight_decay must be a number of at least 0, got " +
+                                     std::to_string(options.weight_decay) + ".");
+  }
 }
 
 }  // namespace
@@ -90,12 +119,16 @@ struct AdamW::Impl {
   std::vector<SegmentMoments> segments;
   int64_t steps = 0;
   std::set<const detail::SegmentGradients*> updated_in_backward;
+  int64_t failures_seen = 0;  ///< of backwards, by updated_in_backward
 
   [[nodiscard]] detail::Runtime& runtime() const { return model.runtime(); }
-  [[nodiscard]] std::vector<kernels::AdamWStep> numbers_of_step(int64_t step) const;
-  void update(SegmentMoments& state, const std::vector<kernels::AdamWStep>& numbers);
+  [[nodiscard]] bool is_updated(const SegmentMoments& state, size_t place) const;
+  void update(SegmentMoments& state);
   void update_in_backward(detail::SegmentGradients& gradients);
+  void forget_failed_backward();
   void check_there_are_gradients() const;
+  [[nodiscard]] AdamWOptions& group(size_t index);
+  [[nodiscard]] int64_t& steps_of(const std::string& parameter);
 };
 
 AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> groups,
@@ -104,6 +137,10 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
   if (mode.moments_dtype != c10::kFloat && mode.moments_dtype != c10::kBFloat16) {
     throw Error(ExitCode::Usage, std::string("[AdamW] moments_dtype is Float or BFloat16, got ") +
                                      c10::toString(mode.moments_dtype) + ".");
+  }
+  check_options(options);
+  for (const ParamGroup& group : groups) {
+    check_options(group.options);
   }
   if (mode.in_backward) {
     impl_->runtime().check_gradients_are_kept("[AdamW] a second optimizer");
@@ -134,12 +171,13 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
       state.unit = unit.get();
       state.segment = segment.get();
       add_moments(state, mode.moments_dtype, runtime.ledger());
-      for (const detail::ParameterPlace& place : layout.places) {
+      for (size_t index = 0; index < layout.places.size(); ++index) {
+        const detail::ParameterPlace& place = layout.places[index];
         const detail::Range held = layout.held_by(place, rank);
         const auto& parameter = unit->parameters()[static_cast<size_t>(place.parameter)];
         if (held.size() > 0) {
           state.runs.push_back(make_run(state, layout.start_in_piece(place, rank), held,
-                                        group_of(parameter.name), &parameter.tensor));
+                                        group_of(parameter.name), index, &parameter.tensor));
         }
       }
       impl_->segments.push_back(std::move(state));
@@ -151,32 +189,44 @@ AdamW::AdamW(AdamW&&) noexcept = default;
 AdamW& AdamW::operator=(AdamW&&) noexcept = default;
 AdamW::~AdamW() = default;
 
-void AdamW::Impl::update(SegmentMoments& state, const std::vector<kernels::AdamWStep>& numbers) {
+// The same on every rank. In backward nobody knows yet what other ranks used.
+bool AdamW::Impl::is_updated(const SegmentMoments& state, size_t place) const {
+  const auto parameter = static_cast<size_t>(state.segment->layout().places[place].parameter);
+  return state.unit->parameters()[parameter].tensor.requires_grad() &&  // not frozen since sharding
+         (mode.in_backward || state.segment->gradients()->used(place));
+}
+
+void AdamW::Impl::update(SegmentMoments& state) {
   detail::FlatSegment& segment = *state.segment;
   runtime().collective("publication", state.unit->name(), [&] { segment.begin_update(); });
+  for (size_t place = 0; place < state.steps.size(); ++place) {
+    state.steps[place] += is_updated(state, place) ? 1 : 0;
+  }
   for (const Run& run : state.runs) {
-    if (!run.parameter->requires_grad()) {
-      continue;  // frozen since sharding
+    if (!is_updated(state, run.place)) {
+      continue;
     }
     detail::shard_math::AdamWTensors tensors = run.tensors;
     tensors.gradient = segment.gradient().narrow(0, run.begin, run.numel);
-    detail::shard_math::adamw(tensors, numbers[run.group]);
+    detail::shard_math::adamw(tensors, step_numbers(groups[run.group], state.steps[run.place],
+                                                    runtime().pending_gradient_factor()));
   }
   segment.publish();
 }
 
-std::vector<kernels::AdamWStep> AdamW::Impl::numbers_of_step(int64_t step) const {
-  std::vector<kernels::AdamWStep> numbers;
-  for (const AdamWOptions& group : groups) {
-    numbers.push_back(step_numbers(group, step, runtime().pending_gradient_factor()));
+// What it has updated stays so, and may be updated again.
+void AdamW::Impl::forget_failed_backward() {
+  if (failures_seen != runtime().failed_backwards()) {
+    failures_seen = runtime().failed_backwards();
+    updated_in_backward.clear();
   }
-  return numbers;
 }
 
 void AdamW::Impl::update_in_backward(detail::SegmentGradients& gradients) {
   const auto state = std::find_if(
       segments.begin(), segments.end(),
       [&](const SegmentMoments& other) { return other.segment->gradients() == &gradients; });
+  forget_failed_backward();
   if (!updated_in_backward.insert(&gradients).second) {
     throw Error(ExitCode::Usage,
                 "[backward] unit '" + state->unit->name() +
@@ -184,7 +234,7 @@ void AdamW::Impl::update_in_backward(detail::SegmentGradients& gradients) {
                     "call AdamW::step() after each backward, or build it without in_backward to "
                     "accumulate.");
   }
-  update(*state, numbers_of_step(steps + 1));
+  update(*state);
   gradients.release_shard();
 }
 
@@ -202,17 +252,20 @@ void AdamW::Impl::check_there_are_gradients() const {
 void AdamW::step() {
   const detail::ProfilerRange range("AdamW::step");
   detail::Runtime& runtime = impl_->runtime();
+  runtime.leave_failed_backward();
   runtime.check_gradients_are_reduced("[AdamW::step]");
   impl_->check_there_are_gradients();
   runtime.set_phase(detail::Phase::Optimizer);
   runtime.reshard_all();
-  const auto numbers = impl_->numbers_of_step(++impl_->steps);
+  runtime.used_parameters().agree();
+  ++impl_->steps;
   for (SegmentMoments& state : impl_->segments) {
     if (state.segment->has_gradient()) {
-      impl_->update(state, numbers);
+      impl_->update(state);
     }
   }
   impl_->updated_in_backward.clear();
+  impl_->failures_seen = runtime.failed_backwards();
   runtime.set_step(impl_->steps + 1);
 }
 
@@ -221,9 +274,29 @@ void AdamW::zero_grad() {
 }
 
 void AdamW::set_lr(double lr) {
+  check_lr(lr);
   for (AdamWOptions& group : impl_->groups) {
     group.lr = lr;
   }
+}
+
+AdamWOptions& AdamW::Impl::group(size_t index) {
+  if (index >= groups.size()) {
+    throw Error(ExitCode::Usage, "[AdamW] there is no group " + std::to_string(index) +
+                                     ": groups are counted from 0, and the last, " +
+                                     std::to_string(groups.size() - 1) +
+                                     ", is for parameters in no other.");
+  }
+  return groups[index];
+}
+
+void AdamW::set_lr(size_t group, double lr) {
+  check_lr(lr);
+  impl_->group(group).lr = lr;
+}
+
+double AdamW::lr(size_t group) const {
+  return impl_->group(group).lr;
 }
 
 int64_t AdamW::steps_done() const {
@@ -233,6 +306,31 @@ int64_t AdamW::steps_done() const {
 void AdamW::set_steps_done(int64_t steps) {
   impl_->steps = steps;
   impl_->runtime().set_step(steps + 1);
+  for (SegmentMoments& state : impl_->segments) {
+    state.steps.assign(state.steps.size(), steps);
+  }
+}
+
+int64_t& AdamW::Impl::steps_of(const std::string& parameter) {
+  for (SegmentMoments& state : segments) {
+    const auto& places = state.segment->layout().places;
+    for (size_t place = 0; place < places.size(); ++place) {
+      const auto index = static_cast<size_t>(places[place].parameter);
+      if (state.unit->parameters()[index].name == parameter) {
+        return state.steps[place];
+      }
+    }
+  }
+  throw Error(ExitCode::Usage,
+              "[AdamW] '" + parameter + "' is no trainable parameter of the model.");
+}
+
+int64_t AdamW::steps_done(const std::string& parameter) const {
+  return impl_->steps_of(parameter);
+}
+
+void AdamW::set_steps_done(const std::string& parameter, int64_t steps) {
+  impl_->steps_of(parameter) = steps;
 }
 
 std::vector<MomentShard> AdamW::moments() const {

@@ -28,9 +28,8 @@ double global_norm(detail::Runtime& runtime, double norm_type) {
       }
     }
   }
-  runtime.collective("all-reduce of the gradient norm", "root", [&] {
-    runtime.communicator().all_reduce({&powers, 1}, op);
-  });
+  runtime.collective("all-reduce of the gradient norm", "root",
+                     [&] { powers = runtime.used_parameters().agree_beside(powers, op); });
   if (norm_type == 2.0) {
     return std::sqrt(powers);
   }
@@ -51,6 +50,7 @@ double clip_grad_norm(ShardedModule& model, double max_norm, double norm_type) {
   check_above_zero("max_norm", max_norm);
   check_above_zero("norm_type", norm_type);
   detail::Runtime& runtime = model.runtime();
+  runtime.leave_failed_backward();
   runtime.check_gradients_are_kept("[clip_grad_norm]");
   runtime.check_gradients_are_reduced("[clip_grad_norm]");
   runtime.apply_gradient_factor();

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include <ATen/ops/mul.h>
+#include <torch/optim/optimizer.h>
 
 #include "runtime.h"
 #include "sherd/optim.h"
@@ -40,10 +41,11 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) const {
 }
 
 bool GradScaler::unscale() {
-  if (finite_) {
+  detail::Runtime& runtime = model_.runtime();
+  runtime.leave_failed_backward();
+  if (finite_ && unscaled_version_ == runtime.gradient_version()) {
     return *finite_;
   }
-  detail::Runtime& runtime = model_.runtime();
   runtime.check_gradients_are_kept("[GradScaler::unscale]");
   runtime.check_gradients_are_reduced("[GradScaler::unscale]");
   double overflows = is_finite(runtime) ? 0.0 : 1.0;
@@ -51,20 +53,32 @@ bool GradScaler::unscale() {
     runtime.communicator().all_reduce({&overflows, 1}, ReduceOp::Max);
   });
   finite_ = overflows == 0.0;
+  unscaled_version_ = runtime.gradient_version();
   runtime.set_pending_gradient_factor(runtime.pending_gradient_factor() / scale_);
+  if (runtime.optim_views().handed_out()) {
+    runtime.apply_gradient_factor();  // no optimizer but the fused one knows of it
+  }
   return *finite_;
 }
 
 bool GradScaler::step(AdamW& optimizer) {
+  return step_with([&] { optimizer.step(); });
+}
+
+bool GradScaler::step(torch::optim::Optimizer& optimizer) {
+  return step_with([&] { optimizer.step(); });
+}
+
+bool GradScaler::step_with(const std::function<void()>& update) {
   const bool finite = unscale();
   finite_.reset();
   if (!finite) {
-    optimizer.zero_grad();
+    model_.zero_grad();
     scale_ *= options_.backoff_factor;
     good_steps_ = 0;
     return false;
   }
-  optimizer.step();
+  update();
   if (++good_steps_ == options_.growth_interval) {
     scale_ *= options_.growth_factor;
     good_steps_ = 0;

@@ -3,6 +3,8 @@
 #include <map>
 #include <utility>
 
+#include <ATen/core/grad_mode.h>
+
 #include "between_steps.h"
 #include "movable_storage.h"
 #include "runtime.h"
@@ -33,7 +35,8 @@ void OptimViews::make_views() {
       const int64_t start = layout.start_in_piece(place, rank);
       at::Tensor view = part_of(segment.master(), start, held.size());
       view.set_requires_grad(true);
-      views_.push_back({parameter.name, std::move(view), &segment, start, &parameter.tensor});
+      views_.push_back(
+          {parameter.name, std::move(view), &segment, parameter.place, start, &parameter.tensor});
     }
   }
 }
@@ -69,17 +72,27 @@ void OptimViews::expect_update() {
   window_is_open_ = handed_out();
 }
 
-void OptimViews::take_gradient_resets() {
+at::Tensor OptimViews::gradient_of(const View& view) {
+  return part_of(view.segment->gradient(), view.start, view.tensor.numel());
+}
+
+void OptimViews::take_gradient_changes() {
+  const at::NoGradGuard no_grad;
   std::map<FlatSegment*, bool> kept;  // whether any view of the segment has its gradient still
   for (const View& view : views_) {
     kept[view.segment] = kept[view.segment] || view.tensor.grad().defined();
   }
   for (const View& view : views_) {
-    if (!view.segment->has_gradient() || view.tensor.grad().defined()) {
+    if (!view.segment->has_gradient()) {
       continue;
     }
-    if (kept[view.segment]) {
-      view.segment->gradient().narrow(0, view.start, view.tensor.numel()).zero_();
+    if (view.tensor.grad().defined()) {
+      at::Tensor sum = gradient_of(view);
+      if (sum.data_ptr() != view.tensor.grad().data_ptr()) {
+        sum.copy_(view.tensor.grad());
+      }
+    } else if (kept[view.segment]) {
+      view.segment->gradients()->forget(view.place, view.start, view.tensor.numel());
     } else {
       view.segment->gradients()->forget();
     }
@@ -87,11 +100,15 @@ void OptimViews::take_gradient_resets() {
 }
 
 void OptimViews::show_gradients() {
+  if (handed_out()) {
+    runtime_.used_parameters().agree();
+  }
   for (const View& view : views_) {
-    if (view.segment->has_gradient() && view.parameter->requires_grad()) {
+    const bool shown = view.segment->has_gradient() && view.parameter->requires_grad() &&
+                       view.segment->gradients()->used(view.place);
+    if (shown) {
       view.segment->gradients()->show();
-      view.tensor.mutable_grad() =
-          part_of(view.segment->gradient(), view.start, view.tensor.numel());
+      view.tensor.mutable_grad() = gradient_of(view);
     }
   }
 }

@@ -104,6 +104,23 @@ class Gathered {
   std::vector<UnitState*> units_;
 };
 
+// Optimizers of LibTorch may write again when a look has ended, in whichever way.
+class UpdateWindow {
+ public:
+  explicit UpdateWindow(detail::OptimViews& views) : views_(views) { views_.close_update_window(); }
+  ~UpdateWindow() {
+    if (views_.awaits_update_window()) {
+      views_.expect_update();  // after an exception, when nobody can be waited for
+    }
+  }
+  UpdateWindow(const UpdateWindow&) = delete;
+  UpdateWindow& operator=(const UpdateWindow&) = delete;
+  void open() { views_.open_update_window(); }
+
+ private:
+  detail::OptimViews& views_;
+};
+
 // Calls `inspect` on every rank; if it throws on one, that exception there and an Error elsewhere.
 void inspect_on_all(World& world, const std::function<void()>& inspect) {
   std::exception_ptr mine;
@@ -135,7 +152,7 @@ void with_full_parameters(ShardedModule& model, const std::string& unit,
   runtime.require_values("with_full_parameters");
   const std::vector<UnitState*> units = units_named(runtime, unit);
   runtime.reshard_all();
-  runtime.optim_views().close_update_window();
+  UpdateWindow window(runtime.optim_views());
   const at::NoGradGuard no_grad;
   {
     Gathered gathered(runtime, units);
@@ -148,6 +165,7 @@ void with_full_parameters(ShardedModule& model, const std::string& unit,
   if (options.writeback) {
     runtime.publish();
   }
+  window.open();
 }
 
 }  // namespace sherd

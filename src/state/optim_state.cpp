@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <map>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "between_steps.h"
@@ -47,11 +49,11 @@ std::string fault_of(const MomentEntries& entry, const OptimState& state) {
   return "";
 }
 
-// Throws, listing all that is wrong; answers the number of steps.
-int64_t check_dict(const OptimStateDict& dict, const std::vector<MomentEntries>& entries) {
+// Throws, listing all that is wrong; answers the steps of each entry as text.
+std::string check_dict(const OptimStateDict& dict, const std::vector<MomentEntries>& entries) {
   std::string faults;
   std::set<std::string> known;
-  int64_t steps = -1;
+  std::ostringstream steps;
   for (const MomentEntries& entry : entries) {
     known.insert(entry.name());
     const OptimState* state = dict.find(entry.name());
@@ -61,11 +63,10 @@ int64_t check_dict(const OptimStateDict& dict, const std::vector<MomentEntries>&
     }
     const std::string fault = fault_of(entry, *state);
     faults += fault.empty() ? "" : "\n  " + fault;
-    steps = steps < 0 ? state->step : steps;
-    if (state->step != steps || state->step < 0) {
-      faults += "\n  '" + entry.name() + "' has done " + std::to_string(state->step) +
-                " steps, and the first parameter " + std::to_string(steps);
+    if (state->step < 0) {
+      faults += "\n  '" + entry.name() + "' has done " + std::to_string(state->step) + " steps";
     }
+    steps << state->step << ' ';
   }
   for (const auto& item : dict) {
     if (known.count(item.key()) == 0) {
@@ -75,7 +76,7 @@ int64_t check_dict(const OptimStateDict& dict, const std::vector<MomentEntries>&
   if (!faults.empty()) {
     throw Error(ExitCode::BadData, "the state is not that of this optimizer:" + faults);
   }
-  return std::max<int64_t>(steps, 0);
+  return steps.str();
 }
 
 void scatter_from_rank0(World& world, const at::Tensor& whole, detail::StateEntry& entry) {
@@ -83,6 +84,20 @@ void scatter_from_rank0(World& world, const at::Tensor& whole, detail::StateEntr
   detail::broadcast_elements(
       world, 0, flat, entry.numel(), entry.mine.scalar_type(),
       [&](int64_t first, const at::Tensor& values) { entry.write(first, values); });
+}
+
+// Of each parameter; the optimizer has done as many as the one with the most.
+void set_steps(AdamW& optimizer, const std::vector<MomentEntries>& entries,
+               const std::string& steps_of_entries) {
+  std::istringstream text(steps_of_entries);
+  std::vector<int64_t> steps(entries.size());
+  for (int64_t& count : steps) {
+    text >> count;
+  }
+  optimizer.set_steps_done(steps.empty() ? 0 : *std::max_element(steps.begin(), steps.end()));
+  for (size_t i = 0; i < entries.size(); ++i) {
+    optimizer.set_steps_done(entries[i].name(), steps[i]);
+  }
 }
 
 }  // namespace
@@ -98,7 +113,7 @@ void for_each_full_optim_state(
       return detail::collect(world, speakers, moment, moment.mine.scalar_type(), wanted);
     };
     const at::Tensor exp_avg = whole(entry.exp_avg);
-    const OptimState state{exp_avg, whole(entry.exp_avg_sq), optimizer.steps_done()};
+    const OptimState state{exp_avg, whole(entry.exp_avg_sq), optimizer.steps_done(entry.name())};
     static_cast<void>(detail::agree(world, "[for_each_full_optim_state] the visitor failed",
                                     [&]() -> std::string {
                                       if (wanted) {
@@ -125,16 +140,15 @@ void load_full_optim_state_dict(ShardedModule& model, AdamW& optimizer,
   World& world = model.world();
   std::vector<MomentEntries> entries = moment_entries(model, optimizer);
   const std::vector<std::string> answers =
-      detail::agree(world, "[load_full_optim_state_dict] loading failed", [&] {
-        return world.rank() == 0 ? std::to_string(check_dict(dict, entries)) : std::string();
-      });
+      detail::agree(world, "[load_full_optim_state_dict] loading failed",
+                    [&] { return world.rank() == 0 ? check_dict(dict, entries) : std::string(); });
   for (MomentEntries& entry : entries) {
     const OptimState none;
     const OptimState& state = world.rank() == 0 ? dict[entry.name()] : none;
     scatter_from_rank0(world, state.exp_avg, entry.exp_avg);
     scatter_from_rank0(world, state.exp_avg_sq, entry.exp_avg_sq);
   }
-  optimizer.set_steps_done(std::stoll(answers[0]));
+  set_steps(optimizer, entries, answers[0]);
 }
 
 }  // namespace sherd

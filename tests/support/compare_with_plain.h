@@ -10,7 +10,6 @@
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 
@@ -50,10 +49,10 @@ inline std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& parameter
 }
 
 /// `loss(model, net, place)` computes the loss of one rank and step on `model`, which is the plain
-/// holder or the sharded handle of it; `net` is the holder in both cases. `unused_are_zeros` says
-/// that parameters without gradient are updated with zeros, as within a unit that ran.
+/// holder or the sharded handle of it; `net` is the holder in both cases. Parameters without
+/// gradient are left alone.
 template <class Build, class Loss>
-PlainTrace train_unsharded(const Build& build, const Loss& loss, int ranks, bool unused_are_zeros) {
+PlainTrace train_unsharded(const Build& build, const Loss& loss, int ranks) {
   auto net = build();
   torch::optim::AdamW optimizer(distinct(net->parameters()),
                                 torch::optim::AdamWOptions(1e-2).weight_decay(0.1));
@@ -65,11 +64,6 @@ PlainTrace train_unsharded(const Build& build, const Loss& loss, int ranks, bool
       const at::Tensor value = loss(net, net, Place{step, rank});
       shown.losses.push_back(value.template item<double>());
       (value / ranks).backward();
-    }
-    for (const auto& parameter : net->parameters()) {
-      if (unused_are_zeros && parameter.requires_grad() && !parameter.grad().defined()) {
-        parameter.mutable_grad() = at::zeros_like(parameter);
-      }
     }
     for (const auto& item : net->named_parameters()) {
       if (item.value().grad().defined()) {
@@ -123,10 +117,9 @@ void train_and_check(Model& model, Net& net, const Loss& loss, const PlainTrace&
 
 /// `options` but for the strategy: all are tried.
 template <class Build, class Loss>
-void expect_equals_plain(const Build& build, const Loss& loss, ShardOptions options = {},
-                         bool unused_are_zeros = true) {
+void expect_equals_plain(const Build& build, const Loss& loss, ShardOptions options = {}) {
   for (const int ranks : {1, 2, 3, 4}) {
-    const PlainTrace trace = train_unsharded(build, loss, ranks, unused_are_zeros);
+    const PlainTrace trace = train_unsharded(build, loss, ranks);
     for (const Strategy strategy : kStrategies) {
       options.strategy = strategy;
       EXPECT_NO_THROW(run_ranks(ranks,

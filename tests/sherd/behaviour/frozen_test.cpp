@@ -59,7 +59,7 @@ TEST(Frozen, AfterSharding) {
                           }
                           return kSquares(model, net, place);
                         },
-                        {}, /*unused_are_zeros=*/false);
+                        {});
   }
 }
 

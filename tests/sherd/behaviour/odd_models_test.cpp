@@ -110,7 +110,7 @@ TEST(OddModels, UnitThatIsNotCalledIsLeftAlone) {
   });
 }
 
-TEST(OddModels, UnitWhoseOutputIsNotUsedGetsZeros) {
+TEST(OddModels, UnitWhoseOutputIsNotUsedIsLeftAlone) {
   expect_equals_plain(builder<StackNet>(), [](auto& model, auto& net, const Place& place) {
     const at::Tensor x = input_of(place);
     if constexpr (std::is_same_v<decltype(model), decltype(net)>) {

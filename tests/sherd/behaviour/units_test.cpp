@@ -175,7 +175,7 @@ TEST(Ignored, ParametersStayTheModules) {
           }
           return net;
         },
-        kSquares, 2, true);
+        kSquares, 2);
   }();
   for (const Strategy strategy : kStrategies) {
     EXPECT_NO_THROW(run_ranks(2, [&](World world) {
@@ -238,7 +238,7 @@ TEST(Prefetch, WithWrongGuessesChangesNoResult) {
   };
   const auto build = [] { return seeded(11, [] { return StackNet(); }); };
   for (const int ranks : {2, 3}) {
-    const PlainTrace trace = train_unsharded(build, loss, ranks, true);
+    const PlainTrace trace = train_unsharded(build, loss, ranks);
     for (const int depth : {0, 1, 2, 8}) {
       for (const auto prefetch : {BackwardPrefetch::Pre, BackwardPrefetch::Post}) {
         EXPECT_NO_THROW(run_ranks(ranks,
