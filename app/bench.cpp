@@ -37,6 +37,9 @@ struct BenchFlags {
   bool json = false;
 };
 
+const std::map<std::string, c10::ScalarType> kDtypes = {
+    {"fp32", c10::kFloat}, {"bf16", c10::kBFloat16}, {"fp16", c10::kHalf}};
+
 const std::map<std::string, sherd::Strategy> kStrategies = {
     {"full_shard", sherd::Strategy::FullShard},
     {"shard_grad_op", sherd::Strategy::ShardGradOp},
@@ -135,8 +138,7 @@ int bench(BenchFlags flags) {
   }
   at::set_num_threads(flags.threads);
   flags.options.sharding.strategy = kStrategies.at(flags.strategy);
-  flags.options.sharding.precision.param_dtype =
-      flags.dtype == "bf16" ? c10::kBFloat16 : c10::kFloat;
+  flags.options.sharding.precision.param_dtype = kDtypes.at(flags.dtype);
   flags.options.sharding.units =
       sherd::unit_policy::every_unit({.checkpoint_activations = flags.checkpoint_activations});
   flags.options.answers_only = flags.supervised == "answer";
@@ -163,7 +165,7 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_option("--steps", options.steps, "that are timed")->check(positive);
   verb.add_option("--warmup", options.warmup, "steps before them")->check(CLI::NonNegativeNumber);
   verb.add_option("--dtype", flags.dtype, "of parameters and gradients")
-      ->check(CLI::IsMember({"bf16", "fp32"}));
+      ->check(CLI::IsMember(kDtypes));
   verb.add_option("--strategy", flags.strategy)->check(CLI::IsMember(kStrategies));
   verb.add_option("--supervised", flags.supervised, "all tokens, or the last 8 of each sample")
       ->check(CLI::IsMember({"all", "answer"}));

@@ -18,8 +18,8 @@ Rank::Rank(OnSignal on_signal)
   watch_ = std::make_unique<sherd::launch::PeerWatch>(environment_);
 }
 
-sherd::World Rank::join() {
-  return sherd::World::from_environment();
+sherd::World Rank::join(const sherd::WorldOptions& options) {
+  return sherd::World::from_environment(options);
 }
 
 void say(const std::string& line, bool json_on_stdout) {

@@ -23,7 +23,7 @@ class Rank {
   explicit Rank(OnSignal on_signal);
   [[nodiscard]] bool is_first() const { return environment_.rank == 0; }
   /// Meets the other ranks. Collective; once.
-  [[nodiscard]] sherd::World join();
+  [[nodiscard]] sherd::World join(const sherd::WorldOptions& options = {});
   [[nodiscard]] const sherd::launch::RankEnvironment& environment() const { return environment_; }
 
  private:
