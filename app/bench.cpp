@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -35,6 +36,9 @@ struct BenchFlags {
   bool profile = false;
   bool json = false;
 };
+
+const std::map<std::string, c10::ScalarType> kDtypes = {
+    {"fp32", c10::kFloat}, {"bf16", c10::kBFloat16}, {"fp16", c10::kHalf}};
 
 struct Spread {
   double median = 0;
@@ -114,8 +118,7 @@ int bench(BenchFlags flags) {
   }
   use_threads(flags.threads);
   flags.options.sharding.strategy = llm::train::strategies_by_name().at(flags.strategy);
-  flags.options.sharding.precision.param_dtype =
-      flags.dtype == "bf16" ? c10::kBFloat16 : c10::kFloat;
+  flags.options.sharding.precision.param_dtype = kDtypes.at(flags.dtype);
   flags.options.sharding.units =
       sherd::unit_policy::every_unit({.checkpoint_activations = flags.checkpoint_activations});
   flags.options.answers_only = flags.supervised == "answer";
@@ -143,7 +146,7 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_option("--steps", options.steps, "that are timed")->check(positive);
   verb.add_option("--warmup", options.warmup, "steps before them")->check(CLI::NonNegativeNumber);
   verb.add_option("--dtype", flags.dtype, "of parameters and gradients")
-      ->check(CLI::IsMember({"bf16", "fp32"}));
+      ->check(CLI::IsMember(kDtypes));
   verb.add_option("--strategy", flags.strategy)
       ->check(CLI::IsMember(llm::train::strategies_by_name()));
   verb.add_option("--supervised", flags.supervised, "all tokens, or the last 8 of each sample")

@@ -47,7 +47,7 @@ llm::data::Dataset load_data(const EvalFlags& flags, const llm::train::Evaluated
   const llm::text::PromptEncoder encoder(
       tokenizer, {llm::train::sample_length(asked, context),
                   flags.max_answer_tokens.value_or(source.max_answer_tokens)});
-  return llm::data::load_dataset(flags.data, encoder, flags.limit);
+  return llm::data::load_dataset(flags.data, encoder, {.samples = flags.limit});
 }
 
 void print_json(const llm::eval::EvaluationResult& result, const llm::data::DatasetReport& report) {

@@ -39,7 +39,11 @@ llm::config::RunConfig load_config(const Rank& rank, const std::string& file,
                                    const std::vector<std::string>& flags) {
   try {
     const auto path = file.empty() ? std::nullopt : std::optional<std::filesystem::path>(file);
-    return llm::config::load(path, expand(flags));
+    return llm::config::load(path, expand(flags), [&](const std::string& line) {
+      if (rank.is_first()) {
+        say(line);
+      }
+    });
   } catch (const Error& error) {
     if (rank.is_first()) {
       throw;
@@ -77,10 +81,10 @@ int train(const std::string& file, const std::vector<std::string>& flags) {
     }
   });
   const llm::config::RunConfig config = load_config(rank, file, flags);
-  if (config.train.threads > 0) {
-    use_threads(config.train.threads);
+  if (config.device.threads) {
+    use_threads(*config.device.threads);
   }
-  sherd::World world = rank.join();
+  sherd::World world = rank.join({.timeout = config.parallel.timeout});
   if (rank.is_first()) {
     say(ranks_line(rank, world.size()));
   }

@@ -167,6 +167,10 @@ class GradScaler {
   [[nodiscard]] double scale() const { return scale_; }
   /// For resuming: what scale() was.
   void set_scale(double scale) { scale_ = scale; }
+  /// Steps without an overflow since the scale changed.
+  [[nodiscard]] int64_t good_steps() const { return good_steps_; }
+  /// For resuming: what good_steps() was.
+  void set_good_steps(int64_t steps) { good_steps_ = steps; }
 
  private:
   bool step_with(const std::function<void()>& update);

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
 
 #include "llm/bench/bench_data.h"
 #include "llm/bench/matmul_limit.h"
@@ -122,7 +123,11 @@ class Bench {
         found_(checked_model(options)),
         model_(make_model(found_, options, world_)),
         optimizer_(model_, {.lr = options.lr}),
-        tokens_(tokens_of(options, model_.module()->vocab_rows())) {}
+        tokens_(tokens_of(options, model_.module()->vocab_rows())) {
+    if (options.sharding.precision.param_dtype == c10::kHalf) {
+      scaler_.emplace(model_);
+    }
+  }
   BenchResult run();
 
  private:
@@ -136,6 +141,7 @@ class Bench {
   BenchModel found_;
   sherd::Sharded<model::CausalLm> model_;
   sherd::AdamW optimizer_;
+  std::optional<sherd::GradScaler> scaler_;  // of fp16
   BenchTokens tokens_;
   std::int64_t step_ = 0;
   BenchResult result_;
@@ -153,7 +159,8 @@ std::vector<data::Batch> Bench::micro_batches() const {
 
 void Bench::step() {
   const train::StepOutcome outcome =
-      train::train_step(model_, optimizer_, micro_batches(), {step_ + 1, kClipGradNorm, false});
+      train::train_step(model_, optimizer_, scaler_ ? &*scaler_ : nullptr, micro_batches(),
+                        {step_ + 1, kClipGradNorm, false});
   ++step_;
   result_.tokens_a_step = outcome.tokens;
   result_.losses.push_back(outcome.loss);

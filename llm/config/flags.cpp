@@ -1,15 +1,14 @@
 #include "llm/config/flags.h"
 
 #include <optional>
-#include <set>
-
-#include "llm/config/value.h"
 
 namespace llm::config {
 namespace {
 
+const std::string kMark = "--";
+
 bool is_flag(const std::string& word) {
-  return word.starts_with("--");
+  return word.starts_with(kMark);
 }
 
 /// One flag taken from the words: its key, and its value if it has one.
@@ -19,7 +18,7 @@ struct Flag {
 };
 
 Flag take(std::span<const std::string>& words) {
-  const std::string word = words.front().substr(2);
+  const std::string word = words.front().substr(kMark.size());
   words = words.subspan(1);
   const std::size_t equals = word.find('=');
   if (equals != std::string::npos) {
@@ -33,31 +32,46 @@ Flag take(std::span<const std::string>& words) {
   return flag;
 }
 
-std::string fault_of(const Flag& flag, bool given_before, Reading& reading) {
-  const Field* field = reading.find(flag.key);
-  if (field == nullptr) {
-    return ": unknown flag" + reading.suggest_key(flag.key, "--");
+std::string needs_value(const std::string& key, const std::string& kind, Reading& reading) {
+  reading.places[key] = kMark + key;
+  reading.faulty_keys.insert(key);
+  return kMark + key + ": needs a value: " + kind;
+}
+
+std::string fault_of(const Flag& flag, Reading& reading) {
+  const Given given{.key = flag.key,
+                    .shown = kMark + flag.key + " " + flag.value.value_or(""),
+                    .place = kMark + flag.key,
+                    .mark = kMark,
+                    .raw = FlagText{flag.value.value_or("")}};
+  const Found found = find(reading.config, flag.key);
+  if (!found.field) {
+    const std::vector<Renamed> now = renamed(flag.key);
+    if (now.empty()) {
+      return kMark + flag.key + ": unknown flag" + suggest_key(flag.key, kMark);
+    }
+    return flag.value ? reading.set_renamed(now, given)
+                      : needs_value(flag.key, now.front().now.field.value()->kind, reading);
   }
-  if (given_before) {
-    return ": given twice";
+  if (found.field->is_not_yet()) {
+    return kMark + flag.key + ": " + not_there_yet(*found.field);
   }
-  reading.places[flag.key] = "--" + flag.key;
-  reading.faulty_keys.erase(flag.key);
-  if (!flag.value) {
-    reading.faulty_keys.insert(flag.key);
-    return ": needs a value: " + field->expectation();
+  if (const Value* value = found.field->value()) {
+    return flag.value ? reading.set(found.key, *found.field, given)
+                      : needs_value(found.key, value->kind, reading);
   }
-  if (!set_from_text(*field, *flag.value)) {
-    reading.faulty_keys.insert(flag.key);
-    return " " + *flag.value + ": must be " + field->expectation();
+  const TableList* list = found.field->list();
+  if (list == nullptr || list->shorthand.empty()) {
+    return kMark + flag.key + ": unknown flag" + suggest_key(flag.key + ".", kMark);
   }
-  return "";
+  return flag.value ? reading.set_shorthand(found.key, *list, given)
+                    : needs_value(found.key, "a string", reading);
 }
 
 }  // namespace
 
 void read_flags(std::span<const std::string> flags, Reading& reading) {
-  std::set<std::string> given;
+  reading.given_keys.clear();
   while (!flags.empty()) {
     if (!is_flag(flags.front())) {
       reading.faults.push_back(flags.front() +
@@ -65,10 +79,9 @@ void read_flags(std::span<const std::string> flags, Reading& reading) {
       flags = flags.subspan(1);
       continue;
     }
-    const Flag flag = take(flags);
-    const std::string fault = fault_of(flag, !given.insert(flag.key).second, reading);
+    const std::string fault = fault_of(take(flags), reading);
     if (!fault.empty()) {
-      reading.faults.push_back("--" + flag.key + fault);
+      reading.faults.push_back(fault);
     }
   }
 }

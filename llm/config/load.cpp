@@ -1,3 +1,6 @@
+#include <stdexcept>
+#include <thread>
+
 #include "llm/config/flags.h"
 #include "llm/config/reading.h"
 #include "llm/config/toml_file.h"
@@ -18,29 +21,72 @@ void check_whole(Reading& reading) {
   }
 }
 
-std::string joined(const std::vector<std::string>& faults) {
-  if (faults.size() == 1) {
-    return faults.front();
+/// Of this machine, so that it is no fault of a configuration that was written on another.
+void check_threads(Reading& reading) {
+  const auto most = static_cast<int>(std::thread::hardware_concurrency());
+  const int threads = reading.config.device.threads.value_or(0);
+  if (most > 0 && threads > most) {
+    reading.faults.push_back(
+        reading.places["device.threads"] + ": device.threads = " + std::to_string(threads) +
+        " is more than the processors that a rank may use here: " + std::to_string(most));
   }
-  std::string text = std::to_string(faults.size()) + " faults in the configuration:";
+}
+
+std::string lines(const std::vector<std::string>& faults) {
+  std::string text;
   for (const std::string& fault : faults) {
     text += "\n  " + fault;
   }
   return text;
 }
 
+std::string joined(const std::vector<std::string>& faults) {
+  return faults.size() == 1
+             ? faults.front()
+             : std::to_string(faults.size()) + " faults in the configuration:" + lines(faults);
+}
+
+/// runs/my for my.toml.
+void name_output(const std::optional<std::filesystem::path>& file, Reading& reading) {
+  const bool given = reading.places.contains("train.output");
+  if (file && !given && !file->stem().empty()) {
+    reading.config.train.output = (std::filesystem::path("runs") / file->stem()).string();
+  }
+}
+
 }  // namespace
 
-RunConfig load(const std::optional<std::filesystem::path>& file,
-               std::span<const std::string> flags) {
+RunConfig load(const std::optional<std::filesystem::path>& file, std::span<const std::string> flags,
+               const Note& note) {
   Reading reading;
   if (file) {
     read_toml(*file, reading);
   }
   read_flags(flags, reading);
+  name_output(file, reading);
   check_whole(reading);
+  check_threads(reading);
   if (!reading.faults.empty()) {
     throw sherd::Error(sherd::ExitCode::Usage, joined(reading.faults));
+  }
+  for (const std::string& line : reading.notes) {
+    if (note) {
+      note(line);
+    }
+  }
+  return reading.config;
+}
+
+RunConfig from_toml(const std::string& text) {
+  Reading reading;
+  read_toml_text(text, "config", reading);
+  for (const Leaf& leaf : leaves(reading.config)) {
+    if (!leaf.field.before.empty() && !reading.places.contains(leaf.key)) {
+      leaf.field.value()->set(FlagText{leaf.field.before});
+    }
+  }
+  if (!reading.faults.empty()) {
+    throw std::invalid_argument("the configuration cannot be read:" + lines(reading.faults));
   }
   return reading.config;
 }

@@ -2,65 +2,75 @@
 
 #include <algorithm>
 
-#include "llm/config/nearest_name.h"
-
 namespace llm::config {
 namespace {
 
-std::string did_you_mean(const std::string& name) {
-  return "; did you mean " + name + "?";
-}
-
-std::string list(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) {
-    text += (text.empty() ? "" : ", ") + name;
-  }
-  return text;
+std::string now_text(const Leaf& leaf, const OldName& old) {
+  return leaf.key + (old.value ? " = " + leaf.text() : "");
 }
 
 }  // namespace
 
-const Field* Reading::find(std::string_view key) const {
-  const auto found = std::find_if(fields.begin(), fields.end(),
-                                  [&](const Field& field) { return field.key() == key; });
-  return found == fields.end() ? nullptr : &*found;
+std::string not_there_yet(const Field& field) {
+  return "not there yet: " + field.doc;
 }
 
-std::string Reading::suggest_key(const std::string& key, const std::string& mark) const {
-  const std::size_t dot = key.find('.');
-  const std::string section = key.substr(0, dot);
-  const std::string name = dot == std::string::npos ? key : key.substr(dot + 1);
-  std::vector<std::string> beside;  // names of the same section
-  std::vector<std::string> names;   // of all sections
-  for (const Field& field : fields) {
-    names.push_back(field.name);
-    if (field.section == section) {
-      beside.push_back(field.name);
-    }
-    if (field.name == name) {
-      return did_you_mean(mark + field.key());
-    }
+std::string Reading::set(const std::string& key, const Field& field, const Given& given) {
+  if (!given_keys.insert(key).second) {
+    return given.where() + ": given twice" +
+           (given.key == key ? "" : ", " + key + " and its old name");
   }
-  const std::string nearest = nearest_name(name, beside.empty() ? names : beside);
-  const auto found = std::find_if(fields.begin(), fields.end(), [&](const Field& field) {
-    return field.name == nearest && (beside.empty() || field.section == section);
-  });
-  if (found != fields.end()) {
-    return did_you_mean(mark + found->key());
+  places[key] = given.place;
+  faulty_keys.erase(key);
+  Raw raw = given.raw;
+  if (field.old_value && !std::holds_alternative<std::monostate>(raw) &&
+      raw_text(raw) == field.old_value->was) {
+    raw = FlagText{field.old_value->is};
+    notes.push_back(
+        given.where() + ": is now written " + given.mark + key +
+        (given.mark.empty() ? " = \"" + field.old_value->is + "\"" : " " + field.old_value->is));
   }
-  return beside.empty() ? suggest_section(section)
-                        : "; known in [" + section + "] are " + list(beside);
+  const Value& value = *field.value();
+  if (value.set(raw)) {
+    return "";
+  }
+  faulty_keys.insert(key);
+  const std::string now = given.key == key ? "" : " (now " + given.mark + key + ")";
+  const auto& planned = value.planned_words;
+  const bool later = std::find(planned.begin(), planned.end(), raw_text(raw)) != planned.end();
+  return given.where() + now + ": " + (later ? "not there yet; " : "") + "must be " + value.kind;
 }
 
-std::string Reading::suggest_section(const std::string& section) {
-  std::vector<std::string> names;
-  for (const Section& known : sections()) {
-    names.push_back(known.name);
+std::string Reading::set_renamed(const std::vector<Renamed>& fields, const Given& given) {
+  std::string now;
+  for (const Renamed& renamed : fields) {
+    const Found found = find(config, renamed.now.key);
+    Given one = given;
+    if (renamed.old.value) {
+      one.raw = FlagText{renamed.old.value(raw_text(given.raw))};
+    }
+    const std::string fault = set(found.key, *found.field, one);
+    if (!fault.empty()) {
+      return fault;
+    }
+    now += (now.empty() ? "" : " and ") + given.mark +
+           now_text({found.key, *found.field}, renamed.old);
   }
-  const std::string nearest = nearest_name(section, names);
-  return nearest.empty() ? "; known sections are " + list(names)
-                         : did_you_mean("[" + nearest + "]");
+  notes.push_back((given.mark.empty() ? given.place + ": " : "") + given.mark + given.key +
+                  " is now " + now);
+  return "";
+}
+
+std::string Reading::set_shorthand(const std::string& key, const TableList& list,
+                                   const Given& given) {
+  if (list.size() > 1) {
+    return given.where() + ": there are " + std::to_string(list.size()) + " of them: give " +
+           given.mark + key + "[0]." + list.shorthand + " or another";
+  }
+  const Found found = find(config, key + "[0]." + list.shorthand);
+  Given item = given;
+  item.key = found.key;
+  return set(found.key, *found.field, item);
 }
 
 }  // namespace llm::config

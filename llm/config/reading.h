@@ -4,35 +4,53 @@
 #include <map>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "llm/config/fields.h"
 
 namespace llm::config {
 
-/// A configuration in the making. Its fields point into its own `config`, so that it stays where it
-/// is.
-struct Reading {
-  Reading() = default;
-  Reading(const Reading&) = delete;
-  Reading& operator=(const Reading&) = delete;
+/// A value where it was given.
+struct Given {
+  std::string key;    ///< as written
+  std::string shown;  ///< key and value, for messages: "optim.lr = 0", "--optim.lr 0"
+  std::string place;  ///< "run.toml:3", or the flag
+  std::string mark;   ///< what is put before keys: "--" for flags
+  Raw raw;
 
+  /// The beginning of a message: "run.toml:3: optim.lr = 0", "--optim.lr 0".
+  [[nodiscard]] std::string where() const { return mark.empty() ? place + ": " + shown : shown; }
+};
+
+/// A configuration in the making.
+struct Reading {
   RunConfig config;
-  std::vector<Field> fields = fields_of(config);
   std::map<std::string, std::string> places;  ///< key -> "run.toml:3" or "--section.key"
   std::set<std::string> faulty_keys;          ///< set, but to a value that was refused
   std::vector<std::string> faults;            ///< whole lines
+  std::vector<std::string> notes;             ///< whole lines, of what has another name now
   bool file_was_read = true;                  ///< false: what is missing might stand in the file
 
-  /// The field "section.key", or nullptr.
-  [[nodiscard]] const Field* find(std::string_view key) const;
-  /// What to say after an unknown key, "section.key" or without a section: "; did you mean
-  /// optim.lr?" if the name stands in another section, or one of its section is near; else what is
-  /// known there. `mark` is put before the key.
-  [[nodiscard]] std::string suggest_key(const std::string& key, const std::string& mark) const;
-  /// The same after an unknown section.
-  [[nodiscard]] static std::string suggest_section(const std::string& section);
+  /// Sets `key`, which is `field`'s. Empty, or the fault as a whole line.
+  [[nodiscard]] std::string set(const std::string& key, const Field& field, const Given& given);
+  /// Sets what `given.key`, an old name, has become, and notes that. Empty, or the fault.
+  [[nodiscard]] std::string set_renamed(const std::vector<Renamed>& fields, const Given& given);
+  /// Sets the only item of a list by its shorthand: data.train = "f.json".
+  [[nodiscard]] std::string set_shorthand(const std::string& key, const TableList& list,
+                                          const Given& given);
+
+  /// The keys that were given at this place, or earlier in the same source.
+  std::set<std::string> given_keys;
 };
+
+/// What to say after an unknown key, "section.key" or without a section: "; did you mean optim.lr?"
+/// if the name stands in another section, or one of its section is near; else what is known there.
+/// `mark` is put before the key.
+[[nodiscard]] std::string suggest_key(const std::string& key, const std::string& mark);
+/// The same after an unknown section.
+[[nodiscard]] std::string suggest_section(const std::string& section);
+
+/// "not there yet: adapters such as LoRA".
+[[nodiscard]] std::string not_there_yet(const Field& field);
 
 }  // namespace llm::config

@@ -1,31 +1,47 @@
 #pragma once
-// The configuration of a run: one struct for each section of the TOML file. fields.cpp gives each
-// key its doc, unit and range once; docs/guide/configuration.md is generated from there. An empty
-// string means "not given".
+// The configuration of a run: one struct for each section of the TOML file. schema.cpp gives each
+// key its doc, unit and range once; docs/guide/configuration.md is generated from there.
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "llm/config/measures.h"
+
 namespace llm::config {
 
 /// Where the model's first values come from.
 enum class Init { Weights, Random };
+/// How a data file is written.
+enum class DataFormat { Squad };
+/// Which samples a limit leaves.
+enum class LimitOrder { Random, File };
+/// Where a run computes.
+enum class DeviceKind { Auto, Cpu };
+/// What updates the parameters.
+enum class OptimKind { AdamW };
 /// Shape of the learning rate after the warm-up.
 enum class Schedule { Linear, Cosine, Constant };
 /// What is sharded between forward and backward (`sherd::Strategy`).
 enum class Strategy { FullShard, ShardGradOp, NoShard, HybridShard, HybridShardGradOp };
-/// Dtype of the parameters that are gathered and computed with.
-enum class ParamDtype { Float32, BFloat16 };
+/// Dtype of the parameters that are gathered and computed with. Auto: the trainer chooses, and
+/// writes its choice into the run's configuration.
+enum class ParamDtype { Auto, Float32, BFloat16, Float16 };
 /// Dtype of AdamW's moments.
 enum class MomentsDtype { Float32, BFloat16 };
 /// Dtype in which gradients are summed over ranks.
 enum class ReduceDtype { Float32 };
+/// Whether the loss is scaled, so that small gradients do not vanish. Auto: under float16.
+enum class Scaler { Auto, None };
+/// What a log is written as.
+enum class SinkKind { Jsonl };
 
 struct ModelSection {
   std::string path;
@@ -33,81 +49,109 @@ struct ModelSection {
   bool operator==(const ModelSection&) const = default;
 };
 
+/// A file to train on or to evaluate.
+struct DataSet {
+  std::string path;
+  DataFormat format = DataFormat::Squad;
+  std::optional<std::int64_t> limit = std::nullopt;  ///< of samples; none: all
+  LimitOrder limit_order = LimitOrder::Random;
+  double weight = 1;  ///< to train on: how often a sample is seen in an epoch
+  bool operator==(const DataSet&) const = default;
+};
+
 struct DataSection {
-  std::string train;
-  std::string eval;
-  std::int64_t max_length = 0;
+  std::optional<std::int64_t> max_length;  ///< none: the model's context
   std::int64_t max_answer_tokens = 32;
-  std::int64_t train_limit = 0;
-  std::int64_t eval_limit = 0;
-  std::string cache;
+  std::string cache = "auto";
+  std::vector<DataSet> train;
+  std::vector<DataSet> eval;
   bool operator==(const DataSection&) const = default;
 };
 
 struct TrainSection {
   std::string output;
   std::int64_t epochs = 1;
-  std::int64_t max_steps = 0;
+  std::optional<std::int64_t> max_steps;  ///< none: from epochs
   std::int64_t global_batch = 8;
   std::int64_t micro_batch = 1;
   std::int64_t seed = 0;
-  std::int64_t threads = 0;
   bool operator==(const TrainSection&) const = default;
 };
 
+struct DeviceSection {
+  DeviceKind kind = DeviceKind::Auto;
+  std::optional<int> threads;  ///< none: what OMP_NUM_THREADS says
+  bool operator==(const DeviceSection&) const = default;
+};
+
 struct OptimSection {
+  OptimKind kind = OptimKind::AdamW;
   double lr = 2e-5;
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 0.0;
-  Schedule schedule = Schedule::Linear;
-  std::int64_t warmup_steps = 0;
-  double min_lr_ratio = 0.0;
-  double clip_grad_norm = 1.0;
+  bool weight_decay_on_norms_and_biases = false;
+  std::optional<double> clip_grad_norm = 1.0;  ///< none: no clipping
   bool operator==(const OptimSection&) const = default;
+};
+
+struct ScheduleSection {
+  Schedule kind = Schedule::Linear;
+  Warmup warmup;
+  double min_lr_ratio = 0.0;
+  bool operator==(const ScheduleSection&) const = default;
 };
 
 struct ParallelSection {
   Strategy strategy = Strategy::FullShard;
-  std::int64_t shard_size = 0;
-  std::int64_t reshard_after_forward_size = 0;
-  std::int64_t prefetch_depth = 1;
+  std::optional<int> shard_size;                  ///< none: the ranks of a host
+  std::optional<int> reshard_after_forward_size;  ///< none: as the strategy says
+  int prefetch_depth = 1;
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
   bool operator==(const ParallelSection&) const = default;
+};
+
+struct PrecisionSection {
+  ParamDtype param_dtype = ParamDtype::Auto;
+  ReduceDtype reduce_dtype = ReduceDtype::Float32;
+  MomentsDtype moments_dtype = MomentsDtype::Float32;
+  Scaler scaler = Scaler::Auto;
+  bool operator==(const PrecisionSection&) const = default;
 };
 
 struct MemorySection {
   bool activation_checkpointing = false;
-  MomentsDtype moments_dtype = MomentsDtype::Float32;
   std::int64_t loss_chunk_tokens = 512;
   bool operator==(const MemorySection&) const = default;
 };
 
-struct PrecisionSection {
-  ParamDtype param_dtype = ParamDtype::Float32;
-  ReduceDtype reduce_dtype = ReduceDtype::Float32;
-  bool operator==(const PrecisionSection&) const = default;
-};
-
 struct CheckpointSection {
-  std::int64_t every_steps = 0;
-  std::int64_t keep = 2;
-  std::string resume = "auto";
+  Every every = Every::time(std::chrono::minutes(10));
   bool at_end = true;
+  int keep = 2;
+  std::string resume = "auto";
   bool operator==(const CheckpointSection&) const = default;
 };
 
-struct LogSection {
-  std::int64_t every_steps = 1;
-  std::string jsonl;
-  bool operator==(const LogSection&) const = default;
-};
-
 struct EvalSection {
-  std::int64_t every_steps = 0;
+  Every every = Every::epoch();
   bool at_end = true;
   bool generate = false;
   std::int64_t batch = 8;
   bool operator==(const EvalSection&) const = default;
+};
+
+/// Where the log goes.
+struct Sink {
+  SinkKind kind = SinkKind::Jsonl;
+  std::string path;  ///< empty: log.jsonl in train.output
+  bool operator==(const Sink&) const = default;
+};
+
+struct LogSection {
+  std::int64_t every_steps = 1;
+  std::vector<Sink> sink = {Sink{}};
+  bool operator==(const LogSection&) const = default;
 };
 
 /// All that decides a run.
@@ -115,22 +159,29 @@ struct RunConfig {
   ModelSection model;
   DataSection data;
   TrainSection train;
+  DeviceSection device;
   OptimSection optim;
+  ScheduleSection schedule;
   ParallelSection parallel;
-  MemorySection memory;
   PrecisionSection precision;
+  MemorySection memory;
   CheckpointSection checkpoint;
-  LogSection log;
   EvalSection eval;
+  LogSection log;
   bool operator==(const RunConfig&) const = default;
 };
+
+/// Told, a line each, what was read under an old name: "run.toml:3: train.threads is now
+/// device.threads".
+using Note = std::function<void(const std::string& line)>;
 
 /// Reads the TOML file, if any, then the flags, which win: `--section.key value` or
 /// `--section.key=value`. Throws `sherd::Error` (Usage) with all faults of both, one a line, each
 /// with file:line or flag: a file that cannot be read or is no TOML, unknown keys with the nearest
-/// name, wrong types and ranges, a flag given twice, missing keys, and what `validate` finds.
+/// name, keys of features that do not exist yet, wrong types and ranges, a key given twice, missing
+/// keys, and what `validate` finds.
 [[nodiscard]] RunConfig load(const std::optional<std::filesystem::path>& file,
-                             std::span<const std::string> flags);
+                             std::span<const std::string> flags, const Note& note = {});
 
 /// A fault and the key ("section.key") it is best mended at.
 struct Fault {
@@ -145,8 +196,26 @@ struct Fault {
 /// Every key of every section as TOML that `load` reads back to an equal configuration.
 [[nodiscard]] std::string to_toml(const RunConfig& config);
 
-/// Every key ("section.key") with its value as TOML, in the order of the file.
-[[nodiscard]] std::vector<std::pair<std::string, std::string>> key_values(const RunConfig& config);
+/// Each key with its value as TOML, in the order of the file, but those that may differ from host
+/// to host: places of files, threads.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> settings_in_common(
+    const RunConfig& config);
+
+/// What `to_toml` printed, in this or an earlier version; a key that it lacks reads as what that
+/// version did. Throws std::invalid_argument, with a line for each fault, for other text.
+[[nodiscard]] RunConfig from_toml(const std::string& text);
+
+/// A setting that is not the same.
+struct Difference {
+  std::string key;
+  std::string before;  ///< as TOML; "absent" for an item of a list
+  std::string after;
+};
+
+/// The settings that decide the numbers of a run and differ. Paths, logging and the way ranks are
+/// used do not decide.
+[[nodiscard]] std::vector<Difference> deciding_differences(const RunConfig& before,
+                                                           const RunConfig& after);
 
 /// The text of docs/guide/configuration.md.
 [[nodiscard]] std::string reference_markdown();

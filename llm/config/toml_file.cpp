@@ -14,8 +14,6 @@
 #define TOML_ASSERT(expression) static_cast<void>(0)
 #include <toml++/toml.h>
 
-#include "llm/config/value.h"
-
 namespace llm::config {
 namespace {
 
@@ -66,46 +64,51 @@ std::string shown(std::string_view text, const toml::node& node) {
   return std::string(text.substr(first, std::min(last - first, longest))) + (whole ? "" : "…");
 }
 
-bool set_from_node(const Field& field, const toml::node& node) {
+Raw raw_of(const toml::node& node) {
   if (const auto* value = node.as_integer()) {
-    return set_integer(field, value->get());
+    return value->get();
   }
   if (const auto* value = node.as_floating_point()) {
-    return set_number(field, value->get());
+    return value->get();
   }
   if (const auto* value = node.as_boolean()) {
-    return set_bool(field, value->get());
+    return value->get();
   }
   if (const auto* value = node.as_string()) {
-    return set_string(field, value->get());
+    return value->get();
   }
-  const auto* array = node.as_array();
-  if (array == nullptr || array->size() != 2 || !array->get(0)->is_number() ||
-      !array->get(1)->is_number()) {
-    return false;
+  std::vector<double> numbers;
+  const toml::array* array = node.as_array();
+  for (std::size_t i = 0; array != nullptr && i < array->size() && (*array)[i].is_number(); ++i) {
+    numbers.push_back(*(*array)[i].value<double>());
   }
-  return set_pair(field, {*array->get(0)->value<double>(), *array->get(1)->value<double>()});
+  return array != nullptr && numbers.size() == array->size() ? Raw(numbers) : Raw();
 }
 
 class TomlReader {
  public:
-  TomlReader(const std::filesystem::path& file, std::string_view text, Reading& reading)
-      : file_(file), text_(text), reading_(reading) {}
+  TomlReader(std::string file, std::string_view text, Reading& reading)
+      : file_(std::move(file)), text_(text), reading_(reading) {}
 
   void read(const toml::table& root) {
     for (const auto& [name, node] : root) {
       const std::string section(name.str());
-      const bool known = std::any_of(sections().begin(), sections().end(),
-                                     [&](const Section& s) { return s.name == section; });
-      if (!known && !node.is_table()) {
-        fault(name, section + ": not in a section" + reading_.suggest_key(section, ""));
-      } else if (!known) {
-        fault(name, section + ": unknown section" + Reading::suggest_section(section));
+      const Found found = find(reading_.config, section);
+      if (found.field && found.field->is_not_yet()) {
+        fault(name, section + ": " + not_there_yet(*found.field));
+      } else if (!found.field && !node.is_table()) {
+        fault(name, section + ": not in a section" + suggest_key(section, ""));
+      } else if (!found.field) {
+        fault(name, section + ": unknown section" + suggest_section(section));
       } else if (!node.is_table()) {
         fault(name, section + " = " + shown(text_, node) + ": a section is written [name]");
       } else {
-        read_section(section, *node.as_table());
+        read_table(section, *node.as_table());
       }
+    }
+    // Old names come last: what they have become may be given too, which is a fault of theirs.
+    for (const auto& [given, now, line] : old_) {
+      fault_at(line, reading_.set_renamed(now, given));
     }
     // toml++ gives keys in alphabetical order; a reader of messages goes down the file.
     std::stable_sort(faults_.begin(), faults_.end(),
@@ -116,51 +119,126 @@ class TomlReader {
   }
 
  private:
-  void read_section(const std::string& section, const toml::table& table) {
+  struct Old {
+    Given given;
+    std::vector<Renamed> now;
+    std::uint32_t line;
+  };
+
+  /// False if it is none.
+  bool read_old_name(const std::string& key, const toml::key& name, const toml::node& node) {
+    const std::vector<Renamed> now = renamed(key);
+    if (!now.empty()) {
+      old_.push_back({given_at(key, name, node), now, name.source().begin.line});
+    }
+    return !now.empty();
+  }
+
+  void read_table(const std::string& prefix, const toml::table& table) {
     for (const auto& [name, node] : table) {
-      const std::string key = section + "." + std::string(name.str());
-      const Field* field = reading_.find(key);
-      if (field == nullptr) {
-        fault(name, key + ": unknown key" + reading_.suggest_key(key, ""));
-        continue;
-      }
-      reading_.places[key] = place(name);
-      if (!set_from_node(*field, node)) {
-        reading_.faulty_keys.insert(key);
-        fault(name, key + " = " + shown(text_, node) + ": must be " + field->expectation());
+      const std::string key = prefix + "." + std::string(name.str());
+      const Found found = find(reading_.config, key);
+      if (!found.field) {
+        if (!read_old_name(key, name, node)) {
+          fault(name, key + ": unknown key" + suggest_key(key, ""));
+        }
+      } else if (found.field->is_not_yet()) {
+        fault(name, key + ": " + not_there_yet(*found.field));
+      } else if (found.field->value() != nullptr) {
+        fault_at(name.source().begin.line,
+                 reading_.set(key, *found.field, given_at(key, name, node)));
+      } else if (found.field->list() != nullptr) {
+        read_list(key, *found.field->list(), name, node);
+      } else if (node.is_table()) {
+        read_table(key, *node.as_table());
+      } else {
+        fault(name, key + " = " + shown(text_, node) + ": a table is written [" + key + "]");
       }
     }
   }
 
-  [[nodiscard]] std::string place(const toml::key& name) const {
-    return file_.string() + ":" + std::to_string(name.source().begin.line);
-  }
-  void fault(const toml::key& name, const std::string& text) {
-    faults_.emplace_back(name.source().begin.line, place(name) + ": " + text);
+  void read_list(const std::string& key, const TableList& list, const toml::key& name,
+                 const toml::node& node) {
+    const toml::array* array = node.as_array();
+    const bool strings = !list.shorthand.empty();
+    if (strings && node.is_string()) {
+      list.resize(1);
+      fault_at(name.source().begin.line,
+               reading_.set_shorthand(key, list, given_at(key, name, node)));
+      return;
+    }
+    const auto is_item = [&](const toml::node& item) {
+      return item.is_table() || (strings && item.is_string());
+    };
+    if (array == nullptr || !std::all_of(array->begin(), array->end(), is_item)) {
+      fault(name, key + " = " + shown(text_, node) + ": must be " +
+                      (strings ? "a string, strings, or " : "") + "tables [[" + key + "]]");
+      return;
+    }
+    reading_.places[key] = place(name.source().begin.line);
+    list.resize(array->size());
+    for (std::size_t i = 0; i < array->size(); ++i) {
+      const std::string item = key + "[" + std::to_string(i) + "]";
+      const toml::node& given = (*array)[i];
+      if (given.is_table()) {
+        read_table(item, *given.as_table());
+      } else {
+        const Found found = find(reading_.config, item + "." + list.shorthand);
+        fault_at(given.source().begin.line,
+                 reading_.set(found.key, *found.field, given_at(found.key, name, given)));
+      }
+    }
   }
 
-  const std::filesystem::path& file_;
+  [[nodiscard]] Given given_at(const std::string& key, const toml::key& name,
+                               const toml::node& node) const {
+    return {.key = key,
+            .shown = key + " = " + shown(text_, node),
+            .place = place(name.source().begin.line),
+            .mark = "",
+            .raw = raw_of(node)};
+  }
+  [[nodiscard]] std::string place(std::uint32_t line) const {
+    return file_ + ":" + std::to_string(line);
+  }
+  void fault(const toml::key& name, const std::string& text) {
+    const std::uint32_t line = name.source().begin.line;
+    fault_at(line, place(line) + ": " + text);
+  }
+  void fault_at(std::uint32_t line, const std::string& text) {
+    if (!text.empty()) {
+      faults_.emplace_back(line, text);
+    }
+  }
+
+  std::string file_;
   std::string_view text_;
   Reading& reading_;
+  std::vector<Old> old_;
   std::vector<std::pair<std::uint32_t, std::string>> faults_;  // line and text
 };
 
 }  // namespace
 
+void read_toml_text(const std::string& text, const std::string& name, Reading& reading) {
+  reading.file_was_read = false;
+  reading.given_keys.clear();
+  try {
+    const toml::table root = toml::parse(text, name);
+    reading.file_was_read = true;
+    TomlReader(name, text, reading).read(root);
+  } catch (const toml::parse_error& error) {
+    reading.faults.push_back(name + ":" + std::to_string(error.source().begin.line) + ":" +
+                             std::to_string(error.source().begin.column) +
+                             ": not valid TOML: " + std::string(error.description()));
+  }
+}
+
 void read_toml(const std::filesystem::path& file, Reading& reading) {
   const auto text = contents_of(file, reading);
   reading.file_was_read = false;
-  if (!text) {
-    return;
-  }
-  try {
-    const toml::table root = toml::parse(*text, file.string());
-    reading.file_was_read = true;
-    TomlReader(file, *text, reading).read(root);
-  } catch (const toml::parse_error& error) {
-    reading.faults.push_back(file.string() + ":" + std::to_string(error.source().begin.line) + ":" +
-                             std::to_string(error.source().begin.column) +
-                             ": not valid TOML: " + std::string(error.description()));
+  if (text) {
+    read_toml_text(*text, file.string(), reading);
   }
 }
 

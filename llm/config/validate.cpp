@@ -8,12 +8,30 @@ std::string with_value(const std::string& key, std::int64_t value) {
   return key + " = " + std::to_string(value);
 }
 
+std::string missing(const std::string& key, const Field& field) {
+  const std::size_t dot = key.rfind('.');
+  const std::string section = key.substr(0, dot);
+  const std::size_t bracket = section.find('[');
+  const std::string place =
+      bracket == std::string::npos ? "[" + section + "]" : "[[" + section.substr(0, bracket) + "]]";
+  return key + " is missing: give " + field.name + " = \"…\" under " + place + ", or --" + key +
+         " …: " + field.doc;
+}
+
 void check_required(RunConfig config, std::vector<Fault>& faults) {
-  for (const Field& field : fields_of(config)) {
-    if (field.required && std::get<std::string*>(field.slot)->empty()) {
-      faults.push_back({field.key(), field.key() + " is missing: give " + field.name +
-                                         " = \"…\" under [" + field.section + "], or --" +
-                                         field.key() + " …: " + field.doc});
+  for (const Field& section : schema(config).fields) {
+    for (const Field& field :
+         section.table() != nullptr ? section.table()->fields : std::vector<Field>()) {
+      const std::string key = section.name + "." + field.name;
+      const bool empty_list = field.list() != nullptr && field.list()->size() == 0;
+      if (field.required && empty_list) {
+        faults.push_back({key, missing(key, field)});
+      }
+    }
+  }
+  for (const Leaf& leaf : leaves(config)) {
+    if (leaf.field.required && leaf.text() == R"("")") {
+      faults.push_back({leaf.key, missing(leaf.key, leaf.field)});
     }
   }
 }
@@ -28,17 +46,35 @@ void check_batch(const TrainSection& train, std::vector<Fault>& faults) {
   }
 }
 
-void check_eval(const RunConfig& config, std::vector<Fault>& faults) {
-  if (!config.data.eval.empty()) {
-    return;
+void check_warmup(const RunConfig& config, std::vector<Fault>& faults) {
+  const auto steps = config.train.max_steps;
+  const auto warmup = config.schedule.warmup.steps;
+  if (steps && warmup && *warmup > *steps) {
+    faults.push_back({"schedule.warmup", "schedule.warmup = \"" + to_text(Every::steps(*warmup)) +
+                                             "\" is more than " +
+                                             with_value("train.max_steps", *steps)});
   }
-  if (config.eval.every_steps > 0) {
-    faults.push_back({"eval.every_steps", with_value("eval.every_steps", config.eval.every_steps) +
-                                              " needs questions to evaluate: give data.eval"});
+}
+
+void check_lengths(const DataSection& data, std::vector<Fault>& faults) {
+  if (data.max_length && data.max_answer_tokens >= *data.max_length) {
+    faults.push_back(
+        {"data.max_answer_tokens", with_value("data.max_answer_tokens", data.max_answer_tokens) +
+                                       " leaves no room for the question in " +
+                                       with_value("data.max_length", *data.max_length)});
   }
-  if (config.eval.generate) {
+}
+
+void check_lists(const RunConfig& config, std::vector<Fault>& faults) {
+  if (config.eval.generate && config.data.eval.empty()) {
     faults.push_back(
         {"eval.generate", "eval.generate = true needs questions to answer: give data.eval"});
+  }
+  if (config.data.eval.size() > 1) {
+    faults.push_back({"data.eval", "data.eval has several files: not there yet; give one"});
+  }
+  if (config.log.sink.size() != 1) {
+    faults.push_back({"log.sink", "log.sink needs one item: others than one are not there yet"});
   }
 }
 
@@ -48,20 +84,9 @@ std::vector<Fault> validate(const RunConfig& config) {
   std::vector<Fault> faults;
   check_required(config, faults);
   check_batch(config.train, faults);
-  const std::int64_t steps = config.train.max_steps;
-  if (steps > 0 && config.optim.warmup_steps > steps) {
-    faults.push_back(
-        {"optim.warmup_steps", with_value("optim.warmup_steps", config.optim.warmup_steps) +
-                                   " is more than " + with_value("train.max_steps", steps)});
-  }
-  const std::int64_t length = config.data.max_length;
-  if (length > 0 && config.data.max_answer_tokens >= length) {
-    faults.push_back({"data.max_answer_tokens",
-                      with_value("data.max_answer_tokens", config.data.max_answer_tokens) +
-                          " leaves no room for the question in " +
-                          with_value("data.max_length", length)});
-  }
-  check_eval(config, faults);
+  check_warmup(config, faults);
+  check_lengths(config.data, faults);
+  check_lists(config, faults);
   return faults;
 }
 

@@ -1,153 +1,265 @@
 #include "llm/config/value.h"
 
 #include <algorithm>
-#include <charconv>
-#include <optional>
+#include <cmath>
+#include <utility>
 
 #include "llm/config/toml_file.h"
 
 namespace llm::config {
 namespace {
 
+std::optional<std::int64_t> as_integer(const Raw& raw) {
+  if (const auto* text = std::get_if<FlagText>(&raw)) {
+    return integer_of(text->text);
+  }
+  const auto* value = std::get_if<std::int64_t>(&raw);
+  return value == nullptr ? std::nullopt : std::optional(*value);
+}
+
+std::optional<double> as_number(const Raw& raw) {
+  if (const auto* text = std::get_if<FlagText>(&raw)) {
+    return number_of(text->text);
+  }
+  if (const auto* value = std::get_if<std::int64_t>(&raw)) {
+    return static_cast<double>(*value);
+  }
+  const auto* value = std::get_if<double>(&raw);
+  return value == nullptr ? std::nullopt : std::optional(*value);
+}
+
+std::optional<std::string> as_string(const Raw& raw) {
+  if (const auto* text = std::get_if<FlagText>(&raw)) {
+    return text->text;
+  }
+  const auto* value = std::get_if<std::string>(&raw);
+  return value == nullptr ? std::nullopt : std::optional(*value);
+}
+
+std::optional<std::array<double, 2>> as_two_numbers(const Raw& raw) {
+  if (const auto* text = std::get_if<FlagText>(&raw)) {
+    const std::string_view both = text->text;
+    const std::size_t comma = std::min(both.find(','), both.size());
+    std::string_view rest = both.substr(std::min(comma + 1, both.size()));
+    rest.remove_prefix(rest.starts_with(' ') ? 1 : 0);
+    const auto first = number_of(both.substr(0, comma));
+    const auto second = number_of(rest);
+    return first && second ? std::optional(std::array<double, 2>{*first, *second}) : std::nullopt;
+  }
+  const auto* values = std::get_if<std::vector<double>>(&raw);
+  return values == nullptr || values->size() != 2
+             ? std::nullopt
+             : std::optional(std::array<double, 2>{(*values)[0], (*values)[1]});
+}
+
+template <class Slot, class Given>
+bool store(Slot& slot, const std::optional<Given>& given) {
+  if (given) {
+    slot = static_cast<Slot>(*given);
+  }
+  return given.has_value();
+}
+
 template <class Number>
-std::optional<Number> parse(std::string_view text) {
-  Number number{};
-  const char* end = text.data() + text.size();
-  const auto [stop, fault] = std::from_chars(text.data(), end, number);
-  return !text.empty() && fault == std::errc{} && stop == end ? std::optional(number)
-                                                              : std::nullopt;
+std::optional<Number> within(const Range& range, std::optional<Number> number) {
+  return number && range.holds(static_cast<double>(*number)) ? number : std::nullopt;
 }
 
-/// The shortest TOML float that reads back to the same number. A float has a point or an exponent.
-std::string float_text(double value) {
-  std::array<char, 32> buffer{};
-  char* end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;
-  const std::string text(buffer.data(), end);
-  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+/// `range`, and within it what an Integer can hold.
+template <class Integer>
+Range bounded(Range range) {
+  using Limits = std::numeric_limits<Integer>;
+  range.least = std::max(range.least, static_cast<double>(Limits::min()));
+  range.most = std::min(range.most, static_cast<double>(Limits::max()));
+  return range;
 }
 
-/// Turns a flag's text into the value of a slot's own type.
-struct TextSetter {
-  const Field& field;
-  std::string_view text;
+template <class Integer>
+Value any_integer(Integer& slot, const Range& range) {
+  const Range narrow = bounded<Integer>(range);
+  return {.kind = "an integer" + range.text(),
+          .text = [&slot] { return std::to_string(slot); },
+          .set = [&slot,
+                  narrow](const Raw& raw) { return store(slot, within(narrow, as_integer(raw))); }};
+}
 
-  bool operator()(const std::int64_t*) const {
-    const auto value = parse<std::int64_t>(text);
-    return value && set_integer(field, *value);
-  }
-  bool operator()(const double*) const {
-    const auto value = parse<double>(text);
-    return value && set_number(field, *value);
-  }
-  bool operator()(const bool*) const {
-    return (text == "true" || text == "false") && set_bool(field, text == "true");
-  }
-  bool operator()(const std::array<double, 2>*) const {
-    const std::size_t comma = text.find(',');
-    if (comma == std::string_view::npos) {
-      return false;
-    }
-    const auto first = parse<double>(text.substr(0, comma));
-    const auto second = parse<double>(text.substr(comma + 1));
-    return first && second && set_pair(field, {*first, *second});
-  }
-  bool operator()(const std::string*) const { return set_string(field, std::string(text)); }
-  bool operator()(const Choice&) const { return set_string(field, std::string(text)); }
-};
+/// `value`, which writes to `*slot`, with a word for an empty slot.
+template <class Number>
+Value with_word(const std::string& word, std::optional<Number>& slot,
+                const std::function<Value(Number&)>& value_of) {
+  Number unused{};
+  return {.kind = quote(word) + " or " + value_of(unused).kind,
+          .text = [&slot, word, value_of] { return slot ? value_of(*slot).text() : quote(word); },
+          .set =
+              [&slot, word, value_of](const Raw& raw) {
+                if (as_string(raw) == word) {
+                  slot.reset();
+                  return true;
+                }
+                Number number{};
+                const bool fits = value_of(number).set(raw);
+                slot = fits ? number : slot;
+                return fits;
+              }};
+}
 
-struct ValueText {
-  const Field& field;
-
-  std::string operator()(const std::int64_t* value) const { return std::to_string(*value); }
-  std::string operator()(const double* value) const { return float_text(*value); }
-  std::string operator()(const bool* value) const { return *value ? "true" : "false"; }
-  std::string operator()(const std::array<double, 2>* value) const {
-    return "[" + float_text((*value)[0]) + ", " + float_text((*value)[1]) + "]";
-  }
-  std::string operator()(const std::string* value) const { return quote(*value); }
-  std::string operator()(const Choice& value) const { return quote(field.choices[value.get()]); }
-};
-
-struct Expectation {
-  const Field& field;
-
-  std::string operator()(const std::int64_t*) const { return "an integer" + field.range.text(); }
-  std::string operator()(const double*) const { return "a number" + field.range.text(); }
-  std::string operator()(const bool*) const { return "true or false"; }
-  std::string operator()(const std::string*) const { return "a string"; }
-  std::string operator()(const std::array<double, 2>*) const {
-    return "two numbers, each" + field.range.text();
-  }
-  std::string operator()(const Choice&) const {
-    std::string text = field.choices.size() > 1 ? "one of " : "";
-    for (std::size_t i = 0; i < field.choices.size(); ++i) {
-      text += (i > 0 ? ", " : "") + quote(field.choices[i]);
-    }
-    return text;
-  }
-};
+/// A value written as a string with a unit.
+template <class Measure>
+Value measured(Measure& slot, const std::string& kind,
+               std::function<std::optional<Measure>(const std::string&)> read) {
+  return {.kind = kind,
+          .text = [&slot] { return quote(to_text(slot)); },
+          .set =
+              [&slot, read = std::move(read)](const Raw& raw) {
+                const auto text = as_string(raw);
+                return text && store(slot, read(*text));
+              }};
+}
 
 }  // namespace
 
-std::string value_text(const Field& field) {
-  return std::visit(ValueText{field}, field.slot);
-}
-
-std::string Field::expectation() const {
-  return std::visit(Expectation{*this}, slot);
-}
-
-bool set_from_text(const Field& field, std::string_view text) {
-  return std::visit(TextSetter{field, text}, field.slot);
-}
-
-bool set_integer(const Field& field, std::int64_t value) {
-  if (auto* const* slot = std::get_if<std::int64_t*>(&field.slot)) {
-    const bool fits = field.range.holds(static_cast<double>(value));
-    **slot = fits ? value : **slot;
-    return fits;
+std::string raw_text(const Raw& raw) {
+  if (const auto text = as_string(raw)) {
+    return *text;
   }
-  return set_number(field, static_cast<double>(value));
+  if (const auto integer = as_integer(raw)) {
+    return std::to_string(*integer);
+  }
+  const auto number = as_number(raw);
+  return number ? (*number == 0 ? "0" : float_text(*number)) : "";
 }
 
-bool set_number(const Field& field, double value) {
-  auto* const* slot = std::get_if<double*>(&field.slot);
-  const bool fits = slot != nullptr && field.range.holds(value);
-  if (fits) {
-    **slot = value;
-  }
-  return fits;
+bool Range::holds(double value) const {
+  return std::isfinite(value) && (above_least ? value > least : value >= least) &&
+         (below_most ? value < most : value <= most);
 }
 
-bool set_pair(const Field& field, std::array<double, 2> values) {
-  auto* const* slot = std::get_if<std::array<double, 2>*>(&field.slot);
-  const bool fits = slot != nullptr && field.range.holds(values[0]) && field.range.holds(values[1]);
-  if (fits) {
-    **slot = values;
+std::string Range::text() const {
+  // The bounds of the schema are whole numbers.
+  const std::string low = std::isinf(least) ? "" : std::to_string(static_cast<std::int64_t>(least));
+  const std::string high = std::isinf(most) ? "" : std::to_string(static_cast<std::int64_t>(most));
+  if (low.empty()) {
+    return "";
   }
-  return fits;
+  if (high.empty()) {
+    return (above_least ? " above " : " of at least ") + low;
+  }
+  if (below_most) {
+    return " of at least " + low + " and below " + high;
+  }
+  return above_least ? " above " + low + ", at most " + high : " from " + low + " to " + high;
 }
 
-bool set_bool(const Field& field, bool value) {
-  auto* const* slot = std::get_if<bool*>(&field.slot);
-  if (slot != nullptr) {
-    **slot = value;
-  }
-  return slot != nullptr;
+Value integer(std::int64_t& slot, const Range& range) {
+  return any_integer(slot, range);
 }
 
-bool set_string(const Field& field, const std::string& value) {
-  if (auto* const* slot = std::get_if<std::string*>(&field.slot)) {
-    **slot = value;
-    return true;
+Value integer(int& slot, const Range& range) {
+  return any_integer(slot, range);
+}
+
+Value number(double& slot, const Range& range) {
+  return {
+      .kind = "a number" + range.text(),
+      .text = [&slot] { return float_text(slot); },
+      .set = [&slot, range](const Raw& raw) { return store(slot, within(range, as_number(raw))); }};
+}
+
+Value flag(bool& slot) {
+  return {.kind = "true or false",
+          .text = [&slot] { return slot ? "true" : "false"; },
+          .set =
+              [&slot](const Raw& raw) {
+                const auto* text = std::get_if<FlagText>(&raw);
+                const auto* value = std::get_if<bool>(&raw);
+                if (text != nullptr && (text->text == "true" || text->text == "false")) {
+                  slot = text->text == "true";
+                  return true;
+                }
+                slot = value != nullptr ? *value : slot;
+                return value != nullptr;
+              }};
+}
+
+Value two_numbers(std::array<double, 2>& slot, const Range& range) {
+  return {.kind = "two numbers, each" + range.text(),
+          .text = [&slot] { return "[" + float_text(slot[0]) + ", " + float_text(slot[1]) + "]"; },
+          .set =
+              [&slot, range](const Raw& raw) {
+                const auto numbers = as_two_numbers(raw);
+                const bool fits =
+                    numbers && range.holds((*numbers)[0]) && range.holds((*numbers)[1]);
+                slot = fits ? *numbers : slot;
+                return fits;
+              }};
+}
+
+Value string(std::string& slot) {
+  return {.kind = "a string",
+          .text = [&slot] { return quote(slot); },
+          .set = [&slot](const Raw& raw) { return store(slot, as_string(raw)); }};
+}
+
+Value integer_or(const std::string& word, std::optional<std::int64_t>& slot, const Range& range) {
+  return with_word<std::int64_t>(word, slot,
+                                 [range](std::int64_t& number) { return integer(number, range); });
+}
+
+Value integer_or(const std::string& word, std::optional<int>& slot, const Range& range) {
+  return with_word<int>(word, slot, [range](int& number) { return integer(number, range); });
+}
+
+Value number_or(const std::string& word, std::optional<double>& slot, const Range& range) {
+  return with_word<double>(word, slot, [range](double& value) { return number(value, range); });
+}
+
+Value duration(std::chrono::milliseconds& slot, std::chrono::milliseconds least) {
+  return measured<std::chrono::milliseconds>(
+      slot, "a time of at least " + to_text(least) + R"( such as "90 s", "10 min", "2 h")",
+      [least](const std::string& text) {
+        const auto read = duration_of(text);
+        return read && *read >= least ? read : std::nullopt;
+      });
+}
+
+Value every(Every& slot) {
+  return measured<Every>(slot,
+                         R"("never", "epoch", or steps or time such as "500 steps", "10 min")",
+                         [](const std::string& text) { return every_of(text); });
+}
+
+Value warmup(Warmup& slot) {
+  return {.kind = R"(steps such as "100 steps", or a share of the run from 0 to 1)",
+          .text =
+              [&slot] {
+                return slot.steps ? quote(to_text(Every::steps(*slot.steps)))
+                                  : float_text(slot.share);
+              },
+          .set =
+              [&slot](const Raw& raw) {
+                const auto share = as_number(raw);
+                return store(slot, share ? warmup_of(float_text(*share))
+                                         : warmup_of(as_string(raw).value_or("")));
+              }};
+}
+
+Value choice_of(std::vector<std::string> words, std::function<std::size_t()> get,
+                std::function<void(std::size_t)> set, std::vector<std::string> planned_words) {
+  std::string kind = words.size() > 1 ? "one of " : "";
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    kind += (i > 0 ? ", " : "") + quote(words[i]);
   }
-  const auto* slot = std::get_if<Choice>(&field.slot);
-  const auto found = std::find(field.choices.begin(), field.choices.end(), value);
-  if (slot == nullptr || found == field.choices.end()) {
-    return false;
-  }
-  slot->set(static_cast<std::size_t>(found - field.choices.begin()));
-  return true;
+  return {.kind = kind,
+          .text = [words, get = std::move(get)] { return quote(words[get()]); },
+          .set =
+              [words, set = std::move(set)](const Raw& raw) {
+                const auto found = std::find(words.begin(), words.end(), as_string(raw));
+                if (found != words.end()) {
+                  set(static_cast<std::size_t>(found - words.begin()));
+                }
+                return found != words.end();
+              },
+          .planned_words = std::move(planned_words)};
 }
 
 }  // namespace llm::config

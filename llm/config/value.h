@@ -1,26 +1,101 @@
 #pragma once
-// Values of fields as text, and text as values.
+// Kinds of values: how each is read from TOML or a flag, bounded and printed. A new kind is a new
+// function here; nothing else knows which kinds there are.
 
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
+#include <vector>
 
-#include "llm/config/fields.h"
+#include "llm/config/measures.h"
 
 namespace llm::config {
 
-/// The field's value as TOML: `"full_shard"`, `[0.9, 0.999]`, `true`.
-[[nodiscard]] std::string value_text(const Field& field);
+/// What stands behind a flag, which says nothing of its type.
+struct FlagText {
+  std::string text;
+};
 
-/// Sets the field from a flag's value ("0.9,0.95" for two numbers). False, and no change, if it is
-/// of the wrong type or out of range.
-[[nodiscard]] bool set_from_text(const Field& field, std::string_view text);
+/// A value as given; std::monostate for what no key can hold.
+using Raw = std::variant<std::monostate, bool, std::int64_t, double, std::string,
+                         std::vector<double>, FlagText>;
 
-/// Each sets the field if it may hold such a value within its range; false, and no change,
-/// otherwise.
-[[nodiscard]] bool set_integer(const Field& field, std::int64_t value);
-[[nodiscard]] bool set_number(const Field& field, double value);
-[[nodiscard]] bool set_pair(const Field& field, std::array<double, 2> values);
-[[nodiscard]] bool set_bool(const Field& field, bool value);
-[[nodiscard]] bool set_string(const Field& field, const std::string& value);
+/// A string or number as text: `0`, `1.5`, the string itself; empty for others.
+[[nodiscard]] std::string raw_text(const Raw& raw);
+
+/// The numbers a value may hold.
+struct Range {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+  bool above_least = false;  ///< `least` itself is not allowed
+  bool below_most = false;   ///< `most` itself is not allowed
+
+  [[nodiscard]] bool holds(double value) const;
+  /// " of at least 1", " from 0 to 8", " above 0"; empty if there is no bound.
+  [[nodiscard]] std::string text() const;
+};
+
+/// Where a value lies in a RunConfig, which must outlive it, and how it is written.
+struct Value {
+  std::string kind;                             ///< what it must be: "an integer of at least 1"
+  std::function<std::string()> text;            ///< as TOML: `"full_shard"`, `[0.9, 0.999]`, `true`
+  std::function<bool(const Raw&)> set;          ///< false, and no change, for what it cannot hold
+  std::vector<std::string> planned_words = {};  ///< of what does not exist yet
+};
+
+/// An integer; what lies in an int is bounded by it, so that nothing is narrowed later.
+[[nodiscard]] Value integer(std::int64_t& slot, const Range& range);
+[[nodiscard]] Value integer(int& slot, const Range& range);
+[[nodiscard]] Value number(double& slot, const Range& range);
+[[nodiscard]] Value flag(bool& slot);
+/// Two numbers, as a flag "0.9,0.95".
+[[nodiscard]] Value two_numbers(std::array<double, 2>& slot, const Range& range);
+[[nodiscard]] Value string(std::string& slot);
+/// A number, or a word for none.
+[[nodiscard]] Value integer_or(const std::string& word, std::optional<std::int64_t>& slot,
+                               const Range& range);
+[[nodiscard]] Value integer_or(const std::string& word, std::optional<int>& slot,
+                               const Range& range);
+[[nodiscard]] Value number_or(const std::string& word, std::optional<double>& slot,
+                              const Range& range);
+[[nodiscard]] Value duration(std::chrono::milliseconds& slot, std::chrono::milliseconds least);
+[[nodiscard]] Value every(Every& slot);
+[[nodiscard]] Value warmup(Warmup& slot);
+
+/// One of some words, by the position of each.
+[[nodiscard]] Value choice_of(std::vector<std::string> words, std::function<std::size_t()> get,
+                              std::function<void(std::size_t)> set,
+                              std::vector<std::string> planned_words);
+
+/// A word and the enumerator that it means.
+template <class Enum>
+struct Word {
+  std::string word;
+  Enum value;
+};
+
+template <class Enum>
+[[nodiscard]] Value choice(Enum& slot, const std::vector<Word<Enum>>& words,
+                           std::vector<std::string> planned_words = {}) {
+  std::vector<std::string> names;
+  for (const Word<Enum>& word : words) {
+    names.push_back(word.word);
+  }
+  const auto get = [&slot, words] {
+    std::size_t position = 0;
+    while (words[position].value != slot) {
+      ++position;
+    }
+    return position;
+  };
+  const auto set = [&slot, words](std::size_t position) { slot = words[position].value; };
+  return choice_of(std::move(names), get, set, std::move(planned_words));
+}
 
 }  // namespace llm::config

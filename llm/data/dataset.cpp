@@ -90,11 +90,20 @@ DataFile read_data_file(const std::filesystem::path& path) {
   return file;
 }
 
-text::SquadFile questions_of(const DataFile& file, std::int64_t limit) {
+text::SquadFile questions_of(const DataFile& file, const Limit& limit) {
   text::SquadFile questions = text::parse_squad(file.bytes, file.name);
-  if (limit > 0 && static_cast<std::size_t>(limit) < questions.questions.size()) {
-    questions.questions.resize(static_cast<std::size_t>(limit));
+  std::vector<text::SquadQuestion>& all = questions.questions;
+  const auto count = static_cast<std::size_t>(limit.samples);
+  if (count == 0 || count >= all.size()) {
+    return questions;
   }
+  if (limit.random) {
+    std::size_t kept = 0;
+    for (const std::size_t index : subset(all.size(), count, limit.seed)) {
+      std::swap(all[kept++], all[index]);  // ascending, so that none is moved twice
+    }
+  }
+  all.resize(count);
   return questions;
 }
 
@@ -112,7 +121,7 @@ TokenizedFile tokenize(const text::SquadFile& file, const std::string& name,
 }
 
 Dataset load_dataset(const std::filesystem::path& path, const text::PromptEncoder& encoder,
-                     std::int64_t limit) {
+                     const Limit& limit) {
   Dataset dataset{questions_of(read_data_file(path), limit), {}, {}};
   TokenizedFile tokenized = tokenize(dataset.file, path.string(), encoder);
   dataset.samples = std::move(tokenized.samples);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "llm/data/samples.h"
+#include "llm/data/subset.h"
 #include "llm/text/prompt.h"
 #include "llm/text/squad.h"
 
@@ -53,9 +54,9 @@ struct DataFile {
 /// Throws sherd::Error InputMissing if it cannot be read.
 DataFile read_data_file(const std::filesystem::path& path);
 
-/// The questions of a SQuAD file, or the first `limit` of them if that is not 0.
+/// The questions of a SQuAD file, or those that `limit` leaves.
 /// Throws sherd::Error as `text::parse_squad` does.
-text::SquadFile questions_of(const DataFile& file, std::int64_t limit);
+text::SquadFile questions_of(const DataFile& file, const Limit& limit);
 
 /// Encodes questions, each with its first answer, on as many threads as there are cores to use;
 /// `name` is for messages. Cost: about 0.3 ms a question and thread. Memory: 4 bytes a token.
@@ -65,6 +66,6 @@ TokenizedFile tokenize(const text::SquadFile& file, const std::string& name,
 
 /// `read_data_file`, `questions_of` and `tokenize`.
 Dataset load_dataset(const std::filesystem::path& path, const text::PromptEncoder& encoder,
-                     std::int64_t limit = 0);
+                     const Limit& limit = {});
 
 }  // namespace llm::data

@@ -159,14 +159,17 @@ std::string tokenizer_digest(const text::Tokenizer& tokenizer) {
 }
 
 std::string token_key(const DataFile& file, const text::PromptEncoder& encoder,
-                      std::int64_t limit) {
+                      const Limit& limit) {
   const text::Tokenizer& tokenizer = encoder.tokenizer();
   std::string what(kRule);
   what += " " + file.sha256 + " " + tokenizer_digest(tokenizer);
   const text::PromptLimits& limits = encoder.limits();
-  for (const std::int64_t number : {limits.max_length_tokens, limits.max_answer_tokens, limit,
-                                    std::int64_t{tokenizer.end_id()}}) {
+  for (const std::int64_t number : {limits.max_length_tokens, limits.max_answer_tokens,
+                                    limit.samples, std::int64_t{tokenizer.end_id()}}) {
     what += " " + std::to_string(number);
+  }
+  if (limit.samples > 0 && limit.random) {
+    what += " drawn by " + std::to_string(limit.seed);
   }
   return files::sha256_of(what);
 }

@@ -54,15 +54,13 @@ EvaluatedModel find_evaluated(const std::string& path) {
   }
   EvaluatedModel found;
   found.checkpoint = checkpoints_at(path, "--model").front().string();
-  found.model_folder =
-      note_from_text(sherd::CheckpointManifest::read(found.checkpoint).note, found.checkpoint)
-          .model;
-  if (const fs::path file = run / "config.toml"; fs::exists(file)) {
-    const config::RunConfig config = config::load(file, {});
-    found.max_length = config.data.max_length;
-    found.max_answer_tokens = config.data.max_answer_tokens;
-    found.param_dtype = dtype_of(config.precision.param_dtype);
-  }
+  const RunNote note =
+      note_from_text(sherd::CheckpointManifest::read(found.checkpoint).note, found.checkpoint);
+  const config::RunConfig config = config_of(note, found.checkpoint);
+  found.model_folder = note.model;
+  found.max_length = config.data.max_length.value_or(0);
+  found.max_answer_tokens = config.data.max_answer_tokens;
+  found.param_dtype = dtype_of(config.precision.param_dtype);
   return found;
 }
 

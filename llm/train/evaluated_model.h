@@ -21,7 +21,7 @@ struct EvaluatedModel {
 };
 
 /// `path` is a Hugging Face folder, a run's output folder or a checkpoint's folder. Not collective.
-/// Throws sherd::Error: InputMissing, BadData, Usage for a run's config.toml that cannot be read.
+/// Throws sherd::Error: InputMissing, BadData.
 [[nodiscard]] EvaluatedModel find_evaluated(const std::string& path);
 
 /// In shards. Collective. Memory: the shards; of a checkpoint also, on rank 0, one parameter.

@@ -14,14 +14,14 @@ namespace {
 
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 
-std::int64_t moment_bytes(const config::MemorySection& memory) {
-  return memory.moments_dtype == config::MomentsDtype::BFloat16 ? 2 : 4;
+std::int64_t moment_bytes(const config::PrecisionSection& precision) {
+  return precision.moments_dtype == config::MomentsDtype::BFloat16 ? 2 : 4;
 }
 
 }  // namespace
 
-std::int64_t checkpoint_bytes(std::int64_t parameters, const config::MemorySection& memory) {
-  return parameters * (4 + 2 * moment_bytes(memory));
+std::int64_t checkpoint_bytes(std::int64_t parameters, const config::PrecisionSection& precision) {
+  return parameters * (4 + 2 * moment_bytes(precision));
 }
 
 void require_free_space(const std::string& folder, std::int64_t bytes) {
@@ -43,8 +43,9 @@ void require_free_space(const std::string& folder, std::int64_t bytes) {
 
 std::int64_t least_rank_bytes(std::int64_t parameters, int shard_size,
                               const config::RunConfig& config) {
-  const bool narrow = config.precision.param_dtype == config::ParamDtype::BFloat16;
-  const std::int64_t each = 4 + (narrow ? 2 : 0) + 2 * moment_bytes(config.memory) + 4;
+  const auto dtype = config.precision.param_dtype;
+  const bool narrow = dtype == config::ParamDtype::BFloat16 || dtype == config::ParamDtype::Float16;
+  const std::int64_t each = 4 + (narrow ? 2 : 0) + 2 * moment_bytes(config.precision) + 4;
   return (parameters + shard_size - 1) / shard_size * each;
 }
 
@@ -59,7 +60,7 @@ void require_memory(std::int64_t rank_bytes, int local_ranks, std::int64_t avail
                          track::short_bytes(rank_bytes * local_ranks) + ", and " +
                          track::short_bytes(available_bytes) +
                          " are available. Use more hosts, parallel.strategy = \"full_shard\", or "
-                         "memory.moments_dtype = \"bfloat16\".");
+                         "precision.moments_dtype = \"bfloat16\".");
 }
 
 }  // namespace llm::train

@@ -11,7 +11,7 @@ namespace llm::train {
 
 /// The bytes of a checkpoint of `parameters` elements: fp32 values and two moments of them.
 [[nodiscard]] std::int64_t checkpoint_bytes(std::int64_t parameters,
-                                            const config::MemorySection& memory);
+                                            const config::PrecisionSection& precision);
 
 /// Throws sherd::Error(CannotWrite), with both numbers, if the folder's file system has less than
 /// `bytes` free. Nothing is thrown where the system does not say. Not collective.

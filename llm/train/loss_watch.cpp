@@ -20,7 +20,7 @@ std::string LossWatch::look(std::int64_t step, double loss, double grad_norm) {
     told_zero_ = true;
     return at +
            "the gradient norm is 0: nothing is learned any more. The run has probably "
-           "diverged; lower optim.lr, or raise optim.warmup_steps.";
+           "diverged; lower optim.lr, or raise schedule.warmup.";
   }
   if (steps_still_ >= kStillSteps && !told_still_) {
     told_still_ = true;

@@ -1,24 +1,10 @@
 #include "llm/train/options_of_config.h"
 
-#include <limits>
+#include <set>
 #include <string>
-
-#include "sherd/error.h"
+#include <utility>
 
 namespace llm::train {
-
-namespace {
-
-// A number of the configuration that the library keeps in an int.
-int narrowed(const char* key, std::int64_t value) {
-  if (value < 0 || value > std::numeric_limits<int>::max()) {
-    throw sherd::Error(sherd::ExitCode::Usage, std::string(key) + " = " + std::to_string(value) +
-                                                   " is more than any number of ranks or units.");
-  }
-  return static_cast<int>(value);
-}
-
-}  // namespace
 
 sherd::Strategy strategy_of(config::Strategy strategy) {
   switch (strategy) {
@@ -43,7 +29,7 @@ std::map<std::string, sherd::Strategy> strategies_by_name() {
                                   Strategy::HybridShard, Strategy::HybridShardGradOp}) {
     config::RunConfig config;
     config.parallel.strategy = strategy;
-    for (const auto& [key, value] : config::key_values(config)) {
+    for (const auto& [key, value] : config::settings_in_common(config)) {
       if (key == "parallel.strategy") {
         named[value.substr(1, value.size() - 2)] = strategy_of(strategy);  // without its quotes
       }
@@ -52,12 +38,12 @@ std::map<std::string, sherd::Strategy> strategies_by_name() {
   return named;
 }
 
-sherd::Mesh mesh_of(sherd::Strategy strategy, std::int64_t shard_size, const sherd::World& world) {
+sherd::Mesh mesh_of(sherd::Strategy strategy, std::optional<int> shard_size,
+                    const sherd::World& world) {
   if (strategy != sherd::Strategy::HybridShard && strategy != sherd::Strategy::HybridShardGradOp) {
     return sherd::Mesh::shard(world);
   }
-  const int size = narrowed("parallel.shard_size", shard_size);
-  return sherd::Mesh::hybrid(world, size == 0 ? world.local_size() : size);
+  return sherd::Mesh::hybrid(world, shard_size.value_or(world.local_size()));
 }
 
 sherd::Mesh mesh_of(const config::RunConfig& config, const sherd::World& world) {
@@ -71,7 +57,16 @@ int state_shards(const config::RunConfig& config, const sherd::World& world) {
 }
 
 c10::ScalarType dtype_of(config::ParamDtype dtype) {
-  return dtype == config::ParamDtype::Float32 ? c10::kFloat : c10::kBFloat16;
+  switch (dtype) {
+    case config::ParamDtype::Auto:
+    case config::ParamDtype::Float32:
+      return c10::kFloat;
+    case config::ParamDtype::BFloat16:
+      return c10::kBFloat16;
+    case config::ParamDtype::Float16:
+      return c10::kHalf;
+  }
+  return c10::kFloat;
 }
 
 c10::ScalarType dtype_of(config::MomentsDtype dtype) {
@@ -81,11 +76,10 @@ c10::ScalarType dtype_of(config::MomentsDtype dtype) {
 sherd::ShardOptions shard_options(const config::RunConfig& config) {
   sherd::ShardOptions options;
   options.strategy = strategy_of(config.parallel.strategy);
-  options.reshard_after_forward_size =
-      narrowed("parallel.reshard_after_forward_size", config.parallel.reshard_after_forward_size);
+  options.reshard_after_forward_size = config.parallel.reshard_after_forward_size.value_or(0);
   options.units = sherd::unit_policy::every_unit(
       {.checkpoint_activations = config.memory.activation_checkpointing});
-  options.prefetch_depth = narrowed("parallel.prefetch_depth", config.parallel.prefetch_depth);
+  options.prefetch_depth = config.parallel.prefetch_depth;
   options.precision.param_dtype = dtype_of(config.precision.param_dtype);
   return options;
 }
@@ -94,8 +88,37 @@ sherd::AdamWOptions adamw_options(const config::OptimSection& optim) {
   return {optim.lr, {optim.betas[0], optim.betas[1]}, optim.eps, optim.weight_decay};
 }
 
-sherd::AdamWMode adamw_mode(const config::MemorySection& memory) {
-  return {.moments_dtype = dtype_of(memory.moments_dtype)};
+std::vector<sherd::ParamGroup> adamw_groups(const config::OptimSection& optim,
+                                            const model::CausalLmImpl& shapes) {
+  if (optim.weight_decay_on_norms_and_biases || optim.weight_decay == 0) {
+    return {};
+  }
+  std::set<std::string> vectors;
+  for (const auto& parameter : shapes.named_parameters()) {
+    if (parameter.value().dim() <= 1) {
+      vectors.insert(parameter.key());
+    }
+  }
+  sherd::AdamWOptions without_decay = adamw_options(optim);
+  without_decay.weight_decay = 0;
+  const auto contains = [vectors = std::move(vectors)](const std::string& name) {
+    return vectors.contains(name);
+  };
+  return {{contains, without_decay}};
+}
+
+sherd::AdamWMode adamw_mode(const config::PrecisionSection& precision) {
+  return {.moments_dtype = dtype_of(precision.moments_dtype)};
+}
+
+bool scales_loss(const config::PrecisionSection& precision) {
+  return precision.param_dtype == config::ParamDtype::Float16 &&
+         precision.scaler == config::Scaler::Auto;
+}
+
+data::Limit limit_of(const config::DataSet& set, const config::TrainSection& train) {
+  return {set.limit.value_or(0), set.limit_order == config::LimitOrder::Random,
+          static_cast<std::uint64_t>(train.seed)};
 }
 
 data::BatchShape batch_shape(const config::TrainSection& train, int world_size) {

@@ -3,10 +3,14 @@
 // the library's.
 
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "llm/config/run_config.h"
 #include "llm/data/batch.h"
+#include "llm/data/subset.h"
+#include "llm/model/causal_lm.h"
 #include "sherd/mesh.h"
 #include "sherd/optim.h"
 #include "sherd/options.h"
@@ -17,9 +21,10 @@ namespace llm::train {
 /// By the names that the configuration has for them.
 [[nodiscard]] std::map<std::string, sherd::Strategy> strategies_by_name();
 
-/// The ranks as `strategy` wants them: one row, or for the hybrid ones rows of `shard_size`, where
-/// 0 is the ranks of a host. Throws sherd::Error(Usage) for a size that does not divide the ranks.
-[[nodiscard]] sherd::Mesh mesh_of(sherd::Strategy strategy, std::int64_t shard_size,
+/// The ranks as `strategy` wants them: one row, or for the hybrid ones rows of `shard_size`, which
+/// without a number are the ranks of a host. Throws sherd::Error(Usage) for a size that does not
+/// divide the ranks.
+[[nodiscard]] sherd::Mesh mesh_of(sherd::Strategy strategy, std::optional<int> shard_size,
                                   const sherd::World& world);
 [[nodiscard]] sherd::Mesh mesh_of(const config::RunConfig& config, const sherd::World& world);
 
@@ -29,10 +34,18 @@ namespace llm::train {
 [[nodiscard]] c10::ScalarType dtype_of(config::ParamDtype dtype);
 [[nodiscard]] c10::ScalarType dtype_of(config::MomentsDtype dtype);
 
-/// Throws sherd::Error(Usage) for a number that no world has so many ranks as.
 [[nodiscard]] sherd::ShardOptions shard_options(const config::RunConfig& config);
 [[nodiscard]] sherd::AdamWOptions adamw_options(const config::OptimSection& optim);
-[[nodiscard]] sherd::AdamWMode adamw_mode(const config::MemorySection& memory);
+/// Norms and biases, which is what has one dimension, in a group without weight decay; no group
+/// where they are decayed like the rest. `shapes` names all parameters.
+[[nodiscard]] std::vector<sherd::ParamGroup> adamw_groups(const config::OptimSection& optim,
+                                                          const model::CausalLmImpl& shapes);
+[[nodiscard]] sherd::AdamWMode adamw_mode(const config::PrecisionSection& precision);
+/// Whether a GradScaler is used.
+[[nodiscard]] bool scales_loss(const config::PrecisionSection& precision);
+
+/// The questions of a data file that are used.
+[[nodiscard]] data::Limit limit_of(const config::DataSet& set, const config::TrainSection& train);
 
 /// How a step's samples are dealt. Throws sherd::Error(Usage) if they do not divide.
 [[nodiscard]] data::BatchShape batch_shape(const config::TrainSection& train, int world_size);

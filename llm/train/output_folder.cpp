@@ -55,8 +55,8 @@ std::string fault_of_file(const fs::path& path) {
 }  // namespace
 
 fs::path log_path(const config::RunConfig& config) {
-  return config.log.jsonl.empty() ? fs::path(config.train.output) / "log.jsonl"
-                                  : fs::path(config.log.jsonl);
+  const std::string& path = config.log.sink.front().path;
+  return path.empty() ? fs::path(config.train.output) / "log.jsonl" : fs::path(path);
 }
 
 void try_output(const config::RunConfig& config) {
@@ -70,7 +70,7 @@ void try_output(const config::RunConfig& config) {
     }
   }
   if (const std::string why = fault_of_file(log_path(config)); !why.empty()) {
-    cannot_write("the log", log_path(config), why, "log.jsonl");
+    cannot_write("the log", log_path(config), why, "log.sink[0].path");
   }
 }
 

@@ -7,7 +7,7 @@
 
 namespace llm::train {
 
-/// Where the step log goes: `log.jsonl`, or a file in the output folder.
+/// Where the step log goes: `log.sink[0].path`, or a file in the output folder.
 [[nodiscard]] std::filesystem::path log_path(const config::RunConfig& config);
 
 /// Tries to write where checkpoints and the log will go, and leaves nothing. The folder is there.

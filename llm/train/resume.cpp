@@ -48,23 +48,21 @@ void check_same_model(const std::string& folder, const sherd::CheckpointManifest
   }
 }
 
-// The newest own checkpoint whose note can be read.
-std::optional<RunNote> newest_note(const Checkpoints& own) {
-  const auto steps = own.complete_steps();
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    const std::string folder = own.folder_of(*step).string();
+std::vector<fs::path> newest_first(const Checkpoints& own) {
+  return own.complete_steps().empty() ? std::vector<fs::path>()
+                                      : checkpoints_at(own.root().parent_path().string(), "");
+}
+
+// The newest note that can be read.
+std::optional<RunNote> newest_note(const std::vector<fs::path>& folders) {
+  for (const fs::path& folder : folders) {
     try {
-      return note_from_text(sherd::CheckpointManifest::read(folder).note, folder);
+      return note_from_text(sherd::CheckpointManifest::read(folder.string()).note, folder.string());
     } catch (const Error&) {
       continue;  // damaged: told when it is to be used
     }
   }
   return std::nullopt;
-}
-
-std::vector<fs::path> newest_first(const Checkpoints& own) {
-  return own.complete_steps().empty() ? std::vector<fs::path>()
-                                      : checkpoints_at(own.root().parent_path().string(), "");
 }
 
 // Those folders that can be read and are of this run. The first that can be read must be.
@@ -111,7 +109,7 @@ void refuse_to_lose(const Checkpoints& own, const config::RunConfig& config, std
 ResumePlan plan_from_path(const config::RunConfig& config, const Checkpoints& own) {
   ResumePlan plan;
   plan.origin = plain_path(config.checkpoint.resume);
-  const auto note = newest_note(own);
+  const auto note = newest_note(newest_first(own));
   const bool goes_on = note && note->origin == plan.origin &&
                        !lies_in(config.checkpoint.resume, config.train.output);
   const auto folders =
@@ -134,7 +132,7 @@ ResumePlan plan_of(const config::RunConfig& config, const RunNote& now,
   std::vector<fs::path> folders;
   if (resume == "auto") {
     folders = newest_first(own);
-    const auto note = newest_note(own);
+    const auto note = newest_note(newest_first(own));
     plan.origin = note ? note->origin : "";
   } else if (resume != "never") {
     plan = plan_from_path(config, own);
@@ -174,6 +172,17 @@ ResumePlan plan_resume(const config::RunConfig& config, const RunNote& now,
   const std::string text =
       from_first_rank(world, [&] { return to_json(plan_of(config, now, model, say)).dump(); });
   return plan_from_json(json::parse(text));
+}
+
+std::string config_to_resume(const config::RunConfig& config) {
+  const std::string& resume = config.checkpoint.resume;
+  if (resume == "never" || resume == "overwrite") {
+    return "";
+  }
+  const bool own = resume == "auto";
+  const auto note = newest_note(own ? newest_first(Checkpoints(config.train.output))
+                                    : checkpoints_at(resume, "checkpoint.resume"));
+  return note ? config::to_toml(config_of(*note, own ? config.train.output : resume)) : "";
 }
 
 Candidate restore(const ResumePlan& plan, const config::RunConfig& config,

@@ -8,13 +8,12 @@
 
 #include "llm/config/run_config.h"
 #include "llm/model/causal_lm.h"
+#include "llm/train/run_data.h"
 #include "llm/train/run_note.h"
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
 
 namespace llm::train {
-
-using Say = std::function<void(const std::string& line)>;
 
 /// A checkpoint that a run may begin from.
 struct Candidate {
@@ -42,6 +41,10 @@ struct ResumePlan {
 [[nodiscard]] ResumePlan plan_resume(const config::RunConfig& config, const RunNote& now,
                                      const model::CausalLmImpl& model, sherd::World& world,
                                      const Say& say);
+
+/// The configuration, as TOML, of the checkpoint that `config` would go on from; empty where there
+/// is none, or none that can be read. Not collective.
+[[nodiscard]] std::string config_to_resume(const config::RunConfig& config);
 
 /// Restores model and optimizer from the first candidate that is not damaged; a damaged one of
 /// train.output is set aside. Returns the one used, or step 0 and no folder. Collective. Throws

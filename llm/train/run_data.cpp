@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
+#include "files/sha256.h"
 #include "llm/data/sampler.h"
 #include "llm/data/token_cache.h"
 #include "llm/train/agreement.h"
+#include "llm/train/options_of_config.h"
+#include "llm/train/schedule.h"
 #include "llm/train/tokenize_once.h"
 #include "sherd/error.h"
 
@@ -14,7 +17,7 @@ namespace {
 
 // The files as they were at the start.
 struct Files {
-  data::DataFile training;
+  std::vector<data::DataFile> training;
   std::optional<data::DataFile> heldout;
   std::string tokenizer_sha256;
   std::string model_config_sha256;
@@ -22,17 +25,32 @@ struct Files {
 
 Files read_files(const config::RunConfig& config, const text::Tokenizer& tokenizer) {
   Files files;
-  files.training = data::read_data_file(config.data.train);
+  for (const config::DataSet& set : config.data.train) {
+    files.training.push_back(data::read_data_file(set.path));
+  }
   if (!config.data.eval.empty()) {
-    files.heldout = data::read_data_file(config.data.eval);
+    files.heldout = data::read_data_file(config.data.eval.front().path);
   }
   files.tokenizer_sha256 = data::tokenizer_digest(tokenizer);
   files.model_config_sha256 = data::read_data_file(tokenizer.folder() / "config.json").sha256;
   return files;
 }
 
+// Of one file its digest, of several that of theirs.
+DataIdentity identity_of(const Files& files, std::int64_t samples) {
+  DataIdentity identity{"", samples, "", files.tokenizer_sha256};
+  for (const data::DataFile& file : files.training) {
+    identity.path += (identity.path.empty() ? "" : ", ") + file.name;
+    identity.sha256 += file.sha256;
+  }
+  if (files.training.size() > 1) {
+    identity.sha256 = sherd::files::sha256_of(identity.sha256);
+  }
+  return identity;
+}
+
 void require_same_files(const Files& files, sherd::World& world) {
-  require_agreement(world, {{"the content of data.train (SHA-256)", files.training.sha256},
+  require_agreement(world, {{"the content of data.train (SHA-256)", identity_of(files, 0).sha256},
                             {"the content of data.eval (SHA-256)",
                              files.heldout ? files.heldout->sha256 : "not given"},
                             {"the model's tokenizer.json (SHA-256)", files.tokenizer_sha256},
@@ -43,14 +61,14 @@ void require_same_files(const Files& files, sherd::World& world) {
 
 RunLength run_length(const config::RunConfig& config, std::int64_t samples) {
   const std::int64_t batch = config.train.global_batch;
-  RunLength length{samples, (samples + batch - 1) / batch, config.train.max_steps};
-  if (length.total_steps == 0) {
-    length.total_steps = config.train.epochs * length.steps_per_epoch;
-  }
-  if (config.optim.warmup_steps > length.total_steps) {
+  RunLength length{samples, (samples + batch - 1) / batch, 0};
+  length.total_steps =
+      config.train.max_steps.value_or(config.train.epochs * length.steps_per_epoch);
+  const std::int64_t warmup = warmup_steps(config.schedule.warmup, length.total_steps);
+  if (warmup > length.total_steps) {
     throw sherd::Error(sherd::ExitCode::Usage,
-                       "optim.warmup_steps = " + std::to_string(config.optim.warmup_steps) +
-                           " is longer than the run, which has " +
+                       "schedule.warmup = \"" + config::to_text(config::Every::steps(warmup)) +
+                           "\" is longer than the run, which has " +
                            std::to_string(length.total_steps) + " steps (" +
                            std::to_string(samples) +
                            " samples, train.global_batch = " + std::to_string(batch) +
@@ -71,9 +89,36 @@ std::string length_remark(const std::string& key, std::int64_t asked, std::int64
                                 " tokens are used";
 }
 
+namespace {
+
+// All training files as one data set.
+data::Samples training_samples(const config::RunConfig& config, const Files& files,
+                               const data::TokenCache& cache, const text::PromptEncoder& encoder,
+                               sherd::World& world, const Say& say) {
+  std::vector<data::Part> parts;
+  for (std::size_t i = 0; i < files.training.size(); ++i) {
+    const config::DataSet& set = config.data.train[i];
+    data::TokenizedFile tokens =
+        tokenize_once(world, cache, files.training[i], encoder, limit_of(set, config.train), say);
+    say("data: " + tokens.report.sentence());
+    parts.push_back({std::move(tokens.samples), set.weight});
+  }
+  return data::mixed(parts, static_cast<std::uint64_t>(config.train.seed));
+}
+
+data::Dataset heldout_dataset(const config::RunConfig& config, const data::DataFile& file,
+                              const data::TokenCache& cache, const text::PromptEncoder& encoder,
+                              sherd::World& world, const Say& say) {
+  const data::Limit limit = limit_of(config.data.eval.front(), config.train);
+  data::TokenizedFile tokens = tokenize_once(world, cache, file, encoder, limit, say);
+  say("evaluation data: " + tokens.report.sentence());
+  return {data::questions_of(file, limit), std::move(tokens.samples), std::move(tokens.report)};
+}
+
+}  // namespace
+
 RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& tokenizer,
-                      const model::CausalLmImpl& model, sherd::World& world,
-                      const std::function<void(const std::string& line)>& say) {
+                      const model::CausalLmImpl& model, sherd::World& world, const Say& say) {
   Files files;
   together(world, [&] {
     tokenizer.check_vocabulary(model.vocab_rows());
@@ -81,28 +126,21 @@ RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& to
   });
   require_same_files(files, world);
   const std::int64_t context = model.context_length();
-  if (const auto remark = length_remark("data.max_length", config.data.max_length, context);
-      !remark.empty()) {
+  const std::int64_t asked = config.data.max_length.value_or(0);
+  if (const auto remark = length_remark("data.max_length", asked, context); !remark.empty()) {
     say(remark);
   }
   std::optional<text::PromptEncoder> encoder;
   together(world, [&] {
-    encoder.emplace(tokenizer, text::PromptLimits{sample_length(config.data.max_length, context),
+    encoder.emplace(tokenizer, text::PromptLimits{sample_length(asked, context),
                                                   config.data.max_answer_tokens});
   });
-  const data::TokenCache cache(config.data.cache);
+  const data::TokenCache cache(config.data.cache == "auto" ? "" : config.data.cache);
   RunData found;
-  found.training =
-      tokenize_once(world, cache, files.training, *encoder, config.data.train_limit, say);
-  say("data: " + found.training.report.sentence());
-  found.identity = {files.training.name, static_cast<std::int64_t>(found.training.samples.size()),
-                    files.training.sha256, files.tokenizer_sha256};
+  found.training = training_samples(config, files, cache, *encoder, world, say);
+  found.identity = identity_of(files, static_cast<std::int64_t>(found.training.size()));
   if (files.heldout) {
-    data::TokenizedFile tokens =
-        tokenize_once(world, cache, *files.heldout, *encoder, config.data.eval_limit, say);
-    say("evaluation data: " + tokens.report.sentence());
-    found.heldout = data::Dataset{data::questions_of(*files.heldout, config.data.eval_limit),
-                                  std::move(tokens.samples), std::move(tokens.report)};
+    found.heldout = heldout_dataset(config, *files.heldout, cache, *encoder, world, say);
     found.heldout_sha256 = files.heldout->sha256;
   }
   together(world, [&] { found.length = run_length(config, found.identity.samples); });

@@ -15,6 +15,8 @@
 
 namespace llm::train {
 
+using Say = std::function<void(const std::string& line)>;
+
 /// The steps of a run.
 struct RunLength {
   std::int64_t samples = 0;
@@ -33,19 +35,19 @@ struct RunLength {
                                         std::int64_t context);
 
 struct RunData {
-  data::TokenizedFile training;
+  data::Samples training;
   DataIdentity identity;
   std::optional<data::Dataset> heldout;
   std::string heldout_sha256;
   RunLength length;
 };
 
-/// Reads both files, compares them over the ranks, and tokenizes. Collective; `model` holds shapes
+/// Reads all files, compares them over the ranks, and tokenizes. Collective; `model` holds shapes
 /// only. Throws the same sherd::Error on every rank: InputMissing, BadData, RanksDisagree, Usage.
 /// `say` is called on rank 0 alone.
 [[nodiscard]] RunData load_run_data(const config::RunConfig& config,
                                     const text::Tokenizer& tokenizer,
                                     const model::CausalLmImpl& model, sherd::World& world,
-                                    const std::function<void(const std::string& line)>& say);
+                                    const Say& say);
 
 }  // namespace llm::train

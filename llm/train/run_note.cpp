@@ -1,7 +1,7 @@
 #include "llm/train/run_note.h"
 
 #include <filesystem>
-#include <sstream>
+#include <stdexcept>
 
 #include <nlohmann/json.hpp>
 
@@ -13,35 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// What decides the numbers of a run; paths, logging and the way ranks are used do not.
-constexpr const char* kDeciding[] = {"data.max_length",      "data.max_answer_tokens",
-                                     "data.train_limit",     "train.global_batch",
-                                     "train.seed",           "optim.lr",
-                                     "optim.betas",          "optim.eps",
-                                     "optim.weight_decay",   "optim.schedule",
-                                     "optim.warmup_steps",   "optim.min_lr_ratio",
-                                     "optim.clip_grad_norm", "precision.param_dtype"};
 constexpr std::size_t kDigitsShown = 12;  // of a digest
-
-std::map<std::string, std::string> settings_of(const config::RunConfig& config) {
-  const auto values = config::key_values(config);
-  return {values.begin(), values.end()};
-}
-
-// Notes of the first version held no settings but TOML as it was printed then: a key a line.
-std::map<std::string, std::string> settings_of_first_version(const std::string& toml) {
-  std::map<std::string, std::string> values;
-  std::istringstream lines(toml);
-  std::string section;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.size() > 2 && line.front() == '[') {
-      section = line.substr(1, line.find(']') - 1);
-    } else if (const size_t equals = line.find(" = "); equals != std::string::npos) {
-      values[section + "." + line.substr(0, equals)] = line.substr(equals + 3);
-    }
-  }
-  return values;
-}
 
 std::string changed(const std::string& what, const std::string& before, const std::string& after) {
   return before == after ? "" : "\n  " + what + " was " + before + " and is now " + after;
@@ -57,15 +29,12 @@ std::string changed_file(const std::string& what, const std::string& before,
                                          after.substr(0, kDigitsShown) + "…";
 }
 
-std::string settings_that_differ(const RunNote& then, const RunNote& now) {
-  const auto defaults = settings_of({});
-  const auto value_in = [&](const RunNote& note, const char* key) {
-    const auto found = note.settings.find(key);
-    return found == note.settings.end() ? defaults.at(key) : found->second;
-  };
+std::string settings_that_differ(const RunNote& then, const RunNote& now,
+                                 const std::string& folder) {
   std::string differences;
-  for (const char* key : kDeciding) {
-    differences += changed(key, value_in(then, key), value_in(now, key));
+  for (const config::Difference& each :
+       config::deciding_differences(config_of(then, folder), config_of(now, folder))) {
+    differences += changed(each.key, each.before, each.after);
   }
   return differences + changed("the length of the run in steps", std::to_string(then.total_steps),
                                std::to_string(now.total_steps));
@@ -87,7 +56,6 @@ RunNote note_of_run(const config::RunConfig& config, const DataIdentity& data,
           .data = data,
           .model = std::filesystem::absolute(config.model.path).string(),
           .config = config::to_toml(config),
-          .settings = settings_of(config),
           .origin = ""};
 }
 
@@ -100,7 +68,8 @@ std::string to_text(const RunNote& note) {
               {"tokenizer_sha256", note.data.tokenizer_sha256},
               {"model", note.model},
               {"config", note.config},
-              {"settings", note.settings},
+              {"loss_scale", note.loss_scale},
+              {"good_steps", note.good_steps},
               {"origin", note.origin}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -115,9 +84,8 @@ RunNote note_from_text(const std::string& text, const std::string& folder) {
                  source.value("data_sha256", ""), source.value("tokenizer_sha256", "")};
     note.model = source.at("model").get<std::string>();
     note.config = source.at("config").get<std::string>();
-    note.settings = source.contains("settings")
-                        ? source["settings"].get<std::map<std::string, std::string>>()
-                        : settings_of_first_version(note.config);
+    note.loss_scale = source.value("loss_scale", 0.0);
+    note.good_steps = source.value("good_steps", std::int64_t{0});
     note.origin = source.value("origin", "");
     return note;
   } catch (const json::exception& error) {
@@ -129,8 +97,18 @@ RunNote note_from_text(const std::string& text, const std::string& folder) {
   }
 }
 
+config::RunConfig config_of(const RunNote& note, const std::string& folder) {
+  try {
+    return config::from_toml(note.config);
+  } catch (const std::invalid_argument& error) {
+    throw sherd::Error(
+        sherd::ExitCode::BadData,
+        "the checkpoint in '" + folder + "' is perhaps of a later version: " + error.what());
+  }
+}
+
 void check_same_run(const RunNote& then, const RunNote& now, const std::string& folder) {
-  const std::string settings = settings_that_differ(then, now);
+  const std::string settings = settings_that_differ(then, now, folder);
   const std::string data = data_that_differs(then.data, now.data);
   if (settings.empty() && data.empty()) {
     return;

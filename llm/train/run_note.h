@@ -2,7 +2,6 @@
 // What a checkpoint remembers of the run it belongs to.
 
 #include <cstdint>
-#include <map>
 #include <string>
 
 #include "llm/config/run_config.h"
@@ -22,9 +21,10 @@ struct RunNote {
   std::int64_t step = 0;         ///< steps done: the position in the data follows from it
   std::int64_t total_steps = 0;  ///< the schedule's length
   DataIdentity data;
-  std::string model;                            ///< the source model's folder, absolute
-  std::string config;                           ///< the run's configuration, as TOML
-  std::map<std::string, std::string> settings;  ///< the same by key ("section.key"), values as TOML
+  std::string model;            ///< the source model's folder, absolute
+  std::string config;           ///< the run's configuration, as TOML
+  double loss_scale = 0;        ///< of a GradScaler after the step; 0: none was used
+  std::int64_t good_steps = 0;  ///< steps since that scale changed
   std::string origin;  ///< the checkpoint or run that this one began from; empty: the model
 };
 
@@ -36,9 +36,12 @@ struct RunNote {
 /// Also of notes that older versions wrote. Throws sherd::Error(BadData), naming `folder`.
 [[nodiscard]] RunNote note_from_text(const std::string& text, const std::string& folder);
 
+/// The configuration that a note holds. Throws sherd::Error(BadData), naming `folder`.
+[[nodiscard]] config::RunConfig config_of(const RunNote& note, const std::string& folder);
+
 /// Refuses to resume with settings or data that would make it another run: data, order, batch,
 /// optimizer or precision. A setting or digest that the checkpoint does not know, since it is
-/// older, counts as having its default, or as unchanged. Throws sherd::Error(Usage), listing all
+/// older, counts as what that version did, or as unchanged. Throws sherd::Error(Usage), listing all
 /// that differs with both values and what to do.
 void check_same_run(const RunNote& then, const RunNote& now, const std::string& folder);
 

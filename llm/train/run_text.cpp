@@ -10,7 +10,7 @@ namespace llm::train {
 namespace {
 
 std::string setting(const config::RunConfig& config, const std::string& key) {
-  for (const auto& [name, value] : config::key_values(config)) {
+  for (const auto& [name, value] : config::settings_in_common(config)) {
     if (name == key) {
       return value.size() >= 2 && value.front() == '"' ? value.substr(1, value.size() - 2) : value;
     }
@@ -78,7 +78,8 @@ std::string closing_lines(const config::RunConfig& config, const RunSummary& sum
     return text + "next: no checkpoint was asked for: what was learned is not kept";
   }
   const std::string output = quoted(config.train.output);
-  const std::string data = config.data.eval.empty() ? "FILE" : quoted(config.data.eval);
+  const std::string data =
+      config.data.eval.empty() ? "FILE" : quoted(config.data.eval.front().path);
   return text + "next: sherd eval --model " + output + " --data " + data +
          "\n      sherd export --checkpoint " + output + " --out FOLDER";
 }

@@ -14,7 +14,7 @@ constexpr std::size_t kWorthALine_bytes = std::size_t{4} << 20;  // some seconds
 
 data::TokenizedFile tokenize_once(sherd::World& world, const data::TokenCache& cache,
                                   const data::DataFile& file, const text::PromptEncoder& encoder,
-                                  std::int64_t limit,
+                                  const data::Limit& limit,
                                   const std::function<void(const std::string& line)>& say) {
   std::string key;
   std::optional<data::TokenizedFile> found;

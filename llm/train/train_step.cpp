@@ -44,15 +44,28 @@ void refuse_non_finite(const char* what, double value, std::int64_t step) {
     throw sherd::Error(
         sherd::ExitCode::NonFinite,
         std::string(what) + " of step " + std::to_string(step) + " is " + std::to_string(value) +
-            ". Nothing was updated. Lower optim.lr, raise optim.warmup_steps, or look at the data "
+            ". Nothing was updated. Lower optim.lr, raise schedule.warmup, or look at the data "
             "of this step; the last checkpoint is intact.");
+  }
+}
+
+// Gradients that overflow although the loss is hardly scaled have another cause.
+void refuse_hopeless(const sherd::GradScaler& scaler, std::int64_t step) {
+  constexpr double kLeastScale = 1.0 / 1024;
+  if (scaler.scale() < kLeastScale) {
+    throw sherd::Error(sherd::ExitCode::NonFinite,
+                       "the gradients of step " + std::to_string(step) +
+                           " are not finite in float16 at any scale of the loss. Nothing was "
+                           "updated. Lower optim.lr, or set precision.param_dtype to bfloat16 or "
+                           "float32; the last checkpoint is intact.");
   }
 }
 
 }  // namespace
 
 StepOutcome train_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
-                       const std::vector<data::Batch>& micro_batches, const StepPlan& plan) {
+                       sherd::GradScaler* scaler, const std::vector<data::Batch>& micro_batches,
+                       const StepPlan& plan) {
   StepOutcome outcome = count(model.world(), micro_batches, plan.stop_here);
   if (outcome.stop_requested || outcome.supervised_tokens == 0) {
     return outcome;
@@ -61,16 +74,24 @@ StepOutcome train_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& opt
   optimizer.zero_grad();
   for (const data::Batch& batch : micro_batches) {
     const at::Tensor loss = forward(model, batch) / supervised;
-    backward(loss);
+    backward(scaler != nullptr ? scaler->scale(loss) : loss);
     outcome.loss += loss.item<double>();
   }
   model.world().all_reduce({&outcome.loss, 1});
   refuse_non_finite("the loss", outcome.loss, plan.number);
-  const double most = plan.clip_grad_norm;
-  outcome.grad_norm =
-      sherd::clip_grad_norm(model, most > 0 ? most : std::numeric_limits<double>::infinity());
-  refuse_non_finite("the gradient norm", outcome.grad_norm, plan.number);
-  optimizer.step();
+  outcome.overflowed = scaler != nullptr && !scaler->unscale();
+  if (outcome.overflowed) {
+    refuse_hopeless(*scaler, plan.number);
+  } else {
+    outcome.grad_norm = sherd::clip_grad_norm(
+        model, plan.clip_grad_norm.value_or(std::numeric_limits<double>::infinity()));
+    refuse_non_finite("the gradient norm", outcome.grad_norm, plan.number);
+  }
+  if (scaler != nullptr) {
+    scaler->step(optimizer);
+  } else {
+    optimizer.step();
+  }
   return outcome;
 }
 

@@ -2,6 +2,7 @@
 // One optimizer step over all ranks.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "llm/data/batch.h"
@@ -17,21 +18,25 @@ struct StepOutcome {
   double grad_norm = 0;
   std::int64_t tokens = 0;
   std::int64_t supervised_tokens = 0;
+  bool overflowed = false;      ///< fp16 gradients were not finite: nothing was updated
   bool stop_requested = false;  ///< some rank was asked to stop: the step was not begun
 };
 
 /// What a step is told besides its data.
 struct StepPlan {
-  std::int64_t number = 0;    ///< of the step in the run, for messages
-  double clip_grad_norm = 0;  ///< 0 only measures the norm
-  bool stop_here = false;     ///< this rank was asked to stop; if any was, no rank begins the step
+  std::int64_t number = 0;                              ///< of the step in the run, for messages
+  std::optional<double> clip_grad_norm = std::nullopt;  ///< without it the norm is only measured
+  bool stop_here = false;  ///< this rank was asked to stop; if any was, no rank begins the step
 };
 
 /// Runs forward and backward of this rank's micro-batches and updates the parameters. The loss is
 /// the sum over the supervised tokens of all ranks and micro-batches ÷ their number, so that it
-/// does not depend on how the batch is cut. Collective. Throws sherd::Error(NonFinite) on every
-/// rank, before the update, for a loss or gradient that is not finite.
+/// does not depend on how the batch is cut. With a `scaler` the loss is scaled, and a step whose
+/// gradients are not finite is left out while the scale shrinks. Collective. Throws
+/// sherd::Error(NonFinite) on every rank, before the update, for a loss or gradient that is not
+/// finite; with a scaler only where no scale helps.
 StepOutcome train_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
-                       const std::vector<data::Batch>& micro_batches, const StepPlan& plan);
+                       sherd::GradScaler* scaler, const std::vector<data::Batch>& micro_batches,
+                       const StepPlan& plan);
 
 }  // namespace llm::train

@@ -1,11 +1,12 @@
 #include "llm/train/trainer.h"
 
-#include <algorithm>
-#include <array>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "llm/track/step_record.h"
 #include "llm/train/agreement.h"
+#include "llm/train/auto_dtype.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/free_space.h"
 #include "llm/train/load_model.h"
@@ -18,23 +19,22 @@
 #include "llm/train/run_note.h"
 #include "llm/train/run_text.h"
 #include "llm/train/training_loop.h"
+#include "sherd/checkpoint.h"
 
 namespace llm::train {
 
 namespace {
 
-// What may differ from host to host: places of files whose content is compared, and threads.
-constexpr std::array kMayDiffer = {"model.path", "data.train",    "data.eval",
-                                   "data.cache", "train.threads", "log.jsonl"};
-
-void agree_on_configuration(const config::RunConfig& config, sherd::World& world) {
-  Settings settings;
-  for (const auto& setting : config::key_values(config)) {
-    if (std::find(kMayDiffer.begin(), kMayDiffer.end(), setting.first) == kMayDiffer.end()) {
-      settings.push_back(setting);
-    }
+// The configuration with its choices made: a run that goes on computes in the dtype it began with.
+config::RunConfig resolved(const config::RunConfig& config, sherd::World& world) {
+  config::RunConfig made = config;
+  made.precision.param_dtype = chosen_dtype(config.precision.param_dtype, world);
+  if (config.precision.param_dtype == config::ParamDtype::Auto) {
+    const std::string begun = from_first_rank(world, [&] { return config_to_resume(config); });
+    made.precision.param_dtype =
+        begun.empty() ? made.precision.param_dtype : config::from_toml(begun).precision.param_dtype;
   }
-  require_agreement(world, settings);
+  return made;
 }
 
 // On rank 0; the others have none. Tried, so that no run finds out after hours that it cannot save.
@@ -62,8 +62,9 @@ std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::
 void require_room(const config::RunConfig& config, const ModelShape& shape, sherd::World& world,
                   const Say& say) {
   together(world, [&] {
-    if (world.rank() == 0 && (config.checkpoint.at_end || config.checkpoint.every_steps > 0)) {
-      require_free_space(config.train.output, checkpoint_bytes(shape.parameters, config.memory));
+    if (world.rank() == 0 &&
+        (config.checkpoint.at_end || config.checkpoint.every != config::Every{})) {
+      require_free_space(config.train.output, checkpoint_bytes(shape.parameters, config.precision));
     }
     const int ranks = world.local_size();
     const std::int64_t bytes =
@@ -96,15 +97,31 @@ Candidate resume(const ResumePlan& plan, const config::RunConfig& config, const 
   return start;
 }
 
+// The scale of the loss goes on from where it was.
+void restore_scale(const Candidate& start, std::optional<sherd::GradScaler>& scaler,
+                   sherd::World& world) {
+  if (!scaler || start.folder.empty()) {
+    return;
+  }
+  const RunNote note = note_from_text(
+      from_first_rank(world, [&] { return sherd::CheckpointManifest::read(start.folder).note; }),
+      start.folder);
+  if (note.loss_scale > 0) {
+    scaler->set_scale(note.loss_scale);
+    scaler->set_good_steps(note.good_steps);
+  }
+}
+
 }  // namespace
 
-RunOutcome run(const config::RunConfig& config, sherd::World world, const RunHooks& hooks) {
+RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHooks& hooks) {
   const Say say = [&](const std::string& line) {
     if (world.rank() == 0) {
       hooks.say(line);
     }
   };
-  agree_on_configuration(config, world);
+  require_agreement(world, config::settings_in_common(given));
+  const config::RunConfig config = resolved(given, world);
   const auto batch = read_together(world, [&] { return batch_shape(config.train, world.size()); });
   const std::shared_ptr<OutputLock> lock = lock_output(config, world, hooks, say);
 
@@ -120,13 +137,19 @@ RunOutcome run(const config::RunConfig& config, sherd::World world, const RunHoo
   require_room(config, shape, world, say);
 
   sherd::Sharded<model::CausalLm> model = load_model(config, shape, world);
-  sherd::AdamW optimizer(model, adamw_options(config.optim), {}, adamw_mode(config.memory));
+  sherd::AdamW optimizer(model, adamw_options(config.optim),
+                         adamw_groups(config.optim, *shape.shapes), adamw_mode(config.precision));
+  std::optional<sherd::GradScaler> scaler;
+  if (scales_loss(config.precision)) {
+    scaler.emplace(model);
+  }
   say_planned_peak(model, batch, say);
   const Candidate start = resume(plan, config, data, model, optimizer, say);
+  restore_scale(start, scaler, world);
   world.barrier();
   hooks.prepared();
   return TrainingLoop({config, data, tokenizer, batch, note, lock.get(), start}, model, optimizer,
-                      hooks)
+                      scaler ? &*scaler : nullptr, hooks)
       .run();
 }
 

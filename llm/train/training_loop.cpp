@@ -18,28 +18,29 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-bool is_due(std::int64_t number, std::int64_t every) {
-  return every > 0 && number % every == 0;
-}
-
 data::Loader loader_of(const Prepared& run, int rank) {
   const auto seed = static_cast<std::uint64_t>(run.config.train.seed);
   const data::Sampler sampler(run.data.length.samples, run.config.train.global_batch, seed);
-  return {run.data.training.samples, sampler, run.shape, rank};
+  return {run.data.training, sampler, run.shape, rank};
 }
 
 }  // namespace
 
 TrainingLoop::TrainingLoop(Prepared prepared, sherd::Sharded<model::CausalLm>& model,
-                           sherd::AdamW& optimizer, const RunHooks& hooks)
+                           sherd::AdamW& optimizer, sherd::GradScaler* scaler,
+                           const RunHooks& hooks)
     : run_(std::move(prepared)),
       model_(model),
       optimizer_(optimizer),
+      scaler_(scaler),
       hooks_(hooks),
       world_(model.world()),
       checkpoints_(run_.config.train.output),
       loader_(loader_of(run_, world_.rank())),
-      saved_step_(run_.start.step) {
+      saved_step_(run_.start.step),
+      started_(Clock::now()),
+      saves_(run_.config.checkpoint.every, run_.data.length.steps_per_epoch, started_),
+      evaluations_(run_.config.eval.every, run_.data.length.steps_per_epoch, started_) {
   outcome_.steps_done = run_.start.step;
   outcome_.checkpoint = run_.start.folder;
   together(world_, [&] {
@@ -59,7 +60,6 @@ void TrainingLoop::say(const std::string& line) const {
 }
 
 RunOutcome TrainingLoop::run() {
-  started_ = Clock::now();
   const std::int64_t total = run_.data.length.total_steps;
   const std::int64_t start = run_.start.step;
   if (start > 0 && evaluation_is_due(start) && !is_evaluated(start) && !evaluate(start)) {
@@ -69,8 +69,7 @@ RunOutcome TrainingLoop::run() {
     if (!step(number)) {
       return stop();
     }
-    const config::CheckpointSection& policy = run_.config.checkpoint;
-    if (is_due(number, policy.every_steps) || (number == total && policy.at_end)) {
+    if (checkpoint_is_due(number)) {
       save(number);
     }
     if (evaluation_is_due(number) && !evaluate(number)) {
@@ -83,12 +82,13 @@ RunOutcome TrainingLoop::run() {
 
 bool TrainingLoop::step(std::int64_t number) {
   const Clock::time_point start = Clock::now();
-  const double lr = learning_rate(run_.config.optim, number, run_.data.length.total_steps);
+  const double lr = learning_rate(run_.config.optim.lr, run_.config.schedule, number,
+                                  run_.data.length.total_steps);
   optimizer_.set_lr(lr);
   const StepPlan plan{number, run_.config.optim.clip_grad_norm, hooks_.stop_requested()};
   const std::vector<data::Batch> batches = loader_.step(number - 1);
   const double data_wait_seconds = seconds_since(start);
-  const StepOutcome outcome = train_step(model_, optimizer_, batches, plan);
+  const StepOutcome outcome = train_step(model_, optimizer_, scaler_, batches, plan);
   if (outcome.stop_requested) {
     return false;
   }
@@ -99,8 +99,14 @@ bool TrainingLoop::step(std::int64_t number) {
 
 void TrainingLoop::record(std::int64_t number, const StepOutcome& outcome, double lr,
                           double seconds, double data_wait_seconds) {
-  double largest[] = {static_cast<double>(peak_resident_bytes()), data_wait_seconds};
+  const Clock::time_point now = Clock::now();
+  const bool keeps_time = world_.rank() == 0;  // clocks differ, and all ranks must do the same
+  double largest[] = {static_cast<double>(peak_resident_bytes()), data_wait_seconds,
+                      keeps_time && saves_.time_is_up(now) ? 1.0 : 0.0,
+                      keeps_time && evaluations_.time_is_up(now) ? 1.0 : 0.0};
   world_.all_reduce(largest, sherd::ReduceOp::Max);
+  save_time_is_up_ = largest[2] > 0;
+  evaluation_time_is_up_ = largest[3] > 0;
   if (summary_.steps++ == 0) {
     summary_.first_loss = outcome.loss;
   }
@@ -127,17 +133,28 @@ void TrainingLoop::record(std::int64_t number, const StepOutcome& outcome, doubl
     const double each = seconds_since(started_) / static_cast<double>(summary_.steps);
     say(track::step_line(record, each * static_cast<double>(length.total_steps - number)));
   }
-  if (const std::string warning =
-          outcome.supervised_tokens > 0 ? watch_.look(number, outcome.loss, outcome.grad_norm) : "";
+  if (outcome.overflowed) {
+    say("step " + std::to_string(number) +
+        ": gradients overflowed in float16 and were left out; the loss is scaled by less now");
+  }
+  if (const std::string warning = outcome.supervised_tokens > 0 && !outcome.overflowed
+                                      ? watch_.look(number, outcome.loss, outcome.grad_norm)
+                                      : "";
       !warning.empty()) {
     say(warning);
   }
 }
 
+bool TrainingLoop::checkpoint_is_due(std::int64_t number) const {
+  const bool last = number == run_.data.length.total_steps;
+  return saves_.is_due(number, save_time_is_up_) || (last && run_.config.checkpoint.at_end);
+}
+
 bool TrainingLoop::evaluation_is_due(std::int64_t number) const {
   const config::EvalSection& policy = run_.config.eval;
   const bool last = number == run_.data.length.total_steps;
-  return run_.data.heldout && (is_due(number, policy.every_steps) || (last && policy.at_end));
+  return run_.data.heldout &&
+         (evaluations_.is_due(number, evaluation_time_is_up_) || (last && policy.at_end));
 }
 
 EvaluationKey TrainingLoop::evaluation_key(std::int64_t number) const {
@@ -165,6 +182,7 @@ bool TrainingLoop::evaluate(std::int64_t number) {
     log_->write(key, *outcome_.evaluation);
   }
   say(eval::evaluation_line(*outcome_.evaluation, policy.generate));
+  evaluations_.done(Clock::now());
   return true;
 }
 
@@ -179,11 +197,16 @@ void TrainingLoop::save(std::int64_t number) {
   });
   RunNote note = run_.note;
   note.step = number;
+  if (scaler_ != nullptr) {
+    note.loss_scale = scaler_->scale();
+    note.good_steps = scaler_->good_steps();
+  }
   sherd::save_checkpoint(folder, model_, optimizer_, to_text(note));
   if (world_.rank() == 0) {
     checkpoints_.prune(run_.config.checkpoint.keep, number);
   }
   saved_step_ = number;
+  saves_.done(Clock::now());
   outcome_.checkpoint = folder;
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.2f s", seconds_since(start));

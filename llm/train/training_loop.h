@@ -10,6 +10,7 @@
 #include "llm/data/loader.h"
 #include "llm/model/causal_lm.h"
 #include "llm/text/tokenizer.h"
+#include "llm/train/cadence.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/loss_watch.h"
 #include "llm/train/output_lock.h"
@@ -40,8 +41,9 @@ struct Prepared {
 class TrainingLoop {
  public:
   /// The log is opened here: a resumed run keeps its lines up to the start.
+  /// `scaler` is null where the loss is not scaled.
   TrainingLoop(Prepared prepared, sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
-               const RunHooks& hooks);
+               sherd::GradScaler* scaler, const RunHooks& hooks);
 
   /// A checkpoint that is due comes before the evaluation of its step, so that nothing that
   /// happens to the evaluation costs a step.
@@ -55,6 +57,7 @@ class TrainingLoop {
   void finish();
   void record(std::int64_t number, const StepOutcome& outcome, double lr, double seconds,
               double data_wait_seconds);
+  [[nodiscard]] bool checkpoint_is_due(std::int64_t number) const;
   [[nodiscard]] bool evaluation_is_due(std::int64_t number) const;
   [[nodiscard]] bool is_evaluated(std::int64_t number);
   [[nodiscard]] EvaluationKey evaluation_key(std::int64_t number) const;
@@ -63,6 +66,7 @@ class TrainingLoop {
   Prepared run_;
   sherd::Sharded<model::CausalLm>& model_;
   sherd::AdamW& optimizer_;
+  sherd::GradScaler* scaler_;
   const RunHooks& hooks_;
   sherd::World& world_;
   Checkpoints checkpoints_;
@@ -71,6 +75,10 @@ class TrainingLoop {
   LossWatch watch_;
   std::int64_t saved_step_;  // the newest that a checkpoint holds
   std::chrono::steady_clock::time_point started_;
+  Cadence saves_;
+  Cadence evaluations_;
+  bool save_time_is_up_ = false;        // on the first rank's clock, as of the last step
+  bool evaluation_time_is_up_ = false;  // the same
   RunSummary summary_;
   RunOutcome outcome_;
 };

@@ -74,7 +74,7 @@ TEST(SteadyStep, AsksTheSystemForNoLargeBlock) {
     sherd::AdamW optimizer(model);
     const auto step = [&](std::int64_t number) {
       const auto batch = llm::bench::bench_batch({"", 8192, 512, 512, 1}, number, 1);
-      llm::train::train_step(model, optimizer, {batch}, {number + 1, 1.0, false});
+      llm::train::train_step(model, optimizer, nullptr, {batch}, {number + 1, 1.0, false});
     };
     for (std::int64_t number = 0; number < 3; ++number) {
       step(number);

@@ -56,7 +56,7 @@ TEST(EarlyFault, AWarmUpLongerThanTheRun) {
   Arguments run = train(folder.path() / "run", "0") +
                   Arguments{"--train.epochs", "1", "--optim.warmup_steps", "500"};
   const Ended ended = expect_code(64, run);
-  EXPECT_THAT(ended.err, HasSubstr("optim.warmup_steps = 500 is longer than the run"));
+  EXPECT_THAT(ended.err, HasSubstr("schedule.warmup = \"500 steps\" is longer than the run"));
   EXPECT_THAT(ended.err, HasSubstr("3 steps"));
   EXPECT_FALSE(fs::exists(folder.path() / "run"));
 }

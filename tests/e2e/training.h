@@ -25,6 +25,7 @@ inline const std::string kQuestions = SHERD_TEST_SOURCE_DIR "/recipes/data/squad
 /// them smaller. Given twice, a flag is refused: tests add only others.
 inline Arguments train(const fs::path& output, const std::string& steps = "6") {
   return {"train",
+          SHERD_TEST_SOURCE_DIR "/tests/e2e/base.toml",
           "--model.path",
           kModel,
           "--data.train",

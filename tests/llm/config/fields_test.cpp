@@ -8,39 +8,63 @@ namespace llm::config {
 namespace {
 
 TEST(Fields, AreFoundByOneNameEachAndDocumented) {
-  RunConfig config;
+  RunConfig config = with_items();
   std::set<std::string> keys;
-  for (const Field& field : fields_of(config)) {
-    EXPECT_TRUE(keys.insert(field.key()).second) << field.key();
-    EXPECT_FALSE(field.doc.empty()) << field.key();
-    EXPECT_EQ(field.doc.find('\n'), std::string::npos) << field.key();
-    EXPECT_EQ(std::holds_alternative<Choice>(field.slot), !field.choices.empty()) << field.key();
+  for (const Leaf& leaf : leaves(config)) {
+    EXPECT_TRUE(keys.insert(leaf.key).second) << leaf.key;
+    EXPECT_FALSE(leaf.field.doc.empty()) << leaf.key;
+    EXPECT_EQ(leaf.field.doc.find('\n'), std::string::npos) << leaf.key;
+    EXPECT_EQ(find(config, leaf.key).key, leaf.key);
   }
 }
 
-TEST(Fields, ChoicesFollowTheOrderOfTheirEnum) {
+TEST(Fields, HoldWhatTheyPrint) {
+  RunConfig config = with_items();
+  const RunConfig before = config;
+  for (const Leaf& leaf : leaves(config)) {
+    const std::string text = leaf.text();
+    const bool quoted = text.starts_with('"');
+    const bool pair = text.starts_with('[');
+    const std::string flag = quoted || pair ? text.substr(1, text.size() - 2) : text;
+    EXPECT_TRUE(leaf.field.value()->set(FlagText{flag})) << leaf.key << " " << flag;
+    EXPECT_EQ(leaf.text(), text) << leaf.key;
+  }
+  EXPECT_EQ(config, before);
+}
+
+TEST(Fields, WordsNameTheirEnumerator) {
   RunConfig config;
-  for (const Field& field : fields_of(config)) {
-    if (field.key() == "model.init") {
-      std::get<Choice>(field.slot).set(1);
-      EXPECT_EQ(config.model.init, Init::Random);
-      EXPECT_EQ(field.choices[1], "random");
-    }
-    if (field.key() == "optim.schedule") {
-      std::get<Choice>(field.slot).set(1);
-      EXPECT_EQ(config.optim.schedule, Schedule::Cosine);
-      EXPECT_EQ(field.choices[1], "cosine");
-    }
-    if (field.key() == "parallel.strategy") {
-      std::get<Choice>(field.slot).set(1);
-      EXPECT_EQ(config.parallel.strategy, Strategy::ShardGradOp);
-      EXPECT_EQ(field.choices[1], "shard_grad_op");
-    }
-    if (field.key() == "precision.param_dtype") {
-      std::get<Choice>(field.slot).set(1);
-      EXPECT_EQ(config.precision.param_dtype, ParamDtype::BFloat16);
-      EXPECT_EQ(field.choices[1], "bfloat16");
-    }
+  const auto set = [&](const char* key, const char* word) {
+    return find(config, key).field->value()->set(std::string(word));
+  };
+  EXPECT_TRUE(set("model.init", "random"));
+  EXPECT_EQ(config.model.init, Init::Random);
+  EXPECT_TRUE(set("schedule.kind", "cosine"));
+  EXPECT_EQ(config.schedule.kind, Schedule::Cosine);
+  EXPECT_TRUE(set("parallel.strategy", "shard_grad_op"));
+  EXPECT_EQ(config.parallel.strategy, Strategy::ShardGradOp);
+  EXPECT_TRUE(set("precision.param_dtype", "bfloat16"));
+  EXPECT_EQ(config.precision.param_dtype, ParamDtype::BFloat16);
+}
+
+// An int cannot be given what it would cut off, whatever its range says.
+TEST(Fields, OfAnIntAreBoundedByIt) {
+  int slot = 7;
+  const Value value = integer(slot, {.least = 0});
+  EXPECT_FALSE(value.set(std::int64_t{1} << 32));
+  EXPECT_FALSE(value.set(FlagText{"2147483648"}));
+  EXPECT_EQ(slot, 7);
+  EXPECT_TRUE(value.set(FlagText{"2147483647"}));
+  EXPECT_EQ(slot, 2147483647);
+}
+
+// Every old name is a key that is none any more, and leads to one that is.
+TEST(Fields, OldNamesLeadToNewOnes) {
+  RunConfig config = with_items();
+  for (const Renamed& key : all_renamed()) {
+    EXPECT_FALSE(find(config, key.old.key).field) << key.old.key;
+    EXPECT_TRUE(find(config, key.now.key).field) << key.now.key;
+    EXPECT_FALSE(renamed(key.old.key).empty()) << key.old.key;
   }
 }
 

@@ -24,14 +24,20 @@ TEST(Flags, SetEveryKindOfValue) {
                                           "3e-3",
                                           "--optim.betas",
                                           "0.9,0.95",
-                                          "--optim.schedule",
+                                          "--schedule.kind",
                                           "cosine",
                                           "--eval.generate",
                                           "true",
                                           "--checkpoint.at_end=false",
                                           "--precision.param_dtype",
                                           "bfloat16",
-                                          "--log.jsonl=a=b"};
+                                          "--data.cache=a=b",
+                                          "--schedule.warmup",
+                                          "0.03",
+                                          "--eval.every=2 h",
+                                          "--optim.clip_grad_norm",
+                                          "none",
+                                          "--parallel.shard_size=4"};
   read_flags(flags, reading);
   EXPECT_THAT(reading.faults, ElementsAre());
   const RunConfig& config = reading.config;
@@ -39,11 +45,15 @@ TEST(Flags, SetEveryKindOfValue) {
   EXPECT_EQ(config.train.seed, 7);
   EXPECT_EQ(config.optim.lr, 3e-3);
   EXPECT_THAT(config.optim.betas, ElementsAre(0.9, 0.95));
-  EXPECT_EQ(config.optim.schedule, Schedule::Cosine);
+  EXPECT_EQ(config.schedule.kind, Schedule::Cosine);
   EXPECT_TRUE(config.eval.generate);
   EXPECT_FALSE(config.checkpoint.at_end);
   EXPECT_EQ(config.precision.param_dtype, ParamDtype::BFloat16);
-  EXPECT_EQ(config.log.jsonl, "a=b");
+  EXPECT_EQ(config.data.cache, "a=b");
+  EXPECT_EQ(config.schedule.warmup, (Warmup{std::nullopt, 0.03}));
+  EXPECT_EQ(config.eval.every, Every::time(std::chrono::hours(2)));
+  EXPECT_EQ(config.optim.clip_grad_norm, std::nullopt);
+  EXPECT_EQ(config.parallel.shard_size, 4);
 }
 
 TEST(Flags, RefuseWhatTheyCannotRead) {
@@ -62,8 +72,8 @@ TEST(Flags, RefuseWhatTheyCannotRead) {
       {{"--eval.generate", "yes"}, "--eval.generate yes: must be true or false"},
       {{"--eval.generate"}, "--eval.generate: needs a value: true or false"},
       {{"--eval.generate", "--eval.batch=4"}, "--eval.generate: needs a value: true or false"},
-      {{"--optim.schedule", "step"},
-       "--optim.schedule step: must be one of \"linear\", \"cosine\", \"constant\""},
+      {{"--schedule.kind", "step"},
+       "--schedule.kind step: must be one of \"linear\", \"cosine\", \"constant\""},
       {{"--lr", "1"}, "--lr: unknown flag; did you mean --optim.lr?"},
       {{"--epoch", "1"}, "--epoch: unknown flag; did you mean --train.epochs?"},
       {{"--trian.seed", "1"}, "--trian.seed: unknown flag; did you mean --train.seed?"},
@@ -71,7 +81,22 @@ TEST(Flags, RefuseWhatTheyCannotRead) {
       {{"--zzz.qqqqqqqqqqqqqq", "1"},
        "--zzz.qqqqqqqqqqqqqq: unknown flag; known sections are model, data"},
       {{"--", "1"}, "--: unknown flag"},
-      {{"--train.seed=1", "--train.seed=2"}, "--train.seed: given twice"},
+      {{"--train.seed=1", "--train.seed=2"}, "--train.seed 2: given twice"},
+      {{"--optim", "1"}, "--optim: unknown flag; known in [optim] are kind, lr"},
+      {{"--lora.r", "8"}, "--lora.r: not there yet: adapters such as LoRA"},
+      {{"--zzzz.r", "8"}, "--zzzz.r: unknown flag; known sections are model"},
+      {{"--data.packing=true"}, "--data.packing: not there yet: several samples in one row"},
+      {{"--data.train[0].name", "a"}, "--data.train[0].name: not there yet: names of data sets"},
+      {{"--device.kind=cuda"}, "--device.kind cuda: not there yet; must be one of"},
+      {{"--data.train.limit", "5"},
+       "--data.train.limit: unknown flag; did you mean --data.train[0].limit?"},
+      {{"--data.train[2].path", "x"}, "--data.train[2].path: unknown flag"},
+      {{"--data.train[-1].path", "x"}, "--data.train[-1].path: unknown flag"},
+      {{"--data.train[x].path", "x"}, "--data.train[x].path: unknown flag"},
+      {{"--data.train[0]", "x"}, "--data.train[0]: unknown flag"},
+      {{"--data.train"}, "--data.train: needs a value: a string"},
+      {{"--log.sink", "x"}, "--log.sink: unknown flag"},
+      {{"--train.threads"}, "--train.threads: needs a value: \"auto\" or an integer"},
       {{"run2.toml"}, "run2.toml: not expected here: flags are --section.key value"},
       {{"-n", "--train.seed=1"}, "-n: not expected here"},
   };

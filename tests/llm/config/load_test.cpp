@@ -6,6 +6,8 @@ namespace {
 
 using Load = ConfigFiles;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST_F(Load, ReadsSections) {
   const RunConfig config = load(write(R"(
@@ -22,7 +24,8 @@ epochs = 40
 lr = 3e-3
 betas = [0.9, 0.95]
 weight_decay = 0     # an integer where a number is wanted
-schedule = "constant"
+[schedule]
+kind = "constant"
 [eval]
 generate = true
 )"),
@@ -32,7 +35,7 @@ generate = true
   EXPECT_EQ(config.train.global_batch, 8);
   EXPECT_THAT(config.optim.betas, ElementsAre(0.9, 0.95));
   EXPECT_EQ(config.optim.weight_decay, 0.0);
-  EXPECT_EQ(config.optim.schedule, Schedule::Constant);
+  EXPECT_EQ(config.schedule.kind, Schedule::Constant);
   EXPECT_TRUE(config.eval.generate);
 }
 
@@ -53,26 +56,55 @@ TEST_F(Load, LetsAFlagWin) {
 }
 
 TEST_F(Load, NeedsNoFile) {
-  EXPECT_EQ(load(std::nullopt, kRequiredFlags).data.train, "t");
+  EXPECT_EQ(load(std::nullopt, kRequiredFlags).data.train.front().path, "t");
 }
 
 TEST_F(Load, ReadsBackWhatIsPrinted) {
   RunConfig config;
   config.model.path = "a \"quoted\" \\ path\twith 'all', ü and\nlines";
-  config.data = {"t", "e", 512, 16, 1000, 200, "c"};
-  config.train = {"o", 3, 17, 12, 4, 9007199254740993, 2};
-  config.optim = {1.0 / 3.0, {0.1, 0.30000000000000004}, 1e-300, 5.0, Schedule::Cosine, 7, 0.1,
-                  0.0};
-  config.parallel = {Strategy::HybridShard, 4, 2, 0};
-  config.memory = {true, MomentsDtype::BFloat16, 100};
-  config.precision = {ParamDtype::BFloat16, ReduceDtype::Float32};
-  config.checkpoint = {5, 3, "never", false};
-  config.log = {10, "l.jsonl"};
-  config.eval = {4, false, true, 2};
+  config.data = {512,
+                 16,
+                 "c",
+                 {{"t", DataFormat::Squad, 1000, LimitOrder::File, 1},
+                  {"u", DataFormat::Squad, std::nullopt, LimitOrder::Random, 0.25}},
+                 {{"e", DataFormat::Squad, 200, LimitOrder::Random, 1}}};
+  config.train = {"o", 3, 17, 12, 4, 9007199254740993};
+  config.device = {DeviceKind::Cpu, 1};
+  config.optim = {OptimKind::AdamW, 1.0 / 3.0, {0.1, 0.30000000000000004}, 1e-300, 5.0, true,
+                  std::nullopt};
+  config.schedule = {Schedule::Cosine, {7, 0}, 0.1};
+  config.parallel = {Strategy::HybridShard, 4, 2, 0, std::chrono::milliseconds(1500)};
+  config.precision = {ParamDtype::Float16, ReduceDtype::Float32, MomentsDtype::BFloat16,
+                      Scaler::None};
+  config.memory = {true, 100};
+  config.checkpoint = {Every::steps(5), false, 3, "never"};
+  config.eval = {Every::time(std::chrono::minutes(90)), false, true, 2};
+  config.log = {10, {{SinkKind::Jsonl, "l.jsonl"}}};
+  EXPECT_EQ(load(write(to_toml(config)), {}), config) << to_toml(config);
+
+  config.schedule.warmup = {std::nullopt, 0.05};
+  config.checkpoint.every = Every{};
   EXPECT_EQ(load(write(to_toml(config)), {}), config) << to_toml(config);
 
   const RunConfig plain = load(std::nullopt, kRequiredFlags);
   EXPECT_EQ(load(write(to_toml(plain)), {}), plain) << to_toml(plain);
+}
+
+TEST_F(Load, NamesTheOutputAfterTheFile) {
+  const auto file = write("model.path = 'm'\ndata.train = 't'\n");
+  EXPECT_EQ(load(file, {}).train.output, "runs/run");
+  const std::vector<std::string> flags = {"--train.output", "o"};
+  EXPECT_EQ(load(file, flags).train.output, "o");
+  EXPECT_THAT(faults(std::nullopt, {"--model.path=m", "--data.train=t"}),
+              HasSubstr("train.output is missing"));
+}
+
+TEST_F(Load, RefusesMoreThreadsThanThisMachineHas) {
+  const auto file = write(kRequired);
+  EXPECT_THAT(faults(file, {"--train.threads", "1024"}),
+              StartsWith("--train.threads: device.threads = 1024 is more than the "
+                         "processors that a rank may use here: "));
+  EXPECT_EQ(faults(file, {"--device.threads", "1"}), "");
 }
 
 }  // namespace

@@ -26,20 +26,27 @@ TEST(Print, TheListOfFlags) {
   EXPECT_THAT(
       flags,
       ElementsAre(
-          "model.path required", "model.init \"weights\"", "data.train required", "data.eval none",
-          "data.max_length 0", "data.max_answer_tokens 32", "data.train_limit 0",
-          "data.eval_limit 0", "data.cache none", "train.output required", "train.epochs 1",
-          "train.max_steps 0", "train.global_batch 8", "train.micro_batch 1", "train.seed 0",
-          "train.threads 0", "optim.lr 2e-05", "optim.betas [0.9, 0.999]", "optim.eps 1e-08",
-          "optim.weight_decay 0.0", "optim.schedule \"linear\"", "optim.warmup_steps 0",
-          "optim.min_lr_ratio 0.0", "optim.clip_grad_norm 1.0", "parallel.strategy \"full_shard\"",
-          "parallel.shard_size 0", "parallel.reshard_after_forward_size 0",
-          "parallel.prefetch_depth 1", "memory.activation_checkpointing false",
-          "memory.moments_dtype \"float32\"", "memory.loss_chunk_tokens 512",
-          "precision.param_dtype \"float32\"", "precision.reduce_dtype \"float32\"",
-          "checkpoint.every_steps 0", "checkpoint.keep 2", "checkpoint.resume \"auto\"",
-          "checkpoint.at_end true", "log.every_steps 1", "log.jsonl none", "eval.every_steps 0",
-          "eval.at_end true", "eval.generate false", "eval.batch 8"));
+          "model.path required", "model.init \"weights\"", "data.max_length \"model\"",
+          "data.max_answer_tokens 32", "data.cache \"auto\"", "data.train[0].path required",
+          "data.train[0].format \"squad\"", "data.train[0].limit \"all\"",
+          "data.train[0].limit_order \"random\"", "data.train[0].weight 1.0",
+          "data.eval[0].path required", "data.eval[0].format \"squad\"",
+          "data.eval[0].limit \"all\"", "data.eval[0].limit_order \"random\"",
+          "train.output runs/ and the name of the file", "train.epochs 1",
+          "train.max_steps \"epochs\"", "train.global_batch 8", "train.micro_batch 1",
+          "train.seed 0", "device.kind \"auto\"", "device.threads \"auto\"", "optim.kind \"adamw\"",
+          "optim.lr 2e-05", "optim.betas [0.9, 0.999]", "optim.eps 1e-08", "optim.weight_decay 0.0",
+          "optim.weight_decay_on_norms_and_biases false", "optim.clip_grad_norm 1.0",
+          "schedule.kind \"linear\"", "schedule.warmup 0.0", "schedule.min_lr_ratio 0.0",
+          "parallel.strategy \"full_shard\"", "parallel.shard_size \"host\"",
+          "parallel.reshard_after_forward_size \"strategy\"", "parallel.prefetch_depth 1",
+          "parallel.timeout \"10 min\"", "precision.param_dtype \"auto\"",
+          "precision.reduce_dtype \"float32\"", "precision.moments_dtype \"float32\"",
+          "precision.scaler \"auto\"", "memory.activation_checkpointing false",
+          "memory.loss_chunk_tokens 512", "checkpoint.every \"10 min\"", "checkpoint.at_end true",
+          "checkpoint.keep 2", "checkpoint.resume \"auto\"", "eval.every \"epoch\"",
+          "eval.at_end true", "eval.generate false", "eval.batch 8", "log.every_steps 1",
+          "log.sink[0].kind \"jsonl\"", "log.sink[0].path log.jsonl in train.output"));
 }
 
 TEST(Print, HelpTellsMeaningKindAndUnit) {
@@ -51,9 +58,9 @@ TEST(Print, HelpTellsMeaningKindAndUnit) {
 TEST(Print, TomlHasEveryKeyUnderItsSection) {
   const std::string text = to_toml(RunConfig{});
   EXPECT_THAT(text, HasSubstr("[model]\npath = \"\"\ninit = \"weights\"\n\n[data]\n"));
-  EXPECT_THAT(text, HasSubstr("\n[optim]\nlr = 2e-05\nbetas = [0.9, 0.999]\n"));
-  EXPECT_THAT(text,
-              HasSubstr("\n[eval]\nevery_steps = 0\nat_end = true\ngenerate = false\nbatch = 8\n"));
+  EXPECT_THAT(text, HasSubstr("cache = \"auto\"\ntrain = []\neval = []\n\n[train]\n"));
+  EXPECT_THAT(text, HasSubstr("\n[optim]\nkind = \"adamw\"\nlr = 2e-05\nbetas = [0.9, 0.999]\n"));
+  EXPECT_THAT(text, HasSubstr("\n[log]\nevery_steps = 1\n\n[[log.sink]]\nkind = \"jsonl\"\n"));
 }
 
 TEST(Print, TheCommittedReferencePageIsTheGeneratedOne) {
@@ -65,10 +72,21 @@ TEST(Print, TheCommittedReferencePageIsTheGeneratedOne) {
 }
 
 TEST(Print, TheReferencePageNamesEveryKey) {
-  RunConfig config;
+  RunConfig config = with_items();
   const std::string page = reference_markdown();
-  for (const Field& field : fields_of(config)) {
-    EXPECT_THAT(page, HasSubstr("| `" + field.name + "` | " + field.expectation()));
+  for (const Leaf& leaf : leaves(config)) {
+    EXPECT_THAT(page, HasSubstr("| `" + leaf.field.name + "` | " + leaf.field.value()->kind));
+  }
+}
+
+// Who updates finds the new name of each key there.
+TEST(Print, TheChangelogHasEveryRenamedKey) {
+  std::ifstream file(SHERD_TEST_SOURCE_DIR "/CHANGELOG.md");
+  const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  for (const Renamed& key : all_renamed()) {
+    EXPECT_TRUE(page.find("| `" + key.old.key + "` | `" + key.now.key) != std::string::npos ||
+                page.find("` and `" + key.now.key + "`") != std::string::npos)
+        << key.old.key << " -> " << key.now.key;
   }
 }
 

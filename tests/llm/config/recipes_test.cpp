@@ -29,8 +29,9 @@ TEST(Recipes, AllLoadAndWriteToAFolderOfTheirName) {
 TEST(Recipes, Bloom560mHasTheWorkshopsSettings) {
   const RunConfig config = load(kRecipes / "bloom-560m-squad.toml", {});
   EXPECT_EQ(config.data.max_length, 512);
-  EXPECT_EQ(config.data.train_limit, 250);
-  EXPECT_EQ(config.data.eval_limit, 100);
+  EXPECT_EQ(config.data.train[0].limit, 250);
+  EXPECT_EQ(config.data.eval[0].limit, 100);
+  EXPECT_TRUE(config.optim.weight_decay_on_norms_and_biases);
   EXPECT_EQ(config.train.epochs, 5);
   EXPECT_EQ(config.train.micro_batch, 1);
   EXPECT_EQ(config.train.global_batch, 4);

@@ -10,7 +10,7 @@ using ::testing::ElementsAre;
 RunConfig complete() {
   RunConfig config;
   config.model.path = "m";
-  config.data.train = "t";
+  config.data.train = {{.path = "t"}};
   config.train.output = "o";
   return config;
 }
@@ -30,8 +30,8 @@ TEST(Validate, FindsNothingWrongWithTheDefaults) {
 TEST(Validate, NamesWhatIsMissing) {
   const std::vector<Fault> faults = validate(RunConfig{});
   ASSERT_EQ(faults.size(), 3);
-  EXPECT_EQ(faults[0].key, "model.path");
-  EXPECT_EQ(faults[1].key, "data.train");
+  EXPECT_EQ(faults[0].key, "data.train");
+  EXPECT_EQ(faults[1].key, "model.path");
   EXPECT_EQ(faults[2].key, "train.output");
 }
 
@@ -51,12 +51,13 @@ TEST(Validate, ChecksTheBatch) {
 
 TEST(Validate, ChecksTheWarmUpIfTheLengthIsGiven) {
   RunConfig config = complete();
-  config.optim.warmup_steps = 11;
+  config.schedule.warmup = {11, 0};
   EXPECT_THAT(faults_of(config), ElementsAre());
   config.train.max_steps = 10;
-  EXPECT_THAT(faults_of(config), ElementsAre("optim.warmup_steps| optim.warmup_steps = 11 is more "
-                                             "than train.max_steps = 10"));
-  config.optim.warmup_steps = 10;
+  EXPECT_THAT(faults_of(config),
+              ElementsAre("schedule.warmup| schedule.warmup = \"11 steps\" is more "
+                          "than train.max_steps = 10"));
+  config.schedule.warmup = {10, 0};
   EXPECT_THAT(faults_of(config), ElementsAre());
 }
 
@@ -72,14 +73,11 @@ TEST(Validate, WantsRoomForTheQuestion) {
 
 TEST(Validate, WantsQuestionsForAnEvaluationThatIsAskedFor) {
   RunConfig config = complete();
-  config.eval.every_steps = 5;
   config.eval.generate = true;
   EXPECT_THAT(
       faults_of(config),
-      ElementsAre(
-          "eval.every_steps| eval.every_steps = 5 needs questions to evaluate: give data.eval",
-          "eval.generate| eval.generate = true needs questions to answer: give data.eval"));
-  config.data.eval = "e";
+      ElementsAre("eval.generate| eval.generate = true needs questions to answer: give data.eval"));
+  config.data.eval = {{.path = "e"}};
   EXPECT_THAT(faults_of(config), ElementsAre());
 }
 

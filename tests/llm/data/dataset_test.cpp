@@ -74,10 +74,16 @@ TEST(Dataset, CountsOfTheLargerFile) {
 
 TEST(Dataset, SamplesFollowTheFile) {
   const Dataset all = load_dataset(recipe("squad-32.json"), encoder(512));
-  const Dataset few = load_dataset(recipe("squad-32.json"), encoder(512), 5);
+  const Dataset few = load_dataset(recipe("squad-32.json"), encoder(512), {5});
   ASSERT_EQ(few.samples.size(), 5U);
   ASSERT_EQ(few.file.questions.size(), 5U);
-  EXPECT_EQ(load_dataset(recipe("squad-32.json"), encoder(512), 99).samples.size(), 32U);
+  EXPECT_EQ(load_dataset(recipe("squad-32.json"), encoder(512), {99}).samples.size(), 32U);
+  const Dataset drawn = load_dataset(recipe("squad-32.json"), encoder(512), {5, true, 3});
+  ASSERT_EQ(drawn.samples.size(), 5U);
+  const auto chosen = subset(32, 5, 3);
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(drawn.file.questions[i].id, all.file.questions[chosen[i]].id);
+  }
   for (std::size_t i = 0; i < few.samples.size(); ++i) {
     EXPECT_THAT(few.samples[i].ids, testing::ElementsAreArray(all.samples[i].ids));
     EXPECT_EQ(few.file.questions[i].id, all.file.questions[i].id);

@@ -27,7 +27,7 @@ text::PromptEncoder stories(std::int64_t max_length = 512, std::int64_t max_answ
 }
 
 TokenizedFile tokens() {
-  return tokenize(questions_of(read_data_file(kQuestions), 7), kQuestions, stories(200, 8));
+  return tokenize(questions_of(read_data_file(kQuestions), {7}), kQuestions, stories(200, 8));
 }
 
 TEST(TokenCache, GivesBackWhatWasWritten) {
@@ -87,20 +87,25 @@ TEST(TokenCache, KeepsNothingWhereItHasNoFolder) {
 TEST(TokenKey, ChangesWithAllThatSamplesDependOn) {
   const TempFolder folder;
   const auto same = folder.write("other.json", sherd::test::bytes_of(kQuestions));
-  const std::string key = token_key(read_data_file(kQuestions), stories(), 0);
+  const std::string key = token_key(read_data_file(kQuestions), stories(), {0});
   EXPECT_EQ(key.size(), 64U);
-  EXPECT_EQ(token_key(read_data_file(same), stories(), 0), key);  // contents, not names
+  EXPECT_EQ(token_key(read_data_file(same), stories(), {0}), key);  // contents, not names
   std::ofstream(same, std::ios::app) << " ";
-  EXPECT_NE(token_key(read_data_file(same), stories(), 0), key);
-  EXPECT_NE(token_key(read_data_file(kQuestions), stories(511), 0), key);
-  EXPECT_NE(token_key(read_data_file(kQuestions), stories(512, 31), 0), key);
-  EXPECT_NE(token_key(read_data_file(kQuestions), stories(), 5), key);
+  EXPECT_NE(token_key(read_data_file(same), stories(), {0}), key);
+  EXPECT_NE(token_key(read_data_file(kQuestions), stories(511), {0}), key);
+  EXPECT_NE(token_key(read_data_file(kQuestions), stories(512, 31), {0}), key);
+  EXPECT_NE(token_key(read_data_file(kQuestions), stories(), {5}), key);
+  const Limit drawn = {5, true, 1};
+  EXPECT_NE(token_key(read_data_file(kQuestions), stories(), drawn),
+            token_key(read_data_file(kQuestions), stories(), {5}));
+  EXPECT_NE(token_key(read_data_file(kQuestions), stories(), drawn),
+            token_key(read_data_file(kQuestions), stories(), {5, true, 2}));
 
   const fs::path model = sherd::test::data_folder() / "stories260k-hf";
   fs::copy(model, folder.path() / "model");
-  EXPECT_EQ(token_key(read_data_file(kQuestions), encoder(folder.path() / "model"), 0), key);
+  EXPECT_EQ(token_key(read_data_file(kQuestions), encoder(folder.path() / "model"), {0}), key);
   std::ofstream(folder.path() / "model/tokenizer.json", std::ios::app) << " ";
-  EXPECT_NE(token_key(read_data_file(kQuestions), encoder(folder.path() / "model"), 0), key);
+  EXPECT_NE(token_key(read_data_file(kQuestions), encoder(folder.path() / "model"), {0}), key);
 }
 
 }  // namespace

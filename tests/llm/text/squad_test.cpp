@@ -184,6 +184,16 @@ TEST(Squad, TellsAllFaultsAtOnce) {
                 "/qas/1/answers/1/answer_start: the answer"});
 }
 
+// Answers that cannot be looked up are no fault of their own.
+TEST(Squad, AnEmptyContextIsOneFault) {
+  try {
+    read(with(kParagraph + "/context", ""));
+    ADD_FAILURE();
+  } catch (const sherd::Error& error) {
+    EXPECT_EQ(std::string(error.what()).find("answers"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Squad, APipeOrADeviceIsNotWaitedFor) {
   const TempFolder folder;
   const auto pipe = folder.path() / "pipe";

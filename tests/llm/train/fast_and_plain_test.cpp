@@ -29,7 +29,7 @@ std::string stories() {
 const data::Dataset& questions() {
   static const data::Dataset dataset = [] {
     const text::PromptEncoder encoder(text::Tokenizer::from_folder(stories()), {96, 16});
-    return data::load_dataset(SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json", encoder, 32);
+    return data::load_dataset(SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json", encoder, {32});
   }();
   return dataset;
 }
@@ -56,8 +56,9 @@ std::vector<double> losses_of(int ranks, bool plain) {
     auto model = load_sharded(stories(), sherd::Mesh::shard(world), options);
     sherd::AdamW optimizer(model, {.lr = 2e-4});
     for (int step = 0; step < kTrainedSteps; ++step) {
-      const StepOutcome outcome = train_step(
-          model, optimizer, {batch_of(step, world.size(), world.rank())}, {step + 1, 1.0, false});
+      const StepOutcome outcome =
+          train_step(model, optimizer, nullptr, {batch_of(step, world.size(), world.rank())},
+                     {step + 1, 1.0, false});
       if (world.rank() == 0) {
         losses[static_cast<size_t>(step)] = outcome.loss;
       }

@@ -31,11 +31,12 @@ TEST(RunLength, FollowsFromEpochsOrSteps) {
 TEST(RunLength, IsNoShorterThanTheWarmUp) {
   config::RunConfig config;
   config.train.global_batch = 12;
-  config.optim.warmup_steps = 3;
+  config.schedule.warmup = {3, 0};
   EXPECT_NO_THROW(static_cast<void>(run_length(config, 32)));
-  config.optim.warmup_steps = 4;
-  expect_error([&] { static_cast<void>(run_length(config, 32)); }, ExitCode::Usage,
-               {"optim.warmup_steps = 4 is longer than the run, which has 3 steps", "32 samples"});
+  config.schedule.warmup = {4, 0};
+  expect_error(
+      [&] { static_cast<void>(run_length(config, 32)); }, ExitCode::Usage,
+      {"schedule.warmup = \"4 steps\" is longer than the run, which has 3 steps", "32 samples"});
 }
 
 TEST(SampleLength, IsAtMostTheContext) {
@@ -50,6 +51,7 @@ TEST(SampleLength, IsAtMostTheContext) {
 TEST(RunText, TellsModelStepsAndMemory) {
   config::RunConfig config;
   config.model.path = SHERD_TEST_SOURCE_DIR "/tests/data/stories260k-hf";
+  config.precision.param_dtype = config::ParamDtype::Float32;
   const ModelShape shape = model_shape(config.model.path);
   EXPECT_THAT(model_line(config, shape),
               HasSubstr("stories260k-hf: llama, 260.0k parameters, computed in float32, context "
@@ -64,7 +66,7 @@ TEST(RunText, TellsModelStepsAndMemory) {
 TEST(RunText, EndsWithTheCommandsThatComeNext) {
   config::RunConfig config;
   config.train.output = "runs/my first";
-  config.data.eval = "dev.json";
+  config.data.eval = {{.path = "dev.json"}};
   EXPECT_EQ(closing_lines(config, {3, 70, 2.5, 1.25}, "runs/my first/checkpoints/step-00000003"),
             "done: 3 steps in 00:01:10, loss 2.5000 -> 1.2500\n"
             "next: sherd eval --model 'runs/my first' --data dev.json\n"

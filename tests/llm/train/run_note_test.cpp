@@ -36,7 +36,6 @@ TEST(RunNote, SurvivesItsText) {
   EXPECT_EQ(read.data.tokenizer_sha256, kData.tokenizer_sha256);
   EXPECT_EQ(read.model, note.model);
   EXPECT_EQ(read.config, note.config);
-  EXPECT_EQ(read.settings, note.settings);
   EXPECT_EQ(read.origin, "/runs/first");
 }
 
@@ -63,14 +62,35 @@ TEST(SameRun, OfTheFirstVersionIsKnownByItsCount) {
                {"optim.lr was 2e-05 and is now 0.5"});
 }
 
-TEST(SameRun, TakesASettingThatItDoesNotKnowAsItsDefault) {
+TEST(SameRun, TakesASettingThatItDoesNotKnowAsWhatItDid) {
   config::RunConfig config;
   RunNote old = note_of(config);
-  old.settings.erase("optim.warmup_steps");
+  old.config = "[optim]\nweight_decay = 0.1\n";
+  config.optim.weight_decay = 0.1;
+  config.precision.param_dtype = config::ParamDtype::Auto;
+  config.optim.weight_decay_on_norms_and_biases = true;
   EXPECT_NO_THROW(check_same_run(old, note_of(config), "runs/old"));
-  config.optim.warmup_steps = 3;
+  config.optim.weight_decay_on_norms_and_biases = false;
+  config.schedule.warmup = {3, 0};
   expect_error([&] { check_same_run(old, note_of(config), "runs/old"); }, ExitCode::Usage,
-               {"optim.warmup_steps was 0 and is now 3"});
+               {"optim.weight_decay_on_norms_and_biases was true and is now false",
+                "schedule.warmup was 0.0 and is now \"3 steps\""});
+}
+
+TEST(SameRun, OfALaterVersionIsNotGuessedAt) {
+  RunNote later = note_of({});
+  later.config += "\n[telepathy]\nrange = 3\n";
+  expect_error([&] { check_same_run(later, note_of({}), "runs/a"); }, ExitCode::BadData,
+               {"'runs/a'", "telepathy: unknown section"});
+}
+
+TEST(RunNote, KeepsTheScaleOfTheLoss) {
+  RunNote note = note_of({});
+  note.loss_scale = 32768;
+  note.good_steps = 17;
+  const RunNote read = note_from_text(to_text(note), "folder");
+  EXPECT_EQ(read.loss_scale, 32768);
+  EXPECT_EQ(read.good_steps, 17);
 }
 
 TEST(SameRun, IsNotThatOfAnEditedFileOrAnotherTokenizer) {
@@ -96,13 +116,14 @@ TEST(RunNote, OfAnotherProgramIsRefused) {
 
 TEST(SameRun, MayLogSaveAndEvaluateInAnotherWay) {
   config::RunConfig config;
+  config.data.train = {{.path = "train.json"}};
   const RunNote note = note_of(config);
   config.model.path = "elsewhere";
-  config.data.train = "moved.json";
+  config.data.train = {{.path = "moved.json"}};
   config.train.output = "other";
   config.train.micro_batch = 4;  // the cut changes no loss
   config.log.every_steps = 5;
-  config.checkpoint.every_steps = 3;
+  config.checkpoint.every = config::Every::steps(3);
   config.checkpoint.resume = "runs/a";
   config.eval.batch = 2;
   EXPECT_NO_THROW(check_same_run(note, note_of(config), "runs/a"));

@@ -11,13 +11,14 @@ namespace {
 
 using config::Schedule;
 
-config::OptimSection optim(Schedule schedule, std::int64_t warmup_steps, double min_lr_ratio) {
-  config::OptimSection section;
-  section.lr = 8.0;
-  section.schedule = schedule;
-  section.warmup_steps = warmup_steps;
-  section.min_lr_ratio = min_lr_ratio;
-  return section;
+config::ScheduleSection optim(Schedule kind, std::int64_t warmup_steps, double min_lr_ratio) {
+  return {kind, {warmup_steps, 0}, min_lr_ratio};
+}
+
+// Of a peak of 8.
+double learning_rate(const config::ScheduleSection& schedule, std::int64_t step,
+                     std::int64_t total_steps) {
+  return train::learning_rate(8.0, schedule, step, total_steps);
 }
 
 TEST(LearningRate, RisesLinearlyInTheWarmUp) {
@@ -53,6 +54,15 @@ TEST(LearningRate, EndsAtItsLowestShare) {
 TEST(LearningRate, StaysWhereItIsConstant) {
   EXPECT_DOUBLE_EQ(learning_rate(optim(Schedule::Constant, 0, 0), 1, 8), 8.0);
   EXPECT_DOUBLE_EQ(learning_rate(optim(Schedule::Constant, 0, 0), 8, 8), 8.0);
+}
+
+TEST(Warmup, IsAShareOfTheRunOrSteps) {
+  EXPECT_EQ(warmup_steps({7, 0}, 100), 7);
+  EXPECT_EQ(warmup_steps({std::nullopt, 0.03}, 1000), 30);
+  EXPECT_EQ(warmup_steps({std::nullopt, 0.03}, 10), 0);
+  EXPECT_EQ(warmup_steps({std::nullopt, 0.5}, 3), 2);
+  EXPECT_EQ(warmup_steps({std::nullopt, 1}, 10), 10);
+  EXPECT_DOUBLE_EQ(learning_rate({Schedule::Constant, {std::nullopt, 0.5}, 0}, 1, 8), 2.0);
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ struct Questions {
   Questions() {
     const text::PromptEncoder encoder(text::Tokenizer::from_folder(kModel), {512, 32});
     const std::string file = SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json";
-    dataset = data::load_dataset(file, encoder, kSamples);
+    dataset = data::load_dataset(file, encoder, {kSamples});
     supervised = static_cast<double>(dataset.report.supervised_tokens);
   }
   [[nodiscard]] eval::BatchTensors micro_batch(int64_t first, int64_t rows) const {

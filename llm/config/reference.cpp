@@ -1,0 +1,131 @@
+// What people read about the keys: the reference page and --help.
+
+#include "llm/config/fields.h"
+#include "llm/config/run_config.h"
+
+namespace llm::config {
+namespace {
+
+/// Words for a default that is no value: "required", "none".
+std::string default_words(const Field& field) {
+  if (!field.default_words.empty()) {
+    return field.default_words;
+  }
+  const bool empty = field.value()->text() == R"("")";
+  return !empty ? "" : field.required ? "required" : "none";
+}
+
+std::string default_text(const Field& field) {
+  const std::string words = default_words(field);
+  return words.empty() ? field.value()->text() : words;
+}
+
+/// "an integer of at least 1, in samples".
+std::string kind(const Field& field) {
+  return field.value()->kind + (field.unit.empty() ? "" : ", in " + field.unit);
+}
+
+std::string row(const Field& field) {
+  const std::string words = default_words(field);
+  return "| `" + field.name + "` | " + kind(field) + " | " +
+         (words.empty() ? "`" + field.value()->text() + "`" : words) + " | " +
+         (field.decides ? "yes" : "") + " | " + field.doc + " |\n";
+}
+
+/// What is refused as not there yet, in one sentence.
+std::string not_yet(const Table& table) {
+  std::string text;
+  for (const Field& field : table.fields) {
+    if (field.is_not_yet()) {
+      text += (text.empty() ? "" : ", ") + ("`" + field.name + "` (" + field.doc + ")");
+    }
+    for (const std::string& word :
+         field.value() != nullptr ? field.value()->planned_words : std::vector<std::string>()) {
+      text += (text.empty() ? "" : ", ") + ("`" + field.name + " = \"" + word + "\"`");
+    }
+  }
+  return text.empty() ? "" : "\nNot there yet, and refused as such: " + text + ".\n";
+}
+
+void describe(const Table& table, const std::string& title, const std::string& doc,
+              std::string& text) {
+  text += "\n## " + title + "\n\n" + doc +
+          "\n\n| key | value | default | decides the run | meaning |\n|---|---|---|---|---|\n";
+  for (const Field& field : table.fields) {
+    text += field.value() != nullptr ? row(field) : "";
+  }
+  text += not_yet(table);
+}
+
+std::string described(RunConfig& config) {
+  std::string text;
+  const Table root = schema(config);
+  for (const Field& section : root.fields) {
+    if (section.table() == nullptr) {
+      continue;
+    }
+    describe(*section.table(), "[" + section.name + "]", section.doc, text);
+    for (const Field& field : section.table()->fields) {
+      if (field.list() != nullptr) {
+        describe(field.list()->item(0), "[[" + section.name + "." + field.name + "]]", field.doc,
+                 text);
+      }
+    }
+  }
+  for (const Field& section : root.fields) {
+    text += section.is_not_yet()
+                ? "\n## [" + section.name +
+                      "]\n\nNot there yet, and refused as such: " + section.doc + ".\n"
+                : "";
+  }
+  return text;
+}
+
+std::string renamed_keys() {
+  std::string text = "\n## Renamed keys\n\n| old | new |\n|---|---|\n";
+  for (const Renamed& key : all_renamed()) {
+    text += "| `" + key.old.key + "` | `" + key.now.key + "` |\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string reference_markdown() {
+  RunConfig config = with_items();
+  return "# Configuration\n\n"
+         "<!-- Generated from llm/config/schema.cpp. To write it anew:\n"
+         "     cmake --build build/dev --target config_reference\n"
+         "     build/dev/bin/config_reference > docs/guide/configuration.md -->\n\n"
+         "`sherd train run.toml` reads a TOML file with the sections below. Each key is also a "
+         "flag: `--optim.lr 1e-5`\n"
+         "or `--optim.lr=1e-5`; two numbers are written `--optim.betas 0.9,0.95`. A flag wins over "
+         "the file, and all keys\n"
+         "can be given as flags, without a file. Paths are relative to the folder in which `sherd` "
+         "is started.\n\n"
+         "`[[data.train]]` begins an item of a list; as flags its keys are `--data.train[0].limit "
+         "250`, from 0 on, and the\n"
+         "number after the last one adds an item. `data.train = \"f.json\"` and `--data.train "
+         "f.json` are short for one item\n"
+         "with that path, `data.train = [\"f.json\", \"g.json\"]` for two.\n\n"
+         "An unknown key, a wrong type, a value out of range or a missing key ends the program "
+         "with exit code 64 before\n"
+         "anything is written. All faults are reported at once, each with its line or flag. A key "
+         "that decides the run must\n"
+         "stay as it is when a run is resumed; one that a checkpoint of an earlier version lacks "
+         "counts as what that version\n"
+         "did. Old names are read until version 1.0, each with a line that says the new one.\n" +
+         described(config) + renamed_keys();
+}
+
+std::string help_text() {
+  RunConfig config = with_items();
+  std::string text;
+  for (const Leaf& leaf : leaves(config)) {
+    text += "  --" + leaf.key + "  (" + default_text(leaf.field) + ")\n      " + leaf.field.doc +
+            ": " + kind(leaf.field) + "\n";
+  }
+  return text;
+}
+
+}  // namespace llm::config

@@ -1,0 +1,436 @@
+// Every key, once: its section, kind, bounds, unit, meaning, whether it decides the run, and the
+// names it had. A feature to come is one NotYet entry, or a planned word of a choice.
+
+#include <utility>
+
+#include "llm/config/fields.h"
+
+namespace llm::config {
+namespace {
+
+constexpr Range at_least(double least) {
+  return {.least = least};
+}
+constexpr Range between(double least, double most) {
+  return {.least = least, .most = most};
+}
+constexpr Range above(double least) {
+  return {.least = least, .above_least = true};
+}
+
+constexpr double kMany = 1e6;  ///< keeps products of counts far from overflow
+
+Field not_yet(std::string name, std::string doc) {
+  return {.name = std::move(name), .slot = NotYet{}, .doc = std::move(doc)};
+}
+
+/// A count of steps as it is written now; 0 was "never".
+std::string every_text(const std::string& old_value) {
+  return old_value == "0" ? "never" : old_value + " steps";
+}
+
+template <class Item, class Fields>
+TableList list_of(std::vector<Item>& items, Fields fields, std::string shorthand = "") {
+  return {.size = [&items] { return items.size(); },
+          .resize = [&items](std::size_t size) { items.resize(size); },
+          .item = [&items, fields](std::size_t i) { return fields(items[i], i); },
+          .shorthand = std::move(shorthand)};
+}
+
+Table fields(ModelSection& model) {
+  return {{
+      {.name = "path",
+       .slot = string(model.path),
+       .doc = "Hugging Face folder of the model: config.json, safetensors files, tokenizer.json",
+       .required = true,
+       .of_host = true},
+      {.name = "init",
+       .slot = choice<Init>(model.init, {{"weights", Init::Weights}, {"random", Init::Random}}),
+       .doc = "weights: start from those in the folder; random: from random ones, drawn by "
+              "train.seed and config.json's initializer_range, for training from scratch; the "
+              "folder then needs config.json and tokenizer.json only"},
+      not_yet("overrides", "changes to config.json's fields"),
+      not_yet("trainable", "training a part of the parameters"),
+  }};
+}
+
+/// The keys of a data file, which decides a run if it `trains`. `old_limit` is the key that the
+/// first one's limit had.
+Table fields(DataSet& set, bool trains, const std::string& old_limit) {
+  const auto file_order = [](const std::string&) { return std::string("file"); };
+  std::vector<OldName> old_limits;
+  std::vector<OldName> old_orders;
+  if (!old_limit.empty()) {
+    old_limits = {{.key = old_limit}};
+    old_orders = {{.key = old_limit, .value = file_order}};
+  }
+  return {{
+      {.name = "path",
+       .slot = string(set.path),
+       .doc = "file of questions",
+       .required = true,
+       .of_host = true},
+      {.name = "format",
+       .slot = choice<DataFormat>(set.format, {{"squad", DataFormat::Squad}},
+                                  {"jsonl", "json", "csv", "parquet", "chat", "alpaca", "text"}),
+       .doc = "squad: SQuAD v1.1 JSON",
+       .decides = trains},
+      {.name = "limit",
+       .slot = integer_or("all", set.limit, at_least(1)),
+       .doc = "use only so many questions",
+       .unit = "samples",
+       .decides = trains,
+       .old_names = old_limits,
+       .old_value = OldValue{"0", "all"}},
+      {.name = "limit_order",
+       .slot = choice<LimitOrder>(set.limit_order,
+                                  {{"random", LimitOrder::Random}, {"file", LimitOrder::File}}),
+       .doc = "random: the questions that a limit leaves are drawn by train.seed; file: they are "
+              "the first",
+       .decides = trains,
+       .idle = !set.limit,
+       .old_names = old_orders,
+       .before = "file"},
+      not_yet("name", "names of data sets in logs"),
+      not_yet("template", "templates of prompts"),
+      not_yet("columns", "names of a data file's columns"),
+      not_yet("supervise", "a choice of what is supervised"),
+  }};
+}
+
+Table fields(DataSection& data) {
+  const auto training = [](DataSet& set, std::size_t i) {
+    Table table = fields(set, true, i == 0 ? "data.train_limit" : "");
+    table.fields.push_back(
+        {.name = "weight",
+         .slot = number(set.weight, {.least = 0, .most = 1000, .above_least = true}),
+         .doc =
+             "how often a question is seen in an epoch; of 0.25, each epoch has the same quarter "
+             "of the questions, drawn by train.seed",
+         .decides = true});
+    return table;
+  };
+  const auto held_out = [](DataSet& set, std::size_t i) {
+    return fields(set, false, i == 0 ? "data.eval_limit" : "");
+  };
+  return {{
+      {.name = "max_length",
+       .slot = integer_or("model", data.max_length, at_least(1)),
+       .doc = "longest sample, prompt and answer together; the context is cut to fit; model: the "
+              "model's own context",
+       .unit = "tokens",
+       .decides = true,
+       .old_value = OldValue{"0", "model"}},
+      {.name = "max_answer_tokens",
+       .slot = integer(data.max_answer_tokens, at_least(1)),
+       .doc = "room kept for the answer and its end token, and the most that is generated",
+       .unit = "tokens",
+       .decides = true},
+      {.name = "cache",
+       .slot = string(data.cache),
+       .doc = "folder where tokenized files are kept for the next run, by their content; auto: "
+              "sherd/tokens in $XDG_CACHE_HOME or ~/.cache; none: keep nothing",
+       .of_host = true,
+       .old_value = OldValue{"", "auto"}},
+      not_yet("packing", "several samples in one row"),
+      not_yet("group_by_length", "batches of samples of like length"),
+      not_yet("on_bad_sample", "a choice of what a bad sample leads to"),
+      not_yet("workers", "threads that prepare data"),
+      {.name = "train",
+       .slot = list_of(data.train, training, "path"),
+       .doc = "What is trained on. `train = \"f.json\"` is short for one file, and `--data.train "
+              "f.json` gives it as a flag.",
+       .required = true},
+      {.name = "eval",
+       .slot = list_of(data.eval, held_out, "path"),
+       .doc = "What is evaluated, held out from training; without it nothing is. `eval = "
+              "\"f.json\"` is short for one file."},
+  }};
+}
+
+Table fields(TrainSection& train) {
+  return {{
+      {.name = "output",
+       .slot = string(train.output),
+       .doc = "folder of the run: checkpoints and log; made if it is not there",
+       .required = true,
+       .default_words = "runs/ and the name of the file"},
+      {.name = "epochs",
+       .slot = integer(train.epochs, between(1, kMany)),
+       .doc = "passes over data.train"},
+      {.name = "max_steps",
+       .slot = integer_or("epochs", train.max_steps, at_least(1)),
+       .doc = "length of the run and of its schedule; epochs: as train.epochs says",
+       .unit = "steps",
+       .old_value = OldValue{"0", "epochs"}},
+      {.name = "global_batch",
+       .slot = integer(train.global_batch, between(1, kMany)),
+       .doc = "samples in one optimizer step, over all ranks",
+       .unit = "samples",
+       .decides = true},
+      {.name = "micro_batch",
+       .slot = integer(train.micro_batch, between(1, kMany)),
+       .doc = "samples a rank computes at once; gradients are accumulated over global_batch / "
+              "(ranks × micro_batch)",
+       .unit = "samples"},
+      {.name = "seed",
+       .slot = integer(train.seed, at_least(0)),
+       .doc = "decides the order of the samples, together with the epoch, and random weights",
+       .decides = true},
+  }};
+}
+
+Table fields(DeviceSection& device) {
+  return {{
+      {.name = "kind",
+       .slot = choice<DeviceKind>(device.kind,
+                                  {{"auto", DeviceKind::Auto}, {"cpu", DeviceKind::Cpu}}, {"cuda"}),
+       .doc = "where a rank computes; auto: on the CPU"},
+      {.name = "threads",
+       .slot = integer_or("auto", device.threads, between(1, 1024)),
+       .doc = "CPU threads of each rank; auto: what OMP_NUM_THREADS says",
+       .of_host = true,
+       .old_names = {{.key = "train.threads"}},
+       .old_value = OldValue{"0", "auto"}},
+  }};
+}
+
+Table fields(OptimSection& optim) {
+  return {{
+      {.name = "kind",
+       .slot = choice<OptimKind>(optim.kind, {{"adamw", OptimKind::AdamW}},
+                                 {"sgd", "adafactor", "lion", "muon"}),
+       .doc = "what updates the parameters",
+       .decides = true},
+      {.name = "lr",
+       .slot = number(optim.lr, above(0)),
+       .doc = "peak learning rate",
+       .decides = true},
+      {.name = "betas",
+       .slot = two_numbers(optim.betas, {.least = 0, .most = 1, .below_most = true}),
+       .doc = "decay rates of the two moments",
+       .decides = true},
+      {.name = "eps", .slot = number(optim.eps, above(0)), .doc = "epsilon", .decides = true},
+      {.name = "weight_decay",
+       .slot = number(optim.weight_decay, at_least(0)),
+       .doc = "decoupled weight decay",
+       .decides = true},
+      {.name = "weight_decay_on_norms_and_biases",
+       .slot = flag(optim.weight_decay_on_norms_and_biases),
+       .doc = "decay those parameters too; false: only matrices and embeddings",
+       .decides = true,
+       .idle = optim.weight_decay == 0,
+       .before = "true"},
+      {.name = "clip_grad_norm",
+       .slot = number_or("none", optim.clip_grad_norm, above(0)),
+       .doc = "largest global norm of the gradients, which are scaled down to it; none: no "
+              "clipping",
+       .decides = true,
+       .old_value = OldValue{"0", "none"}},
+      not_yet("group", "groups of parameters with options of their own"),
+  }};
+}
+
+Table fields(ScheduleSection& schedule) {
+  return {{
+      {.name = "kind",
+       .slot = choice<Schedule>(schedule.kind, {{"linear", Schedule::Linear},
+                                                {"cosine", Schedule::Cosine},
+                                                {"constant", Schedule::Constant}}),
+       .doc = "how the learning rate falls after the warm-up",
+       .decides = true,
+       .old_names = {{.key = "optim.schedule"}}},
+      {.name = "warmup",
+       .slot = warmup(schedule.warmup),
+       .doc = "how long the learning rate rises from 0 to optim.lr",
+       .decides = true,
+       .old_names = {{.key = "optim.warmup_steps",
+                      .value = [](const std::string& steps) { return steps + " steps"; }}}},
+      {.name = "min_lr_ratio",
+       .slot = number(schedule.min_lr_ratio, between(0, 1)),
+       .doc = "the learning rate at the end of a linear or cosine schedule, as a share of optim.lr",
+       .decides = true,
+       .idle = schedule.kind == Schedule::Constant,
+       .old_names = {{.key = "optim.min_lr_ratio"}}},
+  }};
+}
+
+Table fields(ParallelSection& parallel) {
+  return {{
+      {.name = "strategy",
+       .slot = choice<Strategy>(parallel.strategy,
+                                {{"full_shard", Strategy::FullShard},
+                                 {"shard_grad_op", Strategy::ShardGradOp},
+                                 {"no_shard", Strategy::NoShard},
+                                 {"hybrid_shard", Strategy::HybridShard},
+                                 {"hybrid_shard_grad_op", Strategy::HybridShardGradOp}}),
+       .doc = "full_shard frees gathered parameters after the forward pass; shard_grad_op keeps "
+              "them until the backward pass; no_shard gives every rank the whole model; "
+              "hybrid_shard and hybrid_shard_grad_op shard within groups of parallel.shard_size "
+              "ranks, each with a copy of the model"},
+      {.name = "shard_size",
+       .slot = integer_or("host", parallel.shard_size, between(1, kMany)),
+       .doc = "ranks that share one copy of the model under a hybrid strategy; host: those of a "
+              "host",
+       .unit = "ranks",
+       .old_value = OldValue{"0", "host"}},
+      {.name = "reshard_after_forward_size",
+       .slot = integer_or("strategy", parallel.reshard_after_forward_size, between(1, kMany)),
+       .doc = "between forward and backward a rank keeps 1/n of the gathered parameters, so that "
+              "the second gather stays within n ranks; strategy: as the strategy says",
+       .unit = "ranks",
+       .old_value = OldValue{"0", "strategy"}},
+      {.name = "prefetch_depth",
+       .slot = integer(parallel.prefetch_depth, between(0, 8)),
+       .doc = "units gathered ahead of the one that computes",
+       .unit = "units"},
+      {.name = "timeout",
+       .slot = duration(parallel.timeout, std::chrono::seconds(1)),
+       .doc = "how long a rank waits for another, at the start and in each exchange, before it "
+              "gives up"},
+      not_yet("transport", "a choice of what carries parameters and gradients"),
+  }};
+}
+
+Table fields(PrecisionSection& precision) {
+  return {{
+      {.name = "param_dtype",
+       .slot = choice<ParamDtype>(precision.param_dtype, {{"auto", ParamDtype::Auto},
+                                                          {"float32", ParamDtype::Float32},
+                                                          {"bfloat16", ParamDtype::BFloat16},
+                                                          {"float16", ParamDtype::Float16}}),
+       .doc = "dtype of the forward and backward pass; master weights stay float32; auto: "
+              "bfloat16 where every rank's device is fast at it, else float32; the choice is "
+              "written into the run's config.toml",
+       .decides = true},
+      {.name = "reduce_dtype",
+       .slot = choice<ReduceDtype>(precision.reduce_dtype, {{"float32", ReduceDtype::Float32}}),
+       .doc = "dtype in which gradients are summed over ranks",
+       .decides = true},
+      {.name = "moments_dtype",
+       .slot = choice<MomentsDtype>(
+           precision.moments_dtype,
+           {{"float32", MomentsDtype::Float32}, {"bfloat16", MomentsDtype::BFloat16}}),
+       .doc = "dtype of AdamW's moments; bfloat16 halves their memory and adds noise to updates",
+       .old_names = {{.key = "memory.moments_dtype"}}},
+      {.name = "scaler",
+       .slot = choice<Scaler>(precision.scaler, {{"auto", Scaler::Auto}, {"none", Scaler::None}}),
+       .doc = "auto: under float16 the loss is multiplied by a scale that adapts itself, so that "
+              "small gradients do not vanish; none: it is not",
+       .decides = true,
+       .idle = precision.param_dtype != ParamDtype::Float16},
+  }};
+}
+
+Table fields(MemorySection& memory) {
+  return {{
+      {.name = "activation_checkpointing",
+       .slot = flag(memory.activation_checkpointing),
+       .doc =
+           "keep only the inputs of each block, and compute the rest again in the backward pass"},
+      {.name = "loss_chunk_tokens",
+       .slot = integer(memory.loss_chunk_tokens, at_least(1)),
+       .doc = "rows of logits, one for each supervised token, that are held at a time; more where "
+              "splitting them would take more memory",
+       .unit = "tokens"},
+      not_yet("offload", "parameters and moments outside of the device's memory"),
+  }};
+}
+
+Table fields(CheckpointSection& checkpoint) {
+  return {{
+      {.name = "every",
+       .slot = every(checkpoint.every),
+       .doc = "how often to save; a stop on request saves too",
+       .old_names = {{.key = "checkpoint.every_steps", .value = every_text}}},
+      {.name = "at_end", .slot = flag(checkpoint.at_end), .doc = "save after the last step"},
+      {.name = "keep",
+       .slot = integer(checkpoint.keep, between(1, kMany)),
+       .doc = "checkpoints kept; older ones are removed after a save",
+       .unit = "checkpoints"},
+      {.name = "resume",
+       .slot = string(checkpoint.resume),
+       .doc =
+           "auto: go on from the newest checkpoint of train.output, if there is one; never: "
+           "start anew, refused where train.output holds checkpoints; overwrite: delete them and "
+           "start anew; else the folder of a checkpoint or of a run"},
+      not_yet("best", "keeping the checkpoint of the best evaluation"),
+      not_yet("export", "writing a Hugging Face folder beside a checkpoint"),
+      not_yet("from", "starting a new run from a checkpoint's weights"),
+  }};
+}
+
+Table fields(EvalSection& eval) {
+  return {{
+      {.name = "every",
+       .slot = every(eval.every),
+       .doc = "how often to evaluate data.eval",
+       .old_names = {{.key = "eval.every_steps", .value = every_text}}},
+      {.name = "at_end", .slot = flag(eval.at_end), .doc = "evaluate after the last step"},
+      {.name = "generate",
+       .slot = flag(eval.generate),
+       .doc = "also answer the questions, for exact match and F1; slower than the loss alone"},
+      {.name = "batch",
+       .slot = integer(eval.batch, between(1, kMany)),
+       .doc = "samples a rank evaluates at once",
+       .unit = "samples"},
+      not_yet("at_start", "an evaluation before the first step"),
+      not_yet("metrics", "a choice of metrics"),
+      not_yet("predictions", "a file of the answers"),
+  }};
+}
+
+Table fields(LogSection& log) {
+  const auto sink = [](Sink& s, std::size_t i) -> Table {
+    Field path{.name = "path",
+               .slot = string(s.path),
+               .doc = "file that gets one JSON object for each step",
+               .default_words = "log.jsonl in train.output",
+               .of_host = true};
+    if (i == 0) {
+      path.old_names = {{.key = "log.jsonl"}};
+    }
+    return {{{.name = "kind",
+              .slot = choice<SinkKind>(s.kind, {{"jsonl", SinkKind::Jsonl}},
+                                       {"tensorboard", "mlflow", "wandb", "csv", "console"}),
+              .doc = "what the log is written as"},
+             std::move(path)}};
+  };
+  return {{
+      {.name = "every_steps",
+       .slot = integer(log.every_steps, at_least(1)),
+       .doc = "print the step line every so many steps",
+       .unit = "steps"},
+      {.name = "sink",
+       .slot = list_of(log.sink, sink),
+       .doc = "Where each step is written to, beside the step line."},
+  }};
+}
+
+}  // namespace
+
+Table schema(RunConfig& config) {
+  Field adapter = not_yet("adapter", "adapters such as LoRA");
+  adapter.old_names = {{.key = "lora"}};
+  return {{
+      {.name = "model", .slot = fields(config.model), .doc = "The model that is trained."},
+      std::move(adapter),
+      {.name = "data", .slot = fields(config.data), .doc = "What it is trained and evaluated on."},
+      {.name = "train", .slot = fields(config.train), .doc = "Length and size of the run."},
+      {.name = "device", .slot = fields(config.device), .doc = "Where it computes."},
+      {.name = "optim", .slot = fields(config.optim), .doc = "AdamW."},
+      {.name = "schedule", .slot = fields(config.schedule), .doc = "The learning rate of a step."},
+      {.name = "parallel",
+       .slot = fields(config.parallel),
+       .doc = "How the model is sharded over the ranks."},
+      {.name = "precision", .slot = fields(config.precision), .doc = "Dtypes."},
+      {.name = "memory", .slot = fields(config.memory), .doc = "What is traded for memory."},
+      {.name = "checkpoint", .slot = fields(config.checkpoint), .doc = "Saving and resuming."},
+      {.name = "eval",
+       .slot = fields(config.eval),
+       .doc = "Evaluation on data.eval while training."},
+      {.name = "log", .slot = fields(config.log), .doc = "What is written about each step."},
+  }};
+}
+
+}  // namespace llm::config

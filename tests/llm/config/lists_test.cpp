@@ -1,0 +1,73 @@
+// Lists of tables, in files and as flags.
+
+#include "gmock/gmock.h"
+#include "tests/llm/config/config_files.h"
+
+namespace llm::config::testing {
+namespace {
+
+using Lists = ConfigFiles;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+const std::string kWithoutData = "model.path = 'm'\ntrain.output = 'o'\n";
+
+TEST_F(Lists, MayBeAStringStringsOrTables) {
+  const auto one = load(write(kWithoutData + "data.train = 'a'\n"), {}).data.train;
+  ASSERT_THAT(one, SizeIs(1));
+  EXPECT_EQ(one[0].path, "a");
+  const auto two = load(write(kWithoutData + "data.train = ['a', 'b']\n"), {}).data.train;
+  ASSERT_THAT(two, SizeIs(2));
+  EXPECT_EQ(two[1].path, "b");
+  const auto tables = load(write(kWithoutData + R"(
+[[data.train]]
+path = "a"
+[[data.train]]
+path = "b"
+limit = 5
+limit_order = "file"
+weight = 2
+)"),
+                           {})
+                          .data.train;
+  ASSERT_THAT(tables, SizeIs(2));
+  EXPECT_EQ(tables[0], (DataSet{.path = "a"}));
+  EXPECT_EQ(tables[1],
+            (DataSet{.path = "b", .limit = 5, .limit_order = LimitOrder::File, .weight = 2}));
+}
+
+TEST_F(Lists, TakeFlags) {
+  const auto file = write(kWithoutData + "data.train = ['a', 'b']\n");
+  const std::vector<std::string> flags = {
+      "--data.train[1].weight", "2", "--data.train[2].path=c", "--data.eval", "e",
+      "--data.eval[0].limit=7"};
+  const RunConfig config = load(file, flags);
+  ASSERT_THAT(config.data.train, SizeIs(3));
+  EXPECT_EQ(config.data.train[1], (DataSet{.path = "b", .weight = 2}));
+  EXPECT_EQ(config.data.train[2].path, "c");
+  EXPECT_EQ(config.data.eval.front(), (DataSet{.path = "e", .limit = 7}));
+}
+
+TEST_F(Lists, OfOneAreNamedByThemselves) {
+  const auto file = write(kWithoutData + "[[data.train]]\npath = 'a'\nlimit = 5\n");
+  const std::vector<std::string> flags = {"--data.train", "b"};
+  EXPECT_EQ(load(file, flags).data.train, (std::vector<DataSet>{{.path = "b", .limit = 5}}));
+  const auto two = write(kWithoutData + "data.train = ['a', 'b']\n");
+  EXPECT_EQ(faults(two, flags),
+            "--data.train b: there are 2 of them: give --data.train[0].path or another");
+}
+
+TEST_F(Lists, WantWhatEachItemNeeds) {
+  const auto file = write(kWithoutData + "[[data.train]]\nlimit = 5\n");
+  EXPECT_THAT(faults(file), HasSubstr("data.train[0].path is missing: give path = \"…\" under "
+                                      "[[data.train]], or --data.train[0].path …"));
+  EXPECT_THAT(faults(write(kWithoutData + "data.train = []\n")),
+              HasSubstr("run.toml:3: data.train is missing"));
+  EXPECT_THAT(faults(write(kRequired + "log.sink = []\n")),
+              HasSubstr("run.toml:4: log.sink needs one item"));
+  EXPECT_THAT(faults(write(kRequired + "data.eval = ['a', 'b']\n")),
+              HasSubstr("run.toml:4: data.eval has several files: not there yet"));
+}
+
+}  // namespace
+}  // namespace llm::config::testing
