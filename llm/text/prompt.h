@@ -26,8 +26,8 @@ struct LabelledPrompt {
   std::vector<TokenId> ids;              ///< prompt, answer, end token
   std::vector<std::uint8_t> supervised;  ///< of each id: 1 if the loss counts it, else 0; the first
                                          ///< is 0, for nothing comes before it
-  bool context_was_cut = false;  ///< the prompt was too long for its context
-  bool answer_was_cut = false;   ///< answer and end token were longer than max_answer_tokens
+  bool context_was_cut = false;          ///< the prompt was too long for its context
+  bool answer_was_cut = false;  ///< answer and end token were longer than max_answer_tokens
   bool answer_is_outside =
       false;  ///< the answer's span is not wholly within what was kept of the context
 };
