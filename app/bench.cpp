@@ -5,17 +5,17 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 
-#include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
+#include "app/launch.h"
 #include "app/rank.h"
+#include "app/threads.h"
 #include "app/verbs.h"
-#include "launch/supervisor.h"
+#include "llm/train/options_of_config.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -27,7 +27,7 @@ using llm::bench::StepProfile;
 
 struct BenchFlags {
   llm::bench::BenchOptions options;
-  int ranks = 1;
+  std::optional<int> ranks;
   int threads = 1;
   std::string dtype = "bf16";
   std::string strategy = "full_shard";
@@ -39,13 +39,6 @@ struct BenchFlags {
 
 const std::map<std::string, c10::ScalarType> kDtypes = {
     {"fp32", c10::kFloat}, {"bf16", c10::kBFloat16}, {"fp16", c10::kHalf}};
-
-const std::map<std::string, sherd::Strategy> kStrategies = {
-    {"full_shard", sherd::Strategy::FullShard},
-    {"shard_grad_op", sherd::Strategy::ShardGradOp},
-    {"no_shard", sherd::Strategy::NoShard},
-    {"hybrid_shard", sherd::Strategy::HybridShard},
-    {"hybrid_shard_grad_op", sherd::Strategy::HybridShardGradOp}};
 
 struct Spread {
   double median = 0;
@@ -119,25 +112,12 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
   }
 }
 
-// This program again, as it was called.
-std::vector<std::string> own_command() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> command;
-  for (std::string word; std::getline(file, word, '\0');) {
-    command.push_back(word);
-  }
-  command.at(0) = std::filesystem::read_symlink("/proc/self/exe").string();
-  return command;
-}
-
 int bench(BenchFlags flags) {
-  if (sherd::launch::detect(sherd::launch::process_environment).launcher ==
-          sherd::launch::Launcher::Alone &&
-      flags.ranks > 1) {
-    return sherd::launch::supervise({own_command(), flags.ranks});
+  if (const auto code = start_ranks(flags.ranks)) {
+    return *code;
   }
-  at::set_num_threads(flags.threads);
-  flags.options.sharding.strategy = kStrategies.at(flags.strategy);
+  use_threads(flags.threads);
+  flags.options.sharding.strategy = llm::train::strategies_by_name().at(flags.strategy);
   flags.options.sharding.precision.param_dtype = kDtypes.at(flags.dtype);
   flags.options.sharding.units =
       sherd::unit_policy::every_unit({.checkpoint_activations = flags.checkpoint_activations});
@@ -155,7 +135,8 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   auto& options = flags.options;
   const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 30);
   verb.add_option("--model", options.model, "config.json, or a Hugging Face folder")->required();
-  verb.add_option("--ranks", flags.ranks, "processes on this host")->check(CLI::Range(1, 1024));
+  verb.add_option("-n,--ranks", flags.ranks, "ranks of this host to start (default: 1)")
+      ->check(CLI::Range(1, 1024));
   verb.add_option("--threads", flags.threads, "of each rank")->check(CLI::Range(1, 1024));
   verb.add_option("--seq", options.sequence, "tokens of a sample")
       ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 20));
@@ -166,7 +147,8 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_option("--warmup", options.warmup, "steps before them")->check(CLI::NonNegativeNumber);
   verb.add_option("--dtype", flags.dtype, "of parameters and gradients")
       ->check(CLI::IsMember(kDtypes));
-  verb.add_option("--strategy", flags.strategy)->check(CLI::IsMember(kStrategies));
+  verb.add_option("--strategy", flags.strategy)
+      ->check(CLI::IsMember(llm::train::strategies_by_name()));
   verb.add_option("--supervised", flags.supervised, "all tokens, or the last 8 of each sample")
       ->check(CLI::IsMember({"all", "answer"}));
   verb.add_option("--tokens", options.tokens, "file of int32 token ids, read in order");

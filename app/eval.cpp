@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "app/launch.h"
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "llm/eval/evaluator.h"
@@ -28,6 +29,7 @@ struct EvalFlags {
   std::int64_t batch = 8;
   std::int64_t show = 0;
   std::string dtype;  // else the run's
+  std::optional<int> ranks;
   bool loss_only = false;
   bool json = false;
 };
@@ -118,6 +120,8 @@ void add_eval(CLI::App& program, int& exit_code) {
                    "checkpoint), or a checkpoint's folder")
       ->required();
   verb->add_option("--data", flags->data, "SQuAD v1.1 file")->required();
+  verb->add_option("-n,--ranks", flags->ranks, "ranks of this host to start (default: 1)")
+      ->check(CLI::Range(1, 1024));
   verb->add_option("--limit", flags->limit, "only the first N questions (0: all)")->check(whole);
   verb->add_option(
           "--max-length", flags->max_length,
@@ -134,7 +138,10 @@ void add_eval(CLI::App& program, int& exit_code) {
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   verb->add_flag("--loss-only", flags->loss_only, "do not generate answers");
   verb->add_flag("--json", flags->json, "one line of JSON on standard output");
-  verb->callback([flags, &exit_code] { exit_code = evaluate(*flags); });
+  verb->callback([flags, &exit_code] {
+    const auto code = start_ranks(flags->ranks);
+    exit_code = code ? *code : evaluate(*flags);
+  });
 }
 
 }  // namespace app

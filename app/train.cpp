@@ -6,7 +6,9 @@
 #include <ATen/Parallel.h>
 
 #include "app/end_at_once.h"
+#include "app/launch.h"
 #include "app/rank.h"
+#include "app/threads.h"
 #include "app/verbs.h"
 #include "launch/stop_request.h"
 #include "llm/train/trainer.h"
@@ -80,7 +82,7 @@ int train(const std::string& file, const std::vector<std::string>& flags) {
   });
   const llm::config::RunConfig config = load_config(rank, file, flags);
   if (config.device.threads) {
-    at::set_num_threads(*config.device.threads);
+    use_threads(*config.device.threads);
   }
   sherd::World world = rank.join({.timeout = config.parallel.timeout});
   if (rank.is_first()) {
@@ -108,7 +110,7 @@ void add_train(CLI::App& program, int& exit_code) {
   CLI::App* verb =
       program.add_subcommand("train", "Fine-tune a model as a TOML file and flags say");
   verb->footer([] {
-    return "sherd train [CONFIG.toml] [--section.key VALUE ...]; the file's keys are in "
+    return "sherd train [CONFIG.toml] [-n RANKS] [--section.key VALUE ...]; the file's keys are in "
            "docs/guide/configuration.md, and each is a flag:\n" +
            llm::config::help_text();
   });
@@ -121,6 +123,10 @@ void add_train(CLI::App& program, int& exit_code) {
         return;  // one of them tells
       }
       throw CLI::CallForHelp();
+    }
+    if (const auto code = start_ranks(take_ranks(words))) {
+      exit_code = *code;
+      return;
     }
     std::string file;
     if (!words.empty() && words.front().rfind("--", 0) != 0) {

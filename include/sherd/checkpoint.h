@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "sherd/fully_shard.h"
 #include "sherd/optim.h"
+#include "sherd/sharded_module.h"
 
 namespace sherd {
 

@@ -285,9 +285,9 @@ Table fields(ParallelSection& parallel) {
        .doc = "units gathered ahead of the one that computes",
        .unit = "units"},
       {.name = "timeout",
-       .slot = duration(parallel.timeout, std::chrono::seconds(1)),
+       .slot = duration_or("auto", parallel.timeout, std::chrono::seconds(1)),
        .doc = "how long a rank waits for another, at the start and in each exchange, before it "
-              "gives up"},
+              "gives up; auto: what `sherd launch --timeout` or SHERD_TIMEOUT says, else 10 min"},
       not_yet("transport", "a choice of what carries parameters and gradients"),
   }};
 }
@@ -350,9 +350,10 @@ Table fields(CheckpointSection& checkpoint) {
        .unit = "checkpoints"},
       {.name = "resume",
        .slot = string(checkpoint.resume),
-       .doc = "auto: go on from the newest checkpoint of train.output, if there is one; never: "
-              "start anew, refused where train.output holds checkpoints; overwrite: delete them and "
-              "start anew; else the folder of a checkpoint or of a run"},
+       .doc =
+           "auto: go on from the newest checkpoint of train.output, if there is one; never: "
+           "start anew, refused where train.output holds checkpoints; overwrite: delete them and "
+           "start anew; else the folder of a checkpoint or of a run"},
       not_yet("best", "keeping the checkpoint of the best evaluation"),
       not_yet("export", "writing a Hugging Face folder beside a checkpoint"),
       not_yet("from", "starting a new run from a checkpoint's weights"),

@@ -23,11 +23,6 @@ void require_free_space(const std::string& folder, std::int64_t bytes);
 [[nodiscard]] std::int64_t least_rank_bytes(std::int64_t parameters, int shard_size,
                                             const config::RunConfig& config);
 
-/// Memory that `local_ranks` processes of this host may still take together: what the system has to
-/// give, swap included, and no more than control group and address space allow. 0 where nothing
-/// can be told.
-[[nodiscard]] std::int64_t available_memory_bytes(int local_ranks);
-
 /// Throws sherd::Error(OutOfMemory), with the numbers, if the ranks of this host need more memory
 /// than there is.
 void require_memory(std::int64_t rank_bytes, int local_ranks, std::int64_t available_bytes);

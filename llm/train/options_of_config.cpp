@@ -22,6 +22,22 @@ sherd::Strategy strategy_of(config::Strategy strategy) {
   return sherd::Strategy::FullShard;
 }
 
+std::map<std::string, sherd::Strategy> strategies_by_name() {
+  using config::Strategy;
+  std::map<std::string, sherd::Strategy> named;
+  for (const Strategy strategy : {Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard,
+                                  Strategy::HybridShard, Strategy::HybridShardGradOp}) {
+    config::RunConfig config;
+    config.parallel.strategy = strategy;
+    for (const auto& [key, value] : config::settings_in_common(config)) {
+      if (key == "parallel.strategy") {
+        named[value.substr(1, value.size() - 2)] = strategy_of(strategy);  // without its quotes
+      }
+    }
+  }
+  return named;
+}
+
 sherd::Mesh mesh_of(sherd::Strategy strategy, std::optional<int> shard_size,
                     const sherd::World& world) {
   if (strategy != sherd::Strategy::HybridShard && strategy != sherd::Strategy::HybridShardGradOp) {

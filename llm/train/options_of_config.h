@@ -2,7 +2,9 @@
 // From the configuration to the options of what it configures: the one place where its words become
 // the library's.
 
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "llm/config/run_config.h"
@@ -16,6 +18,8 @@
 namespace llm::train {
 
 [[nodiscard]] sherd::Strategy strategy_of(config::Strategy strategy);
+/// By the names that the configuration has for them.
+[[nodiscard]] std::map<std::string, sherd::Strategy> strategies_by_name();
 
 /// The ranks as `strategy` wants them: one row, or for the hybrid ones rows of `shard_size`, which
 /// without a number are the ranks of a host. Throws sherd::Error(Usage) for a size that does not

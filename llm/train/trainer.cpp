@@ -13,6 +13,7 @@
 #include "llm/train/options_of_config.h"
 #include "llm/train/output_folder.h"
 #include "llm/train/output_lock.h"
+#include "llm/train/peak_memory.h"
 #include "llm/train/resume.h"
 #include "llm/train/run_data.h"
 #include "llm/train/run_note.h"
@@ -37,17 +38,21 @@ config::RunConfig resolved(const config::RunConfig& config, sherd::World& world)
 }
 
 // On rank 0; the others have none. Tried, so that no run finds out after hours that it cannot save.
-std::unique_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::World& world,
+std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::World& world,
                                         const RunHooks& hooks, const Say& say) {
-  std::unique_ptr<OutputLock> lock;
+  std::shared_ptr<OutputLock> lock;
   together(world, [&] {
     if (world.rank() == 0) {
-      lock = std::make_unique<OutputLock>(config.train.output);
+      lock = std::make_shared<OutputLock>(config.train.output);
       try_output(config);
       if (!lock->warning().empty()) {
         say(lock->warning());
       }
-      hooks.before_an_end_at_once([held = lock.get()] { held->remove(); });
+      hooks.before_an_end_at_once([held = std::weak_ptr(lock)] {
+        if (const auto still_held = held.lock()) {
+          still_held->remove();
+        }
+      });
     }
   });
   return lock;
@@ -117,8 +122,8 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   };
   require_agreement(world, config::settings_in_common(given));
   const config::RunConfig config = resolved(given, world);
-  const data::BatchShape batch = batch_shape(config.train, world.size());
-  const std::unique_ptr<OutputLock> lock = lock_output(config, world, hooks, say);
+  const auto batch = read_together(world, [&] { return batch_shape(config.train, world.size()); });
+  const std::shared_ptr<OutputLock> lock = lock_output(config, world, hooks, say);
 
   const std::string& folder = config.model.path;
   const auto tokenizer = read_together(world, [&] { return load_tokenizer(folder); });

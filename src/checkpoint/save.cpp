@@ -139,7 +139,7 @@ void save_checkpoint(const std::string& folder, ShardedModule& model, const Adam
       return "";
     }));
   } catch (const Error& error) {
-    if (begun && error.code() != ExitCode::PeerLost) {
+    if (begun && !error.is_of_peers()) {
       std::error_code ignored;  // the first failure is the one to tell
       std::filesystem::remove_all(temporary, ignored);
     }

@@ -2,6 +2,7 @@
 
 #include "llm/train/free_space.h"
 
+#include "llm/train/peak_memory.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 
