@@ -107,7 +107,7 @@ struct ParallelSection {
   std::optional<int> shard_size;                  ///< none: the ranks of a host
   std::optional<int> reshard_after_forward_size;  ///< none: as the strategy says
   int prefetch_depth = 1;
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  std::optional<std::chrono::milliseconds> timeout;  ///< none: what the launcher says, else 10 min
   bool operator==(const ParallelSection&) const = default;
 };
 

@@ -285,9 +285,9 @@ Table fields(ParallelSection& parallel) {
        .doc = "units gathered ahead of the one that computes",
        .unit = "units"},
       {.name = "timeout",
-       .slot = duration(parallel.timeout, std::chrono::seconds(1)),
+       .slot = duration_or("auto", parallel.timeout, std::chrono::seconds(1)),
        .doc = "how long a rank waits for another, at the start and in each exchange, before it "
-              "gives up"},
+              "gives up; auto: what `sherd launch --timeout` or SHERD_TIMEOUT says, else 10 min"},
       not_yet("transport", "a choice of what carries parameters and gradients"),
   }};
 }

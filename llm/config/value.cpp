@@ -116,6 +116,15 @@ Value measured(Measure& slot, const std::string& kind,
               }};
 }
 
+Value duration(std::chrono::milliseconds& slot, std::chrono::milliseconds least) {
+  return measured<std::chrono::milliseconds>(
+      slot, "a time of at least " + to_text(least) + R"( such as "90 s", "10 min", "2 h")",
+      [least](const std::string& text) {
+        const auto read = duration_of(text);
+        return read && *read >= least ? read : std::nullopt;
+      });
+}
+
 }  // namespace
 
 std::string raw_text(const Raw& raw) {
@@ -213,13 +222,10 @@ Value number_or(const std::string& word, std::optional<double>& slot, const Rang
   return with_word<double>(word, slot, [range](double& value) { return number(value, range); });
 }
 
-Value duration(std::chrono::milliseconds& slot, std::chrono::milliseconds least) {
-  return measured<std::chrono::milliseconds>(
-      slot, "a time of at least " + to_text(least) + R"( such as "90 s", "10 min", "2 h")",
-      [least](const std::string& text) {
-        const auto read = duration_of(text);
-        return read && *read >= least ? read : std::nullopt;
-      });
+Value duration_or(const std::string& word, std::optional<std::chrono::milliseconds>& slot,
+                  std::chrono::milliseconds least) {
+  return with_word<std::chrono::milliseconds>(
+      word, slot, [least](std::chrono::milliseconds& time) { return duration(time, least); });
 }
 
 Value every(Every& slot) {

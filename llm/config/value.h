@@ -64,7 +64,9 @@ struct Value {
                                const Range& range);
 [[nodiscard]] Value number_or(const std::string& word, std::optional<double>& slot,
                               const Range& range);
-[[nodiscard]] Value duration(std::chrono::milliseconds& slot, std::chrono::milliseconds least);
+[[nodiscard]] Value duration_or(const std::string& word,
+                                std::optional<std::chrono::milliseconds>& slot,
+                                std::chrono::milliseconds least);
 [[nodiscard]] Value every(Every& slot);
 [[nodiscard]] Value warmup(Warmup& slot);
 

@@ -82,10 +82,11 @@ const std::vector<Row>& rows() {
       {"checkpoint.every = '0 steps'", "must be \"never\", \"epoch\", or steps or time"},
       {"eval.every = '10 minutes'", "must be \"never\", \"epoch\", or steps or time"},
       {"parallel.timeout = '10'",
-       "run.toml:4: parallel.timeout = '10': must be a time of at least 1 s such as \"90 s\", \"10 "
+       "run.toml:4: parallel.timeout = '10': must be \"auto\" or a time of at least 1 s such as "
+       "\"90 s\", \"10 "
        "min\", \"2 h\""},
-      {"parallel.timeout = '999 ms'", "must be a time of at least 1 s"},
-      {"parallel.timeout = '1001 h'", "must be a time of at least 1 s"},
+      {"parallel.timeout = '999 ms'", "must be \"auto\" or a time of at least 1 s"},
+      {"parallel.timeout = '1001 h'", "must be \"auto\" or a time of at least 1 s"},
       {"parallel.shard_size = 4294967297",
        "run.toml:4: parallel.shard_size = 4294967297: must be \"host\" or an integer from 1 to "
        "1000000"},

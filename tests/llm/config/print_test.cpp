@@ -40,7 +40,7 @@ TEST(Print, TheListOfFlags) {
           "schedule.kind \"linear\"", "schedule.warmup 0.0", "schedule.min_lr_ratio 0.0",
           "parallel.strategy \"full_shard\"", "parallel.shard_size \"host\"",
           "parallel.reshard_after_forward_size \"strategy\"", "parallel.prefetch_depth 1",
-          "parallel.timeout \"10 min\"", "precision.param_dtype \"auto\"",
+          "parallel.timeout \"auto\"", "precision.param_dtype \"auto\"",
           "precision.reduce_dtype \"float32\"", "precision.moments_dtype \"float32\"",
           "precision.scaler \"auto\"", "memory.activation_checkpointing false",
           "memory.loss_chunk_tokens 512", "checkpoint.every \"10 min\"", "checkpoint.at_end true",
