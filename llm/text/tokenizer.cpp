@@ -9,7 +9,7 @@ namespace llm::text {
 namespace {
 
 // The largest tokenizer.json in use has about 35 MB.
-constexpr std::uint64_t kMaxFileBytes = std::uint64_t{128} << 20;
+constexpr std::uint64_t kMaxTokenizerBytes = std::uint64_t{128} << 20;
 
 struct CloseTokenizer {
   void operator()(sherd_tokenizer* handle) const { sherd_text_close(handle); }
@@ -69,7 +69,7 @@ Tokenizer Tokenizer::from_folder(const std::filesystem::path& folder) {
   state->folder = folder;
   sherd_tokenizer* handle = nullptr;
   const std::string path = (folder / "tokenizer.json").string();
-  const std::string bytes = sherd::files::read_file(path, kMaxFileBytes);
+  const std::string bytes = sherd::files::read_file(path, kMaxTokenizerBytes);
   checked(
       [&](char** error) { return sherd_text_open(path.c_str(), slice_of(bytes), &handle, error); });
   state->handle.reset(handle);
