@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 
 #include "checkpoint/manifest.h"
+#include "sherd/fully_shard.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/ranks.h"
 #include "tests/support/small_net.h"

@@ -158,7 +158,9 @@ TEST(Gpu, NcclWithOneRankGathersAndReduces) {
       return detail::make_nccl_group(named, 0, 1, std::chrono::seconds(60));
     };
     detail::DeviceCommunicator communicator(
-        {group(0), group(1), detail::Roster(store, RankGroup{}, 0, std::chrono::seconds(1))},
+        {group(0), group(1),
+         detail::Roster(store, RankGroup{}, 0, std::chrono::seconds(1),
+                        std::make_shared<detail::WaitBoard>())},
         world.device());
     constexpr int64_t kNumel = 256;
     communicator.attach({{"unit", kNumel, at::kBFloat16}}, world.device(),

@@ -20,7 +20,7 @@ using sherd::test::TempFolder;
 config::RunConfig logging_to(const TempFolder& folder, const std::string& log) {
   config::RunConfig config;
   config.train.output = folder.path() / "run";
-  config.log.jsonl = log;
+  config.log.sink.front().path = log;
   fs::create_directory(config.train.output);
   return config;
 }
