@@ -246,7 +246,8 @@ TEST(BadCommand, UnknownVerbAndFlag) {
   refuse(64, {"trian"}, {"no verb 'trian'", "train"});
   refuse(64, {}, {"subcommand"});
   refuse(64, {"eval", "--model", kModel, "--data", kQuestions, "--nonsense"}, {"--nonsense"});
-  refuse(64, {"launch", "-n", "2", "export"}, {"starts `train` or `eval`", "got 'export'"});
+  refuse(64, {"launch", "-n", "2", "export"},
+         {"starts `train`, `eval` or `bench`", "got 'export'"});
   refuse(64, {"launch", "-n", "0", "train"}, {"cannot launch 0 ranks"});
   const TempFolder folder;
   refuse(64, train(folder.path() / "run") + Arguments{"--optim.lrr", "1"},
@@ -263,7 +264,9 @@ TEST(BadConfig, EveryFaultIsNamedWithItsPlace) {
       "faulty.toml", "[model]\npath = 5\n[optim]\nlearning_rate = 1e-3\nlr = \"big\"\n");
   refuse(64, {"train", faulty},
          {"faulty.toml:2", "faulty.toml:4", "optim.learning_rate", "faulty.toml:5",
-          "data.train is missing", "train.output is missing"});
+          "data.train is missing"});
+  refuse(64, {"train", "--model.path", kModel, "--data.train", kQuestions},
+         {"train.output is missing"});
   const std::string typo = folder.write("typo.toml", "[train]\nglobal_bach = 4\n");
   refuse(64, {"train", typo}, {"typo.toml:2", "global_bach", "global_batch"});
 }

@@ -45,7 +45,8 @@ TEST(EarlyFault, ACheckpointThatTheDiskCannotHold) {
 TEST(EarlyFault, AModelThatMemoryCannotHold) {
   const TempFolder folder;
   const Ended ended =
-      expect_code(81, train_giant(folder, 400) + Arguments{"--checkpoint.at_end", "false"});
+      expect_code(81, train_giant(folder, 400) +
+                          Arguments{"--checkpoint.at_end", "false", "--checkpoint.every", "never"});
   EXPECT_THAT(ended.out, HasSubstr("memory: at least "));
   EXPECT_THAT(ended.err, HasSubstr("the model does not fit: each rank holds at least "));
   EXPECT_THAT(ended.err, HasSubstr("are available"));
