@@ -39,6 +39,7 @@ enum class Transport : std::uint8_t {
 
 /// How World::from_environment() waits for the others and reaches them.
 struct WorldOptions {
+  /// Of waiting, where neither `timeout` nor the environment says otherwise.
   static constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(10);
   /// How long a rank waits for another, in the rendezvous and in each collective, before it gives
   /// up: up to seven days. Longer than anything that one rank does alone. Where it is not set, what
@@ -57,7 +58,7 @@ struct WorldOptions {
 /// A collective that a rank waits in.
 struct Wait {
   std::string what;  ///< for people: "all-gather of unit 'block3'"
-  std::chrono::steady_clock::time_point since;
+  std::chrono::steady_clock::time_point since;  ///< when it began to wait
 };
 
 /// The ranks of a run. A value: copies name the same world, which ends with the last of them.
