@@ -57,7 +57,7 @@ struct WorldOptions {
 
 /// A collective that a rank waits in.
 struct Wait {
-  std::string what;  ///< for people: "all-gather of unit 'block3'"
+  std::string what;                             ///< for people: "all-gather of unit 'block3'"
   std::chrono::steady_clock::time_point since;  ///< when it began to wait
 };
 
