@@ -1,33 +1,32 @@
 // sherd bench --model CONFIG_JSON_OR_DIR --ranks N …
 
-#include "llm/train/bench.h"
+#include "llm/bench/bench.h"
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <map>
 #include <memory>
+#include <optional>
 
-#include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
+#include "app/launch.h"
 #include "app/rank.h"
+#include "app/threads.h"
 #include "app/verbs.h"
-#include "launch/supervisor.h"
+#include "llm/train/options_of_config.h"
 #include "sherd/error.h"
 
 namespace app {
 
 namespace {
 
-using llm::train::BenchResult;
-using llm::train::StepProfile;
+using llm::bench::BenchResult;
+using llm::bench::StepProfile;
 
 struct BenchFlags {
-  llm::train::BenchOptions options;
-  int ranks = 1;
+  llm::bench::BenchOptions options;
+  std::optional<int> ranks;
   int threads = 1;
   std::string dtype = "bf16";
   std::string strategy = "full_shard";
@@ -36,13 +35,6 @@ struct BenchFlags {
   bool profile = false;
   bool json = false;
 };
-
-const std::map<std::string, sherd::Strategy> kStrategies = {
-    {"full_shard", sherd::Strategy::FullShard},
-    {"shard_grad_op", sherd::Strategy::ShardGradOp},
-    {"no_shard", sherd::Strategy::NoShard},
-    {"hybrid_shard", sherd::Strategy::HybridShard},
-    {"hybrid_shard_grad_op", sherd::Strategy::HybridShardGradOp}};
 
 struct Spread {
   double median = 0;
@@ -58,8 +50,8 @@ Spread spread_of(std::vector<double> values) {
 nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flags) {
   const Spread step = spread_of(result.step_seconds);
   nlohmann::ordered_json split;
-  for (int i = 0; i < llm::train::kPhases; ++i) {
-    split[llm::train::name_of(static_cast<llm::train::Phase>(i))] =
+  for (int i = 0; i < llm::bench::kPhases; ++i) {
+    split[llm::bench::name_of(static_cast<llm::bench::Phase>(i))] =
         result.split_seconds[static_cast<size_t>(i)];
   }
   nlohmann::ordered_json line = {
@@ -75,7 +67,7 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
       {"grad_norms", result.grad_norms}};
   if (flags.profile) {
     for (const StepProfile::Entry& entry : result.operators) {
-      line["operators"].push_back({{"phase", llm::train::name_of(entry.phase)},
+      line["operators"].push_back({{"phase", llm::bench::name_of(entry.phase)},
                                    {"name", entry.name},
                                    {"seconds", entry.seconds},
                                    {"calls", entry.calls}});
@@ -97,8 +89,8 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
   print("matrix products alone: %.3f s (%.1f GFLOP/s a rank); step / that = %.3f",
         result.matmul_limit_seconds, result.matmul_operations / result.matmul_limit_seconds / 1e9,
         step.median / result.matmul_limit_seconds);
-  for (int i = 0; i < llm::train::kPhases; ++i) {
-    print("  %-10s %8.4f s", llm::train::name_of(static_cast<llm::train::Phase>(i)),
+  for (int i = 0; i < llm::bench::kPhases; ++i) {
+    print("  %-10s %8.4f s", llm::bench::name_of(static_cast<llm::bench::Phase>(i)),
           result.split_seconds[static_cast<size_t>(i)]);
   }
   for (size_t rank = 0; rank < result.peak_rank_bytes.size(); ++rank) {
@@ -111,38 +103,25 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
     for (const StepProfile::Entry& entry : result.operators) {
       print("  %9.5f s  %6.1f calls  %-9s %s", entry.seconds,
             static_cast<double>(entry.calls) / static_cast<double>(flags.options.steps),
-            llm::train::name_of(entry.phase), entry.name.c_str());
+            llm::bench::name_of(entry.phase), entry.name.c_str());
     }
   }
 }
 
-// This program again, as it was called.
-std::vector<std::string> own_command() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> command;
-  for (std::string word; std::getline(file, word, '\0');) {
-    command.push_back(word);
-  }
-  command.at(0) = std::filesystem::read_symlink("/proc/self/exe").string();
-  return command;
-}
-
 int bench(BenchFlags flags) {
-  if (sherd::launch::detect(sherd::launch::process_environment).launcher ==
-          sherd::launch::Launcher::Alone &&
-      flags.ranks > 1) {
-    return sherd::launch::supervise({own_command(), flags.ranks});
+  if (const auto code = start_ranks(flags.ranks)) {
+    return *code;
   }
-  at::set_num_threads(flags.threads);
-  flags.options.sharding.strategy = kStrategies.at(flags.strategy);
+  use_threads(flags.threads);
+  flags.options.sharding.strategy = llm::train::strategies_by_name().at(flags.strategy);
   flags.options.sharding.precision.param_dtype =
       flags.dtype == "bf16" ? c10::kBFloat16 : c10::kFloat;
   flags.options.sharding.units =
       sherd::unit_policy::every_unit({.checkpoint_activations = flags.checkpoint_activations});
   flags.options.answers_only = flags.supervised == "answer";
   flags.options.operators = flags.profile;
-  Rank rank;
-  const BenchResult result = llm::train::bench(flags.options, rank.join());
+  Rank rank(OnSignal::EndProcess);
+  const BenchResult result = llm::bench::bench(flags.options, rank.join());
   if (rank.is_first()) {
     flags.json ? say(to_json(result, flags).dump()) : print_table(result, flags);
   }
@@ -153,7 +132,8 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   auto& options = flags.options;
   const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 30);
   verb.add_option("--model", options.model, "config.json, or a Hugging Face folder")->required();
-  verb.add_option("--ranks", flags.ranks, "processes on this host")->check(CLI::Range(1, 1024));
+  verb.add_option("-n,--ranks", flags.ranks, "ranks of this host to start (default: 1)")
+      ->check(CLI::Range(1, 1024));
   verb.add_option("--threads", flags.threads, "of each rank")->check(CLI::Range(1, 1024));
   verb.add_option("--seq", options.sequence, "tokens of a sample")
       ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 20));
@@ -164,7 +144,8 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_option("--warmup", options.warmup, "steps before them")->check(CLI::NonNegativeNumber);
   verb.add_option("--dtype", flags.dtype, "of parameters and gradients")
       ->check(CLI::IsMember({"bf16", "fp32"}));
-  verb.add_option("--strategy", flags.strategy)->check(CLI::IsMember(kStrategies));
+  verb.add_option("--strategy", flags.strategy)
+      ->check(CLI::IsMember(llm::train::strategies_by_name()));
   verb.add_option("--supervised", flags.supervised, "all tokens, or the last 8 of each sample")
       ->check(CLI::IsMember({"all", "answer"}));
   verb.add_option("--tokens", options.tokens, "file of int32 token ids, read in order");

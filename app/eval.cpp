@@ -2,14 +2,19 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 
+#include "app/launch.h"
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "llm/eval/evaluator.h"
+#include "llm/io/hf_config.h"
+#include "llm/train/agreement.h"
+#include "llm/train/evaluated_model.h"
 #include "llm/train/load_model.h"
-#include "llm/train/output_folder.h"
+#include "llm/train/run_data.h"
 
 namespace app {
 
@@ -19,21 +24,29 @@ struct EvalFlags {
   std::string model;
   std::string data;
   std::int64_t limit = 0;
-  std::int64_t max_length = 0;
-  std::int64_t max_answer_tokens = 32;
+  std::optional<std::int64_t> max_length;         // else the run's; 0: the model's context
+  std::optional<std::int64_t> max_answer_tokens;  // else the run's
   std::int64_t batch = 8;
   std::int64_t show = 0;
-  std::string dtype = "float32";
+  std::string dtype;  // else the run's
+  std::optional<int> ranks;
   bool loss_only = false;
   bool json = false;
 };
 
-llm::data::Dataset load_data(const EvalFlags& flags, const llm::text::Tokenizer& tokenizer,
+llm::data::Dataset load_data(const EvalFlags& flags, const llm::train::EvaluatedModel& source,
+                             const llm::text::Tokenizer& tokenizer,
                              llm::model::CausalLmImpl& model) {
   tokenizer.check_vocabulary(model.vocab_rows());
   const std::int64_t context = model.context_length();
-  const std::int64_t length = flags.max_length == 0 ? context : std::min(flags.max_length, context);
-  const llm::text::PromptEncoder encoder(tokenizer, {length, flags.max_answer_tokens});
+  const std::int64_t asked = flags.max_length.value_or(source.max_length);
+  if (const auto remark = llm::train::length_remark("--max-length", asked, context);
+      !remark.empty()) {
+    say(remark, /*json_on_stdout=*/true);
+  }
+  const llm::text::PromptEncoder encoder(
+      tokenizer, {llm::train::sample_length(asked, context),
+                  flags.max_answer_tokens.value_or(source.max_answer_tokens)});
   return llm::data::load_dataset(flags.data, encoder, flags.limit);
 }
 
@@ -63,24 +76,32 @@ void show(const llm::eval::EvaluationResult& result, const EvalFlags& flags) {
 }
 
 int evaluate(const EvalFlags& flags) {
-  Rank rank;
+  Rank rank(OnSignal::EndProcess);
   sherd::World world = rank.join();
-  const auto tokenizer = llm::train::load_tokenizer(flags.model);
+  const auto source =
+      llm::train::read_together(world, [&] { return llm::train::find_evaluated(flags.model); });
+  const auto tokenizer = llm::train::read_together(
+      world, [&] { return llm::train::load_tokenizer(source.model_folder); });
   sherd::ShardOptions options;
-  options.precision.param_dtype = flags.dtype == "bfloat16" ? c10::kBFloat16 : c10::kFloat;
-  auto model = llm::train::load_sharded(flags.model, sherd::Mesh::shard(world), options);
-  const llm::data::Dataset dataset = load_data(flags, tokenizer, *model.module());
+  options.precision.param_dtype =
+      flags.dtype.empty() ? source.param_dtype : llm::io::dtype_of_name(flags.dtype).value();
+  auto model = llm::train::load_evaluated(source, sherd::Mesh::shard(world), options);
+  const llm::data::Dataset dataset = llm::train::read_together(
+      world, [&] { return load_data(flags, source, tokenizer, *model.module()); });
   if (rank.is_first()) {
+    if (!source.checkpoint.empty()) {
+      say("checkpoint " + source.checkpoint, flags.json);
+    }
     say(dataset.report.sentence(), flags.json);
   }
   const auto result =
       llm::eval::evaluate(model, dataset, tokenizer, {flags.batch, !flags.loss_only});
   if (rank.is_first()) {
-    show(result, flags);
+    show(*result, flags);
     if (flags.json) {
-      print_json(result, dataset.report);
+      print_json(*result, dataset.report);
     } else {
-      say(llm::train::evaluation_line(result, !flags.loss_only));
+      say(llm::eval::evaluation_line(*result, !flags.loss_only));
     }
   }
   return 0;
@@ -94,23 +115,33 @@ void add_eval(CLI::App& program, int& exit_code) {
   auto flags = std::make_shared<EvalFlags>();
   const auto whole = CLI::Range(std::int64_t{0}, std::int64_t{1} << 40);
   const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40);
-  verb->add_option("--model", flags->model, "Hugging Face model folder")->required();
+  verb->add_option("--model", flags->model,
+                   "Hugging Face folder, a run's output folder (its newest "
+                   "checkpoint), or a checkpoint's folder")
+      ->required();
   verb->add_option("--data", flags->data, "SQuAD v1.1 file")->required();
+  verb->add_option("-n,--ranks", flags->ranks, "ranks of this host to start (default: 1)")
+      ->check(CLI::Range(1, 1024));
   verb->add_option("--limit", flags->limit, "only the first N questions (0: all)")->check(whole);
-  verb->add_option("--max-length", flags->max_length,
-                   "tokens of prompt and answer (0: the model's context)")
+  verb->add_option(
+          "--max-length", flags->max_length,
+          "tokens of prompt and answer (0: the model's context; default: the run's, else 0)")
       ->check(whole);
-  verb->add_option("--max-answer-tokens", flags->max_answer_tokens, "tokens kept for the answer")
+  verb->add_option("--max-answer-tokens", flags->max_answer_tokens,
+                   "tokens kept for the answer (default: the run's, else 32)")
       ->check(positive);
   verb->add_option("--batch", flags->batch, "questions a rank and forward")->check(positive);
   verb->add_option("--show", flags->show,
                    "print the first N questions with gold and predicted answers")
       ->check(whole);
-  verb->add_option("--dtype", flags->dtype, "of computation")
+  verb->add_option("--dtype", flags->dtype, "of computation (default: the run's, else float32)")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   verb->add_flag("--loss-only", flags->loss_only, "do not generate answers");
   verb->add_flag("--json", flags->json, "one line of JSON on standard output");
-  verb->callback([flags, &exit_code] { exit_code = evaluate(*flags); });
+  verb->callback([flags, &exit_code] {
+    const auto code = start_ranks(flags->ranks);
+    exit_code = code ? *code : evaluate(*flags);
+  });
 }
 
 }  // namespace app

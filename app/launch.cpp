@@ -1,33 +1,178 @@
-// sherd launch -n RANKS VERB …
+// sherd launch -n RANKS VERB … | sherd launch -n RANKS -- PROGRAM …
 
+#include "app/launch.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 
+#include <unistd.h>
+
 #include "app/verbs.h"
+#include "launch/rank_environment.h"
+#include "launch/spinning.h"
 #include "launch/supervisor.h"
 #include "sherd/error.h"
 
 namespace app {
 
+namespace {
+
+using sherd::Error;
+using sherd::ExitCode;
+using sherd::launch::LaunchOptions;
+
+// This program again, as it was called.
+std::vector<std::string> own_command() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> command;
+  for (std::string word; std::getline(file, word, '\0');) {
+    command.push_back(word);
+  }
+  command.at(0) = std::filesystem::read_symlink("/proc/self/exe").string();
+  return command;
+}
+
+// OpenMP reads its variables when it is loaded, which it is by now: once more from the start then.
+void spin_shortly_where_cores_are_busy() {
+  auto variable = sherd::launch::spin_variable_now(1, sherd::launch::process_environment);
+  if (!variable) {
+    return;
+  }
+  const std::size_t equals = variable->find('=');
+  ::setenv(variable->substr(0, equals).c_str(), variable->substr(equals + 1).c_str(), 1);
+  std::vector<std::string> command = own_command();
+  std::vector<char*> words;
+  for (std::string& word : command) {
+    words.push_back(word.data());
+  }
+  words.push_back(nullptr);
+  ::execv(words[0], words.data());  // where that fails, it goes on as it is
+}
+
+int ranks_in(const std::string& text) {
+  int ranks = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, fault] = std::from_chars(text.data(), end, ranks);
+  if (fault != std::errc{} || stop != end || ranks < 1 || ranks > LaunchOptions::kMostRanks) {
+    throw Error(ExitCode::Usage, "-n " + text + " is no number of ranks: give one from 1 to " +
+                                     std::to_string(LaunchOptions::kMostRanks));
+  }
+  return ranks;
+}
+
+bool asks_for_help(const std::vector<std::string>& words) {
+  return std::any_of(words.begin(), words.end(), [](const std::string& word) {
+    return word == "--help" || word == "-h" || word == "--version";
+  });
+}
+
+// CLI11 takes a `--` for itself, but leaves all words from the first that is no flag as they are.
+constexpr const char* kProgram = "program";
+
+// A verb of this program, or after `--` any program.
+void set_command(LaunchOptions& options, const std::vector<std::string>& words) {
+  constexpr std::array kVerbs{"train", "eval", "bench"};
+  options.command = words;
+  if (words.size() > 1 && words[0] == kProgram && words[1] == "--") {
+    options.command.erase(options.command.begin(), options.command.begin() + 2);
+    return;
+  }
+  if (words.empty() || std::find(kVerbs.begin(), kVerbs.end(), words.front()) == kVerbs.end()) {
+    throw Error(ExitCode::Usage,
+                "sherd launch starts `train`, `eval` or `bench`, and after `--` any program: "
+                "sherd launch -n 2 train my.toml, sherd launch -n 2 -- ./my_program" +
+                    (words.empty() ? std::string() : "; got '" + words.front() + "'"));
+  }
+  options.command.insert(options.command.begin(),
+                         std::filesystem::read_symlink("/proc/self/exe").string());
+  options.holds_stop_signals = true;
+  if (asks_for_help(words)) {
+    options.ranks = 1;  // one of them tells
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> command_line(int argc, char** argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (!words.empty() && words.front() == "launch") {
+    const auto mark = std::find(words.begin(), words.end(), "--");
+    if (mark != words.end()) {
+      words.insert(mark, kProgram);
+    }
+  }
+  std::reverse(words.begin(), words.end());
+  return words;
+}
+
+std::optional<int> take_ranks(std::vector<std::string>& words) {
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    const bool is_long = word->starts_with("--ranks=");
+    if (is_long || (word->starts_with("-n") && word->size() > 2)) {
+      const int ranks = ranks_in(word->substr(is_long ? 8 : 2));
+      words.erase(word);
+      return ranks;
+    }
+    if (*word == "-n" || *word == "--ranks") {
+      const int ranks = ranks_in(word + 1 == words.end() ? "" : *(word + 1));
+      words.erase(word, word + 2);
+      return ranks;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<int> start_ranks(std::optional<int> ranks) {
+  const auto environment = sherd::launch::detect(sherd::launch::process_environment);
+  if (environment.launcher == sherd::launch::Launcher::Alone) {
+    if (ranks.value_or(1) > 1) {
+      return sherd::launch::supervise(
+          {.command = own_command(), .ranks = *ranks, .holds_stop_signals = true});
+    }
+    spin_shortly_where_cores_are_busy();
+    return std::nullopt;
+  }
+  if (ranks && *ranks != environment.world_size) {
+    throw Error(ExitCode::Usage,
+                "-n " + std::to_string(*ranks) + " asks for other ranks than the " +
+                    std::to_string(environment.world_size) + " that " +
+                    std::string(to_text(environment.launcher)) + " started: leave -n out");
+  }
+  return std::nullopt;
+}
+
 void add_launch(CLI::App& program, int& exit_code) {
   CLI::App* verb = program.add_subcommand(
-      "launch", "Start a verb on several ranks of this host and watch over them");
-  auto ranks = std::make_shared<int>(1);
-  auto port = std::make_shared<std::optional<std::uint16_t>>();
-  verb->add_option("-n,--ranks", *ranks, "number of ranks")->required();
-  verb->add_option("--port", *port, "of the rendezvous on 127.0.0.1 (default: a free one)");
+      "launch", "Start a verb or a program on several ranks of this host and watch over them");
+  auto options = std::make_shared<LaunchOptions>();
+  auto timeout_s = std::make_shared<std::optional<int>>();
+  auto grace_s = std::make_shared<int>(static_cast<int>(options->stop_grace.count()));
+  const int longest = static_cast<int>(sherd::launch::kLongestTimeout.count());
+  verb->add_option("-n,--ranks", options->ranks, "number of ranks")->required();
+  verb->add_option("--port", options->port, "of the rendezvous on 127.0.0.1 (default: a free one)");
+  verb->add_option("--timeout", *timeout_s,
+                   "seconds that ranks wait for each other before they end with 80 (default: 600)")
+      ->check(CLI::Range(1, longest));
+  verb->add_option("--grace", *grace_s,
+                   "seconds that the other ranks have to stop once one of them has (default: 60)")
+      ->check(CLI::Range(1, longest));
   verb->prefix_command();
-  verb->footer("Example: sherd launch -n 2 train my.toml --optim.lr 1e-5");
-  verb->callback([verb, ranks, port, &exit_code] {
-    std::vector<std::string> command = verb->remaining();
-    if (command.empty() || (command.front() != "train" && command.front() != "eval")) {
-      throw sherd::Error(sherd::ExitCode::Usage,
-                         "sherd launch starts `train` or `eval`: sherd launch -n 2 train my.toml" +
-                             (command.empty() ? std::string() : "; got '" + command.front() + "'"));
+  verb->footer(
+      "Examples: sherd launch -n 2 train my.toml --optim.lr 1e-5\n"
+      "          sherd launch -n 2 -- ./my_program its arguments");
+  verb->callback([verb, options, timeout_s, grace_s, &exit_code] {
+    set_command(*options, verb->remaining());
+    if (*timeout_s) {
+      options->timeout = std::chrono::seconds(**timeout_s);
     }
-    command.insert(command.begin(), std::filesystem::read_symlink("/proc/self/exe").string());
-    exit_code = sherd::launch::supervise({std::move(command), *ranks, *port});
+    options->stop_grace = std::chrono::seconds(*grace_s);
+    exit_code = sherd::launch::supervise(*options);
   });
 }
 

@@ -1,14 +1,21 @@
-// The program: verbs, and what becomes of a failure.
+// The program: its verbs, and how it ends.
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <new>
+#include <system_error>
+#include <thread>
 
 #include <c10/util/Exception.h>
 
 #include "app/caching_allocator.h"
+#include "app/launch.h"
 #include "app/verbs.h"
+#include "launch/descriptor_limit.h"
+#include "launch/stop_request.h"
+#include "llm/train/agreement.h"
 #include "sherd/error.h"
 
 namespace {
@@ -50,7 +57,7 @@ int run(int argc, char** argv) {
   app::add_launch(program, exit_code);
   check_verb(program, argc > 1 ? argv[1] : "");
   try {
-    program.parse(argc, argv);
+    program.parse(app::command_line(argc, argv));
   } catch (const CLI::ParseError& error) {
     const bool is_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
     program.exit(error);
@@ -64,6 +71,21 @@ bool is_out_of_memory(const c10::Error& error) {
   return std::string(error.what_without_backtrace()).find("not enough memory") != std::string::npos;
 }
 
+// A rank that was asked to stop may see the others leave before it has agreed with them.
+ExitCode code_of(const sherd::Error& error) {
+  return error.is_of_peers() && sherd::launch::StopRequest::requested() ? ExitCode::Stopped
+                                                                        : error.code();
+}
+
+// What the system has no more of: threads and memory, or descriptors.
+ExitCode code_of(const std::system_error& error) {
+  const bool memory = error.code() == std::errc::resource_unavailable_try_again ||
+                      error.code() == std::errc::not_enough_memory;
+  const bool descriptors = error.code() == std::errc::too_many_files_open ||
+                           error.code() == std::errc::too_many_files_open_in_system;
+  return memory ? ExitCode::OutOfMemory : descriptors ? ExitCode::Unavailable : ExitCode::Internal;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -71,15 +93,22 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   app::install_caching_allocator();
   try {
+    sherd::launch::raise_descriptor_limit();
     return run(argc, argv);
+  } catch (const llm::train::ReportedElsewhere& error) {
+    // The rank that tells it is to end first: launchers quote the first.
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    return static_cast<int>(error.code());
   } catch (const sherd::Error& error) {
-    return fail(error.code(), error.what());
+    return fail(code_of(error), error.what());
   } catch (const std::bad_alloc&) {
     return fail(ExitCode::OutOfMemory,
                 "out of memory. Use more ranks, a smaller train.micro_batch or data.max_length.");
   } catch (const c10::Error& error) {
     return fail(is_out_of_memory(error) ? ExitCode::OutOfMemory : ExitCode::Internal,
                 error.what_without_backtrace());
+  } catch (const std::system_error& error) {
+    return fail(code_of(error), error.what());
   } catch (const std::exception& error) {
     return fail(ExitCode::Internal, error.what());
   }

@@ -6,23 +6,33 @@
 
 #include "launch/peer_watch.h"
 #include "launch/rank_environment.h"
+#include "launch/stop_watch.h"
 #include "sherd/world.h"
 
 namespace app {
+
+/// What SIGTERM and SIGINT do.
+enum class OnSignal {
+  EndProcess,   ///< what they do to any process: for verbs that have nothing to save
+  RequestStop,  ///< the first asks for a stop (sherd::launch::StopRequest)
+};
 
 /// This process as one rank of a run: signals, the launcher's news of lost peers, and the world.
 class Rank {
  public:
   /// Reads the environment. Throws sherd::Error(Usage) for one that makes no sense.
-  Rank();
+  explicit Rank(OnSignal on_signal);
   [[nodiscard]] bool is_first() const { return environment_.rank == 0; }
-  /// Meets the other ranks. Collective; once.
-  [[nodiscard]] sherd::World join();
+  /// Meets the other ranks. Collective; once. From then on a rank that was asked to stop ends with
+  /// exit code 75 when it has waited for others in vain for a tenth of the timeout.
+  [[nodiscard]] sherd::World join(const sherd::WorldOptions& options = {});
   [[nodiscard]] const sherd::launch::RankEnvironment& environment() const { return environment_; }
 
  private:
   sherd::launch::RankEnvironment environment_;
+  OnSignal on_signal_;
   std::unique_ptr<sherd::launch::PeerWatch> watch_;
+  std::unique_ptr<sherd::launch::StopWatch> stop_watch_;
 };
 
 /// Prints a line for people: to standard error where standard output is kept for JSON.

@@ -5,7 +5,10 @@
 
 #include <ATen/Parallel.h>
 
+#include "app/end_at_once.h"
+#include "app/launch.h"
 #include "app/rank.h"
+#include "app/threads.h"
 #include "app/verbs.h"
 #include "launch/stop_request.h"
 #include "llm/train/trainer.h"
@@ -17,6 +20,9 @@ namespace {
 
 using sherd::Error;
 using sherd::ExitCode;
+
+constexpr const char* kStoppedEarly =
+    "stopped on request before the first step: nothing was saved, and the same command starts over";
 
 // `--resume X` is short for `--checkpoint.resume X`.
 std::vector<std::string> expand(const std::vector<std::string>& flags) {
@@ -42,28 +48,56 @@ llm::config::RunConfig load_config(const Rank& rank, const std::string& file,
   }
 }
 
+std::string ranks_line(const Rank& rank, int ranks) {
+  const int threads = at::get_num_threads();
+  const auto launcher = rank.environment().launcher;
+  return "sherd train: " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") + " × " +
+         std::to_string(threads) + (threads == 1 ? " thread" : " threads") +
+         (launcher == sherd::launch::Launcher::Alone
+              ? std::string()
+              : ", started by " + std::string(sherd::launch::to_text(launcher)));
+}
+
+std::string stop_line(const llm::train::RunOutcome& outcome, const std::string& resume) {
+  if (outcome.steps_done == 0) {
+    return kStoppedEarly;
+  }
+  const bool anew = resume == "never" || resume == "overwrite";
+  return "stopped on request after step " + std::to_string(outcome.steps_done) + "; " +
+         (anew ? "the command without --resume " + resume : "the same command") + " resumes from " +
+         outcome.checkpoint;
+}
+
 int train(const std::string& file, const std::vector<std::string>& flags) {
-  Rank rank;
+  Rank rank(OnSignal::RequestStop);
+  const auto stop_requested = [] { return sherd::launch::StopRequest::requested(); };
+  EndAtOnce end_at_once(static_cast<int>(ExitCode::Stopped), stop_requested, [&rank] {
+    if (rank.is_first()) {
+      say(kStoppedEarly);
+    }
+  });
   const llm::config::RunConfig config = load_config(rank, file, flags);
   if (config.train.threads > 0) {
-    at::set_num_threads(static_cast<int>(config.train.threads));
+    use_threads(config.train.threads);
   }
   sherd::World world = rank.join();
   if (rank.is_first()) {
-    say("sherd train: " + std::to_string(world.size()) + (world.size() == 1 ? " rank" : " ranks") +
-        " × " + std::to_string(at::get_num_threads()) +
-        (at::get_num_threads() == 1 ? " thread" : " threads") + ", started by " +
-        std::string(sherd::launch::to_text(rank.environment().launcher)));
-    say("configuration:\n" + llm::config::to_toml(config));
+    say(ranks_line(rank, world.size()));
   }
-  const llm::train::RunHooks hooks{[](const std::string& line) { say(line); },
-                                   [] { return sherd::launch::StopRequest::requested(); }};
+  llm::train::RunHooks hooks{[](const std::string& line) { say(line); }, stop_requested};
+  hooks.before_an_end_at_once = [&](std::function<void()> clean_up) {
+    end_at_once.set_clean_up(std::move(clean_up));
+  };
+  hooks.prepared = [&] { end_at_once.disarm(); };
   const llm::train::RunOutcome outcome = llm::train::run(config, world, hooks);
   if (rank.is_first() && outcome.stopped) {
-    say("stopped on request after step " + std::to_string(outcome.steps_done) +
-        "; the same command resumes from " + outcome.checkpoint);
+    say(stop_line(outcome, config.checkpoint.resume));
   }
   return static_cast<int>(outcome.stopped ? ExitCode::Stopped : ExitCode::Done);
+}
+
+bool is_first_rank() {
+  return sherd::launch::detect(sherd::launch::process_environment).rank == 0;
 }
 
 }  // namespace
@@ -72,7 +106,7 @@ void add_train(CLI::App& program, int& exit_code) {
   CLI::App* verb =
       program.add_subcommand("train", "Fine-tune a model as a TOML file and flags say");
   verb->footer([] {
-    return "sherd train [CONFIG.toml] [--section.key VALUE ...]; the file's keys are in "
+    return "sherd train [CONFIG.toml] [-n RANKS] [--section.key VALUE ...]; the file's keys are in "
            "docs/guide/configuration.md, and each is a flag:\n" +
            llm::config::help_text();
   });
@@ -81,7 +115,14 @@ void add_train(CLI::App& program, int& exit_code) {
     std::vector<std::string> words = verb->remaining();
     if (std::any_of(words.begin(), words.end(),
                     [](const std::string& word) { return word == "--help" || word == "-h"; })) {
+      if (!is_first_rank()) {
+        return;  // one of them tells
+      }
       throw CLI::CallForHelp();
+    }
+    if (const auto code = start_ranks(take_ranks(words))) {
+      exit_code = *code;
+      return;
     }
     std::string file;
     if (!words.empty() && words.front().rfind("--", 0) != 0) {

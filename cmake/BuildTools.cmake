@@ -40,13 +40,19 @@ function(sherd_add_library name)
     PRIVATE $<BUILD_INTERFACE:sherd_warnings> $<BUILD_INTERFACE:sherd_sanitizers>)
 endfunction()
 
-# The precompiled header of a target that sees LibTorch. One library compiles it, the others reuse it. A program compiles
-# as libraries do then: CMake's -fPIE would be another setting, for which the header does not hold.
+# The precompiled header of targets that see LibTorch's modules and autograd functions, which are dear to parse; those that see
+# its tensors alone are faster without. sherd_add_pch() makes the one that all reuse. A program compiles as libraries do then:
+# CMake's -fPIE would be another setting, for which the header does not hold.
+function(sherd_add_pch)
+  add_library(sherd_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cpp)
+  target_link_libraries(sherd_pch PRIVATE sherd_error sherd::torch_cpu nlohmann_json::nlohmann_json sherd_warnings sherd_sanitizers)
+  target_precompile_headers(sherd_pch PRIVATE ${PROJECT_SOURCE_DIR}/cmake/pch.h)
+endfunction()
 function(sherd_reuse_pch name)
   get_target_property(type ${name} TYPE)
   if(type STREQUAL "EXECUTABLE")
     set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(${name} PRIVATE -fPIC)
   endif()
-  target_precompile_headers(${name} REUSE_FROM sherd)
+  target_precompile_headers(${name} REUSE_FROM sherd_pch)
 endfunction()

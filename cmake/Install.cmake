@@ -3,11 +3,13 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Sherd)
-# sherd_files and sherd_launch are parts of libsherd, and no interfaces of their own.
+# What libsherd links privately are parts of it, and no interfaces of their own.
 set_target_properties(sherd_error PROPERTIES EXPORT_NAME error)
 set_target_properties(sherd_files PROPERTIES EXPORT_NAME files)
 set_target_properties(sherd_launch PROPERTIES EXPORT_NAME launch)
-install(TARGETS sherd sherd_error sherd_files sherd_launch EXPORT SherdTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+set_target_properties(sherd_safetensors PROPERTIES EXPORT_NAME safetensors)
+install(TARGETS sherd sherd_error sherd_files sherd_launch sherd_safetensors EXPORT SherdTargets
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/sherd DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT SherdTargets NAMESPACE sherd:: DESTINATION ${package_dir})
 
@@ -20,6 +22,15 @@ install(FILES
   DESTINATION ${package_dir})
 
 if(SHERD_BUILD_LLM)
-  set_target_properties(sherd_program PROPERTIES INSTALL_RPATH ${SHERD_TORCH_DIR}/lib)
+  # The program brings along the LibTorch of this clone, which may go; another LibTorch is used where it lies.
+  cmake_path(IS_PREFIX PROJECT_SOURCE_DIR "${SHERD_TORCH_DIR}" NORMALIZE sherd_torch_is_of_clone)
+  if(sherd_torch_is_of_clone AND NOT SHERD_CUDA)
+    set(libraries_dir ${CMAKE_INSTALL_LIBDIR}/sherd)
+    install(DIRECTORY ${SHERD_TORCH_DIR}/lib/ DESTINATION ${libraries_dir}/torch/lib FILES_MATCHING PATTERN "*.so*")
+    install(DIRECTORY ${SHERD_TORCH_DIR}/../nvidia/ DESTINATION ${libraries_dir}/nvidia FILES_MATCHING PATTERN "*.so*")
+    set_target_properties(sherd_program PROPERTIES INSTALL_RPATH "$ORIGIN/../${libraries_dir}/torch/lib")
+  else()
+    set_target_properties(sherd_program PROPERTIES INSTALL_RPATH ${SHERD_TORCH_DIR}/lib)
+  endif()
   install(TARGETS sherd_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

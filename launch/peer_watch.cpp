@@ -1,7 +1,6 @@
 #include "launch/peer_watch.h"
 
 #include <array>
-#include <chrono>
 #include <string>
 
 #include <fcntl.h>
@@ -10,17 +9,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "launch/background_writer.h"
+#include "launch/end_process.h"
 #include "launch/quiet_thread.h"
 #include "sherd/error.h"
 
 namespace sherd::launch {
-namespace {
-
-constexpr std::chrono::seconds kToBeRead{1};  // for a message to whoever may not read it
-
-}  // namespace
-
 PeerWatch::PeerWatch(const RankEnvironment& environment) : rank_(environment.rank) {
   if (environment.supervisor_fd) {
     take_over_news(*environment.supervisor_fd);
@@ -85,10 +78,7 @@ void PeerWatch::end_rank(const std::string& what) const {
   // The launcher marks the lines of all ranks but rank 0.
   const bool marked = news_.get() >= 0 && rank_ != 0;
   const std::string mark = marked ? "" : "[rank " + std::to_string(rank_) + "] ";
-  BackgroundWriter errors(STDERR_FILENO);
-  errors.push(mark + what + "; stopping (exit 76)\n");
-  errors.drain(kToBeRead);
-  ::_exit(static_cast<int>(ExitCode::PeerLost));
+  end_process(mark + what + "; stopping (exit 76)", ExitCode::PeerLost);
 }
 
 }  // namespace sherd::launch

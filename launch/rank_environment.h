@@ -30,8 +30,8 @@ enum class Launcher {
 /// "sherd launch", "torchrun", "Slurm", "Open MPI", "PMI" or "alone".
 [[nodiscard]] std::string_view to_text(Launcher launcher);
 
-/// The longest time that ranks can be told to wait for each other: thirty days.
-inline constexpr std::chrono::seconds kLongestTimeout{30 * 24 * 3600};
+/// The longest time that ranks can be told to wait for each other: seven days.
+inline constexpr std::chrono::seconds kLongestTimeout{7 * 24 * 3600};
 
 /// What a rank needs to know to meet the others.
 struct RankEnvironment {

@@ -5,13 +5,10 @@
 #include <csignal>
 #include <cstdint>
 #include <ctime>
-#include <string_view>
 
-#include <poll.h>
 #include <unistd.h>
 
 #include "launch/signals.h"
-#include "sherd/error.h"
 
 namespace sherd::launch {
 namespace {
@@ -25,11 +22,9 @@ std::atomic<std::int64_t> first_request_ns{0};  // 0: none
 std::atomic<std::int64_t> last_by_launcher_ns{0};
 std::atomic<int> requests_by_launcher{0};
 std::atomic<int> requests_by_others{0};
-std::atomic<StopMode> stop_mode{StopMode::Deferred};
 std::atomic<pid_t> launcher_pid{0};  // 0: none
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 static_assert(std::atomic<std::int64_t>::is_always_lock_free &&
-              std::atomic<StopMode>::is_always_lock_free &&
               std::atomic<pid_t>::is_always_lock_free);
 
 // What std::chrono::steady_clock reads; here by a call that a handler may make.
@@ -37,16 +32,6 @@ std::int64_t now_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * kSecond_ns + now.tv_nsec;
-}
-
-[[noreturn]] void end_at_once() {
-  constexpr std::string_view kText =
-      "sherd: stopped on request before there was anything to save; the same command starts over\n";
-  pollfd errors{STDERR_FILENO, POLLOUT, 0};
-  if (::poll(&errors, 1, 0) == 1) {
-    [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, kText.data(), kText.size());
-  }
-  ::_exit(static_cast<int>(ExitCode::Stopped));
 }
 
 int count_request(const siginfo_t& info, std::int64_t now) {
@@ -64,9 +49,6 @@ void on_signal(int number, siginfo_t* info, void* /*context*/) {
   const std::int64_t now = now_ns();
   std::int64_t none = 0;
   first_request_ns.compare_exchange_strong(none, now);
-  if (stop_mode == StopMode::AtOnce) {
-    end_at_once();
-  }
   if (count_request(*info, now) > 1) {
     // Raised here, delivered when this handler returns.
     std::signal(number, SIG_DFL);
@@ -77,19 +59,14 @@ void on_signal(int number, siginfo_t* info, void* /*context*/) {
 
 }  // namespace
 
-void StopRequest::install(bool launched, StopMode mode) {
+void StopRequest::install(bool launched) {
   launcher_pid = launched ? ::getppid() : 0;
-  stop_mode = mode;
   struct sigaction action {};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
   action.sa_mask = stop_signals();
   ::sigaction(SIGTERM, &action, nullptr);
   ::sigaction(SIGINT, &action, nullptr);
-}
-
-void StopRequest::set_mode(StopMode mode) noexcept {
-  stop_mode = mode;
 }
 
 bool StopRequest::requested() noexcept {

@@ -6,12 +6,6 @@
 
 namespace sherd::launch {
 
-/// What a request does.
-enum class StopMode {
-  AtOnce,   ///< ends the process with exit code 75: nothing has been done that could be lost
-  Deferred  ///< is noted; the program stops where it can go on later
-};
-
 /// Whether this process was asked to stop. The state is the process's, as signal handlers are.
 class StopRequest {
  public:
@@ -21,9 +15,7 @@ class StopRequest {
   /// alike, so that one request may reach a rank once from each; and a launcher may repeat itself.
   /// Signals of the parent and those of others are therefore counted apart, and those of the
   /// parent within one second are one.
-  static void install(bool launched, StopMode mode = StopMode::Deferred);
-  /// How requests are taken from now on; one that came before keeps what it did.
-  static void set_mode(StopMode mode) noexcept;
+  static void install(bool launched);
   /// True once asked. Ranks must agree on it before they act: only some of them may have been
   /// asked.
   [[nodiscard]] static bool requested() noexcept;

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <poll.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include "launch/background_writer.h"
@@ -19,6 +18,7 @@
 #include "launch/rank_process.h"
 #include "launch/repeated_faults.h"
 #include "launch/signals.h"
+#include "launch/spinning.h"
 #include "sherd/error.h"
 
 namespace sherd::launch {
@@ -33,12 +33,6 @@ constexpr std::chrono::milliseconds kLookAtBacklog{50};
 /// For the last lines to be read.
 constexpr std::chrono::seconds kDrain{3};
 constexpr std::size_t kSecret_bytes = 32;
-
-int usable_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-}
 
 struct Rank {
   int number = 0;
@@ -96,6 +90,7 @@ class Supervisor {
   BackgroundWriter errors_{STDERR_FILENO};
   RepeatedFaults faults_;
   std::string secret_ = random_hex(kSecret_bytes);
+  std::optional<std::string> spin_ = spin_variable_now(options_.ranks, process_environment);
   std::vector<Rank> ranks_;
   Deaths deaths_;
   std::optional<Clock::time_point> deadline_;  // when those that still run are killed
@@ -138,6 +133,9 @@ RankStart Supervisor::start_of(int number, const LoopbackSocket& socket) const {
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {
     start.variables.push_back("OMP_NUM_THREADS=" +
                               std::to_string(std::max(1, usable_cores() / options_.ranks)));
+  }
+  if (spin_) {
+    start.variables.push_back(*spin_);
   }
   return start;
 }

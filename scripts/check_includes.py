@@ -15,6 +15,7 @@ ALLOWED = {
     "examples": {"include/sherd", "torch"},
     "launch": {"include/sherd/error.h", "files/file_descriptor.h"},
     "files": {"include/sherd/error.h"},
+    "safetensors": {"include/sherd/safetensors.h", "include/sherd/error.h", "files", "torch"},
     "src": {"include/sherd", "files", "launch", "torch"},
     "ops": {"include/sherd", "torch", "ops/shared", "ops/plain/plain_backend.h", "ops/cpu/cpu_backend.h"},
     "ops/shared": {"include/sherd", "torch", "ops/backend.h"},
@@ -25,12 +26,13 @@ ALLOWED = {
     "llm/config": {"include/sherd/error.h"},
     "llm/text": {"include/sherd/error.h", "files", "text", "llm/config"},
     "llm/data": {"include/sherd/error.h", "files", "llm/text", "llm/config"},
-    "llm/model": {"include/sherd", "ops", "torch"},
+    "llm/model": {"include/sherd", "ops", "torch", "llm/data/label.h"},
     "llm/io": {"include/sherd", "files", "llm/model", "torch"},
     "llm/track": {"include/sherd/error.h", "files", "llm/config"},
     "llm/eval": {"include/sherd", "llm/model", "llm/data", "llm/text", "llm/config", "torch"},
-    "llm/train": {"include/sherd", "files", "torch", "llm/config", "llm/text", "llm/data", "llm/model", "llm/io", "llm/eval",
-                  "llm/track", "ops"},
+    "llm/train": {"include/sherd", "files", "torch", "llm/config", "llm/text", "llm/data", "llm/model", "llm/io",
+                  "llm/eval", "llm/track"},
+    "llm/bench": {"include/sherd", "torch", "llm/train", "llm/data", "llm/model", "llm/io", "ops"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]')
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <set>
@@ -5,7 +6,6 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <unistd.h>
 
 #include "communicators/c10d.h"
@@ -16,7 +16,9 @@
 #include "launch/rank_environment.h"
 #include "nccl_group.h"
 #include "network.h"
+#include "rendezvous.h"
 #include "sherd/error.h"
+#include "wait_board.h"
 #include "world_impl.h"
 
 namespace sherd::detail {
@@ -25,47 +27,60 @@ namespace {
 
 using launch::RankEnvironment;
 
-c10::intrusive_ptr<c10d::Store> meet(const RankEnvironment& environment,
-                                     std::chrono::milliseconds timeout) {
-  const std::string& host = *environment.master_address;
-  c10d::TCPStoreOptions options;
-  options.port = *environment.master_port;
-  options.timeout = timeout;
-  options.numWorkers = static_cast<size_t>(environment.world_size);
-  options.isServer = environment.rank == 0 && !environment.agent_store;
-  options.waitWorkers = !environment.agent_store;
-  if (options.isServer) {
-    // Without a socket of ours the store would listen on every interface.
-    options.masterListenFd =
-        environment.master_fd ? *environment.master_fd : listen_on(host, options.port);
+std::chrono::milliseconds timeout_of(const WorldOptions& options,
+                                     const RankEnvironment& environment) {
+  std::chrono::milliseconds timeout = WorldOptions::kDefaultTimeout;
+  if (options.timeout) {
+    timeout = *options.timeout;
+  } else if (environment.timeout) {
+    timeout = *environment.timeout;
   }
-  try {
-    return c10::make_intrusive<c10d::TCPStore>(host, options);
-  } catch (const std::exception& error) {
-    const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
-    throw Error(
-        ExitCode::PeerLost,
-        "rendezvous: rank " + std::to_string(environment.rank) + " of " +
-            std::to_string(environment.world_size) + " did not meet the others at " + host + ":" +
-            std::to_string(options.port) + " (" +
-            (c10_error != nullptr ? c10_error->what_without_backtrace() : error.what()) +
-            "). Check that all ranks were started, with the same MASTER_ADDR and MASTER_PORT.");
+  if (timeout.count() <= 0 || timeout > launch::kLongestTimeout) {
+    throw Error(ExitCode::Usage, "[World] ranks cannot wait " + std::to_string(timeout.count()) +
+                                     " ms for each other: give a timeout of 1 ms to " +
+                                     std::to_string(launch::kLongestTimeout.count()) + " s.");
   }
+  return timeout;
 }
+
+/// Where ranks connect to this one. It answers only while groups are connected: strangers could
+/// otherwise take all descriptors of the process.
+class Door {
+ public:
+  explicit Door(const std::string& address) {
+    const std::vector<int> before = listening_sockets();
+    interface_ = c10d::ProcessGroupGloo::createDeviceForHostname(address);
+    for (const int socket : listening_sockets()) {
+      if (std::find(before.begin(), before.end(), socket) == before.end()) {
+        sockets_.push_back(socket);
+      }
+    }
+  }
+  [[nodiscard]] const std::shared_ptr<::gloo::transport::Device>& interface() const {
+    return interface_;
+  }
+  void set_open(bool open) const {
+    for (const int socket : sockets_) {
+      set_admitting(socket, open);
+    }
+  }
+
+ private:
+  std::shared_ptr<::gloo::transport::Device> interface_;
+  std::vector<int> sockets_;  ///< Gloo's own
+};
 
 class C10dWorld final : public WorldImpl {
  public:
   C10dWorld(const RankEnvironment& environment, const WorldOptions& options)
       : environment_(environment),
-        timeout_(options.timeout),
+        timeout_(timeout_of(options, environment)),
         device_(device_of_rank(options.device, environment.local_rank)),
-        store_(meet(environment, options.timeout)) {
-    const std::string address =
-        environment.all_local
-            ? "127.0.0.1"
-            : local_address_towards(*environment.master_address, *environment.master_port);
-    interface_ = c10d::ProcessGroupGloo::createDeviceForHostname(address);
+        // NCCL opens further connections to the store.
+        store_(meet(environment, timeout_, /*closes_store=*/device_.is_cpu())),
+        door_(own_address()) {
     control_ = std::make_unique<C10dCommunicator>(groups({0, 1, size()}));
+    door_.set_open(false);
     shares_device_ = !device_.is_cpu() && has_equal_neighbours();
     if (device_.is_cpu()) {
       meeting_.emplace(rank(), options.transport, timeout_, [this](const std::string& text) {
@@ -84,6 +99,23 @@ class C10dWorld final : public WorldImpl {
   [[nodiscard]] c10::Device device() const override { return device_; }
   [[nodiscard]] int local_size() const override { return environment_.local_world_size; }
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
+    door_.set_open(true);
+    control_->barrier();  // others may connect from here on
+    auto communicator = connected_communicator(group);
+    door_.set_open(false);
+    return communicator;
+  }
+  [[nodiscard]] std::optional<Wait> waiting() const override { return board_->read(); }
+  [[nodiscard]] Communicator& control() override { return *control_; }
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
+    return control_->all_gather_bytes(text);
+  }
+  void broadcast(void* data, int64_t bytes, int root) override {
+    control_->broadcast_bytes(data, bytes, root);
+  }
+
+ private:
+  std::unique_ptr<Communicator> connected_communicator(const RankGroup& group) {
     if (meeting_) {
       if (auto shared = meeting_->make_communicator(group, roster(group))) {
         ++communicators_;  // others of the world may be making one over process groups
@@ -103,22 +135,22 @@ class C10dWorld final : public WorldImpl {
     }
     return std::make_unique<DeviceCommunicator>(nccl_groups(group), device_);
   }
-  [[nodiscard]] Communicator& control() override { return *control_; }
-  [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
-    return control_->all_gather_bytes(text);
-  }
-  void broadcast(void* data, int64_t bytes, int root) override {
-    control_->broadcast_bytes(data, bytes, root);
+
+  [[nodiscard]] std::string own_address() const {
+    return environment_.all_local
+               ? "127.0.0.1"
+               : local_address_towards(*environment_.master_address, *environment_.master_port);
   }
 
- private:
   c10::intrusive_ptr<c10d::Backend> connect(const std::string& name, const RankGroup& ranks) {
     auto options = c10d::ProcessGroupGloo::Options::create(timeout_);
-    options->devices.push_back(interface_);
+    options->devices.push_back(door_.interface());
     auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
     try {
       return c10::make_intrusive<c10d::ProcessGroupGloo>(store, ranks.index_of(rank()), ranks.size,
                                                          options);
+    } catch (const Error&) {
+      throw;  // of the store
     } catch (const c10::Error& error) {
       throw Error(ExitCode::PeerLost, "connecting the ranks failed on rank " +
                                           std::to_string(rank()) + ": " +
@@ -140,8 +172,8 @@ class C10dWorld final : public WorldImpl {
   // One for all communicators: a rank may be waiting in another one.
   Roster roster(const RankGroup& ranks) {
     const auto patience = std::min<std::chrono::milliseconds>(timeout_, std::chrono::seconds(5));
-    return {c10::make_intrusive<c10d::PrefixStore>("sherd/roster", store_), ranks, rank(),
-            patience};
+    return {c10::make_intrusive<c10d::PrefixStore>("sherd/roster", store_), ranks, rank(), patience,
+            board_};
   }
 
   std::string next_name(const RankGroup& ranks) {
@@ -166,8 +198,9 @@ class C10dWorld final : public WorldImpl {
   std::chrono::milliseconds timeout_;
   c10::Device device_;
   bool shares_device_ = false;
+  std::shared_ptr<WaitBoard> board_ = std::make_shared<WaitBoard>();
   c10::intrusive_ptr<c10d::Store> store_;
-  std::shared_ptr<::gloo::transport::Device> interface_;
+  Door door_;
   std::unique_ptr<C10dCommunicator> control_;
   std::optional<SharedMemoryMeeting> meeting_;  ///< without GPUs
   int communicators_ = 0;

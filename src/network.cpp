@@ -1,9 +1,13 @@
 #include "network.h"
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 
+#include <linux/filter.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -56,6 +60,34 @@ int listen_on(const std::string& host, std::uint16_t port) {
                 ". Rank 0 must run on the host that MASTER_ADDR names.");
   }
   return fd;
+}
+
+void set_admitting(int listening_socket, bool admits) {
+  // A filter of one instruction that keeps nothing of any packet: whoever connects gets no answer.
+  // Connections that were accepted before have filters of their own.
+  sock_filter drop_all = BPF_STMT(BPF_RET | BPF_K, 0);
+  const sock_fprog program{1, &drop_all};
+  if (admits) {
+    setsockopt(listening_socket, SOL_SOCKET, SO_DETACH_FILTER, &program, sizeof program);
+  } else {
+    setsockopt(listening_socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+  }
+}
+
+std::vector<int> listening_sockets() {
+  std::vector<int> found;
+  std::error_code fault;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", fault)) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    int listens = 0;
+    int family = 0;
+    socklen_t size = sizeof listens;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0 &&
+        getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0 && family != AF_UNIX) {
+      found.push_back(fd);
+    }
+  }
+  return found;
 }
 
 std::string local_address_towards(const std::string& host, std::uint16_t port) {

@@ -3,12 +3,20 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace sherd::detail {
 
 /// A listening TCP socket on `host`:`port` and on no other interface. Throws Error(Unavailable),
 /// naming host, port and what to try.
 [[nodiscard]] int listen_on(const std::string& host, std::uint16_t port);
+
+/// Whether a listening socket answers those who connect from now on. One that does not stays open
+/// and bound; connections that it has accepted live on. Without effect where the system refuses it.
+void set_admitting(int listening_socket, bool admits);
+
+/// This process's listening TCP sockets.
+[[nodiscard]] std::vector<int> listening_sockets();
 
 /// The numeric address of this host on the interface that leads to `host`. Throws
 /// Error(Unavailable).

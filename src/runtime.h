@@ -6,12 +6,11 @@
 #include <string>
 #include <vector>
 
-#include <ATen/record_function.h>
-
 #include "gather_arena.h"
 #include "model_buffer.h"
 #include "model_communicators.h"
 #include "optim/optim_views.h"
+#include "profiler_range.h"
 #include "reduction_queue.h"
 #include "schedule.h"
 #include "sherd/error.h"
@@ -111,11 +110,11 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   /// and rank.
   template <class Fn>
   auto named(const char* operation, const std::string& unit, Fn&& fn) {
-    RECORD_USER_SCOPE(operation);  // for LibTorch's profilers
+    const ProfilerRange range(operation);
     try {
       return fn();
     } catch (const Error& error) {
-      peers_lost_ = peers_lost_ || error.code() == ExitCode::PeerLost;
+      peers_lost_ = peers_lost_ || error.is_of_peers();
       throw Error(error.code(), where(operation, unit) + error.what());
     }
   }

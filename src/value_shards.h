@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "sherd/fully_shard.h"
+#include "sherd/sharded_module.h"
 
 namespace sherd::detail {
 

@@ -2,9 +2,8 @@
 
 #include <utility>
 
-#include <ATen/record_function.h>
-
 #include "communicators/local.h"
+#include "profiler_range.h"
 #include "sherd/error.h"
 #include "world_impl.h"
 
@@ -79,8 +78,12 @@ int World::local_size() const {
   return impl_->local_size();
 }
 
+std::optional<Wait> World::waiting() const {
+  return impl_->waiting();
+}
+
 void World::all_reduce(std::span<double> values, ReduceOp op) {
-  RECORD_USER_SCOPE("all-reduce");
+  const detail::ProfilerRange range("all-reduce");
   impl_->control().all_reduce(values, op);
 }
 

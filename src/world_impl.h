@@ -2,6 +2,7 @@
 // What a World is made of: one implementation for each way ranks reach each other.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,8 @@ class WorldImpl {
   [[nodiscard]] virtual int local_rank() const { return rank(); }
   [[nodiscard]] virtual c10::Device device() const { return c10::Device(c10::kCPU); }
   [[nodiscard]] virtual int local_size() const { return size(); }
+  /// What this rank waits for; any thread may ask.
+  [[nodiscard]] virtual std::optional<Wait> waiting() const { return std::nullopt; }
   /// Collective over the whole world, also where groups differ: rank r passes the group it is in.
   [[nodiscard]] virtual std::unique_ptr<Communicator> make_communicator(const RankGroup& group) = 0;
   /// For collectives outside any model: numbers and short texts.

@@ -1,6 +1,6 @@
 /* Hugging Face tokenizers (tokenizer.json) behind a C interface; implemented in Rust by src/.
  *
- * Every function returns SHERD_TEXT_OK or one of the codes below. On failure, and where `error` is
+ * Every function returns SHERD_TEXT_OK or the code below. On failure, and where `error` is
  * not NULL, *error is set to a message (NUL-terminated UTF-8, one line, no control characters) to
  * be freed with sherd_text_free_string(); outputs are then untouched. A panic inside never leaves a
  * function: it comes back as an error too. A tokenizer may be used by several threads at once.
@@ -18,8 +18,7 @@ extern "C" {
 
 enum {
   SHERD_TEXT_OK = 0,
-  SHERD_TEXT_MISSING = 1,  /* a file that is not there or cannot be read */
-  SHERD_TEXT_BAD_DATA = 2, /* a tokenizer file that cannot be right, or a text that is not UTF-8 */
+  SHERD_TEXT_BAD_DATA = 1, /* a tokenizer file that cannot be right, or a text that is not UTF-8 */
 };
 
 typedef struct sherd_tokenizer sherd_tokenizer;
@@ -39,10 +38,11 @@ typedef struct {
   uint64_t* end_bytes;
 } sherd_text_encoding;
 
-/* Reads a tokenizer.json. Refuses, naming file and place, what the format allows but would later
- * abort, hang, answer differently each time or give wrong ids: see src/checks.rs. Truncation and
- * padding told by the file are switched off. */
-int32_t sherd_text_open(const char* path, sherd_tokenizer** tokenizer, char** error);
+/* Reads the bytes of a tokenizer.json. Refuses, naming the file by `name` and the place, what the
+ * format allows but would later abort, hang, answer differently each time or give wrong ids: see
+ * src/checks.rs. Truncation and padding told by the file are switched off. */
+int32_t sherd_text_open(const char* name, sherd_text_slice file, sherd_tokenizer** tokenizer,
+                        char** error);
 void sherd_text_close(sherd_tokenizer* tokenizer);
 
 /* The largest id + 1, added tokens included: how many rows an embedding needs. */

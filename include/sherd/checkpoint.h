@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "sherd/fully_shard.h"
 #include "sherd/optim.h"
+#include "sherd/sharded_module.h"
 
 namespace sherd {
 
@@ -22,10 +22,11 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
                       const std::function<std::string(const std::string&)>& name_in_file = {});
 
 /// Writes a checkpoint to the new folder `folder`. Every rank writes its shard; then rank 0 writes
-/// the manifest and gives the folder, until then `<folder>.tmp`, its name. An older folder of the
-/// name is replaced. `note` is kept for the caller: any text (a JSON of the trainer's state).
-/// Collective. Throws the same Error on every rank when one of them fails (CannotWrite, StorageIo);
-/// then nothing of the name has changed. PyTorch: `torch.distributed.checkpoint.save`.
+/// the manifest and gives the folder, until then `<folder>.tmp`, its name. An older checkpoint of
+/// the name, whole or damaged, is replaced; a file, or a folder that holds anything else, is
+/// refused. `note` is kept for the caller: any text (a JSON of the trainer's state). Collective.
+/// Throws the same Error on every rank when one of them fails (CannotWrite, StorageIo); then
+/// nothing of the name has changed. PyTorch: `torch.distributed.checkpoint.save`.
 void save_checkpoint(const std::string& folder, ShardedModule& model, const AdamW& optimizer,
                      const std::string& note);
 
@@ -43,7 +44,8 @@ struct CheckpointParameter {
   std::vector<CheckpointPiece> pieces;  ///< in order and without gaps
 };
 
-/// A manifest, checked: every element of every parameter is in exactly one piece.
+/// A manifest, checked: it is as it was written (by its own digest, which older ones lack), and
+/// every element of every parameter is in exactly one piece.
 struct CheckpointManifest {
   int64_t world_size = 1;       ///< that wrote it
   int64_t optimizer_steps = 0;  ///< updates done when it was written
@@ -60,6 +62,11 @@ struct CheckpointManifest {
 /// `torch.distributed.checkpoint.load`.
 CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& model,
                                    AdamW& optimizer);
+
+/// Reads a whole checkpoint and checks every digest: of the manifest, and of values and moments.
+/// Not collective: any process may ask whether a checkpoint is intact. Memory: 1 MiB. Throws Error:
+/// InputMissing, BadData (naming file and tensor), StorageIo. PyTorch: none.
+CheckpointManifest verify_checkpoint(const std::string& folder);
 
 /// Reads one parameter's values from a checkpoint, a stretch at a time: `take(values, numel)` is
 /// called with fp32 values in order. Checks digests. Not collective; for exporting.

@@ -19,12 +19,12 @@ enum class ExitCode : int {
   Internal = 70,      ///< a broken invariant: a bug of Sherd
   CannotWrite = 73,   ///< an output that cannot be created, or is locked
   StorageIo = 74,     ///< reading or writing failed half-way
-  Stopped = 75,       ///< stopped on request, checkpoint committed
+  Stopped = 75,       ///< stopped on request: the same command goes on
   PeerLost = 76,      ///< another rank died or cannot be reached
   NotAuthorised = 77,
   RanksDisagree = 78,  ///< ranks were started with different settings or data
   NonFinite = 79,      ///< loss or gradient is NaN or infinite
-  Hang = 80,
+  Hang = 80,           ///< another rank is there, and silent for longer than the timeout
   OutOfMemory = 81,
 };
 
@@ -37,6 +37,10 @@ class Error : public std::runtime_error {
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
   /// With what a program that ends because of it should exit.
   [[nodiscard]] ExitCode code() const noexcept { return code_; }
+  /// The other ranks are gone or silent: no further collective can succeed.
+  [[nodiscard]] bool is_of_peers() const noexcept {
+    return code_ == ExitCode::PeerLost || code_ == ExitCode::Hang;
+  }
 
  private:
   ExitCode code_;

@@ -8,10 +8,13 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
 
-#include "sherd/fully_shard.h"
+#include "sherd/sharded_module.h"
 #include "sherd/world.h"
+
+namespace torch::nn {
+class Module;
+}
 
 namespace sherd {
 

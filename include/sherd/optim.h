@@ -10,7 +10,7 @@
 
 #include <torch/ordered_dict.h>
 
-#include "sherd/fully_shard.h"
+#include "sherd/sharded_module.h"
 
 namespace sherd {
 

@@ -8,7 +8,10 @@
 #include <vector>
 
 #include <c10/core/ScalarType.h>
-#include <torch/nn/module.h>
+
+namespace torch::nn {
+class Module;
+}
 
 namespace sherd {
 

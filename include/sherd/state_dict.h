@@ -11,8 +11,8 @@
 #include <ATen/core/Tensor.h>
 #include <torch/ordered_dict.h>
 
-#include "sherd/fully_shard.h"
 #include "sherd/optim.h"
+#include "sherd/sharded_module.h"
 
 namespace sherd {
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -38,9 +39,12 @@ enum class Transport : std::uint8_t {
 
 /// How World::from_environment() waits for the others and reaches them.
 struct WorldOptions {
+  static constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(10);
   /// How long a rank waits for another, in the rendezvous and in each collective, before it gives
-  /// up.
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  /// up: up to seven days. Longer than anything that one rank does alone. Where it is not set, what
+  /// the environment says in seconds (SHERD_TIMEOUT, `sherd launch --timeout`), else
+  /// kDefaultTimeout.
+  std::optional<std::chrono::milliseconds> timeout = {};
   /// Where models live and are computed: the CPU, or c10::kCUDA for the GPU of the rank's number on
   /// its host (modulo the GPUs there are). Ranks with a GPU each exchange over NCCL; where several
   /// share one, over the host.
@@ -48,6 +52,12 @@ struct WorldOptions {
   /// What carries parameters and gradients; the same on every rank. Rendezvous, numbers and texts
   /// of the World itself go over process groups in any case.
   Transport transport = Transport::Automatic;
+};
+
+/// A collective that a rank waits in.
+struct Wait {
+  std::string what;  ///< for people: "all-gather of unit 'block3'"
+  std::chrono::steady_clock::time_point since;
 };
 
 /// The ranks of a run. A value: copies name the same world, which ends with the last of them.
@@ -59,7 +69,8 @@ class World {
   /// nothing is set. Collective: returns when all ranks have met. Binds loopback only where all
   /// ranks are on this host, else the interface that leads to the first. Throws Error: Usage for
   /// values that make no sense, Unavailable for a port or address that cannot be had, PeerLost when
-  /// others do not come within the timeout.
+  /// others do not come within the timeout. Collectives throw Error: PeerLost where another rank is
+  /// gone, Hang where one is silent for longer than the timeout.
   static World from_environment(const WorldOptions& options = {});
   /// A world of one: no process group, no collective. Throws Error(Unavailable) for a device that
   /// this build or machine does not have.
@@ -79,6 +90,10 @@ class World {
   [[nodiscard]] c10::Device device() const;
   /// Ranks of this host.
   [[nodiscard]] int local_size() const;
+
+  /// What this rank waits for at this moment, if anything; nothing in a world of one or of threads.
+  /// Not collective; any thread may ask, also while another waits.
+  [[nodiscard]] std::optional<Wait> waiting() const;
 
   /// Reduces each value over all ranks, in rank order: the same bits everywhere. Collective.
   void all_reduce(std::span<double> values, ReduceOp op = ReduceOp::Sum);

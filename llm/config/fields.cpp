@@ -223,8 +223,8 @@ Fields fields(CheckpointSection& checkpoint) {
       {.name = "resume",
        .slot = &checkpoint.resume,
        .doc = "auto: go on from the newest checkpoint of train.output, if there is one; never: "
-              "start anew; else the folder "
-              "of a checkpoint"},
+              "start anew, refused where train.output holds checkpoints; overwrite: delete them and "
+              "start anew; else the folder of a checkpoint or of a run"},
       {.name = "at_end", .slot = &checkpoint.at_end, .doc = "save after the last step"},
   };
 }

@@ -33,6 +33,15 @@ std::string to_toml(const RunConfig& config) {
   return text;
 }
 
+std::vector<std::pair<std::string, std::string>> key_values(const RunConfig& config) {
+  RunConfig copy = config;
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const Field& field : fields_of(copy)) {
+    values.emplace_back(field.key(), value_text(field));
+  }
+  return values;
+}
+
 std::string reference_markdown() {
   RunConfig defaults;
   const std::vector<Field> fields = fields_of(defaults);

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace llm::config {
@@ -143,6 +144,9 @@ struct Fault {
 
 /// Every key of every section as TOML that `load` reads back to an equal configuration.
 [[nodiscard]] std::string to_toml(const RunConfig& config);
+
+/// Every key ("section.key") with its value as TOML, in the order of the file.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> key_values(const RunConfig& config);
 
 /// The text of docs/guide/configuration.md.
 [[nodiscard]] std::string reference_markdown();

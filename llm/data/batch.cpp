@@ -76,11 +76,13 @@ Batch collate(const Samples& samples, std::span<const std::int64_t> indices) {
   for (const std::int64_t index : indices) {
     const Sample sample = samples[static_cast<std::size_t>(index)];
     std::copy(sample.ids.begin(), sample.ids.end(), batch.input_ids.begin() + row_begin);
-    std::copy(sample.ids.begin() + sample.supervised_begin, sample.ids.end(),
-              batch.labels.begin() + row_begin + sample.supervised_begin);
+    std::transform(sample.ids.begin(), sample.ids.end(), sample.supervised.begin(),
+                   batch.labels.begin() + row_begin, [](text::TokenId id, std::uint8_t supervised) {
+                     return supervised == 1 ? std::int64_t{id} : kUnsupervised;
+                   });
     const auto tokens = static_cast<std::int64_t>(sample.ids.size());
     std::fill_n(batch.attention_mask.begin() + row_begin, tokens, 1);
-    batch.supervised_tokens += tokens - sample.supervised_begin;
+    batch.supervised_tokens += sample.supervised_tokens();
     batch.real_tokens += tokens;
     row_begin += batch.cols;
   }

@@ -5,12 +5,10 @@
 #include <span>
 #include <vector>
 
+#include "llm/data/label.h"
 #include "llm/data/samples.h"
 
 namespace llm::data {
-
-/// The label of a position that the loss does not count.
-constexpr std::int64_t kUnsupervised = -100;
 
 /// How many samples a step has, and how they are dealt.
 struct BatchShape {

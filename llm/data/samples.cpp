@@ -1,32 +1,50 @@
 #include "llm/data/samples.h"
 
-namespace llm::data {
-namespace {
+#include <algorithm>
 
-struct Storage {
+namespace llm::data {
+
+struct SamplesBuilder::Storage {
   std::vector<std::int64_t> begins = {0};
-  std::vector<std::int64_t> supervised_begins;
   std::vector<text::TokenId> ids;
+  std::vector<std::uint8_t> supervised;
 };
 
-}  // namespace
+SamplesBuilder::SamplesBuilder() : storage_(std::make_shared<Storage>()) {}
+
+void SamplesBuilder::add(const Sample& sample) {
+  Storage& all = *storage_;
+  all.ids.insert(all.ids.end(), sample.ids.begin(), sample.ids.end());
+  all.supervised.insert(all.supervised.end(), sample.supervised.begin(), sample.supervised.end());
+  all.begins.push_back(static_cast<std::int64_t>(all.ids.size()));
+}
+
+Samples SamplesBuilder::build() && {
+  const Samples::Arrays arrays{storage_->begins, storage_->ids, storage_->supervised};
+  return {std::move(storage_), arrays};
+}
+
+std::int64_t Sample::supervised_tokens() const {
+  return std::count(supervised.begin(), supervised.end(), std::uint8_t{1});
+}
+
+std::span<const text::TokenId> Sample::prompt() const {
+  const auto first = std::find(supervised.begin(), supervised.end(), std::uint8_t{1});
+  return ids.first(static_cast<std::size_t>(first - supervised.begin()));
+}
 
 Samples::Samples(const std::vector<text::LabelledPrompt>& prompts) {
-  const auto storage = std::make_shared<Storage>();
+  SamplesBuilder builder;
   for (const text::LabelledPrompt& prompt : prompts) {
-    storage->ids.insert(storage->ids.end(), prompt.ids.begin(), prompt.ids.end());
-    storage->begins.push_back(static_cast<std::int64_t>(storage->ids.size()));
-    storage->supervised_begins.push_back(prompt.supervised_begin);
+    builder.add({prompt.ids, prompt.supervised});
   }
-  arrays_ = {storage->begins, storage->supervised_begins, storage->ids};
-  owner_ = storage;
+  *this = std::move(builder).build();
 }
 
 Sample Samples::operator[](std::size_t index) const {
-  const std::int64_t begin = arrays_.begins[index];
-  const std::int64_t size = arrays_.begins[index + 1] - begin;
-  return {arrays_.ids.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(size)),
-          arrays_.supervised_begins[index]};
+  const auto begin = static_cast<std::size_t>(arrays_.begins[index]);
+  const std::size_t size = static_cast<std::size_t>(arrays_.begins[index + 1]) - begin;
+  return {arrays_.ids.subspan(begin, size), arrays_.supervised.subspan(begin, size)};
 }
 
 }  // namespace llm::data

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "files/file_descriptor.h"
-#include "files/input.h"
 #include "files/output.h"
 #include "files/sha256.h"
 #include "sherd/error.h"
@@ -24,8 +23,7 @@ namespace fs = std::filesystem;
 namespace files = sherd::files;
 
 // Changes with what a prompt is, and with the layout below.
-constexpr std::string_view kRule = "sherd tokens 1";
-constexpr std::uint64_t kMaxInputBytes = std::uint64_t{4} << 30;
+constexpr std::string_view kRule = "sherd tokens 2";
 
 // How a file begins; the arrays of Samples follow. All in the machine's byte order: the cache stays
 // where it was written.
@@ -83,8 +81,8 @@ std::string bytes_of(const TokenizedFile& file) {
   std::string bytes;
   append(bytes, std::span<const Header>(&header, 1));
   append(bytes, file.samples.arrays().begins);
-  append(bytes, file.samples.arrays().supervised_begins);
   append(bytes, file.samples.arrays().ids);
+  append(bytes, file.samples.arrays().supervised);
   const std::string digest = files::sha256_of(std::string_view(bytes).substr(sizeof header.digest));
   bytes.replace(0, digest.size(), digest);
   return bytes;
@@ -126,17 +124,17 @@ bool is_sound(const Header& header, std::string_view bytes) {
     return false;  // its numbers may be anything
   }
   const std::int64_t size =
-      static_cast<std::int64_t>(sizeof header) + 8 * (2 * header.samples + 1) + 4 * header.tokens;
+      static_cast<std::int64_t>(sizeof header) + 8 * (header.samples + 1) + 5 * header.tokens;
   return static_cast<std::size_t>(size) == bytes.size();
 }
 
 Samples::Arrays arrays_of(const Header& header, const char* body) {
   const auto samples = static_cast<std::size_t>(header.samples);
   const auto* numbers = reinterpret_cast<const std::int64_t*>(body);
-  const auto* ids = reinterpret_cast<const text::TokenId*>(numbers + 2 * samples + 1);
-  return {{numbers, samples + 1},
-          {numbers + samples + 1, samples},
-          {ids, static_cast<std::size_t>(header.tokens)}};
+  const auto tokens = static_cast<std::size_t>(header.tokens);
+  const auto* ids = reinterpret_cast<const text::TokenId*>(numbers + samples + 1);
+  const auto* supervised = reinterpret_cast<const std::uint8_t*>(ids + tokens);
+  return {{numbers, samples + 1}, {ids, tokens}, {supervised, tokens}};
 }
 
 fs::path folder_of(const std::string& setting) {
@@ -156,13 +154,15 @@ fs::path folder_of(const std::string& setting) {
 
 }  // namespace
 
-std::string token_key(const fs::path& path, const text::PromptEncoder& encoder,
+std::string tokenizer_digest(const text::Tokenizer& tokenizer) {
+  return read_data_file(tokenizer.folder() / "tokenizer.json").sha256;
+}
+
+std::string token_key(const DataFile& file, const text::PromptEncoder& encoder,
                       std::int64_t limit) {
   const text::Tokenizer& tokenizer = encoder.tokenizer();
   std::string what(kRule);
-  for (const fs::path& file : {path, tokenizer.folder() / "tokenizer.json"}) {
-    what += " " + files::sha256_of(files::read_file(file.string(), kMaxInputBytes));
-  }
+  what += " " + file.sha256 + " " + tokenizer_digest(tokenizer);
   const text::PromptLimits& limits = encoder.limits();
   for (const std::int64_t number : {limits.max_length_tokens, limits.max_answer_tokens, limit,
                                     std::int64_t{tokenizer.end_id()}}) {

@@ -9,11 +9,13 @@
 
 namespace llm::data {
 
+/// SHA-256 of the tokenizer.json. Throws sherd::Error InputMissing if it cannot be read.
+std::string tokenizer_digest(const text::Tokenizer& tokenizer);
+
 /// What a file's samples depend on, as a SHA-256: the bytes of the file and of the tokenizer.json,
-/// the end token, the limits, and Sherd's rule for prompts. Reads both files.
-/// Throws sherd::Error InputMissing if one cannot be read.
-std::string token_key(const std::filesystem::path& path, const text::PromptEncoder& encoder,
-                      std::int64_t limit);
+/// the end token, the limits, and Sherd's rule for prompts. Reads the tokenizer.json.
+/// Throws sherd::Error InputMissing if it cannot be read.
+std::string token_key(const DataFile& file, const text::PromptEncoder& encoder, std::int64_t limit);
 
 /// A folder of tokenized files, one `<key>.tokens` each: what a run has encoded, the next one maps
 /// into memory. Processes may share the folder: a file appears whole, under its name, or not at

@@ -28,4 +28,10 @@ BatchTensors to_tensors(const data::Batch& batch) {
           matrix(batch.attention_mask, batch.rows, batch.cols)};
 }
 
+at::Tensor loss_sum(sherd::Sharded<model::CausalLm>& model, const BatchTensors& batch) {
+  return model.run([](model::CausalLmImpl& lm, const at::Tensor& ids, const at::Tensor& labels,
+                      const at::Tensor& mask) { return lm.loss_sum(ids, labels, mask); },
+                   batch.input_ids_BT, batch.labels_BT, batch.attention_mask_BT);
+}
+
 }  // namespace llm::eval

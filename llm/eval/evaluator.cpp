@@ -1,14 +1,15 @@
 #include "llm/eval/evaluator.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdio>
 #include <numeric>
 
 #include <ATen/core/grad_mode.h>
 #include <nlohmann/json.hpp>
 
 #include "llm/eval/batch_tensors.h"
-#include "llm/eval/generation.h"
 #include "llm/eval/squad_metric.h"
 
 namespace llm::eval {
@@ -27,13 +28,10 @@ std::vector<std::int64_t> share(std::int64_t samples, std::int64_t batch, std::i
   return indices;
 }
 
-double loss_of(sherd::Sharded<model::CausalLm>& model, const data::Batch& batch) {
-  const BatchTensors tensors = to_tensors(batch);
-  const at::Tensor loss =
-      model.run([](model::CausalLmImpl& lm, const at::Tensor& ids, const at::Tensor& labels,
-                   const at::Tensor& mask) { return lm.loss_sum(ids, labels, mask); },
-                tensors.input_ids_BT, tensors.labels_BT, tensors.attention_mask_BT);
-  return loss.item<double>();
+bool any_stop_requested(sherd::World& world, const StopRequested& stop_requested) {
+  double stops = stop_requested && stop_requested() ? 1 : 0;
+  world.all_reduce({&stops, 1});
+  return stops > 0;
 }
 
 std::vector<std::string> gold_answers(const text::SquadQuestion& question) {
@@ -44,27 +42,23 @@ std::vector<std::string> gold_answers(const text::SquadQuestion& question) {
   return gold;
 }
 
-std::vector<Prediction> answer(sherd::Sharded<model::CausalLm>& model, const data::Dataset& dataset,
-                               const text::Tokenizer& tokenizer,
-                               const std::vector<std::int64_t>& indices, SquadScore& score) {
+std::vector<std::vector<text::TokenId>> prompts_of(const data::Dataset& dataset,
+                                                   const std::vector<std::int64_t>& indices) {
   std::vector<std::vector<text::TokenId>> prompts;
   for (const std::int64_t index : indices) {
     const data::Sample sample = dataset.samples[static_cast<size_t>(index)];
-    prompts.emplace_back(sample.ids.begin(), sample.ids.begin() + sample.supervised_begin);
+    const auto prompt = sample.prompt();
+    prompts.emplace_back(prompt.begin(), prompt.end());
   }
-  const auto written =
-      generate(model, prompts, dataset.report.limits.max_answer_tokens, tokenizer.stop_ids());
-  std::vector<Prediction> predictions;
-  for (size_t i = 0; i < indices.size(); ++i) {
-    const auto& question = dataset.file.questions[static_cast<size_t>(indices[i])];
-    Prediction prediction{question.id, question.question, question.answers.front().text,
-                          tokenizer.decode(written[i]), false};
-    const AnswerScore one = score_answer(prediction.text, gold_answers(question));
-    prediction.exact = one.exact_match == 1.0;
-    score.add(one);
-    predictions.push_back(std::move(prediction));
-  }
-  return predictions;
+  return prompts;
+}
+
+Prediction prediction_of(const text::SquadQuestion& question, std::string answer,
+                         SquadScore& score) {
+  const AnswerScore one = score_answer(answer, gold_answers(question));
+  score.add(one);
+  return {question.id, question.question, question.answers.front().text, std::move(answer),
+          one.exact_match == 1.0};
 }
 
 // All ranks' predictions, put back into file order: round after round, rank after rank.
@@ -98,43 +92,70 @@ std::vector<Prediction> gather_predictions(sherd::World& world,
 
 }  // namespace
 
-EvaluationResult evaluate(sherd::Sharded<model::CausalLm>& model, const data::Dataset& dataset,
-                          const text::Tokenizer& tokenizer, const EvaluationOptions& options,
-                          const std::function<void(std::int64_t, std::int64_t)>& progress) {
+std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
+                                         const data::Dataset& dataset,
+                                         const text::Tokenizer& tokenizer,
+                                         const EvaluationOptions& options) {
   const at::NoGradGuard no_grad;
   const Clock::time_point start = Clock::now();
   sherd::World& world = model.world();
   const auto samples = static_cast<std::int64_t>(dataset.samples.size());
   const std::int64_t per_round = options.batch * world.size();
   const std::int64_t rounds = (samples + per_round - 1) / per_round;
-  double loss_sum = 0;
+  double loss = 0;
   std::int64_t supervised = 0;
   SquadScore score;
   std::vector<std::vector<Prediction>> predictions;
   for (std::int64_t round = 0; round < rounds; ++round) {
+    if (any_stop_requested(world, options.stop_requested)) {
+      return std::nullopt;
+    }
     const auto indices = share(samples, options.batch, round, world);
     const data::Batch batch = data::collate(dataset.samples, indices);
-    loss_sum += loss_of(model, batch);
+    loss += loss_sum(model, to_tensors(batch)).item<double>();
     supervised += batch.supervised_tokens;
     if (options.generate) {
-      predictions.push_back(answer(model, dataset, tokenizer, indices, score));
-    }
-    if (progress) {
-      progress(std::min(samples, (round + 1) * per_round), samples);
+      const auto written =
+          generate(model, prompts_of(dataset, indices), dataset.report.limits.max_answer_tokens,
+                   tokenizer.stop_ids(), options.stop_requested);
+      if (!written) {
+        return std::nullopt;
+      }
+      predictions.emplace_back();
+      for (size_t i = 0; i < indices.size(); ++i) {
+        const auto& question = dataset.file.questions[static_cast<size_t>(indices[i])];
+        predictions.back().push_back(
+            prediction_of(question, tokenizer.decode((*written)[i]), score));
+      }
     }
   }
-  double totals[] = {loss_sum, static_cast<double>(supervised), score.exact_match_sum,
-                     score.f1_sum};
+  double totals[] = {loss, static_cast<double>(supervised), score.exact_match_sum, score.f1_sum};
   world.all_reduce(totals);
   EvaluationResult result;
   result.loss = totals[1] > 0 ? totals[0] / totals[1] : 0;
   result.supervised_tokens = static_cast<std::int64_t>(totals[1]);
   result.samples = samples;
-  result.em = samples > 0 ? 100 * totals[2] / static_cast<double>(samples) : 0;
-  result.f1 = samples > 0 ? 100 * totals[3] / static_cast<double>(samples) : 0;
+  const SquadScore all{totals[2], totals[3], samples};
+  result.em = all.exact_match_percent();
+  result.f1 = all.f1_percent();
   result.predictions = gather_predictions(world, predictions);
   result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return result;
+}
+
+std::string evaluation_line(const EvaluationResult& result, bool generated) {
+  std::array<char, 256> text{};
+  std::snprintf(text.data(), text.size(),
+                "evaluation: loss %.4f over %lld samples (%lld supervised tokens)", result.loss,
+                static_cast<long long>(result.samples),
+                static_cast<long long>(result.supervised_tokens));
+  std::string line = text.data();
+  if (generated) {
+    std::snprintf(text.data(), text.size(), ", EM %.1f, F1 %.1f", result.em, result.f1);
+    line += text.data();
+  }
+  std::snprintf(text.data(), text.size(), ", %.1f samples/s", result.samples_per_second());
+  return line + text.data();
 }
 
 }  // namespace llm::eval

@@ -70,9 +70,10 @@ void advance(Writing& writing, const at::Tensor& next_B, std::span<const text::T
 
 }  // namespace
 
-std::vector<std::vector<text::TokenId>> generate(
+std::optional<std::vector<std::vector<text::TokenId>>> generate(
     sherd::Sharded<model::CausalLm>& model, std::span<const std::vector<text::TokenId>> prompts,
-    std::int64_t max_new_tokens, std::span<const text::TokenId> stop_ids) {
+    std::int64_t max_new_tokens, std::span<const text::TokenId> stop_ids,
+    const StopRequested& stop_requested) {
   const at::NoGradGuard no_grad;
   Writing writing = begin(prompts);
   model::KvCache cache(writing.input_ids_BT.size(1) + max_new_tokens);
@@ -82,9 +83,13 @@ std::vector<std::vector<text::TokenId>> generate(
                       const at::Tensor& mask) { return lm.decode(ids, mask, cache); },
                   writing.input_ids_BT, writing.mask_BT);
     advance(writing, scores_BV.argmax(-1), stop_ids);
-    double unfinished = static_cast<double>(writing.unfinished());
-    model.world().all_reduce({&unfinished, 1});
-    if (unfinished == 0) {
+    double unfinished_and_stops[] = {static_cast<double>(writing.unfinished()),
+                                     stop_requested && stop_requested() ? 1.0 : 0.0};
+    model.world().all_reduce(unfinished_and_stops);
+    if (unfinished_and_stops[1] > 0) {
+      return std::nullopt;
+    }
+    if (unfinished_and_stops[0] == 0) {
       break;
     }
   }

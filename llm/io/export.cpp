@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "files/folder.h"
 #include "files/input.h"
 #include "files/output.h"
 #include "llm/io/hf_config.h"
@@ -36,15 +37,26 @@ std::vector<sherd::SafetensorsSpec> export_specs(const model::CausalLmImpl& mode
   return specs;
 }
 
-void copy_config_and_tokenizer(const std::string& source_folder, const std::string& out_folder,
-                               c10::ScalarType dtype) {
-  auto config = read_config_json(source_folder + "/config.json");
+std::vector<std::string> copied_files(const std::string& source_folder) {
+  sherd::files::check_link(source_folder, source_folder + "/config.json");
+  std::vector<std::string> names;
   for (const char* name : kCopied) {
     const std::string source = source_folder + "/" + name;
     if (std::filesystem::exists(source)) {
-      sherd::files::write_file(out_folder + "/" + name,
-                               sherd::files::read_file(source, kMaxCopiedBytes));
+      sherd::files::check_link(source_folder, source);
+      names.emplace_back(name);
     }
+  }
+  return names;
+}
+
+void copy_config_and_tokenizer(const std::string& source_folder, const std::string& out_folder,
+                               c10::ScalarType dtype) {
+  const std::vector<std::string> names = copied_files(source_folder);
+  auto config = read_config_json(source_folder + "/config.json");
+  for (const std::string& name : names) {
+    sherd::files::write_file(out_folder + "/" + name,
+                             sherd::files::read_file(source_folder + "/" + name, kMaxCopiedBytes));
   }
   const bool new_spelling = config.contains("dtype");
   if (new_spelling) {

@@ -16,10 +16,15 @@ namespace llm::io {
 [[nodiscard]] std::vector<sherd::SafetensorsSpec> export_specs(const model::CausalLmImpl& model,
                                                                c10::ScalarType dtype);
 
+/// Which files beside config.json make a model folder complete: generation_config.json and the
+/// tokenizer's, as far as they are there. Throws Error(BadData) if one of them, or config.json, is
+/// a link that leads out of the folder: another file's content would leave with the export.
+[[nodiscard]] std::vector<std::string> copied_files(const std::string& source_folder);
+
 /// Copies what makes a model folder complete: config.json, with its dtype field (in the spelling it
-/// has) set to `dtype` and all else kept; generation_config.json and the tokenizer's files where
-/// they are there. Each appears whole or not at all; config.json comes last.
-/// Throws Error: InputMissing, BadData for what cannot be read; CannotWrite, StorageIo.
+/// has) set to `dtype` and all else kept; and copied_files(). Each appears whole or not at all;
+/// config.json comes last. Throws Error: InputMissing, BadData for what cannot be read;
+/// CannotWrite, StorageIo.
 void copy_config_and_tokenizer(const std::string& source_folder, const std::string& out_folder,
                                c10::ScalarType dtype);
 

@@ -8,6 +8,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include "llm/data/label.h"
 #include "llm/model/kv_cache.h"
 #include "ops/linear_cross_entropy.h"
 
@@ -16,7 +17,7 @@
 namespace llm::model {
 
 /// The label of a position that is not supervised.
-inline constexpr int64_t kIgnoredLabel = -100;
+inline constexpr int64_t kIgnoredLabel = data::kUnsupervised;
 
 /// A decoder that predicts the next token.
 ///

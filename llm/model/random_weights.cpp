@@ -1,13 +1,32 @@
 #include "llm/model/random_weights.h"
 
+#include <set>
+#include <string>
+
+#include "llm/model/parts.h"
+
 namespace llm::model {
 
-void fill_random(sherd::ParameterInit& parameter, double std) {
-  if (parameter.shape().size() > 1) {
-    parameter.fill_normal(0, std);
-  } else {
-    parameter.fill_constant(parameter.name().ends_with("bias") ? 0 : 1);
+sherd::ParamInitFn random_weights(const CausalLmImpl& model, double std) {
+  std::set<std::string> norms;
+  std::set<std::string> biases;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    const auto* module = item.value().get();
+    if (dynamic_cast<const RmsNormImpl*>(module) != nullptr ||
+        dynamic_cast<const LayerNormImpl*>(module) != nullptr) {
+      norms.insert(item.key() + ".weight");
+    }
+    biases.insert(item.key() + ".bias");
   }
+  return [norms, biases, std](sherd::ParameterInit& parameter) {
+    if (norms.contains(parameter.name())) {
+      parameter.fill_constant(1);
+    } else if (biases.contains(parameter.name())) {
+      parameter.fill_constant(0);
+    } else {
+      parameter.fill_normal(0, std);
+    }
+  };
 }
 
 }  // namespace llm::model

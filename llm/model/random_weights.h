@@ -1,12 +1,13 @@
 #pragma once
 
+#include "llm/model/causal_lm.h"
 #include "sherd/init.h"
 
 namespace llm::model {
 
-/// First values for a parameter of any family: matrices from N(0, `std`), biases 0, weights of
-/// norms 1. For sherd::initialize(), so that they are the same on any world size.
-/// PyTorch: `_init_weights` of transformers, `std` being `initializer_range`.
-void fill_random(sherd::ParameterInit& parameter, double std);
+/// First values for the parameters of `model`, by the modules that hold them: weights of norms 1,
+/// biases 0, all others from N(0, `std`). For sherd::initialize(), so that they are the same on any
+/// world size. PyTorch: `_init_weights` of transformers, `std` being `initializer_range`.
+[[nodiscard]] sherd::ParamInitFn random_weights(const CausalLmImpl& model, double std);
 
 }  // namespace llm::model

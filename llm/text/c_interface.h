@@ -28,9 +28,7 @@ void checked(Call call, const std::string& before = "") {
   if (status == SHERD_TEXT_OK) {
     return;
   }
-  const auto code =
-      status == SHERD_TEXT_MISSING ? sherd::ExitCode::InputMissing : sherd::ExitCode::BadData;
-  throw sherd::Error(code, before + owned.get());
+  throw sherd::Error(sherd::ExitCode::BadData, before + owned.get());
 }
 
 inline sherd_text_slice slice_of(std::string_view text) {

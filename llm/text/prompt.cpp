@@ -109,17 +109,19 @@ LabelledPrompt PromptEncoder::encode_labelled(const std::string& question, std::
                    [&](const ByteRange& range) { return range.begin >= prompt_end; });
 
   LabelledPrompt sample;
-  sample.supervised_begin = first - whole.ranges.begin();
+  auto supervised_begin = static_cast<std::int64_t>(first - whole.ranges.begin());
   sample.ids = std::move(whole.ids);
   sample.ids.push_back(tokenizer_.end_id());
   // Where a token reaches over the prompt's end, the prompt may be a token longer than alone.
   const std::int64_t longest =
-      std::min(sample.supervised_begin + limits_.max_answer_tokens, limits_.max_length_tokens);
+      std::min(supervised_begin + limits_.max_answer_tokens, limits_.max_length_tokens);
   sample.answer_was_cut = static_cast<std::int64_t>(sample.ids.size()) > longest;
   if (sample.answer_was_cut) {
     sample.ids.resize(static_cast<std::size_t>(longest));
-    sample.supervised_begin = std::min(sample.supervised_begin, longest);
+    supervised_begin = std::min(supervised_begin, longest);
   }
+  sample.supervised.assign(sample.ids.size(), 1);
+  std::fill_n(sample.supervised.begin(), supervised_begin, std::uint8_t{0});
   sample.context_was_cut = fitted.context.size() < context.size();
   sample.answer_is_outside = answer.begin_byte + static_cast<std::int64_t>(answer.text.size()) >
                              static_cast<std::int64_t>(fitted.context.size());

@@ -23,9 +23,9 @@ struct PromptLimits {
 
 /// A question with its answer, encoded once as a whole.
 struct LabelledPrompt {
-  std::vector<TokenId> ids;  ///< prompt, answer, end token
-  std::int64_t supervised_begin =
-      0;  ///< the prompt is the ids before; the loss counts those from here on
+  std::vector<TokenId> ids;              ///< prompt, answer, end token
+  std::vector<std::uint8_t> supervised;  ///< of each id: 1 if the loss counts it, else 0; the first
+                                         ///< is 0, for nothing comes before it
   bool context_was_cut = false;  ///< the prompt was too long for its context
   bool answer_was_cut = false;   ///< answer and end token were longer than max_answer_tokens
   bool answer_is_outside =

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "files/input.h"
 #include "files/json.h"
 #include "sherd/error.h"
 
@@ -209,14 +210,18 @@ class Reader {
 }  // namespace
 
 SquadFile read_squad(const std::filesystem::path& path) {
-  const json root = sherd::files::read_json(path.string(), kMaxFileBytes);
+  return parse_squad(sherd::files::read_file(path.string(), kMaxFileBytes), path.string());
+}
+
+SquadFile parse_squad(const std::string& bytes, const std::string& name) {
+  const json root = sherd::files::parse_json(bytes, name);
   Reader reader;
   SquadFile file = reader.read(root);
   const std::vector<std::string>& faults = reader.faults();
   if (faults.empty()) {
     return file;
   }
-  std::string message = path.string() + ": no SQuAD v1.1 file: ";
+  std::string message = name + ": no SQuAD v1.1 file: ";
   if (faults.size() == 1) {
     throw sherd::Error(sherd::ExitCode::BadData, message + faults.front());
   }

@@ -35,5 +35,7 @@ struct SquadFile {
 /// that does not stand at `answer_start`, an id that occurs twice, an unanswerable question of
 /// SQuAD v2.0, a file without questions. Source: Rajpurkar et al. 2016, arXiv:1606.05250.
 SquadFile read_squad(const std::filesystem::path& path);
+/// The same of the bytes of `name`.
+SquadFile parse_squad(const std::string& bytes, const std::string& name);
 
 }  // namespace llm::text

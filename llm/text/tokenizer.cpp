@@ -1,11 +1,15 @@
 #include "llm/text/tokenizer.h"
 
+#include "files/input.h"
 #include "llm/text/c_interface.h"
 #include "llm/text/special_tokens.h"
 #include "sherd/error.h"
 
 namespace llm::text {
 namespace {
+
+// The largest tokenizer.json in use has about 35 MB.
+constexpr std::uint64_t kMaxFileBytes = std::uint64_t{128} << 20;
 
 struct CloseTokenizer {
   void operator()(sherd_tokenizer* handle) const { sherd_text_close(handle); }
@@ -64,9 +68,10 @@ Tokenizer Tokenizer::from_folder(const std::filesystem::path& folder) {
   const auto state = std::make_shared<State>();
   state->folder = folder;
   sherd_tokenizer* handle = nullptr;
-  checked([&](char** error) {
-    return sherd_text_open((folder / "tokenizer.json").c_str(), &handle, error);
-  });
+  const std::string path = (folder / "tokenizer.json").string();
+  const std::string bytes = sherd::files::read_file(path, kMaxFileBytes);
+  checked(
+      [&](char** error) { return sherd_text_open(path.c_str(), slice_of(bytes), &handle, error); });
   state->handle.reset(handle);
   Tokenizer tokenizer(state);
   state->special = read_special_ids(

@@ -82,4 +82,14 @@ void JsonlLog::write(const std::string& json) {
   }
 }
 
+void JsonlLog::sync() {
+  try {
+    file_.sync();
+    synced_ = Clock::now();
+  } catch (const Error& error) {
+    throw Error(ExitCode::StorageIo,
+                "writing the log '" + path_ + "' to the disk failed: " + error.what() + ".");
+  }
+}
+
 }  // namespace llm::track

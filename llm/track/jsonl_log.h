@@ -25,6 +25,9 @@ class JsonlLog {
 
   /// Writes one object. Throws sherd::Error(StorageIo), also when the file has been removed.
   void write(const std::string& json);
+  /// Returns when what was written is on the disk, so that a power cut does not take lines of steps
+  /// whose checkpoint is there. Throws sherd::Error(StorageIo).
+  void sync();
 
  private:
   std::string path_;

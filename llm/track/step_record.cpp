@@ -47,7 +47,7 @@ std::string step_line(const StepRecord& r, double eta_seconds) {
                                   : std::string("no supervised token: nothing learned");
   line += print(" | lr %.3g | ", r.lr) + short_count(r.tokens_per_second()) + " tok/s | mem " +
           short_bytes(r.peak_rank_bytes) + " | eta " + clock_text(eta_seconds);
-  return line;
+  return r.epochs > 0 ? line + print(" | epoch %.2f", r.epochs) : line;
 }
 
 std::string step_json(const StepRecord& r) {
@@ -60,7 +60,8 @@ std::string step_json(const StepRecord& r) {
                                          {"step_seconds", r.step_seconds},
                                          {"tokens_per_second", r.tokens_per_second()},
                                          {"peak_rank_bytes", r.peak_rank_bytes},
-                                         {"data_wait_seconds", r.data_wait_seconds}};
+                                         {"data_wait_seconds", r.data_wait_seconds},
+                                         {"epoch", r.epochs}};
   return record.dump();
 }
 

@@ -18,12 +18,13 @@ struct StepRecord {
   double step_seconds = 0;
   std::int64_t peak_rank_bytes = 0;  ///< the largest resident peak (VmHWM) over the ranks
   double data_wait_seconds = 0;      ///< the longest that a rank waited for its batches
+  double epochs = 0;                 ///< passes over the data so far, with this step
 
   [[nodiscard]] double tokens_per_second() const;
 };
 
 /// `step 120/1000 | loss 1.234 | gnorm 0.87 | lr 1.9e-05 | 8.4k tok/s | mem 96.1 GiB | eta
-/// 00:41:12`
+/// 00:41:12 | epoch 1.20`; without the epoch where it is 0.
 [[nodiscard]] std::string step_line(const StepRecord& record, double eta_seconds);
 /// One JSON object without a line end; a number that is not finite becomes null.
 [[nodiscard]] std::string step_json(const StepRecord& record);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <system_error>
 
 #include "sherd/error.h"
@@ -41,6 +42,24 @@ bool is_leftover(const fs::path& folder) {
   return (extension == ".tmp" || extension == ".old") && step_of(folder.stem().string());
 }
 
+// Removes checkpoints of other steps than these, and leftovers; what else lies there stays.
+void remove_but(const fs::path& root, const std::vector<std::int64_t>& kept) {
+  std::error_code ignored;
+  std::vector<fs::path> others;
+  for (const auto& entry : fs::directory_iterator(root, ignored)) {
+    const auto step = step_of(entry.path().filename().string());
+    if (is_leftover(entry.path()) ||
+        (step && !std::binary_search(kept.begin(), kept.end(), *step))) {
+      others.push_back(entry.path());
+    }
+  }
+  for (const fs::path& folder : others) {
+    // Without its manifest first: a folder that is half gone must not count as a checkpoint.
+    fs::remove(folder / "manifest.json", ignored);
+    fs::remove_all(folder, ignored);
+  }
+}
+
 }  // namespace
 
 fs::path Checkpoints::folder_of(std::int64_t step) const {
@@ -62,46 +81,40 @@ std::vector<std::int64_t> Checkpoints::complete_steps() const {
 
 void Checkpoints::prune(std::int64_t keep, std::int64_t newest) const {
   std::vector<std::int64_t> kept = complete_steps();
-  kept.erase(std::upper_bound(kept.begin(), kept.end(), newest), kept.end());
-  if (static_cast<std::int64_t>(kept.size()) > keep) {
-    kept.erase(kept.begin(), kept.end() - keep);
+  const auto later = std::upper_bound(kept.begin(), kept.end(), newest);
+  if (later - kept.begin() > keep) {
+    kept.erase(kept.begin(), later - keep);
   }
-  std::error_code ignored;
-  std::vector<fs::path> others;
-  for (const auto& entry : fs::directory_iterator(root_, ignored)) {
-    const auto step = step_of(entry.path().filename().string());
-    if (is_leftover(entry.path()) ||
-        (step && !std::binary_search(kept.begin(), kept.end(), *step))) {
-      others.push_back(entry.path());
-    }
-  }
-  for (const fs::path& folder : others) {
-    // Without its manifest first: a folder that is half gone must not count as a checkpoint.
-    fs::remove(folder / "manifest.json", ignored);
-    fs::remove_all(folder, ignored);
-  }
+  remove_but(root_, kept);
 }
 
-std::optional<fs::path> Checkpoints::resume_from(const std::string& resume) const {
-  if (resume == "never") {
-    return std::nullopt;
+void Checkpoints::remove_all() const {
+  remove_but(root_, {});
+}
+
+void Checkpoints::set_aside(std::int64_t step) const {
+  std::error_code ignored;  // then it is found damaged again next time
+  const fs::path aside = folder_of(step).string() + ".damaged";
+  fs::remove_all(aside, ignored);
+  fs::rename(folder_of(step), aside, ignored);
+}
+
+std::vector<fs::path> checkpoints_at(const std::string& path, const std::string& key) {
+  if (is_complete(path)) {
+    return {path};
   }
-  if (resume == "auto") {
-    const auto steps = complete_steps();
-    return steps.empty() ? std::nullopt : std::optional<fs::path>(folder_of(steps.back()));
+  const Checkpoints run{fs::path(path)};
+  std::vector<fs::path> folders;
+  for (const std::int64_t step : run.complete_steps()) {
+    folders.insert(folders.begin(), run.folder_of(step));
   }
-  if (is_complete(resume)) {
-    return fs::path(resume);
-  }
-  const Checkpoints other{fs::path(resume)};
-  const auto steps = other.complete_steps();
-  if (steps.empty()) {
+  if (folders.empty()) {
     throw sherd::Error(sherd::ExitCode::InputMissing,
-                       "checkpoint.resume: there is no complete checkpoint in '" + resume +
+                       key + ": there is no complete checkpoint in '" + path +
                            "'. Give a folder such as <output>/checkpoints/step-00000120, or a "
                            "run's output folder.");
   }
-  return other.folder_of(steps.back());
+  return folders;
 }
 
 }  // namespace llm::train

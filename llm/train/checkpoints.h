@@ -3,11 +3,8 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
-
-#include "sherd/checkpoint.h"
 
 namespace llm::train {
 
@@ -15,22 +12,30 @@ namespace llm::train {
 /// ones (with a manifest) count; what an interrupted save left behind is passed over.
 class Checkpoints {
  public:
+  /// `output` is the run's folder.
   explicit Checkpoints(const std::filesystem::path& output) : root_(output / "checkpoints") {}
 
   [[nodiscard]] std::filesystem::path folder_of(std::int64_t step) const;
   /// Steps with a complete checkpoint, ascending.
   [[nodiscard]] std::vector<std::int64_t> complete_steps() const;
-  /// Removes all but the newest `keep` complete ones up to step `newest`, the one just saved; those
-  /// of later steps, which belong to a run that was given up; and leftovers of interrupted saves.
-  /// One rank calls it.
+  /// Removes all but the newest `keep` complete ones up to step `newest`, the one just saved, and
+  /// leftovers of interrupted saves. Those of later steps stay. One rank calls it.
   void prune(std::int64_t keep, std::int64_t newest) const;
-  /// What `checkpoint.resume` means: "never" nothing, "auto" the newest complete one if there is
-  /// one, else a path: a checkpoint's folder, or a run's output folder. Throws
-  /// sherd::Error(InputMissing) for a path without a checkpoint.
-  [[nodiscard]] std::optional<std::filesystem::path> resume_from(const std::string& resume) const;
+  /// Removes every checkpoint and leftover of this folder. One rank calls it.
+  void remove_all() const;
+  /// Takes a damaged checkpoint out of the way, under the name `step-00000120.damaged`. One rank
+  /// calls it.
+  void set_aside(std::int64_t step) const;
+  [[nodiscard]] const std::filesystem::path& root() const { return root_; }
 
  private:
   std::filesystem::path root_;
 };
+
+/// The checkpoints that a path names, newest first: a checkpoint's own folder, or those of a run's
+/// output folder. Throws sherd::Error(InputMissing) where there is none, calling the path `key`, as
+/// the user gave it.
+[[nodiscard]] std::vector<std::filesystem::path> checkpoints_at(const std::string& path,
+                                                                const std::string& key);
 
 }  // namespace llm::train

@@ -5,6 +5,7 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include "files/folder.h"
 #include "llm/io/export.h"
 #include "llm/io/import.h"
 #include "llm/io/model_factory.h"
@@ -21,22 +22,47 @@ namespace fs = std::filesystem;
 using sherd::Error;
 using sherd::ExitCode;
 
-std::string find_checkpoint(const std::string& path) {
-  if (path == "auto" || path == "never") {
-    throw Error(ExitCode::Usage, "--checkpoint: give a folder, not '" + path + "'");
+// A new or empty folder that keeps nothing of an export that fails.
+class OutFolder {
+ public:
+  OutFolder(const std::string& folder, const std::string& model) : folder_(folder) {
+    std::error_code ignored;
+    if (fs::equivalent(folder, model, ignored)) {
+      throw Error(ExitCode::Usage,
+                  "--out: '" + folder + "' is the folder of the model itself; give another one.");
+    }
+    made_ = !fs::exists(folder);
+    sherd::files::make_folder(folder);
+    if (!fs::is_empty(folder)) {
+      throw Error(ExitCode::CannotWrite,
+                  "the folder '" + folder +
+                      "' is not empty, and an export is not mixed with other files. Give a new "
+                      "folder to --out, or empty this one.");
+    }
+    begun_ = true;
   }
-  return Checkpoints("").resume_from(path)->string();
-}
+  OutFolder(const OutFolder&) = delete;
+  OutFolder& operator=(const OutFolder&) = delete;
+  ~OutFolder() {
+    if (!begun_) {
+      return;
+    }
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(folder_, ignored)) {
+      fs::remove_all(entry.path(), ignored);
+    }
+    if (made_) {
+      fs::remove(folder_, ignored);
+    }
+  }
 
-void make_folder(const std::string& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error || !fs::is_directory(folder)) {
-    throw Error(ExitCode::CannotWrite,
-                "cannot create the folder '" + folder +
-                    "': " + (error ? error.message() : "a file of that name is there"));
-  }
-}
+  void keep() { begun_ = false; }
+
+ private:
+  std::string folder_;
+  bool made_ = false;
+  bool begun_ = false;
+};
 
 // The dtype that the weights themselves have; a config may say another. Its word counts where there
 // are no weights: a run that began with random ones.
@@ -66,7 +92,8 @@ void check_parameters(const std::vector<sherd::SafetensorsSpec>& specs,
 }  // namespace
 
 ExportOutcome export_checkpoint(const ExportOptions& options) {
-  const std::string checkpoint = find_checkpoint(options.checkpoint);
+  const std::string checkpoint =
+      checkpoints_at(options.checkpoint, "--checkpoint").front().string();
   const auto manifest = sherd::CheckpointManifest::read(checkpoint);
   const std::string source =
       options.model.empty() ? note_from_text(manifest.note, checkpoint).model : options.model;
@@ -76,7 +103,8 @@ ExportOutcome export_checkpoint(const ExportOptions& options) {
       options.dtype ? *options.dtype : weights_dtype(*model, config, source);
   const auto specs = io::export_specs(*model, dtype);
   check_parameters(specs, manifest, checkpoint, source);
-  make_folder(options.out);
+  static_cast<void>(io::copied_files(source));  // refused before anything is written
+  OutFolder out(options.out, source);
   sherd::SafetensorsWriter writer((fs::path(options.out) / "model.safetensors").string(), specs,
                                   {{"format", "pt"}});
   for (const sherd::SafetensorsSpec& spec : specs) {
@@ -89,6 +117,7 @@ ExportOutcome export_checkpoint(const ExportOptions& options) {
   }
   writer.finish();
   io::copy_config_and_tokenizer(source, options.out, dtype);
+  out.keep();
   return {checkpoint, static_cast<std::int64_t>(specs.size()),
           static_cast<std::int64_t>(writer.file_bytes()), dtype};
 }

@@ -11,7 +11,7 @@ namespace llm::train {
 
 struct ExportOptions {
   std::string checkpoint;  ///< a checkpoint's folder, or a run's output folder (its newest)
-  std::string out;         ///< the folder to make
+  std::string out;         ///< the folder to make; it may exist, empty
   std::string
       model;  ///< where config.json and tokenizer come from; empty: the run's own model.path
   std::optional<c10::ScalarType>
@@ -26,9 +26,10 @@ struct ExportOutcome {
 };
 
 /// Writes weights (model.safetensors), config, generation config and tokenizer, tensor by tensor:
-/// memory 1 MiB. Weights appear whole or not at all, config.json comes last. Not collective: one
-/// process. Throws sherd::Error: InputMissing, BadData (also for a checkpoint of another model),
-/// CannotWrite, StorageIo. PyTorch: `model.save_pretrained`.
+/// memory 1 MiB. Weights appear whole or not at all, config.json comes last; an export that fails
+/// leaves nothing. Not collective: one process. Throws sherd::Error: InputMissing; BadData (also
+/// for a checkpoint of another model); Usage for the model's own folder, CannotWrite for another
+/// that is not empty; StorageIo. PyTorch: `model.save_pretrained`.
 ExportOutcome export_checkpoint(const ExportOptions& options);
 
 }  // namespace llm::train

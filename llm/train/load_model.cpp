@@ -6,11 +6,29 @@
 #include "llm/io/import.h"
 #include "llm/io/model_factory.h"
 #include "llm/model/random_weights.h"
+#include "llm/train/options_of_config.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/init.h"
 
 namespace llm::train {
+
+namespace {
+
+sherd::Sharded<model::CausalLm> load_weights_of(const std::string& folder, const sherd::Mesh& mesh,
+                                                const sherd::ShardOptions& options) {
+  try {
+    return load_sharded(folder, mesh, options);
+  } catch (const sherd::Error& error) {
+    if (io::has_weights(folder)) {
+      throw;
+    }
+    throw sherd::Error(error.code(), error.what() + std::string(". To start from random weights "
+                                                                "give model.init = \"random\""));
+  }
+}
+
+}  // namespace
 
 text::Tokenizer load_tokenizer(const std::string& folder) {
   std::error_code ignored;
@@ -21,6 +39,28 @@ text::Tokenizer load_tokenizer(const std::string& folder) {
                            "model.safetensors and tokenizer.json.");
   }
   return text::Tokenizer::from_folder(folder);
+}
+
+ModelShape model_shape(const std::string& folder) {
+  io::HfConfig config = io::read_model_folder_config(folder);
+  auto shapes = sherd::on_meta([&] { return io::build_model(config); });
+  std::int64_t parameters = 0;
+  for (const at::Tensor& parameter : shapes->parameters()) {
+    parameters += parameter.numel();
+  }
+  return {std::move(config), std::move(shapes), parameters};
+}
+
+sherd::Sharded<model::CausalLm> load_model(const config::RunConfig& config, const ModelShape& shape,
+                                           const sherd::World& world) {
+  const sherd::Mesh mesh = mesh_of(config, world);
+  const sherd::ShardOptions options = shard_options(config);
+  auto model = config.model.init == config::Init::Random
+                   ? random_sharded(shape.config, mesh, options,
+                                    static_cast<std::uint64_t>(config.train.seed))
+                   : load_weights_of(config.model.path, mesh, options);
+  model.module()->set_loss_chunk_tokens(config.memory.loss_chunk_tokens);
+  return model;
 }
 
 sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder, const sherd::Mesh& mesh,
@@ -37,12 +77,11 @@ sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder, const sh
 sherd::Sharded<model::CausalLm> random_sharded(const io::HfConfig& config, const sherd::Mesh& mesh,
                                                const sherd::ShardOptions& options,
                                                std::uint64_t seed) {
-  auto sharded =
-      sherd::fully_shard(sherd::on_meta([&] { return io::build_model(config); }), mesh, options);
+  auto model = sherd::on_meta([&] { return io::build_model(config); });
+  const auto fill = model::random_weights(*model, io::initializer_range(config));
+  auto sharded = sherd::fully_shard(model, mesh, options);
   sharded.set_gradient_divide_factor(1.0);
-  sherd::initialize(sharded, seed, [deviation = io::initializer_range(config)](auto& parameter) {
-    model::fill_random(parameter, deviation);
-  });
+  sherd::initialize(sharded, seed, fill);
   return sharded;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "llm/config/run_config.h"
 #include "llm/io/hf_config.h"
 #include "llm/model/causal_lm.h"
 #include "llm/text/tokenizer.h"
@@ -14,6 +15,23 @@ namespace llm::train {
 /// The tokenizer of a Hugging Face folder. Throws sherd::Error: InputMissing, also where there is
 /// no such folder; BadData.
 [[nodiscard]] text::Tokenizer load_tokenizer(const std::string& folder);
+
+/// The model of a run in shapes only, built on meta: what can be known of it before it takes
+/// memory.
+struct ModelShape {
+  io::HfConfig config;
+  model::CausalLm shapes;
+  std::int64_t parameters = 0;  ///< elements, a tied one counted once
+};
+
+/// Reads config.json and builds on meta. Throws sherd::Error as llm::io does.
+[[nodiscard]] ModelShape model_shape(const std::string& folder);
+
+/// The run's model in shards: the folder's weights, or random ones. Collective. Memory: the shards.
+/// Throws sherd::Error as `load_sharded`.
+[[nodiscard]] sherd::Sharded<model::CausalLm> load_model(const config::RunConfig& config,
+                                                         const ModelShape& shape,
+                                                         const sherd::World& world);
 
 /// Builds the model of a Hugging Face folder on meta, shards it and reads each rank's slices of the
 /// weights. Gradients are summed, not averaged: the trainer divides its loss by the global number

@@ -1,7 +1,11 @@
 #include "llm/train/output_folder.h"
 
-#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <system_error>
+
+#include <fcntl.h>
+#include <unistd.h>
 
 #include "files/output.h"
 #include "sherd/error.h"
@@ -12,19 +16,39 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Empty, or why the folder cannot be written to.
-std::string fault_of_folder(const config::RunConfig& config) {
-  std::error_code error;
-  fs::create_directories(config.train.output, error);
-  if (error || !fs::is_directory(config.train.output)) {
-    return error ? error.message() : "a file of that name is there";
+[[noreturn]] void cannot_write(const std::string& what, const fs::path& path,
+                               const std::string& why, const char* key) {
+  throw sherd::Error(sherd::ExitCode::CannotWrite, "cannot write " + what + " '" + path.string() +
+                                                       "': " + why + ". Set " + key +
+                                                       " to a place that can be written.");
+}
+
+// Empty, or why no file can be made in the folder.
+std::string fault_of_folder(const fs::path& folder) {
+  std::string name = (folder / ".try-XXXXXX").string();
+  const int file = ::mkstemp(name.data());
+  if (file < 0) {
+    return std::strerror(errno);
   }
-  const fs::path path = fs::path(config.train.output) / "config.toml";
-  try {
-    sherd::files::write_file(path.string(), config::to_toml(config));
-  } catch (const sherd::Error& fault) {
-    return fault.what();
+  ::close(file);
+  ::unlink(name.c_str());
+  return "";
+}
+
+// The same of a file that may be there: a log that goes on, or a device.
+std::string fault_of_file(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) {
+    return fault_of_folder(path.has_parent_path() ? path.parent_path() : fs::path("."));
   }
+  if (fs::is_fifo(path, ignored)) {
+    return "";  // its reader would take the end of this try for the end of the log
+  }
+  const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) {
+    return std::strerror(errno);
+  }
+  ::close(file);
   return "";
 }
 
@@ -35,29 +59,28 @@ fs::path log_path(const config::RunConfig& config) {
                                   : fs::path(config.log.jsonl);
 }
 
-void prepare_output(const config::RunConfig& config, sherd::World& world) {
-  const std::string mine = world.rank() == 0 ? fault_of_folder(config) : "";
-  const std::string fault = world.all_gather(mine).front();
-  if (!fault.empty()) {
-    throw sherd::Error(sherd::ExitCode::CannotWrite, "cannot write to the output folder '" +
-                                                         config.train.output + "': " + fault +
-                                                         ". Set train.output to another folder.");
+void try_output(const config::RunConfig& config) {
+  std::error_code ignored;
+  const fs::path output = config.train.output;
+  const fs::path checkpoints = output / "checkpoints";
+  for (const fs::path& folder : {output, checkpoints}) {
+    const bool there = folder == output || fs::exists(folder, ignored);
+    if (const std::string why = there ? fault_of_folder(folder) : ""; !why.empty()) {
+      cannot_write("to the output folder", folder, why, "train.output");
+    }
+  }
+  if (const std::string why = fault_of_file(log_path(config)); !why.empty()) {
+    cannot_write("the log", log_path(config), why, "log.jsonl");
   }
 }
 
-std::string evaluation_line(const eval::EvaluationResult& result, bool generated) {
-  char text[256];
-  std::snprintf(text, sizeof text,
-                "evaluation: loss %.4f over %lld samples (%lld supervised tokens)", result.loss,
-                static_cast<long long>(result.samples),
-                static_cast<long long>(result.supervised_tokens));
-  std::string line = text;
-  if (generated) {
-    std::snprintf(text, sizeof text, ", EM %.1f, F1 %.1f", result.em, result.f1);
-    line += text;
+void write_config(const config::RunConfig& config) {
+  const fs::path path = fs::path(config.train.output) / "config.toml";
+  try {
+    sherd::files::write_file(path.string(), config::to_toml(config));
+  } catch (const sherd::Error& error) {
+    cannot_write("to the output folder", config.train.output, error.what(), "train.output");
   }
-  std::snprintf(text, sizeof text, ", %.1f samples/s", result.samples_per_second());
-  return line + text;
 }
 
 }  // namespace llm::train

@@ -1,7 +1,12 @@
 #include "llm/train/peak_memory.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <limits>
 #include <string>
+
+#include <sys/resource.h>
 
 namespace llm::train {
 
@@ -18,6 +23,50 @@ std::int64_t bytes_of(const char* path, const std::string& field) {
   return 0;
 }
 
+constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
+
+// A file with one number; `otherwise` where there is none ("max", no such file).
+std::int64_t number_in(const std::filesystem::path& path, std::int64_t otherwise) {
+  std::ifstream file(path);
+  std::int64_t number = 0;
+  return file >> number ? number : otherwise;
+}
+
+// The group's line in /proc/self/cgroup of version 2 is "0::/path".
+std::filesystem::path control_group() {
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("0::/", 0) == 0) {
+      return "/sys/fs/cgroup/" + line.substr(4);
+    }
+  }
+  return "/sys/fs/cgroup";
+}
+
+std::int64_t left_in_control_group() {
+  const std::filesystem::path group = control_group();
+  const std::int64_t limit = number_in(group / "memory.max", kUnlimited);
+  if (limit == kUnlimited) {
+    return kUnlimited;
+  }
+  std::int64_t reclaimable = 0;  // file pages count for the group, but make room
+  std::ifstream file(group / "memory.stat");
+  std::string name;
+  for (std::int64_t value = 0; file >> name >> value;) {
+    reclaimable += name == "inactive_file" || name == "active_file" ? value : 0;
+  }
+  return std::max<std::int64_t>(0, limit - number_in(group / "memory.current", 0) + reclaimable);
+}
+
+std::int64_t left_in_address_space() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return kUnlimited;
+  }
+  return std::max<std::int64_t>(
+      0, static_cast<std::int64_t>(limit.rlim_cur) - bytes_of("/proc/self/status", "VmSize:"));
+}
+
 }  // namespace
 
 std::int64_t peak_resident_bytes() {
@@ -26,6 +75,15 @@ std::int64_t peak_resident_bytes() {
 
 std::int64_t proportional_resident_bytes() {
   return bytes_of("/proc/self/smaps_rollup", "Pss:");
+}
+
+std::int64_t available_memory_bytes(int local_ranks) {
+  const std::int64_t system =
+      bytes_of("/proc/meminfo", "MemAvailable:") + bytes_of("/proc/meminfo", "SwapFree:");
+  const std::int64_t each = left_in_address_space();
+  const std::int64_t least = std::min({system == 0 ? kUnlimited : system, left_in_control_group(),
+                                       each == kUnlimited ? each : each * local_ranks});
+  return least == kUnlimited ? 0 : least;
 }
 
 }  // namespace llm::train

@@ -1,16 +1,21 @@
 #pragma once
-// What memory the process takes.
+// What memory the process takes, and what there is.
 
 #include <cstdint>
 
 namespace llm::train {
 
-/// The largest resident size so far (VmHWM of /proc/self/status), in bytes; 0 where that is not to
-/// be had.
+/// The largest resident size so far (VmHWM of /proc/self/status), in bytes; 0 where
+/// unavailable.
 [[nodiscard]] std::int64_t peak_resident_bytes();
 
 /// What it takes now, a page that n processes share counted as 1/n (Pss of
-/// /proc/self/smaps_rollup), in bytes; 0 where that is not to be had. Takes milliseconds a GiB.
+/// /proc/self/smaps_rollup), in bytes; 0 where unavailable. Takes milliseconds a GiB.
 [[nodiscard]] std::int64_t proportional_resident_bytes();
+
+/// Memory that `local_ranks` processes of this host may still take together: what the system has to
+/// give, swap included, and no more than control group and address space allow. 0 where nothing
+/// can be told.
+[[nodiscard]] std::int64_t available_memory_bytes(int local_ranks);
 
 }  // namespace llm::train

@@ -1,6 +1,6 @@
 #include "llm/train/run_note.h"
 
-#include <map>
+#include <filesystem>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
@@ -21,9 +21,15 @@ constexpr const char* kDeciding[] = {"data.max_length",      "data.max_answer_to
                                      "optim.weight_decay",   "optim.schedule",
                                      "optim.warmup_steps",   "optim.min_lr_ratio",
                                      "optim.clip_grad_norm", "precision.param_dtype"};
+constexpr std::size_t kDigitsShown = 12;  // of a digest
 
-// "section.key" -> value as written, from the TOML that this program prints itself: a key a line.
-std::map<std::string, std::string> values_of(const std::string& toml) {
+std::map<std::string, std::string> settings_of(const config::RunConfig& config) {
+  const auto values = config::key_values(config);
+  return {values.begin(), values.end()};
+}
+
+// Notes of the first version held no settings but TOML as it was printed then: a key a line.
+std::map<std::string, std::string> settings_of_first_version(const std::string& toml) {
   std::map<std::string, std::string> values;
   std::istringstream lines(toml);
   std::string section;
@@ -37,23 +43,83 @@ std::map<std::string, std::string> values_of(const std::string& toml) {
   return values;
 }
 
+std::string changed(const std::string& what, const std::string& before, const std::string& after) {
+  return before == after ? "" : "\n  " + what + " was " + before + " and is now " + after;
+}
+
+// Nothing where one of the two is not known.
+std::string changed_file(const std::string& what, const std::string& before,
+                         const std::string& after) {
+  const bool known = !before.empty() && !after.empty();
+  return !known || before == after ? ""
+                                   : "\n  " + what + " has other content: its SHA-256 was " +
+                                         before.substr(0, kDigitsShown) + "… and is now " +
+                                         after.substr(0, kDigitsShown) + "…";
+}
+
+std::string settings_that_differ(const RunNote& then, const RunNote& now) {
+  const auto defaults = settings_of({});
+  const auto value_in = [&](const RunNote& note, const char* key) {
+    const auto found = note.settings.find(key);
+    return found == note.settings.end() ? defaults.at(key) : found->second;
+  };
+  std::string differences;
+  for (const char* key : kDeciding) {
+    differences += changed(key, value_in(then, key), value_in(now, key));
+  }
+  return differences + changed("the length of the run in steps", std::to_string(then.total_steps),
+                               std::to_string(now.total_steps));
+}
+
+std::string data_that_differs(const DataIdentity& then, const DataIdentity& now) {
+  return changed("the number of training samples", std::to_string(then.samples),
+                 std::to_string(now.samples)) +
+         changed_file("the training data '" + now.path + "'", then.sha256, now.sha256) +
+         changed_file("the model's tokenizer.json", then.tokenizer_sha256, now.tokenizer_sha256);
+}
+
 }  // namespace
+
+RunNote note_of_run(const config::RunConfig& config, const DataIdentity& data,
+                    std::int64_t total_steps) {
+  return {.step = 0,
+          .total_steps = total_steps,
+          .data = data,
+          .model = std::filesystem::absolute(config.model.path).string(),
+          .config = config::to_toml(config),
+          .settings = settings_of(config),
+          .origin = ""};
+}
 
 std::string to_text(const RunNote& note) {
   return json{{"step", note.step},
               {"total_steps", note.total_steps},
-              {"samples", note.samples},
+              {"samples", note.data.samples},
+              {"data", note.data.path},
+              {"data_sha256", note.data.sha256},
+              {"tokenizer_sha256", note.data.tokenizer_sha256},
               {"model", note.model},
-              {"config", note.config}}
-      .dump();
+              {"config", note.config},
+              {"settings", note.settings},
+              {"origin", note.origin}}
+      .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 RunNote note_from_text(const std::string& text, const std::string& folder) {
   try {
     const json source = json::parse(text);
-    return {source.at("step").get<std::int64_t>(), source.at("total_steps").get<std::int64_t>(),
-            source.at("samples").get<std::int64_t>(), source.at("model").get<std::string>(),
-            source.at("config").get<std::string>()};
+    RunNote note;
+    note.step = source.at("step").get<std::int64_t>();
+    note.total_steps = source.at("total_steps").get<std::int64_t>();
+    note.data = {source.value("data", ""), source.at("samples").get<std::int64_t>(),
+                 source.value("data_sha256", ""), source.value("tokenizer_sha256", "")};
+    note.model = source.at("model").get<std::string>();
+    note.config = source.at("config").get<std::string>();
+    note.settings = source.contains("settings")
+                        ? source["settings"].get<std::map<std::string, std::string>>()
+                        : settings_of_first_version(note.config);
+    note.origin = source.value("origin", "");
+    return note;
   } catch (const json::exception& error) {
     throw sherd::Error(sherd::ExitCode::BadData,
                        "the checkpoint in '" + folder +
@@ -63,30 +129,22 @@ RunNote note_from_text(const std::string& text, const std::string& folder) {
   }
 }
 
-void check_same_run(const RunNote& note, const config::RunConfig& config, std::int64_t samples,
-                    std::int64_t total_steps, const std::string& folder) {
-  auto then = values_of(note.config);
-  auto now = values_of(config::to_toml(config));
-  std::string differences;
-  const auto compare = [&](const std::string& what, const std::string& before,
-                           const std::string& after) {
-    if (before != after) {
-      differences += "\n  " + what + " was " + before + " and is now " + after;
-    }
-  };
-  for (const char* key : kDeciding) {
-    compare(key, then[key], now[key]);
+void check_same_run(const RunNote& then, const RunNote& now, const std::string& folder) {
+  const std::string settings = settings_that_differ(then, now);
+  const std::string data = data_that_differs(then.data, now.data);
+  if (settings.empty() && data.empty()) {
+    return;
   }
-  compare("the number of training samples", std::to_string(note.samples), std::to_string(samples));
-  compare("the length of the run in steps", std::to_string(note.total_steps),
-          std::to_string(total_steps));
-  if (!differences.empty()) {
-    throw sherd::Error(sherd::ExitCode::Usage,
-                       "the checkpoint in '" + folder +
-                           "' belongs to a run with other settings:" + differences +
-                           "\nRestore them to resume, start anew with --resume never, or use "
-                           "another train.output.");
-  }
+  const std::string advice =
+      data.empty()
+          ? "Restore them to resume, or start anew with --resume never and another train.output."
+          : "Restore what has changed to resume. To train on other data from what has been "
+            "learned, export the checkpoint and give the export as model.path, with another "
+            "train.output; to start anew, give --resume never and another train.output.";
+  throw sherd::Error(sherd::ExitCode::Usage, "the checkpoint in '" + folder +
+                                                 "' belongs to a run with other " +
+                                                 (settings.empty() ? "data:" : "settings:") +
+                                                 settings + data + "\n" + advice);
 }
 
 }  // namespace llm::train

@@ -2,28 +2,44 @@
 // What a checkpoint remembers of the run it belongs to.
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "llm/config/run_config.h"
 
 namespace llm::train {
 
+/// What a run learns from. A digest is empty where a checkpoint is older than digests.
+struct DataIdentity {
+  std::string path;              ///< of the training file, for messages
+  std::int64_t samples = 0;      ///< of the training data
+  std::string sha256;            ///< of the training file
+  std::string tokenizer_sha256;  ///< of tokenizer.json
+};
+
 /// Kept as the checkpoint's note.
 struct RunNote {
   std::int64_t step = 0;         ///< steps done: the position in the data follows from it
   std::int64_t total_steps = 0;  ///< the schedule's length
-  std::int64_t samples = 0;      ///< of the training data
-  std::string model;             ///< the source model's folder, absolute
-  std::string config;            ///< the run's configuration, as TOML
+  DataIdentity data;
+  std::string model;                            ///< the source model's folder, absolute
+  std::string config;                           ///< the run's configuration, as TOML
+  std::map<std::string, std::string> settings;  ///< the same by key ("section.key"), values as TOML
+  std::string origin;  ///< the checkpoint or run that this one began from; empty: the model
 };
 
+/// The note of a run at step 0.
+[[nodiscard]] RunNote note_of_run(const config::RunConfig& config, const DataIdentity& data,
+                                  std::int64_t total_steps);
+
 [[nodiscard]] std::string to_text(const RunNote& note);
-/// Throws sherd::Error(BadData), naming `folder`.
+/// Also of notes that older versions wrote. Throws sherd::Error(BadData), naming `folder`.
 [[nodiscard]] RunNote note_from_text(const std::string& text, const std::string& folder);
 
-/// Refuses to resume with settings that would make it another run: data, order, batch, optimizer or
-/// precision. Throws sherd::Error(Usage), listing every setting that differs with both values.
-void check_same_run(const RunNote& note, const config::RunConfig& config, std::int64_t samples,
-                    std::int64_t total_steps, const std::string& folder);
+/// Refuses to resume with settings or data that would make it another run: data, order, batch,
+/// optimizer or precision. A setting or digest that the checkpoint does not know, since it is
+/// older, counts as having its default, or as unchanged. Throws sherd::Error(Usage), listing all
+/// that differs with both values and what to do.
+void check_same_run(const RunNote& then, const RunNote& now, const std::string& folder);
 
 }  // namespace llm::train

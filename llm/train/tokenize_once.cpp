@@ -1,38 +1,48 @@
 #include "llm/train/tokenize_once.h"
 
-#include <exception>
 #include <optional>
+
+#include "llm/train/agreement.h"
 
 namespace llm::train {
 
+namespace {
+
+constexpr std::size_t kWorthALine_bytes = std::size_t{4} << 20;  // some seconds of encoding
+
+}  // namespace
+
 data::TokenizedFile tokenize_once(sherd::World& world, const data::TokenCache& cache,
-                                  const std::string& path, const text::PromptEncoder& encoder,
+                                  const data::DataFile& file, const text::PromptEncoder& encoder,
                                   std::int64_t limit,
                                   const std::function<void(const std::string& line)>& say) {
-  const std::string key = data::token_key(path, encoder, limit);
+  std::string key;
+  std::optional<data::TokenizedFile> found;
   const auto encode = [&] {
-    return data::tokenize(data::read_questions(path, limit), path, encoder);
+    return data::tokenize(data::questions_of(file, limit), file.name, encoder);
   };
-  std::optional<data::TokenizedFile> found = cache.find(key, path);
-  std::exception_ptr fault;
-  if (!found && world.rank() == 0) {
-    try {
+  together(world, [&] {
+    key = data::token_key(file, encoder, limit);
+    found = cache.find(key, file.name);
+    if (!found && world.rank() == 0) {
+      if (file.bytes.size() >= kWorthALine_bytes) {
+        say("tokenizing " + file.name + " …");
+      }
       found = encode();
       if (const std::string why = cache.write(key, *found); !why.empty()) {
         say("tokens are not kept for the next run: " + why);
       }
-    } catch (...) {
-      fault = std::current_exception();  // the others wait below, and will find it too
     }
-  }
-  world.barrier();
-  if (fault) {
-    std::rethrow_exception(fault);
-  }
-  if (!found) {
-    found = cache.find(key, path);
-  }
-  return found ? *found : encode();
+  });
+  together(world, [&] {
+    if (!found) {
+      found = cache.find(key, file.name);
+    }
+    if (!found) {
+      found = encode();
+    }
+  });
+  return std::move(*found);
 }
 
 }  // namespace llm::train

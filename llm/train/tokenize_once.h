@@ -12,10 +12,10 @@ namespace llm::train {
 
 /// The samples of a data file, or of the first `limit` questions of it if that is not 0: from the
 /// cache; else rank 0 encodes them, and the others map what it wrote, or encode for themselves
-/// where they do not see it. Collective. `say` is told, on rank 0, why nothing could be kept.
-/// Throws sherd::Error as `data::load_dataset` does, on every rank.
+/// where they do not see it. Collective. `say` is told, on rank 0, that it will take a while, and
+/// why nothing could be kept. Throws sherd::Error as `data::load_dataset` does, on every rank.
 data::TokenizedFile tokenize_once(sherd::World& world, const data::TokenCache& cache,
-                                  const std::string& path, const text::PromptEncoder& encoder,
+                                  const data::DataFile& file, const text::PromptEncoder& encoder,
                                   std::int64_t limit,
                                   const std::function<void(const std::string& line)>& say);
 

@@ -15,10 +15,7 @@ namespace {
 // forward() and backward() are seen by LibTorch's profilers under these names.
 at::Tensor forward(sherd::Sharded<model::CausalLm>& model, const data::Batch& batch) {
   RECORD_USER_SCOPE("forward");
-  const eval::BatchTensors tensors = eval::to_tensors(batch);
-  return model.run([](model::CausalLmImpl& lm, const at::Tensor& ids, const at::Tensor& labels,
-                      const at::Tensor& mask) { return lm.loss_sum(ids, labels, mask); },
-                   tensors.input_ids_BT, tensors.labels_BT, tensors.attention_mask_BT);
+  return eval::loss_sum(model, eval::to_tensors(batch));
 }
 
 void backward(const at::Tensor& loss) {

@@ -14,19 +14,26 @@ namespace llm::train {
 /// What a run reports to whoever started it.
 struct RunHooks {
   std::function<void(const std::string& line)> say;  ///< a line for people; called on rank 0 alone
-  std::function<bool()> stop_requested;              ///< asked before each step, on every rank
+  /// Whether this rank was asked to stop: asked before each step, and in evaluations.
+  std::function<bool()> stop_requested;
+  /// Given, before anything takes long, what leaves nothing behind when the process ends at once.
+  std::function<void(std::function<void()> clean_up)> before_an_end_at_once =
+      [](const std::function<void()>& /*clean_up*/) {};
+  /// Called on every rank before the first step: until then there is nothing to save, and a process
+  /// that is asked to stop may end at once; from then on the run stops by `stop_requested`.
+  std::function<void()> prepared = [] {};
 };
 
 struct RunOutcome {
-  bool stopped = false;  ///< on request, with a checkpoint committed
+  bool stopped = false;  ///< on request, with what was learned in a checkpoint
   std::int64_t steps_done = 0;
   std::string checkpoint;  ///< the newest one's folder; empty if none was written
   std::optional<eval::EvaluationResult> evaluation;  ///< the last one
 };
 
-/// Trains as `config` says: tokenizer, data, model in shards, resume, then step after step with
-/// evaluation and checkpoints. Collective. Throws sherd::Error with the exit code that the failure
-/// deserves.
+/// Trains as `config` says: all ranks agree on the run, the output folder is locked, then come
+/// tokenizer, data, model in shards, optimizer, resume, and step after step with checkpoints and
+/// evaluations. Collective. Throws sherd::Error with the exit code that the failure deserves.
 RunOutcome run(const config::RunConfig& config, sherd::World world, const RunHooks& hooks);
 
 }  // namespace llm::train

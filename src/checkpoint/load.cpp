@@ -1,14 +1,12 @@
 #include <algorithm>
 #include <map>
-#include <memory>
-#include <set>
 #include <utility>
 
 #include <ATen/ops/empty.h>
 
 #include "between_steps.h"
 #include "checkpoint/agreement.h"
-#include "files/sha256.h"
+#include "checkpoint/shard_files.h"
 #include "runtime.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
@@ -38,60 +36,6 @@ void fill_through_host(const at::Tensor& out, const Fill& fill) {
     out.copy_(host);
   }
 }
-
-// The shard files of a checkpoint, opened when first needed.
-class ShardFiles {
- public:
-  explicit ShardFiles(std::string folder) : folder_(std::move(folder)) {}
-
-  const SafetensorsFile& open(const std::string& name) {
-    auto& file = files_[name];
-    if (!file) {
-      file = std::make_unique<SafetensorsFile>(folder_ + "/" + name);
-    }
-    return *file;
-  }
-
-  // The piece's tensor; its digest has been found right.
-  const SafetensorsEntry& verified(const CheckpointPiece& piece, const std::string& kind,
-                                   const std::string& parameter) {
-    const SafetensorsFile& file = open(piece.file);
-    const std::string name = kind + "/" + parameter;
-    const SafetensorsEntry* entry = file.find(name);
-    if (entry == nullptr || entry->numel() != piece.end - piece.begin ||
-        piece.sha256.count(kind) == 0) {
-      damaged(file, name, "is not there as the manifest says");
-    }
-    if (verified_.insert(piece.file + "/" + name).second &&
-        digest_of(file, *entry) != piece.sha256.at(kind)) {
-      damaged(file, name, "has another digest than the manifest says");
-    }
-    return *entry;
-  }
-
- private:
-  [[noreturn]] static void damaged(const SafetensorsFile& file, const std::string& name,
-                                   const std::string& how) {
-    throw Error(ExitCode::BadData, file.path() + ": tensor '" + name + "' " + how +
-                                       ". The checkpoint is damaged; resume from an older one.");
-  }
-
-  static std::string digest_of(const SafetensorsFile& file, const SafetensorsEntry& entry) {
-    const auto element = static_cast<int64_t>(c10::elementSize(entry.dtype));
-    std::vector<char> bytes(static_cast<size_t>(std::min(kStretch, entry.numel()) * element));
-    files::Sha256 digest;
-    for (int64_t begin = 0; begin < entry.numel(); begin += kStretch) {
-      const int64_t end = std::min(begin + kStretch, entry.numel());
-      file.read_elements(entry, begin, end, entry.dtype, bytes.data());
-      digest.add(bytes.data(), static_cast<size_t>((end - begin) * element));
-    }
-    return digest.finish();
-  }
-
-  std::string folder_;
-  std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
-  std::set<std::string> verified_;
-};
 
 std::vector<Target> targets_of(const ShardedModule& model, const AdamW& optimizer) {
   std::vector<Target> targets;
@@ -148,7 +92,7 @@ void check_same_model(const std::string& folder, const CheckpointManifest& manif
 CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& model,
                                    AdamW& optimizer) {
   CheckpointManifest manifest;
-  ShardFiles files(folder);
+  detail::ShardFiles files(folder);
   const std::vector<Target> targets = targets_of(model, optimizer);
   const std::string failure = "the checkpoint could not be read";
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
@@ -183,6 +127,20 @@ CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& mod
   return manifest;
 }
 
+CheckpointManifest verify_checkpoint(const std::string& folder) {
+  CheckpointManifest manifest = CheckpointManifest::read(folder);
+  detail::ShardFiles files(folder);
+  for (const auto& [name, parameter] : manifest.parameters) {
+    for (const CheckpointPiece& piece : parameter.pieces) {
+      for (const auto& [kind, digest] : piece.sha256) {
+        static_cast<void>(files.verified(piece, kind, name));
+      }
+    }
+  }
+  files.check_all_verified();
+  return manifest;
+}
+
 void read_checkpoint_values(const std::string& folder, const CheckpointManifest& manifest,
                             const std::string& name,
                             const std::function<void(const float* values, int64_t numel)>& take) {
@@ -191,7 +149,7 @@ void read_checkpoint_values(const std::string& folder, const CheckpointManifest&
     throw Error(ExitCode::BadData,
                 "the checkpoint in '" + folder + "' has no parameter '" + name + "'.");
   }
-  ShardFiles files(folder);
+  detail::ShardFiles files(folder);
   std::vector<float> values(static_cast<size_t>(kStretch));
   for (const CheckpointPiece& piece : found->second.pieces) {
     const SafetensorsEntry& entry = files.verified(piece, "value", name);

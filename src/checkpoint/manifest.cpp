@@ -1,10 +1,14 @@
 #include "checkpoint/manifest.h"
 
+#include <algorithm>
+#include <array>
+
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/files.h"
 #include "files/input.h"
 #include "files/json.h"
+#include "files/sha256.h"
 #include "sherd/error.h"
 
 namespace sherd {
@@ -20,6 +24,33 @@ constexpr int kVersion = 1;
 constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
 constexpr const char* kFormat = "sherd-checkpoint";
 constexpr const char* kNoManifest = ": not a checkpoint's manifest";
+
+// The fields of a manifest, but for the digest of all of them.
+constexpr std::array<const char*, 6> kFields = {"format", "version",    "world_size",
+                                                "note",   "parameters", "optimizer_steps"};
+
+// Of the values, however they are laid out: fields are sorted, and spaces do not count.
+std::string digest_of_rest(json root) {
+  root.erase("sha256");
+  return files::sha256_of(root.dump());
+}
+
+// Empty, or why the manifest is not as it was written. An older one has no digest; a field that it
+// has not either may be a damaged name of the digest.
+std::string digest_fault_of(const json& root) {
+  if (const auto digest = root.find("sha256"); digest != root.end()) {
+    return *digest == digest_of_rest(root)
+               ? ""
+               : "its content has another digest than it says: it was damaged or edited. Resume "
+                 "from an older checkpoint";
+  }
+  for (const auto& [name, value] : root.items()) {
+    if (std::find(kFields.begin(), kFields.end(), name) == kFields.end()) {
+      return "it has no digest, and a field '" + name + "' that is not known";
+    }
+  }
+  return "";
+}
 
 json piece_to_json(const CheckpointPiece& piece) {
   return {
@@ -73,12 +104,13 @@ std::string to_json(const CheckpointManifest& manifest) {
     }
     parameters[name] = {{"shape", parameter.shape}, {"pieces", std::move(pieces)}};
   }
-  const json root = {{"format", kFormat},
-                     {"version", kVersion},
-                     {"world_size", manifest.world_size},
-                     {"optimizer_steps", manifest.optimizer_steps},
-                     {"note", manifest.note},
-                     {"parameters", std::move(parameters)}};
+  json root = {{"format", kFormat},
+               {"version", kVersion},
+               {"world_size", manifest.world_size},
+               {"optimizer_steps", manifest.optimizer_steps},
+               {"note", manifest.note},
+               {"parameters", std::move(parameters)}};
+  root["sha256"] = digest_of_rest(root);
   return root.dump(1) + "\n";
 }
 
@@ -91,6 +123,9 @@ CheckpointManifest manifest_from_json(const std::string& text, const std::string
     if (root.at("format") != kFormat || root.at("version") != kVersion) {
       return refuse("format and version are not '" + std::string(kFormat) + "' and " +
                     std::to_string(kVersion));
+    }
+    if (const std::string fault = digest_fault_of(root); !fault.empty()) {
+      return refuse(fault);
     }
     CheckpointManifest manifest;
     root.at("world_size").get_to(manifest.world_size);

@@ -104,12 +104,20 @@ void save_checkpoint(const std::string& folder, ShardedModule& model, const Adam
                      const std::string& note) {
   World& world = model.world();
   const Mesh& mesh = model.runtime().mesh();
-  const std::string temporary = folder + ".tmp";
+  std::string target;
+  std::string temporary;
   const std::string failure = "the checkpoint could not be written";
   const bool first = world.rank() == 0;
+  bool begun = false;
   try {
     static_cast<void>(detail::agree(world, failure, [&]() -> std::string {
+      target = detail::checkpoint_path(folder);
+      temporary = target + ".tmp";
       if (first) {
+        for (const char* end : {"", ".tmp", ".old"}) {  // what replacing it may remove
+          detail::check_replaceable(target + end);
+        }
+        begun = true;
         files::remove_folder(temporary);
         files::make_folder(temporary);
       }
@@ -126,12 +134,12 @@ void save_checkpoint(const std::string& folder, ShardedModule& model, const Adam
       if (first) {
         const CheckpointManifest manifest = assemble(model, optimizer, note, ranks);
         files::write_file(temporary + "/" + detail::kManifestName, detail::to_json(manifest));
-        files::replace_folder(temporary, folder);
+        files::replace_folder(temporary, target);
       }
       return "";
     }));
   } catch (const Error& error) {
-    if (first && error.code() != ExitCode::PeerLost) {
+    if (begun && !error.is_of_peers()) {
       std::error_code ignored;  // the first failure is the one to tell
       std::filesystem::remove_all(temporary, ignored);
     }

@@ -11,23 +11,36 @@
 
 namespace sherd::detail {
 
-/// A failed exchange means that another rank is gone or elsewhere; what it was for is added by the
-/// caller.
+/// How an exchange failed, by what the back end says of it. A connection that the network timed out
+/// is lost; an operation that timed out has waited for somebody.
+inline Failure failure_of(const std::string& why) {
+  const auto says = [&](const char* words) { return why.find(words) != std::string::npos; };
+  const bool timed_out = says("imed out") || says("timeout");
+  return timed_out && !says("Connection timed out") ? Failure::TimedOut : Failure::Lost;
+}
+
+/// A failed exchange means that another rank is gone (PeerLost), or there and silent until the
+/// timeout (Hang); what it was for is added by the caller. While it lasts, the rank's board says
+/// that it waits.
 template <class Fn>
 auto exchange(const Roster& roster, const std::string& what, Fn&& fn) {
-  const auto lost = [&](const std::string& why) {
-    std::string message = what + " failed: " + why + "." + roster.report(what);
-    message +=
-        " Another rank has ended, cannot be reached, or does something else; its own message says "
-        "why.";
-    return Error(ExitCode::PeerLost, message);
+  const auto failed = [&](const std::string& why) {
+    const Roster::Report report = roster.report(what, failure_of(why));
+    const bool hangs = report.failure == Failure::TimedOut;
+    return Error(hangs ? ExitCode::Hang : ExitCode::PeerLost,
+                 what + " failed: " + why + "." + report.text +
+                     (hangs ? " A rank that is still there does not come here in time: it hangs, "
+                              "is stopped, or does something else; or raise the timeout."
+                            : " Another rank has ended, cannot be reached, or does something "
+                              "else; its own message says why."));
   };
+  const WaitBoard::Entry waiting(roster.board(), what);
   try {
     return fn();
   } catch (const c10::Error& error) {
-    throw lost(error.what_without_backtrace());
+    throw failed(error.what_without_backtrace());
   } catch (const std::exception& error) {  // Gloo's own exceptions, whose headers the wheel lacks
-    throw lost(error.what());
+    throw failed(error.what());
   }
 }
 

@@ -39,7 +39,7 @@ void InProcessHub::wait_for_all(const std::string& what,
                  (ranks_[rank].departed ? " (has left)" : "");
     }
   }
-  throw Error(ExitCode::PeerLost,
+  throw Error(in_time ? ExitCode::PeerLost : ExitCode::Hang,
               what + (in_time ? "" : " timed out") + ": missing rank " + missing +
                   ". Every rank must reach this collective; look at what they did instead.");
 }

@@ -39,8 +39,8 @@ class InProcessHub {
   };
 
   void update(const std::function<void(std::vector<RankView>&)>& change);
-  /// Waits until `reached(rank view)` holds for every rank; throws Error(PeerLost) naming those for
-  /// which it does not when one has left or the timeout has passed.
+  /// Waits until `reached(rank view)` holds for every rank; throws Error naming those for which it
+  /// does not: PeerLost when one has left, Hang when the timeout has passed.
   void wait_for_all(const std::string& what, const std::function<bool(const RankView&)>& reached);
   [[nodiscard]] const std::vector<RankView>& ranks() const { return ranks_; }
   [[nodiscard]] std::mutex& mutex() { return mutex_; }

@@ -1,46 +1,79 @@
 #include "communicators/roster.h"
 
+#include <algorithm>
 #include <exception>
 #include <thread>
-#include <vector>
 
 namespace sherd::detail {
 
 namespace {
 
-std::vector<uint8_t> bytes_of(const std::string& text) {
+using Clock = std::chrono::steady_clock;
+
+// What a rank needs to write its note once its connections have told the others that it failed.
+constexpr std::chrono::milliseconds kToWriteANote{200};
+constexpr std::chrono::milliseconds kBetweenReads{20};
+
+std::string key_of(int rank) {
+  return "failed/" + std::to_string(rank);
+}
+
+// How it failed, in one letter, and at what.
+std::vector<uint8_t> note_of(const std::string& what, Failure failure) {
+  const std::string text = (failure == Failure::TimedOut ? 'T' : 'L') + what;
   return {text.begin(), text.end()};
 }
 
 }  // namespace
 
-std::string Roster::key_of(int rank) const {
-  return "failed/" + std::to_string(rank);
-}
-
 void Roster::note(const std::string& what) const {
   try {
-    store_->set(key_of(rank_), bytes_of(what));
+    store_->set(key_of(rank_), note_of(what, Failure::Lost));
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the rank that holds it is gone
   }
 }
 
-Roster::Notes Roster::read_notes(const std::string& what) const {
+std::vector<int> Roster::without_note() const {
+  std::vector<int> missing;
+  for (int i = 0; i < group_.size; ++i) {
+    if (!store_->check({key_of(group_.rank_at(i))})) {
+      missing.push_back(group_.rank_at(i));
+    }
+  }
+  return missing;
+}
+
+// Those that compute still come to an exchange that fails; one that is gone never does. Where a
+// connection broke and all others have told, the one that has not is the one that is gone.
+void Roster::wait_for_notes(Failure failure) const {
+  const auto begin = Clock::now();
+  const auto enough = std::min<std::chrono::milliseconds>(patience_, kToWriteANote);
+  for (;;) {
+    const size_t missing = without_note().size();
+    const auto waited = Clock::now() - begin;
+    const bool is_known = failure == Failure::Lost && missing == 1 && waited >= enough;
+    if (missing == 0 || is_known || waited >= patience_) {
+      return;
+    }
+    std::this_thread::sleep_for(kBetweenReads);
+  }
+}
+
+Roster::Notes Roster::read_notes(const std::string& what, Failure failure) const {
   Notes notes;
   try {
-    store_->set(key_of(rank_), bytes_of(what));
-    const auto deadline = std::chrono::steady_clock::now() + patience_;
+    store_->set(key_of(rank_), note_of(what, failure));
+    wait_for_notes(failure);
+    const std::vector<int> missing = without_note();
     for (int i = 0; i < group_.size; ++i) {
       const int other = group_.rank_at(i);
-      while (!store_->check({key_of(other)}) && std::chrono::steady_clock::now() < deadline) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      }
-      if (!store_->check({key_of(other)})) {
+      if (std::find(missing.begin(), missing.end(), other) != missing.end()) {
         notes.missing += (notes.missing.empty() ? "" : ", ") + std::to_string(other);
         continue;
       }
       const std::vector<uint8_t> note = store_->get(key_of(other));
-      const std::string place(note.begin(), note.end());
+      const std::string place(note.begin() + 1, note.end());
+      notes.others_timed_out = notes.others_timed_out || note.front() == 'T';
       if (place != what) {
         notes.elsewhere += " Rank " + std::to_string(other) + " waited in " + place + ".";
       }
@@ -51,13 +84,14 @@ Roster::Notes Roster::read_notes(const std::string& what) const {
   return notes;
 }
 
-std::string Roster::report(const std::string& what) const {
-  const Notes notes = read_notes(what);
-  return (notes.missing.empty() ? "" : " Missing rank " + notes.missing + ".") + notes.elsewhere;
+Roster::Report Roster::report(const std::string& what, Failure failure) const {
+  const Notes notes = read_notes(what, failure);
+  return {(notes.missing.empty() ? "" : " Missing rank " + notes.missing + ".") + notes.elsewhere,
+          notes.others_timed_out ? Failure::TimedOut : failure};
 }
 
 std::string Roster::elsewhere(const std::string& what) const {
-  return read_notes(what).elsewhere;
+  return read_notes(what, Failure::TimedOut).elsewhere;
 }
 
 }  // namespace sherd::detail

@@ -2,43 +2,68 @@
 // Who is where, when an exchange has failed.
 
 #include <chrono>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "sherd/world.h"
+#include "wait_board.h"
 
 namespace sherd::detail {
+
+/// How an exchange fails.
+enum class Failure {
+  Lost,      ///< a connection broke, or what came made no sense: somebody is gone or elsewhere
+  TimedOut,  ///< all are there, as far as can be seen, and somebody is silent
+};
 
 /// A failed exchange tells that somebody is missing, not who. So each rank whose exchange fails
 /// notes in the store where it was, and reads what the others of its group noted.
 class Roster {
  public:
   /// `patience`: how long to wait for the notes of others, who may have begun to wait later.
+  /// `board`: where the rank's waits are shown.
   Roster(c10::intrusive_ptr<c10d::Store> store, RankGroup group, int rank,
-         std::chrono::milliseconds patience)
-      : store_(std::move(store)), group_(group), rank_(rank), patience_(patience) {}
+         std::chrono::milliseconds patience, std::shared_ptr<WaitBoard> board)
+      : store_(std::move(store)),
+        group_(group),
+        rank_(rank),
+        patience_(patience),
+        board_(std::move(board)) {}
 
-  /// Notes that this rank failed at `what`, and answers a sentence about the others; empty where
-  /// the store is gone as well.
-  [[nodiscard]] std::string report(const std::string& what) const;
-  /// The same, where it is known already who is missing: only what the others waited in.
+  /// What the others say.
+  struct Report {
+    std::string text;  ///< a sentence; empty where the store is gone as well
+    Failure failure;   ///< how it began: TimedOut if it was so on any rank
+  };
+  /// Notes that this rank failed at `what`, and answers about the others.
+  [[nodiscard]] Report report(const std::string& what, Failure failure) const;
+  /// Of a wait that timed out, where it is known already who is missing: only what the others
+  /// waited in.
   [[nodiscard]] std::string elsewhere(const std::string& what) const;
-  /// Notes that this rank failed at `what`, for the others to read, and waits for nobody.
+  /// Notes that this rank lost another at `what`, for the others to read, and waits for nobody.
   void note(const std::string& what) const;
+  /// Where this rank shows what it waits for.
+  [[nodiscard]] WaitBoard& board() const { return *board_; }
 
  private:
   struct Notes {
-    std::string missing;    ///< ranks without one
-    std::string elsewhere;  ///< a sentence for each rank that waited in something else
+    std::string missing;            ///< ranks without one
+    std::string elsewhere;          ///< a sentence for each rank that waited in something else
+    bool others_timed_out = false;  ///< one of them at least
   };
-  [[nodiscard]] Notes read_notes(const std::string& what) const;
-  [[nodiscard]] std::string key_of(int rank) const;
+  [[nodiscard]] Notes read_notes(const std::string& what, Failure failure) const;
+  void wait_for_notes(Failure failure) const;
+  [[nodiscard]] std::vector<int> without_note() const;
 
   c10::intrusive_ptr<c10d::Store> store_;
   RankGroup group_;
   int rank_;
   std::chrono::milliseconds patience_;
+  std::shared_ptr<WaitBoard> board_;
 };
 
 }  // namespace sherd::detail

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
 
 #include "autograd_seam.h"
 #include "sherd/error.h"

@@ -3,9 +3,8 @@
 #include <set>
 #include <utility>
 
-#include <ATen/record_function.h>
-
 #include "movable_storage.h"
+#include "profiler_range.h"
 #include "runtime.h"
 #include "shard_math.h"
 #include "sherd/optim.h"
@@ -201,7 +200,7 @@ void AdamW::Impl::check_there_are_gradients() const {
 }
 
 void AdamW::step() {
-  RECORD_USER_SCOPE("AdamW::step");
+  const detail::ProfilerRange range("AdamW::step");
   detail::Runtime& runtime = impl_->runtime();
   runtime.check_gradients_are_reduced("[AdamW::step]");
   impl_->check_there_are_gradients();

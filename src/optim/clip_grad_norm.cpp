@@ -1,9 +1,8 @@
 #include <cmath>
 #include <string>
 
-#include <ATen/record_function.h>
-
 #include "communicators/reduce_buffers.h"
+#include "profiler_range.h"
 #include "runtime.h"
 #include "shard_math.h"
 #include "sherd/optim.h"
@@ -48,7 +47,7 @@ void check_above_zero(const char* what, double value) {
 }  // namespace
 
 double clip_grad_norm(ShardedModule& model, double max_norm, double norm_type) {
-  RECORD_USER_SCOPE("clip_grad_norm");
+  const detail::ProfilerRange range("clip_grad_norm");
   check_above_zero("max_norm", max_norm);
   check_above_zero("norm_type", norm_type);
   detail::Runtime& runtime = model.runtime();

@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "shard_layout.h"
-#include "sherd/fully_shard.h"
+#include "sherd/sharded_module.h"
 
 namespace sherd::detail {
 

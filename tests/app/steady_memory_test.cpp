@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "app/caching_allocator.h"
+#include "llm/bench/bench_data.h"
 #include "llm/io/hf_config.h"
-#include "llm/train/bench_data.h"
 #include "llm/train/load_model.h"
 #include "llm/train/train_step.h"
 #include "tests/support/temp_folder.h"
@@ -73,7 +73,7 @@ TEST(SteadyStep, AsksTheSystemForNoLargeBlock) {
         llm::train::random_sharded(config, sherd::Mesh::shard(sherd::World::alone()), options, 1);
     sherd::AdamW optimizer(model);
     const auto step = [&](std::int64_t number) {
-      const auto batch = llm::train::bench_batch({"", 8192, 512, 512, 1}, number, 1);
+      const auto batch = llm::bench::bench_batch({"", 8192, 512, 512, 1}, number, 1);
       llm::train::train_step(model, optimizer, {batch}, {number + 1, 1.0, false});
     };
     for (std::int64_t number = 0; number < 3; ++number) {

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <functional>
 
+#include <sys/stat.h>
+
 #include "launch/loopback_socket.h"
 #include "tests/e2e/training.h"
 
@@ -72,6 +74,27 @@ const std::vector<Case>& cases() {
        {"config.json", "line 1, column 7"},
        [](const fs::path& model, const fs::path&) {
          overwrite(model / "config.json", "{\"a\": ");
+       }},
+      {"ConfigIsAPipe",
+       65,
+       {"config.json", "expected a regular file, found a pipe"},
+       [](const fs::path& model, const fs::path&) {
+         fs::remove(model / "config.json");
+         ASSERT_EQ(::mkfifo((model / "config.json").c_str(), 0600), 0);
+       }},
+      {"ConfigNestedDeep",
+       65,
+       {"config.json", "nested deeper than 64 levels"},
+       [](const fs::path& model, const fs::path&) {
+         edit(model / "config.json", "\"hidden_size\": 64",
+              "\"hidden_size\": " + std::string(100'000, '[') + std::string(100'000, ']'));
+       }},
+      {"TokenizerIsADevice",
+       65,
+       {"tokenizer.json", "expected a regular file, found a device"},
+       [](const fs::path& model, const fs::path&) {
+         fs::remove(model / "tokenizer.json");
+         fs::create_symlink("/dev/zero", model / "tokenizer.json");
        }},
       {"ModelTypeUnknown",
        65,
@@ -162,6 +185,13 @@ const std::vector<Case>& cases() {
        65,
        {"questions.json"},
        [](const fs::path&, const fs::path& questions) { overwrite(questions, "[1,"); }},
+      {"QuestionsAreAPipe",
+       65,
+       {"questions.json", "expected a regular file, found a pipe"},
+       [](const fs::path&, const fs::path& questions) {
+         fs::remove(questions);
+         ASSERT_EQ(::mkfifo(questions.c_str(), 0600), 0);
+       }},
       {"QuestionWithoutId",
        65,
        {"questions.json", "/data/0/paragraphs/0/qas/0/id", "is missing"},
@@ -244,6 +274,13 @@ TEST(BadConfig, IsToldOnceUnderTheLauncher) {
   const Ended ended = expect_code(64, on_ranks(2, {"train", typo}));
   EXPECT_THAT(ended.err, HasSubstr("typo.toml:2"));
   EXPECT_THAT(ended.err, testing::Not(HasSubstr("[rank 1] sherd:")));
+}
+
+TEST(Help, IsPrintedOnceUnderTheLauncher) {
+  const Ended ended = expect_code(0, on_ranks(2, {"train", "--help"}));
+  const size_t first = ended.out.find("--optim.lr ");
+  ASSERT_NE(first, std::string::npos);
+  EXPECT_EQ(ended.out.find("--optim.lr ", first + 1), std::string::npos);
 }
 
 TEST(BadBatch, NamesNumbersThatWork) {

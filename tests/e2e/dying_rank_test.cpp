@@ -31,6 +31,66 @@ TEST(DyingRank, EndsTheOthersAndIsNamed) {
   EXPECT_FALSE(alive(ranks[0]) || alive(ranks[1]));
 }
 
+// The verb on two ranks under `sherd launch` with flags of the launcher's own.
+Arguments launched(const Arguments& flags, const Arguments& verb) {
+  return Arguments{"launch", "-n", "2"} + flags + verb;
+}
+
+// A stopped rank lives, and is silent.
+TEST(SilentRank, EndsTheRunWith80AtTheTimeout) {
+  const TempFolder folder;
+  Program program(launched({"--timeout", "4"}, long_run(folder.path() / "run")));
+  program.wait_for("step 2/");
+  const auto ranks = program.children();
+  ASSERT_EQ(ranks.size(), 2U);
+  program.signal(SIGSTOP, ranks[1]);
+  const Ended ended = program.finish();
+  EXPECT_EQ(ended.code, 80) << ended.err;
+  EXPECT_LT(ended.seconds, 20);
+  EXPECT_THAT(ended.err, HasSubstr("issing rank 1"));
+  EXPECT_FALSE(alive(ranks[0]) || alive(ranks[1]));
+}
+
+// The timeout is far away; a request to stop does not wait for it.
+TEST(SilentRank, DoesNotKeepARequestToStopWaiting) {
+  const TempFolder folder;
+  Program program(launched({"--timeout", "60", "--grace", "2"}, long_run(folder.path() / "run")));
+  program.wait_for("step 2/");
+  const auto ranks = program.children();
+  ASSERT_EQ(ranks.size(), 2U);
+  program.signal(SIGSTOP, ranks[1]);
+  program.signal(SIGTERM);
+  const Ended ended = program.finish();
+  EXPECT_EQ(ended.code, 75) << ended.err;
+  EXPECT_LT(ended.seconds, 30);
+  EXPECT_THAT(ended.err, HasSubstr("rank 0 was asked to stop, and has waited 6 s for the others"));
+  EXPECT_THAT(ended.err, HasSubstr("rank 1 did not stop within 2 s and was killed"));
+  EXPECT_FALSE(alive(ranks[0]) || alive(ranks[1]));
+}
+
+TEST(StopAtTheStart, GivesTrain75) {
+  const TempFolder folder;
+  Program program(on_ranks(2, long_run(folder.path() / "run")));
+  while (program.children().size() < 2) {
+    ::usleep(1000);
+  }
+  program.signal(SIGINT);  // its ranks load their libraries
+  const Ended ended = program.finish();
+  EXPECT_EQ(ended.code, 75) << ended.err;
+}
+
+TEST(StopOfAVerbThatSavesNothing, EndsItAtOnce) {
+  const Arguments verb = {"eval", "--model", kModel, "--data", kQuestions, "--batch", "1"};
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Program program(on_ranks(2, verb));
+    program.wait_for("questions");
+    program.signal(signal);
+    const Ended ended = program.finish();
+    EXPECT_EQ(ended.code, 128 + signal) << ended.err;
+    EXPECT_LT(ended.seconds, 5);
+  }
+}
+
 TEST(DyingLauncher, LeavesNoOrphan) {
   const TempFolder folder;
   Program program(on_ranks(2, long_run(folder.path() / "run")));

@@ -86,11 +86,40 @@ TEST_F(Export, OfNothingOrToNowhereIsRefused) {
     EXPECT_FALSE(fs::exists(out));
   };
   const std::string run = folder_->path() / "run";
-  refuse(66, {"--checkpoint", folder_->path(), "--out", out}, "no complete checkpoint");
+  refuse(66, {"--checkpoint", folder_->path(), "--out", out},
+         "--checkpoint: there is no complete checkpoint");
   refuse(65, {"--checkpoint", run, "--out", out, "--model", kModel}, "is not of the model in");
   refuse(64, {"--checkpoint", run, "--out", out, "--dtype", "int8"}, "--dtype");
   const fs::path file = folder_->write("file", "");
   refuse(73, {"--checkpoint", run, "--out", file / "out"}, "cannot create the folder");
+}
+
+TEST_F(Export, IntoAFolderWithFilesIsRefused) {
+  const fs::path model = folder_->path() / "model";
+  fs::copy(kBf16Model, model);
+  const std::string weights = read_file(model / "model.safetensors");
+  const Arguments flags = {"export", "--checkpoint", folder_->path() / "run", "--out"};
+  Ended ended = expect_code(64, flags + Arguments{model, "--model", model});
+  EXPECT_THAT(ended.err, testing::HasSubstr("is the folder of the model itself"));
+  EXPECT_EQ(read_file(model / "model.safetensors"), weights);
+  ended = expect_code(73, flags + Arguments{model});
+  EXPECT_THAT(ended.err, testing::HasSubstr("is not empty"));
+  EXPECT_EQ(read_file(model / "model.safetensors"), weights);
+  const fs::path empty = folder_->path() / "empty";
+  fs::create_directory(empty);
+  expect_code(0, flags + Arguments{empty});
+  expect_code(73, flags + Arguments{empty});
+}
+
+TEST_F(Export, CopiesNothingThatALinkNamesElsewhere) {
+  const fs::path model = folder_->path() / "linked";
+  fs::copy(kBf16Model, model);
+  fs::create_symlink(folder_->write("secret", "my password"), model / "chat_template.jinja");
+  const fs::path out = folder_->path() / "leak";
+  const Ended ended = expect_code(
+      65, {"export", "--checkpoint", folder_->path() / "run", "--model", model, "--out", out});
+  EXPECT_THAT(ended.err, testing::HasSubstr("chat_template.jinja: links to"));
+  EXPECT_FALSE(fs::exists(out));
 }
 
 TEST_F(Export, OfADamagedCheckpointLeavesNoWeights) {
@@ -104,8 +133,7 @@ TEST_F(Export, OfADamagedCheckpointLeavesNoWeights) {
   const fs::path out = folder_->path() / "half";
   const Ended ended = expect_code(65, {"export", "--checkpoint", damaged, "--out", out});
   EXPECT_THAT(ended.err, testing::HasSubstr("has another digest than the manifest says"));
-  EXPECT_FALSE(fs::exists(out / "model.safetensors"));
-  EXPECT_FALSE(fs::exists(out / "config.json"));
+  EXPECT_FALSE(fs::exists(out));
 }
 
 }  // namespace

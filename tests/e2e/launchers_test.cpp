@@ -13,6 +13,11 @@ std::string free_port() {
   return std::to_string(launch::listen_on_loopback({}).port);
 }
 
+// A line of the shell's, whose $0 is the program.
+Ended run_shell(const std::string& line) {
+  return Program(Arguments{}, {}, line).finish();
+}
+
 // The variables of one of two ranks.
 using Environment = std::function<Arguments(const std::string& rank)>;
 
@@ -72,6 +77,72 @@ TEST(Launchers, HalfAnEnvironmentIsRefused) {
   const Ended ended = expect_code(64, train(folder.path() / "run"), {"RANK=0"});
   EXPECT_THAT(ended.err, HasSubstr("RANK=0 is set, but WORLD_SIZE is not"));
   EXPECT_FALSE(fs::exists(folder.path() / "run"));
+}
+
+TEST(OwnRanks, AreStartedByTheVerbItself) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  const Ended ended =
+      expect_code(0, train(output, "2") + Arguments{"-n", "2", "--train.micro_batch", "3"});
+  EXPECT_THAT(ended.out, HasSubstr("2 ranks"));
+  EXPECT_EQ(column(output, "loss").size(), 2U);
+}
+
+TEST(OwnRanks, MustBeThoseOfTheLauncher) {
+  const TempFolder folder;
+  const Ended ended =
+      expect_code(64, on_ranks(2, train(folder.path() / "run") + Arguments{"-n", "3"}));
+  EXPECT_THAT(ended.err, HasSubstr("-n 3 asks for other ranks than the 2 that sherd launch "
+                                   "started: leave -n out"));
+  for (const char* wrong : {"0", "1025", "x", "99999999999999999999"}) {
+    const Ended refused = expect_code(64, train(folder.path() / "run") + Arguments{"-n", wrong});
+    EXPECT_THAT(refused.err, HasSubstr("is no number of ranks: give one from 1 to 1024"));
+  }
+}
+
+TEST(SherdLaunch, StartsAnyProgram) {
+  const Ended ended =
+      expect_code(0, {"launch", "-n", "2", "--", "sh", "-c",
+                      "echo rank $RANK of $WORLD_SIZE; echo $1", "--train.x", "-n 7"});
+  EXPECT_THAT(ended.out, HasSubstr("rank 0 of 2\n"));
+  EXPECT_THAT(ended.out, HasSubstr("rank 1 of 2\n"));
+  EXPECT_THAT(ended.out, HasSubstr("-n 7\n"));
+  const Ended other = expect_code(64, {"launch", "-n", "2", "./my_program"});
+  EXPECT_THAT(other.err, HasSubstr("sherd launch -n 2 -- ./my_program; got './my_program'"));
+}
+
+TEST(SherdLaunch, HelpAndFaultsAreReadOnce) {
+  const auto count = [](const std::string& text, const std::string& part) {
+    int found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+      ++found;
+    }
+    return found;
+  };
+  EXPECT_EQ(count(expect_code(0, {"launch", "-n", "2", "train", "--help"}).out, "sherd train ["),
+            1);
+  const TempFolder folder;
+  const Ended ended = expect_code(66, {"launch", "-n", "3", "eval", "--model",
+                                       (folder.path() / "none").string(), "--data", kQuestions});
+  const std::string relayed = ended.err.substr(0, ended.err.find("Its last words"));
+  EXPECT_EQ(count(relayed, "sherd: "), 1) << ended.err;
+}
+
+TEST(Limits, OnDescriptorsAreNamed) {
+  for (const char* limit : {"8", "16", "24", "40"}) {
+    const Ended ended = run_shell("ulimit -n " + std::string(limit) + "; exec \"$0\" --version");
+    EXPECT_EQ(ended.code, 69) << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr("this process may hold " + std::string(limit) +
+                                     " files and connections open, and needs 64"));
+  }
+}
+
+TEST(Limits, OnThreadsAreNamed) {
+  const TempFolder folder;
+  const Ended ended = run_shell("ulimit -v 12000000; exec \"$0\" bench --model " + kModel +
+                                " --threads 1024 --steps 1");
+  EXPECT_EQ(ended.code, 69) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("cannot start 1024 threads, only "));
 }
 
 // Where no launcher watches, the lost connection tells the survivor.

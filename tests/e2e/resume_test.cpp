@@ -118,11 +118,11 @@ TEST_F(Resume, OfAFinishedRunDoesNothingAgain) {
   EXPECT_TRUE(exported_weights(whole()) == weights);
 }
 
-TEST_F(Resume, NeverStartsAnew) {
+TEST_F(Resume, NeverOrOverwriteStartsAnew) {
   const fs::path output = folder_->path() / "anew";
-  expect_code(0, run(output));
+  expect_code(0, run(output) + Arguments{"--resume", "never"});
   const Arguments shorter = {
-      "--resume", "never", "--checkpoint.every_steps", "2", "--optim.warmup_steps", "1"};
+      "--resume", "overwrite", "--checkpoint.every_steps", "2", "--optim.warmup_steps", "1"};
   const Ended ended = expect_code(0, run(output) + shorter);
   EXPECT_THAT(ended.out, testing::Not(HasSubstr("resumed")));
   EXPECT_EQ(column(output, "loss").size(), 6U);

@@ -49,12 +49,17 @@ inline std::string read_file(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// The objects of a log, one a step.
+/// The objects of a log, one a step; those of other events are passed over, and must say of which
+/// step they are.
 inline std::vector<nlohmann::json> read_log(const fs::path& path) {
   std::vector<nlohmann::json> records;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    records.push_back(nlohmann::json::parse(line));
+    auto record = nlohmann::json::parse(line);
+    EXPECT_TRUE(record.contains("step")) << line;
+    if (!record.contains("event")) {
+      records.push_back(std::move(record));
+    }
   }
   return records;
 }

@@ -26,6 +26,7 @@
 #include "launch/rank_environment.h"
 #include "launch/signals.h"
 #include "launch/stop_request.h"
+#include "launch/stop_watch.h"
 #include "launch/supervisor.h"
 #include "sherd/error.h"
 
@@ -58,33 +59,39 @@ int wait_for_stop(const RankEnvironment& environment, bool launched, bool leave)
   return 75;
 }
 
-/// Is ready for signals only after a while; by then nothing has been done that could be lost.
-int stop_at_once(const RankEnvironment& environment, int delay_ms) {
+int wait_for_ever(const RankEnvironment& environment) {
   announce(environment);
-  std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
-  sherd::launch::StopRequest::install(environment.supervisor_fd.has_value(),
-                                      sherd::launch::StopMode::AtOnce);
-  sherd::launch::release_stop_signals();
   for (;;) {
     ::pause();
   }
 }
 
-/// Begins as `stop_at_once`; from the first SIGUSR1 on, requests are noted, and 75 is its answer.
-int stop_when_asked_later(const RankEnvironment& environment) {
-  sherd::launch::StopRequest::install(false, sherd::launch::StopMode::AtOnce);
-  std::signal(SIGUSR1, [](int) {
-    sherd::launch::StopRequest::set_mode(sherd::launch::StopMode::Deferred);
-    sherd::launch::write_all(STDOUT_FILENO, "from now on deferred\n");
-  });
+/// Is ready for signals only after a while, as a program that loads large libraries; then leaves
+/// when asked.
+int stop_late(const RankEnvironment& environment, int delay_ms) {
   announce(environment);
+  std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
+  sherd::launch::StopRequest::install(environment.supervisor_fd.has_value());
+  sherd::launch::release_stop_signals();
   while (!sherd::launch::StopRequest::requested()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  const auto asked = sherd::launch::StopRequest::requested_at();
-  const bool recent = asked && std::chrono::steady_clock::now() - *asked < std::chrono::seconds(5);
-  sherd::launch::write_all(STDOUT_FILENO, recent ? "asked just now\n" : "asked long ago\n");
-  return 3;
+  const auto waited =
+      std::chrono::steady_clock::now() -
+      sherd::launch::StopRequest::requested_at().value_or(std::chrono::steady_clock::time_point{});
+  return waited < std::chrono::seconds(10) ? 75 : 1;
+}
+
+/// Waits in vain for a peer that does not come; a watch ends it once it was asked to stop.
+int wait_in_vain(const RankEnvironment& environment, int grace_s) {
+  sherd::launch::StopRequest::install(false);
+  const auto since = std::chrono::steady_clock::now();
+  const sherd::launch::StopWatch watch(
+      environment.rank, std::chrono::seconds(grace_s), [since, grace_s] {
+        return grace_s == 0 ? std::nullopt
+                            : std::optional(sherd::launch::StopWatch::Waiting{"a barrier", since});
+      });
+  return wait_for_ever(environment);
 }
 
 /// A fault that every rank finds, in two lines.
@@ -96,13 +103,6 @@ int report_fault(int code) {
 [[noreturn]] void flood_standard_error() {
   for (;;) {
     std::cerr << "a line that nobody reads\n";
-  }
-}
-
-int wait_for_ever(const RankEnvironment& environment) {
-  announce(environment);
-  for (;;) {
-    ::pause();
   }
 }
 
@@ -170,11 +170,11 @@ int act(const RankEnvironment& environment, const std::string& action) {
     std::signal(number, SIG_DFL);  // a sanitizer may have its own handler
     std::raise(number);
   }
-  if (verb == "stop-at-once") {
-    return stop_at_once(environment, number);
+  if (verb == "stop-late") {
+    return stop_late(environment, number);
   }
-  if (verb == "stop-later") {
-    return stop_when_asked_later(environment);
+  if (verb == "wait-in-vain") {
+    return wait_in_vain(environment, number);
   }
   if (verb == "fault") {
     return report_fault(number);

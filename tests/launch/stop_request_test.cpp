@@ -54,26 +54,5 @@ TEST(StopRequest, ASecondOneOfTheLauncherCounts) {
   EXPECT_EQ(rank.finish(seconds{5}).status.signal, SIGTERM);
 }
 
-TEST(StopRequest, EndsAtOnceWhatHasNothingToLose) {
-  Child rank({actor(), "act", "0=stop-later"});
-  rank.ranks(1);
-  rank.signal(SIGINT);
-  const Outcome outcome = rank.finish(seconds{5});
-  EXPECT_EQ(outcome.status.shell_code(), 75);
-  EXPECT_EQ(outcome.err,
-            "sherd: stopped on request before there was anything to save; the same command starts "
-            "over\n");
-}
-
-TEST(StopRequest, CanBeDeferredLater) {
-  Child rank({actor(), "act", "0=stop-later"});
-  rank.ranks(1);
-  rank.signal(SIGUSR1);
-  EXPECT_EQ(rank.line(), "from now on deferred");
-  rank.signal(SIGINT);
-  EXPECT_EQ(rank.line(), "asked just now");
-  EXPECT_EQ(rank.finish(seconds{5}).status.shell_code(), 3);
-}
-
 }  // namespace
 }  // namespace sherd::launch::testing

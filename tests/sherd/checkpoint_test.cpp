@@ -19,7 +19,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
+#include "checkpoint/manifest.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/ranks.h"
 #include "tests/support/small_net.h"
@@ -196,6 +198,69 @@ TEST(Checkpoint, ReplacesAnOlderOneOfItsName) {
   EXPECT_THAT(contents(folder.path()), testing::SizeIs(4));  // folder, two shards, manifest
 }
 
+TEST(Checkpoint, MayBeNamedWithASlashAtTheEnd) {
+  const TempFolder folder;
+  const std::string path = folder.path() / "checkpoint";
+  State saved;
+  State loaded;
+  save(2, path + "/", saved);
+  load(2, path, loaded);
+  save(1, path + "//", saved);
+  EXPECT_THAT(contents(folder.path()), testing::SizeIs(3));  // folder, shard, manifest
+  for (const char* name : {"", "/", ".", "..", "checkpoint/.."}) {
+    on_each_rank(1, [&](Model& model, AdamW& optimizer) {
+      expect_error([&] { save_checkpoint(name, model, optimizer, kNote); }, ExitCode::CannotWrite,
+                   {"'" + std::string(name) + "' names no folder that a checkpoint could be"});
+    });
+  }
+}
+
+// Saves to `path` on two ranks; every rank must be refused, and nothing may change.
+void expect_not_replaced(const TempFolder& folder, const std::string& path,
+                         const std::vector<std::string>& parts) {
+  const auto before = contents(folder.path());
+  on_each_rank(2, [&](Model& model, AdamW& optimizer) {
+    expect_error([&] { save_checkpoint(path, model, optimizer, kNote); }, ExitCode::CannotWrite,
+                 parts);
+  });
+  EXPECT_EQ(contents(folder.path()), before);
+}
+
+TEST(Checkpoint, NeverReplacesWhatIsNoCheckpoint) {
+  const TempFolder folder;
+  const std::string path = folder.path() / "mine";
+  folder.write("mine", "a file");
+  expect_not_replaced(folder, path, {"'" + path + "' is a file, and no checkpoint"});
+  fs::remove(path);
+  fs::create_directory(path);
+  folder.write("mine/thesis.tex", "the only copy");
+  const std::vector<std::string> parts = {"holds 'thesis.tex', which is no part of a checkpoint"};
+  expect_not_replaced(folder, path, parts);
+  folder.write("mine/manifest.json", "{}");  // a web application's, for instance
+  expect_not_replaced(folder, path, parts);
+  for (const char* beside : {"other.tmp", "other.old"}) {  // the names that a save needs meanwhile
+    fs::rename(path, folder.path() / beside);
+    expect_not_replaced(folder, folder.path() / "other", parts);
+    fs::rename(folder.path() / beside, path);
+  }
+}
+
+TEST(Checkpoint, ReplacesAnEmptyFolderADamagedCheckpointAndTheTargetOfALink) {
+  const TempFolder folder;
+  const std::string path = folder.path() / "checkpoint";
+  fs::create_directory(path);
+  State saved;
+  State loaded;
+  save(2, path, saved);
+  fs::resize_file(path + "/manifest.json", 10);
+  save(2, path, saved);
+  fs::create_directory_symlink("checkpoint", folder.path() / "link");
+  save(2, folder.path() / "link", saved);
+  EXPECT_TRUE(fs::is_symlink(folder.path() / "link"));
+  load(1, path, loaded);
+  EXPECT_THAT(saved.differences(loaded), testing::IsEmpty());
+}
+
 TEST(Checkpoint, WhereNoFolderCanBeIsRefusedOnEveryRank) {
   const TempFolder folder;
   const std::string path = folder.write("file", "keep me") / "checkpoint";
@@ -257,6 +322,7 @@ constexpr const char* kShard = "shard-00001-of-00002.safetensors";
 void edit_manifest(const fs::path& folder, const std::function<void(nlohmann::json&)>& change) {
   auto manifest = nlohmann::json::parse(read_file(folder / "manifest.json"));
   change(manifest);
+  manifest.erase("sha256");  // as manifests were before they had a digest of their own
   std::ofstream(folder / "manifest.json") << manifest;
 }
 
@@ -337,6 +403,19 @@ const std::vector<Damage>& damages() {
        [](const fs::path& folder) {
          edit_manifest(folder, [](auto& manifest) { piece(manifest)["file"] = "../secret"; });
        }},
+      {"ManifestIsAPipe",
+       ExitCode::BadData,
+       {"manifest.json", "found a pipe"},
+       [](const fs::path& folder) {
+         fs::remove(folder / "manifest.json");
+         ASSERT_EQ(::mkfifo((folder / "manifest.json").c_str(), 0600), 0);
+       }},
+      {"ManifestNestedDeep",
+       ExitCode::BadData,
+       {"manifest.json", "nested deeper than 64 levels"},
+       [](const fs::path& folder) {
+         std::ofstream(folder / "manifest.json") << std::string(100'000, '[');
+       }},
       {"DigestOfAMomentEdited",
        ExitCode::BadData,
        {kShard, "tensor 'exp_avg_sq/", "another digest"},
@@ -353,6 +432,66 @@ const std::vector<Damage>& damages() {
        }},
   };
   return all;
+}
+
+TEST(Checkpoint, WithoutADigestOfItsManifestIsStillRead) {
+  const TempFolder folder;
+  const fs::path path = folder.path() / "checkpoint";
+  State saved;
+  State loaded;
+  save(2, path, saved);
+  edit_manifest(path, [](auto&) {});
+  load(2, path, loaded);
+  EXPECT_THAT(saved.differences(loaded), testing::IsEmpty());
+}
+
+TEST(Checkpoint, EveryFlippedBitOfAManifestIsFound) {
+  CheckpointManifest manifest;
+  manifest.optimizer_steps = 3;
+  manifest.note = kNote;
+  manifest.parameters["weight"] = {{3}, {{"a.safetensors", 0, 3, {{"value", "12ef"}}}}};
+  const std::string good = detail::to_json(manifest);
+  EXPECT_EQ(detail::manifest_from_json(good, "").note, kNote);
+  for (size_t bit = 0; bit < good.size() * 8; ++bit) {
+    std::string bad = good;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
+    expect_error([&] { (void)detail::manifest_from_json(bad, "it"); }, ExitCode::BadData,
+                 {"it: not a checkpoint's manifest"});
+  }
+}
+
+TEST(Checkpoint, AnEditedManifestIsFound) {
+  const TempFolder folder;
+  const fs::path path = folder.path() / "checkpoint";
+  State saved;
+  save(1, path, saved);
+  const auto good = nlohmann::json::parse(read_file(path / "manifest.json"));
+  const std::map<std::string, nlohmann::json> edits = {
+      {"optimizer_steps", 4}, {"note", "{\"step\": 4}"}, {"world_size", 2}};
+  for (const auto& [field, value] : edits) {
+    auto bad = good;
+    bad[field] = value;
+    folder.write("checkpoint/manifest.json", bad.dump());
+    expect_error([&] { (void)CheckpointManifest::read(path); }, ExitCode::BadData,
+                 {"manifest.json", "was damaged or edited", "an older checkpoint"});
+  }
+  folder.write("checkpoint/manifest.json", good.dump(4));  // only laid out anew
+  EXPECT_EQ(CheckpointManifest::read(path).optimizer_steps, 3);
+}
+
+TEST(VerifyCheckpoint, FindsWhatLoadingWouldFind) {
+  const TempFolder folder;
+  const fs::path path = folder.path() / "checkpoint";
+  State saved;
+  save(2, path, saved);
+  EXPECT_EQ(verify_checkpoint(path).note, kNote);
+  for (const Damage& damage : damages()) {
+    const fs::path damaged = folder.path() / "damaged";
+    fs::copy(path, damaged, fs::copy_options::recursive);
+    damage.apply(damaged);
+    expect_error([&] { verify_checkpoint(damaged); }, damage.code, {damage.parts.front()});
+    fs::remove_all(damaged);
+  }
 }
 
 // Expects that loading fails on every rank of a model of this size, and changes nothing.

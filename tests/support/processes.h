@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,46 +22,43 @@ namespace sherd::test {
 /// The ways in which ranks of one host can exchange.
 inline constexpr Transport kTransports[] = {Transport::SharedMemory, Transport::ProcessGroups};
 
-/// Forks `world_size` ranks that meet through World::from_environment() and call `body`. Answers
-/// their exit statuses: 0, the code of the Error that ended one (1 for other exceptions), 128 +
-/// signal. `body` reports a failed comparison by throwing. Call it before the test's process has
-/// threads of its own.
-inline std::vector<int> run_processes(int world_size, const std::function<void(World)>& body,
-                                      std::chrono::milliseconds timeout = std::chrono::seconds(20),
-                                      c10::DeviceType device = c10::DeviceType::CPU,
-                                      Transport transport = Transport::Automatic) {
-  const launch::LoopbackSocket socket = launch::listen_on_loopback({});
-  std::vector<pid_t> children;
-  for (int rank = 0; rank < world_size; ++rank) {
-    std::fflush(nullptr);
-    const pid_t child = fork();
-    if (child != 0) {
-      children.push_back(child);
-      continue;
-    }
-    setenv("RANK", std::to_string(rank).c_str(), 1);
-    setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
-    setenv("WORLD_SIZE", std::to_string(world_size).c_str(), 1);
-    setenv("LOCAL_WORLD_SIZE", std::to_string(world_size).c_str(), 1);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    setenv("MASTER_PORT", std::to_string(socket.port).c_str(), 1);
-    setenv("SHERD_SUPERVISOR_FD", "0", 1);  // as under `sherd launch`; nobody reads it here
-    if (rank == 0) {
-      setenv("SHERD_MASTER_FD", std::to_string(socket.fd.get()).c_str(), 1);
-    }
-    int status = 0;
-    try {
-      body(World::from_environment({timeout, device, transport}));
-    } catch (const Error& error) {
-      std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
-      status = static_cast<int>(error.code());
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
-      status = 1;
-    }
-    std::fflush(nullptr);
-    _exit(status);
+/// Forks one rank, which calls `body` in the environment of a launcher: it meets the others at
+/// `socket`. It exits with 0, or the code of the Error that ended `body` (1 for other exceptions).
+/// Call it before the test's process has threads of its own.
+inline pid_t fork_rank(const launch::LoopbackSocket& socket, int rank, int world_size,
+                       const std::function<void()>& body) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child != 0) {
+    return child;
   }
+  setenv("RANK", std::to_string(rank).c_str(), 1);
+  setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
+  setenv("WORLD_SIZE", std::to_string(world_size).c_str(), 1);
+  setenv("LOCAL_WORLD_SIZE", std::to_string(world_size).c_str(), 1);
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  setenv("MASTER_PORT", std::to_string(socket.port).c_str(), 1);
+  setenv("SHERD_SUPERVISOR_FD", "0", 1);  // as under `sherd launch`; nobody reads it here
+  setenv("SHERD_JOB_SECRET", "a secret of the tests", 1);
+  if (rank == 0) {
+    setenv("SHERD_MASTER_FD", std::to_string(socket.fd.get()).c_str(), 1);
+  }
+  int status = 0;
+  try {
+    body();
+  } catch (const Error& error) {
+    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+    status = static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+    status = 1;
+  }
+  std::fflush(nullptr);
+  _exit(status);
+}
+
+/// Waits for them. Answers their exit statuses; 128 + signal for those that were killed.
+inline std::vector<int> statuses_of(const std::vector<pid_t>& children) {
   std::vector<int> statuses;
   for (const pid_t child : children) {
     int status = 0;
@@ -68,6 +66,30 @@ inline std::vector<int> run_processes(int world_size, const std::function<void(W
     statuses.push_back(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
   }
   return statuses;
+}
+
+/// Forks `world_size` ranks that meet through World::from_environment() at `socket` and call
+/// `body`, which reports a failed comparison by throwing. Answers their exit statuses.
+inline std::vector<int> run_processes_at(
+    const launch::LoopbackSocket& socket, int world_size, const std::function<void(World)>& body,
+    std::optional<std::chrono::milliseconds> timeout = std::chrono::seconds(20),
+    c10::DeviceType device = c10::DeviceType::CPU, Transport transport = Transport::Automatic) {
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < world_size; ++rank) {
+    children.push_back(fork_rank(socket, rank, world_size, [&] {
+      body(World::from_environment({timeout, device, transport}));
+    }));
+  }
+  return statuses_of(children);
+}
+
+/// The same at a free port.
+inline std::vector<int> run_processes(
+    int world_size, const std::function<void(World)>& body,
+    std::optional<std::chrono::milliseconds> timeout = std::chrono::seconds(20),
+    c10::DeviceType device = c10::DeviceType::CPU, Transport transport = Transport::Automatic) {
+  return run_processes_at(launch::listen_on_loopback({}), world_size, body, timeout, device,
+                          transport);
 }
 
 /// The same over one transport.

@@ -40,8 +40,12 @@ inline Arguments operator+(Arguments left, const Arguments& right) {
 /// ("NAME=value").
 class Program {
  public:
-  explicit Program(Arguments arguments, Arguments variables = {}) {
+  /// `line`: a command of the shell's in its place, which finds it as $0.
+  explicit Program(Arguments arguments, Arguments variables = {}, const std::string& line = "") {
     arguments.insert(arguments.begin(), SHERD_TEST_BINARY_DIR "/bin/sherd");
+    if (!line.empty()) {
+      arguments.insert(arguments.begin(), {"/bin/sh", "-c", line});
+    }
     variables.insert(variables.end(), {"PATH=/usr/bin:/bin", "OMP_NUM_THREADS=1"});
     const auto [out_read, out_write] = make_pipe();
     const auto [err_read, err_write] = make_pipe();

@@ -11,6 +11,8 @@ use serde_json::Value;
 const MAX_ID: u64 = 1 << 24;
 /// How many times longer than the text its normalised form may become: U+FDFA alone becomes 33 bytes.
 const MAX_GROWTH: f64 = 256.0;
+/// Objects in a component: those of today's files have a few dozen, and each costs time on every text.
+const MAX_COMPONENTS: usize = 1024;
 /// Tokens that a template may add to each text.
 const MAX_TEMPLATE_TOKENS: usize = 256;
 
@@ -54,10 +56,20 @@ impl Outline {
         self.vocabulary_fault()
             .or_else(|| self.added_token_fault())
             .or_else(|| self.model_fault())
+            .or_else(|| self.parts().into_iter().find_map(|(place, part)| size_fault(place, part)))
             .or_else(|| growth_fault("/normalizer", &self.normalizer))
             .or_else(|| growth_fault("/pre_tokenizer", &self.pre_tokenizer))
             .or_else(|| growth_fault("/decoder", &self.decoder))
             .or_else(|| template_fault("/post_processor", &self.post_processor))
+    }
+
+    fn parts(&self) -> [(&'static str, &Value); 4] {
+        [
+            ("/normalizer", &self.normalizer),
+            ("/pre_tokenizer", &self.pre_tokenizer),
+            ("/post_processor", &self.post_processor),
+            ("/decoder", &self.decoder),
+        ]
     }
 
     fn vocabulary_fault(&self) -> Option<String> {
@@ -117,6 +129,13 @@ fn each_object<'a>(place: &str, value: &'a Value, visit: &mut impl FnMut(&str, &
         }
         _ => {}
     }
+}
+
+/// A text passes through every component, and the crate takes a while to read each.
+fn size_fault(place: &str, component: &Value) -> Option<String> {
+    let mut count = 0;
+    each_object(place, component, &mut |_, _| count += 1);
+    (count > MAX_COMPONENTS).then(|| format!("at {place}: holds {count} components; at most {MAX_COMPONENTS} are read"))
 }
 
 /// Components that make a text longer, multiplied: a short file can ask for more memory than there is.

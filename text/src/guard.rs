@@ -4,26 +4,11 @@ use std::ffi::c_char;
 use std::panic::{catch_unwind, set_hook, AssertUnwindSafe};
 use std::sync::Once;
 
-/// Why a call failed. The codes are those of sherd_text.h.
-pub enum Fault {
-    Missing(String),
-    BadData(String),
-}
+/// Why a call failed: data that cannot be right.
+pub struct Fault(pub String);
 
-impl Fault {
-    fn code(&self) -> i32 {
-        match self {
-            Fault::Missing(_) => 1,
-            Fault::BadData(_) => 2,
-        }
-    }
-
-    fn message(&self) -> &str {
-        match self {
-            Fault::Missing(message) | Fault::BadData(message) => message,
-        }
-    }
-}
+/// SHERD_TEXT_BAD_DATA of sherd_text.h.
+const BAD_DATA: i32 = 1;
 
 const MAX_MESSAGE_CHARS: usize = 600;
 
@@ -35,12 +20,12 @@ pub fn guarded(error: *mut *mut c_char, body: impl FnOnce() -> Result<(), Fault>
         Ok(Ok(())) => return 0,
         Ok(Err(fault)) => fault,
         // What makes the crates panic is a tokenizer file that they did not check.
-        Err(panic) => Fault::BadData(format!("it failed: {}", panic_text(&*panic))),
+        Err(panic) => Fault(format!("it failed: {}", panic_text(&*panic))),
     };
     if !error.is_null() {
-        unsafe { *error = to_c_string(&printable(fault.message())) };
+        unsafe { *error = to_c_string(&printable(&fault.0)) };
     }
-    fault.code()
+    BAD_DATA
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

@@ -29,7 +29,7 @@ impl Slice {
 
     fn text<'a>(self) -> Result<&'a str, Fault> {
         let not_utf8 = |error: std::str::Utf8Error| {
-            Fault::BadData(format!("the text is not UTF-8 at byte {}", error.valid_up_to()))
+            Fault(format!("the text is not UTF-8 at byte {}", error.valid_up_to()))
         };
         std::str::from_utf8(self.bytes()).map_err(not_utf8)
     }
@@ -77,13 +77,14 @@ unsafe fn give_text(value: &str, text: *mut *mut c_char, length_bytes: *mut usiz
 
 #[no_mangle]
 pub unsafe extern "C" fn sherd_text_open(
-    path: *const c_char,
+    name: *const c_char,
+    file: Slice,
     tokenizer: *mut *mut Tokenizer,
     error: *mut *mut c_char,
 ) -> i32 {
     guarded(error, || {
-        let path = CStr::from_ptr(path).to_str().map_err(|_| Fault::Missing("the path is not UTF-8".to_string()))?;
-        *tokenizer = Box::into_raw(Box::new(Tokenizer::open(path)?));
+        let name = CStr::from_ptr(name).to_string_lossy();
+        *tokenizer = Box::into_raw(Box::new(Tokenizer::open(&name, file.bytes())?));
         Ok(())
     })
 }

@@ -1,15 +1,9 @@
 //! A tokenizer that was checked when it was opened.
 
-use std::fs::File;
-use std::io::Read;
-
 use tokenizers::Encoding;
 
 use crate::checks::Outline;
 use crate::guard::Fault;
-
-/// The largest tokenizer.json in use has about 35 MB.
-const MAX_FILE_BYTES: u64 = 128 << 20;
 
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
@@ -17,10 +11,10 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    pub fn open(path: &str) -> Result<Self, Fault> {
-        let bytes = read(path)?;
-        let bad = |why: String| Fault::BadData(format!("{path}: {why}"));
-        let text = std::str::from_utf8(&bytes).map_err(|e| bad(format!("is not UTF-8 at byte {}", e.valid_up_to())))?;
+    /// `name` is that of the file, for messages.
+    pub fn open(name: &str, bytes: &[u8]) -> Result<Self, Fault> {
+        let bad = |why: String| Fault(format!("{name}: {why}"));
+        let text = std::str::from_utf8(bytes).map_err(|e| bad(format!("is not UTF-8 at byte {}", e.valid_up_to())))?;
         if !text.trim_start().starts_with('{') {
             return Err(bad("should hold a JSON object".to_string()));
         }
@@ -59,12 +53,12 @@ impl Tokenizer {
             [text] => self.inner.encode(*text, add_special).map(|encoding| vec![encoding]),
             _ => self.inner.encode_batch(texts, add_special),
         };
-        encoded.map_err(|error| Fault::BadData(format!("a text cannot be encoded: {error}")))
+        encoded.map_err(|error| Fault(format!("a text cannot be encoded: {error}")))
     }
 
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, Fault> {
         let decoded = self.inner.decode(ids, skip_special);
-        decoded.map_err(|error| Fault::BadData(format!("{} ids cannot be decoded: {error}", ids.len())))
+        decoded.map_err(|error| Fault(format!("{} ids cannot be decoded: {error}", ids.len())))
     }
 
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
@@ -74,16 +68,4 @@ impl Tokenizer {
     pub fn id_to_token(&self, id: u32) -> Option<String> {
         self.inner.id_to_token(id)
     }
-}
-
-fn read(path: &str) -> Result<Vec<u8>, Fault> {
-    let missing = |error: std::io::Error| Fault::Missing(format!("{path}: {error}"));
-    let file = File::open(path).map_err(missing)?;
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(missing)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        let megabytes = MAX_FILE_BYTES >> 20;
-        return Err(Fault::BadData(format!("{path}: larger than {megabytes} MiB, which no tokenizer.json is")));
-    }
-    Ok(bytes)
 }

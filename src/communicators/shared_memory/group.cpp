@@ -1,6 +1,7 @@
 #include "communicators/shared_memory/group.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -64,6 +65,7 @@ bool SharedGroup::spin_until_reached(const SharedCounter& counter, uint32_t valu
 void SharedGroup::wait_for_all(const CounterOf& counter_of, uint32_t value,
                                const Awaited& awaited) const {
   Clock::time_point deadline{};  // from the first sleep on
+  std::optional<WaitBoard::Entry> waiting;
   for (int member = 0; member < size(); ++member) {
     SharedCounter& counter = counter_of(member);
     if (counter.has_reached(value) || spin_until_reached(counter, value)) {
@@ -71,6 +73,7 @@ void SharedGroup::wait_for_all(const CounterOf& counter_of, uint32_t value,
     }
     if (deadline == Clock::time_point{}) {
       deadline = Clock::now() + options_.timeout;
+      waiting.emplace(options_.roster.board(), awaited.text());
     }
     while (!counter.has_reached(value)) {
       const auto left = deadline - Clock::now();
@@ -112,7 +115,7 @@ void SharedGroup::check_members(const CounterOf& counter_of, uint32_t value, con
                 what + ": missing rank " + missing + ". Its own message says why.");
   }
   if (timed_out) {
-    throw Error(ExitCode::PeerLost,
+    throw Error(ExitCode::Hang,
                 what + " timed out: missing rank " + missing + "." +
                     options_.roster.elsewhere(what) +
                     " Every rank must reach this collective; look at what they did instead.");

@@ -67,8 +67,8 @@ class SharedGroup {
 
   using CounterOf = std::function<SharedCounter&(int member)>;
   [[nodiscard]] bool all_reached(const CounterOf& counter_of, uint32_t value) const;
-  /// Returns when every member's counter has reached the value. Throws Error(PeerLost), naming
-  /// those whose has not, as soon as one of them has left or ended, or after the timeout.
+  /// Returns when every member's counter has reached the value. Throws Error, naming those whose
+  /// has not: PeerLost as soon as one of them has left or ended, Hang after the timeout.
   void wait_for_all(const CounterOf& counter_of, uint32_t value, const Awaited& awaited) const;
 
   /// As Communicator::all_reduce().

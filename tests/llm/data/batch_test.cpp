@@ -82,9 +82,9 @@ TEST(BatchShape, RefusesWhatDoesNotDivideAndSaysWhatWould) {
 
 const Samples& samples() {
   static const Samples all({
-      {.ids = {1, 20, 21, 30, 2}, .supervised_begin = 3},
-      {.ids = {1, 22, 31}, .supervised_begin = 2},
-      {.ids = {1, 23, 24, 25}, .supervised_begin = 4},  // nothing to learn from
+      {.ids = {1, 20, 21, 30, 2}, .supervised = {0, 0, 0, 1, 1}},
+      {.ids = {1, 22, 31}, .supervised = {0, 0, 1}},
+      {.ids = {1, 23, 24, 25}, .supervised = {0, 0, 0, 0}},  // nothing to learn from
   });
   return all;
 }
@@ -105,6 +105,16 @@ TEST(Collate, CountsASampleWithoutSupervisedTokens) {
   EXPECT_EQ(batch.labels, (Ids{-100, -100, -100, -100}));
   EXPECT_EQ(batch.supervised_tokens, 0);
   EXPECT_EQ(batch.real_tokens, 4);
+}
+
+// As in a conversation: each answer of it counts, the questions between them do not.
+TEST(Collate, LabelsEveryStretchThatIsSupervised) {
+  const Samples turns({{.ids = {1, 20, 30, 2, 21, 31, 2}, .supervised = {0, 0, 1, 1, 0, 1, 1}}});
+  const Batch batch = collate(turns, Ids{0});
+  EXPECT_EQ(batch.labels, (Ids{-100, -100, 30, 2, -100, 31, 2}));
+  EXPECT_EQ(batch.supervised_tokens, 4);
+  EXPECT_EQ(turns[0].supervised_tokens(), 4);
+  EXPECT_EQ(turns[0].prompt().size(), 2U);
 }
 
 TEST(Collate, ARankWithoutSamplesGetsAnEmptyBatch) {

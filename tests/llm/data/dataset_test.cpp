@@ -46,7 +46,7 @@ TEST(Dataset, ReportsWhatWasCut) {
   for (std::size_t i = 0; i < dataset.samples.size(); ++i) {
     const Sample sample = dataset.samples[i];
     tokens += static_cast<std::int64_t>(sample.ids.size());
-    supervised += static_cast<std::int64_t>(sample.ids.size()) - sample.supervised_begin;
+    supervised += sample.supervised_tokens();
   }
   EXPECT_EQ(report.tokens, tokens);
   EXPECT_EQ(report.supervised_tokens, supervised);

@@ -8,7 +8,8 @@ namespace {
 Samples numbered(std::int64_t count) {
   std::vector<text::LabelledPrompt> prompts;
   for (std::int64_t i = 0; i < count; ++i) {
-    prompts.push_back({.ids = {1, static_cast<text::TokenId>(100 + i), 2}, .supervised_begin = 1});
+    prompts.push_back(
+        {.ids = {1, static_cast<text::TokenId>(100 + i), 2}, .supervised = {0, 1, 1}});
   }
   return Samples(prompts);
 }

@@ -36,6 +36,24 @@ TEST(Export, KeepsTheSpellingOfTheDtype) {
   EXPECT_EQ(read_hf_config(out / "config.json").dtype, at::kFloat);
 }
 
+TEST(Export, FollowsNoLinkOutOfTheModelFolder) {
+  const TemporaryFolder source, out;
+  write_all(source / "config.json", read_all(kData + "stories260k-hf/config.json"));
+  write_all(source / "tokenizer.json", "{}");
+  std::filesystem::create_symlink("tokenizer.json", source / "vocab.json");
+  EXPECT_EQ(copied_files(source.path()),
+            (std::vector<std::string>{"tokenizer.json", "vocab.json"}));
+  std::filesystem::create_symlink("/etc/passwd", source / "chat_template.jinja");
+  const auto refuse = [&] { copy_config_and_tokenizer(source.path(), out.path(), at::kFloat); };
+  expect_error(refuse, sherd::ExitCode::BadData,
+               source / "chat_template.jinja" + ": links to /etc/passwd, outside of its folder");
+  EXPECT_TRUE(std::filesystem::is_empty(out.path()));
+  std::filesystem::remove(source / "chat_template.jinja");
+  std::filesystem::remove(source / "config.json");
+  std::filesystem::create_symlink(kData + "stories260k-hf/config.json", source / "config.json");
+  expect_error(refuse, sherd::ExitCode::BadData, "config.json: links to ");
+}
+
 TEST(Export, AnUnwritableFolderIsTold) {
   expect_error([] { copy_config_and_tokenizer(kData + "stories260k-hf", "/nowhere", at::kFloat); },
                sherd::ExitCode::CannotWrite, "/nowhere/");

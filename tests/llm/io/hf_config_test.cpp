@@ -3,6 +3,7 @@
 #include <vector>
 
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 
 #include "llm/io/model_factory.h"
 #include "tests/llm/io/model_folders.h"
@@ -174,6 +175,33 @@ TEST_F(HfConfigTest, RefusesValuesThatCannotBeRight) {
   refuses({{"tie_word_embeddings", 1}}, "\"tie_word_embeddings\" must be true or false, found 1");
   refuses({{"model_type", 3}}, "\"model_type\" must be a string, found 3");
   refuses({{"dtype", "bfloat16"}}, "\"dtype\" \"bfloat16\" contradicts \"torch_dtype\"");
+}
+
+// Whoever prints, compares or copies a value does so by recursion.
+TEST_F(HfConfigTest, RefusesFieldsNestedWithoutBound) {
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  for (const char* field : {"rope_scaling", "layer_types", "bos_token_id", "torch_dtype",
+                            "hidden_size", "quantization_config"}) {
+    json config = json::parse(read_all(kData + "stories260k-hf/config.json"));
+    config[field] = "@";
+    std::string text = config.dump();
+    write_all(path(), text.replace(text.find("\"@\""), 3, deep));
+    expect_error([&] { (void)read_hf_config(path()); }, sherd::ExitCode::BadData,
+                 path() + ": nested deeper than 64 levels");
+  }
+}
+
+TEST_F(HfConfigTest, IsReadFromARegularFileAlone) {
+  ASSERT_EQ(::mkfifo(path().c_str(), 0600), 0);
+  expect_error([&] { (void)read_hf_config(path()); }, sherd::ExitCode::BadData,
+               path() + ": expected a regular file, found a pipe");
+  std::filesystem::remove(path());
+  std::filesystem::create_symlink("/dev/zero", path());
+  expect_error([&] { (void)read_hf_config(path()); }, sherd::ExitCode::BadData,
+               path() + ": expected a regular file, found a device");
+  std::filesystem::remove(path());
+  expect_error([&] { (void)read_hf_config(path()); }, sherd::ExitCode::InputMissing,
+               path() + ": cannot be opened: No such file or directory; a Hugging Face model");
 }
 
 TEST(ModelFactory, AFolderThatIsNotThereIsAMissingInput) {

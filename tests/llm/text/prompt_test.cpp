@@ -23,12 +23,19 @@ SquadFile recipe(const std::string& name) {
   return read_squad(std::filesystem::path(SHERD_TEST_SOURCE_DIR) / "recipes/data" / name);
 }
 
+// Where the supervised ids begin; from there on all are.
+std::int64_t supervised_begin(const LabelledPrompt& sample) {
+  EXPECT_EQ(sample.supervised.size(), sample.ids.size());
+  EXPECT_TRUE(std::is_sorted(sample.supervised.begin(), sample.supervised.end()));
+  return std::count(sample.supervised.begin(), sample.supervised.end(), 0);
+}
+
 std::vector<TokenId> prompt_of(const LabelledPrompt& sample) {
-  return {sample.ids.begin(), sample.ids.begin() + sample.supervised_begin};
+  return {sample.ids.begin(), sample.ids.begin() + supervised_begin(sample)};
 }
 
 std::vector<TokenId> supervised_of(const LabelledPrompt& sample) {
-  return {sample.ids.begin() + sample.supervised_begin, sample.ids.end()};
+  return {sample.ids.begin() + supervised_begin(sample), sample.ids.end()};
 }
 
 // What the supervised tokens say, without the end token and the space before the answer. Decoded
@@ -48,7 +55,7 @@ void expect_labels_right(const PromptEncoder& encoder, const SquadFile& file) {
     const SquadAnswer& answer = question.answers.front();
     const LabelledPrompt sample = encoder.encode_labelled(question.question, context, answer);
     EXPECT_EQ(prompt_of(sample), encoder.encode(question.question, context)) << question.id;
-    EXPECT_LE(sample.supervised_begin, encoder.limits().prompt_tokens()) << question.id;
+    EXPECT_LE(supervised_begin(sample), encoder.limits().prompt_tokens()) << question.id;
     EXPECT_LE(supervised_of(sample).size(),
               static_cast<std::size_t>(encoder.limits().max_answer_tokens));
     const std::string said = answer_of(encoder, sample);
@@ -109,8 +116,8 @@ TEST(Prompt, CutsTheContextAtItsEndWhateverTheAnswer) {
       prompt.substr(before.size(), prompt.size() - before.size() - after.size());
   EXPECT_EQ(context.substr(0, kept.size()), kept);
   EXPECT_NE(kept.back(), ' ');
-  EXPECT_LE(early.supervised_begin, 80);
-  EXPECT_GE(early.supervised_begin, 75) << "far more was cut than needed";
+  EXPECT_LE(supervised_begin(early), 80);
+  EXPECT_GE(supervised_begin(early), 75) << "far more was cut than needed";
 }
 
 // Half a character would be refused by the tokenizer: it is not UTF-8.

@@ -1,6 +1,7 @@
 #include "llm/text/special_tokens.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "llm/text/tokenizer.h"
 #include "tests/support/expect_error.h"
@@ -65,6 +66,35 @@ TEST(SpecialTokens, FaultsAreNamed) {
                "/eos_token_id: should be an id or a list of ids, is \"2\"");
   expect_fault("config.json", R"({"eos_token_id": [2, -1]})", "/eos_token_id: should be an id");
   expect_fault("config.json", R"({"bos_token_id": 4294967296})", "/bos_token_id: should be an id");
+}
+
+TEST(SpecialTokens, FilesThatWouldHangOrCrashAreRefused) {
+  const TempFolder folder;
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  for (const auto& [name, field] : {std::pair{"tokenizer_config.json", "eos_token"},
+                                    {"special_tokens_map.json", "bos_token"},
+                                    {"generation_config.json", "eos_token_id"},
+                                    {"config.json", "bos_token_id"}}) {
+    const auto path = folder.write(name, "{\"" + std::string(field) + "\": " + deep + "}");
+    expect_error([&] { read_special_ids(folder.path(), id_of); }, ExitCode::BadData,
+                 {name, "nested deeper than 64 levels"});
+    std::filesystem::remove(path);
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    expect_error([&] { read_special_ids(folder.path(), id_of); }, ExitCode::BadData,
+                 {name, "expected a regular file, found a pipe"});
+    std::filesystem::remove(path);
+    std::filesystem::create_symlink("/dev/zero", path);
+    expect_error([&] { read_special_ids(folder.path(), id_of); }, ExitCode::BadData,
+                 {name, "expected a regular file, found a device"});
+    std::filesystem::remove(path);
+  }
+}
+
+TEST(SpecialTokens, ConfigIsReadByTheRulesOfTheModel) {
+  const TempFolder folder;
+  folder.write("config.json", R"({"eos_token_id": 1, "eos_token_id": 2})");
+  expect_error([&] { read_special_ids(folder.path(), id_of); }, ExitCode::BadData,
+               {"config.json: field \"eos_token_id\" occurs twice"});
 }
 
 TEST(SpecialTokens, TheEndTokenIsAskedForOnlyWhenNeeded) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
@@ -102,6 +103,11 @@ std::vector<Fault> syntax_faults() {
       {"Surrogate", R"({"data": "\ud800"})", "surrogate"},
       {"ControlCharacter", "{\"data\": \"\x01\"}", "control character"},
       {"Deep", std::string(100000, '['), "nested deeper than 64 levels"},
+      {"DeepInAField",
+       with(kQa + "/is_impossible", "@")
+           .replace(with(kQa + "/is_impossible", "@").find("\"@\""), 3,
+                    std::string(100000, '[') + std::string(100000, ']')),
+       "nested deeper than 64 levels"},
       {"NulAfterTheEnd", text + std::string("\0garbage", 8), "a NUL byte at byte"},
       {"Binary", std::string("\0\1\2\3", 4), "parse error at line 1, column 1"},
       {"HugeNumber", "{\"data\": 1e999}", "number overflow"},
@@ -176,6 +182,14 @@ TEST(Squad, TellsAllFaultsAtOnce) {
   expect_error([&] { read(file.dump()); }, ExitCode::BadData,
                {"2 faults\n  " + kQa + "/id: is missing\n  " + kParagraph +
                 "/qas/1/answers/1/answer_start: the answer"});
+}
+
+TEST(Squad, APipeOrADeviceIsNotWaitedFor) {
+  const TempFolder folder;
+  const auto pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  expect_error([&] { read_squad(pipe); }, ExitCode::BadData, {"found a pipe"});
+  expect_error([&] { read_squad("/dev/zero"); }, ExitCode::BadData, {"found a device"});
 }
 
 TEST(Squad, MissingFilesAreInputMissing) {

@@ -83,7 +83,8 @@ TEST(TokenizerCheck, FailsWithTheRightCode) {
                  "broken.jsonl:1: `ids` is missing or has another type");
   expect_failure(check(stories(), syntax), 65,
                  "syntax.jsonl:1: not JSON: parse error at line 1, column 10");
-  expect_failure(check(folder.path(), broken), 66, "tokenizer.json: No such file");
+  expect_failure(check(folder.path(), broken), 66,
+                 "tokenizer.json: cannot be opened: No such file");
   expect_failure(check(stories(), folder.path() / "none"), 66,
                  "none: cannot be opened: No such file");
 }

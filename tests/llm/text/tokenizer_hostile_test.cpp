@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 
 #include "llm/text/tokenizer.h"
 #include "tests/support/expect_error.h"
@@ -128,6 +129,8 @@ std::vector<Hostile> files() {
   add("charsmap_outside", small("normalizer", precompiled("BAAAAP////8=")),
       "it failed: index out of bounds");
 
+  add("many_normalizers", small("normalizer", sequence_of(50000, {{"type", "NFC"}})),
+      "at /normalizer: holds 50001 components; at most 1024 are read");
   const json tenfold = {
       {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aaaaaaaaaa"}};
   add("replace_bomb", small("normalizer", sequence_of(30, tenfold)),
@@ -218,11 +221,23 @@ TEST(HostileTokenizers, ACatastrophicPatternEnds) {
                ExitCode::BadData, {"retry"});
 }
 
+TEST(HostileTokenizers, APipeOrADeviceIsNotWaitedFor) {
+  const TempFolder folder;
+  const auto path = folder.path() / "tokenizer.json";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  expect_error([&] { Tokenizer::from_folder(folder.path()); }, ExitCode::BadData,
+               {"tokenizer.json: expected a regular file, found a pipe"});
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink("/dev/zero", path);
+  expect_error([&] { Tokenizer::from_folder(folder.path()); }, ExitCode::BadData,
+               {"tokenizer.json: expected a regular file, found a device"});
+}
+
 TEST(HostileTokenizers, AHugeFileIsNotRead) {
   const TempFolder folder;
   std::filesystem::resize_file(folder.write("tokenizer.json", "{"), std::uintmax_t{129} << 20U);
   expect_error([&] { Tokenizer::from_folder(folder.path()); }, ExitCode::BadData,
-               {"tokenizer.json: larger than 128 MiB"});
+               {"tokenizer.json: 135266304 bytes; expected at most 128 MiB"});
 }
 
 }  // namespace

@@ -126,7 +126,8 @@ TEST(Tokenizer, SaysWhatIsMissing) {
   };
   expect_error(open("nowhere"), ExitCode::InputMissing, {"nowhere/tokenizer.json", "No such file"});
   std::filesystem::create_directories(folder.path() / "odd" / "tokenizer.json");
-  expect_error(open("odd"), ExitCode::InputMissing, {"odd/tokenizer.json", "directory"});
+  expect_error(open("odd"), ExitCode::BadData,
+               {"odd/tokenizer.json: expected a regular file, found a folder"});
 }
 
 TEST(Tokenizer, MayBeUsedBySeveralThreads) {

@@ -2,9 +2,12 @@
 
 #include "llm/track/jsonl_log.h"
 
+#include <fstream>
 #include <iterator>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
@@ -28,6 +31,14 @@ TEST(JsonlLog, WritesEachRecordThrough) {
   EXPECT_EQ(read(path), "{\"step\":1}\n{\"step\":2}\n");
 }
 
+TEST(JsonlLog, IsSyncedWhenAsked) {
+  const sherd::test::TempFolder folder;
+  JsonlLog log(folder.path() / "log.jsonl", 0);
+  log.write("{}");
+  EXPECT_NO_THROW(log.sync());
+  EXPECT_NO_THROW(JsonlLog("/dev/null", 0).sync());
+}
+
 TEST(JsonlLog, OfAResumedRunHasEachStepOnce) {
   const sherd::test::TempFolder folder;
   const std::filesystem::path path =
@@ -43,6 +54,35 @@ TEST(JsonlLog, OfAResumedRunMayBeMissing) {
   JsonlLog log(folder.path() / "log.jsonl", 5);
   log.write(R"({"step":6})");
   EXPECT_EQ(read(folder.path() / "log.jsonl"), "{\"step\":6}\n");
+}
+
+TEST(JsonlLog, NeverReplacesADeviceOrAPipe) {
+  const sherd::test::TempFolder folder;
+  const std::filesystem::path device = folder.path() / "null";
+  if (::mknod(device.c_str(), S_IFCHR | 0600, makedev(1, 3)) != 0) {  // /dev/null's twin
+    std::filesystem::create_symlink("/dev/null", device);             // needs no root
+  }
+  for (const std::int64_t steps_done : {0, 5}) {
+    JsonlLog log(device, steps_done);
+    log.write(R"({"step":6})");
+    EXPECT_TRUE(std::filesystem::is_character_file(device));
+  }
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  const std::filesystem::path pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  sherd::test::expect_error([&] { JsonlLog(pipe, 5); }, sherd::ExitCode::CannotWrite,
+                            {"a pipe that nobody reads", "log.jsonl"});
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+}
+
+TEST(JsonlLog, ThatWasRemovedEndsTheRun) {
+  const sherd::test::TempFolder folder;
+  const std::filesystem::path path = folder.path() / "log.jsonl";
+  JsonlLog log(path, 0);
+  log.write(R"({"step":1})");
+  std::filesystem::remove(path);
+  sherd::test::expect_error([&] { log.write(R"({"step":2})"); }, sherd::ExitCode::StorageIo,
+                            {"writing the log '" + path.string(), "was removed"});
 }
 
 TEST(JsonlLog, ThatCannotBeWrittenIsNamed) {

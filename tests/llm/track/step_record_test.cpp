@@ -29,6 +29,13 @@ TEST(StepLine, IsForPeople) {
             "eta 00:41:12");
 }
 
+TEST(StepLine, TellsTheEpochWhereItIsKnown) {
+  StepRecord with_epoch = record();
+  with_epoch.epochs = 1.254;
+  EXPECT_TRUE(step_line(with_epoch, 0).ends_with(" | eta 00:00:00 | epoch 1.25"));
+  EXPECT_EQ(nlohmann::json::parse(step_json(with_epoch)).at("epoch"), 1.254);
+}
+
 TEST(StepLine, SaysThatNothingWasLearned) {
   StepRecord empty = record();
   empty.supervised_tokens = 0;

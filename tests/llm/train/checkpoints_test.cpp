@@ -59,13 +59,34 @@ TEST_F(CheckpointFolders, PruningKeepsTheNewest) {
   EXPECT_THAT(checkpoints_.complete_steps(), ElementsAre(6, 8));
 }
 
-// As after --resume never in a folder that was used before.
-TEST_F(CheckpointFolders, PruningRemovesThoseOfARunThatWasGivenUp) {
-  for (const std::int64_t step : {2, 4, 40, 60}) {
+TEST_F(CheckpointFolders, PruningLeavesLaterOnes) {
+  for (const std::int64_t step : {2, 4, 6, 40, 60}) {
     make(checkpoints_.folder_of(step).filename());
   }
-  checkpoints_.prune(2, 4);
-  EXPECT_THAT(checkpoints_.complete_steps(), ElementsAre(2, 4));
+  checkpoints_.prune(2, 6);
+  EXPECT_THAT(checkpoints_.complete_steps(), ElementsAre(4, 6, 40, 60));
+}
+
+TEST_F(CheckpointFolders, AreAllRemovedWhenAskedAndNothingElse) {
+  make("step-00000002");
+  make("step-00000004");
+  make("step-00000006.tmp", false);
+  const fs::path foreign = make("best");
+  checkpoints_.remove_all();
+  EXPECT_THAT(checkpoints_.complete_steps(), IsEmpty());
+  EXPECT_FALSE(fs::exists(folder_.path() / "checkpoints/step-00000006.tmp"));
+  EXPECT_TRUE(fs::exists(foreign / "manifest.json"));
+}
+
+TEST_F(CheckpointFolders, ThatAreDamagedAreSetAside) {
+  make("step-00000002");
+  make("step-00000004");
+  for (int time = 0; time < 2; ++time) {
+    make("step-00000004");
+    checkpoints_.set_aside(4);
+    EXPECT_THAT(checkpoints_.complete_steps(), ElementsAre(2));
+    EXPECT_TRUE(fs::exists(folder_.path() / "checkpoints/step-00000004.damaged/manifest.json"));
+  }
 }
 
 TEST_F(CheckpointFolders, PruningRemovesLeftoversAndNothingElse) {
@@ -83,23 +104,15 @@ TEST_F(CheckpointFolders, PruningRemovesLeftoversAndNothingElse) {
   }
 }
 
-TEST_F(CheckpointFolders, ResumeAutoTakesTheNewestCompleteOne) {
-  EXPECT_EQ(checkpoints_.resume_from("auto"), std::nullopt);
-  const fs::path path = make("step-00000002");
-  make("step-00000004", false);
-  EXPECT_EQ(checkpoints_.resume_from("auto"), path);
-  EXPECT_EQ(checkpoints_.resume_from("never"), std::nullopt);
-}
-
-TEST_F(CheckpointFolders, ResumeTakesACheckpointOrARun) {
-  make("step-00000002");
+TEST_F(CheckpointFolders, AreFoundAtTheirPathAndAtTheirRuns) {
+  const fs::path older = make("step-00000002");
   const fs::path newest = make("step-00000004");
-  const Checkpoints other(folder_.path() / "another-run");
-  EXPECT_EQ(other.resume_from(newest), newest);
-  EXPECT_EQ(other.resume_from(folder_.path()), newest);
-  sherd::test::expect_error([&] { static_cast<void>(other.resume_from("/no/run")); },
+  make("step-00000006", false);
+  EXPECT_THAT(checkpoints_at(older, "key"), ElementsAre(older));
+  EXPECT_THAT(checkpoints_at(folder_.path(), "key"), ElementsAre(newest, older));
+  sherd::test::expect_error([&] { static_cast<void>(checkpoints_at("/no/run", "--checkpoint")); },
                             sherd::ExitCode::InputMissing,
-                            {"checkpoint.resume", "no complete checkpoint in '/no/run'"});
+                            {"--checkpoint: there is no complete checkpoint in '/no/run'"});
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "llm/train/run_note.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/expect_error.h"
 
@@ -12,18 +13,77 @@ namespace {
 using sherd::ExitCode;
 using sherd::test::expect_error;
 
+const DataIdentity kData = {"train.json", 32, std::string(64, 'a'), std::string(64, 'b')};
+
 RunNote note_of(const config::RunConfig& config) {
-  return {7, 40, 32, "/models/small \"one\"", config::to_toml(config)};
+  RunNote note = note_of_run(config, kData, 40);
+  note.step = 7;
+  return note;
 }
 
 TEST(RunNote, SurvivesItsText) {
-  const RunNote note = note_of({});
+  config::RunConfig config;
+  config.model.path = "small \"one\"";
+  RunNote note = note_of(config);
+  note.origin = "/runs/first";
   const RunNote read = note_from_text(to_text(note), "folder");
   EXPECT_EQ(read.step, 7);
   EXPECT_EQ(read.total_steps, 40);
-  EXPECT_EQ(read.samples, 32);
+  EXPECT_EQ(read.data.path, "train.json");
+  EXPECT_EQ(read.data.samples, 32);
+  EXPECT_EQ(read.data.sha256, kData.sha256);
+  EXPECT_EQ(read.data.tokenizer_sha256, kData.tokenizer_sha256);
   EXPECT_EQ(read.model, note.model);
   EXPECT_EQ(read.config, note.config);
+  EXPECT_EQ(read.settings, note.settings);
+  EXPECT_EQ(read.origin, "/runs/first");
+}
+
+// As the first version wrote it: no digests, no settings but the text of the configuration.
+RunNote note_of_first_version(const config::RunConfig& config) {
+  const nlohmann::json text = {{"step", 7},
+                               {"total_steps", 40},
+                               {"samples", 32},
+                               {"model", "/models/small"},
+                               {"config", config::to_toml(config)}};
+  return note_from_text(text.dump(), "runs/old");
+}
+
+TEST(SameRun, OfTheFirstVersionIsKnownByItsCount) {
+  config::RunConfig config;
+  const RunNote old = note_of_first_version(config);
+  EXPECT_NO_THROW(check_same_run(old, note_of(config), "runs/old"));
+  RunNote fewer = note_of(config);
+  fewer.data.samples = 31;
+  expect_error([&] { check_same_run(old, fewer, "runs/old"); }, ExitCode::Usage,
+               {"number of training samples was 32 and is now 31"});
+  config.optim.lr = 0.5;
+  expect_error([&] { check_same_run(old, note_of(config), "runs/old"); }, ExitCode::Usage,
+               {"optim.lr was 2e-05 and is now 0.5"});
+}
+
+TEST(SameRun, TakesASettingThatItDoesNotKnowAsItsDefault) {
+  config::RunConfig config;
+  RunNote old = note_of(config);
+  old.settings.erase("optim.warmup_steps");
+  EXPECT_NO_THROW(check_same_run(old, note_of(config), "runs/old"));
+  config.optim.warmup_steps = 3;
+  expect_error([&] { check_same_run(old, note_of(config), "runs/old"); }, ExitCode::Usage,
+               {"optim.warmup_steps was 0 and is now 3"});
+}
+
+TEST(SameRun, IsNotThatOfAnEditedFileOrAnotherTokenizer) {
+  RunNote now = note_of({});
+  now.data.sha256 = std::string(64, 'c');
+  expect_error([&] { check_same_run(note_of({}), now, "runs/a"); }, ExitCode::Usage,
+               {"belongs to a run with other data",
+                "the training data 'train.json' has other content: its SHA-256 was aaaaaaaaaaaa… "
+                "and is now cccccccccccc…",
+                "model.path", "train.output", "--resume never"});
+  now = note_of({});
+  now.data.tokenizer_sha256 = std::string(64, 'd');
+  expect_error([&] { check_same_run(note_of({}), now, "runs/a"); }, ExitCode::Usage,
+               {"tokenizer.json has other content"});
 }
 
 TEST(RunNote, OfAnotherProgramIsRefused) {
@@ -44,7 +104,7 @@ TEST(SameRun, MayLogSaveAndEvaluateInAnotherWay) {
   config.checkpoint.every_steps = 3;
   config.checkpoint.resume = "runs/a";
   config.eval.batch = 2;
-  EXPECT_NO_THROW(check_same_run(note, config, 32, 40, "runs/a"));
+  EXPECT_NO_THROW(check_same_run(note, note_of(config), "runs/a"));
 }
 
 TEST(SameRun, IsRefusedWithEverySettingThatDiffers) {
@@ -55,7 +115,10 @@ TEST(SameRun, IsRefusedWithEverySettingThatDiffers) {
   config.optim.lr = 0.5;
   config.optim.betas = {0.5, 0.6};
   config.precision.param_dtype = config::ParamDtype::BFloat16;
-  expect_error([&] { check_same_run(note, config, 31, 50, "runs/a"); }, ExitCode::Usage,
+  RunNote now = note_of(config);
+  now.data.samples = 31;
+  now.total_steps = 50;
+  expect_error([&] { check_same_run(note, now, "runs/a"); }, ExitCode::Usage,
                {"'runs/a' belongs to a run with other settings", "train.seed was 0 and is now 3",
                 "train.global_batch was 8 and is now 16", "optim.lr was 2e-05 and is now 0.5",
                 "optim.betas was ", "precision.param_dtype was ",

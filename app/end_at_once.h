@@ -1,0 +1,38 @@
+#pragma once
+// Ending a process in the middle of work that does not look for a request to stop.
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace app {
+
+/// While it lives, a request to stop ends the process at once with this exit code. For the time in
+/// which there is nothing to save: reading weights and data takes minutes and looks at no signal.
+class EndAtOnce {
+ public:
+  /// `requested` is asked every few milliseconds, on a thread of this object; `last_words` is
+  /// called there before the end.
+  EndAtOnce(int exit_code, std::function<bool()> requested, std::function<void()> last_words);
+  EndAtOnce(const EndAtOnce&) = delete;
+  EndAtOnce& operator=(const EndAtOnce&) = delete;
+  ~EndAtOnce() = default;
+
+  /// What is to be called before the last words, so that nothing half-made is left behind.
+  void set_clean_up(std::function<void()> clean_up);
+  /// From now on a request is left to others.
+  void disarm();
+
+ private:
+  void watch(const std::stop_token& token, int exit_code);
+
+  std::function<bool()> requested_;
+  std::function<void()> last_words_;
+  std::function<void()> clean_up_ = [] {};
+  std::mutex mutex_;  // of clean_up_, and of the end
+  std::condition_variable_any disarmed_;
+  std::jthread thread_;  // last: it uses the others
+};
+
+}  // namespace app

@@ -1,0 +1,23 @@
+#pragma once
+// Ranks of this host that a verb starts itself.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace app {
+
+/// The words of the command line as CLI11 takes them, last first. A `--` after `sherd launch` and
+/// its flags begins a program of the user's, and stays.
+[[nodiscard]] std::vector<std::string> command_line(int argc, char** argv);
+
+/// Takes `-n N`, `-nN`, `--ranks N` or `--ranks=N` out of a verb's words; none where it is not
+/// there. Throws sherd::Error(Usage) for what is no number of ranks.
+[[nodiscard]] std::optional<int> take_ranks(std::vector<std::string>& words);
+
+/// Runs this program again, as it was called, as `ranks` ranks of this host, and answers the exit
+/// code; none where this process is to be a rank itself: it is one of a launcher's, or the only
+/// one. Throws sherd::Error(Usage) where a launcher started another number of ranks.
+[[nodiscard]] std::optional<int> start_ranks(std::optional<int> ranks);
+
+}  // namespace app

@@ -1,0 +1,1 @@
+// A target is made of sources; this one is there for the precompiled header alone.

@@ -1,0 +1,113 @@
+#pragma once
+// The handle of a sharded model without its type: what optimizers, checkpoints and loaders need.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "sherd/communicator.h"
+#include "sherd/memory.h"
+#include "sherd/world.h"
+
+namespace sherd {
+
+namespace detail {
+class Runtime;
+class UnitState;
+}  // namespace detail
+
+/// The part of one parameter that this rank holds. Tensors are views: writing to them writes the
+/// shard, and ShardedModule::publish() makes what was written visible to the next gather. Between
+/// steps call World::barrier() before writing: a rank that is late may still compute with the
+/// values.
+struct ParameterShard {
+  std::string name;                ///< qualified name; a tied parameter has that of its first owner
+  std::vector<int64_t> shape;      ///< of the whole parameter
+  c10::ScalarType original_dtype;  ///< before sharding
+  bool trainable = true;           ///< at sharding time
+  int64_t begin =
+      0;             ///< elements [begin, end) of the flattened parameter; empty where begin == end
+  int64_t end = 0;   ///< see begin
+  at::Tensor value;  ///< [end − begin]: fp32 master; of a frozen parameter the travelling shard
+  at::Tensor gradient;  ///< [end − begin] fp32 sum, or undefined before a reduction
+};
+
+/// How the micro-batches of a step are accumulated.
+struct MicroBatches {
+  int count = 1;                       ///< in a step
+  bool requires_gradient_sync = true;  ///< as set for all of them but the last
+  bool requires_all_reduce = true;     ///< as set for all of them but the last
+};
+
+/// A sharded model without its type: what optimizers, checkpoints and loaders need. A handle;
+/// copies share the model.
+class ShardedModule {
+ public:
+  /// Made by fully_shard().
+  explicit ShardedModule(std::shared_ptr<detail::Runtime> runtime) : runtime_(std::move(runtime)) {}
+
+  /// The ranks that the model is sharded over, replicas included.
+  [[nodiscard]] const World& world() const;
+  /// The ranks that the model is sharded over, replicas included.
+  [[nodiscard]] World& world();
+  /// This rank's part of every parameter, in registration order: the same names on every rank. Not
+  /// collective. PyTorch: `named_parameters()` of sharded tensors.
+  [[nodiscard]] std::vector<ParameterShard> parameter_shards() const;
+  /// Other names of tied parameters, each with the name it stands for.
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> tied_names() const;
+
+  /// Rewrites the travelling shards from the masters after values were written from outside.
+  /// Collective.
+  void publish();
+  /// Forgets gradients; the next backward writes instead of adding. PyTorch:
+  /// `optimizer.zero_grad()`.
+  void zero_grad();
+  /// By how much gradients are divided when they are reduced; the number of ranks unless set. Must
+  /// be > 0. PyTorch: `set_gradient_divide_factor`.
+  void set_gradient_divide_factor(double factor);
+
+  /// Which units a setting is for, by name ("root" is the root's); all of them where it is unset.
+  using UnitFilter = std::function<bool(const std::string& unit)>;
+  /// false: backward adds gradients to an fp32 buffer of the whole unit and communicates nothing;
+  /// the next backward with true reduces their sum. Costs 4 bytes a parameter and rank. The same on
+  /// all ranks. PyTorch: `set_requires_gradient_sync`, FSDP1's `no_sync`.
+  void set_requires_gradient_sync(bool requires_sync, const UnitFilter& units = {});
+  /// false, on a mesh with replicas: backward reduces within the shard group only; the next one
+  /// with true sums over the replicas as well. PyTorch: `set_requires_all_reduce`.
+  void set_requires_all_reduce(bool requires_all_reduce, const UnitFilter& units = {});
+  /// false: parameters stay gathered after backward, for the next micro-batch. The optimizer's step
+  /// reshards them in any case. PyTorch: `set_reshard_after_backward`.
+  void set_reshard_after_backward(bool reshard, const UnitFilter& units = {});
+
+  /// The units as text, one line each: name, parameters, dtypes, bytes gathered and bytes a rank.
+  [[nodiscard]] std::string plan() const;
+  /// One line that says in which dtypes parameters, gradients, their sums and masters are kept.
+  [[nodiscard]] std::string dtypes() const;
+  /// The engine's bytes on this rank.
+  [[nodiscard]] const MemoryLedger& memory() const;
+  /// The most bytes that memory() will hold in training steps, known before the first: what is held
+  /// now (with the moments, once the optimizer is there), gradients and their sums, gathered units
+  /// and the buffers of reductions. Not in it: activations, and evaluation in full precision. It
+  /// holds for units used once a step; AdamWMode::in_backward needs less. Not collective. PyTorch:
+  /// none.
+  [[nodiscard]] int64_t planned_peak_bytes(const MicroBatches& micro_batches = {}) const;
+  /// Begins the peak of memory() anew.
+  void reset_peak_memory();
+  /// Gathers, reductions and bytes so far. Not collective.
+  [[nodiscard]] Communicator::Counts counts() const;
+
+  /// The engine behind the handle.
+  [[nodiscard]] detail::Runtime& runtime() const { return *runtime_; }
+
+ protected:
+  /// The unit that calls of the handle gather.
+  [[nodiscard]] detail::UnitState* root_unit() const;
+  std::shared_ptr<detail::Runtime> runtime_;  ///< shared by all handles of the model
+};
+
+}  // namespace sherd

@@ -1,0 +1,222 @@
+#include "llm/bench/bench.h"
+
+#include <chrono>
+#include <filesystem>
+
+#include "llm/bench/bench_data.h"
+#include "llm/bench/matmul_limit.h"
+#include "llm/io/model_factory.h"
+#include "llm/train/load_model.h"
+#include "llm/train/options_of_config.h"
+#include "llm/train/peak_memory.h"
+#include "llm/train/train_step.h"
+#include "sherd/error.h"
+
+namespace llm::bench {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kAnswerTokens = 8;
+constexpr double kClipGradNorm = 1.0;
+
+// A folder with weights, or a configuration alone.
+struct BenchModel {
+  io::HfConfig config;
+  std::string weights;  ///< folder; empty: random weights
+};
+
+BenchModel find_model(const std::string& path) {
+  if (!std::filesystem::is_directory(path)) {
+    return {io::read_hf_config(path), ""};
+  }
+  BenchModel model{io::read_model_folder_config(path), ""};
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+    if (entry.path().extension() == ".safetensors") {
+      model.weights = path;
+    }
+  }
+  return model;
+}
+
+sherd::Sharded<model::CausalLm> make_model(const BenchModel& found, const BenchOptions& options,
+                                           const sherd::World& world) {
+  const sherd::Mesh mesh = train::mesh_of(options.sharding.strategy, 0, world);
+  if (!found.weights.empty()) {
+    return train::load_sharded(found.weights, mesh, options.sharding);
+  }
+  return train::random_sharded(found.config, mesh, options.sharding, options.seed);
+}
+
+BenchTokens tokens_of(const BenchOptions& options, std::int64_t vocabulary) {
+  return {options.tokens, vocabulary, options.sequence,
+          options.answers_only ? kAnswerTokens : options.sequence, options.seed};
+}
+
+// What a rank's micro-batches multiply in a step: linear layers, the head at the supervised
+// positions, and the half of attention that causality leaves.
+std::vector<MatmulShape> matmuls(const io::HfConfig& config, const BenchOptions& options) {
+  const auto built = sherd::on_meta([&] { return io::build_model(config); });
+  const std::int64_t rows = options.sequence * options.micro_batch;
+  const std::int64_t supervised =
+      options.micro_batch *
+      std::min(options.sequence - 1, options.answers_only ? kAnswerTokens : options.sequence);
+  const std::string embedding = built->embedding_name();
+  const auto is_table = [&](const std::string& name) {
+    return name == embedding || name.starts_with("lm_head");
+  };
+  std::vector<MatmulShape> shapes;
+  const auto add = [&](MatmulShape shape) {
+    for (MatmulShape& known : shapes) {
+      if (known.rows == shape.rows && known.inputs == shape.inputs &&
+          known.outputs == shape.outputs && known.batch == shape.batch) {
+        known.count += shape.count;
+        return;
+      }
+    }
+    shapes.push_back(shape);
+  };
+  for (const auto& item : built->named_parameters()) {
+    if (item.value().dim() == 2 && !is_table(item.key())) {
+      add({rows, item.value().size(1), item.value().size(0), options.accumulation});
+    }
+  }
+  const model::CausalLmImpl::AttentionShape attention = built->attention_shape();
+  add({supervised, built->hidden_size(), built->vocab_rows(), options.accumulation});
+  add({options.sequence, attention.head_size, (options.sequence + 1) / 2,
+       2 * attention.layers * options.accumulation, attention.heads * options.micro_batch});
+  return shapes;
+}
+
+void check_sequence(const BenchModel& found, const BenchOptions& options) {
+  const auto built = sherd::on_meta([&] { return io::build_model(found.config); });
+  if (options.sequence > built->context_length()) {
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       "--seq " + std::to_string(options.sequence) + " is more than the " +
+                           std::to_string(built->context_length()) + " tokens that the model in '" +
+                           options.model + "' was made for. Give at most that.");
+  }
+}
+
+std::vector<std::int64_t> of_all_ranks(sherd::World& world, std::int64_t bytes) {
+  std::vector<std::int64_t> values;
+  for (const std::string& text : world.all_gather(std::to_string(bytes))) {
+    values.push_back(std::stoll(text));
+  }
+  return values;
+}
+
+BenchModel checked_model(const BenchOptions& options) {
+  BenchModel found = find_model(options.model);
+  check_sequence(found, options);
+  return found;
+}
+
+// One bench: the model, and the steps it makes.
+class Bench {
+ public:
+  Bench(const BenchOptions& options, sherd::World world)
+      : options_(options),
+        world_(std::move(world)),
+        found_(checked_model(options)),
+        model_(make_model(found_, options, world_)),
+        optimizer_(model_, {.lr = options.lr}),
+        tokens_(tokens_of(options, model_.module()->vocab_rows())) {}
+  BenchResult run();
+
+ private:
+  void step();
+  void timed_steps();
+  void measure_memory();
+  [[nodiscard]] std::vector<data::Batch> micro_batches() const;
+
+  const BenchOptions& options_;
+  sherd::World world_;
+  BenchModel found_;
+  sherd::Sharded<model::CausalLm> model_;
+  sherd::AdamW optimizer_;
+  BenchTokens tokens_;
+  std::int64_t step_ = 0;
+  BenchResult result_;
+};
+
+std::vector<data::Batch> Bench::micro_batches() const {
+  std::vector<data::Batch> batches;
+  for (std::int64_t micro = 0; micro < options_.accumulation; ++micro) {
+    const std::int64_t number =
+        (step_ * options_.accumulation + micro) * world_.size() + world_.rank();
+    batches.push_back(bench_batch(tokens_, number * options_.micro_batch, options_.micro_batch));
+  }
+  return batches;
+}
+
+void Bench::step() {
+  const train::StepOutcome outcome =
+      train::train_step(model_, optimizer_, micro_batches(), {step_ + 1, kClipGradNorm, false});
+  ++step_;
+  result_.tokens_a_step = outcome.tokens;
+  result_.losses.push_back(outcome.loss);
+  result_.grad_norms.push_back(outcome.grad_norm);
+}
+
+void Bench::timed_steps() {
+  StepProfile profile(options_.operators ? StepProfile::Detail::Operators
+                                         : StepProfile::Detail::Phases);
+  for (std::int64_t i = 0; i < options_.steps; ++i) {
+    const auto start = Clock::now();
+    step();
+    result_.step_seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  const auto steps = static_cast<double>(options_.steps);
+  for (StepProfile::Entry entry : profile.entries()) {
+    entry.seconds /= steps;
+    result_.split_seconds[static_cast<size_t>(entry.phase)] += entry.seconds;
+    result_.operators.push_back(std::move(entry));
+  }
+  double named = 0;
+  for (const double seconds : result_.split_seconds) {
+    named += seconds;
+  }
+  double all = 0;
+  for (const double seconds : result_.step_seconds) {
+    all += seconds / steps;
+  }
+  result_.split_seconds[static_cast<size_t>(Phase::Other)] += all - named;
+  world_.all_reduce(result_.step_seconds, sherd::ReduceOp::Max);
+}
+
+void Bench::measure_memory() {
+  std::int64_t largest = 0;
+  {
+    StepProfile profile(StepProfile::Detail::Phases);
+    profile.set_at_phase_end(
+        [&] { largest = std::max(largest, train::proportional_resident_bytes()); });
+    step();
+  }
+  result_.peak_rank_pss_bytes = of_all_ranks(world_, largest);
+  result_.peak_rank_bytes = of_all_ranks(world_, train::peak_resident_bytes());
+}
+
+BenchResult Bench::run() {
+  for (std::int64_t i = 0; i < options_.warmup; ++i) {
+    step();
+  }
+  timed_steps();
+  measure_memory();
+  const auto shapes = matmuls(found_.config, options_);
+  world_.barrier();  // all ranks multiply at the same time, as in a step
+  result_.matmul_limit_seconds =
+      matmul_seconds(shapes, options_.sharding.precision.param_dtype.value_or(c10::kFloat));
+  world_.barrier();
+  result_.matmul_operations = matmul_operations(shapes);
+  return result_;
+}
+
+}  // namespace
+
+BenchResult bench(const BenchOptions& options, sherd::World world) {
+  return Bench(options, std::move(world)).run();
+}
+
+}  // namespace llm::bench

@@ -1,0 +1,51 @@
+#pragma once
+// How fast this machine trains a model: `sherd bench`.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+
+#include "llm/bench/step_profile.h"
+#include "sherd/options.h"
+#include "sherd/world.h"
+
+namespace llm::bench {
+
+struct BenchOptions {
+  std::string model;            ///< a config.json, or a folder with one; its weights if it has any
+  std::string tokens;           ///< file of int32 ids to read in order; empty: random ids
+  std::int64_t sequence = 512;  ///< tokens of a sample
+  std::int64_t micro_batch = 1;
+  std::int64_t accumulation = 1;  ///< micro-batches a step
+  std::int64_t steps = 5;         ///< that are timed
+  std::int64_t warmup = 2;
+  std::uint64_t seed = 0;  ///< of weights and ids
+  double lr = 1e-4;
+  bool answers_only = false;  ///< the last 8 tokens of each sample are supervised, not all
+  bool operators = false;     ///< profile by operator
+  sherd::ShardOptions sharding;
+};
+
+/// Rank 0's times, except where said.
+struct BenchResult {
+  std::vector<double> step_seconds;                ///< of each timed step, the slowest rank's
+  std::array<double, kPhases> split_seconds = {};  ///< mean exclusive time a step, by Phase
+  std::vector<StepProfile::Entry> operators;       ///< seconds a step, the longest first
+  double matmul_limit_seconds = 0;
+  double matmul_operations = 0;                   ///< of one rank and step
+  std::int64_t tokens_a_step = 0;                 ///< of all ranks
+  std::vector<std::int64_t> peak_rank_bytes;      ///< VmHWM, by rank
+  std::vector<std::int64_t> peak_rank_pss_bytes;  ///< largest at the ends of a step's phases
+  std::vector<double> losses;                     ///< of every step, warm-up too
+  std::vector<double> grad_norms;
+};
+
+/// Trains for warm-up and timed steps and one more for memory, as the trainer does. Weights are
+/// those of the folder, or a function of seed, name and index. Collective. Throws sherd::Error as
+/// llm::io does, and Usage for a token file that is too short or names ids the model lacks.
+[[nodiscard]] BenchResult bench(const BenchOptions& options, sherd::World world);
+
+}  // namespace llm::bench

@@ -1,0 +1,132 @@
+#include "llm/train/agreement.h"
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <new>
+
+#include <nlohmann/json.hpp>
+
+namespace llm::train {
+
+namespace {
+
+using nlohmann::json;
+using sherd::Error;
+using sherd::ExitCode;
+
+constexpr std::size_t kRanksNamed = 8;
+
+// Any bytes are let through: paths and messages need not be UTF-8.
+std::string text_of(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string fault_text(ExitCode code, const std::string& message) {
+  return text_of({{"code", static_cast<int>(code)}, {"message", message}});
+}
+
+// Empty, or what `work` threw; the exception itself goes to `thrown`.
+std::string fault_of(const std::function<void()>& work, std::exception_ptr& thrown) {
+  try {
+    work();
+    return "";
+  } catch (const Error& error) {
+    thrown = std::current_exception();
+    return fault_text(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    thrown = std::current_exception();
+    return fault_text(ExitCode::OutOfMemory, "out of memory");
+  } catch (const std::exception& error) {
+    thrown = std::current_exception();
+    return fault_text(ExitCode::Internal, error.what());
+  }
+}
+
+// "ranks 1, 3", at most kRanksNamed of them.
+std::string names_of(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kRanksNamed); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  }
+  return ranks.size() > kRanksNamed
+             ? text + " and " + std::to_string(ranks.size() - kRanksNamed) + " more"
+             : text;
+}
+
+json settings_json(const Settings& settings) {
+  json object = json::object();
+  for (const auto& [name, value] : settings) {
+    object[name] = value;
+  }
+  return object;
+}
+
+// One line for each value of `name` that is not rank 0's.
+std::string differences_in(const std::string& name, const std::vector<json>& ranks) {
+  const auto value_of = [&](std::size_t rank) {
+    return ranks[rank].contains(name) ? ranks[rank][name].get<std::string>() : "not there";
+  };
+  const std::string first = value_of(0);
+  std::map<std::string, std::vector<int>> others;
+  for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
+    if (const std::string value = value_of(rank); value != first) {
+      others[value].push_back(static_cast<int>(rank));
+    }
+  }
+  std::string lines;
+  for (const auto& [value, who] : others) {
+    lines += "\n  " + name + " is " + first + " on rank 0 and " + value + " on " + names_of(who);
+  }
+  return lines;
+}
+
+}  // namespace
+
+void together(sherd::World& world, const std::function<void()>& work) {
+  std::exception_ptr thrown;
+  const std::vector<std::string> faults = world.all_gather(fault_of(work, thrown));
+  const auto first = std::find_if(faults.begin(), faults.end(),
+                                  [](const std::string& fault) { return !fault.empty(); });
+  if (first == faults.end()) {
+    return;
+  }
+  if (first - faults.begin() == world.rank()) {
+    std::rethrow_exception(thrown);
+  }
+  const json fault = json::parse(*first);
+  throw ReportedElsewhere(static_cast<ExitCode>(fault["code"].get<int>()),
+                          fault["message"].get<std::string>());
+}
+
+std::string from_first_rank(sherd::World& world, const std::function<std::string()>& work) {
+  std::string result;
+  together(world, [&] { result = world.rank() == 0 ? work() : ""; });
+  return world.all_gather(result).front();
+}
+
+void require_agreement(sherd::World& world, const Settings& mine) {
+  std::vector<json> ranks;
+  for (const std::string& text : world.all_gather(text_of(settings_json(mine)))) {
+    ranks.push_back(json::parse(text));
+  }
+  json names = json::object();
+  for (const json& settings : ranks) {
+    names.update(settings);
+  }
+  std::string differences;
+  for (const auto& [name, value] : names.items()) {
+    differences += differences_in(name, ranks);
+  }
+  if (differences.empty()) {
+    return;
+  }
+  const std::string message = "the ranks were not started alike:" + differences +
+                              "\nStart all of them with the same configuration, data and model.";
+  if (world.rank() == 0) {
+    throw Error(ExitCode::RanksDisagree, message);
+  }
+  throw ReportedElsewhere(ExitCode::RanksDisagree, message);
+}
+
+}  // namespace llm::train

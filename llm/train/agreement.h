@@ -1,0 +1,46 @@
+#pragma once
+// What ranks do together: work that fails on all of them or on none, and settings that must agree.
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sherd/error.h"
+#include "sherd/world.h"
+
+namespace llm::train {
+
+/// A failure that another rank reports: programs end with its code and print nothing.
+class ReportedElsewhere : public sherd::Error {
+ public:
+  using Error::Error;
+};
+
+/// Runs `work` on every rank. If it throws on one, all throw: the lowest rank that failed its own
+/// exception, the others ReportedElsewhere with the same code and message, so that a failure is
+/// told once and none waits for a rank that has given up. Collective.
+void together(sherd::World& world, const std::function<void()>& work);
+
+/// The same for work that returns something.
+template <class Work>
+[[nodiscard]] auto read_together(sherd::World& world, const Work& work) {
+  std::optional<decltype(work())> result;
+  together(world, [&] { result.emplace(work()); });
+  return std::move(*result);
+}
+
+/// Runs `work` on rank 0 and gives what it returns to every rank: for what only one may do, or
+/// what a file system may show the others a little later. Fails as `together` does. Collective.
+[[nodiscard]] std::string from_first_rank(sherd::World& world,
+                                          const std::function<std::string()>& work);
+
+/// Names with values as text: what a rank was started with.
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+/// Compares every rank's settings with rank 0's. Throws sherd::Error(RanksDisagree) on every rank,
+/// listing each name that differs with the ranks and both values. Collective.
+void require_agreement(sherd::World& world, const Settings& mine);
+
+}  // namespace llm::train

@@ -1,0 +1,87 @@
+#include "llm/train/evaluated_model.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <ATen/ops/empty.h>
+
+#include "llm/config/run_config.h"
+#include "llm/io/model_factory.h"
+#include "llm/train/checkpoints.h"
+#include "llm/train/load_model.h"
+#include "llm/train/options_of_config.h"
+#include "llm/train/run_note.h"
+#include "sherd/checkpoint.h"
+#include "sherd/init.h"
+
+namespace llm::train {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// The output folder that a path is, or that a checkpoint lies in; empty if it is neither.
+fs::path run_folder_of(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::exists(path / "manifest.json", ignored)) {
+    return fs::absolute(path / ".").parent_path().parent_path().parent_path();
+  }
+  const bool is_model = fs::exists(path / "config.json", ignored);
+  return !is_model && fs::exists(path / "checkpoints", ignored) ? path : fs::path();
+}
+
+// A whole parameter of a checkpoint, in fp32; undefined if it has none of that name.
+at::Tensor read_parameter(const std::string& folder, const sherd::CheckpointManifest& manifest,
+                          const std::string& name) {
+  const auto found = manifest.parameters.find(name);
+  if (found == manifest.parameters.end()) {
+    return {};
+  }
+  at::Tensor whole = at::empty(found->second.shape, at::kFloat);
+  float* next = whole.mutable_data_ptr<float>();
+  sherd::read_checkpoint_values(folder, manifest, name, [&](const float* values, int64_t numel) {
+    next = std::copy_n(values, numel, next);
+  });
+  return whole;
+}
+
+}  // namespace
+
+EvaluatedModel find_evaluated(const std::string& path) {
+  const fs::path run = run_folder_of(path);
+  if (run.empty()) {
+    return {.model_folder = path, .checkpoint = ""};
+  }
+  EvaluatedModel found;
+  found.checkpoint = checkpoints_at(path, "--model").front().string();
+  found.model_folder =
+      note_from_text(sherd::CheckpointManifest::read(found.checkpoint).note, found.checkpoint)
+          .model;
+  if (const fs::path file = run / "config.toml"; fs::exists(file)) {
+    const config::RunConfig config = config::load(file, {});
+    found.max_length = config.data.max_length;
+    found.max_answer_tokens = config.data.max_answer_tokens;
+    found.param_dtype = dtype_of(config.precision.param_dtype);
+  }
+  return found;
+}
+
+sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
+                                               const sherd::Mesh& mesh,
+                                               const sherd::ShardOptions& options) {
+  if (source.checkpoint.empty()) {
+    return load_sharded(source.model_folder, mesh, options);
+  }
+  const ModelShape shape = model_shape(source.model_folder);
+  auto model = sherd::fully_shard(shape.shapes, mesh, options);
+  sherd::CheckpointManifest manifest;
+  if (model.world().rank() == 0) {
+    manifest = sherd::CheckpointManifest::read(source.checkpoint);
+  }
+  sherd::load_from_rank0(model, [&](const std::string& name) {
+    return read_parameter(source.checkpoint, manifest, name);
+  });
+  return model;
+}
+
+}  // namespace llm::train

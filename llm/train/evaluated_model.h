@@ -1,0 +1,33 @@
+#pragma once
+// What `sherd eval` evaluates: a model folder, or what a run has learned.
+
+#include <cstdint>
+#include <string>
+
+#include <c10/core/ScalarType.h>
+
+#include "llm/model/causal_lm.h"
+#include "sherd/fully_shard.h"
+
+namespace llm::train {
+
+/// A model and how it was trained: prompts are cut, and answers written, as in its run.
+struct EvaluatedModel {
+  std::string model_folder;  ///< config and tokenizer; the weights too, without a checkpoint
+  std::string checkpoint;    ///< empty: the model folder's weights
+  std::int64_t max_length = 0;
+  std::int64_t max_answer_tokens = 32;
+  c10::ScalarType param_dtype = c10::kFloat;
+};
+
+/// `path` is a Hugging Face folder, a run's output folder or a checkpoint's folder. Not collective.
+/// Throws sherd::Error: InputMissing, BadData, Usage for a run's config.toml that cannot be read.
+[[nodiscard]] EvaluatedModel find_evaluated(const std::string& path);
+
+/// In shards. Collective. Memory: the shards; of a checkpoint also, on rank 0, one parameter.
+/// Throws sherd::Error as load_sharded() and sherd::load_from_rank0() do.
+[[nodiscard]] sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
+                                                             const sherd::Mesh& mesh,
+                                                             const sherd::ShardOptions& options);
+
+}  // namespace llm::train

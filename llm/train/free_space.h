@@ -1,0 +1,30 @@
+#pragma once
+// Whether a run fits on this machine: told before weights are loaded, not after the last step.
+
+#include <cstdint>
+#include <string>
+
+#include "llm/config/run_config.h"
+#include "sherd/world.h"
+
+namespace llm::train {
+
+/// The bytes of a checkpoint of `parameters` elements: fp32 values and two moments of them.
+[[nodiscard]] std::int64_t checkpoint_bytes(std::int64_t parameters,
+                                            const config::MemorySection& memory);
+
+/// Throws sherd::Error(CannotWrite), with both numbers, if the folder's file system has less than
+/// `bytes` free. Nothing is thrown where the system does not say. Not collective.
+void require_free_space(const std::string& folder, std::int64_t bytes);
+
+/// What every rank holds between steps, at least: its part of the fp32 masters, the copy in
+/// `param_dtype` that travels, two moments, and the sums of gradients. Activations and gathered
+/// units come on top.
+[[nodiscard]] std::int64_t least_rank_bytes(std::int64_t parameters, int shard_size,
+                                            const config::RunConfig& config);
+
+/// Throws sherd::Error(OutOfMemory), with the numbers, if the ranks of this host need more memory
+/// than there is.
+void require_memory(std::int64_t rank_bytes, int local_ranks, std::int64_t available_bytes);
+
+}  // namespace llm::train

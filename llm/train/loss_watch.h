@@ -1,0 +1,23 @@
+#pragma once
+// Notices that training leads nowhere.
+
+#include <cstdint>
+#include <string>
+
+namespace llm::train {
+
+/// Looks at each step's loss and gradient norm. Tells each symptom once.
+class LossWatch {
+ public:
+  /// Empty, or a line for people: the gradient is zero, or the loss has stood still.
+  /// Steps without a supervised token are not to be given.
+  [[nodiscard]] std::string look(std::int64_t step, double loss, double grad_norm);
+
+ private:
+  double last_loss_ = 0;
+  int steps_still_ = 0;  // in a row, without the loss moving
+  bool told_zero_ = false;
+  bool told_still_ = false;
+};
+
+}  // namespace llm::train

@@ -1,0 +1,201 @@
+#include "llm/train/resume.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+
+#include <nlohmann/json.hpp>
+
+#include "llm/train/agreement.h"
+#include "llm/train/checkpoints.h"
+#include "sherd/checkpoint.h"
+#include "sherd/error.h"
+
+namespace llm::train {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using sherd::Error;
+using sherd::ExitCode;
+
+// Without links and dots, so that two ways to write a path are one.
+std::string plain_path(const std::string& path) {
+  std::error_code ignored;
+  const fs::path plain = fs::weakly_canonical(path, ignored);
+  return plain.empty() ? fs::absolute(path).string() : plain.string();
+}
+
+bool lies_in(const std::string& path, const fs::path& folder) {
+  const fs::path relative = fs::path(plain_path(path)).lexically_relative(plain_path(folder));
+  return !relative.empty() && *relative.begin() != "..";
+}
+
+void check_same_model(const std::string& folder, const sherd::CheckpointManifest& manifest,
+                      const model::CausalLmImpl& model) {
+  for (const auto& parameter : model.named_parameters()) {
+    const auto found = manifest.parameters.find(parameter.key());
+    if (found != manifest.parameters.end() && found->second.shape != parameter.value().sizes()) {
+      throw Error(ExitCode::BadData, "the checkpoint in '" + folder +
+                                         "' is of another model: it has another shape of "
+                                         "'" +
+                                         parameter.key() +
+                                         "'. Start with the model it was made from, or with "
+                                         "--resume never and another train.output.");
+    }
+  }
+}
+
+// The newest own checkpoint whose note can be read.
+std::optional<RunNote> newest_note(const Checkpoints& own) {
+  const auto steps = own.complete_steps();
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    const std::string folder = own.folder_of(*step).string();
+    try {
+      return note_from_text(sherd::CheckpointManifest::read(folder).note, folder);
+    } catch (const Error&) {
+      continue;  // damaged: told when it is to be used
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<fs::path> newest_first(const Checkpoints& own) {
+  return own.complete_steps().empty() ? std::vector<fs::path>()
+                                      : checkpoints_at(own.root().parent_path().string(), "");
+}
+
+// Those folders that can be read and are of this run. The first that can be read must be.
+std::vector<Candidate> sound_candidates(const std::vector<fs::path>& folders, const RunNote& now,
+                                        const model::CausalLmImpl& model, const Say& say) {
+  std::vector<Candidate> sound;
+  for (std::size_t i = 0; i < folders.size(); ++i) {
+    const std::string folder = folders[i].string();
+    try {
+      const auto manifest = sherd::CheckpointManifest::read(folder);
+      const RunNote then = note_from_text(manifest.note, folder);
+      check_same_model(folder, manifest, model);
+      check_same_run(then, now, folder);
+      sound.push_back({folder, then.step});
+    } catch (const Error& error) {
+      const bool damaged = error.code() == ExitCode::BadData;
+      if (sound.empty() && (!damaged || i + 1 == folders.size())) {
+        throw;
+      }
+      if (damaged) {
+        say("the checkpoint in '" + folder + "' cannot be used: " + error.what());
+      }
+    }
+  }
+  return sound;
+}
+
+// Refuses a start that would make the run write over what a longer one has left.
+void refuse_to_lose(const Checkpoints& own, const config::RunConfig& config, std::int64_t start) {
+  const auto steps = own.complete_steps();
+  if (steps.empty() || steps.back() <= start) {
+    return;
+  }
+  const std::string held =
+      "'" + config.train.output + "' holds a checkpoint of step " + std::to_string(steps.back());
+  throw Error(ExitCode::CannotWrite,
+              held + ", and a run that starts " +
+                  (start == 0 ? std::string("anew") : "at step " + std::to_string(start)) +
+                  " would replace it and the log. Set train.output to another folder; or go on "
+                  "from it without --resume; or give --resume overwrite to delete it and start "
+                  "anew.");
+}
+
+ResumePlan plan_from_path(const config::RunConfig& config, const Checkpoints& own) {
+  ResumePlan plan;
+  plan.origin = plain_path(config.checkpoint.resume);
+  const auto note = newest_note(own);
+  const bool goes_on = note && note->origin == plan.origin &&
+                       !lies_in(config.checkpoint.resume, config.train.output);
+  const auto folders =
+      goes_on ? newest_first(own) : checkpoints_at(config.checkpoint.resume, "checkpoint.resume");
+  for (const fs::path& folder : folders) {
+    plan.candidates.push_back({folder.string(), 0});
+  }
+  return plan;
+}
+
+ResumePlan plan_of(const config::RunConfig& config, const RunNote& now,
+                   const model::CausalLmImpl& model, const Say& say) {
+  const std::string& resume = config.checkpoint.resume;
+  const Checkpoints own(config.train.output);
+  ResumePlan plan;
+  plan.overwrite = resume == "overwrite";
+  if (plan.overwrite) {
+    return plan;
+  }
+  std::vector<fs::path> folders;
+  if (resume == "auto") {
+    folders = newest_first(own);
+    const auto note = newest_note(own);
+    plan.origin = note ? note->origin : "";
+  } else if (resume != "never") {
+    plan = plan_from_path(config, own);
+    for (const Candidate& candidate : plan.candidates) {
+      folders.emplace_back(candidate.folder);
+    }
+  }
+  plan.candidates = sound_candidates(folders, now, model, say);
+  if (resume != "auto") {
+    refuse_to_lose(own, config, plan.candidates.empty() ? 0 : plan.candidates.front().step);
+  }
+  return plan;
+}
+
+json to_json(const ResumePlan& plan) {
+  json candidates = json::array();
+  for (const Candidate& candidate : plan.candidates) {
+    candidates.push_back({candidate.folder, candidate.step});
+  }
+  return {{"candidates", candidates}, {"origin", plan.origin}, {"overwrite", plan.overwrite}};
+}
+
+ResumePlan plan_from_json(const json& source) {
+  ResumePlan plan;
+  for (const json& candidate : source["candidates"]) {
+    plan.candidates.push_back({candidate[0].get<std::string>(), candidate[1].get<std::int64_t>()});
+  }
+  plan.origin = source["origin"].get<std::string>();
+  plan.overwrite = source["overwrite"].get<bool>();
+  return plan;
+}
+
+}  // namespace
+
+ResumePlan plan_resume(const config::RunConfig& config, const RunNote& now,
+                       const model::CausalLmImpl& model, sherd::World& world, const Say& say) {
+  const std::string text =
+      from_first_rank(world, [&] { return to_json(plan_of(config, now, model, say)).dump(); });
+  return plan_from_json(json::parse(text));
+}
+
+Candidate restore(const ResumePlan& plan, const config::RunConfig& config,
+                  sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer, const Say& say) {
+  const Checkpoints own(config.train.output);
+  for (std::size_t i = 0; i < plan.candidates.size(); ++i) {
+    const Candidate& candidate = plan.candidates[i];
+    try {
+      sherd::load_checkpoint(candidate.folder, model, optimizer);
+      return candidate;
+    } catch (const Error& error) {  // the same on every rank
+      if (error.code() != ExitCode::BadData || i + 1 == plan.candidates.size()) {
+        throw;
+      }
+      say("the checkpoint in '" + candidate.folder + "' is damaged: " + error.what() +
+          "\ngoing on from the older one in '" + plan.candidates[i + 1].folder + "'");
+      if (model.world().rank() == 0 && lies_in(candidate.folder, config.train.output)) {
+        own.set_aside(candidate.step);
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace llm::train

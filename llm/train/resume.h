@@ -1,0 +1,53 @@
+#pragma once
+// Where a run begins: at the model, or at a checkpoint; and that no later one is lost by it.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "llm/config/run_config.h"
+#include "llm/model/causal_lm.h"
+#include "llm/train/run_note.h"
+#include "sherd/fully_shard.h"
+#include "sherd/optim.h"
+
+namespace llm::train {
+
+using Say = std::function<void(const std::string& line)>;
+
+/// A checkpoint that a run may begin from.
+struct Candidate {
+  std::string folder;
+  std::int64_t step = 0;
+};
+
+/// What `checkpoint.resume` comes to.
+struct ResumePlan {
+  std::vector<Candidate> candidates;  ///< newest first; the next one serves if one is damaged
+  std::string origin;                 ///< RunNote::origin
+  bool overwrite = false;             ///< an earlier run's checkpoints are to be deleted
+};
+
+/// Decides from what is on disk, before any weights are loaded:
+///   "auto"       the newest checkpoint of train.output, if there is one;
+///   "never"      the model; refused where train.output holds checkpoints;
+///   "overwrite"  the model; an earlier run's checkpoints in train.output are deleted;
+///   a path       that checkpoint, or that run's newest; refused where train.output holds later
+///                ones, unless they are of a run that began from this path: then the newest of
+///                those, so that the same command goes on.
+/// A damaged checkpoint is passed over, with a line, where there is an older good one. Collective;
+/// `model` holds shapes only. Throws the same sherd::Error on every rank: InputMissing, BadData,
+/// Usage for another run's settings or data, CannotWrite where checkpoints would be lost.
+[[nodiscard]] ResumePlan plan_resume(const config::RunConfig& config, const RunNote& now,
+                                     const model::CausalLmImpl& model, sherd::World& world,
+                                     const Say& say);
+
+/// Restores model and optimizer from the first candidate that is not damaged; a damaged one of
+/// train.output is set aside. Returns the one used, or step 0 and no folder. Collective. Throws
+/// sherd::Error as sherd::load_checkpoint does, if none is left.
+[[nodiscard]] Candidate restore(const ResumePlan& plan, const config::RunConfig& config,
+                                sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
+                                const Say& say);
+
+}  // namespace llm::train

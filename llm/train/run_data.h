@@ -1,0 +1,51 @@
+#pragma once
+// What a run learns from and is evaluated on, and how many steps that makes.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "llm/config/run_config.h"
+#include "llm/data/dataset.h"
+#include "llm/model/causal_lm.h"
+#include "llm/text/tokenizer.h"
+#include "llm/train/run_note.h"
+#include "sherd/world.h"
+
+namespace llm::train {
+
+/// The steps of a run.
+struct RunLength {
+  std::int64_t samples = 0;
+  std::int64_t steps_per_epoch = 0;
+  std::int64_t total_steps = 0;
+};
+
+/// Throws sherd::Error(Usage) where the warm-up is longer than the run.
+[[nodiscard]] RunLength run_length(const config::RunConfig& config, std::int64_t samples);
+
+/// The most tokens of a sample: what was asked for, but no more than the model was made for; the
+/// model's context where 0 was asked for.
+[[nodiscard]] std::int64_t sample_length(std::int64_t asked, std::int64_t context);
+/// Empty, or a line for people: that `key` asks for more than the context.
+[[nodiscard]] std::string length_remark(const std::string& key, std::int64_t asked,
+                                        std::int64_t context);
+
+struct RunData {
+  data::TokenizedFile training;
+  DataIdentity identity;
+  std::optional<data::Dataset> heldout;
+  std::string heldout_sha256;
+  RunLength length;
+};
+
+/// Reads both files, compares them over the ranks, and tokenizes. Collective; `model` holds shapes
+/// only. Throws the same sherd::Error on every rank: InputMissing, BadData, RanksDisagree, Usage.
+/// `say` is called on rank 0 alone.
+[[nodiscard]] RunData load_run_data(const config::RunConfig& config,
+                                    const text::Tokenizer& tokenizer,
+                                    const model::CausalLmImpl& model, sherd::World& world,
+                                    const std::function<void(const std::string& line)>& say);
+
+}  // namespace llm::train

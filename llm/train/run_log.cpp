@@ -1,0 +1,49 @@
+#include "llm/train/run_log.h"
+
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+namespace llm::train {
+
+namespace {
+
+nlohmann::ordered_json identity_of(const EvaluationKey& key) {
+  return {{"event", "evaluation"},
+          {"step", key.step},
+          {"data_sha256", key.data_sha256},
+          {"samples", key.samples},
+          {"generated", key.generated}};
+}
+
+}  // namespace
+
+void RunLog::write(const EvaluationKey& key, const eval::EvaluationResult& result) {
+  nlohmann::ordered_json line = identity_of(key);
+  line["loss"] = result.loss;
+  if (key.generated) {
+    line["em"] = result.em;
+    line["f1"] = result.f1;
+  }
+  line["supervised_tokens"] = result.supervised_tokens;
+  line["seconds"] = result.seconds;
+  lines_.write(line.dump());
+}
+
+bool RunLog::has(const EvaluationKey& key) const {
+  const auto wanted = identity_of(key);
+  std::ifstream file(path_);
+  for (std::string text; std::getline(file, text);) {
+    const auto line = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    bool same = line.is_object();
+    for (const auto& [name, value] : wanted.items()) {
+      same = same && line.contains(name) && line[name] == nlohmann::json(value);
+    }
+    if (same) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace llm::train

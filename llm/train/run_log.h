@@ -1,0 +1,40 @@
+#pragma once
+// The log of a run: a line a step, and a line an evaluation.
+
+#include <cstdint>
+#include <string>
+
+#include "llm/eval/evaluator.h"
+#include "llm/track/jsonl_log.h"
+#include "llm/track/step_record.h"
+
+namespace llm::train {
+
+/// Which evaluation it is: of which step and data, and whether answers were written.
+struct EvaluationKey {
+  std::int64_t step = 0;
+  std::string data_sha256;
+  std::int64_t samples = 0;
+  bool generated = false;
+};
+
+/// Written by rank 0. Lines of steps have no `event`; all others have `event` and `step`.
+class RunLog {
+ public:
+  /// As track::JsonlLog.
+  RunLog(const std::string& path, std::int64_t steps_done)
+      : path_(path), lines_(path, steps_done) {}
+
+  void write(const track::StepRecord& record) { lines_.write(track::step_json(record)); }
+  void write(const EvaluationKey& key, const eval::EvaluationResult& result);
+  /// Whether a line tells of this evaluation.
+  [[nodiscard]] bool has(const EvaluationKey& key) const;
+  /// As track::JsonlLog::sync.
+  void sync() { lines_.sync(); }
+
+ private:
+  std::string path_;
+  track::JsonlLog lines_;
+};
+
+}  // namespace llm::train

@@ -1,0 +1,35 @@
+#pragma once
+// What a run says at its start and its end.
+
+#include <cstdint>
+#include <string>
+
+#include "llm/config/run_config.h"
+#include "llm/data/batch.h"
+#include "llm/train/load_model.h"
+#include "llm/train/run_data.h"
+
+namespace llm::train {
+
+/// "model: models/small: llama, 134.5M parameters, float32, context 2048 tokens, full_shard"
+[[nodiscard]] std::string model_line(const config::RunConfig& config, const ModelShape& shape);
+
+/// "steps: 12 of 8 samples each, 3 epochs of 4; a rank computes 2 micro-batches of 2 a step"
+[[nodiscard]] std::string steps_line(const RunLength& length, const data::BatchShape& shape);
+
+/// "memory: at least 2.1 GiB a rank between steps; 14.2 GiB available on this host"
+[[nodiscard]] std::string memory_line(std::int64_t rank_bytes, std::int64_t available_bytes);
+
+/// How a run went.
+struct RunSummary {
+  std::int64_t steps = 0;  ///< made by this process
+  double seconds = 0;
+  double first_loss = 0;
+  double last_loss = 0;
+};
+
+/// "done: 12 steps in 00:01:10, loss 2.3456 -> 1.2345", and the commands that come next.
+[[nodiscard]] std::string closing_lines(const config::RunConfig& config, const RunSummary& summary,
+                                        const std::string& checkpoint);
+
+}  // namespace llm::train

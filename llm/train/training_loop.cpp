@@ -1,0 +1,210 @@
+#include "llm/train/training_loop.h"
+
+#include <cstdio>
+
+#include "llm/train/agreement.h"
+#include "llm/train/output_folder.h"
+#include "llm/train/peak_memory.h"
+#include "llm/train/schedule.h"
+#include "sherd/checkpoint.h"
+
+namespace llm::train {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+bool is_due(std::int64_t number, std::int64_t every) {
+  return every > 0 && number % every == 0;
+}
+
+data::Loader loader_of(const Prepared& run, int rank) {
+  const auto seed = static_cast<std::uint64_t>(run.config.train.seed);
+  const data::Sampler sampler(run.data.length.samples, run.config.train.global_batch, seed);
+  return {run.data.training.samples, sampler, run.shape, rank};
+}
+
+}  // namespace
+
+TrainingLoop::TrainingLoop(Prepared prepared, sherd::Sharded<model::CausalLm>& model,
+                           sherd::AdamW& optimizer, const RunHooks& hooks)
+    : run_(std::move(prepared)),
+      model_(model),
+      optimizer_(optimizer),
+      hooks_(hooks),
+      world_(model.world()),
+      checkpoints_(run_.config.train.output),
+      loader_(loader_of(run_, world_.rank())),
+      saved_step_(run_.start.step) {
+  outcome_.steps_done = run_.start.step;
+  outcome_.checkpoint = run_.start.folder;
+  together(world_, [&] {
+    if (world_.rank() == 0) {
+      if (run_.start.step < run_.data.length.total_steps || evaluation_is_due(run_.start.step)) {
+        write_config(run_.config);
+      }
+      log_ = std::make_unique<RunLog>(log_path(run_.config).string(), run_.start.step);
+    }
+  });
+}
+
+void TrainingLoop::say(const std::string& line) const {
+  if (world_.rank() == 0) {
+    hooks_.say(line);
+  }
+}
+
+RunOutcome TrainingLoop::run() {
+  started_ = Clock::now();
+  const std::int64_t total = run_.data.length.total_steps;
+  const std::int64_t start = run_.start.step;
+  if (start > 0 && evaluation_is_due(start) && !is_evaluated(start) && !evaluate(start)) {
+    return stop();
+  }
+  for (std::int64_t number = start + 1; number <= total; ++number) {
+    if (!step(number)) {
+      return stop();
+    }
+    const config::CheckpointSection& policy = run_.config.checkpoint;
+    if (is_due(number, policy.every_steps) || (number == total && policy.at_end)) {
+      save(number);
+    }
+    if (evaluation_is_due(number) && !evaluate(number)) {
+      return stop();
+    }
+  }
+  finish();
+  return outcome_;
+}
+
+bool TrainingLoop::step(std::int64_t number) {
+  const Clock::time_point start = Clock::now();
+  const double lr = learning_rate(run_.config.optim, number, run_.data.length.total_steps);
+  optimizer_.set_lr(lr);
+  const StepPlan plan{number, run_.config.optim.clip_grad_norm, hooks_.stop_requested()};
+  const std::vector<data::Batch> batches = loader_.step(number - 1);
+  const double data_wait_seconds = seconds_since(start);
+  const StepOutcome outcome = train_step(model_, optimizer_, batches, plan);
+  if (outcome.stop_requested) {
+    return false;
+  }
+  outcome_.steps_done = number;
+  record(number, outcome, lr, seconds_since(start), data_wait_seconds);
+  return true;
+}
+
+void TrainingLoop::record(std::int64_t number, const StepOutcome& outcome, double lr,
+                          double seconds, double data_wait_seconds) {
+  double largest[] = {static_cast<double>(peak_resident_bytes()), data_wait_seconds};
+  world_.all_reduce(largest, sherd::ReduceOp::Max);
+  if (summary_.steps++ == 0) {
+    summary_.first_loss = outcome.loss;
+  }
+  summary_.last_loss = outcome.loss;
+  if (!log_) {
+    return;
+  }
+  const RunLength& length = run_.data.length;
+  const track::StepRecord record{
+      .step = number,
+      .total_steps = length.total_steps,
+      .loss = outcome.loss,
+      .grad_norm = outcome.grad_norm,
+      .lr = lr,
+      .tokens = outcome.tokens,
+      .supervised_tokens = outcome.supervised_tokens,
+      .step_seconds = seconds,
+      .peak_rank_bytes = static_cast<std::int64_t>(largest[0]),
+      .data_wait_seconds = largest[1],
+      .epochs = static_cast<double>(number) / static_cast<double>(length.steps_per_epoch)};
+  run_.lock->check_folder_is_there();
+  log_->write(record);
+  if (number % run_.config.log.every_steps == 0 || number == length.total_steps) {
+    const double each = seconds_since(started_) / static_cast<double>(summary_.steps);
+    say(track::step_line(record, each * static_cast<double>(length.total_steps - number)));
+  }
+  if (const std::string warning =
+          outcome.supervised_tokens > 0 ? watch_.look(number, outcome.loss, outcome.grad_norm) : "";
+      !warning.empty()) {
+    say(warning);
+  }
+}
+
+bool TrainingLoop::evaluation_is_due(std::int64_t number) const {
+  const config::EvalSection& policy = run_.config.eval;
+  const bool last = number == run_.data.length.total_steps;
+  return run_.data.heldout && (is_due(number, policy.every_steps) || (last && policy.at_end));
+}
+
+EvaluationKey TrainingLoop::evaluation_key(std::int64_t number) const {
+  return {number, run_.data.heldout_sha256,
+          static_cast<std::int64_t>(run_.data.heldout->samples.size()), run_.config.eval.generate};
+}
+
+bool TrainingLoop::is_evaluated(std::int64_t number) {
+  return !from_first_rank(world_, [&] {
+            return std::string(log_->has(evaluation_key(number)) ? "yes" : "");
+          }).empty();
+}
+
+bool TrainingLoop::evaluate(std::int64_t number) {
+  const config::EvalSection& policy = run_.config.eval;
+  const EvaluationKey key = evaluation_key(number);
+  say("evaluating " + std::to_string(key.samples) + " questions after step " +
+      std::to_string(number) + " …");
+  outcome_.evaluation = eval::evaluate(model_, *run_.data.heldout, run_.tokenizer,
+                                       {policy.batch, policy.generate, hooks_.stop_requested});
+  if (!outcome_.evaluation) {
+    return false;
+  }
+  if (log_) {
+    log_->write(key, *outcome_.evaluation);
+  }
+  say(eval::evaluation_line(*outcome_.evaluation, policy.generate));
+  return true;
+}
+
+void TrainingLoop::save(std::int64_t number) {
+  const Clock::time_point start = Clock::now();
+  const std::string folder = checkpoints_.folder_of(number).string();
+  together(world_, [&] {
+    if (world_.rank() == 0) {
+      run_.lock->check_folder_is_there();
+      log_->sync();  // a checkpoint's steps are in the log
+    }
+  });
+  RunNote note = run_.note;
+  note.step = number;
+  sherd::save_checkpoint(folder, model_, optimizer_, to_text(note));
+  if (world_.rank() == 0) {
+    checkpoints_.prune(run_.config.checkpoint.keep, number);
+  }
+  saved_step_ = number;
+  outcome_.checkpoint = folder;
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.2f s", seconds_since(start));
+  say("checkpoint " + folder + " (" + seconds + ")");
+}
+
+// What was learned since the last checkpoint is saved; without a step there is nothing to save.
+RunOutcome TrainingLoop::stop() {
+  outcome_.stopped = true;
+  if (outcome_.steps_done > saved_step_) {
+    save(outcome_.steps_done);
+  }
+  return outcome_;
+}
+
+void TrainingLoop::finish() {
+  summary_.seconds = seconds_since(started_);
+  if (log_) {
+    log_->sync();
+  }
+  say(closing_lines(run_.config, summary_, outcome_.checkpoint));
+}
+
+}  // namespace llm::train

@@ -1,0 +1,78 @@
+#pragma once
+// Step after step, with checkpoints and evaluations in between.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "llm/config/run_config.h"
+#include "llm/data/loader.h"
+#include "llm/model/causal_lm.h"
+#include "llm/text/tokenizer.h"
+#include "llm/train/checkpoints.h"
+#include "llm/train/loss_watch.h"
+#include "llm/train/output_lock.h"
+#include "llm/train/resume.h"
+#include "llm/train/run_data.h"
+#include "llm/train/run_log.h"
+#include "llm/train/run_note.h"
+#include "llm/train/run_text.h"
+#include "llm/train/train_step.h"
+#include "llm/train/trainer.h"
+#include "sherd/fully_shard.h"
+#include "sherd/optim.h"
+
+namespace llm::train {
+
+/// What a run has built before its first step.
+struct Prepared {
+  const config::RunConfig& config;
+  const RunData& data;
+  const text::Tokenizer& tokenizer;
+  data::BatchShape shape;
+  RunNote note;      ///< of this run, at step 0
+  OutputLock* lock;  ///< on rank 0, else null
+  Candidate start;   ///< the checkpoint it goes on from
+};
+
+/// Trains from the step after the start to the last. All methods are collective.
+class TrainingLoop {
+ public:
+  /// The log is opened here: a resumed run keeps its lines up to the start.
+  TrainingLoop(Prepared prepared, sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
+               const RunHooks& hooks);
+
+  /// A checkpoint that is due comes before the evaluation of its step, so that nothing that
+  /// happens to the evaluation costs a step.
+  RunOutcome run();
+
+ private:
+  bool step(std::int64_t number);      // false: stopped before it
+  bool evaluate(std::int64_t number);  // false: stopped in the middle
+  void save(std::int64_t number);
+  RunOutcome stop();
+  void finish();
+  void record(std::int64_t number, const StepOutcome& outcome, double lr, double seconds,
+              double data_wait_seconds);
+  [[nodiscard]] bool evaluation_is_due(std::int64_t number) const;
+  [[nodiscard]] bool is_evaluated(std::int64_t number);
+  [[nodiscard]] EvaluationKey evaluation_key(std::int64_t number) const;
+  void say(const std::string& line) const;
+
+  Prepared run_;
+  sherd::Sharded<model::CausalLm>& model_;
+  sherd::AdamW& optimizer_;
+  const RunHooks& hooks_;
+  sherd::World& world_;
+  Checkpoints checkpoints_;
+  data::Loader loader_;
+  std::unique_ptr<RunLog> log_;  // on rank 0
+  LossWatch watch_;
+  std::int64_t saved_step_;  // the newest that a checkpoint holds
+  std::chrono::steady_clock::time_point started_;
+  RunSummary summary_;
+  RunOutcome outcome_;
+};
+
+}  // namespace llm::train

@@ -1,0 +1,128 @@
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include <c10/util/Exception.h>
+
+#include "files/output.h"
+#include "safetensors/header.h"
+#include "safetensors/scalar_types.h"
+#include "sherd/error.h"
+#include "sherd/safetensors.h"
+
+namespace sherd {
+namespace {
+
+// Where the next bytes of a tensor go, and where they have to end.
+struct Cursor {
+  uint64_t next_byte;
+  uint64_t end_byte;
+};
+
+std::vector<detail::TensorRecord> lay_out(const std::string& path,
+                                          const std::vector<SafetensorsSpec>& tensors) {
+  std::vector<detail::TensorRecord> records;
+  for (const SafetensorsSpec& tensor : tensors) {
+    const detail::TensorDtype* dtype = detail::dtype_of(tensor.dtype);
+    TORCH_CHECK_VALUE(dtype != nullptr, path, ": tensor ", tensor.name,
+                      ": safetensors has no dtype ", c10::toString(tensor.dtype),
+                      ", or Sherd does not write it");
+    TORCH_CHECK_VALUE(tensor.name != "__metadata__", path,
+                      ": no tensor may be called __metadata__");
+    records.push_back({tensor.name, dtype, tensor.shape, 0, 0});
+  }
+  std::stable_sort(records.begin(), records.end(),
+                   [](const auto& a, const auto& b) { return a.dtype->bits > b.dtype->bits; });
+  uint64_t end = 0;
+  for (detail::TensorRecord& record : records) {
+    const auto bits = detail::tensor_bits(*record.dtype, record.shape);
+    record.begin_byte = end;
+    TORCH_CHECK_VALUE(bits && !__builtin_add_overflow(end, *bits / 8, &end) && end <= INT64_MAX,
+                      path, ": tensor ", record.name, ": shape ", detail::shape_text(record.shape),
+                      " is too large or negative");
+    record.end_byte = end;
+  }
+  return records;
+}
+
+// What this library would refuse to read, it does not write.
+std::string make_header(const std::string& path, const std::vector<detail::TensorRecord>& records,
+                        const std::map<std::string, std::string>& metadata) {
+  std::string header;
+  try {
+    header = detail::header_bytes(records, metadata);
+    const uint64_t data_bytes = records.empty() ? 0 : records.back().end_byte;
+    detail::parse_header(path, header.size() + data_bytes,
+                         [&](uint64_t offset, void* out, size_t bytes) {
+                           std::memcpy(out, header.data() + offset, bytes);
+                         });
+  } catch (const Error& error) {
+    TORCH_CHECK_VALUE(false, error.what());
+  }
+  return header;
+}
+
+}  // namespace
+
+struct SafetensorsWriter::Impl {
+  std::string path;
+  std::unique_ptr<files::NewFile> file;
+  uint64_t file_bytes = 0;
+  std::map<std::string, Cursor, std::less<>> cursors;
+
+  Impl(const std::string& file_path, const std::vector<SafetensorsSpec>& tensors,
+       const std::map<std::string, std::string>& metadata)
+      : path(file_path) {
+    const std::vector<detail::TensorRecord> records = lay_out(path, tensors);
+    const std::string header = make_header(path, records, metadata);
+    for (const detail::TensorRecord& record : records) {
+      cursors.emplace(record.name,
+                      Cursor{header.size() + record.begin_byte, header.size() + record.end_byte});
+    }
+    file_bytes = header.size() + (records.empty() ? 0 : records.back().end_byte);
+    file = std::make_unique<files::NewFile>(path);
+    file->reserve(file_bytes);  // a full disk is told before anything has been computed for it
+    file->write(0, header.data(), header.size());
+  }
+
+  void write(std::string_view name, const void* data, uint64_t bytes) {
+    const auto found = cursors.find(name);
+    TORCH_CHECK_VALUE(found != cursors.end(), path, ": tensor ", name, " was not announced");
+    Cursor& cursor = found->second;
+    TORCH_CHECK_VALUE(bytes <= cursor.end_byte - cursor.next_byte, path, ": tensor ", name, ": ",
+                      bytes, " more bytes, but only ", cursor.end_byte - cursor.next_byte,
+                      " are left of it");
+    file->write(cursor.next_byte, data, bytes);
+    cursor.next_byte += bytes;
+  }
+
+  void finish() {
+    TORCH_CHECK_VALUE(!file->committed(), path, ": is finished already");
+    for (const auto& [name, cursor] : cursors) {
+      TORCH_CHECK_VALUE(cursor.next_byte == cursor.end_byte, path, ": tensor ", name, ": ",
+                        cursor.end_byte - cursor.next_byte, " bytes have not been written");
+    }
+    file->commit();
+  }
+};
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path,
+                                     const std::vector<SafetensorsSpec>& tensors,
+                                     const std::map<std::string, std::string>& metadata)
+    : impl_(std::make_unique<Impl>(path, tensors, metadata)) {}
+SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&&) noexcept = default;
+SafetensorsWriter& SafetensorsWriter::operator=(SafetensorsWriter&&) noexcept = default;
+SafetensorsWriter::~SafetensorsWriter() = default;
+
+void SafetensorsWriter::write(std::string_view name, const void* data, uint64_t bytes) {
+  impl_->write(name, data, bytes);
+}
+void SafetensorsWriter::finish() {
+  impl_->finish();
+}
+uint64_t SafetensorsWriter::file_bytes() const {
+  return impl_->file_bytes;
+}
+
+}  // namespace sherd

@@ -1,0 +1,250 @@
+// No run is lost or overwritten: evaluations cost no step, one run an output folder, ranks that
+// were started alike, data that stayed the same, later checkpoints that stay.
+
+#include <csignal>
+#include <thread>
+
+#include "launch/loopback_socket.h"
+#include "tests/e2e/training.h"
+
+namespace sherd::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+const Arguments kGenerating = {"--data.eval",
+                               SHERD_TEST_SOURCE_DIR "/recipes/data/squad-100-heldout.json",
+                               "--eval.generate", "true"};
+
+void replace(Arguments& arguments, const std::string& from, const std::string& to) {
+  std::replace(arguments.begin(), arguments.end(), from, to);
+}
+
+fs::path checkpoint(const fs::path& output, int step) {
+  return output / "checkpoints" / ("step-0000000" + std::to_string(step));
+}
+
+bool is_complete(const fs::path& folder) {
+  return fs::exists(folder / "manifest.json");
+}
+
+// The evaluations that a log tells of.
+std::vector<nlohmann::json> evaluations(const fs::path& output) {
+  std::vector<nlohmann::json> found;
+  std::ifstream file(output / "log.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    auto record = nlohmann::json::parse(line);
+    if (record.value("event", "") == "evaluation") {
+      found.push_back(std::move(record));
+    }
+  }
+  return found;
+}
+
+TEST(LastEvaluation, ThatIsKilledLosesNoStep) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  Arguments run = train(output, "2") + kGenerating;
+  replace(run, "128", "512");  // its questions are longer
+  Program program(run);
+  program.wait_for("step 2/2");
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // in the middle of the answers
+  program.signal(SIGKILL);
+  EXPECT_EQ(program.finish().code, 128 + SIGKILL);
+  EXPECT_TRUE(is_complete(checkpoint(output, 2)));
+}
+
+TEST(LastEvaluation, StopsAtASignalAndIsMadeUpFor) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  Arguments run = on_ranks(2, train(output, "2") + Arguments{"--train.micro_batch", "6"});
+  replace(run, "128", "512");
+  Program program(run + kGenerating);
+  program.wait_for("step 2/2");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  program.signal(SIGTERM);
+  const Ended stopped = program.finish();
+  EXPECT_EQ(stopped.code, 75) << stopped.out << stopped.err;
+  EXPECT_LT(stopped.seconds, 5);
+  EXPECT_TRUE(is_complete(checkpoint(output, 2)));
+  EXPECT_THAT(evaluations(output), testing::IsEmpty());
+
+  const Arguments few = {"--data.eval", kQuestions, "--data.eval_limit", "2"};
+  const Ended ended = expect_code(0, run + few);
+  EXPECT_THAT(ended.out, HasSubstr("evaluation: loss"));
+  ASSERT_THAT(evaluations(output), testing::SizeIs(1));
+  EXPECT_EQ(evaluations(output)[0].at("step"), 2);
+  // Once is enough.
+  EXPECT_THAT(expect_code(0, run + few).out, Not(HasSubstr("evaluation: loss")));
+  // Asked for in another way, it is another one.
+  const Ended again = expect_code(0, run + few + Arguments{"--eval.generate", "true"});
+  EXPECT_THAT(again.out, HasSubstr(", EM "));
+  EXPECT_EQ(column(output, "loss").size(), 2U);
+}
+
+TEST(OutputLock, KeepsASecondRunOutAndNamesTheFirst) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  Program first(train(output, "5000"));
+  first.wait_for("step 2/");
+  const Ended second = expect_code(73, train(output, "5000"));
+  EXPECT_THAT(second.err, HasSubstr("is locked by another run"));
+  EXPECT_THAT(second.err, HasSubstr("process " + std::to_string(first.pid()) + " on host "));
+  EXPECT_THAT(second.err, HasSubstr("train.output"));
+  first.signal(SIGTERM);
+  const Ended stopped = first.finish();
+  EXPECT_EQ(stopped.code, 75) << stopped.err;
+  EXPECT_FALSE(fs::exists(output / "lock"));
+}
+
+TEST(OutputLock, OfAKilledProcessLocksNobodyOut) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  Program first(train(output, "5000") + Arguments{"--checkpoint.every_steps", "1"});
+  first.wait_for("checkpoint ");
+  first.signal(SIGKILL);
+  first.finish();
+  EXPECT_TRUE(fs::exists(output / "lock"));
+  Program second(train(output, "5000"));
+  second.wait_for("resumed from");
+}
+
+// Two ranks that meet without a launcher to give them the same flags.
+std::pair<Ended, Ended> run_unlike_ranks(const Arguments& zero, const Arguments& one) {
+  const std::string port = std::to_string(launch::listen_on_loopback({}).port);
+  const auto environment = [&](const std::string& rank) {
+    return Arguments{"RANK=" + rank, "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                     "MASTER_PORT=" + port};
+  };
+  Program second(one, environment("1"));
+  Program first(zero, environment("0"));
+  return {first.finish(), second.finish()};
+}
+
+TEST(UnlikeRanks, AreToldWhichSettingDiffers) {
+  const TempFolder folder;
+  const Arguments run = train(folder.path() / "run", "3") + Arguments{"--train.micro_batch", "3"};
+  const auto [first, second] = run_unlike_ranks(run + Arguments{"--optim.lr", "1e-4"},
+                                                run + Arguments{"--optim.lr", "2e-4"});
+  EXPECT_EQ(first.code, 78) << first.err;
+  EXPECT_EQ(second.code, 78) << second.err;
+  EXPECT_THAT(first.err, HasSubstr("optim.lr is 1e-04 on rank 0 and 2e-04 on rank 1"));
+  EXPECT_THAT(second.err, Not(HasSubstr("optim.lr")));  // told once
+  EXPECT_FALSE(fs::exists(folder.path() / "run"));
+}
+
+TEST(UnlikeRanks, AreToldThatTheirDataDiffers) {
+  const TempFolder folder;
+  Arguments other = train(folder.path() / "run", "3") + Arguments{"--train.micro_batch", "3"};
+  const Arguments run = other;
+  const fs::path copy = folder.write("questions.json", read_file(kQuestions) + "\n");
+  replace(other, kQuestions, copy.string());
+  const auto [first, second] = run_unlike_ranks(run, other);
+  EXPECT_EQ(first.code, 78) << first.err;
+  EXPECT_EQ(second.code, 78) << second.err;
+  EXPECT_THAT(first.err, HasSubstr("the content of data.train (SHA-256) is "));
+  EXPECT_FALSE(fs::exists(folder.path() / "run"));
+}
+
+TEST(EditedData, IsNoticedOnResume) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  const fs::path questions = folder.write("questions.json", read_file(kQuestions));
+  Arguments run = train(output, "4");
+  replace(run, kQuestions, questions.string());
+  expect_code(0, run);
+  std::string text = read_file(questions);
+  const size_t at = text.find("\"question\": \"");
+  ASSERT_NE(at, std::string::npos);
+  text.insert(at + 13, "So ");  // as many questions as before
+  std::ofstream(questions) << text;
+  const Ended ended = expect_code(64, run);
+  EXPECT_THAT(ended.err, HasSubstr("questions.json' has other content: its SHA-256 was "));
+  EXPECT_THAT(ended.err, HasSubstr("export"));
+  EXPECT_THAT(ended.err, HasSubstr("train.output"));
+}
+
+class LaterCheckpoints : public testing::Test {
+ protected:
+  void SetUp() override {
+    expect_code(0, train(output_, "6") +
+                       Arguments{"--checkpoint.every_steps", "2", "--checkpoint.keep", "9"});
+    log_ = read_file(output_ / "log.jsonl");
+  }
+  void expect_untouched() {
+    EXPECT_TRUE(is_complete(checkpoint(output_, 6)));
+    EXPECT_EQ(read_file(output_ / "log.jsonl"), log_);
+  }
+
+  TempFolder folder_;
+  fs::path output_ = folder_.path() / "run";
+  std::string log_;
+};
+
+TEST_F(LaterCheckpoints, AreNotLostByStartingAnew) {
+  const Ended ended = expect_code(73, train(output_, "2") + Arguments{"--resume", "never"});
+  for (const char* part : {"holds a checkpoint of step 6", "train.output", "--resume overwrite"}) {
+    EXPECT_THAT(ended.err, HasSubstr(part));
+  }
+  expect_untouched();
+}
+
+TEST_F(LaterCheckpoints, AreNotLostByGoingBack) {
+  const Ended ended =
+      expect_code(73, train(output_, "6") + Arguments{"--resume", checkpoint(output_, 2).string()});
+  EXPECT_THAT(ended.err,
+              HasSubstr("holds a checkpoint of step 6, and a run that starts at step 2"));
+  expect_untouched();
+}
+
+TEST_F(LaterCheckpoints, AreDeletedWhenAsked) {
+  const Ended ended = expect_code(0, train(output_, "2") + Arguments{"--resume", "overwrite"});
+  EXPECT_THAT(ended.out, Not(HasSubstr("resumed")));
+  EXPECT_FALSE(fs::exists(checkpoint(output_, 6)));
+  EXPECT_TRUE(is_complete(checkpoint(output_, 2)));
+  EXPECT_EQ(column(output_, "loss").size(), 2U);
+}
+
+TEST_F(LaterCheckpoints, OfARunFromAPathAreGoneOnFrom) {
+  const fs::path output = folder_.path() / "second";
+  const Arguments run = train(output, "6") + Arguments{"--resume", checkpoint(output_, 2).string()};
+  expect_code(0, run);
+  EXPECT_THAT(expect_code(0, run).out, HasSubstr("resumed from " + checkpoint(output, 6).string()));
+}
+
+TEST_F(LaterCheckpoints, ThatAreDamagedGiveWayToAnOlderOne) {
+  const fs::path shard = checkpoint(output_, 6) / "shard-00000-of-00001.safetensors";
+  std::string bytes = read_file(shard);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  std::ofstream(shard, std::ios::binary) << bytes;
+  const Ended ended = expect_code(0, on_ranks(2, train(output_, "6")));
+  EXPECT_THAT(ended.out, HasSubstr("step-00000006' is damaged"));
+  EXPECT_THAT(ended.out, HasSubstr("resumed from " + checkpoint(output_, 4).string()));
+  EXPECT_TRUE(is_complete(checkpoint(output_, 6)));
+  EXPECT_EQ(column(output_, "loss").size(), 6U);
+}
+
+TEST(FinishedRun, SaysWhatComesNext) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  const Ended ended = expect_code(0, train(output, "3"));
+  EXPECT_THAT(ended.out, HasSubstr("done: 3 steps in 00:00:"));
+  EXPECT_THAT(ended.out, HasSubstr("next: sherd eval --model " + output.string()));
+  EXPECT_THAT(ended.out, HasSubstr("sherd export --checkpoint " + output.string()));
+  EXPECT_THAT(ended.out, HasSubstr("| epoch 1.00"));
+}
+
+TEST(RemovedOutput, EndsTheRun) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  Program program(train(output, "5000"));
+  program.wait_for("step 2/");
+  fs::remove_all(output);
+  const Ended ended = program.finish();
+  EXPECT_EQ(ended.code, 74) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("was removed or replaced while the run went on"));
+}
+
+}  // namespace
+}  // namespace sherd::test

@@ -1,0 +1,80 @@
+// Work that fails on all ranks or on none, and settings that must agree.
+
+#include "llm/train/agreement.h"
+
+#include <atomic>
+
+#include "tests/support/expect_error.h"
+#include "tests/support/ranks.h"
+
+namespace llm::train {
+namespace {
+
+using sherd::ExitCode;
+using sherd::test::expect_error;
+using sherd::test::run_ranks;
+
+TEST(Together, FailsOnEveryRankAndIsToldByOne) {
+  std::atomic<int> echoes = 0;
+  std::atomic<int> originals = 0;
+  run_ranks(3, [&](sherd::World world) {
+    try {
+      together(world, [&] {
+        if (world.rank() > 0) {
+          throw sherd::Error(ExitCode::BadData, "rank " + std::to_string(world.rank()));
+        }
+      });
+      ADD_FAILURE();
+    } catch (const ReportedElsewhere& error) {
+      ++echoes;
+      EXPECT_EQ(error.code(), ExitCode::BadData);
+      EXPECT_STREQ(error.what(), "rank 1");  // the lowest that failed
+    } catch (const sherd::Error& error) {
+      ++originals;
+      EXPECT_STREQ(error.what(), "rank 1");
+      EXPECT_EQ(world.rank(), 1);
+    }
+  });
+  EXPECT_EQ(echoes, 2);
+  EXPECT_EQ(originals, 1);
+}
+
+TEST(Together, TellsOtherExceptionsByTheirCodes) {
+  run_ranks(2, [](sherd::World world) {
+    const auto fail = [&] {
+      together(world, [&] {
+        if (world.rank() == 0) {
+          throw std::bad_alloc();
+        }
+      });
+    };
+    if (world.rank() == 0) {
+      EXPECT_THROW(fail(), std::bad_alloc);
+    } else {
+      expect_error(fail, ExitCode::OutOfMemory, {});
+    }
+  });
+}
+
+TEST(Together, ReturnsWhatWasRead) {
+  run_ranks(2, [](sherd::World world) {
+    EXPECT_EQ(read_together(world, [&] { return world.rank() + 5; }), world.rank() + 5);
+    EXPECT_EQ(from_first_rank(world, [&] { return "of " + std::to_string(world.rank()); }), "of 0");
+  });
+}
+
+TEST(Agreement, NamesKeyRanksAndBothValues) {
+  run_ranks(4, [](sherd::World world) {
+    Settings mine = {{"optim.lr", world.rank() % 2 == 0 ? "1e-4" : "2e-4"}, {"train.seed", "0"}};
+    if (world.rank() == 2) {
+      mine.emplace_back("log.new", "1");
+    }
+    expect_error([&] { require_agreement(world, mine); }, ExitCode::RanksDisagree,
+                 {"optim.lr is 1e-4 on rank 0 and 2e-4 on ranks 1, 3",
+                  "log.new is not there on rank 0 and 1 on rank 2"});
+    EXPECT_NO_THROW(require_agreement(world, {{"optim.lr", "1e-4"}}));
+  });
+}
+
+}  // namespace
+}  // namespace llm::train

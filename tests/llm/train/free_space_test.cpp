@@ -1,0 +1,50 @@
+// Numbers that decide whether a run begins.
+
+#include "llm/train/free_space.h"
+
+#include "llm/train/peak_memory.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
+
+namespace llm::train {
+namespace {
+
+using sherd::ExitCode;
+using sherd::test::expect_error;
+
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+
+TEST(FreeSpace, OfACheckpointIsKnownBefore) {
+  config::MemorySection memory;
+  EXPECT_EQ(checkpoint_bytes(1000, memory), 12'000);
+  memory.moments_dtype = config::MomentsDtype::BFloat16;
+  EXPECT_EQ(checkpoint_bytes(1000, memory), 8'000);
+}
+
+TEST(FreeSpace, IsComparedWithWhatTheDiskHas) {
+  const sherd::test::TempFolder folder;
+  EXPECT_NO_THROW(require_free_space(folder.path().string(), 1));
+  expect_error([&] { require_free_space(folder.path().string(), kGiB << 20); },
+               ExitCode::CannotWrite,
+               {folder.path().string(), "takes 1073741824.0 GiB", "free", "train.output"});
+}
+
+TEST(Memory, OfARankIsItsPartOfTheState) {
+  config::RunConfig config;
+  EXPECT_EQ(least_rank_bytes(1000, 1, config), 16'000);  // master, two moments, gradient
+  EXPECT_EQ(least_rank_bytes(1000, 4, config), 4'000);
+  config.precision.param_dtype = config::ParamDtype::BFloat16;
+  EXPECT_EQ(least_rank_bytes(1000, 1, config), 18'000);
+}
+
+TEST(Memory, ThatIsNotThereIsRefusedWithNumbers) {
+  EXPECT_NO_THROW(require_memory(kGiB, 2, 2 * kGiB));
+  EXPECT_NO_THROW(require_memory(kGiB, 2, 0));  // not known
+  expect_error(
+      [] { require_memory(3 * kGiB, 2, 4 * kGiB); }, ExitCode::OutOfMemory,
+      {"at least 3.0 GiB", "the 2 of this host together 6.0 GiB", "4.0 GiB are available"});
+  EXPECT_GT(available_memory_bytes(1), std::int64_t{1} << 20);
+}
+
+}  // namespace
+}  // namespace llm::train

@@ -1,0 +1,76 @@
+// How many steps a run has, how long a sample may be, and what is said of a run.
+
+#include "llm/train/run_data.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "llm/train/load_model.h"
+#include "llm/train/run_text.h"
+#include "tests/support/expect_error.h"
+
+namespace llm::train {
+namespace {
+
+using sherd::ExitCode;
+using sherd::test::expect_error;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(RunLength, FollowsFromEpochsOrSteps) {
+  config::RunConfig config;
+  config.train.global_batch = 12;
+  config.train.epochs = 2;
+  const RunLength epochs = run_length(config, 32);
+  EXPECT_EQ(epochs.steps_per_epoch, 3);
+  EXPECT_EQ(epochs.total_steps, 6);
+  config.train.max_steps = 5;
+  EXPECT_EQ(run_length(config, 32).total_steps, 5);
+}
+
+TEST(RunLength, IsNoShorterThanTheWarmUp) {
+  config::RunConfig config;
+  config.train.global_batch = 12;
+  config.optim.warmup_steps = 3;
+  EXPECT_NO_THROW(static_cast<void>(run_length(config, 32)));
+  config.optim.warmup_steps = 4;
+  expect_error([&] { static_cast<void>(run_length(config, 32)); }, ExitCode::Usage,
+               {"optim.warmup_steps = 4 is longer than the run, which has 3 steps", "32 samples"});
+}
+
+TEST(SampleLength, IsAtMostTheContext) {
+  EXPECT_EQ(sample_length(0, 512), 512);
+  EXPECT_EQ(sample_length(128, 512), 128);
+  EXPECT_EQ(sample_length(4096, 512), 512);
+  EXPECT_EQ(length_remark("data.max_length", 512, 512), "");
+  EXPECT_EQ(length_remark("data.max_length", 4096, 512),
+            "data.max_length = 4096 is more than the model's context: 512 tokens are used");
+}
+
+TEST(RunText, TellsModelStepsAndMemory) {
+  config::RunConfig config;
+  config.model.path = SHERD_TEST_SOURCE_DIR "/tests/data/stories260k-hf";
+  const ModelShape shape = model_shape(config.model.path);
+  EXPECT_THAT(model_line(config, shape),
+              HasSubstr("stories260k-hf: llama, 260.0k parameters, computed in float32, context "
+                        "512 tokens, full_shard"));
+  EXPECT_EQ(steps_line({32, 3, 6}, {12, 2, 3}),
+            "steps: 6 of 12 samples (2 epochs of 3 steps); a rank computes 2 x 2 samples a step");
+  EXPECT_EQ(memory_line(std::int64_t{3} << 30, std::int64_t{8} << 30),
+            "memory: at least 3.0 GiB a rank between steps; 8.0 GiB available on this host");
+  EXPECT_THAT(memory_line(1 << 20, 0), Not(HasSubstr("available")));
+}
+
+TEST(RunText, EndsWithTheCommandsThatComeNext) {
+  config::RunConfig config;
+  config.train.output = "runs/my first";
+  config.data.eval = "dev.json";
+  EXPECT_EQ(closing_lines(config, {3, 70, 2.5, 1.25}, "runs/my first/checkpoints/step-00000003"),
+            "done: 3 steps in 00:01:10, loss 2.5000 -> 1.2500\n"
+            "next: sherd eval --model 'runs/my first' --data dev.json\n"
+            "      sherd export --checkpoint 'runs/my first' --out FOLDER");
+  EXPECT_THAT(closing_lines(config, {3, 70, 2.5, 1.25}, ""), HasSubstr("not kept"));
+}
+
+}  // namespace
+}  // namespace llm::train
