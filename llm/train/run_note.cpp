@@ -88,7 +88,17 @@ RunNote note_of_run(const config::RunConfig& config, const DataIdentity& data,
           .model = std::filesystem::absolute(config.model.path).string(),
           .config = config::to_toml(config),
           .settings = settings_of(config),
+          .isa = "",
           .origin = ""};
+}
+
+std::string other_isa(const RunNote& then, const RunNote& now) {
+  const bool known = !then.isa.empty() && !now.isa.empty();
+  return !known || then.isa == now.isa
+             ? ""
+             : "the checkpoint was computed on the path \"" + then.isa +
+                   "\" of the processor, this run computes on \"" + now.isa +
+                   "\": its numbers will differ in their last bits (SHERD_CPU_ISA chooses a path)";
 }
 
 std::string to_text(const RunNote& note) {
@@ -101,6 +111,7 @@ std::string to_text(const RunNote& note) {
               {"model", note.model},
               {"config", note.config},
               {"settings", note.settings},
+              {"isa", note.isa},
               {"origin", note.origin}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -118,6 +129,7 @@ RunNote note_from_text(const std::string& text, const std::string& folder) {
     note.settings = source.contains("settings")
                         ? source["settings"].get<std::map<std::string, std::string>>()
                         : settings_of_first_version(note.config);
+    note.isa = source.value("isa", "");
     note.origin = source.value("origin", "");
     return note;
   } catch (const json::exception& error) {

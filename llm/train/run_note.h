@@ -25,12 +25,16 @@ struct RunNote {
   std::string model;                            ///< the source model's folder, absolute
   std::string config;                           ///< the run's configuration, as TOML
   std::map<std::string, std::string> settings;  ///< the same by key ("section.key"), values as TOML
+  std::string isa;     ///< the path of the processor (ops/cpu/isa.h); empty where not known
   std::string origin;  ///< the checkpoint or run that this one began from; empty: the model
 };
 
 /// The note of a run at step 0.
 [[nodiscard]] RunNote note_of_run(const config::RunConfig& config, const DataIdentity& data,
                                   std::int64_t total_steps);
+
+/// What to say where a run goes on from `then` on another path of the processor; else empty.
+[[nodiscard]] std::string other_isa(const RunNote& then, const RunNote& now);
 
 [[nodiscard]] std::string to_text(const RunNote& note);
 /// Also of notes that older versions wrote. Throws sherd::Error(BadData), naming `folder`.

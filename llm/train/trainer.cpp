@@ -18,6 +18,8 @@
 #include "llm/train/run_note.h"
 #include "llm/train/run_text.h"
 #include "llm/train/training_loop.h"
+#include "ops/cpu/isa.h"
+#include "ops/cpu/isa_agreement.h"
 
 namespace llm::train {
 
@@ -105,6 +107,9 @@ RunOutcome run(const config::RunConfig& config, sherd::World world, const RunHoo
     }
   };
   agree_on_configuration(config, world);
+  if (const std::string notice = sherd::ops::cpu::agree_on_isa(world); !notice.empty()) {
+    say(notice);
+  }
   const auto batch = read_together(world, [&] { return batch_shape(config.train, world.size()); });
   const std::shared_ptr<OutputLock> lock = lock_output(config, world, hooks, say);
 
@@ -115,6 +120,7 @@ RunOutcome run(const config::RunConfig& config, sherd::World world, const RunHoo
   const RunData data = load_run_data(config, tokenizer, *shape.shapes, world, say);
   say(steps_line(data.length, batch));
   RunNote note = note_of_run(config, data.identity, data.length.total_steps);
+  note.isa = sherd::ops::cpu::isa_name();
   const ResumePlan plan = plan_resume(config, note, *shape.shapes, world, say);
   note.origin = plan.origin;
   require_room(config, shape, world, say);

@@ -3,11 +3,31 @@
 #include <algorithm>
 
 #include "ops/cpu/isa.h"
+#include "sherd/error.h"
 
 namespace sherd::ops::cpu {
 
+namespace {
+
+constexpr char kRefused = '!';  // before the message of a rank that has no path to name
+
+std::string name_or_refusal() {
+  try {
+    return isa_name();
+  } catch (const Error& error) {
+    return kRefused + std::string(error.what());
+  }
+}
+
+}  // namespace
+
 std::string agree_on_isa(World& world) {
-  const std::vector<std::string> names = world.all_gather(isa_name());
+  const std::vector<std::string> names = world.all_gather(name_or_refusal());
+  for (size_t rank = 0; rank < names.size(); ++rank) {
+    if (names[rank].front() == kRefused) {
+      throw Error(ExitCode::Usage, "rank " + std::to_string(rank) + ": " + names[rank].substr(1));
+    }
+  }
   use_isa(least_of(names));
   return isa_notice(names);
 }
