@@ -59,6 +59,7 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
         result.split_seconds[static_cast<size_t>(i)];
   }
   nlohmann::ordered_json line = {
+      {"isa", result.isa},
       {"step_seconds", {{"median", step.median}, {"min", step.min}, {"max", step.max}}},
       {"all_step_seconds", result.step_seconds},
       {"tokens_per_second", static_cast<double>(result.tokens_a_step) / step.median},
@@ -90,6 +91,7 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
   const Spread step = spread_of(result.step_seconds);
   print("step %.3f s (%.3f - %.3f), %.1f tokens/s", step.median, step.min, step.max,
         static_cast<double>(result.tokens_a_step) / step.median);
+  print("path of the processor: %s", result.isa.c_str());
   print("matrix products alone: %.3f s (%.1f GFLOP/s a rank); step / that = %.3f",
         result.matmul_limit_seconds, result.matmul_operations / result.matmul_limit_seconds / 1e9,
         step.median / result.matmul_limit_seconds);
@@ -126,6 +128,9 @@ int bench(BenchFlags flags) {
   Rank rank(OnSignal::EndProcess);
   const BenchResult result = llm::bench::bench(flags.options, rank.join());
   if (rank.is_first()) {
+    if (!result.isa_notice.empty()) {
+      say(result.isa_notice, flags.json);
+    }
     flags.json ? say(to_json(result, flags).dump()) : print_table(result, flags);
   }
   return static_cast<int>(sherd::ExitCode::Done);

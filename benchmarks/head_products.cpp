@@ -2,8 +2,6 @@
 //
 //   OMP_NUM_THREADS=1 build/release/bin/head_products [ROWS WIDTH VOCABULARY]   (511 1024 250880)
 
-#include "ops/head_products.h"
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -19,6 +17,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "benchmarks/program.h"
+#include "ops/cpu/products.h"
 
 namespace sherd::benchmarks {
 namespace {
@@ -63,10 +62,10 @@ void run(int64_t rows, int64_t width, int64_t vocabulary) {
               static_cast<long long>(vocabulary), at::get_num_threads());
   compare(
       "logits", operations, [&] { at::mm_out(logits, hidden, weight.t()); },
-      [&] { ops::head_logits(logits, hidden, weight); });
+      [&] { ops::cpu::head_logits(logits, hidden, weight); });
   compare(
       "input gradient", operations, [&] { at::mm_out(grad_hidden, logits, weight); },
-      [&] { ops::head_input_gradient(grad_hidden, logits, weight); });
+      [&] { ops::cpu::head_input_gradient(grad_hidden, logits, weight); });
 }
 
 }  // namespace

@@ -1,18 +1,12 @@
 #include "ops/swiglu_linear.h"
 
-#include <algorithm>
-
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/silu.h>
-#include <ATen/ops/silu_backward.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "ops/cpu/dispatch.h"
-#include "ops/gradient.h"
-#include "ops/matrix.h"
+#include "ops/backend.h"
+#include "ops/shared/gradient.h"
+#include "ops/shared/matrix.h"
+#include "ops/shared/products.h"
 
 namespace sherd::ops {
 namespace {
@@ -20,104 +14,32 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Rows do not matter to an elementwise function, threads do.
-constexpr int64_t kRow = 4'096;
-
-template <class F>
-void for_parts(int64_t numel, const F& f) {
-  cpu::for_rows((numel + kRow - 1) / kRow, kRow,
-                [&](int64_t begin, int64_t end) { f(begin * kRow, std::min(end * kRow, numel)); });
-}
-
-// silu(gate) × up and its gradients: by Sherd's own loops where they serve the tensors, else by
-// LibTorch.
-class SwiGluPasses {
- public:
-  SwiGluPasses(const at::Tensor& gate, const at::Tensor& up);
-  // With the choice of an earlier one.
-  SwiGluPasses(const at::Tensor& gate, const at::Tensor& up, bool fast);
-
-  [[nodiscard]] const at::Tensor& gate() const { return gate_; }
-  [[nodiscard]] const at::Tensor& up() const { return up_; }
-  [[nodiscard]] bool fast() const { return fast_; }
-
-  [[nodiscard]] at::Tensor forward() const;
-  struct Gradients {
-    at::Tensor gate;
-    at::Tensor up;
-  };
-  [[nodiscard]] Gradients backward(const at::Tensor& grad_output) const;
-
- private:
-  at::Tensor gate_;
-  at::Tensor up_;
-  bool fast_;
-};
-
-SwiGluPasses::SwiGluPasses(const at::Tensor& gate, const at::Tensor& up)
-    : SwiGluPasses(gate, up, cpu::serves(gate)) {}
-
-SwiGluPasses::SwiGluPasses(const at::Tensor& gate, const at::Tensor& up, bool fast)
-    : gate_(gate.contiguous()), up_(up.contiguous()), fast_(fast) {}
-
-at::Tensor SwiGluPasses::forward() const {
-  if (!fast_) {
-    return at::silu(gate_).mul_(up_);
-  }
-  at::Tensor output = at::empty(gate_.sizes(), gate_.options());
-  cpu::with_dtype(gate_, [&](auto type) {
-    using T = decltype(type);
-    for_parts(gate_.numel(), [&](int64_t begin, int64_t end) {
-      cpu::kernels<T>().swiglu(cpu::data<T>(gate_) + begin, cpu::data<T>(up_) + begin,
-                               cpu::mutable_data<T>(output) + begin, end - begin);
-    });
-  });
-  return output;
-}
-
-SwiGluPasses::Gradients SwiGluPasses::backward(const at::Tensor& grad_output) const {
-  if (!fast_) {
-    return {at::silu_backward(grad_output * up_, gate_), at::silu(gate_).mul_(grad_output)};
-  }
-  const at::Tensor grad = grad_output.contiguous();
-  Gradients result{at::empty(gate_.sizes(), gate_.options()),
-                   at::empty(gate_.sizes(), gate_.options())};
-  cpu::with_dtype(gate_, [&](auto type) {
-    using T = decltype(type);
-    for_parts(gate_.numel(), [&](int64_t begin, int64_t end) {
-      cpu::kernels<T>().swiglu_backward(cpu::data<T>(grad) + begin, cpu::data<T>(gate_) + begin,
-                                        cpu::data<T>(up_) + begin,
-                                        cpu::mutable_data<T>(result.gate) + begin,
-                                        cpu::mutable_data<T>(result.up) + begin, end - begin);
-    });
-  });
-  return result;
-}
-
 struct SwiGluLinear : torch::autograd::Function<SwiGluLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate, const at::Tensor& up,
                             const at::Tensor& weight) {
     RECORD_FUNCTION("sherd::swiglu_linear", {});
-    const SwiGluPasses passes(gate, up);
-    context->save_for_backward({passes.gate(), passes.up(), weight});
-    context->saved_data["fast"] = passes.fast();
-    return with_leading_sizes(at::mm(as_matrix(passes.forward()), weight.t()), gate.sizes());
+    const Backend& backend = choose_backend(*context, gate);
+    const at::Tensor dense_gate = gate.contiguous(), dense_up = up.contiguous();
+    context->save_for_backward({dense_gate, dense_up, weight});
+    const at::Tensor product = as_matrix(backend.swiglu(dense_gate, dense_up));
+    return with_leading_sizes(product_of(backend, product, weight.t()), gate.sizes());
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     RECORD_FUNCTION("sherd::swiglu_linear_backward", {});
     once_differentiable("sherd::swiglu_linear");
+    const Backend& backend = chosen_backend(*context);
     const auto saved = context->get_saved_variables();
-    const at::Tensor& weight = saved[2];
-    const SwiGluPasses passes(saved[0], saved[1], context->saved_data["fast"].toBool());
+    const at::Tensor &gate = saved[0], &up = saved[1], &weight = saved[2];
     const at::Tensor grad_output = as_matrix(gradients[0]);
     at::Tensor grad_weight;
     if (context->needs_input_grad(2)) {
-      const at::Tensor product = as_matrix(passes.forward());
+      const at::Tensor product = as_matrix(backend.swiglu(gate, up));
       grad_weight = deliver_gradient(
-          weight, [&](at::Tensor& out) { at::mm_out(out, grad_output.t(), product); });
+          weight, [&](at::Tensor& out) { backend.mm(out, grad_output.t(), product); });
     }
-    const auto grads = passes.backward(at::mm(grad_output, weight).view(saved[0].sizes()));
+    const at::Tensor grad_product = product_of(backend, grad_output, weight).view(gate.sizes());
+    const SwiGluGradients grads = backend.swiglu_backward(grad_product, gate, up);
     return {grads.gate, grads.up, grad_weight};
   }
 };

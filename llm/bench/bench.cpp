@@ -11,6 +11,8 @@
 #include "llm/train/options_of_config.h"
 #include "llm/train/peak_memory.h"
 #include "llm/train/train_step.h"
+#include "ops/cpu/isa.h"
+#include "ops/cpu/isa_agreement.h"
 #include "sherd/error.h"
 
 namespace llm::bench {
@@ -223,7 +225,11 @@ BenchResult Bench::run() {
 }  // namespace
 
 BenchResult bench(const BenchOptions& options, sherd::World world) {
-  return Bench(options, std::move(world)).run();
+  const std::string notice = sherd::ops::cpu::agree_on_isa(world);
+  BenchResult result = Bench(options, std::move(world)).run();
+  result.isa = sherd::ops::cpu::isa_name();
+  result.isa_notice = notice;
+  return result;
 }
 
 }  // namespace llm::bench

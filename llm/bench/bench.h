@@ -31,7 +31,9 @@ struct BenchOptions {
 
 /// Rank 0's times, except where said.
 struct BenchResult {
-  std::vector<double> step_seconds;                ///< of each timed step, the slowest rank's
+  std::string isa;                   ///< the path of the processor that all ranks took
+  std::string isa_notice;            ///< what to say where ranks could do better; else empty
+  std::vector<double> step_seconds;  ///< of each timed step, the slowest rank's
   std::array<double, kPhases> split_seconds = {};  ///< mean exclusive time a step, by Phase
   std::vector<StepProfile::Entry> operators;       ///< seconds a step, the longest first
   double matmul_limit_seconds = 0;

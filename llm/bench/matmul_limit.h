@@ -18,10 +18,12 @@ struct MatmulShape {
   std::int64_t batch = 1;
 };
 
-/// The measured time of all of them, forward and backward, each shape and direction at the rate
-/// that the operators reach on it (that of `at::mm`, or of a faster way where ops/ has one), on
-/// this thread's threads. Weights are cycled through memory, so that none stays in a cache between
-/// two uses.
+/// The measured time of all of them, forward and backward, on this thread's threads: each shape and
+/// direction in the fastest form that the processor has, whichever the operators use. Forms: fp32,
+/// and where the path of the processor multiplies it `dtype` (that of the step; fp32 has no other);
+/// each as is and transposed, and logits by blocks of rows. Products alone: not the conversion
+/// between dtypes. Weights are cycled through memory, so that none stays in a cache between two
+/// uses.
 [[nodiscard]] double matmul_seconds(const std::vector<MatmulShape>& shapes, c10::ScalarType dtype);
 
 /// Operations of the same products, a multiplication and an addition counting as two.

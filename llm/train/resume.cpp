@@ -76,6 +76,9 @@ std::vector<Candidate> sound_candidates(const std::vector<fs::path>& folders, co
       const RunNote then = note_from_text(manifest.note, folder);
       check_same_model(folder, manifest, model);
       check_same_run(then, now, folder);
+      if (sound.empty() && !other_isa(then, now).empty()) {
+        say(other_isa(then, now));
+      }
       sound.push_back({folder, then.step});
     } catch (const Error& error) {
       const bool damaged = error.code() == ExitCode::BadData;

@@ -56,7 +56,17 @@ RunNote note_of_run(const config::RunConfig& config, const DataIdentity& data,
           .data = data,
           .model = std::filesystem::absolute(config.model.path).string(),
           .config = config::to_toml(config),
+          .isa = "",
           .origin = ""};
+}
+
+std::string other_isa(const RunNote& then, const RunNote& now) {
+  const bool known = !then.isa.empty() && !now.isa.empty();
+  return !known || then.isa == now.isa
+             ? ""
+             : "the checkpoint was computed on the path \"" + then.isa +
+                   "\" of the processor, this run computes on \"" + now.isa +
+                   "\": its numbers will differ in their last bits (SHERD_CPU_ISA chooses a path)";
 }
 
 std::string to_text(const RunNote& note) {
@@ -70,6 +80,7 @@ std::string to_text(const RunNote& note) {
               {"config", note.config},
               {"loss_scale", note.loss_scale},
               {"good_steps", note.good_steps},
+              {"isa", note.isa},
               {"origin", note.origin}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -86,6 +97,7 @@ RunNote note_from_text(const std::string& text, const std::string& folder) {
     note.config = source.at("config").get<std::string>();
     note.loss_scale = source.value("loss_scale", 0.0);
     note.good_steps = source.value("good_steps", std::int64_t{0});
+    note.isa = source.value("isa", "");
     note.origin = source.value("origin", "");
     return note;
   } catch (const json::exception& error) {

@@ -25,12 +25,16 @@ struct RunNote {
   std::string config;           ///< the run's configuration, as TOML
   double loss_scale = 0;        ///< of a GradScaler after the step; 0: none was used
   std::int64_t good_steps = 0;  ///< steps since that scale changed
+  std::string isa;     ///< the path of the processor (ops/cpu/isa.h); empty where not known
   std::string origin;  ///< the checkpoint or run that this one began from; empty: the model
 };
 
 /// The note of a run at step 0.
 [[nodiscard]] RunNote note_of_run(const config::RunConfig& config, const DataIdentity& data,
                                   std::int64_t total_steps);
+
+/// What to say where a run goes on from `then` on another path of the processor; else empty.
+[[nodiscard]] std::string other_isa(const RunNote& then, const RunNote& now);
 
 [[nodiscard]] std::string to_text(const RunNote& note);
 /// Also of notes that older versions wrote. Throws sherd::Error(BadData), naming `folder`.

@@ -19,6 +19,8 @@
 #include "llm/train/run_note.h"
 #include "llm/train/run_text.h"
 #include "llm/train/training_loop.h"
+#include "ops/cpu/isa.h"
+#include "ops/cpu/isa_agreement.h"
 #include "sherd/checkpoint.h"
 
 namespace llm::train {
@@ -28,7 +30,7 @@ namespace {
 // The configuration with its choices made: a run that goes on computes in the dtype it began with.
 config::RunConfig resolved(const config::RunConfig& config, sherd::World& world) {
   config::RunConfig made = config;
-  made.precision.param_dtype = chosen_dtype(config.precision.param_dtype, world);
+  made.precision.param_dtype = chosen_dtype(config.precision.param_dtype);
   if (config.precision.param_dtype == config::ParamDtype::Auto) {
     const std::string begun = from_first_rank(world, [&] { return config_to_resume(config); });
     made.precision.param_dtype =
@@ -121,6 +123,9 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
     }
   };
   require_agreement(world, config::settings_in_common(given));
+  if (const std::string notice = sherd::ops::cpu::agree_on_isa(world); !notice.empty()) {
+    say(notice);
+  }
   const config::RunConfig config = resolved(given, world);
   const auto batch = read_together(world, [&] { return batch_shape(config.train, world.size()); });
   const std::shared_ptr<OutputLock> lock = lock_output(config, world, hooks, say);
@@ -132,6 +137,7 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   const RunData data = load_run_data(config, tokenizer, *shape.shapes, world, say);
   say(steps_line(data.length, batch));
   RunNote note = note_of_run(config, data.identity, data.length.total_steps);
+  note.isa = sherd::ops::cpu::isa_name();
   const ResumePlan plan = plan_resume(config, note, *shape.shapes, world, say);
   note.origin = plan.origin;
   require_room(config, shape, world, say);

@@ -1,122 +1,125 @@
-// SwiGLU, GELU with a bias, and rotation of heads.
+// SwiGLU, GELU with a bias, and rotation of heads, of tensors.
 
-#include "ops/cpu/rows.h"
-#include "ops/cpu/table.h"
+#include <algorithm>
+
+#include <ATen/ops/empty.h>
+
+#include "ops/cpu/column_sums.h"
+#include "ops/cpu/cpu_backend.h"
+#include "ops/cpu/dispatch.h"
 
 namespace sherd::ops::cpu {
 namespace {
 
-inline Vec sigmoid(const Vec& x) {
-  return Vec(1.0F) / (Vec(1.0F) + exponential(x.neg()));
+// Rows do not matter to an elementwise function, threads do.
+constexpr int64_t kRow = 4'096;
+
+template <class F>
+void for_parts(int64_t numel, const F& f) {
+  for_rows((numel + kRow - 1) / kRow, kRow,
+           [&](int64_t begin, int64_t end) { f(begin * kRow, std::min(end * kRow, numel)); });
 }
 
-template <class T>
-void swiglu(const T* gate, const T* up, T* out, int64_t numel) {
-  for_each_step(numel, [&](int64_t i, int64_t count) {
-    const Pair g = load(gate + i, count);
-    store(out + i, g * each(g, sigmoid) * load(up + i, count), count);
-  });
-}
-
-template <class T>
-void swiglu_backward(const T* grad_out, const T* gate, const T* up, T* grad_gate, T* grad_up,
-                     int64_t numel) {
-  const Pair one = broadcast(1.0F);
-  for_each_step(numel, [&](int64_t i, int64_t count) {
-    const Pair g = load(gate + i, count);
-    const Pair grad = load(grad_out + i, count);
-    const Pair s = each(g, sigmoid);
-    const Pair silu = g * s;
-    const Pair slope = fma(silu, one - s, s);
-    store(grad_gate + i, grad * load(up + i, count) * slope, count);
-    store(grad_up + i, grad * silu, count);
-  });
-}
-
-// gelu(x) = x × sigmoid(2 u) with u = √(2 ÷ π) (x + 0.044715 x³), for (1 + tanh u) ÷ 2 = sigmoid(2
-// u).
-constexpr float kTwiceRoot = 1.5957691216057308F;
-constexpr float kCubic = 0.044715F;
-
-inline Pair gelu_gate(const Pair& x) {
-  const Pair square = x * x;
-  const Pair u = x * fma(square, broadcast(kTwiceRoot * kCubic), broadcast(kTwiceRoot));
-  return each(u, sigmoid);
-}
-
-template <class T>
-void bias_gelu(const T* input, const T* bias, T* out, int64_t width, int64_t begin, int64_t end) {
-  for (int64_t r = begin; r < end; ++r) {
-    for_each_step(width, [&](int64_t i, int64_t count) {
-      const Pair x = load(input + r * width + i, count) + load(bias + i, count);
-      store(out + r * width + i, x * gelu_gate(x), count);
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  at::Tensor output = at::empty(gate.sizes(), gate.options());
+  with_dtype(gate, [&](auto type) {
+    using T = decltype(type);
+    for_parts(gate.numel(), [&](int64_t begin, int64_t end) {
+      kernels<T>().swiglu(data<T>(gate) + begin, data<T>(up) + begin,
+                          mutable_data<T>(output) + begin, end - begin);
     });
-  }
+  });
+  return output;
 }
 
-template <class T>
-void bias_gelu_backward(const T* grad_out, const T* input, const T* bias, T* grad_input,
-                        float* grad_bias_sum, int64_t width, int64_t begin, int64_t end) {
-  const Pair one = broadcast(1.0F);
-  for (int64_t r = begin; r < end; ++r) {
-    for_each_step(width, [&](int64_t i, int64_t count) {
-      const Pair x = load(input + r * width + i, count) + load(bias + i, count);
-      const Pair gate = gelu_gate(x);
-      const Pair inner =
-          fma(x * x, broadcast(3.0F * kTwiceRoot * kCubic), broadcast(kTwiceRoot)) * x;
-      const Pair slope = gate * fma(inner, one - gate, one);
-      const Pair grad = load(grad_out + r * width + i, count) * slope;
-      store(grad_input + r * width + i, grad, count);
-      if (grad_bias_sum != nullptr) {
-        store(grad_bias_sum + i, grad + load(grad_bias_sum + i, count), count);
+SwiGluGradients swiglu_backward(const at::Tensor& grad_output, const at::Tensor& gate,
+                                const at::Tensor& up) {
+  const at::Tensor grad = grad_output.contiguous();
+  SwiGluGradients result{at::empty(gate.sizes(), gate.options()),
+                         at::empty(gate.sizes(), gate.options())};
+  with_dtype(gate, [&](auto type) {
+    using T = decltype(type);
+    for_parts(gate.numel(), [&](int64_t begin, int64_t end) {
+      kernels<T>().swiglu_backward(data<T>(grad) + begin, data<T>(gate) + begin,
+                                   data<T>(up) + begin, mutable_data<T>(result.gate) + begin,
+                                   mutable_data<T>(result.up) + begin, end - begin);
+    });
+  });
+  return result;
+}
+
+at::Tensor bias_gelu(const at::Tensor& input, const at::Tensor& bias) {
+  const int64_t width = bias.size(0);
+  at::Tensor output = at::empty(input.sizes(), input.options());
+  with_dtype(input, [&](auto type) {
+    using T = decltype(type);
+    for_rows(input.numel() / width, width, [&](int64_t begin, int64_t end) {
+      kernels<T>().bias_gelu(data<T>(input), data<T>(bias), mutable_data<T>(output), width, begin,
+                             end);
+    });
+  });
+  return output;
+}
+
+BiasGeluGradients bias_gelu_backward(const at::Tensor& grad_output, const at::Tensor& input,
+                                     const at::Tensor& bias, bool wants_bias) {
+  const int64_t width = bias.size(0);
+  const at::Tensor grad = grad_output.contiguous();
+  at::Tensor grad_input = at::empty(input.sizes(), input.options());
+  const ColumnSums sums(wants_bias ? width : 0);
+  with_dtype(input, [&](auto type) {
+    using T = decltype(type);
+    for_rows(input.numel() / width, width, [&](int64_t begin, int64_t end) {
+      kernels<T>().bias_gelu_backward(data<T>(grad), data<T>(input), data<T>(bias),
+                                      mutable_data<T>(grad_input), sums.of_thread(), width, begin,
+                                      end);
+    });
+  });
+  return {grad_input, wants_bias ? sums.total() : at::Tensor()};
+}
+
+// A table of angles for each head's vector of [B, N, T, H / 2], as the step between them: 0 where
+// it is broadcast.
+struct Angles {
+  Angles(const at::Tensor& table, at::IntArrayRef sizes)
+      : expanded((table.stride(-1) == 1 ? table : table.contiguous())
+                     .expand({sizes[0], sizes[1], sizes[2], sizes[3] / 2})) {}
+  [[nodiscard]] const float* at(int64_t b, int64_t n, int64_t t) const {
+    return expanded.const_data_ptr<float>() + b * expanded.stride(0) + n * expanded.stride(1) +
+           t * expanded.stride(2);
+  }
+  at::Tensor expanded;
+};
+
+at::Tensor rotary(const at::Tensor& input, const at::Tensor& cosines, const at::Tensor& sines,
+                  int direction) {
+  const at::Tensor dense = input.stride(3) == 1 ? input : input.contiguous();
+  at::Tensor output = at::empty(dense.sizes(), dense.options());
+  const Angles cosine(cosines, dense.sizes()), sine(sines, dense.sizes());
+  const int64_t heads = dense.size(1), tokens = dense.size(2), size = dense.size(3);
+  with_dtype(dense, [&](auto type) {
+    using T = decltype(type);
+    for_rows(dense.size(0) * heads * tokens, size, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t b = row / (heads * tokens), n = row / tokens % heads, t = row % tokens;
+        kernels<T>().rotate(dense.const_data_ptr<T>() + b * dense.stride(0) + n * dense.stride(1) +
+                                t * dense.stride(2),
+                            cosine.at(b, n, t), sine.at(b, n, t), static_cast<float>(direction),
+                            mutable_data<T>(output) + row * size, size / 2);
       }
     });
-  }
-}
-
-template <class T>
-void add_rows(const T* rows, float* sum, int64_t width, int64_t begin, int64_t end) {
-  for (int64_t r = begin; r < end; ++r) {
-    for_each_step(width, [&](int64_t i, int64_t count) {
-      store(sum + i, load(rows + r * width + i, count) + load(sum + i, count), count);
-    });
-  }
-}
-
-template <class T>
-void add_to_floats(const T* values, float* sum, int64_t numel) {
-  add_rows(values, sum, numel, 0, 1);
-}
-
-template <class T>
-void rotate(const T* input, const float* cosine, const float* sine, float direction, T* out,
-            int64_t half) {
-  for_each_step(half, [&](int64_t i, int64_t count) {
-    const Pair a = load(input + i, count);
-    const Pair b = load(input + half + i, count);
-    const Pair c = load(cosine + i, count);
-    const Pair s = load(sine + i, count) * Vec(direction);
-    store(out + i, a * c - b * s, count);
-    store(out + half + i, fma(a, s, b * c), count);
   });
+  return output;
 }
 
 }  // namespace
 
-namespace CPU_CAPABILITY {
-
-template <class T>
-void add_activations(Kernels<T>& table) {
-  table.swiglu = &swiglu<T>;
-  table.swiglu_backward = &swiglu_backward<T>;
-  table.bias_gelu = &bias_gelu<T>;
-  table.bias_gelu_backward = &bias_gelu_backward<T>;
-  table.add_rows = &add_rows<T>;
-  table.add_to_floats = &add_to_floats<T>;
-  table.rotate = &rotate<T>;
+void add_activations(Backend& backend) {
+  backend.swiglu = &swiglu;
+  backend.swiglu_backward = &swiglu_backward;
+  backend.bias_gelu = &bias_gelu;
+  backend.bias_gelu_backward = &bias_gelu_backward;
+  backend.rotary = &rotary;
 }
-template void add_activations(Kernels<float>& table);
-template void add_activations(Kernels<BFloat16>& table);
 
-}  // namespace CPU_CAPABILITY
 }  // namespace sherd::ops::cpu

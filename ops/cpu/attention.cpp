@@ -1,146 +1,60 @@
-#include "ops/cpu/attention.h"
+// Causal attention: the walk over blocks with vectorised loops between its products.
 
-#include <algorithm>
-#include <cmath>
+#include <ATen/core/Tensor.h>
 
-#include <ATen/ops/bmm.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
-
+#include "ops/cpu/cpu_backend.h"
 #include "ops/cpu/dispatch.h"
-
-// Shapes: M = B × K, the matrices of a batched product; R = N ÷ K heads that share one; n queries
-// of a block; S keys that a block sees. Row r of a block's scores is query r % n of head r ÷ n.
+#include "ops/cpu/products.h"
+#include "ops/shared/blockwise_attention.h"
 
 namespace sherd::ops::cpu {
 namespace {
 
-constexpr int64_t kBlockQueries = 128;
-
-// [B, K, T, H] -> [M, T, H], contiguous: products read it once for every block
-at::Tensor as_matrices(const at::Tensor& heads) {
-  return heads.reshape({-1, heads.size(2), heads.size(3)}).contiguous();
+ScoreRows rows_of(const at::Tensor& scores, const ScoreBlock& block) {
+  return {.columns = scores.size(-1),
+          .queries = block.queries,
+          .first_query = block.first_query,
+          .heads = block.heads,
+          .scale = static_cast<float>(block.scale),
+          .slopes = data<float>(block.slopes)};
 }
 
-// The walk over blocks of queries, with memory that all of them use.
-class Blocks {
- public:
-  Blocks(const at::Tensor& query, const at::Tensor& key, const at::Tensor& slopes)
-      : matrices_(key.size(0) * key.size(1)),
-        group_(query.size(1) / key.size(1)),
-        heads_(query.size(1)),
-        tokens_(query.size(2)),
-        head_size_(query.size(3)),
-        options_(query.options()),
-        slopes_(slopes) {}
-
-  // A block's queries, or what has their shape: [M, R × n, H]
-  [[nodiscard]] at::Tensor take(const at::Tensor& grouped, int64_t begin, int64_t end) const {
-    return grouped.slice(2, begin, end).reshape({matrices_, group_ * (end - begin), head_size_});
-  }
-  // [B, N, T, H] -> [M, R, T, H]
-  [[nodiscard]] at::Tensor grouped(const at::Tensor& heads) const {
-    return heads.reshape({matrices_, group_, tokens_, head_size_});
-  }
-  [[nodiscard]] at::Tensor room() const {
-    const int64_t queries = std::min(kBlockQueries, tokens_);
-    return at::empty({matrices_ * group_ * queries * tokens_}, options_);
-  }
-  // The part of such room that a block's scores take: [M, R × n, S]
-  [[nodiscard]] at::Tensor scores(const at::Tensor& room, int64_t begin, int64_t end) const {
-    const int64_t queries = end - begin;
-    return room.narrow(0, 0, matrices_ * group_ * queries * end)
-        .view({matrices_, group_ * queries, end});
-  }
-  [[nodiscard]] ScoreRows rows(int64_t begin, int64_t end) const {
-    return {.columns = end,
-            .queries = end - begin,
-            .first_query = begin,
-            .heads = heads_,
-            .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(head_size_))),
-            .slopes = data<float>(slopes_)};
-  }
-  [[nodiscard]] int64_t row_count(int64_t begin, int64_t end) const {
-    return matrices_ * group_ * (end - begin);
-  }
-  template <class Visit>
-  void for_each(const Visit& visit) const {
-    for (int64_t begin = 0; begin < tokens_; begin += kBlockQueries) {
-      visit(begin, std::min(begin + kBlockQueries, tokens_));
-    }
-  }
-  // A block's part of a number a query [M × R, T]: [M × R × n], contiguous
-  [[nodiscard]] static at::Tensor numbers(const at::Tensor& all, int64_t begin, int64_t end) {
-    return all.slice(1, begin, end).reshape({-1}).contiguous();  // of one query it is a view
-  }
-  [[nodiscard]] at::Tensor number_a_query() const {
-    return at::empty({matrices_ * group_, tokens_}, options_.dtype(at::kFloat));
-  }
-
- private:
-  int64_t matrices_, group_, heads_, tokens_, head_size_;
-  at::TensorOptions options_;
-  at::Tensor slopes_;
-};
-
-void add_to(const at::Tensor& sum, const at::Tensor& part, int64_t end) {
-  sum.narrow(1, 0, end).add_(part);
-}
-
-void softmax(const Blocks& blocks, const at::Tensor& scores, const at::Tensor& log_sums,
-             int64_t begin, int64_t end) {
+void softmax(at::Tensor& scores, at::Tensor& log_sums, const ScoreBlock& block) {
+  const ScoreRows rows = rows_of(scores, block);
   with_dtype(scores, [&](auto type) {
     using T = decltype(type);
-    for_rows(blocks.row_count(begin, end), end, [&](int64_t first, int64_t last) {
-      kernels<T>().causal_softmax(blocks.rows(begin, end), mutable_data<T>(scores),
-                                  mutable_data<float>(log_sums), first, last);
+    for_rows(log_sums.numel(), rows.columns, [&](int64_t first, int64_t last) {
+      kernels<T>().causal_softmax(rows, mutable_data<T>(scores), mutable_data<float>(log_sums),
+                                  first, last);
     });
   });
 }
 
-void softmax_backward(const Blocks& blocks, const at::Tensor& scores, const at::Tensor& grad,
-                      const at::Tensor& log_sums, int64_t begin, int64_t end) {
+void softmax_backward(at::Tensor& scores, at::Tensor& grad, const at::Tensor& log_sums,
+                      const ScoreBlock& block) {
+  const ScoreRows rows = rows_of(scores, block);
   with_dtype(scores, [&](auto type) {
     using T = decltype(type);
-    for_rows(blocks.row_count(begin, end), end, [&](int64_t first, int64_t last) {
-      kernels<T>().causal_softmax_backward(blocks.rows(begin, end), mutable_data<T>(scores),
-                                           mutable_data<T>(grad), data<float>(log_sums), first,
-                                           last);
+    for_rows(log_sums.numel(), rows.columns, [&](int64_t first, int64_t last) {
+      kernels<T>().causal_softmax_backward(rows, mutable_data<T>(scores), mutable_data<T>(grad),
+                                           data<float>(log_sums), first, last);
     });
   });
 }
 
-// [B, T, N × H] as [M, R, T, H]
-at::Tensor by_head(const at::Tensor& packed, const at::Tensor& query, const at::Tensor& key) {
-  const int64_t key_heads = key.size(1), group = query.size(1) / key_heads;
-  return packed.view({query.size(0), query.size(2), key_heads, group, query.size(3)})
-      .permute({0, 2, 3, 1, 4});
+constexpr AttentionSteps kSteps = {&softmax, &softmax_backward};
+
+// The dtype that products, and so the scores between them, are computed in. Queries, keys and
+// values are widened once: they are small beside the scores.
+at::Tensor for_products(const at::Tensor& tensor) {
+  return multiplies(tensor.scalar_type(), isa()) ? tensor : tensor.to(at::kFloat);
 }
 
-}  // namespace
-
-AttentionOutput attention_forward(const at::Tensor& query, const at::Tensor& key,
-                                  const at::Tensor& value, const at::Tensor& slopes) {
-  const Blocks blocks(query, key, slopes);
-  const at::Tensor queries = blocks.grouped(query);
-  const at::Tensor keys = as_matrices(key);
-  const at::Tensor values = as_matrices(value);
-  AttentionOutput output;
-  output.mixed_BTN =
-      at::empty({query.size(0), query.size(2), query.size(1) * query.size(3)}, query.options());
-  output.log_sums_BNT = blocks.number_a_query();
-  const at::Tensor places = by_head(output.mixed_BTN, query, key);
-  const at::Tensor room = blocks.room();
-  blocks.for_each([&](int64_t begin, int64_t end) {
-    at::Tensor scores = blocks.scores(room, begin, end);
-    at::bmm_out(scores, blocks.take(queries, begin, end), keys.narrow(1, 0, end).transpose(1, 2));
-    at::Tensor log_sums = at::empty({blocks.row_count(begin, end)}, output.log_sums_BNT.options());
-    softmax(blocks, scores, log_sums, begin, end);
-    const at::Tensor kept = output.log_sums_BNT.slice(1, begin, end);
-    kept.copy_(log_sums.view(kept.sizes()));
-    const at::Tensor place = places.slice(3, begin, end);
-    place.copy_(at::bmm(scores, values.narrow(1, 0, end)).view(place.sizes()));
-  });
+AttentionOutput attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                          const at::Tensor& slopes) {
+  AttentionOutput output = blockwise_attention(kSteps, for_products(query), for_products(key),
+                                               for_products(value), slopes);
+  output.mixed_BTN = output.mixed_BTN.to(query.scalar_type());
   return output;
 }
 
@@ -148,38 +62,26 @@ AttentionGradients attention_backward(const at::Tensor& query, const at::Tensor&
                                       const at::Tensor& value, const at::Tensor& slopes,
                                       const at::Tensor& log_sums_BNT,
                                       const at::Tensor& grad_mixed_BTN) {
-  const Blocks blocks(query, key, slopes);
-  const at::Tensor queries = blocks.grouped(query);
-  const at::Tensor keys = as_matrices(key);
-  const at::Tensor values = as_matrices(value);
-  const at::Tensor grad_mixed = blocks.grouped(by_head(grad_mixed_BTN.contiguous(), query, key));
-  at::Tensor grad_query = at::empty(query.sizes(), query.options());
-  const at::Tensor grad_queries = blocks.grouped(grad_query);
-  // Summed over blocks of queries, which bf16 would lose bits by.
-  const auto wide = query.options().dtype(at::kFloat);
-  const at::Tensor grad_keys = at::zeros(keys.sizes(), wide);
-  const at::Tensor grad_values = at::zeros(keys.sizes(), wide);
-  const at::Tensor room = blocks.room();
-  const at::Tensor grad_room = blocks.room();
-  blocks.for_each([&](int64_t begin, int64_t end) {
-    const at::Tensor block_queries = blocks.take(queries, begin, end);
-    const at::Tensor block_grad = blocks.take(grad_mixed, begin, end);
-    const at::Tensor seen = keys.narrow(1, 0, end);
-    at::Tensor scores = blocks.scores(room, begin, end);
-    at::Tensor grad_scores = blocks.scores(grad_room, begin, end);
-    at::bmm_out(scores, block_queries, seen.transpose(1, 2));
-    at::bmm_out(grad_scores, block_grad, values.narrow(1, 0, end).transpose(1, 2));
-    softmax_backward(blocks, scores, grad_scores, Blocks::numbers(log_sums_BNT, begin, end), begin,
-                     end);
-    add_to(grad_values, at::bmm(scores.transpose(1, 2), block_grad), end);
-    add_to(grad_keys, at::bmm(grad_scores.transpose(1, 2), block_queries), end);
-    const at::Tensor place = grad_queries.slice(2, begin, end);
-    place.copy_(at::bmm(grad_scores, seen).view(place.sizes()));
-  });
-  const auto like_key = [&](const at::Tensor& sum) {
-    return sum.to(key.scalar_type()).view(key.sizes());
-  };
-  return {grad_query, like_key(grad_keys), like_key(grad_values)};
+  const AttentionGradients grads = blockwise_attention_backward(
+      kSteps, for_products(query), for_products(key), for_products(value), slopes, log_sums_BNT,
+      for_products(grad_mixed_BTN));
+  const auto dtype = query.scalar_type();
+  return {grads.query.to(dtype), grads.key.to(dtype), grads.value.to(dtype)};
+}
+
+at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                            const at::Tensor& positions, const at::Tensor& slopes) {
+  return attention_of_one_query(for_products(query), for_products(key), for_products(value),
+                                positions, slopes)
+      .to(query.scalar_type());
+}
+
+}  // namespace
+
+void add_attention(Backend& backend) {
+  backend.attention = &attention;
+  backend.attention_backward = &attention_backward;
+  backend.decode_attention = &decode_attention;
 }
 
 }  // namespace sherd::ops::cpu

@@ -8,22 +8,20 @@
 #include <c10/util/Exception.h>
 
 #include "ops/cpu/kernels.h"
-#include "ops/plain_operators.h"
 
 namespace sherd::ops::cpu {
 
-/// Whether an operator should compute with the loops: dense fp32 or bf16 on a CPU.
-inline bool serves(const at::Tensor& tensor) {
-  const auto dtype = tensor.scalar_type();
-  return tensor.is_cpu() && (dtype == at::kFloat || dtype == at::kBFloat16) &&
-         !PlainOperators::active();
-}
-
-/// Calls `f(T())` with T = float or c10::BFloat16, one that serves() accepted.
+/// Calls `f(T())` with T = float, c10::BFloat16 or c10::Half: a dtype that serves() accepts.
 template <class F>
 decltype(auto) with_dtype(const at::Tensor& tensor, F&& f) {
-  return tensor.scalar_type() == at::kFloat ? std::forward<F>(f)(float())
-                                            : std::forward<F>(f)(c10::BFloat16());
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return std::forward<F>(f)(float());
+    case at::kBFloat16:
+      return std::forward<F>(f)(c10::BFloat16());
+    default:
+      return std::forward<F>(f)(c10::Half());
+  }
 }
 
 /// The numbers of a dense tensor, for a loop that knows no strides; null for an undefined one.

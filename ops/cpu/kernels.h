@@ -9,6 +9,9 @@
 #include <vector>
 
 #include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include "ops/cpu/isa.h"
 
 namespace sherd::ops::cpu {
 
@@ -36,7 +39,7 @@ struct NormTerms {
   T* sum = nullptr;
 };
 
-/// The loops for tensors of one dtype T: float, or c10::BFloat16.
+/// The loops for tensors of one dtype T: float, c10::BFloat16 or c10::Half.
 template <class T>
 struct Kernels {
   /// scores [rows, columns] become softmax(scale × score − slope × distance) over the keys that are
@@ -91,27 +94,41 @@ struct Kernels {
   void (*cross_entropy_backward)(T* logits, const int64_t* targets, const float* log_sums,
                                  float scale, int64_t columns, int64_t begin, int64_t end);
 
-  /// sum (+)= values, in fp32.
+  /// sum += values, in fp32.
   void (*add_to_floats)(const T* values, float* sum, int64_t numel);
+  /// Widened, and rounded.
+  void (*to_floats)(const T* values, float* out, int64_t numel);
+  void (*from_floats)(const float* values, T* out, int64_t numel);
 };
 
 /// The loops of one instruction set.
 struct KernelSet {
   std::string name;  ///< as LibTorch calls it: "AVX512", "AVX2", "DEFAULT"
   const Kernels<float>* floats;
-  const Kernels<c10::BFloat16>* halves;
+  const Kernels<c10::BFloat16>* bfloats;
+  const Kernels<c10::Half>* halves;
+
+  template <class T>
+  [[nodiscard]] const Kernels<T>& of() const;
 };
+template <>
+inline const Kernels<float>& KernelSet::of<float>() const {
+  return *floats;
+}
+template <>
+inline const Kernels<c10::BFloat16>& KernelSet::of<c10::BFloat16>() const {
+  return *bfloats;
+}
+template <>
+inline const Kernels<c10::Half>& KernelSet::of<c10::Half>() const {
+  return *halves;
+}
 
-/// Every set that this processor can run, the fastest first. LibTorch's environment variable
-/// ATEN_CPU_CAPABILITY limits the choice.
-[[nodiscard]] const std::vector<KernelSet>& kernel_sets();
+/// Every set that a processor of this kind can run, the fastest first.
+[[nodiscard]] std::vector<KernelSet> kernel_sets(Isa isa);
 
-/// The loops to use for dtype T.
+/// The loops to use for dtype T: the first of kernel_sets(isa()).
 template <class T>
 [[nodiscard]] const Kernels<T>& kernels();
-template <>
-const Kernels<float>& kernels<float>();
-template <>
-const Kernels<c10::BFloat16>& kernels<c10::BFloat16>();
 
 }  // namespace sherd::ops::cpu

@@ -4,7 +4,7 @@
 
 namespace sherd::ops::cpu {
 
-std::vector<KernelSet> vector_sets() {
+std::vector<KernelSet> vector_sets(Isa /*isa*/) {
   return {};
 }
 

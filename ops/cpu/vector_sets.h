@@ -6,8 +6,8 @@
 
 namespace sherd::ops::cpu {
 
-/// The sets beyond the plain one that this processor can run, the fastest first. x86_sets.cpp or
+/// The sets beyond the plain one that `isa` can run, the fastest first. x86_sets.cpp or
 /// no_vector_sets.cpp, as the build's processor has it.
-[[nodiscard]] std::vector<KernelSet> vector_sets();
+[[nodiscard]] std::vector<KernelSet> vector_sets(Isa isa);
 
 }  // namespace sherd::ops::cpu

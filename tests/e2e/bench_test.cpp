@@ -31,6 +31,7 @@ void write_ids(const fs::path& path, const std::vector<std::int32_t>& ids) {
 
 TEST(Bench, PrintsTimesMemoryAndLosses) {
   const json line = result_of(bench(kModel, {"--ranks", "2", "--profile"}));
+  EXPECT_FALSE(line.at("isa").get<std::string>().empty());
   EXPECT_GT(line.at("step_seconds").at("median"), 0.0);
   EXPECT_FALSE(line.at("all_step_seconds").empty());
   EXPECT_LE(line.at("step_seconds").at("min"), line.at("step_seconds").at("max"));

@@ -114,7 +114,7 @@ TEST_P(AttentionTest, ARowDoesNotDependOnTheOthersNorOnPaddingBehindIt) {
   EXPECT_TRUE(attention(row(in[0]), row(in[1]), row(in[2])).equal(row(all)));
   at::Tensor key = in[1].detach().clone(), value = in[2].detach().clone();
   key.slice(2, 50).fill_(7);
-  value.slice(2, 50).fill_(1e6);
+  value.slice(2, 50).fill_(GetParam() == at::kHalf ? 6e4 : 1e6);
   EXPECT_TRUE(attention(in[0], key, value).slice(1, 0, 50).equal(all.slice(1, 0, 50)));
 }
 
@@ -142,6 +142,20 @@ TEST_P(AttentionTest, DecodingGivesWhatTheWholeTextGives) {
 }
 TEST_P(AttentionTest, DecodingWithAlibiGivesWhatTheWholeTextGives) {
   expect_decoding_as_the_whole_text(GetParam(), slopes_of(4));
+}
+
+TEST_P(AttentionTest, ANumberThatIsNoneShowsWhereItIsSeen) {
+  Tensors in = random_leaves({{1, 2, 20, 8}, {1, 2, 20, 8}, {1, 2, 20, 8}}, GetParam());
+  in[1] = in[1].detach().clone();
+  in[1][0][1][7][3] = std::numeric_limits<double>::quiet_NaN();
+  in[1].requires_grad_();
+  const at::Tensor output = attention(in[0], in[1], in[2]).view({20, 2, 8});
+  EXPECT_TRUE(output.slice(0, 7).select(1, 1).isnan().all().item<bool>());
+  EXPECT_TRUE(output.slice(0, 0, 7).isfinite().all().item<bool>());
+  EXPECT_TRUE(output.select(1, 0).isfinite().all().item<bool>());
+  output.sum().backward();
+  EXPECT_TRUE(in[0].grad()[0][1].slice(0, 7).isnan().all().item<bool>());
+  EXPECT_TRUE(in[0].grad()[0][0].isfinite().all().item<bool>());
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 // The loops of every instruction set that this processor has, against plain LibTorch in fp64.
 
 #include <cmath>
+#include <limits>
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/log_softmax.h>
+#include <ATen/ops/randint.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -18,25 +21,15 @@ namespace {
 constexpr int64_t kRows = 5;
 const std::vector<int64_t> kWidths = {1, 7, 16, 31, 33, 64, 100, 130};
 
-template <class T>
-const Kernels<T>& table_of(const KernelSet& set);
-template <>
-const Kernels<float>& table_of<float>(const KernelSet& set) {
-  return *set.floats;
-}
-template <>
-const Kernels<c10::BFloat16>& table_of<c10::BFloat16>(const KernelSet& set) {
-  return *set.halves;
-}
-
-/// Runs a check for both dtypes, every set and every width.
+/// Runs a check for each dtype, every set of this machine and every width.
 template <class Check>
 void for_all(const Check& check) {
-  for (const KernelSet& set : kernel_sets()) {
+  for (const KernelSet& set : kernel_sets(machine_isa())) {
     for (const int64_t width : kWidths) {
       SCOPED_TRACE(set.name + ", width " + std::to_string(width));
-      check(table_of<float>(set), width, float());
-      check(table_of<c10::BFloat16>(set), width, c10::BFloat16());
+      check(set.of<float>(), width, float());
+      check(set.of<c10::BFloat16>(), width, c10::BFloat16());
+      check(set.of<c10::Half>(), width, c10::Half());
     }
   }
 }
@@ -62,9 +55,23 @@ at::Tensor wide(const at::Tensor& tensor) {
   return tensor.to(at::kDouble).requires_grad_();
 }
 
-TEST(KernelSets, TheFirstIsWhatLibTorchUses) {
-  EXPECT_EQ(&kernels<float>(), kernel_sets().front().floats);
-  EXPECT_EQ(kernel_sets().back().name, "DEFAULT");
+TEST(KernelSets, TheFirstOfThePathIsUsed) {
+  EXPECT_EQ(&kernels<float>(), kernel_sets(isa()).front().floats);
+  EXPECT_EQ(kernel_sets(Isa::None).size(), 1U);
+  EXPECT_EQ(kernel_sets(Isa::None).back().name, "DEFAULT");
+}
+
+TEST(KernelSets, NumbersOf16BitsAreWidenedAndRoundedAsLibTorchDoes) {
+  for_all([](const auto& table, int64_t width, auto type) {
+    using T = decltype(type);
+    const at::Tensor values = at::randn({width}, at::kFloat) * 100;
+    at::Tensor rounded = at::empty_like(values, c10::CppTypeToScalarType<T>::value);
+    at::Tensor widened = at::empty_like(values);
+    table.from_floats(data<float>(values), mutable_data<T>(rounded), width);
+    table.to_floats(data<T>(rounded), mutable_data<float>(widened), width);
+    EXPECT_TRUE(rounded.equal(values.to(rounded.scalar_type())));
+    EXPECT_TRUE(widened.equal(rounded.to(at::kFloat)));
+  });
 }
 
 TEST(KernelSets, CausalSoftmax) {
@@ -212,7 +219,7 @@ TEST(KernelSets, CrossEntropy) {
 }
 
 TEST(KernelSets, AnInfiniteLogitOrOneThatIsNoNumberShowsInTheLoss) {
-  for (const KernelSet& set : kernel_sets()) {
+  for (const KernelSet& set : kernel_sets(machine_isa())) {
     for (const float bad :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       at::Tensor logits = at::randn({1, 5'000}, at::kFloat);
@@ -224,6 +231,41 @@ TEST(KernelSets, AnInfiniteLogitOrOneThatIsNoNumberShowsInTheLoss) {
       EXPECT_FALSE(std::isfinite(loss)) << set.name << ", " << bad;
     }
   }
+}
+
+TEST(KernelSets, AScoreThatIsNoNumberShowsInItsRowAndInNoOther) {
+  for_all([](const auto& table, int64_t columns, auto type) {
+    using T = decltype(type);
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      const ScoreRows rows{columns, 1, columns - 1, 2, 0.3F, nullptr};
+      at::Tensor scores = random<T>({2, columns}), grad = random<T>({2, columns});
+      scores[0][columns / 2] = bad;
+      at::Tensor probabilities = scores.clone(), sums = at::zeros({2}, at::kFloat);
+      table.causal_softmax(rows, mutable_data<T>(probabilities), mutable_data<float>(sums), 0, 2);
+      EXPECT_TRUE(probabilities[0].isnan().all().template item<bool>()) << bad;
+      EXPECT_TRUE(probabilities[1].isfinite().all().template item<bool>()) << bad;
+      table.causal_softmax_backward(rows, mutable_data<T>(scores), mutable_data<T>(grad),
+                                    data<float>(sums), 0, 2);
+      EXPECT_TRUE(grad[0].isnan().all().template item<bool>()) << bad;
+      EXPECT_TRUE(grad[1].isfinite().all().template item<bool>()) << bad;
+    }
+  });
+}
+
+TEST(KernelSets, ALogitThatIsNoNumberShowsInTheGradient) {
+  for_all([](const auto& table, int64_t columns, auto type) {
+    using T = decltype(type);
+    at::Tensor logits = random<T>({1, columns}), sums = at::zeros({1}, at::kFloat);
+    logits[0][columns / 2] = std::numeric_limits<float>::quiet_NaN();
+    const at::Tensor target = at::zeros({1}, at::kLong);
+    float loss = 0;
+    table.cross_entropy(data<T>(logits), data<int64_t>(target), columns, &loss,
+                        mutable_data<float>(sums), 0, 1);
+    table.cross_entropy_backward(mutable_data<T>(logits), data<int64_t>(target), data<float>(sums),
+                                 1.0F, columns, 0, 1);
+    EXPECT_TRUE(logits.isnan().all().template item<bool>());
+  });
 }
 
 }  // namespace

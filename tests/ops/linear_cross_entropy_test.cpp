@@ -37,7 +37,7 @@ TEST_P(LinearCrossEntropyTest, AgreesInOneChunk) {
   check(8, 8, GetParam());
 }
 
-// A vocabulary of eight times the width and more has products of its own (ops/head_products.h).
+// A vocabulary of eight times the width and more has products of its own (ops/cpu/products.h).
 TEST_P(LinearCrossEntropyTest, AgreesForAWideVocabularyAndManyRows) {
   for (const int64_t rows : {256, 257, 384, 385, 511, 800}) {
     check(rows, 1024, GetParam(), 8 * kWidth);

@@ -60,7 +60,16 @@ inline at::Tensor strided_gradient(const at::Tensor& output) {
 
 /// Largest difference allowed, of the largest value.
 inline double tolerance_of(c10::ScalarType dtype) {
-  return dtype == at::kDouble ? 1e-12 : dtype == at::kFloat ? 1e-5 : 3e-2;
+  switch (dtype) {
+    case at::kDouble:
+      return 1e-12;
+    case at::kFloat:
+      return 1e-5;
+    case at::kHalf:
+      return 4e-3;
+    default:
+      return 3e-2;
+  }
 }
 
 /// Expects `op` on `leaves` to give the values and gradients that `plain` gives in fp64.
@@ -85,7 +94,7 @@ inline void expect_parity(const Formula& op, const Formula& plain, const Tensors
 /// Runs a test in every dtype that operators compute in.
 class EveryDtype : public testing::TestWithParam<c10::ScalarType> {};
 inline auto dtypes() {
-  return testing::Values(at::kDouble, at::kFloat, at::kBFloat16);
+  return testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kHalf);
 }
 inline std::string dtype_name(const testing::TestParamInfo<c10::ScalarType>& info) {
   return c10::toString(info.param);

@@ -27,6 +27,7 @@ TEST(RunNote, SurvivesItsText) {
   config.model.path = "small \"one\"";
   RunNote note = note_of(config);
   note.origin = "/runs/first";
+  note.isa = "avx2";
   const RunNote read = note_from_text(to_text(note), "folder");
   EXPECT_EQ(read.step, 7);
   EXPECT_EQ(read.total_steps, 40);
@@ -37,6 +38,7 @@ TEST(RunNote, SurvivesItsText) {
   EXPECT_EQ(read.model, note.model);
   EXPECT_EQ(read.config, note.config);
   EXPECT_EQ(read.origin, "/runs/first");
+  EXPECT_EQ(read.isa, "avx2");
 }
 
 // As the first version wrote it: no digests, no settings but the text of the configuration.
@@ -146,6 +148,18 @@ TEST(SameRun, IsRefusedWithEverySettingThatDiffers) {
                 "optim.betas was ", "precision.param_dtype was ",
                 "number of training samples was 32 and is now 31",
                 "length of the run in steps was 40 and is now 50", "--resume never"});
+}
+
+TEST(RunNote, SaysThatAnotherPathOfTheProcessorWillGiveOtherBits) {
+  RunNote then = note_of({}), now = note_of({});
+  EXPECT_EQ(other_isa(then, now), "");  // of an older version: not known
+  then.isa = now.isa = "avx2";
+  EXPECT_EQ(other_isa(then, now), "");
+  now.isa = "amx";
+  EXPECT_EQ(
+      other_isa(then, now),
+      "the checkpoint was computed on the path \"avx2\" of the processor, this run computes on "
+      "\"amx\": its numbers will differ in their last bits (SHERD_CPU_ISA chooses a path)");
 }
 
 }  // namespace

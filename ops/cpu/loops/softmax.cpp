@@ -4,8 +4,8 @@
 #include <limits>
 #include <vector>
 
-#include "ops/cpu/rows.h"
-#include "ops/cpu/table.h"
+#include "ops/cpu/loops/rows.h"
+#include "ops/cpu/loops/table.h"
 
 namespace sherd::ops::cpu {
 namespace {
@@ -109,6 +109,7 @@ void add_softmax(Kernels<T>& table) {
 }
 template void add_softmax(Kernels<float>& table);
 template void add_softmax(Kernels<BFloat16>& table);
+template void add_softmax(Kernels<Half>& table);
 
 }  // namespace CPU_CAPABILITY
 }  // namespace sherd::ops::cpu

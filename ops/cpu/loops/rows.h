@@ -1,7 +1,7 @@
 #pragma once
-// Rows of float or bf16 as vectors of fp32, for the files that are compiled once per instruction
-// set. Everything here and in those files is in a namespace of that set's name or without linkage,
-// so that no code of one set is taken for another.
+// Rows of float, bf16 or fp16 as vectors of fp32, for the files that are compiled once per
+// instruction set. Everything here and in those files is in a namespace of that set's name or
+// without linkage, so that no code of one set is taken for another.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,11 +17,12 @@ namespace {
 
 using Vec = at::vec::Vectorized<float>;
 using c10::BFloat16;
+using c10::Half;
 
 constexpr int64_t kLanes = Vec::size();
-constexpr int64_t kStep = 2 * kLanes;  // of bf16, a whole register
+constexpr int64_t kStep = 2 * kLanes;  // of 16 bits, a whole register
 
-// Two vectors: as many numbers as a register of bf16 holds.
+// Two vectors: as many numbers of 16 bits as a register holds.
 struct Pair {
   Vec low, high;
 };
@@ -42,11 +43,12 @@ inline Pair load(const float* from, int64_t count = kStep) {
   return {Vec::loadu(from, of_low(count)),
           count > kLanes ? Vec::loadu(from + kLanes, of_high(count)) : zero};
 }
-inline Pair load(const BFloat16* from, int64_t count = kStep) {
-  using Half = at::vec::Vectorized<BFloat16>;
-  const Half bits =
-      count == kStep ? Half::loadu(from) : Half::loadu(from, static_cast<int16_t>(count));
-  const auto [low, high] = at::vec::convert_bfloat16_float(bits);
+template <class T>
+inline Pair load(const T* from, int64_t count = kStep) {
+  using Bits = at::vec::Vectorized<T>;
+  const Bits bits =
+      count == kStep ? Bits::loadu(from) : Bits::loadu(from, static_cast<int16_t>(count));
+  const auto [low, high] = at::vec::convert_to_float<T>(bits);
   return {low, high};
 }
 inline void store(float* to, const Pair& values, int64_t count = kStep) {
@@ -60,8 +62,9 @@ inline void store(float* to, const Pair& values, int64_t count = kStep) {
     values.high.store(to + kLanes, static_cast<int>(of_high(count)));
   }
 }
-inline void store(BFloat16* to, const Pair& values, int64_t count = kStep) {
-  const auto bits = at::vec::convert_float_bfloat16(values.low, values.high);
+template <class T>
+inline void store(T* to, const Pair& values, int64_t count = kStep) {
+  const auto bits = at::vec::convert_from_float<T>(values.low, values.high);
   if (count == kStep) {
     bits.store(to);
   } else {
@@ -73,9 +76,10 @@ inline void store(BFloat16* to, const Pair& values, int64_t count = kStep) {
 inline Pair rounded(const float* /*dtype*/, const Pair& values) {
   return values;
 }
-inline Pair rounded(const BFloat16* /*dtype*/, const Pair& values) {
+template <class T>
+inline Pair rounded(const T* /*dtype*/, const Pair& values) {
   const auto [low, high] =
-      at::vec::convert_bfloat16_float(at::vec::convert_float_bfloat16(values.low, values.high));
+      at::vec::convert_to_float<T>(at::vec::convert_from_float<T>(values.low, values.high));
   return {low, high};
 }
 
@@ -137,8 +141,9 @@ inline void for_each_step(int64_t width, const F& f) {
   }
 }
 
+// exp_u20 clamps, and takes NaN for a large number: NaN must show.
 inline Vec exponential(const Vec& x) {
-  return x.exp_u20();
+  return Vec::blendv(x.exp_u20(), x, x.isnan());
 }
 
 }  // namespace

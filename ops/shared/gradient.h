@@ -27,6 +27,14 @@ at::Tensor deliver_gradient(const at::Tensor& weight, Compute&& compute) {
   return gradient;
 }
 
+/// deliver_gradient() of a sum in fp32 or wider, rounded once; nothing for an undefined one.
+inline at::Tensor deliver_sum(const at::Tensor& weight, const at::Tensor& sum) {
+  if (!sum.defined()) {
+    return {};
+  }
+  return deliver_gradient(weight, [&](at::Tensor& out) { out.copy_(sum); });
+}
+
 /// For the beginning of a backward pass: throws c10::Error where autograd asks for gradients of
 /// gradients (create_graph), instead of leaving terms out of them. PyTorch: `once_differentiable`.
 inline void once_differentiable(const char* op) {

@@ -1,6 +1,6 @@
 // The table of one instruction set.
 
-#include "ops/cpu/table.h"
+#include "ops/cpu/loops/table.h"
 
 #define SHERD_TEXT(name) #name
 #define SHERD_TEXT_OF(name) SHERD_TEXT(name)
@@ -22,8 +22,9 @@ Kernels<T> filled() {
 
 KernelSet kernel_set() {
   static const Kernels<float> floats = filled<float>();
-  static const Kernels<c10::BFloat16> halves = filled<c10::BFloat16>();
-  return {SHERD_TEXT_OF(CPU_CAPABILITY), &floats, &halves};
+  static const Kernels<c10::BFloat16> bfloats = filled<c10::BFloat16>();
+  static const Kernels<c10::Half> halves = filled<c10::Half>();
+  return {SHERD_TEXT_OF(CPU_CAPABILITY), &floats, &bfloats, &halves};
 }
 
 }  // namespace sherd::ops::cpu::CPU_CAPABILITY

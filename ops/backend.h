@@ -1,0 +1,138 @@
+#pragma once
+// What an operator's autograd function computes with: tensor-level functions, one table for each
+// back end, chosen once per device and dtype.
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace sherd::ops {
+
+/// Shapes: B batch, N heads, K key heads, T tokens, H head size.
+struct AttentionOutput {
+  at::Tensor mixed_BTN;     ///< [B, T, N × H]
+  at::Tensor log_sums_BNT;  ///< fp32 or wider: of each query's exponentials
+};
+struct AttentionGradients {
+  at::Tensor query;
+  at::Tensor key;
+  at::Tensor value;
+};
+
+/// What a norm is of: the input, or input + residual.
+struct NormInputs {
+  at::Tensor input;
+  at::Tensor residual;  ///< undefined without one
+};
+/// Of LayerNorm with its bias, of RMSNorm without one.
+struct NormParameters {
+  at::Tensor weight;
+  at::Tensor bias;
+  double epsilon = 0;
+  [[nodiscard]] bool is_layer_norm() const { return bias.defined(); }
+};
+struct NormOutput {
+  at::Tensor sum;  ///< what was normalised
+  at::Tensor normalised;
+  at::Tensor statistics;  ///< of each row, as the back end's norm_backward reads them
+};
+/// What comes back: through the norm, and through the sum where it was handed out and used.
+struct NormGradients {
+  at::Tensor normalised;
+  at::Tensor sum;  ///< undefined for none
+};
+struct WantedGradients {
+  bool weight = false;
+  bool bias = false;
+};
+struct NormInputGradients {
+  at::Tensor sum;     ///< of what was normalised
+  at::Tensor weight;  ///< [D] in fp32 or wider; undefined where not wanted
+  at::Tensor bias;    ///< as `weight`
+};
+
+struct SwiGluGradients {
+  at::Tensor gate;
+  at::Tensor up;
+};
+struct BiasGeluGradients {
+  at::Tensor input;
+  at::Tensor bias;  ///< [F] in fp32 or wider; undefined where not wanted
+};
+
+struct CrossEntropy {
+  at::Tensor loss_sum;    ///< scalar in fp32 or wider
+  at::Tensor log_sums_R;  ///< the same dtype: of each row's exponentials
+};
+
+/// The functions of one back end. Tensors are on one device; floating-point ones have one dtype,
+/// except where another is named. Matrices that are multiplied have any strides, outputs are
+/// allocated by the caller.
+struct Backend {
+  const char* name;
+
+  /// out [m, n] = a [m, k] · b [k, n]. An `out` in fp32 takes products of 16 bits unrounded.
+  void (*mm)(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+  /// out = a · b + bias [n], rounded once.
+  void (*addmm)(at::Tensor& out, const at::Tensor& bias, const at::Tensor& a, const at::Tensor& b);
+  /// mm() where the vocabulary V is far above the width D: logits [R, V] = hidden [R, D] · weight
+  /// [V, D]ᵀ, and grad_hidden [R, D] = grad_logits [R, V] · weight.
+  void (*head_logits)(at::Tensor& logits, const at::Tensor& hidden, const at::Tensor& weight);
+  void (*head_input_gradient)(at::Tensor& grad_hidden, const at::Tensor& grad_logits,
+                              const at::Tensor& weight);
+  /// [columns] in fp32 or wider, of a matrix.
+  at::Tensor (*column_sums)(const at::Tensor& matrix);
+  /// sum (fp32 or wider) += part, both contiguous.
+  void (*add_to_sum)(at::Tensor& sum, const at::Tensor& part);
+  /// The rows of `out` [V, D] that ids [n] name += gradient [n, D], summed in fp32 or wider.
+  void (*add_embedding_gradient)(at::Tensor& out, const at::Tensor& ids,
+                                 const at::Tensor& gradient);
+
+  /// ops::attention(); slopes undefined without ALiBi.
+  AttentionOutput (*attention)(const at::Tensor& query, const at::Tensor& key,
+                               const at::Tensor& value, const at::Tensor& slopes);
+  /// Computes the scores again.
+  AttentionGradients (*attention_backward)(const at::Tensor& query, const at::Tensor& key,
+                                           const at::Tensor& value, const at::Tensor& slopes,
+                                           const at::Tensor& log_sums_BNT,
+                                           const at::Tensor& grad_mixed_BTN);
+  /// ops::decode_attention(); slopes undefined without ALiBi.
+  at::Tensor (*decode_attention)(const at::Tensor& query, const at::Tensor& key,
+                                 const at::Tensor& value, const at::Tensor& positions,
+                                 const at::Tensor& slopes);
+
+  NormOutput (*norm)(const NormInputs& inputs, const NormParameters& parameters);
+  NormInputGradients (*norm_backward)(const NormGradients& gradients, const at::Tensor& sum,
+                                      const NormParameters& parameters,
+                                      const at::Tensor& statistics, WantedGradients wanted);
+
+  /// silu(gate) × up, contiguous.
+  at::Tensor (*swiglu)(const at::Tensor& gate, const at::Tensor& up);
+  SwiGluGradients (*swiglu_backward)(const at::Tensor& grad_output, const at::Tensor& gate,
+                                     const at::Tensor& up);
+  /// gelu(input + bias) in its tanh form; the input contiguous.
+  at::Tensor (*bias_gelu)(const at::Tensor& input, const at::Tensor& bias);
+  BiasGeluGradients (*bias_gelu_backward)(const at::Tensor& grad_output, const at::Tensor& input,
+                                          const at::Tensor& bias, bool wants_bias);
+  /// ops::rotary() forwards with direction 1, back with −1.
+  at::Tensor (*rotary)(const at::Tensor& input, const at::Tensor& cosine, const at::Tensor& sine,
+                       int direction);
+
+  /// Of logits [R, V], contiguous, and targets int64 [R]. Throws c10::Error for a target outside
+  /// [0, V).
+  CrossEntropy (*cross_entropy)(const at::Tensor& logits, const at::Tensor& targets);
+  /// Turns the logits into their gradient, (softmax − one-hot target) × scale (a scalar in the
+  /// losses' dtype).
+  void (*cross_entropy_backward)(at::Tensor& logits, const at::Tensor& targets,
+                                 const at::Tensor& log_sums, const at::Tensor& scale);
+};
+
+/// The back end that serves tensors of this device and dtype; the plain one while PlainOperators
+/// lives on this thread.
+[[nodiscard]] const Backend& backend_of(const at::Tensor& tensor);
+
+/// backend_of(`tensor`), kept for backward().
+const Backend& choose_backend(torch::autograd::AutogradContext& context, const at::Tensor& tensor);
+/// What forward chose.
+[[nodiscard]] const Backend& chosen_backend(const torch::autograd::AutogradContext& context);
+
+}  // namespace sherd::ops

@@ -1,0 +1,71 @@
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/logsumexp.h>
+
+#include "ops/plain/plain_backend.h"
+#include "ops/shared/blockwise_attention.h"
+#include "ops/shared/gradient.h"
+
+namespace sherd::ops::plain {
+namespace {
+
+// scale × scores − slopes × distances, −∞ in the future: [B × K × R / N, N, n, S] in fp32 or wider
+at::Tensor biased(const at::Tensor& scores, const ScoreBlock& block) {
+  const int64_t columns = scores.size(-1);
+  const int64_t batch = scores.numel() / (block.heads * block.queries * columns);
+  const at::Tensor wide = scores.to(statistics_dtype(scores.scalar_type()))
+                              .view({batch, block.heads, block.queries, columns})
+                              .mul(block.scale);
+  const at::Tensor positions =
+      at::arange(block.first_query, block.first_query + block.queries, wide.options());
+  const at::Tensor distances = positions.unsqueeze(1) - at::arange(columns, wide.options());
+  if (block.slopes.defined()) {
+    wide.sub_(block.slopes.view({-1, 1, 1}) * distances);
+  }
+  return wide.masked_fill_(distances < 0, kMasked);
+}
+
+void softmax(at::Tensor& scores, at::Tensor& log_sums, const ScoreBlock& block) {
+  const at::Tensor wide = biased(scores, block);
+  const at::Tensor sums = at::logsumexp(wide, -1, /*keepdim=*/true);
+  log_sums.copy_(sums.view(log_sums.sizes()));
+  scores.copy_((wide - sums).exp_().view(scores.sizes()));
+}
+
+// With probabilities p and their gradient g: the gradient of a scaled score is p (g − Σ p g).
+void softmax_backward(at::Tensor& scores, at::Tensor& grad, const at::Tensor& log_sums,
+                      const ScoreBlock& block) {
+  const at::Tensor wide = biased(scores, block);
+  std::vector<int64_t> row_shape = wide.sizes().vec();
+  row_shape.back() = 1;
+  const at::Tensor p = (wide - log_sums.view(row_shape)).exp_();
+  const at::Tensor g = grad.to(p.scalar_type()).view(p.sizes());
+  const at::Tensor dots = (p * g).sum(-1, /*keepdim=*/true);
+  grad.copy_(((g - dots) * p).mul_(block.scale).view(grad.sizes()));
+  scores.copy_(p.view(scores.sizes()));
+}
+
+constexpr AttentionSteps kSteps = {&softmax, &softmax_backward};
+
+AttentionOutput attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                          const at::Tensor& slopes) {
+  return blockwise_attention(kSteps, query, key, value, slopes);
+}
+
+AttentionGradients attention_backward(const at::Tensor& query, const at::Tensor& key,
+                                      const at::Tensor& value, const at::Tensor& slopes,
+                                      const at::Tensor& log_sums_BNT,
+                                      const at::Tensor& grad_mixed_BTN) {
+  return blockwise_attention_backward(kSteps, query, key, value, slopes, log_sums_BNT,
+                                      grad_mixed_BTN);
+}
+
+}  // namespace
+
+void add_attention(Backend& backend) {
+  backend.attention = &attention;
+  backend.attention_backward = &attention_backward;
+  backend.decode_attention = &attention_of_one_query;
+}
+
+}  // namespace sherd::ops::plain

@@ -1,0 +1,60 @@
+// Matrix products and sums over rows.
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_unique.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+
+#include "ops/plain/plain_backend.h"
+#include "ops/shared/gradient.h"
+
+namespace sherd::ops::plain {
+namespace {
+
+void mm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  if (out.scalar_type() == a.scalar_type()) {
+    at::mm_out(out, a, b);
+  } else {
+    at::mm_out(out, a.to(out.scalar_type()), b.to(out.scalar_type()));
+  }
+}
+
+void addmm(at::Tensor& out, const at::Tensor& bias, const at::Tensor& a, const at::Tensor& b) {
+  at::addmm_out(out, bias, a, b);
+}
+
+void head_logits(at::Tensor& logits, const at::Tensor& hidden, const at::Tensor& weight) {
+  mm(logits, hidden, weight.t());
+}
+
+at::Tensor column_sums(const at::Tensor& matrix) {
+  return matrix.sum(0, /*keepdim=*/false, statistics_dtype(matrix.scalar_type()));
+}
+
+void add_to_sum(at::Tensor& sum, const at::Tensor& part) {
+  sum.add_(part);
+}
+
+void add_embedding_gradient(at::Tensor& out, const at::Tensor& ids, const at::Tensor& gradient) {
+  const auto [rows, place] = at::_unique(ids, /*sorted=*/true, /*return_inverse=*/true);
+  const at::Tensor sums = at::zeros({rows.numel(), out.size(1)},
+                                    out.options().dtype(statistics_dtype(out.scalar_type())));
+  sums.index_add_(0, place, gradient.to(sums.scalar_type()));
+  sums.add_(out.index_select(0, rows));
+  out.index_copy_(0, rows, sums.to(out.scalar_type()));
+}
+
+}  // namespace
+
+void add_products(Backend& backend) {
+  backend.mm = &mm;
+  backend.addmm = &addmm;
+  backend.head_logits = &head_logits;
+  backend.head_input_gradient = &mm;
+  backend.column_sums = &column_sums;
+  backend.add_to_sum = &add_to_sum;
+  backend.add_embedding_gradient = &add_embedding_gradient;
+}
+
+}  // namespace sherd::ops::plain
