@@ -21,7 +21,8 @@ from compare_with_transformers import BIN, BOUND, ROOT, batch_of, compare
 
 DATA = [ROOT / "recipes/data" / name for name in ("squad-32.json", "squad-1000-train.json", "squad-100-heldout.json")]
 HELDOUT, QUESTIONS = DATA[2], 8
-ODD_TEXTS = ["", " ", "\n\n", "In 1990,  2 people\n 12", "don't  I'M", "café ﬀ ½ ٣٤ 世界 🙂‍↔️", "<|im_start|>user\nHi<|im_end|>\n", "\x00\x1d"]
+ODD_TEXTS = ["", " ", "\n\n", "In 1990,  2 people\n 12", "don't  I'M",
+             "café ﬀ ½ ٣٤ 世界 🙂‍↔️", "<|im_start|>user\nHi<|im_end|>\n", "\x00\x1d"]
 
 
 def is_split_otherwise(text: str) -> bool:
@@ -100,12 +101,12 @@ def check_evaluation(reference, tokenizer, folder: str) -> None:
         logits = reference(input_ids=torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
         total += torch.nn.functional.cross_entropy(logits.double(), torch.tensor(answer), reduction="sum").item()
         count += len(answer)
-    line = subprocess.run([BIN / "sherd", "eval", "--model", folder, "--data", HELDOUT, "--limit", str(QUESTIONS), "--loss-only", "--json"],
-                          check=True, capture_output=True, text=True).stdout
+    command = [BIN / "sherd", "eval", "--model", folder, "--data", HELDOUT, "--limit", str(QUESTIONS), "--loss-only", "--json"]
+    line = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout
     found, expected = json.loads(line)["loss"], total / count
     if not abs(found - expected) <= BOUND * expected:
         sys.exit(f"sherd eval: loss {found}, transformers: {expected}")
-    print(f"sherd eval: loss {found:.6f} over {QUESTIONS} held-out questions; transformers, with the package's file: {expected:.6f}")
+    print(f"sherd eval: loss {found:.6f} over {QUESTIONS} held-out questions; transformers: {expected:.6f}")
 
 
 def main() -> None:
