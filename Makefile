@@ -1,6 +1,6 @@
 # The ways in. Each target can be run in a fresh clone; `make help` lists them.
 PRESET ?= release
-.PHONY: help quickstart setup build test test-sanitized test-cuda format-check api-docs docs-check peers clean
+.PHONY: help quickstart setup build test test-sanitized test-cuda format-check api-docs docs-check real-model peers clean
 
 help:            ## this list
 	@sed -nE 's/^([a-z-]+): *.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -38,6 +38,9 @@ api-docs:        ## the API reference, from the docstrings of include/sherd, in 
 	@echo "build/api/html/index.html"
 
 docs-check: api-docs  ## that every public symbol has a docstring
+
+real-model:      ## fine-tune SmolLM2-135M on 250 questions with two processes, scores before and after (fetches 93 MB)
+	@scripts/real_model_run
 
 peers:           ## load an export in transformers and compare (a Python environment of its own)
 	@scripts/peers
