@@ -4,14 +4,13 @@
 
 #include <ATen/ops/empty.h>
 
-#include "between_steps.h"
 #include "checkpoint/agreement.h"
 #include "checkpoint/shard_files.h"
-#include "runtime.h"
+#include "model/value_shards.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
-#include "value_shards.h"
+#include "step/engine.h"
 
 namespace sherd {
 
@@ -40,7 +39,7 @@ void fill_through_host(const at::Tensor& out, const Fill& fill) {
 std::vector<Target> targets_of(const ShardedModule& model, const AdamW& optimizer) {
   std::vector<Target> targets;
   std::map<std::string, int64_t> begins;
-  for (const ParameterShard& shard : detail::value_shards(model.runtime())) {
+  for (const ParameterShard& shard : detail::value_shards(model.engine().model)) {
     begins[shard.name] = shard.begin;
     targets.push_back({"value", shard.name, shard.begin, shard.value});
   }
@@ -68,7 +67,7 @@ void for_each_overlap(const CheckpointManifest& manifest, const Target& target, 
 
 void check_same_model(const std::string& folder, const CheckpointManifest& manifest,
                       const ShardedModule& model) {
-  const auto shards = detail::value_shards(model.runtime());
+  const auto shards = detail::value_shards(model.engine().model);
   for (const ParameterShard& shard : shards) {
     const auto found = manifest.parameters.find(shard.name);
     if (found == manifest.parameters.end() || found->second.shape != shard.shape) {
@@ -105,7 +104,7 @@ CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& mod
     }
     return "";
   }));
-  detail::await_readers(model.runtime());
+  model.engine().step.await_readers();
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
     for (const Target& target : targets) {
       for_each_overlap(
@@ -166,7 +165,7 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
   const SafetensorsFolder weights(folder);
   std::string faults;
   std::vector<std::pair<ParameterShard, SafetensorsLocation>> sources;
-  for (ParameterShard& shard : detail::value_shards(model.runtime())) {
+  for (ParameterShard& shard : detail::value_shards(model.engine().model)) {
     const std::string name = name_in_file ? name_in_file(shard.name) : shard.name;
     const auto found = weights.find(name);
     if (!found) {
@@ -183,7 +182,7 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
                                        "' are not those of this model:" + faults +
                                        "\nCheck that config.json and the weights belong together.");
   }
-  detail::await_readers(model.runtime());
+  model.engine().step.await_readers();
   for (auto& [shard, source] : sources) {
     const auto& from = source;
     const auto& part = shard;

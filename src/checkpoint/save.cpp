@@ -10,11 +10,11 @@
 #include "files/folder.h"
 #include "files/output.h"
 #include "files/sha256.h"
-#include "runtime.h"
+#include "model/value_shards.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
-#include "value_shards.h"
+#include "step/engine.h"
 
 namespace sherd {
 
@@ -34,7 +34,7 @@ std::vector<HeldParameter> held_parameters(const ShardedModule& model, const Ada
     moments.emplace(moment.name, std::move(moment));
   }
   std::vector<HeldParameter> held;
-  for (ParameterShard& shard : detail::value_shards(model.runtime())) {
+  for (ParameterShard& shard : detail::value_shards(model.engine().model)) {
     if (shard.begin == shard.end) {
       continue;
     }
@@ -79,11 +79,11 @@ json write_shard(const std::string& folder, const std::string& file,
 CheckpointManifest assemble(const ShardedModule& model, const AdamW& optimizer,
                             const std::string& note, const std::vector<std::string>& ranks) {
   CheckpointManifest manifest;
-  const int pieces_of_a_copy = model.runtime().mesh().shard_size();
+  const int pieces_of_a_copy = model.engine().model.mesh.shard_size();
   manifest.world_size = static_cast<int64_t>(ranks.size());
   manifest.optimizer_steps = optimizer.steps_done();
   manifest.note = note;
-  for (const ParameterShard& shard : detail::value_shards(model.runtime())) {
+  for (const ParameterShard& shard : detail::value_shards(model.engine().model)) {
     manifest.parameters[shard.name].shape = shard.shape;
   }
   for (int rank = 0; rank < pieces_of_a_copy; ++rank) {  // a parameter's pieces lie in rank order
@@ -103,7 +103,7 @@ CheckpointManifest assemble(const ShardedModule& model, const AdamW& optimizer,
 void save_checkpoint(const std::string& folder, ShardedModule& model, const AdamW& optimizer,
                      const std::string& note) {
   World& world = model.world();
-  const Mesh& mesh = model.runtime().mesh();
+  const Mesh& mesh = model.engine().model.mesh;
   std::string target;
   std::string temporary;
   const std::string failure = "the checkpoint could not be written";

@@ -5,11 +5,10 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
-#include "between_steps.h"
 #include "init/philox.h"
-#include "runtime.h"
 #include "sherd/init.h"
 #include "state/entries.h"
+#include "step/engine.h"
 
 namespace sherd {
 
@@ -99,8 +98,8 @@ void ParameterInit::fill_from(const at::Tensor& whole) {
 
 void initialize(ShardedModule& model, uint64_t seed, const ParamInitFn& param_init_fn,
                 const ParamInitFn& buffer_init_fn) {
-  detail::require_between_steps(model.runtime(), "initialize");
-  detail::await_readers(model.runtime());
+  model.engine().step.require_between_steps("initialize");
+  model.engine().step.await_readers();
   std::string left_out;
   std::vector<detail::StateEntry> entries = detail::state_entries(model);
   for (detail::StateEntry& entry : entries) {

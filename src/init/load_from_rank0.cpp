@@ -1,12 +1,11 @@
 #include <array>
 #include <exception>
 
-#include "between_steps.h"
 #include "checkpoint/agreement.h"
-#include "runtime.h"
 #include "sherd/init.h"
 #include "state/entries.h"
 #include "state/transfer.h"
+#include "step/engine.h"
 
 namespace sherd {
 
@@ -67,8 +66,8 @@ class Reader {
 
 void load_from_rank0(ShardedModule& model, const TensorSource& source) {
   World& world = model.world();
-  detail::require_between_steps(model.runtime(), "load_from_rank0");
-  detail::await_readers(model.runtime());
+  model.engine().step.require_between_steps("load_from_rank0");
+  model.engine().step.await_readers();
   Reader reader(source);
   std::vector<detail::StateEntry> entries = detail::state_entries(model);
   for (detail::StateEntry& entry : entries) {

@@ -5,9 +5,9 @@
 
 #include "movable_storage.h"
 #include "profiler_range.h"
-#include "runtime.h"
 #include "shard_math.h"
 #include "sherd/optim.h"
+#include "step/engine.h"
 
 namespace sherd {
 
@@ -107,7 +107,7 @@ struct AdamW::Impl {
   explicit Impl(ShardedModule sharded) : model(std::move(sharded)) {}
   ~Impl() {
     if (mode.in_backward) {
-      runtime().reductions().set_when_summed({});
+      engine().step.reductions().set_when_summed({});
     }
   }
   Impl(const Impl&) = delete;
@@ -121,7 +121,7 @@ struct AdamW::Impl {
   std::set<const detail::SegmentGradients*> updated_in_backward;
   int64_t failures_seen = 0;  ///< of backwards, by updated_in_backward
 
-  [[nodiscard]] detail::Runtime& runtime() const { return model.runtime(); }
+  [[nodiscard]] detail::Engine& engine() const { return model.engine(); }
   [[nodiscard]] bool is_updated(const SegmentMoments& state, size_t place) const;
   void update(SegmentMoments& state);
   void update_in_backward(detail::SegmentGradients& gradients);
@@ -143,8 +143,8 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
     check_options(group.options);
   }
   if (mode.in_backward) {
-    impl_->runtime().check_gradients_are_kept("[AdamW] a second optimizer");
-    impl_->runtime().reductions().set_when_summed(
+    impl_->engine().step.reductions().check_gradients_are_kept("[AdamW] a second optimizer");
+    impl_->engine().step.reductions().set_when_summed(
         [impl = impl_.get()](detail::SegmentGradients& g) { impl->update_in_backward(g); });
   }
   impl_->mode = mode;
@@ -159,9 +159,9 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
     }
     return index;
   };
-  detail::Runtime& runtime = impl_->runtime();
-  const int rank = runtime.mesh().shard_rank();
-  for (const auto& unit : runtime.units()) {
+  detail::Engine& engine = impl_->engine();
+  const int rank = engine.model.mesh.shard_rank();
+  for (const auto& unit : engine.model.units) {
     for (const auto& segment : unit->segments()) {
       const detail::SegmentLayout& layout = segment->layout();
       if (!layout.trainable) {
@@ -170,7 +170,7 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
       SegmentMoments state;
       state.unit = unit.get();
       state.segment = segment.get();
-      add_moments(state, mode.moments_dtype, runtime.ledger());
+      add_moments(state, mode.moments_dtype, engine.model.ledger);
       for (size_t index = 0; index < layout.places.size(); ++index) {
         const detail::ParameterPlace& place = layout.places[index];
         const detail::Range held = layout.held_by(place, rank);
@@ -198,7 +198,8 @@ bool AdamW::Impl::is_updated(const SegmentMoments& state, size_t place) const {
 
 void AdamW::Impl::update(SegmentMoments& state) {
   detail::FlatSegment& segment = *state.segment;
-  runtime().collective("publication", state.unit->name(), [&] { segment.begin_update(); });
+  engine().model.collectives.run("publication", state.unit->name(),
+                                 [&] { segment.begin_update(); });
   for (size_t place = 0; place < state.steps.size(); ++place) {
     state.steps[place] += is_updated(state, place) ? 1 : 0;
   }
@@ -209,15 +210,15 @@ void AdamW::Impl::update(SegmentMoments& state) {
     detail::shard_math::AdamWTensors tensors = run.tensors;
     tensors.gradient = segment.gradient().narrow(0, run.begin, run.numel);
     detail::shard_math::adamw(tensors, step_numbers(groups[run.group], state.steps[run.place],
-                                                    runtime().pending_gradient_factor()));
+                                                    engine().step.gradients().pending_factor()));
   }
   segment.publish();
 }
 
 // What it has updated stays so, and may be updated again.
 void AdamW::Impl::forget_failed_backward() {
-  if (failures_seen != runtime().failed_backwards()) {
-    failures_seen = runtime().failed_backwards();
+  if (failures_seen != engine().step.failed_backwards()) {
+    failures_seen = engine().step.failed_backwards();
     updated_in_backward.clear();
   }
 }
@@ -251,13 +252,13 @@ void AdamW::Impl::check_there_are_gradients() const {
 
 void AdamW::step() {
   const detail::ProfilerRange range("AdamW::step");
-  detail::Runtime& runtime = impl_->runtime();
-  runtime.leave_failed_backward();
-  runtime.check_gradients_are_reduced("[AdamW::step]");
+  detail::Engine& engine = impl_->engine();
+  engine.step.leave_failed_backward();
+  engine.step.gradients().check_reduced("[AdamW::step]");
   impl_->check_there_are_gradients();
-  runtime.set_phase(detail::Phase::Optimizer);
-  runtime.reshard_all();
-  runtime.used_parameters().agree();
+  engine.model.collectives.set_phase(detail::Phase::Optimizer);
+  engine.step.reshard_all();
+  engine.step.gradients().used_parameters().agree();
   ++impl_->steps;
   for (SegmentMoments& state : impl_->segments) {
     if (state.segment->has_gradient()) {
@@ -265,12 +266,12 @@ void AdamW::step() {
     }
   }
   impl_->updated_in_backward.clear();
-  impl_->failures_seen = runtime.failed_backwards();
-  runtime.set_step(impl_->steps + 1);
+  impl_->failures_seen = engine.step.failed_backwards();
+  engine.model.collectives.set_step(impl_->steps + 1);
 }
 
 void AdamW::zero_grad() {
-  impl_->runtime().zero_grad();
+  impl_->engine().step.zero_grad();
 }
 
 void AdamW::set_lr(double lr) {
@@ -305,7 +306,7 @@ int64_t AdamW::steps_done() const {
 
 void AdamW::set_steps_done(int64_t steps) {
   impl_->steps = steps;
-  impl_->runtime().set_step(steps + 1);
+  impl_->engine().model.collectives.set_step(steps + 1);
   for (SegmentMoments& state : impl_->segments) {
     state.steps.assign(state.steps.size(), steps);
   }
@@ -334,7 +335,7 @@ void AdamW::set_steps_done(const std::string& parameter, int64_t steps) {
 }
 
 std::vector<MomentShard> AdamW::moments() const {
-  const int rank = impl_->runtime().mesh().shard_rank();
+  const int rank = impl_->engine().model.mesh.shard_rank();
   std::vector<MomentShard> moments;
   for (const SegmentMoments& state : impl_->segments) {
     const detail::SegmentLayout& layout = state.segment->layout();

@@ -8,8 +8,8 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "runtime.h"
-#include "value_shards.h"
+#include "model/value_shards.h"
+#include "step/engine.h"
 
 namespace sherd::detail {
 
@@ -94,23 +94,23 @@ StateEntry entry_of(ModelBuffer& buffer, int shard_size) {
 }  // namespace
 
 std::vector<StateEntry> state_entries(ShardedModule& model) {
-  Runtime& runtime = model.runtime();
-  const int shard_size = runtime.mesh().shard_size();
-  std::vector<ParameterShard> shards = value_shards(runtime);
+  Engine& engine = model.engine();
+  const int shard_size = engine.model.mesh.shard_size();
+  std::vector<ParameterShard> shards = value_shards(engine.model);
   std::vector<StateEntry> entries;
-  for (const auto& unit : runtime.units()) {
+  for (const auto& unit : engine.model.units) {
     for (UnitParameter& parameter : unit->parameters()) {
       entries.push_back(entry_of(*unit, parameter, std::move(shards[entries.size()]), shard_size));
     }
   }
-  for (ModelBuffer& buffer : runtime.buffers()) {
+  for (ModelBuffer& buffer : engine.model.buffers) {
     entries.push_back(entry_of(buffer, shard_size));
   }
   return entries;
 }
 
 std::vector<int> speakers(ShardedModule& model) {
-  const Mesh& mesh = model.runtime().mesh();
+  const Mesh& mesh = model.engine().model.mesh;
   const std::vector<std::string> places = model.world().all_gather(
       std::to_string(mesh.replicate_rank()) + " " + std::to_string(mesh.shard_rank()));
   std::vector<int> ranks(static_cast<size_t>(mesh.shard_size()), 0);

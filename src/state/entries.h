@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "shard_layout.h"
+#include "segment/shard_layout.h"
 #include "sherd/sharded_module.h"
 
 namespace sherd::detail {

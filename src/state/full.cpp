@@ -3,13 +3,12 @@
 
 #include <ATen/ops/equal.h>
 
-#include "between_steps.h"
 #include "checkpoint/agreement.h"
-#include "runtime.h"
 #include "sherd/init.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
 #include "state/transfer.h"
+#include "step/engine.h"
 
 namespace sherd {
 
@@ -79,7 +78,7 @@ void for_each_full_parameter(ShardedModule& model,
                              const std::function<void(const FullParameter&)>& visit,
                              const FullStateOptions& options) {
   check_dtype(options);
-  model.runtime().require_values("full_state_dict");
+  detail::require_values(model.engine().model, "full_state_dict");
   World& world = model.world();
   const bool wanted = !options.rank0_only || world.rank() == 0;
   const std::vector<int> speakers = detail::speakers(model);
@@ -108,7 +107,7 @@ StateDict full_state_dict(ShardedModule& model, const FullStateOptions& options)
 }
 
 void load_full_state_dict(ShardedModule& model, const StateDict& dict) {
-  detail::require_between_steps(model.runtime(), "load_full_state_dict");
+  model.engine().step.require_between_steps("load_full_state_dict");
   const std::vector<detail::StateEntry> entries = detail::state_entries(model);
   World& world = model.world();
   static_cast<void>(

@@ -4,12 +4,11 @@
 #include <sstream>
 #include <utility>
 
-#include "between_steps.h"
 #include "checkpoint/agreement.h"
-#include "runtime.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
 #include "state/transfer.h"
+#include "step/engine.h"
 
 namespace sherd {
 
@@ -136,7 +135,7 @@ OptimStateDict full_optim_state_dict(ShardedModule& model, const AdamW& optimize
 
 void load_full_optim_state_dict(ShardedModule& model, AdamW& optimizer,
                                 const OptimStateDict& dict) {
-  detail::require_between_steps(model.runtime(), "load_full_optim_state_dict");
+  model.engine().step.require_between_steps("load_full_optim_state_dict");
   World& world = model.world();
   std::vector<MomentEntries> entries = moment_entries(model, optimizer);
   const std::vector<std::string> answers =

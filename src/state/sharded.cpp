@@ -4,13 +4,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "between_steps.h"
 #include "checkpoint/agreement.h"
-#include "runtime.h"
+#include "model/value_shards.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
 #include "state/transfer.h"
-#include "value_shards.h"
+#include "step/engine.h"
 
 namespace sherd {
 
@@ -154,7 +153,7 @@ bool stays_at_home(const detail::StateEntry& entry, const Transfer& transfer,
 
 ShardedStateDict sharded_state_dict(ShardedModule& model) {
   ShardedStateDict dict;
-  std::vector<ParameterShard> shards = detail::value_shards(model.runtime());
+  std::vector<ParameterShard> shards = detail::value_shards(model.engine().model);
   for (const ParameterShard& shard : shards) {
     dict.insert(shard.name, shard);
   }
@@ -175,7 +174,7 @@ ShardedStateDict sharded_state_dict(ShardedModule& model) {
 }
 
 void load_sharded_state_dict(ShardedModule& model, const std::vector<ParameterShard>& pieces) {
-  detail::require_between_steps(model.runtime(), "load_sharded_state_dict");
+  model.engine().step.require_between_steps("load_sharded_state_dict");
   World& world = model.world();
   const std::vector<int> speakers = detail::speakers(model);
   std::vector<detail::StateEntry> entries = detail::state_entries(model);
@@ -194,14 +193,14 @@ void load_sharded_state_dict(ShardedModule& model, const std::vector<ParameterSh
     throw Error(ExitCode::BadData,
                 "[load_sharded_state_dict] the pieces of all ranks leave gaps:" + faults);
   }
-  detail::await_readers(model.runtime());
+  model.engine().step.await_readers();
   for (size_t i = 0; i < entries.size(); ++i) {
     for (const Transfer& t : transfers[i]) {
       const bool mine = t.piece.rank == world.rank();
       const at::Tensor values = mine ? pieces[t.piece.index].value.detach().reshape({-1}).narrow(
                                            0, t.first - t.piece.begin, t.last - t.first)
                                      : at::Tensor();
-      if (!stays_at_home(entries[i], t, speakers, model.runtime().mesh())) {
+      if (!stays_at_home(entries[i], t, speakers, model.engine().model.mesh)) {
         detail::broadcast_elements(world, t.piece.rank, values, t.last - t.first, t.piece.dtype,
                                    [&](int64_t first, const at::Tensor& part) {
                                      entries[i].write(t.first + first, part);

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "sherd/memory.h"
-#include "src/gather_arena.h"
+#include "src/memory/gather_arena.h"
 
 namespace sherd {
 namespace {
