@@ -1,16 +1,30 @@
 #include "memory/gather_arena.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <c10/util/Exception.h>
 
 namespace sherd::detail {
 
-GatherArena::Slots::iterator GatherArena::smallest_free(int64_t at_least) {
+GatherArena::Slots::iterator GatherArena::free_slot_of(int64_t bytes) {
+  return std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+    return !slot.used && slot.buffer.bytes() == bytes;
+  });
+}
+
+// The smallest free slot that leaves enough room, else the largest.
+GatherArena::Slots::iterator GatherArena::next_to_free(int64_t missing_bytes) {
   auto best = slots_.end();
   for (auto slot = slots_.begin(); slot != slots_.end(); ++slot) {
-    if (!slot->used && slot->buffer.bytes() >= at_least &&
-        (best == slots_.end() || slot->buffer.bytes() < best->buffer.bytes())) {
+    if (slot->used) {
+      continue;
+    }
+    const auto rank = [&](const Slot& other) {
+      const int64_t bytes = other.buffer.bytes();
+      return std::pair(bytes < missing_bytes, bytes < missing_bytes ? -bytes : bytes);
+    };
+    if (best == slots_.end() || rank(*slot) < rank(*best)) {
       best = slot;
     }
   }
@@ -19,7 +33,7 @@ GatherArena::Slots::iterator GatherArena::smallest_free(int64_t at_least) {
 
 void GatherArena::make_room(int64_t bytes) {
   while (held_bytes_ + bytes > limit_bytes_) {
-    const auto slot = smallest_free(0);
+    const auto slot = next_to_free(held_bytes_ + bytes - limit_bytes_);
     if (slot == slots_.end()) {
       return;
     }
@@ -29,9 +43,8 @@ void GatherArena::make_room(int64_t bytes) {
 }
 
 void* GatherArena::acquire(int64_t bytes) {
-  auto slot = smallest_free(bytes);
-  const bool fits_one_more = held_bytes_ + bytes <= limit_bytes_;
-  if (slot == slots_.end() || (slot->buffer.bytes() > bytes && fits_one_more)) {
+  auto slot = free_slot_of(bytes);
+  if (slot == slots_.end()) {
     make_room(bytes);
     slot =
         slots_.insert(slots_.end(), {Buffer(bytes, MemoryKind::Gathered, ledger_, device_), false});

@@ -9,10 +9,10 @@
 
 namespace sherd::detail {
 
-/// Hands out memory for gathered segments and takes it back. Each size has slots of its own while
-/// they fit into the limit: blocks of one shape use the same few, and an odd giant (an embedding
-/// between blocks) does not set the size of all. At the limit a segment lies in a larger free slot,
-/// or smaller free slots make room for it; slots only grow, so that this ends after a step or two.
+/// Hands out memory for gathered segments and takes it back. Each size has slots of its own: blocks
+/// of one shape use the same few, and an odd giant (an embedding between blocks) does not set the
+/// size of all. At the limit free slots of other sizes are given back. A segment never lies in a
+/// larger slot: what it wasted would be missing later, when other sizes are in use together.
 class GatherArena {
  public:
   /// `limit_bytes`: of all slots, unless more than that is in use at once.
@@ -31,7 +31,8 @@ class GatherArena {
     bool used = false;
   };
   using Slots = std::list<Slot>;
-  [[nodiscard]] Slots::iterator smallest_free(int64_t at_least);
+  [[nodiscard]] Slots::iterator free_slot_of(int64_t bytes);
+  [[nodiscard]] Slots::iterator next_to_free(int64_t missing_bytes);
   void make_room(int64_t bytes);
 
   int64_t limit_bytes_;
