@@ -47,12 +47,7 @@ std::vector<std::pair<std::string, std::string>> ShardedModule::tied_names() con
 }
 
 void ShardedModule::publish() {
-  for (const auto& unit : engine_->model.units) {
-    for (auto& parameter : unit->parameters()) {
-      parameter.has_values = true;
-    }
-  }
-  engine_->step.publish();
+  engine_->step.publish_values();
 }
 
 void ShardedModule::zero_grad() {

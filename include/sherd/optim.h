@@ -170,8 +170,8 @@ class GradScaler {
 
   /// The loss times the scale.
   [[nodiscard]] at::Tensor scale(const at::Tensor& loss) const;
-  /// Divides the gradients by the scale and answers whether all of them are finite, on all ranks.
-  /// After the last backward of a step; a second call before the next backward answers the same.
+  /// Divides the gradients by the scale and returns whether all of them are finite, on all ranks.
+  /// After the last backward of a step; a second call before the next backward returns the same.
   /// Collective: one all-reduce.
   bool unscale();
   /// Unscales where that has not been done; then updates the parameters unless a gradient is not

@@ -2,14 +2,15 @@
 #include <map>
 #include <utility>
 
-#include "checkpoint/agreement.h"
+#include "agree.h"
 #include "checkpoint/fill_through_host.h"
 #include "checkpoint/shard_files.h"
-#include "step/engine.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
 #include "state/entries.h"
+#include "step/engine.h"
+#include "step/shard_writer.h"
 
 namespace sherd {
 
@@ -169,7 +170,7 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model, Optimiz
     }
     return "";
   }));
-  model.engine().step.await_readers();
+  detail::ShardWriter writer(model.engine().step, "load_checkpoint");
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
     for (const Target& target : targets) {
       read_into(files, manifest, target);
@@ -183,7 +184,7 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model, Optimiz
     optimizer->restore(manifest.optimizer_steps, shards);
   }
   model.zero_grad();
-  model.publish();
+  writer.publish();
   return manifest;
 }
 

@@ -2,13 +2,14 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/agreement.h"
+#include "agree.h"
 #include "checkpoint/fill_through_host.h"
-#include "step/engine.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
 #include "state/entries.h"
+#include "step/engine.h"
+#include "step/shard_writer.h"
 
 namespace sherd {
 
@@ -72,7 +73,7 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
     sources = sources_in(*weights, folder, model, name_in_file);
     return "";
   }));
-  model.engine().step.await_readers();
+  detail::ShardWriter writer(model.engine().step, "load_safetensors");
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
     for (const Source& source : sources) {
       detail::fill_through_host(source.entry.mine, [&](const at::Tensor& host) {
@@ -86,7 +87,7 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
   for (Source& source : sources) {
     source.entry.finish_writing();
   }
-  model.publish();
+  writer.publish();
 }
 
 }  // namespace sherd

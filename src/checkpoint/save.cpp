@@ -4,17 +4,17 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/agreement.h"
+#include "agree.h"
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
 #include "files/folder.h"
 #include "files/output.h"
 #include "files/sha256.h"
-#include "step/engine.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
 #include "state/entries.h"
+#include "step/engine.h"
 
 namespace sherd {
 

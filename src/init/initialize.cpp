@@ -9,6 +9,7 @@
 #include "sherd/init.h"
 #include "state/entries.h"
 #include "step/engine.h"
+#include "step/shard_writer.h"
 
 namespace sherd {
 
@@ -98,8 +99,7 @@ void ParameterInit::fill_from(const at::Tensor& whole) {
 
 void initialize(ShardedModule& model, uint64_t seed, const ParamInitFn& param_init_fn,
                 const ParamInitFn& buffer_init_fn) {
-  model.engine().step.require_between_steps("initialize");
-  model.engine().step.await_readers();
+  detail::ShardWriter writer(model.engine().step, "initialize");
   std::string left_out;
   std::vector<detail::StateEntry> entries = detail::state_entries(model);
   for (detail::StateEntry& entry : entries) {
@@ -120,7 +120,7 @@ void initialize(ShardedModule& model, uint64_t seed, const ParamInitFn& param_in
                     "\nCall one of the fill functions for each; buffers have a function of their "
                     "own, buffer_init_fn.");
   }
-  model.publish();
+  writer.publish();
 }
 
 }  // namespace sherd

@@ -1,11 +1,12 @@
 #include <array>
 #include <exception>
 
-#include "checkpoint/agreement.h"
+#include "agree.h"
 #include "sherd/init.h"
 #include "state/entries.h"
 #include "state/transfer.h"
 #include "step/engine.h"
+#include "step/shard_writer.h"
 
 namespace sherd {
 
@@ -66,8 +67,7 @@ class Reader {
 
 void load_from_rank0(ShardedModule& model, const TensorSource& source) {
   World& world = model.world();
-  model.engine().step.require_between_steps("load_from_rank0");
-  model.engine().step.await_readers();
+  detail::ShardWriter writer(model.engine().step, "load_from_rank0");
   Reader reader(source);
   std::vector<detail::StateEntry> entries = detail::state_entries(model);
   for (detail::StateEntry& entry : entries) {
@@ -95,7 +95,7 @@ void load_from_rank0(ShardedModule& model, const TensorSource& source) {
   for (detail::StateEntry& entry : entries) {
     entry.finish_writing();
   }
-  model.publish();
+  writer.publish();
 }
 
 }  // namespace sherd

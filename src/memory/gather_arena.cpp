@@ -8,9 +8,8 @@
 namespace sherd::detail {
 
 GatherArena::Slots::iterator GatherArena::free_slot_of(int64_t bytes) {
-  return std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) {
-    return !slot.used && slot.buffer.bytes() == bytes;
-  });
+  return std::find_if(slots_.begin(), slots_.end(),
+                      [&](const Slot& slot) { return !slot.used && slot.buffer.bytes() == bytes; });
 }
 
 // The smallest free slot that leaves enough room, else the largest.

@@ -60,6 +60,10 @@ Model::Model(Mesh mesh_of_rows, ShardOptions shard_options, std::vector<UnitPlan
   }
 }
 
+void begin_update(Model& model, const SegmentOfUnit& of) {
+  model.collectives.run("wait for readers", of.unit->name(), [&] { of.segment->begin_update(); });
+}
+
 // The units that are kept (the root is), those ahead, the one that runs and those it is nested in.
 int64_t gathered_limit_bytes(const Model& model) {
   int64_t kept = 0;

@@ -56,6 +56,9 @@ void for_each_held_part(const Model& model, Visit&& visit) {
   }
 }
 
+/// Waits until no rank reads the segment's shards, which may be written then until they are
+/// published. Collective.
+void begin_update(Model& model, const SegmentOfUnit& of);
 /// Of the slots that units are gathered in, in a training step.
 [[nodiscard]] int64_t gathered_limit_bytes(const Model& model);
 /// Throws Error(Usage), naming `operation`, for what was built on meta and has no values yet.

@@ -6,9 +6,9 @@
 
 #include "movable_storage.h"
 #include "profiler_range.h"
-#include "step/engine.h"
 #include "shard_math.h"
 #include "sherd/optim.h"
+#include "step/engine.h"
 
 namespace sherd {
 
@@ -30,8 +30,7 @@ struct Updated {
 };
 
 struct SegmentMoments {
-  detail::UnitState* unit = nullptr;
-  detail::FlatSegment* segment = nullptr;
+  detail::SegmentOfUnit of;
   Buffer exp_avg_buffer;
   Buffer exp_avg_sq_buffer;
   std::map<size_t, Updated> updated;  ///< by place in the segment
@@ -40,27 +39,26 @@ struct SegmentMoments {
 
 // Where each updated parameter's moments begin, by place, and behind them their number: laid out as
 // the piece is or, where the optimizer leaves some of it alone, without those.
-std::pair<std::map<size_t, int64_t>, int64_t> lay_out_moments(const SegmentMoments& state,
-                                                              int rank) {
-  const detail::SegmentLayout& layout = state.segment->layout();
+std::pair<std::map<size_t, int64_t>, int64_t> lay_out_moments(const SegmentMoments& state) {
+  const detail::SegmentLayout& layout = state.of.segment->layout();
   const bool whole = state.updated.size() == layout.places.size();
   const auto alignment =
       detail::kAlignmentBytes / static_cast<int64_t>(c10::elementSize(layout.dtype));
   std::map<size_t, int64_t> offsets;
   int64_t end = 0;
   for (const auto& [index, updated] : state.updated) {
-    const detail::ParameterPlace& place = layout.places[index];
-    offsets[index] = whole ? layout.start_in_piece(place, rank) : end;
-    end += (layout.held_by(place, rank).size() + alignment - 1) / alignment * alignment;
+    const detail::HeldPart held = state.of.unit->held_part(*updated.parameter);
+    offsets[index] = whole ? held.start : end;
+    end += (held.range.size() + alignment - 1) / alignment * alignment;
   }
   return {std::move(offsets), whole ? layout.shard_numel : end};
 }
 
-void add_moments(SegmentMoments& state, int rank, c10::ScalarType dtype,
+void add_moments(SegmentMoments& state, c10::ScalarType dtype,
                  const std::shared_ptr<MemoryLedger>& ledger) {
-  const detail::FlatSegment& segment = *state.segment;
+  const detail::FlatSegment& segment = *state.of.segment;
   const detail::SegmentLayout& layout = segment.layout();
-  const auto [offsets, numel] = lay_out_moments(state, rank);
+  const auto [offsets, numel] = lay_out_moments(state);
   const int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
   state.exp_avg_buffer = Buffer(bytes, MemoryKind::OptimizerState, ledger, layout.device);
   state.exp_avg_sq_buffer = Buffer(bytes, MemoryKind::OptimizerState, ledger, layout.device);
@@ -68,19 +66,18 @@ void add_moments(SegmentMoments& state, int rank, c10::ScalarType dtype,
     return detail::flat_tensor(buffer.data(), count, dtype, layout.device);
   };
   for (const auto& [place, offset] : offsets) {
-    const detail::Range held = layout.held_by(layout.places[place], rank);
-    const int64_t begin = layout.start_in_piece(layout.places[place], rank);
-    const auto part = [&](const at::Tensor& whole) { return whole.narrow(0, begin, held.size()); };
+    const detail::HeldPart held = state.of.unit->held_part(*state.updated.at(place).parameter);
     const auto moment = [&, from = offset](const Buffer& buffer) {
-      return all(buffer).narrow(0, from, held.size());
+      return all(buffer).narrow(0, from, held.range.size());
     };
     state.runs.push_back(
-        {begin,
-         held.size(),
+        {held.start,
+         held.range.size(),
          place,
-         {part(segment.master()), moment(state.exp_avg_buffer), moment(state.exp_avg_sq_buffer),
-          at::Tensor(), segment.has_separate_master() ? part(segment.travelling()) : at::Tensor(),
-          held.begin}});
+         {held.of(segment.master()), moment(state.exp_avg_buffer), moment(state.exp_avg_sq_buffer),
+          at::Tensor(),
+          segment.has_separate_master() ? held.of(segment.travelling()) : at::Tensor(),
+          held.range.begin}});
   }
 }
 
@@ -150,8 +147,7 @@ struct AdamW::Impl {
   void update_in_backward(detail::SegmentGradients& gradients);
   void forget_failed_backward();
   void check_there_are_gradients() const;
-  void add_segment(detail::UnitState& unit, detail::FlatSegment& segment,
-                   const std::vector<ParamGroup>& param_groups);
+  void add_segment(const detail::SegmentOfUnit& of, const std::vector<ParamGroup>& param_groups);
   [[nodiscard]] AdamWOptions& group(size_t index);
   [[nodiscard]] Updated& updated(const std::string& parameter);
 };
@@ -180,11 +176,9 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
   for (const AdamWOptions& group : impl_->groups) {
     impl_->initial_lrs.push_back(group.lr);
   }
-  for (const auto& unit : impl_->engine().model.units) {
-    for (const auto& segment : unit->segments()) {
-      if (segment->layout().trainable) {
-        impl_->add_segment(*unit, *segment, groups);
-      }
+  for (const detail::SegmentOfUnit& of : impl_->engine().model.segments) {
+    if (of.segment->layout().trainable) {
+      impl_->add_segment(of, groups);
     }
   }
   if (impl_->segments.empty() && mode.contains) {
@@ -194,14 +188,12 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
   }
 }
 
-void AdamW::Impl::add_segment(detail::UnitState& unit, detail::FlatSegment& segment,
+void AdamW::Impl::add_segment(const detail::SegmentOfUnit& of,
                               const std::vector<ParamGroup>& param_groups) {
   SegmentMoments state;
-  state.unit = &unit;
-  state.segment = &segment;
-  const auto& places = segment.layout().places;
-  for (size_t place = 0; place < places.size(); ++place) {
-    const auto& parameter = unit.parameters()[static_cast<size_t>(places[place].parameter)];
+  state.of = of;
+  for (size_t place = 0; place < of.segment->layout().places.size(); ++place) {
+    const detail::UnitParameter& parameter = of.unit->parameter_at(*of.segment, place);
     if (!mode.contains || mode.contains(parameter.name)) {
       const auto group =
           std::find_if(param_groups.begin(), param_groups.end(),
@@ -210,7 +202,7 @@ void AdamW::Impl::add_segment(detail::UnitState& unit, detail::FlatSegment& segm
     }
   }
   if (!state.updated.empty()) {
-    add_moments(state, engine().model.mesh.shard_rank(), mode.moments_dtype, engine().model.ledger);
+    add_moments(state, mode.moments_dtype, engine().model.ledger);
     segments.push_back(std::move(state));
   }
 }
@@ -222,12 +214,12 @@ AdamW::~AdamW() = default;
 // The same on every rank. In backward nobody knows yet what other ranks used.
 bool AdamW::Impl::is_updated(const SegmentMoments& state, size_t place) const {
   return state.updated.at(place).parameter->tensor.requires_grad() &&  // not frozen since sharding
-         (mode.in_backward || state.segment->gradients()->used(place));
+         (mode.in_backward || state.of.segment->gradients()->used(place));
 }
 
 void AdamW::Impl::update(SegmentMoments& state) {
-  detail::FlatSegment& segment = *state.segment;
-  engine().model.collectives.run("publication", state.unit->name(), [&] { segment.begin_update(); });
+  detail::FlatSegment& segment = *state.of.segment;
+  detail::begin_update(engine().model, state.of);
   for (const Run& run : state.runs) {
     if (!is_updated(state, run.place)) {
       continue;
@@ -256,7 +248,7 @@ void AdamW::Impl::forget_failed_backward() {
 void AdamW::Impl::update_in_backward(detail::SegmentGradients& gradients) {
   const auto state = std::find_if(
       segments.begin(), segments.end(),
-      [&](const SegmentMoments& other) { return other.segment->gradients() == &gradients; });
+      [&](const SegmentMoments& other) { return other.of.segment->gradients() == &gradients; });
   if (state == segments.end()) {
     gradients.release_shard();  // of parameters that are not updated
     return;
@@ -264,7 +256,7 @@ void AdamW::Impl::update_in_backward(detail::SegmentGradients& gradients) {
   forget_failed_backward();
   if (!updated_in_backward.insert(&gradients).second) {
     throw Error(ExitCode::Usage,
-                "[backward] unit '" + state->unit->name() +
+                "[backward] unit '" + state->of.unit->name() +
                     "' has been updated in this step already, and the optimizer works in backward: "
                     "call AdamW::step() after each backward, or build it without in_backward to "
                     "accumulate.");
@@ -275,8 +267,9 @@ void AdamW::Impl::update_in_backward(detail::SegmentGradients& gradients) {
 
 void AdamW::Impl::check_there_are_gradients() const {
   const bool none = updated_in_backward.empty() &&
-                    std::none_of(segments.begin(), segments.end(),
-                                 [](const auto& state) { return state.segment->has_gradient(); });
+                    std::none_of(segments.begin(), segments.end(), [](const auto& state) {
+                      return state.of.segment->has_gradient();
+                    });
   if (none) {
     throw Error(ExitCode::Usage,
                 "[AdamW::step] no parameter has a gradient: call backward() on a loss of this "
@@ -295,7 +288,7 @@ void AdamW::step() {
   engine.step.gradients().used_parameters().agree();
   ++impl_->steps;
   for (SegmentMoments& state : impl_->segments) {
-    if (state.segment->has_gradient()) {
+    if (state.of.segment->has_gradient()) {
       impl_->update(state);
     }
   }

@@ -21,11 +21,9 @@ double global_norm(detail::Engine& engine, double norm_type) {
   const bool largest = std::isinf(norm_type);
   const ReduceOp op = largest ? ReduceOp::Max : ReduceOp::Sum;
   double powers = 0;
-  for (const auto& unit : engine.model.units) {
-    for (const auto& segment : unit->segments()) {
-      if (segment->has_gradient()) {
-        powers = detail::join(powers, sum_of_powers(*segment->gradients(), norm_type), op);
-      }
+  for (const detail::SegmentOfUnit& of : engine.model.segments) {
+    if (of.segment->has_gradient()) {
+      powers = detail::join(powers, sum_of_powers(*of.segment->gradients(), norm_type), op);
     }
   }
   engine.model.collectives.run("all-reduce of the gradient norm", "root", [&] {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -11,15 +12,12 @@ namespace sherd {
 
 namespace {
 
-bool is_finite(detail::Engine& engine) {
-  for (const auto& unit : engine.model.units) {
-    for (const auto& segment : unit->segments()) {
-      if (segment->has_gradient() && !std::isfinite(segment->gradients()->sum_of_squares())) {
-        return false;
-      }
-    }
-  }
-  return true;
+bool is_finite(const detail::Model& model) {
+  return std::none_of(model.segments.begin(), model.segments.end(),
+                      [](const detail::SegmentOfUnit& of) {
+                        return of.segment->has_gradient() &&
+                               !std::isfinite(of.segment->gradients()->sum_of_squares());
+                      });
 }
 
 }  // namespace
@@ -48,7 +46,7 @@ bool GradScaler::unscale() {
   }
   engine.step.reductions().check_gradients_are_kept("[GradScaler::unscale]");
   engine.step.gradients().check_reduced("[GradScaler::unscale]");
-  double overflows = is_finite(engine) ? 0.0 : 1.0;
+  double overflows = is_finite(engine.model) ? 0.0 : 1.0;
   engine.model.collectives.run("all-reduce of overflows", "root", [&] {
     engine.model.communicators->shards().all_reduce({&overflows, 1}, ReduceOp::Max);
   });

@@ -3,7 +3,7 @@
 
 #include <ATen/ops/equal.h>
 
-#include "checkpoint/agreement.h"
+#include "agree.h"
 #include "sherd/init.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
@@ -81,12 +81,12 @@ void for_each_full_parameter(ShardedModule& model,
   detail::require_values(model.engine().model, "full_state_dict");
   World& world = model.world();
   const bool wanted = !options.rank0_only || world.rank() == 0;
-  const std::vector<int> speakers = detail::speakers(model);
+  const std::vector<int> senders = detail::senders(model);
   for (const detail::StateEntry& entry : detail::state_entries(model)) {
     const auto dtype = c10::isFloatingType(entry.original_dtype)
                            ? options.dtype.value_or(entry.original_dtype)
                            : entry.original_dtype;
-    const at::Tensor whole = detail::collect(world, speakers, entry, dtype, wanted);
+    const at::Tensor whole = detail::collect(world, senders, entry, dtype, wanted);
     // Ranks agree after each, so that none waits for one whose visitor has thrown.
     static_cast<void>(
         detail::agree(world, "[for_each_full_parameter] the visitor failed", [&]() -> std::string {

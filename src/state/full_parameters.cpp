@@ -6,7 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
 
-#include "checkpoint/agreement.h"
+#include "agree.h"
 #include "sherd/state_dict.h"
 #include "step/engine.h"
 
@@ -68,7 +68,7 @@ class Gathered {
   void write_back() {
     for (UnitState* unit : units_) {
       for (const auto& segment : unit->segments()) {
-        engine_.model.collectives.wait("publication", unit->name(),
+        engine_.model.collectives.wait("wait for readers", unit->name(),
                                        [&] { segment->begin_update(); });
       }
       for (const detail::UnitParameter& parameter : unit->parameters()) {

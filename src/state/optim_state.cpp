@@ -4,7 +4,7 @@
 #include <sstream>
 #include <utility>
 
-#include "checkpoint/agreement.h"
+#include "agree.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
 #include "state/transfer.h"
@@ -48,7 +48,7 @@ std::string fault_of(const MomentEntries& entry, const OptimState& state) {
   return "";
 }
 
-// Throws, listing all that is wrong; answers the steps of each entry as text.
+// Throws, listing all that is wrong; returns the steps of each entry as text.
 std::string check_dict(const OptimStateDict& dict, const std::vector<MomentEntries>& entries) {
   std::string faults;
   std::set<std::string> known;
@@ -106,10 +106,10 @@ void for_each_full_optim_state(
     const std::function<void(const std::string& name, const OptimState&)>& visit, bool rank0_only) {
   World& world = model.world();
   const bool wanted = !rank0_only || world.rank() == 0;
-  const std::vector<int> speakers = detail::speakers(model);
+  const std::vector<int> senders = detail::senders(model);
   for (const MomentEntries& entry : moment_entries(model, optimizer)) {
     const auto whole = [&](const detail::StateEntry& moment) {
-      return detail::collect(world, speakers, moment, moment.mine.scalar_type(), wanted);
+      return detail::collect(world, senders, moment, moment.mine.scalar_type(), wanted);
     };
     const at::Tensor exp_avg = whole(entry.exp_avg);
     const OptimState state{exp_avg, whole(entry.exp_avg_sq), optimizer.steps_done(entry.name())};

@@ -66,17 +66,26 @@ void Step::reshard_all() {
 void Step::await_readers() {
   reshard_all();
   for (const SegmentOfUnit& of : model_.segments) {
-    model_.collectives.run("publication", of.unit->name(), [&] { of.segment->begin_update(); });
+    begin_update(model_, of);
   }
 }
 
 void Step::publish() {
   reshard_all();
   for (const SegmentOfUnit& of : model_.segments) {
-    model_.collectives.run("publication", of.unit->name(), [&] { of.segment->begin_update(); });
+    begin_update(model_, of);
     of.segment->write_travelling_from_master();
     of.segment->publish();
   }
+}
+
+void Step::publish_values() {
+  for (const auto& unit : model_.units) {
+    for (UnitParameter& parameter : unit->parameters()) {
+      parameter.has_values = true;
+    }
+  }
+  publish();
 }
 
 void Step::limit_gathered() {

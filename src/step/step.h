@@ -87,8 +87,10 @@ class Step {
   void await_readers();
   /// Rewrites the travelling shards from the masters.
   void publish();
+  /// The same, after values of all parameters were written from outside.
+  void publish_values();
   void zero_grad();
-  /// Which units are kept gathered has been set anew. Not collective.
+  /// Which units are kept gathered has changed. Not collective.
   void limit_gathered();
   /// Between them units cannot be called nor shards written: with_full_parameters() is under way.
   void set_full_parameters_shown(bool shown) { full_parameters_shown_ = shown; }

@@ -1,4 +1,4 @@
-#include "checkpoint/agreement.h"
+#include "agree.h"
 
 #include "sherd/error.h"
 
