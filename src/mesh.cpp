@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "sherd/error.h"
-#include "world_impl.h"
+#include "backends.h"
 
 namespace sherd {
 
