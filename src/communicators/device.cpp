@@ -7,9 +7,9 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "base/movable_storage.h"
 #include "communicators/exchange.h"
 #include "communicators/reduce_buffers.h"
-#include "movable_storage.h"
 
 namespace sherd::detail {
 

@@ -5,8 +5,8 @@
 
 #include <c10/util/Exception.h>
 
-#include "movable_storage.h"
-#include "shard_math.h"
+#include "base/movable_storage.h"
+#include "kernels/shard_math.h"
 
 namespace sherd::detail {
 

@@ -9,8 +9,8 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "base/wait_board.h"
 #include "sherd/world.h"
-#include "wait_board.h"
 
 namespace sherd::detail {
 

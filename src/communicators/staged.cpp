@@ -5,8 +5,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include "base/movable_storage.h"
 #include "communicators/reduce_buffers.h"
-#include "movable_storage.h"
 
 namespace sherd::detail {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "movable_storage.h"
-#include "shard_math.h"
+#include "base/movable_storage.h"
+#include "kernels/shard_math.h"
 
 namespace sherd::detail {
 

@@ -5,7 +5,7 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "movable_storage.h"
+#include "base/movable_storage.h"
 
 namespace sherd::detail {
 

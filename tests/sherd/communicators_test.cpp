@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "src/communicators/receive_pool.h"
-#include "src/gpu_sharing.h"
+#include "src/world/gpu_sharing.h"
 #include "tests/support/decorated_world.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/mailbox_backend.h"

@@ -5,19 +5,19 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "backends.h"
+#include "base/wait_board.h"
 #include "communicators/c10d.h"
 #include "communicators/device.h"
 #include "communicators/local.h"
 #include "communicators/shared_memory/meeting.h"
 #include "communicators/staged.h"
-#include "gpu_sharing.h"
 #include "launch/rank_environment.h"
-#include "nccl_group.h"
-#include "network.h"
-#include "rendezvous.h"
 #include "sherd/error.h"
-#include "wait_board.h"
+#include "world/backends.h"
+#include "world/gpu_sharing.h"
+#include "world/nccl_group.h"
+#include "world/network.h"
+#include "world/rendezvous.h"
 
 namespace sherd::detail {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "backends.h"
+#include "base/profiler_range.h"
 #include "communicators/local.h"
-#include "profiler_range.h"
 #include "sherd/error.h"
+#include "world/backends.h"
 
 namespace sherd {
 

@@ -1,4 +1,4 @@
-#include "nccl_group.h"
+#include "world/nccl_group.h"
 
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>

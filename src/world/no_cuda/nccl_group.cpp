@@ -1,4 +1,4 @@
-#include "nccl_group.h"
+#include "world/nccl_group.h"
 
 #include "sherd/error.h"
 

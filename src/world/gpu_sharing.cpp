@@ -1,4 +1,4 @@
-#include "gpu_sharing.h"
+#include "world/gpu_sharing.h"
 
 #include <map>
 

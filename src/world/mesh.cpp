@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "sherd/error.h"
-#include "backends.h"
+#include "world/backends.h"
 
 namespace sherd {
 

@@ -3,10 +3,10 @@
 #include <mutex>
 #include <utility>
 
-#include "backends.h"
 #include "communicators/in_process.h"
 #include "communicators/local.h"
 #include "sherd/error.h"
+#include "world/backends.h"
 
 namespace sherd::detail {
 
