@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that layers only point down (docs/design/layers.md): each folder includes only what stands below it.
+"""Checks that layers only point down (docs/design/layers.md): each folder includes only what stands below it, and no
+two headers include each other.
 
 Prints every include that breaks the rule as file:line, and exits with 1 if there is one.
 """
@@ -16,7 +17,6 @@ ALLOWED = {
     "launch": {"include/sherd/error.h", "files/file_descriptor.h"},
     "files": {"include/sherd/error.h"},
     "safetensors": {"include/sherd/safetensors.h", "include/sherd/error.h", "files", "torch"},
-    "src": {"include/sherd", "files", "launch", "torch"},
     "ops": {"include/sherd", "torch", "ops/shared", "ops/plain/plain_backend.h", "ops/cpu/cpu_backend.h"},
     "ops/shared": {"include/sherd", "torch", "ops/backend.h"},
     "ops/plain": {"torch", "ops/backend.h", "ops/shared"},
@@ -34,12 +34,41 @@ ALLOWED = {
                   "llm/eval", "llm/track", "ops/cpu/isa.h", "ops/cpu/isa_agreement.h"},
     "llm/bench": {"include/sherd", "torch", "llm/train", "llm/data", "llm/model", "llm/io", "ops"},
 }
+# The layers of libsherd from the bottom (docs/design/engine.md): each uses itself and those before it. What is a folder
+# or, without its ending, a file; "src" is what lies in no folder.
+ENGINE = (
+    ("src/movable_storage", "src/profiler_range", "src/wait_board"),
+    ("src/kernels", "src/shard_math"),
+    ("src/memory",),
+    ("src/communicators",),
+    ("src/world", "src/backend", "src/backends", "src/gpu_sharing", "src/c10d_world", "src/in_process_world", "src/mesh", "src/network",
+     "src/rendezvous", "src/sealed_store", "src/nccl_group", "src/cuda", "src/no_cuda", "src/agree"),
+    ("src/segment",),
+    ("src/unit",),
+    ("src/model",),
+    ("src/step",),
+    ("src/seam",),
+    ("src/optim",),
+    ("src/state",),
+    ("src/init",),
+    ("src/checkpoint",),
+    ("src",),
+)
+below = {"include/sherd", "files", "launch", "torch"}
+for layer in ENGINE:
+    below = below | set(layer)
+    ALLOWED.update({part: below for part in layer})
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]')
 
 
 def layer_of(path: str) -> str | None:
-    """The longest folder of ALLOWED that holds `path`, a path from the root."""
-    return max((f for f in ALLOWED if path.startswith(f + "/")), key=len, default=None)
+    """The longest entry of ALLOWED that holds `path`, a path from the root."""
+    return max((f for f in ALLOWED if is_in(path, f)), key=len, default=None)
+
+
+def is_in(path: str, part: str) -> bool:
+    """Whether `path` lies in the folder `part`, or is that file with or without its ending."""
+    return path == part or path.startswith((part + "/", part + "."))
 
 
 def target_of(include: str, source: pathlib.Path) -> str:
@@ -50,6 +79,8 @@ def target_of(include: str, source: pathlib.Path) -> str:
         return "include/" + include
     if (ROOT / include).is_file():
         return include
+    if (ROOT / "src" / include).is_file() and source.is_relative_to(ROOT / "src"):
+        return "src/" + include
     beside = source.parent / include
     return str(beside.relative_to(ROOT)) if beside.is_file() else ""
 
@@ -68,14 +99,37 @@ def faults_of(source: pathlib.Path) -> list[str]:
         target = target_of(include, source)
         if not target or layer_of(target) == layer:
             continue
-        if not any(target == a or target.startswith(a + "/") for a in ALLOWED[layer]):
+        if layer_of(target) not in ALLOWED[layer] and not any(is_in(target, a) for a in ALLOWED[layer]):
             faults.append(f"{name}:{number}: {layer} may not include {include}")
+    return faults
+
+
+def circles(sources: set[pathlib.Path]) -> list[str]:
+    """Headers that include each other, once for each include that closes a circle."""
+    includes = {}
+    for source in sources:
+        found = (INCLUDE.match(line) for line in source.read_text().splitlines())
+        includes[str(source.relative_to(ROOT))] = [target_of(m.group(1), source) for m in found if m]
+    faults = []
+    done = set()
+
+    def visit(name: str, path: list[str]) -> None:
+        if name in path:
+            faults.append(" -> ".join(path[path.index(name):] + [name]) + ": a circle of includes")
+        elif name not in done:
+            for target in includes.get(name, []):
+                visit(target, path + [name])
+            done.add(name)
+
+    for name in sorted(includes):
+        visit(name, [])
     return faults
 
 
 def main() -> int:
     sources = [p for layer in ALLOWED for p in (ROOT / layer).rglob("*") if p.suffix in {".h", ".cpp"}]
     faults = sorted({fault for source in sources if layer_of(str(source.relative_to(ROOT))) for fault in faults_of(source)})
+    faults += circles(set(sources))
     print("\n".join(faults) or f"check_includes: {len(set(sources))} files, every include points down")
     return 1 if faults else 0
 

@@ -1,164 +1,196 @@
+// fully_shard(): what is sharded, and how, from a module and options.
+
 #include "sherd/fully_shard.h"
 
-#include <map>
 #include <utility>
 
-#include "memory_plan.h"
-#include "runtime.h"
-#include "value_shards.h"
+#include "module_walk.h"
+#include "seam/parameter_hook.h"
+#include "sherd/error.h"
+#include "step/engine.h"
 
-namespace sherd {
-
-const World& ShardedModule::world() const {
-  return runtime_->mesh().world();
-}
-
-World& ShardedModule::world() {
-  return runtime_->mesh().world();
-}
-
-std::vector<ParameterShard> ShardedModule::parameter_shards() const {
-  runtime_->leave_failed_backward();
-  runtime_->apply_gradient_factor();
-  std::vector<ParameterShard> shards = detail::value_shards(*runtime_);
-  auto shard = shards.begin();
-  for (const auto& unit : runtime_->units()) {
-    for (const auto& parameter : unit->parameters()) {
-      const detail::FlatSegment& segment = *unit->segments()[parameter.segment];
-      if (segment.has_gradient()) {
-        segment.gradients()->show();
-        const int64_t start = segment.layout().start_in_piece(
-            segment.layout().places[parameter.place], runtime_->mesh().shard_rank());
-        shard->gradient = segment.gradient().narrow(0, start, shard->value.numel());
-      }
-      ++shard;
-    }
-  }
-  return shards;
-}
-
-std::vector<std::pair<std::string, std::string>> ShardedModule::tied_names() const {
-  std::vector<std::pair<std::string, std::string>> names;
-  for (const auto& unit : runtime_->units()) {
-    for (const auto& parameter : unit->parameters()) {
-      for (const auto& alias : parameter.aliases) {
-        names.emplace_back(alias, parameter.name);
-      }
-    }
-  }
-  return names;
-}
-
-void ShardedModule::publish() {
-  for (const auto& unit : runtime_->units()) {
-    for (auto& parameter : unit->parameters()) {
-      parameter.has_values = true;
-    }
-  }
-  runtime_->publish();
-}
-
-void ShardedModule::zero_grad() {
-  runtime_->zero_grad();
-}
-
-void ShardedModule::set_gradient_divide_factor(double factor) {
-  runtime_->set_gradient_divide_factor(factor);
-}
+namespace sherd::detail {
 
 namespace {
 
-template <class T>
-void set_backward(detail::Runtime& runtime, T detail::BackwardSettings::*setting, T value,
-                  const ShardedModule::UnitFilter& units) {
-  for (const auto& unit : runtime.units()) {
-    if (!units || units(unit->name())) {
-      unit->backward_settings.*setting = value;
+[[noreturn]] void refuse(const std::string& name, const std::string& what) {
+  throw Error(ExitCode::Usage, "[fully_shard] parameter '" + name + "' " + what);
+}
+
+void check_parameter(const std::string& name, const at::Tensor& tensor) {
+  if (tensor.dim() == 0) {
+    refuse(name, "is a scalar, which cannot be cut into pieces: give it shape [1].");
+  }
+  if (tensor.numel() == 0) {
+    refuse(name, "has no elements: leave it out of the model.");
+  }
+  if (is_sharded(tensor)) {
+    refuse(name,
+           "is sharded already: call fully_shard once, on the outermost module, and use the handle "
+           "it returns.");
+  }
+  if (!tensor.is_contiguous()) {
+    refuse(name, "is not contiguous: register parameter.contiguous() instead.");
+  }
+  const auto dtype = tensor.scalar_type();
+  if (dtype != at::kFloat && dtype != at::kBFloat16) {
+    refuse(name, std::string("is ") + c10::toString(dtype) + "; sharded are Float and BFloat16.");
+  }
+  if (!tensor.is_meta() && !tensor.is_cpu()) {
+    refuse(name, "is on " + tensor.device().str() + ": build the model on the CPU or on meta.");
+  }
+}
+
+[[noreturn]] void refuse_option(const std::string& what) {
+  throw Error(ExitCode::Usage, "[fully_shard] " + what);
+}
+
+void check_precision(const Precision& precision) {
+  const auto is_compute_dtype = [](c10::ScalarType dtype) {
+    return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf;
+  };
+  const auto check = [&](const char* name, const std::optional<c10::ScalarType>& dtype) {
+    if (dtype && !is_compute_dtype(*dtype)) {
+      refuse_option(std::string(name) + " is Float, BFloat16 or Half, got " +
+                    c10::toString(*dtype) + ".");
+    }
+  };
+  check("param_dtype", precision.param_dtype);
+  check("buffer_dtype", precision.buffer_dtype);
+  check("output_dtype", precision.output_dtype);
+  if (precision.reduce_dtype != at::kFloat) {
+    refuse_option(std::string("reduce_dtype is Float, got ") +
+                  c10::toString(precision.reduce_dtype) + ": gradients are summed in fp32.");
+  }
+}
+
+void check_options(const ShardOptions& options, const Mesh& mesh) {
+  check_precision(options.precision);
+  if (options.prefetch_depth < 0 || options.prefetch_depth > 8) {
+    refuse_option("prefetch_depth is 0 to 8, got " + std::to_string(options.prefetch_depth) + ".");
+  }
+  const int size = options.reshard_after_forward_size;
+  if (size != 0 && options.strategy != Strategy::FullShard &&
+      options.strategy != Strategy::HybridShard) {
+    refuse_option("reshard_after_forward_size " + std::to_string(size) +
+                  " is for FullShard and HybridShard: the other strategies keep what they gather.");
+  }
+  if (size != 0 && (size < 0 || mesh.shard_size() % size != 0)) {
+    refuse_option("reshard_after_forward_size " + std::to_string(size) +
+                  " does not divide the shard group of " + std::to_string(mesh.shard_size()) +
+                  " ranks.");
+  }
+}
+
+bool is_hybrid(Strategy strategy) {
+  return strategy == Strategy::HybridShard || strategy == Strategy::HybridShardGradOp;
+}
+
+// The mesh whose rows parameters are cut over.
+Mesh effective_mesh(const Mesh& mesh, Strategy strategy) {
+  if (strategy == Strategy::NoShard) {
+    return Mesh::hybrid(mesh.world(), 1);
+  }
+  if (is_hybrid(strategy) && mesh.dimensions() != 2) {
+    refuse_option("a hybrid strategy needs a 2-D mesh: Mesh::hybrid(world, ranks_of_a_host).");
+  }
+  if (!is_hybrid(strategy) && mesh.dimensions() != 1) {
+    refuse_option("the mesh has " + std::to_string(mesh.replicate_size()) + " x " +
+                  std::to_string(mesh.shard_size()) +
+                  " ranks, and the strategy shards over all of them: choose HybridShard or "
+                  "HybridShardGradOp, or Mesh::shard(world).");
+  }
+  return mesh;
+}
+
+UnitSettings settings_of(const UnitModule& unit, const ShardOptions& options, bool is_root) {
+  UnitSettings settings;
+  settings.precision = unit.options.precision.value_or(options.precision);
+  check_precision(settings.precision);
+  if (settings.precision.buffer_dtype != options.precision.buffer_dtype &&
+      settings.precision.buffer_dtype) {
+    refuse_option("buffer_dtype of unit '" + unit.name +
+                  "' is not the model's: buffers are cast alike, set ShardOptions::precision.");
+  }
+  if (!is_root && !unit.options.precision) {
+    settings.precision.output_dtype.reset();  // the model's is for what leaves the model
+  }
+  const bool zero3 =
+      options.strategy == Strategy::FullShard || options.strategy == Strategy::HybridShard;
+  settings.reshard_after_forward = unit.options.reshard_after_forward.value_or(
+      zero3 && options.reshard_after_forward_size != 1 && !is_root);
+  settings.checkpoint_activations = unit.options.checkpoint_activations;
+  return settings;
+}
+
+std::vector<at::Tensor> buffers_inside(const std::vector<ModelBuffer>& buffers,
+                                       const std::string& unit) {
+  std::vector<at::Tensor> found;
+  for (const ModelBuffer& buffer : buffers) {
+    if (buffer.is_inside(unit)) {
+      found.push_back(buffer.tensor);
+    }
+  }
+  return found;
+}
+
+void check_modules(const ModuleWalk& walk) {
+  for (const UnitModule& unit : walk.units()) {
+    if (unit.anchor != nullptr && unit.anchor->sharded_unit().state != nullptr) {
+      throw Error(ExitCode::Usage,
+                  "[fully_shard] unit '" + unit.name +
+                      "' is sharded already: call fully_shard once, on the outermost "
+                      "module, and use the handle it returns.");
     }
   }
 }
 
-std::string plan_line(const detail::UnitState& unit, const detail::FlatSegment& segment) {
-  const detail::SegmentLayout& layout = segment.layout();
-  int64_t numel = 0;
-  for (const auto& place : layout.places) {
-    numel += place.numel;
+// Checks the parameters and gives each to the smallest unit that contains all its uses.
+std::vector<UnitPlan> plan_units(ModuleWalk& walk, const ShardOptions& options) {
+  std::vector<UnitPlan> plans;
+  for (const UnitModule& unit : walk.units()) {
+    plans.push_back({unit.name,
+                     walk.level_of(unit),
+                     settings_of(unit, options, /*is_root=*/plans.empty()),
+                     {},
+                     {}});
   }
-  std::string line = unit.name();
-  line += ": " + std::to_string(layout.places.size()) + " parameters, " + std::to_string(numel) +
-          " elements, " + c10::toString(layout.dtype) + (layout.trainable ? "" : ", frozen") +
-          ", " + std::to_string(layout.bytes()) + " bytes gathered, " +
-          std::to_string(layout.bytes() / layout.world_size) + " bytes a rank";
-  if (segment.has_separate_master()) {
-    line += " and " + std::to_string(layout.shard_numel * 4) + " of fp32 master";
+  for (ParameterInModule& found : walk.parameters()) {
+    if (options.ignored && options.ignored(found.name)) {
+      continue;
+    }
+    check_parameter(found.name, found.tensor);
+    plans[static_cast<size_t>(walk.common_unit(found.owners))].parameters.push_back(
+        {found.name, std::move(found.aliases), found.tensor, found.tensor.scalar_type(),
+         found.tensor.requires_grad(), !found.tensor.is_meta(), 0, 0});
   }
-  return line + (unit.settings().checkpoint_activations ? ", activations checkpointed" : "") + "\n";
+  return plans;
 }
 
 }  // namespace
 
-void ShardedModule::set_requires_gradient_sync(bool requires_sync, const UnitFilter& units) {
-  set_backward(*runtime_, &detail::BackwardSettings::requires_gradient_sync, requires_sync, units);
-}
-
-void ShardedModule::set_requires_all_reduce(bool requires_all_reduce, const UnitFilter& units) {
-  set_backward(*runtime_, &detail::BackwardSettings::requires_all_reduce, requires_all_reduce,
-               units);
-}
-
-void ShardedModule::set_reshard_after_backward(bool reshard, const UnitFilter& units) {
-  set_backward(*runtime_, &detail::BackwardSettings::reshard_after_backward, reshard, units);
-  runtime_->limit_gathered();
-}
-
-std::string ShardedModule::plan() const {
-  std::string text;
-  for (const auto& unit : runtime_->units()) {
-    for (const auto& segment : unit->segments()) {
-      text += plan_line(*unit, *segment);
+std::shared_ptr<Engine> shard_module(const std::shared_ptr<torch::nn::Module>& module,
+                                     const Mesh& mesh, const ShardOptions& options) {
+  check_options(options, mesh);
+  const Mesh rows = effective_mesh(mesh, options.strategy);
+  ModuleWalk walk(*module, options.units);
+  check_modules(walk);
+  std::vector<UnitPlan> plans = plan_units(walk, options);
+  std::vector<ModelBuffer> buffers =
+      take_over_buffers(walk.buffers(), mesh.world().device(), options.precision.buffer_dtype);
+  for (UnitPlan& plan : plans) {
+    plan.buffers = buffers_inside(buffers, plan.name);
+  }
+  const auto engine = std::make_shared<Engine>(rows, options, std::move(plans), std::move(buffers));
+  for (size_t i = 0; i < walk.units().size(); ++i) {
+    const ShardedUnit unit{std::shared_ptr<Step>(engine, &engine->step),
+                           engine->model.units[i].get()};
+    install_parameter_hooks(unit);
+    if (walk.units()[i].anchor != nullptr) {
+      walk.units()[i].anchor->set_sharded_unit(unit);
     }
   }
-  return text;
+  return engine;
 }
 
-std::string ShardedModule::dtypes() const {
-  std::map<std::string, int64_t> elements;  // by dtype
-  for (const auto& unit : runtime_->units()) {
-    for (const auto& segment : unit->segments()) {
-      for (const auto& place : segment->layout().places) {
-        elements[c10::toString(segment->layout().dtype)] += place.numel;
-      }
-    }
-  }
-  std::string parameters;
-  for (const auto& [dtype, numel] : elements) {
-    parameters += (parameters.empty() ? "" : ", ") + dtype;
-    if (elements.size() > 1) {
-      parameters += " (" + std::to_string(numel) + " elements)";
-    }
-  }
-  return "parameters and travelling gradients " + parameters +
-         "; sums of gradients Float; masters Float";
-}
-
-const MemoryLedger& ShardedModule::memory() const {
-  return *runtime_->ledger();
-}
-
-int64_t ShardedModule::planned_peak_bytes(const MicroBatches& micro_batches) const {
-  return detail::planned_peak_bytes(*runtime_, micro_batches);
-}
-
-void ShardedModule::reset_peak_memory() {
-  runtime_->ledger()->reset_peak();
-}
-
-Communicator::Counts ShardedModule::counts() const {
-  return runtime_->communicators().counts();
-}
-
-detail::UnitState* ShardedModule::root_unit() const {
-  return runtime_->units().front().get();
-}
-
-}  // namespace sherd
+}  // namespace sherd::detail

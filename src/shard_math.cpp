@@ -46,7 +46,7 @@ void for_parts(int64_t numel, const Fn& fn) {
   });
 }
 
-// Of what fn(begin, numel) answers for each part, added up in the order of parts.
+// Of what fn(begin, numel) returns for each part, added up in the order of parts.
 template <class Fn>
 double sum_over_parts(int64_t numel, const Fn& fn) {
   std::vector<double> sums(static_cast<size_t>(part_count(numel)));

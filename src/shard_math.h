@@ -10,7 +10,7 @@
 namespace sherd::detail::shard_math {
 
 /// out (+)= scale × sources[0], += scale × sources[1], … each product and sum rounded to fp32.
-/// `out` fp32 [n], sources [n] of one dtype. Answers sum_of_squares(out) where Sherd's own loops
+/// `out` fp32 [n], sources [n] of one dtype. Returns sum_of_squares(out) where Sherd's own loops
 /// add, NaN elsewhere.
 double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
                          std::span<const at::Tensor> sources);

@@ -5,43 +5,55 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sherd/optim.h"
+#include "sherd/optimizer_state.h"
 #include "sherd/sharded_module.h"
 
 namespace sherd {
 
 /// Reads the weights of a Hugging Face model folder into the shards, each rank only its own
-/// elements, converting float dtypes. `name_in_file` gives the file's name of a parameter, where it
-/// is another. Collective. Memory: at most 1 MiB beside the shards. Throws Error: InputMissing
-/// without weights; BadData, listing parameters that the folder lacks or has in another shape.
+/// elements, converting float dtypes, and the buffers that the folder has; those that it lacks stay
+/// as they are. `name_in_file` gives the file's name of a parameter or buffer, where it is another.
+///
+/// Collective. Memory: at most 1 MiB beside the shards. Throws the same Error on every rank:
+/// InputMissing without weights and BadData, listing parameters that the folder lacks and what it
+/// has in another shape or kind of dtype, before anything has changed; StorageIo where reading
+/// fails: then the weights are neither the old nor the new ones, and loading again is the way out.
 /// PyTorch: `load_state_dict` of a sharded model, without the full tensors.
 void load_safetensors(ShardedModule& model, const std::string& folder,
                       const std::function<std::string(const std::string&)>& name_in_file = {});
 
-/// Writes a checkpoint to the new folder `folder`. Every rank writes its shard; then rank 0 writes
-/// the manifest and gives the folder, until then `<folder>.tmp`, its name. An older checkpoint of
-/// the name, whole or damaged, is replaced; a file, or a folder that holds anything else, is
-/// refused. `note` is kept for the caller: any text (a JSON of the trainer's state). Collective.
-/// Throws the same Error on every rank when one of them fails (CannotWrite, StorageIo); then
-/// nothing of the name has changed. PyTorch: `torch.distributed.checkpoint.save`.
-void save_checkpoint(const std::string& folder, ShardedModule& model, const AdamW& optimizer,
-                     const std::string& note);
+/// Writes parameters, buffers and the optimizer's state to the new folder `folder`. Every rank
+/// writes its shard, rank 0 its buffers too; then it writes the manifest and gives the folder,
+/// until then `<folder>.tmp`, its name. An older checkpoint of the name, whole or damaged, is
+/// replaced; a file, or a folder that holds anything else, is refused. `note` is kept for the
+/// caller: any text (a JSON of the trainer's state). Collective. Throws the same Error on every
+/// rank when one of them fails (CannotWrite, StorageIo); then nothing of the name has changed.
+/// PyTorch: `torch.distributed.checkpoint.save`.
+void save_checkpoint(const std::string& folder, ShardedModule& model,
+                     const CheckpointableOptimizer& optimizer, const std::string& note);
+/// The same without an optimizer: parameters and buffers.
+void save_checkpoint(const std::string& folder, ShardedModule& model, const std::string& note);
 
 /// Which elements of a parameter lie in which file.
 struct CheckpointPiece {
-  std::string file;                           ///< name in the folder
-  int64_t begin = 0;                          ///< first element, of the flattened parameter
-  int64_t end = 0;                            ///< one past the last
-  std::map<std::string, std::string> sha256;  ///< by tensor kind: "value", "exp_avg", "exp_avg_sq"
+  std::string file;   ///< name in the folder
+  int64_t begin = 0;  ///< first element, of the flattened parameter
+  int64_t end = 0;    ///< one past the last
+  /// By tensor kind: "value", and those of OptimizerShard ("exp_avg", "exp_avg_sq").
+  std::map<std::string, std::string> sha256;
 };
 
-/// One parameter of a checkpoint.
+/// One parameter or buffer of a checkpoint.
 struct CheckpointParameter {
-  std::vector<int64_t> shape;           ///< of the whole parameter
+  std::vector<int64_t> shape;           ///< of the whole tensor
   std::vector<CheckpointPiece> pieces;  ///< in order and without gaps
+  /// Updates that the parameter has had; unset: CheckpointManifest::optimizer_steps.
+  std::optional<int64_t> optimizer_steps = std::nullopt;
 };
 
 /// A manifest, checked: it is as it was written (by its own digest, which older ones lack), and
@@ -51,19 +63,25 @@ struct CheckpointManifest {
   int64_t optimizer_steps = 0;  ///< updates done when it was written
   std::string note;             ///< the text that save_checkpoint() was given
   std::map<std::string, CheckpointParameter> parameters;  ///< by qualified name
+  /// By qualified name; unset in checkpoints that were written before buffers were kept.
+  std::optional<std::map<std::string, CheckpointParameter>> buffers = std::nullopt;
 
   /// Throws Error: InputMissing without a manifest, BadData for one that cannot be right.
   [[nodiscard]] static CheckpointManifest read(const std::string& folder);
 };
 
-/// Restores model and optimizer from a checkpoint of any world size. Every digest is checked before
-/// anything that uses it, and nothing is changed by a checkpoint of another model. Collective.
-/// Memory: 1 MiB. Throws Error: InputMissing, BadData (naming file and tensor), StorageIo. PyTorch:
-/// `torch.distributed.checkpoint.load`.
+/// Restores model, buffers and optimizer from a checkpoint of any world size. Every digest is
+/// checked before anything that uses it, and nothing is changed by a checkpoint of another model or
+/// kind of optimizer; one without buffers leaves them as they are. Collective. Memory: 1 MiB.
+/// Throws the same Error on every rank: InputMissing, BadData (naming file and tensor), StorageIo.
+/// PyTorch: `torch.distributed.checkpoint.load`.
 CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& model,
-                                   AdamW& optimizer);
+                                   CheckpointableOptimizer& optimizer);
+/// The same of parameters and buffers, whatever optimizer the checkpoint was saved with.
+CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& model);
 
-/// Reads a whole checkpoint and checks every digest: of the manifest, and of values and moments.
+/// Reads a whole checkpoint and checks every digest: of the manifest, of values, buffers and the
+/// optimizer's state.
 /// Not collective: any process may ask whether a checkpoint is intact. Memory: 1 MiB. Throws Error:
 /// InputMissing, BadData (naming file and tensor), StorageIo. PyTorch: none.
 CheckpointManifest verify_checkpoint(const std::string& folder);

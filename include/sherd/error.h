@@ -1,5 +1,5 @@
 #pragma once
-// The exit codes of design §6 and the exception that carries one. The floor of the project:
+// The exit codes and the exception that carries one. The floor of the project:
 // standard library only, so that every layer, with LibTorch or without, reports failures in the
 // same way.
 

@@ -1,6 +1,5 @@
 #pragma once
-// fully_shard(): applies sharding to a module and returns the handle it is used through (design
-// §3).
+// fully_shard(): applies sharding to a module and returns the handle it is used through.
 
 #include <functional>
 #include <memory>
@@ -44,8 +43,8 @@ template <class Holder>
 class Sharded : public ShardedModule {
  public:
   /// Made by fully_shard().
-  Sharded(Holder module, std::shared_ptr<detail::Runtime> runtime)
-      : ShardedModule(std::move(runtime)), module_(std::move(module)) {}
+  Sharded(Holder module, std::shared_ptr<detail::Engine> engine)
+      : ShardedModule(std::move(engine)), module_(std::move(module)) {}
 
   /// The model's `forward`. Collective, as is the backward of what it returns.
   template <class... Args>
@@ -74,9 +73,8 @@ class Sharded : public ShardedModule {
 };
 
 namespace detail {
-[[nodiscard]] std::shared_ptr<Runtime> shard_module(
-    const std::shared_ptr<torch::nn::Module>& module, const Mesh& mesh,
-    const ShardOptions& options);
+[[nodiscard]] std::shared_ptr<Engine> shard_module(const std::shared_ptr<torch::nn::Module>& module,
+                                                   const Mesh& mesh, const ShardOptions& options);
 }
 
 /// Shards the parameters of `module` over the mesh: each `Unit` inside it becomes a communication
@@ -91,8 +89,8 @@ namespace detail {
 /// not contiguous, not floating-point. PyTorch: `fully_shard`.  Paper: FSDP, arXiv:2304.11277.
 template <class Holder>
 Sharded<Holder> fully_shard(Holder module, const Mesh& mesh, const ShardOptions& options = {}) {
-  auto runtime = detail::shard_module(module.ptr(), mesh, options);
-  return Sharded<Holder>(std::move(module), std::move(runtime));
+  auto engine = detail::shard_module(module.ptr(), mesh, options);
+  return Sharded<Holder>(std::move(module), std::move(engine));
 }
 
 /// Installs a handler that turns the fault of using a sharded parameter outside its unit into a

@@ -1,6 +1,5 @@
 #pragma once
-// Where an operator writes a weight's gradient: straight into the unit's reduce buffer (design
-// §4.3).
+// Where an operator writes a weight's gradient: straight into the unit's reduce buffer.
 
 #include <utility>
 

@@ -79,12 +79,12 @@ using ParamInitFn = std::function<void(ParameterInit&)>;
 void initialize(ShardedModule& model, uint64_t seed, const ParamInitFn& param_init_fn,
                 const ParamInitFn& buffer_init_fn = {});
 
-/// Where rank 0 takes a tensor from: answers the whole tensor of that name, of the model's shape
+/// Where rank 0 takes a tensor from: returns the whole tensor of that name, of the model's shape
 /// and any floating-point dtype (a buffer of whole numbers: any such), or an undefined one where it
 /// has none.
 using TensorSource = std::function<at::Tensor(const std::string& name)>;
 
-/// Fills parameters and buffers with what `source` answers on rank 0; the other ranks' `source` is
+/// Fills parameters and buffers with what `source` returns on rank 0; the other ranks' `source` is
 /// never called. Each tensor travels once, in its own dtype, while it is the only one: the whole
 /// model is never on one rank. A tied parameter is asked for by its first name, then by its others.
 ///

@@ -10,6 +10,7 @@
 
 #include <torch/ordered_dict.h>
 
+#include "sherd/optimizer_state.h"
 #include "sherd/sharded_module.h"
 
 namespace torch::optim {
@@ -43,6 +44,9 @@ struct AdamWMode {
   /// needs all gradients first: clipping, accumulation, unscaling. PyTorch: an optimizer in
   /// `register_post_accumulate_grad_hook`.
   bool in_backward = false;
+  /// Takes the parameters that it accepts and leaves the others alone, without moments for them;
+  /// unset: all. The same on every rank. PyTorch: the parameters that an optimizer is given.
+  std::function<bool(const std::string& name)> contains = {};
 };
 
 /// This rank's part of one parameter's moments, as views.
@@ -55,13 +59,14 @@ struct MomentShard {
 /// AdamW that reads the reduced gradients and writes master, moments and the travelling shard in
 /// one pass.
 ///
-/// Memory: two moments of this rank's shard. A parameter that has got no gradient on any rank since
-/// zero_grad() is left alone, and so is one that has been frozen since sharding
+/// Memory: two moments of this rank's part of the parameters that it updates. A parameter that has
+/// got no gradient on any rank since zero_grad() is left alone, and so is one that has been frozen
+/// since sharding
 /// (`requires_grad_(false)` on every rank): neither moments nor decay move it, and the update does
 /// not count in its bias correction. With AdamWMode::in_backward ranks cannot wait to compare what
 /// they used: there, parameters without gradient in a unit whose backward ran count as having
 /// zeros. PyTorch: `torch.optim.AdamW(fused=True)`.  Paper: arXiv:1711.05101.
-class AdamW {
+class AdamW : public CheckpointableOptimizer {
  public:
   /// Builds moments of zero. Not collective. Parameters in no group get `options`. Throws
   /// Error(Usage) for numbers that make no sense.
@@ -69,7 +74,7 @@ class AdamW {
                  std::vector<ParamGroup> groups = {}, AdamWMode mode = {});
   AdamW(AdamW&&) noexcept;
   AdamW& operator=(AdamW&&) noexcept;
-  ~AdamW();
+  ~AdamW() override;
 
   /// One update of every parameter that has a gradient. Collective: the new values are published to
   /// the other ranks; one all-reduce of a number, unless clip_grad_norm() was called since the last
@@ -86,8 +91,16 @@ class AdamW {
   void set_lr(size_t group, double lr);
   /// The learning rate of one group, counted as in set_lr().
   [[nodiscard]] double lr(size_t group) const;
+  /// Sets the learning rate of every group to `factor` times the one it was built with, so that
+  /// groups of different rates keep their proportions. Throws Error(Usage) below 0. PyTorch:
+  /// `torch.optim.lr_scheduler.LambdaLR`.
+  void scale_lr(double factor);
+  /// The options of one group as they are now, counted as in set_lr(). PyTorch: `param_groups`.
+  [[nodiscard]] const AdamWOptions& options(size_t group) const;
+  /// How many groups there are, that of the parameters in no group counted.
+  [[nodiscard]] size_t groups() const;
   /// Calls of step() so far.
-  [[nodiscard]] int64_t steps_done() const;
+  [[nodiscard]] int64_t steps_done() const override;
   /// Updates that one parameter has had: the t of its bias corrections. Less than steps_done()
   /// where it was frozen or got no gradient. Throws Error(Usage) for a name of no trainable
   /// parameter. PyTorch: `state[parameter]["step"]`.
@@ -98,6 +111,10 @@ class AdamW {
   void set_steps_done(const std::string& parameter, int64_t steps);
   /// Moments by parameter, for checkpoints: writing to the views writes the state.
   [[nodiscard]] std::vector<MomentShard> moments() const;
+
+  [[nodiscard]] std::vector<OptimizerShard> state_shards() const override;
+  [[nodiscard]] std::vector<OptimizerShard> shards_to_fill(const OptimizerKinds& kinds) override;
+  void restore(int64_t steps_done, const std::vector<OptimizerShard>& shards) override;
 
  private:
   struct Impl;
@@ -153,8 +170,8 @@ class GradScaler {
 
   /// The loss times the scale.
   [[nodiscard]] at::Tensor scale(const at::Tensor& loss) const;
-  /// Divides the gradients by the scale and answers whether all of them are finite, on all ranks.
-  /// After the last backward of a step; a second call before the next backward answers the same.
+  /// Divides the gradients by the scale and returns whether all of them are finite, on all ranks.
+  /// After the last backward of a step; a second call before the next backward returns the same.
   /// Collective: one all-reduce.
   bool unscale();
   /// Unscales where that has not been done; then updates the parameters unless a gradient is not

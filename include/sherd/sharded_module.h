@@ -17,8 +17,8 @@
 namespace sherd {
 
 namespace detail {
-class Runtime;
-class UnitState;
+struct Engine;
+struct ShardedUnit;
 }  // namespace detail
 
 /// The part of one parameter that this rank holds. Tensors are views: writing to them writes the
@@ -51,7 +51,7 @@ struct MicroBatches {
 class ShardedModule {
  public:
   /// Made by fully_shard().
-  explicit ShardedModule(std::shared_ptr<detail::Runtime> runtime) : runtime_(std::move(runtime)) {}
+  explicit ShardedModule(std::shared_ptr<detail::Engine> engine) : engine_(std::move(engine)) {}
 
   /// The ranks that the model is sharded over, replicas included.
   [[nodiscard]] const World& world() const;
@@ -98,18 +98,18 @@ class ShardedModule {
   /// holds for units used once a step; AdamWMode::in_backward needs less. Not collective. PyTorch:
   /// none.
   [[nodiscard]] int64_t planned_peak_bytes(const MicroBatches& micro_batches = {}) const;
-  /// Begins the peak of memory() anew.
+  /// Counts the peak of memory() from now on.
   void reset_peak_memory();
   /// Gathers, reductions and bytes so far. Not collective.
   [[nodiscard]] Communicator::Counts counts() const;
 
   /// The engine behind the handle.
-  [[nodiscard]] detail::Runtime& runtime() const { return *runtime_; }
+  [[nodiscard]] detail::Engine& engine() const { return *engine_; }
 
  protected:
   /// The unit that calls of the handle gather.
-  [[nodiscard]] detail::UnitState* root_unit() const;
-  std::shared_ptr<detail::Runtime> runtime_;  ///< shared by all handles of the model
+  [[nodiscard]] detail::ShardedUnit root_unit() const;
+  std::shared_ptr<detail::Engine> engine_;  ///< shared by all handles of the model
 };
 
 }  // namespace sherd

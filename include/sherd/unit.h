@@ -1,7 +1,7 @@
 #pragma once
-// `Unit<Block>`: the holder that declares a communication unit (design §3). C++ modules have no
-// forward hooks, so a model says in its types where parameters are gathered; until fully_shard()
-// activates it, a unit is a plain call.
+// `Unit<Block>`: the holder that declares a communication unit. C++ modules have no forward hooks,
+// so a model says in its types where parameters are gathered; until fully_shard() activates it, a
+// unit is a plain call.
 
 #include <functional>
 #include <memory>
@@ -19,33 +19,41 @@ namespace sherd {
 
 namespace detail {
 
+class Step;
 class UnitState;
 class UnitUse;
 
-/// What fully_shard() finds in a module that is a unit, and where it leaves the state. The module
-/// keeps the state alive.
+/// A unit of a sharded model, and the step that it takes part in; both null before sharding.
+struct ShardedUnit {
+  std::shared_ptr<Step> step;  ///< keeps the unit alive
+  UnitState* state = nullptr;
+};
+
+/// What fully_shard() finds in a module that is a unit, and where it leaves the sharded one, which
+/// the module keeps alive.
 class UnitAnchor {
  public:
   virtual ~UnitAnchor() = default;
-  [[nodiscard]] const std::shared_ptr<UnitState>& unit_state() const noexcept { return state_; }
-  void set_unit_state(std::shared_ptr<UnitState> state) { state_ = std::move(state); }
+  [[nodiscard]] const ShardedUnit& sharded_unit() const noexcept { return unit_; }
+  void set_sharded_unit(ShardedUnit unit) { unit_ = std::move(unit); }
 
  private:
-  std::shared_ptr<UnitState> state_;
+  ShardedUnit unit_;
 };
 
 using TensorList = std::vector<at::Tensor*>;
 
-/// Computes a call once more from the values of its tensor arguments, and answers those of its
+/// Computes a call once more from the values of its tensor arguments, and returns those of its
 /// results.
 using Recompute = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 
-/// One call of a unit: constructed it gathers the parameters, destroyed it frees them again as the
-/// strategy says. Left by an exception it gives up the whole step, so that the next one starts
-/// clean.
+/// One call of a unit, from its entry, which gathers the parameters, to leave() or checkpoint(),
+/// which free them again as the strategy says. Destroyed before that, by an exception at any point,
+/// it gives up the whole step, so that the next one starts clean.
 class ForwardScope {
  public:
-  explicit ForwardScope(UnitState& unit);
+  /// Collective. Throws Error(Usage) where the unit may not be called now.
+  explicit ForwardScope(const ShardedUnit& unit);
   ~ForwardScope();
   ForwardScope(const ForwardScope&) = delete;
   ForwardScope& operator=(const ForwardScope&) = delete;
@@ -60,9 +68,12 @@ class ForwardScope {
   std::vector<at::Tensor> checkpoint(Recompute body, const std::vector<at::Tensor>& inputs);
 
  private:
+  ForwardScope(const ShardedUnit& unit, int depth_before);
   void cast_outputs(const TensorList& outputs) const;
+  void end(UnitUse* use);
 
-  UnitState& unit_;
+  ShardedUnit unit_;
+  int depth_before_;  ///< forwards of the unit that were under way
   std::shared_ptr<UnitUse> use_;
   bool left_ = false;
 };
@@ -163,7 +174,7 @@ struct RepeatableCall {
 };
 
 template <class Result, class Body, class... Args>
-Result call_checkpointed(UnitState& unit, Body&& body, Args&&... args) {
+Result call_checkpointed(const ShardedUnit& unit, Body&& body, Args&&... args) {
   using Call = RepeatableCall<Result, std::decay_t<Body>, Args...>;
   ForwardScope scope(unit);
   auto call = std::make_shared<Call>(
@@ -186,27 +197,27 @@ Result call_checkpointed(UnitState& unit, Body&& body, Args&&... args) {
   return result;
 }
 
-/// Calls `body(args…)` as one use of `unit`; a plain call where `unit` is null.
+/// Calls `body(args…)` as one use of `unit`; a plain call before sharding.
 template <class Body, class... Args>
-auto call_unit(UnitState* unit, Body&& body, Args&&... args) {
+auto call_unit(const ShardedUnit& unit, Body&& body, Args&&... args) {
   using Result = std::invoke_result_t<Body, Args...>;
   static_assert(
       !std::is_class_v<std::decay_t<Result>> || TensorCarrier<std::decay_t<Result>>::value,
       "a unit returns tensors, or optionals, vectors, pairs and tuples of them: inside "
       "another type they would not be seen, and backward would not gather the unit");
-  if (unit == nullptr) {
+  if (unit.state == nullptr) {
     return static_cast<Result>(std::invoke(std::forward<Body>(body), std::forward<Args>(args)...));
   }
-  if (checkpoints_activations(*unit)) {
+  if (checkpoints_activations(*unit.state)) {
     if constexpr (TensorCarrier<std::decay_t<Result>>::value &&
                   (std::is_copy_constructible_v<std::decay_t<Args>> && ...)) {
       return static_cast<Result>(call_checkpointed<std::decay_t<Result>>(
-          *unit, std::forward<Body>(body), std::forward<Args>(args)...));
+          unit, std::forward<Body>(body), std::forward<Args>(args)...));
     } else {
-      refuse_to_checkpoint(*unit);
+      refuse_to_checkpoint(*unit.state);
     }
   }
-  ForwardScope scope(*unit);
+  ForwardScope scope(unit);
   std::tuple<HeldArgument<Args>...> held(std::forward<Args>(args)...);
   const TensorList inputs = tensors_of(held);
   scope.cast_inputs(inputs);
@@ -273,7 +284,7 @@ class UnitImpl : public Impl,
     auto body = [this, module = this->weak_from_this().lock()](auto&&... value) {
       return Impl::forward(std::forward<decltype(value)>(value)...);
     };
-    return detail::call_unit(unit_state().get(), body, std::forward<Args>(args)...);
+    return detail::call_unit(sharded_unit(), body, std::forward<Args>(args)...);
   }
 
   /// Calls `fn(block, args…)` as one use of the unit: the way to methods other than `forward`.
@@ -285,30 +296,30 @@ class UnitImpl : public Impl,
                  fn = std::forward<Fn>(fn)](auto&&... value) {
       return std::invoke(fn, static_cast<Impl&>(*this), std::forward<decltype(value)>(value)...);
     };
-    return detail::call_unit(unit_state().get(), body, std::forward<Args>(args)...);
+    return detail::call_unit(sharded_unit(), body, std::forward<Args>(args)...);
   }
 
   /// LibTorch's; throws Error(Usage) once the unit is sharded: its parameters are not there to be
   /// changed.
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override {
-    detail::refuse_to_convert(unit_state().get());
+    detail::refuse_to_convert(sharded_unit().state);
     Impl::to(device, dtype, non_blocking);
   }
   /// As the first.
   void to(torch::Dtype dtype, bool non_blocking = false) override {
-    detail::refuse_to_convert(unit_state().get());
+    detail::refuse_to_convert(sharded_unit().state);
     Impl::to(dtype, non_blocking);
   }
   /// As the first.
   void to(torch::Device device, bool non_blocking = false) override {
-    detail::refuse_to_convert(unit_state().get());
+    detail::refuse_to_convert(sharded_unit().state);
     Impl::to(device, non_blocking);
   }
   /// LibTorch's; throws Error(Usage) once the unit is sharded: its parameters are not there to be
   /// copied.
   [[nodiscard]] std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device = std::nullopt) const override {
-    detail::refuse_to_clone(unit_state().get());
+    detail::refuse_to_clone(sharded_unit().state);
     return Impl::clone(device);
   }
 };

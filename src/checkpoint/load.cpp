@@ -2,16 +2,15 @@
 #include <map>
 #include <utility>
 
-#include <ATen/ops/empty.h>
-
-#include "between_steps.h"
-#include "checkpoint/agreement.h"
+#include "agree.h"
+#include "checkpoint/fill_through_host.h"
 #include "checkpoint/shard_files.h"
-#include "runtime.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
-#include "value_shards.h"
+#include "state/entries.h"
+#include "step/engine.h"
+#include "step/shard_writer.h"
 
 namespace sherd {
 
@@ -19,37 +18,41 @@ namespace {
 
 constexpr int64_t kStretch = int64_t{1} << 18;  // elements read at a time: 1 MiB of fp32
 
-// A part of a parameter that this rank holds, and where it goes.
+// What this rank holds of a parameter, its optimizer state or a buffer, and reads.
 struct Target {
   std::string kind;
   std::string name;
-  int64_t begin = 0;  // elements of the parameter
-  at::Tensor values;  // fp32, or the dtype of a frozen parameter
+  int64_t begin = 0;  // elements of the whole tensor
+  at::Tensor values;
 };
 
-// Calls fill(tensor of the host), which is `out` itself where that is of the host.
-template <class Fill>
-void fill_through_host(const at::Tensor& out, const Fill& fill) {
-  const at::Tensor host = out.is_cpu() ? out : at::empty(out.sizes(), out.scalar_type());
-  fill(host);
-  if (!out.is_cpu()) {
-    out.copy_(host);
-  }
-}
+using Optimizer = CheckpointableOptimizer*;  // null: none
+using Entries = std::vector<detail::StateEntry>;
 
-std::vector<Target> targets_of(const ShardedModule& model, const AdamW& optimizer) {
+std::vector<Target> targets_of(const Entries& entries, const std::vector<OptimizerShard>& shards) {
   std::vector<Target> targets;
   std::map<std::string, int64_t> begins;
-  for (const ParameterShard& shard : detail::value_shards(model.runtime())) {
-    begins[shard.name] = shard.begin;
-    targets.push_back({"value", shard.name, shard.begin, shard.value});
+  for (const detail::StateEntry& entry : entries) {
+    begins[entry.name] = entry.begin;
+    targets.push_back({"value", entry.name, entry.begin, entry.mine});
   }
-  for (const MomentShard& moment : optimizer.moments()) {
-    const int64_t begin = begins.at(moment.name);
-    targets.push_back({"exp_avg", moment.name, begin, moment.exp_avg});
-    targets.push_back({"exp_avg_sq", moment.name, begin, moment.exp_avg_sq});
+  for (const OptimizerShard& shard : shards) {
+    for (const auto& [kind, tensor] : shard.tensors) {
+      targets.push_back({kind, shard.parameter, begins.at(shard.parameter), tensor});
+    }
   }
   return targets;
+}
+
+const CheckpointParameter* find_saved(const CheckpointManifest& manifest, const std::string& name) {
+  if (const auto found = manifest.parameters.find(name); found != manifest.parameters.end()) {
+    return &found->second;
+  }
+  if (!manifest.buffers) {
+    return nullptr;
+  }
+  const auto found = manifest.buffers->find(name);
+  return found == manifest.buffers->end() ? nullptr : &found->second;
 }
 
 // Calls visit(piece, first, last) for the pieces that hold elements of the target, in elements of
@@ -57,7 +60,7 @@ std::vector<Target> targets_of(const ShardedModule& model, const AdamW& optimize
 template <class Visit>
 void for_each_overlap(const CheckpointManifest& manifest, const Target& target, Visit&& visit) {
   const int64_t end = target.begin + target.values.numel();
-  for (const CheckpointPiece& piece : manifest.parameters.at(target.name).pieces) {
+  for (const CheckpointPiece& piece : find_saved(manifest, target.name)->pieces) {
     const int64_t first = std::max(piece.begin, target.begin);
     const int64_t last = std::min(piece.end, end);
     if (first < last) {
@@ -67,37 +70,99 @@ void for_each_overlap(const CheckpointManifest& manifest, const Target& target, 
 }
 
 void check_same_model(const std::string& folder, const CheckpointManifest& manifest,
-                      const ShardedModule& model) {
-  const auto shards = detail::value_shards(model.runtime());
-  for (const ParameterShard& shard : shards) {
-    const auto found = manifest.parameters.find(shard.name);
-    if (found == manifest.parameters.end() || found->second.shape != shard.shape) {
-      throw Error(
-          ExitCode::BadData,
-          "the checkpoint in '" + folder + "' is of another model: it has " +
-              (found == manifest.parameters.end() ? "no parameter '" : "another shape of '") +
-              shard.name + "'. Start with the model it was made from, or with --resume never.");
+                      const Entries& entries) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ExitCode::BadData, "the checkpoint in '" + folder +
+                                       "' is of another model: it has " + what +
+                                       ". Start with the model it was made from, or with --resume "
+                                       "never.");
+  };
+  size_t parameters = 0;
+  for (const detail::StateEntry& entry : entries) {
+    parameters += entry.is_buffer() ? 0U : 1U;
+    const CheckpointParameter* saved = find_saved(manifest, entry.name);
+    if (saved == nullptr) {
+      refuse("no " + entry.described());
+    } else if (saved->shape != entry.shape) {
+      refuse("another shape of " + entry.described());
     }
   }
-  if (manifest.parameters.size() != shards.size()) {
-    throw Error(ExitCode::BadData,
-                "the checkpoint in '" + folder + "' is of another model: it has " +
-                    std::to_string(manifest.parameters.size()) + " parameters, the model " +
-                    std::to_string(shards.size()) + ".");
+  if (manifest.parameters.size() != parameters) {
+    refuse(std::to_string(manifest.parameters.size()) + " parameters, the model " +
+           std::to_string(parameters));
+  }
+  const size_t buffers = entries.size() - parameters;
+  if (manifest.buffers && manifest.buffers->size() != buffers) {
+    refuse(std::to_string(manifest.buffers->size()) + " buffers, the model " +
+           std::to_string(buffers));
   }
 }
 
-}  // namespace
+// What the checkpoint restores of the model: buffers where it has any.
+Entries entries_of(ShardedModule& model, const CheckpointManifest& manifest) {
+  Entries entries = detail::state_entries(model);
+  if (!manifest.buffers) {
+    std::erase_if(entries, [](const detail::StateEntry& entry) { return entry.is_buffer(); });
+  }
+  return entries;
+}
 
-CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& model,
-                                   AdamW& optimizer) {
+std::vector<OptimizerShard> shards_to_fill(const std::string& folder, Optimizer optimizer,
+                                           const CheckpointManifest& manifest) {
+  if (optimizer == nullptr) {
+    return {};
+  }
+  OptimizerKinds kinds;
+  for (const auto& [name, parameter] : manifest.parameters) {
+    for (const CheckpointPiece& piece : parameter.pieces) {
+      for (const auto& [kind, digest] : piece.sha256) {
+        if (kind != "value") {
+          kinds[name].insert(kind);
+        }
+      }
+    }
+  }
+  try {
+    std::vector<OptimizerShard> shards = optimizer->shards_to_fill(kinds);
+    for (OptimizerShard& shard : shards) {
+      shard.steps = manifest.parameters.at(shard.parameter)
+                        .optimizer_steps.value_or(manifest.optimizer_steps);
+    }
+    return shards;
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                "the checkpoint in '" + folder + "' does not fit the optimizer: " + error.what());
+  }
+}
+
+void read_into(detail::ShardFiles& files, const CheckpointManifest& manifest,
+               const Target& target) {
+  for_each_overlap(
+      manifest, target, [&](const CheckpointPiece& piece, int64_t first, int64_t last) {
+        const SafetensorsEntry& entry = files.verified(piece, target.kind, target.name);
+        detail::fill_through_host(target.values.narrow(0, first - target.begin, last - first),
+                                  [&](const at::Tensor& host) {
+                                    files.open(piece.file)
+                                        .read_elements(entry, first - piece.begin,
+                                                       last - piece.begin, host.scalar_type(),
+                                                       host.mutable_data_ptr());
+                                  });
+      });
+}
+
+CheckpointManifest load(const std::string& folder, ShardedModule& model, Optimizer optimizer) {
   CheckpointManifest manifest;
   detail::ShardFiles files(folder);
-  const std::vector<Target> targets = targets_of(model, optimizer);
+  Entries entries;
+  std::vector<OptimizerShard> shards;
+  std::vector<Target> targets;
   const std::string failure = "the checkpoint could not be read";
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
     manifest = CheckpointManifest::read(folder);
-    check_same_model(folder, manifest, model);
+    entries = entries_of(model, manifest);
+    check_same_model(folder, manifest, entries);
+    shards = shards_to_fill(folder, optimizer, manifest);
+    targets = targets_of(entries, shards);
     for (const Target& target : targets) {
       for_each_overlap(manifest, target, [&](const CheckpointPiece& piece, int64_t, int64_t) {
         static_cast<void>(files.verified(piece, target.kind, target.name));
@@ -105,35 +170,53 @@ CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& mod
     }
     return "";
   }));
-  detail::await_readers(model.runtime());
+  detail::Step& step = model.engine().step;
+  detail::ShardWriter writer(step, "load_checkpoint");
+  if (optimizer != nullptr) {
+    step.writing_begins(detail::State::Optimizer, "load_checkpoint");
+  }
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
     for (const Target& target : targets) {
-      for_each_overlap(
-          manifest, target, [&](const CheckpointPiece& piece, int64_t first, int64_t last) {
-            const SafetensorsEntry& entry = files.verified(piece, target.kind, target.name);
-            fill_through_host(target.values.narrow(0, first - target.begin, last - first),
-                              [&](const at::Tensor& host) {
-                                files.open(piece.file)
-                                    .read_elements(entry, first - piece.begin, last - piece.begin,
-                                                   host.scalar_type(), host.mutable_data_ptr());
-                              });
-          });
+      read_into(files, manifest, target);
     }
     return "";
   }));
-  optimizer.set_steps_done(manifest.optimizer_steps);
+  for (detail::StateEntry& entry : entries) {
+    entry.finish_writing();
+  }
+  if (optimizer != nullptr) {
+    optimizer->restore(manifest.optimizer_steps, shards);
+    step.writing_ended(detail::State::Optimizer);
+  }
   model.zero_grad();
-  model.publish();
+  writer.publish();
   return manifest;
+}
+
+}  // namespace
+
+CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& model,
+                                   CheckpointableOptimizer& optimizer) {
+  return load(folder, model, &optimizer);
+}
+
+CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& model) {
+  return load(folder, model, nullptr);
 }
 
 CheckpointManifest verify_checkpoint(const std::string& folder) {
   CheckpointManifest manifest = CheckpointManifest::read(folder);
   detail::ShardFiles files(folder);
-  for (const auto& [name, parameter] : manifest.parameters) {
-    for (const CheckpointPiece& piece : parameter.pieces) {
-      for (const auto& [kind, digest] : piece.sha256) {
-        static_cast<void>(files.verified(piece, kind, name));
+  for (const auto* tensors :
+       {&manifest.parameters, manifest.buffers ? &*manifest.buffers : nullptr}) {
+    if (tensors == nullptr) {
+      continue;
+    }
+    for (const auto& [name, tensor] : *tensors) {
+      for (const CheckpointPiece& piece : tensor.pieces) {
+        for (const auto& [kind, digest] : piece.sha256) {
+          static_cast<void>(files.verified(piece, kind, name));
+        }
       }
     }
   }
@@ -159,40 +242,6 @@ void read_checkpoint_values(const std::string& folder, const CheckpointManifest&
       take(values.data(), end - begin);
     }
   }
-}
-
-void load_safetensors(ShardedModule& model, const std::string& folder,
-                      const std::function<std::string(const std::string&)>& name_in_file) {
-  const SafetensorsFolder weights(folder);
-  std::string faults;
-  std::vector<std::pair<ParameterShard, SafetensorsLocation>> sources;
-  for (ParameterShard& shard : detail::value_shards(model.runtime())) {
-    const std::string name = name_in_file ? name_in_file(shard.name) : shard.name;
-    const auto found = weights.find(name);
-    if (!found) {
-      faults += "\n  '" + name + "' is missing";
-    } else if (found->entry->shape != shard.shape) {
-      faults += "\n  '" + name + "' has shape " + c10::str(at::IntArrayRef(found->entry->shape)) +
-                ", and the model's parameter " + c10::str(at::IntArrayRef(shard.shape));
-    } else {
-      sources.emplace_back(std::move(shard), *found);
-    }
-  }
-  if (!faults.empty()) {
-    throw Error(ExitCode::BadData, "the weights in '" + folder +
-                                       "' are not those of this model:" + faults +
-                                       "\nCheck that config.json and the weights belong together.");
-  }
-  detail::await_readers(model.runtime());
-  for (auto& [shard, source] : sources) {
-    const auto& from = source;
-    const auto& part = shard;
-    fill_through_host(part.value, [&](const at::Tensor& host) {
-      from.file->read_elements(*from.entry, part.begin, part.end, host.scalar_type(),
-                               host.mutable_data_ptr());
-    });
-  }
-  model.publish();
 }
 
 }  // namespace sherd

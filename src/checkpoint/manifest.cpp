@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include <nlohmann/json.hpp>
 
@@ -26,8 +27,8 @@ constexpr const char* kFormat = "sherd-checkpoint";
 constexpr const char* kNoManifest = ": not a checkpoint's manifest";
 
 // The fields of a manifest, but for the digest of all of them.
-constexpr std::array<const char*, 6> kFields = {"format", "version",    "world_size",
-                                                "note",   "parameters", "optimizer_steps"};
+constexpr std::array<const char*, 7> kFields = {"format",     "version", "world_size",     "note",
+                                                "parameters", "buffers", "optimizer_steps"};
 
 // Of the values, however they are laid out: fields are sorted, and spaces do not count.
 std::string digest_of_rest(json root) {
@@ -68,6 +69,9 @@ CheckpointPiece piece_from_json(const json& source) {
 
 // Pieces must follow each other from 0 to the last element; files lie in the folder itself.
 std::string fault_of(const CheckpointParameter& parameter) {
+  if (parameter.optimizer_steps.value_or(0) < 0) {
+    return "optimizer_steps below 0";
+  }
   int64_t numel = 1;
   for (const int64_t size : parameter.shape) {
     if (size < 0 || (size > 0 && numel > INT64_MAX / size)) {
@@ -93,23 +97,55 @@ std::string fault_of(const CheckpointParameter& parameter) {
                                 std::to_string(numel) + " elements";
 }
 
+using Tensors = std::map<std::string, CheckpointParameter>;
+
+json tensors_to_json(const Tensors& tensors) {
+  json all = json::object();
+  for (const auto& [name, tensor] : tensors) {
+    json pieces = json::array();
+    for (const CheckpointPiece& piece : tensor.pieces) {
+      pieces.push_back(piece_to_json(piece));
+    }
+    all[name] = {{"shape", tensor.shape}, {"pieces", std::move(pieces)}};
+    if (tensor.optimizer_steps) {
+      all[name]["optimizer_steps"] = *tensor.optimizer_steps;
+    }
+  }
+  return all;
+}
+
+// `what` a fault is said of: "parameter" or "buffer".
+Tensors tensors_from_json(const json& source, const std::string& what,
+                          const std::function<void(const std::string&)>& refuse) {
+  Tensors tensors;
+  for (const auto& [name, item] : source.items()) {
+    CheckpointParameter& tensor = tensors[name];
+    item.at("shape").get_to(tensor.shape);
+    for (const json& piece : item.at("pieces")) {
+      tensor.pieces.push_back(piece_from_json(piece));
+    }
+    if (item.contains("optimizer_steps")) {
+      tensor.optimizer_steps = item.at("optimizer_steps").get<int64_t>();
+    }
+    if (const std::string fault = fault_of(tensor); !fault.empty()) {
+      refuse(what + " '" + name + "' has " + fault);
+    }
+  }
+  return tensors;
+}
+
 }  // namespace
 
 std::string to_json(const CheckpointManifest& manifest) {
-  json parameters = json::object();
-  for (const auto& [name, parameter] : manifest.parameters) {
-    json pieces = json::array();
-    for (const CheckpointPiece& piece : parameter.pieces) {
-      pieces.push_back(piece_to_json(piece));
-    }
-    parameters[name] = {{"shape", parameter.shape}, {"pieces", std::move(pieces)}};
-  }
   json root = {{"format", kFormat},
                {"version", kVersion},
                {"world_size", manifest.world_size},
                {"optimizer_steps", manifest.optimizer_steps},
                {"note", manifest.note},
-               {"parameters", std::move(parameters)}};
+               {"parameters", tensors_to_json(manifest.parameters)}};
+  if (manifest.buffers) {
+    root["buffers"] = tensors_to_json(*manifest.buffers);
+  }
   root["sha256"] = digest_of_rest(root);
   return root.dump(1) + "\n";
 }
@@ -134,15 +170,9 @@ CheckpointManifest manifest_from_json(const std::string& text, const std::string
     if (manifest.world_size < 1 || manifest.optimizer_steps < 0) {
       return refuse("world_size must be at least 1 and optimizer_steps at least 0");
     }
-    for (const auto& [name, source] : root.at("parameters").items()) {
-      CheckpointParameter& parameter = manifest.parameters[name];
-      source.at("shape").get_to(parameter.shape);
-      for (const json& piece : source.at("pieces")) {
-        parameter.pieces.push_back(piece_from_json(piece));
-      }
-      if (const std::string fault = fault_of(parameter); !fault.empty()) {
-        return refuse("parameter '" + name + "' has " + fault);
-      }
+    manifest.parameters = tensors_from_json(root.at("parameters"), "parameter", refuse);
+    if (root.contains("buffers")) {
+      manifest.buffers = tensors_from_json(root.at("buffers"), "buffer", refuse);
     }
     return manifest;
   } catch (const json::exception& error) {

@@ -4,17 +4,17 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/agreement.h"
+#include "agree.h"
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
 #include "files/folder.h"
 #include "files/output.h"
 #include "files/sha256.h"
-#include "runtime.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
-#include "value_shards.h"
+#include "state/entries.h"
+#include "step/engine.h"
 
 namespace sherd {
 
@@ -22,88 +22,109 @@ namespace {
 
 using nlohmann::json;
 
-// One parameter's tensors on this rank, by kind.
-struct HeldParameter {
-  ParameterShard shard;
+// The tensors of one parameter or buffer that this rank writes, by kind.
+struct HeldPiece {
+  std::string name;
+  int64_t begin = 0;
+  int64_t end = 0;
   std::map<std::string, at::Tensor> tensors;
 };
 
-std::vector<HeldParameter> held_parameters(const ShardedModule& model, const AdamW& optimizer) {
-  std::map<std::string, MomentShard> moments;
-  for (MomentShard& moment : optimizer.moments()) {
-    moments.emplace(moment.name, std::move(moment));
+using Optimizer = const CheckpointableOptimizer*;  // null: none
+
+std::map<std::string, OptimizerShard> shards_of(Optimizer optimizer) {
+  std::map<std::string, OptimizerShard> shards;
+  if (optimizer != nullptr) {
+    for (OptimizerShard& shard : optimizer->state_shards()) {
+      shards.emplace(shard.parameter, std::move(shard));
+    }
   }
-  std::vector<HeldParameter> held;
-  for (ParameterShard& shard : detail::value_shards(model.runtime())) {
-    if (shard.begin == shard.end) {
+  return shards;
+}
+
+std::vector<HeldPiece> held_pieces(ShardedModule& model, Optimizer optimizer) {
+  const std::map<std::string, OptimizerShard> shards = shards_of(optimizer);
+  const bool writes_buffers = model.engine().model.mesh.shard_rank() == 0;
+  std::vector<HeldPiece> held;
+  for (const detail::StateEntry& entry : detail::state_entries(model)) {
+    if (entry.mine.numel() == 0 || (entry.is_buffer() && !writes_buffers)) {
       continue;
     }
-    HeldParameter parameter{shard, {{"value", shard.value}}};
-    if (const auto found = moments.find(shard.name); found != moments.end()) {
-      parameter.tensors["exp_avg"] = found->second.exp_avg;
-      parameter.tensors["exp_avg_sq"] = found->second.exp_avg_sq;
+    HeldPiece& piece =
+        held.emplace_back(HeldPiece{entry.name, entry.begin, entry.begin + entry.mine.numel(), {}});
+    if (const auto shard = shards.find(entry.name); shard != shards.end()) {
+      piece.tensors = shard->second.tensors;
     }
-    held.push_back(std::move(parameter));
+    piece.tensors["value"] = entry.mine;
   }
   return held;
 }
 
-// Writes this rank's file and answers its pieces as JSON, by parameter.
+// Writes this rank's file and returns its pieces as JSON, by name.
 json write_shard(const std::string& folder, const std::string& file,
-                 const std::vector<HeldParameter>& held) {
+                 const std::vector<HeldPiece>& held) {
   std::vector<SafetensorsSpec> specs;
-  for (const HeldParameter& parameter : held) {
-    for (const auto& [kind, tensor] : parameter.tensors) {
-      specs.push_back({kind + "/" + parameter.shard.name, tensor.scalar_type(), {tensor.numel()}});
+  for (const HeldPiece& piece : held) {
+    for (const auto& [kind, tensor] : piece.tensors) {
+      specs.push_back({kind + "/" + piece.name, tensor.scalar_type(), {tensor.numel()}});
     }
   }
   SafetensorsWriter writer(folder + "/" + file, specs);
   json pieces = json::object();
-  for (const HeldParameter& parameter : held) {
+  for (const HeldPiece& piece : held) {
     json digests = json::object();
-    for (const auto& [kind, held_tensor] : parameter.tensors) {
+    for (const auto& [kind, held_tensor] : piece.tensors) {
       const at::Tensor tensor = held_tensor.cpu();
       const auto bytes = static_cast<size_t>(tensor.nbytes());
       files::Sha256 digest;
       digest.add(tensor.const_data_ptr(), bytes);
-      writer.write(kind + "/" + parameter.shard.name, tensor.const_data_ptr(), bytes);
+      writer.write(kind + "/" + piece.name, tensor.const_data_ptr(), bytes);
       digests[kind] = digest.finish();
     }
-    pieces[parameter.shard.name] = {
-        {"begin", parameter.shard.begin}, {"end", parameter.shard.end}, {"sha256", digests}};
+    pieces[piece.name] = {{"begin", piece.begin}, {"end", piece.end}, {"sha256", digests}};
   }
   writer.finish();
   return pieces;
 }
 
-CheckpointManifest assemble(const ShardedModule& model, const AdamW& optimizer,
-                            const std::string& note, const std::vector<std::string>& ranks) {
+// Shapes, and how often each parameter was updated, where that is less often than the others.
+CheckpointManifest describe(ShardedModule& model, Optimizer optimizer) {
   CheckpointManifest manifest;
-  const int pieces_of_a_copy = model.runtime().mesh().shard_size();
-  manifest.world_size = static_cast<int64_t>(ranks.size());
-  manifest.optimizer_steps = optimizer.steps_done();
-  manifest.note = note;
-  for (const ParameterShard& shard : detail::value_shards(model.runtime())) {
-    manifest.parameters[shard.name].shape = shard.shape;
+  manifest.optimizer_steps = optimizer == nullptr ? 0 : optimizer->steps_done();
+  manifest.buffers.emplace();
+  for (const detail::StateEntry& entry : detail::state_entries(model)) {
+    (entry.is_buffer() ? *manifest.buffers : manifest.parameters)[entry.name].shape = entry.shape;
   }
-  for (int rank = 0; rank < pieces_of_a_copy; ++rank) {  // a parameter's pieces lie in rank order
-    const std::string file = detail::shard_file_name(rank, pieces_of_a_copy);
-    const json pieces = json::parse(ranks[static_cast<size_t>(rank)]);
-    for (const auto& [name, piece] : pieces.items()) {
-      manifest.parameters[name].pieces.push_back(
-          {file, piece["begin"].get<int64_t>(), piece["end"].get<int64_t>(),
-           piece["sha256"].get<std::map<std::string, std::string>>()});
+  for (const auto& [name, shard] : shards_of(optimizer)) {
+    if (shard.steps != manifest.optimizer_steps) {
+      manifest.parameters.at(name).optimizer_steps = shard.steps;
     }
   }
   return manifest;
 }
 
-}  // namespace
+// `ranks`: what write_shard() returned on each.
+void add_pieces(CheckpointManifest& manifest, int shard_size,
+                const std::vector<std::string>& ranks) {
+  manifest.world_size = static_cast<int64_t>(ranks.size());
+  for (int rank = 0; rank < shard_size; ++rank) {  // a parameter's pieces lie in rank order
+    const std::string file = detail::shard_file_name(rank, shard_size);
+    const json pieces = json::parse(ranks[static_cast<size_t>(rank)]);
+    for (const auto& [name, piece] : pieces.items()) {
+      const auto parameter = manifest.parameters.find(name);
+      CheckpointParameter& tensor =
+          parameter != manifest.parameters.end() ? parameter->second : manifest.buffers->at(name);
+      tensor.pieces.push_back({file, piece["begin"].get<int64_t>(), piece["end"].get<int64_t>(),
+                               piece["sha256"].get<std::map<std::string, std::string>>()});
+    }
+  }
+}
 
-void save_checkpoint(const std::string& folder, ShardedModule& model, const AdamW& optimizer,
-                     const std::string& note) {
+void save(const std::string& folder, ShardedModule& model, Optimizer optimizer,
+          const std::string& note) {
+  model.engine().step.check_not_torn("save_checkpoint");
   World& world = model.world();
-  const Mesh& mesh = model.runtime().mesh();
+  const Mesh& mesh = model.engine().model.mesh;
   std::string target;
   std::string temporary;
   const std::string failure = "the checkpoint could not be written";
@@ -128,11 +149,13 @@ void save_checkpoint(const std::string& folder, ShardedModule& model, const Adam
         return std::string();  // a copy of what the first row writes
       }
       const std::string file = detail::shard_file_name(mesh.shard_rank(), mesh.shard_size());
-      return write_shard(temporary, file, held_parameters(model, optimizer)).dump();
+      return write_shard(temporary, file, held_pieces(model, optimizer)).dump();
     });
     static_cast<void>(detail::agree(world, failure, [&]() -> std::string {
       if (first) {
-        const CheckpointManifest manifest = assemble(model, optimizer, note, ranks);
+        CheckpointManifest manifest = describe(model, optimizer);
+        manifest.note = note;
+        add_pieces(manifest, mesh.shard_size(), ranks);
         files::write_file(temporary + "/" + detail::kManifestName, detail::to_json(manifest));
         files::replace_folder(temporary, target);
       }
@@ -145,6 +168,17 @@ void save_checkpoint(const std::string& folder, ShardedModule& model, const Adam
     }
     throw;
   }
+}
+
+}  // namespace
+
+void save_checkpoint(const std::string& folder, ShardedModule& model,
+                     const CheckpointableOptimizer& optimizer, const std::string& note) {
+  save(folder, model, &optimizer, note);
+}
+
+void save_checkpoint(const std::string& folder, ShardedModule& model, const std::string& note) {
+  save(folder, model, nullptr, note);
 }
 
 }  // namespace sherd

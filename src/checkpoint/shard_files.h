@@ -18,7 +18,7 @@ class ShardFiles {
 
   /// Throws as SafetensorsFile.
   const SafetensorsFile& open(const std::string& name);
-  /// The tensor of a piece: `kind` is "value", "exp_avg" or "exp_avg_sq". Its digest has been found
+  /// The tensor of a piece: `kind` is "value" or one of OptimizerShard. Its digest has been found
   /// right, by reading all of it the first time. Throws Error(BadData), naming file and tensor.
   /// Memory: 1 MiB.
   const SafetensorsEntry& verified(const CheckpointPiece& piece, const std::string& kind,

@@ -5,11 +5,11 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
-#include "between_steps.h"
 #include "init/philox.h"
-#include "runtime.h"
 #include "sherd/init.h"
 #include "state/entries.h"
+#include "step/engine.h"
+#include "step/shard_writer.h"
 
 namespace sherd {
 
@@ -99,8 +99,7 @@ void ParameterInit::fill_from(const at::Tensor& whole) {
 
 void initialize(ShardedModule& model, uint64_t seed, const ParamInitFn& param_init_fn,
                 const ParamInitFn& buffer_init_fn) {
-  detail::require_between_steps(model.runtime(), "initialize");
-  detail::await_readers(model.runtime());
+  detail::ShardWriter writer(model.engine().step, "initialize");
   std::string left_out;
   std::vector<detail::StateEntry> entries = detail::state_entries(model);
   for (detail::StateEntry& entry : entries) {
@@ -121,7 +120,7 @@ void initialize(ShardedModule& model, uint64_t seed, const ParamInitFn& param_in
                     "\nCall one of the fill functions for each; buffers have a function of their "
                     "own, buffer_init_fn.");
   }
-  model.publish();
+  writer.publish();
 }
 
 }  // namespace sherd

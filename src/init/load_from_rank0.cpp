@@ -1,12 +1,12 @@
 #include <array>
 #include <exception>
 
-#include "between_steps.h"
-#include "checkpoint/agreement.h"
-#include "runtime.h"
+#include "agree.h"
 #include "sherd/init.h"
 #include "state/entries.h"
 #include "state/transfer.h"
+#include "step/engine.h"
+#include "step/shard_writer.h"
 
 namespace sherd {
 
@@ -67,8 +67,7 @@ class Reader {
 
 void load_from_rank0(ShardedModule& model, const TensorSource& source) {
   World& world = model.world();
-  detail::require_between_steps(model.runtime(), "load_from_rank0");
-  detail::await_readers(model.runtime());
+  detail::ShardWriter writer(model.engine().step, "load_from_rank0");
   Reader reader(source);
   std::vector<detail::StateEntry> entries = detail::state_entries(model);
   for (detail::StateEntry& entry : entries) {
@@ -96,7 +95,7 @@ void load_from_rank0(ShardedModule& model, const TensorSource& source) {
   for (detail::StateEntry& entry : entries) {
     entry.finish_writing();
   }
-  model.publish();
+  writer.publish();
 }
 
 }  // namespace sherd

@@ -6,7 +6,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 
-#include "autograd_seam.h"
+#include "seam/parameter_hook.h"
 #include "sherd/error.h"
 #include "sherd/init.h"
 #include "state/transfer.h"

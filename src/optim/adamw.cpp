@@ -1,13 +1,14 @@
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "movable_storage.h"
 #include "profiler_range.h"
-#include "runtime.h"
 #include "shard_math.h"
 #include "sherd/optim.h"
+#include "step/engine.h"
 
 namespace sherd {
 
@@ -15,51 +16,69 @@ namespace {
 
 // A stretch of this rank's piece that belongs to one parameter, and so to one group.
 struct Run {
-  int64_t begin = 0;  ///< in the piece
-  int64_t numel = 0;
-  size_t group = 0;
-  size_t place = 0;  ///< of the parameter in the segment
-  const at::Tensor* parameter = nullptr;
+  int64_t begin = 0;                         ///< in the piece
+  int64_t numel = 0;                         ///< perhaps 0
+  size_t place = 0;                          ///< of the parameter in the segment
   detail::shard_math::AdamWTensors tensors;  ///< without the gradient
 };
 
+// A parameter of the segment that the optimizer updates.
+struct Updated {
+  const detail::UnitParameter* parameter = nullptr;
+  size_t group = 0;
+  int64_t steps = 0;  ///< updates that it has had
+};
+
 struct SegmentMoments {
-  detail::UnitState* unit = nullptr;
-  detail::FlatSegment* segment = nullptr;
+  detail::SegmentOfUnit of;
   Buffer exp_avg_buffer;
   Buffer exp_avg_sq_buffer;
-  at::Tensor exp_avg;  ///< [shard_numel]
-  at::Tensor exp_avg_sq;
-  std::vector<int64_t> steps;  ///< updates that each parameter has had, by place
-  std::vector<Run> runs;
+  std::map<size_t, Updated> updated;  ///< by place in the segment
+  std::vector<Run> runs;              ///< of those that this rank holds a part of
 };
+
+// Where each updated parameter's moments begin, by place, and behind them their number: laid out as
+// the piece is or, where the optimizer leaves some of it alone, without those.
+std::pair<std::map<size_t, int64_t>, int64_t> lay_out_moments(const SegmentMoments& state) {
+  const detail::SegmentLayout& layout = state.of.segment->layout();
+  const bool whole = state.updated.size() == layout.places.size();
+  const auto alignment =
+      detail::kAlignmentBytes / static_cast<int64_t>(c10::elementSize(layout.dtype));
+  std::map<size_t, int64_t> offsets;
+  int64_t end = 0;
+  for (const auto& [index, updated] : state.updated) {
+    const detail::HeldPart held = state.of.unit->held_part(*updated.parameter);
+    offsets[index] = whole ? held.start : end;
+    end += (held.range.size() + alignment - 1) / alignment * alignment;
+  }
+  return {std::move(offsets), whole ? layout.shard_numel : end};
+}
 
 void add_moments(SegmentMoments& state, c10::ScalarType dtype,
                  const std::shared_ptr<MemoryLedger>& ledger) {
-  const detail::SegmentLayout& layout = state.segment->layout();
-  const int64_t bytes = layout.shard_numel * static_cast<int64_t>(c10::elementSize(dtype));
+  const detail::FlatSegment& segment = *state.of.segment;
+  const detail::SegmentLayout& layout = segment.layout();
+  const auto [offsets, numel] = lay_out_moments(state);
+  const int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
   state.exp_avg_buffer = Buffer(bytes, MemoryKind::OptimizerState, ledger, layout.device);
   state.exp_avg_sq_buffer = Buffer(bytes, MemoryKind::OptimizerState, ledger, layout.device);
-  const auto whole = [&](const Buffer& buffer) {
-    return detail::flat_tensor(buffer.data(), layout.shard_numel, dtype, layout.device);
+  const auto all = [&, count = numel](const Buffer& buffer) {
+    return detail::flat_tensor(buffer.data(), count, dtype, layout.device);
   };
-  state.steps.assign(layout.places.size(), 0);
-  state.exp_avg = whole(state.exp_avg_buffer);
-  state.exp_avg_sq = whole(state.exp_avg_sq_buffer);
-}
-
-Run make_run(const SegmentMoments& state, int64_t begin, detail::Range held, size_t group,
-             size_t place, const at::Tensor* parameter) {
-  const int64_t numel = held.size();
-  const detail::FlatSegment& segment = *state.segment;
-  const auto part = [&](const at::Tensor& whole) { return whole.narrow(0, begin, numel); };
-  return {begin,
-          numel,
-          group,
-          place,
-          parameter,
-          {part(segment.master()), part(state.exp_avg), part(state.exp_avg_sq), at::Tensor(),
-           segment.has_separate_master() ? part(segment.travelling()) : at::Tensor(), held.begin}};
+  for (const auto& [place, offset] : offsets) {
+    const detail::HeldPart held = state.of.unit->held_part(*state.updated.at(place).parameter);
+    const auto moment = [&, from = offset](const Buffer& buffer) {
+      return all(buffer).narrow(0, from, held.range.size());
+    };
+    state.runs.push_back(
+        {held.start,
+         held.range.size(),
+         place,
+         {held.of(segment.master()), moment(state.exp_avg_buffer), moment(state.exp_avg_sq_buffer),
+          at::Tensor(),
+          segment.has_separate_master() ? held.of(segment.travelling()) : at::Tensor(),
+          held.range.begin}});
+  }
 }
 
 kernels::AdamWStep step_numbers(const AdamWOptions& o, int64_t step, double grad_scale) {
@@ -107,7 +126,7 @@ struct AdamW::Impl {
   explicit Impl(ShardedModule sharded) : model(std::move(sharded)) {}
   ~Impl() {
     if (mode.in_backward) {
-      runtime().reductions().set_when_summed({});
+      engine().step.reductions().set_when_summed({});
     }
   }
   Impl(const Impl&) = delete;
@@ -116,19 +135,21 @@ struct AdamW::Impl {
   ShardedModule model;
   AdamWMode mode;
   std::vector<AdamWOptions> groups;  ///< the last one is for parameters in no group
+  std::vector<double> initial_lrs;   ///< by group
   std::vector<SegmentMoments> segments;
   int64_t steps = 0;
   std::set<const detail::SegmentGradients*> updated_in_backward;
   int64_t failures_seen = 0;  ///< of backwards, by updated_in_backward
 
-  [[nodiscard]] detail::Runtime& runtime() const { return model.runtime(); }
+  [[nodiscard]] detail::Engine& engine() const { return model.engine(); }
   [[nodiscard]] bool is_updated(const SegmentMoments& state, size_t place) const;
   void update(SegmentMoments& state);
   void update_in_backward(detail::SegmentGradients& gradients);
   void forget_failed_backward();
   void check_there_are_gradients() const;
+  void add_segment(const detail::SegmentOfUnit& of, const std::vector<ParamGroup>& param_groups);
   [[nodiscard]] AdamWOptions& group(size_t index);
-  [[nodiscard]] int64_t& steps_of(const std::string& parameter);
+  [[nodiscard]] Updated& updated(const std::string& parameter);
 };
 
 AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> groups,
@@ -143,8 +164,8 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
     check_options(group.options);
   }
   if (mode.in_backward) {
-    impl_->runtime().check_gradients_are_kept("[AdamW] a second optimizer");
-    impl_->runtime().reductions().set_when_summed(
+    impl_->engine().step.reductions().check_gradients_are_kept("[AdamW] a second optimizer");
+    impl_->engine().step.reductions().set_when_summed(
         [impl = impl_.get()](detail::SegmentGradients& g) { impl->update_in_backward(g); });
   }
   impl_->mode = mode;
@@ -152,36 +173,37 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
     impl_->groups.push_back(group.options);
   }
   impl_->groups.push_back(options);
-  const auto group_of = [&](const std::string& name) {
-    size_t index = 0;
-    while (index < groups.size() && !groups[index].contains(name)) {
-      ++index;
+  for (const AdamWOptions& group : impl_->groups) {
+    impl_->initial_lrs.push_back(group.lr);
+  }
+  for (const detail::SegmentOfUnit& of : impl_->engine().model.segments) {
+    if (of.segment->layout().trainable) {
+      impl_->add_segment(of, groups);
     }
-    return index;
-  };
-  detail::Runtime& runtime = impl_->runtime();
-  const int rank = runtime.mesh().shard_rank();
-  for (const auto& unit : runtime.units()) {
-    for (const auto& segment : unit->segments()) {
-      const detail::SegmentLayout& layout = segment->layout();
-      if (!layout.trainable) {
-        continue;
-      }
-      SegmentMoments state;
-      state.unit = unit.get();
-      state.segment = segment.get();
-      add_moments(state, mode.moments_dtype, runtime.ledger());
-      for (size_t index = 0; index < layout.places.size(); ++index) {
-        const detail::ParameterPlace& place = layout.places[index];
-        const detail::Range held = layout.held_by(place, rank);
-        const auto& parameter = unit->parameters()[static_cast<size_t>(place.parameter)];
-        if (held.size() > 0) {
-          state.runs.push_back(make_run(state, layout.start_in_piece(place, rank), held,
-                                        group_of(parameter.name), index, &parameter.tensor));
-        }
-      }
-      impl_->segments.push_back(std::move(state));
+  }
+  if (impl_->segments.empty() && mode.contains) {
+    throw Error(ExitCode::Usage,
+                "[AdamW] `contains` accepts no trainable parameter: there is nothing to update. It "
+                "is asked with qualified names, as plan() lists them.");
+  }
+}
+
+void AdamW::Impl::add_segment(const detail::SegmentOfUnit& of,
+                              const std::vector<ParamGroup>& param_groups) {
+  SegmentMoments state;
+  state.of = of;
+  for (size_t place = 0; place < of.segment->layout().places.size(); ++place) {
+    const detail::UnitParameter& parameter = of.unit->parameter_at(*of.segment, place);
+    if (!mode.contains || mode.contains(parameter.name)) {
+      const auto group =
+          std::find_if(param_groups.begin(), param_groups.end(),
+                       [&](const ParamGroup& other) { return other.contains(parameter.name); });
+      state.updated[place] = {&parameter, static_cast<size_t>(group - param_groups.begin()), 0};
     }
+  }
+  if (!state.updated.empty()) {
+    add_moments(state, mode.moments_dtype, engine().model.ledger);
+    segments.push_back(std::move(state));
   }
 }
 
@@ -191,33 +213,33 @@ AdamW::~AdamW() = default;
 
 // The same on every rank. In backward nobody knows yet what other ranks used.
 bool AdamW::Impl::is_updated(const SegmentMoments& state, size_t place) const {
-  const auto parameter = static_cast<size_t>(state.segment->layout().places[place].parameter);
-  return state.unit->parameters()[parameter].tensor.requires_grad() &&  // not frozen since sharding
-         (mode.in_backward || state.segment->gradients()->used(place));
+  return state.updated.at(place).parameter->tensor.requires_grad() &&  // not frozen since sharding
+         (mode.in_backward || state.of.segment->gradients()->used(place));
 }
 
 void AdamW::Impl::update(SegmentMoments& state) {
-  detail::FlatSegment& segment = *state.segment;
-  runtime().collective("publication", state.unit->name(), [&] { segment.begin_update(); });
-  for (size_t place = 0; place < state.steps.size(); ++place) {
-    state.steps[place] += is_updated(state, place) ? 1 : 0;
-  }
+  detail::FlatSegment& segment = *state.of.segment;
   for (const Run& run : state.runs) {
     if (!is_updated(state, run.place)) {
       continue;
     }
+    Updated& updated = state.updated.at(run.place);
+    ++updated.steps;
+    if (run.numel == 0) {
+      continue;
+    }
     detail::shard_math::AdamWTensors tensors = run.tensors;
     tensors.gradient = segment.gradient().narrow(0, run.begin, run.numel);
-    detail::shard_math::adamw(tensors, step_numbers(groups[run.group], state.steps[run.place],
-                                                    runtime().pending_gradient_factor()));
+    detail::shard_math::adamw(tensors, step_numbers(groups[updated.group], updated.steps,
+                                                    engine().step.gradients().pending_factor()));
   }
   segment.publish();
 }
 
 // What it has updated stays so, and may be updated again.
 void AdamW::Impl::forget_failed_backward() {
-  if (failures_seen != runtime().failed_backwards()) {
-    failures_seen = runtime().failed_backwards();
+  if (failures_seen != engine().step.failed_backwards()) {
+    failures_seen = engine().step.failed_backwards();
     updated_in_backward.clear();
   }
 }
@@ -225,23 +247,29 @@ void AdamW::Impl::forget_failed_backward() {
 void AdamW::Impl::update_in_backward(detail::SegmentGradients& gradients) {
   const auto state = std::find_if(
       segments.begin(), segments.end(),
-      [&](const SegmentMoments& other) { return other.segment->gradients() == &gradients; });
+      [&](const SegmentMoments& other) { return other.of.segment->gradients() == &gradients; });
+  if (state == segments.end()) {
+    gradients.release_shard();  // of parameters that are not updated
+    return;
+  }
   forget_failed_backward();
   if (!updated_in_backward.insert(&gradients).second) {
     throw Error(ExitCode::Usage,
-                "[backward] unit '" + state->unit->name() +
+                "[backward] unit '" + state->of.unit->name() +
                     "' has been updated in this step already, and the optimizer works in backward: "
                     "call AdamW::step() after each backward, or build it without in_backward to "
                     "accumulate.");
   }
+  detail::begin_update(engine().model, state->of);
   update(*state);
   gradients.release_shard();
 }
 
 void AdamW::Impl::check_there_are_gradients() const {
   const bool none = updated_in_backward.empty() &&
-                    std::none_of(segments.begin(), segments.end(),
-                                 [](const auto& state) { return state.segment->has_gradient(); });
+                    std::none_of(segments.begin(), segments.end(), [](const auto& state) {
+                      return state.of.segment->has_gradient();
+                    });
   if (none) {
     throw Error(ExitCode::Usage,
                 "[AdamW::step] no parameter has a gradient: call backward() on a loss of this "
@@ -251,26 +279,38 @@ void AdamW::Impl::check_there_are_gradients() const {
 
 void AdamW::step() {
   const detail::ProfilerRange range("AdamW::step");
-  detail::Runtime& runtime = impl_->runtime();
-  runtime.leave_failed_backward();
-  runtime.check_gradients_are_reduced("[AdamW::step]");
+  detail::Engine& engine = impl_->engine();
+  engine.step.leave_failed_backward();
+  engine.step.check_not_torn("AdamW::step");
+  engine.step.gradients().check_reduced("[AdamW::step]");
   impl_->check_there_are_gradients();
-  runtime.set_phase(detail::Phase::Optimizer);
-  runtime.reshard_all();
-  runtime.used_parameters().agree();
+  engine.model.collectives.set_phase(detail::Phase::Optimizer);
+  engine.step.reshard_all();
+  engine.step.gradients().used_parameters().agree();
+  for (SegmentMoments& state : impl_->segments) {
+    if (state.of.segment->has_gradient()) {
+      detail::begin_update(engine.model, state.of);  // of all, before the first is written
+    }
+  }
+  for (const detail::State state : {detail::State::Values, detail::State::Optimizer}) {
+    engine.step.writing_begins(state, "AdamW::step");
+  }
   ++impl_->steps;
   for (SegmentMoments& state : impl_->segments) {
-    if (state.segment->has_gradient()) {
+    if (state.of.segment->has_gradient()) {
       impl_->update(state);
     }
   }
+  for (const detail::State state : {detail::State::Values, detail::State::Optimizer}) {
+    engine.step.writing_ended(state);
+  }
   impl_->updated_in_backward.clear();
-  impl_->failures_seen = runtime.failed_backwards();
-  runtime.set_step(impl_->steps + 1);
+  impl_->failures_seen = engine.step.failed_backwards();
+  engine.model.collectives.set_step(impl_->steps + 1);
 }
 
 void AdamW::zero_grad() {
-  impl_->runtime().zero_grad();
+  impl_->engine().step.zero_grad();
 }
 
 void AdamW::set_lr(double lr) {
@@ -299,54 +339,108 @@ double AdamW::lr(size_t group) const {
   return impl_->group(group).lr;
 }
 
+void AdamW::scale_lr(double factor) {
+  if (!(factor >= 0) || !std::isfinite(factor)) {
+    throw Error(ExitCode::Usage,
+                "[AdamW::scale_lr] the factor must be a number of at least 0, got " +
+                    std::to_string(factor) + ".");
+  }
+  for (size_t group = 0; group < impl_->groups.size(); ++group) {
+    impl_->groups[group].lr = factor * impl_->initial_lrs[group];
+  }
+}
+
+const AdamWOptions& AdamW::options(size_t group) const {
+  return impl_->group(group);
+}
+
+size_t AdamW::groups() const {
+  return impl_->groups.size();
+}
+
 int64_t AdamW::steps_done() const {
   return impl_->steps;
 }
 
 void AdamW::set_steps_done(int64_t steps) {
   impl_->steps = steps;
-  impl_->runtime().set_step(steps + 1);
+  impl_->engine().model.collectives.set_step(steps + 1);
   for (SegmentMoments& state : impl_->segments) {
-    state.steps.assign(state.steps.size(), steps);
+    for (auto& [place, updated] : state.updated) {
+      updated.steps = steps;
+    }
   }
 }
 
-int64_t& AdamW::Impl::steps_of(const std::string& parameter) {
+Updated& AdamW::Impl::updated(const std::string& parameter) {
   for (SegmentMoments& state : segments) {
-    const auto& places = state.segment->layout().places;
-    for (size_t place = 0; place < places.size(); ++place) {
-      const auto index = static_cast<size_t>(places[place].parameter);
-      if (state.unit->parameters()[index].name == parameter) {
-        return state.steps[place];
+    for (auto& [place, updated] : state.updated) {
+      if (updated.parameter->name == parameter) {
+        return updated;
       }
     }
   }
   throw Error(ExitCode::Usage,
-              "[AdamW] '" + parameter + "' is no trainable parameter of the model.");
+              "[AdamW] '" + parameter + "' is no trainable parameter of the model" +
+                  (mode.contains ? ", or none that this optimizer updates." : "."));
 }
 
 int64_t AdamW::steps_done(const std::string& parameter) const {
-  return impl_->steps_of(parameter);
+  return impl_->updated(parameter).steps;
 }
 
 void AdamW::set_steps_done(const std::string& parameter, int64_t steps) {
-  impl_->steps_of(parameter) = steps;
+  impl_->updated(parameter).steps = steps;
 }
 
 std::vector<MomentShard> AdamW::moments() const {
-  const int rank = impl_->runtime().mesh().shard_rank();
   std::vector<MomentShard> moments;
   for (const SegmentMoments& state : impl_->segments) {
-    const detail::SegmentLayout& layout = state.segment->layout();
-    for (const detail::ParameterPlace& place : layout.places) {
-      const int64_t start = layout.start_in_piece(place, rank);
-      const int64_t numel = layout.held_by(place, rank).size();
-      const auto& parameter = state.unit->parameters()[static_cast<size_t>(place.parameter)];
-      moments.push_back({parameter.name, state.exp_avg.narrow(0, start, numel),
-                         state.exp_avg_sq.narrow(0, start, numel)});
+    for (const Run& run : state.runs) {
+      moments.push_back({state.updated.at(run.place).parameter->name, run.tensors.exp_avg,
+                         run.tensors.exp_avg_sq});
     }
   }
   return moments;
+}
+
+std::vector<OptimizerShard> AdamW::state_shards() const {
+  std::vector<OptimizerShard> shards;
+  for (const MomentShard& moment : moments()) {
+    shards.push_back({moment.name,
+                      {{"exp_avg", moment.exp_avg}, {"exp_avg_sq", moment.exp_avg_sq}},
+                      steps_done(moment.name)});
+  }
+  return shards;
+}
+
+std::vector<OptimizerShard> AdamW::shards_to_fill(const OptimizerKinds& kinds) {
+  const std::set<std::string> mine = {"exp_avg", "exp_avg_sq"};
+  std::vector<OptimizerShard> shards = state_shards();
+  for (const OptimizerShard& shard : shards) {
+    const auto saved = kinds.find(shard.parameter);
+    if (saved == kinds.end() || saved->second.empty()) {
+      throw Error(ExitCode::BadData,
+                  "it has no optimizer state of parameter '" + shard.parameter +
+                      "': it was saved without an optimizer, or with one that left the parameter "
+                      "alone. Load it without an optimizer, or with one over the same parameters.");
+    }
+    if (!std::includes(mine.begin(), mine.end(), saved->second.begin(), saved->second.end())) {
+      throw Error(ExitCode::BadData,
+                  "its optimizer was no AdamW: of parameter '" + shard.parameter + "' it has '" +
+                      *saved->second.rbegin() +
+                      "'. Load it with an optimizer of the kind that it was saved with, or without "
+                      "one.");
+    }
+  }
+  return shards;
+}
+
+void AdamW::restore(int64_t steps_done, const std::vector<OptimizerShard>& shards) {
+  set_steps_done(steps_done);
+  for (const OptimizerShard& shard : shards) {
+    set_steps_done(shard.parameter, shard.steps);
+  }
 }
 
 }  // namespace sherd

@@ -3,9 +3,9 @@
 
 #include "communicators/reduce_buffers.h"
 #include "profiler_range.h"
-#include "runtime.h"
 #include "shard_math.h"
 #include "sherd/optim.h"
+#include "step/engine.h"
 
 namespace sherd {
 
@@ -17,19 +17,18 @@ double sum_of_powers(const detail::SegmentGradients& gradients, double p) {
 }
 
 // Of all gradients, the same number on every rank.
-double global_norm(detail::Runtime& runtime, double norm_type) {
+double global_norm(detail::Engine& engine, double norm_type) {
   const bool largest = std::isinf(norm_type);
   const ReduceOp op = largest ? ReduceOp::Max : ReduceOp::Sum;
   double powers = 0;
-  for (const auto& unit : runtime.units()) {
-    for (const auto& segment : unit->segments()) {
-      if (segment->has_gradient()) {
-        powers = detail::join(powers, sum_of_powers(*segment->gradients(), norm_type), op);
-      }
+  for (const detail::SegmentOfUnit& of : engine.model.segments) {
+    if (of.segment->has_gradient()) {
+      powers = detail::join(powers, sum_of_powers(*of.segment->gradients(), norm_type), op);
     }
   }
-  runtime.collective("all-reduce of the gradient norm", "root",
-                     [&] { powers = runtime.used_parameters().agree_beside(powers, op); });
+  engine.model.collectives.run("all-reduce of the gradient norm", "root", [&] {
+    powers = engine.step.gradients().used_parameters().agree_beside(powers, op);
+  });
   if (norm_type == 2.0) {
     return std::sqrt(powers);
   }
@@ -49,17 +48,17 @@ double clip_grad_norm(ShardedModule& model, double max_norm, double norm_type) {
   const detail::ProfilerRange range("clip_grad_norm");
   check_above_zero("max_norm", max_norm);
   check_above_zero("norm_type", norm_type);
-  detail::Runtime& runtime = model.runtime();
-  runtime.leave_failed_backward();
-  runtime.check_gradients_are_kept("[clip_grad_norm]");
-  runtime.check_gradients_are_reduced("[clip_grad_norm]");
-  runtime.apply_gradient_factor();
-  const double norm = global_norm(runtime, norm_type);
+  detail::Engine& engine = model.engine();
+  engine.step.leave_failed_backward();
+  engine.step.reductions().check_gradients_are_kept("[clip_grad_norm]");
+  engine.step.gradients().check_reduced("[clip_grad_norm]");
+  engine.step.gradients().apply_pending_factor();
+  const double norm = global_norm(engine, norm_type);
   // torch.nn.utils.clip_grad_norm_ adds the same 1e-6, and so clips to a hair below max_norm.
   const double factor = max_norm / (norm + 1e-6);
-  runtime.set_pending_gradient_factor(std::isfinite(factor) && factor < 1.0 ? factor : 1.0);
-  if (runtime.optim_views().handed_out()) {
-    runtime.apply_gradient_factor();  // no optimizer but the fused one knows of it
+  engine.step.gradients().set_pending_factor(std::isfinite(factor) && factor < 1.0 ? factor : 1.0);
+  if (engine.step.masters_handed_out()) {
+    engine.step.gradients().apply_pending_factor();  // no optimizer but the fused one knows of it
   }
   return norm;
 }

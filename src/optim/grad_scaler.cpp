@@ -1,25 +1,23 @@
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include <ATen/ops/mul.h>
 #include <torch/optim/optimizer.h>
 
-#include "runtime.h"
 #include "sherd/optim.h"
+#include "step/engine.h"
 
 namespace sherd {
 
 namespace {
 
-bool is_finite(detail::Runtime& runtime) {
-  for (const auto& unit : runtime.units()) {
-    for (const auto& segment : unit->segments()) {
-      if (segment->has_gradient() && !std::isfinite(segment->gradients()->sum_of_squares())) {
-        return false;
-      }
-    }
-  }
-  return true;
+bool is_finite(const detail::Model& model) {
+  return std::none_of(model.segments.begin(), model.segments.end(),
+                      [](const detail::SegmentOfUnit& of) {
+                        return of.segment->has_gradient() &&
+                               !std::isfinite(of.segment->gradients()->sum_of_squares());
+                      });
 }
 
 }  // namespace
@@ -41,22 +39,22 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) const {
 }
 
 bool GradScaler::unscale() {
-  detail::Runtime& runtime = model_.runtime();
-  runtime.leave_failed_backward();
-  if (finite_ && unscaled_version_ == runtime.gradient_version()) {
+  detail::Engine& engine = model_.engine();
+  engine.step.leave_failed_backward();
+  if (finite_ && unscaled_version_ == engine.step.gradients().version()) {
     return *finite_;
   }
-  runtime.check_gradients_are_kept("[GradScaler::unscale]");
-  runtime.check_gradients_are_reduced("[GradScaler::unscale]");
-  double overflows = is_finite(runtime) ? 0.0 : 1.0;
-  runtime.collective("all-reduce of overflows", "root", [&] {
-    runtime.communicator().all_reduce({&overflows, 1}, ReduceOp::Max);
+  engine.step.reductions().check_gradients_are_kept("[GradScaler::unscale]");
+  engine.step.gradients().check_reduced("[GradScaler::unscale]");
+  double overflows = is_finite(engine.model) ? 0.0 : 1.0;
+  engine.model.collectives.run("all-reduce of overflows", "root", [&] {
+    engine.model.communicators->shards().all_reduce({&overflows, 1}, ReduceOp::Max);
   });
   finite_ = overflows == 0.0;
-  unscaled_version_ = runtime.gradient_version();
-  runtime.set_pending_gradient_factor(runtime.pending_gradient_factor() / scale_);
-  if (runtime.optim_views().handed_out()) {
-    runtime.apply_gradient_factor();  // no optimizer but the fused one knows of it
+  unscaled_version_ = engine.step.gradients().version();
+  engine.step.gradients().set_pending_factor(engine.step.gradients().pending_factor() / scale_);
+  if (engine.step.masters_handed_out()) {
+    engine.step.gradients().apply_pending_factor();  // no optimizer but the fused one knows of it
   }
   return *finite_;
 }

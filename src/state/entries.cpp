@@ -8,8 +8,7 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "runtime.h"
-#include "value_shards.h"
+#include "step/engine.h"
 
 namespace sherd::detail {
 
@@ -58,20 +57,19 @@ void StateEntry::finish_writing() {
 
 namespace {
 
-StateEntry entry_of(UnitState& unit, UnitParameter& parameter, ParameterShard shard,
-                    int shard_size) {
-  const SegmentLayout& layout = unit.segments()[parameter.segment]->layout();
+StateEntry entry_of(UnitParameter& parameter, const HeldPart& held, int shard_size) {
+  const SegmentLayout& layout = held.segment.layout();
   StateEntry entry;
-  entry.name = std::move(shard.name);
+  entry.name = parameter.name;
   entry.aliases = parameter.aliases;
-  entry.shape = std::move(shard.shape);
-  entry.original_dtype = shard.original_dtype;
-  entry.begin = shard.begin;
-  entry.mine = std::move(shard.value);
+  entry.shape = parameter.tensor.sizes().vec();
+  entry.original_dtype = parameter.original_dtype;
+  entry.begin = held.range.begin;
+  entry.mine = held.of(held.segment.values());
   entry.is_written = parameter.has_values;
   entry.has_values = &parameter.has_values;
   for (int rank = 0; rank < shard_size; ++rank) {
-    entry.pieces.push_back(layout.held_by(layout.places[parameter.place], rank));
+    entry.pieces.push_back(layout.held_by(layout.places[held.place], rank));
   }
   return entry;
 }
@@ -94,23 +92,21 @@ StateEntry entry_of(ModelBuffer& buffer, int shard_size) {
 }  // namespace
 
 std::vector<StateEntry> state_entries(ShardedModule& model) {
-  Runtime& runtime = model.runtime();
-  const int shard_size = runtime.mesh().shard_size();
-  std::vector<ParameterShard> shards = value_shards(runtime);
+  Engine& engine = model.engine();
+  const int shard_size = engine.model.mesh.shard_size();
   std::vector<StateEntry> entries;
-  for (const auto& unit : runtime.units()) {
-    for (UnitParameter& parameter : unit->parameters()) {
-      entries.push_back(entry_of(*unit, parameter, std::move(shards[entries.size()]), shard_size));
-    }
-  }
-  for (ModelBuffer& buffer : runtime.buffers()) {
+  for_each_held_part(engine.model,
+                     [&](const UnitState&, UnitParameter& parameter, const HeldPart& held) {
+                       entries.push_back(entry_of(parameter, held, shard_size));
+                     });
+  for (ModelBuffer& buffer : engine.model.buffers) {
     entries.push_back(entry_of(buffer, shard_size));
   }
   return entries;
 }
 
-std::vector<int> speakers(ShardedModule& model) {
-  const Mesh& mesh = model.runtime().mesh();
+std::vector<int> senders(ShardedModule& model) {
+  const Mesh& mesh = model.engine().model.mesh;
   const std::vector<std::string> places = model.world().all_gather(
       std::to_string(mesh.replicate_rank()) + " " + std::to_string(mesh.shard_rank()));
   std::vector<int> ranks(static_cast<size_t>(mesh.shard_size()), 0);

@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "shard_layout.h"
+#include "segment/shard_layout.h"
 #include "sherd/sharded_module.h"
 
 namespace sherd::detail {
@@ -17,7 +17,7 @@ struct StateEntry {
   std::vector<std::string> aliases;  ///< its other names
   std::vector<int64_t> shape;
   c10::ScalarType original_dtype = c10::ScalarType::Float;
-  std::vector<Range> pieces;  ///< by shard rank: which elements it speaks for
+  std::vector<Range> pieces;  ///< by shard rank: which elements it sends where all are wanted
   int64_t begin = 0;          ///< the first element of `mine`
   at::Tensor mine;            ///< [n] what this rank holds; writing to it writes the state
   at::Tensor buffer;          ///< of a buffer: the module's tensor, whole on every rank
@@ -36,10 +36,10 @@ struct StateEntry {
   void finish_writing();
 };
 
-/// Parameters in registration order, then buffers. Of a buffer the first shard rank speaks.
+/// Parameters in registration order, then buffers. Buffers are sent by the first shard rank.
 [[nodiscard]] std::vector<StateEntry> state_entries(ShardedModule& model);
 
-/// Which rank of the world speaks for each shard rank: that of the first replica. Collective.
-[[nodiscard]] std::vector<int> speakers(ShardedModule& model);
+/// Which rank of the world sends each shard rank's pieces: that of the first replica. Collective.
+[[nodiscard]] std::vector<int> senders(ShardedModule& model);
 
 }  // namespace sherd::detail

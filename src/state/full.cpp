@@ -3,13 +3,12 @@
 
 #include <ATen/ops/equal.h>
 
-#include "between_steps.h"
-#include "checkpoint/agreement.h"
-#include "runtime.h"
+#include "agree.h"
 #include "sherd/init.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
 #include "state/transfer.h"
+#include "step/engine.h"
 
 namespace sherd {
 
@@ -79,15 +78,16 @@ void for_each_full_parameter(ShardedModule& model,
                              const std::function<void(const FullParameter&)>& visit,
                              const FullStateOptions& options) {
   check_dtype(options);
-  model.runtime().require_values("full_state_dict");
+  model.engine().step.check_not_torn("full_state_dict");
+  detail::require_values(model.engine().model, "full_state_dict");
   World& world = model.world();
   const bool wanted = !options.rank0_only || world.rank() == 0;
-  const std::vector<int> speakers = detail::speakers(model);
+  const std::vector<int> senders = detail::senders(model);
   for (const detail::StateEntry& entry : detail::state_entries(model)) {
     const auto dtype = c10::isFloatingType(entry.original_dtype)
                            ? options.dtype.value_or(entry.original_dtype)
                            : entry.original_dtype;
-    const at::Tensor whole = detail::collect(world, speakers, entry, dtype, wanted);
+    const at::Tensor whole = detail::collect(world, senders, entry, dtype, wanted);
     // Ranks agree after each, so that none waits for one whose visitor has thrown.
     static_cast<void>(
         detail::agree(world, "[for_each_full_parameter] the visitor failed", [&]() -> std::string {
@@ -108,7 +108,7 @@ StateDict full_state_dict(ShardedModule& model, const FullStateOptions& options)
 }
 
 void load_full_state_dict(ShardedModule& model, const StateDict& dict) {
-  detail::require_between_steps(model.runtime(), "load_full_state_dict");
+  model.engine().step.require_between_steps("load_full_state_dict");
   const std::vector<detail::StateEntry> entries = detail::state_entries(model);
   World& world = model.world();
   static_cast<void>(

@@ -6,23 +6,21 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
 
-#include "between_steps.h"
-#include "checkpoint/agreement.h"
-#include "runtime.h"
+#include "agree.h"
 #include "sherd/state_dict.h"
+#include "step/engine.h"
 
 namespace sherd {
 
 namespace {
 
-using detail::FlatSegment;
 using detail::UnitState;
 
 // The named unit and those inside it.
-std::vector<UnitState*> units_named(detail::Runtime& runtime, const std::string& name) {
+std::vector<UnitState*> units_named(detail::Engine& engine, const std::string& name) {
   std::vector<UnitState*> found;
   std::string known;
-  for (const auto& unit : runtime.units()) {
+  for (const auto& unit : engine.model.units) {
     if (name.empty() || unit->name() == name || unit->name().starts_with(name + ".")) {
       found.push_back(unit.get());
     }
@@ -38,17 +36,17 @@ std::vector<UnitState*> units_named(detail::Runtime& runtime, const std::string&
 // Units gathered for a look; sharded again when it ends.
 class Gathered {
  public:
-  Gathered(detail::Runtime& runtime, std::vector<UnitState*> units)
-      : runtime_(runtime), units_(std::move(units)) {}
+  Gathered(detail::Engine& engine, std::vector<UnitState*> units)
+      : engine_(engine), units_(std::move(units)) {}
   Gathered(const Gathered&) = delete;
   Gathered& operator=(const Gathered&) = delete;
   ~Gathered() {
-    runtime_.set_full_parameters_shown(false);
+    engine_.step.set_full_parameters_shown(false);
     try {
       for (UnitState* unit : units_) {
         unit->reshard();
       }
-      runtime_.arena().trim();
+      engine_.model.arena.trim();
     } catch (
         ...) {  // NOLINT(bugprone-empty-catch): a peer is lost, as the exception on its way says
     }
@@ -63,36 +61,36 @@ class Gathered {
         segment->copy_aside();
       }
     }
-    runtime_.set_full_parameters_shown(true);
+    engine_.step.set_full_parameters_shown(true);
   }
 
   // Takes over what differs from what was gathered; a master keeps its bits where nothing does.
   void write_back() {
     for (UnitState* unit : units_) {
       for (const auto& segment : unit->segments()) {
-        runtime_.named("publication", unit->name(), [&] { segment->begin_update(); });
+        engine_.model.collectives.wait("wait for readers", unit->name(),
+                                       [&] { segment->begin_update(); });
       }
+    }
+    engine_.step.writing_begins(detail::State::Values, "with_full_parameters");
+    for (UnitState* unit : units_) {
       for (const detail::UnitParameter& parameter : unit->parameters()) {
-        write_back(*unit->segments()[parameter.segment], parameter);
+        write_back(*unit, parameter);
       }
     }
   }
 
  private:
-  void write_back(FlatSegment& segment, const detail::UnitParameter& parameter) {
-    const detail::SegmentLayout& layout = segment.layout();
-    const detail::ParameterPlace& place = layout.places[parameter.place];
-    const int rank = runtime_.mesh().shard_rank();
-    const detail::Range held = layout.held_by(place, rank);
-    if (held.size() == 0) {
+  static void write_back(const UnitState& unit, const detail::UnitParameter& parameter) {
+    const detail::HeldPart held = unit.held_part(parameter);
+    if (held.range.size() == 0) {
       return;
     }
-    const int64_t start = place.offset + held.begin - rank * layout.shard_numel;
     const at::Tensor shown =
-        parameter.tensor.detach().view({-1}).narrow(0, held.begin, held.size());
-    const at::Tensor travelling = segment.travelling().narrow(0, start, held.size());
-    if (segment.has_separate_master()) {
-      const at::Tensor master = segment.master().narrow(0, start, held.size());
+        parameter.tensor.detach().view({-1}).narrow(0, held.range.begin, held.range.size());
+    const at::Tensor travelling = held.of(held.segment.travelling());
+    if (held.segment.has_separate_master()) {
+      const at::Tensor master = held.of(held.segment.master());
       const at::Tensor changed = shown.view(at::kShort).ne(travelling.view(at::kShort));
       master.copy_(at::where(changed, shown.to(at::kFloat), master));
     } else {
@@ -100,25 +98,25 @@ class Gathered {
     }
   }
 
-  detail::Runtime& runtime_;
+  detail::Engine& engine_;
   std::vector<UnitState*> units_;
 };
 
 // Optimizers of LibTorch may write again when a look has ended, in whichever way.
 class UpdateWindow {
  public:
-  explicit UpdateWindow(detail::OptimViews& views) : views_(views) { views_.close_update_window(); }
+  explicit UpdateWindow(detail::Step& step) : step_(step) { step_.close_update_window(); }
   ~UpdateWindow() {
-    if (views_.awaits_update_window()) {
-      views_.expect_update();  // after an exception, when nobody can be waited for
+    if (step_.awaits_update_window()) {
+      step_.expect_update();  // after an exception, when nobody can be waited for
     }
   }
   UpdateWindow(const UpdateWindow&) = delete;
   UpdateWindow& operator=(const UpdateWindow&) = delete;
-  void open() { views_.open_update_window(); }
+  void open() { step_.open_update_window(); }
 
  private:
-  detail::OptimViews& views_;
+  detail::Step& step_;
 };
 
 // Calls `inspect` on every rank; if it throws on one, that exception there and an Error elsewhere.
@@ -147,15 +145,16 @@ void inspect_on_all(World& world, const std::function<void()>& inspect) {
 void with_full_parameters(ShardedModule& model, const std::string& unit,
                           const std::function<void()>& inspect,
                           const FullParametersOptions& options) {
-  detail::Runtime& runtime = model.runtime();
-  detail::require_between_steps(runtime, "with_full_parameters");
-  runtime.require_values("with_full_parameters");
-  const std::vector<UnitState*> units = units_named(runtime, unit);
-  runtime.reshard_all();
-  UpdateWindow window(runtime.optim_views());
+  detail::Engine& engine = model.engine();
+  engine.step.require_between_steps("with_full_parameters");
+  engine.step.check_not_torn("with_full_parameters");
+  detail::require_values(engine.model, "with_full_parameters");
+  const std::vector<UnitState*> units = units_named(engine, unit);
+  engine.step.reshard_all();
+  UpdateWindow window(engine.step);
   const at::NoGradGuard no_grad;
   {
-    Gathered gathered(runtime, units);
+    Gathered gathered(engine, units);
     gathered.gather();
     inspect_on_all(model.world(), inspect);
     if (options.writeback) {
@@ -163,7 +162,8 @@ void with_full_parameters(ShardedModule& model, const std::string& unit,
     }
   }
   if (options.writeback) {
-    runtime.publish();
+    engine.step.publish();
+    engine.step.writing_ended(detail::State::Values);
   }
   window.open();
 }

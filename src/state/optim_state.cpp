@@ -4,12 +4,11 @@
 #include <sstream>
 #include <utility>
 
-#include "between_steps.h"
-#include "checkpoint/agreement.h"
-#include "runtime.h"
+#include "agree.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
 #include "state/transfer.h"
+#include "step/engine.h"
 
 namespace sherd {
 
@@ -49,7 +48,7 @@ std::string fault_of(const MomentEntries& entry, const OptimState& state) {
   return "";
 }
 
-// Throws, listing all that is wrong; answers the steps of each entry as text.
+// Throws, listing all that is wrong; returns the steps of each entry as text.
 std::string check_dict(const OptimStateDict& dict, const std::vector<MomentEntries>& entries) {
   std::string faults;
   std::set<std::string> known;
@@ -105,12 +104,13 @@ void set_steps(AdamW& optimizer, const std::vector<MomentEntries>& entries,
 void for_each_full_optim_state(
     ShardedModule& model, const AdamW& optimizer,
     const std::function<void(const std::string& name, const OptimState&)>& visit, bool rank0_only) {
+  model.engine().step.check_not_torn("full_optim_state_dict");
   World& world = model.world();
   const bool wanted = !rank0_only || world.rank() == 0;
-  const std::vector<int> speakers = detail::speakers(model);
+  const std::vector<int> senders = detail::senders(model);
   for (const MomentEntries& entry : moment_entries(model, optimizer)) {
     const auto whole = [&](const detail::StateEntry& moment) {
-      return detail::collect(world, speakers, moment, moment.mine.scalar_type(), wanted);
+      return detail::collect(world, senders, moment, moment.mine.scalar_type(), wanted);
     };
     const at::Tensor exp_avg = whole(entry.exp_avg);
     const OptimState state{exp_avg, whole(entry.exp_avg_sq), optimizer.steps_done(entry.name())};
@@ -136,12 +136,13 @@ OptimStateDict full_optim_state_dict(ShardedModule& model, const AdamW& optimize
 
 void load_full_optim_state_dict(ShardedModule& model, AdamW& optimizer,
                                 const OptimStateDict& dict) {
-  detail::require_between_steps(model.runtime(), "load_full_optim_state_dict");
+  model.engine().step.require_between_steps("load_full_optim_state_dict");
   World& world = model.world();
   std::vector<MomentEntries> entries = moment_entries(model, optimizer);
   const std::vector<std::string> answers =
       detail::agree(world, "[load_full_optim_state_dict] loading failed",
                     [&] { return world.rank() == 0 ? check_dict(dict, entries) : std::string(); });
+  model.engine().step.writing_begins(detail::State::Optimizer, "load_full_optim_state_dict");
   for (MomentEntries& entry : entries) {
     const OptimState none;
     const OptimState& state = world.rank() == 0 ? dict[entry.name()] : none;
@@ -149,6 +150,7 @@ void load_full_optim_state_dict(ShardedModule& model, AdamW& optimizer,
     scatter_from_rank0(world, state.exp_avg_sq, entry.exp_avg_sq);
   }
   set_steps(optimizer, entries, answers[0]);
+  model.engine().step.writing_ended(detail::State::Optimizer);
 }
 
 }  // namespace sherd

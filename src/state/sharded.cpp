@@ -4,13 +4,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "between_steps.h"
-#include "checkpoint/agreement.h"
-#include "runtime.h"
+#include "agree.h"
+#include "model/value_shards.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
 #include "state/transfer.h"
-#include "value_shards.h"
+#include "step/engine.h"
+#include "step/shard_writer.h"
 
 namespace sherd {
 
@@ -136,14 +136,14 @@ class Plan {
 
 // Whether nobody but the rank that gave them holds these elements.
 bool stays_at_home(const detail::StateEntry& entry, const Transfer& transfer,
-                   const std::vector<int>& speakers, const Mesh& mesh) {
+                   const std::vector<int>& senders, const Mesh& mesh) {
   if (entry.is_buffer() || mesh.replicate_size() > 1) {
     return false;
   }
   for (size_t shard_rank = 0; shard_rank < entry.pieces.size(); ++shard_rank) {
     const detail::Range& held = entry.pieces[shard_rank];
     if (std::max(held.begin, transfer.first) < std::min(held.end, transfer.last) &&
-        speakers[shard_rank] != transfer.piece.rank) {
+        senders[shard_rank] != transfer.piece.rank) {
       return false;
     }
   }
@@ -154,7 +154,7 @@ bool stays_at_home(const detail::StateEntry& entry, const Transfer& transfer,
 
 ShardedStateDict sharded_state_dict(ShardedModule& model) {
   ShardedStateDict dict;
-  std::vector<ParameterShard> shards = detail::value_shards(model.runtime());
+  std::vector<ParameterShard> shards = detail::value_shards(model.engine().model);
   for (const ParameterShard& shard : shards) {
     dict.insert(shard.name, shard);
   }
@@ -175,9 +175,9 @@ ShardedStateDict sharded_state_dict(ShardedModule& model) {
 }
 
 void load_sharded_state_dict(ShardedModule& model, const std::vector<ParameterShard>& pieces) {
-  detail::require_between_steps(model.runtime(), "load_sharded_state_dict");
+  model.engine().step.require_between_steps("load_sharded_state_dict");
   World& world = model.world();
-  const std::vector<int> speakers = detail::speakers(model);
+  const std::vector<int> senders = detail::senders(model);
   std::vector<detail::StateEntry> entries = detail::state_entries(model);
   Plan plan(entries);
   const std::vector<std::string> described = detail::agree(
@@ -194,14 +194,14 @@ void load_sharded_state_dict(ShardedModule& model, const std::vector<ParameterSh
     throw Error(ExitCode::BadData,
                 "[load_sharded_state_dict] the pieces of all ranks leave gaps:" + faults);
   }
-  detail::await_readers(model.runtime());
+  detail::ShardWriter writer(model.engine().step, "load_sharded_state_dict");
   for (size_t i = 0; i < entries.size(); ++i) {
     for (const Transfer& t : transfers[i]) {
       const bool mine = t.piece.rank == world.rank();
       const at::Tensor values = mine ? pieces[t.piece.index].value.detach().reshape({-1}).narrow(
                                            0, t.first - t.piece.begin, t.last - t.first)
                                      : at::Tensor();
-      if (!stays_at_home(entries[i], t, speakers, model.runtime().mesh())) {
+      if (!stays_at_home(entries[i], t, senders, model.engine().model.mesh)) {
         detail::broadcast_elements(world, t.piece.rank, values, t.last - t.first, t.piece.dtype,
                                    [&](int64_t first, const at::Tensor& part) {
                                      entries[i].write(t.first + first, part);
@@ -212,7 +212,7 @@ void load_sharded_state_dict(ShardedModule& model, const std::vector<ParameterSh
     }
     entries[i].finish_writing();
   }
-  model.publish();
+  writer.publish();
 }
 
 }  // namespace sherd

@@ -29,17 +29,17 @@ void broadcast_elements(World& world, int root, const at::Tensor& source, int64_
   }
 }
 
-at::Tensor collect(World& world, const std::vector<int>& speakers, const StateEntry& entry,
+at::Tensor collect(World& world, const std::vector<int>& senders, const StateEntry& entry,
                    c10::ScalarType dtype, bool wanted) {
   const at::Tensor whole = wanted ? at::empty(entry.shape, dtype) : at::Tensor();
   for (size_t shard_rank = 0; shard_rank < entry.pieces.size(); ++shard_rank) {
     const Range& piece = entry.pieces[shard_rank];
-    const int speaker = speakers[shard_rank];
-    const at::Tensor source = world.rank() == speaker && piece.size() > 0
+    const int sender = senders[shard_rank];
+    const at::Tensor source = world.rank() == sender && piece.size() > 0
                                   ? entry.mine.narrow(0, piece.begin - entry.begin, piece.size())
                                   : at::Tensor();
     broadcast_elements(
-        world, speaker, source, piece.size(), dtype, [&](int64_t first, const at::Tensor& values) {
+        world, sender, source, piece.size(), dtype, [&](int64_t first, const at::Tensor& values) {
           if (wanted) {
             whole.view({-1}).narrow(0, piece.begin + first, values.numel()).copy_(values);
           }

@@ -19,7 +19,7 @@ void broadcast_elements(World& world, int root, const at::Tensor& source, int64_
 
 /// Puts the whole tensor together from all ranks: in its shape and `dtype`, on the CPU, where it is
 /// `wanted`; undefined elsewhere. Collective.
-[[nodiscard]] at::Tensor collect(World& world, const std::vector<int>& speakers,
+[[nodiscard]] at::Tensor collect(World& world, const std::vector<int>& senders,
                                  const StateEntry& entry, c10::ScalarType dtype, bool wanted);
 
 }  // namespace sherd::detail

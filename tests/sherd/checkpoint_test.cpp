@@ -536,7 +536,8 @@ TEST(Checkpoint, OfAnotherModelIsRefused) {
   save(2, path, saved);
   expect_refused(path, ExitCode::BadData, {"of another model", "16 parameters, the model 12"}, 2);
   expect_refused(path, ExitCode::BadData, {"of another model", "no parameter 'block3."}, 4);
-  expect_refused(path, ExitCode::BadData, {"of another model", "another shape of '"}, 3, 14);
+  expect_refused(path, ExitCode::BadData, {"of another model", "another shape of parameter '"}, 3,
+                 14);
 }
 
 }  // namespace

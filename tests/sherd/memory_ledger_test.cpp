@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 
 #include <gtest/gtest.h>
 
 #include "sherd/memory.h"
-#include "src/gather_arena.h"
+#include "src/memory/gather_arena.h"
 
 namespace sherd {
 namespace {
@@ -111,6 +112,26 @@ TEST(GatherArena, NeverHoldsMoreThanItsLimitUnlessInUse) {
   for (void* slot : {a, b, c}) {
     arena.release(slot);
   }
+}
+
+// Two units are held at a time, each of two segments; the limit is the most that two need.
+TEST(GatherArena, KeepsItsLimitForUnitsOfSeveralSegments) {
+  using Unit = std::pair<int64_t, int64_t>;
+  const auto ledger = make_ledger();
+  detail::GatherArena arena(22, ledger);
+  std::deque<std::pair<void*, void*>> held;
+  for (int round = 0; round < 3; ++round) {
+    for (const auto& [first, second] : {Unit{10, 1}, {6, 5}, {10, 1}, {10, 1}, {6, 5}}) {
+      if (held.size() == 2) {
+        arena.release(held.front().first);
+        arena.release(held.front().second);
+        held.pop_front();
+      }
+      void* slot = arena.acquire(first);
+      held.emplace_back(slot, arena.acquire(second));
+    }
+  }
+  EXPECT_EQ(ledger->peak_bytes(), 22);
 }
 
 }  // namespace

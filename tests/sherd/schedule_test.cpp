@@ -1,4 +1,4 @@
-#include "src/schedule.h"
+#include "src/step/schedule.h"
 
 #include <gtest/gtest.h>
 

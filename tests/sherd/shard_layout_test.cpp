@@ -1,4 +1,4 @@
-#include "src/shard_layout.h"
+#include "src/segment/shard_layout.h"
 
 #include <random>
 

@@ -64,6 +64,104 @@ TEST(AdamWGroups, HaveRatesOfTheirOwn) {
                {"[AdamW] there is no group 2: groups are counted from 0, and the last, 1,"});
 }
 
+TEST(AdamWGroups, KeepTheirProportionsUnderASchedule) {
+  auto model = fully_shard(make_net(), alone());
+  const auto is_head = [](const std::string& name) { return name.starts_with("head"); };
+  AdamW optimizer(model, {.lr = 1e-2, .weight_decay = 0}, {{is_head, {.lr = 1e-3}}});
+  EXPECT_EQ(optimizer.groups(), 2U);
+  for (const double factor : {0.5, 0.25, 1.0}) {  // of the rates at the start, not of the last
+    optimizer.scale_lr(factor);
+    EXPECT_EQ(optimizer.lr(0), factor * 1e-3);
+    EXPECT_EQ(optimizer.options(1).lr, factor * 1e-2);
+  }
+  EXPECT_EQ(optimizer.options(0).weight_decay, AdamWOptions{}.weight_decay);
+  EXPECT_EQ(optimizer.options(1).weight_decay, 0);
+  expect_error([&] { optimizer.scale_lr(-1); }, ExitCode::Usage, {"[AdamW::scale_lr] the factor"});
+  expect_error([&] { static_cast<void>(optimizer.options(2)); }, ExitCode::Usage,
+               {"there is no group 2"});
+}
+
+// Trains with an optimizer for the weights and another for the biases, or one for both.
+std::vector<at::Tensor> train_in_parts(World world, bool two_optimizers, int64_t& bytes) {
+  auto model = fully_shard(make_net(), Mesh::shard(std::move(world)));
+  const auto is_bias = [](const std::string& name) { return name.ends_with("bias"); };
+  const auto is_weight = [&](const std::string& name) { return !is_bias(name); };
+  std::vector<AdamW> optimizers;
+  if (two_optimizers) {
+    optimizers.emplace_back(model, AdamWOptions{.lr = 1e-2}, std::vector<ParamGroup>{},
+                            AdamWMode{.contains = is_weight});
+    bytes = model.memory().bytes(MemoryKind::OptimizerState);
+    optimizers.emplace_back(model, AdamWOptions{.lr = 1e-1}, std::vector<ParamGroup>{},
+                            AdamWMode{.contains = is_bias});
+  } else {
+    optimizers.emplace_back(model, AdamWOptions{.lr = 1e-2},
+                            std::vector<ParamGroup>{{is_bias, {.lr = 1e-1}}});
+    bytes = model.memory().bytes(MemoryKind::OptimizerState);
+  }
+  for (int step = 0; step < 3; ++step) {
+    const Example example = make_example(step * model.world().size() + model.world().rank());
+    sum_of_errors(model(example.x), example.y).backward();
+    clip_grad_norm(model, 0.5);
+    for (AdamW& optimizer : optimizers) {
+      optimizer.step();
+    }
+    model.zero_grad();
+  }
+  return full_state_dict(model, {.rank0_only = false}).values();
+}
+
+TEST(AdamWOnChosenParameters, TwoAreOneWithTwoGroups) {
+  run_ranks(2, [](World world) {
+    int64_t all_bytes = 0;
+    int64_t weights_bytes = 0;
+    const auto expected = train_in_parts(world, false, all_bytes);
+    const auto values = train_in_parts(world, true, weights_bytes);
+    for (size_t i = 0; i < values.size(); ++i) {
+      EXPECT_TRUE(at::equal(values[i], expected[i])) << i;
+    }
+    EXPECT_LT(weights_bytes, all_bytes);
+  });
+}
+
+TEST(AdamWOnChosenParameters, LeavesTheOthersAlone) {
+  run_ranks(2, [](World world) {
+    auto model = fully_shard(make_net(), Mesh::shard(std::move(world)));
+    const auto is_head = [](const std::string& name) { return name.starts_with("head"); };
+    AdamW optimizer(model, {}, {}, {.contains = is_head});
+    const StateDict before = full_state_dict(model, {.rank0_only = false});
+    sum_of_errors(model(make_example(0).x), make_example(0).y).backward();
+    optimizer.step();
+    const StateDict after = full_state_dict(model, {.rank0_only = false});
+    for (const auto& item : before) {
+      EXPECT_EQ(at::equal(item.value(), after[item.key()]), !is_head(item.key())) << item.key();
+    }
+    expect_error([&] { static_cast<void>(optimizer.steps_done("input.weight")); }, ExitCode::Usage,
+                 {"'input.weight' is no trainable parameter", "or none that this optimizer"});
+    const auto none = [](const std::string&) { return false; };
+    expect_error([&] { AdamW idle(model, {}, {}, {.contains = none}); }, ExitCode::Usage,
+                 {"[AdamW] `contains` accepts no trainable parameter"});
+  });
+}
+
+// In backward as well, where what nobody updates is not kept either.
+TEST(AdamWOnChosenParameters, WorksInBackward) {
+  run_ranks(2, [](World world) {
+    auto model = fully_shard(make_net(), Mesh::shard(std::move(world)));
+    const auto is_block = [](const std::string& name) { return name.starts_with("block1"); };
+    AdamW optimizer(model, {}, {}, {.in_backward = true, .contains = is_block});
+    const StateDict before = full_state_dict(model, {.rank0_only = false});
+    for (int step = 0; step < 2; ++step) {
+      sum_of_errors(model(make_example(step).x), make_example(step).y).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    const StateDict after = full_state_dict(model, {.rank0_only = false});
+    for (const auto& item : before) {
+      EXPECT_EQ(at::equal(item.value(), after[item.key()]), !is_block(item.key())) << item.key();
+    }
+  });
+}
+
 // Each parameter counts its own updates, and takes the count along.
 TEST(AdamWSteps, AreCountedByParameter) {
   run_ranks(2, [](World world) {

@@ -8,7 +8,7 @@
 
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
-#include "src/runtime.h"
+#include "src/step/engine.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/meshes.h"
 #include "tests/support/odd_nets.h"
@@ -377,7 +377,7 @@ TEST(OwnDtype, OfFp32AdaptersInsideABf16Unit) {
     auto model = fully_shard(builder<AdaptedNet>()(), Mesh::shard(world));
     model.set_gradient_divide_factor(1.0);
     loss_of(model(odd_input(world.rank()))).backward();
-    EXPECT_EQ(model.runtime().units().size(), 3U);  // root and two: no unit for an adapter
+    EXPECT_EQ(model.engine().model.units.size(), 3U);  // root and two: no unit for an adapter
     Wholes expected;
     for (int rank = 0; rank < world.size(); ++rank) {
       auto plain = builder<AdaptedNet>()();

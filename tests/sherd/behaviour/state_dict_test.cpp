@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/runtime.h"
+#include "src/step/engine.h"
 #include "tests/support/allocated_bytes.h"
 #include "tests/support/buffered_net.h"
 #include "tests/support/expect_error.h"
@@ -313,7 +313,7 @@ TEST(StateDicts, ShowNoGradients) {
     const ShardedStateDict pieces = sharded_state_dict(model);
     const StateDict whole = full_state_dict(model);
     EXPECT_FALSE(pieces["body.body.linear.weight"].gradient.defined());
-    for (const auto& unit : model.runtime().units()) {
+    for (const auto& unit : model.engine().model.units) {
       for (const auto& segment : unit->segments()) {
         if (segment->has_gradient()) {
           segment->gradient().zero_();

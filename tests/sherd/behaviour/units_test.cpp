@@ -7,7 +7,7 @@
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/container/modulelist.h>
 
-#include "src/runtime.h"
+#include "src/step/engine.h"
 #include "tests/support/compare_with_plain.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/odd_nets.h"
@@ -264,7 +264,7 @@ TEST(Prefetch, OfAUnitThatIsNotCalledIsGivenUp) {
     auto model = fully_shard(StackNet(), Mesh::shard(world), {.prefetch_depth = 2});
     for (const std::vector<size_t>& order : {std::vector<size_t>{0, 1, 2}, {0, 2}, {0, 1, 2}}) {
       model(odd_input(1), order).sum().backward();
-      for (const auto& unit : model.runtime().units()) {
+      for (const auto& unit : model.engine().model.units) {
         EXPECT_EQ(unit->storage_state(), detail::StorageState::Sharded) << unit->name();
       }
     }

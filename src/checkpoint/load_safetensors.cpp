@@ -1,0 +1,93 @@
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "agree.h"
+#include "checkpoint/fill_through_host.h"
+#include "sherd/checkpoint.h"
+#include "sherd/error.h"
+#include "sherd/safetensors.h"
+#include "state/entries.h"
+#include "step/engine.h"
+#include "step/shard_writer.h"
+
+namespace sherd {
+
+namespace {
+
+// A part of the model's state, and where the folder has it.
+struct Source {
+  detail::StateEntry entry;
+  SafetensorsLocation location;
+};
+
+// Empty, or why what the folder has cannot be the entry.
+std::string source_fault(const detail::StateEntry& entry, const std::string& name,
+                         const SafetensorsEntry& found) {
+  const std::string what = entry.is_buffer() ? "buffer" : "parameter";
+  if (found.shape != entry.shape) {
+    return "\n  '" + name + "' has shape " + c10::str(at::IntArrayRef(found.shape)) +
+           ", and the model's " + what + " " + c10::str(at::IntArrayRef(entry.shape));
+  }
+  if (found.dtype != entry.mine.scalar_type() &&
+      !(c10::isFloatingType(found.dtype) && entry.mine.is_floating_point())) {
+    return "\n  '" + name + "' has dtype " + std::string(found.dtype_name) + ", and the model's " +
+           what + " " + c10::toString(entry.original_dtype);
+  }
+  return "";
+}
+
+// Throws, listing all that is wrong.
+std::vector<Source> sources_in(const SafetensorsFolder& weights, const std::string& folder,
+                               ShardedModule& model,
+                               const std::function<std::string(const std::string&)>& name_in_file) {
+  std::string faults;
+  std::vector<Source> sources;
+  for (detail::StateEntry& entry : detail::state_entries(model)) {
+    const std::string name = name_in_file ? name_in_file(entry.name) : entry.name;
+    const auto found = weights.find(name);
+    if (!found) {
+      faults += entry.is_buffer() ? "" : "\n  '" + name + "' is missing";
+      continue;
+    }
+    faults += source_fault(entry, name, *found->entry);
+    sources.push_back({std::move(entry), *found});
+  }
+  if (!faults.empty()) {
+    throw Error(ExitCode::BadData, "the weights in '" + folder +
+                                       "' are not those of this model:" + faults +
+                                       "\nCheck that config.json and the weights belong together.");
+  }
+  return sources;
+}
+
+}  // namespace
+
+void load_safetensors(ShardedModule& model, const std::string& folder,
+                      const std::function<std::string(const std::string&)>& name_in_file) {
+  const std::string failure = "the weights could not be read";
+  std::optional<SafetensorsFolder> weights;
+  std::vector<Source> sources;
+  static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
+    weights.emplace(folder);
+    sources = sources_in(*weights, folder, model, name_in_file);
+    return "";
+  }));
+  detail::ShardWriter writer(model.engine().step, "load_safetensors");
+  static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
+    for (const Source& source : sources) {
+      detail::fill_through_host(source.entry.mine, [&](const at::Tensor& host) {
+        source.location.file->read_elements(*source.location.entry, source.entry.begin,
+                                            source.entry.begin + source.entry.mine.numel(),
+                                            host.scalar_type(), host.mutable_data_ptr());
+      });
+    }
+    return "";
+  }));
+  for (Source& source : sources) {
+    source.entry.finish_writing();
+  }
+  writer.publish();
+}
+
+}  // namespace sherd

@@ -1,0 +1,63 @@
+#include "memory/gather_arena.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <c10/util/Exception.h>
+
+namespace sherd::detail {
+
+GatherArena::Slots::iterator GatherArena::free_slot_of(int64_t bytes) {
+  return std::find_if(slots_.begin(), slots_.end(),
+                      [&](const Slot& slot) { return !slot.used && slot.buffer.bytes() == bytes; });
+}
+
+// The smallest free slot that leaves enough room, else the largest.
+GatherArena::Slots::iterator GatherArena::next_to_free(int64_t missing_bytes) {
+  auto best = slots_.end();
+  for (auto slot = slots_.begin(); slot != slots_.end(); ++slot) {
+    if (slot->used) {
+      continue;
+    }
+    const auto rank = [&](const Slot& other) {
+      const int64_t bytes = other.buffer.bytes();
+      return std::pair(bytes < missing_bytes, bytes < missing_bytes ? -bytes : bytes);
+    };
+    if (best == slots_.end() || rank(*slot) < rank(*best)) {
+      best = slot;
+    }
+  }
+  return best;
+}
+
+void GatherArena::make_room(int64_t bytes) {
+  while (held_bytes_ + bytes > limit_bytes_) {
+    const auto slot = next_to_free(held_bytes_ + bytes - limit_bytes_);
+    if (slot == slots_.end()) {
+      return;
+    }
+    held_bytes_ -= slot->buffer.bytes();
+    slots_.erase(slot);
+  }
+}
+
+void* GatherArena::acquire(int64_t bytes) {
+  auto slot = free_slot_of(bytes);
+  if (slot == slots_.end()) {
+    make_room(bytes);
+    slot =
+        slots_.insert(slots_.end(), {Buffer(bytes, MemoryKind::Gathered, ledger_, device_), false});
+    held_bytes_ += bytes;
+  }
+  slot->used = true;
+  return slot->buffer.data();
+}
+
+void GatherArena::release(void* slot) {
+  auto held = std::find_if(slots_.begin(), slots_.end(),
+                           [&](const Slot& s) { return s.buffer.data() == slot; });
+  TORCH_INTERNAL_ASSERT(held != slots_.end() && held->used, "a slot is released that is not held");
+  held->used = false;
+}
+
+}  // namespace sherd::detail

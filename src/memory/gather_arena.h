@@ -1,0 +1,45 @@
+#pragma once
+// The slots that gathered units lie in: a few, reused by all units, so that nothing is allocated in
+// a steady step.
+
+#include <list>
+#include <memory>
+
+#include "sherd/memory.h"
+
+namespace sherd::detail {
+
+/// Hands out memory for gathered segments and takes it back. Each size has slots of its own: blocks
+/// of one shape use the same few, and an odd giant (an embedding between blocks) does not set the
+/// size of all. At the limit free slots of other sizes are given back. A segment never lies in a
+/// larger slot: what it wasted would be missing later, when other sizes are in use together.
+class GatherArena {
+ public:
+  /// `limit_bytes`: of all slots, unless more than that is in use at once.
+  GatherArena(int64_t limit_bytes, std::shared_ptr<MemoryLedger> ledger,
+              c10::Device device = c10::Device(c10::kCPU))
+      : limit_bytes_(limit_bytes), ledger_(std::move(ledger)), device_(device) {}
+  void set_limit(int64_t bytes) { limit_bytes_ = bytes; }
+  [[nodiscard]] void* acquire(int64_t bytes);
+  void release(void* slot);
+  /// Frees slots that are not used, down to the limit.
+  void trim() { make_room(0); }
+
+ private:
+  struct Slot {
+    Buffer buffer;
+    bool used = false;
+  };
+  using Slots = std::list<Slot>;
+  [[nodiscard]] Slots::iterator free_slot_of(int64_t bytes);
+  [[nodiscard]] Slots::iterator next_to_free(int64_t missing_bytes);
+  void make_room(int64_t bytes);
+
+  int64_t limit_bytes_;
+  int64_t held_bytes_ = 0;
+  Slots slots_;
+  std::shared_ptr<MemoryLedger> ledger_;
+  c10::Device device_;
+};
+
+}  // namespace sherd::detail

@@ -1,0 +1,80 @@
+#include "model/compare_ranks.h"
+
+#include <algorithm>
+
+#include <c10/util/Exception.h>
+
+#include "model/model.h"
+#include "sherd/error.h"
+
+namespace sherd::detail {
+
+namespace {
+
+std::string dtype_name(const std::optional<c10::ScalarType>& dtype) {
+  return dtype ? c10::toString(*dtype) : "own";
+}
+
+std::string describe(const Precision& precision) {
+  return c10::str("param_dtype ", dtype_name(precision.param_dtype), ", buffer_dtype ",
+                  dtype_name(precision.buffer_dtype), ", output_dtype ",
+                  dtype_name(precision.output_dtype), ", cast_forward_inputs ",
+                  precision.cast_forward_inputs, ", full_precision_in_eval ",
+                  precision.full_precision_in_eval);
+}
+
+// One line a field, so that the first line that differs is what to tell.
+std::string describe(const Model& model) {
+  const ShardOptions& options = model.options;
+  std::string text = c10::str(
+      "strategy ", name_of(options.strategy), "\nmesh of ", model.mesh.replicate_size(), " x ",
+      model.mesh.shard_size(), " ranks\nprefetch_depth ", options.prefetch_depth,
+      "\nbackward_prefetch ", options.backward_prefetch == BackwardPrefetch::Pre ? "Pre" : "Post",
+      "\nreshard_after_forward_size ", options.reshard_after_forward_size, "\ndebug ",
+      options.debug, "\n");
+  for (const std::string& name : options.forward_order) {
+    text += "forward_order '" + name + "'\n";
+  }
+  for (const auto& unit : model.units) {
+    text += c10::str("unit '", unit->name(), "': reshard_after_forward ",
+                     unit->settings().reshard_after_forward, ", checkpoint_activations ",
+                     unit->settings().checkpoint_activations, ", ",
+                     describe(unit->settings().precision), "\n");
+    for (const UnitParameter& parameter : unit->parameters()) {
+      const SegmentLayout& layout = unit->segments()[parameter.segment]->layout();
+      text += c10::str("parameter '", parameter.name, "' of unit '", unit->name(), "': shape ",
+                       parameter.tensor.sizes(), ", ", c10::toString(layout.dtype),
+                       parameter.trainable ? "" : ", frozen", "\n");
+    }
+  }
+  for (const ModelBuffer& buffer : model.buffers) {
+    text += c10::str("buffer '", buffer.name, "': shape ", buffer.tensor.sizes(), ", ",
+                     c10::toString(buffer.tensor.scalar_type()), "\n");
+  }
+  return text;
+}
+
+std::string line_at(const std::string& text, std::string::const_iterator place) {
+  const auto offset = static_cast<size_t>(place - text.begin());
+  const size_t begin = offset == 0 ? 0 : text.rfind('\n', offset - 1) + 1;
+  return begin >= text.size() ? "nothing more" : text.substr(begin, text.find('\n', begin) - begin);
+}
+
+}  // namespace
+
+void compare_ranks(Model& model) {
+  const std::vector<std::string> all = model.mesh.world().all_gather(describe(model));
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) {
+      continue;
+    }
+    const auto [first, other] =
+        std::mismatch(all[0].begin(), all[0].end(), all[rank].begin(), all[rank].end());
+    throw Error(ExitCode::RanksDisagree,
+                "[fully_shard] ranks disagree. Rank 0 has " + line_at(all[0], first) + "; rank " +
+                    std::to_string(rank) + " has " + line_at(all[rank], other) +
+                    ". Start all ranks with the same model and options.");
+  }
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,105 @@
+#include "model/memory_plan.h"
+
+#include <algorithm>
+
+#include "model/model.h"
+
+namespace sherd::detail {
+
+namespace {
+
+/// What the limits are made of, in elements per segment or counts.
+struct Sizes {
+  int64_t trained = 0;             ///< elements of all trainable segments
+  int64_t largest_bytes = 0;       ///< of a trainable segment outside the root, when gathered
+  int64_t largest = 0;             ///< its elements
+  int64_t root_bytes = 0;          ///< of the root's trainable segments
+  int64_t root = 0;                ///< their elements
+  int64_t widened_root_bytes = 0;  ///< of those whose gradients are no sum until they are widened
+  int64_t segments = 0;            ///< trainable ones outside the root
+  int64_t written_at_once = 0;     ///< segments of a unit, times the levels that units are nested
+  bool narrow = false;             ///< whether a block's gradients travel in less than fp32
+};
+
+void add_segment(Sizes& sizes, const UnitState& unit, const SegmentLayout& layout) {
+  const bool narrow = layout.dtype != c10::ScalarType::Float;
+  sizes.trained += layout.numel();
+  if (unit.is_root()) {
+    sizes.root += layout.numel();
+    sizes.root_bytes += layout.bytes();
+    sizes.widened_root_bytes += narrow ? layout.bytes() : 0;
+    return;
+  }
+  sizes.largest_bytes = std::max(sizes.largest_bytes, layout.bytes());
+  sizes.largest = std::max(sizes.largest, layout.numel());
+  sizes.narrow = sizes.narrow || narrow;
+  ++sizes.segments;
+}
+
+Sizes measure(const Model& model) {
+  Sizes sizes;
+  int64_t most_segments = 0;
+  int levels = 1;
+  for (const auto& unit : model.units) {
+    int64_t trainable = 0;
+    for (const auto& segment : unit->segments()) {
+      if (segment->gradients() != nullptr) {
+        add_segment(sizes, *unit, segment->layout());
+        ++trainable;
+      }
+    }
+    if (!unit->is_root()) {
+      most_segments = std::max(most_segments, trainable);
+      levels = std::max(levels, unit->level());
+    }
+  }
+  sizes.written_at_once = most_segments * levels;
+  return sizes;
+}
+
+// Whole units' gradients in the dtype that travels.
+int64_t most_unreduced(const Sizes& sizes, int rows, bool accumulates) {
+  if (rows > 1) {  // some are written while another travels
+    const int64_t buffers = std::min(sizes.written_at_once + 1, sizes.segments + 1);
+    return sizes.largest_bytes * buffers + sizes.root_bytes;
+  }
+  // Nothing travels within the row: gradients are born in their sum, unless they must be widened,
+  // or added to one.
+  const bool blocks = accumulates || sizes.narrow;
+  return (blocks ? sizes.largest_bytes * sizes.written_at_once : 0) +
+         (accumulates ? sizes.root_bytes : sizes.widened_root_bytes);
+}
+
+// Sums over the row, before they are summed over the replicas.
+int64_t most_partial(const Sizes& sizes, const Model& model, const MicroBatches& micro_batches) {
+  if (model.communicators->replicas() == nullptr) {
+    return 0;
+  }
+  const int rows = model.mesh.shard_size();
+  const bool waits =
+      micro_batches.count > 1 &&
+      (!micro_batches.requires_all_reduce || (!micro_batches.requires_gradient_sync && rows == 1));
+  const int64_t in_flight = (rows > 1 ? 3 : 1) + sizes.written_at_once;
+  const int64_t blocks = waits ? sizes.segments : std::min(in_flight, sizes.segments);
+  return 4 * (sizes.largest * blocks + sizes.root) / rows;
+}
+
+}  // namespace
+
+int64_t planned_peak_bytes(const Model& model, const MicroBatches& micro_batches) {
+  const Sizes sizes = measure(model);
+  const MemoryLedger& ledger = *model.ledger;
+  const int rows = model.mesh.shard_size();
+  const int replicas = model.mesh.replicate_size();
+  const int64_t held = ledger.sharded_state_bytes() + ledger.bytes(MemoryKind::PostForwardShard);
+  const int64_t sums =
+      4 * sizes.trained / rows + (replicas > 1 ? 4 * sizes.trained / rows / replicas : 0);
+  const bool accumulates = micro_batches.count > 1;
+  const bool unsharded = accumulates && !micro_batches.requires_gradient_sync && rows > 1;
+  const bool in_slots = !model.communicators->shards().gathers_in_place();
+  return held + sums + (unsharded ? 4 * sizes.trained : 0) +
+         (in_slots ? gathered_limit_bytes(model) : 0) + most_unreduced(sizes, rows, accumulates) +
+         most_partial(sizes, model, micro_batches) + model.communicators->most_received_bytes();
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,109 @@
+#include "model/model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "model/compare_ranks.h"
+#include "sherd/error.h"
+
+namespace sherd::detail {
+
+namespace {
+
+std::vector<int> indices_of(const std::vector<std::string>& names,
+                            const std::vector<std::unique_ptr<UnitState>>& units) {
+  std::vector<int> order;
+  for (const std::string& name : names) {
+    const auto unit = std::find_if(units.begin(), units.end(),
+                                   [&](const auto& other) { return other->name() == name; });
+    if (unit == units.end()) {
+      throw Error(ExitCode::Usage, "[fully_shard] forward_order names '" + name +
+                                       "', which is no unit: print ShardedModule::plan() to see "
+                                       "their names.");
+    }
+    order.push_back((*unit)->index());
+  }
+  return order;
+}
+
+}  // namespace
+
+Model::Model(Mesh mesh_of_rows, ShardOptions shard_options, std::vector<UnitPlan> plans,
+             std::vector<ModelBuffer> model_buffers)
+    : mesh(std::move(mesh_of_rows)),
+      options(std::move(shard_options)),
+      arena(0, ledger, mesh.world().device()),
+      collectives(mesh.world(), options.debug),
+      buffers(std::move(model_buffers)) {
+  for (UnitPlan& plan : plans) {
+    units.push_back(std::make_unique<UnitState>(static_cast<int>(units.size()), std::move(plan),
+                                                mesh, collectives, arena));
+    for (const auto& segment : units.back()->segments()) {
+      segments.push_back({units.back().get(), segment.get()});
+    }
+  }
+  first_order = indices_of(options.forward_order, units);
+  compare_ranks(*this);
+  arena.set_limit(gathered_limit_bytes(*this));
+  const bool full_precision = std::any_of(units.begin(), units.end(), [](const auto& unit) {
+    return unit->settings().precision.full_precision_in_eval;
+  });
+  communicators = std::make_unique<ModelCommunicators>(mesh, options, full_precision);
+  communicators->attach(units, mesh.world().device(), ledger);
+  const auto spare_shards = std::make_shared<SpareShards>();
+  Communicator::Segment id = 0;
+  for (const SegmentOfUnit& of : segments) {
+    of.segment->attach(communicators->all(), id++, ledger, spare_shards);
+  }
+  for (const auto& unit : units) {
+    unit->take_over_parameters();
+  }
+}
+
+void begin_update(Model& model, const SegmentOfUnit& of) {
+  model.collectives.run("wait for readers", of.unit->name(), [&] { of.segment->begin_update(); });
+}
+
+// The units that are kept (the root is), those ahead, the one that runs and those it is nested in.
+int64_t gathered_limit_bytes(const Model& model) {
+  int64_t kept = 0;
+  int64_t largest = 0;
+  int levels = 1;
+  for (const auto& unit : model.units) {
+    if (unit->is_root() || !unit->settings().reshard_after_forward ||
+        !unit->backward_settings.reshard_after_backward) {
+      kept += unit->gathered_bytes();
+    } else {
+      largest = std::max(largest, unit->gathered_bytes());
+      levels = std::max(levels, unit->level());
+    }
+  }
+  return kept + (model.options.prefetch_depth + levels) * largest;
+}
+
+void require_values(const Model& model, const std::string& operation) {
+  for (const auto& unit : model.units) {
+    for (const UnitParameter& parameter : unit->parameters()) {
+      if (!parameter.has_values) {
+        throw Error(ExitCode::Usage,
+                    "[" + operation + "] parameter '" + parameter.name +
+                        "' was built on the meta device and has no values: call "
+                        "sherd::load_safetensors(model, folder), sherd::load_from_rank0(model, "
+                        "source) or sherd::initialize(model, seed, param_init_fn), or write "
+                        "ParameterShard::value of every parameter and call publish(), before the "
+                        "model is used.");
+      }
+    }
+  }
+  for (const ModelBuffer& buffer : model.buffers) {
+    if (!buffer.is_written()) {
+      throw Error(ExitCode::Usage,
+                  "[" + operation + "] buffer '" + buffer.name +
+                      "' was built on the meta device and has no values: fill it in place, or call "
+                      "sherd::load_from_rank0(model, source) or sherd::initialize(model, seed, "
+                      "param_init_fn, buffer_init_fn), before the model is used.");
+    }
+  }
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,81 @@
+#include "model/model_communicators.h"
+
+#include "unit/unit_state.h"
+
+namespace sherd::detail {
+
+ModelCommunicators::ModelCommunicators(Mesh& mesh, const ShardOptions& options, bool full_precision)
+    : shards_(mesh.make_shard_communicator()) {
+  if (mesh.replicate_size() > 1) {
+    replicas_ = mesh.make_replicate_communicator();
+  }
+  const int size = options.reshard_after_forward_size;
+  if (size > 1 && size < mesh.shard_size()) {
+    post_forward_ = mesh.make_post_forward_communicator(size);
+  }
+  if (full_precision) {
+    full_precision_ = mesh.make_shard_communicator();
+  }
+}
+
+void ModelCommunicators::attach(const std::vector<std::unique_ptr<UnitState>>& units,
+                                c10::Device device, const std::shared_ptr<MemoryLedger>& ledger) {
+  const auto attach = [&](Communicator* communicator, const auto& spec_of) {
+    if (communicator == nullptr) {
+      return;
+    }
+    std::vector<SegmentSpec> specs;
+    for (const auto& unit : units) {
+      for (const auto& segment : unit->segments()) {
+        specs.push_back(spec_of(*unit, *segment));
+      }
+    }
+    communicator->attach(std::move(specs), device, ledger);
+  };
+  attach(shards_.get(), [](const UnitState& unit, const FlatSegment& segment) {
+    return segment.spec(unit.name(), unit.is_root());
+  });
+  attach(replicas_.get(), [&](const UnitState& unit, const FlatSegment& segment) {
+    return segment.replica_spec(unit.name(), unit.is_root(), replicas_->world_size());
+  });
+  attach(post_forward_.get(), [&](const UnitState& unit, const FlatSegment& segment) {
+    return segment.post_forward_spec(unit.name(), post_forward_->world_size(),
+                                     /*is_kept=*/unit.settings().reshard_after_forward);
+  });
+  attach(full_precision_.get(), [](const UnitState& unit, const FlatSegment& segment) {
+    return segment.full_precision_spec(unit.name());
+  });
+}
+
+SegmentCommunicators ModelCommunicators::all() const {
+  return {shards_.get(), replicas_.get(), post_forward_.get(), full_precision_.get()};
+}
+
+void ModelCommunicators::abandon(bool in_backward) {
+  shards_->abandon();
+  if (replicas_ != nullptr && in_backward) {  // else it holds what earlier micro-batches have left
+    replicas_->abandon();
+  }
+}
+
+int64_t ModelCommunicators::most_received_bytes() const {
+  return shards_->most_received_bytes() +
+         (replicas_ != nullptr ? replicas_->most_received_bytes() : 0);
+}
+
+Communicator::Counts ModelCommunicators::counts() const {
+  Communicator::Counts counts = shards_->counts();
+  for (const Communicator* gathers : {post_forward_.get(), full_precision_.get()}) {
+    if (gathers != nullptr) {
+      counts.gathers += gathers->counts().gathers;
+      counts.bytes_sent += gathers->counts().bytes_sent;
+    }
+  }
+  if (replicas_ != nullptr) {
+    counts.replications = replicas_->counts().reductions;
+    counts.bytes_sent += replicas_->counts().bytes_sent;
+  }
+  return counts;
+}
+
+}  // namespace sherd::detail

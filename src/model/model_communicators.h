@@ -1,0 +1,41 @@
+#pragma once
+// The communicators of one sharded model: which there are follows from mesh and options.
+
+#include <memory>
+#include <vector>
+
+#include "segment/segment_communicators.h"
+#include "sherd/mesh.h"
+#include "sherd/options.h"
+
+namespace sherd::detail {
+
+class UnitState;
+
+class ModelCommunicators {
+ public:
+  /// Collective.
+  ModelCommunicators(Mesh& mesh, const ShardOptions& options, bool full_precision);
+
+  /// Tells each communicator of every segment, in the order of units. Collective.
+  void attach(const std::vector<std::unique_ptr<UnitState>>& units, c10::Device device,
+              const std::shared_ptr<MemoryLedger>& ledger);
+  [[nodiscard]] SegmentCommunicators all() const;
+  [[nodiscard]] Communicator& shards() const { return *shards_; }
+  /// Null without replicas.
+  [[nodiscard]] Communicator* replicas() const { return replicas_.get(); }
+  [[nodiscard]] bool keeps_post_forward_shards() const { return post_forward_ != nullptr; }
+  /// Forgets what an exception left behind: `in_backward`, or in a forward.
+  void abandon(bool in_backward);
+  [[nodiscard]] Communicator::Counts counts() const;
+  /// What reductions will receive into, at most.
+  [[nodiscard]] int64_t most_received_bytes() const;
+
+ private:
+  std::unique_ptr<Communicator> shards_;
+  std::unique_ptr<Communicator> replicas_;
+  std::unique_ptr<Communicator> post_forward_;
+  std::unique_ptr<Communicator> full_precision_;
+};
+
+}  // namespace sherd::detail

@@ -1,0 +1,21 @@
+#include "model/value_shards.h"
+
+namespace sherd::detail {
+
+std::vector<ParameterShard> value_shards(const Model& model) {
+  std::vector<ParameterShard> shards;
+  for_each_held_part(model,
+                     [&](const UnitState&, const UnitParameter& parameter, const HeldPart& held) {
+                       ParameterShard& shard = shards.emplace_back();
+                       shard.name = parameter.name;
+                       shard.shape = parameter.tensor.sizes().vec();
+                       shard.original_dtype = parameter.original_dtype;
+                       shard.trainable = parameter.trainable;
+                       shard.begin = held.range.begin;
+                       shard.end = held.range.end;
+                       shard.value = held.of(held.segment.values());
+                     });
+  return shards;
+}
+
+}  // namespace sherd::detail

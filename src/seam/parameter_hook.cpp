@@ -1,0 +1,67 @@
+#include "seam/parameter_hook.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "seam/sharded_meta.h"
+#include "sherd/error.h"
+
+namespace sherd::detail {
+
+void ParameterHook::operator()(const at::Tensor& tensor) {
+  // An operator that writes its slot returns no gradient; autograd calls this all the same.
+  if (!tensor.grad().defined() || step_.expired()) {
+    return;
+  }
+  const UnitParameter& parameter = unit_.parameters()[parameter_];
+  if (!parameter.trainable) {
+    tensor.mutable_grad().reset();
+    throw Error(ExitCode::Usage,
+                "[backward] parameter '" + parameter.name +
+                    "' got a gradient, but was frozen when fully_shard() was called and has no "
+                    "place for one: shard it trainable, and freeze it afterwards.");
+  }
+  const at::NoGradGuard no_grad;
+  write(unit_.gradient_slot(parameter_), tensor.grad());
+  tensor.mutable_grad().reset();
+}
+
+void ParameterHook::write(at::Tensor slot, const at::Tensor& gradient) {
+  const bool written = unit_.gradient_written(parameter_);
+  if (!written && gradient.is_sparse()) {
+    slot.zero_();  // rows that it does not hold
+  }
+  if (written || gradient.is_sparse()) {
+    slot.add_(gradient);
+  } else {
+    slot.copy_(gradient);
+  }
+  unit_.mark_gradient_written(parameter_);
+}
+
+UnitState* ParameterHook::unit() const {
+  const bool has_place = !step_.expired() && unit_.parameters()[parameter_].trainable;
+  return has_place ? &unit_ : nullptr;
+}
+
+void install_parameter_hooks(const ShardedUnit& unit) {
+  const auto& parameters = unit.state->parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    install_sharded_meta(parameters[i].tensor, parameters[i].name);
+    torch::autograd::impl::set_post_acc_grad_hooks(
+        parameters[i].tensor, std::make_unique<ParameterHook>(unit.step, *unit.state, i));
+  }
+}
+
+ParameterHook* hook_of(const at::Tensor& parameter) {
+  if (torch::autograd::impl::get_autograd_meta(parameter) == nullptr) {
+    return nullptr;
+  }
+  return dynamic_cast<ParameterHook*>(torch::autograd::impl::post_acc_grad_hooks(parameter).get());
+}
+
+bool is_sharded(const at::Tensor& parameter) {
+  return hook_of(parameter) != nullptr;
+}
+
+}  // namespace sherd::detail

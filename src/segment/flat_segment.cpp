@@ -1,0 +1,198 @@
+#include "segment/flat_segment.h"
+
+#include <utility>
+
+#include "movable_storage.h"
+#include "shard_math.h"
+
+namespace sherd::detail {
+
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+
+}  // namespace
+
+FlatSegment::FlatSegment(SegmentLayout layout, std::vector<std::vector<int64_t>> shapes)
+    : layout_(std::move(layout)),
+      shapes_(std::move(shapes)),
+      forbidden_(layout_.bytes()),
+      storage_(movable_storage(layout_.bytes(), layout_.device)),
+      wide_storage_(movable_storage(layout_.numel() * kFloatBytes, layout_.device)) {
+  if (layout_.trainable) {
+    gradients_ = std::make_unique<SegmentGradients>(layout_, shapes_);
+  }
+  point_parameters_at(nullptr);
+}
+
+FlatSegment::~FlatSegment() {
+  // Parameters may outlive the sharded model; LibTorch then says that their data is not there.
+  point_at(*storage_, nullptr);
+  point_at(*wide_storage_, nullptr);
+}
+
+SegmentSpec FlatSegment::spec(const std::string& unit, bool is_root) const {
+  return {unit, layout_.shard_numel, layout_.dtype, layout_.trainable, is_root};
+}
+
+SegmentSpec FlatSegment::replica_spec(const std::string& unit, bool is_root, int replicas) const {
+  const int64_t numel = layout_.trainable ? layout_.shard_numel / replicas : 0;
+  return {
+      unit, numel, c10::ScalarType::Float, layout_.trainable, is_root, MemoryKind::GradientShard};
+}
+
+SegmentSpec FlatSegment::post_forward_spec(const std::string& unit, int size, bool is_kept) const {
+  const int64_t numel = is_kept ? layout_.numel() / size : 0;
+  return {unit, numel, layout_.dtype, false, false, MemoryKind::PostForwardShard};
+}
+
+SegmentSpec FlatSegment::full_precision_spec(const std::string& unit) const {
+  const int64_t numel = has_separate_master() ? layout_.shard_numel : 0;
+  return {unit, numel, c10::ScalarType::Float, false, false, MemoryKind::MasterShard};
+}
+
+void FlatSegment::attach(const SegmentCommunicators& communicators, Communicator::Segment id,
+                         const std::shared_ptr<MemoryLedger>& ledger,
+                         const std::shared_ptr<SpareShards>& spare_shards) {
+  communicators_ = communicators;
+  id_ = id;
+  const int64_t numel = layout_.shard_numel;
+  travelling_ =
+      flat_tensor(communicators.shards->travelling_shard(id), numel, layout_.dtype, layout_.device);
+  if (!layout_.trainable) {
+    return;
+  }
+  gradients_->attach(communicators, id, ledger, spare_shards);
+  if (!has_separate_master()) {
+    master_ = travelling_;
+    return;
+  }
+  void* place = nullptr;
+  if (has_full_precision()) {
+    place = communicators.full_precision->travelling_shard(id);
+  } else {
+    master_buffer_ = Buffer(numel * kFloatBytes, MemoryKind::MasterShard, ledger, layout_.device);
+    place = master_buffer_.data();
+  }
+  master_ = flat_tensor(place, numel, c10::kFloat, layout_.device);
+}
+
+at::Tensor FlatSegment::parameter_view(size_t place) const {
+  return view_of(in_full_precision_ ? wide_storage_ : storage_, layout_.places[place].offset,
+                 shapes_[place], in_full_precision_ ? c10::kFloat : layout_.dtype);
+}
+
+void FlatSegment::name_parameter(size_t place, const std::string& parameter,
+                                 const std::string& unit) {
+  const ParameterPlace& p = layout_.places[place];
+  const auto element = static_cast<int64_t>(c10::elementSize(layout_.dtype));
+  forbidden_.name_parameter((p.offset + p.numel) * element, parameter, unit);
+  forbidden_storages_.push_back(
+      forbidden_storage(layout_.bytes(), layout_.device, explain_use(parameter, unit)));
+}
+
+c10::Storage FlatSegment::storage_of(size_t place) const {
+  if (gathered_ == nullptr) {
+    return forbidden_storages_[place];
+  }
+  return in_full_precision_ ? wide_storage_ : storage_;
+}
+
+void FlatSegment::point_parameters_at(void* gathered) {
+  gathered_ = gathered;
+  if (in_full_precision_) {
+    point_at(*wide_storage_, gathered);
+  } else {
+    void* nowhere = layout_.device.is_cpu() ? forbidden_.data() : nullptr;
+    point_at(*storage_, gathered == nullptr ? nowhere : gathered);
+  }
+}
+
+void FlatSegment::gather(GatherArena& arena, bool full_precision) {
+  in_full_precision_ = full_precision && has_full_precision();
+  gathered_by_ = communicators_.shards;
+  int64_t bytes = layout_.bytes();
+  if (in_full_precision_) {
+    gathered_by_ = communicators_.full_precision;
+    bytes = layout_.numel() * kFloatBytes;
+  } else if (has_post_forward_shard_) {
+    gathered_by_ = communicators_.post_forward;
+  }
+  slot_ = gathered_by_->gathers_in_place() ? nullptr : arena.acquire(bytes);
+  try {
+    point_parameters_at(gathered_by_->gather(id_, slot_));
+  } catch (...) {
+    give_back_slot(arena);
+    in_full_precision_ = false;
+    throw;
+  }
+}
+
+void FlatSegment::give_back_slot(GatherArena& arena) {
+  if (slot_ != nullptr) {
+    arena.release(std::exchange(slot_, nullptr));
+  }
+}
+
+void FlatSegment::wait_gather() {
+  gathered_by_->wait_gather(id_);
+}
+
+void FlatSegment::copy_aside() {
+  if (gathered_by_->gathers_in_place()) {
+    aside_ = flat_tensor(gathered_, layout_.numel(), layout_.dtype, layout_.device).clone();
+    gathered_by_->release(id_);
+    point_parameters_at(aside_.mutable_data_ptr());
+  }
+}
+
+void FlatSegment::release(GatherArena& arena) {
+  point_parameters_at(nullptr);
+  in_full_precision_ = false;
+  if (aside_.defined()) {
+    aside_.reset();
+  } else {
+    gathered_by_->release(id_);
+  }
+  give_back_slot(arena);
+}
+
+void FlatSegment::keep_post_forward_shard() {
+  if (communicators_.post_forward == nullptr || has_post_forward_shard_ || in_full_precision_) {
+    return;
+  }
+  Communicator& group = *communicators_.post_forward;
+  const int64_t numel = layout_.numel() / group.world_size();
+  const at::Tensor whole = flat_tensor(gathered_, layout_.numel(), layout_.dtype, layout_.device);
+  group.begin_update(id_);
+  flat_tensor(group.travelling_shard(id_), numel, layout_.dtype, layout_.device)
+      .copy_(whole.narrow(0, group.rank() * numel, numel));
+  group.publish(id_);
+  has_post_forward_shard_ = true;
+}
+
+bool FlatSegment::has_separate_master() const {
+  return layout_.trainable && layout_.dtype != c10::kFloat;
+}
+
+void FlatSegment::begin_update() {
+  communicators_.shards->begin_update(id_);
+  if (has_full_precision()) {
+    communicators_.full_precision->begin_update(id_);
+  }
+}
+
+void FlatSegment::publish() {
+  communicators_.shards->publish(id_);
+  if (has_full_precision()) {
+    communicators_.full_precision->publish(id_);
+  }
+}
+
+void FlatSegment::write_travelling_from_master() {
+  if (has_separate_master()) {
+    shard_math::round_into(master_, travelling_);
+  }
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,126 @@
+#pragma once
+// One flat segment of a unit: its memory on this rank, and the module's parameters as views of
+// where it is gathered.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+#include <c10/core/StorageImpl.h>
+
+#include "memory/forbidden_region.h"
+#include "memory/gather_arena.h"
+#include "segment/segment_gradients.h"
+
+namespace sherd::detail {
+
+/// [Note: Kinds of bytes of a segment]
+/// - the *travelling shard* [shard_numel] in the layout's dtype, owned by the communicator;
+/// - the *master shard* [shard_numel] fp32, which the optimizer updates: the travelling shard
+/// itself
+///   where that is fp32;
+/// - the *gathered segment* [world × shard_numel], an arena's slot or the communicator's own, which
+///   parameters view through one storage whose address is changed on unshard and reshard;
+/// - the *post-forward shard*, 1/n of the gathered segment, where reshard_after_forward_size is
+/// set;
+/// - gradients, see SegmentGradients. Frozen segments have neither these nor a master.
+class FlatSegment {
+ public:
+  FlatSegment(SegmentLayout layout, std::vector<std::vector<int64_t>> shapes);
+  ~FlatSegment();
+  FlatSegment(const FlatSegment&) = delete;
+  FlatSegment& operator=(const FlatSegment&) = delete;
+
+  /// Takes its travelling shard from the communicator and allocates the master where it is another.
+  void attach(const SegmentCommunicators& communicators, Communicator::Segment id,
+              const std::shared_ptr<MemoryLedger>& ledger,
+              const std::shared_ptr<SpareShards>& spare_shards);
+  /// What each communicator is told of it. `replicas`, `size`: sizes of these groups; `is_kept`:
+  /// whether it leaves a piece there.
+  [[nodiscard]] SegmentSpec spec(const std::string& unit, bool is_root) const;
+  [[nodiscard]] SegmentSpec replica_spec(const std::string& unit, bool is_root, int replicas) const;
+  [[nodiscard]] SegmentSpec post_forward_spec(const std::string& unit, int size,
+                                              bool is_kept) const;
+  [[nodiscard]] SegmentSpec full_precision_spec(const std::string& unit) const;
+
+  /// A view of the parameter at `place`, whose address follows the segment; in fp32 while it is
+  /// gathered in full precision.
+  [[nodiscard]] at::Tensor parameter_view(size_t place) const;
+  /// Tells what an access at the parameter's place means while it is resharded. In order of places.
+  void name_parameter(size_t place, const std::string& parameter, const std::string& unit);
+  /// Where the parameter lies now: with the gathered segment, or, while that is resharded, in a
+  /// storage that throws what name_parameter() told at whoever asks for its address.
+  [[nodiscard]] c10::Storage storage_of(size_t place) const;
+
+  [[nodiscard]] bool is_gathered() const { return gathered_ != nullptr; }
+  /// Starts to gather: parameters point there from now on, and may be used after wait_gather().
+  void gather(GatherArena& arena, bool full_precision);
+  void wait_gather();
+  /// Parameters point at memory that must not be touched.
+  void release(GatherArena& arena);
+  /// Where gathering moves nothing, the gathered segment is the ranks' own shards: gives it back
+  /// and points parameters at a copy, which may be written to.
+  void copy_aside();
+  /// Whether it is, or would be, gathered in fp32 for evaluation.
+  [[nodiscard]] bool has_full_precision() const {
+    return communicators_.full_precision != nullptr && has_separate_master();
+  }
+  [[nodiscard]] bool in_full_precision() const { return in_full_precision_; }
+
+  /// Copies this rank's part of the gathered segment, for later gathers in the smaller group.
+  void keep_post_forward_shard();
+  /// Parameters are about to change.
+  void forget_post_forward_shard() { has_post_forward_shard_ = false; }
+
+  /// fp32 [shard_numel]; of a frozen segment undefined.
+  [[nodiscard]] const at::Tensor& master() const { return master_; }
+  /// The travelling shard as a tensor [shard_numel].
+  [[nodiscard]] const at::Tensor& travelling() const { return travelling_; }
+  /// What holds the values: the master, or the travelling shard of a frozen segment.
+  [[nodiscard]] const at::Tensor& values() const {
+    return layout_.trainable ? master_ : travelling_;
+  }
+  /// Whether optimizer writes must be rounded into the travelling shard.
+  [[nodiscard]] bool has_separate_master() const;
+  /// Waits until no rank reads master or travelling shard.
+  void begin_update();
+  /// Both have been written.
+  void publish();
+  /// Rounds the master into the travelling shard where they are two.
+  void write_travelling_from_master();
+
+  /// Null where frozen.
+  [[nodiscard]] SegmentGradients* gradients() const { return gradients_.get(); }
+  [[nodiscard]] bool has_gradient() const { return gradients_ != nullptr && gradients_->has_sum(); }
+  /// fp32 [shard_numel], where has_gradient().
+  [[nodiscard]] const at::Tensor& gradient() const { return gradients_->shard(); }
+
+  [[nodiscard]] const SegmentLayout& layout() const { return layout_; }
+
+ private:
+  void point_parameters_at(void* gathered);
+  void give_back_slot(GatherArena& arena);
+
+  SegmentLayout layout_;
+  std::vector<std::vector<int64_t>> shapes_;
+  SegmentCommunicators communicators_;
+  Communicator::Segment id_ = 0;
+  ForbiddenRegion forbidden_;
+  c10::intrusive_ptr<c10::StorageImpl> storage_;
+  c10::intrusive_ptr<c10::StorageImpl> wide_storage_;                     ///< for fp32 views of it
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> forbidden_storages_;  ///< by place
+  std::unique_ptr<SegmentGradients> gradients_;
+  Communicator* gathered_by_ = nullptr;
+  void* gathered_ = nullptr;
+  void* slot_ = nullptr;  ///< the arena's slot it is gathered in, if any
+  at::Tensor aside_;      ///< the copy that parameters lie in, after copy_aside()
+  bool in_full_precision_ = false;
+  bool has_post_forward_shard_ = false;
+  Buffer master_buffer_;
+  at::Tensor travelling_;
+  at::Tensor master_;
+};
+
+}  // namespace sherd::detail

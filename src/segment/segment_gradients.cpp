@@ -1,0 +1,205 @@
+#include "segment/segment_gradients.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "movable_storage.h"
+#include "shard_math.h"
+
+namespace sherd::detail {
+
+Buffer SpareShards::take(int64_t bytes, const std::shared_ptr<MemoryLedger>& ledger,
+                         c10::Device device) {
+  const auto found = std::find_if(buffers_.begin(), buffers_.end(),
+                                  [&](const Buffer& buffer) { return buffer.bytes() == bytes; });
+  if (found == buffers_.end()) {
+    return {bytes, MemoryKind::GradientShard, ledger, device};
+  }
+  Buffer taken = std::move(*found);
+  buffers_.erase(found);
+  return taken;
+}
+
+SegmentGradients::SegmentGradients(const SegmentLayout& layout,
+                                   const std::vector<std::vector<int64_t>>& shapes)
+    : layout_(layout), written_(layout.places.size(), false), used_(layout.places.size(), false) {
+  storage_ = movable_storage(layout.bytes(), layout.device);
+  for (size_t i = 0; i < layout.places.size(); ++i) {
+    views_.push_back(view_of(storage_, layout.places[i].offset, shapes[i], layout.dtype));
+  }
+}
+
+SegmentGradients::~SegmentGradients() {
+  point_at(*storage_, nullptr);  // views may outlive the model
+}
+
+void SegmentGradients::attach(const SegmentCommunicators& communicators, Communicator::Segment id,
+                              const std::shared_ptr<MemoryLedger>& ledger,
+                              const std::shared_ptr<SpareShards>& spare_shards) {
+  communicators_ = communicators;
+  id_ = id;
+  ledger_ = ledger;
+  spare_shards_ = spare_shards;
+}
+
+Communicator::Reduction SegmentGradients::target(float scale) {
+  if (!shard_.defined()) {
+    const int64_t bytes = layout_.shard_numel * static_cast<int64_t>(sizeof(float));
+    shard_buffer_ = spare_shards_->take(bytes, ledger_, layout_.device);
+    shard_ = flat_tensor(shard_buffer_.data(), layout_.shard_numel, c10::kFloat, layout_.device);
+  }
+  if (!is_replicated()) {
+    return {shard_.mutable_data_ptr<float>(), has_sum_, scale, nullptr, &squares_};
+  }
+  if (partial_ == nullptr) {
+    partial_ = static_cast<float*>(communicators_.replicas->acquire_reduce_buffer(id_, {}));
+  }
+  return {partial_, has_partial_, scale};
+}
+
+void SegmentGradients::bind() {
+  reduce_buffer_ = communicators_.shards->acquire_reduce_buffer(id_, target(1.0F));
+  point_at(*storage_, reduce_buffer_);
+}
+
+void SegmentGradients::unbind() {
+  reduce_buffer_ = nullptr;
+  point_at(*storage_, nullptr);
+  for (size_t place = 0; place < written_.size(); ++place) {
+    used_[place] = used_[place] || written_[place];
+    written_[place] = false;
+  }
+}
+
+void SegmentGradients::zero_unwritten() {
+  at::Tensor whole = flat_tensor(reduce_buffer_, layout_.numel(), layout_.dtype, layout_.device);
+  int64_t done = 0;
+  const auto zero_until = [&](int64_t end) {
+    if (end > done) {
+      whole.narrow(0, done, end - done).zero_();
+    }
+  };
+  for (size_t i = 0; i < layout_.places.size(); ++i) {
+    if (written_[i]) {
+      zero_until(layout_.places[i].offset);
+      done = layout_.places[i].offset + layout_.places[i].numel;
+    }
+  }
+  zero_until(layout_.numel());
+}
+
+void SegmentGradients::accumulate_unsharded() {
+  zero_unwritten();
+  if (!unsharded_sum_.defined()) {
+    const int64_t bytes = layout_.numel() * static_cast<int64_t>(sizeof(float));
+    unsharded_buffer_ = Buffer(bytes, MemoryKind::UnshardedGradient, ledger_, layout_.device);
+    unsharded_sum_ =
+        flat_tensor(unsharded_buffer_.data(), layout_.numel(), c10::kFloat, layout_.device);
+  }
+  const at::Tensor added =
+      flat_tensor(reduce_buffer_, layout_.numel(), layout_.dtype, layout_.device);
+  shard_math::sum_in_rank_order(unsharded_sum_, has_unsharded_sum_, 1.0F, {added});
+  has_unsharded_sum_ = true;
+  communicators_.shards->release_reduce_buffer(id_);
+  if (partial_ != nullptr && !has_partial_) {
+    communicators_.replicas->release_reduce_buffer(id_);  // not before something is reduced
+    partial_ = nullptr;
+  }
+  unbind();
+}
+
+void SegmentGradients::reduce(float scale) {
+  if (has_unsharded_sum_ && bound()) {
+    accumulate_unsharded();
+  }
+  Communicator::Reduction reduction = target(scale);
+  if (std::exchange(has_unsharded_sum_, false)) {
+    reduction.source = unsharded_sum_.const_data_ptr<float>();
+  } else {
+    zero_unwritten();
+  }
+  squares_ = kUnknown;
+  communicators_.shards->reduce(id_, reduction);
+  (is_replicated() ? has_partial_ : has_sum_) = true;
+  unbind();
+}
+
+at::Tensor SegmentGradients::part_of_replica() {
+  Communicator& replicas = *communicators_.replicas;
+  return flat_tensor(replicas.travelling_shard(id_), layout_.shard_numel / replicas.world_size(),
+                     c10::kFloat, layout_.device);
+}
+
+void SegmentGradients::start_all_reduce() {
+  Communicator& replicas = *communicators_.replicas;
+  replicas.begin_update(id_);
+  const at::Tensor part = part_of_replica();
+  const bool first = !std::exchange(sum_started_, true);
+  if (first && has_sum_) {
+    // What is added to is what callers see, and may have changed.
+    part.copy_(shard_.narrow(0, replicas.rank() * part.numel(), part.numel()));
+  }
+  replicas.reduce(id_, {part.mutable_data_ptr<float>(), has_sum_ || !first, 1.0F});
+  partial_ = nullptr;
+  has_partial_ = false;
+}
+
+void SegmentGradients::gather_sum() {
+  Communicator& replicas = *communicators_.replicas;
+  replicas.publish(id_);
+  void* slot = replicas.gathers_in_place() ? nullptr : shard_buffer_.data();
+  summed_ = replicas.gather(id_, slot);
+}
+
+void SegmentGradients::wait_sum() {
+  communicators_.replicas->wait_gather(id_);
+  if (summed_ != shard_buffer_.data()) {
+    // Gathered in place it is the replicas' common memory, and the shard is this rank's to change.
+    shard_.copy_(flat_tensor(summed_, layout_.shard_numel, c10::kFloat, layout_.device));
+  }
+  communicators_.replicas->release(id_);
+  has_sum_ = true;
+  sum_started_ = false;
+}
+
+double SegmentGradients::sum_of_squares() const {
+  const bool known = !std::isnan(squares_) && !shown_;
+  return known ? squares_ : shard_math::sum_of_squares(shard_);
+}
+
+void SegmentGradients::scale(float factor) {
+  if (!has_sum_) {
+    return;
+  }
+  squares_ = kUnknown;
+  shard_math::scale_in_place(shard_, factor);
+}
+
+void SegmentGradients::forget() {
+  has_unsharded_sum_ = false;
+  has_partial_ = false;
+  has_sum_ = false;
+  used_.assign(used_.size(), false);
+}
+
+void SegmentGradients::forget(size_t place, int64_t start, int64_t numel) {
+  squares_ = kUnknown;
+  shard_.narrow(0, start, numel).zero_();
+  used_[place] = false;
+}
+
+void SegmentGradients::release_shard() {
+  forget();
+  shard_.reset();
+  spare_shards_->give(std::move(shard_buffer_));
+}
+
+void SegmentGradients::abandon() {
+  unbind();
+  partial_ = nullptr;
+  sum_started_ = false;
+  forget();
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,122 @@
+#pragma once
+// The gradients of one flat segment, from where they are born to the sum that the optimizer reads.
+
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+
+#include "segment/segment_communicators.h"
+#include "segment/shard_layout.h"
+
+namespace sherd::detail {
+
+/// Gradient shards that are given back in backward, for the next unit of the same size.
+class SpareShards {
+ public:
+  [[nodiscard]] Buffer take(int64_t bytes, const std::shared_ptr<MemoryLedger>& ledger,
+                            c10::Device device);
+  void give(Buffer buffer) { buffers_.push_back(std::move(buffer)); }
+
+ private:
+  std::vector<Buffer> buffers_;
+};
+
+/// [Note: The way of a gradient]
+/// - the *reduce buffer* [world × shard_numel] in the dtype that travels, the communicator's: where
+///   operators and hooks write during backward, through views of one movable storage;
+/// - the *unsharded sum* [world × shard_numel] fp32: only where micro-batches accumulate without
+///   communication;
+/// - the *partial sum* [shard_numel] fp32, over the shard group: only where there are replicas;
+/// - the *gradient shard* [shard_numel] fp32, the sum over all ranks and micro-batches, allocated
+///   with the first gradient.
+class SegmentGradients {
+ public:
+  SegmentGradients(const SegmentLayout& layout, const std::vector<std::vector<int64_t>>& shapes);
+  ~SegmentGradients();
+  SegmentGradients(const SegmentGradients&) = delete;
+  SegmentGradients& operator=(const SegmentGradients&) = delete;
+
+  void attach(const SegmentCommunicators& communicators, Communicator::Segment id,
+              const std::shared_ptr<MemoryLedger>& ledger,
+              const std::shared_ptr<SpareShards>& spare_shards);
+
+  // During backward, in the reduce buffer.
+  [[nodiscard]] bool bound() const { return reduce_buffer_ != nullptr; }
+  void bind();
+  [[nodiscard]] at::Tensor view(size_t place) const { return views_[place]; }
+  [[nodiscard]] bool written(size_t place) const { return written_[place]; }
+  void mark_written(size_t place) { written_[place] = true; }
+  /// Whether this rank has written a gradient since forget(); or, once the ranks have agreed, any.
+  [[nodiscard]] bool used(size_t place) const { return used_[place]; }
+  void set_used(size_t place, bool used) { used_[place] = used; }
+
+  /// Fills what nobody wrote with zeros and starts the reduction over the shard group, together
+  /// with what accumulate_unsharded() left.
+  void reduce(float scale);
+  /// Adds to the unsharded sum instead, without communication.
+  void accumulate_unsharded();
+  [[nodiscard]] bool has_unsharded_sum() const { return has_unsharded_sum_; }
+
+  // Over the replicas, where there are any. start_all_reduce() after the reduction has ended; again
+  // where a unit is reduced again in the same backward (recomputed for each of several forwards).
+  [[nodiscard]] bool awaits_all_reduce() const { return has_partial_; }
+  void start_all_reduce();
+  void gather_sum();
+  void wait_sum();
+
+  /// fp32 [shard_numel], meaningful where has_sum().
+  [[nodiscard]] const at::Tensor& shard() const { return shard_; }
+  [[nodiscard]] bool has_sum() const { return has_sum_; }
+  /// Of the shard. It was taken while gradients were added up, where the communicator could; else
+  /// the shard is read.
+  [[nodiscard]] double sum_of_squares() const;
+  /// The shard is given to callers, who may change it at any time.
+  void show() { shown_ = true; }
+  /// Multiplies the sum, and what further gradients are added to.
+  void scale(float factor);
+  /// The next backward writes instead of adding.
+  void forget();
+  /// The same for one parameter: its part of the sum becomes zero, as if nobody had used it.
+  void forget(size_t place, int64_t start, int64_t numel);
+  /// Gives the gradient shard to the next unit: its sum has been used.
+  void release_shard();
+  /// Forgets what a backward that failed has written, and the sums, which may hold some of it.
+  void abandon();
+
+ private:
+  static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+  [[nodiscard]] bool is_replicated() const { return communicators_.replicas != nullptr; }
+  [[nodiscard]] Communicator::Reduction target(float scale);
+  [[nodiscard]] at::Tensor part_of_replica();
+  void zero_unwritten();
+  void unbind();
+
+  const SegmentLayout& layout_;
+  SegmentCommunicators communicators_;
+  Communicator::Segment id_ = 0;
+  std::shared_ptr<MemoryLedger> ledger_;
+  std::shared_ptr<SpareShards> spare_shards_;
+  c10::intrusive_ptr<c10::StorageImpl> storage_;
+  std::vector<at::Tensor> views_;
+  std::vector<bool> written_;
+  std::vector<bool> used_;
+  void* reduce_buffer_ = nullptr;
+  float* partial_ = nullptr;
+  void* summed_ = nullptr;  ///< where the sum over the replicas is gathered
+  Buffer unsharded_buffer_;
+  Buffer shard_buffer_;
+  at::Tensor shard_;
+  at::Tensor unsharded_sum_;
+  bool has_unsharded_sum_ = false;
+  bool has_partial_ = false;
+  bool has_sum_ = false;
+  bool sum_started_ = false;  ///< over the replicas, in this backward
+  double squares_ = kUnknown;
+  bool shown_ = false;
+};
+
+}  // namespace sherd::detail

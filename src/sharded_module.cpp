@@ -1,0 +1,156 @@
+#include "sherd/sharded_module.h"
+
+#include <map>
+#include <utility>
+
+#include "model/memory_plan.h"
+#include "model/value_shards.h"
+#include "sherd/unit.h"
+#include "step/engine.h"
+
+namespace sherd {
+
+const World& ShardedModule::world() const {
+  return engine_->model.mesh.world();
+}
+
+World& ShardedModule::world() {
+  return engine_->model.mesh.world();
+}
+
+std::vector<ParameterShard> ShardedModule::parameter_shards() const {
+  engine_->step.leave_failed_backward();
+  engine_->step.gradients().apply_pending_factor();
+  std::vector<ParameterShard> shards = detail::value_shards(engine_->model);
+  auto shard = shards.begin();
+  detail::for_each_held_part(engine_->model,
+                             [&](const auto&, const auto&, const detail::HeldPart& held) {
+                               if (held.segment.has_gradient()) {
+                                 held.segment.gradients()->show();
+                                 shard->gradient = held.of(held.segment.gradient());
+                               }
+                               ++shard;
+                             });
+  return shards;
+}
+
+std::vector<std::pair<std::string, std::string>> ShardedModule::tied_names() const {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const auto& unit : engine_->model.units) {
+    for (const auto& parameter : unit->parameters()) {
+      for (const auto& alias : parameter.aliases) {
+        names.emplace_back(alias, parameter.name);
+      }
+    }
+  }
+  return names;
+}
+
+void ShardedModule::publish() {
+  engine_->step.writing_begins(detail::State::Values, "publish");
+  engine_->step.publish_values();
+  engine_->step.writing_ended(detail::State::Values);
+}
+
+void ShardedModule::zero_grad() {
+  engine_->step.zero_grad();
+}
+
+void ShardedModule::set_gradient_divide_factor(double factor) {
+  engine_->step.gradients().set_divide_factor(factor);
+}
+
+namespace {
+
+template <class T>
+void set_backward(detail::Model& model, T detail::BackwardSettings::*setting, T value,
+                  const ShardedModule::UnitFilter& units) {
+  for (const auto& unit : model.units) {
+    if (!units || units(unit->name())) {
+      unit->backward_settings.*setting = value;
+    }
+  }
+}
+
+std::string plan_line(const detail::UnitState& unit, const detail::FlatSegment& segment) {
+  const detail::SegmentLayout& layout = segment.layout();
+  int64_t numel = 0;
+  for (const auto& place : layout.places) {
+    numel += place.numel;
+  }
+  std::string line = unit.name();
+  line += ": " + std::to_string(layout.places.size()) + " parameters, " + std::to_string(numel) +
+          " elements, " + c10::toString(layout.dtype) + (layout.trainable ? "" : ", frozen") +
+          ", " + std::to_string(layout.bytes()) + " bytes gathered, " +
+          std::to_string(layout.bytes() / layout.world_size) + " bytes a rank";
+  if (segment.has_separate_master()) {
+    line += " and " + std::to_string(layout.shard_numel * 4) + " of fp32 master";
+  }
+  return line + (unit.settings().checkpoint_activations ? ", activations checkpointed" : "") + "\n";
+}
+
+}  // namespace
+
+void ShardedModule::set_requires_gradient_sync(bool requires_sync, const UnitFilter& units) {
+  set_backward(engine_->model, &detail::BackwardSettings::requires_gradient_sync, requires_sync,
+               units);
+}
+
+void ShardedModule::set_requires_all_reduce(bool requires_all_reduce, const UnitFilter& units) {
+  set_backward(engine_->model, &detail::BackwardSettings::requires_all_reduce, requires_all_reduce,
+               units);
+}
+
+void ShardedModule::set_reshard_after_backward(bool reshard, const UnitFilter& units) {
+  set_backward(engine_->model, &detail::BackwardSettings::reshard_after_backward, reshard, units);
+  engine_->step.limit_gathered();
+}
+
+std::string ShardedModule::plan() const {
+  std::string text;
+  for (const detail::SegmentOfUnit& of : engine_->model.segments) {
+    text += plan_line(*of.unit, *of.segment);
+  }
+  return text;
+}
+
+std::string ShardedModule::dtypes() const {
+  std::map<std::string, int64_t> elements;  // by dtype
+  for (const detail::SegmentOfUnit& of : engine_->model.segments) {
+    for (const auto& place : of.segment->layout().places) {
+      elements[c10::toString(of.segment->layout().dtype)] += place.numel;
+    }
+  }
+  std::string parameters;
+  for (const auto& [dtype, numel] : elements) {
+    parameters += (parameters.empty() ? "" : ", ") + dtype;
+    if (elements.size() > 1) {
+      parameters += " (" + std::to_string(numel) + " elements)";
+    }
+  }
+  return "parameters and travelling gradients " + parameters +
+         "; sums of gradients Float; masters Float";
+}
+
+const MemoryLedger& ShardedModule::memory() const {
+  return *engine_->model.ledger;
+}
+
+int64_t ShardedModule::planned_peak_bytes(const MicroBatches& micro_batches) const {
+  return detail::planned_peak_bytes(engine_->model, micro_batches);
+}
+
+void ShardedModule::reset_peak_memory() {
+  engine_->model.ledger->reset_peak();
+}
+
+Communicator::Counts ShardedModule::counts() const {
+  return engine_->model.communicators->counts();
+}
+
+detail::ShardedUnit ShardedModule::root_unit() const {
+  return {std::shared_ptr<detail::Step>(engine_, &engine_->step),
+          engine_->model.units.front().get()};
+}
+
+}  // namespace sherd

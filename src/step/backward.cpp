@@ -1,0 +1,232 @@
+// The backward of a unit from top to bottom: pre_backward(), the gradients of its operators,
+// post_backward(); and, when the whole backward ends, end_backward().
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include "sherd/error.h"
+#include "step/graph_task.h"
+#include "step/step.h"
+#include "step/unit_use.h"
+
+namespace sherd::detail {
+
+// Autograd drops the callbacks of a backward that fails, and this one's notices.
+class Step::FailureWatch {
+ public:
+  explicit FailureWatch(std::shared_ptr<Step> step) : step_(std::move(step)) {}
+  ~FailureWatch() {
+    if (step_ != nullptr) {
+      step_->backward_ = Backward::Failed;
+    }
+  }
+  FailureWatch(const FailureWatch&) = delete;
+  FailureWatch& operator=(const FailureWatch&) = delete;
+  [[nodiscard]] std::shared_ptr<Step> end() { return std::exchange(step_, nullptr); }
+
+ private:
+  std::shared_ptr<Step> step_;
+};
+
+void Step::pre_backward(UnitUse& use) {
+  UnitState& unit = use.unit();
+  if (at::GradMode::is_enabled()) {
+    throw Error(ExitCode::Usage,
+                "[backward] unit '" + unit.name() +
+                    "' was to run backward with create_graph, and the gradient of a gradient needs "
+                    "parameters that are sharded again by then: leave create_graph off, or compute "
+                    "that term with a model that is not sharded.");
+  }
+  begin_backward(use.step());
+  auto& uses = progress(unit).uses;
+  if (std::find(uses.begin(), uses.end(), &use) == uses.end()) {
+    uses.push_back(&use);  // of a graph that was kept after a backward
+  }
+  use.set_in_backward(true);
+  unit.unshard();
+  unit.wait_unshard();
+  std::erase(gathered_ahead_, &unit);
+  if (model_.options.backward_prefetch == BackwardPrefetch::Pre) {
+    gather_ahead(schedule_.ahead_in_backward(unit.index()), /*in_evaluation=*/false);
+  }
+}
+
+// Once a backward, before its first unit.
+void Step::begin_backward(const std::shared_ptr<Step>& self) {
+  leave_failed_backward();
+  check_not_torn("backward");
+  if (backward_ == Backward::Running) {
+    return;
+  }
+  backward_ = Backward::Failed;  // until its end has been asked for
+  close_update_window();
+  master_views_.take_gradient_changes();
+  model_.collectives.set_phase(Phase::Backward);
+  check_settings_of_backward();
+  gradients_.apply_pending_factor();  // what was clipped is added to
+  schedule_.begin_backward();
+  auto watch = std::make_shared<FailureWatch>(self);
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [watch] { watch->end()->end_backward(); });
+  backward_ = Backward::Running;
+}
+
+void Step::check_settings_of_backward() const {
+  if (!reductions_.optimizes_in_backward()) {
+    return;
+  }
+  check_each_unit_is_summed_once();
+  for (const auto& unit : model_.units) {
+    const BackwardSettings& settings = unit->backward_settings;
+    const bool ends_in_an_update = settings.requires_gradient_sync &&
+                                   settings.requires_all_reduce && settings.reshard_after_backward;
+    if (!ends_in_an_update) {
+      throw Error(ExitCode::Usage,
+                  "[backward] unit '" + unit->name() +
+                      "' accumulates gradients or keeps its parameters, and the optimizer works in "
+                      "backward: build AdamW without in_backward, or leave "
+                      "set_requires_gradient_sync, set_requires_all_reduce and "
+                      "set_reshard_after_backward at true.");
+    }
+  }
+}
+
+// What is nested in a checkpointed unit is computed again, and summed, for each of its calls.
+void Step::check_each_unit_is_summed_once() const {
+  const auto nests = [&](const UnitState& outer) {
+    return std::any_of(model_.units.begin(), model_.units.end(), [&](const auto& unit) {
+      return unit->level() > outer.level() && unit->name().starts_with(outer.name() + ".");
+    });
+  };
+  for (const auto& unit : model_.units) {
+    const size_t uses = progress(*unit).uses.size();
+    if (uses > 1 && unit->settings().checkpoint_activations && nests(*unit)) {
+      throw Error(ExitCode::Usage,
+                  "[backward] unit '" + unit->name() + "' was called " + std::to_string(uses) +
+                      " times; it is checkpointed and holds other units, so these would be updated "
+                      "after each call, and the optimizer works in backward: build AdamW without "
+                      "in_backward, or checkpoint the inner units only.");
+    }
+  }
+}
+
+void Step::post_backward(UnitUse& use) {
+  UnitState& unit = use.unit();
+  use.set_in_backward(false);
+  if (!accumulates_gradients(unit)) {
+    return reshard_after_backward(unit);
+  }
+  auto& uses = progress(unit).uses;
+  std::erase(uses, &use);
+  if (uses.empty()) {
+    reduce_unit(unit);
+  }
+}
+
+// Reduces what has been written, and reshards.
+void Step::reduce_unit(UnitState& unit) {
+  UnitProgress& now = progress(unit);
+  std::erase_if(now.uses, [](const UnitUse* use) { return use->in_backward(); });
+  now.called = now.awaits_backward();
+  reshard_after_backward(unit);
+  for (const auto& segment : unit.segments()) {
+    if (unit.is_trained(*segment)) {
+      gradients_.changed();
+      model_.collectives.run("reduction", unit.name(),
+                             [&] { reduce_segment(unit, *segment->gradients()); });
+    }
+  }
+  if (model_.options.backward_prefetch == BackwardPrefetch::Post) {
+    gather_ahead(schedule_.ahead_in_backward(unit.index()), /*in_evaluation=*/false);
+  }
+}
+
+void Step::reduce_segment(UnitState& unit, SegmentGradients& gradients) {
+  if (!gradients.bound()) {
+    gradients.bind();  // every rank reduces, also one where nothing was used
+  }
+  if (accumulates_unsharded(unit)) {
+    return gradients.accumulate_unsharded();
+  }
+  const BackwardSettings& settings = unit.backward_settings;
+  gradients.reduce(gradients_.scale());
+  reductions_.reduction_started(gradients,
+                                settings.requires_gradient_sync && settings.requires_all_reduce);
+}
+
+bool Step::accumulates_unsharded(const UnitState& unit) const {
+  // Over one rank, reducing is not communication.
+  return !unit.backward_settings.requires_gradient_sync && model_.mesh.shard_size() > 1;
+}
+
+void Step::reshard_after_backward(UnitState& unit) {
+  const UnitProgress& now = progress(unit);
+  if (unit.backward_settings.reshard_after_backward && !now.in_forward() && !now.in_backward()) {
+    unit.reshard();
+  }
+}
+
+bool UnitProgress::in_backward() const {
+  return std::any_of(uses.begin(), uses.end(),
+                     [](const UnitUse* use) { return use->in_backward(); });
+}
+
+void Step::end_backward() {
+  backward_ = Backward::Failed;  // until all of this has been done
+  std::vector<SegmentGradients*> summed;
+  for (const auto& unit : model_.units) {
+    finish_unit(*unit);
+    const BackwardSettings& settings = unit->backward_settings;
+    for (const auto& segment : unit->segments()) {
+      if (segment->gradients() != nullptr && settings.requires_gradient_sync &&
+          settings.requires_all_reduce) {
+        summed.push_back(segment->gradients());
+      }
+    }
+  }
+  gathered_ahead_.clear();
+  model_.collectives.run("reduction", "all", [&] { reductions_.finish(summed); });
+  show_gradients();
+  if (!in_forward()) {
+    open_update_window();
+  }
+  backward_ = Backward::None;
+}
+
+// What a backward leaves to do at its end: units without an input that requires gradients, sums of
+// earlier micro-batches, parameters gathered ahead.
+void Step::finish_unit(UnitState& unit) {
+  const UnitProgress& now = progress(unit);
+  if (has_gradients_to_reduce(unit) ||
+      (accumulates_gradients(unit) && (now.called || now.in_backward()))) {
+    return reduce_unit(unit);  // also where no gradient came: other ranks may have got some
+  }
+  for (UnitUse* use : now.uses) {
+    use->set_in_backward(false);
+  }
+  reshard_after_backward(unit);  // gathered ahead and not used
+}
+
+bool Step::has_gradients_to_reduce(const UnitState& unit) const {
+  return std::any_of(unit.segments().begin(), unit.segments().end(), [&](const auto& segment) {
+    const SegmentGradients* gradients = segment->gradients();
+    return gradients != nullptr &&
+           (gradients->bound() || (gradients->has_unsharded_sum() && !accumulates_unsharded(unit)));
+  });
+}
+
+void Step::drop_use(const UnitUse& use) noexcept {
+  std::erase(progress(use.unit()).uses, &use);
+  try {
+    if (awaits_update_window() && backward_ == Backward::None && is_idle()) {
+      open_update_window();
+    }
+  } catch (...) {  // a peer is lost; the next collective says so
+    expect_update();
+  }
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,131 @@
+// What happens to shards and gradients outside of forward and backward.
+
+#include <utility>
+
+#include "sherd/error.h"
+#include "step/graph_task.h"
+#include "step/step.h"
+
+namespace sherd::detail {
+
+Step::Step(Model& model)
+    : model_(model),
+      progress_(model.units.size()),
+      schedule_(model.options.prefetch_depth, model.first_order),
+      reductions_(model.communicators->all()) {
+  publish();
+}
+
+Step::~Step() {
+  try {
+    abandon();     // nothing may still be written into memory that ends here
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the other ranks are gone, and so is this one
+  }
+}
+
+void Step::require_between_steps(const std::string& operation) {
+  if (full_parameters_shown_) {
+    throw Error(ExitCode::Usage, "[" + operation +
+                                     "] was called inside with_full_parameters: call it after "
+                                     "that.");
+  }
+  for (const auto& unit : model_.units) {
+    if (progress(*unit).in_forward()) {
+      throw Error(ExitCode::Usage, "[" + operation + "] was called inside the forward of unit '" +
+                                       unit->name() + "': call it between steps.");
+    }
+  }
+  if (backward_ != Backward::None && inside_backward()) {
+    throw Error(ExitCode::Usage,
+                "[" + operation + "] was called inside a backward: call it between steps.");
+  }
+  if (backward_ != Backward::None) {
+    abandon();  // the last backward ended in an exception: its end callback never ran
+  }
+}
+
+void Step::refuse_while_full_parameters_shown(const std::string& what) const {
+  if (full_parameters_shown_) {
+    throw Error(ExitCode::Usage, "[with_full_parameters] " + what +
+                                     " inside it, where only parameters are looked at and "
+                                     "written: do it after that.");
+  }
+}
+
+void Step::reshard_all() {
+  refuse_while_full_parameters_shown("shards were to be updated or read");
+  gathered_ahead_.clear();
+  for (const auto& unit : model_.units) {
+    unit->reshard();
+  }
+  for (const SegmentOfUnit& of : model_.segments) {
+    of.segment->forget_post_forward_shard();
+  }
+}
+
+void Step::await_readers() {
+  reshard_all();
+  for (const SegmentOfUnit& of : model_.segments) {
+    begin_update(model_, of);
+  }
+}
+
+void Step::publish() {
+  reshard_all();
+  for (const SegmentOfUnit& of : model_.segments) {
+    begin_update(model_, of);
+    of.segment->write_travelling_from_master();
+    of.segment->publish();
+  }
+}
+
+void Step::publish_values() {
+  for (const auto& unit : model_.units) {
+    for (UnitParameter& parameter : unit->parameters()) {
+      parameter.has_values = true;
+    }
+  }
+  publish();
+}
+
+void Step::limit_gathered() {
+  model_.arena.set_limit(gathered_limit_bytes(model_));
+}
+
+void Step::zero_grad() {
+  gradients_.forget();
+  master_views_.forget_gradients();
+}
+
+torch::OrderedDict<std::string, at::Tensor> Step::hand_out_masters() {
+  if (!masters_handed_out()) {
+    master_views_.make(model_);
+    open_update_window();
+    gradients_.apply_pending_factor();  // what was clipped is shown
+    show_gradients();
+  }
+  return master_views_.by_name();
+}
+
+void Step::show_gradients() {
+  if (masters_handed_out()) {
+    gradients_.used_parameters().agree();
+    master_views_.show_gradients();
+  }
+}
+
+void Step::open_update_window() {
+  if (awaits_update_window()) {
+    await_readers();
+    update_window_is_open_ = true;
+  }
+}
+
+void Step::close_update_window() {
+  if (update_window_is_open_) {
+    publish();
+    update_window_is_open_ = false;  // not where it failed: the next one publishes again
+  }
+}
+
+}  // namespace sherd::detail

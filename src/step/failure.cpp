@@ -1,0 +1,70 @@
+// What an exception leaves: a step that has been given up, so that the next one starts clean.
+
+#include <utility>
+
+#include "sherd/error.h"
+#include "step/step.h"
+#include "step/unit_use.h"
+
+namespace sherd::detail {
+
+void Step::leave_failed_backward() {
+  if (backward_ == Backward::Failed) {
+    abandon();
+  }
+}
+
+void Step::writing_begins(State state, const std::string& operation) {
+  torn_by_[state] = operation;
+}
+
+void Step::writing_ended(State state) {
+  torn_by_.erase(state);
+}
+
+void Step::check_not_torn(const std::string& operation) const {
+  if (torn_by_.empty()) {
+    return;
+  }
+  const auto& [state, by] = *torn_by_.begin();
+  throw Error(ExitCode::Usage,
+              "[" + operation + "] " +
+                  (state == State::Values ? "the parameters of this model are"
+                                          : "the state of this model's optimizer is") +
+                  " torn: " + by +
+                  " ended in an error half-way, so that some are new and others old. Load a "
+                  "checkpoint (load_checkpoint), or all of them in another way, before they are "
+                  "used.");
+}
+
+// After a failed forward gradients of earlier micro-batches are as they were, after a failed
+// backward there are none: nobody can tell which sums hold a part of it.
+void Step::abandon() {
+  const bool in_backward = std::exchange(backward_, Backward::None) != Backward::None;
+  gathered_ahead_.clear();
+  for (UnitProgress& unit : progress_) {
+    for (UnitUse* use : unit.uses) {
+      use->set_in_backward(false);
+    }
+    unit = UnitProgress();
+  }
+  if (in_backward) {
+    ++failed_backwards_;
+    for (const SegmentOfUnit& of : model_.segments) {
+      if (of.segment->gradients() != nullptr) {
+        of.segment->gradients()->abandon();
+      }
+    }
+    zero_grad();
+  }
+  for (const auto& unit : model_.units) {
+    unit->reshard();
+  }
+  if (!model_.collectives.peers_lost()) {
+    reductions_.abandon();
+    model_.communicators->abandon(in_backward);
+  }
+  expect_update();
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,46 @@
+#pragma once
+// The gradients of a model from the backward that sums them to the update that uses them up.
+
+#include <cstdint>
+
+#include "model/model.h"
+#include "step/used_parameters.h"
+
+namespace sherd::detail {
+
+class Gradients {
+ public:
+  explicit Gradients(Model& model);
+
+  /// Some have been reduced or added up.
+  void changed();
+  /// The next backward writes instead of adding.
+  void forget();
+  /// How often they have changed, or been forgotten.
+  [[nodiscard]] int64_t version() const { return version_; }
+
+  /// Throws Error(Usage) for what is not above 0.
+  void set_divide_factor(double factor);
+  /// What each rank's gradients are multiplied by when they are reduced.
+  [[nodiscard]] float scale() const { return scale_; }
+
+  /// What the gradients are still to be multiplied by: clipping and unscaling cost the fused
+  /// optimizer no pass.
+  [[nodiscard]] double pending_factor() const { return pending_factor_; }
+  void set_pending_factor(double factor) { pending_factor_ = factor; }
+  /// Multiplies them now, for readers other than the fused optimizer.
+  void apply_pending_factor();
+
+  /// Throws where micro-batches have left gradients that are not sums over all ranks yet.
+  void check_reduced(const char* caller) const;
+  [[nodiscard]] UsedParameters& used_parameters() { return used_parameters_; }
+
+ private:
+  Model& model_;
+  UsedParameters used_parameters_{model_};
+  int64_t version_ = 0;
+  float scale_ = 1.0F;
+  double pending_factor_ = 1.0;
+};
+
+}  // namespace sherd::detail

@@ -1,0 +1,85 @@
+#include "step/master_views.h"
+
+#include <map>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+
+#include "movable_storage.h"
+
+namespace sherd::detail {
+
+namespace {
+
+// Not a view as autograd knows them: LibTorch's optimizers detach gradients in place.
+at::Tensor part_of(const at::Tensor& flat, int64_t start, int64_t numel) {
+  return flat_tensor(flat.mutable_data_ptr<float>() + start, numel, at::kFloat, flat.device());
+}
+
+}  // namespace
+
+void MasterViews::make(const Model& model) {
+  for_each_held_part(
+      model, [&](const UnitState&, const UnitParameter& parameter, const HeldPart& held) {
+        if (held.segment.layout().trainable) {
+          at::Tensor view = part_of(held.segment.master(), held.start, held.range.size());
+          view.set_requires_grad(true);
+          views_.push_back({parameter.name, std::move(view), &held.segment, held.place, held.start,
+                            &parameter.tensor});
+        }
+      });
+}
+
+torch::OrderedDict<std::string, at::Tensor> MasterViews::by_name() const {
+  torch::OrderedDict<std::string, at::Tensor> views;
+  for (const View& view : views_) {
+    views.insert(view.name, view.tensor);
+  }
+  return views;
+}
+
+at::Tensor MasterViews::gradient_of(const View& view) {
+  return part_of(view.segment->gradient(), view.start, view.tensor.numel());
+}
+
+void MasterViews::take_gradient_changes() {
+  const at::NoGradGuard no_grad;
+  std::map<FlatSegment*, bool> kept;  // whether any view of the segment has its gradient still
+  for (const View& view : views_) {
+    kept[view.segment] = kept[view.segment] || view.tensor.grad().defined();
+  }
+  for (const View& view : views_) {
+    if (!view.segment->has_gradient()) {
+      continue;
+    }
+    if (view.tensor.grad().defined()) {
+      at::Tensor sum = gradient_of(view);
+      if (sum.data_ptr() != view.tensor.grad().data_ptr()) {
+        sum.copy_(view.tensor.grad());
+      }
+    } else if (kept[view.segment]) {
+      view.segment->gradients()->forget(view.place, view.start, view.tensor.numel());
+    } else {
+      view.segment->gradients()->forget();
+    }
+  }
+}
+
+void MasterViews::show_gradients() {
+  for (const View& view : views_) {
+    const bool shown = view.segment->has_gradient() && view.parameter->requires_grad() &&
+                       view.segment->gradients()->used(view.place);
+    if (shown) {
+      view.segment->gradients()->show();
+      view.tensor.mutable_grad() = gradient_of(view);
+    }
+  }
+}
+
+void MasterViews::forget_gradients() {
+  for (const View& view : views_) {
+    view.tensor.mutable_grad().reset();
+  }
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,46 @@
+#pragma once
+// Master shards in the hands of an optimizer that the engine does not know.
+
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/ordered_dict.h>
+
+#include "model/model.h"
+
+namespace sherd::detail {
+
+/// Leaf views of the master shards, one a trainable parameter, for optimizers of LibTorch. When
+/// they may be written is the step's to say: [Note: Masters that others write].
+class MasterViews {
+ public:
+  void make(const Model& model);
+  [[nodiscard]] bool handed_out() const { return !views_.empty(); }
+  [[nodiscard]] torch::OrderedDict<std::string, at::Tensor> by_name() const;
+
+  // What follows does nothing before views have been made.
+
+  /// Before a backward: forgets the gradients of views whose `.grad` has been reset, and takes
+  /// those that have been replaced.
+  void take_gradient_changes();
+  /// After a backward: points each `.grad` at the gradient shard; a parameter that no rank used
+  /// has none.
+  void show_gradients();
+  void forget_gradients();
+
+ private:
+  struct View {
+    std::string name;
+    at::Tensor tensor;  ///< [n], a leaf that requires gradients
+    FlatSegment* segment = nullptr;
+    size_t place = 0;                       ///< in the segment
+    int64_t start = 0;                      ///< of its elements in the segment's shard
+    const at::Tensor* parameter = nullptr;  ///< the module's own
+  };
+  [[nodiscard]] static at::Tensor gradient_of(const View& view);
+
+  std::vector<View> views_;
+};
+
+}  // namespace sherd::detail

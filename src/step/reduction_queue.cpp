@@ -1,0 +1,85 @@
+#include "step/reduction_queue.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "sherd/error.h"
+
+namespace sherd::detail {
+
+void ReductionQueue::check_gradients_are_kept(const char* caller) const {
+  if (optimizes_in_backward()) {
+    throw Error(ExitCode::Usage,
+                std::string(caller) +
+                    ": the optimizer works in backward, so gradients are gone when it ends: build "
+                    "AdamW without in_backward to clip or unscale them.");
+  }
+}
+
+void ReductionQueue::reduction_started(SegmentGradients& gradients, bool all_reduce) {
+  reducing_.push_back({&gradients, all_reduce});
+  take_those_that_ended();
+}
+
+void ReductionQueue::tell(SegmentGradients& gradients) const {
+  if (when_summed_) {
+    when_summed_(gradients);
+  }
+}
+
+void ReductionQueue::start_all_reduce(SegmentGradients* gradients) {
+  gradients->start_all_reduce();
+  if (std::find(all_reducing_.begin(), all_reducing_.end(), gradients) == all_reducing_.end()) {
+    all_reducing_.push_back(gradients);  // gathered once, when backward ends
+  }
+}
+
+void ReductionQueue::take_those_that_ended() {
+  const auto in_flight = static_cast<size_t>(communicators_.shards->reductions_in_flight());
+  while (reducing_.size() > in_flight) {
+    const Entry ended = reducing_.front();
+    reducing_.pop_front();
+    const bool again = std::any_of(reducing_.begin(), reducing_.end(), [&](const Entry& other) {
+      return other.gradients == ended.gradients;
+    });
+    if (again) {
+      continue;  // a unit that is reduced again at once: both add to the same sum
+    }
+    if (communicators_.replicas == nullptr) {
+      tell(*ended.gradients);
+    } else if (ended.all_reduce) {
+      start_all_reduce(ended.gradients);
+    }
+  }
+}
+
+void ReductionQueue::finish(const std::vector<SegmentGradients*>& summed) {
+  communicators_.shards->finish_reductions();
+  take_those_that_ended();
+  if (communicators_.replicas == nullptr) {
+    return;
+  }
+  for (SegmentGradients* gradients : summed) {
+    if (gradients->awaits_all_reduce()) {
+      start_all_reduce(gradients);
+    }
+  }
+  communicators_.replicas->finish_reductions();
+  for (SegmentGradients* gradients : all_reducing_) {
+    gradients->gather_sum();
+  }
+  for (SegmentGradients* gradients : all_reducing_) {
+    gradients->wait_sum();
+  }
+  for (SegmentGradients* gradients : std::exchange(all_reducing_, {})) {
+    tell(*gradients);
+  }
+}
+
+void ReductionQueue::abandon() {
+  reducing_.clear();
+  all_reducing_.clear();
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,50 @@
+#pragma once
+// Gradients on their way to the sum over all ranks, beside the backward that makes them.
+
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "segment/segment_gradients.h"
+
+namespace sherd::detail {
+
+/// Follows each segment from its reduction over the shard group to the sum over all ranks: as soon
+/// as the one has ended, the other is started. Reductions end in the order in which they began, so
+/// every rank starts the same ones at the same point of the program.
+class ReductionQueue {
+ public:
+  using Summed = std::function<void(SegmentGradients&)>;
+
+  explicit ReductionQueue(SegmentCommunicators communicators) : communicators_(communicators) {}
+
+  /// Whom to tell as soon as a segment's sum is there: an optimizer that works in backward.
+  void set_when_summed(Summed when_summed) { when_summed_ = std::move(when_summed); }
+  [[nodiscard]] bool optimizes_in_backward() const { return static_cast<bool>(when_summed_); }
+  /// Throws Error(Usage), naming `caller`, where such an optimizer uses gradients up.
+  void check_gradients_are_kept(const char* caller) const;
+
+  /// Its reduction over the shard group has been started; `all_reduce` says whether the sum over
+  /// the replicas follows.
+  void reduction_started(SegmentGradients& gradients, bool all_reduce);
+  /// Waits for all of them, and sums those of `summed` that only earlier micro-batches wrote.
+  /// Collective.
+  void finish(const std::vector<SegmentGradients*>& summed);
+  void abandon();
+
+ private:
+  struct Entry {
+    SegmentGradients* gradients;
+    bool all_reduce;
+  };
+  void take_those_that_ended();
+  void start_all_reduce(SegmentGradients* gradients);
+  void tell(SegmentGradients& gradients) const;
+
+  SegmentCommunicators communicators_;
+  Summed when_summed_;
+  std::deque<Entry> reducing_;
+  std::vector<SegmentGradients*> all_reducing_;
+};
+
+}  // namespace sherd::detail

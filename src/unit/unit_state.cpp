@@ -1,0 +1,192 @@
+#include "unit/unit_state.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/TensorImpl.h>
+
+namespace sherd::detail {
+
+namespace {
+
+c10::ScalarType travelling_dtype(const Precision& precision, const UnitParameter& parameter) {
+  const bool own = !precision.param_dtype ||
+                   (precision.keeps_own_dtype && precision.keeps_own_dtype(parameter.name));
+  return own ? parameter.original_dtype : *precision.param_dtype;
+}
+
+}  // namespace
+
+UnitState::UnitState(int index, UnitPlan plan, const Mesh& mesh, Collectives& collectives,
+                     GatherArena& arena)
+    : index_(index),
+      plan_(std::move(plan)),
+      shard_rank_(mesh.shard_rank()),
+      device_(mesh.world().device()),
+      collectives_(collectives),
+      arena_(arena) {
+  make_segments(mesh);
+}
+
+void UnitState::make_segments(const Mesh& mesh) {
+  std::vector<ParameterSpec> specs;
+  for (const UnitParameter& parameter : parameters()) {
+    specs.push_back({parameter.tensor.numel(), travelling_dtype(settings().precision, parameter),
+                     parameter.trainable});
+  }
+  auto layouts = lay_out(specs, mesh.shard_size(), mesh.replicate_size(), device_);
+  for (size_t s = 0; s < layouts.size(); ++s) {
+    std::vector<std::vector<int64_t>> shapes;
+    for (size_t place = 0; place < layouts[s].places.size(); ++place) {
+      UnitParameter& parameter =
+          plan_.parameters[static_cast<size_t>(layouts[s].places[place].parameter)];
+      parameter.segment = s;
+      parameter.place = place;
+      shapes.push_back(parameter.tensor.sizes().vec());
+    }
+    segments_.push_back(std::make_unique<FlatSegment>(std::move(layouts[s]), std::move(shapes)));
+    FlatSegment& segment = *segments_.back();
+    for (size_t place = 0; place < segment.layout().places.size(); ++place) {
+      segment.name_parameter(place, parameter_at(segment, place).name, name());
+    }
+  }
+}
+
+HeldPart UnitState::held_part(const UnitParameter& parameter) const {
+  FlatSegment& segment = *segments_[parameter.segment];
+  const ParameterPlace& place = segment.layout().places[parameter.place];
+  return {segment, parameter.place, segment.layout().held_by(place, shard_rank_),
+          segment.layout().start_in_piece(place, shard_rank_)};
+}
+
+void UnitState::take_over_parameters() {
+  const at::NoGradGuard no_grad;
+  for (UnitParameter& parameter : parameters()) {
+    const HeldPart held = held_part(parameter);
+    if (parameter.has_values && held.range.size() > 0) {
+      held.of(held.segment.values())
+          .copy_(parameter.tensor.detach().reshape({-1}).narrow(0, held.range.begin,
+                                                                held.range.size()));
+    }
+    // The module's members and registry hold this very TensorImpl, so both follow.
+    const at::Tensor view = held.segment.parameter_view(parameter.place);
+    parameter.tensor.unsafeGetTensorImpl()->shallow_copy_from(view.getIntrusivePtr());
+    parameter.tensor.unsafeGetTensorImpl()->set_allow_tensor_metadata_change(true);
+    parameter.tensor.mutable_grad().reset();
+  }
+  point_parameters();
+}
+
+// Parameters lie where their segment is gathered, as fp32 tensors if that is in full precision; of
+// a resharded one they lie nowhere.
+void UnitState::point_parameters() {
+  for (const UnitParameter& parameter : parameters()) {
+    const FlatSegment& segment = *segments_[parameter.segment];
+    at::TensorImpl* impl = parameter.tensor.unsafeGetTensorImpl();
+    const auto dtype = segment.in_full_precision() ? c10::kFloat : segment.layout().dtype;
+    if (parameter.tensor.scalar_type() != dtype) {
+      impl->shallow_copy_from(segment.parameter_view(parameter.place).getIntrusivePtr());
+    }
+    impl->set_storage_keep_dtype(segment.storage_of(parameter.place));
+  }
+}
+
+int64_t UnitState::gathered_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& segment : segments_) {
+    bytes += segment->layout().bytes();
+  }
+  return bytes;
+}
+
+std::optional<c10::ScalarType> UnitState::compute_dtype() const {
+  const auto& dtype = settings().precision.param_dtype;
+  return dtype && full_precision_ ? c10::kFloat : dtype;
+}
+
+void UnitState::unshard(bool in_evaluation) {
+  const bool full_precision = in_evaluation && settings().precision.full_precision_in_eval;
+  if (storage_ == StorageState::Unsharded && full_precision == full_precision_) {
+    return;
+  }
+  reshard();
+  full_precision_ = full_precision;
+  storage_ = StorageState::Unsharded;  // also of some segments alone, should one gather fail
+  gather_pending_ = true;
+  try {
+    gather_segments(full_precision);
+  } catch (...) {
+    const auto failure = std::current_exception();
+    try {
+      reshard();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the first failure is the one to tell
+    }
+    std::rethrow_exception(failure);
+  }
+  point_parameters();
+}
+
+void UnitState::gather_segments(bool full_precision) {
+  for (const auto& segment : segments_) {
+    collectives_.run("all-gather", name(), [&] { segment->gather(arena_, full_precision); });
+  }
+}
+
+void UnitState::wait_unshard() {
+  if (!std::exchange(gather_pending_, false)) {
+    return;
+  }
+  for (const auto& segment : segments_) {
+    if (segment->is_gathered()) {
+      collectives_.wait("wait for the all-gather", name(), [&] { segment->wait_gather(); });
+    }
+  }
+}
+
+void UnitState::reshard() {
+  if (storage_ == StorageState::Sharded) {
+    return;
+  }
+  wait_unshard();
+  for (const auto& segment : segments_) {
+    if (segment->is_gathered()) {
+      segment->release(arena_);
+    }
+  }
+  point_parameters();
+  storage_ = StorageState::Sharded;
+}
+
+at::Tensor UnitState::gradient_slot(size_t parameter) {
+  const UnitParameter& p = parameters()[parameter];
+  SegmentGradients& gradients = *segments_[p.segment]->gradients();
+  if (!gradients.bound()) {
+    collectives_.wait("wait for a reduce buffer", name(), [&] { gradients.bind(); });
+  }
+  return gradients.view(p.place);
+}
+
+bool UnitState::gradient_written(size_t parameter) const {
+  const UnitParameter& p = parameters()[parameter];
+  return segments_[p.segment]->gradients()->written(p.place);
+}
+
+void UnitState::mark_gradient_written(size_t parameter) {
+  const UnitParameter& p = parameters()[parameter];
+  segments_[p.segment]->gradients()->mark_written(p.place);
+}
+
+bool UnitState::is_trained(const FlatSegment& segment) const {
+  if (!segment.layout().trainable) {
+    return false;
+  }
+  bool trained = segment.gradients()->bound();
+  for (size_t place = 0; !trained && place < segment.layout().places.size(); ++place) {
+    trained = parameter_at(segment, place).tensor.requires_grad();
+  }
+  return trained;
+}
+
+}  // namespace sherd::detail
