@@ -47,7 +47,9 @@ std::vector<std::pair<std::string, std::string>> ShardedModule::tied_names() con
 }
 
 void ShardedModule::publish() {
+  engine_->step.writing_begins(detail::State::Values, "publish");
   engine_->step.publish_values();
+  engine_->step.writing_ended(detail::State::Values);
 }
 
 void ShardedModule::zero_grad() {

@@ -170,7 +170,11 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model, Optimiz
     }
     return "";
   }));
-  detail::ShardWriter writer(model.engine().step, "load_checkpoint");
+  detail::Step& step = model.engine().step;
+  detail::ShardWriter writer(step, "load_checkpoint");
+  if (optimizer != nullptr) {
+    step.writing_begins(detail::State::Optimizer, "load_checkpoint");
+  }
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
     for (const Target& target : targets) {
       read_into(files, manifest, target);
@@ -182,6 +186,7 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model, Optimiz
   }
   if (optimizer != nullptr) {
     optimizer->restore(manifest.optimizer_steps, shards);
+    step.writing_ended(detail::State::Optimizer);
   }
   model.zero_grad();
   writer.publish();

@@ -122,6 +122,7 @@ void add_pieces(CheckpointManifest& manifest, int shard_size,
 
 void save(const std::string& folder, ShardedModule& model, Optimizer optimizer,
           const std::string& note) {
+  model.engine().step.check_not_torn("save_checkpoint");
   World& world = model.world();
   const Mesh& mesh = model.engine().model.mesh;
   std::string target;

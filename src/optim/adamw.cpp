@@ -219,7 +219,6 @@ bool AdamW::Impl::is_updated(const SegmentMoments& state, size_t place) const {
 
 void AdamW::Impl::update(SegmentMoments& state) {
   detail::FlatSegment& segment = *state.of.segment;
-  detail::begin_update(engine().model, state.of);
   for (const Run& run : state.runs) {
     if (!is_updated(state, run.place)) {
       continue;
@@ -261,6 +260,7 @@ void AdamW::Impl::update_in_backward(detail::SegmentGradients& gradients) {
                     "call AdamW::step() after each backward, or build it without in_backward to "
                     "accumulate.");
   }
+  detail::begin_update(engine().model, state->of);
   update(*state);
   gradients.release_shard();
 }
@@ -281,16 +281,28 @@ void AdamW::step() {
   const detail::ProfilerRange range("AdamW::step");
   detail::Engine& engine = impl_->engine();
   engine.step.leave_failed_backward();
+  engine.step.check_not_torn("AdamW::step");
   engine.step.gradients().check_reduced("[AdamW::step]");
   impl_->check_there_are_gradients();
   engine.model.collectives.set_phase(detail::Phase::Optimizer);
   engine.step.reshard_all();
   engine.step.gradients().used_parameters().agree();
+  for (SegmentMoments& state : impl_->segments) {
+    if (state.of.segment->has_gradient()) {
+      detail::begin_update(engine.model, state.of);  // of all, before the first is written
+    }
+  }
+  for (const detail::State state : {detail::State::Values, detail::State::Optimizer}) {
+    engine.step.writing_begins(state, "AdamW::step");
+  }
   ++impl_->steps;
   for (SegmentMoments& state : impl_->segments) {
     if (state.of.segment->has_gradient()) {
       impl_->update(state);
     }
+  }
+  for (const detail::State state : {detail::State::Values, detail::State::Optimizer}) {
+    engine.step.writing_ended(state);
   }
   impl_->updated_in_backward.clear();
   impl_->failures_seen = engine.step.failed_backwards();

@@ -71,6 +71,9 @@ class Gathered {
         engine_.model.collectives.wait("wait for readers", unit->name(),
                                        [&] { segment->begin_update(); });
       }
+    }
+    engine_.step.writing_begins(detail::State::Values, "with_full_parameters");
+    for (UnitState* unit : units_) {
       for (const detail::UnitParameter& parameter : unit->parameters()) {
         write_back(*unit, parameter);
       }
@@ -144,6 +147,7 @@ void with_full_parameters(ShardedModule& model, const std::string& unit,
                           const FullParametersOptions& options) {
   detail::Engine& engine = model.engine();
   engine.step.require_between_steps("with_full_parameters");
+  engine.step.check_not_torn("with_full_parameters");
   detail::require_values(engine.model, "with_full_parameters");
   const std::vector<UnitState*> units = units_named(engine, unit);
   engine.step.reshard_all();
@@ -159,6 +163,7 @@ void with_full_parameters(ShardedModule& model, const std::string& unit,
   }
   if (options.writeback) {
     engine.step.publish();
+    engine.step.writing_ended(detail::State::Values);
   }
   window.open();
 }

@@ -57,6 +57,7 @@ void Step::pre_backward(UnitUse& use) {
 // Once a backward, before its first unit.
 void Step::begin_backward(const std::shared_ptr<Step>& self) {
   leave_failed_backward();
+  check_not_torn("backward");
   if (backward_ == Backward::Running) {
     return;
   }

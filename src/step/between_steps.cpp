@@ -122,8 +122,9 @@ void Step::open_update_window() {
 }
 
 void Step::close_update_window() {
-  if (std::exchange(update_window_is_open_, false)) {
+  if (update_window_is_open_) {
     publish();
+    update_window_is_open_ = false;  // not where it failed: the next one publishes again
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "sherd/error.h"
 #include "step/step.h"
 #include "step/unit_use.h"
 
@@ -11,6 +12,29 @@ void Step::leave_failed_backward() {
   if (backward_ == Backward::Failed) {
     abandon();
   }
+}
+
+void Step::writing_begins(State state, const std::string& operation) {
+  torn_by_[state] = operation;
+}
+
+void Step::writing_ended(State state) {
+  torn_by_.erase(state);
+}
+
+void Step::check_not_torn(const std::string& operation) const {
+  if (torn_by_.empty()) {
+    return;
+  }
+  const auto& [state, by] = *torn_by_.begin();
+  throw Error(ExitCode::Usage,
+              "[" + operation + "] " +
+                  (state == State::Values ? "the parameters of this model are"
+                                          : "the state of this model's optimizer is") +
+                  " torn: " + by +
+                  " ended in an error half-way, so that some are new and others old. Load a "
+                  "checkpoint (load_checkpoint), or all of them in another way, before they are "
+                  "used.");
 }
 
 // After a failed forward gradients of earlier micro-batches are as they were, after a failed

@@ -19,6 +19,7 @@ int Step::begin_forward(UnitState& unit) {
     values_checked_ = true;
   }
   leave_failed_backward();
+  check_not_torn("forward");
   if (repeated_ == 0) {
     close_update_window();
     if ((unit.is_root() || schedule_.has_begun(unit.index())) && is_idle()) {

@@ -8,19 +8,24 @@
 namespace sherd::detail {
 
 /// Between its construction, when nobody reads this rank's shards any more, and publish() values
-/// may be written: everything that initializes or loads a model holds one.
+/// may be written: everything that initializes or loads a model holds one. Without publish() they
+/// are torn.
 class ShardWriter {
  public:
   /// Throws Error(Usage), naming `operation`, inside a forward or a backward. Collective.
   ShardWriter(Step& step, const std::string& operation) : step_(step) {
     step_.require_between_steps(operation);
     step_.await_readers();
+    step_.writing_begins(State::Values, operation);
   }
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
   /// All parameters have their values, which the next gather sees. Collective.
-  void publish() { step_.publish_values(); }
+  void publish() {
+    step_.publish_values();
+    step_.writing_ended(State::Values);
+  }
 
  private:
   Step& step_;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@
 namespace sherd::detail {
 
 class UnitUse;
+
+/// What may be torn.
+enum class State : std::uint8_t { Values, Optimizer };
 
 /// Where a unit is in the step.
 struct UnitProgress {
@@ -122,6 +126,15 @@ class Step {
 
   /// The last backward has failed, and the next has not begun yet: gives it up now.
   void leave_failed_backward();
+  /// [Note: Torn states]
+  /// Values, or an optimizer's moments, are about to be written by `operation`. Where that ends in
+  /// an exception, writing_ended() never comes: some have been written and others not, perhaps
+  /// other ones on other ranks. Whoever would use them then is told so, until a load has written
+  /// all of them.
+  void writing_begins(State state, const std::string& operation);
+  void writing_ended(State state);
+  /// Throws Error(Usage) where a state is torn.
+  void check_not_torn(const std::string& operation) const;
   [[nodiscard]] int64_t failed_backwards() const { return failed_backwards_; }
 
  private:
@@ -172,6 +185,7 @@ class Step {
   int repeated_ = 0;
   Backward backward_ = Backward::None;
   int64_t failed_backwards_ = 0;
+  std::map<State, std::string> torn_by_;  ///< the operation that left it so
 };
 
 }  // namespace sherd::detail
