@@ -1,18 +1,19 @@
 #include "llm/io/hf_config.h"
 
 #include <array>
+#include <filesystem>
 #include <utility>
 
 #include <c10/util/Exception.h>
 
 #include "files/json.h"
-#include "llm/io/bloom_config.h"
-#include "llm/io/json_fields.h"
-#include "llm/io/llama_config.h"
+#include "llm/families/json_fields.h"
 #include "sherd/error.h"
 
 namespace llm::io {
 namespace {
+
+using families::JsonFields;
 
 constexpr std::array<std::pair<const char*, c10::ScalarType>, 4> kDtypes = {
     {{"float32", c10::ScalarType::Float},
@@ -20,15 +21,28 @@ constexpr std::array<std::pair<const char*, c10::ScalarType>, 4> kDtypes = {
      {"float16", c10::ScalarType::Half},
      {"float64", c10::ScalarType::Double}}};
 
-decltype(HfConfig::shape) read_shape(const std::string& model_type, const JsonFields& fields) {
-  if (model_type == "llama") {
-    return read_llama_config(fields);
+// "llama" and "bloom"
+std::string implemented_types() {
+  std::string text;
+  const auto& all = families::all_families();
+  for (size_t i = 0; i < all.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == all.size() ? " and " : ", ");
+    text += std::string("\"") + all[i]->model_type + '"';
   }
-  if (model_type == "bloom") {
-    return read_bloom_config(fields);
+  return text;
+}
+
+const families::Family& family_of(const JsonFields& fields) {
+  const auto model_type = fields.text("model_type");
+  if (!model_type) {
+    fields.fail("model_type", "is missing");
   }
-  fields.fail("model_type",
-              '"' + model_type + "\" is not implemented, only \"llama\" and \"bloom\"");
+  const families::Family* family = families::find_family(*model_type);
+  if (family == nullptr) {
+    fields.fail("model_type",
+                '"' + *model_type + "\" is not implemented, only " + implemented_types());
+  }
+  return *family;
 }
 
 std::optional<c10::ScalarType> read_dtype(const JsonFields& fields) {
@@ -69,17 +83,22 @@ nlohmann::ordered_json read_config_json(const std::string& path) {
 HfConfig read_hf_config(const std::string& path) {
   const auto json = read_config_json(path);
   const JsonFields fields(json, path);
-  const auto model_type = fields.text("model_type");
-  if (!model_type) {
-    fields.fail("model_type", "is missing");
-  }
-  return {.model_type = *model_type,
-          .shape = read_shape(*model_type, fields),
-          .dtype = read_dtype(fields)};
+  const families::Family& family = family_of(fields);
+  return {.family = &family, .shape = family.parse(fields), .dtype = read_dtype(fields)};
 }
 
-double initializer_range(const HfConfig& config) {
-  return std::visit([](const auto& shape) { return shape.initializer_range; }, config.shape);
+HfConfig read_model_folder_config(const std::string& folder) {
+  if (!std::filesystem::is_directory(folder)) {
+    throw sherd::Error(sherd::ExitCode::InputMissing,
+                       folder +
+                           ": no such folder; expected a Hugging Face model folder with "
+                           "config.json, model.safetensors and tokenizer.json");
+  }
+  return read_hf_config(folder + "/config.json");
+}
+
+model::CausalLm build_model(const HfConfig& config) {
+  return config.family->build(config.shape);
 }
 
 std::optional<c10::ScalarType> dtype_of_name(const std::string& name) {

@@ -6,7 +6,7 @@
 #include <ATen/ops/empty.h>
 
 #include "llm/config/run_config.h"
-#include "llm/io/model_factory.h"
+#include "llm/io/hf_config.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/load_model.h"
 #include "llm/train/options_of_config.h"

@@ -7,8 +7,8 @@
 
 #include "files/folder.h"
 #include "llm/io/export.h"
+#include "llm/io/hf_config.h"
 #include "llm/io/import.h"
-#include "llm/io/model_factory.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/run_note.h"
 #include "sherd/checkpoint.h"

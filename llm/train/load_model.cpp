@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "llm/io/hf_config.h"
 #include "llm/io/import.h"
-#include "llm/io/model_factory.h"
 #include "llm/model/random_weights.h"
 #include "llm/train/options_of_config.h"
 #include "sherd/checkpoint.h"
@@ -78,7 +78,7 @@ sherd::Sharded<model::CausalLm> random_sharded(const io::HfConfig& config, const
                                                const sherd::ShardOptions& options,
                                                std::uint64_t seed) {
   auto model = sherd::on_meta([&] { return io::build_model(config); });
-  const auto fill = model::random_weights(*model, io::initializer_range(config));
+  const auto fill = model::random_weights(*model, config.shape.initializer_range);
   auto sharded = sherd::fully_shard(model, mesh, options);
   sharded.set_gradient_divide_factor(1.0);
   sherd::initialize(sharded, seed, fill);

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace llm::io {
+namespace llm::families {
 
 /// The fields of one object. Null counts as missing. Faults are Error(BadData) with file and field.
 class JsonFields {
@@ -49,4 +49,4 @@ class JsonFields {
   std::string prefix_;
 };
 
-}  // namespace llm::io
+}  // namespace llm::families

@@ -1,10 +1,10 @@
-#include "llm/io/json_fields.h"
+#include "llm/families/json_fields.h"
 
 #include <cmath>
 
 #include "sherd/error.h"
 
-namespace llm::io {
+namespace llm::families {
 
 using Json = nlohmann::ordered_json;
 
@@ -88,4 +88,4 @@ std::optional<std::string> JsonFields::text(const char* name) const {
   return value->get<std::string>();
 }
 
-}  // namespace llm::io
+}  // namespace llm::families
