@@ -8,7 +8,7 @@ using sherd::ops::Documents;
 
 model::TokenBatch to_tensors(const data::Batch& batch) {
   return {at::tensor(batch.input_ids, at::kLong), at::tensor(batch.labels, at::kLong),
-          Documents::of_equal_length(batch.rows, batch.cols)};
+          Documents(batch.bounds)};
 }
 
 at::Tensor loss_sum(sherd::Sharded<model::CausalLm>& model, const model::TokenBatch& batch) {

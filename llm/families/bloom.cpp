@@ -25,8 +25,6 @@ void check_inner_width(const JsonFields& fields, const model::DecoderConfig& con
   }
 }
 
-// What is left out here, such as `slow_but_exact`, `pretraining_tp` and `offset_alibi`, does not
-// change what transformers computes.
 void refuse_what_is_not_implemented(const JsonFields& fields, const model::DecoderConfig& config) {
   refuse_other_computations(fields);
   refuse_unless(fields, {{"hidden_dropout", 0.0}, {"attention_dropout", 0.0}});
@@ -154,10 +152,14 @@ model::CausalLm build_bloom(const model::DecoderConfig& config) {
 const Family& bloom_family();  // families.cpp names it
 
 const Family& bloom_family() {
-  static const Family family = {.model_type = "bloom",
-                                .parse = &parse_bloom,
-                                .build = &build_bloom,
-                                .tensors = {.derived = {}}};
+  static const Family family = {
+      .model_type = "bloom",
+      .parse = &parse_bloom,
+      .build = &build_bloom,
+      .tensors = {.derived = {}},
+      .harmless_fields = {"pretraining_tp", "slow_but_exact", "offset_alibi",
+                          "attention_softmax_in_fp32", "bias_dropout_fusion",
+                          "masked_softmax_fusion", "skip_bias_add"}};
   return family;
 }
 

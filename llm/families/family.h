@@ -26,6 +26,9 @@ struct Family {
   /// A model of that shape with random weights; inside sherd::on_meta() shapes only.
   model::CausalLm (*build)(const model::DecoderConfig& config);
   TensorRules tensors;
+  /// Fields of config.json that do not change what these models compute, beside those of every
+  /// family.
+  std::vector<const char*> harmless_fields;
 };
 
 /// All of them.

@@ -235,7 +235,8 @@ const Family& llama_family() {
   static const Family family = {.model_type = "llama",
                                 .parse = &parse_llama,
                                 .build = &build_llama,
-                                .tensors = {.derived = {"rotary_emb.inv_freq"}}};
+                                .tensors = {.derived = {"rotary_emb.inv_freq"}},
+                                .harmless_fields = {"pretraining_tp", "is_llama_config"}};
   return family;
 }
 

@@ -21,6 +21,63 @@ constexpr std::array<std::pair<const char*, c10::ScalarType>, 4> kDtypes = {
      {"float16", c10::ScalarType::Half},
      {"float64", c10::ScalarType::Double}}};
 
+// What transformers writes into any config.json and no forward reads: names and versions, ids of
+// special tokens, how texts are generated, what forward returns, heads of other tasks.
+constexpr const char* kHarmless[] = {"_attn_implementation",
+                                     "_attn_implementation_autoset",
+                                     "_commit_hash",
+                                     "_name_or_path",
+                                     "attn_implementation",
+                                     "begin_suppress_tokens",
+                                     "bos_token_id",
+                                     "chunk_size_feed_forward",
+                                     "decoder_start_token_id",
+                                     "diversity_penalty",
+                                     "do_sample",
+                                     "early_stopping",
+                                     "encoder_no_repeat_ngram_size",
+                                     "eos_token_id",
+                                     "finetuning_task",
+                                     "forced_bos_token_id",
+                                     "forced_eos_token_id",
+                                     "id2label",
+                                     "is_decoder",
+                                     "label2id",
+                                     "length_penalty",
+                                     "license",
+                                     "max_length",
+                                     "min_length",
+                                     "name_or_path",
+                                     "no_repeat_ngram_size",
+                                     "num_beam_groups",
+                                     "num_beams",
+                                     "num_labels",
+                                     "num_return_sequences",
+                                     "output_attentions",
+                                     "output_hidden_states",
+                                     "output_scores",
+                                     "pad_token_id",
+                                     "prefix",
+                                     "problem_type",
+                                     "repetition_penalty",
+                                     "return_dict",
+                                     "return_dict_in_generate",
+                                     "sep_token_id",
+                                     "suppress_tokens",
+                                     "task_specific_params",
+                                     "temperature",
+                                     "tokenizer_class",
+                                     "top_k",
+                                     "top_p",
+                                     "torchscript",
+                                     "transformers.js_config",
+                                     "transformers_version",
+                                     "typical_p",
+                                     "unk_token_id",
+                                     "unsloth_fixed",
+                                     "unsloth_version",
+                                     "use_cache"};
+
 // "llama" and "bloom"
 std::string implemented_types() {
   std::string text;
@@ -80,21 +137,29 @@ nlohmann::ordered_json read_config_json(const std::string& path) {
   }
 }
 
-HfConfig read_hf_config(const std::string& path) {
-  const auto json = read_config_json(path);
+HfConfig read_hf_config(const std::string& path, const std::vector<std::string>& ignored) {
+  auto json = read_config_json(path);
+  for (const std::string& field : ignored) {
+    json.erase(field);
+  }
   const JsonFields fields(json, path);
   const families::Family& family = family_of(fields);
-  return {.family = &family, .shape = family.parse(fields), .dtype = read_dtype(fields)};
+  HfConfig config{.family = &family, .shape = family.parse(fields), .dtype = read_dtype(fields)};
+  std::vector<const char*> harmless(std::begin(kHarmless), std::end(kHarmless));
+  harmless.insert(harmless.end(), family.harmless_fields.begin(), family.harmless_fields.end());
+  fields.refuse_unknown(harmless);
+  return config;
 }
 
-HfConfig read_model_folder_config(const std::string& folder) {
+HfConfig read_model_folder_config(const std::string& folder,
+                                  const std::vector<std::string>& ignored) {
   if (!std::filesystem::is_directory(folder)) {
     throw sherd::Error(sherd::ExitCode::InputMissing,
                        folder +
                            ": no such folder; expected a Hugging Face model folder with "
                            "config.json, model.safetensors and tokenizer.json");
   }
-  return read_hf_config(folder + "/config.json");
+  return read_hf_config(folder + "/config.json", ignored);
 }
 
 model::CausalLm build_model(const HfConfig& config) {

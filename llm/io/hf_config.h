@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <c10/core/ScalarType.h>
 #include <nlohmann/json_fwd.hpp>
@@ -31,10 +32,14 @@ struct HfConfig {
 /// Throws Error: InputMissing if there is no such file; BadData, with file and field, for a value
 /// that cannot be right, and for every `model_type` and field that changes the computation and is
 /// not implemented: it is refused by name, never ignored.
-[[nodiscard]] HfConfig read_hf_config(const std::string& path);
+/// A field that is not known is refused too, unless it says nothing (null, false, empty), is one of
+/// those that change no computation, or one of `ignored`, which are read as if they were not there.
+[[nodiscard]] HfConfig read_hf_config(const std::string& path,
+                                      const std::vector<std::string>& ignored = {});
 
 /// Reads `folder`/config.json. Throws as read_hf_config(), and InputMissing if there is no folder.
-[[nodiscard]] HfConfig read_model_folder_config(const std::string& folder);
+[[nodiscard]] HfConfig read_model_folder_config(const std::string& folder,
+                                                const std::vector<std::string>& ignored = {});
 
 /// Builds the model that a configuration describes, with random weights; inside sherd::on_meta()
 /// shapes only.

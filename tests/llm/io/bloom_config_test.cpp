@@ -78,7 +78,12 @@ TEST_F(BloomConfigTest, AcceptsWhatChangesNothing) {
               {"offset_alibi", 100},
               {"use_cache", false},
               {"hidden_dropout", 0},
-              {"some_name", "x"}});
+              {"unheard_of_flag", false}});
+}
+
+TEST_F(BloomConfigTest, RefusesAFieldThatIsNotKnown) {
+  refuses({{"some_name", "x"}}, "\"some_name\" \"x\" is not known here");
+  refuses({{"rope_theta", 7}}, "\"rope_theta\" 7 is not known here");  // Llama's
 }
 
 TEST_F(BloomConfigTest, RefusesByNameWhatIsNotImplemented) {

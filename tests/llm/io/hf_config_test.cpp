@@ -108,7 +108,58 @@ TEST_F(HfConfigTest, AcceptsWhatChangesNothing) {
         {"partial_rotary_factor", 1},
         {"layer_types", {"full_attention", "full_attention"}},
         {"rope_scaling", {{"rope_type", "default"}}},
-        {"some_name", "x"}});
+        {"transformers.js_config", {{"kv_cache_dtype", "float16"}}},
+        {"is_llama_config", true},
+        {"unheard_of_flag", false},
+        {"unheard_of_text", ""},
+        {"unheard_of_list", json::array()},
+        {"unheard_of_table", json::object()},
+        {"unheard_of_thing", nullptr}});
+}
+
+TEST_F(HfConfigTest, RefusesAFieldThatIsNotKnownUnlessItIsToBeIgnored) {
+  for (const json& value :
+       {json("x"), json(true), json(0), json(1.5), json({1}), json({{"a", 1}})}) {
+    refuses({{"query_rescaling", value}},
+            "\"query_rescaling\" " + value.dump() +
+                " is not known here, and may change what the model computes. If it does not, pass "
+                "it over with model.ignore_fields = [\"query_rescaling\"], or remove it");
+  }
+  refuses({{"slow_but_exact", true}}, "\"slow_but_exact\" true is not known here");  // BLOOM's
+  const HfConfig config = [&] {
+    expect_error(
+        [&] {
+          read({{"query_rescaling", 2}, {"attention_dropout", 0.1}});
+        },
+        sherd::ExitCode::BadData, path() + ": ");
+    return read_hf_config(path(), {"query_rescaling", "attention_dropout", "not_there"});
+  }();
+  EXPECT_EQ(config.shape.hidden_size, 64);
+  expect_error([&] { (void)read_hf_config(path(), {"query_rescaling"}); }, sherd::ExitCode::BadData,
+               path() + ": \"attention_dropout\" 0.1 is not implemented");
+  expect_error(
+      [&] {
+        (void)read_hf_config(path(), {"query_rescaling", "attention_dropout", "hidden_size"});
+      },
+      sherd::ExitCode::BadData, path() + ": \"hidden_size\" is missing");
+}
+
+// As published, with all that other programs left in them.
+TEST(PublishedConfigs, AreRead) {
+  const auto shape_of = [](const char* name) {
+    return read_hf_config(kData + "configs/" + name).shape;
+  };
+  const model::DecoderConfig smollm = shape_of("smollm2-135m-instruct.json");
+  EXPECT_EQ(smollm.layers, 30);
+  EXPECT_EQ(smollm.head_size, 64);
+  EXPECT_EQ(smollm.rope->theta, 100'000);
+  const model::DecoderConfig llama = shape_of("llama-3.1-8b-instruct.json");
+  EXPECT_EQ(llama.key_heads, 8);
+  EXPECT_EQ(llama.rope->scaling->original_context_tokens, 8'192);
+  const model::DecoderConfig bloom = shape_of("bloom-560m.json");
+  EXPECT_EQ(bloom.layers, 24);
+  EXPECT_EQ(bloom.feed_forward_size, 4'096);
+  EXPECT_FALSE(bloom.rope);
 }
 
 TEST_F(HfConfigTest, RefusesByNameWhatIsNotImplemented) {

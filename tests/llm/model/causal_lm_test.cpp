@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/llm/model/small_bloom.h"
 #include "tests/llm/model/small_llama.h"
 
 namespace llm::model {
@@ -56,16 +57,37 @@ TEST(CausalLm, LossDoesNotDependOnItsChunks) {
   EXPECT_LE((actual - expected).norm().item<double>(), 1e-5 * expected.norm().item<double>());
 }
 
-TEST(CausalLm, DocumentsDoNotChangeEachOther) {
-  CausalLm model = make_llama(small_llama_config(/*tied=*/true));
-  const auto batch = make_batch({17, 5, 5, 1, 9}, kVocabulary);
+// What several documents in one row cost and teach is what each does in a batch of its own.
+void expect_documents_as_alone(CausalLm model) {
+  const auto batch = make_batch({17, 5, 5, 1, 9, 40}, kVocabulary);
   double sum = 0;
   for (int64_t d = 0; d < batch.documents.count(); ++d) {
     const TokenBatch one = document_of(batch, d);
-    sum += model->loss_sum(one.ids_T, one.labels_T, one.documents).item<double>();
+    const at::Tensor loss = model->loss_sum(one.ids_T, one.labels_T, one.documents);
+    loss.backward();
+    sum += loss.item<double>();
   }
-  EXPECT_NEAR(model->loss_sum(batch.ids_T, batch.labels_T, batch.documents).item<double>(), sum,
-              1e-6 * sum);
+  std::vector<at::Tensor> gradients;
+  for (auto& parameter : model->parameters()) {
+    gradients.push_back(parameter.grad().clone());
+    parameter.mutable_grad().reset();
+  }
+  const at::Tensor loss = model->loss_sum(batch.ids_T, batch.labels_T, batch.documents);
+  EXPECT_NEAR(loss.item<double>(), sum, 1e-6 * sum);
+  loss.backward();
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    EXPECT_LE((model->parameters()[i].grad() - gradients[i]).norm().item<double>(),
+              1e-5 * gradients[i].norm().item<double>())
+        << model->named_parameters().keys()[i];
+  }
+}
+
+TEST(CausalLm, DocumentsOfALlamaDoNotChangeEachOther) {
+  expect_documents_as_alone(make_llama(small_llama_config(/*tied=*/true)));
+}
+
+TEST(CausalLm, DocumentsOfABloomDoNotChangeEachOther) {
+  expect_documents_as_alone(make_bloom(small_bloom_config()));
 }
 
 // Nothing of its own document comes before it.
@@ -113,15 +135,21 @@ TEST(CausalLm, WithoutSupervisedTokensLossAndGradientsAreZero) {
 }
 
 TEST(CausalLm, ARankWithoutSamplesTakesPart) {
-  CausalLm model = make_llama(small_llama_config());
   const at::Tensor none = at::zeros({0}, at::kLong);
-  const at::Tensor loss = model->loss_sum(none, none, {});
-  EXPECT_EQ(loss.item<double>(), 0);
-  loss.backward();
-  for (const auto& parameter : model->named_parameters()) {
-    EXPECT_TRUE(parameter.value().grad().defined()) << parameter.key();
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (CausalLm model : {make_llama(small_llama_config()), make_bloom(small_bloom_config())}) {
+      SCOPED_TRACE(model->family());
+      model->to(dtype);
+      const at::Tensor loss = model->loss_sum(none, none, {});
+      EXPECT_EQ(loss.item<double>(), 0);
+      loss.backward();
+      for (const auto& parameter : model->named_parameters()) {
+        ASSERT_TRUE(parameter.value().grad().defined()) << parameter.key();
+        EXPECT_EQ(parameter.value().grad().abs().max().item<double>(), 0) << parameter.key();
+      }
+      EXPECT_EQ(model->logits(none, {}).sizes(), at::IntArrayRef({0, kVocabulary}));
+    }
   }
-  EXPECT_EQ(model->logits(none, {}).sizes(), at::IntArrayRef({0, kVocabulary}));
 }
 
 TEST(CausalLm, Bf16ComputesInBf16WithAnFp32Loss) {
