@@ -12,33 +12,43 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// The documents' bounds, as saved_data holds them.
+constexpr const char* kDocuments = "documents";
+
 struct Attention : torch::autograd::Function<Attention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& query,
                             const at::Tensor& key, const at::Tensor& value,
+                            const Documents& documents,
                             const std::optional<at::Tensor>& alibi_slopes) {
     RECORD_FUNCTION("sherd::attention", {});
     const at::Tensor slopes = alibi_slopes.value_or(at::Tensor());
     const AttentionOutput output =
-        choose_backend(*context, query).attention(query, key, value, slopes);
-    context->save_for_backward({query, key, value, slopes, output.log_sums_BNT});
-    return output.mixed_BTN;
+        choose_backend(*context, query).attention({query, key, value, documents, slopes});
+    context->save_for_backward({query, key, value, slopes, output.log_sums});
+    context->saved_data[kDocuments] = documents.bounds();
+    return output.mixed_TD;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     RECORD_FUNCTION("sherd::attention_backward", {});
     once_differentiable("sherd::attention");
     const auto saved = context->get_saved_variables();
-    const AttentionGradients grads = chosen_backend(*context).attention_backward(
-        saved[0], saved[1], saved[2], /*slopes=*/saved[3], /*log_sums=*/saved[4], gradients[0]);
-    return {grads.query, grads.key, grads.value, at::Tensor()};
+    const AttentionInputs inputs{saved[0], saved[1], saved[2],
+                                 Documents(context->saved_data[kDocuments].toIntVector()),
+                                 /*slopes=*/saved[3]};
+    const AttentionGradients grads =
+        chosen_backend(*context).attention_backward(inputs, /*log_sums=*/saved[4], gradients[0]);
+    return {grads.query, grads.key, grads.value, at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                     const std::optional<at::Tensor>& alibi_slopes) {
-  return Attention::apply(query, key, value, alibi_slopes);
+                     const Documents& documents, const std::optional<at::Tensor>& alibi_slopes) {
+  TORCH_CHECK_VALUE(query.size(0) == documents.tokens(), "[attention] got ", query.size(0),
+                    " tokens, but documents of ", documents.tokens());
+  return Attention::apply(query, key, value, documents, alibi_slopes);
 }
 
 at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,

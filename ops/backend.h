@@ -5,12 +5,21 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "ops/documents.h"
+
 namespace sherd::ops {
 
-/// Shapes: B batch, N heads, K key heads, T tokens, H head size.
+/// Shapes: N heads, K key heads, T tokens, H head size.
+struct AttentionInputs {
+  at::Tensor query;  ///< [T, N, H]
+  at::Tensor key;    ///< [T, K, H]
+  at::Tensor value;  ///< as `key`
+  Documents documents;
+  at::Tensor slopes;  ///< ALiBi's, fp32 [N]; undefined for none
+};
 struct AttentionOutput {
-  at::Tensor mixed_BTN;     ///< [B, T, N × H]
-  at::Tensor log_sums_BNT;  ///< fp32 or wider: of each query's exponentials
+  at::Tensor mixed_TD;  ///< [T, N × H]
+  at::Tensor log_sums;  ///< T × N in fp32 or wider: of each query's exponentials, in any order
 };
 struct AttentionGradients {
   at::Tensor query;
@@ -87,14 +96,12 @@ struct Backend {
   void (*add_embedding_gradient)(at::Tensor& out, const at::Tensor& ids,
                                  const at::Tensor& gradient);
 
-  /// ops::attention(); slopes undefined without ALiBi.
-  AttentionOutput (*attention)(const at::Tensor& query, const at::Tensor& key,
-                               const at::Tensor& value, const at::Tensor& slopes);
+  /// ops::attention().
+  AttentionOutput (*attention)(const AttentionInputs& inputs);
   /// Computes the scores again.
-  AttentionGradients (*attention_backward)(const at::Tensor& query, const at::Tensor& key,
-                                           const at::Tensor& value, const at::Tensor& slopes,
-                                           const at::Tensor& log_sums_BNT,
-                                           const at::Tensor& grad_mixed_BTN);
+  AttentionGradients (*attention_backward)(const AttentionInputs& inputs,
+                                           const at::Tensor& log_sums,
+                                           const at::Tensor& grad_mixed_TD);
   /// ops::decode_attention(); slopes undefined without ALiBi.
   at::Tensor (*decode_attention)(const at::Tensor& query, const at::Tensor& key,
                                  const at::Tensor& value, const at::Tensor& positions,

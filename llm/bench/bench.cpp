@@ -6,7 +6,7 @@
 
 #include "llm/bench/bench_data.h"
 #include "llm/bench/matmul_limit.h"
-#include "llm/io/model_factory.h"
+#include "llm/io/hf_config.h"
 #include "llm/train/load_model.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/peak_memory.h"
@@ -85,10 +85,10 @@ std::vector<MatmulShape> matmuls(const io::HfConfig& config, const BenchOptions&
       add({rows, item.value().size(1), item.value().size(0), options.accumulation});
     }
   }
-  const model::CausalLmImpl::AttentionShape attention = built->attention_shape();
-  add({supervised, built->hidden_size(), built->vocab_rows(), options.accumulation});
-  add({options.sequence, attention.head_size, (options.sequence + 1) / 2,
-       2 * attention.layers * options.accumulation, attention.heads * options.micro_batch});
+  const model::DecoderConfig& shape = config.shape;
+  add({supervised, shape.hidden_size, shape.vocab_size, options.accumulation});
+  add({options.sequence, shape.head_size, (options.sequence + 1) / 2,
+       2 * shape.layers * options.accumulation, shape.heads * options.micro_batch});
   return shapes;
 }
 

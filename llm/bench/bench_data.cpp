@@ -1,6 +1,7 @@
 #include "llm/bench/bench_data.h"
 
 #include <fstream>
+#include <iterator>
 #include <random>
 
 #include "sherd/error.h"
@@ -50,8 +51,6 @@ std::vector<std::int32_t> random_ids(const BenchTokens& tokens, std::int64_t sam
 
 data::Batch bench_batch(const BenchTokens& tokens, std::int64_t first, std::int64_t rows) {
   data::Batch batch;
-  batch.rows = rows;
-  batch.cols = tokens.sequence;
   for (std::int64_t sample = first; sample < first + rows; ++sample) {
     const auto ids = tokens.file.empty()
                          ? random_ids(tokens, sample)
@@ -62,9 +61,9 @@ data::Batch bench_batch(const BenchTokens& tokens, std::int64_t first, std::int6
       batch.labels.push_back(counts ? ids[static_cast<size_t>(i)] : data::kUnsupervised);
       batch.supervised_tokens += counts ? 1 : 0;
     }
+    batch.bounds.push_back(std::ssize(batch.input_ids));
   }
-  batch.attention_mask.assign(batch.input_ids.size(), 1);
-  batch.real_tokens = rows * tokens.sequence;
+  batch.real_tokens = std::ssize(batch.input_ids);
   return batch;
 }
 

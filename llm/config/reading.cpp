@@ -9,6 +9,12 @@ std::string now_text(const Leaf& leaf, const OldName& old) {
   return leaf.key + (old.value ? " = " + leaf.text() : "");
 }
 
+// Lists have none, and are no old value whose text is empty.
+bool has_text(const Raw& raw) {
+  return std::holds_alternative<std::string>(raw) || std::holds_alternative<std::int64_t>(raw) ||
+         std::holds_alternative<double>(raw) || std::holds_alternative<FlagText>(raw);
+}
+
 }  // namespace
 
 std::string not_there_yet(const Field& field) {
@@ -23,8 +29,7 @@ std::string Reading::set(const std::string& key, const Field& field, const Given
   places[key] = given.place;
   faulty_keys.erase(key);
   Raw raw = given.raw;
-  if (field.old_value && !std::holds_alternative<std::monostate>(raw) &&
-      raw_text(raw) == field.old_value->was) {
+  if (field.old_value && has_text(raw) && raw_text(raw) == field.old_value->was) {
     raw = FlagText{field.old_value->is};
     notes.push_back(
         given.where() + ": is now written " + given.mark + key +

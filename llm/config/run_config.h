@@ -23,6 +23,8 @@ enum class Init { Weights, Random };
 enum class DataFormat { Squad };
 /// Which samples a limit leaves.
 enum class LimitOrder { Random, File };
+/// How samples share rows.
+enum class Packing { None, FirstFit };
 /// Where a run computes.
 enum class DeviceKind { Auto, Cpu };
 /// What updates the parameters.
@@ -46,6 +48,7 @@ enum class SinkKind { Jsonl };
 struct ModelSection {
   std::string path;
   Init init = Init::Weights;
+  std::vector<std::string> ignore_fields = {};  ///< of config.json
   bool operator==(const ModelSection&) const = default;
 };
 
@@ -63,6 +66,7 @@ struct DataSection {
   std::optional<std::int64_t> max_length;  ///< none: the model's context
   std::int64_t max_answer_tokens = 32;
   std::string cache = "auto";
+  Packing packing = Packing::None;
   std::vector<DataSet> train;
   std::vector<DataSet> eval;
   bool operator==(const DataSection&) const = default;

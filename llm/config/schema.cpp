@@ -49,6 +49,11 @@ Table fields(ModelSection& model) {
        .doc = "weights: start from those in the folder; random: from random ones, drawn by "
               "train.seed and config.json's initializer_range, for training from scratch; the "
               "folder then needs config.json and tokenizer.json only"},
+      {.name = "ignore_fields",
+       .slot = strings(model.ignore_fields),
+       .doc = "fields of config.json that are read as if they were not there; for those that this "
+              "version does not know and that do not change what the model computes",
+       .decides = true},
       not_yet("overrides", "changes to config.json's fields"),
       not_yet("trainable", "training a part of the parameters"),
   }};
@@ -132,7 +137,12 @@ Table fields(DataSection& data) {
               "sherd/tokens in $XDG_CACHE_HOME or ~/.cache; none: keep nothing",
        .of_host = true,
        .old_value = OldValue{"", "auto"}},
-      not_yet("packing", "several samples in one row"),
+      {.name = "packing",
+       .slot = choice<Packing>(data.packing,
+                               {{"none", Packing::None}, {"first_fit", Packing::FirstFit}}),
+       .doc = "first_fit: several samples share a row of at most max_length tokens, each by "
+              "itself; train.global_batch and train.micro_batch count rows then",
+       .decides = true},
       not_yet("group_by_length", "batches of samples of like length"),
       not_yet("on_bad_sample", "a choice of what a bad sample leads to"),
       not_yet("workers", "threads that prepare data"),

@@ -77,8 +77,15 @@ Raw raw_of(const toml::node& node) {
   if (const auto* value = node.as_string()) {
     return value->get();
   }
-  std::vector<double> numbers;
   const toml::array* array = node.as_array();
+  std::vector<std::string> strings;
+  for (std::size_t i = 0; array != nullptr && i < array->size() && (*array)[i].is_string(); ++i) {
+    strings.push_back(*(*array)[i].value<std::string>());
+  }
+  if (!strings.empty() && strings.size() == array->size()) {
+    return strings;
+  }
+  std::vector<double> numbers;
   for (std::size_t i = 0; array != nullptr && i < array->size() && (*array)[i].is_number(); ++i) {
     numbers.push_back(*(*array)[i].value<double>());
   }

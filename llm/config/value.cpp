@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 #include <utility>
 
 #include "llm/config/toml_file.h"
@@ -50,6 +51,25 @@ std::optional<std::array<double, 2>> as_two_numbers(const Raw& raw) {
   return values == nullptr || values->size() != 2
              ? std::nullopt
              : std::optional(std::array<double, 2>{(*values)[0], (*values)[1]});
+}
+
+std::optional<std::vector<std::string>> as_strings(const Raw& raw) {
+  std::vector<std::string> all;
+  if (const auto* text = std::get_if<FlagText>(&raw)) {
+    std::istringstream parts(text->text);
+    for (std::string part; std::getline(parts, part, ',');) {
+      all.push_back(part.substr(std::min(part.find_first_not_of(' '), part.size())));
+    }
+  } else if (const auto* given = std::get_if<std::vector<std::string>>(&raw)) {
+    all = *given;
+  } else if (const auto* numbers = std::get_if<std::vector<double>>(&raw);
+             numbers == nullptr || !numbers->empty()) {  // [] may be a list of anything
+    return std::nullopt;
+  }
+  const auto is_one = [](const std::string& part) {
+    return !part.empty() && part.find(',') == std::string::npos;
+  };
+  return std::all_of(all.begin(), all.end(), is_one) ? std::optional(std::move(all)) : std::nullopt;
 }
 
 template <class Slot, class Given>
@@ -188,6 +208,18 @@ Value flag(bool& slot) {
                 slot = value != nullptr ? *value : slot;
                 return value != nullptr;
               }};
+}
+
+Value strings(std::vector<std::string>& slot) {
+  const auto text = [&slot] {
+    std::string all;
+    for (const std::string& one : slot) {
+      all += (all.empty() ? "" : ", ") + quote(one);
+    }
+    return "[" + all + "]";
+  };
+  const auto set = [&slot](const Raw& raw) { return store(slot, as_strings(raw)); };
+  return {.kind = R"(a list of strings such as ["a", "b"])", .text = text, .set = set};
 }
 
 Value two_numbers(std::array<double, 2>& slot, const Range& range) {

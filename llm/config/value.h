@@ -24,7 +24,7 @@ struct FlagText {
 
 /// A value as given; std::monostate for what no key can hold.
 using Raw = std::variant<std::monostate, bool, std::int64_t, double, std::string,
-                         std::vector<double>, FlagText>;
+                         std::vector<double>, std::vector<std::string>, FlagText>;
 
 /// A string or number as text: `0`, `1.5`, the string itself; empty for others.
 [[nodiscard]] std::string raw_text(const Raw& raw);
@@ -57,6 +57,8 @@ struct Value {
 /// Two numbers, as a flag "0.9,0.95".
 [[nodiscard]] Value two_numbers(std::array<double, 2>& slot, const Range& range);
 [[nodiscard]] Value string(std::string& slot);
+/// Any number of strings without commas, as a flag "a,b".
+[[nodiscard]] Value strings(std::vector<std::string>& slot);
 /// A number, or a word for none.
 [[nodiscard]] Value integer_or(const std::string& word, std::optional<std::int64_t>& slot,
                                const Range& range);

@@ -1,6 +1,7 @@
 #include "llm/data/batch.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "sherd/error.h"
@@ -60,31 +61,31 @@ std::span<const std::int64_t> BatchShape::samples_of(std::span<const std::int64_
   return batch.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
 }
 
-Batch collate(const Samples& samples, std::span<const std::int64_t> indices) {
+Batch collate(const Samples& samples, std::span<const std::int64_t> indices, Layout layout) {
   Batch batch;
-  batch.rows = static_cast<std::int64_t>(indices.size());
+  std::size_t least = 0;
   for (const std::int64_t index : indices) {
-    const auto tokens =
-        static_cast<std::int64_t>(samples[static_cast<std::size_t>(index)].ids.size());
-    batch.cols = std::max(batch.cols, tokens);
+    const std::size_t tokens = samples[static_cast<std::size_t>(index)].ids.size();
+    least = layout == Layout::Rectangle ? std::max(least, tokens) : 0;
   }
-  const auto size = static_cast<std::size_t>(batch.rows * batch.cols);
-  batch.input_ids.assign(size, 0);
-  batch.labels.assign(size, kUnsupervised);
-  batch.attention_mask.assign(size, 0);
-  std::int64_t row_begin = 0;
   for (const std::int64_t index : indices) {
     const Sample sample = samples[static_cast<std::size_t>(index)];
-    std::copy(sample.ids.begin(), sample.ids.end(), batch.input_ids.begin() + row_begin);
+    if (sample.ids.empty()) {
+      continue;
+    }
+    batch.input_ids.insert(batch.input_ids.end(), sample.ids.begin(), sample.ids.end());
     std::transform(sample.ids.begin(), sample.ids.end(), sample.supervised.begin(),
-                   batch.labels.begin() + row_begin, [](text::TokenId id, std::uint8_t supervised) {
+                   std::back_inserter(batch.labels), [](text::TokenId id, std::uint8_t supervised) {
                      return supervised == 1 ? std::int64_t{id} : kUnsupervised;
                    });
-    const auto tokens = static_cast<std::int64_t>(sample.ids.size());
-    std::fill_n(batch.attention_mask.begin() + row_begin, tokens, 1);
     batch.supervised_tokens += sample.supervised_tokens();
-    batch.real_tokens += tokens;
-    row_begin += batch.cols;
+    batch.real_tokens += std::ssize(sample.ids);
+    const std::size_t padded = batch.input_ids.size() - sample.ids.size() + least;
+    if (padded > batch.input_ids.size()) {
+      batch.input_ids.resize(padded, 0);
+      batch.labels.resize(padded, kUnsupervised);
+    }
+    batch.bounds.push_back(std::ssize(batch.input_ids));
   }
   return batch;
 }

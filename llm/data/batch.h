@@ -31,20 +31,25 @@ struct BatchShape {
                                                          std::int64_t rank) const;
 };
 
-/// A micro-batch, padded at the right to its longest sample. Row-major [rows, cols]; rows = cols =
-/// 0 without samples.
+/// A micro-batch: its samples side by side. No tokens without samples.
 struct Batch {
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
-  std::vector<std::int64_t> input_ids;  ///< padding is id 0; nothing may depend on it
+  std::vector<std::int64_t> input_ids;  ///< [tokens]
   std::vector<std::int64_t>
-      labels;  ///< not shifted: the id at its own position, else kUnsupervised
-  std::vector<std::int64_t> attention_mask;  ///< 1 for a token, 0 for padding
-  std::int64_t supervised_tokens = 0;        ///< labels that count
-  std::int64_t real_tokens = 0;              ///< tokens that are not padding
+      labels;  ///< [tokens], not shifted: the id at its own position, else kUnsupervised
+  std::vector<std::int64_t> bounds = {0};  ///< [samples + 1]: where each begins, and the last ends
+  std::int64_t supervised_tokens = 0;      ///< labels that count
+  std::int64_t real_tokens = 0;            ///< tokens that are not padding
 };
 
-/// Lays out the samples of these indices, in this order.
-Batch collate(const Samples& samples, std::span<const std::int64_t> indices);
+/// What follows a sample that is shorter than another.
+enum class Layout {
+  NoPadding,
+  /// Padding (id 0, no label) up to the longest one's length; nothing may depend on it.
+  Rectangle,
+};
+
+/// Lays out the samples of these indices, in this order. A sample without ids is left out.
+Batch collate(const Samples& samples, std::span<const std::int64_t> indices,
+              Layout layout = Layout::NoPadding);
 
 }  // namespace llm::data

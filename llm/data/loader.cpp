@@ -4,15 +4,22 @@
 
 namespace llm::data {
 
-Loader::Loader(Samples samples, Sampler sampler, const BatchShape& shape, std::int64_t rank)
-    : samples_(std::move(samples)), sampler_(std::move(sampler)), shape_(shape), rank_(rank) {}
+Loader::Loader(Samples samples, Rows rows, Sampler sampler, const BatchShape& shape,
+               std::int64_t rank)
+    : samples_(std::move(samples)),
+      rows_(std::move(rows)),
+      sampler_(std::move(sampler)),
+      shape_(shape),
+      rank_(rank) {}
 
 std::vector<Batch> Loader::make(std::int64_t number) {
-  const std::vector<std::int64_t> samples = sampler_.batch(number);
-  const std::int64_t count = shape_.micro_batches(static_cast<std::int64_t>(samples.size()));
+  const std::vector<std::int64_t> rows = sampler_.batch(number);
+  const std::int64_t count = shape_.micro_batches(static_cast<std::int64_t>(rows.size()));
+  const Layout layout = rows_.are_packed() ? Layout::NoPadding : Layout::Rectangle;
   std::vector<Batch> batches;
   for (std::int64_t micro = 0; micro < count; ++micro) {
-    batches.push_back(collate(samples_, shape_.samples_of(samples, micro, rank_)));
+    batches.push_back(
+        collate(samples_, rows_.samples_of(shape_.samples_of(rows, micro, rank_)), layout));
   }
   return batches;
 }

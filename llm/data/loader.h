@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "llm/data/batch.h"
+#include "llm/data/rows.h"
 #include "llm/data/sampler.h"
 
 namespace llm::data {
@@ -14,7 +15,8 @@ namespace llm::data {
 /// Not for use by several threads at once. Memory: two steps' batches of one rank.
 class Loader {
  public:
-  Loader(Samples samples, Sampler sampler, const BatchShape& shape, std::int64_t rank);
+  /// `sampler` and `shape` count rows.
+  Loader(Samples samples, Rows rows, Sampler sampler, const BatchShape& shape, std::int64_t rank);
   ~Loader() = default;
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
@@ -27,6 +29,7 @@ class Loader {
   [[nodiscard]] std::vector<Batch> make(std::int64_t number);
 
   Samples samples_;
+  Rows rows_;
   Sampler sampler_;  // of the thread while `ahead_` is being made
   BatchShape shape_;
   std::int64_t rank_;

@@ -1,71 +1,66 @@
 #include "llm/eval/generation.h"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/argmax.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/tensor.h>
 
 namespace llm::eval {
 
 namespace {
 
-// The texts being written: what to feed next, and which rows go on.
+// The texts being written. Row i of the cache belongs to text going_on[i].
 struct Writing {
   std::vector<std::vector<text::TokenId>> answers;
-  std::vector<bool> finished;
-  at::Tensor input_ids_BT;
-  at::Tensor mask_BT;
-
-  [[nodiscard]] std::int64_t unfinished() const {
-    return std::count(finished.begin(), finished.end(), false);
-  }
+  std::vector<size_t> going_on;
+  at::Tensor ids_T;  // what to feed next
+  sherd::ops::Documents documents;
 };
 
 Writing begin(std::span<const std::vector<text::TokenId>> prompts) {
   Writing writing;
   writing.answers.resize(prompts.size());
-  writing.finished.assign(prompts.size(), false);
-  // A rank without prompts reads one token of padding: it must gather with the others.
-  const auto rows = static_cast<int64_t>(std::max<size_t>(prompts.size(), 1));
-  size_t longest = 1;
+  writing.going_on.resize(prompts.size());
+  std::iota(writing.going_on.begin(), writing.going_on.end(), size_t{0});
+  std::vector<int64_t> ids, lengths;
   for (const auto& prompt : prompts) {
-    longest = std::max(longest, prompt.size());
+    ids.insert(ids.end(), prompt.begin(), prompt.end());
+    lengths.push_back(std::ssize(prompt));
   }
-  writing.input_ids_BT = at::zeros({rows, static_cast<int64_t>(longest)}, at::kLong);
-  writing.mask_BT = at::zeros_like(writing.input_ids_BT);
-  auto ids = writing.input_ids_BT.accessor<int64_t, 2>();
-  auto mask = writing.mask_BT.accessor<int64_t, 2>();
-  mask[0][0] = 1;
-  for (size_t row = 0; row < prompts.size(); ++row) {
-    for (size_t t = 0; t < prompts[row].size(); ++t) {
-      ids[static_cast<int64_t>(row)][static_cast<int64_t>(t)] = prompts[row][t];
-      mask[static_cast<int64_t>(row)][static_cast<int64_t>(t)] = 1;
-    }
-  }
+  writing.ids_T = at::tensor(ids, at::kLong);
+  writing.documents = sherd::ops::Documents::of_lengths(lengths);
   return writing;
 }
 
-// Takes each row's next token and prepares the following call: one token a row.
-void advance(Writing& writing, const at::Tensor& next_B, std::span<const text::TokenId> stop_ids) {
-  const int64_t rows = writing.input_ids_BT.size(0);
-  writing.input_ids_BT = at::zeros({rows, 1}, at::kLong);
-  writing.mask_BT = at::zeros({rows, 1}, at::kLong);
-  auto ids = writing.input_ids_BT.accessor<int64_t, 2>();
-  auto mask = writing.mask_BT.accessor<int64_t, 2>();
+// Takes each row's next token and prepares the following call: one token of each row that goes on.
+// The last row takes the place of one that is finished.
+void advance(Writing& writing, const at::Tensor& next_B, std::span<const text::TokenId> stop_ids,
+             model::KvCache& cache) {
+  std::vector<int64_t> rows(writing.going_on.size());
+  std::iota(rows.begin(), rows.end(), int64_t{0});
   const auto next = next_B.accessor<int64_t, 1>();
-  for (size_t row = 0; row < writing.answers.size(); ++row) {
-    const auto token = static_cast<text::TokenId>(next[static_cast<int64_t>(row)]);
-    if (!writing.finished[row] &&
-        std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end()) {
-      writing.finished[row] = true;
-    }
-    if (!writing.finished[row]) {
-      writing.answers[row].push_back(token);
-      ids[static_cast<int64_t>(row)][0] = token;
-      mask[static_cast<int64_t>(row)][0] = 1;
+  const auto token_of = [&](int64_t row) { return static_cast<text::TokenId>(next[row]); };
+  for (size_t i = 0; i < rows.size();) {
+    if (std::find(stop_ids.begin(), stop_ids.end(), token_of(rows[i])) != stop_ids.end()) {
+      rows[i] = rows.back();
+      writing.going_on[i] = writing.going_on.back();
+      rows.pop_back();
+      writing.going_on.pop_back();
+    } else {
+      ++i;
     }
   }
+  cache.keep(rows);
+  std::vector<int64_t> ids;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    writing.answers[writing.going_on[i]].push_back(token_of(rows[i]));
+    ids.push_back(token_of(rows[i]));
+  }
+  writing.ids_T = at::tensor(ids, at::kLong);
+  writing.documents = sherd::ops::Documents::of_equal_length(std::ssize(rows), 1);
 }
 
 }  // namespace
@@ -76,14 +71,14 @@ std::optional<std::vector<std::vector<text::TokenId>>> generate(
     const StopRequested& stop_requested) {
   const at::NoGradGuard no_grad;
   Writing writing = begin(prompts);
-  model::KvCache cache(writing.input_ids_BT.size(1) + max_new_tokens);
+  model::KvCache cache(writing.documents.longest() + max_new_tokens);
   for (std::int64_t step = 0; step < max_new_tokens; ++step) {
-    const at::Tensor scores_BV =
-        model.run([&](model::CausalLmImpl& lm, const at::Tensor& ids,
-                      const at::Tensor& mask) { return lm.decode(ids, mask, cache); },
-                  writing.input_ids_BT, writing.mask_BT);
-    advance(writing, scores_BV.argmax(-1), stop_ids);
-    double unfinished_and_stops[] = {static_cast<double>(writing.unfinished()),
+    const at::Tensor scores_BV = model.run(
+        [&](model::CausalLmImpl& lm, const at::Tensor& ids,
+            const sherd::ops::Documents& documents) { return lm.decode(ids, documents, cache); },
+        writing.ids_T, writing.documents);
+    advance(writing, scores_BV.argmax(-1), stop_ids, cache);
+    double unfinished_and_stops[] = {static_cast<double>(writing.going_on.size()),
                                      stop_requested && stop_requested() ? 1.0 : 0.0};
     model.world().all_reduce(unfinished_and_stops);
     if (unfinished_and_stops[1] > 0) {

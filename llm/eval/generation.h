@@ -19,6 +19,7 @@ using StopRequested = std::function<bool()>;
 /// Continues each prompt with the likeliest token at a time until one of `stop_ids` (not part of
 /// the answer) or `max_new_tokens`. Of equal scores the lowest id wins. Collective: ranks take the
 /// same number of steps, until the last is done; a rank without prompts takes part with none.
+/// A text that has ended leaves the batch.
 /// `stop_requested`, where there is one, is asked before each token; nothing is returned, on every
 /// rank, if one said yes. Memory: the cache of `prompts.size()` rows.
 [[nodiscard]] std::optional<std::vector<std::vector<text::TokenId>>> generate(

@@ -1,18 +1,19 @@
 #include "llm/io/hf_config.h"
 
 #include <array>
+#include <filesystem>
 #include <utility>
 
 #include <c10/util/Exception.h>
 
 #include "files/json.h"
-#include "llm/io/bloom_config.h"
-#include "llm/io/json_fields.h"
-#include "llm/io/llama_config.h"
+#include "llm/families/json_fields.h"
 #include "sherd/error.h"
 
 namespace llm::io {
 namespace {
+
+using families::JsonFields;
 
 constexpr std::array<std::pair<const char*, c10::ScalarType>, 4> kDtypes = {
     {{"float32", c10::ScalarType::Float},
@@ -20,15 +21,85 @@ constexpr std::array<std::pair<const char*, c10::ScalarType>, 4> kDtypes = {
      {"float16", c10::ScalarType::Half},
      {"float64", c10::ScalarType::Double}}};
 
-decltype(HfConfig::shape) read_shape(const std::string& model_type, const JsonFields& fields) {
-  if (model_type == "llama") {
-    return read_llama_config(fields);
+// What transformers writes into any config.json and no forward reads: names and versions, ids of
+// special tokens, how texts are generated, what forward returns, heads of other tasks.
+constexpr const char* kHarmless[] = {"_attn_implementation",
+                                     "_attn_implementation_autoset",
+                                     "_commit_hash",
+                                     "_name_or_path",
+                                     "attn_implementation",
+                                     "begin_suppress_tokens",
+                                     "bos_token_id",
+                                     "chunk_size_feed_forward",
+                                     "decoder_start_token_id",
+                                     "diversity_penalty",
+                                     "do_sample",
+                                     "early_stopping",
+                                     "encoder_no_repeat_ngram_size",
+                                     "eos_token_id",
+                                     "finetuning_task",
+                                     "forced_bos_token_id",
+                                     "forced_eos_token_id",
+                                     "id2label",
+                                     "is_decoder",
+                                     "label2id",
+                                     "length_penalty",
+                                     "license",
+                                     "max_length",
+                                     "min_length",
+                                     "name_or_path",
+                                     "no_repeat_ngram_size",
+                                     "num_beam_groups",
+                                     "num_beams",
+                                     "num_labels",
+                                     "num_return_sequences",
+                                     "output_attentions",
+                                     "output_hidden_states",
+                                     "output_scores",
+                                     "pad_token_id",
+                                     "prefix",
+                                     "problem_type",
+                                     "repetition_penalty",
+                                     "return_dict",
+                                     "return_dict_in_generate",
+                                     "sep_token_id",
+                                     "suppress_tokens",
+                                     "task_specific_params",
+                                     "temperature",
+                                     "tokenizer_class",
+                                     "top_k",
+                                     "top_p",
+                                     "torchscript",
+                                     "transformers.js_config",
+                                     "transformers_version",
+                                     "typical_p",
+                                     "unk_token_id",
+                                     "unsloth_fixed",
+                                     "unsloth_version",
+                                     "use_cache"};
+
+// "llama" and "bloom"
+std::string implemented_types() {
+  std::string text;
+  const auto& all = families::all_families();
+  for (size_t i = 0; i < all.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == all.size() ? " and " : ", ");
+    text += std::string("\"") + all[i]->model_type + '"';
   }
-  if (model_type == "bloom") {
-    return read_bloom_config(fields);
+  return text;
+}
+
+const families::Family& family_of(const JsonFields& fields) {
+  const auto model_type = fields.text("model_type");
+  if (!model_type) {
+    fields.fail("model_type", "is missing");
   }
-  fields.fail("model_type",
-              '"' + model_type + "\" is not implemented, only \"llama\" and \"bloom\"");
+  const families::Family* family = families::find_family(*model_type);
+  if (family == nullptr) {
+    fields.fail("model_type",
+                '"' + *model_type + "\" is not implemented, only " + implemented_types());
+  }
+  return *family;
 }
 
 std::optional<c10::ScalarType> read_dtype(const JsonFields& fields) {
@@ -66,20 +137,33 @@ nlohmann::ordered_json read_config_json(const std::string& path) {
   }
 }
 
-HfConfig read_hf_config(const std::string& path) {
-  const auto json = read_config_json(path);
-  const JsonFields fields(json, path);
-  const auto model_type = fields.text("model_type");
-  if (!model_type) {
-    fields.fail("model_type", "is missing");
+HfConfig read_hf_config(const std::string& path, const std::vector<std::string>& ignored) {
+  auto json = read_config_json(path);
+  for (const std::string& field : ignored) {
+    json.erase(field);
   }
-  return {.model_type = *model_type,
-          .shape = read_shape(*model_type, fields),
-          .dtype = read_dtype(fields)};
+  const JsonFields fields(json, path);
+  const families::Family& family = family_of(fields);
+  HfConfig config{.family = &family, .shape = family.parse(fields), .dtype = read_dtype(fields)};
+  std::vector<const char*> harmless(std::begin(kHarmless), std::end(kHarmless));
+  harmless.insert(harmless.end(), family.harmless_fields.begin(), family.harmless_fields.end());
+  fields.refuse_unknown(harmless);
+  return config;
 }
 
-double initializer_range(const HfConfig& config) {
-  return std::visit([](const auto& shape) { return shape.initializer_range; }, config.shape);
+HfConfig read_model_folder_config(const std::string& folder,
+                                  const std::vector<std::string>& ignored) {
+  if (!std::filesystem::is_directory(folder)) {
+    throw sherd::Error(sherd::ExitCode::InputMissing,
+                       folder +
+                           ": no such folder; expected a Hugging Face model folder with "
+                           "config.json, model.safetensors and tokenizer.json");
+  }
+  return read_hf_config(folder + "/config.json", ignored);
+}
+
+model::CausalLm build_model(const HfConfig& config) {
+  return config.family->build(config.shape);
 }
 
 std::optional<c10::ScalarType> dtype_of_name(const std::string& name) {

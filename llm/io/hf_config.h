@@ -4,20 +4,21 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <variant>
+#include <vector>
 
 #include <c10/core/ScalarType.h>
 #include <nlohmann/json_fwd.hpp>
 
-#include "llm/model/bloom.h"
-#include "llm/model/llama.h"
+#include "llm/families/family.h"
+#include "llm/model/causal_lm.h"
+#include "llm/model/decoder_config.h"
 
 namespace llm::io {
 
 /// What a config.json says about a model.
 struct HfConfig {
-  std::string model_type;  ///< "llama" or "bloom"
-  std::variant<model::LlamaConfig, model::BloomConfig> shape;
+  const families::Family* family = nullptr;
+  model::DecoderConfig shape;
   /// `torch_dtype` or `dtype`: of the weights on disk.
   std::optional<c10::ScalarType> dtype;
 };
@@ -31,10 +32,18 @@ struct HfConfig {
 /// Throws Error: InputMissing if there is no such file; BadData, with file and field, for a value
 /// that cannot be right, and for every `model_type` and field that changes the computation and is
 /// not implemented: it is refused by name, never ignored.
-[[nodiscard]] HfConfig read_hf_config(const std::string& path);
+/// A field that is not known is refused too, unless it says nothing (null, false, empty), is one of
+/// those that change no computation, or one of `ignored`, which are read as if they were not there.
+[[nodiscard]] HfConfig read_hf_config(const std::string& path,
+                                      const std::vector<std::string>& ignored = {});
 
-/// The standard deviation of weights that are not loaded.
-[[nodiscard]] double initializer_range(const HfConfig& config);
+/// Reads `folder`/config.json. Throws as read_hf_config(), and InputMissing if there is no folder.
+[[nodiscard]] HfConfig read_model_folder_config(const std::string& folder,
+                                                const std::vector<std::string>& ignored = {});
+
+/// Builds the model that a configuration describes, with random weights; inside sherd::on_meta()
+/// shapes only.
+[[nodiscard]] model::CausalLm build_model(const HfConfig& config);
 
 /// A dtype as these files spell it: "bfloat16", "float16", "float32", "float64"; nothing for other
 /// names.

@@ -9,6 +9,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
+#include "llm/families/family.h"
 #include "sherd/error.h"
 
 namespace llm::io {
@@ -53,10 +54,6 @@ SafetensorsLocation find_weight(const SafetensorsFolder& folder, const std::stri
   return *location;
 }
 
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 // Compares two stored tensors a piece at a time.
 bool same_values(const SafetensorsLocation& a, const SafetensorsLocation& b) {
   constexpr int64_t kPiece = int64_t{1} << 18;
@@ -96,9 +93,10 @@ class Names {
 };
 
 void check_left_over(const SafetensorsFolder& folder, const std::string& name,
-                     const std::string& embedding) {
+                     const std::string& embedding, const families::TensorRules& rules) {
   const SafetensorsLocation location = *folder.find(name);
-  if (ends_with(name, "rotary_emb.inv_freq")) {
+  if (std::any_of(rules.derived.begin(), rules.derived.end(),
+                  [&](const char* end) { return name.ends_with(end); })) {
     return;
   }
   if (name == kHead) {
@@ -123,9 +121,10 @@ std::vector<WeightSource> match_weights(const model::CausalLmImpl& model,
     sources.push_back({parameter.key(), find_weight(folder, name, parameter.value().sizes())});
     used.insert(name);
   }
+  const families::TensorRules& rules = families::find_family(model.family())->tensors;
   for (const std::string& name : folder.names()) {
     if (!used.contains(name)) {
-      check_left_over(folder, name, names.embedding());
+      check_left_over(folder, name, names.embedding(), rules);
     }
   }
   return sources;

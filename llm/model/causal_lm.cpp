@@ -1,56 +1,81 @@
 #include "llm/model/causal_lm.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <c10/core/GradMode.h>
-#include <c10/util/Exception.h>
 
+#include "llm/model/alibi.h"
 #include "ops/linear.h"
-#include "ops/linear_cross_entropy.h"
 
 namespace llm::model {
-namespace {
 
-void check_right_padded(const at::Tensor& mask_BT) {
-  const int64_t tokens = mask_BT.size(1);
-  const bool grows = mask_BT.slice(1, 1).gt(mask_BT.slice(1, 0, tokens - 1)).any().item<bool>();
-  TORCH_CHECK_VALUE(!grows,
-                    "[CausalLm] attention_mask has a token after padding; expected padding on the "
-                    "right of each row only");
+using sherd::ops::Documents;
+
+CausalLmImpl::CausalLmImpl(const CausalLmNames& names, const DecoderConfig& config,
+                           const DecoderParts& parts)
+    : names_(names),
+      config_(config),
+      embedding_name_(names.base_model + "." + parts.embedding_name + ".weight"),
+      rope_(config.rope.value_or(RopeConfig{}), config.head_size),
+      decoder_(register_module(names.base_model, Decoder(parts))) {
+  if (!config.tied_embedding) {
+    head_ = register_module(
+        "lm_head", Projection(config.hidden_size, config.vocab_size, config.initializer_range));
+  }
 }
 
-}  // namespace
-
-at::Tensor CausalLmImpl::loss_sum(const at::Tensor& input_ids_BT, const at::Tensor& labels_BT,
-                                  const at::Tensor& attention_mask_BT) {
-  check_right_padded(attention_mask_BT);
-  const at::Tensor hidden = hidden_states(input_ids_BT, nullptr);
-  // Position t of row b, which predicts label t + 1, is row b × T + t of the flattened batch.
-  const at::Tensor places = labels_BT.slice(1, 1).ne(kIgnoredLabel).nonzero();
-  const at::Tensor rows = places.select(1, 0) * labels_BT.size(1) + places.select(1, 1);
-  const at::Tensor targets = labels_BT.reshape({-1}).index_select(0, rows + 1);
-  const at::Tensor supervised = hidden.flatten(0, 1).index_select(0, rows);
-  return sherd::ops::linear_cross_entropy(final_norm(supervised), head_weight(), targets,
-                                          loss_chunk_tokens_);
+at::Tensor CausalLmImpl::loss_sum(const at::Tensor& ids_T, const at::Tensor& labels_T,
+                                  const Documents& documents) {
+  const at::Tensor hidden = hidden_states(ids_T, documents, nullptr);
+  // The token before a label predicts it, but that of another document.
+  const at::Tensor counts = labels_T.ne(kIgnoredLabel);
+  counts.index_fill_(0, documents.first_tokens().to(counts.device()), false);
+  const at::Tensor labelled = counts.nonzero().squeeze(1);
+  const at::Tensor supervised = hidden.index_select(0, labelled - 1);
+  return sherd::ops::linear_cross_entropy(decoder_->final_norm(supervised), head_weight(),
+                                          labels_T.index_select(0, labelled), loss_chunk_tokens_);
 }
 
-at::Tensor CausalLmImpl::logits(const at::Tensor& input_ids_BT,
-                                const at::Tensor& attention_mask_BT) {
-  check_right_padded(attention_mask_BT);
-  return sherd::ops::linear(final_norm(hidden_states(input_ids_BT, nullptr)), head_weight());
+at::Tensor CausalLmImpl::logits(const at::Tensor& ids_T, const Documents& documents) {
+  return sherd::ops::linear(decoder_->final_norm(hidden_states(ids_T, documents, nullptr)),
+                            head_weight());
 }
 
-at::Tensor CausalLmImpl::decode(const at::Tensor& input_ids_BT, const at::Tensor& attention_mask_BT,
+at::Tensor CausalLmImpl::decode(const at::Tensor& ids_T, const Documents& documents,
                                 KvCache& cache) {
   const c10::AutoGradMode no_gradient(false);
-  check_right_padded(attention_mask_BT);
-  cache.begin(attention_mask_BT);
-  const at::Tensor hidden = hidden_states(input_ids_BT, &cache);
+  cache.begin(documents);
+  const at::Tensor hidden = hidden_states(ids_T, documents, &cache);
   cache.advance();
-  const at::Tensor last_B = attention_mask_BT.sum(1).sub_(1).clamp_min_(0);
-  const at::Tensor every_row = at::arange(hidden.size(0), last_B.options());
-  const at::Tensor ends = hidden.index({every_row, last_B});
-  return sherd::ops::linear(final_norm(ends), head_weight());
+  const at::Tensor ends = hidden.index_select(0, documents.last_tokens().to(hidden.device()));
+  return sherd::ops::linear(decoder_->final_norm(ends), head_weight());
+}
+
+at::Tensor CausalLmImpl::hidden_states(const at::Tensor& ids_T, const Documents& documents,
+                                       KvCache* cache) {
+  TORCH_CHECK_VALUE(ids_T.size(0) == documents.tokens(), "[CausalLm] got ", ids_T.size(0),
+                    " ids, but documents of ", documents.tokens(), " tokens");
+  return decoder_->forward(ids_T, context_of(documents, cache, ids_T.device()));
+}
+
+Context CausalLmImpl::context_of(const Documents& documents, KvCache* cache, at::Device device) {
+  Context context{.documents = documents, .cache = cache};
+  if (!config_.rope) {
+    context.alibi_slopes = alibi_slopes(config_.heads).to(device);
+    return context;
+  }
+  const bool goes_on = cache != nullptr && !cache->empty();
+  const auto tables =
+      rope_.tables(goes_on ? cache->capacity_tokens() : documents.longest(), device);
+  const at::Tensor positions = (goes_on ? cache->positions() : documents.positions()).to(device);
+  const auto of_tokens = [&](const at::Tensor& table) {
+    return table.index_select(0, positions).unsqueeze(1).unsqueeze(1);
+  };
+  context.rotary = {of_tokens(tables.cosine), of_tokens(tables.sine)};
+  return context;
+}
+
+const at::Tensor& CausalLmImpl::head_weight() const {
+  return head_ ? head_->weight : decoder_->embedding_weight();
 }
 
 }  // namespace llm::model

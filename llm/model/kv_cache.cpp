@@ -1,54 +1,90 @@
 #include "llm/model/kv_cache.h"
 
-#include <ATen/TensorOperators.h>
+#include <algorithm>
+
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
 
 #include "ops/attention.h"
 
 namespace llm::model {
 
-void KvCache::begin(const at::Tensor& attention_mask_BT) {
-  const int64_t tokens = attention_mask_BT.size(1);
-  TORCH_CHECK_VALUE(empty() || tokens == 1, "[KvCache::begin] got ", tokens,
-                    " tokens a row for a cache that holds text already; expected 1");
-  TORCH_CHECK_VALUE(longest_ + tokens <= capacity_, "[KvCache::begin] ", longest_, " tokens and ",
-                    tokens, " more exceed the cache's capacity of ", capacity_);
-  announced_B_ = attention_mask_BT.sum(1);
-  if (empty()) {
-    lengths_B_ = at::zeros_like(announced_B_);
-  }
-  positions_B_ = lengths_B_;
+void KvCache::begin(const sherd::ops::Documents& documents) {
+  TORCH_CHECK_VALUE(
+      reading_prompts_ || (documents.count() == rows() && documents.tokens() == rows()),
+      "[KvCache::begin] got ", documents.tokens(), " tokens in ", documents.count(),
+      " documents for a cache that holds ", rows(), " texts already; expected one token of each");
+  const int64_t most = documents.longest();
+  TORCH_CHECK_VALUE(longest_ + most <= capacity_, "[KvCache::begin] ", longest_, " tokens and ",
+                    most, " more exceed the cache's capacity of ", capacity_);
+  announced_ = documents;
+  positions_B_ = at::tensor(lengths_, at::kLong);
+}
+
+void KvCache::store_prompts(int64_t layer, const at::Tensor& key, const at::Tensor& value) {
+  layers_.resize(std::max(layers_.size(), static_cast<size_t>(layer) + 1));
+  const auto kept = [&](const at::Tensor& heads_TKH) {
+    const at::Tensor room = at::zeros(
+        {announced_.count(), heads_TKH.size(1), capacity_, heads_TKH.size(2)}, heads_TKH.options());
+    for (int64_t row = 0; row < announced_.count(); ++row) {
+      room[row]
+          .narrow(1, 0, announced_.length(row))
+          .copy_(heads_TKH.slice(0, announced_.begin(row), announced_.end(row)).transpose(0, 1));
+    }
+    return room;
+  };
+  layers_[static_cast<size_t>(layer)] = {kept(key), kept(value)};
 }
 
 at::Tensor KvCache::attend(int64_t layer, const at::Tensor& query, const at::Tensor& key,
                            const at::Tensor& value, const std::optional<at::Tensor>& alibi_slopes) {
-  if (empty()) {
-    if (static_cast<int64_t>(layers_.size()) <= layer) {
-      layers_.resize(static_cast<size_t>(layer) + 1);
-    }
-    const auto kept = [&](const at::Tensor& heads) {
-      at::Tensor room =
-          at::zeros({heads.size(0), heads.size(1), capacity_, heads.size(3)}, heads.options());
-      room.narrow(2, 0, heads.size(2)).copy_(heads);
-      return room;
-    };
-    layers_[static_cast<size_t>(layer)] = {kept(key), kept(value)};
-    return sherd::ops::attention(query, key, value, alibi_slopes);
+  if (reading_prompts_) {
+    store_prompts(layer, key, value);
+    return sherd::ops::attention(query, key, value, announced_, alibi_slopes);
   }
-  Layer& past = layers_.at(static_cast<size_t>(layer));
-  const at::Tensor place = positions_B_.view({-1, 1, 1, 1}).expand(key.sizes());
-  past.keys_BKSH.scatter_(2, place, key);
-  past.values_BKSH.scatter_(2, place, value);
-  return sherd::ops::decode_attention(query, past.keys_BKSH.narrow(2, 0, longest_ + 1),
-                                      past.values_BKSH.narrow(2, 0, longest_ + 1), positions_B_,
-                                      alibi_slopes);
+  const Layer& past = layers_.at(static_cast<size_t>(layer));
+  const at::Tensor place = positions_B_.to(key.device())
+                               .view({-1, 1, 1, 1})
+                               .expand({rows(), key.size(1), 1, key.size(2)});
+  const auto with_new = [&](const at::Tensor& room, const at::Tensor& heads) {
+    const at::Tensor used = room.narrow(0, 0, rows());
+    used.scatter_(2, place, heads.unsqueeze(2));
+    return used.narrow(2, 0, longest_ + 1);
+  };
+  return sherd::ops::decode_attention(query, with_new(past.keys_BKSH, key),
+                                      with_new(past.values_BKSH, value),
+                                      positions_B_.to(key.device()), alibi_slopes);
 }
 
 void KvCache::advance() {
-  lengths_B_ = lengths_B_ + announced_B_;
-  longest_ = lengths_B_.numel() == 0 ? 1 : lengths_B_.max().item<int64_t>();
+  lengths_.resize(static_cast<size_t>(announced_.count()), 0);
+  for (int64_t row = 0; row < rows(); ++row) {
+    lengths_[static_cast<size_t>(row)] += announced_.length(row);
+  }
+  reading_prompts_ = false;
+  longest_ = lengths_.empty() ? 0 : *std::max_element(lengths_.begin(), lengths_.end());
+}
+
+void KvCache::keep(std::span<const int64_t> kept) {
+  for (size_t row = 0; row < kept.size(); ++row) {
+    const int64_t from = kept[row];
+    const auto to = static_cast<int64_t>(row);
+    TORCH_CHECK_VALUE(from >= to && from < rows(), "[KvCache::keep] row ", to,
+                      " cannot become row ", from, " of ", rows());
+    if (from == to) {
+      continue;
+    }
+    const int64_t length = lengths_[static_cast<size_t>(from)];
+    for (const Layer& layer : layers_) {
+      for (const at::Tensor& room : {layer.keys_BKSH, layer.values_BKSH}) {
+        room[to].narrow(1, 0, length).copy_(room[from].narrow(1, 0, length));
+      }
+    }
+    lengths_[row] = length;
+  }
+  lengths_.resize(kept.size());
+  longest_ = lengths_.empty() ? 0 : *std::max_element(lengths_.begin(), lengths_.end());
 }
 
 }  // namespace llm::model

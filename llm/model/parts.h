@@ -41,39 +41,44 @@ TORCH_MODULE(BiasedProjection);
 class TokenEmbeddingImpl : public torch::nn::Module {
  public:
   TokenEmbeddingImpl(int64_t vocabulary, int64_t width, double std);
-  /// ids int64 [B, T] -> [B, T, D]
+  /// ids int64 [...] -> [..., D]
   [[nodiscard]] at::Tensor forward(const at::Tensor& ids) const;
 
   at::Tensor weight;
 };
 TORCH_MODULE(TokenEmbedding);
 
-/// RMSNorm over the last dimension. Weight [D], ones.
-class RmsNormImpl : public torch::nn::Module {
+/// A norm over the last dimension.
+class NormImpl : public torch::nn::Module {
+ public:
+  /// [..., D] -> [..., D]
+  [[nodiscard]] virtual at::Tensor forward(const at::Tensor& input) const = 0;
+  /// input + residual, and the norm of that.
+  [[nodiscard]] virtual sherd::ops::NormalisedSum forward(const at::Tensor& input,
+                                                          const at::Tensor& residual) const = 0;
+};
+
+/// RMSNorm. Weight [D], ones.
+class RmsNormImpl : public NormImpl {
  public:
   RmsNormImpl(int64_t width, double epsilon);
-  /// [..., D] -> [..., D]
-  [[nodiscard]] at::Tensor forward(const at::Tensor& input) const;
-  /// input + residual, and the norm of that.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input) const override;
   [[nodiscard]] sherd::ops::NormalisedSum forward(const at::Tensor& input,
-                                                  const at::Tensor& residual) const;
+                                                  const at::Tensor& residual) const override;
 
   at::Tensor weight;
 
  private:
   double epsilon_;
 };
-TORCH_MODULE(RmsNorm);
 
-/// LayerNorm over the last dimension. Weight [D], ones; bias [D], zeros.
-class LayerNormImpl : public torch::nn::Module {
+/// LayerNorm. Weight [D], ones; bias [D], zeros.
+class LayerNormImpl : public NormImpl {
  public:
   LayerNormImpl(int64_t width, double epsilon);
-  /// [..., D] -> [..., D]
-  [[nodiscard]] at::Tensor forward(const at::Tensor& input) const;
-  /// input + residual, and the norm of that.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input) const override;
   [[nodiscard]] sherd::ops::NormalisedSum forward(const at::Tensor& input,
-                                                  const at::Tensor& residual) const;
+                                                  const at::Tensor& residual) const override;
 
   at::Tensor weight;
   at::Tensor bias;
@@ -81,6 +86,5 @@ class LayerNormImpl : public torch::nn::Module {
  private:
   double epsilon_;
 };
-TORCH_MODULE(LayerNorm);
 
 }  // namespace llm::model

@@ -11,9 +11,7 @@ sherd::ParamInitFn random_weights(const CausalLmImpl& model, double std) {
   std::set<std::string> norms;
   std::set<std::string> biases;
   for (const auto& item : model.named_modules("", /*include_self=*/false)) {
-    const auto* module = item.value().get();
-    if (dynamic_cast<const RmsNormImpl*>(module) != nullptr ||
-        dynamic_cast<const LayerNormImpl*>(module) != nullptr) {
+    if (dynamic_cast<const NormImpl*>(item.value().get()) != nullptr) {
       norms.insert(item.key() + ".weight");
     }
     biases.insert(item.key() + ".bias");

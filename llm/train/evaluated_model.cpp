@@ -6,7 +6,7 @@
 #include <ATen/ops/empty.h>
 
 #include "llm/config/run_config.h"
-#include "llm/io/model_factory.h"
+#include "llm/io/hf_config.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/load_model.h"
 #include "llm/train/options_of_config.h"
@@ -58,6 +58,7 @@ EvaluatedModel find_evaluated(const std::string& path) {
       note_from_text(sherd::CheckpointManifest::read(found.checkpoint).note, found.checkpoint);
   const config::RunConfig config = config_of(note, found.checkpoint);
   found.model_folder = note.model;
+  found.ignored_fields = config.model.ignore_fields;
   found.max_length = config.data.max_length.value_or(0);
   found.max_answer_tokens = config.data.max_answer_tokens;
   found.param_dtype = dtype_of(config.precision.param_dtype);
@@ -70,7 +71,7 @@ sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
   if (source.checkpoint.empty()) {
     return load_sharded(source.model_folder, mesh, options);
   }
-  const ModelShape shape = model_shape(source.model_folder);
+  const ModelShape shape = model_shape(source.model_folder, source.ignored_fields);
   auto model = sherd::fully_shard(shape.shapes, mesh, options);
   sherd::CheckpointManifest manifest;
   if (model.world().rank() == 0) {

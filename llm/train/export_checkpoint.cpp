@@ -7,8 +7,8 @@
 
 #include "files/folder.h"
 #include "llm/io/export.h"
+#include "llm/io/hf_config.h"
 #include "llm/io/import.h"
-#include "llm/io/model_factory.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/run_note.h"
 #include "sherd/checkpoint.h"
@@ -95,9 +95,10 @@ ExportOutcome export_checkpoint(const ExportOptions& options) {
   const std::string checkpoint =
       checkpoints_at(options.checkpoint, "--checkpoint").front().string();
   const auto manifest = sherd::CheckpointManifest::read(checkpoint);
-  const std::string source =
-      options.model.empty() ? note_from_text(manifest.note, checkpoint).model : options.model;
-  const io::HfConfig config = io::read_model_folder_config(source);
+  const RunNote note = note_from_text(manifest.note, checkpoint);
+  const std::string source = options.model.empty() ? note.model : options.model;
+  const io::HfConfig config =
+      io::read_model_folder_config(source, config_of(note, checkpoint).model.ignore_fields);
   auto model = sherd::on_meta([&] { return io::build_model(config); });
   const c10::ScalarType dtype =
       options.dtype ? *options.dtype : weights_dtype(*model, config, source);

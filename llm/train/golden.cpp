@@ -139,6 +139,7 @@ class GoldenCheck {
       : model_(std::move(model)),
         golden_(golden),
         batch_(golden.batch.of_rank(model_.world())),
+        tokens_(model::without_padding(batch_.ids, batch_.labels, batch_.mask)),
         supervised_(golden.batch.labels.slice(1, 1).ne(model::kIgnoredLabel).sum().item<double>()) {
     model_.set_gradient_divide_factor(1);
   }
@@ -173,22 +174,22 @@ class GoldenCheck {
   }
 
   // This rank's part of the mean over all supervised tokens.
-  at::Tensor loss_part() {
-    return eval::loss_sum(model_, {batch_.ids, batch_.labels, batch_.mask}) / supervised_;
-  }
+  at::Tensor loss_part() { return eval::loss_sum(model_, tokens_) / supervised_; }
 
   // Largest difference where the mask is 1 ÷ largest logit there.
   double logits_difference() {
     const c10::AutoGradMode no_gradient(false);
-    const auto compute = [](CausalLmImpl& lm, const at::Tensor& ids, const at::Tensor& mask) {
-      return lm.logits(ids, mask);
+    const auto compute = [](CausalLmImpl& lm, const at::Tensor& ids,
+                            const sherd::ops::Documents& documents) {
+      return lm.logits(ids, documents);
     };
-    const at::Tensor logits = model_.run(compute, batch_.ids, batch_.mask);
-    const at::Tensor expected =
-        GoldenBatch{golden_.logits, golden_.logits, golden_.logits}.of_rank(model_.world()).ids;
-    const at::Tensor real = batch_.mask.ne(0).unsqueeze(2);
+    const at::Tensor logits = model_.run(compute, tokens_.ids_T, tokens_.documents);
+    const at::Tensor expected = GoldenBatch{golden_.logits, golden_.logits, golden_.logits}
+                                    .of_rank(model_.world())
+                                    .ids.flatten(0, 1)
+                                    .index_select(0, batch_.mask.flatten().nonzero().squeeze(1));
     const auto largest = [&](const at::Tensor& values) {
-      return values.numel() == 0 ? 0 : values.abs().masked_fill(~real, 0).max().item<double>();
+      return values.numel() == 0 ? 0 : values.abs().max().item<double>();
     };
     double most[] = {largest(logits - expected), largest(expected)};
     model_.world().all_reduce(most, sherd::ReduceOp::Max);
@@ -218,6 +219,7 @@ class GoldenCheck {
   Sharded<CausalLm> model_;
   const Golden& golden_;
   GoldenBatch batch_;
+  model::TokenBatch tokens_;  // of it
   double supervised_;
 };
 

@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "llm/io/hf_config.h"
 #include "llm/io/import.h"
-#include "llm/io/model_factory.h"
 #include "llm/model/random_weights.h"
 #include "llm/train/options_of_config.h"
 #include "sherd/checkpoint.h"
@@ -16,9 +16,10 @@ namespace llm::train {
 namespace {
 
 sherd::Sharded<model::CausalLm> load_weights_of(const std::string& folder, const sherd::Mesh& mesh,
-                                                const sherd::ShardOptions& options) {
+                                                const sherd::ShardOptions& options,
+                                                const std::vector<std::string>& ignored) {
   try {
-    return load_sharded(folder, mesh, options);
+    return load_sharded(folder, mesh, options, ignored);
   } catch (const sherd::Error& error) {
     if (io::has_weights(folder)) {
       throw;
@@ -41,8 +42,8 @@ text::Tokenizer load_tokenizer(const std::string& folder) {
   return text::Tokenizer::from_folder(folder);
 }
 
-ModelShape model_shape(const std::string& folder) {
-  io::HfConfig config = io::read_model_folder_config(folder);
+ModelShape model_shape(const std::string& folder, const std::vector<std::string>& ignored) {
+  io::HfConfig config = io::read_model_folder_config(folder, ignored);
   auto shapes = sherd::on_meta([&] { return io::build_model(config); });
   std::int64_t parameters = 0;
   for (const at::Tensor& parameter : shapes->parameters()) {
@@ -58,14 +59,15 @@ sherd::Sharded<model::CausalLm> load_model(const config::RunConfig& config, cons
   auto model = config.model.init == config::Init::Random
                    ? random_sharded(shape.config, mesh, options,
                                     static_cast<std::uint64_t>(config.train.seed))
-                   : load_weights_of(config.model.path, mesh, options);
+                   : load_weights_of(config.model.path, mesh, options, config.model.ignore_fields);
   model.module()->set_loss_chunk_tokens(config.memory.loss_chunk_tokens);
   return model;
 }
 
 sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder, const sherd::Mesh& mesh,
-                                             const sherd::ShardOptions& options) {
-  const io::HfConfig config = io::read_model_folder_config(folder);
+                                             const sherd::ShardOptions& options,
+                                             const std::vector<std::string>& ignored) {
+  const io::HfConfig config = io::read_model_folder_config(folder, ignored);
   auto model = sherd::on_meta([&] { return io::build_model(config); });
   const auto names = io::names_in_file(io::match_weights(*model, sherd::SafetensorsFolder(folder)));
   auto sharded = sherd::fully_shard(model, mesh, options);
@@ -78,7 +80,7 @@ sherd::Sharded<model::CausalLm> random_sharded(const io::HfConfig& config, const
                                                const sherd::ShardOptions& options,
                                                std::uint64_t seed) {
   auto model = sherd::on_meta([&] { return io::build_model(config); });
-  const auto fill = model::random_weights(*model, io::initializer_range(config));
+  const auto fill = model::random_weights(*model, config.shape.initializer_range);
   auto sharded = sherd::fully_shard(model, mesh, options);
   sharded.set_gradient_divide_factor(1.0);
   sherd::initialize(sharded, seed, fill);

@@ -1,6 +1,7 @@
 #include "llm/train/run_data.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "files/sha256.h"
 #include "llm/data/sampler.h"
@@ -59,9 +60,9 @@ void require_same_files(const Files& files, sherd::World& world) {
 
 }  // namespace
 
-RunLength run_length(const config::RunConfig& config, std::int64_t samples) {
+RunLength run_length(const config::RunConfig& config, std::int64_t rows) {
   const std::int64_t batch = config.train.global_batch;
-  RunLength length{samples, (samples + batch - 1) / batch, 0};
+  RunLength length{rows, (rows + batch - 1) / batch, 0};
   length.total_steps =
       config.train.max_steps.value_or(config.train.epochs * length.steps_per_epoch);
   const std::int64_t warmup = warmup_steps(config.schedule.warmup, length.total_steps);
@@ -69,9 +70,9 @@ RunLength run_length(const config::RunConfig& config, std::int64_t samples) {
     throw sherd::Error(sherd::ExitCode::Usage,
                        "schedule.warmup = \"" + config::to_text(config::Every::steps(warmup)) +
                            "\" is longer than the run, which has " +
-                           std::to_string(length.total_steps) + " steps (" +
-                           std::to_string(samples) +
-                           " samples, train.global_batch = " + std::to_string(batch) +
+                           std::to_string(length.total_steps) + " steps (" + std::to_string(rows) +
+                           (config.data.packing == config::Packing::None ? " samples" : " rows") +
+                           ", train.global_batch = " + std::to_string(batch) +
                            "): the learning rate would never be reached. "
                            "Set it to at most that, or train for longer.");
   }
@@ -106,6 +107,23 @@ data::Samples training_samples(const config::RunConfig& config, const Files& fil
   return data::mixed(parts, static_cast<std::uint64_t>(config.train.seed));
 }
 
+data::Rows rows_of(const config::RunConfig& config, const data::Samples& samples,
+                   std::int64_t capacity_tokens, const Say& say) {
+  const auto count = static_cast<std::int64_t>(samples.size());
+  if (config.data.packing == config::Packing::None) {
+    return data::Rows::one_each(count);
+  }
+  data::Rows rows = data::Rows::first_fit(samples, capacity_tokens,
+                                          static_cast<std::uint64_t>(config.train.seed));
+  const double room = static_cast<double>(rows.size() * capacity_tokens);
+  const double share =
+      room == 0 ? 0 : 100.0 * static_cast<double>(samples.arrays().ids.size()) / room;
+  say("packing: " + std::to_string(count) + " samples in " + std::to_string(rows.size()) +
+      " rows of at most " + std::to_string(capacity_tokens) + " tokens, " +
+      std::to_string(std::lround(share)) + " % full");
+  return rows;
+}
+
 data::Dataset heldout_dataset(const config::RunConfig& config, const data::DataFile& file,
                               const data::TokenCache& cache, const text::PromptEncoder& encoder,
                               sherd::World& world, const Say& say) {
@@ -138,12 +156,13 @@ RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& to
   const data::TokenCache cache(config.data.cache == "auto" ? "" : config.data.cache);
   RunData found;
   found.training = training_samples(config, files, cache, *encoder, world, say);
+  found.rows = rows_of(config, found.training, encoder->limits().max_length_tokens, say);
   found.identity = identity_of(files, static_cast<std::int64_t>(found.training.size()));
   if (files.heldout) {
     found.heldout = heldout_dataset(config, *files.heldout, cache, *encoder, world, say);
     found.heldout_sha256 = files.heldout->sha256;
   }
-  together(world, [&] { found.length = run_length(config, found.identity.samples); });
+  together(world, [&] { found.length = run_length(config, found.rows.size()); });
   return found;
 }
 

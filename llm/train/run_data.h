@@ -8,6 +8,7 @@
 
 #include "llm/config/run_config.h"
 #include "llm/data/dataset.h"
+#include "llm/data/rows.h"
 #include "llm/model/causal_lm.h"
 #include "llm/text/tokenizer.h"
 #include "llm/train/run_note.h"
@@ -19,13 +20,13 @@ using Say = std::function<void(const std::string& line)>;
 
 /// The steps of a run.
 struct RunLength {
-  std::int64_t samples = 0;
+  std::int64_t rows = 0;  ///< of an epoch: samples, or what they are packed into
   std::int64_t steps_per_epoch = 0;
   std::int64_t total_steps = 0;
 };
 
 /// Throws sherd::Error(Usage) where the warm-up is longer than the run.
-[[nodiscard]] RunLength run_length(const config::RunConfig& config, std::int64_t samples);
+[[nodiscard]] RunLength run_length(const config::RunConfig& config, std::int64_t rows);
 
 /// The most tokens of a sample: what was asked for, but no more than the model was made for; the
 /// model's context where 0 was asked for.
@@ -36,6 +37,7 @@ struct RunLength {
 
 struct RunData {
   data::Samples training;
+  data::Rows rows;  ///< of the training samples: what steps are counted in
   DataIdentity identity;
   std::optional<data::Dataset> heldout;
   std::string heldout_sha256;

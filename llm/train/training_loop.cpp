@@ -20,8 +20,8 @@ double seconds_since(Clock::time_point start) {
 
 data::Loader loader_of(const Prepared& run, int rank) {
   const auto seed = static_cast<std::uint64_t>(run.config.train.seed);
-  const data::Sampler sampler(run.data.length.samples, run.config.train.global_batch, seed);
-  return {run.data.training, sampler, run.shape, rank};
+  const data::Sampler sampler(run.data.length.rows, run.config.train.global_batch, seed);
+  return {run.data.training, run.data.rows, sampler, run.shape, rank};
 }
 
 }  // namespace

@@ -50,22 +50,22 @@ at::Tensor for_products(const at::Tensor& tensor) {
   return multiplies(tensor.scalar_type(), isa()) ? tensor : tensor.to(at::kFloat);
 }
 
-AttentionOutput attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                          const at::Tensor& slopes) {
-  AttentionOutput output = blockwise_attention(kSteps, for_products(query), for_products(key),
-                                               for_products(value), slopes);
-  output.mixed_BTN = output.mixed_BTN.to(query.scalar_type());
+AttentionInputs for_products(const AttentionInputs& inputs) {
+  return {for_products(inputs.query), for_products(inputs.key), for_products(inputs.value),
+          inputs.documents, inputs.slopes};
+}
+
+AttentionOutput attention(const AttentionInputs& inputs) {
+  AttentionOutput output = blockwise_attention(kSteps, for_products(inputs));
+  output.mixed_TD = output.mixed_TD.to(inputs.query.scalar_type());
   return output;
 }
 
-AttentionGradients attention_backward(const at::Tensor& query, const at::Tensor& key,
-                                      const at::Tensor& value, const at::Tensor& slopes,
-                                      const at::Tensor& log_sums_BNT,
-                                      const at::Tensor& grad_mixed_BTN) {
+AttentionGradients attention_backward(const AttentionInputs& inputs, const at::Tensor& log_sums,
+                                      const at::Tensor& grad_mixed_TD) {
   const AttentionGradients grads = blockwise_attention_backward(
-      kSteps, for_products(query), for_products(key), for_products(value), slopes, log_sums_BNT,
-      for_products(grad_mixed_BTN));
-  const auto dtype = query.scalar_type();
+      kSteps, for_products(inputs), log_sums, for_products(grad_mixed_TD));
+  const auto dtype = inputs.query.scalar_type();
   return {grads.query.to(dtype), grads.key.to(dtype), grads.value.to(dtype)};
 }
 

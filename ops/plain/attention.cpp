@@ -47,17 +47,13 @@ void softmax_backward(at::Tensor& scores, at::Tensor& grad, const at::Tensor& lo
 
 constexpr AttentionSteps kSteps = {&softmax, &softmax_backward};
 
-AttentionOutput attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                          const at::Tensor& slopes) {
-  return blockwise_attention(kSteps, query, key, value, slopes);
+AttentionOutput attention(const AttentionInputs& inputs) {
+  return blockwise_attention(kSteps, inputs);
 }
 
-AttentionGradients attention_backward(const at::Tensor& query, const at::Tensor& key,
-                                      const at::Tensor& value, const at::Tensor& slopes,
-                                      const at::Tensor& log_sums_BNT,
-                                      const at::Tensor& grad_mixed_BTN) {
-  return blockwise_attention_backward(kSteps, query, key, value, slopes, log_sums_BNT,
-                                      grad_mixed_BTN);
+AttentionGradients attention_backward(const AttentionInputs& inputs, const at::Tensor& log_sums,
+                                      const at::Tensor& grad_mixed_TD) {
+  return blockwise_attention_backward(kSteps, inputs, log_sums, grad_mixed_TD);
 }
 
 }  // namespace

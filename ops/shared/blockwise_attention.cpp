@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_softmax.h>
@@ -12,47 +13,78 @@
 
 #include "ops/shared/gradient.h"
 
-// Shapes: B batch, N heads, K key heads, T tokens, H head size; M = B × K, the matrices of a
-// batched product; R = N ÷ K heads that share one; n queries of a block; S keys that a block sees.
+// Shapes: N heads, K key heads, T tokens, H head size. Documents of equal length that lie side by
+// side are computed together: B of them with L tokens; M = B × K, the matrices of a batched
+// product; R = N ÷ K heads that share one; n queries of a block; S keys that a block sees.
 
 namespace sherd::ops {
 namespace {
 
 constexpr int64_t kBlockQueries = 128;
 
-// [B, K, T, H] -> [M, T, H], contiguous: products read it once for every block
+// Neighbouring documents of equal length.
+struct Run {
+  int64_t begin = 0;  // token
+  int64_t documents = 0;
+  int64_t length = 0;
+
+  // Their part of what is of each token [T, …]: [B, L, …], a view
+  [[nodiscard]] at::Tensor of(const at::Tensor& tokens) const {
+    return tokens.narrow(0, begin, documents * length).unflatten(0, {documents, length});
+  }
+};
+
+std::vector<Run> runs_of(const Documents& documents) {
+  std::vector<Run> runs;
+  for (int64_t d = 0; d < documents.count(); ++d) {
+    if (runs.empty() || runs.back().length != documents.length(d)) {
+      runs.push_back({documents.begin(d), 0, documents.length(d)});
+    }
+    runs.back().documents += 1;
+  }
+  return runs;
+}
+
+// [B, L, K, H] -> [M, L, H], contiguous: products read it once for every block
 at::Tensor as_matrices(const at::Tensor& heads) {
-  return heads.reshape({-1, heads.size(2), heads.size(3)}).contiguous();
+  return heads.transpose(1, 2).reshape({-1, heads.size(1), heads.size(3)}).contiguous();
 }
 
 double scale_of(const at::Tensor& query) {
-  return 1 / std::sqrt(static_cast<double>(query.size(3)));
+  return 1 / std::sqrt(static_cast<double>(query.size(-1)));
 }
 
-// The walk over blocks of queries, with memory that all of them use.
+// The walk over blocks of a run's queries, with memory that all of them use.
 class Blocks {
  public:
-  Blocks(const at::Tensor& query, const at::Tensor& key, const at::Tensor& slopes)
-      : matrices_(key.size(0) * key.size(1)),
-        group_(query.size(1) / key.size(1)),
-        heads_(query.size(1)),
-        tokens_(query.size(2)),
-        head_size_(query.size(3)),
-        scale_(scale_of(query)),
-        options_(query.options()),
-        slopes_(slopes) {}
+  Blocks(const AttentionInputs& inputs, const Run& run)
+      : run_(run),
+        key_heads_(inputs.key.size(1)),
+        group_(inputs.query.size(1) / key_heads_),
+        matrices_(run.documents * key_heads_),
+        heads_(inputs.query.size(1)),
+        head_size_(inputs.query.size(2)),
+        scale_(scale_of(inputs.query)),
+        options_(inputs.query.options()),
+        slopes_(inputs.slopes) {}
 
-  // A block's queries, or what has their shape: [M, R × n, H]
-  [[nodiscard]] at::Tensor take(const at::Tensor& grouped, int64_t begin, int64_t end) const {
-    return grouped.slice(2, begin, end).reshape({matrices_, group_ * (end - begin), head_size_});
+  // The run's queries, or what has their shape [T, N, H], by the matrix that they share:
+  // [B, K, R, L, H], a view
+  [[nodiscard]] at::Tensor by_matrix(const at::Tensor& queries) const {
+    return run_.of(queries).unflatten(2, {key_heads_, group_}).permute({0, 2, 3, 1, 4});
   }
-  // [B, N, T, H] -> [M, R, T, H]
-  [[nodiscard]] at::Tensor grouped(const at::Tensor& heads) const {
-    return heads.reshape({matrices_, group_, tokens_, head_size_});
+  // A block of it: [M, R × n, H]
+  [[nodiscard]] at::Tensor take(const at::Tensor& queries, int64_t begin, int64_t end) const {
+    return queries.slice(3, begin, end).reshape({matrices_, group_ * (end - begin), head_size_});
+  }
+  // The run's part of a number a query, in the order of its blocks' rows: [M × R, L], a view
+  [[nodiscard]] at::Tensor numbers(const at::Tensor& all) const {
+    return all.narrow(0, run_.begin * heads_, run_.documents * run_.length * heads_)
+        .view({matrices_ * group_, run_.length});
   }
   [[nodiscard]] at::Tensor room() const {
-    const int64_t queries = std::min(kBlockQueries, tokens_);
-    return at::empty({matrices_ * group_ * queries * tokens_}, options_);
+    const int64_t queries = std::min(kBlockQueries, run_.length);
+    return at::empty({matrices_ * group_ * queries * run_.length}, options_);
   }
   // The part of such room that a block's scores take: [M, R × n, S]
   [[nodiscard]] at::Tensor scores(const at::Tensor& room, int64_t begin, int64_t end) const {
@@ -65,82 +97,66 @@ class Blocks {
   }
   template <class Visit>
   void for_each(const Visit& visit) const {
-    for (int64_t begin = 0; begin < tokens_ && matrices_ > 0; begin += kBlockQueries) {
-      visit(begin, std::min(begin + kBlockQueries, tokens_));
+    for (int64_t begin = 0; begin < run_.length && matrices_ > 0; begin += kBlockQueries) {
+      visit(begin, std::min(begin + kBlockQueries, run_.length));
     }
-  }
-  // A block's part of a number a query [M × R, T]: [M × R × n], contiguous
-  [[nodiscard]] static at::Tensor numbers(const at::Tensor& all, int64_t begin, int64_t end) {
-    return all.slice(1, begin, end).reshape({-1}).contiguous();  // of one query it is a view
-  }
-  [[nodiscard]] at::Tensor number_a_query() const {
-    return at::empty({matrices_ * group_, tokens_}, wide_options());
-  }
-  [[nodiscard]] at::TensorOptions wide_options() const {
-    return options_.dtype(statistics_dtype(options_.dtype().toScalarType()));
   }
 
  private:
-  int64_t matrices_, group_, heads_, tokens_, head_size_;
+  Run run_;
+  int64_t key_heads_, group_, matrices_, heads_, head_size_;
   double scale_;
   at::TensorOptions options_;
   at::Tensor slopes_;
 };
 
+at::TensorOptions wide_options(const at::Tensor& tensor) {
+  return tensor.options().dtype(statistics_dtype(tensor.scalar_type()));
+}
+
 void add_to(const at::Tensor& sum, const at::Tensor& part, int64_t end) {
   sum.narrow(1, 0, end).add_(part);
 }
 
-// [B, T, N × H] as [M, R, T, H]
-at::Tensor by_head(const at::Tensor& packed, const at::Tensor& query, const at::Tensor& key) {
-  const int64_t key_heads = key.size(1), group = query.size(1) / key_heads;
-  return packed.view({query.size(0), query.size(2), key_heads, group, query.size(3)})
-      .permute({0, 2, 3, 1, 4});
+// A block's part of numbers a query: [M × R × n], contiguous
+at::Tensor block_of(const at::Tensor& numbers, int64_t begin, int64_t end) {
+  return numbers.slice(1, begin, end).reshape({-1}).contiguous();  // of one query it is a view
 }
 
-}  // namespace
-
-AttentionOutput blockwise_attention(const AttentionSteps& steps, const at::Tensor& query,
-                                    const at::Tensor& key, const at::Tensor& value,
-                                    const at::Tensor& slopes) {
-  const Blocks blocks(query, key, slopes);
-  const at::Tensor queries = blocks.grouped(query);
-  const at::Tensor keys = as_matrices(key);
-  const at::Tensor values = as_matrices(value);
-  AttentionOutput output;
-  output.mixed_BTN =
-      at::empty({query.size(0), query.size(2), query.size(1) * query.size(3)}, query.options());
-  output.log_sums_BNT = blocks.number_a_query();
-  const at::Tensor places = by_head(output.mixed_BTN, query, key);
+void attend(const AttentionSteps& steps, const AttentionInputs& inputs, const Run& run,
+            const AttentionOutput& output) {
+  const Blocks blocks(inputs, run);
+  const at::Tensor queries = blocks.by_matrix(inputs.query);
+  const at::Tensor keys = as_matrices(run.of(inputs.key));
+  const at::Tensor values = as_matrices(run.of(inputs.value));
+  const at::Tensor places = blocks.by_matrix(output.mixed_TD.view(inputs.query.sizes()));
+  const at::Tensor all_log_sums = blocks.numbers(output.log_sums);
   const at::Tensor room = blocks.room();
   blocks.for_each([&](int64_t begin, int64_t end) {
     at::Tensor scores = blocks.scores(room, begin, end);
     at::bmm_out(scores, blocks.take(queries, begin, end), keys.narrow(1, 0, end).transpose(1, 2));
-    const at::Tensor kept = output.log_sums_BNT.slice(1, begin, end);
+    const at::Tensor kept = all_log_sums.slice(1, begin, end);
     at::Tensor log_sums = at::empty({kept.numel()}, kept.options());
     steps.softmax(scores, log_sums, blocks.block(begin, end));
     kept.copy_(log_sums.view(kept.sizes()));
     const at::Tensor place = places.slice(3, begin, end);
     place.copy_(at::bmm(scores, values.narrow(1, 0, end)).view(place.sizes()));
   });
-  return output;
 }
 
-AttentionGradients blockwise_attention_backward(const AttentionSteps& steps,
-                                                const at::Tensor& query, const at::Tensor& key,
-                                                const at::Tensor& value, const at::Tensor& slopes,
-                                                const at::Tensor& log_sums_BNT,
-                                                const at::Tensor& grad_mixed_BTN) {
-  const Blocks blocks(query, key, slopes);
-  const at::Tensor queries = blocks.grouped(query);
-  const at::Tensor keys = as_matrices(key);
-  const at::Tensor values = as_matrices(value);
-  const at::Tensor grad_mixed = blocks.grouped(by_head(grad_mixed_BTN.contiguous(), query, key));
-  at::Tensor grad_query = at::empty(query.sizes(), query.options());
-  const at::Tensor grad_queries = blocks.grouped(grad_query);
+void attend_backward(const AttentionSteps& steps, const AttentionInputs& inputs, const Run& run,
+                     const at::Tensor& log_sums, const at::Tensor& grad_mixed_TD,
+                     const AttentionGradients& gradients) {
+  const Blocks blocks(inputs, run);
+  const at::Tensor queries = blocks.by_matrix(inputs.query);
+  const at::Tensor keys = as_matrices(run.of(inputs.key));
+  const at::Tensor values = as_matrices(run.of(inputs.value));
+  const at::Tensor grad_mixed = blocks.by_matrix(grad_mixed_TD.view(inputs.query.sizes()));
+  const at::Tensor grad_queries = blocks.by_matrix(gradients.query);
   // Summed over blocks of queries, which 16 bits would lose bits by.
-  const at::Tensor grad_keys = at::zeros(keys.sizes(), blocks.wide_options());
-  const at::Tensor grad_values = at::zeros(keys.sizes(), blocks.wide_options());
+  const at::Tensor grad_keys = at::zeros(keys.sizes(), wide_options(keys));
+  const at::Tensor grad_values = at::zeros(keys.sizes(), wide_options(keys));
+  const at::Tensor all_log_sums = blocks.numbers(log_sums);
   const at::Tensor room = blocks.room();
   const at::Tensor grad_room = blocks.room();
   blocks.for_each([&](int64_t begin, int64_t end) {
@@ -151,23 +167,54 @@ AttentionGradients blockwise_attention_backward(const AttentionSteps& steps,
     at::Tensor grad_scores = blocks.scores(grad_room, begin, end);
     at::bmm_out(scores, block_queries, seen.transpose(1, 2));
     at::bmm_out(grad_scores, block_grad, values.narrow(1, 0, end).transpose(1, 2));
-    steps.softmax_backward(scores, grad_scores, Blocks::numbers(log_sums_BNT, begin, end),
+    steps.softmax_backward(scores, grad_scores, block_of(all_log_sums, begin, end),
                            blocks.block(begin, end));
     add_to(grad_values, at::bmm(scores.transpose(1, 2), block_grad), end);
     add_to(grad_keys, at::bmm(grad_scores.transpose(1, 2), block_queries), end);
-    const at::Tensor place = grad_queries.slice(2, begin, end);
+    const at::Tensor place = grad_queries.slice(3, begin, end);
     place.copy_(at::bmm(grad_scores, seen).view(place.sizes()));
   });
-  const auto like_key = [&](const at::Tensor& sum) {
-    return sum.to(key.scalar_type()).view(key.sizes());
+  const auto deliver = [&](const at::Tensor& sum, const at::Tensor& gradient) {
+    const at::Tensor place = run.of(gradient).transpose(1, 2);  // [B, K, L, H]
+    place.copy_(sum.view(place.sizes()));
   };
-  return {grad_query, like_key(grad_keys), like_key(grad_values)};
+  deliver(grad_keys, gradients.key);
+  deliver(grad_values, gradients.value);
+}
+
+}  // namespace
+
+AttentionOutput blockwise_attention(const AttentionSteps& steps, const AttentionInputs& inputs) {
+  const at::Tensor& query = inputs.query;
+  const int64_t heads = query.size(1);
+  const AttentionOutput output{at::empty({query.size(0), heads * query.size(2)}, query.options()),
+                               at::empty({query.size(0) * heads}, wide_options(query))};
+  for (const Run& run : runs_of(inputs.documents)) {
+    attend(steps, inputs, run, output);
+  }
+  return output;
+}
+
+AttentionGradients blockwise_attention_backward(const AttentionSteps& steps,
+                                                const AttentionInputs& inputs,
+                                                const at::Tensor& log_sums,
+                                                const at::Tensor& grad_mixed_TD) {
+  const auto room_like = [](const at::Tensor& tensor) {
+    return at::empty(tensor.sizes(), tensor.options());
+  };
+  const AttentionGradients gradients{room_like(inputs.query), room_like(inputs.key),
+                                     room_like(inputs.value)};
+  const at::Tensor grad_mixed = grad_mixed_TD.contiguous();
+  for (const Run& run : runs_of(inputs.documents)) {
+    attend_backward(steps, inputs, run, log_sums, grad_mixed, gradients);
+  }
+  return gradients;
 }
 
 at::Tensor attention_of_one_query(const at::Tensor& query, const at::Tensor& key,
                                   const at::Tensor& value, const at::Tensor& positions,
                                   const at::Tensor& slopes) {
-  const int64_t batch = query.size(0), heads = query.size(1), head_size = query.size(3);
+  const int64_t batch = query.size(0), heads = query.size(1), head_size = query.size(2);
   const int64_t key_heads = key.size(1), length = key.size(2);
   const at::Tensor queries = query.reshape({batch * key_heads, heads / key_heads, head_size});
   const auto matrices = [&](const at::Tensor& cached) {
@@ -185,7 +232,7 @@ at::Tensor attention_of_one_query(const at::Tensor& query, const at::Tensor& key
   scores.view({batch, heads, length}).masked_fill_(future.unsqueeze(1), kMasked);
   const at::Tensor probabilities =
       at::_softmax(scores, -1, /*half_to_float=*/false).to(query.scalar_type());
-  return at::bmm(probabilities, matrices(value)).view({batch, 1, heads * head_size});
+  return at::bmm(probabilities, matrices(value)).view({batch, heads * head_size});
 }
 
 }  // namespace sherd::ops

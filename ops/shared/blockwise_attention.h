@@ -30,17 +30,16 @@ struct AttentionSteps {
                            const at::Tensor& log_sums, const ScoreBlock& block);
 };
 
-/// Backend::attention with those steps. Memory: scores of 128 queries at a time.
+/// Backend::attention with those steps. Memory: scores of 128 queries of the documents that are
+/// computed together, neighbours of equal length.
 [[nodiscard]] AttentionOutput blockwise_attention(const AttentionSteps& steps,
-                                                  const at::Tensor& query, const at::Tensor& key,
-                                                  const at::Tensor& value,
-                                                  const at::Tensor& slopes);
+                                                  const AttentionInputs& inputs);
 /// Backend::attention_backward with those steps. Gradients of keys and values are summed over
 /// blocks in fp32 or wider.
-[[nodiscard]] AttentionGradients blockwise_attention_backward(
-    const AttentionSteps& steps, const at::Tensor& query, const at::Tensor& key,
-    const at::Tensor& value, const at::Tensor& slopes, const at::Tensor& log_sums_BNT,
-    const at::Tensor& grad_mixed_BTN);
+[[nodiscard]] AttentionGradients blockwise_attention_backward(const AttentionSteps& steps,
+                                                              const AttentionInputs& inputs,
+                                                              const at::Tensor& log_sums,
+                                                              const at::Tensor& grad_mixed_TD);
 
 /// Backend::decode_attention in LibTorch's own operators.
 [[nodiscard]] at::Tensor attention_of_one_query(const at::Tensor& query, const at::Tensor& key,

@@ -8,9 +8,11 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tensor.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/ops/parity.h"
+#include "tests/ops/rows_attention.h"
 
 namespace sherd::ops {
 namespace {
@@ -56,13 +58,44 @@ TEST_P(AttentionTest, AgreesWithTheWholeScoreMatrix) {
     expect_parity(
         [&](const Tensors& in) {
           const Tensors heads = heads_first(in);
-          return attention(heads[0], heads[1], heads[2]);
+          return rows_attention(heads[0], heads[1], heads[2]);
         },
         [&](const Tensors& in) {
           const Tensors heads = heads_first(in);
           return plain_attention(heads[0], heads[1], heads[2]);
         },
         leaves);
+  }
+}
+
+// Lengths that differ, neighbours of one length, one token, blocks of queries and a little more.
+const std::vector<int64_t> kLengths = {5, 130, 1, 64, 64, 64, 129, 2};
+
+// Documents of one axis give, bit by bit, what each gives alone, and so do their gradients.
+void expect_documents_as_each_alone(c10::ScalarType dtype,
+                                    const std::optional<at::Tensor>& slopes) {
+  const Documents documents = Documents::of_lengths(kLengths);
+  const int64_t tokens = documents.tokens();
+  const Tensors in = random_leaves({{tokens, 4, 6}, {tokens, 2, 6}, {tokens, 2, 6}}, dtype);
+  const at::Tensor together = attention(in[0], in[1], in[2], documents, slopes);
+  const at::Tensor gradient = strided_gradient(together);
+  together.backward(gradient);
+  for (int64_t d = 0; d < documents.count(); ++d) {
+    SCOPED_TRACE(d);
+    const auto part = [&](const at::Tensor& all) {
+      return all.slice(0, documents.begin(d), documents.end(d));
+    };
+    Tensors own;
+    for (const at::Tensor& leaf : in) {
+      own.push_back(part(leaf.detach()).clone().requires_grad_());
+    }
+    const at::Tensor alone =
+        attention(own[0], own[1], own[2], Documents({0, documents.length(d)}), slopes);
+    alone.backward(part(gradient));
+    EXPECT_TRUE(alone.equal(part(together)));
+    for (size_t i = 0; i < in.size(); ++i) {
+      EXPECT_TRUE(own[i].grad().equal(part(in[i].grad()))) << "gradient " << i;
+    }
   }
 }
 
@@ -78,13 +111,29 @@ TEST_P(AttentionTest, AgreesWithAlibi) {
     // slope × key position, as transformers has it: the same but for a constant of each row
     const at::Tensor by_key = slopes.to(at::kDouble).view({-1, 1, 1}) *
                               at::arange(shape.tokens, at::kDouble);  // [N, 1, T]
-    expect_parity([&](const Tensors& in) { return attention(in[0], in[1], in[2], slopes); },
+    expect_parity([&](const Tensors& in) { return rows_attention(in[0], in[1], in[2], slopes); },
                   [&](const Tensors& in) { return plain_attention(in[0], in[1], in[2], by_key); },
                   random_leaves({{shape.batch, shape.heads, shape.tokens, shape.head_size},
                                  {shape.batch, shape.key_heads, shape.tokens, shape.head_size},
                                  {shape.batch, shape.key_heads, shape.tokens, shape.head_size}},
                                 GetParam()));
   }
+}
+
+TEST_P(AttentionTest, DocumentsSideBySideDoNotSeeEachOther) {
+  expect_documents_as_each_alone(GetParam(), std::nullopt);
+}
+TEST_P(AttentionTest, DocumentsWithAlibiDoNotSeeEachOther) {
+  expect_documents_as_each_alone(GetParam(), slopes_of(4));
+}
+
+TEST(Attention, RefusesDocumentsThatDoNotCoverTheTokens) {
+  const at::Tensor heads = at::full({5, 2, 4}, 1.0);
+  EXPECT_THAT(
+      [&] {
+        (void)attention(heads, heads, heads, Documents({0, 3}));
+      },
+      testing::ThrowsMessage<c10::Error>(testing::HasSubstr("got 5 tokens, but documents of 3")));
 }
 
 // The values are +1 where bf16 would round the bias of the last query up and -1 where down, so that
@@ -98,7 +147,7 @@ TEST(Attention, AddsAlibiInFp32) {
                                .view({1, 1, -1, 1})
                                .expand({1, 1, -1, 2});
   const at::Tensor zero = at::full({1, 1, kTokens, 2}, 0.0, at::kBFloat16);
-  const at::Tensor found = attention(zero, zero, value.to(at::kBFloat16), slopes);
+  const at::Tensor found = rows_attention(zero, zero, value.to(at::kBFloat16), slopes);
   const double expected = at::softmax(bias, 0).dot(value.select(3, 0).flatten()).item<double>();
   const double rounded = at::softmax(bias.to(at::kBFloat16).to(at::kDouble), 0)
                              .dot(value.select(3, 0).flatten())
@@ -109,26 +158,26 @@ TEST(Attention, AddsAlibiInFp32) {
 
 TEST_P(AttentionTest, ARowDoesNotDependOnTheOthersNorOnPaddingBehindIt) {
   const Tensors in = random_leaves({{3, 4, 70, 8}, {3, 2, 70, 8}, {3, 2, 70, 8}}, GetParam());
-  const at::Tensor all = attention(in[0], in[1], in[2]);
+  const at::Tensor all = rows_attention(in[0], in[1], in[2]);
   const auto row = [](const at::Tensor& tensor) { return tensor.narrow(0, 1, 1); };
-  EXPECT_TRUE(attention(row(in[0]), row(in[1]), row(in[2])).equal(row(all)));
+  EXPECT_TRUE(rows_attention(row(in[0]), row(in[1]), row(in[2])).equal(row(all)));
   at::Tensor key = in[1].detach().clone(), value = in[2].detach().clone();
   key.slice(2, 50).fill_(7);
   value.slice(2, 50).fill_(GetParam() == at::kHalf ? 6e4 : 1e6);
-  EXPECT_TRUE(attention(in[0], key, value).slice(1, 0, 50).equal(all.slice(1, 0, 50)));
+  EXPECT_TRUE(rows_attention(in[0], key, value).slice(1, 0, 50).equal(all.slice(1, 0, 50)));
 }
 
 void expect_decoding_as_the_whole_text(c10::ScalarType dtype,
                                        const std::optional<at::Tensor>& slopes) {
   const Tensors in = random_leaves({{3, 4, 9, 8}, {3, 2, 9, 8}, {3, 2, 9, 8}}, dtype);
-  const at::Tensor all = attention(in[0], in[1], in[2], slopes);
+  const at::Tensor all = rows_attention(in[0], in[1], in[2], slopes);
   const at::Tensor positions = at::tensor({8, 0, 4}, at::kLong);
   const auto at_positions = [&](const at::Tensor& per_token, int64_t row) {
-    return per_token[row].narrow(0, positions[row].item<int64_t>(), 1);
+    return per_token[row][positions[row].item<int64_t>()];
   };
-  at::Tensor query = at::full({3, 4, 1, 8}, 0.0, in[0].options());
+  at::Tensor query = at::full({3, 4, 8}, 0.0, in[0].options());
   for (int64_t row = 0; row < 3; ++row) {
-    query[row].copy_(in[0].detach()[row].narrow(1, positions[row].item<int64_t>(), 1));
+    query[row].copy_(in[0].detach()[row].select(1, positions[row].item<int64_t>()));
   }
   const at::Tensor decoded =
       decode_attention(query, in[1].detach(), in[2].detach(), positions, slopes);
@@ -149,7 +198,7 @@ TEST_P(AttentionTest, ANumberThatIsNoneShowsWhereItIsSeen) {
   in[1] = in[1].detach().clone();
   in[1][0][1][7][3] = std::numeric_limits<double>::quiet_NaN();
   in[1].requires_grad_();
-  const at::Tensor output = attention(in[0], in[1], in[2]).view({20, 2, 8});
+  const at::Tensor output = rows_attention(in[0], in[1], in[2]).view({20, 2, 8});
   EXPECT_TRUE(output.slice(0, 7).select(1, 1).isnan().all().item<bool>());
   EXPECT_TRUE(output.slice(0, 0, 7).isfinite().all().item<bool>());
   EXPECT_TRUE(output.select(1, 0).isfinite().all().item<bool>());

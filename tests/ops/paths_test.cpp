@@ -23,7 +23,6 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "ops/attention.h"
 #include "ops/bias_gelu.h"
 #include "ops/embedding.h"
 #include "ops/layer_norm.h"
@@ -33,6 +32,7 @@
 #include "ops/rotary.h"
 #include "ops/swiglu_linear.h"
 #include "tests/ops/parity.h"
+#include "tests/ops/rows_attention.h"
 #include "tests/ops/with_isa.h"
 
 namespace sherd::ops {
@@ -123,7 +123,7 @@ TEST_P(PathTest, Attention) {
     return at::matmul(at::softmax(masked, -1), shared(in[2])).transpose(1, 2).flatten(2);
   };
   expect_parity(
-      [&](const Tensors& in) { return attention(in[0], in[1], in[2], slopes); }, plain,
+      [&](const Tensors& in) { return rows_attention(in[0], in[1], in[2], slopes); }, plain,
       random_leaves({{2, 4, kTokens, 8}, {2, 2, kTokens, 8}, {2, 2, kTokens, 8}}, dtype()));
 }
 

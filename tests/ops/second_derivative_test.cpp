@@ -7,7 +7,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ops/attention.h"
 #include "ops/bias_gelu.h"
 #include "ops/embedding.h"
 #include "ops/layer_norm.h"
@@ -17,6 +16,7 @@
 #include "ops/rotary.h"
 #include "ops/swiglu_linear.h"
 #include "tests/ops/parity.h"
+#include "tests/ops/rows_attention.h"
 
 namespace sherd::ops {
 namespace {
@@ -28,7 +28,7 @@ TEST(SecondDerivative, IsRefusedByEveryOperator) {
     const at::Tensor &rows = in[0], &weight = in[1], &scale = in[2], &bias = in[3], &heads = in[4];
     const RotaryTables tables = rotary_tables(at::arange(1, 3, at::kFloat), 6);
     const std::map<std::string, at::Tensor> outputs = {
-        {"attention", attention(heads, heads, heads)},
+        {"attention", rows_attention(heads, heads, heads)},
         {"bias_gelu", bias_gelu(rows, bias)},
         {"embedding", ops::embedding(ids, weight)},
         {"layer_norm", ops::layer_norm(rows, scale, bias, 1e-5)},

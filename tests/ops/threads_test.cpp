@@ -6,7 +6,6 @@
 #include <ATen/ops/randint.h>
 #include <gtest/gtest.h>
 
-#include "ops/attention.h"
 #include "ops/bias_gelu.h"
 #include "ops/cpu/dispatch.h"
 #include "ops/layer_norm.h"
@@ -16,6 +15,7 @@
 #include "ops/rotary.h"
 #include "ops/swiglu_linear.h"
 #include "tests/ops/parity.h"
+#include "tests/ops/rows_attention.h"
 #include "tests/support/with_threads.h"
 
 namespace sherd::ops {
@@ -69,7 +69,7 @@ TEST(Threads, ChangeNoOperator) {
               {{kRows, kWidth}, {kRows, kWidth}, {100, kWidth}});
   expect_same("rotary", [&](const Tensors& in) { return rotary(in[0], tables); },
               {{2, 4, 300, 64}});
-  expect_same("attention", [](const Tensors& in) { return attention(in[0], in[1], in[2]); },
+  expect_same("attention", [](const Tensors& in) { return rows_attention(in[0], in[1], in[2]); },
               {{2, 4, 300, 64}, {2, 2, 300, 64}, {2, 2, 300, 64}});
   expect_same("linear_cross_entropy",
               [&](const Tensors& in) { return linear_cross_entropy(in[0], in[1], targets); },

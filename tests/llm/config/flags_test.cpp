@@ -37,11 +37,14 @@ TEST(Flags, SetEveryKindOfValue) {
                                           "--eval.every=2 h",
                                           "--optim.clip_grad_norm",
                                           "none",
-                                          "--parallel.shard_size=4"};
+                                          "--parallel.shard_size=4",
+                                          "--model.ignore_fields",
+                                          "a, b,c"};
   read_flags(flags, reading);
   EXPECT_THAT(reading.faults, ElementsAre());
   const RunConfig& config = reading.config;
   EXPECT_EQ(config.model.path, "a folder");
+  EXPECT_THAT(config.model.ignore_fields, ElementsAre("a", "b", "c"));
   EXPECT_EQ(config.train.seed, 7);
   EXPECT_EQ(config.optim.lr, 3e-3);
   EXPECT_THAT(config.optim.betas, ElementsAre(0.9, 0.95));
@@ -85,7 +88,9 @@ TEST(Flags, RefuseWhatTheyCannotRead) {
       {{"--optim", "1"}, "--optim: unknown flag; known in [optim] are kind, lr"},
       {{"--lora.r", "8"}, "--lora.r: not there yet: adapters such as LoRA"},
       {{"--zzzz.r", "8"}, "--zzzz.r: unknown flag; known sections are model"},
-      {{"--data.packing=true"}, "--data.packing: not there yet: several samples in one row"},
+      {{"--data.packing=true"}, "--data.packing true: must be one of"},
+      {{"--data.workers=2"}, "--data.workers: not there yet: threads that prepare data"},
+      {{"--model.ignore_fields", "a,,b"}, "must be a list of strings such as"},
       {{"--data.train[0].name", "a"}, "--data.train[0].name: not there yet: names of data sets"},
       {{"--device.kind=cuda"}, "--device.kind cuda: not there yet; must be one of"},
       {{"--data.train.limit", "5"},

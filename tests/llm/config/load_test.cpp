@@ -14,7 +14,9 @@ TEST_F(Load, ReadsSections) {
 # a comment
 [model]
 path = "stories"
+ignore_fields = ["a", 'b']
 [data]
+packing = "first_fit"
 train = "train.json"
 eval = "dev.json"
 [train]
@@ -31,6 +33,8 @@ generate = true
 )"),
                                 {});
   EXPECT_EQ(config.model.path, "stories");
+  EXPECT_THAT(config.model.ignore_fields, ElementsAre("a", "b"));
+  EXPECT_EQ(config.data.packing, Packing::FirstFit);
   EXPECT_EQ(config.train.epochs, 40);
   EXPECT_EQ(config.train.global_batch, 8);
   EXPECT_THAT(config.optim.betas, ElementsAre(0.9, 0.95));
@@ -62,9 +66,11 @@ TEST_F(Load, NeedsNoFile) {
 TEST_F(Load, ReadsBackWhatIsPrinted) {
   RunConfig config;
   config.model.path = "a \"quoted\" \\ path\twith 'all', ü and\nlines";
+  config.model.ignore_fields = {"a", "b c", "d\"e"};
   config.data = {512,
                  16,
                  "c",
+                 Packing::FirstFit,
                  {{"t", DataFormat::Squad, 1000, LimitOrder::File, 1},
                   {"u", DataFormat::Squad, std::nullopt, LimitOrder::Random, 0.25}},
                  {{"e", DataFormat::Squad, 200, LimitOrder::Random, 1}}};

@@ -26,11 +26,11 @@ TEST(Print, TheListOfFlags) {
   EXPECT_THAT(
       flags,
       ElementsAre(
-          "model.path required", "model.init \"weights\"", "data.max_length \"model\"",
-          "data.max_answer_tokens 32", "data.cache \"auto\"", "data.train[0].path required",
-          "data.train[0].format \"squad\"", "data.train[0].limit \"all\"",
-          "data.train[0].limit_order \"random\"", "data.train[0].weight 1.0",
-          "data.eval[0].path required", "data.eval[0].format \"squad\"",
+          "model.path required", "model.init \"weights\"", "model.ignore_fields []",
+          "data.max_length \"model\"", "data.max_answer_tokens 32", "data.cache \"auto\"",
+          "data.packing \"none\"", "data.train[0].path required", "data.train[0].format \"squad\"",
+          "data.train[0].limit \"all\"", "data.train[0].limit_order \"random\"",
+          "data.train[0].weight 1.0", "data.eval[0].path required", "data.eval[0].format \"squad\"",
           "data.eval[0].limit \"all\"", "data.eval[0].limit_order \"random\"",
           "train.output runs/ and the name of the file", "train.epochs 1",
           "train.max_steps \"epochs\"", "train.global_batch 8", "train.micro_batch 1",
@@ -57,8 +57,10 @@ TEST(Print, HelpTellsMeaningKindAndUnit) {
 
 TEST(Print, TomlHasEveryKeyUnderItsSection) {
   const std::string text = to_toml(RunConfig{});
-  EXPECT_THAT(text, HasSubstr("[model]\npath = \"\"\ninit = \"weights\"\n\n[data]\n"));
-  EXPECT_THAT(text, HasSubstr("cache = \"auto\"\ntrain = []\neval = []\n\n[train]\n"));
+  EXPECT_THAT(
+      text, HasSubstr("[model]\npath = \"\"\ninit = \"weights\"\nignore_fields = []\n\n[data]\n"));
+  EXPECT_THAT(
+      text, HasSubstr("cache = \"auto\"\npacking = \"none\"\ntrain = []\neval = []\n\n[train]\n"));
   EXPECT_THAT(text, HasSubstr("\n[optim]\nkind = \"adamw\"\nlr = 2e-05\nbetas = [0.9, 0.999]\n"));
   EXPECT_THAT(text, HasSubstr("\n[log]\nevery_steps = 1\n\n[[log.sink]]\nkind = \"jsonl\"\n"));
 }

@@ -89,13 +89,20 @@ const Samples& samples() {
   return all;
 }
 
-TEST(Collate, PadsAtTheRightToTheLongestSample) {
+TEST(Collate, PutsSamplesSideBySide) {
   const Batch batch = collate(samples(), Ids{1, 0});
-  EXPECT_EQ(batch.rows, 2);
-  EXPECT_EQ(batch.cols, 5);
+  EXPECT_EQ(batch.input_ids, (Ids{1, 22, 31, 1, 20, 21, 30, 2}));
+  EXPECT_EQ(batch.labels, (Ids{-100, -100, 31, -100, -100, -100, 30, 2}));
+  EXPECT_EQ(batch.bounds, (Ids{0, 3, 8}));
+  EXPECT_EQ(batch.supervised_tokens, 3);
+  EXPECT_EQ(batch.real_tokens, 8);
+}
+
+TEST(Collate, PadsTheSamplesOfARectangleToTheLongest) {
+  const Batch batch = collate(samples(), Ids{1, 0}, Layout::Rectangle);
   EXPECT_EQ(batch.input_ids, (Ids{1, 22, 31, 0, 0, 1, 20, 21, 30, 2}));
   EXPECT_EQ(batch.labels, (Ids{-100, -100, 31, -100, -100, -100, -100, -100, 30, 2}));
-  EXPECT_EQ(batch.attention_mask, (Ids{1, 1, 1, 0, 0, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(batch.bounds, (Ids{0, 5, 10}));
   EXPECT_EQ(batch.supervised_tokens, 3);
   EXPECT_EQ(batch.real_tokens, 8);
 }
@@ -119,9 +126,8 @@ TEST(Collate, LabelsEveryStretchThatIsSupervised) {
 
 TEST(Collate, ARankWithoutSamplesGetsAnEmptyBatch) {
   const Batch batch = collate(samples(), {});
-  EXPECT_EQ(batch.rows, 0);
-  EXPECT_EQ(batch.cols, 0);
-  EXPECT_TRUE(batch.input_ids.empty() && batch.labels.empty() && batch.attention_mask.empty());
+  EXPECT_EQ(batch.bounds, Ids{0});
+  EXPECT_TRUE(batch.input_ids.empty() && batch.labels.empty());
   EXPECT_EQ(batch.supervised_tokens + batch.real_tokens, 0);
 }
 

@@ -1,5 +1,7 @@
 #include "llm/data/loader.h"
 
+#include <set>
+
 #include <gtest/gtest.h>
 
 namespace llm::data {
@@ -34,15 +36,46 @@ TEST(Loader, GivesTheBatchesOfAnyStepWhateverWasMadeAhead) {
     }
     return ids;
   };
-  Loader loader(samples, Sampler(11, 6, 3), shape, 0);
+  Loader loader(samples, Rows::one_each(11), Sampler(11, 6, 3), shape, 0);
   for (const std::int64_t step : {0, 1, 2, 3, 7, 8, 2, 3}) {  // epochs of two steps, and seeks
     EXPECT_EQ(ids_of(loader.step(step)), expected(step)) << "step " << step;
   }
 }
 
+// Whatever the number of ranks, they see the same rows in the same steps; each sample is seen once
+// an epoch; and any step can be begun with.
+TEST(Loader, DealsPackedRowsWhateverTheRanks) {
+  const Samples samples = numbered(23);  // of three tokens
+  const Rows rows = Rows::first_fit(samples, 10, 5);
+  ASSERT_EQ(rows.size(), 8);
+  const auto dealt = [&](std::int64_t world, std::int64_t first_step) {
+    std::vector<std::vector<std::int64_t>> ids;
+    for (std::int64_t step = first_step; step < 4; ++step) {
+      for (std::int64_t micro = 0; micro < 4 / world; ++micro) {
+        for (std::int64_t rank = 0; rank < world; ++rank) {
+          Loader loader(samples, rows, Sampler(rows.size(), 4, 5), {4, 1, world}, rank);
+          ids.push_back(loader.step(step).at(static_cast<std::size_t>(micro)).input_ids);
+        }
+      }
+    }
+    return ids;
+  };
+  const auto alone = dealt(1, 0);
+  EXPECT_EQ(dealt(2, 0), alone);
+  EXPECT_EQ(dealt(4, 0), alone);
+  EXPECT_EQ(dealt(2, 3), std::vector(alone.begin() + 12, alone.end()));
+  std::multiset<std::int64_t> first_epoch;  // two steps
+  for (std::size_t micro = 0; micro < 8; ++micro) {
+    first_epoch.insert(alone[micro].begin(), alone[micro].end());
+  }
+  for (std::int64_t i = 0; i < 23; ++i) {
+    EXPECT_EQ(first_epoch.count(100 + i), 1U);
+  }
+}
+
 TEST(Loader, MayEndWhileABatchIsBeingMade) {
   for (int i = 0; i < 20; ++i) {
-    Loader loader(numbered(50), Sampler(50, 50, 1), {50, 1, 1}, 0);
+    Loader loader(numbered(50), Rows::one_each(50), Sampler(50, 50, 1), {50, 1, 1}, 0);
     EXPECT_EQ(loader.step(0).size(), 50U);
   }
 }

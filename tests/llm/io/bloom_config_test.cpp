@@ -1,4 +1,4 @@
-#include "llm/io/bloom_config.h"
+// The fields of a BLOOM's config.json.
 
 #include <string>
 
@@ -10,20 +10,20 @@ namespace {
 
 using nlohmann::json;
 
-const model::BloomConfig& bloom_of(const HfConfig& config) {
-  return std::get<model::BloomConfig>(config.shape);
+const model::DecoderConfig& bloom_of(const HfConfig& config) {
+  return config.shape;
 }
 
 // A config.json as transformers saves it or as published, with some fields changed; a field that is
 // set to null counts as missing.
 class BloomConfigTest : public testing::Test {
  protected:
-  model::BloomConfig read(json config, const json& changes) {
+  model::DecoderConfig read(json config, const json& changes) {
     config.update(changes);
     write_all(path(), config.dump());
     return bloom_of(read_hf_config(path()));
   }
-  model::BloomConfig read(const json& changes) {
+  model::DecoderConfig read(const json& changes) {
     return read(json::parse(read_all(kData + "tiny-bloom-hf/config.json")), changes);
   }
   void refuses(const json& changes, const std::string& message) {
@@ -39,36 +39,36 @@ TEST_F(BloomConfigTest, BothSpellingsMeanTheSame) {
   for (const auto& config :
        {read(json::object()), read(published_bloom_config(), json::object())}) {
     EXPECT_EQ(config.hidden_size, 64);
-    EXPECT_EQ(config.n_layer, 2);
-    EXPECT_EQ(config.n_head, 4);
+    EXPECT_EQ(config.layers, 2);
+    EXPECT_EQ(config.heads, 4);
     EXPECT_EQ(config.vocab_size, 512);
-    EXPECT_EQ(config.layer_norm_epsilon, 1e-5);
-    EXPECT_TRUE(config.tie_word_embeddings);
-    EXPECT_FALSE(config.apply_residual_connection_post_layernorm);
-    EXPECT_EQ(config.seq_length, 2'048);
+    EXPECT_EQ(config.norm_epsilon, 1e-5);
+    EXPECT_TRUE(config.tied_embedding);
+    EXPECT_FALSE(config.residual_is_normalised);
+    EXPECT_EQ(config.context_length, 2'048);
   }
-  EXPECT_EQ(read({{"num_hidden_layers", 3}, {"n_layer", nullptr}}).n_layer, 3);
-  EXPECT_EQ(read({{"num_hidden_layers", 2}}).n_layer, 2);
+  EXPECT_EQ(read({{"num_hidden_layers", 3}, {"n_layer", nullptr}}).layers, 3);
+  EXPECT_EQ(read({{"num_hidden_layers", 2}}).layers, 2);
 }
 
 TEST_F(BloomConfigTest, TellsFamilyDtypeAndInitializerRange) {
   const HfConfig config = read_hf_config(kData + "tiny-bloom-hf/config.json");
-  EXPECT_EQ(config.model_type, "bloom");
+  EXPECT_EQ(std::string(config.family->model_type), "bloom");
   EXPECT_EQ(config.dtype, at::kFloat);
-  EXPECT_EQ(initializer_range(config), 0.2);
+  EXPECT_EQ(config.shape.initializer_range, 0.2);
 }
 
 TEST_F(BloomConfigTest, ReadsWhatChangesTheComputation) {
-  const model::BloomConfig config = read({{"apply_residual_connection_post_layernorm", true},
-                                          {"tie_word_embeddings", false},
-                                          {"seq_length", 77},
-                                          {"layer_norm_epsilon", 1e-3},
-                                          {"n_head", 16}});
-  EXPECT_TRUE(config.apply_residual_connection_post_layernorm);
-  EXPECT_FALSE(config.tie_word_embeddings);
-  EXPECT_EQ(config.seq_length, 77);
-  EXPECT_EQ(config.layer_norm_epsilon, 1e-3);
-  EXPECT_EQ(config.n_head, 16);
+  const model::DecoderConfig config = read({{"apply_residual_connection_post_layernorm", true},
+                                            {"tie_word_embeddings", false},
+                                            {"seq_length", 77},
+                                            {"layer_norm_epsilon", 1e-3},
+                                            {"n_head", 16}});
+  EXPECT_TRUE(config.residual_is_normalised);
+  EXPECT_FALSE(config.tied_embedding);
+  EXPECT_EQ(config.context_length, 77);
+  EXPECT_EQ(config.norm_epsilon, 1e-3);
+  EXPECT_EQ(config.heads, 16);
 }
 
 TEST_F(BloomConfigTest, AcceptsWhatChangesNothing) {
@@ -78,7 +78,12 @@ TEST_F(BloomConfigTest, AcceptsWhatChangesNothing) {
               {"offset_alibi", 100},
               {"use_cache", false},
               {"hidden_dropout", 0},
-              {"some_name", "x"}});
+              {"unheard_of_flag", false}});
+}
+
+TEST_F(BloomConfigTest, RefusesAFieldThatIsNotKnown) {
+  refuses({{"some_name", "x"}}, "\"some_name\" \"x\" is not known here");
+  refuses({{"rope_theta", 7}}, "\"rope_theta\" 7 is not known here");  // Llama's
 }
 
 TEST_F(BloomConfigTest, RefusesByNameWhatIsNotImplemented) {

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "llm/io/hf_config.h"
-#include "llm/io/model_factory.h"
 #include "sherd/fully_shard.h"
 #include "tests/llm/io/model_folders.h"
 

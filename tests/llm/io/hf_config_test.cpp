@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
-#include "llm/io/model_factory.h"
 #include "tests/llm/io/model_folders.h"
 
 namespace llm::io {
@@ -25,8 +24,8 @@ json rope_with(const char* field, const json& value) {
   return rope;
 }
 
-const model::LlamaConfig& llama_of(const HfConfig& config) {
-  return std::get<model::LlamaConfig>(config.shape);
+const model::DecoderConfig& llama_of(const HfConfig& config) {
+  return config.shape;
 }
 
 // The stories model's config.json with some fields changed.
@@ -56,21 +55,21 @@ class HfConfigTest : public testing::Test {
 
 TEST_F(HfConfigTest, ReadsTheStoriesModel) {
   const HfConfig config = read(json::object());
-  EXPECT_EQ(config.model_type, "llama");
+  EXPECT_EQ(std::string(config.family->model_type), "llama");
   EXPECT_EQ(config.dtype, at::kFloat);
   EXPECT_EQ(llama_of(config).hidden_size, 64);
-  EXPECT_EQ(llama_of(config).intermediate_size, 172);
-  EXPECT_EQ(llama_of(config).num_hidden_layers, 5);
-  EXPECT_EQ(llama_of(config).num_attention_heads, 8);
-  EXPECT_EQ(llama_of(config).num_key_value_heads, 4);
-  EXPECT_EQ(llama_of(config).head_dim, 8);
+  EXPECT_EQ(llama_of(config).feed_forward_size, 172);
+  EXPECT_EQ(llama_of(config).layers, 5);
+  EXPECT_EQ(llama_of(config).heads, 8);
+  EXPECT_EQ(llama_of(config).key_heads, 4);
+  EXPECT_EQ(llama_of(config).head_size, 8);
   EXPECT_EQ(llama_of(config).vocab_size, 512);
-  EXPECT_EQ(llama_of(config).max_position_embeddings, 512);
-  EXPECT_EQ(llama_of(config).rms_norm_eps, 1e-5);
-  EXPECT_TRUE(llama_of(config).tie_word_embeddings);
-  EXPECT_EQ(llama_of(config).rope.theta, 10'000);
-  EXPECT_FALSE(llama_of(config).rope.scaling);
-  EXPECT_EQ(initializer_range(config), 0.02);
+  EXPECT_EQ(llama_of(config).context_length, 512);
+  EXPECT_EQ(llama_of(config).norm_epsilon, 1e-5);
+  EXPECT_TRUE(llama_of(config).tied_embedding);
+  EXPECT_EQ(llama_of(config).rope->theta, 10'000);
+  EXPECT_FALSE(llama_of(config).rope->scaling);
+  EXPECT_EQ(config.shape.initializer_range, 0.02);
 }
 
 TEST_F(HfConfigTest, BothSpellingsOfRotarySettingsAndDtypeMeanTheSame) {
@@ -78,12 +77,12 @@ TEST_F(HfConfigTest, BothSpellingsOfRotarySettingsAndDtypeMeanTheSame) {
     SCOPED_TRACE(file);
     const HfConfig config = read_hf_config(kData + "tiny-llama3-hf/" + file);
     EXPECT_EQ(config.dtype, at::kBFloat16);
-    EXPECT_EQ(llama_of(config).rope.theta, 500'000);
-    ASSERT_TRUE(llama_of(config).rope.scaling);
-    EXPECT_EQ(llama_of(config).rope.scaling->factor, 8);
-    EXPECT_EQ(llama_of(config).rope.scaling->low_freq_factor, 1);
-    EXPECT_EQ(llama_of(config).rope.scaling->high_freq_factor, 4);
-    EXPECT_EQ(llama_of(config).rope.scaling->original_context_tokens, 64);
+    EXPECT_EQ(llama_of(config).rope->theta, 500'000);
+    ASSERT_TRUE(llama_of(config).rope->scaling);
+    EXPECT_EQ(llama_of(config).rope->scaling->factor, 8);
+    EXPECT_EQ(llama_of(config).rope->scaling->low_freq_factor, 1);
+    EXPECT_EQ(llama_of(config).rope->scaling->high_freq_factor, 4);
+    EXPECT_EQ(llama_of(config).rope->scaling->original_context_tokens, 64);
   }
 }
 
@@ -92,12 +91,12 @@ TEST_F(HfConfigTest, MissingFieldsHaveTransformersDefaults) {
       read(json::object(), {"num_key_value_heads", "head_dim", "max_position_embeddings",
                             "rms_norm_eps", "rope_theta", "rope_scaling", "tie_word_embeddings",
                             "torch_dtype", "hidden_act", "attention_bias", "mlp_bias"});
-  EXPECT_EQ(llama_of(config).num_key_value_heads, 8);
-  EXPECT_EQ(llama_of(config).head_dim, 8);
-  EXPECT_EQ(llama_of(config).max_position_embeddings, 2'048);
-  EXPECT_EQ(llama_of(config).rms_norm_eps, 1e-6);
-  EXPECT_EQ(llama_of(config).rope.theta, 10'000);
-  EXPECT_FALSE(llama_of(config).tie_word_embeddings);
+  EXPECT_EQ(llama_of(config).key_heads, 8);
+  EXPECT_EQ(llama_of(config).head_size, 8);
+  EXPECT_EQ(llama_of(config).context_length, 2'048);
+  EXPECT_EQ(llama_of(config).norm_epsilon, 1e-6);
+  EXPECT_EQ(llama_of(config).rope->theta, 10'000);
+  EXPECT_FALSE(llama_of(config).tied_embedding);
   EXPECT_FALSE(config.dtype);
 }
 
@@ -109,7 +108,58 @@ TEST_F(HfConfigTest, AcceptsWhatChangesNothing) {
         {"partial_rotary_factor", 1},
         {"layer_types", {"full_attention", "full_attention"}},
         {"rope_scaling", {{"rope_type", "default"}}},
-        {"some_name", "x"}});
+        {"transformers.js_config", {{"kv_cache_dtype", "float16"}}},
+        {"is_llama_config", true},
+        {"unheard_of_flag", false},
+        {"unheard_of_text", ""},
+        {"unheard_of_list", json::array()},
+        {"unheard_of_table", json::object()},
+        {"unheard_of_thing", nullptr}});
+}
+
+TEST_F(HfConfigTest, RefusesAFieldThatIsNotKnownUnlessItIsToBeIgnored) {
+  for (const json& value :
+       {json("x"), json(true), json(0), json(1.5), json({1}), json({{"a", 1}})}) {
+    refuses({{"query_rescaling", value}},
+            "\"query_rescaling\" " + value.dump() +
+                " is not known here, and may change what the model computes. If it does not, pass "
+                "it over with model.ignore_fields = [\"query_rescaling\"], or remove it");
+  }
+  refuses({{"slow_but_exact", true}}, "\"slow_but_exact\" true is not known here");  // BLOOM's
+  const HfConfig config = [&] {
+    expect_error(
+        [&] {
+          read({{"query_rescaling", 2}, {"attention_dropout", 0.1}});
+        },
+        sherd::ExitCode::BadData, path() + ": ");
+    return read_hf_config(path(), {"query_rescaling", "attention_dropout", "not_there"});
+  }();
+  EXPECT_EQ(config.shape.hidden_size, 64);
+  expect_error([&] { (void)read_hf_config(path(), {"query_rescaling"}); }, sherd::ExitCode::BadData,
+               path() + ": \"attention_dropout\" 0.1 is not implemented");
+  expect_error(
+      [&] {
+        (void)read_hf_config(path(), {"query_rescaling", "attention_dropout", "hidden_size"});
+      },
+      sherd::ExitCode::BadData, path() + ": \"hidden_size\" is missing");
+}
+
+// As published, with all that other programs left in them.
+TEST(PublishedConfigs, AreRead) {
+  const auto shape_of = [](const char* name) {
+    return read_hf_config(kData + "configs/" + name).shape;
+  };
+  const model::DecoderConfig smollm = shape_of("smollm2-135m-instruct.json");
+  EXPECT_EQ(smollm.layers, 30);
+  EXPECT_EQ(smollm.head_size, 64);
+  EXPECT_EQ(smollm.rope->theta, 100'000);
+  const model::DecoderConfig llama = shape_of("llama-3.1-8b-instruct.json");
+  EXPECT_EQ(llama.key_heads, 8);
+  EXPECT_EQ(llama.rope->scaling->original_context_tokens, 8'192);
+  const model::DecoderConfig bloom = shape_of("bloom-560m.json");
+  EXPECT_EQ(bloom.layers, 24);
+  EXPECT_EQ(bloom.feed_forward_size, 4'096);
+  EXPECT_FALSE(bloom.rope);
 }
 
 TEST_F(HfConfigTest, RefusesByNameWhatIsNotImplemented) {

@@ -7,8 +7,7 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
-#include "llm/io/model_factory.h"
-#include "llm/model/llama.h"
+#include "llm/io/hf_config.h"
 #include "sherd/fully_shard.h"
 #include "sherd/safetensors.h"
 #include "tests/llm/io/model_folders.h"
@@ -19,15 +18,22 @@ namespace {
 
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
-model::LlamaConfig small(bool tied) {
+model::DecoderConfig small(bool tied) {
   return {.hidden_size = 6,
-          .intermediate_size = 5,
-          .num_hidden_layers = 1,
-          .num_attention_heads = 2,
-          .num_key_value_heads = 1,
-          .head_dim = 2,
+          .feed_forward_size = 5,
+          .layers = 1,
+          .heads = 2,
+          .key_heads = 1,
+          .head_size = 2,
           .vocab_size = 7,
-          .tie_word_embeddings = tied};
+          .context_length = 64,
+          .norm_epsilon = 1e-6,
+          .tied_embedding = tied,
+          .rope = model::RopeConfig{}};
+}
+
+model::CausalLm build(const model::DecoderConfig& config) {
+  return families::find_family("llama")->build(config);
 }
 
 // A folder with the weights of a small Llama, to which a test does something first.
@@ -37,7 +43,7 @@ class ImportTest : public testing::Test {
 
   Weights weights_of(bool tied) {
     Weights weights;
-    for (const auto& parameter : model::Llama(small(tied))->named_parameters()) {
+    for (const auto& parameter : build(small(tied))->named_parameters()) {
       weights[parameter.key()] = parameter.value().detach();
     }
     return weights;
@@ -55,7 +61,7 @@ class ImportTest : public testing::Test {
     return sherd::SafetensorsFolder(folder_.path());
   }
   void refuses(bool tied, const Weights& weights, const std::string& message) {
-    model::Llama llama(small(tied));
+    model::CausalLm llama = build(small(tied));
     expect_error([&] { (void)match_weights(*llama, folder_with(weights)); },
                  sherd::ExitCode::BadData, file() + ": tensor " + message);
   }
@@ -71,7 +77,7 @@ TEST_F(ImportTest, LoadsEveryParameterFromAnyFloatDtype) {
     for (auto& [name, tensor] : weights) {
       tensor = tensor.to(dtype);
     }
-    model::Llama llama(small(false));
+    model::CausalLm llama = build(small(false));
     load_weights(*llama, folder_with(weights));
     for (const auto& parameter : llama->named_parameters()) {
       EXPECT_TRUE(parameter.value().equal(weights.at(parameter.key()).to(at::kFloat)));
@@ -80,7 +86,7 @@ TEST_F(ImportTest, LoadsEveryParameterFromAnyFloatDtype) {
 }
 
 TEST_F(ImportTest, MatchesAModelOnMeta) {
-  const auto llama = sherd::on_meta([] { return model::Llama(small(true)); });
+  const auto llama = sherd::on_meta([] { return build(small(true)); });
   EXPECT_EQ(match_weights(*llama, folder_with(weights_of(true))).size(), 11);
 }
 
@@ -112,7 +118,7 @@ TEST_F(ImportTest, AllowsWhatCanBeDerived) {
   Weights weights = weights_of(true);
   weights["lm_head.weight"] = weights.at(kEmbedding).clone();
   weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = at::ones({1}, at::kFloat);
-  model::Llama llama(small(true));
+  model::CausalLm llama = build(small(true));
   EXPECT_EQ(match_weights(*llama, folder_with(weights)).size(), 11);
 }
 
@@ -149,11 +155,11 @@ TEST_F(ImportTest, TheBaseModelsNameIsLeftOutEverywhereOrNowhere) {
     }
     return weights;
   };
-  model::Llama untied(small(false));
+  model::CausalLm untied = build(small(false));
   EXPECT_EQ(match_weights(*untied, folder_with(without_prefix(false))).size(), 12);
   Weights weights = without_prefix(true);
   weights["lm_head.weight"] = weights.at("embed_tokens.weight").clone();
-  model::Llama tied(small(true));
+  model::CausalLm tied = build(small(true));
   EXPECT_EQ(match_weights(*tied, folder_with(weights)).size(), 11);
   weights["lm_head.weight"][6][5] += 1;
   refuses(true, weights, "lm_head.weight differs from embed_tokens.weight");

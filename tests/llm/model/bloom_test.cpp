@@ -1,4 +1,4 @@
-#include "llm/model/bloom.h"
+// The BLOOM family against plain formulas.
 
 #include <cmath>
 #include <map>
@@ -17,19 +17,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "llm/model/alibi.h"
 #include "sherd/fully_shard.h"
 #include "tests/llm/model/small_bloom.h"
 
 namespace llm::model {
 namespace {
 
-std::vector<std::string> names_of(const Bloom& model) {
+std::vector<std::string> names_of(const CausalLm& model) {
   return model->named_parameters().keys();
 }
 
 TEST(Bloom, ParametersAreNamedAsTransformersSavesThem) {
-  BloomConfig config = small_bloom_config();
-  config.n_layer = 1;
+  DecoderConfig config = small_bloom_config();
+  config.layers = 1;
   const auto both = [](const std::string& module) {
     return std::vector<std::string>{"transformer." + module + ".weight",
                                     "transformer." + module + ".bias"};
@@ -42,20 +43,20 @@ TEST(Bloom, ParametersAreNamedAsTransformersSavesThem) {
     const auto names = both(module);
     expected.insert(expected.end(), names.begin(), names.end());
   }
-  const Bloom bloom(config);
+  const CausalLm bloom = make_bloom(config);
   EXPECT_EQ(names_of(bloom), expected);
   EXPECT_EQ(bloom->embedding_name(), expected.front());
 }
 
 TEST(Bloom, AnUntiedHeadIsAParameterOfItsOwn) {
-  EXPECT_THAT(names_of(Bloom(small_bloom_config())),
+  EXPECT_THAT(names_of(make_bloom(small_bloom_config())),
               testing::Not(testing::Contains("lm_head.weight")));
-  EXPECT_THAT(names_of(Bloom(small_bloom_config(/*tied=*/false))),
+  EXPECT_THAT(names_of(make_bloom(small_bloom_config(/*tied=*/false))),
               testing::Contains("lm_head.weight"));
 }
 
 TEST(Bloom, OnMetaItHasShapesWithoutMemory) {
-  const Bloom model = sherd::on_meta([] { return Bloom(small_bloom_config()); });
+  const CausalLm model = sherd::on_meta([] { return make_bloom(small_bloom_config()); });
   for (const auto& parameter : model->named_parameters()) {
     EXPECT_TRUE(parameter.value().is_meta()) << parameter.key();
   }
@@ -67,7 +68,7 @@ TEST(Bloom, OnMetaItHasShapesWithoutMemory) {
 // BLOOM written down once more from plain ATen calls in fp64, from the model's own parameters.
 class PlainBloom {
  public:
-  PlainBloom(const BloomConfig& config, const Bloom& model) : config_(config) {
+  PlainBloom(const DecoderConfig& config, const CausalLm& model) : config_(config) {
     for (const auto& parameter : model->named_parameters()) {
       parameters_[parameter.key()] = parameter.value().detach().to(at::kDouble);
     }
@@ -77,7 +78,7 @@ class PlainBloom {
     at::Tensor hidden =
         norm(table.index_select(0, ids.flatten()).view({ids.size(0), ids.size(1), -1}),
              "word_embeddings_layernorm");
-    for (int64_t i = 0; i < config_.n_layer; ++i) {
+    for (int64_t i = 0; i < config_.layers; ++i) {
       hidden = block(hidden, "h." + std::to_string(i) + ".");
     }
     const auto head = parameters_.find("lm_head.weight");
@@ -90,13 +91,13 @@ class PlainBloom {
   }
   [[nodiscard]] at::Tensor norm(const at::Tensor& input, const std::string& name) const {
     return at::layer_norm(input, {config_.hidden_size}, of(name + ".weight"), of(name + ".bias"),
-                          config_.layer_norm_epsilon);
+                          config_.norm_epsilon);
   }
   [[nodiscard]] at::Tensor project(const at::Tensor& input, const std::string& name) const {
     return at::linear(input, of(name + ".weight"), of(name + ".bias"));
   }
   [[nodiscard]] at::Tensor block(const at::Tensor& input, const std::string& prefix) const {
-    const bool post = config_.apply_residual_connection_post_layernorm;
+    const bool post = config_.residual_is_normalised;
     const at::Tensor first = norm(input, prefix + "input_layernorm");
     const at::Tensor attended = attend(first, prefix) + (post ? first : input);
     const at::Tensor second = norm(attended, prefix + "post_attention_layernorm");
@@ -105,12 +106,12 @@ class PlainBloom {
   }
   // One head at a time.
   [[nodiscard]] at::Tensor attend(const at::Tensor& input, const std::string& prefix) const {
-    const int64_t size = config_.hidden_size / config_.n_head, tokens = input.size(1);
+    const int64_t size = config_.hidden_size / config_.heads, tokens = input.size(1);
     const at::Tensor fused = project(input, prefix + "self_attention.query_key_value");
-    const at::Tensor slopes = alibi_slopes(config_.n_head);
+    const at::Tensor slopes = alibi_slopes(config_.heads);
     const at::Tensor future = at::ones({tokens, tokens}, at::kBool).triu(1);
     std::vector<at::Tensor> heads;
-    for (int64_t n = 0; n < config_.n_head; ++n) {
+    for (int64_t n = 0; n < config_.heads; ++n) {
       const auto part = [&](int64_t which) {
         return fused.narrow(2, (3 * n + which) * size, size);
       };
@@ -123,19 +124,20 @@ class PlainBloom {
     return project(at::cat(heads, 2), prefix + "self_attention.dense");
   }
 
-  BloomConfig config_;
+  DecoderConfig config_;
   std::map<std::string, at::Tensor> parameters_;
 };
 
 TEST(Bloom, ComputesWhatThePlainFormulasDo) {
   for (const bool post_layernorm : {false, true}) {
     for (const bool tied : {false, true}) {
-      BloomConfig config = small_bloom_config(tied);
-      config.apply_residual_connection_post_layernorm = post_layernorm;
-      Bloom model = make_bloom(config);
+      DecoderConfig config = small_bloom_config(tied);
+      config.residual_is_normalised = post_layernorm;
+      CausalLm model = make_bloom(config);
       const auto batch = make_batch({17, 17}, config.vocab_size);
-      const at::Tensor expected = PlainBloom(config, model).logits(batch.ids);
-      const at::Tensor found = model->logits(batch.ids, batch.mask).detach();
+      const at::Tensor expected = PlainBloom(config, model).logits(batch.ids_T.view({2, 17}));
+      const at::Tensor found =
+          model->logits(batch.ids_T, batch.documents).detach().view_as(expected);
       EXPECT_LE((found - expected).abs().max().item<double>(),
                 1e-5 * expected.abs().max().item<double>())
           << "post_layernorm " << post_layernorm << ", tied " << tied;
@@ -143,34 +145,16 @@ TEST(Bloom, ComputesWhatThePlainFormulasDo) {
   }
 }
 
-TEST(Bloom, PaddingChangesNothing) {
-  Bloom model = make_bloom(small_bloom_config());
-  const auto batch = make_batch({17, 5}, 37);
-  const auto alone = [](const at::Tensor& tensor) { return tensor.narrow(0, 1, 1).slice(1, 0, 5); };
-  const at::Tensor both = model->logits(batch.ids, batch.mask);
-  EXPECT_LE(
-      (model->logits(alone(batch.ids), alone(batch.mask)) - alone(both)).abs().max().item<double>(),
-      1e-5);
-}
-
-// Decoding with a cache gives what reading the whole text gives.
-TEST(Bloom, DecodesPromptsOfDifferentLengthTokenByToken) {
-  Bloom model = make_bloom(small_bloom_config());
-  const std::vector<int64_t> lengths = {4, 9, 1};
-  const auto texts = make_batch({20, 20, 20}, 37).ids;  // what each row will hold
-  const auto mask = make_batch(lengths, 37).mask;
-  const at::Tensor all = model->logits(texts, at::ones_like(texts)).detach();
-  KvCache cache(20);
-  at::Tensor scores = model->decode(texts.slice(1, 0, 9) * mask, mask, cache);
-  for (int64_t step = 0; step < 8; ++step) {
-    at::Tensor next = at::zeros_like(texts.slice(1, 0, 1));
-    for (int64_t row = 0; row < 3; ++row) {
-      const int64_t read = lengths[static_cast<size_t>(row)] + step;
-      EXPECT_LE((scores[row] - all[row][read - 1]).abs().max().item<double>(), 1e-4);
-      next[row][0] = texts[row][read];
-    }
-    scores = model->decode(next, at::ones({3, 1}, at::kLong), cache);
-  }
+TEST(Bloom, DocumentsDoNotChangeEachOther) {
+  CausalLm model = make_bloom(small_bloom_config());
+  const auto batch = make_batch({17, 5, 9}, 37);
+  const at::Tensor together = model->logits(batch.ids_T, batch.documents);
+  const auto alone = document_of(batch, 1);
+  EXPECT_LE((model->logits(alone.ids_T, alone.documents) - together.slice(0, 17, 22))
+                .abs()
+                .max()
+                .item<double>(),
+            1e-5);
 }
 
 }  // namespace

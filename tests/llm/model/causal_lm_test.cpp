@@ -2,21 +2,30 @@
 
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/llm/model/small_bloom.h"
 #include "tests/llm/model/small_llama.h"
 
 namespace llm::model {
 namespace {
 
 TEST(CausalLm, LossIsTheCrossEntropyOfShiftedLogits) {
-  Llama model = make_llama(small_llama_config());
-  const auto [ids, labels, mask] = make_batch({17, 5, 11}, kVocabulary);
-  const at::Tensor logits = model->logits(ids, mask);
-  const at::Tensor expected =
-      at::cross_entropy_loss(logits.slice(1, 0, -1).flatten(0, 1), labels.slice(1, 1).flatten(), {},
-                             at::Reduction::Sum, kIgnoredLabel);
-  const at::Tensor loss = model->loss_sum(ids, labels, mask);
+  CausalLm model = make_llama(small_llama_config());
+  const TokenBatch batch = make_batch({17, 5, 11}, kVocabulary);
+  const auto [ids, labels, documents] = batch;
+  at::Tensor expected = at::zeros({});
+  for (int64_t d = 0; d < documents.count(); ++d) {
+    const TokenBatch one = document_of(batch, d);
+    expected = expected + at::cross_entropy_loss(
+                              model->logits(one.ids_T, one.documents).slice(0, 0, -1),
+                              one.labels_T.slice(0, 1), {}, at::Reduction::Sum, kIgnoredLabel);
+  }
+  const at::Tensor loss = model->loss_sum(ids, labels, documents);
   EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-5 * expected.item<double>());
 
   loss.backward();
@@ -33,12 +42,12 @@ TEST(CausalLm, LossIsTheCrossEntropyOfShiftedLogits) {
 }
 
 TEST(CausalLm, LossDoesNotDependOnItsChunks) {
-  Llama model = make_llama(small_llama_config());
-  const auto [ids, labels, mask] = make_batch({17, 5, 11, 40}, kVocabulary);
-  const auto gradient_of = [&, ids = ids, labels = labels, mask = mask](int64_t chunk) {
+  CausalLm model = make_llama(small_llama_config());
+  const auto [ids, labels, documents] = make_batch({17, 5, 11, 40}, kVocabulary);
+  const auto gradient_of = [&, ids = ids, labels = labels, documents = documents](int64_t chunk) {
     model->set_loss_chunk_tokens(chunk);
     model->zero_grad();
-    const at::Tensor loss = model->loss_sum(ids, labels, mask);
+    const at::Tensor loss = model->loss_sum(ids, labels, documents);
     loss.backward();
     return std::pair(loss.item<double>(), model->parameters().front().grad().clone());
   };
@@ -48,36 +57,75 @@ TEST(CausalLm, LossDoesNotDependOnItsChunks) {
   EXPECT_LE((actual - expected).norm().item<double>(), 1e-5 * expected.norm().item<double>());
 }
 
-TEST(CausalLm, PaddingChangesNothing) {
-  Llama model = make_llama(small_llama_config(/*tied=*/true));
-  const auto batch = make_batch({17, 5}, kVocabulary);
+// What several documents in one row cost and teach is what each does in a batch of its own.
+void expect_documents_as_alone(CausalLm model) {
+  const auto batch = make_batch({17, 5, 5, 1, 9, 40}, kVocabulary);
   double sum = 0;
-  for (int64_t row = 0; row < 2; ++row) {
-    const auto alone = [&](const at::Tensor& tensor) {
-      return tensor.narrow(0, row, 1).slice(1, 0, row == 0 ? 17 : 5);
-    };
-    sum += model->loss_sum(alone(batch.ids), alone(batch.labels), alone(batch.mask)).item<double>();
+  for (int64_t d = 0; d < batch.documents.count(); ++d) {
+    const TokenBatch one = document_of(batch, d);
+    const at::Tensor loss = model->loss_sum(one.ids_T, one.labels_T, one.documents);
+    loss.backward();
+    sum += loss.item<double>();
   }
-  EXPECT_NEAR(model->loss_sum(batch.ids, batch.labels, batch.mask).item<double>(), sum, 1e-4);
+  std::vector<at::Tensor> gradients;
+  for (auto& parameter : model->parameters()) {
+    gradients.push_back(parameter.grad().clone());
+    parameter.mutable_grad().reset();
+  }
+  const at::Tensor loss = model->loss_sum(batch.ids_T, batch.labels_T, batch.documents);
+  EXPECT_NEAR(loss.item<double>(), sum, 1e-6 * sum);
+  loss.backward();
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    EXPECT_LE((model->parameters()[i].grad() - gradients[i]).norm().item<double>(),
+              1e-5 * gradients[i].norm().item<double>())
+        << model->named_parameters().keys()[i];
+  }
 }
 
-TEST(CausalLm, RefusesPaddingOnTheLeft) {
-  Llama model = make_llama(small_llama_config());
-  auto batch = make_batch({7, 7}, kVocabulary);
-  batch.mask[1][0] = 0;
-  try {
-    (void)model->logits(batch.ids, batch.mask);
-    FAIL() << "accepted";
-  } catch (const c10::Error& error) {
-    EXPECT_NE(std::string(error.what()).find("expected padding on the right"), std::string::npos);
-  }
+TEST(CausalLm, DocumentsOfALlamaDoNotChangeEachOther) {
+  expect_documents_as_alone(make_llama(small_llama_config(/*tied=*/true)));
+}
+
+TEST(CausalLm, DocumentsOfABloomDoNotChangeEachOther) {
+  expect_documents_as_alone(make_bloom(small_bloom_config()));
+}
+
+// Nothing of its own document comes before it.
+TEST(CausalLm, TheLabelOfADocumentsFirstTokenDoesNotCount) {
+  CausalLm model = make_llama(small_llama_config());
+  const auto batch = make_batch({7, 5}, kVocabulary);
+  const at::Tensor labels = batch.labels_T.clone();
+  labels[0] = 3;
+  labels[7] = 4;
+  EXPECT_EQ(model->loss_sum(batch.ids_T, labels, batch.documents).item<double>(),
+            model->loss_sum(batch.ids_T, batch.labels_T, batch.documents).item<double>());
+  EXPECT_EQ(labels[7].item<int64_t>(), 4) << "the caller's labels are his own";
+}
+
+TEST(CausalLm, RefusesDocumentsOfOtherTokens) {
+  CausalLm model = make_llama(small_llama_config());
+  const auto batch = make_batch({7, 7}, kVocabulary);
+  EXPECT_THAT(
+      [&] {
+        (void)model->logits(batch.ids_T, sherd::ops::Documents({0, 7}));
+      },
+      testing::ThrowsMessage<c10::Error>(
+          testing::HasSubstr("got 14 ids, but documents of 7 tokens")));
+}
+
+TEST(TokenBatch, RefusesPaddingOnTheLeft) {
+  const at::Tensor ids = at::ones({2, 3}, at::kLong);
+  const at::Tensor mask = at::tensor({1, 1, 1, 0, 1, 1}, at::kLong).view({2, 3});
+  EXPECT_THAT(
+      [&] { (void)without_padding(ids, ids, mask); },
+      testing::ThrowsMessage<c10::Error>(testing::HasSubstr("expected padding on the right")));
 }
 
 TEST(CausalLm, WithoutSupervisedTokensLossAndGradientsAreZero) {
-  Llama model = make_llama(small_llama_config());
+  CausalLm model = make_llama(small_llama_config());
   const auto batch = make_batch({9, 4}, kVocabulary);
-  const at::Tensor none = at::full_like(batch.labels, kIgnoredLabel);
-  const at::Tensor loss = model->loss_sum(batch.ids, none, batch.mask);
+  const at::Tensor none = at::full_like(batch.labels_T, kIgnoredLabel);
+  const at::Tensor loss = model->loss_sum(batch.ids_T, none, batch.documents);
   EXPECT_EQ(loss.item<double>(), 0);
   loss.backward();
   for (const auto& parameter : model->named_parameters()) {
@@ -87,28 +135,33 @@ TEST(CausalLm, WithoutSupervisedTokensLossAndGradientsAreZero) {
 }
 
 TEST(CausalLm, ARankWithoutSamplesTakesPart) {
-  Llama model = make_llama(small_llama_config());
-  const auto batch = make_batch({9, 4}, kVocabulary);
-  const auto none = [](const at::Tensor& tensor) { return tensor.narrow(0, 0, 0); };
-  const at::Tensor loss = model->loss_sum(none(batch.ids), none(batch.labels), none(batch.mask));
-  EXPECT_EQ(loss.item<double>(), 0);
-  loss.backward();
-  for (const auto& parameter : model->named_parameters()) {
-    EXPECT_TRUE(parameter.value().grad().defined()) << parameter.key();
+  const at::Tensor none = at::zeros({0}, at::kLong);
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (CausalLm model : {make_llama(small_llama_config()), make_bloom(small_bloom_config())}) {
+      SCOPED_TRACE(model->family());
+      model->to(dtype);
+      const at::Tensor loss = model->loss_sum(none, none, {});
+      EXPECT_EQ(loss.item<double>(), 0);
+      loss.backward();
+      for (const auto& parameter : model->named_parameters()) {
+        ASSERT_TRUE(parameter.value().grad().defined()) << parameter.key();
+        EXPECT_EQ(parameter.value().grad().abs().max().item<double>(), 0) << parameter.key();
+      }
+      EXPECT_EQ(model->logits(none, {}).sizes(), at::IntArrayRef({0, kVocabulary}));
+    }
   }
-  EXPECT_EQ(model->logits(none(batch.ids), none(batch.mask)).sizes(),
-            at::IntArrayRef({0, 9, kVocabulary}));
 }
 
 TEST(CausalLm, Bf16ComputesInBf16WithAnFp32Loss) {
-  Llama exact = make_llama(small_llama_config());
-  Llama rounded = make_llama(small_llama_config());
+  CausalLm exact = make_llama(small_llama_config());
+  CausalLm rounded = make_llama(small_llama_config());
   rounded->to(at::kBFloat16);
   const auto batch = make_batch({17, 5, 11}, kVocabulary);
-  EXPECT_EQ(rounded->logits(batch.ids, batch.mask).scalar_type(), at::kBFloat16);
-  const at::Tensor loss = rounded->loss_sum(batch.ids, batch.labels, batch.mask);
+  EXPECT_EQ(rounded->logits(batch.ids_T, batch.documents).scalar_type(), at::kBFloat16);
+  const at::Tensor loss = rounded->loss_sum(batch.ids_T, batch.labels_T, batch.documents);
   EXPECT_EQ(loss.scalar_type(), at::kFloat);
-  const double expected = exact->loss_sum(batch.ids, batch.labels, batch.mask).item<double>();
+  const double expected =
+      exact->loss_sum(batch.ids_T, batch.labels_T, batch.documents).item<double>();
   EXPECT_NEAR(loss.item<double>(), expected, 0.02 * expected);
   loss.backward();
   EXPECT_EQ(rounded->parameters()[0].grad().scalar_type(), at::kBFloat16);

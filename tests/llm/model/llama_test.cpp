@@ -1,4 +1,4 @@
-#include "llm/model/llama.h"
+// The Llama family: names, registration.
 
 #include <algorithm>
 #include <string>
@@ -13,14 +13,14 @@
 namespace llm::model {
 namespace {
 
-std::vector<std::string> names_of(const Llama& model) {
+std::vector<std::string> names_of(const CausalLm& model) {
   return model->named_parameters().keys();
 }
 
 TEST(Llama, ParametersAreNamedAsInHuggingFaceCheckpoints) {
-  LlamaConfig config = small_llama_config();
-  config.num_hidden_layers = 1;
-  const auto names = names_of(Llama(config));
+  DecoderConfig config = small_llama_config();
+  config.layers = 1;
+  const auto names = names_of(make_llama(config));
   EXPECT_THAT(
       names,
       testing::UnorderedElementsAre(
@@ -33,12 +33,12 @@ TEST(Llama, ParametersAreNamedAsInHuggingFaceCheckpoints) {
 }
 
 TEST(Llama, ATiedHeadIsNoParameterOfItsOwn) {
-  const auto names = names_of(Llama(small_llama_config(/*tied=*/true)));
+  const auto names = names_of(make_llama(small_llama_config(/*tied=*/true)));
   EXPECT_THAT(names, testing::Not(testing::Contains("lm_head.weight")));
 }
 
 TEST(Llama, WeightsThatOneProductCanServeAreRegisteredSideBySide) {
-  const auto names = names_of(Llama(small_llama_config()));
+  const auto names = names_of(make_llama(small_llama_config()));
   const auto place = [&](const std::string& part) {
     return std::find(names.begin(), names.end(), "model.layers.1." + part + ".weight") -
            names.begin();
@@ -49,7 +49,7 @@ TEST(Llama, WeightsThatOneProductCanServeAreRegisteredSideBySide) {
 }
 
 TEST(Llama, OnMetaItHasShapesWithoutMemory) {
-  const Llama model = sherd::on_meta([] { return Llama(small_llama_config()); });
+  const CausalLm model = sherd::on_meta([] { return make_llama(small_llama_config()); });
   for (const auto& parameter : model->named_parameters()) {
     EXPECT_TRUE(parameter.value().is_meta()) << parameter.key();
   }

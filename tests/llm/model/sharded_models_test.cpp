@@ -2,11 +2,11 @@
 
 #include <map>
 #include <mutex>
+#include <vector>
 
+#include <ATen/ops/cat.h>
 #include <gtest/gtest.h>
 
-#include "llm/model/bloom.h"
-#include "llm/model/llama.h"
 #include "sherd/fully_shard.h"
 #include "tests/llm/model/small_bloom.h"
 #include "tests/llm/model/small_llama.h"
@@ -16,15 +16,28 @@ namespace llm::model {
 namespace {
 
 at::Tensor loss_of(CausalLmImpl& model, const at::Tensor& ids, const at::Tensor& labels,
-                   const at::Tensor& mask) {
-  return model.loss_sum(ids, labels, mask);
+                   const sherd::ops::Documents& documents) {
+  return model.loss_sum(ids, labels, documents);
+}
+
+// Documents `first`, `first` + n, …
+TokenBatch every_nth(const TokenBatch& batch, int64_t first, int64_t n) {
+  std::vector<at::Tensor> ids, labels;
+  std::vector<int64_t> lengths;
+  for (int64_t d = first; d < batch.documents.count(); d += n) {
+    const TokenBatch one = document_of(batch, d);
+    ids.push_back(one.ids_T);
+    labels.push_back(one.labels_T);
+    lengths.push_back(batch.documents.length(d));
+  }
+  return {at::cat(ids), at::cat(labels), sherd::ops::Documents::of_lengths(lengths)};
 }
 
 template <class Build>
 void expect_plain_loss_and_gradients(int ranks, const Build& build) {
   const auto batch = make_batch({17, 5, 11, 8, 2}, kVocabulary);
   auto plain = build();
-  const at::Tensor expected = plain->loss_sum(batch.ids, batch.labels, batch.mask);
+  const at::Tensor expected = plain->loss_sum(batch.ids_T, batch.labels_T, batch.documents);
   expected.backward();
 
   std::mutex guard;
@@ -37,9 +50,8 @@ void expect_plain_loss_and_gradients(int ranks, const Build& build) {
     const int rank = world.rank();
     auto model = sherd::fully_shard(build(), sherd::Mesh::shard(std::move(world)));
     model.set_gradient_divide_factor(1);
-    const auto mine = [&](const at::Tensor& all) { return all.slice(0, rank, all.size(0), ranks); };
-    const at::Tensor part =
-        model.run(loss_of, mine(batch.ids), mine(batch.labels), mine(batch.mask));
+    const TokenBatch mine = every_nth(batch, rank, ranks);
+    const at::Tensor part = model.run(loss_of, mine.ids_T, mine.labels_T, mine.documents);
     part.backward();
     const std::lock_guard lock(guard);
     loss += part.item<double>();
@@ -74,35 +86,36 @@ TEST_P(ShardedModels, BloomHasThePlainModelsLossAndGradients) {
 
 // Slopes rounded to param_dtype, as units round the tensors they are called with, would differ.
 TEST(ShardedBloomInBf16, KeepsAlibiInFp32) {
-  const BloomConfig config = small_bloom_config();
+  const DecoderConfig config = small_bloom_config();
   const auto batch = make_batch({60, 41}, config.vocab_size);
-  Bloom plain = make_bloom(config);
+  CausalLm plain = make_bloom(config);
   plain->to(at::kBFloat16);
-  const at::Tensor expected = plain->loss_sum(batch.ids, batch.labels, batch.mask);
+  const at::Tensor expected = plain->loss_sum(batch.ids_T, batch.labels_T, batch.documents);
   sherd::test::run_ranks(2, [&](sherd::World world) {
     sherd::ShardOptions options;
     options.precision.param_dtype = c10::kBFloat16;
     auto model =
         sherd::fully_shard(make_bloom(config), sherd::Mesh::shard(std::move(world)), options);
-    const at::Tensor loss = model.run(loss_of, batch.ids, batch.labels, batch.mask);
+    const at::Tensor loss = model.run(loss_of, batch.ids_T, batch.labels_T, batch.documents);
     EXPECT_EQ(loss.item<float>(), expected.item<float>());
     model.world().barrier();  // a thread that leaves takes its shards with it
   });
 }
 
 TEST(ShardedLlamaDecoding, DecodesAsThePlainOne) {
-  const LlamaConfig config = small_llama_config();
+  const DecoderConfig config = small_llama_config();
   const auto batch = make_batch({6, 3}, config.vocab_size);
-  Llama plain = make_llama(config);
+  CausalLm plain = make_llama(config);
   KvCache plain_cache(8);
-  const at::Tensor expected = plain->decode(batch.ids, batch.mask, plain_cache);
+  const at::Tensor expected = plain->decode(batch.ids_T, batch.documents, plain_cache);
   sherd::test::run_ranks(2, [&](sherd::World world) {
     auto model = sherd::fully_shard(make_llama(config), sherd::Mesh::shard(std::move(world)));
     KvCache cache(8);
-    const auto decode = [&cache](CausalLmImpl& lm, const at::Tensor& ids, const at::Tensor& mask) {
-      return lm.decode(ids, mask, cache);
+    const auto decode = [&cache](CausalLmImpl& lm, const at::Tensor& ids,
+                                 const sherd::ops::Documents& documents) {
+      return lm.decode(ids, documents, cache);
     };
-    EXPECT_TRUE(model.run(decode, batch.ids, batch.mask).equal(expected));
+    EXPECT_TRUE(model.run(decode, batch.ids_T, batch.documents).equal(expected));
     model.world().barrier();  // a thread that leaves takes its shards with it
   });
 }

@@ -5,32 +5,33 @@
 
 #include <torch/utils.h>
 
-#include "llm/model/llama.h"
+#include "llm/families/family.h"
+#include "llm/model/causal_lm.h"
 #include "tests/llm/model/test_batch.h"
 
 namespace llm::model {
 
-inline LlamaConfig small_llama_config(bool tied = false) {
+inline DecoderConfig small_llama_config(bool tied = false) {
   return {.hidden_size = 13,
-          .intermediate_size = 29,
-          .num_hidden_layers = 3,
-          .num_attention_heads = 4,
-          .num_key_value_heads = 2,
-          .head_dim = 6,
+          .feed_forward_size = 29,
+          .layers = 3,
+          .heads = 4,
+          .key_heads = 2,
+          .head_size = 6,
           .vocab_size = kVocabulary,
-          .max_position_embeddings = 64,
-          .rms_norm_eps = 1e-5,
+          .context_length = 64,
+          .norm_epsilon = 1e-5,
           .initializer_range = 0.3,
-          .tie_word_embeddings = tied,
-          .rope = {}};
+          .tied_embedding = tied,
+          .rope = RopeConfig{}};
 }
 
 /// The same weights for the same configuration, on whatever thread.
-inline Llama make_llama(const LlamaConfig& config) {
+inline CausalLm make_llama(const DecoderConfig& config) {
   static std::mutex one_at_a_time;  // ranks are threads, and the generator is one for all
   const std::lock_guard lock(one_at_a_time);
   torch::manual_seed(3);
-  return Llama(config);
+  return families::find_family("llama")->build(config);
 }
 
 }  // namespace llm::model

@@ -7,7 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
-#include "llm/io/model_factory.h"
+#include "llm/io/hf_config.h"
 #include "tests/support/ranks.h"
 
 namespace llm::train {

@@ -39,6 +39,15 @@ TEST(RunLength, IsNoShorterThanTheWarmUp) {
       {"schedule.warmup = \"4 steps\" is longer than the run, which has 3 steps", "32 samples"});
 }
 
+TEST(RunLength, CountsRowsWhereSamplesArePacked) {
+  config::RunConfig config;
+  config.train.global_batch = 12;
+  config.data.packing = config::Packing::FirstFit;
+  config.schedule.warmup = {4, 0};
+  expect_error([&] { static_cast<void>(run_length(config, 20)); }, ExitCode::Usage,
+               {"which has 2 steps", "20 rows"});
+}
+
 TEST(SampleLength, IsAtMostTheContext) {
   EXPECT_EQ(sample_length(0, 512), 512);
   EXPECT_EQ(sample_length(128, 512), 128);

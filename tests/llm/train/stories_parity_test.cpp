@@ -14,8 +14,8 @@
 #include "llm/data/batch.h"
 #include "llm/data/dataset.h"
 #include "llm/eval/batch_tensors.h"
+#include "llm/io/hf_config.h"
 #include "llm/io/import.h"
-#include "llm/io/model_factory.h"
 #include "llm/train/load_model.h"
 #include "sherd/optim.h"
 #include "tests/support/meshes.h"
@@ -45,7 +45,7 @@ struct Questions {
     dataset = data::load_dataset(file, encoder, {kSamples});
     supervised = static_cast<double>(dataset.report.supervised_tokens);
   }
-  [[nodiscard]] eval::BatchTensors micro_batch(int64_t first, int64_t rows) const {
+  [[nodiscard]] model::TokenBatch micro_batch(int64_t first, int64_t rows) const {
     std::vector<int64_t> indices(static_cast<size_t>(rows));
     std::iota(indices.begin(), indices.end(), first);
     return eval::to_tensors(data::collate(dataset.samples, indices));
@@ -63,8 +63,7 @@ std::vector<Step> train_plain(const Questions& questions, int64_t rows) {
     for (int64_t first = 0; first < kSamples; first += rows) {
       const auto batch = questions.micro_batch(first, rows);
       const at::Tensor loss =
-          model->loss_sum(batch.input_ids_BT, batch.labels_BT, batch.attention_mask_BT) /
-          questions.supervised;
+          model->loss_sum(batch.ids_T, batch.labels_T, batch.documents) / questions.supervised;
       loss.backward();
       step.loss += loss.item<double>();
     }
@@ -90,9 +89,12 @@ std::vector<Step> train_sharded(const Questions& questions, int ranks, int64_t r
       for (int64_t first = world.rank() * rows; first < kSamples; first += world.size() * rows) {
         const auto batch = questions.micro_batch(first, rows);
         const at::Tensor loss =
-            model.run([](model::CausalLmImpl& lm, const at::Tensor& ids, const at::Tensor& labels,
-                         const at::Tensor& mask) { return lm.loss_sum(ids, labels, mask); },
-                      batch.input_ids_BT, batch.labels_BT, batch.attention_mask_BT) /
+            model.run(
+                [](model::CausalLmImpl& lm, const at::Tensor& ids, const at::Tensor& labels,
+                   const sherd::ops::Documents& documents) {
+                  return lm.loss_sum(ids, labels, documents);
+                },
+                batch.ids_T, batch.labels_T, batch.documents) /
             questions.supervised;
         loss.backward();
         part += loss.item<double>();

@@ -1,8 +1,8 @@
-#include "llm/io/fixed_fields.h"
+#include "llm/families/fixed_fields.h"
 
 #include <algorithm>
 
-namespace llm::io {
+namespace llm::families {
 
 using Json = nlohmann::ordered_json;
 
@@ -35,4 +35,4 @@ void refuse_other_architectures(const JsonFields& fields,
   }
 }
 
-}  // namespace llm::io
+}  // namespace llm::families

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 
 #include <nlohmann/json.hpp>
 
-namespace llm::io {
+namespace llm::families {
 
 /// The fields of one object. Null counts as missing. Faults are Error(BadData) with file and field.
 class JsonFields {
@@ -22,7 +24,7 @@ class JsonFields {
   JsonFields(const nlohmann::ordered_json& object, std::string place, std::string prefix = "")
       : object_(object), place_(std::move(place)), prefix_(std::move(prefix)) {}
 
-  /// The value, or null if the field is missing.
+  /// The value, or null if the field is missing. A field that was looked for counts as known.
   [[nodiscard]] const nlohmann::ordered_json* find(const char* name) const;
   /// Of several names that mean the same the one that is there, the first if none is. Fails where
   /// two of them contradict each other.
@@ -36,6 +38,10 @@ class JsonFields {
   [[nodiscard]] bool flag(const char* name, bool fallback) const;
   [[nodiscard]] std::optional<std::string> text(const char* name) const;
 
+  /// Refuses every field that was never looked for, unless it holds null, false or nothing at all
+  /// ("", [], {}), or is one of `harmless`: it might change what the model computes.
+  void refuse_unknown(std::span<const char* const> harmless) const;
+
   /// An Error(BadData) about a field: "<file>: "<field>" <what>".
   [[noreturn]] void fail(const char* name, const std::string& what) const;
   [[nodiscard]] const nlohmann::ordered_json& object() const { return object_; }
@@ -47,6 +53,7 @@ class JsonFields {
   const nlohmann::ordered_json& object_;
   std::string place_;
   std::string prefix_;
+  mutable std::set<std::string> known_;
 };
 
-}  // namespace llm::io
+}  // namespace llm::families

@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "llm/io/json_fields.h"
+#include "llm/families/json_fields.h"
 
-namespace llm::io {
+namespace llm::families {
 
 /// A field and the only value that is implemented.
 struct FixedField {
@@ -26,4 +26,4 @@ void refuse_other_computations(const JsonFields& fields);
 void refuse_other_architectures(const JsonFields& fields,
                                 const std::vector<const char*>& implemented);
 
-}  // namespace llm::io
+}  // namespace llm::families

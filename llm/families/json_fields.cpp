@@ -1,10 +1,11 @@
-#include "llm/io/json_fields.h"
+#include "llm/families/json_fields.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "sherd/error.h"
 
-namespace llm::io {
+namespace llm::families {
 
 using Json = nlohmann::ordered_json;
 
@@ -13,8 +14,24 @@ void JsonFields::fail(const char* name, const std::string& what) const {
 }
 
 const Json* JsonFields::find(const char* name) const {
+  known_.insert(name);
   const auto field = object_.find(name);
   return field == object_.end() || field->is_null() ? nullptr : &*field;
+}
+
+void JsonFields::refuse_unknown(std::span<const char* const> harmless) const {
+  for (const auto& [name, value] : object_.items()) {
+    const bool says_nothing = value.is_null() || value == false || value == "" ||
+                              (value.is_structured() && value.empty());
+    const bool is_harmless = std::any_of(harmless.begin(), harmless.end(),
+                                         [&name = name](const char* one) { return name == one; });
+    if (!says_nothing && !is_harmless && !known_.contains(name)) {
+      fail(name.c_str(), value.dump() +
+                             " is not known here, and may change what the model computes. If it "
+                             "does not, pass it over with model.ignore_fields = [\"" +
+                             name + "\"], or remove it from the file");
+    }
+  }
 }
 
 const char* JsonFields::spelling(std::initializer_list<const char*> names) const {
@@ -88,4 +105,4 @@ std::optional<std::string> JsonFields::text(const char* name) const {
   return value->get<std::string>();
 }
 
-}  // namespace llm::io
+}  // namespace llm::families

@@ -1,0 +1,24 @@
+#include <string_view>
+
+#include "llm/families/family.h"
+
+namespace llm::families {
+
+const Family& bloom_family();
+const Family& llama_family();
+
+const std::vector<const Family*>& all_families() {
+  static const std::vector<const Family*> all = {&llama_family(), &bloom_family()};
+  return all;
+}
+
+const Family* find_family(const std::string& model_type) {
+  for (const Family* family : all_families()) {
+    if (std::string_view(family->model_type) == model_type) {
+      return family;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace llm::families

@@ -1,0 +1,35 @@
+#pragma once
+// What attention knows of a batch's tokens besides their vectors.
+
+#include <ATen/core/Tensor.h>
+
+#include "llm/model/kv_cache.h"
+#include "ops/documents.h"
+#include "ops/rotary.h"
+
+namespace llm::model {
+
+/// One for a forward, the same in every layer: which tokens belong together, where in its text each
+/// stands, and what has been read before. A struct and no plain tensors, so that units, which cast
+/// the tensors they are called with to `param_dtype`, leave them in fp32.
+struct Context {
+  sherd::ops::Documents documents;
+  /// Angles of each token's position: fp32 [T, 1, 1, H / 2]. Undefined where positions are not
+  /// rotary.
+  sherd::ops::RotaryTables rotary = {};
+  /// ALiBi's, fp32 [N]. Undefined where there is none.
+  at::Tensor alibi_slopes = {};
+  /// Null unless decoding.
+  KvCache* cache = nullptr;
+};
+
+/// Rotated by the context's angles: [T, N, H] -> [T, N, H], contiguous.
+[[nodiscard]] at::Tensor with_position(const at::Tensor& heads_TNH, const Context& context);
+
+/// Attention of the tokens to what their documents hold, in the cache too, with the context's
+/// biases. `layer` is the caller's place in the cache.
+/// Shapes: query [T, N, H], key and value [T, K, H] -> [T, N × H].
+[[nodiscard]] at::Tensor attend(const at::Tensor& query, const at::Tensor& key,
+                                const at::Tensor& value, const Context& context, int64_t layer);
+
+}  // namespace llm::model

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "llm/model/rope.h"
+
+namespace llm::model {
+
+/// The shape of a decoder, whatever its family.
+struct DecoderConfig {
+  int64_t hidden_size = 0;        ///< D, the model's width
+  int64_t feed_forward_size = 0;  ///< F
+  int64_t layers = 0;             ///< ≥ 1
+  int64_t heads = 0;              ///< N, of queries
+  int64_t key_heads = 0;          ///< K, a divisor of N
+  int64_t head_size = 0;          ///< H; even where positions are rotary
+  int64_t vocab_size = 0;         ///< V, rows of the head: ids are below this
+  int64_t context_length = 0;     ///< the longest text the model was made for, in tokens
+  double norm_epsilon = 0;
+  double initializer_range = 0.02;  ///< standard deviation of weights that are not loaded
+  bool tied_embedding = false;      ///< the embedding is the head too
+  /// Rotary positions; without them attention is biased by ALiBi.
+  std::optional<RopeConfig> rope = std::nullopt;
+  /// Adds to attention and feed-forward their normalised inputs, not the inputs themselves.
+  bool residual_is_normalised = false;
+};
+
+}  // namespace llm::model

@@ -1,0 +1,60 @@
+#include "ops/documents.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/tensor.h>
+#include <c10/util/Exception.h>
+
+namespace sherd::ops {
+
+Documents::Documents(std::vector<int64_t> bounds) {
+  TORCH_CHECK_VALUE(!bounds.empty() && bounds.front() == 0,
+                    "[Documents] expected bounds that begin with 0");
+  for (size_t i = 1; i < bounds.size(); ++i) {
+    TORCH_CHECK_VALUE(bounds[i - 1] < bounds[i], "[Documents] document ", i - 1, " ends at token ",
+                      bounds[i], ", where it begins or before (", bounds[i - 1],
+                      "); expected at least one token in each");
+  }
+  bounds_ = std::make_shared<const std::vector<int64_t>>(std::move(bounds));
+}
+
+Documents Documents::of_lengths(std::span<const int64_t> lengths) {
+  std::vector<int64_t> bounds = {0};
+  for (const int64_t length : lengths) {
+    bounds.push_back(bounds.back() + length);
+  }
+  return Documents(std::move(bounds));
+}
+
+Documents Documents::of_equal_length(int64_t count, int64_t length) {
+  return of_lengths(std::vector<int64_t>(index(count), length));
+}
+
+int64_t Documents::longest() const {
+  int64_t most = 0;
+  for (int64_t d = 0; d < count(); ++d) {
+    most = std::max(most, length(d));
+  }
+  return most;
+}
+
+at::Tensor Documents::positions() const {
+  at::Tensor positions = at::arange(tokens(), at::kLong);
+  for (int64_t d = 0; d < count(); ++d) {
+    positions.slice(0, begin(d), end(d)).sub_(begin(d));
+  }
+  return positions;
+}
+
+at::Tensor Documents::first_tokens() const {
+  return at::tensor(*bounds_, at::kLong).narrow(0, 0, count());
+}
+
+at::Tensor Documents::last_tokens() const {
+  return at::tensor(*bounds_, at::kLong).narrow(0, 1, count()) - 1;
+}
+
+}  // namespace sherd::ops
