@@ -27,7 +27,7 @@ std::vector<ParameterShard> ShardedModule::parameter_shards() const {
   detail::for_each_held_part(engine_->model,
                              [&](const auto&, const auto&, const detail::HeldPart& held) {
                                if (held.segment.has_gradient()) {
-                                 held.segment.gradients()->show();
+                                 held.segment.gradients()->expose();
                                  shard->gradient = held.of(held.segment.gradient());
                                }
                                ++shard;

@@ -7,10 +7,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
 
+#include "sherd/collective_observer.h"
 #include "sherd/memory.h"
 
 namespace sherd {
@@ -32,9 +34,10 @@ enum class ReduceOp { Sum, Max };
 ///
 /// Every method but the accessors is collective: all ranks call it for the same segment in the same
 /// order; a difference ends in an `Error(PeerLost)` after the timeout that names the operation.
-/// Methods are called from one thread a rank. Buffers are entered in the model's ledger, so that
-/// the engine's memory limits cover them. PyTorch: `Comm` of FSDP2's custom all-gather and
-/// reduce-scatter.
+/// Methods are called from one thread a rank, but for cancel(). Buffers are entered in the model's
+/// ledger, so that the engine's memory limits cover them. Who brings an exchange of his own derives
+/// from BufferedCommunicator, which leaves the start and the end of each exchange to him. PyTorch:
+/// `Comm` of FSDP2's custom all-gather and reduce-scatter.
 class Communicator {
  public:
   /// Number of a segment: its place in what attach() was given.
@@ -49,6 +52,8 @@ class Communicator {
   [[nodiscard]] virtual int rank() const = 0;
   /// Ranks that take part, and pieces of each segment.
   [[nodiscard]] virtual int world_size() const = 0;
+  /// What carries the bytes, for people: "shared memory".
+  [[nodiscard]] virtual std::string transport() const { return "a communicator of the caller's"; }
 
   /// Registers the segments of a model, all at once, and allocates what travels. Called once,
   /// before anything else. Throws Error(Unavailable) on all ranks where one has not the memory.
@@ -101,8 +106,15 @@ class Communicator {
   [[nodiscard]] virtual int reductions_in_flight() const = 0;
   /// Returns when the sums of all reductions that were started are in their shards.
   virtual void finish_reductions() = 0;
-  /// Forgets gathers and reductions that an exception left behind.
+  /// Forgets gathers and reductions that an exception left behind, when those under way have ended;
+  /// after cancel() without waiting for them.
   virtual void abandon() = 0;
+  /// Ends this rank's part for good: what it waits for here, and whatever is called later but
+  /// abandon() and release(), throws Error(PeerLost) with `why`. Ranks that wait for this one are
+  /// told as when it had left, or find out when their timeout has passed. Where the back end cannot
+  /// be interrupted (Gloo), a wait under way ends at its timeout. Not collective; any thread may
+  /// call it.
+  virtual void cancel(const std::string& /*why*/) {}
   /// The most bytes of MemoryKind::ReceiveBuffer that reductions will take. Not collective.
   [[nodiscard]] virtual int64_t most_received_bytes() const { return 0; }
 
@@ -122,8 +134,14 @@ class Communicator {
   /// What this rank has done so far.
   [[nodiscard]] const Counts& counts() const noexcept { return counts_; }
 
+  /// Who is told of this communicator's collectives from now on; null for nobody. Not collective.
+  virtual void set_observer(std::shared_ptr<CollectiveObserver> observer) {
+    observer_ = std::move(observer);
+  }
+
  protected:
-  Counts counts_;  ///< kept by the implementation
+  Counts counts_;                                      ///< kept by the implementation
+  std::shared_ptr<CollectiveObserver> observer_ = {};  ///< told by the implementation
 };
 
 }  // namespace sherd

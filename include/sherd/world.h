@@ -9,25 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "sherd/backend.h"
 #include "sherd/communicator.h"
 
 namespace sherd {
-
-namespace detail {
-class WorldImpl;
-struct WorldAccess;
-}  // namespace detail
-
-/// Ranks first, first + stride, …: a row or a column of a mesh.
-struct RankGroup {
-  int first = 0;   ///< rank of the world
-  int stride = 1;  ///< between neighbours
-  int size = 1;    ///< ranks in the group
-  /// Position of a rank of the world in the group.
-  [[nodiscard]] int index_of(int rank) const { return (rank - first) / stride; }
-  /// The rank of the world at a position of the group.
-  [[nodiscard]] int rank_at(int index) const { return first + index * stride; }
-};
 
 /// What carries parameters and gradients between ranks. PyTorch: the backend of a process group.
 enum class Transport : std::uint8_t {
@@ -55,12 +40,6 @@ struct WorldOptions {
   Transport transport = Transport::Automatic;
 };
 
-/// A collective that a rank waits in.
-struct Wait {
-  std::string what;                             ///< for people: "all-gather of unit 'block3'"
-  std::chrono::steady_clock::time_point since;  ///< when it began to wait
-};
-
 /// The ranks of a run. A value: copies name the same world, which ends with the last of them.
 /// PyTorch: `init_process_group` and the default group.
 class World {
@@ -82,6 +61,9 @@ class World {
   /// those of its first forward. Ranks that are processes do.
   static std::vector<World> in_process(
       int size, std::chrono::milliseconds timeout = std::chrono::seconds(60));
+  /// A world of ranks that the caller has connected. Not collective. Throws Error(Usage) for null,
+  /// or for a rank that is not one of the size.
+  static World over(std::shared_ptr<Backend> backend);
 
   /// Which of the ranks this is, from 0. PyTorch: `get_rank`.
   [[nodiscard]] int rank() const;
@@ -114,11 +96,21 @@ class World {
   /// where ranks pass different groups. Throws Error: PeerLost; Unavailable where
   /// WorldOptions::transport asks for shared memory that the group cannot have.
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group);
+  /// What carries the communicators of this rank, for people, the latest last: "shared memory",
+  /// "process groups (gloo)", "NCCL"; empty as long as none was made. Not collective.
+  [[nodiscard]] std::string transport() const;
+
+  /// Who is told of the collectives of this rank from now on: of the World itself, and of
+  /// communicators that are made later. Null for nobody. Not collective. PyTorch: the flight
+  /// recorder.
+  void set_observer(std::shared_ptr<CollectiveObserver> observer);
+  /// What this World is made over, to be wrapped in another.
+  [[nodiscard]] const std::shared_ptr<Backend>& backend() const;
 
  private:
-  friend struct detail::WorldAccess;
-  explicit World(std::shared_ptr<detail::WorldImpl> impl) : impl_(std::move(impl)) {}
-  std::shared_ptr<detail::WorldImpl> impl_;
+  struct State;
+  explicit World(std::shared_ptr<Backend> backend);
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace sherd

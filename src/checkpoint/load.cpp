@@ -2,7 +2,6 @@
 #include <map>
 #include <utility>
 
-#include "agree.h"
 #include "checkpoint/fill_through_host.h"
 #include "checkpoint/shard_files.h"
 #include "sherd/checkpoint.h"
@@ -11,6 +10,7 @@
 #include "state/entries.h"
 #include "step/engine.h"
 #include "step/shard_writer.h"
+#include "world/agree.h"
 
 namespace sherd {
 

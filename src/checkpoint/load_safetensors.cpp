@@ -2,7 +2,6 @@
 #include <utility>
 #include <vector>
 
-#include "agree.h"
 #include "checkpoint/fill_through_host.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
@@ -10,6 +9,7 @@
 #include "state/entries.h"
 #include "step/engine.h"
 #include "step/shard_writer.h"
+#include "world/agree.h"
 
 namespace sherd {
 

@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "agree.h"
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
 #include "files/folder.h"
@@ -15,6 +14,7 @@
 #include "sherd/safetensors.h"
 #include "state/entries.h"
 #include "step/engine.h"
+#include "world/agree.h"
 
 namespace sherd {
 

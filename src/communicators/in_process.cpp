@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "communicators/communicator_memory.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {
@@ -19,17 +20,22 @@ void InProcessHub::update(const std::function<void(std::vector<RankView>&)>& cha
   changed_.notify_all();
 }
 
-void InProcessHub::wait_for_all(const std::string& what,
+void InProcessHub::wait_for_all(int member, const std::string& what,
                                 const std::function<bool(const RankView&)>& reached) {
   std::unique_lock lock(mutex_);
+  const RankView& mine = ranks_[static_cast<size_t>(member)];
   const auto done = [&] { return std::all_of(ranks_.begin(), ranks_.end(), reached); };
   const auto hopeless = [&] {
-    return std::any_of(ranks_.begin(), ranks_.end(),
-                       [&](const RankView& rank) { return rank.departed && !reached(rank); });
+    return mine.departed || std::any_of(ranks_.begin(), ranks_.end(), [&](const RankView& rank) {
+             return rank.departed && !reached(rank);
+           });
   };
   const bool in_time = changed_.wait_for(lock, timeout_, [&] { return done() || hopeless(); });
   if (done()) {
     return;
+  }
+  if (mine.departed) {
+    throw Error(ExitCode::PeerLost, what + " was cancelled: " + mine.cancelled);
   }
   std::string missing;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -55,185 +61,137 @@ InProcessCommunicator::~InProcessCommunicator() {
   });
 }
 
-void InProcessCommunicator::attach(std::vector<SegmentSpec> segments, c10::Device device,
-                                   std::shared_ptr<MemoryLedger> ledger) {
-  segments_ = std::move(segments);
-  memory_ = std::make_shared<Memory>();
-  for (const SegmentSpec& spec : segments_) {
-    memory_->shards.emplace_back(segment_bytes(spec, 1), spec.shard_kind, ledger, device);
-  }
-  slots_.assign(segments_.size(), nullptr);
-  acquired_.assign(segments_.size(), nullptr);
-  memory_->reduce = std::make_unique<ReduceBuffers>(
-      segments_, world_size(), MemoryKind::ReduceBuffer, std::move(ledger), device);
+void InProcessCommunicator::interrupt(const std::string& why) {
   hub_->update([&](auto& ranks) {
     auto& mine = ranks[static_cast<size_t>(rank_)];
-    mine.memory = memory_;
-    mine.segments.resize(segments_.size());
-    for (size_t i = 0; i < segments_.size(); ++i) {
-      mine.segments[i].travelling = memory_->shards[i].data();
+    mine.departed = true;
+    mine.cancelled = why;
+  });
+}
+
+void InProcessCommunicator::share_memory() {
+  slots_.assign(segments().size(), nullptr);
+  hub_->update([&](auto& ranks) {
+    auto& mine = ranks[static_cast<size_t>(rank_)];
+    mine.memory = memory();
+    mine.segments.resize(segments().size());
+    for (size_t i = 0; i < segments().size(); ++i) {
+      mine.segments[i].travelling = memory()->travelling[i];
     }
   });
   barrier();
 }
 
-void* InProcessCommunicator::travelling_shard(Segment segment) {
-  return memory_->shards[static_cast<size_t>(segment)].data();
-}
-
 void InProcessCommunicator::change(Segment segment,
-                                   const std::function<void(InProcessHub::SegmentView&)>& change) {
+                                   const std::function<void(SegmentView&)>& change) {
   hub_->update([&](auto& ranks) {
     change(ranks[static_cast<size_t>(rank_)].segments[static_cast<size_t>(segment)]);
   });
 }
 
-void InProcessCommunicator::wait_segment(const char* what, Segment segment,
-                                         int64_t InProcessHub::SegmentView::*counter,
-                                         int64_t value) {
-  const auto index = static_cast<size_t>(segment);
-  const std::string named = what + (" of unit '" + segments_[index].name + "'");
-  hub_->wait_for_all(named, [&](const InProcessHub::RankView& rank) {
-    return rank.segments[index].*counter >= value;
+void InProcessCommunicator::wait_segment(Collective::Operation operation, Segment segment,
+                                         int64_t SegmentView::*counter, int64_t value) {
+  hub_->wait_for_all(rank_, described(operation, segment), [&](const InProcessHub::RankView& rank) {
+    return rank.segments[static_cast<size_t>(segment)].*counter >= value;
   });
 }
 
-std::vector<const void*> InProcessCommunicator::pieces(Segment segment,
-                                                       const void* InProcessHub::SegmentView::*base,
-                                                       int64_t offset_bytes) {
-  const std::lock_guard lock(hub_->mutex());
-  std::vector<const void*> found;
-  for (const auto& rank : hub_->ranks()) {
-    found.push_back(static_cast<const char*>(rank.segments[static_cast<size_t>(segment)].*base) +
-                    offset_bytes);
-  }
-  return found;
-}
-
-void InProcessCommunicator::begin_update(Segment segment) {
+void InProcessCommunicator::await_readers(Segment segment) {
   int64_t mine = 0;
   change(segment, [&](auto& view) { mine = view.gathered; });
-  wait_segment("optimizer step", segment, &InProcessHub::SegmentView::gathered, mine);
+  wait_segment(Collective::Operation::Update, segment, &SegmentView::gathered, mine);
 }
 
-void InProcessCommunicator::publish(Segment segment) {
+void InProcessCommunicator::show_published(Segment segment) {
   change(segment, [](auto& view) { ++view.published; });
 }
 
-void* InProcessCommunicator::gather(Segment segment, void* slot) {
-  ++counts_.gathers;
-  slots_[static_cast<size_t>(segment)] = slot;
-  return slot;
+void* InProcessCommunicator::start_gather(Segment segment, void* slot) {
+  return slots_[static_cast<size_t>(segment)] = slot;
 }
 
-void InProcessCommunicator::wait_gather(Segment segment) {
+void InProcessCommunicator::finish_gather(Segment segment) {
   const auto index = static_cast<size_t>(segment);
   int64_t version = 0;
   change(segment, [&](auto& view) { version = view.published; });
-  wait_segment("all-gather", segment, &InProcessHub::SegmentView::published, version);
-  const int64_t bytes = segment_bytes(segments_[index], 1);
+  wait_segment(Collective::Operation::Gather, segment, &SegmentView::published, version);
+  std::vector<const void*> pieces;
+  {
+    const std::lock_guard lock(hub_->mutex());
+    for (const auto& rank : hub_->ranks()) {
+      pieces.push_back(rank.segments[index].travelling);
+    }
+  }
+  const auto bytes = static_cast<size_t>(segment_bytes(spec(segment), 1));
   auto* out = static_cast<char*>(slots_[index]);
-  for (const void* piece : pieces(segment, &InProcessHub::SegmentView::travelling, 0)) {
-    std::memcpy(out, piece, static_cast<size_t>(bytes));
+  for (const void* piece : pieces) {
+    std::memcpy(out, piece, bytes);
     out += bytes;
   }
-  counts_.bytes_sent += bytes * (world_size() - 1);
   change(segment, [](auto& view) { ++view.gathered; });
 }
 
-void* InProcessCommunicator::acquire_reduce_buffer(Segment segment, const Reduction& /*target*/) {
-  while (pending_.size() >= kReductionsInFlight) {
-    release_oldest();
-  }
-  return acquired_[static_cast<size_t>(segment)] = memory_->reduce->acquire(segment);
+std::unique_ptr<BufferedCommunicator::Exchange> InProcessCommunicator::make_exchange() {
+  return std::make_unique<Posted>();
 }
 
-void InProcessCommunicator::release_reduce_buffer(Segment segment) {
-  memory_->reduce->release(std::exchange(acquired_[static_cast<size_t>(segment)], nullptr));
-}
-
-void InProcessCommunicator::reduce(Segment segment, const Reduction& target) {
-  ++counts_.reductions;
-  const auto index = static_cast<size_t>(segment);
-  const bool owned = target.source == nullptr;
-  void* buffer = owned ? std::exchange(acquired_[index], nullptr) : nullptr;
-  int64_t number = 0;
-  // A buffer of the same segment that is still being read keeps its place in the view until it has
-  // been summed.
-  while (std::any_of(pending_.begin(), pending_.end(),
-                     [&](const Pending& p) { return p.segment == segment; })) {
-    release_oldest();
-  }
-  change(segment, [&](auto& view) {
-    view.reduce_buffer = owned ? buffer : target.source;
-    number = ++view.posted;
+void InProcessCommunicator::start_exchange(Exchange& exchange) {
+  auto& mine = static_cast<Posted&>(exchange);
+  change(mine.segment, [&](auto& view) {
+    mine.number = ++view.posted;
+    view.posted_gradients[static_cast<size_t>(mine.number % 2)] = {mine.gradients, mine.identity};
   });
-  counts_.bytes_sent += reduced_bytes(segments_[index], target) * (world_size() - 1);
-  pending_.push_back({segment, target, buffer, number, false});
 }
 
-void InProcessCommunicator::sum_oldest() {
-  Pending& oldest = pending_.front();
-  if (oldest.summed) {
-    return;
-  }
-  const SegmentSpec& spec = segments_[static_cast<size_t>(oldest.segment)];
-  wait_segment("reduction", oldest.segment, &InProcessHub::SegmentView::posted, oldest.number);
-  const int64_t offset = reduced_bytes(spec, oldest.target) * rank_;
-  sum_piece(oldest.target, reduced_dtype(spec, oldest.target),
-            pieces(oldest.segment, &InProcessHub::SegmentView::reduce_buffer, offset), 0,
-            spec.shard_numel, memory_->reduce->device());
-  oldest.summed = true;
-  change(oldest.segment, [](auto& view) { ++view.summed; });
-}
-
-void InProcessCommunicator::release_oldest() {
-  sum_oldest();
-  const Pending& oldest = pending_.front();
-  wait_segment("reduction", oldest.segment, &InProcessHub::SegmentView::summed, oldest.number);
-  if (oldest.buffer != nullptr) {
-    memory_->reduce->release(oldest.buffer);
-  }
-  pending_.pop_front();
-}
-
-void InProcessCommunicator::finish_reductions() {
-  while (!pending_.empty()) {
-    release_oldest();
-  }
-}
-
-void InProcessCommunicator::abandon() {
-  finish_reductions();
-  acquired_.assign(segments_.size(), nullptr);
-  memory_->reduce->release_all();
-}
-
-void InProcessCommunicator::all_reduce(std::span<double> values, ReduceOp op) {
-  ++counts_.all_reduces;
-  int64_t round = 0;
-  hub_->update([&](auto& ranks) {
-    auto& mine = ranks[static_cast<size_t>(rank_)];
-    mine.values.assign(values.begin(), values.end());
-    round = ++mine.rounds;
-  });
-  hub_->wait_for_all("all-reduce", [&](const auto& rank) { return rank.rounds >= round; });
+void InProcessCommunicator::sum(const Posted& posted) {
+  std::vector<InProcessHub::PostedGradients> by_rank;
   {
     const std::lock_guard lock(hub_->mutex());
-    for (size_t i = 0; i < values.size(); ++i) {
-      double result = hub_->ranks()[0].values.at(i);
-      for (size_t rank = 1; rank < hub_->ranks().size(); ++rank) {
-        result = join(result, hub_->ranks()[rank].values.at(i), op);
-      }
-      values[i] = result;
+    for (const auto& rank : hub_->ranks()) {
+      by_rank.push_back(rank.segments[static_cast<size_t>(posted.segment)]
+                            .posted_gradients[static_cast<size_t>(posted.number % 2)]);
+    }
+  }
+  const SegmentSpec& segment = spec(posted.segment);
+  const int64_t offset = reduced_bytes(segment, posted.target) * rank_;
+  std::vector<Identity> identities;
+  std::vector<const void*> pieces;
+  for (const auto& of_rank : by_rank) {
+    identities.push_back(of_rank.identity);
+    pieces.push_back(static_cast<const char*>(of_rank.gradients) + offset);
+  }
+  check_identities(posted, identities);
+  add_piece(posted, pieces, 0, segment.shard_numel);
+}
+
+void InProcessCommunicator::finish_exchange(Exchange& exchange) {
+  const auto& mine = static_cast<const Posted&>(exchange);
+  constexpr auto kReduction = Collective::Operation::Reduction;
+  wait_segment(kReduction, mine.segment, &SegmentView::posted, mine.number);
+  sum(mine);
+  change(mine.segment, [](auto& view) { ++view.summed; });
+  wait_segment(kReduction, mine.segment, &SegmentView::summed, mine.number);
+}
+
+void InProcessCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
+  int64_t round = 0;
+  hub_->update([&](auto& ranks) {
+    auto& view = ranks[static_cast<size_t>(rank_)];
+    view.values.assign(mine.begin(), mine.end());
+    round = ++view.rounds;
+  });
+  hub_->wait_for_all(rank_, "all-reduce", [&](const auto& rank) { return rank.rounds >= round; });
+  {
+    const std::lock_guard lock(hub_->mutex());
+    auto* out = all.data();
+    for (const auto& rank : hub_->ranks()) {  // ranks out of step may have come with other numbers
+      std::copy_n(rank.values.begin(), std::min(rank.values.size(), mine.size()), out);
+      out += mine.size();
     }
   }
   hub_->update([&](auto& ranks) { ++ranks[static_cast<size_t>(rank_)].rounds_left; });
-  hub_->wait_for_all("all-reduce", [&](const auto& rank) { return rank.rounds_left >= round; });
-}
-
-void InProcessCommunicator::barrier() {
-  all_reduce({}, ReduceOp::Sum);
+  hub_->wait_for_all(rank_, "all-reduce",
+                     [&](const auto& rank) { return rank.rounds_left >= round; });
 }
 
 }  // namespace sherd::detail

@@ -2,16 +2,16 @@
 // Ranks that are threads of one process: for tests and examples, with the same order of operations
 // as processes.
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "communicators/reduce_buffers.h"
-#include "sherd/world.h"
+#include "sherd/backend.h"
+#include "sherd/buffered_communicator.h"
 
 namespace sherd::detail {
 
@@ -21,9 +21,14 @@ class InProcessHub {
  public:
   InProcessHub(const RankGroup& group, std::chrono::milliseconds timeout);
 
+  /// One of the two reductions of a segment that may be in flight.
+  struct PostedGradients {
+    const void* gradients = nullptr;
+    BufferedCommunicator::Identity identity = {};
+  };
   struct SegmentView {
     const void* travelling = nullptr;
-    const void* reduce_buffer = nullptr;
+    std::array<PostedGradients, 2> posted_gradients = {};  ///< in turns
     int64_t published = 0;
     int64_t gathered = 0;
     int64_t posted = 0;
@@ -35,16 +40,20 @@ class InProcessHub {
     int64_t rounds = 0;          ///< all-reduces and barriers entered
     int64_t rounds_left = 0;
     bool departed = false;
+    std::string cancelled;         ///< why this rank's part has ended
     std::shared_ptr<void> memory;  ///< what the segments point at: there until all have departed
   };
 
   void update(const std::function<void(std::vector<RankView>&)>& change);
-  /// Waits until `reached(rank view)` holds for every rank; throws Error naming those for which it
-  /// does not: PeerLost when one has left, Hang when the timeout has passed.
-  void wait_for_all(const std::string& what, const std::function<bool(const RankView&)>& reached);
+  /// Waits on behalf of `member` until `reached(rank view)` holds for every rank; throws Error
+  /// naming those for which it does not: PeerLost when one has left, Hang when the timeout has
+  /// passed.
+  void wait_for_all(int member, const std::string& what,
+                    const std::function<bool(const RankView&)>& reached);
   [[nodiscard]] const std::vector<RankView>& ranks() const { return ranks_; }
   [[nodiscard]] std::mutex& mutex() { return mutex_; }
   [[nodiscard]] int world_size() const { return static_cast<int>(ranks_.size()); }
+  [[nodiscard]] const RankGroup& group() const { return group_; }
 
  private:
   std::mutex mutex_;
@@ -56,7 +65,7 @@ class InProcessHub {
 
 /// One rank's end of a hub. A gather copies the pieces of all ranks; a reduction reads the other
 /// ranks' buffers.
-class InProcessCommunicator final : public Communicator {
+class InProcessCommunicator final : public BufferedCommunicator {
  public:
   InProcessCommunicator(std::shared_ptr<InProcessHub> hub, int rank)
       : hub_(std::move(hub)), rank_(rank) {}
@@ -64,54 +73,36 @@ class InProcessCommunicator final : public Communicator {
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int world_size() const override { return hub_->world_size(); }
-  void attach(std::vector<SegmentSpec> segments, c10::Device device,
-              std::shared_ptr<MemoryLedger> ledger) override;
-  [[nodiscard]] void* travelling_shard(Segment segment) override;
-  void begin_update(Segment segment) override;
-  void publish(Segment segment) override;
+  [[nodiscard]] std::string transport() const override { return "threads of one process"; }
   [[nodiscard]] bool gathers_in_place() const override { return false; }
-  void* gather(Segment segment, void* slot) override;
-  void wait_gather(Segment segment) override;
-  void release(Segment /*segment*/) override {}
-  [[nodiscard]] void* acquire_reduce_buffer(Segment segment, const Reduction& target) override;
-  void release_reduce_buffer(Segment segment) override;
-  void reduce(Segment segment, const Reduction& target) override;
-  [[nodiscard]] int reductions_in_flight() const override {
-    return static_cast<int>(pending_.size());
-  }
-  void finish_reductions() override;
-  void abandon() override;
-  void all_reduce(std::span<double> values, ReduceOp op) override;
-  void barrier() override;
 
  private:
-  struct Pending {
-    Segment segment;
-    Reduction target;
-    void* buffer;    ///< null where the gradients are the engine's own
-    int64_t number;  ///< how many of the segment have been posted with it
-    bool summed;
+  using SegmentView = InProcessHub::SegmentView;
+  struct Posted : Exchange {
+    int64_t number = 0;  ///< how many of the segment have been posted with it
   };
-  struct Memory {
-    std::vector<Buffer> shards;
-    std::unique_ptr<ReduceBuffers> reduce;
-  };
-  void sum_oldest();
-  void release_oldest();
-  void wait_segment(const char* what, Segment segment, int64_t InProcessHub::SegmentView::*counter,
+  void share_memory() override;
+  void* start_gather(Segment segment, void* slot) override;
+  void finish_gather(Segment segment) override;
+  void await_readers(Segment segment) override;
+  void show_published(Segment segment) override;
+  [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override;
+  void start_exchange(Exchange& exchange) override;
+  void finish_exchange(Exchange& exchange) override;
+  void gather_numbers(std::span<const double> mine, std::span<double> all) override;
+  void interrupt(const std::string& why) override;
+  [[nodiscard]] int rank_of_world(int member) const override {
+    return hub_->group().rank_at(member);
+  }
+
+  void sum(const Posted& posted);
+  void wait_segment(Collective::Operation operation, Segment segment, int64_t SegmentView::*counter,
                     int64_t value);
-  void change(Segment segment, const std::function<void(InProcessHub::SegmentView&)>& change);
-  [[nodiscard]] std::vector<const void*> pieces(Segment segment,
-                                                const void* InProcessHub::SegmentView::*base,
-                                                int64_t offset_bytes);
+  void change(Segment segment, const std::function<void(SegmentView&)>& change);
 
   std::shared_ptr<InProcessHub> hub_;
   int rank_;
-  std::vector<SegmentSpec> segments_;
-  std::shared_ptr<Memory> memory_;
   std::vector<void*> slots_;
-  std::vector<void*> acquired_;
-  std::deque<Pending> pending_;
 };
 
 }  // namespace sherd::detail

@@ -1,60 +1,35 @@
 #include "communicators/local.h"
 
-#include <utility>
+#include <algorithm>
 
-#include "movable_storage.h"
-#include "shard_math.h"
+#include "base/movable_storage.h"
+#include "kernels/shard_math.h"
 
 namespace sherd::detail {
 
-void LocalCommunicator::attach(std::vector<SegmentSpec> segments, c10::Device device,
-                               std::shared_ptr<MemoryLedger> ledger) {
-  segments_ = std::move(segments);
-  for (const SegmentSpec& spec : segments_) {
-    shards_.emplace_back(segment_bytes(spec, 1), spec.shard_kind, ledger, device);
-  }
-  in_use_.assign(segments_.size(), nullptr);
-  buffers_ = std::make_unique<ReduceBuffers>(segments_, 1, MemoryKind::ReduceBuffer,
-                                             std::move(ledger), device);
-}
-
-void* LocalCommunicator::travelling_shard(Segment segment) {
-  return shards_[static_cast<size_t>(segment)].data();
-}
-
-void* LocalCommunicator::gather(Segment segment, void* /*slot*/) {
+void* LocalCommunicator::start_gather(Segment segment, void* /*slot*/) {
   return travelling_shard(segment);
 }
 
-void* LocalCommunicator::acquire_reduce_buffer(Segment segment, const Reduction& target) {
-  const auto index = static_cast<size_t>(segment);
-  const bool in_place = segments_[index].dtype == c10::ScalarType::Float && !target.accumulate;
-  return in_use_[index] = in_place ? target.shard : buffers_->acquire(segment);
+void* LocalCommunicator::place_of_sum(Segment segment, const Reduction& target) {
+  const bool in_place = spec(segment).dtype == c10::ScalarType::Float && !target.accumulate;
+  return in_place ? target.shard : nullptr;
 }
 
-void LocalCommunicator::release_reduce_buffer(Segment segment) {
-  buffers_->release(std::exchange(in_use_[static_cast<size_t>(segment)], nullptr));
-}
-
-void LocalCommunicator::reduce(Segment segment, const Reduction& target) {
-  const auto index = static_cast<size_t>(segment);
-  const int64_t numel = segments_[index].shard_numel;
-  if (target.source != nullptr) {
-    return sum_piece(target, c10::ScalarType::Float, {target.source}, 0, numel, buffers_->device());
-  }
-  void* buffer = std::exchange(in_use_[index], nullptr);
-  if (buffer != target.shard) {
-    sum_piece(target, segments_[index].dtype, {buffer}, 0, numel, buffers_->device());
-    buffers_->release(buffer);
+void LocalCommunicator::start_exchange(Exchange& exchange) {
+  const int64_t numel = spec(exchange.segment).shard_numel;
+  const Reduction& target = exchange.target;
+  if (exchange.gradients != target.shard) {
+    add_piece(exchange, {exchange.gradients}, 0, numel);
   } else if (target.scale != 1.0F) {
-    shard_math::scale_in_place(flat_tensor(target.shard, numel, c10::kFloat, buffers_->device()),
+    shard_math::scale_in_place(flat_tensor(target.shard, numel, c10::kFloat, device()),
                                target.scale);
   }
+  exchange.has_ended = true;
 }
 
-void LocalCommunicator::abandon() {
-  in_use_.assign(segments_.size(), nullptr);
-  buffers_->release_all();
+void LocalCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
+  std::copy(mine.begin(), mine.end(), all.begin());
 }
 
 }  // namespace sherd::detail

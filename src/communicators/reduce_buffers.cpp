@@ -5,22 +5,28 @@
 
 #include <c10/util/Exception.h>
 
-#include "movable_storage.h"
-#include "shard_math.h"
+#include "base/movable_storage.h"
+#include "kernels/shard_math.h"
 
 namespace sherd::detail {
+
+int64_t largest_block_bytes(const std::vector<SegmentSpec>& segments, int world_size) {
+  int64_t bytes = 0;
+  for (const SegmentSpec& spec : segments) {
+    if (spec.trainable && !spec.is_root) {
+      bytes = std::max(bytes, segment_bytes(spec, world_size));
+    }
+  }
+  return bytes;
+}
 
 ReduceBuffers::ReduceBuffers(const std::vector<SegmentSpec>& segments, int world_size,
                              MemoryKind kind, std::shared_ptr<MemoryLedger> ledger,
                              c10::Device device)
     : kind_(kind), ledger_(std::move(ledger)), device_(device) {
+  const int64_t block_bytes = largest_block_bytes(segments, world_size);
   for (const SegmentSpec& spec : segments) {
-    if (spec.trainable && !spec.is_root) {
-      block_bytes_ = std::max(block_bytes_, segment_bytes(spec, world_size));
-    }
-  }
-  for (const SegmentSpec& spec : segments) {
-    bytes_.push_back(spec.is_root ? segment_bytes(spec, world_size) : block_bytes_);
+    bytes_.push_back(spec.is_root ? segment_bytes(spec, world_size) : block_bytes);
   }
 }
 
@@ -56,18 +62,6 @@ double join(double a, double b, ReduceOp op) {
     return a + b;
   }
   return b > a || std::isnan(b) ? b : a;
-}
-
-void reduce_in_rank_order(std::span<double> values, const at::Tensor& all, ReduceOp op) {
-  const auto* parts = all.const_data_ptr<double>();
-  const size_t count = values.size();
-  for (size_t i = 0; i < count; ++i) {
-    double result = parts[i];
-    for (size_t place = count + i; place < static_cast<size_t>(all.numel()); place += count) {
-      result = join(result, parts[place], op);
-    }
-    values[i] = result;
-  }
 }
 
 void sum_piece(const Communicator::Reduction& target, c10::ScalarType dtype,

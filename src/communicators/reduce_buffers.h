@@ -4,8 +4,6 @@
 #include <list>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
-
 #include "sherd/communicator.h"
 
 namespace sherd::detail {
@@ -29,18 +27,31 @@ inline constexpr size_t kReductionsInFlight = 2;
   return spec.shard_numel * static_cast<int64_t>(c10::elementSize(reduced_dtype(spec, target)));
 }
 
+/// Bytes of the largest block that is trained, of `world_size` pieces; 0 where there are only
+/// roots.
+[[nodiscard]] int64_t largest_block_bytes(const std::vector<SegmentSpec>& segments, int world_size);
+
+/// Where gradients are collected before their reduction.
+class ReduceBufferPool {
+ public:
+  ReduceBufferPool() = default;
+  ReduceBufferPool(const ReduceBufferPool&) = delete;
+  ReduceBufferPool& operator=(const ReduceBufferPool&) = delete;
+  virtual ~ReduceBufferPool() = default;
+  [[nodiscard]] virtual void* acquire(Communicator::Segment segment) = 0;
+  virtual void release(void* buffer) = 0;
+  virtual void release_all() = 0;
+};
+
 /// Reduce buffers, reused: blocks share buffers of the largest block's size, a root segment has its
 /// own.
-class ReduceBuffers {
+class ReduceBuffers final : public ReduceBufferPool {
  public:
   ReduceBuffers(const std::vector<SegmentSpec>& segments, int world_size, MemoryKind kind,
                 std::shared_ptr<MemoryLedger> ledger, c10::Device device);
-  [[nodiscard]] void* acquire(Communicator::Segment segment);
-  void release(void* buffer);
-  void release_all();
-  [[nodiscard]] c10::Device device() const { return device_; }
-  /// Bytes of the largest block's gradients.
-  [[nodiscard]] int64_t block_bytes() const { return block_bytes_; }
+  [[nodiscard]] void* acquire(Communicator::Segment segment) override;
+  void release(void* buffer) override;
+  void release_all() override;
 
  private:
   struct Slot {
@@ -48,7 +59,6 @@ class ReduceBuffers {
     bool used = false;
   };
   std::vector<int64_t> bytes_;  // by segment: of the buffer it uses
-  int64_t block_bytes_ = 0;
   std::list<Slot> slots_;
   MemoryKind kind_;
   std::shared_ptr<MemoryLedger> ledger_;
@@ -57,10 +67,6 @@ class ReduceBuffers {
 
 /// Of two values; what is not a number stays so.
 [[nodiscard]] double join(double a, double b, ReduceOp op);
-
-/// values[i] = the sum or maximum of all[peer × size + i] over the peers, in rank order. `all`
-/// holds doubles, on the host.
-void reduce_in_rank_order(std::span<double> values, const at::Tensor& all, ReduceOp op);
 
 /// What every communicator does with a piece: shard (+)= its part of every rank's gradients, from
 /// `first` on. A shard's parts are summed in order.

@@ -9,8 +9,8 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "base/wait_board.h"
 #include "sherd/world.h"
-#include "wait_board.h"
 
 namespace sherd::detail {
 
@@ -46,6 +46,8 @@ class Roster {
   [[nodiscard]] std::string elsewhere(const std::string& what) const;
   /// Notes that this rank lost another at `what`, for the others to read, and waits for nobody.
   void note(const std::string& what) const;
+  /// Whose it is.
+  [[nodiscard]] const RankGroup& group() const { return group_; }
   /// Where this rank shows what it waits for.
   [[nodiscard]] WaitBoard& board() const { return *board_; }
 

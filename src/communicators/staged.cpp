@@ -1,11 +1,12 @@
 #include "communicators/staged.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
-#include "movable_storage.h"
+#include "base/movable_storage.h"
+#include "communicators/reduce_buffers.h"
 
 namespace sherd::detail {
 
@@ -15,99 +16,78 @@ constexpr auto kHost = c10::DeviceType::CPU;
 
 }  // namespace
 
-void StagedCommunicator::attach(std::vector<SegmentSpec> segments, c10::Device device,
-                                std::shared_ptr<MemoryLedger> ledger) {
-  device_ = device;
-  segments_ = segments;
+void StagedCommunicator::share_memory() {
   const auto on_host = std::make_shared<MemoryLedger>();
-  for (const SegmentSpec& spec : segments_) {
-    shards_.emplace_back(segment_bytes(spec, 1), spec.shard_kind, ledger, device);
+  for (const SegmentSpec& spec : segments()) {
     const int64_t bytes = host_->gathers_in_place() ? 0 : segment_bytes(spec, world_size());
     gathered_.emplace_back(bytes, MemoryKind::Gathered, on_host);
   }
-  gathered_at_.assign(segments_.size(), nullptr);
-  slots_.assign(segments_.size(), nullptr);
-  acquired_.assign(segments_.size(), nullptr);
-  buffers_ = std::make_unique<ReduceBuffers>(segments_, world_size(), MemoryKind::ReduceBuffer,
-                                             std::move(ledger), device);
-  host_->attach(std::move(segments), kHost, on_host);
+  gathered_at_.assign(segments().size(), nullptr);
+  slots_.assign(segments().size(), nullptr);
+  host_->attach(segments(), kHost, on_host);
 }
 
-void* StagedCommunicator::travelling_shard(Segment segment) {
-  return shards_[static_cast<size_t>(segment)].data();
-}
-
-void StagedCommunicator::publish(Segment segment) {
-  const auto index = static_cast<size_t>(segment);
-  const int64_t bytes = segment_bytes(segments_[index], 1);
+void StagedCommunicator::show_published(Segment segment) {
+  const int64_t bytes = segment_bytes(spec(segment), 1);
   flat_tensor(host_->travelling_shard(segment), bytes, at::kByte, kHost)
-      .copy_(flat_tensor(shards_[index].data(), bytes, at::kByte, device_));
+      .copy_(flat_tensor(travelling_shard(segment), bytes, at::kByte, device()));
   host_->publish(segment);
 }
 
-void* StagedCommunicator::gather(Segment segment, void* slot) {
-  ++counts_.gathers;
+void* StagedCommunicator::start_gather(Segment segment, void* slot) {
   const auto index = static_cast<size_t>(segment);
-  slots_[index] = slot;
-  counts_.bytes_sent += segment_bytes(segments_[index], 1) * (world_size() - 1);
   gathered_at_[index] = host_->gather(segment, gathered_[index].data());
-  return slot;
+  return slots_[index] = slot;
 }
 
-void StagedCommunicator::wait_gather(Segment segment) {
+void StagedCommunicator::finish_gather(Segment segment) {
   host_->wait_gather(segment);
   const auto index = static_cast<size_t>(segment);
-  const int64_t bytes = segment_bytes(segments_[index], world_size());
-  flat_tensor(slots_[index], bytes, at::kByte, device_)
+  const int64_t bytes = segment_bytes(spec(segment), world_size());
+  flat_tensor(slots_[index], bytes, at::kByte, device())
       .copy_(flat_tensor(gathered_at_[index], bytes, at::kByte, kHost));
 }
 
-void* StagedCommunicator::acquire_reduce_buffer(Segment segment, const Reduction& /*target*/) {
-  return acquired_[static_cast<size_t>(segment)] = buffers_->acquire(segment);
+std::unique_ptr<BufferedCommunicator::Exchange> StagedCommunicator::make_exchange() {
+  return std::make_unique<OnHost>();
 }
 
-void StagedCommunicator::release_reduce_buffer(Segment segment) {
-  buffers_->release(std::exchange(acquired_[static_cast<size_t>(segment)], nullptr));
-}
-
-void StagedCommunicator::reduce(Segment segment, const Reduction& target) {
-  ++counts_.reductions;
-  const auto index = static_cast<size_t>(segment);
-  const SegmentSpec& spec = segments_[index];
-  counts_.bytes_sent += reduced_bytes(spec, target) * (world_size() - 1);
-  const int64_t numel = spec.shard_numel * world_size();
-  const auto dtype = reduced_dtype(spec, target);
-  void* acquired = target.source == nullptr ? std::exchange(acquired_[index], nullptr) : nullptr;
-  void* gradients = acquired != nullptr ? acquired : const_cast<float*>(target.source);
-  const at::Tensor on_device = flat_tensor(gradients, numel, dtype, device_);
+void StagedCommunicator::start_exchange(Exchange& exchange) {
+  auto& mine = static_cast<OnHost&>(exchange);
+  const int64_t shard_numel = spec(mine.segment).shard_numel;
+  const int64_t numel = shard_numel * world_size();
+  const Reduction& target = mine.target;
+  const at::Tensor on_device = flat_tensor(exchange.gradients, numel, mine.dtype, device());
   // What the device holds is added to on the host, in the same order as everywhere.
-  at::Tensor shard = flat_tensor(target.shard, spec.shard_numel, at::kFloat, device_);
-  at::Tensor sum = target.accumulate ? at::empty({spec.shard_numel}, at::kFloat).copy_(shard)
-                                     : at::empty({spec.shard_numel}, at::kFloat);
-  Reduction on_host{sum.mutable_data_ptr<float>(), target.accumulate, target.scale};
-  at::Tensor staged;
-  if (acquired != nullptr) {
-    void* buffer = host_->acquire_reduce_buffer(segment, on_host);
-    flat_tensor(buffer, numel, dtype, kHost).copy_(on_device);
-    buffers_->release(acquired);
-  } else {
-    staged = on_device.cpu();
-    on_host.source = staged.const_data_ptr<float>();
+  mine.sum = at::empty({shard_numel}, at::kFloat);
+  if (target.accumulate) {
+    mine.sum.copy_(flat_tensor(target.shard, shard_numel, at::kFloat, device()));
   }
-  host_->reduce(segment, on_host);
+  Reduction on_host{mine.sum.mutable_data_ptr<float>(), target.accumulate, target.scale};
+  if (target.source == nullptr) {
+    void* buffer = host_->acquire_reduce_buffer(mine.segment, on_host);
+    flat_tensor(buffer, numel, mine.dtype, kHost).copy_(on_device);
+  } else {
+    mine.copied = on_device.cpu();
+    on_host.source = mine.copied.const_data_ptr<float>();
+  }
+  host_->reduce(mine.segment, on_host);
+  finish_exchange(mine);
+  mine.has_ended = true;
+}
+
+void StagedCommunicator::finish_exchange(Exchange& exchange) {
   host_->finish_reductions();
-  shard.copy_(sum);
+  flat_tensor(exchange.target.shard, spec(exchange.segment).shard_numel, at::kFloat, device())
+      .copy_(static_cast<OnHost&>(exchange).sum);
 }
 
-void StagedCommunicator::abandon() {
-  host_->abandon();
-  acquired_.assign(segments_.size(), nullptr);
-  buffers_->release_all();
-}
-
-void StagedCommunicator::all_reduce(std::span<double> values, ReduceOp op) {
-  ++counts_.all_reduces;
-  host_->all_reduce(values, op);
+// The host's communicator reduces in rank order too: each rank's numbers have places of their own.
+void StagedCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
+  std::fill(all.begin(), all.end(), 0.0);
+  std::copy(mine.begin(), mine.end(),
+            all.begin() + rank() * static_cast<std::ptrdiff_t>(mine.size()));
+  host_->all_reduce(all, ReduceOp::Sum);
 }
 
 }  // namespace sherd::detail

@@ -1,12 +1,12 @@
 #include <array>
 #include <exception>
 
-#include "agree.h"
 #include "sherd/init.h"
 #include "state/entries.h"
 #include "state/transfer.h"
 #include "step/engine.h"
 #include "step/shard_writer.h"
+#include "world/agree.h"
 
 namespace sherd {
 

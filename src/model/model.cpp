@@ -49,7 +49,7 @@ Model::Model(Mesh mesh_of_rows, ShardOptions shard_options, std::vector<UnitPlan
     return unit->settings().precision.full_precision_in_eval;
   });
   communicators = std::make_unique<ModelCommunicators>(mesh, options, full_precision);
-  communicators->attach(units, mesh.world().device(), ledger);
+  communicators->attach(segments, mesh.world().device(), ledger);
   const auto spare_shards = std::make_shared<SpareShards>();
   Communicator::Segment id = 0;
   for (const SegmentOfUnit& of : segments) {

@@ -17,12 +17,6 @@
 
 namespace sherd::detail {
 
-/// A segment and the unit it is of.
-struct SegmentOfUnit {
-  UnitState* unit = nullptr;
-  FlatSegment* segment = nullptr;
-};
-
 struct Model {
   /// Compares what the ranks are about to shard, allocates it, and takes over the parameters'
   /// values. Travelling shards are written by Step::publish(). `mesh`: rows are the groups that

@@ -18,17 +18,15 @@ ModelCommunicators::ModelCommunicators(Mesh& mesh, const ShardOptions& options, 
   }
 }
 
-void ModelCommunicators::attach(const std::vector<std::unique_ptr<UnitState>>& units,
-                                c10::Device device, const std::shared_ptr<MemoryLedger>& ledger) {
+void ModelCommunicators::attach(const std::vector<SegmentOfUnit>& segments, c10::Device device,
+                                const std::shared_ptr<MemoryLedger>& ledger) {
   const auto attach = [&](Communicator* communicator, const auto& spec_of) {
     if (communicator == nullptr) {
       return;
     }
     std::vector<SegmentSpec> specs;
-    for (const auto& unit : units) {
-      for (const auto& segment : unit->segments()) {
-        specs.push_back(spec_of(*unit, *segment));
-      }
+    for (const SegmentOfUnit& of : segments) {
+      specs.push_back(spec_of(*of.unit, *of.segment));
     }
     communicator->attach(std::move(specs), device, ledger);
   };

@@ -10,15 +10,15 @@
 
 namespace sherd::detail {
 
-class UnitState;
+struct SegmentOfUnit;
 
 class ModelCommunicators {
  public:
   /// Collective.
   ModelCommunicators(Mesh& mesh, const ShardOptions& options, bool full_precision);
 
-  /// Tells each communicator of every segment, in the order of units. Collective.
-  void attach(const std::vector<std::unique_ptr<UnitState>>& units, c10::Device device,
+  /// Tells each communicator of every segment, in this order. Collective.
+  void attach(const std::vector<SegmentOfUnit>& segments, c10::Device device,
               const std::shared_ptr<MemoryLedger>& ledger);
   [[nodiscard]] SegmentCommunicators all() const;
   [[nodiscard]] Communicator& shards() const { return *shards_; }

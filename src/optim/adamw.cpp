@@ -4,9 +4,9 @@
 #include <set>
 #include <utility>
 
-#include "movable_storage.h"
-#include "profiler_range.h"
-#include "shard_math.h"
+#include "base/movable_storage.h"
+#include "base/profiler_range.h"
+#include "kernels/shard_math.h"
 #include "sherd/optim.h"
 #include "step/engine.h"
 

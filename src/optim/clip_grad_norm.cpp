@@ -1,9 +1,9 @@
 #include <cmath>
 #include <string>
 
+#include "base/profiler_range.h"
 #include "communicators/reduce_buffers.h"
-#include "profiler_range.h"
-#include "shard_math.h"
+#include "kernels/shard_math.h"
 #include "sherd/optim.h"
 #include "step/engine.h"
 

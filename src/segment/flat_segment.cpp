@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "movable_storage.h"
-#include "shard_math.h"
+#include "base/movable_storage.h"
+#include "kernels/shard_math.h"
 
 namespace sherd::detail {
 

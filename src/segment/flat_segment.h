@@ -19,12 +19,11 @@ namespace sherd::detail {
 /// [Note: Kinds of bytes of a segment]
 /// - the *travelling shard* [shard_numel] in the layout's dtype, owned by the communicator;
 /// - the *master shard* [shard_numel] fp32, which the optimizer updates: the travelling shard
-/// itself
-///   where that is fp32;
+///   itself where that is fp32;
 /// - the *gathered segment* [world × shard_numel], an arena's slot or the communicator's own, which
 ///   parameters view through one storage whose address is changed on unshard and reshard;
 /// - the *post-forward shard*, 1/n of the gathered segment, where reshard_after_forward_size is
-/// set;
+///   set;
 /// - gradients, see SegmentGradients. Frozen segments have neither these nor a master.
 class FlatSegment {
  public:

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "movable_storage.h"
-#include "shard_math.h"
+#include "base/movable_storage.h"
+#include "kernels/shard_math.h"
 
 namespace sherd::detail {
 
@@ -164,7 +164,7 @@ void SegmentGradients::wait_sum() {
 }
 
 double SegmentGradients::sum_of_squares() const {
-  const bool known = !std::isnan(squares_) && !shown_;
+  const bool known = !std::isnan(squares_) && !exposed_;
   return known ? squares_ : shard_math::sum_of_squares(shard_);
 }
 

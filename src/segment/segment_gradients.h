@@ -74,7 +74,7 @@ class SegmentGradients {
   /// the shard is read.
   [[nodiscard]] double sum_of_squares() const;
   /// The shard is given to callers, who may change it at any time.
-  void show() { shown_ = true; }
+  void expose() { exposed_ = true; }
   /// Multiplies the sum, and what further gradients are added to.
   void scale(float factor);
   /// The next backward writes instead of adding.
@@ -116,7 +116,7 @@ class SegmentGradients {
   bool has_sum_ = false;
   bool sum_started_ = false;  ///< over the replicas, in this backward
   double squares_ = kUnknown;
-  bool shown_ = false;
+  bool exposed_ = false;
 };
 
 }  // namespace sherd::detail

@@ -3,12 +3,12 @@
 
 #include <ATen/ops/equal.h>
 
-#include "agree.h"
 #include "sherd/init.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
 #include "state/transfer.h"
 #include "step/engine.h"
+#include "world/agree.h"
 
 namespace sherd {
 

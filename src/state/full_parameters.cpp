@@ -6,9 +6,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
 
-#include "agree.h"
 #include "sherd/state_dict.h"
 #include "step/engine.h"
+#include "world/agree.h"
 
 namespace sherd {
 

@@ -152,10 +152,13 @@ void Step::reduce_segment(UnitState& unit, SegmentGradients& gradients) {
   if (accumulates_unsharded(unit)) {
     return gradients.accumulate_unsharded();
   }
-  const BackwardSettings& settings = unit.backward_settings;
   gradients.reduce(gradients_.scale());
-  reductions_.reduction_started(gradients,
-                                settings.requires_gradient_sync && settings.requires_all_reduce);
+  reductions_.reduction_started(gradients, sums_over_all_ranks(unit));
+}
+
+bool Step::sums_over_all_ranks(const UnitState& unit) {
+  return unit.backward_settings.requires_gradient_sync &&
+         unit.backward_settings.requires_all_reduce;
 }
 
 bool Step::accumulates_unsharded(const UnitState& unit) const {
@@ -177,15 +180,13 @@ bool UnitProgress::in_backward() const {
 
 void Step::end_backward() {
   backward_ = Backward::Failed;  // until all of this has been done
-  std::vector<SegmentGradients*> summed;
   for (const auto& unit : model_.units) {
     finish_unit(*unit);
-    const BackwardSettings& settings = unit->backward_settings;
-    for (const auto& segment : unit->segments()) {
-      if (segment->gradients() != nullptr && settings.requires_gradient_sync &&
-          settings.requires_all_reduce) {
-        summed.push_back(segment->gradients());
-      }
+  }
+  std::vector<SegmentGradients*> summed;
+  for (const SegmentOfUnit& of : model_.segments) {
+    if (of.segment->gradients() != nullptr && sums_over_all_ranks(*of.unit)) {
+      summed.push_back(of.segment->gradients());
     }
   }
   gathered_ahead_.clear();

@@ -5,7 +5,7 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "movable_storage.h"
+#include "base/movable_storage.h"
 
 namespace sherd::detail {
 
@@ -70,7 +70,7 @@ void MasterViews::show_gradients() {
     const bool shown = view.segment->has_gradient() && view.parameter->requires_grad() &&
                        view.segment->gradients()->used(view.place);
     if (shown) {
-      view.segment->gradients()->show();
+      view.segment->gradients()->expose();
       view.tensor.mutable_grad() = gradient_of(view);
     }
   }

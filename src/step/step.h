@@ -149,6 +149,7 @@ class Step {
   void check_each_unit_is_summed_once() const;
   void reduce_unit(UnitState& unit);
   void reduce_segment(UnitState& unit, SegmentGradients& gradients);
+  [[nodiscard]] static bool sums_over_all_ranks(const UnitState& unit);
   [[nodiscard]] bool accumulates_unsharded(const UnitState& unit) const;
   [[nodiscard]] bool has_gradients_to_reduce(const UnitState& unit) const;
   void reshard_after_backward(UnitState& unit);

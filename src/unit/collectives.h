@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "profiler_range.h"
+#include "base/profiler_range.h"
 #include "sherd/error.h"
 #include "sherd/world.h"
 

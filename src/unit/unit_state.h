@@ -131,4 +131,10 @@ class UnitState {
   bool gather_pending_ = false;
 };
 
+/// A segment and the unit it is of.
+struct SegmentOfUnit {
+  UnitState* unit = nullptr;
+  FlatSegment* segment = nullptr;
+};
+
 }  // namespace sherd::detail

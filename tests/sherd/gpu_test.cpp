@@ -11,9 +11,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "sherd/checkpoint.h"
+#include "src/base/movable_storage.h"
 #include "src/communicators/device.h"
-#include "src/movable_storage.h"
-#include "src/nccl_group.h"
+#include "src/world/nccl_group.h"
 #include "tests/support/meshes.h"
 #include "tests/support/processes.h"
 #include "tests/support/temp_folder.h"

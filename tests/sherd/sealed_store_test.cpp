@@ -1,4 +1,4 @@
-#include "sealed_store.h"
+#include "world/sealed_store.h"
 
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>

@@ -1,6 +1,6 @@
 // Arithmetic on shards: the same bits on any number of threads.
 
-#include "src/shard_math.h"
+#include "src/kernels/shard_math.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>

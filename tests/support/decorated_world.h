@@ -1,21 +1,77 @@
 #pragma once
-// A world whose communicators are wrapped in others, to see what the engine does with them.
+// A world whose communicators are wrapped in others, to see or to change what the engine does with
+// them.
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "src/world_impl.h"
+#include "sherd/world.h"
 
 namespace sherd::test {
 
-class DecoratedWorld final : public detail::WorldImpl {
+/// Another communicator. Derived classes change some of its methods.
+class DecoratedCommunicator : public Communicator {
+ public:
+  explicit DecoratedCommunicator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+
+  [[nodiscard]] int rank() const override { return inner_->rank(); }
+  [[nodiscard]] int world_size() const override { return inner_->world_size(); }
+  [[nodiscard]] std::string transport() const override { return inner_->transport(); }
+  void attach(std::vector<SegmentSpec> segments, c10::Device device,
+              std::shared_ptr<MemoryLedger> ledger) override {
+    inner_->attach(std::move(segments), device, std::move(ledger));
+  }
+  [[nodiscard]] void* travelling_shard(Segment segment) override {
+    return inner_->travelling_shard(segment);
+  }
+  void begin_update(Segment segment) override { inner_->begin_update(segment); }
+  void publish(Segment segment) override { inner_->publish(segment); }
+  [[nodiscard]] bool gathers_in_place() const override { return inner_->gathers_in_place(); }
+  void* gather(Segment segment, void* slot) override {
+    void* gathered = inner_->gather(segment, slot);
+    counts_ = inner_->counts();
+    return gathered;
+  }
+  void wait_gather(Segment segment) override { inner_->wait_gather(segment); }
+  void release(Segment segment) override { inner_->release(segment); }
+  [[nodiscard]] void* acquire_reduce_buffer(Segment segment, const Reduction& target) override {
+    return inner_->acquire_reduce_buffer(segment, target);
+  }
+  void release_reduce_buffer(Segment segment) override { inner_->release_reduce_buffer(segment); }
+  void reduce(Segment segment, const Reduction& target) override {
+    inner_->reduce(segment, target);
+    counts_ = inner_->counts();
+  }
+  [[nodiscard]] int reductions_in_flight() const override { return inner_->reductions_in_flight(); }
+  void finish_reductions() override { inner_->finish_reductions(); }
+  void abandon() override { inner_->abandon(); }
+  void cancel(const std::string& why) override { inner_->cancel(why); }
+  [[nodiscard]] int64_t most_received_bytes() const override {
+    return inner_->most_received_bytes();
+  }
+  void all_reduce(std::span<double> values, ReduceOp op) override {
+    inner_->all_reduce(values, op);
+    counts_ = inner_->counts();
+  }
+  void barrier() override {
+    inner_->barrier();
+    counts_ = inner_->counts();
+  }
+  void set_observer(std::shared_ptr<CollectiveObserver> observer) override {
+    inner_->set_observer(std::move(observer));
+  }
+
+ private:
+  std::unique_ptr<Communicator> inner_;
+};
+
+class DecoratedBackend final : public Backend {
  public:
   using Decorate = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>;
-  DecoratedWorld(std::shared_ptr<detail::WorldImpl> inner, Decorate decorate)
+  DecoratedBackend(std::shared_ptr<Backend> inner, Decorate decorate)
       : inner_(std::move(inner)), decorate_(std::move(decorate)) {}
   [[nodiscard]] int rank() const override { return inner_->rank(); }
   [[nodiscard]] int size() const override { return inner_->size(); }
@@ -32,13 +88,12 @@ class DecoratedWorld final : public detail::WorldImpl {
   }
 
  private:
-  std::shared_ptr<detail::WorldImpl> inner_;
+  std::shared_ptr<Backend> inner_;
   Decorate decorate_;
 };
 
-inline World decorated_world(const World& world, DecoratedWorld::Decorate decorate) {
-  return detail::WorldAccess::make(
-      std::make_shared<DecoratedWorld>(detail::WorldAccess::impl(world), std::move(decorate)));
+inline World decorated_world(const World& world, DecoratedBackend::Decorate decorate) {
+  return World::over(std::make_shared<DecoratedBackend>(world.backend(), std::move(decorate)));
 }
 
 }  // namespace sherd::test

@@ -4,9 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include <ATen/ops/empty.h>
-
-#include "communicators/reduce_buffers.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {
@@ -88,6 +85,9 @@ void SharedGroup::wait_for_all(const CounterOf& counter_of, uint32_t value,
 
 void SharedGroup::check_members(const CounterOf& counter_of, uint32_t value, const Awaited& awaited,
                                 bool timed_out) const {
+  if (cancelled_.load(std::memory_order_acquire)) {
+    throw Error(ExitCode::PeerLost, awaited.text() + " was cancelled: " + why_);
+  }
   std::string missing;
   bool hopeless = false;
   for (int member = 0; member < size(); ++member) {
@@ -122,34 +122,28 @@ void SharedGroup::check_members(const CounterOf& counter_of, uint32_t value, con
   }
 }
 
-void SharedGroup::all_reduce(std::span<double> values, ReduceOp op) {
-  do {
-    const size_t count = std::min(values.size(), kValues);
+void SharedGroup::gather_numbers(std::span<const double> mine, std::span<double> all) {
+  for (size_t first = 0; first < mine.size(); first += kValues) {
+    const size_t count = std::min(mine.size() - first, kValues);
     const uint32_t round = ++rounds_;
     const auto of_round = [&](int member) -> auto& {
       return lines_[member].values[round % 2];
     };
-    std::copy_n(values.begin(), count, of_round(rank()).begin());
-    mine().entered.raise_to(round);
+    std::copy_n(mine.begin() + static_cast<std::ptrdiff_t>(first), count, of_round(rank()).begin());
+    lines_[rank()].entered.raise_to(round);
     wait_for_all([&](int member) -> SharedCounter& { return lines_[member].entered; }, round,
                  {"all-reduce"});
-    if (count == 0) {
-      return;
-    }
-    const at::Tensor all = at::empty({static_cast<int64_t>(count) * size()}, at::kDouble);
     for (int member = 0; member < size(); ++member) {
       std::copy_n(of_round(member).begin(), count,
-                  all.mutable_data_ptr<double>() + count * static_cast<size_t>(member));
+                  all.data() + mine.size() * static_cast<size_t>(member) + first);
     }
-    reduce_in_rank_order(values.first(count), all, op);
-    values = values.subspan(count);
-  } while (!values.empty());
+  }
 }
 
 void SharedGroup::agree_on_fault(const std::string& fault) {
-  std::vector<double> faulty(static_cast<size_t>(size()), 0.0);
-  faulty[static_cast<size_t>(rank())] = fault.empty() ? 0 : 1;
-  all_reduce(faulty, ReduceOp::Max);
+  const double mine = fault.empty() ? 0 : 1;
+  std::vector<double> faulty(static_cast<size_t>(size()));
+  gather_numbers({&mine, 1}, faulty);
   if (!fault.empty()) {
     throw Error(ExitCode::Unavailable, fault);
   }
@@ -160,6 +154,12 @@ void SharedGroup::agree_on_fault(const std::string& fault) {
                                            " has not the shared memory for this model; its own "
                                            "message says what to try.");
   }
+}
+
+void SharedGroup::cancel(const std::string& why) {
+  why_ = why;
+  cancelled_.store(true, std::memory_order_release);
+  mine().departed.store(1, std::memory_order_release);
 }
 
 }  // namespace sherd::detail

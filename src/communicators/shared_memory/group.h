@@ -13,7 +13,7 @@
 #include "communicators/shared_memory/counter.h"
 #include "communicators/shared_memory/rank_place.h"
 #include "communicators/shared_memory/region.h"
-#include "sherd/communicator.h"
+#include "sherd/buffered_communicator.h"
 
 namespace sherd::detail {
 
@@ -44,8 +44,7 @@ class SharedGroup {
     SharedCounter posted;  ///< parts whose gradients lie ready, of all reductions so far
     SharedCounter summed;  ///< parts that this rank has added up over all ranks
     int64_t gradients;     ///< where they begin in the data region; before `posted` is raised
-    int64_t segment;       ///< whose they are
-    int64_t dtype;         ///< theirs, as a c10::ScalarType
+    BufferedCommunicator::Identity identity;  ///< whose they are
   };
   static constexpr int kReductions = 2;
 
@@ -71,10 +70,13 @@ class SharedGroup {
   /// has not: PeerLost as soon as one of them has left or ended, Hang after the timeout.
   void wait_for_all(const CounterOf& counter_of, uint32_t value, const Awaited& awaited) const;
 
-  /// As Communicator::all_reduce().
-  void all_reduce(std::span<double> values, ReduceOp op);
+  /// As BufferedCommunicator::gather_numbers().
+  void gather_numbers(std::span<const double> mine, std::span<double> all);
   /// Throws Error(Unavailable) on all ranks where `fault` is not empty on one. Collective.
   void agree_on_fault(const std::string& fault);
+  /// Ends what this rank waits for, within 100 ms; the others are told that it has left. Called
+  /// from any thread, once.
+  void cancel(const std::string& why);
 
  private:
   static constexpr size_t kValues = 64;
@@ -96,6 +98,8 @@ class SharedGroup {
   Lines* lines_;
   bool spins_;
   uint32_t rounds_ = 0;
+  std::string why_;  ///< of cancel(): read after cancelled_
+  std::atomic<bool> cancelled_ = false;
 };
 
 }  // namespace sherd::detail

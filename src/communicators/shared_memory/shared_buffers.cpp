@@ -16,7 +16,7 @@ SharedReduceBuffers::SharedReduceBuffers(const SharedLayout& layout, int rank,
   }
 }
 
-int64_t SharedReduceBuffers::acquire(Communicator::Segment segment) {
+void* SharedReduceBuffers::acquire(Communicator::Segment segment) {
   const int64_t wanted = layout_.reduce_buffer_bytes(segment);
   const auto free = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) {
     return !slot.used && slot.place.bytes == wanted;
@@ -27,12 +27,13 @@ int64_t SharedReduceBuffers::acquire(Communicator::Segment segment) {
     entries_.emplace_back(wanted, MemoryKind::ReduceBuffer, ledger_);
   }
   free->used = true;
-  return free->place.offset;
+  return region_.data() + free->place.offset;
 }
 
-void SharedReduceBuffers::release(int64_t offset) {
-  const auto held = std::find_if(slots_.begin(), slots_.end(),
-                                 [&](const Slot& slot) { return slot.place.offset == offset; });
+void SharedReduceBuffers::release(void* buffer) {
+  const auto held = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+    return region_.data() + slot.place.offset == buffer;
+  });
   TORCH_INTERNAL_ASSERT(held != slots_.end() && held->used,
                         "a reduce buffer is released that is not held");
   held->used = false;

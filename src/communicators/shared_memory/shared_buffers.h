@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "communicators/reduce_buffers.h"
 #include "communicators/shared_memory/layout.h"
 #include "communicators/shared_memory/region.h"
 
@@ -34,14 +35,13 @@ class LedgerEntry {
 
 /// As ReduceBuffers, in shared memory: the first free one is used, and gets its pages when it is
 /// used for the first time.
-class SharedReduceBuffers {
+class SharedReduceBuffers final : public ReduceBufferPool {
  public:
   SharedReduceBuffers(const SharedLayout& layout, int rank, const SharedRegion& region,
                       std::shared_ptr<MemoryLedger> ledger);
-  /// Where it lies in the region.
-  [[nodiscard]] int64_t acquire(Communicator::Segment segment);
-  void release(int64_t offset);
-  void release_all();
+  [[nodiscard]] void* acquire(Communicator::Segment segment) override;
+  void release(void* buffer) override;
+  void release_all() override;
 
  private:
   struct Slot {

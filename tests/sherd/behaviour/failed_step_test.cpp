@@ -183,47 +183,18 @@ TEST(FailedStep, ARefusedBackwardIsFollowedByOthers) {
 }
 
 /// Throws where it is told to gather for the `fails_at`th time from now.
-class FailingGather final : public Communicator {
+class FailingGather final : public DecoratedCommunicator {
  public:
   FailingGather(std::unique_ptr<Communicator> inner, std::shared_ptr<int> countdown)
-      : inner_(std::move(inner)), countdown_(std::move(countdown)) {}
-  [[nodiscard]] int rank() const override { return inner_->rank(); }
-  [[nodiscard]] int world_size() const override { return inner_->world_size(); }
-  void attach(std::vector<SegmentSpec> segments, c10::Device device,
-              std::shared_ptr<MemoryLedger> ledger) override {
-    inner_->attach(std::move(segments), device, std::move(ledger));
-  }
-  [[nodiscard]] void* travelling_shard(Segment segment) override {
-    return inner_->travelling_shard(segment);
-  }
-  void begin_update(Segment segment) override { inner_->begin_update(segment); }
-  void publish(Segment segment) override { inner_->publish(segment); }
-  [[nodiscard]] bool gathers_in_place() const override { return inner_->gathers_in_place(); }
+      : DecoratedCommunicator(std::move(inner)), countdown_(std::move(countdown)) {}
   void* gather(Segment segment, void* slot) override {
     if (--*countdown_ == 0) {
       throw Error(ExitCode::OutOfMemory, "no gather this time");
     }
-    return inner_->gather(segment, slot);
+    return DecoratedCommunicator::gather(segment, slot);
   }
-  void wait_gather(Segment segment) override { inner_->wait_gather(segment); }
-  void release(Segment segment) override { inner_->release(segment); }
-  [[nodiscard]] void* acquire_reduce_buffer(Segment segment, const Reduction& target) override {
-    return inner_->acquire_reduce_buffer(segment, target);
-  }
-  void release_reduce_buffer(Segment segment) override { inner_->release_reduce_buffer(segment); }
-  void reduce(Segment segment, const Reduction& target) override {
-    inner_->reduce(segment, target);
-  }
-  [[nodiscard]] int reductions_in_flight() const override { return inner_->reductions_in_flight(); }
-  void finish_reductions() override { inner_->finish_reductions(); }
-  void abandon() override { inner_->abandon(); }
-  void all_reduce(std::span<double> values, ReduceOp op) override {
-    inner_->all_reduce(values, op);
-  }
-  void barrier() override { inner_->barrier(); }
 
  private:
-  std::unique_ptr<Communicator> inner_;
   std::shared_ptr<int> countdown_;
 };
 

@@ -60,10 +60,10 @@ TEST(Lifetime, ABackwardAfterTheModelWasGivenUp) {
 
 /// Gathers like a network: what was asked for is written when it is waited for, or, where nobody
 /// could wait, when the communicator goes.
-class LateGather final : public Communicator {
+class LateGather final : public DecoratedCommunicator {
  public:
   LateGather(std::unique_ptr<Communicator> inner, std::shared_ptr<bool> lost)
-      : inner_(std::move(inner)), lost_(std::move(lost)) {}
+      : DecoratedCommunicator(std::move(inner)), lost_(std::move(lost)) {}
   ~LateGather() override {
     for (const auto& [segment, slot] : slots_) {
       std::memset(slot, 0, bytes_.at(segment));
@@ -71,8 +71,6 @@ class LateGather final : public Communicator {
   }
   LateGather(const LateGather&) = delete;
   LateGather& operator=(const LateGather&) = delete;
-  [[nodiscard]] int rank() const override { return inner_->rank(); }
-  [[nodiscard]] int world_size() const override { return inner_->world_size(); }
   void attach(std::vector<SegmentSpec> segments, c10::Device device,
               std::shared_ptr<MemoryLedger> ledger) override {
     for (size_t i = 0; i < segments.size(); ++i) {
@@ -80,43 +78,21 @@ class LateGather final : public Communicator {
                                     static_cast<size_t>(world_size()) *
                                     c10::elementSize(segments[i].dtype);
     }
-    inner_->attach(std::move(segments), device, std::move(ledger));
+    DecoratedCommunicator::attach(std::move(segments), device, std::move(ledger));
   }
-  [[nodiscard]] void* travelling_shard(Segment segment) override {
-    return inner_->travelling_shard(segment);
-  }
-  void begin_update(Segment segment) override { inner_->begin_update(segment); }
-  void publish(Segment segment) override { inner_->publish(segment); }
-  [[nodiscard]] bool gathers_in_place() const override { return inner_->gathers_in_place(); }
   void* gather(Segment segment, void* slot) override {
     slots_[segment] = slot;
-    return inner_->gather(segment, slot);
+    return DecoratedCommunicator::gather(segment, slot);
   }
   void wait_gather(Segment segment) override {
     if (*lost_) {
       throw Error(ExitCode::PeerLost, "nobody there");
     }
     slots_.erase(segment);
-    inner_->wait_gather(segment);
+    DecoratedCommunicator::wait_gather(segment);
   }
-  void release(Segment segment) override { inner_->release(segment); }
-  [[nodiscard]] void* acquire_reduce_buffer(Segment segment, const Reduction& target) override {
-    return inner_->acquire_reduce_buffer(segment, target);
-  }
-  void release_reduce_buffer(Segment segment) override { inner_->release_reduce_buffer(segment); }
-  void reduce(Segment segment, const Reduction& target) override {
-    inner_->reduce(segment, target);
-  }
-  [[nodiscard]] int reductions_in_flight() const override { return inner_->reductions_in_flight(); }
-  void finish_reductions() override { inner_->finish_reductions(); }
-  void abandon() override { inner_->abandon(); }
-  void all_reduce(std::span<double> values, ReduceOp op) override {
-    inner_->all_reduce(values, op);
-  }
-  void barrier() override { inner_->barrier(); }
 
  private:
-  std::unique_ptr<Communicator> inner_;
   std::shared_ptr<bool> lost_;
   std::map<Segment, void*> slots_;
   std::map<Segment, size_t> bytes_;

@@ -239,6 +239,17 @@ TEST(BufferDtype, CastsFloatingPointBuffersOnce) {
   EXPECT_EQ(cast->first->linear->weight.scalar_type(), at::kFloat);
 }
 
+// Memory that a buffer gets after on_meta() is of the dtype that one with values is cast to.
+TEST(BufferDtype, IsThatOfBuffersBuiltOnMeta) {
+  auto net = on_meta([] { return WitnessNet(); });
+  auto model =
+      fully_shard(net, Mesh::shard(World::alone()), {.precision = {.buffer_dtype = at::kBFloat16}});
+  EXPECT_EQ(net->first->scale.scalar_type(), at::kBFloat16);
+  EXPECT_EQ(net->first->scale.device(), at::kCPU);
+  EXPECT_EQ(net->first->index.scalar_type(), at::kLong);
+  EXPECT_EQ(net->named_buffers()["first.scale"].scalar_type(), at::kBFloat16);
+}
+
 TEST(PerUnitPrecision, StandsAboveTheModels) {
   auto net = builder<WitnessNet>()();
   auto model = fully_shard(

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "sherd/optim.h"
 #include "tests/support/compare_with_plain.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/odd_nets.h"
 #include "tests/support/ranks.h"
 #include "tests/support/seeded.h"
@@ -189,6 +191,30 @@ TEST(Recovery, AfterAFailureInACheckpointedUnit) {
       }
     });
   }
+}
+
+// What it gives up is counted once: afterwards a forward is known to be one.
+TEST(Recovery, ABackwardThatFailsInsideAForward) {
+  run_ranks(2, [](World world) {
+    auto model = make_model(world, Strategy::FullShard);
+    model.run(
+        [](StackNetImpl& stack, const at::Tensor& x) {
+          const at::Tensor failing =
+              stack.layers[1](FailsInBackward::apply(stack.layers[0](x))).sum();
+          EXPECT_THROW(failing.backward(), std::runtime_error);
+          return stack.layers[2](x);
+        },
+        odd_input(5));
+    model.run(
+        [&](StackNetImpl& /*stack*/, const at::Tensor& x) {
+          expect_error([&] { static_cast<void>(optim_parameters(model)); }, ExitCode::Usage,
+                       {"inside the forward of unit 'root'"});
+          return x;
+        },
+        odd_input(5));
+    model(odd_input(world.rank())).square().sum().backward();
+    expect_equal(plain_gradients(world, Strategy::FullShard), gradients(model));
+  });
 }
 
 TEST(Recovery, TwoForwardsThenTheirBackwardsOneByOne) {

@@ -241,7 +241,7 @@ TEST(SharedMemory, RanksThatReduceDifferentUnitsAreToldSo) {
           shared->reduce(segment, {sum.data()});
           shared->finish_reductions();
         },
-        ExitCode::PeerLost,
+        ExitCode::RanksDisagree,
         {"reduction of unit 'block" + std::to_string(segment) + "': rank " +
          std::to_string(1 - segment) + " reduces unit 'block" + std::to_string(1 - segment) +
          "'. Every rank must run the same units in the same order."});
@@ -267,7 +267,7 @@ TEST(SharedMemory, RanksThatReduceDifferentDtypesAreToldSo) {
           shared->reduce(0, target);
           shared->finish_reductions();
         },
-        ExitCode::PeerLost,
+        ExitCode::RanksDisagree,
         {"reduction of unit 'block0': rank " + std::to_string(1 - world.rank()) + " reduces " +
              (accumulated ? "BFloat16, this rank Float" : "Float, this rank BFloat16"),
          "Every rank must synchronise the same micro-batches."});

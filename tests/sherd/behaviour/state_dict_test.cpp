@@ -508,6 +508,28 @@ TEST(ShardedStateDict, OfOverlappingPiecesTakesTheLowestRanks) {
   });
 }
 
+// Also where a higher rank gave it.
+TEST(ShardedStateDict, OfOverlappingPiecesTakesThatWhichBeginsFirst) {
+  run_ranks(2, [](World world) {
+    auto model = fully_shard(torch::nn::Linear(torch::nn::LinearOptions(4, 25).bias(false)),
+                             Mesh::shard(world));
+    const bool first = world.rank() == 0;
+    const int64_t begin = first ? 40 : 0;
+    const int64_t end = first ? 100 : 60;
+    load_sharded_state_dict(model, {ParameterShard{"weight",
+                                                   {25, 4},
+                                                   at::kFloat,
+                                                   true,
+                                                   begin,
+                                                   end,
+                                                   at::full({end - begin}, 1.0 + world.rank()),
+                                                   {}}});
+    at::Tensor weight = at::full({100}, 2.0);
+    weight.narrow(0, 60, 40).fill_(1.0);
+    check_same_bits(model, {{"weight", weight}});
+  });
+}
+
 TEST(ShardedStateDict, ThatDoesNotFitIsRefusedOnEveryRankAndChangesNothing) {
   run_ranks(2, [](World world) {
     auto model = fully_shard(torch::nn::Linear(4, 25), Mesh::shard(world));

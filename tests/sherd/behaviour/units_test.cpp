@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/container/modulelist.h>
@@ -294,6 +295,38 @@ struct CountingNetImpl : torch::nn::Module {
   Unit<Counting> unit;
 };
 TORCH_MODULE(CountingNet);
+
+/// Keeps the units whose gathers began.
+class GatheredUnits final : public CollectiveObserver {
+ public:
+  void started(const Collective& collective) override {
+    if (collective.operation == Collective::Operation::Gather) {
+      units.push_back(collective.unit);
+    }
+  }
+  std::vector<std::string> units;
+};
+
+// A unit that comes again without the root begins an iteration: what came before is its order, and
+// not a list that grows with every call.
+TEST(Prefetch, WithoutTheRootGoesFromOneCallToItsRepetition) {
+  World world = World::alone();
+  const auto gathered = std::make_shared<GatheredUnits>();
+  world.set_observer(gathered);
+  auto net = make_net();
+  auto model = fully_shard(net, Mesh::shard(world), {.prefetch_depth = 1});
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = at::ones({3, 13});
+  for (int call = 0; call < 100; ++call) {
+    net->blocks[1](x);
+    net->blocks[0](x);
+  }
+  gathered->units.clear();
+  net->blocks[1](x);
+  EXPECT_EQ(gathered->units, (Names{"block1", "block0"}));
+  net->blocks[0](x);
+  EXPECT_EQ(gathered->units, (Names{"block1", "block0"}));
+}
 
 TEST(Buffers, StayWithTheModuleAndAreWrittenByForward) {
   run_ranks(2, [](World world) {

@@ -1,4 +1,4 @@
-#include "rendezvous.h"
+#include "world/rendezvous.h"
 
 #include <algorithm>
 #include <exception>
@@ -10,9 +10,9 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "communicators/shared_memory/rank_place.h"
-#include "network.h"
-#include "sealed_store.h"
 #include "sherd/error.h"
+#include "world/network.h"
+#include "world/sealed_store.h"
 
 namespace sherd::detail {
 

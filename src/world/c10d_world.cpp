@@ -1,25 +1,23 @@
 #include <algorithm>
-#include <array>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <unistd.h>
 
+#include "base/wait_board.h"
 #include "communicators/c10d.h"
 #include "communicators/device.h"
 #include "communicators/local.h"
 #include "communicators/shared_memory/meeting.h"
 #include "communicators/staged.h"
 #include "launch/rank_environment.h"
-#include "nccl_group.h"
-#include "network.h"
-#include "rendezvous.h"
 #include "sherd/error.h"
-#include "wait_board.h"
-#include "world_impl.h"
+#include "world/backends.h"
+#include "world/gpu_sharing.h"
+#include "world/nccl_group.h"
+#include "world/network.h"
+#include "world/rendezvous.h"
 
 namespace sherd::detail {
 
@@ -70,7 +68,7 @@ class Door {
   std::vector<int> sockets_;  ///< Gloo's own
 };
 
-class C10dWorld final : public WorldImpl {
+class C10dWorld final : public Backend {
  public:
   C10dWorld(const RankEnvironment& environment, const WorldOptions& options)
       : environment_(environment),
@@ -81,7 +79,9 @@ class C10dWorld final : public WorldImpl {
         door_(own_address()) {
     control_ = std::make_unique<C10dCommunicator>(groups({0, 1, size()}));
     door_.set_open(false);
-    shares_device_ = !device_.is_cpu() && has_equal_neighbours();
+    if (!device_.is_cpu()) {
+      gpus_ = control_->all_gather_bytes(gpu_uuid(device_));
+    }
     if (device_.is_cpu()) {
       meeting_.emplace(rank(), options.transport, timeout_, [this](const std::string& text) {
         return control_->all_gather_bytes(text);
@@ -129,9 +129,15 @@ class C10dWorld final : public WorldImpl {
     if (device_.is_cpu()) {
       return std::make_unique<C10dCommunicator>(groups(group));
     }
-    if (shares_device_) {
-      return std::make_unique<StagedCommunicator>(
-          std::make_unique<C10dCommunicator>(groups(group)));
+    if (const auto shared = shared_gpu(gpus_, group)) {
+      const std::string why = "ranks " + std::to_string(shared->rank) + " and " +
+                              std::to_string(shared->other) + " share " + shared->gpu;
+      if (rank() == group.first) {
+        TORCH_WARN_ONCE("[World] ranks exchange by way of the host, which is slow: ", why,
+                        ", and NCCL takes one rank a GPU.");
+      }
+      return std::make_unique<StagedCommunicator>(std::make_unique<C10dCommunicator>(groups(group)),
+                                                  why);
     }
     return std::make_unique<DeviceCommunicator>(nccl_groups(group), device_);
   }
@@ -159,14 +165,6 @@ class C10dWorld final : public WorldImpl {
       throw Error(ExitCode::PeerLost, "connecting the ranks failed on rank " +
                                           std::to_string(rank()) + ": " + error.what());
     }
-  }
-
-  // Whether two ranks compute on one device: NCCL refuses them.
-  bool has_equal_neighbours() {
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
-    const auto places = control_->all_gather_bytes(std::string(host.data()) + "/" + device_.str());
-    return std::set<std::string>(places.begin(), places.end()).size() < places.size();
   }
 
   // One for all communicators: a rank may be waiting in another one.
@@ -197,7 +195,7 @@ class C10dWorld final : public WorldImpl {
   RankEnvironment environment_;
   std::chrono::milliseconds timeout_;
   c10::Device device_;
-  bool shares_device_ = false;
+  std::vector<std::string> gpus_;  ///< by rank; empty without GPUs
   std::shared_ptr<WaitBoard> board_ = std::make_shared<WaitBoard>();
   c10::intrusive_ptr<c10d::Store> store_;
   Door door_;
@@ -222,7 +220,7 @@ c10::Device device_of_rank(c10::DeviceType type, int local_rank) {
   return {type, static_cast<c10::DeviceIndex>(local_rank % count)};
 }
 
-std::shared_ptr<WorldImpl> make_world_from_environment(const WorldOptions& options) {
+std::shared_ptr<Backend> make_world_from_environment(const WorldOptions& options) {
   const RankEnvironment environment = launch::detect(launch::process_environment);
   if (environment.world_size == 1) {
     return make_local_world(device_of_rank(options.device, 0));

@@ -1,7 +1,8 @@
 #pragma once
-// Process groups that move GPU memory, in builds that have them.
+// What only builds with CUDA have: GPUs, and process groups that move their memory.
 
 #include <chrono>
+#include <string>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -12,6 +13,9 @@ namespace sherd::detail {
 [[nodiscard]] bool built_with_cuda();
 /// GPUs that this process sees; 0 in a build without CUDA.
 [[nodiscard]] int cuda_devices();
+/// A text that this GPU has and no other, on any host: its UUID, or that of its MIG slice. Empty in
+/// a build without CUDA.
+[[nodiscard]] std::string gpu_uuid(c10::Device device);
 
 /// A process group over NCCL, on streams of high priority. Collective. Throws Error(Unavailable) in
 /// a build without CUDA.

@@ -1,4 +1,4 @@
-#include "agree.h"
+#include "world/agree.h"
 
 #include "sherd/error.h"
 

@@ -1,4 +1,4 @@
-#include "profiler_range.h"
+#include "base/profiler_range.h"
 
 #include <ATen/record_function.h>
 

@@ -1,4 +1,4 @@
-#include "sealed_store.h"
+#include "world/sealed_store.h"
 
 #include <algorithm>
 #include <array>

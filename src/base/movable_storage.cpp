@@ -1,4 +1,4 @@
-#include "movable_storage.h"
+#include "base/movable_storage.h"
 
 #include <ATen/core/TensorBase.h>
 #include <ATen/ops/from_blob.h>

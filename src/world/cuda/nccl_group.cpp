@@ -1,6 +1,8 @@
-#include "nccl_group.h"
+#include "world/nccl_group.h"
 
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <cuda_runtime_api.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 namespace sherd::detail {
@@ -11,6 +13,18 @@ bool built_with_cuda() {
 
 int cuda_devices() {
   return c10::cuda::device_count();
+}
+
+std::string gpu_uuid(c10::Device device) {
+  cudaDeviceProp properties{};
+  C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device.index()));
+  std::string text = "GPU-";
+  for (const char byte : properties.uuid.bytes) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    const auto value = static_cast<unsigned char>(byte);
+    text += {kDigits[value >> 4U], kDigits[value & 15U]};
+  }
+  return text;
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store,

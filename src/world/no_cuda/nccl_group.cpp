@@ -1,4 +1,4 @@
-#include "nccl_group.h"
+#include "world/nccl_group.h"
 
 #include "sherd/error.h"
 
@@ -10,6 +10,10 @@ bool built_with_cuda() {
 
 int cuda_devices() {
   return 0;
+}
+
+std::string gpu_uuid(c10::Device /*device*/) {
+  return "";
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& /*store*/,

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "sherd/error.h"
-#include "world_impl.h"
+#include "world/backends.h"
 
 namespace sherd {
 

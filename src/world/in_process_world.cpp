@@ -6,7 +6,7 @@
 #include "communicators/in_process.h"
 #include "communicators/local.h"
 #include "sherd/error.h"
-#include "world_impl.h"
+#include "world/backends.h"
 
 namespace sherd::detail {
 
@@ -38,7 +38,7 @@ struct Shared {
   int64_t sent_bytes = 0;
 };
 
-class InProcessWorld final : public WorldImpl {
+class InProcessWorld final : public Backend {
  public:
   InProcessWorld(std::shared_ptr<Shared> shared, int rank)
       : shared_(std::move(shared)),
@@ -110,10 +110,10 @@ class InProcessWorld final : public WorldImpl {
 
 }  // namespace
 
-std::vector<std::shared_ptr<WorldImpl>> make_in_process_worlds(int size,
-                                                               std::chrono::milliseconds timeout) {
+std::vector<std::shared_ptr<Backend>> make_in_process_worlds(int size,
+                                                             std::chrono::milliseconds timeout) {
   auto shared = std::make_shared<Shared>(size, timeout);
-  std::vector<std::shared_ptr<WorldImpl>> worlds;
+  std::vector<std::shared_ptr<Backend>> worlds;
   for (int rank = 0; rank < size; ++rank) {
     worlds.push_back(std::make_shared<InProcessWorld>(shared, rank));
   }

@@ -1,4 +1,4 @@
-#include "shard_math.h"
+#include "kernels/shard_math.h"
 
 #include <algorithm>
 #include <cmath>

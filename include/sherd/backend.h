@@ -1,0 +1,70 @@
+#pragma once
+// What a World is made over: the ranks, and a way from each to the others. For those who bring a
+// way of their own.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sherd/communicator.h"
+
+namespace sherd {
+
+/// Ranks first, first + stride, …: a row or a column of a mesh.
+struct RankGroup {
+  int first = 0;   ///< rank of the world
+  int stride = 1;  ///< between neighbours
+  int size = 1;    ///< ranks in the group
+  /// Position of a rank of the world in the group.
+  [[nodiscard]] int index_of(int rank) const { return (rank - first) / stride; }
+  /// The rank of the world at a position of the group.
+  [[nodiscard]] int rank_at(int index) const { return first + index * stride; }
+};
+
+/// A collective that a rank waits in.
+struct Wait {
+  std::string what;                             ///< for people: "all-gather of unit 'block3'"
+  std::chrono::steady_clock::time_point since;  ///< when it began to wait
+};
+
+/// One rank's end of the ranks that train together. World::over() makes a World of it. PyTorch: a
+/// backend of torch.distributed, registered with `Backend.register_backend`.
+class Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+  /// Which of the ranks this is, from 0.
+  [[nodiscard]] virtual int rank() const = 0;
+  /// How many ranks there are.
+  [[nodiscard]] virtual int size() const = 0;
+  /// Position among the ranks of this host.
+  [[nodiscard]] virtual int local_rank() const { return rank(); }
+  /// Ranks of this host.
+  [[nodiscard]] virtual int local_size() const { return size(); }
+  /// Where models live and are computed.
+  [[nodiscard]] virtual c10::Device device() const { return c10::Device(c10::kCPU); }
+  /// What this rank waits for, if anything. Any thread may ask, also while another waits.
+  [[nodiscard]] virtual std::optional<Wait> waiting() const { return std::nullopt; }
+
+  /// A communicator over the group that this rank is in, for one model: attach() is called on it.
+  /// Collective over the whole world, also where groups differ: rank r passes its own. Groups of
+  /// one rank occur.
+  [[nodiscard]] virtual std::unique_ptr<Communicator> make_communicator(const RankGroup& group) = 0;
+  /// A communicator over all ranks for all_reduce() and barrier() outside any model, without
+  /// attach(). It lives as long as the back end.
+  [[nodiscard]] virtual Communicator& control() = 0;
+
+  /// Each rank's text, by rank. Collective. Made of control()'s all_reduce() where a back end has
+  /// nothing better.
+  [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& text);
+  /// Copies `bytes` > 0 bytes of `root`, one of at least two ranks, to all. Collective. As above.
+  virtual void broadcast(void* data, int64_t bytes, int root);
+};
+
+}  // namespace sherd

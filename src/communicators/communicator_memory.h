@@ -1,0 +1,17 @@
+#pragma once
+// What a communicator's bytes lie in.
+
+#include <memory>
+#include <vector>
+
+#include "communicators/reduce_buffers.h"
+
+namespace sherd::detail {
+
+struct CommunicatorMemory {
+  std::vector<Buffer> shards;     ///< where they are this rank's own
+  std::vector<void*> travelling;  ///< by segment: this rank's piece
+  std::unique_ptr<ReduceBufferPool> reduce;
+};
+
+}  // namespace sherd::detail

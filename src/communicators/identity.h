@@ -1,0 +1,36 @@
+#pragma once
+// What a rank has done, and whether the others have done the same.
+
+#include <cstdint>
+
+#include "sherd/buffered_communicator.h"
+
+namespace sherd::detail {
+
+/// [Note: Ranks out of step]
+/// Process groups match messages by their order alone: one that gathers unit 'a' on one rank and
+/// unit 'b' of equal size on another moves the bytes all the same. So each rank keeps a number that
+/// all its collectives so far have gone into. It travels with the gradients of each unit, together
+/// with whose they are and in which dtype, and with every all-reduce, one of which comes before
+/// each update: what differs is told before anything is made of it. Over NCCL it travels with
+/// all-reduces alone, since the host would have to wait for it.
+inline void add_to_history(uint64_t& history, Collective::Operation operation, int64_t what,
+                           int64_t how) {
+  const uint64_t words[] = {static_cast<uint64_t>(operation), static_cast<uint64_t>(what),
+                            static_cast<uint64_t>(how)};
+  for (const uint64_t word : words) {
+    history = (history ^ word) * 0x9E3779B97F4A7C15U;  // odd, so that no bit is lost
+    history ^= history >> 29U;
+  }
+}
+
+/// The same on ranks that have done the same; a whole number that a double holds.
+[[nodiscard]] inline double signature_of(uint64_t history) {
+  return static_cast<double>(history >> 12U);
+}
+
+/// Throws Error(RanksDisagree) in the name of `at`: ranks of a group, by their rank in the world,
+/// that have done other things.
+[[noreturn]] void tell_out_of_step(const std::string& at, int rank, int other);
+
+}  // namespace sherd::detail

@@ -1,0 +1,18 @@
+#pragma once
+// The back ends that come with the library: one for each way ranks reach each other.
+
+#include <memory>
+#include <vector>
+
+#include "sherd/world.h"
+
+namespace sherd::detail {
+
+/// The device of the rank's number on its host. Throws Error(Unavailable) where there is none.
+[[nodiscard]] c10::Device device_of_rank(c10::DeviceType type, int local_rank);
+[[nodiscard]] std::shared_ptr<Backend> make_local_world(c10::Device device);
+[[nodiscard]] std::shared_ptr<Backend> make_world_from_environment(const WorldOptions& options);
+[[nodiscard]] std::vector<std::shared_ptr<Backend>> make_in_process_worlds(
+    int size, std::chrono::milliseconds timeout);
+
+}  // namespace sherd::detail
