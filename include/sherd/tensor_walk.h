@@ -50,6 +50,7 @@ void collect_tensors(T& value, TensorList& out) {
   }
 }
 
+/// @cond what the standard types have of TensorWalk
 template <>
 struct TensorWalk<at::Tensor> : std::true_type {
   static void collect(at::Tensor& value, TensorList& out) { out.push_back(&value); }
@@ -136,5 +137,6 @@ struct TensorWalk<T> : std::true_type {
     collect_tensors(named, out);
   }
 };
+/// @endcond
 
 }  // namespace sherd
