@@ -57,7 +57,7 @@ int run(int argc, char** argv) {
   CLI::App program(
       "Fine-tune Llama and BLOOM models from Hugging Face folders, sharded over processes.");
   program.name("sherd");
-  program.set_version_flag("--version", SHERD_VERSION);
+  program.set_version_flag("--version", SHERD_PROGRAM_VERSION);
   program.require_subcommand(1);
   int exit_code = 0;
   app::add_train(program, exit_code);

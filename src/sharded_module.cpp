@@ -5,6 +5,7 @@
 
 #include "model/memory_plan.h"
 #include "model/value_shards.h"
+#include "sherd/error.h"
 #include "sherd/unit.h"
 #include "step/engine.h"
 
@@ -62,13 +63,21 @@ void ShardedModule::set_gradient_divide_factor(double factor) {
 
 namespace {
 
-template <class T>
-void set_backward(detail::Model& model, T detail::BackwardSettings::*setting, T value,
-                  const ShardedModule::UnitFilter& units) {
+std::vector<detail::UnitState*> chosen(detail::Model& model,
+                                       const ShardedModule::UnitFilter& units) {
+  std::vector<detail::UnitState*> found;
   for (const auto& unit : model.units) {
     if (!units || units(unit->name())) {
-      unit->backward_settings.*setting = value;
+      found.push_back(unit.get());
     }
+  }
+  return found;
+}
+
+void set_backward(detail::Model& model, bool detail::BackwardSettings::*setting, bool value,
+                  const ShardedModule::UnitFilter& units) {
+  for (detail::UnitState* unit : chosen(model, units)) {
+    unit->backward_settings.*setting = value;
   }
 }
 
@@ -104,6 +113,35 @@ void ShardedModule::set_requires_all_reduce(bool requires_all_reduce, const Unit
 void ShardedModule::set_reshard_after_backward(bool reshard, const UnitFilter& units) {
   set_backward(engine_->model, &detail::BackwardSettings::reshard_after_backward, reshard, units);
   engine_->step.limit_gathered();
+}
+
+void ShardedModule::set_unshard_in_backward(bool unshard, const UnitFilter& units) {
+  set_backward(engine_->model, &detail::BackwardSettings::unshard_in_backward, unshard, units);
+}
+
+void ShardedModule::set_reshard_after_forward(bool reshard, const UnitFilter& units) {
+  engine_->step.require_between_steps("set_reshard_after_forward");
+  const int size = engine_->model.options.reshard_after_forward_size;
+  if (size > 0) {
+    throw Error(
+        ExitCode::Usage,
+        "[set_reshard_after_forward] the model was sharded with reshard_after_forward_size " +
+            std::to_string(size) +
+            ", for which pieces were laid out then: choose by UnitOptions, or shard without "
+            "it.");
+  }
+  for (detail::UnitState* unit : chosen(engine_->model, units)) {
+    unit->set_reshard_after_forward(reshard);
+  }
+  engine_->step.limit_gathered();
+}
+
+void ShardedModule::unshard(const UnitFilter& units) {
+  engine_->step.unshard(chosen(engine_->model, units));
+}
+
+void ShardedModule::reshard(const UnitFilter& units) {
+  engine_->step.reshard(chosen(engine_->model, units));
 }
 
 std::string ShardedModule::plan() const {

@@ -47,7 +47,9 @@ struct MicroBatches {
 };
 
 /// A sharded model without its type: what optimizers, checkpoints and loaders need. A handle;
-/// copies share the model.
+/// copies share the model. One thread a rank uses a model at a time: nothing here locks. Ranks that
+/// are threads of one process (World::in_process()) each have a model of their own. PyTorch:
+/// `FSDPModule`.
 class ShardedModule {
  public:
   /// Made by fully_shard().
@@ -85,6 +87,23 @@ class ShardedModule {
   /// false: parameters stay gathered after backward, for the next micro-batch. The optimizer's step
   /// reshards them in any case. PyTorch: `set_reshard_after_backward`.
   void set_reshard_after_backward(bool reshard, const UnitFilter& units = {});
+
+  /// Whether parameters are freed between the unit's forward and its backward, from now on. The
+  /// same on all ranks. Not collective. Throws Error(Usage) inside a step, and where the model has
+  /// a reshard_after_forward_size. PyTorch: `set_reshard_after_forward`.
+  void set_reshard_after_forward(bool reshard, const UnitFilter& units = {});
+  /// false: backward does not gather the unit, which saves a gather where no gradient needs its
+  /// parameters (an embedding). A backward that needs them all the same ends as any other use of a
+  /// sharded parameter. The same on all ranks. PyTorch: `set_unshard_in_backward`.
+  void set_unshard_in_backward(bool unshard, const UnitFilter& units = {});
+  /// Gathers units now, so that their parameters can be read in the module, in `param_dtype`, and
+  /// their next forward need not wait: until that forward frees them, as it always does, or
+  /// reshard(), or an optimizer's step. Collective. Memory: the gathered units, beside
+  /// planned_peak_bytes() where several are. Throws Error(Usage) inside a step. PyTorch:
+  /// `FSDPModule.unshard`; to write parameters use with_full_parameters().
+  void unshard(const UnitFilter& units = {});
+  /// Frees the parameters of units again. Not collective. PyTorch: `FSDPModule.reshard`.
+  void reshard(const UnitFilter& units = {});
 
   /// The units as text, one line each: name, parameters, dtypes, bytes gathered and bytes a rank.
   [[nodiscard]] std::string plan() const;

@@ -15,6 +15,8 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include "sherd/tensor_walk.h"
+
 namespace sherd {
 
 namespace detail {
@@ -40,8 +42,6 @@ class UnitAnchor {
  private:
   ShardedUnit unit_;
 };
-
-using TensorList = std::vector<at::Tensor*>;
 
 /// Computes a call once more from the values of its tensor arguments, and returns those of its
 /// results.
@@ -85,60 +85,29 @@ class ForwardScope {
 void refuse_to_convert(const UnitState* unit);
 void refuse_to_clone(const UnitState* unit);
 
-// The tensors inside an argument or result: a tensor, or optionals, vectors, pairs and tuples of
-// them, nested at will.
-inline void collect_tensors(at::Tensor& value, TensorList& out) {
-  out.push_back(&value);
-}
-template <class T>
-void collect_tensors(T& value, TensorList& out);
-
-template <class T>
-struct TensorCarrier : std::false_type {};
-template <>
-struct TensorCarrier<at::Tensor> : std::true_type {};
-template <class T>
-struct TensorCarrier<std::optional<T>> : TensorCarrier<T> {
-  static void collect(std::optional<T>& value, TensorList& out) {
-    if (value) {
-      collect_tensors(*value, out);
-    }
-  }
-};
-template <class T>
-struct TensorCarrier<std::vector<T>> : TensorCarrier<T> {
-  static void collect(std::vector<T>& values, TensorList& out) {
-    for (auto& value : values) {
-      collect_tensors(value, out);
-    }
-  }
-};
-template <class... T>
-struct TensorCarrier<std::tuple<T...>> : std::disjunction<TensorCarrier<T>...> {
-  static void collect(std::tuple<T...>& values, TensorList& out) {
-    std::apply([&](auto&... value) { (collect_tensors(value, out), ...); }, values);
-  }
-};
-template <class A, class B>
-struct TensorCarrier<std::pair<A, B>> : std::disjunction<TensorCarrier<A>, TensorCarrier<B>> {
-  static void collect(std::pair<A, B>& value, TensorList& out) {
-    collect_tensors(value.first, out);
-    collect_tensors(value.second, out);
-  }
-};
-
-template <class T>
-void collect_tensors(T& value, TensorList& out) {
-  if constexpr (TensorCarrier<T>::value) {
-    TensorCarrier<T>::collect(value, out);
-  }
-}
-
 // How an argument waits for the call: what carries tensors as a copy that may be replaced, anything
 // else untouched.
 template <class T>
-using HeldArgument =
-    std::conditional_t<TensorCarrier<std::decay_t<T>>::value, std::decay_t<T>, T&&>;
+using HeldArgument = std::conditional_t<CarriesTensors<std::decay_t<T>>, std::decay_t<T>, T&&>;
+
+// As the body gets it: an lvalue stays one, so that a `std::vector<at::Tensor>&` can be a
+// parameter.
+template <class T>
+decltype(auto) pass(HeldArgument<T>& held) {
+  if constexpr (CarriesTensors<std::decay_t<T>> && std::is_lvalue_reference_v<T>) {
+    return (held);
+  } else if constexpr (CarriesTensors<std::decay_t<T>>) {
+    return std::move(held);
+  } else {
+    return static_cast<T&&>(held);
+  }
+}
+
+template <class Body, class... Args, size_t... I>
+decltype(auto) invoke_held(Body&& body, std::tuple<HeldArgument<Args>...>& held,
+                           std::index_sequence<I...> /*places*/) {
+  return std::invoke(std::forward<Body>(body), pass<Args>(std::get<I>(held))...);
+}
 
 template <class Tuple>
 TensorList tensors_of(Tuple& values) {
@@ -202,14 +171,15 @@ template <class Body, class... Args>
 auto call_unit(const ShardedUnit& unit, Body&& body, Args&&... args) {
   using Result = std::invoke_result_t<Body, Args...>;
   static_assert(
-      !std::is_class_v<std::decay_t<Result>> || TensorCarrier<std::decay_t<Result>>::value,
-      "a unit returns tensors, or optionals, vectors, pairs and tuples of them: inside "
-      "another type they would not be seen, and backward would not gather the unit");
+      !std::is_class_v<std::decay_t<Result>> || CarriesTensors<std::decay_t<Result>>,
+      "a unit returns tensors, containers of them, or structs that name theirs "
+      "(sherd::TensorWalk): "
+      "inside another type they would not be seen, and backward would not gather the unit");
   if (unit.state == nullptr) {
     return static_cast<Result>(std::invoke(std::forward<Body>(body), std::forward<Args>(args)...));
   }
   if (checkpoints_activations(*unit.state)) {
-    if constexpr (TensorCarrier<std::decay_t<Result>>::value &&
+    if constexpr (CarriesTensors<std::decay_t<Result>> &&
                   (std::is_copy_constructible_v<std::decay_t<Args>> && ...)) {
       return static_cast<Result>(call_checkpointed<std::decay_t<Result>>(
           unit, std::forward<Body>(body), std::forward<Args>(args)...));
@@ -223,10 +193,11 @@ auto call_unit(const ShardedUnit& unit, Body&& body, Args&&... args) {
   scope.cast_inputs(inputs);
   scope.enter(inputs);
   if constexpr (std::is_void_v<Result>) {
-    std::apply(std::forward<Body>(body), std::move(held));
+    invoke_held<Body, Args...>(std::forward<Body>(body), held, std::index_sequence_for<Args...>());
     scope.leave({});
   } else {
-    auto result = std::apply(std::forward<Body>(body), std::move(held));
+    auto result = invoke_held<Body, Args...>(std::forward<Body>(body), held,
+                                             std::index_sequence_for<Args...>());
     TensorList outputs;
     collect_tensors(result, outputs);
     scope.leave(outputs);
@@ -247,6 +218,13 @@ struct ForwardOf<Derived, Result (Block::*)(Args...)> {
 
 template <class Derived, class Result, class Block, class... Args>
 struct ForwardOf<Derived, Result (Block::*)(Args...) const>
+    : ForwardOf<Derived, Result (Block::*)(Args...)> {};
+// A gather may throw, whatever the block promises.
+template <class Derived, class Result, class Block, class... Args>
+struct ForwardOf<Derived, Result (Block::*)(Args...) noexcept>
+    : ForwardOf<Derived, Result (Block::*)(Args...)> {};
+template <class Derived, class Result, class Block, class... Args>
+struct ForwardOf<Derived, Result (Block::*)(Args...) const noexcept>
     : ForwardOf<Derived, Result (Block::*)(Args...)> {};
 
 template <class Impl>

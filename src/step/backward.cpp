@@ -46,8 +46,10 @@ void Step::pre_backward(UnitUse& use) {
     uses.push_back(&use);  // of a graph that was kept after a backward
   }
   use.set_in_backward(true);
-  unit.unshard();
-  unit.wait_unshard();
+  if (unit.backward_settings.unshard_in_backward) {
+    unit.unshard();
+    unit.wait_unshard();
+  }
   std::erase(gathered_ahead_, &unit);
   if (model_.options.backward_prefetch == BackwardPrefetch::Pre) {
     gather_ahead(schedule_.ahead_in_backward(unit.index()), /*in_evaluation=*/false);

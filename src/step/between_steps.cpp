@@ -52,6 +52,26 @@ void Step::refuse_while_full_parameters_shown(const std::string& what) const {
   }
 }
 
+void Step::unshard(const std::vector<UnitState*>& units) {
+  require_between_steps("unshard");
+  require_values(model_, "unshard");
+  close_update_window();
+  for (UnitState* unit : units) {
+    unit->unshard();
+  }
+  for (UnitState* unit : units) {
+    unit->wait_unshard();
+  }
+}
+
+void Step::reshard(const std::vector<UnitState*>& units) {
+  require_between_steps("reshard");
+  for (UnitState* unit : units) {
+    std::erase(gathered_ahead_, unit);
+    unit->reshard();
+  }
+}
+
 void Step::reshard_all() {
   refuse_while_full_parameters_shown("shards were to be updated or read");
   gathered_ahead_.clear();

@@ -109,7 +109,9 @@ bool Step::in_forward() const {
 void Step::gather_ahead(const std::vector<int>& units, bool in_evaluation) {
   for (const int index : units) {
     UnitState& unit = *model_.units[static_cast<size_t>(index)];
-    if (unit.storage_state() == StorageState::Unsharded) {
+    const bool skipped =
+        backward_ == Backward::Running && !unit.backward_settings.unshard_in_backward;
+    if (skipped || unit.storage_state() == StorageState::Unsharded) {
       continue;
     }
     drop_gathered_ahead(static_cast<size_t>(schedule_.depth()) - 1);

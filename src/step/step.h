@@ -84,6 +84,10 @@ class Step {
   /// Throws Error(Usage), naming `operation`, inside a forward or a backward of the model. Gives up
   /// a backward that an exception has ended. Not collective.
   void require_between_steps(const std::string& operation);
+  /// Gathers the units and waits for it: until their next forward, backward or reshard().
+  void unshard(const std::vector<UnitState*>& units);
+  /// Frees them, whoever gathered them. Not collective.
+  void reshard(const std::vector<UnitState*>& units);
   /// Frees what is gathered, before shards are read or rewritten. Not collective.
   void reshard_all();
   /// Frees what is gathered and waits until no rank reads this rank's shards, so that they may be

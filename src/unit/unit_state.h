@@ -41,6 +41,7 @@ struct BackwardSettings {
   bool requires_gradient_sync = true;
   bool requires_all_reduce = true;
   bool reshard_after_backward = true;
+  bool unshard_in_backward = true;
 };
 
 /// What fully_shard() has decided of a unit.
@@ -88,6 +89,7 @@ class UnitState {
   [[nodiscard]] const std::vector<at::Tensor>& buffers() const { return plan_.buffers; }
   [[nodiscard]] HeldPart held_part(const UnitParameter& parameter) const;
   BackwardSettings backward_settings;
+  void set_reshard_after_forward(bool reshard) { plan_.settings.reshard_after_forward = reshard; }
 
   /// Copies values of parameters that have them into the shards and makes all of them views. Once.
   void take_over_parameters();
