@@ -1,13 +1,18 @@
 // What is left of a step that an exception has ended: nothing of the failed micro-batch, and no
 // state that the next step could stumble over.
 
+#include <atomic>
+#include <memory>
 #include <stdexcept>
+#include <string>
+#include <utility>
 
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/optim/sgd.h>
 
+#include "sherd/collective_observer.h"
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
 #include "sherd/state_dict.h"
@@ -180,6 +185,55 @@ TEST(FailedStep, ARefusedBackwardIsFollowedByOthers) {
     };
     expect_same(train(false), train(true), "values");
   });
+}
+
+/// Fails the `fails_at`th collective that begins from now on; none where it is 0.
+class FailingCollective final : public CollectiveObserver {
+ public:
+  void started(const Collective& /*collective*/) override {
+    if (fails_at > 0 && --fails_at == 0) {
+      throw std::runtime_error("blown in a collective");
+    }
+  }
+  int fails_at = 0;
+};
+
+// Whether forward or backward had a collective of that number.
+bool fails_at_collective(World world, Strategy strategy, int number) {
+  const auto observer = std::make_shared<FailingCollective>();
+  world.set_observer(observer);
+  auto model = stack_of(world, strategy);
+  observer->fails_at = number;
+  bool failed = false;
+  try {
+    loss_with_bomb(model, 2, Blown::Never).backward();
+  } catch (const std::runtime_error&) {
+    failed = true;
+  }
+  observer->fails_at = 0;
+  model.zero_grad();
+  loss_with_bomb(model, 3, Blown::Never).backward();
+  auto alone = stack_of(world, strategy);
+  loss_with_bomb(alone, 3, Blown::Never).backward();
+  expect_same(copied_gradients(alone), copied_gradients(model),
+              std::string(name_of(strategy)) + ", collective " + std::to_string(number));
+  return failed;
+}
+
+// On all ranks at once: whatever fails, the next step has a fresh model's bits.
+TEST(FailedStep, AtEachCollectiveOfForwardAndBackward) {
+  for (const Strategy strategy : kStrategies) {
+    int failures = 0;
+    for (std::atomic<bool> failed = true; failed.exchange(false);) {
+      const int number = ++failures;
+      run_ranks(4, [&](World world) {
+        if (fails_at_collective(std::move(world), strategy, number)) {
+          failed = true;
+        }
+      });
+    }
+    EXPECT_GE(failures, 6) << name_of(strategy);  // a gather and a reduction of each unit
+  }
 }
 
 /// Throws where it is told to gather for the `fails_at`th time from now.
