@@ -3,8 +3,8 @@
 #include <string>
 #include <utility>
 
-#include "sherd/error.h"
 #include "backends.h"
+#include "sherd/error.h"
 
 namespace sherd {
 
