@@ -123,15 +123,21 @@ class BufferedCommunicator : public Communicator {
   [[nodiscard]] virtual int rank_of_world(int member) const { return member; }
 
   // What back ends may use.
+  /// The segments that it was made with, by number.
   [[nodiscard]] const std::vector<SegmentSpec>& segments() const { return segments_; }
+  /// One of them.
   [[nodiscard]] const SegmentSpec& spec(Segment segment) const {
     return segments_[static_cast<size_t>(segment)];
   }
+  /// Where shards and gradients lie.
   [[nodiscard]] c10::Device device() const { return device_; }
+  /// That buffers are counted in.
   [[nodiscard]] const std::shared_ptr<MemoryLedger>& ledger() const { return ledger_; }
+  /// What its buffers are taken from.
   [[nodiscard]] const std::shared_ptr<detail::CommunicatorMemory>& memory() const {
     return memory_;
   }
+  /// Exchanges under way, the oldest first.
   [[nodiscard]] const std::deque<std::unique_ptr<Exchange>>& exchanges() const {
     return exchanges_;
   }

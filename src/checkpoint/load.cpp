@@ -26,7 +26,7 @@ struct Target {
   at::Tensor values;
 };
 
-using Optimizer = CheckpointableOptimizer*;  // null: none
+using LoadedOptimizer = CheckpointableOptimizer*;  // null: none
 using Entries = std::vector<detail::StateEntry>;
 
 std::vector<Target> targets_of(const Entries& entries, const std::vector<OptimizerShard>& shards) {
@@ -107,7 +107,7 @@ Entries entries_of(ShardedModule& model, const CheckpointManifest& manifest) {
   return entries;
 }
 
-std::vector<OptimizerShard> shards_to_fill(const std::string& folder, Optimizer optimizer,
+std::vector<OptimizerShard> shards_to_fill(const std::string& folder, LoadedOptimizer optimizer,
                                            const CheckpointManifest& manifest) {
   if (optimizer == nullptr) {
     return {};
@@ -150,7 +150,7 @@ void read_into(detail::ShardFiles& files, const CheckpointManifest& manifest,
       });
 }
 
-CheckpointManifest load(const std::string& folder, ShardedModule& model, Optimizer optimizer) {
+CheckpointManifest load(const std::string& folder, ShardedModule& model, LoadedOptimizer optimizer) {
   CheckpointManifest manifest;
   detail::ShardFiles files(folder);
   Entries entries;
@@ -173,7 +173,7 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model, Optimiz
   detail::Step& step = model.engine().step;
   detail::ShardWriter writer(step, "load_checkpoint");
   if (optimizer != nullptr) {
-    step.writing_begins(detail::State::Optimizer, "load_checkpoint");
+    step.writing_begins(detail::State::LoadedOptimizer, "load_checkpoint");
   }
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
     for (const Target& target : targets) {
@@ -186,7 +186,7 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model, Optimiz
   }
   if (optimizer != nullptr) {
     optimizer->restore(manifest.optimizer_steps, shards);
-    step.writing_ended(detail::State::Optimizer);
+    step.writing_ended(detail::State::LoadedOptimizer);
   }
   model.zero_grad();
   writer.publish();

@@ -30,9 +30,9 @@ struct HeldPiece {
   std::map<std::string, at::Tensor> tensors;
 };
 
-using Optimizer = const CheckpointableOptimizer*;  // null: none
+using SavedOptimizer = const CheckpointableOptimizer*;  // null: none
 
-std::map<std::string, OptimizerShard> shards_of(Optimizer optimizer) {
+std::map<std::string, OptimizerShard> shards_of(SavedOptimizer optimizer) {
   std::map<std::string, OptimizerShard> shards;
   if (optimizer != nullptr) {
     for (OptimizerShard& shard : optimizer->state_shards()) {
@@ -42,7 +42,7 @@ std::map<std::string, OptimizerShard> shards_of(Optimizer optimizer) {
   return shards;
 }
 
-std::vector<HeldPiece> held_pieces(ShardedModule& model, Optimizer optimizer) {
+std::vector<HeldPiece> held_pieces(ShardedModule& model, SavedOptimizer optimizer) {
   const std::map<std::string, OptimizerShard> shards = shards_of(optimizer);
   const bool writes_buffers = model.engine().model.mesh.shard_rank() == 0;
   std::vector<HeldPiece> held;
@@ -88,7 +88,7 @@ json write_shard(const std::string& folder, const std::string& file,
 }
 
 // Shapes, and how often each parameter was updated, where that is less often than the others.
-CheckpointManifest describe(ShardedModule& model, Optimizer optimizer) {
+CheckpointManifest describe(ShardedModule& model, SavedOptimizer optimizer) {
   CheckpointManifest manifest;
   manifest.optimizer_steps = optimizer == nullptr ? 0 : optimizer->steps_done();
   manifest.buffers.emplace();
@@ -120,7 +120,7 @@ void add_pieces(CheckpointManifest& manifest, int shard_size,
   }
 }
 
-void save(const std::string& folder, ShardedModule& model, Optimizer optimizer,
+void save(const std::string& folder, ShardedModule& model, SavedOptimizer optimizer,
           const std::string& note) {
   model.engine().step.check_not_torn("save_checkpoint");
   World& world = model.world();

@@ -108,7 +108,8 @@ void* BufferedCommunicator::travelling_shard(Segment segment) {
 
 void BufferedCommunicator::begin_update(Segment segment) {
   check_not_cancelled();
-  TORCH_INTERNAL_ASSERT(state(segment).gathered != Gathered::Readable, "unit '", spec(segment).name,
+  TORCH_INTERNAL_ASSERT(!gathers_in_place() || state(segment).gathered != Gathered::Readable,
+                        "unit '", spec(segment).name,
                         "' is to be updated while it is gathered here");
   tell(&Observer::started, Operation::Update, segment, 0);
   tell(&Observer::waiting, Operation::Update, segment, 0);

@@ -1,5 +1,7 @@
 #include "seam/parameter_hook.h"
 
+#include <utility>
+
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -13,17 +15,17 @@ void ParameterHook::operator()(const at::Tensor& tensor) {
   if (!tensor.grad().defined() || step_.expired()) {
     return;
   }
+  // Taken away first: what stayed there after an exception would be added to the next gradient.
+  const at::Tensor gradient = std::exchange(tensor.mutable_grad(), at::Tensor());
   const UnitParameter& parameter = unit_.parameters()[parameter_];
   if (!parameter.trainable) {
-    tensor.mutable_grad().reset();
     throw Error(ExitCode::Usage,
                 "[backward] parameter '" + parameter.name +
                     "' got a gradient, but was frozen when fully_shard() was called and has no "
                     "place for one: shard it trainable, and freeze it afterwards.");
   }
   const at::NoGradGuard no_grad;
-  write(unit_.gradient_slot(parameter_), tensor.grad());
-  tensor.mutable_grad().reset();
+  write(unit_.gradient_slot(parameter_), gradient);
 }
 
 void ParameterHook::write(at::Tensor slot, const at::Tensor& gradient) {

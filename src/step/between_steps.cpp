@@ -54,6 +54,7 @@ void Step::refuse_while_full_parameters_shown(const std::string& what) const {
 
 void Step::unshard(const std::vector<UnitState*>& units) {
   require_between_steps("unshard");
+  check_not_torn("unshard");
   require_values(model_, "unshard");
   close_update_window();
   for (UnitState* unit : units) {

@@ -52,6 +52,7 @@ namespace {
 
 constexpr int kRanks = 2;
 constexpr std::chrono::seconds kTimeout{20};
+constexpr std::chrono::seconds kTimeoutOfOne{2};  // where one rank fails, some are told by it
 constexpr int kMostPoints = 400;
 
 /// Where a call fails.
@@ -284,7 +285,7 @@ bool fail_on_one(const Call& call, const Setting& setting, At at, int number,
           told = error ? error : error_of([&] { session.world.barrier(); });
         }
       },
-      kTimeout);
+      kTimeoutOfOne);
   const std::string what =
       std::string(call.name) + " fails on rank 1 alone at point " + std::to_string(number);
   if (reached) {
