@@ -150,7 +150,8 @@ void read_into(detail::ShardFiles& files, const CheckpointManifest& manifest,
       });
 }
 
-CheckpointManifest load(const std::string& folder, ShardedModule& model, LoadedOptimizer optimizer) {
+CheckpointManifest load(const std::string& folder, ShardedModule& model,
+                        LoadedOptimizer optimizer) {
   CheckpointManifest manifest;
   detail::ShardFiles files(folder);
   Entries entries;
