@@ -63,7 +63,6 @@ data::Batch bench_batch(const BenchTokens& tokens, std::int64_t first, std::int6
     }
     batch.bounds.push_back(std::ssize(batch.input_ids));
   }
-  batch.real_tokens = std::ssize(batch.input_ids);
   return batch;
 }
 

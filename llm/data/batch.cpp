@@ -61,13 +61,8 @@ std::span<const std::int64_t> BatchShape::samples_of(std::span<const std::int64_
   return batch.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
 }
 
-Batch collate(const Samples& samples, std::span<const std::int64_t> indices, Layout layout) {
+Batch collate(const Samples& samples, std::span<const std::int64_t> indices) {
   Batch batch;
-  std::size_t least = 0;
-  for (const std::int64_t index : indices) {
-    const std::size_t tokens = samples[static_cast<std::size_t>(index)].ids.size();
-    least = layout == Layout::Rectangle ? std::max(least, tokens) : 0;
-  }
   for (const std::int64_t index : indices) {
     const Sample sample = samples[static_cast<std::size_t>(index)];
     if (sample.ids.empty()) {
@@ -79,12 +74,6 @@ Batch collate(const Samples& samples, std::span<const std::int64_t> indices, Lay
                      return supervised == 1 ? std::int64_t{id} : kUnsupervised;
                    });
     batch.supervised_tokens += sample.supervised_tokens();
-    batch.real_tokens += std::ssize(sample.ids);
-    const std::size_t padded = batch.input_ids.size() - sample.ids.size() + least;
-    if (padded > batch.input_ids.size()) {
-      batch.input_ids.resize(padded, 0);
-      batch.labels.resize(padded, kUnsupervised);
-    }
     batch.bounds.push_back(std::ssize(batch.input_ids));
   }
   return batch;

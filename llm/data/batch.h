@@ -31,25 +31,18 @@ struct BatchShape {
                                                          std::int64_t rank) const;
 };
 
-/// A micro-batch: its samples side by side. No tokens without samples.
+/// A micro-batch: its samples side by side, without padding. No tokens without samples.
 struct Batch {
   std::vector<std::int64_t> input_ids;  ///< [tokens]
   std::vector<std::int64_t>
       labels;  ///< [tokens], not shifted: the id at its own position, else kUnsupervised
   std::vector<std::int64_t> bounds = {0};  ///< [samples + 1]: where each begins, and the last ends
   std::int64_t supervised_tokens = 0;      ///< labels that count
-  std::int64_t real_tokens = 0;            ///< tokens that are not padding
-};
 
-/// What follows a sample that is shorter than another.
-enum class Layout {
-  NoPadding,
-  /// Padding (id 0, no label) up to the longest one's length; nothing may depend on it.
-  Rectangle,
+  [[nodiscard]] std::int64_t tokens() const { return bounds.back(); }
 };
 
 /// Lays out the samples of these indices, in this order. A sample without ids is left out.
-Batch collate(const Samples& samples, std::span<const std::int64_t> indices,
-              Layout layout = Layout::NoPadding);
+Batch collate(const Samples& samples, std::span<const std::int64_t> indices);
 
 }  // namespace llm::data

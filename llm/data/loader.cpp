@@ -15,11 +15,9 @@ Loader::Loader(Samples samples, Rows rows, Sampler sampler, const BatchShape& sh
 std::vector<Batch> Loader::make(std::int64_t number) {
   const std::vector<std::int64_t> rows = sampler_.batch(number);
   const std::int64_t count = shape_.micro_batches(static_cast<std::int64_t>(rows.size()));
-  const Layout layout = rows_.are_packed() ? Layout::NoPadding : Layout::Rectangle;
   std::vector<Batch> batches;
   for (std::int64_t micro = 0; micro < count; ++micro) {
-    batches.push_back(
-        collate(samples_, rows_.samples_of(shape_.samples_of(rows, micro, rank_)), layout));
+    batches.push_back(collate(samples_, rows_.samples_of(shape_.samples_of(rows, micro, rank_))));
   }
   return batches;
 }

@@ -68,7 +68,7 @@ Rows Rows::first_fit(const Samples& samples, std::int64_t capacity_tokens, std::
 }
 
 std::vector<std::int64_t> Rows::samples_of(std::span<const std::int64_t> rows) const {
-  if (!are_packed()) {
+  if (begins_.empty()) {
     return {rows.begin(), rows.end()};
   }
   std::vector<std::int64_t> samples;

@@ -22,7 +22,6 @@ class Rows {
   static Rows first_fit(const Samples& samples, std::int64_t capacity_tokens, std::uint64_t seed);
 
   [[nodiscard]] std::int64_t size() const { return size_; }
-  [[nodiscard]] bool are_packed() const { return !begins_.empty(); }
   /// The samples of these rows, row after row.
   [[nodiscard]] std::vector<std::int64_t> samples_of(std::span<const std::int64_t> rows) const;
 

@@ -28,7 +28,7 @@ StepOutcome count(sherd::World& world, const std::vector<data::Batch>& micro_bat
                   bool stop_here) {
   double totals[] = {0, 0, stop_here ? 1.0 : 0.0};
   for (const data::Batch& batch : micro_batches) {
-    totals[0] += static_cast<double>(batch.real_tokens);
+    totals[0] += static_cast<double>(batch.tokens());
     totals[1] += static_cast<double>(batch.supervised_tokens);
   }
   world.all_reduce(totals);

@@ -95,23 +95,14 @@ TEST(Collate, PutsSamplesSideBySide) {
   EXPECT_EQ(batch.labels, (Ids{-100, -100, 31, -100, -100, -100, 30, 2}));
   EXPECT_EQ(batch.bounds, (Ids{0, 3, 8}));
   EXPECT_EQ(batch.supervised_tokens, 3);
-  EXPECT_EQ(batch.real_tokens, 8);
-}
-
-TEST(Collate, PadsTheSamplesOfARectangleToTheLongest) {
-  const Batch batch = collate(samples(), Ids{1, 0}, Layout::Rectangle);
-  EXPECT_EQ(batch.input_ids, (Ids{1, 22, 31, 0, 0, 1, 20, 21, 30, 2}));
-  EXPECT_EQ(batch.labels, (Ids{-100, -100, 31, -100, -100, -100, -100, -100, 30, 2}));
-  EXPECT_EQ(batch.bounds, (Ids{0, 5, 10}));
-  EXPECT_EQ(batch.supervised_tokens, 3);
-  EXPECT_EQ(batch.real_tokens, 8);
+  EXPECT_EQ(batch.tokens(), 8);
 }
 
 TEST(Collate, CountsASampleWithoutSupervisedTokens) {
   const Batch batch = collate(samples(), Ids{2});
   EXPECT_EQ(batch.labels, (Ids{-100, -100, -100, -100}));
   EXPECT_EQ(batch.supervised_tokens, 0);
-  EXPECT_EQ(batch.real_tokens, 4);
+  EXPECT_EQ(batch.tokens(), 4);
 }
 
 // As in a conversation: each answer of it counts, the questions between them do not.
@@ -128,7 +119,7 @@ TEST(Collate, ARankWithoutSamplesGetsAnEmptyBatch) {
   const Batch batch = collate(samples(), {});
   EXPECT_EQ(batch.bounds, Ids{0});
   EXPECT_TRUE(batch.input_ids.empty() && batch.labels.empty());
-  EXPECT_EQ(batch.supervised_tokens + batch.real_tokens, 0);
+  EXPECT_EQ(batch.supervised_tokens + batch.tokens(), 0);
 }
 
 }  // namespace
