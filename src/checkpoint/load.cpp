@@ -174,7 +174,7 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model,
   detail::Step& step = model.engine().step;
   detail::ShardWriter writer(step, "load_checkpoint");
   if (optimizer != nullptr) {
-    step.writing_begins(detail::State::LoadedOptimizer, "load_checkpoint");
+    step.writing_begins(detail::State::Optimizer, "load_checkpoint");
   }
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
     for (const Target& target : targets) {
@@ -187,7 +187,7 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model,
   }
   if (optimizer != nullptr) {
     optimizer->restore(manifest.optimizer_steps, shards);
-    step.writing_ended(detail::State::LoadedOptimizer);
+    step.writing_ended(detail::State::Optimizer);
   }
   model.zero_grad();
   writer.publish();
