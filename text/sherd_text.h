@@ -30,7 +30,7 @@ typedef struct {
 
 /* One encoded text: `count` ids, and the bytes [begin, end) of the text that each came from. A
  * token that the tokenizer added (such as <s>) has begin = end = 0. Freed with
- * sherd_text_free_encodings(). */
+ * sherd_text_free_encoding(). */
 typedef struct {
   size_t count;
   uint32_t* ids;
@@ -48,12 +48,11 @@ void sherd_text_close(sherd_tokenizer* tokenizer);
 /* The largest id + 1, added tokens included: how many rows an embedding needs. */
 uint64_t sherd_text_vocabulary_size(const sherd_tokenizer* tokenizer);
 
-/* Encodes `count` texts (on several threads if there are many) into encodings[0 .. count).
+/* Encodes a text into *encoding; several threads may do so at once.
  * add_special: let the tokenizer add the tokens of its template, such as <s> in front. */
-int32_t sherd_text_encode(const sherd_tokenizer* tokenizer, const sherd_text_slice* texts,
-                          size_t count, bool add_special, sherd_text_encoding* encodings,
-                          char** error);
-void sherd_text_free_encodings(sherd_text_encoding* encodings, size_t count);
+int32_t sherd_text_encode(const sherd_tokenizer* tokenizer, sherd_text_slice text,
+                          bool add_special, sherd_text_encoding* encoding, char** error);
+void sherd_text_free_encoding(sherd_text_encoding* encoding);
 
 /* The text of `count` ids, to be freed with sherd_text_free_string(); NUL-terminated after
  * *length_bytes. Ids without a token give nothing; bytes that are no UTF-8 give U+FFFD.
@@ -64,10 +63,6 @@ int32_t sherd_text_decode(const sherd_tokenizer* tokenizer, const uint32_t* ids,
 /* *id becomes the id of a token, or -1 if there is none. */
 int32_t sherd_text_token_to_id(const sherd_tokenizer* tokenizer, sherd_text_slice token,
                                int64_t* id, char** error);
-/* *token becomes the token of an id, to be freed with sherd_text_free_string(), or NULL if there is
- * none. */
-int32_t sherd_text_id_to_token(const sherd_tokenizer* tokenizer, uint32_t id, char** token,
-                               char** error);
 
 /* An answer as the official SQuAD v1.1 evaluation normalises it: lower case, without ASCII
  * punctuation, without the words a, an, the, words separated by one space. Bytes that are no UTF-8

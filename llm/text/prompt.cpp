@@ -45,6 +45,29 @@ std::string_view without_last_tokens(std::string_view context, const PromptText&
   return kept.substr(0, last == std::string_view::npos ? 0 : last + 1);
 }
 
+// Prompt and answer in one; what the template adds at the end is left off, it comes from no text.
+Encoding encode_whole(const Tokenizer& tokenizer, const PromptText& prompt,
+                      const SquadAnswer& answer) {
+  Encoding whole = tokenizer.encode(prompt.text + " " + answer.text);
+  while (!whole.ids.empty() && whole.ranges.back() == ByteRange()) {
+    whole.ids.pop_back();
+    whole.ranges.pop_back();
+  }
+  return whole;
+}
+
+// Tokens that a prompt may have more by itself than in front of its answer: a template's last ones,
+// and where the text's end is cut into tokens in another way.
+constexpr std::int64_t kAtPromptsEnd = 8;
+
+std::int64_t tokens_before_answer(const Encoding& whole, const PromptText& prompt) {
+  const auto prompt_end = static_cast<std::int64_t>(prompt.text.size());
+  const auto first =
+      std::find_if(whole.ranges.begin(), whole.ranges.end(),
+                   [&](const ByteRange& range) { return range.begin >= prompt_end; });
+  return first - whole.ranges.begin();
+}
+
 }  // namespace
 
 // A prompt that fits, and what was kept of its context.
@@ -96,20 +119,14 @@ std::vector<TokenId> PromptEncoder::encode(const std::string& question,
 
 LabelledPrompt PromptEncoder::encode_labelled(const std::string& question, std::string_view context,
                                               const SquadAnswer& answer) const {
-  const Fitted fitted = fit(question, context);
-  Encoding whole = tokenizer_.encode(fitted.prompt.text + " " + answer.text);
-  const ByteRange added;  // what the template adds comes from no text
-  while (!whole.ids.empty() && whole.ranges.back() == added) {
-    whole.ids.pop_back();
-    whole.ranges.pop_back();
+  Fitted fitted{PromptText(question, context), context, {}};
+  Encoding whole = encode_whole(tokenizer_, fitted.prompt, answer);
+  if (tokens_before_answer(whole, fitted.prompt) + kAtPromptsEnd > limits_.prompt_tokens()) {
+    fitted = fit(question, context);  // it is near the limit or above: the prompt alone decides
+    whole = encode_whole(tokenizer_, fitted.prompt, answer);
   }
-  const auto prompt_end = static_cast<std::int64_t>(fitted.prompt.text.size());
-  const auto first =
-      std::find_if(whole.ranges.begin(), whole.ranges.end(),
-                   [&](const ByteRange& range) { return range.begin >= prompt_end; });
-
   LabelledPrompt sample;
-  auto supervised_begin = static_cast<std::int64_t>(first - whole.ranges.begin());
+  std::int64_t supervised_begin = tokens_before_answer(whole, fitted.prompt);
   sample.ids = std::move(whole.ids);
   sample.ids.push_back(tokenizer_.end_id());
   // Where a token reaches over the prompt's end, the prompt may be a token longer than alone.

@@ -15,29 +15,9 @@ struct CloseTokenizer {
   void operator()(sherd_tokenizer* handle) const { sherd_text_close(handle); }
 };
 
-// Encodings that the Rust side allocated.
-class RawEncodings {
- public:
-  explicit RawEncodings(std::size_t count) : raw_(count) {}
-  ~RawEncodings() { sherd_text_free_encodings(raw_.data(), filled_); }
-  RawEncodings(const RawEncodings&) = delete;
-  RawEncodings& operator=(const RawEncodings&) = delete;
-
-  void fill(const sherd_tokenizer* tokenizer, const sherd_text_slice* texts, SpecialTokens special,
-            const std::string& name) {
-    const bool add_special = special == SpecialTokens::Add;
-    checked(
-        [&](char** error) {
-          return sherd_text_encode(tokenizer, texts, raw_.size(), add_special, raw_.data(), error);
-        },
-        name);
-    filled_ = raw_.size();
-  }
-  [[nodiscard]] const std::vector<sherd_text_encoding>& get() const { return raw_; }
-
- private:
-  std::vector<sherd_text_encoding> raw_;
-  std::size_t filled_ = 0;
+// Frees what the Rust side allocated.
+struct FreeEncoding {
+  void operator()(sherd_text_encoding* raw) const { sherd_text_free_encoding(raw); }
 };
 
 Encoding to_encoding(const sherd_text_encoding& raw) {
@@ -80,27 +60,15 @@ Tokenizer Tokenizer::from_folder(const std::filesystem::path& folder) {
 }
 
 Encoding Tokenizer::encode(std::string_view text, SpecialTokens special) const {
-  const sherd_text_slice slice = slice_of(text);
-  RawEncodings raw(1);
-  raw.fill(state_->handle.get(), &slice, special, state_->name());
-  return to_encoding(raw.get().front());
-}
-
-std::vector<Encoding> Tokenizer::encode_batch(std::span<const std::string> texts,
-                                              SpecialTokens special) const {
-  std::vector<sherd_text_slice> slices;
-  slices.reserve(texts.size());
-  for (const std::string& text : texts) {
-    slices.push_back(slice_of(text));
-  }
-  RawEncodings raw(texts.size());
-  raw.fill(state_->handle.get(), slices.data(), special, state_->name());
-  std::vector<Encoding> encodings;
-  encodings.reserve(texts.size());
-  for (const sherd_text_encoding& one : raw.get()) {
-    encodings.push_back(to_encoding(one));
-  }
-  return encodings;
+  const bool add_special = special == SpecialTokens::Add;
+  sherd_text_encoding raw;
+  checked(
+      [&](char** error) {
+        return sherd_text_encode(state_->handle.get(), slice_of(text), add_special, &raw, error);
+      },
+      state_->name());
+  const std::unique_ptr<sherd_text_encoding, FreeEncoding> owned(&raw);
+  return to_encoding(raw);
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
@@ -128,18 +96,6 @@ std::optional<TokenId> Tokenizer::token_to_id(std::string_view token) const {
   return id < 0 ? std::nullopt : std::optional(static_cast<TokenId>(id));
 }
 
-std::optional<std::string> Tokenizer::id_to_token(TokenId id) const {
-  char* token = nullptr;
-  const auto row = static_cast<std::uint32_t>(id);
-  checked(
-      [&](char** error) {
-        return sherd_text_id_to_token(state_->handle.get(), row, &token, error);
-      },
-      state_->name());
-  const OwnedString owned(token);
-  return token == nullptr ? std::nullopt : std::optional<std::string>(token);
-}
-
 std::int64_t Tokenizer::vocabulary_size() const {
   return static_cast<std::int64_t>(sherd_text_vocabulary_size(state_->handle.get()));
 }
@@ -154,10 +110,6 @@ void Tokenizer::check_vocabulary(std::int64_t embedding_rows) const {
                            std::to_string(vocabulary_size() - embedding_rows) +
                            ": take the tokenizer that belongs to the model");
   }
-}
-
-std::optional<TokenId> Tokenizer::begin_id() const {
-  return state_->special.begin;
 }
 
 TokenId Tokenizer::end_id() const {

@@ -46,17 +46,12 @@ class Tokenizer {
   /// Encodes a text. Throws sherd::Error BadData, naming the byte, if it is not UTF-8.
   [[nodiscard]] Encoding encode(std::string_view text,
                                 SpecialTokens special = SpecialTokens::Add) const;
-  /// Encodes many texts on several threads (as many as cores, or the environment's
-  /// RAYON_NUM_THREADS).
-  [[nodiscard]] std::vector<Encoding> encode_batch(
-      std::span<const std::string> texts, SpecialTokens special = SpecialTokens::Add) const;
   /// The text of ids. Ids that no token has (an embedding may have more rows than there are tokens)
   /// give nothing.
   [[nodiscard]] std::string decode(std::span<const TokenId> ids,
                                    bool skip_special_tokens = true) const;
 
   [[nodiscard]] std::optional<TokenId> token_to_id(std::string_view token) const;
-  [[nodiscard]] std::optional<std::string> id_to_token(TokenId id) const;
 
   /// The largest id + 1, added tokens included.
   [[nodiscard]] std::int64_t vocabulary_size() const;
@@ -64,9 +59,6 @@ class Tokenizer {
   /// of this tokenizer.
   void check_vocabulary(std::int64_t embedding_rows) const;
 
-  /// The token that begins a text, if the folder names one. `encode` adds it by itself where the
-  /// template says so.
-  [[nodiscard]] std::optional<TokenId> begin_id() const;
   /// The token that ends an answer in training: the tokenizer's `eos_token`, else the first id that
   /// stops generation. Throws sherd::Error BadData, saying where it was looked for, if the folder
   /// names none.

@@ -96,7 +96,7 @@ void train(Model& model, AdamW& optimizer, int steps, int first_example) {
   }
 }
 
-double loss_of(Model& model) {
+double loss_of_model(Model& model) {
   const at::NoGradGuard no_grad;
   const Example example = make_example(99);
   return sum_of_errors(model(example.x), example.y).item<double>();
@@ -119,7 +119,7 @@ void save(int ranks, const std::string& folder, State& state, int first_example 
     train(model, optimizer, 3, first_example);
     save_checkpoint(folder, model, optimizer, kNote);
     state.add(model, optimizer);
-    state.add_loss(loss_of(model));
+    state.add_loss(loss_of_model(model));
   });
 }
 
@@ -130,7 +130,7 @@ void load(int ranks, const std::string& folder, State& state) {
     EXPECT_EQ(manifest.note, kNote);
     EXPECT_EQ(optimizer.steps_done(), 3);
     state.add(model, optimizer);
-    state.add_loss(loss_of(model));
+    state.add_loss(loss_of_model(model));
   });
 }
 
@@ -505,10 +505,10 @@ void expect_refused(const fs::path& folder, ExitCode code, const std::vector<std
       [&](Model& model, AdamW& optimizer) {
         train(model, optimizer, 1, 50);
         before.add(model, optimizer);
-        before.add_loss(loss_of(model));
+        before.add_loss(loss_of_model(model));
         expect_error([&] { load_checkpoint(folder, model, optimizer); }, code, parts);
         after.add(model, optimizer);
-        after.add_loss(loss_of(model));
+        after.add_loss(loss_of_model(model));
         EXPECT_EQ(optimizer.steps_done(), 1);
       },
       layers, width);

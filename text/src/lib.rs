@@ -104,29 +104,23 @@ pub unsafe extern "C" fn sherd_text_vocabulary_size(tokenizer: *const Tokenizer)
 #[no_mangle]
 pub unsafe extern "C" fn sherd_text_encode(
     tokenizer: *const Tokenizer,
-    texts: *const Slice,
-    count: usize,
+    text: Slice,
     add_special: bool,
-    encodings: *mut Encoding,
+    encoding: *mut Encoding,
     error: *mut *mut c_char,
 ) -> i32 {
     guarded(error, || {
-        let texts = array(texts, count).iter().map(|text| text.text()).collect::<Result<Vec<_>, _>>()?;
-        for (i, encoding) in (*tokenizer).encode(texts, add_special)?.iter().enumerate() {
-            encodings.add(i).write(Encoding::new(encoding));
-        }
+        encoding.write(Encoding::new(&(*tokenizer).encode(text.text()?, add_special)?));
         Ok(())
     })
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn sherd_text_free_encodings(encodings: *mut Encoding, count: usize) {
-    for i in 0..count {
-        let encoding = encodings.add(i).read();
-        free_c_array(encoding.ids, encoding.count);
-        free_c_array(encoding.begin_bytes, encoding.count);
-        free_c_array(encoding.end_bytes, encoding.count);
-    }
+pub unsafe extern "C" fn sherd_text_free_encoding(encoding: *mut Encoding) {
+    let encoding = encoding.read();
+    free_c_array(encoding.ids, encoding.count);
+    free_c_array(encoding.begin_bytes, encoding.count);
+    free_c_array(encoding.end_bytes, encoding.count);
 }
 
 #[no_mangle]
@@ -154,19 +148,6 @@ pub unsafe extern "C" fn sherd_text_token_to_id(
 ) -> i32 {
     guarded(error, || {
         *id = (*tokenizer).token_to_id(token.text()?).map_or(-1, i64::from);
-        Ok(())
-    })
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn sherd_text_id_to_token(
-    tokenizer: *const Tokenizer,
-    id: u32,
-    token: *mut *mut c_char,
-    error: *mut *mut c_char,
-) -> i32 {
-    guarded(error, || {
-        *token = (*tokenizer).id_to_token(id).map_or(std::ptr::null_mut(), |text| to_c_string(&text));
         Ok(())
     })
 }

@@ -48,11 +48,8 @@ impl Tokenizer {
         self.vocabulary_size
     }
 
-    pub fn encode(&self, texts: Vec<&str>, add_special: bool) -> Result<Vec<Encoding>, Fault> {
-        let encoded = match texts.as_slice() {
-            [text] => self.inner.encode(*text, add_special).map(|encoding| vec![encoding]),
-            _ => self.inner.encode_batch(texts, add_special),
-        };
+    pub fn encode(&self, text: &str, add_special: bool) -> Result<Encoding, Fault> {
+        let encoded = self.inner.encode(text, add_special);
         encoded.map_err(|error| Fault(format!("a text cannot be encoded: {error}")))
     }
 
@@ -63,9 +60,5 @@ impl Tokenizer {
 
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
-    }
-
-    pub fn id_to_token(&self, id: u32) -> Option<String> {
-        self.inner.id_to_token(id)
     }
 }
