@@ -19,14 +19,11 @@
 
 #include "llm/model/alibi.h"
 #include "sherd/fully_shard.h"
+#include "tests/llm/model/parameter_names.h"
 #include "tests/llm/model/small_bloom.h"
 
 namespace llm::model {
 namespace {
-
-std::vector<std::string> names_of(const CausalLm& model) {
-  return model->named_parameters().keys();
-}
 
 TEST(Bloom, ParametersAreNamedAsTransformersSavesThem) {
   DecoderConfig config = small_bloom_config();

@@ -8,14 +8,11 @@
 #include <gtest/gtest.h>
 
 #include "sherd/fully_shard.h"
+#include "tests/llm/model/parameter_names.h"
 #include "tests/llm/model/small_llama.h"
 
 namespace llm::model {
 namespace {
-
-std::vector<std::string> names_of(const CausalLm& model) {
-  return model->named_parameters().keys();
-}
 
 TEST(Llama, ParametersAreNamedAsInHuggingFaceCheckpoints) {
   DecoderConfig config = small_llama_config();
