@@ -48,6 +48,7 @@ std::vector<std::pair<std::string, std::string>> ShardedModule::tied_names() con
 }
 
 void ShardedModule::publish() {
+  engine_->step.reshard_all();  // where it is refused nothing is torn
   engine_->step.writing_begins(detail::State::Values, "publish");
   engine_->step.publish_values();
   engine_->step.writing_ended(detail::State::Values);

@@ -86,10 +86,11 @@ TEST(FastAndPlain, DifferNoMoreThanTwoPlainRunsThatRoundDifferently) {
       std::max({mean_difference(plain, plain_of_2), mean_difference(plain, plain_of_4),
                 mean_difference(plain_of_2, plain_of_4)});
   const double paths =
-      (mean_difference(plain, fast) + mean_difference(plain_of_2, losses_of(2, /*plain=*/false))) /
-      2;
+      (mean_difference(plain, fast) + mean_difference(plain_of_2, losses_of(2, /*plain=*/false)) +
+       mean_difference(plain_of_4, losses_of(4, /*plain=*/false))) /
+      3;
   std::cout << "  mean |loss difference| of the last " << kCompared << " of " << kTrainedSteps
-            << " steps: fast and plain (on 1 and 2 ranks) " << paths
+            << " steps: fast and plain (on 1, 2 and 4 ranks) " << paths
             << ", plain on 1, 2 and 4 ranks at most " << rounding << "; loss " << plain.front()
             << " -> " << plain.back() << "\n";
   EXPECT_LT(plain.back(), plain.front());
