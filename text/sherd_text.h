@@ -50,8 +50,8 @@ uint64_t sherd_text_vocabulary_size(const sherd_tokenizer* tokenizer);
 
 /* Encodes a text into *encoding; several threads may do so at once.
  * add_special: let the tokenizer add the tokens of its template, such as <s> in front. */
-int32_t sherd_text_encode(const sherd_tokenizer* tokenizer, sherd_text_slice text,
-                          bool add_special, sherd_text_encoding* encoding, char** error);
+int32_t sherd_text_encode(const sherd_tokenizer* tokenizer, sherd_text_slice text, bool add_special,
+                          sherd_text_encoding* encoding, char** error);
 void sherd_text_free_encoding(sherd_text_encoding* encoding);
 
 /* The text of `count` ids, to be freed with sherd_text_free_string(); NUL-terminated after
