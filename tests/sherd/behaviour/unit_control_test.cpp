@@ -82,7 +82,7 @@ TEST(ReshardAfterForward, ChangesBetweenSteps) {
   expect_equals_plain(builder<StackNet>(), loss);
 }
 
-TEST(ReshardAfterForward, CostsGathersAndSavesMemory) {
+TEST(ReshardAfterForward, CostsTheGathersOfTheBackward) {
   run_ranks(2, [](World world) {
     auto model = fully_shard(make_net(), Mesh::shard(world), {.prefetch_depth = 0});
     const auto gathers_of_a_step = [&](bool reshard) {
