@@ -32,6 +32,7 @@ struct BenchFlags {
   std::string dtype = "bf16";
   std::string strategy = "full_shard";
   std::string supervised = "all";
+  std::string max_minutes = "10";
   bool checkpoint_activations = false;
   bool profile = false;
   bool json = false;
@@ -114,6 +115,20 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
   }
 }
 
+// Standard output is the result's.
+void say_progress(const llm::bench::BenchProgress& progress) {
+  std::array<char, 100> line;
+  std::snprintf(line.data(), line.size(), "step %lld of %lld: %.3f s",
+                static_cast<long long>(progress.step), static_cast<long long>(progress.steps),
+                progress.seconds);
+  say(line.data(), true);
+}
+
+// What CLI::Range or "none" let through.
+std::optional<double> minutes_of(const std::string& text) {
+  return text == "none" ? std::nullopt : std::optional(std::stod(text));
+}
+
 int bench(BenchFlags flags) {
   if (const auto code = start_ranks(flags.ranks)) {
     return *code;
@@ -125,7 +140,11 @@ int bench(BenchFlags flags) {
       sherd::unit_policy::every_unit({.checkpoint_activations = flags.checkpoint_activations});
   flags.options.answers_only = flags.supervised == "answer";
   flags.options.operators = flags.profile;
+  flags.options.max_minutes = minutes_of(flags.max_minutes);
   Rank rank(OnSignal::EndProcess);
+  if (rank.is_first()) {
+    flags.options.progress = say_progress;
+  }
   const BenchResult result = llm::bench::bench(flags.options, rank.join());
   if (rank.is_first()) {
     if (!result.isa_notice.empty()) {
@@ -150,6 +169,9 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_option("--accum", options.accumulation, "micro-batches a step")->check(positive);
   verb.add_option("--steps", options.steps, "that are timed")->check(positive);
   verb.add_option("--warmup", options.warmup, "steps before them")->check(CLI::NonNegativeNumber);
+  verb.add_option("--max-minutes", flags.max_minutes,
+                  "refuse what would take longer (default: 10); none: no limit")
+      ->check(CLI::PositiveNumber | CLI::IsMember({"none"}));
   verb.add_option("--dtype", flags.dtype, "of parameters and gradients")
       ->check(CLI::IsMember(kDtypes));
   verb.add_option("--strategy", flags.strategy)
