@@ -460,9 +460,13 @@ void fail_everywhere(const Setting& setting, const std::vector<Call>& all = call
   const TempFolder temp;
   const std::string folder = temp.path().string();
   const Outcome expected = save_and_go_on(setting, folder);
+  std::vector<At> kinds = {At::Collective, At::Wait, At::Buffer};
+  if (setting.bfloat16) {  // tensors of the engine's own: casts, besides those of every setting
+    kinds.push_back(At::Tensor);
+  }
   for (const Call& call : all) {
     int points = 0;
-    for (const At at : {At::Collective, At::Wait, At::Buffer, At::Tensor}) {
+    for (const At at : kinds) {
       for (int number = 1; number < kMostPoints; ++number, ++points) {
         const bool alone_only = at == At::Tensor && !call.ranks_allocate_alike;
         bool reached = alone_only;
