@@ -4,9 +4,9 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <c10/util/Exception.h>
 
 #include "files/input.h"
+#include "safetensors/check_use.h"
 #include "safetensors/header.h"
 #include "safetensors/scalar_types.h"
 #include "sherd/error.h"
@@ -137,8 +137,8 @@ const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
 void SafetensorsFile::read_elements(const SafetensorsEntry& entry, int64_t begin, int64_t end,
                                     at::ScalarType as, void* out) const {
   check_dtype(path(), entry);
-  TORCH_CHECK(0 <= begin && begin <= end && end <= entry.numel(), path(), ": elements [", begin,
-              ", ", end, ") of tensor ", entry.name, ", which has ", entry.numel());
+  detail::check_use(0 <= begin && begin <= end && end <= entry.numel(), path(), ": elements [",
+                    begin, ", ", end, ") of tensor ", entry.name, ", which has ", entry.numel());
   if (as != entry.dtype) {
     if (!is_float(as) || !is_float(entry.dtype)) {
       refuse(path(), entry,

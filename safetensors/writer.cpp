@@ -3,9 +3,10 @@
 #include <memory>
 #include <utility>
 
-#include <c10/util/Exception.h>
+#include <c10/core/ScalarType.h>
 
 #include "files/output.h"
+#include "safetensors/check_use.h"
 #include "safetensors/header.h"
 #include "safetensors/scalar_types.h"
 #include "sherd/error.h"
@@ -25,10 +26,10 @@ std::vector<detail::TensorRecord> lay_out(const std::string& path,
   std::vector<detail::TensorRecord> records;
   for (const SafetensorsSpec& tensor : tensors) {
     const detail::TensorDtype* dtype = detail::dtype_of(tensor.dtype);
-    TORCH_CHECK_VALUE(dtype != nullptr, path, ": tensor ", tensor.name,
+    detail::check_use(dtype != nullptr, path, ": tensor ", tensor.name,
                       ": safetensors has no dtype ", c10::toString(tensor.dtype),
                       ", or Sherd does not write it");
-    TORCH_CHECK_VALUE(tensor.name != "__metadata__", path,
+    detail::check_use(tensor.name != "__metadata__", path,
                       ": no tensor may be called __metadata__");
     records.push_back({tensor.name, dtype, tensor.shape, 0, 0});
   }
@@ -38,7 +39,7 @@ std::vector<detail::TensorRecord> lay_out(const std::string& path,
   for (detail::TensorRecord& record : records) {
     const auto bits = detail::tensor_bits(*record.dtype, record.shape);
     record.begin_byte = end;
-    TORCH_CHECK_VALUE(bits && !__builtin_add_overflow(end, *bits / 8, &end) && end <= INT64_MAX,
+    detail::check_use(bits && !__builtin_add_overflow(end, *bits / 8, &end) && end <= INT64_MAX,
                       path, ": tensor ", record.name, ": shape ", detail::shape_text(record.shape),
                       " is too large or negative");
     record.end_byte = end;
@@ -58,7 +59,7 @@ std::string make_header(const std::string& path, const std::vector<detail::Tenso
                            std::memcpy(out, header.data() + offset, bytes);
                          });
   } catch (const Error& error) {
-    TORCH_CHECK_VALUE(false, error.what());
+    throw Error(ExitCode::Usage, error.what());
   }
   return header;
 }
@@ -88,9 +89,9 @@ struct SafetensorsWriter::Impl {
 
   void write(std::string_view name, const void* data, uint64_t bytes) {
     const auto found = cursors.find(name);
-    TORCH_CHECK_VALUE(found != cursors.end(), path, ": tensor ", name, " was not announced");
+    detail::check_use(found != cursors.end(), path, ": tensor ", name, " was not announced");
     Cursor& cursor = found->second;
-    TORCH_CHECK_VALUE(bytes <= cursor.end_byte - cursor.next_byte, path, ": tensor ", name, ": ",
+    detail::check_use(bytes <= cursor.end_byte - cursor.next_byte, path, ": tensor ", name, ": ",
                       bytes, " more bytes, but only ", cursor.end_byte - cursor.next_byte,
                       " are left of it");
     file->write(cursor.next_byte, data, bytes);
@@ -98,9 +99,9 @@ struct SafetensorsWriter::Impl {
   }
 
   void finish() {
-    TORCH_CHECK_VALUE(!file->committed(), path, ": is finished already");
+    detail::check_use(!file->committed(), path, ": is finished already");
     for (const auto& [name, cursor] : cursors) {
-      TORCH_CHECK_VALUE(cursor.next_byte == cursor.end_byte, path, ": tensor ", name, ": ",
+      detail::check_use(cursor.next_byte == cursor.end_byte, path, ": tensor ", name, ": ",
                         cursor.end_byte - cursor.next_byte, " bytes have not been written");
     }
     file->commit();

@@ -1,9 +1,10 @@
-// fully_shard(): what is sharded, and how, from a module and options.
+// fully_shard(): from a module and options to a plan of units, and to the engine.
 
 #include "sherd/fully_shard.h"
 
 #include <utility>
 
+#include "base/own_work.h"
 #include "module_walk.h"
 #include "seam/parameter_hook.h"
 #include "sherd/error.h"
@@ -113,7 +114,7 @@ UnitSettings settings_of(const UnitModule& unit, const ShardOptions& options, bo
                   "' is not the model's: buffers are cast alike, set ShardOptions::precision.");
   }
   if (!is_root && !unit.options.precision) {
-    settings.precision.output_dtype.reset();  // the model's is for what leaves the model
+    settings.precision.output_dtype.reset();  // the model's holds for what the root returns
   }
   const bool zero3 =
       options.strategy == Strategy::FullShard || options.strategy == Strategy::HybridShard;
@@ -176,12 +177,15 @@ std::shared_ptr<Engine> shard_module(const std::shared_ptr<torch::nn::Module>& m
   ModuleWalk walk(*module, options.units);
   check_modules(walk);
   std::vector<UnitPlan> plans = plan_units(walk, options);
-  std::vector<ModelBuffer> buffers =
-      take_over_buffers(walk.buffers(), mesh.world().device(), options.precision.buffer_dtype);
+  std::vector<ModelBuffer> buffers = own_work([&] {
+    return take_over_buffers(walk.buffers(), mesh.world().device(), options.precision.buffer_dtype);
+  });
   for (UnitPlan& plan : plans) {
     plan.buffers = buffers_inside(buffers, plan.name);
   }
-  const auto engine = std::make_shared<Engine>(rows, options, std::move(plans), std::move(buffers));
+  const auto engine = own_work([&] {
+    return std::make_shared<Engine>(rows, options, std::move(plans), std::move(buffers));
+  });
   for (size_t i = 0; i < walk.units().size(); ++i) {
     const ShardedUnit unit{std::shared_ptr<Step>(engine, &engine->step),
                            engine->model.units[i].get()};

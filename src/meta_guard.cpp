@@ -8,9 +8,9 @@ namespace sherd::detail {
 
 namespace {
 
-// C++ has no default device. A fallback on a dispatch key that nothing else uses sees every
-// operator first; it sets the `device` argument of factory functions to meta and passes the call
-// on.
+// C++ has no default device. A fallback on a dispatch key that nothing else uses is called before
+// every operator; it sets the `device` argument of factory functions to meta and calls the
+// operator.
 void build_on_meta(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const size_t first = stack->size() - arguments.size();

@@ -58,7 +58,7 @@ void ModuleWalk::visit(torch::nn::Module& module, const std::string& prefix, int
   }
 }
 
-// The unit that the child is, where the policy chooses it; else the one it lies in.
+// The child's own unit, if the policy chooses it; else the one around it.
 int ModuleWalk::unit_of_child(torch::nn::Module& child, const std::string& name, int unit) {
   auto* anchor = dynamic_cast<UnitAnchor*>(&child);
   ModuleInfo info{name, child, 0, anchor != nullptr};

@@ -48,7 +48,7 @@ std::vector<std::pair<std::string, std::string>> ShardedModule::tied_names() con
 }
 
 void ShardedModule::publish() {
-  engine_->step.reshard_all();  // where it is refused nothing is torn
+  engine_->step.reshard_all();  // may refuse, before anything is torn
   engine_->step.writing_begins(detail::State::Values, "publish");
   engine_->step.publish_values();
   engine_->step.writing_ended(detail::State::Values);
@@ -109,6 +109,19 @@ void ShardedModule::set_requires_gradient_sync(bool requires_sync, const UnitFil
 void ShardedModule::set_requires_all_reduce(bool requires_all_reduce, const UnitFilter& units) {
   set_backward(engine_->model, &detail::BackwardSettings::requires_all_reduce, requires_all_reduce,
                units);
+}
+
+void ShardedModule::set_all_reduce_hook(const AllReduceHook& hook, const UnitFilter& units) {
+  for (const detail::UnitState* unit : chosen(engine_->model, units)) {
+    for (const auto& segment : unit->segments()) {
+      if (segment->gradients() != nullptr && hook) {
+        segment->gradients()->set_all_reduce_hook(
+            [hook, name = unit->name()](const at::Tensor& shard) { hook(name, shard); });
+      } else if (segment->gradients() != nullptr) {
+        segment->gradients()->set_all_reduce_hook({});
+      }
+    }
+  }
 }
 
 void ShardedModule::set_reshard_after_backward(bool reshard, const UnitFilter& units) {

@@ -22,7 +22,7 @@ namespace sherd {
 /// Collective. Memory: at most 1 MiB beside the shards. Throws the same Error on every rank:
 /// InputMissing without weights and BadData, listing parameters that the folder lacks and what it
 /// has in another shape or kind of dtype, before anything has changed; StorageIo where reading
-/// fails: then the weights are neither the old nor the new ones, and loading again is the way out.
+/// fails: then the weights are torn until a load succeeds.
 /// PyTorch: `load_state_dict` of a sharded model, without the full tensors.
 void load_safetensors(ShardedModule& model, const std::string& folder,
                       const std::function<std::string(const std::string&)>& name_in_file = {});
@@ -81,9 +81,8 @@ CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& mod
 CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& model);
 
 /// Reads a whole checkpoint and checks every digest: of the manifest, of values, buffers and the
-/// optimizer's state.
-/// Not collective: any process may ask whether a checkpoint is intact. Memory: 1 MiB. Throws Error:
-/// InputMissing, BadData (naming file and tensor), StorageIo. PyTorch: none.
+/// optimizer's state. Not collective: any process may ask whether a checkpoint is intact. Memory: 1
+/// MiB. Throws Error: InputMissing, BadData (naming file and tensor), StorageIo. PyTorch: none.
 CheckpointManifest verify_checkpoint(const std::string& folder);
 
 /// Reads one parameter's values from a checkpoint, a stretch at a time: `take(values, numel)` is

@@ -8,14 +8,14 @@
 
 namespace sherd {
 
-/// What a process tells its caller (sysexits.h where it has a word for it). One meaning for every
-/// verb of the program.
+/// Exit codes of a process, those of sysexits.h where it has one. Each means the same in every verb
+/// of the program.
 enum class ExitCode : int {
   Done = 0,
   Usage = 64,         ///< wrong flag or configuration
   BadData = 65,       ///< a data or model file that cannot be right
   InputMissing = 66,  ///< an input that is not there or cannot be read
-  Unavailable = 69,   ///< a port or address that cannot be had
+  Unavailable = 69,   ///< a port, an address or a resource of the system cannot be had
   Internal = 70,      ///< a broken invariant: a bug of Sherd
   CannotWrite = 73,   ///< an output that cannot be created, or is locked
   StorageIo = 74,     ///< reading or writing failed half-way
@@ -28,9 +28,16 @@ enum class ExitCode : int {
   OutOfMemory = 81,
 };
 
-/// A failure with the exit code it deserves. The message says what, where (file:line, or rank,
-/// unit, phase and step) and what to try. Thrown by the library for what a user can mend; broken
-/// invariants stay `c10::Error`.
+/// The one exception type of the library: a failure with the exit code it deserves. The message
+/// says what, where (file:line, or rank, unit, phase and step) and what to try.
+///
+/// Every public call throws it for faults of its own: wrong use, bad files, lost ranks; memory that
+/// its own work was refused (OutOfMemory: how many bytes, what for, and the unit and phase, where
+/// it is in one); broken invariants (Internal). What your code throws inside a call passes
+/// unchanged: a module's forward and backward, a policy, a hook, where LibTorch's operators throw
+/// `c10::Error`, for want of memory too. Only a callback whose outcome the ranks compare (the
+/// visitor or source of a state) ends in an Error on every rank, which names the rank that threw.
+/// PyTorch: none.
 class Error : public std::runtime_error {
  public:
   /// `message` is what the user reads: whole sentences, without the exit code.

@@ -24,8 +24,8 @@ class UnitState;
 ///     }
 ///
 /// Not collective. Valid during the backward in which it was asked for; to be used on the thread
-/// that runs it. Whoever uses it must pass `weight` to autograd as an input of the operator, so
-/// that the unit knows of the use. PyTorch: none (FSDP2 copies gradients into the reduce-scatter
+/// that runs it. The operator must take `weight` as an input that autograd sees, so that
+/// the unit knows of the use. PyTorch: none (FSDP2 copies gradients into the reduce-scatter
 /// input).
 class GradSlot {
  public:

@@ -50,7 +50,7 @@ class ParameterInit {
   /// Uniform over ±sqrt(6 ÷ ((1 + a²) × fan_in())); a = sqrt(5) is what `torch::nn::Linear` starts
   /// with. PyTorch: `init.kaiming_uniform_`.  Paper: arXiv:1502.01852.
   void fill_kaiming_uniform(double a = 0);
-  /// This rank's elements of `whole`, which has the tensor's shape: for tables and the like.
+  /// This rank's elements of `whole`, which has the tensor's shape: for computed tables.
   void fill_from(const at::Tensor& whole);
 
   /// Whether a fill has been called.
@@ -79,9 +79,9 @@ using ParamInitFn = std::function<void(ParameterInit&)>;
 void initialize(ShardedModule& model, uint64_t seed, const ParamInitFn& param_init_fn,
                 const ParamInitFn& buffer_init_fn = {});
 
-/// Where rank 0 takes a tensor from: returns the whole tensor of that name, of the model's shape
-/// and any floating-point dtype (a buffer of whole numbers: any such), or an undefined one where it
-/// has none.
+/// Where rank 0 takes tensors from: returns the whole tensor of that name, in the model's shape and
+/// any floating-point dtype (any integer dtype for a buffer of integers), or an undefined one where
+/// it has none.
 using TensorSource = std::function<at::Tensor(const std::string& name)>;
 
 /// Fills parameters and buffers with what `source` returns on rank 0; the other ranks' `source` is

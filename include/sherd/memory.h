@@ -26,11 +26,11 @@ enum class MemoryKind : std::uint8_t {
 /// How many kinds there are.
 inline constexpr int kMemoryKinds = 9;
 
-/// Bytes held on this rank by kind, and the highest sum since the last reset. Not thread-safe: one
-/// a rank.
+/// Bytes held on this rank by kind, and their peak since the last reset. Each rank has one of its
+/// own: not thread-safe.
 class MemoryLedger {
  public:
-  /// Enters bytes that were allocated; negative for those that were freed.
+  /// Records bytes that were allocated or, if negative, freed.
   void add(MemoryKind kind, std::int64_t bytes) noexcept;
   /// Bytes of one kind that are held now.
   [[nodiscard]] std::int64_t bytes(MemoryKind kind) const noexcept {
@@ -42,7 +42,7 @@ class MemoryLedger {
   [[nodiscard]] std::int64_t total_bytes() const noexcept { return total_; }
   /// The highest total_bytes() since construction or reset_peak().
   [[nodiscard]] std::int64_t peak_bytes() const noexcept { return peak_; }
-  /// Counts the peak from now on.
+  /// Starts the peak anew at what is held now.
   void reset_peak() noexcept { peak_ = total_; }
 
  private:
@@ -52,12 +52,12 @@ class MemoryLedger {
 };
 
 /// Zeroed memory of a device; on the CPU aligned to 64 bytes, to huge pages where it is large.
-/// Entered in a ledger while it lives.
+/// Counted in a ledger while it lives.
 class Buffer {
  public:
   Buffer() = default;
-  /// Allocates `bytes` bytes and enters them in `ledger`, which the buffer keeps alive. Throws
-  /// std::bad_alloc.
+  /// Allocates `bytes` bytes and counts them in `ledger`, which the buffer keeps alive. Throws
+  /// Error(OutOfMemory), which names bytes and kind.
   Buffer(std::int64_t bytes, MemoryKind kind, std::shared_ptr<MemoryLedger> ledger,
          c10::Device device = c10::Device(c10::kCPU));
   Buffer(Buffer&& other) noexcept;

@@ -30,7 +30,7 @@ struct AdamWOptions {
 /// Parameters with options of their own. The first group whose `contains` accepts a name takes it.
 struct ParamGroup {
   std::function<bool(const std::string& name)>
-      contains;          ///< takes the parameter of this qualified name?
+      contains;          ///< whether it takes the parameter of this qualified name
   AdamWOptions options;  ///< of the parameters it takes
 };
 
@@ -41,8 +41,9 @@ struct AdamWMode {
   c10::ScalarType moments_dtype = c10::ScalarType::Float;
   /// Updates each unit as soon as its gradients are summed, in backward, so that the gradient
   /// shards of all units are never held at once; step() then only ends the step. Excludes what
-  /// needs all gradients first: clipping, accumulation, unscaling. PyTorch: an optimizer in
-  /// `register_post_accumulate_grad_hook`.
+  /// needs all gradients first: clipping, accumulation, unscaling. A backward that fails after the
+  /// first update leaves parameters and optimizer state torn, until a checkpoint is loaded.
+  /// PyTorch: an optimizer in `register_post_accumulate_grad_hook`.
   bool in_backward = false;
   /// Takes the parameters that it accepts and leaves the others alone, without moments for them;
   /// unset: all. The same on every rank. PyTorch: the parameters that an optimizer is given.
@@ -61,15 +62,14 @@ struct MomentShard {
 ///
 /// Memory: two moments of this rank's part of the parameters that it updates. A parameter that has
 /// got no gradient on any rank since zero_grad() is left alone, and so is one that has been frozen
-/// since sharding
-/// (`requires_grad_(false)` on every rank): neither moments nor decay move it, and the update does
-/// not count in its bias correction. With AdamWMode::in_backward ranks cannot wait to compare what
-/// they used: there, parameters without gradient in a unit whose backward ran count as having
-/// zeros. PyTorch: `torch.optim.AdamW(fused=True)`.  Paper: arXiv:1711.05101.
+/// since sharding (`requires_grad_(false)` on every rank): neither moments nor decay move it, and
+/// the update does not count in its bias correction. With AdamWMode::in_backward ranks cannot wait
+/// to compare what they used: there, parameters without gradient in a unit whose backward ran count
+/// as having zeros. PyTorch: `torch.optim.AdamW(fused=True)`.  Paper: arXiv:1711.05101.
 class AdamW : public CheckpointableOptimizer {
  public:
-  /// Builds moments of zero. Not collective. Parameters in no group get `options`. Throws
-  /// Error(Usage) for numbers that make no sense.
+  /// Moments start at zero. Not collective. Parameters in no group get `options`. Throws
+  /// Error(Usage) for numbers out of range.
   explicit AdamW(ShardedModule model, AdamWOptions options = {},
                  std::vector<ParamGroup> groups = {}, AdamWMode mode = {});
   AdamW(AdamW&&) noexcept;
@@ -165,7 +165,7 @@ struct GradScalerOptions {
 /// Paper: arXiv:1710.03740.
 class GradScaler {
  public:
-  /// Throws Error(Usage) for numbers that make no sense. Not collective.
+  /// Throws Error(Usage) for numbers out of range. Not collective.
   explicit GradScaler(ShardedModule model, GradScalerOptions options = {});
 
   /// The loss times the scale.
@@ -175,7 +175,7 @@ class GradScaler {
   /// Collective: one all-reduce.
   bool unscale();
   /// Unscales where that has not been done; then updates the parameters unless a gradient is not
-  /// finite, forgets gradients that are not, and adapts the scale. Answers whether the parameters
+  /// finite, forgets gradients that are not, and adapts the scale. Returns whether the parameters
   /// were updated. Collective.
   bool step(AdamW& optimizer);
   /// The same for an optimizer over optim_parameters().

@@ -26,7 +26,7 @@ enum class Strategy {
   /// unit and step, for the memory of the whole gathered model. PyTorch:
   /// `reshard_after_forward=False`.
   ShardGradOp,
-  /// Every rank keeps everything; gradients are all-reduced. Of any mesh. PyTorch:
+  /// Every rank keeps everything; gradients are all-reduced. Takes any mesh. PyTorch:
   /// `DistributedDataParallel`, FSDP1's `NO_SHARD`.
   NoShard,
   /// FullShard within the rows of a 2-D mesh, which each hold a copy of the model. PyTorch: a 2-D
@@ -86,9 +86,9 @@ struct ModuleInfo {
   bool is_unit = false;             ///< held in a `Unit<>`: only these can be chosen
 };
 
-/// Chooses the modules that become units: an answer with options makes one, none leaves the module
-/// to the enclosing unit. Asked for every module below the root, outer ones first. Choosing a
-/// module that no `Unit<>` holds is an error that names it. FSDP1: `auto_wrap_policy`.
+/// Chooses the modules that become units: options that it returns make one; without them the module
+/// stays part of the enclosing unit. Called for every module below the root, outer ones first.
+/// Choosing a module that no `Unit<>` holds is an error that names it. FSDP1: `auto_wrap_policy`.
 using UnitPolicy = std::function<std::optional<UnitOptions>(const ModuleInfo&)>;
 
 /// Policies to choose from. FSDP1: torch.distributed.fsdp.wrap.
@@ -143,8 +143,8 @@ struct ShardOptions {
   /// gathered unit.
   int prefetch_depth = 1;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;  ///< when backward gathers ahead
-  /// Names of units in the order in which to expect them in the first forward; later ones expect
-  /// what the last one did. PyTorch: `set_modules_to_forward_prefetch`.
+  /// The order in which the first forward is expected to run units, by name; later forwards are
+  /// expected to run as the last one did. PyTorch: `set_modules_to_forward_prefetch`.
   std::vector<std::string> forward_order = {};
   /// Between forward and backward a rank keeps 1/n of each gathered unit, n a divisor of the shard
   /// group's size, so that the gather in backward (and in later forwards, until parameters change)
@@ -157,7 +157,7 @@ struct ShardOptions {
   /// PyTorch: `ignored_params`.
   std::function<bool(const std::string& parameter)> ignored = {};
   /// Before each collective, all ranks compare what it is: operation, unit, phase and step. A rank
-  /// that differs is named before anything hangs. Costs an exchange each. PyTorch:
+  /// that differs is named before anything hangs. Costs one more exchange for each. PyTorch:
   /// `TORCH_DISTRIBUTED_DEBUG=DETAIL`.
   bool debug = false;
 };

@@ -1,7 +1,7 @@
 #pragma once
 // Reading and writing safetensors files and Hugging Face model folders:
-// https://github.com/huggingface/safetensors. The files are taken for hostile: everything a header
-// says is checked before it is believed, in bounded memory.
+// https://github.com/huggingface/safetensors. Files are untrusted: everything that a header says is
+// checked before it is used, in bounded memory.
 
 #include <cstdint>
 #include <map>
@@ -61,8 +61,8 @@ class SafetensorsFile {
   /// that of the entry, or a float from a float (F64, F32, F16, BF16), rounded to nearest even as
   /// `at::Tensor::to` does. Memory: none if the dtypes are equal, else a buffer of at most 1 MiB.
   /// Throws Error: BadData for any other pair of dtypes and for a BOOL byte that is neither 0 nor
-  /// 1, StorageIo if reading fails or the file has become shorter; c10::Error if the range is not
-  /// within the tensor.
+  /// 1, StorageIo if reading fails or the file has become shorter, Usage if the range is not within
+  /// the tensor.
   void read_elements(const SafetensorsEntry& entry, int64_t begin, int64_t end, at::ScalarType as,
                      void* out) const;
   /// Reads a whole tensor of this file into CPU memory, in its own dtype. Throws as
@@ -120,8 +120,8 @@ struct SafetensorsSpec {
 class SafetensorsWriter {
  public:
   /// Reserves the disk space of the whole file. Throws Error(CannotWrite) if the file cannot be
-  /// created or does not fit; c10::ValueError for a tensor that a safetensors file cannot hold: two
-  /// of one name, one called `__metadata__`, a name that is not UTF-8, a dtype other than F64 F32
+  /// created or does not fit; Error(Usage) for a tensor that a safetensors file cannot hold: two of
+  /// one name, one called `__metadata__`, a name that is not UTF-8, a dtype other than F64 F32
   /// F16 BF16 I64 I32 I16 I8 U8 BOOL.
   SafetensorsWriter(const std::string& path, const std::vector<SafetensorsSpec>& tensors,
                     const std::map<std::string, std::string>& metadata = {});
@@ -131,11 +131,11 @@ class SafetensorsWriter {
   ~SafetensorsWriter();
 
   /// Appends the next `bytes` bytes of a tensor. Tensors may be written in any order, and by turns;
-  /// fastest is the given one. Throws Error(StorageIo) if writing fails; c10::ValueError for an
+  /// fastest is the given one. Throws Error: StorageIo if writing fails, Usage for an
   /// unknown name and for more bytes than the tensor has.
   void write(std::string_view name, const void* data, uint64_t bytes);
   /// Makes the file durable and gives it its name: fsync, rename, fsync of the folder. Call once.
-  /// Throws Error(StorageIo); c10::ValueError, naming the first tensor that has not been written in
+  /// Throws Error: StorageIo, or Usage, naming the first tensor that has not been written in
   /// full.
   void finish();
   /// The size of the finished file.

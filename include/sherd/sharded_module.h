@@ -84,8 +84,21 @@ class ShardedModule {
   /// false, on a mesh with replicas: backward reduces within the shard group only; the next one
   /// with true sums over the replicas as well. PyTorch: `set_requires_all_reduce`.
   void set_requires_all_reduce(bool requires_all_reduce, const UnitFilter& units = {});
+  /// Is given this rank's gradient shard of a unit, fp32 [n] with the unit's padding, once for each
+  /// dtype of its parameters; what it writes there is the gradient.
+  using AllReduceHook =
+      std::function<void(const std::string& unit, const at::Tensor& gradient_shard)>;
+  /// Calls `hook` in backward, when gradients have been summed over all ranks (so only where
+  /// set_requires_gradient_sync and set_requires_all_reduce are true) and before anything reads
+  /// them: for a sum over ranks that the World does not have, as fault-tolerant training takes it.
+  /// The shard holds earlier micro-batches that were reduced since zero_grad(), and a hook has seen
+  /// them too, unless set_requires_all_reduce was false for them. Units are called in the same
+  /// order on every rank: at the end of the backward, or, with AdamWMode::in_backward, before the
+  /// unit's update. Parameters that no rank of the World used stay without a gradient. Unset: no
+  /// hook. Not collective. PyTorch: `set_all_reduce_hook`.
+  void set_all_reduce_hook(const AllReduceHook& hook, const UnitFilter& units = {});
   /// false: parameters stay gathered after backward, for the next micro-batch. The optimizer's step
-  /// reshards them in any case. PyTorch: `set_reshard_after_backward`.
+  /// reshards them all the same. PyTorch: `set_reshard_after_backward`.
   void set_reshard_after_backward(bool reshard, const UnitFilter& units = {});
 
   /// Whether parameters are freed between the unit's forward and its backward, from now on. The
@@ -117,7 +130,7 @@ class ShardedModule {
   /// holds for units used once a step; AdamWMode::in_backward needs less. Not collective. PyTorch:
   /// none.
   [[nodiscard]] int64_t planned_peak_bytes(const MicroBatches& micro_batches = {}) const;
-  /// Counts the peak of memory() from now on.
+  /// Starts the peak of memory() anew at what is held now.
   void reset_peak_memory();
   /// Gathers, reductions and bytes so far. Not collective.
   [[nodiscard]] Communicator::Counts counts() const;

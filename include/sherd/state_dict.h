@@ -68,13 +68,13 @@ using ShardedStateDict = torch::OrderedDict<std::string, ParameterShard>;
 [[nodiscard]] ShardedStateDict sharded_state_dict(ShardedModule& model);
 
 /// Fills the model from pieces that the ranks hold together, cut in any way: `name`, `shape`,
-/// `begin`, `end` and `value` count, the rest is not looked at. Each rank gives what it has, as
-/// many pieces as it likes; elements that several pieces hold are those of the piece that begins
-/// first, and of the lowest rank where they begin alike.
+/// `begin`, `end` and `value` are read, the rest is ignored. Each rank gives what it has, in any
+/// number of pieces; an element that several pieces hold is taken from the one that begins first,
+/// and among those that begin alike from the lowest rank's.
 ///
 /// Collective; only pieces that other ranks need travel, so pieces of this very cut do not. Memory:
 /// 1 MiB a rank. Throws the same Error(BadData) on every rank before anything changes, for pieces
-/// that fit no parameter, and elements that nobody gave. PyTorch: `load_state_dict` of a sharded
+/// that fit no parameter, and elements in no piece. PyTorch: `load_state_dict` of a sharded
 /// model; for files `load_checkpoint`.
 void load_sharded_state_dict(ShardedModule& model, const std::vector<ParameterShard>& pieces);
 

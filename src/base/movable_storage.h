@@ -1,5 +1,5 @@
 #pragma once
-// Tensors whose memory may be somewhere else tomorrow.
+// Tensors whose memory may move.
 
 #include <string>
 
@@ -13,7 +13,7 @@ namespace sherd::detail {
 [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> movable_storage(int64_t bytes,
                                                                    c10::Device device);
 void point_at(c10::StorageImpl& storage, void* data);
-/// A storage of no memory at all: who asks for its address gets a c10::Error with this message.
+/// A storage without memory: asking for its address throws a c10::Error with this message.
 [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> forbidden_storage(int64_t bytes,
                                                                      c10::Device device,
                                                                      const std::string& message);
@@ -22,7 +22,7 @@ void point_at(c10::StorageImpl& storage, void* data);
 [[nodiscard]] at::Tensor view_of(const c10::intrusive_ptr<c10::StorageImpl>& storage,
                                  int64_t offset, at::IntArrayRef shape, c10::ScalarType dtype);
 
-/// A tensor [numel] on memory that somebody else owns.
+/// A tensor [numel] on memory that it does not own.
 [[nodiscard]] at::Tensor flat_tensor(void* data, int64_t numel, c10::ScalarType dtype,
                                      c10::Device device);
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a rank waits for, to be read while it waits.
+// What a rank is waiting for, readable from other threads.
 
 #include <chrono>
 #include <mutex>

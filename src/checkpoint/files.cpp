@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Whether a save writes files of this name, be it under a temporary one for a while.
+// Whether a save writes files of this name, also as temporary files.
 bool is_checkpoint_file(const std::string& name) {
   const bool shard = name.starts_with("shard-") && name.find(".safetensors") != std::string::npos;
   return shard || name.starts_with(kManifestName);

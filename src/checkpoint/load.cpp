@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kStretch = int64_t{1} << 18;  // elements read at a time: 1 MiB of fp32
 
-// What this rank holds of a parameter, its optimizer state or a buffer, and reads.
+// A tensor of this rank that is read from the checkpoint.
 struct Target {
   std::string kind;
   std::string name;
@@ -74,8 +74,7 @@ void check_same_model(const std::string& folder, const CheckpointManifest& manif
   const auto refuse = [&](const std::string& what) {
     throw Error(ExitCode::BadData, "the checkpoint in '" + folder +
                                        "' is of another model: it has " + what +
-                                       ". Start with the model it was made from, or with --resume "
-                                       "never.");
+                                       ". Load it into the model that it was made from.");
   };
   size_t parameters = 0;
   for (const detail::StateEntry& entry : entries) {
@@ -98,7 +97,7 @@ void check_same_model(const std::string& folder, const CheckpointManifest& manif
   }
 }
 
-// What the checkpoint restores of the model: buffers where it has any.
+// The entries that the checkpoint restores; older ones hold no buffers.
 Entries entries_of(ShardedModule& model, const CheckpointManifest& manifest) {
   Entries entries = detail::state_entries(model);
   if (!manifest.buffers) {

@@ -15,13 +15,13 @@ namespace sherd {
 
 namespace {
 
-// A part of the model's state, and where the folder has it.
+// A parameter or buffer, and where it lies in the folder.
 struct Source {
   detail::StateEntry entry;
   SafetensorsLocation location;
 };
 
-// Empty, or why what the folder has cannot be the entry.
+// Why the folder's tensor cannot be the entry; empty if it can.
 std::string source_fault(const detail::StateEntry& entry, const std::string& name,
                          const SafetensorsEntry& found) {
   const std::string what = entry.is_buffer() ? "buffer" : "parameter";
@@ -37,7 +37,7 @@ std::string source_fault(const detail::StateEntry& entry, const std::string& nam
   return "";
 }
 
-// Throws, listing all that is wrong.
+// Throws, listing all faults.
 std::vector<Source> sources_in(const SafetensorsFolder& weights, const std::string& folder,
                                ShardedModule& model,
                                const std::function<std::string(const std::string&)>& name_in_file) {

@@ -26,18 +26,18 @@ constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
 constexpr const char* kFormat = "sherd-checkpoint";
 constexpr const char* kNoManifest = ": not a checkpoint's manifest";
 
-// The fields of a manifest, but for the digest of all of them.
+// All fields of a manifest but its own digest.
 constexpr std::array<const char*, 7> kFields = {"format",     "version", "world_size",     "note",
                                                 "parameters", "buffers", "optimizer_steps"};
 
-// Of the values, however they are laid out: fields are sorted, and spaces do not count.
+// Independent of the order of fields and of white space.
 std::string digest_of_rest(json root) {
   root.erase("sha256");
   return files::sha256_of(root.dump());
 }
 
-// Empty, or why the manifest is not as it was written. An older one has no digest; a field that it
-// has not either may be a damaged name of the digest.
+// Why the manifest is damaged; empty if it is not. Older ones have no digest; an unknown field may
+// be the digest under a damaged name.
 std::string digest_fault_of(const json& root) {
   if (const auto digest = root.find("sha256"); digest != root.end()) {
     return *digest == digest_of_rest(root)
@@ -67,7 +67,7 @@ CheckpointPiece piece_from_json(const json& source) {
   return piece;
 }
 
-// Pieces must follow each other from 0 to the last element; files lie in the folder itself.
+// Pieces must cover all elements in order; files lie in the folder itself.
 std::string fault_of(const CheckpointParameter& parameter) {
   if (parameter.optimizer_steps.value_or(0) < 0) {
     return "optimizer_steps below 0";
@@ -114,7 +114,7 @@ json tensors_to_json(const Tensors& tensors) {
   return all;
 }
 
-// `what` a fault is said of: "parameter" or "buffer".
+// `what`: "parameter" or "buffer", for messages.
 Tensors tensors_from_json(const json& source, const std::string& what,
                           const std::function<void(const std::string&)>& refuse) {
   Tensors tensors;

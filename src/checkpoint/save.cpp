@@ -87,7 +87,7 @@ json write_shard(const std::string& folder, const std::string& file,
   return pieces;
 }
 
-// Shapes, and how often each parameter was updated, where that is less often than the others.
+// Shapes, and the updates of each parameter where they are not those of the optimizer.
 CheckpointManifest describe(ShardedModule& model, SavedOptimizer optimizer) {
   CheckpointManifest manifest;
   manifest.optimizer_steps = optimizer == nullptr ? 0 : optimizer->steps_done();
@@ -107,7 +107,7 @@ CheckpointManifest describe(ShardedModule& model, SavedOptimizer optimizer) {
 void add_pieces(CheckpointManifest& manifest, int shard_size,
                 const std::vector<std::string>& ranks) {
   manifest.world_size = static_cast<int64_t>(ranks.size());
-  for (int rank = 0; rank < shard_size; ++rank) {  // a parameter's pieces lie in rank order
+  for (int rank = 0; rank < shard_size; ++rank) {  // pieces are listed in rank order
     const std::string file = detail::shard_file_name(rank, shard_size);
     const json pieces = json::parse(ranks[static_cast<size_t>(rank)]);
     for (const auto& [name, piece] : pieces.items()) {
@@ -135,7 +135,7 @@ void save(const std::string& folder, ShardedModule& model, SavedOptimizer optimi
       target = detail::checkpoint_path(folder);
       temporary = target + ".tmp";
       if (first) {
-        for (const char* end : {"", ".tmp", ".old"}) {  // what replacing it may remove
+        for (const char* end : {"", ".tmp", ".old"}) {  // replacing it may remove these
           detail::check_replaceable(target + end);
         }
         begun = true;
@@ -146,7 +146,7 @@ void save(const std::string& folder, ShardedModule& model, SavedOptimizer optimi
     }));
     const std::vector<std::string> ranks = detail::agree(world, failure, [&] {
       if (mesh.replicate_rank() != 0) {
-        return std::string();  // a copy of what the first row writes
+        return std::string();  // the first row writes the same
       }
       const std::string file = detail::shard_file_name(mesh.shard_rank(), mesh.shard_size());
       return write_shard(temporary, file, held_pieces(model, optimizer)).dump();
@@ -163,7 +163,7 @@ void save(const std::string& folder, ShardedModule& model, SavedOptimizer optimi
     }));
   } catch (const Error& error) {
     if (begun && !error.is_of_peers()) {
-      std::error_code ignored;  // the first failure is the one to tell
+      std::error_code ignored;  // the first failure is reported
       std::filesystem::remove_all(temporary, ignored);
     }
     throw;

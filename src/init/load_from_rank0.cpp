@@ -12,7 +12,7 @@ namespace sherd {
 
 namespace {
 
-// What rank 0 has found out about one tensor, told to all before it travels.
+// What rank 0 found of one tensor, sent to all ranks before the tensor is.
 enum class Verdict : int64_t { Travels, Faulty, SourceFailed };
 
 // Rank 0's side.
@@ -23,30 +23,17 @@ class Reader {
   // Takes the tensor from the source and says whether it fits.
   Verdict read(const detail::StateEntry& entry) {
     try {
-      whole_ = source_(entry.name);
-      for (size_t i = 0; !whole_.defined() && i < entry.aliases.size(); ++i) {
-        whole_ = source_(entry.aliases[i]);
-      }
+      return find(entry);
     } catch (...) {
       failure_ = std::current_exception();
       return Verdict::SourceFailed;
     }
-    const std::string fault = entry.mismatch(whole_);
-    if (!fault.empty()) {
-      faults_ += "\n  " + fault;
-      return Verdict::Faulty;
-    }
-    if (!faults_.empty()) {
-      return Verdict::Faulty;  // one fault is enough for nothing more to travel
-    }
-    whole_ = whole_.detach().reshape({-1});
-    return Verdict::Travels;
   }
 
   [[nodiscard]] const at::Tensor& whole() const { return whole_; }
   void forget_tensor() { whole_ = at::Tensor(); }
 
-  // Throws what went wrong, if anything did.
+  // Throws the failure, if there was one.
   void check() const {
     if (failure_) {
       std::rethrow_exception(failure_);
@@ -57,6 +44,22 @@ class Reader {
   }
 
  private:
+  Verdict find(const detail::StateEntry& entry) {
+    whole_ = source_(entry.name);
+    for (size_t i = 0; !whole_.defined() && i < entry.aliases.size(); ++i) {
+      whole_ = source_(entry.aliases[i]);
+    }
+    const std::string fault = entry.mismatch(whole_);
+    if (!fault.empty()) {
+      faults_ += "\n  " + fault;
+    }
+    if (!faults_.empty()) {
+      return Verdict::Faulty;  // after a fault nothing is sent any more
+    }
+    whole_ = whole_.detach().reshape({-1});
+    return Verdict::Travels;
+  }
+
   const TensorSource& source_;
   at::Tensor whole_;
   std::string faults_;

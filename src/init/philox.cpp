@@ -21,8 +21,8 @@ double open_unit(uint32_t word) {
   return (static_cast<double>(word) + 0.5) * 0x1p-32;
 }
 
-// Calls fill(number, values) for each block of four that the elements lie in, and writes those that
-// are asked for.
+// Calls fill(block number) for each block of four that the elements lie in, and writes the elements
+// asked for.
 template <class Fill>
 void for_each_block(float* out, int64_t first, int64_t numel, const Fill& fill) {
   for (int64_t done = 0; done < numel;) {

@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 
+#include "base/own_work.h"
 #include "seam/parameter_hook.h"
 #include "sherd/error.h"
 #include "sherd/init.h"
@@ -55,7 +56,7 @@ std::string described(const std::vector<NamedTensor>& states) {
   return text;
 }
 
-// Throws on every rank where one has other states than rank 0.
+// Throws on every rank if the states of one differ from rank 0's in name, shape or dtype.
 void check_agreement(World& world, const std::vector<NamedTensor>& states) {
   const std::vector<std::string> all = world.all_gather(described(states));
   for (size_t rank = 1; rank < all.size(); ++rank) {
@@ -88,7 +89,8 @@ void sync_module_states(torch::nn::Module& module, World& world) {
   check_agreement(world, states);
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : states) {
-    const at::Tensor flat = tensor.detach().reshape({-1});
+    const at::Tensor flat =
+        detail::own_work([&, whole = tensor] { return whole.detach().reshape({-1}); });
     detail::broadcast_elements(world, 0, flat, flat.numel(), flat.scalar_type(),
                                [&](int64_t first, const at::Tensor& values) {
                                  if (world.rank() != 0) {

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <new>
+#include <cerrno>
+#include <cstring>
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -18,8 +19,8 @@ namespace detail {
 
 namespace {
 
-// A signal handler has nothing but static memory to look in. Regions beyond the table are still
-// forbidden, only without an explanation.
+// A signal handler can only look in static memory. Regions that the table has no room for are still
+// without access rights, but not explained.
 constexpr size_t kMostRegions = 4096;
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
 std::array<std::atomic<const ForbiddenRegion*>, kMostRegions> regions{};
@@ -52,7 +53,7 @@ void on_fault(int signal_number, siginfo_t* info, void* /*context*/) {
       _exit(static_cast<int>(ExitCode::Usage));
     }
   }
-  signal(signal_number, SIG_DFL);  // another fault, to be what it would have been
+  signal(signal_number, SIG_DFL);  // any other fault: as without this handler
   raise(signal_number);
 }
 
@@ -70,7 +71,10 @@ ForbiddenRegion::ForbiddenRegion(int64_t bytes)
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)),
       bytes_(bytes) {
   if (data_ == MAP_FAILED) {
-    throw std::bad_alloc();
+    throw Error(ExitCode::OutOfMemory,
+                "out of memory: " + std::to_string(bytes) +
+                    " bytes of addresses for resharded parameters could not be reserved (" +
+                    std::strerror(errno) + "). Raise the limit on addresses (ulimit -v).");
   }
   put_in_table(this);
 }

@@ -7,11 +7,11 @@
 
 namespace sherd::detail {
 
-/// What it means that a resharded parameter was used, and what to do instead.
+/// The message for the use of a resharded parameter: what happened, and what to do instead.
 [[nodiscard]] std::string explain_use(const std::string& parameter, const std::string& unit);
 
-/// A range of addresses that no access is allowed to. A resharded unit's parameters lie there, so
-/// that a use outside the unit stops at once, at an address that tells which parameter it was.
+/// A range of addresses without access rights. A resharded unit's parameters lie there, so that a
+/// use outside the unit faults at once, at an address that tells which parameter it was.
 class ForbiddenRegion {
  public:
   explicit ForbiddenRegion(int64_t bytes);
@@ -23,7 +23,7 @@ class ForbiddenRegion {
 
   /// Says which parameter lies where, for explain(). Parameters are named in order of address.
   void name_parameter(int64_t end_byte, const std::string& parameter, const std::string& unit);
-  /// What a fault at `address` means; null where it is none of this region's. Async-signal-safe.
+  /// What a fault at `address` means; null where the region does not hold it. Async-signal-safe.
   [[nodiscard]] const std::string* explain(const void* address) const;
 
  private:

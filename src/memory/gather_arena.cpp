@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <c10/util/Exception.h>
+#include "base/own_work.h"
 
 namespace sherd::detail {
 
@@ -56,7 +56,7 @@ void* GatherArena::acquire(int64_t bytes) {
 void GatherArena::release(void* slot) {
   auto held = std::find_if(slots_.begin(), slots_.end(),
                            [&](const Slot& s) { return s.buffer.data() == slot; });
-  TORCH_INTERNAL_ASSERT(held != slots_.end() && held->used, "a slot is released that is not held");
+  check_invariant(held != slots_.end() && held->used, "a slot is released that is not held");
   held->used = false;
 }
 

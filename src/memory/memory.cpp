@@ -1,12 +1,17 @@
 #include "sherd/memory.h"
 
 #include <algorithm>
-#include <new>
+#include <cerrno>
+#include <cstring>
+#include <string>
 #include <utility>
 
 #include <ATen/ops/from_blob.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/util/Exception.h>
 #include <sys/mman.h>
+
+#include "sherd/error.h"
 
 namespace sherd {
 
@@ -14,14 +19,46 @@ namespace {
 
 constexpr std::int64_t kHugePageBytes = std::int64_t{2} << 20;
 
+const char* name_of(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::MasterShard:
+      return "master shards";
+    case MemoryKind::TravellingShard:
+      return "travelling shards";
+    case MemoryKind::OptimizerState:
+      return "optimizer state";
+    case MemoryKind::GradientShard:
+      return "gradient shards";
+    case MemoryKind::UnshardedGradient:
+      return "unsharded gradients";
+    case MemoryKind::PostForwardShard:
+      return "shards kept after forward";
+    case MemoryKind::Gathered:
+      return "gathered parameters";
+    case MemoryKind::ReduceBuffer:
+      return "gradients to be reduced";
+    case MemoryKind::ReceiveBuffer:
+      return "gradients to be received";
+  }
+  return "";
+}
+
+[[noreturn]] void refused(std::int64_t bytes, MemoryKind kind, const std::string& why) {
+  throw Error(ExitCode::OutOfMemory,
+              "out of memory: " + std::to_string(bytes) + " bytes of " + name_of(kind) +
+                  " could not be allocated (" + why +
+                  "). ShardedModule::planned_peak_bytes() says what training needs; more ranks "
+                  "need less each, as do smaller units.");
+}
+
 // Anonymous mappings are zeroed and aligned to pages; a large one is aligned to huge pages by
 // mapping a little more.
-void* map_zeroed(std::int64_t bytes) {
+void* map_zeroed(std::int64_t bytes, MemoryKind kind) {
   const bool huge = bytes >= kHugePageBytes;
   const std::size_t size = static_cast<std::size_t>(bytes + (huge ? kHugePageBytes : 0));
   void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) {
-    throw std::bad_alloc();
+    refused(bytes, kind, std::strerror(errno));
   }
   if (!huge) {
     return base;
@@ -52,6 +89,21 @@ void unmap(void* context) {
   munmap(mapping->data, mapping->bytes);
 }
 
+c10::DataPtr zeroed_on(c10::Device device, std::int64_t bytes, MemoryKind kind) {
+  const c10::DeviceGuard guard(device);  // allocators use the thread's current device
+  try {
+    c10::DataPtr data = c10::GetAllocator(device.type())->allocate(static_cast<std::size_t>(bytes));
+    at::for_blob(data.get(), {bytes})
+        .options(c10::TensorOptions().dtype(c10::kByte).device(device))
+        .target_device(device)
+        .make_tensor()
+        .zero_();
+    return data;
+  } catch (const c10::OutOfMemoryError& error) {
+    refused(bytes, kind, error.what_without_backtrace());
+  }
+}
+
 }  // namespace
 
 void MemoryLedger::add(MemoryKind kind, std::int64_t bytes) noexcept {
@@ -72,16 +124,10 @@ Buffer::Buffer(std::int64_t bytes, MemoryKind kind, std::shared_ptr<MemoryLedger
     return;
   }
   if (device.is_cpu()) {
-    auto* mapping = new Mapping{map_zeroed(bytes), static_cast<std::size_t>(bytes)};
+    auto* mapping = new Mapping{map_zeroed(bytes, kind), static_cast<std::size_t>(bytes)};
     data_ = {mapping->data, mapping, &unmap, device};
   } else {
-    const c10::DeviceGuard guard(device);  // allocators serve the current device of the thread
-    data_ = c10::GetAllocator(device.type())->allocate(static_cast<std::size_t>(bytes));
-    at::for_blob(data_.get(), {bytes})
-        .options(c10::TensorOptions().dtype(c10::kByte).device(device))
-        .target_device(device)
-        .make_tensor()
-        .zero_();
+    data_ = zeroed_on(device, bytes, kind);
   }
   ledger_->add(kind_, bytes_);
 }

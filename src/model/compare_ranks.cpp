@@ -23,7 +23,7 @@ std::string describe(const Precision& precision) {
                   precision.full_precision_in_eval);
 }
 
-// One line a field, so that the first line that differs is what to tell.
+// One line for each field, so that messages can quote the first that differs.
 std::string describe(const Model& model) {
   const ShardOptions& options = model.options;
   std::string text = c10::str(

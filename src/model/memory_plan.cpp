@@ -59,12 +59,12 @@ Sizes measure(const Model& model) {
 
 // Whole units' gradients in the dtype that travels.
 int64_t most_unreduced(const Sizes& sizes, int rows, bool accumulates) {
-  if (rows > 1) {  // some are written while another travels
+  if (rows > 1) {  // some are written while another is reduced
     const int64_t buffers = std::min(sizes.written_at_once + 1, sizes.segments + 1);
     return sizes.largest_bytes * buffers + sizes.root_bytes;
   }
-  // Nothing travels within the row: gradients are born in their sum, unless they must be widened,
-  // or added to one.
+  // Nothing travels within the row: gradients are written into their sum, unless they must be
+  // widened to fp32 or added to one.
   const bool blocks = accumulates || sizes.narrow;
   return (blocks ? sizes.largest_bytes * sizes.written_at_once : 0) +
          (accumulates ? sizes.root_bytes : sizes.widened_root_bytes);

@@ -49,11 +49,14 @@ Model::Model(Mesh mesh_of_rows, ShardOptions shard_options, std::vector<UnitPlan
     return unit->settings().precision.full_precision_in_eval;
   });
   communicators = std::make_unique<ModelCommunicators>(mesh, options, full_precision);
-  communicators->attach(segments, mesh.world().device(), ledger);
+  collectives.locally("allocation", "all",
+                      [&] { communicators->attach(segments, mesh.world().device(), ledger); });
   const auto spare_shards = std::make_shared<SpareShards>();
   Communicator::Segment id = 0;
   for (const SegmentOfUnit& of : segments) {
-    of.segment->attach(communicators->all(), id++, ledger, spare_shards);
+    collectives.locally("allocation", of.unit->name(), [&] {
+      of.segment->attach(communicators->all(), id++, ledger, spare_shards);
+    });
   }
   for (const auto& unit : units) {
     unit->take_over_parameters();
@@ -64,7 +67,7 @@ void begin_update(Model& model, const SegmentOfUnit& of) {
   model.collectives.run("wait for readers", of.unit->name(), [&] { of.segment->begin_update(); });
 }
 
-// The units that are kept (the root is), those ahead, the one that runs and those it is nested in.
+// Units that are kept (as the root is), those gathered ahead, the running one and those around it.
 int64_t gathered_limit_bytes(const Model& model) {
   int64_t kept = 0;
   int64_t largest = 0;

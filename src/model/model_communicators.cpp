@@ -51,7 +51,7 @@ SegmentCommunicators ModelCommunicators::all() const {
 
 void ModelCommunicators::abandon(bool in_backward) {
   shards_->abandon();
-  if (replicas_ != nullptr && in_backward) {  // else it holds what earlier micro-batches have left
+  if (replicas_ != nullptr && in_backward) {  // else it holds sums of earlier micro-batches
     replicas_->abandon();
   }
 }

@@ -14,7 +14,7 @@ namespace sherd {
 
 namespace {
 
-// A stretch of this rank's piece that belongs to one parameter, and so to one group.
+// A contiguous range of this rank's piece that belongs to one parameter.
 struct Run {
   int64_t begin = 0;                         ///< in the piece
   int64_t numel = 0;                         ///< perhaps 0
@@ -37,8 +37,8 @@ struct SegmentMoments {
   std::vector<Run> runs;              ///< of those that this rank holds a part of
 };
 
-// Where each updated parameter's moments begin, by place, and behind them their number: laid out as
-// the piece is or, where the optimizer leaves some of it alone, without those.
+// Offsets of each updated parameter's moments, by place, and their total number: laid out as the
+// piece is, or packed where the optimizer leaves some parameters alone.
 std::pair<std::map<size_t, int64_t>, int64_t> lay_out_moments(const SegmentMoments& state) {
   const detail::SegmentLayout& layout = state.of.segment->layout();
   const bool whole = state.updated.size() == layout.places.size();
@@ -144,6 +144,7 @@ struct AdamW::Impl {
   [[nodiscard]] detail::Engine& engine() const { return model.engine(); }
   [[nodiscard]] bool is_updated(const SegmentMoments& state, size_t place) const;
   void update(SegmentMoments& state);
+  void update_runs(SegmentMoments& state);
   void update_in_backward(detail::SegmentGradients& gradients);
   void forget_failed_backward();
   void check_there_are_gradients() const;
@@ -202,7 +203,9 @@ void AdamW::Impl::add_segment(const detail::SegmentOfUnit& of,
     }
   }
   if (!state.updated.empty()) {
-    add_moments(state, mode.moments_dtype, engine().model.ledger);
+    engine().model.collectives.locally("allocation", of.unit->name(), [&] {
+      add_moments(state, mode.moments_dtype, engine().model.ledger);
+    });
     segments.push_back(std::move(state));
   }
 }
@@ -211,14 +214,19 @@ AdamW::AdamW(AdamW&&) noexcept = default;
 AdamW& AdamW::operator=(AdamW&&) noexcept = default;
 AdamW::~AdamW() = default;
 
-// The same on every rank. In backward nobody knows yet what other ranks used.
+// The same on every rank. In backward it is not known yet what other ranks used.
 bool AdamW::Impl::is_updated(const SegmentMoments& state, size_t place) const {
   return state.updated.at(place).parameter->tensor.requires_grad() &&  // not frozen since sharding
          (mode.in_backward || state.of.segment->gradients()->used(place));
 }
 
 void AdamW::Impl::update(SegmentMoments& state) {
-  detail::FlatSegment& segment = *state.of.segment;
+  engine().model.collectives.locally("update", state.of.unit->name(), [&] { update_runs(state); });
+  state.of.segment->publish();
+}
+
+void AdamW::Impl::update_runs(SegmentMoments& state) {
+  const detail::FlatSegment& segment = *state.of.segment;
   for (const Run& run : state.runs) {
     if (!is_updated(state, run.place)) {
       continue;
@@ -233,10 +241,9 @@ void AdamW::Impl::update(SegmentMoments& state) {
     detail::shard_math::adamw(tensors, step_numbers(groups[updated.group], updated.steps,
                                                     engine().step.gradients().pending_factor()));
   }
-  segment.publish();
 }
 
-// What it has updated stays so, and may be updated again.
+// Units updated before the failure may be updated again.
 void AdamW::Impl::forget_failed_backward() {
   if (failures_seen != engine().step.failed_backwards()) {
     failures_seen = engine().step.failed_backwards();
@@ -261,6 +268,9 @@ void AdamW::Impl::update_in_backward(detail::SegmentGradients& gradients) {
                     "accumulate.");
   }
   detail::begin_update(engine().model, state->of);
+  // Ends with the backward: without the units still to come it is half an update.
+  engine().step.writing_begins(detail::State::Values, "an optimizer in backward");
+  engine().step.writing_begins(detail::State::Optimizer, "an optimizer in backward");
   update(*state);
   gradients.release_shard();
 }
@@ -289,7 +299,7 @@ void AdamW::step() {
   engine.step.gradients().used_parameters().agree();
   for (SegmentMoments& state : impl_->segments) {
     if (state.of.segment->has_gradient()) {
-      detail::begin_update(engine.model, state.of);  // of all, before the first is written
+      detail::begin_update(engine.model, state.of);  // all of them, before the first is written
     }
   }
   for (const detail::State state : {detail::State::Values, detail::State::Optimizer}) {

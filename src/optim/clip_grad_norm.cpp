@@ -16,14 +16,16 @@ double sum_of_powers(const detail::SegmentGradients& gradients, double p) {
                   : detail::shard_math::sum_of_powers(gradients.shard(), p);
 }
 
-// Of all gradients, the same number on every rank.
+// Norm of all gradients, equal on every rank.
 double global_norm(detail::Engine& engine, double norm_type) {
   const bool largest = std::isinf(norm_type);
   const ReduceOp op = largest ? ReduceOp::Max : ReduceOp::Sum;
   double powers = 0;
   for (const detail::SegmentOfUnit& of : engine.model.segments) {
     if (of.segment->has_gradient()) {
-      powers = detail::join(powers, sum_of_powers(*of.segment->gradients(), norm_type), op);
+      powers = engine.model.collectives.locally("gradient norm", of.unit->name(), [&] {
+        return detail::join(powers, sum_of_powers(*of.segment->gradients(), norm_type), op);
+      });
     }
   }
   engine.model.collectives.run("all-reduce of the gradient norm", "root", [&] {
@@ -54,11 +56,11 @@ double clip_grad_norm(ShardedModule& model, double max_norm, double norm_type) {
   engine.step.gradients().check_reduced("[clip_grad_norm]");
   engine.step.gradients().apply_pending_factor();
   const double norm = global_norm(engine, norm_type);
-  // torch.nn.utils.clip_grad_norm_ adds the same 1e-6, and so clips to a hair below max_norm.
+  // torch.nn.utils.clip_grad_norm_ adds the same 1e-6, so the clipped norm is just below max_norm.
   const double factor = max_norm / (norm + 1e-6);
   engine.step.gradients().set_pending_factor(std::isfinite(factor) && factor < 1.0 ? factor : 1.0);
   if (engine.step.masters_handed_out()) {
-    engine.step.gradients().apply_pending_factor();  // no optimizer but the fused one knows of it
+    engine.step.gradients().apply_pending_factor();  // only the fused optimizer applies it
   }
   return norm;
 }

@@ -5,6 +5,7 @@
 #include <ATen/ops/mul.h>
 #include <torch/optim/optimizer.h>
 
+#include "base/own_work.h"
 #include "sherd/optim.h"
 #include "step/engine.h"
 
@@ -35,7 +36,7 @@ GradScaler::GradScaler(ShardedModule model, GradScalerOptions options)
 }
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) const {
-  return at::mul(loss, scale_);
+  return detail::own_work([&] { return at::mul(loss, scale_); });
 }
 
 bool GradScaler::unscale() {
@@ -54,7 +55,7 @@ bool GradScaler::unscale() {
   unscaled_version_ = engine.step.gradients().version();
   engine.step.gradients().set_pending_factor(engine.step.gradients().pending_factor() / scale_);
   if (engine.step.masters_handed_out()) {
-    engine.step.gradients().apply_pending_factor();  // no optimizer but the fused one knows of it
+    engine.step.gradients().apply_pending_factor();  // only the fused optimizer applies it
   }
   return *finite_;
 }

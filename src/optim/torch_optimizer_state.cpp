@@ -18,13 +18,13 @@ namespace {
 
 using ParamState = torch::optim::OptimizerParamState;
 
-// What one of LibTorch's optimizers keeps of a parameter.
+// The state that one of LibTorch's optimizers keeps for a parameter.
 struct StateKind {
   using Fields = std::map<std::string, at::Tensor*>;
   Fields (*fields)(ParamState&);
-  int64_t* (*step)(ParamState&);  // null: it does not count
+  int64_t* (*step)(ParamState&);  // null: it counts no steps
   std::unique_ptr<ParamState> (*make)();
-  bool is_made_at_start = false;  // with the optimizer, not with the first update
+  bool is_made_at_start = false;  // rather than with the first update
 };
 
 template <class State>
@@ -61,7 +61,7 @@ StateKind::Fields adagrad_fields(ParamState& state) {
 }
 
 StateKind kind_of(const torch::optim::Optimizer& optimizer) {
-  using namespace torch::optim;  // but for its AdamW, which is another than ours
+  using namespace torch::optim;  // its AdamW is qualified: sherd has one, too
   if (dynamic_cast<const torch::optim::AdamW*>(&optimizer) != nullptr) {
     return {adam_fields<AdamWParamState>, step_of<AdamWParamState>, make_state<AdamWParamState>};
   }
@@ -149,7 +149,7 @@ std::vector<OptimizerShard> TorchOptimizerState::shards_to_fill(const OptimizerK
   for (const auto& item : impl_->parameters) {
     const auto saved = kinds.find(item.key());
     if (saved == kinds.end() || saved->second.empty()) {
-      continue;  // it had not been updated
+      continue;  // never updated
     }
     OptimizerShard& shard = shards.emplace_back(OptimizerShard{item.key(), {}, 0});
     for (const std::string& kind : saved->second) {

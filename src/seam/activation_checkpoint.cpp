@@ -1,5 +1,5 @@
 // Activation checkpointing: a unit's call as one node of autograd's graph, which keeps the inputs
-// and computes the rest again in backward.
+// and recomputes the rest in backward.
 
 #include <utility>
 
@@ -40,7 +40,9 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
     context->set_materialize_grads(false);
     const UnitState& unit = call->use->unit();
     call->generators = generator_states(unit.device());
-    const BufferValues before = values_of(unit.buffers());
+    Collectives& collectives = call->use->step()->model().collectives;
+    const BufferValues before = collectives.locally("copy of buffers", unit.name(),
+                                                    [&] { return values_of(unit.buffers()); });
     variable_list outputs = [&] {
       const auto scope = call->use->step()->forwards_to_be_repeated();
       return call->body(inputs.vec());
@@ -107,7 +109,7 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
     return roots;
   }
 
-  // Gradients of the inputs; those of parameters go their way.
+  // Returns gradients of the inputs; those of parameters accumulate as usual.
   static variable_list run_backward(const variable_list& outputs, const variable_list& gradients,
                                     const variable_list& inputs) {
     const Roots roots = roots_of(outputs, gradients);

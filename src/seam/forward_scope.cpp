@@ -1,5 +1,4 @@
-// The call of a unit, as its module makes it: what comes in, what goes out, and the ends that tie
-// its backward to them.
+// One call of a unit: casts of its inputs and outputs, and the hooks that tie its backward to them.
 
 #include <memory>
 
@@ -14,7 +13,7 @@
 
 namespace sherd::detail {
 
-// Once the first constructor has run, the destructor follows also what this one throws.
+// Once the delegated constructor has run, the destructor also follows what this one throws.
 ForwardScope::ForwardScope(const ShardedUnit& unit)
     : ForwardScope(unit, unit.step->begin_forward(*unit.state)) {
   unit_.step->pre_forward(*unit_.state);
@@ -29,8 +28,7 @@ ForwardScope::~ForwardScope() {
   }
   try {
     unit_.step->leave_forward(*unit_.state, depth_before_);
-  } catch (
-      ...) {  // NOLINT(bugprone-empty-catch): the exception on its way tells what went wrong first
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the exception on its way is the first failure
   }
 }
 
@@ -38,12 +36,14 @@ void ForwardScope::cast_inputs(const TensorList& inputs) {
   const UnitState& unit = *unit_.state;
   const auto dtype = unit.compute_dtype();
   for (at::Tensor* input : inputs) {
-    if (input->defined() && input->device() != unit.device()) {
-      *input = input->to(unit.device());
-    }
-    if (unit.settings().precision.cast_forward_inputs && dtype && input->defined() &&
-        input->is_floating_point()) {
-      *input = input->to(*dtype);
+    const bool casts = unit.settings().precision.cast_forward_inputs && dtype && input->defined() &&
+                       input->is_floating_point();
+    const bool moves = input->defined() && input->device() != unit.device();
+    if (casts || moves) {
+      unit_.step->model().collectives.locally("cast of inputs", unit.name(), [&] {
+        *input = input->to(unit.device());
+        *input = casts ? input->to(*dtype) : *input;
+      });
     }
   }
 }
@@ -76,7 +76,8 @@ void ForwardScope::cast_outputs(const TensorList& outputs) const {
   const auto& dtype = unit_.state->settings().precision.output_dtype;
   for (at::Tensor* output : outputs) {
     if (dtype && output->defined() && output->is_floating_point()) {
-      *output = output->to(*dtype);
+      unit_.step->model().collectives.locally("cast of outputs", unit_.state->name(),
+                                              [&] { *output = output->to(*dtype); });
     }
   }
 }

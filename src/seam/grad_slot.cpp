@@ -1,7 +1,5 @@
 #include "sherd/grad_slot.h"
 
-#include <ATen/ops/empty_like.h>
-
 #include "seam/parameter_hook.h"
 #include "step/graph_task.h"
 
@@ -16,28 +14,15 @@ GradSlot GradSlot::of(const at::Tensor& parameter) {
 }
 
 at::Tensor GradSlot::begin_write() const {
-  const auto parameter = static_cast<size_t>(parameter_);
-  at::Tensor slot = unit_->gradient_slot(parameter);
-  return unit_->gradient_written(parameter) ? at::empty_like(slot) : slot;
+  return unit_->begin_gradient_write(static_cast<size_t>(parameter_));
 }
 
 void GradSlot::end_write(const at::Tensor& target) const {
-  const auto parameter = static_cast<size_t>(parameter_);
-  if (unit_->gradient_written(parameter)) {
-    unit_->gradient_slot(parameter).add_(target);
-  } else {
-    unit_->mark_gradient_written(parameter);
-  }
+  unit_->end_gradient_write(static_cast<size_t>(parameter_), target);
 }
 
 at::Tensor GradSlot::begin_add() const {
-  const auto parameter = static_cast<size_t>(parameter_);
-  at::Tensor slot = unit_->gradient_slot(parameter);
-  if (!unit_->gradient_written(parameter)) {
-    slot.zero_();
-    unit_->mark_gradient_written(parameter);
-  }
-  return slot;
+  return unit_->begin_gradient_add(static_cast<size_t>(parameter_));
 }
 
 }  // namespace sherd

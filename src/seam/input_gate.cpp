@@ -11,7 +11,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// A use on its way through autograd's graph, which it keeps alive.
+// Carries a use through autograd's graph, which keeps it alive.
 struct UseCapsule : torch::CustomClassHolder {
   explicit UseCapsule(std::shared_ptr<UnitUse> held) : use(std::move(held)) {}
   std::shared_ptr<UnitUse> use;
@@ -22,7 +22,7 @@ struct InputGate : torch::autograd::Function<InputGate> {
   static variable_list forward(AutogradContext* context, const c10::intrusive_ptr<UseCapsule>& use,
                                at::TensorList inputs) {
     context->saved_data["use"] = c10::IValue::make_capsule(use);
-    context->set_materialize_grads(false);  // what got no gradient passes none on
+    context->set_materialize_grads(false);  // an undefined gradient stays undefined
     return inputs.vec();
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {

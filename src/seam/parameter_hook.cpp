@@ -11,11 +11,11 @@
 namespace sherd::detail {
 
 void ParameterHook::operator()(const at::Tensor& tensor) {
-  // An operator that writes its slot returns no gradient; autograd calls this all the same.
+  // An operator that writes its slot returns no gradient; autograd calls this nevertheless.
   if (!tensor.grad().defined() || step_.expired()) {
     return;
   }
-  // Taken away first: what stayed there after an exception would be added to the next gradient.
+  // Taken first: what an exception left there would be added to the next gradient.
   const at::Tensor gradient = std::exchange(tensor.mutable_grad(), at::Tensor());
   const UnitParameter& parameter = unit_.parameters()[parameter_];
   if (!parameter.trainable) {
@@ -25,20 +25,13 @@ void ParameterHook::operator()(const at::Tensor& tensor) {
                     "place for one: shard it trainable, and freeze it afterwards.");
   }
   const at::NoGradGuard no_grad;
-  write(unit_.gradient_slot(parameter_), gradient);
-}
-
-void ParameterHook::write(at::Tensor slot, const at::Tensor& gradient) {
-  const bool written = unit_.gradient_written(parameter_);
-  if (!written && gradient.is_sparse()) {
-    slot.zero_();  // rows that it does not hold
-  }
-  if (written || gradient.is_sparse()) {
-    slot.add_(gradient);
+  if (gradient.is_sparse() || unit_.gradient_written(parameter_)) {
+    unit_.begin_gradient_add(parameter_).add_(gradient);
   } else {
-    slot.copy_(gradient);
+    const at::Tensor place = unit_.begin_gradient_write(parameter_);
+    place.copy_(gradient);
+    unit_.end_gradient_write(parameter_, place);
   }
-  unit_.mark_gradient_written(parameter_);
 }
 
 UnitState* ParameterHook::unit() const {

@@ -25,8 +25,6 @@ class ParameterHook final : public torch::autograd::PostAccumulateGradHook {
   [[nodiscard]] size_t parameter() const { return parameter_; }
 
  private:
-  void write(at::Tensor slot, const at::Tensor& gradient);
-
   std::weak_ptr<Step> step_;  ///< keeps the unit alive while it lives
   UnitState& unit_;
   size_t parameter_;

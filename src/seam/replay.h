@@ -1,5 +1,5 @@
 #pragma once
-// What a call that is computed once more must find as it was: random numbers and buffers.
+// Random numbers and buffers as they were, for a call that is computed once more.
 
 #include <utility>
 #include <vector>

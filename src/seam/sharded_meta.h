@@ -1,5 +1,5 @@
 #pragma once
-// What code finds that looks for `.grad` on a sharded parameter.
+// `.grad` of a sharded parameter: an error that says where the gradient is.
 
 #include <string>
 

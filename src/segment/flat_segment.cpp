@@ -26,7 +26,7 @@ FlatSegment::FlatSegment(SegmentLayout layout, std::vector<std::vector<int64_t>>
 }
 
 FlatSegment::~FlatSegment() {
-  // Parameters may outlive the sharded model; LibTorch then says that their data is not there.
+  // Parameters may outlive the sharded model; using them is then an error of LibTorch.
   point_at(*storage_, nullptr);
   point_at(*wide_storage_, nullptr);
 }

@@ -50,17 +50,17 @@ class FlatSegment {
   /// Tells what an access at the parameter's place means while it is resharded. In order of places.
   void name_parameter(size_t place, const std::string& parameter, const std::string& unit);
   /// Where the parameter lies now: with the gathered segment, or, while that is resharded, in a
-  /// storage that throws what name_parameter() told at whoever asks for its address.
+  /// storage that throws name_parameter()'s message when it is asked for its address.
   [[nodiscard]] c10::Storage storage_of(size_t place) const;
 
   [[nodiscard]] bool is_gathered() const { return gathered_ != nullptr; }
   /// Starts to gather: parameters point there from now on, and may be used after wait_gather().
   void gather(GatherArena& arena, bool full_precision);
   void wait_gather();
-  /// Parameters point at memory that must not be touched.
+  /// Frees it: parameters point at memory without access rights.
   void release(GatherArena& arena);
-  /// Where gathering moves nothing, the gathered segment is the ranks' own shards: gives it back
-  /// and points parameters at a copy, which may be written to.
+  /// Where gathering moves nothing, the gathered segment is the ranks' own shards: releases it and
+  /// points parameters at a copy, which may be written to.
   void copy_aside();
   /// Whether it is, or would be, gathered in fp32 for evaluation.
   [[nodiscard]] bool has_full_precision() const {

@@ -7,9 +7,8 @@ namespace sherd::detail {
 
 struct SegmentCommunicators {
   Communicator* shards = nullptr;  ///< over the ranks that a segment is cut over
-  /// Over the ranks that hold the same piece; null where this rank's is the only copy. Its segments
-  /// are the sums of gradients: the "travelling shard" is a rank's part of a sum, a gather brings
-  /// the parts together.
+  /// Over the ranks that hold the same piece; null where this rank's is the only copy. It carries
+  /// gradients alone: it reduces into a rank's part of the all-reduce, and gathers the parts.
   Communicator* replicas = nullptr;
   /// Over fewer ranks, with the pieces that are kept after forward; null unless wanted.
   Communicator* post_forward = nullptr;

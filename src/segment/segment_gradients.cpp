@@ -52,10 +52,11 @@ Communicator::Reduction SegmentGradients::target(float scale) {
   if (!is_replicated()) {
     return {shard_.mutable_data_ptr<float>(), has_sum_, scale, nullptr, &squares_};
   }
-  if (partial_ == nullptr) {
-    partial_ = static_cast<float*>(communicators_.replicas->acquire_reduce_buffer(id_, {}));
+  if (partial_reduce_output_ == nullptr) {
+    partial_reduce_output_ =
+        static_cast<float*>(communicators_.replicas->acquire_reduce_buffer(id_, {}));
   }
-  return {partial_, has_partial_, scale};
+  return {partial_reduce_output_, has_partial_reduce_output_, scale};
 }
 
 void SegmentGradients::bind() {
@@ -102,9 +103,9 @@ void SegmentGradients::accumulate_unsharded() {
   shard_math::sum_in_rank_order(unsharded_sum_, has_unsharded_sum_, 1.0F, {added});
   has_unsharded_sum_ = true;
   communicators_.shards->release_reduce_buffer(id_);
-  if (partial_ != nullptr && !has_partial_) {
-    communicators_.replicas->release_reduce_buffer(id_);  // not before something is reduced
-    partial_ = nullptr;
+  if (partial_reduce_output_ != nullptr && !has_partial_reduce_output_) {
+    communicators_.replicas->release_reduce_buffer(id_);  // taken again by the next reduction
+    partial_reduce_output_ = nullptr;
   }
   unbind();
 }
@@ -121,11 +122,12 @@ void SegmentGradients::reduce(float scale) {
   }
   squares_ = kUnknown;
   communicators_.shards->reduce(id_, reduction);
-  (is_replicated() ? has_partial_ : has_sum_) = true;
+  (is_replicated() ? has_partial_reduce_output_ : has_sum_) = true;
+  awaits_hook_ = true;
   unbind();
 }
 
-at::Tensor SegmentGradients::part_of_replica() {
+at::Tensor SegmentGradients::reduced_part() {
   Communicator& replicas = *communicators_.replicas;
   return flat_tensor(replicas.travelling_shard(id_), layout_.shard_numel / replicas.world_size(),
                      c10::kFloat, layout_.device);
@@ -134,15 +136,15 @@ at::Tensor SegmentGradients::part_of_replica() {
 void SegmentGradients::start_all_reduce() {
   Communicator& replicas = *communicators_.replicas;
   replicas.begin_update(id_);
-  const at::Tensor part = part_of_replica();
+  const at::Tensor part = reduced_part();
   const bool first = !std::exchange(sum_started_, true);
   if (first && has_sum_) {
-    // What is added to is what callers see, and may have changed.
+    // Callers may have changed the shard, which is what is added to.
     part.copy_(shard_.narrow(0, replicas.rank() * part.numel(), part.numel()));
   }
   replicas.reduce(id_, {part.mutable_data_ptr<float>(), has_sum_ || !first, 1.0F});
-  partial_ = nullptr;
-  has_partial_ = false;
+  partial_reduce_output_ = nullptr;
+  has_partial_reduce_output_ = false;
 }
 
 void SegmentGradients::gather_sum() {
@@ -155,12 +157,19 @@ void SegmentGradients::gather_sum() {
 void SegmentGradients::wait_sum() {
   communicators_.replicas->wait_gather(id_);
   if (summed_ != shard_buffer_.data()) {
-    // Gathered in place it is the replicas' common memory, and the shard is this rank's to change.
+    // Gathered in place it lies in memory that the replicas share; the shard is this rank's own.
     shard_.copy_(flat_tensor(summed_, layout_.shard_numel, c10::kFloat, layout_.device));
   }
   communicators_.replicas->release(id_);
   has_sum_ = true;
   sum_started_ = false;
+}
+
+void SegmentGradients::run_all_reduce_hook() {
+  if (std::exchange(awaits_hook_, false) && all_reduce_hook_) {
+    squares_ = kUnknown;
+    all_reduce_hook_(shard_);
+  }
 }
 
 double SegmentGradients::sum_of_squares() const {
@@ -178,8 +187,9 @@ void SegmentGradients::scale(float factor) {
 
 void SegmentGradients::forget() {
   has_unsharded_sum_ = false;
-  has_partial_ = false;
+  has_partial_reduce_output_ = false;
   has_sum_ = false;
+  awaits_hook_ = false;
   used_.assign(used_.size(), false);
 }
 
@@ -197,7 +207,7 @@ void SegmentGradients::release_shard() {
 
 void SegmentGradients::abandon() {
   unbind();
-  partial_ = nullptr;
+  partial_reduce_output_ = nullptr;
   sum_started_ = false;
   forget();
 }

@@ -1,8 +1,10 @@
 #pragma once
 // The gradients of one flat segment, from where they are born to the sum that the optimizer reads.
 
+#include <functional>
 #include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -29,7 +31,9 @@ class SpareShards {
 ///   operators and hooks write during backward, through views of one movable storage;
 /// - the *unsharded sum* [world × shard_numel] fp32: only where micro-batches accumulate without
 ///   communication;
-/// - the *partial sum* [shard_numel] fp32, over the shard group: only where there are replicas;
+/// - the *partial reduce output* [shard_numel] fp32, the sum over the shard group: only where there
+///   are replicas, as input of their all-reduce, which sums [shard_numel / replicas] on each rank
+///   and gathers these parts;
 /// - the *gradient shard* [shard_numel] fp32, the sum over all ranks and micro-batches, allocated
 ///   with the first gradient.
 class SegmentGradients {
@@ -53,7 +57,7 @@ class SegmentGradients {
   [[nodiscard]] bool used(size_t place) const { return used_[place]; }
   void set_used(size_t place, bool used) { used_[place] = used; }
 
-  /// Fills what nobody wrote with zeros and starts the reduction over the shard group, together
+  /// Fills with zeros what was not written and starts the reduction over the shard group, together
   /// with what accumulate_unsharded() left.
   void reduce(float scale);
   /// Adds to the unsharded sum instead, without communication.
@@ -62,10 +66,17 @@ class SegmentGradients {
 
   // Over the replicas, where there are any. start_all_reduce() after the reduction has ended; again
   // where a unit is reduced again in the same backward (recomputed for each of several forwards).
-  [[nodiscard]] bool awaits_all_reduce() const { return has_partial_; }
+  [[nodiscard]] bool awaits_all_reduce() const { return has_partial_reduce_output_; }
   void start_all_reduce();
   void gather_sum();
   void wait_sum();
+
+  /// See ShardedModule::set_all_reduce_hook().
+  void set_all_reduce_hook(std::function<void(const at::Tensor&)> hook) {
+    all_reduce_hook_ = std::move(hook);
+  }
+  /// Calls it with the shard, where that has been reduced since.
+  void run_all_reduce_hook();
 
   /// fp32 [shard_numel], meaningful where has_sum().
   [[nodiscard]] const at::Tensor& shard() const { return shard_; }
@@ -79,7 +90,7 @@ class SegmentGradients {
   void scale(float factor);
   /// The next backward writes instead of adding.
   void forget();
-  /// The same for one parameter: its part of the sum becomes zero, as if nobody had used it.
+  /// The same for one parameter: its part of the sum becomes zero, as if it had not been used.
   void forget(size_t place, int64_t start, int64_t numel);
   /// Gives the gradient shard to the next unit: its sum has been used.
   void release_shard();
@@ -91,7 +102,7 @@ class SegmentGradients {
 
   [[nodiscard]] bool is_replicated() const { return communicators_.replicas != nullptr; }
   [[nodiscard]] Communicator::Reduction target(float scale);
-  [[nodiscard]] at::Tensor part_of_replica();
+  [[nodiscard]] at::Tensor reduced_part();
   void zero_unwritten();
   void unbind();
 
@@ -105,16 +116,18 @@ class SegmentGradients {
   std::vector<bool> written_;
   std::vector<bool> used_;
   void* reduce_buffer_ = nullptr;
-  float* partial_ = nullptr;
+  float* partial_reduce_output_ = nullptr;
   void* summed_ = nullptr;  ///< where the sum over the replicas is gathered
   Buffer unsharded_buffer_;
   Buffer shard_buffer_;
   at::Tensor shard_;
   at::Tensor unsharded_sum_;
   bool has_unsharded_sum_ = false;
-  bool has_partial_ = false;
+  bool has_partial_reduce_output_ = false;
   bool has_sum_ = false;
   bool sum_started_ = false;  ///< over the replicas, in this backward
+  bool awaits_hook_ = false;  ///< reduced since the hook was called
+  std::function<void(const at::Tensor&)> all_reduce_hook_;
   double squares_ = kUnknown;
   bool exposed_ = false;
 };

@@ -8,6 +8,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "base/own_work.h"
 #include "step/engine.h"
 
 namespace sherd::detail {
@@ -48,7 +49,7 @@ void StateEntry::write(int64_t first, const at::Tensor& values) {
 }
 
 void StateEntry::finish_writing() {
-  if (is_buffer() && !mine.is_alias_of(buffer)) {  // it is not contiguous
+  if (is_buffer() && !mine.is_alias_of(buffer)) {  // `mine` is a contiguous copy
     const at::NoGradGuard no_grad;
     buffer.copy_(mine.view(shape));
   }
@@ -80,7 +81,7 @@ StateEntry entry_of(ModelBuffer& buffer, int shard_size) {
   entry.aliases = buffer.aliases;
   entry.shape = buffer.tensor.sizes().vec();
   entry.original_dtype = buffer.tensor.scalar_type();
-  entry.mine = buffer.tensor.detach().reshape({-1});
+  entry.mine = own_work([&] { return buffer.tensor.detach().reshape({-1}); });
   entry.buffer = buffer.tensor;
   entry.is_written = buffer.is_written();
   entry.has_values = &buffer.has_values;

@@ -31,7 +31,7 @@ void visit_all_names(const detail::StateEntry& entry, const at::Tensor& whole,
   }
 }
 
-// What a full state dict holds of the entry, under whichever name; undefined without any.
+// The entry's tensor in a full state dict, under any of its names; undefined if missing.
 at::Tensor find(const StateDict& dict, const detail::StateEntry& entry) {
   if (const at::Tensor* tensor = dict.find(entry.name)) {
     return *tensor;
@@ -44,7 +44,7 @@ at::Tensor find(const StateDict& dict, const detail::StateEntry& entry) {
   return {};
 }
 
-// Throws, listing all that is wrong.
+// Throws, listing all faults.
 void check_dict(const StateDict& dict, const std::vector<detail::StateEntry>& entries) {
   std::string faults;
   std::set<std::string> known;

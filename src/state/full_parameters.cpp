@@ -33,7 +33,7 @@ std::vector<UnitState*> units_named(detail::Engine& engine, const std::string& n
   return found;
 }
 
-// Units gathered for a look; sharded again when it ends.
+// Keeps units gathered while it lives.
 class Gathered {
  public:
   Gathered(detail::Engine& engine, std::vector<UnitState*> units)
@@ -53,18 +53,19 @@ class Gathered {
   }
 
   void gather() {
-    const at::AutoGradMode in_param_dtype(true);  // not the masters, which evaluation may gather
+    const at::AutoGradMode in_param_dtype(true);  // evaluation may gather fp32 masters
     for (UnitState* unit : units_) {
       unit->unshard();
       unit->wait_unshard();
       for (const auto& segment : unit->segments()) {
-        segment->copy_aside();
+        engine_.model.collectives.locally("copy of parameters", unit->name(),
+                                          [&] { segment->copy_aside(); });
       }
     }
     engine_.step.set_full_parameters_shown(true);
   }
 
-  // Takes over what differs from what was gathered; a master keeps its bits where nothing does.
+  // Takes over elements that differ from what was gathered; the others keep their master's bits.
   void write_back() {
     for (UnitState* unit : units_) {
       for (const auto& segment : unit->segments()) {
@@ -75,7 +76,8 @@ class Gathered {
     engine_.step.writing_begins(detail::State::Values, "with_full_parameters");
     for (UnitState* unit : units_) {
       for (const detail::UnitParameter& parameter : unit->parameters()) {
-        write_back(*unit, parameter);
+        engine_.model.collectives.locally("copy of parameters", unit->name(),
+                                          [&] { write_back(*unit, parameter); });
       }
     }
   }
@@ -102,13 +104,13 @@ class Gathered {
   std::vector<UnitState*> units_;
 };
 
-// Optimizers of LibTorch may write again when a look has ended, in whichever way.
+// Reopens the window for optimizers of LibTorch when the call ends, even by an exception.
 class UpdateWindow {
  public:
   explicit UpdateWindow(detail::Step& step) : step_(step) { step_.close_update_window(); }
   ~UpdateWindow() {
     if (step_.awaits_update_window()) {
-      step_.expect_update();  // after an exception, when nobody can be waited for
+      step_.expect_update();  // after an exception, when ranks cannot be waited for
     }
   }
   UpdateWindow(const UpdateWindow&) = delete;
@@ -119,7 +121,7 @@ class UpdateWindow {
   detail::Step& step_;
 };
 
-// Calls `inspect` on every rank; if it throws on one, that exception there and an Error elsewhere.
+// Calls `inspect` on every rank. Where it throws, that exception passes; other ranks get an Error.
 void inspect_on_all(World& world, const std::function<void()>& inspect) {
   std::exception_ptr mine;
   try {

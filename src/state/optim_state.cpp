@@ -14,7 +14,7 @@ namespace sherd {
 
 namespace {
 
-// A parameter's two moments, each as an entry of the parameter's shape and cut.
+// A parameter's two moments, each an entry with the parameter's shape and sharding.
 struct MomentEntries {
   detail::StateEntry exp_avg;
   detail::StateEntry exp_avg_sq;
@@ -48,7 +48,7 @@ std::string fault_of(const MomentEntries& entry, const OptimState& state) {
   return "";
 }
 
-// Throws, listing all that is wrong; returns the steps of each entry as text.
+// Throws, listing all faults; returns the steps of each entry as text.
 std::string check_dict(const OptimStateDict& dict, const std::vector<MomentEntries>& entries) {
   std::string faults;
   std::set<std::string> known;
@@ -85,7 +85,7 @@ void scatter_from_rank0(World& world, const at::Tensor& whole, detail::StateEntr
       [&](int64_t first, const at::Tensor& values) { entry.write(first, values); });
 }
 
-// Of each parameter; the optimizer has done as many as the one with the most.
+// Sets the steps of each parameter; the optimizer has done the most of any.
 void set_steps(AdamW& optimizer, const std::vector<MomentEntries>& entries,
                const std::string& steps_of_entries) {
   std::istringstream text(steps_of_entries);

@@ -22,7 +22,7 @@ std::string stretch_of(int64_t begin, int64_t end) {
   return "[" + std::to_string(begin) + ", " + std::to_string(end) + ")";
 }
 
-// A piece that some rank gave, as all ranks know it.
+// A piece that a rank gave, as described to all ranks.
 struct GivenPiece {
   int rank = 0;
   size_t index = 0;  // in that rank's list
@@ -50,7 +50,7 @@ class Plan {
     given_.resize(entries.size());
   }
 
-  // This rank's pieces as text for the others. Throws, listing those that fit nothing.
+  // This rank's pieces as text for the others. Throws, listing those that do not fit the model.
   [[nodiscard]] std::string describe(const std::vector<ParameterShard>& pieces) const {
     json described = json::array();
     std::string faults;
@@ -77,7 +77,7 @@ class Plan {
     }
   }
 
-  // Who sends what of the entry, in order; elements in no piece are added to `faults`.
+  // The transfers that fill the entry, in order; elements in no piece are added to `faults`.
   [[nodiscard]] std::vector<Transfer> transfers(size_t entry, std::string& faults) const {
     std::vector<GivenPiece> pieces = given_[entry];
     std::stable_sort(pieces.begin(), pieces.end(), [](const GivenPiece& a, const GivenPiece& b) {
@@ -134,7 +134,7 @@ class Plan {
   std::vector<std::vector<GivenPiece>> given_;
 };
 
-// Whether nobody but the rank that gave them holds these elements.
+// Whether only the rank that gave these elements holds them.
 bool stays_at_home(const detail::StateEntry& entry, const Transfer& transfer,
                    const std::vector<int>& senders, const Mesh& mesh) {
   if (entry.is_buffer() || mesh.replicate_size() > 1) {

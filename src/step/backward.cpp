@@ -14,7 +14,7 @@
 
 namespace sherd::detail {
 
-// Autograd drops the callbacks of a backward that fails, and this one's notices.
+// Held by the callback that ends a backward: autograd destroys the callbacks of one that fails.
 class Step::FailureWatch {
  public:
   explicit FailureWatch(std::shared_ptr<Step> step) : step_(std::move(step)) {}
@@ -43,7 +43,7 @@ void Step::pre_backward(UnitUse& use) {
   begin_backward(use.step());
   auto& uses = progress(unit).uses;
   if (std::find(uses.begin(), uses.end(), &use) == uses.end()) {
-    uses.push_back(&use);  // of a graph that was kept after a backward
+    uses.push_back(&use);  // its graph was kept after a backward
   }
   use.set_in_backward(true);
   if (unit.backward_settings.unshard_in_backward) {
@@ -59,16 +59,16 @@ void Step::pre_backward(UnitUse& use) {
 // Once a backward, before its first unit.
 void Step::begin_backward(const std::shared_ptr<Step>& self) {
   leave_failed_backward();
-  check_not_torn("backward");
   if (backward_ == Backward::Running) {
     return;
   }
-  backward_ = Backward::Failed;  // until its end has been asked for
+  check_not_torn("backward");
+  backward_ = Backward::Failed;  // until the end callback is queued
   close_update_window();
   master_views_.take_gradient_changes();
   model_.collectives.set_phase(Phase::Backward);
   check_settings_of_backward();
-  gradients_.apply_pending_factor();  // what was clipped is added to
+  gradients_.apply_pending_factor();  // new gradients are added to clipped ones
   schedule_.begin_backward();
   auto watch = std::make_shared<FailureWatch>(self);
   torch::autograd::Engine::get_default_engine().queue_callback(
@@ -96,7 +96,7 @@ void Step::check_settings_of_backward() const {
   }
 }
 
-// What is nested in a checkpointed unit is computed again, and summed, for each of its calls.
+// Units nested in a checkpointed one are recomputed, and reduced, for each of its calls.
 void Step::check_each_unit_is_summed_once() const {
   const auto nests = [&](const UnitState& outer) {
     return std::any_of(model_.units.begin(), model_.units.end(), [&](const auto& unit) {
@@ -148,7 +148,7 @@ void Step::reduce_unit(UnitState& unit) {
 
 void Step::reduce_segment(UnitState& unit, SegmentGradients& gradients) {
   if (!gradients.bound()) {
-    gradients.bind();  // every rank reduces, also one where nothing was used
+    gradients.bind();  // every rank reduces, even if it used nothing
   }
   if (accumulates_unsharded(unit)) {
     return gradients.accumulate_unsharded();
@@ -180,7 +180,7 @@ bool UnitProgress::in_backward() const {
 }
 
 void Step::end_backward() {
-  backward_ = Backward::Failed;  // until all of this has been done
+  backward_ = Backward::Failed;  // until all of it is done
   for (const auto& unit : model_.units) {
     finish_unit(*unit);
   }
@@ -192,6 +192,10 @@ void Step::end_backward() {
   }
   gathered_ahead_.clear();
   model_.collectives.run("reduction", "all", [&] { reductions_.finish(summed); });
+  if (reductions_.optimizes_in_backward()) {
+    writing_ended(State::Values);
+    writing_ended(State::Optimizer);
+  }
   show_gradients();
   if (!in_forward()) {
     open_update_window();
@@ -199,13 +203,13 @@ void Step::end_backward() {
   backward_ = Backward::None;
 }
 
-// What a backward leaves to do at its end: units without an input that requires gradients, sums of
+// Work left for the end of a backward: units without an input that requires gradients, sums of
 // earlier micro-batches, parameters gathered ahead.
 void Step::finish_unit(UnitState& unit) {
   const UnitProgress& now = progress(unit);
   if (has_gradients_to_reduce(unit) ||
       (accumulates_gradients(unit) && (now.called || now.in_backward()))) {
-    return reduce_unit(unit);  // also where no gradient came: other ranks may have got some
+    return reduce_unit(unit);  // even without gradients: other ranks may have some
   }
   for (UnitUse* use : now.uses) {
     use->set_in_backward(false);

@@ -18,7 +18,7 @@ Step::Step(Model& model)
 
 Step::~Step() {
   try {
-    abandon();     // nothing may still be written into memory that ends here
+    abandon();     // reductions under way write into memory that is freed here
   } catch (...) {  // NOLINT(bugprone-empty-catch): the other ranks are gone, and so is this one
   }
 }
@@ -47,8 +47,8 @@ void Step::require_between_steps(const std::string& operation) {
 void Step::refuse_while_full_parameters_shown(const std::string& what) const {
   if (full_parameters_shown_) {
     throw Error(ExitCode::Usage, "[with_full_parameters] " + what +
-                                     " inside it, where only parameters are looked at and "
-                                     "written: do it after that.");
+                                     " inside it, where parameters may only be read and "
+                                     "written: do it afterwards.");
   }
 }
 
@@ -122,7 +122,7 @@ torch::OrderedDict<std::string, at::Tensor> Step::hand_out_masters() {
   if (!masters_handed_out()) {
     master_views_.make(model_);
     open_update_window();
-    gradients_.apply_pending_factor();  // what was clipped is shown
+    gradients_.apply_pending_factor();  // views show clipped gradients
     show_gradients();
   }
   return master_views_.by_name();
@@ -145,7 +145,7 @@ void Step::open_update_window() {
 void Step::close_update_window() {
   if (update_window_is_open_) {
     publish();
-    update_window_is_open_ = false;  // not where it failed: the next one publishes again
+    update_window_is_open_ = false;  // stays open where that failed, to be published again
   }
 }
 

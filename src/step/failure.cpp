@@ -1,4 +1,4 @@
-// What an exception leaves: a step that has been given up, so that the next one starts clean.
+// After an exception: the step is given up, so that the next one starts clean.
 
 #include <utility>
 
@@ -37,8 +37,8 @@ void Step::check_not_torn(const std::string& operation) const {
                   "used.");
 }
 
-// After a failed forward gradients of earlier micro-batches are as they were, after a failed
-// backward there are none: nobody can tell which sums hold a part of it.
+// A failed forward leaves the gradients of earlier micro-batches; a failed backward leaves none,
+// since it is unknown which sums hold a part of it. A forward that the backward ran inside goes on.
 void Step::abandon() {
   const bool in_backward = std::exchange(backward_, Backward::None) != Backward::None;
   gathered_ahead_.clear();
@@ -46,7 +46,8 @@ void Step::abandon() {
     for (UnitUse* use : unit.uses) {
       use->set_in_backward(false);
     }
-    unit = UnitProgress();
+    unit.uses.clear();
+    unit.called = false;
   }
   if (in_backward) {
     ++failed_backwards_;
@@ -63,8 +64,20 @@ void Step::abandon() {
   if (!model_.collectives.peers_lost()) {
     reductions_.abandon();
     model_.communicators->abandon(in_backward);
+    gather_what_runs();
   }
-  expect_update();
+  if (!in_forward()) {
+    expect_update();
+  }
+}
+
+void Step::gather_what_runs() {
+  for (const auto& unit : model_.units) {
+    if (progress(*unit).in_forward()) {
+      unit->unshard(/*in_evaluation=*/unit->in_full_precision());
+      unit->wait_unshard();
+    }
+  }
 }
 
 }  // namespace sherd::detail

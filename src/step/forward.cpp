@@ -19,8 +19,8 @@ int Step::begin_forward(UnitState& unit) {
     values_checked_ = true;
   }
   leave_failed_backward();
-  check_not_torn("forward");
   if (repeated_ == 0) {
+    check_not_torn("forward");
     close_update_window();
     if ((unit.is_root() || schedule_.has_begun(unit.index())) && is_idle()) {
       begin_iteration();
@@ -31,7 +31,7 @@ int Step::begin_forward(UnitState& unit) {
   return progress(unit).forward_depth++;
 }
 
-// What was called before and got no backward is forgotten.
+// Calls that got no backward are forgotten.
 void Step::begin_iteration() {
   drop_gathered_ahead(0);
   schedule_.begin_iteration();

@@ -12,7 +12,7 @@ class Gradients {
  public:
   explicit Gradients(Model& model);
 
-  /// Some have been reduced or added up.
+  /// Some have been reduced or accumulated.
   void changed();
   /// The next backward writes instead of adding.
   void forget();
@@ -24,8 +24,8 @@ class Gradients {
   /// What each rank's gradients are multiplied by when they are reduced.
   [[nodiscard]] float scale() const { return scale_; }
 
-  /// What the gradients are still to be multiplied by: clipping and unscaling cost the fused
-  /// optimizer no pass.
+  /// A factor that gradients have not been multiplied by yet: the fused optimizer applies it in its
+  /// own pass, so that clipping and unscaling cost none.
   [[nodiscard]] double pending_factor() const { return pending_factor_; }
   void set_pending_factor(double factor) { pending_factor_ = factor; }
   /// Multiplies them now, for readers other than the fused optimizer.

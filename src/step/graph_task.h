@@ -1,5 +1,5 @@
 #pragma once
-// What autograd says of the backward under way: which nodes it runs.
+// Which nodes the backward under way runs, as autograd knows it.
 
 #include "unit/unit_state.h"
 

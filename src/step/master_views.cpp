@@ -11,7 +11,7 @@ namespace sherd::detail {
 
 namespace {
 
-// Not a view as autograd knows them: LibTorch's optimizers detach gradients in place.
+// Not one of autograd's views, which LibTorch's optimizers could not detach in place.
 at::Tensor part_of(const at::Tensor& flat, int64_t start, int64_t numel) {
   return flat_tensor(flat.mutable_data_ptr<float>() + start, numel, at::kFloat, flat.device());
 }
@@ -44,7 +44,7 @@ at::Tensor MasterViews::gradient_of(const View& view) {
 
 void MasterViews::take_gradient_changes() {
   const at::NoGradGuard no_grad;
-  std::map<FlatSegment*, bool> kept;  // whether any view of the segment has its gradient still
+  std::map<FlatSegment*, bool> kept;  // whether any view of the segment still has a gradient
   for (const View& view : views_) {
     kept[view.segment] = kept[view.segment] || view.tensor.grad().defined();
   }

@@ -1,5 +1,5 @@
 #pragma once
-// Master shards in the hands of an optimizer that the engine does not know.
+// Master shards that an optimizer of LibTorch updates.
 
 #include <string>
 #include <vector>
@@ -11,8 +11,8 @@
 
 namespace sherd::detail {
 
-/// Leaf views of the master shards, one a trainable parameter, for optimizers of LibTorch. When
-/// they may be written is the step's to say: [Note: Masters that others write].
+/// Leaf views of the master shards, one for each trainable parameter, for optimizers of LibTorch.
+/// When they may be written: [Note: Masters that others write] in step.h.
 class MasterViews {
  public:
   void make(const Model& model);

@@ -24,6 +24,7 @@ void ReductionQueue::reduction_started(SegmentGradients& gradients, bool all_red
 
 void ReductionQueue::tell(SegmentGradients& gradients) const {
   if (when_summed_) {
+    gradients.run_all_reduce_hook();
     when_summed_(gradients);
   }
 }
@@ -31,7 +32,7 @@ void ReductionQueue::tell(SegmentGradients& gradients) const {
 void ReductionQueue::start_all_reduce(SegmentGradients* gradients) {
   gradients->start_all_reduce();
   if (std::find(all_reducing_.begin(), all_reducing_.end(), gradients) == all_reducing_.end()) {
-    all_reducing_.push_back(gradients);  // gathered once, when backward ends
+    all_reducing_.push_back(gradients);  // gathered once, at the end of backward
   }
 }
 
@@ -44,7 +45,7 @@ void ReductionQueue::take_those_that_ended() {
       return other.gradients == ended.gradients;
     });
     if (again) {
-      continue;  // a unit that is reduced again at once: both add to the same sum
+      continue;  // the unit has been reduced again: the later one ends the sum
     }
     if (communicators_.replicas == nullptr) {
       tell(*ended.gradients);
@@ -57,9 +58,15 @@ void ReductionQueue::take_those_that_ended() {
 void ReductionQueue::finish(const std::vector<SegmentGradients*>& summed) {
   communicators_.shards->finish_reductions();
   take_those_that_ended();
-  if (communicators_.replicas == nullptr) {
-    return;
+  if (communicators_.replicas != nullptr) {
+    finish_all_reduces(summed);
   }
+  for (SegmentGradients* gradients : summed) {
+    gradients->run_all_reduce_hook();
+  }
+}
+
+void ReductionQueue::finish_all_reduces(const std::vector<SegmentGradients*>& summed) {
   for (SegmentGradients* gradients : summed) {
     if (gradients->awaits_all_reduce()) {
       start_all_reduce(gradients);

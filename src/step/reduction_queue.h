@@ -1,5 +1,5 @@
 #pragma once
-// Gradients on their way to the sum over all ranks, beside the backward that makes them.
+// Reductions under way, which overlap with the backward that computes the gradients.
 
 #include <deque>
 #include <functional>
@@ -18,7 +18,7 @@ class ReductionQueue {
 
   explicit ReductionQueue(SegmentCommunicators communicators) : communicators_(communicators) {}
 
-  /// Whom to tell as soon as a segment's sum is there: an optimizer that works in backward.
+  /// Called as soon as a segment's sum is there: by an optimizer that works in backward.
   void set_when_summed(Summed when_summed) { when_summed_ = std::move(when_summed); }
   [[nodiscard]] bool optimizes_in_backward() const { return static_cast<bool>(when_summed_); }
   /// Throws Error(Usage), naming `caller`, where such an optimizer uses gradients up.
@@ -39,6 +39,7 @@ class ReductionQueue {
   };
   void take_those_that_ended();
   void start_all_reduce(SegmentGradients* gradients);
+  void finish_all_reduces(const std::vector<SegmentGradients*>& summed);
   void tell(SegmentGradients& gradients) const;
 
   SegmentCommunicators communicators_;

@@ -51,7 +51,7 @@ std::vector<int> Schedule::ahead_in_backward(int unit) {
     --position;
   }
   if (position == 0) {
-    return targets;  // not recorded before what ran already: backward goes another way than forward
+    return targets;  // backward runs in another order than forward
   }
   cursor_ = position - 1;
   for (size_t next = cursor_; next > 0 && targets.size() < static_cast<size_t>(depth_); --next) {

@@ -7,9 +7,9 @@
 
 namespace sherd::detail {
 
-/// Between its construction, when nobody reads this rank's shards any more, and publish() values
-/// may be written: everything that initializes or loads a model holds one. Without publish() they
-/// are torn.
+/// Values may be written between its construction, which waits until no rank reads this rank's
+/// shards, and publish(): everything that initializes or loads a model holds one. Without publish()
+/// they are torn.
 class ShardWriter {
  public:
   /// Throws Error(Usage), naming `operation`, inside a forward or a backward. Collective.

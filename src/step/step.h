@@ -36,7 +36,7 @@ struct UnitProgress {
 };
 
 /// ≙ FSDPState of the root. Owns phase, schedule, what is gathered ahead, reductions under way and
-/// what is known after a failure; all data are the model's. Calls go down alone: from autograd and
+/// what is known after a failure; all data are the model's. Calls only go down: from autograd and
 /// user code to the step, from it to units, segments, communicators. What gathers, reduces or
 /// writes shards is collective: all ranks run the same model and call it in the same order.
 class Step {
@@ -86,7 +86,7 @@ class Step {
   void require_between_steps(const std::string& operation);
   /// Gathers the units and waits for it: until their next forward, backward or reshard().
   void unshard(const std::vector<UnitState*>& units);
-  /// Frees them, whoever gathered them. Not collective.
+  /// Frees them, however they were gathered. Not collective.
   void reshard(const std::vector<UnitState*>& units);
   /// Frees what is gathered, before shards are read or rewritten. Not collective.
   void reshard_all();
@@ -108,7 +108,7 @@ class Step {
   /// changes), and step whenever they like. So, once views of the masters have been handed out:
   /// - whenever a step could follow (at the end of a backward, of a forward that no backward
   ///   follows, of a look at full parameters; when the last graph that waited for a backward is
-  ///   freed) ranks wait until nobody reads the shards any more: the *update window* opens;
+  ///   freed) ranks wait until no rank reads the shards: the *update window* opens;
   /// - before anything is gathered again the masters are published as if they had changed: it
   ///   closes.
   /// In fp32 that costs counters, in bf16 one pass over this rank's shard.
@@ -120,7 +120,7 @@ class Step {
   // Without effect before views have been handed out.
   void open_update_window();
   void close_update_window();
-  /// After an exception, when nobody can be waited for: an update may follow all the same.
+  /// After an exception, when ranks cannot be waited for: an update may follow nevertheless.
   void expect_update() { update_window_is_open_ = masters_handed_out(); }
 
   [[nodiscard]] Gradients& gradients() { return gradients_; }
@@ -128,12 +128,12 @@ class Step {
 
   // ---- After an exception (failure.cpp) ----
 
-  /// The last backward has failed, and the next has not begun yet: gives it up now.
+  /// Where the last backward has failed, and nothing has followed it yet: gives it up.
   void leave_failed_backward();
   /// [Note: Torn states]
   /// Values, or an optimizer's moments, are about to be written by `operation`. Where that ends in
   /// an exception, writing_ended() never comes: some have been written and others not, perhaps
-  /// other ones on other ranks. Whoever would use them then is told so, until a load has written
+  /// others on other ranks. Any use of them then throws, until a load has written
   /// all of them.
   void writing_begins(State state, const std::string& operation);
   void writing_ended(State state);
@@ -174,6 +174,7 @@ class Step {
   void show_gradients();
   void refuse_while_full_parameters_shown(const std::string& what) const;
   void abandon();
+  void gather_what_runs();
 
   Model& model_;
   std::vector<UnitProgress> progress_;  ///< by unit

@@ -8,7 +8,7 @@
 
 namespace sherd::detail {
 
-/// [Note: Parameters that nobody used]
+/// [Note: Parameters that no rank used]
 /// A unit is reduced as a whole, with zeros for what a rank did not use, so that ranks that go
 /// different ways through a model meet in the same collectives. A zero that no rank has written is
 /// no gradient, though: moments and weight decay would move the parameter. So each rank remembers

@@ -28,7 +28,7 @@ void Collectives::compare_with_other_ranks(const char* operation, const std::str
   const std::vector<std::string> all = world_.all_gather(mine);
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] != all[0]) {
-      peers_lost_ = true;  // they do something else: nothing can be waited for any more
+      peers_lost_ = true;  // no further collective can succeed
       throw Error(ExitCode::RanksDisagree,
                   "[debug] ranks disagree. Rank 0 is at " + all[0] + "; rank " +
                       std::to_string(rank) + " is at " + all[rank] +

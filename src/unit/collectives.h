@@ -1,10 +1,12 @@
 #pragma once
-// The one place that every collective of a model passes, so that a failure says where it happened.
+// The one place that every collective of a model passes, and what allocates, so that a failure says
+// where it happened.
 
 #include <cstdint>
 #include <string>
 #include <utility>
 
+#include "base/own_work.h"
 #include "base/profiler_range.h"
 #include "sherd/error.h"
 #include "sherd/world.h"
@@ -14,7 +16,8 @@ namespace sherd::detail {
 /// Where in its step a model is.
 enum class Phase { Construction, Forward, Backward, Optimizer };
 
-/// Runs what meets other ranks. A failure is thrown on with operation, unit, phase, step and rank.
+/// Runs what meets other ranks or allocates. An Error is thrown on with operation, unit, phase,
+/// step and rank.
 class Collectives {
  public:
   /// `compares`: before each collective all ranks compare what it is, see ShardOptions::debug.
@@ -37,8 +40,13 @@ class Collectives {
   template <class Fn>
   auto wait(const char* operation, const std::string& unit, Fn&& fn) {
     const ProfilerRange range(operation);
+    return locally(operation, unit, std::forward<Fn>(fn));
+  }
+  /// Runs what allocates, and does not wait for other ranks.
+  template <class Fn>
+  auto locally(const char* operation, const std::string& unit, Fn&& fn) {
     try {
-      return fn();
+      return own_work(std::forward<Fn>(fn));
     } catch (const Error& error) {
       peers_lost_ = peers_lost_ || error.is_of_peers() || error.code() == ExitCode::RanksDisagree;
       throw Error(error.code(), where(operation, unit) + error.what());

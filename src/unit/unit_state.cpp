@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/core/TensorImpl.h>
 
 namespace sherd::detail {
@@ -79,8 +80,8 @@ void UnitState::take_over_parameters() {
   point_parameters();
 }
 
-// Parameters lie where their segment is gathered, as fp32 tensors if that is in full precision; of
-// a resharded one they lie nowhere.
+// Points parameters into their gathered segment, as fp32 tensors if that is in full precision, or,
+// of a resharded one, at memory without access rights.
 void UnitState::point_parameters() {
   for (const UnitParameter& parameter : parameters()) {
     const FlatSegment& segment = *segments_[parameter.segment];
@@ -113,7 +114,8 @@ void UnitState::unshard(bool in_evaluation) {
   }
   reshard();
   full_precision_ = full_precision;
-  storage_ = StorageState::Unsharded;  // also of some segments alone, should one gather fail
+  storage_ =
+      StorageState::Unsharded;  // reshard() must also free the segments gathered before one fails
   gather_pending_ = true;
   try {
     gather_segments(full_precision);
@@ -121,7 +123,7 @@ void UnitState::unshard(bool in_evaluation) {
     const auto failure = std::current_exception();
     try {
       reshard();
-    } catch (...) {  // NOLINT(bugprone-empty-catch): the first failure is the one to tell
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the first failure is reported
     }
     std::rethrow_exception(failure);
   }
@@ -159,23 +161,46 @@ void UnitState::reshard() {
   storage_ = StorageState::Sharded;
 }
 
-at::Tensor UnitState::gradient_slot(size_t parameter) {
-  const UnitParameter& p = parameters()[parameter];
-  SegmentGradients& gradients = *segments_[p.segment]->gradients();
+SegmentGradients& UnitState::gradients_of(size_t parameter) const {
+  return *segments_[parameters()[parameter].segment]->gradients();
+}
+
+at::Tensor UnitState::gradient_place(size_t parameter) {
+  SegmentGradients& gradients = gradients_of(parameter);
   if (!gradients.bound()) {
     collectives_.wait("wait for a reduce buffer", name(), [&] { gradients.bind(); });
   }
-  return gradients.view(p.place);
+  return gradients.view(parameters()[parameter].place);
 }
 
 bool UnitState::gradient_written(size_t parameter) const {
-  const UnitParameter& p = parameters()[parameter];
-  return segments_[p.segment]->gradients()->written(p.place);
+  return gradients_of(parameter).written(parameters()[parameter].place);
 }
 
-void UnitState::mark_gradient_written(size_t parameter) {
-  const UnitParameter& p = parameters()[parameter];
-  segments_[p.segment]->gradients()->mark_written(p.place);
+at::Tensor UnitState::begin_gradient_write(size_t parameter) {
+  const at::Tensor place = gradient_place(parameter);
+  if (!gradient_written(parameter)) {
+    return place;
+  }
+  return collectives_.locally("gradient of a second use", name(),
+                              [&] { return at::empty_like(place); });
+}
+
+void UnitState::end_gradient_write(size_t parameter, const at::Tensor& written) {
+  if (gradient_written(parameter)) {
+    gradient_place(parameter).add_(written);
+  } else {
+    gradients_of(parameter).mark_written(parameters()[parameter].place);
+  }
+}
+
+at::Tensor UnitState::begin_gradient_add(size_t parameter) {
+  at::Tensor place = gradient_place(parameter);
+  if (!gradient_written(parameter)) {
+    place.zero_();
+    end_gradient_write(parameter, place);
+  }
+  return place;
 }
 
 bool UnitState::is_trained(const FlatSegment& segment) const {

@@ -36,7 +36,7 @@ struct UnitSettings {
   bool checkpoint_activations = false;
 };
 
-/// What happens when a backward of the unit ends, until it is set otherwise. FSDP2's words.
+/// What happens when a backward of the unit ends, in FSDP2's terms.
 struct BackwardSettings {
   bool requires_gradient_sync = true;
   bool requires_all_reduce = true;
@@ -91,12 +91,15 @@ class UnitState {
   BackwardSettings backward_settings;
   void set_reshard_after_forward(bool reshard) { plan_.settings.reshard_after_forward = reshard; }
 
-  /// Copies values of parameters that have them into the shards and makes all of them views. Once.
+  /// Copies the values of parameters that have any into the shards and makes all parameters views.
+  /// Called once.
   void take_over_parameters();
 
   [[nodiscard]] StorageState storage_state() const { return storage_; }
   /// Bytes of the whole unit when gathered.
   [[nodiscard]] int64_t gathered_bytes() const;
+  /// Whether it is, or was last, gathered in fp32 for evaluation.
+  [[nodiscard]] bool in_full_precision() const { return full_precision_; }
   /// What it is gathered in now: `param_dtype`, or fp32 in evaluation.
   [[nodiscard]] std::optional<c10::ScalarType> compute_dtype() const;
   /// Starts to gather, if that has not been done. `in_evaluation`: for a forward without gradients;
@@ -107,10 +110,15 @@ class UnitState {
   /// Frees the gathered parameters.
   void reshard();
 
-  /// Where the gradient of a parameter is to be written, during backward.
-  [[nodiscard]] at::Tensor gradient_slot(size_t parameter);
+  // The gradient of a parameter during backward, in the unit's reduce buffer.
+
   [[nodiscard]] bool gradient_written(size_t parameter) const;
-  void mark_gradient_written(size_t parameter);
+  /// What the gradient is to be written to, before end_gradient_write(): its place there or, where
+  /// another use of the parameter has written that, a temporary.
+  [[nodiscard]] at::Tensor begin_gradient_write(size_t parameter);
+  void end_gradient_write(size_t parameter, const at::Tensor& written);
+  /// Its place, to be added to: holds zeros, or what other uses of the parameter wrote.
+  [[nodiscard]] at::Tensor begin_gradient_add(size_t parameter);
   /// Whether a backward reduces the segment: on every rank alike.
   [[nodiscard]] bool is_trained(const FlatSegment& segment) const;
 
@@ -118,6 +126,8 @@ class UnitState {
   void make_segments(const Mesh& mesh);
   void gather_segments(bool full_precision);
   void point_parameters();
+  [[nodiscard]] SegmentGradients& gradients_of(size_t parameter) const;
+  [[nodiscard]] at::Tensor gradient_place(size_t parameter);
 
   int index_;
   UnitPlan plan_;

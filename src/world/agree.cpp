@@ -1,5 +1,6 @@
 #include "world/agree.h"
 
+#include "base/own_work.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {
@@ -8,11 +9,11 @@ std::vector<std::string> agree(World& world, const std::string& what,
                                const std::function<std::string()>& work) {
   std::string mine;
   try {
-    mine = "+" + work();
+    mine = "+" + own_work(work);
   } catch (const Error& error) {
     mine = "-" + std::to_string(static_cast<int>(error.code())) + " " + error.what();
   } catch (const std::exception& error) {
-    mine = "-" + std::to_string(static_cast<int>(ExitCode::Internal)) + " " + error.what();
+    mine = "-" + std::to_string(static_cast<int>(ExitCode::Internal)) + " " + message_of(error);
   }
   std::vector<std::string> all = world.all_gather(mine);
   for (size_t rank = 0; rank < all.size(); ++rank) {

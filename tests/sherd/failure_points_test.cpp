@@ -1,14 +1,19 @@
-// Each public call fails at each of its collectives and each allocation of the engine's buffers in
-// turn, on all ranks at once and on one alone. Afterwards the state is as it was, or everything but
-// a load says that it is torn; once loaded, training has the bits of a fresh model. Whoever waits
-// for a rank that has failed is told its name.
+// Each public call fails at each of its collectives and each allocation of buffers and tensors in
+// turn, on all ranks at once and on one alone. What is thrown is an Error, unless a module of the
+// caller's threw it. Afterwards the state is as it was, or everything but a load says that it is
+// torn; once loaded, training has the bits of a fresh model. Whoever waits for a rank that has
+// failed is told its name.
 
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <optional>
+#include <utility>
 
 #include <ATen/ops/equal.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -20,6 +25,7 @@
 #include "sherd/fully_shard.h"
 #include "sherd/init.h"
 #include "sherd/optim.h"
+#include "sherd/safetensors.h"
 #include "sherd/state_dict.h"
 #include "tests/support/meshes.h"
 #include "tests/support/ranks.h"
@@ -28,8 +34,10 @@
 
 namespace {
 
-// Of this thread: how many more buffers are mapped until one is refused; 0 where none is.
+// Of this thread: how many more buffers, or tensors, are allocated until one is refused; 0 where
+// none is.
 thread_local int refuses_mapping_in = 0;
+thread_local int refuses_tensor_in = 0;
 
 }  // namespace
 
@@ -50,27 +58,40 @@ extern "C" void* mmap(void* address, size_t length, int protection, int flags, i
 namespace sherd::test {
 namespace {
 
+/// LibTorch's allocator, which says what it would say.
+class RefusingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    TORCH_CHECK(refuses_tensor_in == 0 || --refuses_tensor_in > 0,
+                "DefaultCPUAllocator: can't allocate memory: you tried to allocate ", bytes,
+                " bytes. Error code 12 (Cannot allocate memory)");
+    return c10::GetDefaultCPUAllocator()->allocate(bytes);
+  }
+  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override {
+    return c10::GetDefaultCPUAllocator()->raw_deleter();
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+};
+
 constexpr int kRanks = 2;
 constexpr std::chrono::seconds kTimeout{20};
 constexpr std::chrono::seconds kTimeoutOfOne{2};  // where one rank fails, some are told by it
 constexpr int kMostPoints = 400;
 
 /// Where a call fails.
-enum class At { Collective, Wait, Allocation };
+enum class At { Collective, Wait, Buffer, Tensor };
 
 /// Fails the n-th collective from now, before it begins or where its result is waited for.
 class Faults final : public CollectiveObserver {
  public:
   void arm(At at, int number) {
-    (at == At::Allocation ? refuses_mapping_in : countdown_) = number;
     at_ = at;
+    countdown() = number;
   }
   /// Whether it has failed.
-  bool disarm() {
-    const bool failed = (at_ == At::Allocation ? refuses_mapping_in : countdown_) == 0;
-    refuses_mapping_in = countdown_ = 0;
-    return failed;
-  }
+  bool disarm() { return std::exchange(countdown(), 0) == 0; }
   void started(const Collective& collective) override { fail(At::Collective, collective); }
   void waiting(const Collective& collective) override { fail(At::Wait, collective); }
 
@@ -82,6 +103,11 @@ class Faults final : public CollectiveObserver {
                                              collective.unit + "'");
     }
   }
+  [[nodiscard]] int& countdown() {
+    return at_ == At::Buffer   ? refuses_mapping_in
+           : at_ == At::Tensor ? refuses_tensor_in
+                               : countdown_;
+  }
   At at_ = At::Collective;
   int countdown_ = 0;
 };
@@ -89,6 +115,7 @@ class Faults final : public CollectiveObserver {
 struct Setting {
   Strategy strategy = Strategy::FullShard;
   bool bfloat16 = false;
+  bool in_backward = false;  ///< the optimizer
   [[nodiscard]] ShardOptions options() const {
     ShardOptions options{.strategy = strategy};
     if (bfloat16) {
@@ -107,7 +134,8 @@ struct Session {
   void build() {
     net = make_net();
     model.emplace(fully_shard(net, mesh_for(world, setting.strategy), setting.options()));
-    optimizer.emplace(*model, AdamWOptions{.lr = 1e-2});
+    optimizer.emplace(*model, AdamWOptions{.lr = 1e-2}, std::vector<ParamGroup>{},
+                      AdamWMode{.in_backward = setting.in_backward});
   }
   [[nodiscard]] at::Tensor loss(int number) {
     const Example example = make_example(number * kRanks + world.rank());
@@ -116,7 +144,9 @@ struct Session {
   void train(int steps) {
     for (int step = 0; step < steps; ++step) {
       loss(step).backward();
-      clip_grad_norm(*model, 1.0);
+      if (!setting.in_backward) {
+        clip_grad_norm(*model, 1.0);
+      }
       optimizer->step();
       optimizer->zero_grad();
     }
@@ -151,6 +181,8 @@ struct Call {
   const char* name;
   std::function<void(Session&)> prepare;
   std::function<void(Session&)> call;
+  bool runs_modules = false;         ///< of the caller's, which throw what they like
+  bool ranks_allocate_alike = true;  ///< else no tensor is refused on all of them at once
 };
 
 void check_same(const std::vector<at::Tensor>& expected, const std::vector<at::Tensor>& actual,
@@ -161,15 +193,25 @@ void check_same(const std::vector<at::Tensor>& expected, const std::vector<at::T
   }
 }
 
-/// What `call` says where it throws; else nothing.
+/// What `call` says where it throws; else nothing. `is_own`: whether it is the library's to say.
 template <class Fn>
-std::optional<std::string> error_of(const Fn& call) {
+std::optional<std::string> error_of(const Fn& call, bool is_own = false) {
   try {
     call();
+  } catch (const Error& error) {
+    return error.what();
   } catch (const std::exception& error) {
+    TORCH_CHECK(!is_own, "another exception than Error: ", error.what());
     return error.what();
   }
   return std::nullopt;
+}
+
+// Says how much memory was refused, for what, and where in the step.
+void check_tells_of_memory(const Call& call, const std::string& error) {
+  EXPECT_THAT(error, testing::ContainsRegex("[1-9][0-9]* bytes of [a-z]")) << call.name;
+  EXPECT_THAT(error, testing::HasSubstr(" of unit '")) << call.name;
+  EXPECT_THAT(error, testing::ContainsRegex("on rank [01] of 2")) << call.name;
 }
 
 // The state is as it was, or every use of it is refused with the same words.
@@ -201,6 +243,21 @@ void check_whole_or_torn(Session& session, const std::vector<at::Tensor>& before
 
 using Outcome = std::vector<std::vector<at::Tensor>>;  // by rank
 
+// As a Hugging Face folder has it.
+void write_weights(const std::string& folder, const StateDict& state) {
+  std::filesystem::create_directories(folder);
+  std::vector<SafetensorsSpec> specs;
+  for (const auto& item : state) {
+    specs.push_back({item.key(), item.value().scalar_type(), item.value().sizes().vec()});
+  }
+  SafetensorsWriter writer(folder + "/model.safetensors", specs);
+  for (const auto& item : state) {
+    const at::Tensor& values = item.value();
+    writer.write(item.key(), values.const_data_ptr(), static_cast<size_t>(values.nbytes()));
+  }
+  writer.finish();
+}
+
 // A checkpoint after one step, and what two more steps from there lead to.
 Outcome save_and_go_on(const Setting& setting, const std::string& folder) {
   Outcome outcome(kRanks);
@@ -209,6 +266,10 @@ Outcome save_and_go_on(const Setting& setting, const std::string& folder) {
     session.build();
     session.train(1);
     save_checkpoint(folder + "/saved", *session.model, *session.optimizer, "");
+    if (const StateDict state = full_state_dict(*session.model); session.world.rank() == 0) {
+      write_weights(folder + "/weights", state);
+    }
+    session.world.barrier();
     Session fresh(session.world, setting, folder);
     fresh.build();
     load_checkpoint(folder + "/saved", *fresh.model, *fresh.optimizer);
@@ -245,10 +306,14 @@ bool fail_on_all(const Call& call, const Setting& setting, At at, int number,
         call.prepare(session);
         const std::vector<at::Tensor> before = session.state();
         session.faults->arm(at, number);
-        const auto error = error_of([&] { call.call(session); });
+        const auto error = error_of([&] { call.call(session); },
+                                    /*is_own=*/at != At::Tensor || !call.runs_modules);
         const bool failed = session.faults->disarm();
         if (session.world.rank() == 0) {
           reached = failed;
+        }
+        if (failed && at == At::Buffer) {
+          check_tells_of_memory(call, error.value_or(""));
         }
         if (!failed) {
           TORCH_CHECK(!error, what, ": ", *error);
@@ -278,7 +343,8 @@ bool fail_on_one(const Call& call, const Setting& setting, At at, int number,
         if (fails) {
           session.faults->arm(at, number);
         }
-        const auto error = error_of([&] { call.call(session); });
+        const auto error = error_of([&] { call.call(session); },
+                                    /*is_own=*/at != At::Tensor || !call.runs_modules);
         if (fails) {
           reached = session.faults->disarm();
         } else {
@@ -304,15 +370,24 @@ void backward_before(Session& session) {
   session.loss(3).backward();
 }
 
+std::vector<Call> calls_with_an_optimizer_in_backward() {
+  return {
+      {"backward", [](Session& s) { s.kept = s.loss(5); }, [](Session& s) { s.kept.backward(); },
+       /*runs_modules=*/true},
+      {"AdamW::step", backward_before, [](Session& s) { s.optimizer->step(); }}};
+}
+
 std::vector<Call> calls() {
   return {
-      {"forward", nothing, [](Session& s) { s.kept = s.loss(5); }},
+      {"forward", nothing, [](Session& s) { s.kept = s.loss(5); }, /*runs_modules=*/true},
       {"evaluation", nothing,
        [](Session& s) {
          const at::NoGradGuard no_grad;
          static_cast<void>(s.loss(5));
-       }},
-      {"backward", [](Session& s) { s.kept = s.loss(5); }, [](Session& s) { s.kept.backward(); }},
+       },
+       /*runs_modules=*/true},
+      {"backward", [](Session& s) { s.kept = s.loss(5); }, [](Session& s) { s.kept.backward(); },
+       /*runs_modules=*/true},
       {"accumulation",
        [](Session& s) {
          s.model->set_requires_gradient_sync(false);
@@ -320,15 +395,21 @@ std::vector<Call> calls() {
          s.model->set_requires_gradient_sync(true);
          s.kept = s.loss(5);
        },
-       [](Session& s) { s.kept.backward(); }},
+       [](Session& s) { s.kept.backward(); }, /*runs_modules=*/true},
       {"clip_grad_norm", backward_before, [](Session& s) { clip_grad_norm(*s.model, 0.1); }},
       {"AdamW::step", backward_before, [](Session& s) { s.optimizer->step(); }},
       {"zero_grad", backward_before, [](Session& s) { s.optimizer->zero_grad(); }},
+      {"GradScaler::step", backward_before,
+       [](Session& s) { GradScaler(*s.model, {.init_scale = 1}).step(*s.optimizer); }},
       {"publish", nothing, [](Session& s) { s.model->publish(); }},
-      {"full_state_dict", nothing,
-       [](Session& s) { static_cast<void>(full_state_dict(*s.model)); }},
+      {"unshard", nothing, [](Session& s) { s.model->unshard(); }},
+      {"optim_parameters", backward_before,
+       [](Session& s) { static_cast<void>(optim_parameters(*s.model)); }},
+      {"full_state_dict", nothing, [](Session& s) { static_cast<void>(full_state_dict(*s.model)); },
+       /*runs_modules=*/false, /*ranks_allocate_alike=*/false},
       {"full_optim_state_dict", nothing,
-       [](Session& s) { static_cast<void>(full_optim_state_dict(*s.model, *s.optimizer)); }},
+       [](Session& s) { static_cast<void>(full_optim_state_dict(*s.model, *s.optimizer)); },
+       /*runs_modules=*/false, /*ranks_allocate_alike=*/false},
       {"with_full_parameters", nothing,
        [](Session& s) { with_full_parameters(*s.model, "", [] {}); }},
       {"with_full_parameters, written back", nothing,
@@ -338,12 +419,21 @@ std::vector<Call> calls() {
       {"load_checkpoint", nothing,
        [](Session& s) { load_checkpoint(s.folder + "/saved", *s.model, *s.optimizer); }},
       {"load_full_state_dict", [](Session& s) { s.dict = full_state_dict(*s.model); },
-       [](Session& s) { load_full_state_dict(*s.model, s.dict); }},
+       [](Session& s) { load_full_state_dict(*s.model, s.dict); }, /*runs_modules=*/false,
+       /*ranks_allocate_alike=*/false},
       {"load_full_optim_state_dict",
        [](Session& s) { s.optim_dict = full_optim_state_dict(*s.model, *s.optimizer); },
-       [](Session& s) { load_full_optim_state_dict(*s.model, *s.optimizer, s.optim_dict); }},
+       [](Session& s) { load_full_optim_state_dict(*s.model, *s.optimizer, s.optim_dict); },
+       /*runs_modules=*/false, /*ranks_allocate_alike=*/false},
       {"load_sharded_state_dict", nothing,
        [](Session& s) { load_sharded_state_dict(*s.model, s.model->parameter_shards()); }},
+      {"load_safetensors", nothing,
+       [](Session& s) { load_safetensors(*s.model, s.folder + "/weights"); }},
+      {"load_from_rank0", [](Session& s) { s.dict = full_state_dict(*s.model); },
+       [](Session& s) {
+         load_from_rank0(*s.model, [&](const std::string& name) { return s.dict[name]; });
+       },
+       /*runs_modules=*/false, /*ranks_allocate_alike=*/false},
       {"initialize", nothing,
        [](Session& s) {
          initialize(*s.model, 3, [](ParameterInit& init) { init.fill_normal(0, 1); });
@@ -353,28 +443,39 @@ std::vector<Call> calls() {
          auto other =
              fully_shard(make_net(), mesh_for(s.world, s.setting.strategy), s.setting.options());
          AdamW optimizer(other);
-       }},
+       },
+       /*runs_modules=*/true},
       {"sync_module_states", nothing,
        [](Session& s) {
          Net net = make_net();
          sync_module_states(*net, s.world);
-       }},
+       },
+       /*runs_modules=*/true, /*ranks_allocate_alike=*/false},
   };
 }
 
-void fail_everywhere(const Setting& setting) {
+void fail_everywhere(const Setting& setting, const std::vector<Call>& all = calls()) {
+  static RefusingAllocator allocator;
+  c10::SetCPUAllocator(&allocator, /*priority=*/1);
   const TempFolder temp;
   const std::string folder = temp.path().string();
   const Outcome expected = save_and_go_on(setting, folder);
-  for (const Call& call : calls()) {
+  std::vector<At> kinds = {At::Collective, At::Wait, At::Buffer};
+  if (setting.bfloat16) {  // tensors of the engine's own: casts, besides those of every setting
+    kinds.push_back(At::Tensor);
+  }
+  for (const Call& call : all) {
     int points = 0;
-    for (const At at : {At::Collective, At::Wait, At::Allocation}) {
+    for (const At at : kinds) {
       for (int number = 1; number < kMostPoints; ++number, ++points) {
-        bool reached = false;
-        EXPECT_NO_THROW(reached = fail_on_all(call, setting, at, number, folder, expected));
+        const bool alone_only = at == At::Tensor && !call.ranks_allocate_alike;
+        bool reached = alone_only;
+        if (!alone_only) {
+          EXPECT_NO_THROW(reached = fail_on_all(call, setting, at, number, folder, expected));
+        }
         const bool alone = reached && fail_on_one(call, setting, at, number, folder);
-        EXPECT_EQ(alone, reached) << call.name;
-        if (!reached) {
+        EXPECT_TRUE(alone == reached || alone_only) << call.name;
+        if (!alone) {
           break;
         }
       }
@@ -393,6 +494,10 @@ TEST(FailurePoints, OfAShardedModelInBf16) {
 
 TEST(FailurePoints, OfAReplicatedModel) {
   fail_everywhere({.strategy = Strategy::NoShard});
+}
+
+TEST(FailurePoints, OfAnOptimizerInBackward) {
+  fail_everywhere({.in_backward = true}, calls_with_an_optimizer_in_backward());
 }
 
 }  // namespace

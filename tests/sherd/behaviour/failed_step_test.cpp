@@ -165,6 +165,63 @@ TEST(FailedStep, OfAnOptimizerInBackwardIsFollowedByOthers) {
   });
 }
 
+// Units that have been updated when a backward fails are new and the others old. In a world of one
+// each is updated as soon as its own backward has ended.
+TEST(FailedStep, OfAnOptimizerInBackwardTearsWhatItHasBegunToUpdate) {
+  auto model = stack_of(World::alone(), Strategy::FullShard);
+  AdamW optimizer(model, {.lr = 1e-2}, {}, {.in_backward = true});
+  EXPECT_THROW(loss_with_bomb(model, 2, Blown::Backward).backward(), std::runtime_error);
+  const std::vector<std::string> torn = {" are torn: an optimizer in backward ended in an error"};
+  expect_error([&] { loss_with_bomb(model, 3, Blown::Never); }, ExitCode::Usage, torn);
+  expect_error([&] { optimizer.step(); }, ExitCode::Usage, torn);
+  expect_error([&] { static_cast<void>(full_state_dict(model)); }, ExitCode::Usage, torn);
+}
+
+/// Goes on where a backward inside its forward has failed.
+struct TriesABackwardImpl : torch::nn::Module {
+  TriesABackwardImpl()
+      : inner(register_module("inner", Unit<Layer>())),
+        own(register_module("own", torch::nn::Linear(kOdd, kOdd))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = inner(x);
+    if (tries) {
+      const at::Tensor leaf = x.detach().requires_grad_();
+      EXPECT_THROW(loss_of(inner(Bomb::apply(leaf))).backward(), std::runtime_error);
+    }
+    return own(inner(y));
+  }
+  bool tries = false;
+  Unit<Layer> inner;
+  torch::nn::Linear own;
+};
+TORCH_MODULE(TriesABackward);
+struct TriesABackwardNetImpl : torch::nn::Module {
+  TriesABackwardNetImpl() : outer(register_module("outer", Unit<TriesABackward>())) {}
+  at::Tensor forward(const at::Tensor& x) { return outer(x); }
+  Unit<TriesABackward> outer;
+};
+TORCH_MODULE(TriesABackwardNet);
+
+TEST(FailedStep, BackwardInsideAForwardLeavesThatItsParameters) {
+  for (const Strategy strategy : kStrategies) {
+    run_ranks(4, [&](World world) {
+      const auto gradients = [&](bool tries, bool views) {
+        TriesABackwardNet net = builder<TriesABackwardNet>()();
+        net->outer->tries = tries;
+        auto model = fully_shard(net, mesh_for(world, strategy), {.strategy = strategy});
+        if (views) {
+          static_cast<void>(optim_parameters(model));
+        }
+        loss_of(model(odd_input(world.rank()))).backward();
+        return copied_gradients(model);
+      };
+      for (const bool views : {false, true}) {
+        expect_same(gradients(false, views), gradients(true, views), name_of(strategy));
+      }
+    });
+  }
+}
+
 // A backward that is refused before it begins is followed by one that ends.
 TEST(FailedStep, ARefusedBackwardIsFollowedByOthers) {
   run_ranks(2, [](World world) {

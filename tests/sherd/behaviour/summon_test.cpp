@@ -217,7 +217,7 @@ TEST(FullParameters, DoNotLetAStepInside) {
     };
     refused([&] { model(make_example(1).x); },
             "[with_full_parameters] unit 'root' was called inside it, where only parameters are "
-            "looked at and written: do it after that.");
+            "read and written: do it afterwards.");
     refused(
         [&] {
           model.module()->blocks[1](at::ones({3, 13}));
