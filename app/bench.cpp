@@ -15,6 +15,8 @@
 #include "app/rank.h"
 #include "app/threads.h"
 #include "app/verbs.h"
+#include "llm/config/measures.h"
+#include "llm/train/agreement.h"
 #include "llm/train/options_of_config.h"
 #include "sherd/error.h"
 
@@ -114,6 +116,23 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
   }
 }
 
+// What must be the same on all ranks.
+llm::train::Settings settings(const BenchFlags& flags) {
+  const llm::bench::BenchOptions& options = flags.options;
+  return {{"--seq", std::to_string(options.sequence)},
+          {"--micro-batch", std::to_string(options.micro_batch)},
+          {"--accum", std::to_string(options.accumulation)},
+          {"--steps", std::to_string(options.steps)},
+          {"--warmup", std::to_string(options.warmup)},
+          {"--seed", std::to_string(options.seed)},
+          {"--lr", llm::config::float_text(options.lr)},
+          {"--dtype", flags.dtype},
+          {"--strategy", flags.strategy},
+          {"--supervised", flags.supervised},
+          {"--checkpoint-activations", flags.checkpoint_activations ? "given" : "not given"},
+          {"the model's config.json (SHA-256)", llm::bench::config_digest(options)}};
+}
+
 int bench(BenchFlags flags) {
   if (const auto code = start_ranks(flags.ranks)) {
     return *code;
@@ -126,11 +145,14 @@ int bench(BenchFlags flags) {
   flags.options.answers_only = flags.supervised == "answer";
   flags.options.operators = flags.profile;
   Rank rank(OnSignal::EndProcess);
-  const BenchResult result = llm::bench::bench(flags.options, rank.join());
+  sherd::World world = rank.join();
+  const std::string notice = llm::train::agree_on_start(
+      world, llm::train::read_together(world, [&] { return settings(flags); }));
+  if (rank.is_first() && !notice.empty()) {
+    say(notice, flags.json);
+  }
+  const BenchResult result = llm::bench::bench(flags.options, world);
   if (rank.is_first()) {
-    if (!result.isa_notice.empty()) {
-      say(result.isa_notice, flags.json);
-    }
     flags.json ? say(to_json(result, flags).dump()) : print_table(result, flags);
   }
   return static_cast<int>(sherd::ExitCode::Done);

@@ -6,13 +6,13 @@
 
 #include "llm/bench/bench_data.h"
 #include "llm/bench/matmul_limit.h"
+#include "llm/data/dataset.h"
 #include "llm/io/hf_config.h"
 #include "llm/train/load_model.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/peak_memory.h"
 #include "llm/train/train_step.h"
 #include "ops/cpu/isa.h"
-#include "ops/cpu/isa_agreement.h"
 #include "sherd/error.h"
 
 namespace llm::bench {
@@ -30,7 +30,8 @@ struct BenchModel {
   std::string weights;  ///< folder; empty: random weights
 };
 
-BenchModel find_model(const std::string& path) {
+BenchModel find_model(const BenchOptions& options) {
+  const std::string& path = options.model;
   if (!std::filesystem::is_directory(path)) {
     return {io::read_hf_config(path), ""};
   }
@@ -111,7 +112,7 @@ std::vector<std::int64_t> of_all_ranks(sherd::World& world, std::int64_t bytes) 
 }
 
 BenchModel checked_model(const BenchOptions& options) {
-  BenchModel found = find_model(options.model);
+  BenchModel found = find_model(options);
   check_sequence(found, options);
   return found;
 }
@@ -224,11 +225,15 @@ BenchResult Bench::run() {
 
 }  // namespace
 
+std::string config_digest(const BenchOptions& options) {
+  static_cast<void>(find_model(options));  // says what is wrong with it
+  const std::filesystem::path model = options.model;
+  return data::read_data_file(is_directory(model) ? model / "config.json" : model).sha256;
+}
+
 BenchResult bench(const BenchOptions& options, sherd::World world) {
-  const std::string notice = sherd::ops::cpu::agree_on_isa(world);
   BenchResult result = Bench(options, std::move(world)).run();
   result.isa = sherd::ops::cpu::isa_name();
-  result.isa_notice = notice;
   return result;
 }
 

@@ -32,7 +32,6 @@ struct BenchOptions {
 /// Rank 0's times, except where said.
 struct BenchResult {
   std::string isa;                   ///< the path of the processor that all ranks took
-  std::string isa_notice;            ///< what to say where ranks could do better; else empty
   std::vector<double> step_seconds;  ///< of each timed step, the slowest rank's
   std::array<double, kPhases> split_seconds = {};  ///< mean exclusive time a step, by Phase
   std::vector<StepProfile::Entry> operators;       ///< seconds a step, the longest first
@@ -45,9 +44,13 @@ struct BenchResult {
   std::vector<double> grad_norms;
 };
 
+/// SHA-256 of the model's config.json, for ranks to compare. Throws sherd::Error as llm::io does.
+[[nodiscard]] std::string config_digest(const BenchOptions& options);
+
 /// Trains for warm-up and timed steps and one more for memory, as the trainer does. Weights are
-/// those of the folder, or a function of seed, name and index. Collective. Throws sherd::Error as
-/// llm::io does, and Usage for a token file that is too short or names ids the model lacks.
+/// those of the folder, or a function of seed, name and index. Collective, of ranks that have
+/// agreed (llm::train::agree_on_start). Throws sherd::Error as llm::io does, and Usage for a token
+/// file that is too short or names ids the model lacks.
 [[nodiscard]] BenchResult bench(const BenchOptions& options, sherd::World world);
 
 }  // namespace llm::bench

@@ -120,13 +120,17 @@ TokenizedFile tokenize(const text::SquadFile& file, const std::string& name,
   return tokenized;
 }
 
-Dataset load_dataset(const std::filesystem::path& path, const text::PromptEncoder& encoder,
-                     const Limit& limit) {
-  Dataset dataset{questions_of(read_data_file(path), limit), {}, {}};
-  TokenizedFile tokenized = tokenize(dataset.file, path.string(), encoder);
+Dataset load_dataset(const DataFile& file, const text::PromptEncoder& encoder, const Limit& limit) {
+  Dataset dataset{questions_of(file, limit), {}, {}};
+  TokenizedFile tokenized = tokenize(dataset.file, file.name, encoder);
   dataset.samples = std::move(tokenized.samples);
   dataset.report = std::move(tokenized.report);
   return dataset;
+}
+
+Dataset load_dataset(const std::filesystem::path& path, const text::PromptEncoder& encoder,
+                     const Limit& limit) {
+  return load_dataset(read_data_file(path), encoder, limit);
 }
 
 }  // namespace llm::data

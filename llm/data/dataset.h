@@ -64,7 +64,10 @@ text::SquadFile questions_of(const DataFile& file, const Limit& limit);
 TokenizedFile tokenize(const text::SquadFile& file, const std::string& name,
                        const text::PromptEncoder& encoder);
 
-/// `read_data_file`, `questions_of` and `tokenize`.
+/// `questions_of` and `tokenize`.
+Dataset load_dataset(const DataFile& file, const text::PromptEncoder& encoder,
+                     const Limit& limit = {});
+/// The same of a file that is still to be read.
 Dataset load_dataset(const std::filesystem::path& path, const text::PromptEncoder& encoder,
                      const Limit& limit = {});
 

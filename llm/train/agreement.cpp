@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ops/cpu/isa_agreement.h"
+
 namespace llm::train {
 
 namespace {
@@ -127,6 +129,11 @@ void require_agreement(sherd::World& world, const Settings& mine) {
     throw Error(ExitCode::RanksDisagree, message);
   }
   throw ReportedElsewhere(ExitCode::RanksDisagree, message);
+}
+
+std::string agree_on_start(sherd::World& world, const Settings& mine) {
+  require_agreement(world, mine);
+  return sherd::ops::cpu::agree_on_isa(world);
 }
 
 }  // namespace llm::train

@@ -43,4 +43,9 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 /// listing each name that differs with the ranks and both values. Collective.
 void require_agreement(sherd::World& world, const Settings& mine);
 
+/// What ranks do before they compute anything together: they compare their settings, and all take
+/// the path of the processor that each of them has. Returns what to tell the user about the path,
+/// if anything. Collective. Throws as require_agreement() and sherd::ops::cpu::agree_on_isa().
+[[nodiscard]] std::string agree_on_start(sherd::World& world, const Settings& mine);
+
 }  // namespace llm::train

@@ -66,12 +66,11 @@ EvaluatedModel find_evaluated(const std::string& path) {
 }
 
 sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
-                                               const sherd::Mesh& mesh,
+                                               const ModelShape& shape, const sherd::Mesh& mesh,
                                                const sherd::ShardOptions& options) {
   if (source.checkpoint.empty()) {
-    return load_sharded(source.model_folder, mesh, options);
+    return load_sharded(source.model_folder, mesh, options, source.ignored_fields);
   }
-  const ModelShape shape = model_shape(source.model_folder, source.ignored_fields);
   auto model = sherd::fully_shard(shape.shapes, mesh, options);
   sherd::CheckpointManifest manifest;
   if (model.world().rank() == 0) {

@@ -7,6 +7,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "llm/model/causal_lm.h"
+#include "llm/train/load_model.h"
 #include "sherd/fully_shard.h"
 
 namespace llm::train {
@@ -25,9 +26,11 @@ struct EvaluatedModel {
 /// Throws sherd::Error: InputMissing, BadData.
 [[nodiscard]] EvaluatedModel find_evaluated(const std::string& path);
 
-/// In shards. Collective. Memory: the shards; of a checkpoint also, on rank 0, one parameter.
-/// Throws sherd::Error as load_sharded() and sherd::load_from_rank0() do.
+/// In shards; `shape` is that of its model folder. Collective. Memory: the shards; of a checkpoint
+/// also, on rank 0, one parameter. Throws sherd::Error as load_sharded() and
+/// sherd::load_from_rank0() do.
 [[nodiscard]] sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
+                                                             const ModelShape& shape,
                                                              const sherd::Mesh& mesh,
                                                              const sherd::ShardOptions& options);
 

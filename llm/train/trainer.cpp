@@ -20,7 +20,6 @@
 #include "llm/train/run_text.h"
 #include "llm/train/training_loop.h"
 #include "ops/cpu/isa.h"
-#include "ops/cpu/isa_agreement.h"
 #include "sherd/checkpoint.h"
 
 namespace llm::train {
@@ -122,8 +121,8 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
       hooks.say(line);
     }
   };
-  require_agreement(world, config::settings_in_common(given));
-  if (const std::string notice = sherd::ops::cpu::agree_on_isa(world); !notice.empty()) {
+  if (const std::string notice = agree_on_start(world, config::settings_in_common(given));
+      !notice.empty()) {
     say(notice);
   }
   const config::RunConfig config = resolved(given, world);

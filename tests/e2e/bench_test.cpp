@@ -67,6 +67,13 @@ TEST(Bench, HasTheSameLossesEveryTimeAndOnAnyNumberOfRanks) {
   }
 }
 
+TEST(Bench, OfRanksThatWereNotStartedAlikeEndsAndTellsWhatDiffers) {
+  const auto [first, second] = run_unlike_ranks(bench(kModel), bench(kModel, {"--accum", "2"}));
+  EXPECT_EQ(first.code, 78) << first.err;
+  EXPECT_EQ(second.code, 78) << second.err;
+  EXPECT_THAT(first.err, testing::HasSubstr("--accum is 1 on rank 0 and 2 on rank 1"));
+}
+
 TEST(Bench, ReadsTokensInOrder) {
   const TempFolder folder;
   std::vector<std::int32_t> ids(64 * 4);

@@ -41,6 +41,40 @@ TEST(Evaluation, WithoutJsonIsALineForPeople) {
   }
 }
 
+const Arguments kEvaluation = {"eval", "--model", kModel, "--data", kQuestions,    "--limit",
+                               "6",    "--batch", "3",    "--json", "--loss-only", "--max-length",
+                               "128"};
+
+void expect_disagreement(const Arguments& zero, const Arguments& one, const std::string& part) {
+  const auto [first, second] = run_unlike_ranks(zero, one);
+  EXPECT_EQ(first.code, 78) << first.err;
+  EXPECT_EQ(second.code, 78) << second.err;
+  EXPECT_THAT(first.err, testing::HasSubstr(part));
+  EXPECT_THAT(second.err, testing::Not(testing::HasSubstr(part)));  // told once
+}
+
+TEST(Evaluation, OfRanksThatWereNotStartedAlikeEndsAndTellsWhatDiffers) {
+  Arguments other = kEvaluation;
+  other[8] = "2";
+  expect_disagreement(kEvaluation, other, "--batch is 3 on rank 0 and 2 on rank 1");
+  expect_disagreement(kEvaluation, kEvaluation + Arguments{"--dtype", "bfloat16"},
+                      "--dtype is float32 on rank 0 and bfloat16 on rank 1");
+  expect_disagreement(kEvaluation, kEvaluation + Arguments{"--max-answer-tokens", "9"},
+                      "--max-answer-tokens is 32 on rank 0 and 9 on rank 1");
+  const TempFolder folder;
+  other = kEvaluation;
+  other[4] = folder.write("questions.json", read_file(kQuestions) + "\n").string();
+  expect_disagreement(kEvaluation, other, "the content of --data (SHA-256) is ");
+}
+
+TEST(Evaluation, OfRanksWithUnlikeProcessorsTakesTheLesserPath) {
+  const auto [first, second] = run_unlike_ranks(kEvaluation, kEvaluation, {"SHERD_CPU_ISA=none"});
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_THAT(first.err, testing::HasSubstr("all ranks compute on the path \"none\""));
+  EXPECT_EQ(std::count(first.out.begin(), first.out.end(), '\n'), 1) << first.out;
+}
+
 TEST(StepLog, HasOneCompleteObjectAStep) {
   const TempFolder folder;
   const fs::path log = folder.path() / "steps.jsonl";

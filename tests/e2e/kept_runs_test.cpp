@@ -4,7 +4,6 @@
 #include <csignal>
 #include <thread>
 
-#include "launch/loopback_socket.h"
 #include "tests/e2e/training.h"
 
 namespace sherd::test {
@@ -108,18 +107,6 @@ TEST(OutputLock, OfAKilledProcessLocksNobodyOut) {
   EXPECT_TRUE(fs::exists(output / "lock"));
   Program second(train(output, "5000"));
   second.wait_for("resumed from");
-}
-
-// Two ranks that meet without a launcher to give them the same flags.
-std::pair<Ended, Ended> run_unlike_ranks(const Arguments& zero, const Arguments& one) {
-  const std::string port = std::to_string(launch::listen_on_loopback({}).port);
-  const auto environment = [&](const std::string& rank) {
-    return Arguments{"RANK=" + rank, "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
-                     "MASTER_PORT=" + port};
-  };
-  Program second(one, environment("1"));
-  Program first(zero, environment("0"));
-  return {first.finish(), second.finish()};
 }
 
 TEST(UnlikeRanks, AreToldWhichSettingDiffers) {
