@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "app/ignore_fields.h"
 #include "app/launch.h"
 #include "app/rank.h"
 #include "app/threads.h"
@@ -162,6 +163,7 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   auto& options = flags.options;
   const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 30);
   verb.add_option("--model", options.model, "config.json, or a Hugging Face folder")->required();
+  add_ignore_fields(verb, options.ignored_fields);
   verb.add_option("-n,--ranks", flags.ranks, "ranks of this host to start (default: 1)")
       ->check(CLI::Range(1, 1024));
   verb.add_option("--threads", flags.threads, "of each rank")->check(CLI::Range(1, 1024));

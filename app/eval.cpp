@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "app/ignore_fields.h"
 #include "app/launch.h"
 #include "app/rank.h"
 #include "app/verbs.h"
@@ -30,7 +31,8 @@ struct EvalFlags {
   std::optional<std::int64_t> max_answer_tokens;  // else the run's
   std::int64_t batch = 8;
   std::int64_t show = 0;
-  std::string dtype;  // else the run's
+  std::string dtype;                        // else the run's
+  std::vector<std::string> ignored_fields;  // beside the run's
   std::optional<int> ranks;
   bool loss_only = false;
   bool json = false;
@@ -39,6 +41,8 @@ struct EvalFlags {
 // The model as the flags want it.
 llm::train::EvaluatedModel find_model(const EvalFlags& flags) {
   llm::train::EvaluatedModel found = llm::train::find_evaluated(flags.model);
+  auto& ignored = found.ignored_fields.names;
+  ignored.insert(ignored.end(), flags.ignored_fields.begin(), flags.ignored_fields.end());
   found.max_length = flags.max_length.value_or(found.max_length);
   found.max_answer_tokens = flags.max_answer_tokens.value_or(found.max_answer_tokens);
   if (!flags.dtype.empty()) {
@@ -155,6 +159,7 @@ void add_eval(CLI::App& program, int& exit_code) {
                    "checkpoint), or a checkpoint's folder")
       ->required();
   verb->add_option("--data", flags->data, "SQuAD v1.1 file")->required();
+  add_ignore_fields(*verb, flags->ignored_fields);
   verb->add_option("-n,--ranks", flags->ranks, "ranks of this host to start (default: 1)")
       ->check(CLI::Range(1, 1024));
   verb->add_option("--limit", flags->limit, "only the first N questions (0: all)")->check(whole);

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "app/ignore_fields.h"
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "llm/io/hf_config.h"
@@ -21,6 +22,7 @@ void add_export(CLI::App& program, int& exit_code) {
   verb->add_option("--out", options->out, "folder to write")->required();
   verb->add_option("--model", options->model,
                    "source of config and tokenizer (default: the run's model.path)");
+  add_ignore_fields(*verb, options->ignored_fields);
   verb->add_option("--dtype", *dtype, "of the weights (default: the source model's)")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
   verb->callback([options, dtype, &exit_code] {

@@ -32,10 +32,11 @@ struct BenchModel {
 
 BenchModel find_model(const BenchOptions& options) {
   const std::string& path = options.model;
+  const io::IgnoredFields ignored{options.ignored_fields, families::IgnoreBy::Flag};
   if (!std::filesystem::is_directory(path)) {
-    return {io::read_hf_config(path), ""};
+    return {io::read_hf_config(path, ignored), ""};
   }
-  BenchModel model{io::read_model_folder_config(path), ""};
+  BenchModel model{io::read_model_folder_config(path, ignored), ""};
   for (const auto& entry : std::filesystem::directory_iterator(path)) {
     if (entry.path().extension() == ".safetensors") {
       model.weights = path;
@@ -48,7 +49,8 @@ sherd::Sharded<model::CausalLm> make_model(const BenchModel& found, const BenchO
                                            const sherd::World& world) {
   const sherd::Mesh mesh = train::mesh_of(options.sharding.strategy, 0, world);
   if (!found.weights.empty()) {
-    return train::load_sharded(found.weights, mesh, options.sharding);
+    return train::load_sharded(found.weights, mesh, options.sharding,
+                               {options.ignored_fields, families::IgnoreBy::Flag});
   }
   return train::random_sharded(found.config, mesh, options.sharding, options.seed);
 }

@@ -15,9 +15,10 @@
 namespace llm::bench {
 
 struct BenchOptions {
-  std::string model;            ///< a config.json, or a folder with one; its weights if it has any
-  std::string tokens;           ///< file of int32 ids to read in order; empty: random ids
-  std::int64_t sequence = 512;  ///< tokens of a sample
+  std::string model;   ///< a config.json, or a folder with one; its weights if it has any
+  std::string tokens;  ///< file of int32 ids to read in order; empty: random ids
+  std::vector<std::string> ignored_fields = {};  ///< of config.json
+  std::int64_t sequence = 512;                   ///< tokens of a sample
   std::int64_t micro_batch = 1;
   std::int64_t accumulation = 1;  ///< micro-batches a step
   std::int64_t steps = 5;         ///< that are timed

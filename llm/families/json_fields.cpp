@@ -9,6 +9,15 @@ namespace llm::families {
 
 using Json = nlohmann::ordered_json;
 
+namespace {
+
+std::string how_to_ignore(const std::string& field, IgnoreBy by) {
+  return by == IgnoreBy::Key ? "model.ignore_fields = [\"" + field + "\"]"
+                             : "--ignore-fields " + field;
+}
+
+}  // namespace
+
 void JsonFields::fail(const char* name, const std::string& what) const {
   throw sherd::Error(sherd::ExitCode::BadData, place_ + ": \"" + prefix_ + name + "\" " + what);
 }
@@ -19,7 +28,7 @@ const Json* JsonFields::find(const char* name) const {
   return field == object_.end() || field->is_null() ? nullptr : &*field;
 }
 
-void JsonFields::refuse_unknown(std::span<const char* const> harmless) const {
+void JsonFields::refuse_unknown(std::span<const char* const> harmless, IgnoreBy ignore_by) const {
   for (const auto& [name, value] : object_.items()) {
     const bool says_nothing = value.is_null() || value == false || value == "" ||
                               (value.is_structured() && value.empty());
@@ -28,8 +37,8 @@ void JsonFields::refuse_unknown(std::span<const char* const> harmless) const {
     if (!says_nothing && !is_harmless && !known_.contains(name)) {
       fail(name.c_str(), value.dump() +
                              " is not known here, and may change what the model computes. If it "
-                             "does not, pass it over with model.ignore_fields = [\"" +
-                             name + "\"], or remove it from the file");
+                             "does not, pass it over with " +
+                             how_to_ignore(name, ignore_by) + ", or remove it from the file");
     }
   }
 }

@@ -58,7 +58,7 @@ EvaluatedModel find_evaluated(const std::string& path) {
       note_from_text(sherd::CheckpointManifest::read(found.checkpoint).note, found.checkpoint);
   const config::RunConfig config = config_of(note, found.checkpoint);
   found.model_folder = note.model;
-  found.ignored_fields = config.model.ignore_fields;
+  found.ignored_fields.names = config.model.ignore_fields;
   found.max_length = config.data.max_length.value_or(0);
   found.max_answer_tokens = config.data.max_answer_tokens;
   found.param_dtype = dtype_of(config.precision.param_dtype);

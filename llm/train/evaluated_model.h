@@ -15,8 +15,8 @@ namespace llm::train {
 /// A model and how it was trained: prompts are cut, and answers written, as in its run.
 struct EvaluatedModel {
   std::string model_folder;  ///< config and tokenizer; the weights too, without a checkpoint
-  std::vector<std::string> ignored_fields = {};  ///< of its config.json, as the run did
-  std::string checkpoint;                        ///< empty: the model folder's weights
+  io::IgnoredFields ignored_fields = {{}, families::IgnoreBy::Flag};  ///< those of the run
+  std::string checkpoint;  ///< empty: the model folder's weights
   std::int64_t max_length = 0;
   std::int64_t max_answer_tokens = 32;
   c10::ScalarType param_dtype = c10::kFloat;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <c10/core/ScalarType.h>
 
@@ -14,6 +15,7 @@ struct ExportOptions {
   std::string out;         ///< the folder to make; it may exist, empty
   std::string
       model;  ///< where config.json and tokenizer come from; empty: the run's own model.path
+  std::vector<std::string> ignored_fields = {};  ///< of config.json, beside those of the run
   std::optional<c10::ScalarType>
       dtype;  ///< of the weights; unset: that of the source model's weights
 };

@@ -132,7 +132,7 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   const std::string& folder = config.model.path;
   const auto tokenizer = read_together(world, [&] { return load_tokenizer(folder); });
   const auto shape =
-      read_together(world, [&] { return model_shape(folder, config.model.ignore_fields); });
+      read_together(world, [&] { return model_shape(folder, {config.model.ignore_fields}); });
   say(model_line(config, shape));
   const RunData data = load_run_data(config, tokenizer, *shape.shapes, world, say);
   say(steps_line(data.length, batch));

@@ -75,6 +75,51 @@ TEST(Evaluation, OfRanksWithUnlikeProcessorsTakesTheLesserPath) {
   EXPECT_EQ(std::count(first.out.begin(), first.out.end(), '\n'), 1) << first.out;
 }
 
+// A folder with a field that this version does not know.
+fs::path folder_with_a_strange_field(const fs::path& to) {
+  copy_of_model(to);
+  auto config = nlohmann::ordered_json::parse(read_file(to / "config.json"));
+  config["neftune"] = 5;
+  std::ofstream(to / "config.json") << config;
+  return to;
+}
+
+TEST(StrangeField, IsIgnoredWhereTheFlagSaysSo) {
+  const TempFolder folder;
+  const std::string model = folder_with_a_strange_field(folder.path() / "model").string();
+  Arguments eval = kEvaluation;
+  eval[2] = model;
+  const Arguments bench = {"bench",   "--model", model,      "--seq", "16",
+                           "--steps", "1",       "--warmup", "0",     "--json"};
+  for (const Arguments& verb : {eval, bench}) {
+    const Ended refused = expect_code(65, verb);
+    EXPECT_THAT(refused.err, testing::HasSubstr("\"neftune\" 5 is not known here"));
+    EXPECT_THAT(refused.err, testing::HasSubstr("--ignore-fields neftune"));
+    EXPECT_THAT(refused.err, testing::Not(testing::HasSubstr("model.ignore_fields")));
+    expect_code(0, verb + Arguments{"--ignore-fields", "neftune,another"});
+  }
+}
+
+// The run's own are ignored too.
+TEST(StrangeField, ThatCameAfterTheRunIsIgnoredWhereTheFlagSaysSo) {
+  const TempFolder folder;
+  const std::string model = copy_of_model(folder.path() / "model").string();
+  const std::string output = (folder.path() / "run").string();
+  Arguments run = train(output, "1");
+  std::replace(run.begin(), run.end(), kModel, model);
+  expect_code(0, run);
+  fs::remove_all(model);
+  folder_with_a_strange_field(model);
+  const std::string out = (folder.path() / "out").string();
+  const Arguments verb = {"export", "--checkpoint", output, "--out", out};
+  EXPECT_THAT(expect_code(65, verb).err, testing::HasSubstr("--ignore-fields neftune"));
+  expect_code(0, verb + Arguments{"--ignore-fields=neftune"});
+  Arguments eval = kEvaluation;
+  eval[2] = output;
+  EXPECT_THAT(expect_code(65, eval).err, testing::HasSubstr("--ignore-fields neftune"));
+  expect_code(0, eval + Arguments{"--ignore-fields", "neftune"});
+}
+
 TEST(StepLog, HasOneCompleteObjectAStep) {
   const TempFolder folder;
   const fs::path log = folder.path() / "steps.jsonl";
