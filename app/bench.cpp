@@ -63,6 +63,7 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
   }
   nlohmann::ordered_json line = {
       {"isa", result.isa},
+      {"transport", result.transport},
       {"step_seconds", {{"median", step.median}, {"min", step.min}, {"max", step.max}}},
       {"all_step_seconds", result.step_seconds},
       {"tokens_per_second", static_cast<double>(result.tokens_a_step) / step.median},
@@ -95,6 +96,7 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
   print("step %.3f s (%.3f - %.3f), %.1f tokens/s", step.median, step.min, step.max,
         static_cast<double>(result.tokens_a_step) / step.median);
   print("path of the processor: %s", result.isa.c_str());
+  say("exchange between ranks: " + result.transport);
   print("matrix products alone: %.3f s (%.1f GFLOP/s a rank); step / that = %.3f",
         result.matmul_limit_seconds, result.matmul_operations / result.matmul_limit_seconds / 1e9,
         step.median / result.matmul_limit_seconds);

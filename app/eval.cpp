@@ -133,6 +133,9 @@ int evaluate(const EvalFlags& flags) {
   sherd::ShardOptions options;
   options.precision.param_dtype = source.param_dtype;
   auto model = llm::train::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
+  if (world.size() > 1) {
+    tell("exchange between ranks: " + world.transport());
+  }
   const auto result =
       llm::eval::evaluate(model, dataset, tokenizer, {flags.batch, !flags.loss_only});
   if (rank.is_first()) {

@@ -222,6 +222,7 @@ BenchResult Bench::run() {
       matmul_seconds(shapes, options_.sharding.precision.param_dtype.value_or(c10::kFloat));
   world_.barrier();
   result_.matmul_operations = matmul_operations(shapes);
+  result_.transport = world_.transport();
   return result_;
 }
 

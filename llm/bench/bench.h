@@ -33,6 +33,7 @@ struct BenchOptions {
 /// Rank 0's times, except where said.
 struct BenchResult {
   std::string isa;                   ///< the path of the processor that all ranks took
+  std::string transport;             ///< what carries parameters and gradients between ranks
   std::vector<double> step_seconds;  ///< of each timed step, the slowest rank's
   std::array<double, kPhases> split_seconds = {};  ///< mean exclusive time a step, by Phase
   std::vector<StepProfile::Entry> operators;       ///< seconds a step, the longest first

@@ -149,6 +149,9 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   if (scales_loss(config.precision)) {
     scaler.emplace(model);
   }
+  if (world.size() > 1) {
+    say("exchange between ranks: " + world.transport());
+  }
   say_planned_peak(model, batch, say);
   const Candidate start = resume(plan, config, data, model, optimizer, say);
   restore_scale(start, scaler, world);

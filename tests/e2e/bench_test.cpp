@@ -32,6 +32,7 @@ void write_ids(const fs::path& path, const std::vector<std::int32_t>& ids) {
 TEST(Bench, PrintsTimesMemoryAndLosses) {
   const json line = result_of(bench(kModel, {"--ranks", "2", "--profile"}));
   EXPECT_FALSE(line.at("isa").get<std::string>().empty());
+  EXPECT_EQ(line.at("transport"), "shared memory");
   EXPECT_GT(line.at("step_seconds").at("median"), 0.0);
   EXPECT_FALSE(line.at("all_step_seconds").empty());
   EXPECT_LE(line.at("step_seconds").at("min"), line.at("step_seconds").at("max"));
@@ -65,6 +66,12 @@ TEST(Bench, HasTheSameLossesEveryTimeAndOnAnyNumberOfRanks) {
   for (size_t i = 0; i < one.size(); ++i) {
     EXPECT_NEAR(one[i], two[i], 1e-5) << i;
   }
+}
+
+TEST(Bench, OfOneRankExchangesNothing) {
+  EXPECT_EQ(result_of(bench(kModel)).at("transport"), "nothing (one rank)");
+  EXPECT_THAT(expect_code(0, {"bench", "--model", kModel, "--seq", "16", "--steps", "1"}).out,
+              testing::HasSubstr("exchange between ranks: nothing (one rank)\n"));
 }
 
 TEST(Bench, OfRanksThatWereNotStartedAlikeEndsAndTellsWhatDiffers) {

@@ -14,6 +14,10 @@ nlohmann::json evaluate(const Arguments& flags, int ranks) {
   return nlohmann::json::parse(ended.out);
 }
 
+const Arguments kEvaluation = {"eval", "--model", kModel, "--data", kQuestions,    "--limit",
+                               "6",    "--batch", "3",    "--json", "--loss-only", "--max-length",
+                               "128"};
+
 TEST(Evaluation, PrintsOneLineThatIsTheSameOnAnyWorldSize) {
   const Arguments flags = {"--model",  kModel,    "--data",
                            kQuestions, "--limit", "11",
@@ -32,6 +36,11 @@ TEST(Evaluation, PrintsOneLineThatIsTheSameOnAnyWorldSize) {
   EXPECT_EQ(two.at("samples"), alone.at("samples"));
 }
 
+TEST(Evaluation, SaysHowRanksExchange) {
+  const Ended ended = expect_code(0, on_ranks(2, kEvaluation));
+  EXPECT_THAT(ended.err, testing::HasSubstr("exchange between ranks: shared memory\n"));
+}
+
 TEST(Evaluation, WithoutJsonIsALineForPeople) {
   const Ended ended =
       expect_code(0, {"eval", "--model", kModel, "--data", kQuestions, "--limit", "2", "--show",
@@ -40,10 +49,6 @@ TEST(Evaluation, WithoutJsonIsALineForPeople) {
     EXPECT_THAT(ended.out, testing::HasSubstr(part));
   }
 }
-
-const Arguments kEvaluation = {"eval", "--model", kModel, "--data", kQuestions,    "--limit",
-                               "6",    "--batch", "3",    "--json", "--loss-only", "--max-length",
-                               "128"};
 
 void expect_disagreement(const Arguments& zero, const Arguments& one, const std::string& part) {
   const auto [first, second] = run_unlike_ranks(zero, one);

@@ -32,6 +32,7 @@ void expect_two_ranks(const Environment& environment, const std::string& launche
   EXPECT_EQ(first.code, 0) << first.out << first.err;
   EXPECT_EQ(second.code, 0) << second.out << second.err;
   EXPECT_THAT(first.out, HasSubstr("2 ranks"));
+  EXPECT_THAT(first.out, HasSubstr("exchange between ranks: shared memory\n"));
   EXPECT_THAT(first.out, HasSubstr("started by " + launcher));
   EXPECT_EQ(second.out, "");  // rank 0 speaks for all
   EXPECT_EQ(column(output, "loss").size(), 2U);
