@@ -63,6 +63,7 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
   }
   nlohmann::ordered_json line = {
       {"isa", result.isa},
+      {"dtype", flags.dtype},
       {"transport", result.transport},
       {"step_seconds", {{"median", step.median}, {"min", step.min}, {"max", step.max}}},
       {"all_step_seconds", result.step_seconds},

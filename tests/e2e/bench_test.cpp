@@ -1,6 +1,7 @@
 // `sherd bench`: what it prints, that it is repeatable, and what it says of token files that do not
 // fit.
 
+#include <cmath>
 #include <cstdint>
 #include <numeric>
 
@@ -65,6 +66,19 @@ TEST(Bench, HasTheSameLossesEveryTimeAndOnAnyNumberOfRanks) {
   const auto two = losses({"--ranks", "2"});
   for (size_t i = 0; i < one.size(); ++i) {
     EXPECT_NEAR(one[i], two[i], 1e-5) << i;
+  }
+}
+
+TEST(Bench, ComputesInFp16WithAScaledLoss) {
+  const json half = result_of(bench(kModel, {"--dtype", "fp16", "--ranks", "2"}));
+  EXPECT_EQ(half.at("dtype"), "fp16");
+  const json full = result_of(bench(kModel, {"--dtype", "fp32", "--ranks", "2"}));
+  EXPECT_EQ(full.at("dtype"), "fp32");
+  for (size_t i = 0; i < half.at("losses").size(); ++i) {
+    const double loss = half.at("losses")[i].get<double>();
+    EXPECT_TRUE(std::isfinite(loss)) << i;
+    EXPECT_NEAR(loss, full.at("losses")[i].get<double>(), 0.02) << i;
+    EXPECT_TRUE(std::isfinite(half.at("grad_norms")[i].get<double>())) << i;
   }
 }
 
