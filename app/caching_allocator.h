@@ -18,6 +18,11 @@ struct CachingAllocatorCounts {
 /// LibTorch. PyTorch: none; its CUDA caching allocator does the same on GPUs.
 void install_caching_allocator();
 
+/// Whether SHERD_ALLOCATOR, given its value or null, leaves the choice to the program or asks for
+/// the caching allocator; "system" leaves LibTorch's own, which takes every block from malloc.
+/// Throws sherd::Error(Usage) for another word.
+[[nodiscard]] bool wants_caching_allocator(const char* setting);
+
 [[nodiscard]] CachingAllocatorCounts caching_allocator_counts();
 
 }  // namespace app

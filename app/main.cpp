@@ -103,8 +103,10 @@ ExitCode code_of(const std::system_error& error) {
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of that write
   std::signal(SIGPIPE, SIG_IGN);
-  app::install_caching_allocator();
   try {
+    if (app::wants_caching_allocator(std::getenv("SHERD_ALLOCATOR"))) {
+      app::install_caching_allocator();
+    }
     sherd::launch::raise_descriptor_limit();
     return run(argc, argv);
   } catch (const llm::train::ReportedElsewhere& error) {

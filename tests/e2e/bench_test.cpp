@@ -82,6 +82,14 @@ TEST(Bench, ComputesInFp16WithAScaledLoss) {
   }
 }
 
+TEST(Bench, HasTheSameLossesWithTheSystemsAllocator) {
+  const auto losses = result_of(bench(kModel)).at("losses");
+  const Ended system = expect_code(0, bench(kModel), {"SHERD_ALLOCATOR=system"});
+  EXPECT_EQ(json::parse(system.out).at("losses"), losses);
+  EXPECT_THAT(expect_code(64, bench(kModel), {"SHERD_ALLOCATOR=ours"}).err,
+              testing::HasSubstr("SHERD_ALLOCATOR is 'ours'"));
+}
+
 TEST(Bench, OfOneRankExchangesNothing) {
   EXPECT_EQ(result_of(bench(kModel)).at("transport"), "nothing (one rank)");
   EXPECT_THAT(expect_code(0, {"bench", "--model", kModel, "--seq", "16", "--steps", "1"}).out,
