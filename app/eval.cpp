@@ -143,7 +143,7 @@ int evaluate(const EvalFlags& flags) {
     if (flags.json) {
       print_json(*result, dataset.report);
     } else {
-      say(llm::eval::evaluation_line(*result, !flags.loss_only));
+      say("evaluation: " + llm::eval::evaluation_text(*result, !flags.loss_only));
     }
   }
   return 0;

@@ -70,9 +70,6 @@ void check_lists(const RunConfig& config, std::vector<Fault>& faults) {
     faults.push_back(
         {"eval.generate", "eval.generate = true needs questions to answer: give data.eval"});
   }
-  if (config.data.eval.size() > 1) {
-    faults.push_back({"data.eval", "data.eval has several files: not there yet; give one"});
-  }
   if (config.log.sink.size() != 1) {
     faults.push_back({"log.sink", "log.sink needs one item: others than one are not there yet"});
   }

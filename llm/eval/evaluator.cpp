@@ -143,11 +143,10 @@ std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
   return result;
 }
 
-std::string evaluation_line(const EvaluationResult& result, bool generated) {
+std::string evaluation_text(const EvaluationResult& result, bool generated) {
   std::array<char, 256> text{};
-  std::snprintf(text.data(), text.size(),
-                "evaluation: loss %.4f over %lld samples (%lld supervised tokens)", result.loss,
-                static_cast<long long>(result.samples),
+  std::snprintf(text.data(), text.size(), "loss %.4f over %lld samples (%lld supervised tokens)",
+                result.loss, static_cast<long long>(result.samples),
                 static_cast<long long>(result.supervised_tokens));
   std::string line = text.data();
   if (generated) {

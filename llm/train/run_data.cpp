@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "files/sha256.h"
 #include "llm/data/sampler.h"
@@ -19,7 +20,7 @@ namespace {
 // The files as they were at the start.
 struct Files {
   std::vector<data::DataFile> training;
-  std::optional<data::DataFile> heldout;
+  std::vector<data::DataFile> heldout;
   std::string tokenizer_sha256;
   std::string model_config_sha256;
 };
@@ -29,8 +30,8 @@ Files read_files(const config::RunConfig& config, const text::Tokenizer& tokeniz
   for (const config::DataSet& set : config.data.train) {
     files.training.push_back(data::read_data_file(set.path));
   }
-  if (!config.data.eval.empty()) {
-    files.heldout = data::read_data_file(config.data.eval.front().path);
+  for (const config::DataSet& set : config.data.eval) {
+    files.heldout.push_back(data::read_data_file(set.path));
   }
   files.tokenizer_sha256 = data::tokenizer_digest(tokenizer);
   files.model_config_sha256 = data::read_data_file(tokenizer.folder() / "config.json").sha256;
@@ -38,22 +39,26 @@ Files read_files(const config::RunConfig& config, const text::Tokenizer& tokeniz
 }
 
 // Of one file its digest, of several that of theirs.
+std::string digest_of(const std::vector<data::DataFile>& files) {
+  std::string digests;
+  for (const data::DataFile& file : files) {
+    digests += file.sha256;
+  }
+  return files.size() > 1 ? sherd::files::sha256_of(digests) : digests;
+}
+
 DataIdentity identity_of(const Files& files, std::int64_t samples) {
-  DataIdentity identity{"", samples, "", files.tokenizer_sha256};
+  DataIdentity identity{"", samples, digest_of(files.training), files.tokenizer_sha256};
   for (const data::DataFile& file : files.training) {
     identity.path += (identity.path.empty() ? "" : ", ") + file.name;
-    identity.sha256 += file.sha256;
-  }
-  if (files.training.size() > 1) {
-    identity.sha256 = sherd::files::sha256_of(identity.sha256);
   }
   return identity;
 }
 
 void require_same_files(const Files& files, sherd::World& world) {
-  require_agreement(world, {{"the content of data.train (SHA-256)", identity_of(files, 0).sha256},
+  require_agreement(world, {{"the content of data.train (SHA-256)", digest_of(files.training)},
                             {"the content of data.eval (SHA-256)",
-                             files.heldout ? files.heldout->sha256 : "not given"},
+                             files.heldout.empty() ? "not given" : digest_of(files.heldout)},
                             {"the model's tokenizer.json (SHA-256)", files.tokenizer_sha256},
                             {"the model's config.json (SHA-256)", files.model_config_sha256}});
 }
@@ -124,13 +129,13 @@ data::Rows rows_of(const config::RunConfig& config, const data::Samples& samples
   return rows;
 }
 
-data::Dataset heldout_dataset(const config::RunConfig& config, const data::DataFile& file,
-                              const data::TokenCache& cache, const text::PromptEncoder& encoder,
-                              sherd::World& world, const Say& say) {
-  const data::Limit limit = limit_of(config.data.eval.front(), config.train);
+Heldout heldout_of(const data::DataFile& file, const data::Limit& limit,
+                   const data::TokenCache& cache, const text::PromptEncoder& encoder,
+                   sherd::World& world, const Say& say) {
   data::TokenizedFile tokens = tokenize_once(world, cache, file, encoder, limit, say);
   say("evaluation data: " + tokens.report.sentence());
-  return {data::questions_of(file, limit), std::move(tokens.samples), std::move(tokens.report)};
+  return {{data::questions_of(file, limit), std::move(tokens.samples), std::move(tokens.report)},
+          file.sha256};
 }
 
 }  // namespace
@@ -158,9 +163,9 @@ RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& to
   found.training = training_samples(config, files, cache, *encoder, world, say);
   found.rows = rows_of(config, found.training, encoder->limits().max_length_tokens, say);
   found.identity = identity_of(files, static_cast<std::int64_t>(found.training.size()));
-  if (files.heldout) {
-    found.heldout = heldout_dataset(config, *files.heldout, cache, *encoder, world, say);
-    found.heldout_sha256 = files.heldout->sha256;
+  for (std::size_t i = 0; i < files.heldout.size(); ++i) {
+    const data::Limit limit = limit_of(config.data.eval[i], config.train);
+    found.heldout.push_back(heldout_of(files.heldout[i], limit, cache, *encoder, world, say));
   }
   together(world, [&] { found.length = run_length(config, found.rows.size()); });
   return found;

@@ -2,11 +2,9 @@
 // A training run from configuration to the last checkpoint.
 
 #include <functional>
-#include <optional>
 #include <string>
 
 #include "llm/config/run_config.h"
-#include "llm/eval/evaluator.h"
 #include "sherd/world.h"
 
 namespace llm::train {
@@ -28,7 +26,6 @@ struct RunOutcome {
   bool stopped = false;  ///< on request, with what was learned in a checkpoint
   std::int64_t steps_done = 0;
   std::string checkpoint;  ///< the newest one's folder; empty if none was written
-  std::optional<eval::EvaluationResult> evaluation;  ///< the last one
 };
 
 /// Trains as `config` says: all ranks agree on the run, the output folder is locked, then come

@@ -50,8 +50,10 @@ class TrainingLoop {
   RunOutcome run();
 
  private:
-  bool step(std::int64_t number);      // false: stopped before it
-  bool evaluate(std::int64_t number);  // false: stopped in the middle
+  bool step(std::int64_t number);  // false: stopped before it
+  // Each file, or each that the log does not tell of yet. False: stopped in the middle.
+  bool evaluate(std::int64_t number, bool only_missing = false);
+  bool evaluate(std::int64_t number, const Heldout& heldout);
   void save(std::int64_t number);
   RunOutcome stop();
   void finish();
@@ -59,8 +61,8 @@ class TrainingLoop {
               double data_wait_seconds);
   [[nodiscard]] bool checkpoint_is_due(std::int64_t number) const;
   [[nodiscard]] bool evaluation_is_due(std::int64_t number) const;
-  [[nodiscard]] bool is_evaluated(std::int64_t number);
-  [[nodiscard]] EvaluationKey evaluation_key(std::int64_t number) const;
+  [[nodiscard]] bool is_evaluated(const EvaluationKey& key);
+  [[nodiscard]] EvaluationKey evaluation_key(std::int64_t number, const Heldout& heldout) const;
   void say(const std::string& line) const;
 
   Prepared run_;
