@@ -3,12 +3,11 @@
 #include "llm/bench/bench.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
 
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "app/ignore_fields.h"
@@ -86,36 +85,31 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
   return line;
 }
 
-void print(const char* format, auto... values) {
-  std::array<char, 200> line;
-  std::snprintf(line.data(), line.size(), format, values...);
-  say(line.data());
-}
-
 void print_table(const BenchResult& result, const BenchFlags& flags) {
   const Spread step = spread_of(result.step_seconds);
-  print("step %.3f s (%.3f - %.3f), %.1f tokens/s", step.median, step.min, step.max,
-        static_cast<double>(result.tokens_a_step) / step.median);
-  print("path of the processor: %s", result.isa.c_str());
+  say(fmt::format("step {:.3f} s ({:.3f} - {:.3f}), {:.1f} tokens/s", step.median, step.min,
+                  step.max, static_cast<double>(result.tokens_a_step) / step.median));
+  say("path of the processor: " + result.isa);
   say("exchange between ranks: " + result.transport);
-  print("matrix products alone: %.3f s (%.1f GFLOP/s a rank); step / that = %.3f",
-        result.matmul_limit_seconds, result.matmul_operations / result.matmul_limit_seconds / 1e9,
-        step.median / result.matmul_limit_seconds);
+  say(fmt::format("matrix products alone: {:.3f} s ({:.1f} GFLOP/s a rank); step / that = {:.3f}",
+                  result.matmul_limit_seconds,
+                  result.matmul_operations / result.matmul_limit_seconds / 1e9,
+                  step.median / result.matmul_limit_seconds));
   for (int i = 0; i < llm::bench::kPhases; ++i) {
-    print("  %-10s %8.4f s", llm::bench::name_of(static_cast<llm::bench::Phase>(i)),
-          result.split_seconds[static_cast<size_t>(i)]);
+    say(fmt::format("  {:<10} {:8.4f} s", llm::bench::name_of(static_cast<llm::bench::Phase>(i)),
+                    result.split_seconds[static_cast<size_t>(i)]));
   }
   for (size_t rank = 0; rank < result.peak_rank_bytes.size(); ++rank) {
-    print("rank %zu: peak %.2f GiB resident, %.2f GiB with shared pages divided", rank,
-          static_cast<double>(result.peak_rank_bytes[rank]) / (1 << 30),
-          static_cast<double>(result.peak_rank_pss_bytes[rank]) / (1 << 30));
+    say(fmt::format("rank {}: peak {:.2f} GiB resident, {:.2f} GiB with shared pages divided", rank,
+                    static_cast<double>(result.peak_rank_bytes[rank]) / (1 << 30),
+                    static_cast<double>(result.peak_rank_pss_bytes[rank]) / (1 << 30)));
   }
-  print("loss %.6f -> %.6f", result.losses.front(), result.losses.back());
+  say(fmt::format("loss {:.6f} -> {:.6f}", result.losses.front(), result.losses.back()));
   if (flags.profile) {
     for (const StepProfile::Entry& entry : result.operators) {
-      print("  %9.5f s  %6.1f calls  %-9s %s", entry.seconds,
-            static_cast<double>(entry.calls) / static_cast<double>(flags.options.steps),
-            llm::bench::name_of(entry.phase), entry.name.c_str());
+      say(fmt::format("  {:9.5f} s  {:6.1f} calls  {:<9} {}", entry.seconds,
+                      static_cast<double>(entry.calls) / static_cast<double>(flags.options.steps),
+                      llm::bench::name_of(entry.phase), entry.name));
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "app/ignore_fields.h"
@@ -98,8 +99,8 @@ void show(const llm::eval::EvaluationResult& result, const EvalFlags& flags) {
       std::min<std::int64_t>(flags.show, static_cast<std::int64_t>(result.predictions.size()));
   for (std::int64_t i = 0; i < count; ++i) {
     const auto& p = result.predictions[static_cast<size_t>(i)];
-    say("  question:  " + p.question + "\n  gold:      " + p.gold + "\n  predicted: " + p.text +
-            (p.exact ? "   (exact)\n" : "\n"),
+    say(fmt::format("  question:  {}\n  gold:      {}\n  predicted: {}{}\n", p.question, p.gold,
+                    p.text, p.exact ? "   (exact)" : ""),
         flags.json);
   }
 }

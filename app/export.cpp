@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include <fmt/core.h>
+
 #include "app/ignore_fields.h"
 #include "app/rank.h"
 #include "app/verbs.h"
@@ -30,9 +32,9 @@ void add_export(CLI::App& program, int& exit_code) {
       options->dtype = llm::io::dtype_of_name(*dtype);
     }
     const auto outcome = llm::train::export_checkpoint(*options);
-    say("exported " + outcome.checkpoint + " to " + options->out + ": " +
-        std::to_string(outcome.tensors) + " tensors, " +
-        llm::track::short_bytes(outcome.file_bytes) + ", " + llm::io::name_of_dtype(outcome.dtype));
+    say(fmt::format("exported {} to {}: {} tensors, {}, {}", outcome.checkpoint, options->out,
+                    outcome.tensors, llm::track::short_bytes(outcome.file_bytes),
+                    llm::io::name_of_dtype(outcome.dtype)));
     exit_code = 0;
   });
 }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include "app/verbs.h"
@@ -60,8 +61,8 @@ int ranks_in(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto [stop, fault] = std::from_chars(text.data(), end, ranks);
   if (fault != std::errc{} || stop != end || ranks < 1 || ranks > LaunchOptions::kMostRanks) {
-    throw Error(ExitCode::Usage, "-n " + text + " is no number of ranks: give one from 1 to " +
-                                     std::to_string(LaunchOptions::kMostRanks));
+    throw Error(ExitCode::Usage, fmt::format("-n {} is no number of ranks: give one from 1 to {}",
+                                             text, LaunchOptions::kMostRanks));
   }
   return ranks;
 }
@@ -140,9 +141,8 @@ std::optional<int> start_ranks(std::optional<int> ranks) {
   }
   if (ranks && *ranks != environment.world_size) {
     throw Error(ExitCode::Usage,
-                "-n " + std::to_string(*ranks) + " asks for other ranks than the " +
-                    std::to_string(environment.world_size) + " that " +
-                    std::string(to_text(environment.launcher)) + " started: leave -n out");
+                fmt::format("-n {} asks for other ranks than the {} that {} started: leave -n out",
+                            *ranks, environment.world_size, to_text(environment.launcher)));
   }
   return std::nullopt;
 }

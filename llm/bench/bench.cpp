@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <optional>
 
+#include <fmt/core.h>
+
 #include "llm/bench/bench_data.h"
 #include "llm/bench/matmul_limit.h"
 #include "llm/data/dataset.h"
@@ -99,9 +101,9 @@ void check_sequence(const BenchModel& found, const BenchOptions& options) {
   const auto built = sherd::on_meta([&] { return io::build_model(found.config); });
   if (options.sequence > built->context_length()) {
     throw sherd::Error(sherd::ExitCode::Usage,
-                       "--seq " + std::to_string(options.sequence) + " is more than the " +
-                           std::to_string(built->context_length()) + " tokens that the model in '" +
-                           options.model + "' was made for. Give at most that.");
+                       fmt::format("--seq {} is more than the {} tokens that the model in '{}' was "
+                                   "made for. Give at most that.",
+                                   options.sequence, built->context_length(), options.model));
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/core.h>
+
 namespace llm::config {
 namespace {
 
@@ -69,8 +71,8 @@ std::string Reading::set_renamed(const std::vector<Renamed>& fields, const Given
 std::string Reading::set_shorthand(const std::string& key, const TableList& list,
                                    const Given& given) {
   if (list.size() > 1) {
-    return given.where() + ": there are " + std::to_string(list.size()) + " of them: give " +
-           given.mark + key + "[0]." + list.shorthand + " or another";
+    return fmt::format("{}: there are {} of them: give {}{}[0].{} or another", given.where(),
+                       list.size(), given.mark, key, list.shorthand);
   }
   const Found found = find(config, key + "[0]." + list.shorthand);
   Given item = given;

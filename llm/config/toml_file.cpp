@@ -8,6 +8,8 @@
 #include <sstream>
 #include <system_error>
 
+#include <fmt/core.h>
+
 // toml++ 3.3 asserts that a table's name begins well, and only then reports one that does not
 // ("[;x]"); with NDEBUG some compilers would take the assertion for granted. So it gets neither.
 #undef NDEBUG
@@ -185,7 +187,7 @@ class TomlReader {
     reading_.places[key] = place(name.source().begin.line);
     list.resize(array->size());
     for (std::size_t i = 0; i < array->size(); ++i) {
-      const std::string item = key + "[" + std::to_string(i) + "]";
+      const std::string item = fmt::format("{}[{}]", key, i);
       const toml::node& given = (*array)[i];
       if (given.is_table()) {
         read_table(item, *given.as_table());
@@ -206,7 +208,7 @@ class TomlReader {
             .raw = raw_of(node)};
   }
   [[nodiscard]] std::string place(std::uint32_t line) const {
-    return file_ + ":" + std::to_string(line);
+    return fmt::format("{}:{}", file_, line);
   }
   void fault(const toml::key& name, const std::string& text) {
     const std::uint32_t line = name.source().begin.line;
@@ -235,9 +237,9 @@ void read_toml_text(const std::string& text, const std::string& name, Reading& r
     reading.file_was_read = true;
     TomlReader(name, text, reading).read(root);
   } catch (const toml::parse_error& error) {
-    reading.faults.push_back(name + ":" + std::to_string(error.source().begin.line) + ":" +
-                             std::to_string(error.source().begin.column) +
-                             ": not valid TOML: " + std::string(error.description()));
+    const toml::source_position& place = error.source().begin;
+    reading.faults.push_back(fmt::format("{}:{}:{}: not valid TOML: {}", name, place.line,
+                                         place.column, std::string_view(error.description())));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "files/input.h"
@@ -105,7 +106,7 @@ class Reader {
       return;
     }
     for (std::size_t i = 0; i < list->size(); ++i) {
-      visit((*list)[i], list_place + "/" + std::to_string(i));
+      visit((*list)[i], fmt::format("{}/{}", list_place, i));
     }
   }
 
@@ -178,8 +179,8 @@ class Reader {
     const auto byte =
         start->is_number_unsigned() ? byte_of(*context, start->get<std::uint64_t>()) : std::nullopt;
     if (!byte) {
-      fault(start_place, "is " + start->dump() + ", outside the context of " +
-                             std::to_string(code_points(*context)) + " characters");
+      fault(start_place, fmt::format("is {}, outside the context of {} characters", start->dump(),
+                                     code_points(*context)));
       return std::nullopt;
     }
     if (context->compare(*byte, answer_text->size(), *answer_text) != 0) {
@@ -191,15 +192,15 @@ class Reader {
 
   static std::string misplaced(const std::string& answer, const std::string& context,
                                std::size_t byte, const std::string& start) {
-    std::string what = "the answer " + excerpt(answer) + " does not stand at character " + start +
-                       " of the context, which goes on there with " +
-                       excerpt(std::string_view(context).substr(byte), answer.size());
+    const std::string what = fmt::format(
+        "the answer {} does not stand at character {} of the context, which goes on there with {}",
+        excerpt(answer), start, excerpt(std::string_view(context).substr(byte), answer.size()));
     const std::size_t found = context.find(answer);
     if (found == std::string::npos) {
       return what + "; the context does not hold it";
     }
-    return what + "; it first stands at " +
-           std::to_string(code_points(std::string_view(context).substr(0, found)));
+    return fmt::format("{}; it first stands at {}", what,
+                       code_points(std::string_view(context).substr(0, found)));
   }
 
   SquadFile file_;
@@ -225,12 +226,12 @@ SquadFile parse_squad(const std::string& bytes, const std::string& name) {
   if (faults.size() == 1) {
     throw sherd::Error(sherd::ExitCode::BadData, message + faults.front());
   }
-  message += std::to_string(faults.size()) + " faults";
+  message += fmt::format("{} faults", faults.size());
   for (std::size_t i = 0; i < std::min(faults.size(), kFaultsTold); ++i) {
     message += "\n  " + faults[i];
   }
   if (faults.size() > kFaultsTold) {
-    message += "\n  and " + std::to_string(faults.size() - kFaultsTold) + " more";
+    message += fmt::format("\n  and {} more", faults.size() - kFaultsTold);
   }
   throw sherd::Error(sherd::ExitCode::BadData, message);
 }

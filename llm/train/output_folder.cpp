@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include "files/output.h"
@@ -18,9 +19,9 @@ namespace {
 
 [[noreturn]] void cannot_write(const std::string& what, const fs::path& path,
                                const std::string& why, const char* key) {
-  throw sherd::Error(sherd::ExitCode::CannotWrite, "cannot write " + what + " '" + path.string() +
-                                                       "': " + why + ". Set " + key +
-                                                       " to a place that can be written.");
+  throw sherd::Error(sherd::ExitCode::CannotWrite,
+                     fmt::format("cannot write {} '{}': {}. Set {} to a place that can be written.",
+                                 what, path.string(), why, key));
 }
 
 // Empty, or why no file can be made in the folder.

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <optional>
 
+#include <fmt/core.h>
+
 #include "files/sha256.h"
 #include "llm/data/sampler.h"
 #include "llm/data/token_cache.h"
@@ -72,14 +74,14 @@ RunLength run_length(const config::RunConfig& config, std::int64_t rows) {
       config.train.max_steps.value_or(config.train.epochs * length.steps_per_epoch);
   const std::int64_t warmup = warmup_steps(config.schedule.warmup, length.total_steps);
   if (warmup > length.total_steps) {
-    throw sherd::Error(sherd::ExitCode::Usage,
-                       "schedule.warmup = \"" + config::to_text(config::Every::steps(warmup)) +
-                           "\" is longer than the run, which has " +
-                           std::to_string(length.total_steps) + " steps (" + std::to_string(rows) +
-                           (config.data.packing == config::Packing::None ? " samples" : " rows") +
-                           ", train.global_batch = " + std::to_string(batch) +
-                           "): the learning rate would never be reached. "
-                           "Set it to at most that, or train for longer.");
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format("schedule.warmup = \"{}\" is longer than the run, which has {} "
+                    "steps ({} {}, train.global_batch = {}): the learning rate "
+                    "would never be reached. Set it to at most that, or train for "
+                    "longer.",
+                    config::to_text(config::Every::steps(warmup)), length.total_steps, rows,
+                    config.data.packing == config::Packing::None ? "samples" : "rows", batch));
   }
   return length;
 }
@@ -89,10 +91,10 @@ std::int64_t sample_length(std::int64_t asked, std::int64_t context) {
 }
 
 std::string length_remark(const std::string& key, std::int64_t asked, std::int64_t context) {
-  return asked <= context ? ""
-                          : key + " = " + std::to_string(asked) +
-                                " is more than the model's context: " + std::to_string(context) +
-                                " tokens are used";
+  return asked <= context
+             ? ""
+             : fmt::format("{} = {} is more than the model's context: {} tokens are used", key,
+                           asked, context);
 }
 
 namespace {
@@ -123,9 +125,8 @@ data::Rows rows_of(const config::RunConfig& config, const data::Samples& samples
   const double room = static_cast<double>(rows.size() * capacity_tokens);
   const double share =
       room == 0 ? 0 : 100.0 * static_cast<double>(samples.arrays().ids.size()) / room;
-  say("packing: " + std::to_string(count) + " samples in " + std::to_string(rows.size()) +
-      " rows of at most " + std::to_string(capacity_tokens) + " tokens, " +
-      std::to_string(std::lround(share)) + " % full");
+  say(fmt::format("packing: {} samples in {} rows of at most {} tokens, {} % full", count,
+                  rows.size(), capacity_tokens, std::lround(share)));
   return rows;
 }
 

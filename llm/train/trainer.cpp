@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include <fmt/core.h>
+
 #include "llm/track/step_record.h"
 #include "llm/train/agreement.h"
 #include "llm/train/auto_dtype.h"
@@ -79,9 +81,8 @@ void require_room(const config::RunConfig& config, const ModelShape& shape, sher
 void say_planned_peak(const sherd::Sharded<model::CausalLm>& model, const data::BatchShape& shape,
                       const Say& say) {
   const auto micro_batches = static_cast<int>(shape.micro_batches(shape.global_batch));
-  say("memory: planned peak " +
-      track::short_bytes(model.planned_peak_bytes({.count = micro_batches})) +
-      " a rank, beside activations and the program itself");
+  say(fmt::format("memory: planned peak {} a rank, beside activations and the program itself",
+                  track::short_bytes(model.planned_peak_bytes({.count = micro_batches}))));
 }
 
 Candidate resume(const ResumePlan& plan, const config::RunConfig& config, const RunData& data,
@@ -92,8 +93,8 @@ Candidate resume(const ResumePlan& plan, const config::RunConfig& config, const 
   Candidate start = restore(plan, config, model, optimizer, say);
   const std::int64_t total = data.length.total_steps;
   if (!start.folder.empty()) {
-    say("resumed from " + start.folder + ", step " + std::to_string(start.step) + " of " +
-        std::to_string(total) + (start.step >= total ? ": no step is left to do" : ""));
+    say(fmt::format("resumed from {}, step {} of {}{}", start.folder, start.step, total,
+                    start.step >= total ? ": no step is left to do" : ""));
   }
   return start;
 }

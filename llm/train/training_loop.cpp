@@ -1,6 +1,6 @@
 #include "llm/train/training_loop.h"
 
-#include <cstdio>
+#include <fmt/core.h>
 
 #include "llm/train/agreement.h"
 #include "llm/train/output_folder.h"
@@ -134,8 +134,10 @@ void TrainingLoop::record(std::int64_t number, const StepOutcome& outcome, doubl
     say(track::step_line(record, each * static_cast<double>(length.total_steps - number)));
   }
   if (outcome.overflowed) {
-    say("step " + std::to_string(number) +
-        ": gradients overflowed in float16 and were left out; the loss is scaled by less now");
+    say(
+        fmt::format("step {}: gradients overflowed in float16 and were left out; the loss is "
+                    "scaled by less now",
+                    number));
   }
   if (const std::string warning = outcome.supervised_tokens > 0 && !outcome.overflowed
                                       ? watch_.look(number, outcome.loss, outcome.grad_norm)
@@ -182,8 +184,7 @@ bool TrainingLoop::evaluate(std::int64_t number, const Heldout& heldout) {
   const EvaluationKey key = evaluation_key(number, heldout);
   const std::string& name = heldout.dataset.report.name;
   const std::string of_file = run_.data.heldout.size() > 1 ? " of " + name : "";
-  say("evaluating " + std::to_string(key.samples) + " questions" + of_file + " after step " +
-      std::to_string(number) + " …");
+  say(fmt::format("evaluating {} questions{} after step {} …", key.samples, of_file, number));
   const auto result = eval::evaluate(model_, heldout.dataset, run_.tokenizer,
                                      {policy.batch, policy.generate, hooks_.stop_requested});
   if (!result) {
@@ -192,7 +193,7 @@ bool TrainingLoop::evaluate(std::int64_t number, const Heldout& heldout) {
   if (log_) {
     log_->write(key, name, *result);
   }
-  say("evaluation" + of_file + ": " + eval::evaluation_text(*result, policy.generate));
+  say(fmt::format("evaluation{}: {}", of_file, eval::evaluation_text(*result, policy.generate)));
   return true;
 }
 
@@ -218,9 +219,7 @@ void TrainingLoop::save(std::int64_t number) {
   saved_step_ = number;
   saves_.done(Clock::now());
   outcome_.checkpoint = folder;
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%.2f s", seconds_since(start));
-  say("checkpoint " + folder + " (" + seconds + ")");
+  say(fmt::format("checkpoint {} ({:.2f} s)", folder, seconds_since(start)));
 }
 
 // What was learned since the last checkpoint is saved; without a step there is nothing to save.
