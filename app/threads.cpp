@@ -15,8 +15,8 @@ namespace app {
 
 namespace {
 
-// OpenMP ends the process where it cannot start a thread, so that is tried before: all of them at
-// once. Not worth it where there is a core for each.
+// OpenMP ends the process if it cannot start a thread, so all of them are started once beforehand.
+// Unnecessary if there is a core for each.
 void check_that_threads_start(std::int64_t count) {
   std::latch end(1);
   std::vector<std::jthread> threads;

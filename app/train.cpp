@@ -68,9 +68,9 @@ std::string stop_line(const llm::train::RunOutcome& outcome, const std::string& 
   if (outcome.steps_done == 0) {
     return kStoppedEarly;
   }
-  const bool anew = resume == "never" || resume == "overwrite";
+  const bool fresh = resume == "never" || resume == "overwrite";
   return fmt::format("stopped on request after step {}; {} resumes from {}", outcome.steps_done,
-                     anew ? "the command without --resume " + resume : "the same command",
+                     fresh ? "the command without --resume " + resume : "the same command",
                      outcome.checkpoint);
 }
 

@@ -11,7 +11,7 @@
 namespace llm::config {
 namespace {
 
-/// What only shows once everything is read, each fault at the place where its key was given.
+/// Checks across keys, once everything is read; each error names the place where its key was given.
 void check_whole(Reading& reading) {
   for (const Fault& fault : validate(reading.config)) {
     const auto place = reading.places.find(fault.key);
@@ -23,7 +23,7 @@ void check_whole(Reading& reading) {
   }
 }
 
-/// Of this machine, so that it is no fault of a configuration that was written on another.
+/// Depends on this machine: the configuration may be valid on another.
 void check_threads(Reading& reading) {
   const auto most = static_cast<int>(std::thread::hardware_concurrency());
   const int threads = reading.config.device.threads.value_or(0);

@@ -11,7 +11,7 @@ std::string now_text(const Leaf& leaf, const OldName& old) {
   return leaf.key + (old.value ? " = " + leaf.text() : "");
 }
 
-// Lists have none, and are no old value whose text is empty.
+// Lists have no text, and so do not match an old value that is the empty string.
 bool has_text(const Raw& raw) {
   return std::holds_alternative<std::string>(raw) || std::holds_alternative<std::int64_t>(raw) ||
          std::holds_alternative<double>(raw) || std::holds_alternative<FlagText>(raw);

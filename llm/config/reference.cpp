@@ -8,7 +8,7 @@
 namespace llm::config {
 namespace {
 
-/// Words for a default that is no value: "required", "none".
+/// Words for a default that is not a value: "required", "none".
 std::string default_words(const Field& field) {
   if (!field.default_words.empty()) {
     return field.default_words;

@@ -19,7 +19,8 @@
 namespace llm::config {
 namespace {
 
-/// The contents, or none after noting why they cannot be had. Bounded, for a device has no end.
+/// The contents, or nothing after recording why they cannot be read. Bounded, since a device has no
+/// end.
 std::optional<std::string> contents_of(const std::filesystem::path& file, Reading& reading) {
   std::error_code ignored;
   std::ifstream stream(file, std::ios::binary);
@@ -32,7 +33,7 @@ std::optional<std::string> contents_of(const std::filesystem::path& file, Readin
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(stream.gcount()));
   if (text.size() > kLargestFile_bytes) {
-    reading.faults.push_back(file.string() + ": larger than 1 MiB: no configuration");
+    reading.faults.push_back(file.string() + ": larger than 1 MiB: not a configuration file");
     return std::nullopt;
   }
   return text;
@@ -134,7 +135,7 @@ class TomlReader {
     std::uint32_t line;
   };
 
-  /// False if it is none.
+  /// False if it is not an old name.
   bool read_old_name(const std::string& key, const toml::key& name, const toml::node& node) {
     const std::vector<Renamed> now = renamed(key);
     if (!now.empty()) {

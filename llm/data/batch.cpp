@@ -43,7 +43,7 @@ void BatchShape::validate() const {
       below > 0 ? fmt::format("{} or {}", below, below + at_once) : fmt::format("{}", at_once);
   throw sherd::Error(
       sherd::ExitCode::Usage,
-      fmt::format("train.global_batch = {} is no multiple of {} ({} ranks x train.micro_batch = "
+      fmt::format("train.global_batch = {} is not a multiple of {} ({} ranks x train.micro_batch = "
                   "{}): set train.global_batch = {}{}",
                   global_batch, at_once, world, micro_batch, globals,
                   working_micro_batches(*this)));

@@ -47,7 +47,7 @@ text::LabelledPrompt encoded(const text::SquadFile& file, std::size_t index,
   }
 }
 
-// Each thread takes a stretch of the questions. The first fault in the order of the file is told.
+// Each thread takes a range of the questions. The first error in file order is reported.
 std::vector<text::LabelledPrompt> encode_all(const text::SquadFile& file, const std::string& name,
                                              const text::PromptEncoder& encoder) {
   constexpr std::size_t kLeastOfAThread = 64;  // below that a thread costs more than it saves

@@ -201,7 +201,7 @@ std::string TokenCache::write(const std::string& key, const TokenizedFile& token
     return "";
   }
   try {
-    std::error_code error;  // told below
+    std::error_code error;  // reported below
     fs::create_directories(folder_, error);
     files::write_file((folder_ / (key + ".tokens")).string(), bytes_of(tokenized));
     return "";

@@ -1,5 +1,5 @@
 #pragma once
-// Checked access to the fields of a JSON object from outside.
+// Checked access to the fields of an untrusted JSON object.
 
 #include <cstdint>
 #include <initializer_list>

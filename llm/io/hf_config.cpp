@@ -180,7 +180,7 @@ std::string name_of_dtype(c10::ScalarType dtype) {
       return name;
     }
   }
-  TORCH_CHECK(false, "[name_of_dtype] ", dtype, " is no dtype of model weights");
+  TORCH_CHECK(false, "[name_of_dtype] ", dtype, " is not a dtype of model weights");
 }
 
 }  // namespace llm::io

@@ -29,8 +29,9 @@ struct IgnoredFields {
   families::IgnoreBy by = families::IgnoreBy::Key;  ///< for messages
 };
 
-/// A config.json as it stands, its fields in their order. Throws Error: InputMissing; BadData, with
-/// line and column, if it is no JSON object, names a field twice, or is larger than 16 MiB.
+/// The content of a config.json, with its fields in file order. Throws Error: InputMissing;
+/// BadData, with line and column, if it is not a JSON object, names a field twice, or is larger
+/// than 16 MiB.
 [[nodiscard]] nlohmann::ordered_json read_config_json(const std::string& path);
 
 /// Reads a config.json as transformers 4 (`rope_theta`, `rope_scaling`, `torch_dtype`) or 5

@@ -13,7 +13,7 @@ constexpr std::string_view kBeforeQuestion = "Question: ";
 constexpr std::string_view kBeforeContext = " Context: ";
 constexpr std::string_view kAfterContext = " Answer:";
 
-// A prompt and where its context lies in it.
+// A prompt and the position of its context.
 struct PromptText {
   PromptText(const std::string& question, std::string_view context) {
     text.append(kBeforeQuestion).append(question).append(kBeforeContext);

@@ -55,7 +55,7 @@ std::uint64_t code_points(std::string_view text) {
   return count;
 }
 
-// Walks the file once and keeps every fault. `place` is the JSON pointer of the value at hand.
+// Walks the file once and records every error. `place` is the JSON pointer of the current value.
 class Reader {
  public:
   SquadFile read(const json& root) {
@@ -66,7 +66,7 @@ class Reader {
       });
     }
     if (faults_.empty() && file_.questions.empty()) {
-      fault("", "holds no question");
+      fault("", "contains no questions");
     }
     return std::move(file_);
   }
@@ -85,7 +85,8 @@ class Reader {
     return right;
   }
 
-  // The field of an object; null, and a fault, if it is missing or the object is none.
+  // The field of an object; null, with an error recorded, if it is missing or this is not an
+  // object.
   const json* field(const json& object, const std::string& place, const std::string& name) {
     if (!expect(object.is_object(), place, "an object", object)) {
       return nullptr;
@@ -193,13 +194,13 @@ class Reader {
   static std::string misplaced(const std::string& answer, const std::string& context,
                                std::size_t byte, const std::string& start) {
     const std::string what = fmt::format(
-        "the answer {} does not stand at character {} of the context, which goes on there with {}",
+        "the answer {} is not at character {} of the context, where the text reads {}",
         excerpt(answer), start, excerpt(std::string_view(context).substr(byte), answer.size()));
     const std::size_t found = context.find(answer);
     if (found == std::string::npos) {
-      return what + "; the context does not hold it";
+      return what + "; the context does not contain it";
     }
-    return fmt::format("{}; it first stands at {}", what,
+    return fmt::format("{}; it first occurs at {}", what,
                        code_points(std::string_view(context).substr(0, found)));
   }
 
@@ -222,7 +223,7 @@ SquadFile parse_squad(const std::string& bytes, const std::string& name) {
   if (faults.empty()) {
     return file;
   }
-  std::string message = name + ": no SQuAD v1.1 file: ";
+  std::string message = name + ": not a SQuAD v1.1 file: ";
   if (faults.size() == 1) {
     throw sherd::Error(sherd::ExitCode::BadData, message + faults.front());
   }

@@ -74,7 +74,7 @@ Encoding Tokenizer::encode(std::string_view text, SpecialTokens special) const {
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
-  // A negative id is no token's either: as unsigned it lies beyond every vocabulary.
+  // Nor is a negative id a token: as unsigned it is beyond every vocabulary.
   const std::vector<std::uint32_t> unsigned_ids(ids.begin(), ids.end());
   char* text = nullptr;
   std::size_t length_bytes = 0;

@@ -21,7 +21,7 @@ using sherd::ExitCode;
 
 constexpr std::size_t kRanksNamed = 8;
 
-// Any bytes are let through: paths and messages need not be UTF-8.
+// Accepts any bytes: paths and messages need not be UTF-8.
 std::string text_of(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }

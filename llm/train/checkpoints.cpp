@@ -41,7 +41,7 @@ bool is_leftover(const fs::path& folder) {
   return (extension == ".tmp" || extension == ".old") && step_of(folder.stem().string());
 }
 
-// Removes checkpoints of other steps than these, and leftovers; what else lies there stays.
+// Removes leftovers and the checkpoints of all other steps; anything else in the folder stays.
 void remove_but(const fs::path& root, const std::vector<std::int64_t>& kept) {
   std::error_code ignored;
   std::vector<fs::path> others;
@@ -92,7 +92,7 @@ void Checkpoints::remove_all() const {
 }
 
 void Checkpoints::set_aside(std::int64_t step) const {
-  std::error_code ignored;  // then it is found damaged again next time
+  std::error_code ignored;  // if this fails, it is found damaged again next time
   const fs::path aside = folder_of(step).string() + ".damaged";
   fs::remove_all(aside, ignored);
   fs::rename(folder_of(step), aside, ignored);

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The output folder that a path is, or that a checkpoint lies in; empty if it is neither.
+// The output folder: the path itself or the one its checkpoint is in; empty if it is neither.
 fs::path run_folder_of(const fs::path& path) {
   std::error_code ignored;
   if (fs::exists(path / "manifest.json", ignored)) {

@@ -28,10 +28,10 @@ struct ExportOutcome {
 };
 
 /// Writes weights (model.safetensors), config, generation config and tokenizer, tensor by tensor:
-/// memory 1 MiB. Weights appear whole or not at all, config.json comes last; an export that fails
-/// leaves nothing. Not collective: one process. Throws sherd::Error: InputMissing; BadData (also
-/// for a checkpoint of another model); Usage for the model's own folder, CannotWrite for another
-/// that is not empty; StorageIo. PyTorch: `model.save_pretrained`.
+/// memory 1 MiB. Weights appear whole or not at all, config.json is written last; a failed
+/// export leaves nothing behind. Not collective: one process. Throws sherd::Error: InputMissing;
+/// BadData (also for a checkpoint of another model); Usage for the model's own folder, CannotWrite
+/// for another that is not empty; StorageIo. PyTorch: `model.save_pretrained`.
 ExportOutcome export_checkpoint(const ExportOptions& options);
 
 }  // namespace llm::train

@@ -30,7 +30,7 @@ void require_free_space(const std::string& folder, std::int64_t bytes) {
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(folder, error);
   if (error || space.capacity == 0 || space.available == static_cast<std::uintmax_t>(-1)) {
-    return;  // a file system that does not say
+    return;  // a file system that does not report it
   }
   const auto available = static_cast<std::int64_t>(
       std::min<std::uintmax_t>(space.available, static_cast<std::uintmax_t>(kUnlimited)));

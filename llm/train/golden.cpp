@@ -230,7 +230,7 @@ GoldenDifferences compare_with_golden(const std::string& model_folder,
                                       const std::vector<std::string>& ignored_fields) {
   const io::IgnoredFields ignored{ignored_fields, families::IgnoreBy::Flag};
   const ModelShape shape = model_shape(model_folder, ignored);
-  // Faults are told before any rank starts.
+  // Errors are reported before any rank starts.
   (void)io::match_weights(*shape.shapes, sherd::SafetensorsFolder(model_folder));
   const Golden golden = read_golden(golden_path, *shape.shapes);
 

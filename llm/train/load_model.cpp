@@ -36,7 +36,7 @@ text::Tokenizer load_tokenizer(const std::string& folder) {
   if (!std::filesystem::is_directory(folder, ignored)) {
     throw sherd::Error(sherd::ExitCode::InputMissing,
                        "the model folder '" + folder +
-                           "' is not there. Give a Hugging Face folder: config.json, "
+                           "' does not exist. Give a Hugging Face folder: config.json, "
                            "model.safetensors and tokenizer.json.");
   }
   return text::Tokenizer::from_folder(folder);

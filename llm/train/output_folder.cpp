@@ -36,7 +36,7 @@ std::string fault_of_folder(const fs::path& folder) {
   return "";
 }
 
-// The same of a file that may be there: a log that goes on, or a device.
+// The same for a file that may exist: a log that is continued, or a device.
 std::string fault_of_file(const fs::path& path) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {

@@ -48,7 +48,7 @@ std::string own_name() {
   return fmt::format("process {} on host {} since {}", ::getpid(), host.data(), time.data());
 }
 
-// What the holder wrote into the file, as far as it is fit to be printed.
+// What the holder wrote into the file, with unprintable bytes replaced.
 std::string holder_of(int file) {
   std::array<char, 256> bytes{};
   const ssize_t size = ::pread(file, bytes.data(), bytes.size(), 0);
@@ -57,7 +57,7 @@ std::string holder_of(int file) {
     const char c = bytes[static_cast<std::size_t>(i)];
     text += c >= ' ' && c <= '~' ? c : '?';
   }
-  return text.empty() ? "a process that has not said who it is" : text;
+  return text.empty() ? "a process that has not written its name" : text;
 }
 
 // The folders of `path` that are not there yet, outermost first.
@@ -72,7 +72,7 @@ std::vector<fs::path> missing_folders(fs::path path) {
   return missing;
 }
 
-// No lock to be had here at all, as on some network file systems.
+// Locks are unavailable here, as on some network file systems.
 bool gives_no_locks(int error) {
   return error == ENOLCK || error == ENOSYS || error == EOPNOTSUPP || error == EINVAL;
 }
@@ -114,7 +114,7 @@ bool OutputLock::try_to_take() {
   bool taken = file_ >= 0 && ::flock(file_, LOCK_EX | LOCK_NB) == 0;
   if (file_ >= 0 && !taken && gives_no_locks(errno)) {
     warning_ =
-        fmt::format("the output folder cannot be locked ({}): see to it that no other run uses it",
+        fmt::format("the output folder cannot be locked ({}): make sure that no other run uses it",
                     std::strerror(errno));
     taken = true;
   }
@@ -163,7 +163,7 @@ void OutputLock::remove() noexcept {
     file_ = -1;
   }
   for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) {
-    ::rmdir(folder->c_str());  // fails, as it should, where something lies in it
+    ::rmdir(folder->c_str());  // fails, as intended, if it is not empty
   }
 }
 

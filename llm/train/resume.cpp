@@ -60,7 +60,7 @@ std::optional<RunNote> newest_note(const std::vector<fs::path>& folders) {
     try {
       return note_from_text(sherd::CheckpointManifest::read(folder.string()).note, folder.string());
     } catch (const Error&) {
-      continue;  // damaged: told when it is to be used
+      continue;  // damaged: reported when it would be used
     }
   }
   return std::nullopt;
@@ -94,7 +94,7 @@ std::vector<Candidate> sound_candidates(const std::vector<fs::path>& folders, co
   return sound;
 }
 
-// Refuses a start that would make the run write over what a longer one has left.
+// Refuses a start that would overwrite the checkpoints of a longer run.
 void refuse_to_lose(const Checkpoints& own, const config::RunConfig& config, std::int64_t start) {
   const auto steps = own.complete_steps();
   if (steps.empty() || steps.back() <= start) {
@@ -104,10 +104,11 @@ void refuse_to_lose(const Checkpoints& own, const config::RunConfig& config, std
       fmt::format("'{}' holds a checkpoint of step {}", config.train.output, steps.back());
   throw Error(
       ExitCode::CannotWrite,
-      fmt::format("{}, and a run that starts {} would replace it and the log. Set train.output to "
-                  "another folder; or go on from it without --resume; or give --resume overwrite "
-                  "to delete it and start anew.",
-                  held, start == 0 ? "anew" : fmt::format("at step {}", start)));
+      fmt::format(
+          "{}, and a run that starts {} would replace it and the log. Set train.output to "
+          "another folder; or continue from it without --resume; or give --resume overwrite "
+          "to delete it and start over.",
+          held, start == 0 ? "over" : fmt::format("at step {}", start)));
 }
 
 ResumePlan plan_from_path(const config::RunConfig& config, const Checkpoints& own) {
@@ -201,8 +202,9 @@ Candidate restore(const ResumePlan& plan, const config::RunConfig& config,
       if (error.code() != ExitCode::BadData || i + 1 == plan.candidates.size()) {
         throw;
       }
-      say(fmt::format("the checkpoint in '{}' is damaged: {}\ngoing on from the older one in '{}'",
-                      candidate.folder, error.what(), plan.candidates[i + 1].folder));
+      say(fmt::format(
+          "the checkpoint in '{}' is damaged: {}\ncontinuing from the older one in '{}'",
+          candidate.folder, error.what(), plan.candidates[i + 1].folder));
       if (model.world().rank() == 0 && lies_in(candidate.folder, config.train.output)) {
         own.set_aside(candidate.step);
       }

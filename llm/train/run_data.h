@@ -1,5 +1,5 @@
 #pragma once
-// What a run learns from and is evaluated on, and how many steps that makes.
+// The data that a run trains and evaluates on, and the number of steps that follows from it.
 
 #include <cstdint>
 #include <functional>

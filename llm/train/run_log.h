@@ -30,7 +30,7 @@ class RunLog {
   /// `data`: the file, for people.
   void write(const EvaluationKey& key, const std::string& data,
              const eval::EvaluationResult& result);
-  /// Whether a line tells of this evaluation.
+  /// Whether a line records this evaluation.
   [[nodiscard]] bool has(const EvaluationKey& key) const;
   /// As track::JsonlLog::sync.
   void sync() { lines_.sync(); }

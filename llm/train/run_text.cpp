@@ -67,7 +67,7 @@ std::string closing_lines(const config::RunConfig& config, const RunSummary& sum
                        track::clock_text(summary.seconds), summary.first_loss, summary.last_loss);
   }
   if (checkpoint.empty()) {
-    return text + "next: no checkpoint was asked for: what was learned is not kept";
+    return text + "next: no checkpoint was requested: what was learned is not kept";
   }
   const std::string output = quoted(config.train.output);
   const std::string data =

@@ -28,7 +28,7 @@ namespace llm::train {
 
 namespace {
 
-// The configuration with its choices made: a run that goes on computes in the dtype it began with.
+// The configuration with its choices made: a resumed run computes in the dtype it started with.
 config::RunConfig resolved(const config::RunConfig& config, sherd::World& world) {
   config::RunConfig made = config;
   made.precision.param_dtype = chosen_dtype(config.precision.param_dtype);
@@ -40,7 +40,7 @@ config::RunConfig resolved(const config::RunConfig& config, sherd::World& world)
   return made;
 }
 
-// On rank 0; the others have none. Tried, so that no run finds out after hours that it cannot save.
+// On rank 0; null on the others. Writing is tried here, so that no run fails to save after hours.
 std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::World& world,
                                         const RunHooks& hooks, const Say& say) {
   std::shared_ptr<OutputLock> lock;
@@ -61,7 +61,7 @@ std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::
   return lock;
 }
 
-// Whether model and checkpoints have room, before any of it is taken.
+// Checks that model and checkpoints fit, before anything is allocated.
 void require_room(const config::RunConfig& config, const ModelShape& shape, sherd::World& world,
                   const Say& say) {
   together(world, [&] {
@@ -99,7 +99,7 @@ Candidate resume(const ResumePlan& plan, const config::RunConfig& config, const 
   return start;
 }
 
-// The scale of the loss goes on from where it was.
+// Continues with the scale of the loss that the checkpoint holds.
 void restore_scale(const Candidate& start, std::optional<sherd::GradScaler>& scaler,
                    sherd::World& world) {
   if (!scaler || start.folder.empty()) {

@@ -9,12 +9,12 @@
 
 namespace llm::train {
 
-/// What a run reports to whoever started it.
+/// Callbacks of a run to its caller.
 struct RunHooks {
   std::function<void(const std::string& line)> say;  ///< a line for people; called on rank 0 alone
   /// Whether this rank was asked to stop: asked before each step, and in evaluations.
   std::function<bool()> stop_requested;
-  /// Given, before anything takes long, what leaves nothing behind when the process ends at once.
+  /// Given, before anything takes long, a clean-up for a process that ends at once.
   std::function<void(std::function<void()> clean_up)> before_an_end_at_once =
       [](const std::function<void()>& /*clean_up*/) {};
   /// Called on every rank before the first step: until then there is nothing to save, and a process

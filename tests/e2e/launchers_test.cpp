@@ -93,11 +93,12 @@ TEST(OwnRanks, MustBeThoseOfTheLauncher) {
   const TempFolder folder;
   const Ended ended =
       expect_code(64, on_ranks(2, train(folder.path() / "run") + Arguments{"-n", "3"}));
-  EXPECT_THAT(ended.err, HasSubstr("-n 3 asks for other ranks than the 2 that sherd launch "
-                                   "started: leave -n out"));
+  EXPECT_THAT(ended.err,
+              HasSubstr("-n 3 asks for another number of ranks than the 2 that sherd launch "
+                        "started: leave -n out"));
   for (const char* wrong : {"0", "1025", "x", "99999999999999999999"}) {
     const Ended refused = expect_code(64, train(folder.path() / "run") + Arguments{"-n", wrong});
-    EXPECT_THAT(refused.err, HasSubstr("is no number of ranks: give one from 1 to 1024"));
+    EXPECT_THAT(refused.err, HasSubstr("is not a number of ranks: give one from 1 to 1024"));
   }
 }
 
