@@ -34,6 +34,7 @@ struct BenchFlags {
   std::string dtype = "bf16";
   std::string strategy = "full_shard";
   std::string supervised = "all";
+  std::string max_minutes = "10";
   bool checkpoint_activations = false;
   bool profile = false;
   bool json = false;
@@ -127,8 +128,20 @@ llm::train::Settings settings(const BenchFlags& flags) {
           {"--dtype", flags.dtype},
           {"--strategy", flags.strategy},
           {"--supervised", flags.supervised},
+          {"--max-minutes", flags.max_minutes},
           {"--checkpoint-activations", flags.checkpoint_activations ? "given" : "not given"},
           {"the model's config.json (SHA-256)", llm::bench::config_digest(options)}};
+}
+
+// Standard output is the result's.
+void say_progress(const llm::bench::BenchProgress& progress) {
+  say(fmt::format("step {} of {}: {:.3f} s", progress.step, progress.steps, progress.seconds),
+      true);
+}
+
+// What CLI::Range or "none" let through.
+std::optional<double> minutes_of(const std::string& text) {
+  return text == "none" ? std::nullopt : std::optional(std::stod(text));
 }
 
 int bench(BenchFlags flags) {
@@ -142,12 +155,16 @@ int bench(BenchFlags flags) {
       sherd::unit_policy::every_unit({.checkpoint_activations = flags.checkpoint_activations});
   flags.options.answers_only = flags.supervised == "answer";
   flags.options.operators = flags.profile;
+  flags.options.max_minutes = minutes_of(flags.max_minutes);
   Rank rank(OnSignal::EndProcess);
   sherd::World world = rank.join();
   const std::string notice = llm::train::agree_on_start(
       world, llm::train::read_together(world, [&] { return settings(flags); }));
   if (rank.is_first() && !notice.empty()) {
     say(notice, flags.json);
+  }
+  if (rank.is_first()) {
+    flags.options.progress = say_progress;
   }
   const BenchResult result = llm::bench::bench(flags.options, world);
   if (rank.is_first()) {
@@ -171,6 +188,9 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_option("--accum", options.accumulation, "micro-batches a step")->check(positive);
   verb.add_option("--steps", options.steps, "that are timed")->check(positive);
   verb.add_option("--warmup", options.warmup, "steps before them")->check(CLI::NonNegativeNumber);
+  verb.add_option("--max-minutes", flags.max_minutes,
+                  "refuse what would take longer (default: 10); none: no limit")
+      ->check(CLI::PositiveNumber | CLI::IsMember({"none"}));
   verb.add_option("--dtype", flags.dtype, "of parameters and gradients")
       ->check(CLI::IsMember(kDtypes));
   verb.add_option("--strategy", flags.strategy)

@@ -8,6 +8,8 @@
 
 #include "llm/bench/bench_data.h"
 #include "llm/bench/matmul_limit.h"
+#include "llm/bench/step_products.h"
+#include "llm/bench/time_limit.h"
 #include "llm/data/dataset.h"
 #include "llm/io/hf_config.h"
 #include "llm/train/load_model.h"
@@ -25,6 +27,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kAnswerTokens = 8;
 constexpr double kClipGradNorm = 1.0;
+// The step for memory, and the products alone, which take about two.
+constexpr std::int64_t kStepsBesides = 3;
+constexpr auto kBetweenReports = std::chrono::seconds(1);
 
 // A folder with weights, or a configuration alone.
 struct BenchModel {
@@ -62,41 +67,6 @@ BenchTokens tokens_of(const BenchOptions& options, std::int64_t vocabulary) {
           options.answers_only ? kAnswerTokens : options.sequence, options.seed};
 }
 
-// What a rank's micro-batches multiply in a step: linear layers, the head at the supervised
-// positions, and the half of attention that causality leaves.
-std::vector<MatmulShape> matmuls(const io::HfConfig& config, const BenchOptions& options) {
-  const auto built = sherd::on_meta([&] { return io::build_model(config); });
-  const std::int64_t rows = options.sequence * options.micro_batch;
-  const std::int64_t supervised =
-      options.micro_batch *
-      std::min(options.sequence - 1, options.answers_only ? kAnswerTokens : options.sequence);
-  const std::string embedding = built->embedding_name();
-  const auto is_table = [&](const std::string& name) {
-    return name == embedding || name.starts_with("lm_head");
-  };
-  std::vector<MatmulShape> shapes;
-  const auto add = [&](MatmulShape shape) {
-    for (MatmulShape& known : shapes) {
-      if (known.rows == shape.rows && known.inputs == shape.inputs &&
-          known.outputs == shape.outputs && known.batch == shape.batch) {
-        known.count += shape.count;
-        return;
-      }
-    }
-    shapes.push_back(shape);
-  };
-  for (const auto& item : built->named_parameters()) {
-    if (item.value().dim() == 2 && !is_table(item.key())) {
-      add({rows, item.value().size(1), item.value().size(0), options.accumulation});
-    }
-  }
-  const model::DecoderConfig& shape = config.shape;
-  add({supervised, shape.hidden_size, shape.vocab_size, options.accumulation});
-  add({options.sequence, shape.head_size, (options.sequence + 1) / 2,
-       2 * shape.layers * options.accumulation, shape.heads * options.micro_batch});
-  return shapes;
-}
-
 void check_sequence(const BenchModel& found, const BenchOptions& options) {
   const auto built = sherd::on_meta([&] { return io::build_model(found.config); });
   if (options.sequence > built->context_length()) {
@@ -115,9 +85,14 @@ std::vector<std::int64_t> of_all_ranks(sherd::World& world, std::int64_t bytes) 
   return values;
 }
 
-BenchModel checked_model(const BenchOptions& options) {
+// Refuses before any weight is made what would take too long.
+BenchModel checked_model(const BenchOptions& options, sherd::World& world) {
   BenchModel found = find_model(options);
   check_sequence(found, options);
+  const double step = estimated_step_seconds(step_products(found.config, options),
+                                             *options.sharding.precision.param_dtype);
+  check_time_left(static_cast<double>(options.warmup + options.steps + kStepsBesides) * step,
+                  options.max_minutes, world);
   return found;
 }
 
@@ -127,7 +102,7 @@ class Bench {
   Bench(const BenchOptions& options, sherd::World world)
       : options_(options),
         world_(std::move(world)),
-        found_(checked_model(options)),
+        found_(checked_model(options, world_)),
         model_(make_model(found_, options, world_)),
         optimizer_(model_, {.lr = options.lr}),
         tokens_(tokens_of(options, model_.module()->vocab_rows())) {
@@ -139,6 +114,8 @@ class Bench {
 
  private:
   void step();
+  void report(double seconds);
+  void warm_up();
   void timed_steps();
   void measure_memory();
   [[nodiscard]] std::vector<data::Batch> micro_batches() const;
@@ -151,6 +128,7 @@ class Bench {
   std::optional<sherd::GradScaler> scaler_;  // of fp16
   BenchTokens tokens_;
   std::int64_t step_ = 0;
+  Clock::time_point last_report_;
   BenchResult result_;
 };
 
@@ -165,6 +143,7 @@ std::vector<data::Batch> Bench::micro_batches() const {
 }
 
 void Bench::step() {
+  const auto start = Clock::now();
   const train::StepOutcome outcome =
       train::train_step(model_, optimizer_, scaler_ ? &*scaler_ : nullptr, micro_batches(),
                         {step_ + 1, kClipGradNorm, false});
@@ -172,6 +151,16 @@ void Bench::step() {
   result_.tokens_a_step = outcome.tokens;
   result_.losses.push_back(outcome.loss);
   result_.grad_norms.push_back(outcome.grad_norm);
+  report(std::chrono::duration<double>(Clock::now() - start).count());
+}
+
+void Bench::report(double seconds) {
+  const auto now = Clock::now();
+  if (!options_.progress || now - last_report_ < kBetweenReports) {
+    return;
+  }
+  last_report_ = now;
+  options_.progress({step_, options_.warmup + options_.steps + 1, seconds});
 }
 
 void Bench::timed_steps() {
@@ -212,13 +201,23 @@ void Bench::measure_memory() {
   result_.peak_rank_bytes = of_all_ranks(world_, train::peak_resident_bytes());
 }
 
-BenchResult Bench::run() {
+// Its last step tells how long the timed ones will take.
+void Bench::warm_up() {
+  double seconds = 0;
   for (std::int64_t i = 0; i < options_.warmup; ++i) {
+    const auto start = Clock::now();
     step();
+    seconds = std::chrono::duration<double>(Clock::now() - start).count();
   }
+  check_time_left(static_cast<double>(options_.steps + kStepsBesides) * seconds,
+                  options_.max_minutes, world_);
+}
+
+BenchResult Bench::run() {
+  warm_up();
   timed_steps();
   measure_memory();
-  const auto shapes = matmuls(found_.config, options_);
+  const auto shapes = step_products(found_.config, options_);
   world_.barrier();  // all ranks multiply at the same time, as in a step
   result_.matmul_limit_seconds =
       matmul_seconds(shapes, options_.sharding.precision.param_dtype.value_or(c10::kFloat));

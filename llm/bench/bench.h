@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,13 @@
 #include "sherd/world.h"
 
 namespace llm::bench {
+
+/// A step that has ended.
+struct BenchProgress {
+  std::int64_t step = 0;  ///< from 1, warm-up too
+  std::int64_t steps = 0;
+  double seconds = 0;
+};
 
 struct BenchOptions {
   std::string model;   ///< a config.json, or a folder with one; its weights if it has any
@@ -27,7 +36,9 @@ struct BenchOptions {
   double lr = 1e-4;
   bool answers_only = false;  ///< the last 8 tokens of each sample are supervised, not all
   bool operators = false;     ///< profile by operator
-  sherd::ShardOptions sharding;
+  std::optional<double> max_minutes = 10;  ///< a bench that would take longer is refused
+  std::function<void(const BenchProgress&)> progress;  ///< called at most once a second
+  sherd::ShardOptions sharding;                        ///< `precision.param_dtype` is set
 };
 
 /// Rank 0's times, except where said.
@@ -52,7 +63,8 @@ struct BenchResult {
 /// Trains for warm-up and timed steps and one more for memory, as the trainer does. Weights are
 /// those of the folder, or a function of seed, name and index. Collective, of ranks that have
 /// agreed (llm::train::agree_on_start). Throws sherd::Error as llm::io does, and Usage for a token
-/// file that is too short or names ids the model lacks.
+/// file that is too short or names ids the model lacks, and for a bench that would take longer than
+/// allowed.
 [[nodiscard]] BenchResult bench(const BenchOptions& options, sherd::World world);
 
 }  // namespace llm::bench

@@ -53,6 +53,26 @@ TEST(Bench, PrintsTimesMemoryAndLosses) {
   EXPECT_TRUE(attention);
 }
 
+TEST(Bench, RefusesWhatWouldTakeTooLong) {
+  const std::string llama_350m = SHERD_TEST_SOURCE_DIR "/benchmarks/peers/shapes/llama-350m.json";
+  const Ended before = expect_code(64, {"bench", "--model", llama_350m, "--steps", "10000"});
+  EXPECT_THAT(before.err,
+              testing::AllOf(testing::HasSubstr("this bench would take about "),
+                             testing::HasSubstr("minutes more, and --max-minutes is 10"),
+                             testing::HasSubstr("--max-minutes none")));
+  EXPECT_LT(before.seconds, 10);  // no weights were made
+  const Ended after_warm_up =
+      expect_code(64, bench(kModel, {"--ranks", "2", "--max-minutes", "0.0001"}));
+  EXPECT_THAT(after_warm_up.err, testing::HasSubstr("--max-minutes is 0.0001"));
+  EXPECT_THAT(expect_code(64, bench(kModel, {"--max-minutes", "soon"})).err,
+              testing::HasSubstr("--max-minutes"));
+}
+
+TEST(Bench, ShowsProgressBesideTheResult) {
+  const Ended ended = expect_code(0, bench(kModel));
+  EXPECT_THAT(ended.err, testing::HasSubstr("step 1 of 4: "));
+}
+
 TEST(Bench, HasTheSameLossesEveryTimeAndOnAnyNumberOfRanks) {
   const fs::path config = fs::path(kModel) / "config.json";
   const auto losses = [&](const Arguments& more) {

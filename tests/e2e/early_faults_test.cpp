@@ -111,7 +111,8 @@ TEST(StopAtStart, EndsAtOnceAndLeavesNothing) {
 
 TEST(StopOfOtherVerbs, IsWhatTheSignalDoes) {
   const Arguments eval = {"eval", "--model", kModel, "--data", kManyQuestions};
-  const Arguments bench = {"bench", "--model", kModel, "--seq", "512", "--steps", "100000"};
+  const Arguments bench = {"bench",   "--model", kModel,          "--seq", "512",
+                           "--steps", "100000",  "--max-minutes", "none"};
   for (const Arguments& verb : {eval, on_ranks(2, eval), bench}) {
     Program program(verb);
     std::this_thread::sleep_for(std::chrono::seconds(3));

@@ -1,0 +1,43 @@
+#include "llm/bench/step_products.h"
+
+#include <algorithm>
+#include <string>
+
+#include "sherd/fully_shard.h"
+
+namespace llm::bench {
+
+std::vector<MatmulShape> step_products(const io::HfConfig& config, const BenchOptions& options) {
+  const auto built = sherd::on_meta([&] { return io::build_model(config); });
+  const std::int64_t rows = options.sequence * options.micro_batch;
+  const std::int64_t supervised =
+      options.micro_batch *
+      std::min(options.sequence - 1, options.answers_only ? kAnswerTokens : options.sequence);
+  const std::string embedding = built->embedding_name();
+  const auto is_table = [&](const std::string& name) {
+    return name == embedding || name.starts_with("lm_head");
+  };
+  std::vector<MatmulShape> shapes;
+  const auto add = [&](MatmulShape shape) {
+    for (MatmulShape& known : shapes) {
+      if (known.rows == shape.rows && known.inputs == shape.inputs &&
+          known.outputs == shape.outputs && known.batch == shape.batch) {
+        known.count += shape.count;
+        return;
+      }
+    }
+    shapes.push_back(shape);
+  };
+  for (const auto& item : built->named_parameters()) {
+    if (item.value().dim() == 2 && !is_table(item.key())) {
+      add({rows, item.value().size(1), item.value().size(0), options.accumulation});
+    }
+  }
+  const model::DecoderConfig& shape = config.shape;
+  add({supervised, shape.hidden_size, shape.vocab_size, options.accumulation});
+  add({options.sequence, shape.head_size, (options.sequence + 1) / 2,
+       2 * shape.layers * options.accumulation, shape.heads * options.micro_batch});
+  return shapes;
+}
+
+}  // namespace llm::bench

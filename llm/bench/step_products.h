@@ -1,0 +1,17 @@
+#pragma once
+// What a step of a model multiplies.
+
+#include <vector>
+
+#include "llm/bench/bench.h"
+#include "llm/bench/matmul_limit.h"
+#include "llm/io/hf_config.h"
+
+namespace llm::bench {
+
+/// What a rank's micro-batches multiply in a step: linear layers, the head at the supervised
+/// positions, and the half of attention that causality leaves.
+[[nodiscard]] std::vector<MatmulShape> step_products(const io::HfConfig& config,
+                                                     const BenchOptions& options);
+
+}  // namespace llm::bench
