@@ -116,7 +116,7 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
 }
 
 // What must be the same on all ranks.
-llm::train::Settings settings(const BenchFlags& flags) {
+llm::train::Settings bench_settings(const BenchFlags& flags) {
   const llm::bench::BenchOptions& options = flags.options;
   return {{"--seq", std::to_string(options.sequence)},
           {"--micro-batch", std::to_string(options.micro_batch)},
@@ -159,7 +159,7 @@ int bench(BenchFlags flags) {
   Rank rank(OnSignal::EndProcess);
   sherd::World world = rank.join();
   const std::string notice = llm::train::agree_on_start(
-      world, llm::train::read_together(world, [&] { return settings(flags); }));
+      world, llm::train::read_together(world, [&] { return bench_settings(flags); }));
   if (rank.is_first() && !notice.empty()) {
     say(notice, flags.json);
   }

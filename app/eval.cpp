@@ -53,9 +53,9 @@ llm::train::EvaluatedModel find_model(const EvalFlags& flags) {
 }
 
 // What must be the same on all ranks.
-llm::train::Settings settings(const EvalFlags& flags, const llm::train::EvaluatedModel& source,
-                              const llm::text::Tokenizer& tokenizer,
-                              const llm::data::DataFile& file) {
+llm::train::Settings eval_settings(const EvalFlags& flags, const llm::train::EvaluatedModel& source,
+                                   const llm::text::Tokenizer& tokenizer,
+                                   const llm::data::DataFile& file) {
   const auto config = llm::data::read_data_file(tokenizer.folder() / "config.json");
   return {{"the checkpoint", std::filesystem::path(source.checkpoint).filename().string()},
           {"--limit", std::to_string(flags.limit)},
@@ -121,7 +121,7 @@ int evaluate(const EvalFlags& flags) {
   const auto file =
       llm::train::read_together(world, [&] { return llm::data::read_data_file(flags.data); });
   tell(llm::train::agree_on_start(world, llm::train::read_together(world, [&] {
-                                    return settings(flags, source, tokenizer, file);
+                                    return eval_settings(flags, source, tokenizer, file);
                                   })));
   tell(
       llm::train::length_remark("--max-length", source.max_length, shape.shapes->context_length()));
