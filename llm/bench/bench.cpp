@@ -25,7 +25,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kAnswerTokens = 8;
 constexpr double kClipGradNorm = 1.0;
 // The step for memory, and the products alone, which take about two.
 constexpr std::int64_t kStepsBesides = 3;

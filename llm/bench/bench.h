@@ -16,6 +16,9 @@
 
 namespace llm::bench {
 
+/// Of a sample, where answers alone are supervised.
+inline constexpr std::int64_t kAnswerTokens = 8;
+
 /// A step that has ended.
 struct BenchProgress {
   std::int64_t step = 0;  ///< from 1, warm-up too
