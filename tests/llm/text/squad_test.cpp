@@ -156,7 +156,7 @@ std::vector<Fault> field_faults() {
        kAnswer + "/answer_start: the answer \"Malmö\" is not at character 14 of the "
                  "context, where the text reads \" Malmö…\"; it first occurs at 15"},
       {"NotInContext", with(kAnswer + "/text", "Lund"),
-       "with \"Malm…\"; the context does not contain it"},
+       "reads \"Malm…\"; the context does not contain it"},
       {"Impossible", with(kQa + "/is_impossible", true), kQa + "/is_impossible: unanswerable"},
   };
 }
