@@ -3,18 +3,20 @@
 #include "llm/bench/bench.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
 
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "app/ignore_fields.h"
 #include "app/launch.h"
 #include "app/rank.h"
 #include "app/threads.h"
 #include "app/verbs.h"
+#include "llm/config/measures.h"
+#include "llm/train/agreement.h"
 #include "llm/train/options_of_config.h"
 #include "sherd/error.h"
 
@@ -61,6 +63,8 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
   }
   nlohmann::ordered_json line = {
       {"isa", result.isa},
+      {"dtype", flags.dtype},
+      {"transport", result.transport},
       {"step_seconds", {{"median", step.median}, {"min", step.min}, {"max", step.max}}},
       {"all_step_seconds", result.step_seconds},
       {"tokens_per_second", static_cast<double>(result.tokens_a_step) / step.median},
@@ -82,46 +86,57 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
   return line;
 }
 
-void print(const char* format, auto... values) {
-  std::array<char, 200> line;
-  std::snprintf(line.data(), line.size(), format, values...);
-  say(line.data());
-}
-
 void print_table(const BenchResult& result, const BenchFlags& flags) {
   const Spread step = spread_of(result.step_seconds);
-  print("step %.3f s (%.3f - %.3f), %.1f tokens/s", step.median, step.min, step.max,
-        static_cast<double>(result.tokens_a_step) / step.median);
-  print("path of the processor: %s", result.isa.c_str());
-  print("matrix products alone: %.3f s (%.1f GFLOP/s a rank); step / that = %.3f",
-        result.matmul_limit_seconds, result.matmul_operations / result.matmul_limit_seconds / 1e9,
-        step.median / result.matmul_limit_seconds);
+  say(fmt::format("step {:.3f} s ({:.3f} - {:.3f}), {:.1f} tokens/s", step.median, step.min,
+                  step.max, static_cast<double>(result.tokens_a_step) / step.median));
+  say("path of the processor: " + result.isa);
+  say("exchange between ranks: " + result.transport);
+  say(fmt::format("matrix products alone: {:.3f} s ({:.1f} GFLOP/s a rank); step / that = {:.3f}",
+                  result.matmul_limit_seconds,
+                  result.matmul_operations / result.matmul_limit_seconds / 1e9,
+                  step.median / result.matmul_limit_seconds));
   for (int i = 0; i < llm::bench::kPhases; ++i) {
-    print("  %-10s %8.4f s", llm::bench::name_of(static_cast<llm::bench::Phase>(i)),
-          result.split_seconds[static_cast<size_t>(i)]);
+    say(fmt::format("  {:<10} {:8.4f} s", llm::bench::name_of(static_cast<llm::bench::Phase>(i)),
+                    result.split_seconds[static_cast<size_t>(i)]));
   }
   for (size_t rank = 0; rank < result.peak_rank_bytes.size(); ++rank) {
-    print("rank %zu: peak %.2f GiB resident, %.2f GiB with shared pages divided", rank,
-          static_cast<double>(result.peak_rank_bytes[rank]) / (1 << 30),
-          static_cast<double>(result.peak_rank_pss_bytes[rank]) / (1 << 30));
+    say(fmt::format("rank {}: peak {:.2f} GiB resident, {:.2f} GiB with shared pages divided", rank,
+                    static_cast<double>(result.peak_rank_bytes[rank]) / (1 << 30),
+                    static_cast<double>(result.peak_rank_pss_bytes[rank]) / (1 << 30)));
   }
-  print("loss %.6f -> %.6f", result.losses.front(), result.losses.back());
+  say(fmt::format("loss {:.6f} -> {:.6f}", result.losses.front(), result.losses.back()));
   if (flags.profile) {
     for (const StepProfile::Entry& entry : result.operators) {
-      print("  %9.5f s  %6.1f calls  %-9s %s", entry.seconds,
-            static_cast<double>(entry.calls) / static_cast<double>(flags.options.steps),
-            llm::bench::name_of(entry.phase), entry.name.c_str());
+      say(fmt::format("  {:9.5f} s  {:6.1f} calls  {:<9} {}", entry.seconds,
+                      static_cast<double>(entry.calls) / static_cast<double>(flags.options.steps),
+                      llm::bench::name_of(entry.phase), entry.name));
     }
   }
 }
 
+// What must be the same on all ranks.
+llm::train::Settings bench_settings(const BenchFlags& flags) {
+  const llm::bench::BenchOptions& options = flags.options;
+  return {{"--seq", std::to_string(options.sequence)},
+          {"--micro-batch", std::to_string(options.micro_batch)},
+          {"--accum", std::to_string(options.accumulation)},
+          {"--steps", std::to_string(options.steps)},
+          {"--warmup", std::to_string(options.warmup)},
+          {"--seed", std::to_string(options.seed)},
+          {"--lr", llm::config::float_text(options.lr)},
+          {"--dtype", flags.dtype},
+          {"--strategy", flags.strategy},
+          {"--supervised", flags.supervised},
+          {"--max-minutes", flags.max_minutes},
+          {"--checkpoint-activations", flags.checkpoint_activations ? "given" : "not given"},
+          {"the model's config.json (SHA-256)", llm::bench::config_digest(options)}};
+}
+
 // Standard output is the result's.
 void say_progress(const llm::bench::BenchProgress& progress) {
-  std::array<char, 100> line;
-  std::snprintf(line.data(), line.size(), "step %lld of %lld: %.3f s",
-                static_cast<long long>(progress.step), static_cast<long long>(progress.steps),
-                progress.seconds);
-  say(line.data(), true);
+  say(fmt::format("step {} of {}: {:.3f} s", progress.step, progress.steps, progress.seconds),
+      true);
 }
 
 // What CLI::Range or "none" let through.
@@ -142,14 +157,17 @@ int bench(BenchFlags flags) {
   flags.options.operators = flags.profile;
   flags.options.max_minutes = minutes_of(flags.max_minutes);
   Rank rank(OnSignal::EndProcess);
+  sherd::World world = rank.join();
+  const std::string notice = llm::train::agree_on_start(
+      world, llm::train::read_together(world, [&] { return bench_settings(flags); }));
+  if (rank.is_first() && !notice.empty()) {
+    say(notice, flags.json);
+  }
   if (rank.is_first()) {
     flags.options.progress = say_progress;
   }
-  const BenchResult result = llm::bench::bench(flags.options, rank.join());
+  const BenchResult result = llm::bench::bench(flags.options, world);
   if (rank.is_first()) {
-    if (!result.isa_notice.empty()) {
-      say(result.isa_notice, flags.json);
-    }
     flags.json ? say(to_json(result, flags).dump()) : print_table(result, flags);
   }
   return static_cast<int>(sherd::ExitCode::Done);
@@ -159,6 +177,7 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   auto& options = flags.options;
   const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 30);
   verb.add_option("--model", options.model, "config.json, or a Hugging Face folder")->required();
+  add_ignore_fields(verb, options.ignored_fields);
   verb.add_option("-n,--ranks", flags.ranks, "ranks of this host to start (default: 1)")
       ->check(CLI::Range(1, 1024));
   verb.add_option("--threads", flags.threads, "of each rank")->check(CLI::Range(1, 1024));

@@ -3,11 +3,15 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <sys/mman.h>
+
+#include "sherd/error.h"
 
 namespace app {
 
@@ -137,6 +141,15 @@ class CachingAllocator final : public c10::Allocator {
 void install_caching_allocator() {
   static_cast<void>(blocks());
   c10::SetCPUAllocator(new CachingAllocator, /*priority=*/1);  // LibTorch keeps it for good
+}
+
+bool wants_caching_allocator(const char* setting) {
+  const std::string_view word = setting == nullptr ? "" : setting;
+  if (!word.empty() && word != "caching" && word != "system") {
+    throw sherd::Error(sherd::ExitCode::Usage, "SHERD_ALLOCATOR is '" + std::string(word) +
+                                                   "': give 'caching' or 'system', or unset it");
+  }
+  return word != "system";
 }
 
 CachingAllocatorCounts caching_allocator_counts() {

@@ -1,5 +1,5 @@
 #pragma once
-// Ending a process in the middle of work that does not look for a request to stop.
+// Ends a process during work that does not check for a stop request.
 
 #include <condition_variable>
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace app {
 
-/// While it lives, a request to stop ends the process at once with this exit code. For the time in
-/// which there is nothing to save: reading weights and data takes minutes and looks at no signal.
+/// While it lives, a request to stop ends the process at once with this exit code. For the phase in
+/// which there is nothing to save: reading weights and data takes minutes and checks no signal.
 class EndAtOnce {
  public:
   /// `requested` is asked every few milliseconds, on a thread of this object; `last_words` is
@@ -19,9 +19,9 @@ class EndAtOnce {
   EndAtOnce& operator=(const EndAtOnce&) = delete;
   ~EndAtOnce() = default;
 
-  /// What is to be called before the last words, so that nothing half-made is left behind.
+  /// Called before the last words, so that nothing half-written is left behind.
   void set_clean_up(std::function<void()> clean_up);
-  /// From now on a request is left to others.
+  /// From now on requests are handled elsewhere.
   void disarm();
 
  private:

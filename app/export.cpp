@@ -2,6 +2,9 @@
 
 #include <memory>
 
+#include <fmt/core.h>
+
+#include "app/ignore_fields.h"
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "llm/io/hf_config.h"
@@ -21,6 +24,7 @@ void add_export(CLI::App& program, int& exit_code) {
   verb->add_option("--out", options->out, "folder to write")->required();
   verb->add_option("--model", options->model,
                    "source of config and tokenizer (default: the run's model.path)");
+  add_ignore_fields(*verb, options->ignored_fields);
   verb->add_option("--dtype", *dtype, "of the weights (default: the source model's)")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
   verb->callback([options, dtype, &exit_code] {
@@ -28,9 +32,9 @@ void add_export(CLI::App& program, int& exit_code) {
       options->dtype = llm::io::dtype_of_name(*dtype);
     }
     const auto outcome = llm::train::export_checkpoint(*options);
-    say("exported " + outcome.checkpoint + " to " + options->out + ": " +
-        std::to_string(outcome.tensors) + " tensors, " +
-        llm::track::short_bytes(outcome.file_bytes) + ", " + llm::io::name_of_dtype(outcome.dtype));
+    say(fmt::format("exported {} to {}: {} tensors, {}, {}", outcome.checkpoint, options->out,
+                    outcome.tensors, llm::track::short_bytes(outcome.file_bytes),
+                    llm::io::name_of_dtype(outcome.dtype)));
     exit_code = 0;
   });
 }

@@ -1,33 +1,38 @@
-// golden_check MODEL_DIR GOLDEN.safetensors [--ranks N]: does a model compute what the reference
-// implementation recorded?
+// golden_check MODEL_DIR GOLDEN.safetensors [--ranks N] [--ignore-fields A,B]: does a model compute
+// what the reference implementation recorded?
 //
 // Prints one line of JSON: the largest relative differences of logits, loss and gradients, and of
 // losses and gradient norms over AdamW steps. Exits 0 when it could compare.
 
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "app/ignore_fields.h"
 #include "llm/train/golden.h"
 #include "sherd/error.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("Compares a model's logits, loss, gradients and training steps with recorded ones.",
-               "golden_check");
+  CLI::App command(
+      "Compares a model's logits, loss, gradients and training steps with recorded ones.",
+      "golden_check");
   std::string model_folder;
   std::string golden_path;
   int ranks = 1;
-  app.add_option("MODEL_DIR", model_folder, "Hugging Face model folder")->required();
-  app.add_option("GOLDEN", golden_path, "safetensors file of recorded values")->required();
-  app.add_option("--ranks", ranks, "ranks to shard over, as threads")
+  std::vector<std::string> ignored_fields;
+  command.add_option("MODEL_DIR", model_folder, "Hugging Face model folder")->required();
+  command.add_option("GOLDEN", golden_path, "safetensors file of recorded values")->required();
+  command.add_option("--ranks", ranks, "ranks to shard over, as threads")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
+  app::add_ignore_fields(command, ignored_fields);
   try {
-    app.parse(argc, argv);
+    command.parse(argc, argv);
     const llm::train::GoldenDifferences found =
-        llm::train::compare_with_golden(model_folder, golden_path, ranks);
+        llm::train::compare_with_golden(model_folder, golden_path, ranks, ignored_fields);
     const nlohmann::ordered_json report = {
         {"logits_rel", found.logits}, {"loss_rel", found.loss},
         {"grad_rel", found.gradient}, {"grad_worst", found.worst_gradient},
@@ -35,7 +40,7 @@ int main(int argc, char** argv) {
     std::cout << report.dump() << '\n';
     return static_cast<int>(sherd::ExitCode::Done);
   } catch (const CLI::ParseError& fault) {
-    return app.exit(fault) == 0 ? 0 : static_cast<int>(sherd::ExitCode::Usage);
+    return command.exit(fault) == 0 ? 0 : static_cast<int>(sherd::ExitCode::Usage);
   } catch (const sherd::Error& error) {
     std::cerr << "golden_check: " << error.what() << '\n';
     return static_cast<int>(error.code());

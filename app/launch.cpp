@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include "app/verbs.h"
@@ -38,7 +39,7 @@ std::vector<std::string> own_command() {
   return command;
 }
 
-// OpenMP reads its variables when it is loaded, which it is by now: once more from the start then.
+// OpenMP reads its variables when it is loaded, and that has happened: the program starts again.
 void spin_shortly_where_cores_are_busy() {
   auto variable = sherd::launch::spin_variable_now(1, sherd::launch::process_environment);
   if (!variable) {
@@ -52,7 +53,7 @@ void spin_shortly_where_cores_are_busy() {
     words.push_back(word.data());
   }
   words.push_back(nullptr);
-  ::execv(words[0], words.data());  // where that fails, it goes on as it is
+  ::execv(words[0], words.data());  // if that fails, the program continues as it is
 }
 
 int ranks_in(const std::string& text) {
@@ -60,8 +61,9 @@ int ranks_in(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto [stop, fault] = std::from_chars(text.data(), end, ranks);
   if (fault != std::errc{} || stop != end || ranks < 1 || ranks > LaunchOptions::kMostRanks) {
-    throw Error(ExitCode::Usage, "-n " + text + " is no number of ranks: give one from 1 to " +
-                                     std::to_string(LaunchOptions::kMostRanks));
+    throw Error(ExitCode::Usage,
+                fmt::format("-n {} is not a number of ranks: give one from 1 to {}", text,
+                            LaunchOptions::kMostRanks));
   }
   return ranks;
 }
@@ -72,7 +74,7 @@ bool asks_for_help(const std::vector<std::string>& words) {
   });
 }
 
-// CLI11 takes a `--` for itself, but leaves all words from the first that is no flag as they are.
+// CLI11 consumes a `--`, but leaves everything from the first word that is not a flag untouched.
 constexpr const char* kProgram = "program";
 
 // A verb of this program, or after `--` any program.
@@ -93,7 +95,7 @@ void set_command(LaunchOptions& options, const std::vector<std::string>& words) 
                          std::filesystem::read_symlink("/proc/self/exe").string());
   options.holds_stop_signals = true;
   if (asks_for_help(words)) {
-    options.ranks = 1;  // one of them tells
+    options.ranks = 1;  // one of them prints it
   }
 }
 
@@ -139,10 +141,11 @@ std::optional<int> start_ranks(std::optional<int> ranks) {
     return std::nullopt;
   }
   if (ranks && *ranks != environment.world_size) {
-    throw Error(ExitCode::Usage,
-                "-n " + std::to_string(*ranks) + " asks for other ranks than the " +
-                    std::to_string(environment.world_size) + " that " +
-                    std::string(to_text(environment.launcher)) + " started: leave -n out");
+    throw Error(
+        ExitCode::Usage,
+        fmt::format(
+            "-n {} asks for another number of ranks than the {} that {} started: leave -n out",
+            *ranks, environment.world_size, to_text(environment.launcher)));
   }
   return std::nullopt;
 }

@@ -11,8 +11,8 @@ namespace app {
 /// its flags begins a program of the user's, and stays.
 [[nodiscard]] std::vector<std::string> command_line(int argc, char** argv);
 
-/// Takes `-n N`, `-nN`, `--ranks N` or `--ranks=N` out of a verb's words; none where it is not
-/// there. Throws sherd::Error(Usage) for what is no number of ranks.
+/// Removes `-n N`, `-nN`, `--ranks N` or `--ranks=N` from a command's words; nullopt if it is
+/// absent. Throws sherd::Error(Usage) for anything but a number of ranks.
 [[nodiscard]] std::optional<int> take_ranks(std::vector<std::string>& words);
 
 /// Runs this program again, as it was called, as `ranks` ranks of this host, and answers the exit

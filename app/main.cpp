@@ -30,7 +30,7 @@ int fail(ExitCode code, const std::string& message) {
   return static_cast<int>(code);
 }
 
-// A word in a verb's place that is none; CLI11 would only tell that a verb is missing.
+// An unknown word in place of the command; CLI11 would only say that a subcommand is missing.
 void check_verb(const CLI::App& program, const std::string& word) {
   bool known = word.empty() || word.front() == '-';
   std::string verbs;
@@ -39,12 +39,12 @@ void check_verb(const CLI::App& program, const std::string& word) {
     verbs += (verbs.empty() ? "" : ", ") + verb->get_name();
   }
   if (!known) {
-    throw sherd::Error(ExitCode::Usage,
-                       "no verb '" + word + "': there are " + verbs + ". sherd --help tells more.");
+    throw sherd::Error(ExitCode::Usage, "unknown command '" + word + "': the commands are " +
+                                            verbs + ". See sherd --help.");
   }
 }
 
-// Of several ranks one prints the help.
+// Only one of several ranks prints the help.
 bool is_first_rank() {
   try {
     return sherd::launch::detect(sherd::launch::process_environment).rank == 0;
@@ -83,13 +83,13 @@ bool is_out_of_memory(const c10::Error& error) {
   return std::string(error.what_without_backtrace()).find("not enough memory") != std::string::npos;
 }
 
-// A rank that was asked to stop may see the others leave before it has agreed with them.
+// A rank that was asked to stop may see its peers leave before all have agreed to stop.
 ExitCode code_of(const sherd::Error& error) {
   return error.is_of_peers() && sherd::launch::StopRequest::requested() ? ExitCode::Stopped
                                                                         : error.code();
 }
 
-// What the system has no more of: threads and memory, or descriptors.
+// Resources that the system has run out of: threads and memory, or descriptors.
 ExitCode code_of(const std::system_error& error) {
   const bool memory = error.code() == std::errc::resource_unavailable_try_again ||
                       error.code() == std::errc::not_enough_memory;
@@ -103,12 +103,14 @@ ExitCode code_of(const std::system_error& error) {
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of that write
   std::signal(SIGPIPE, SIG_IGN);
-  app::install_caching_allocator();
   try {
+    if (app::wants_caching_allocator(std::getenv("SHERD_ALLOCATOR"))) {
+      app::install_caching_allocator();
+    }
     sherd::launch::raise_descriptor_limit();
     return run(argc, argv);
   } catch (const llm::train::ReportedElsewhere& error) {
-    // The rank that tells it is to end first: launchers quote the first.
+    // The rank that reports it should end first: launchers quote the first one to end.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     return static_cast<int>(error.code());
   } catch (const sherd::Error& error) {

@@ -1,5 +1,5 @@
 #pragma once
-// What every verb that runs on ranks does first.
+// What every command that runs on ranks does first.
 
 #include <memory>
 #include <string>
@@ -17,14 +17,14 @@ enum class OnSignal {
   RequestStop,  ///< the first asks for a stop (sherd::launch::StopRequest)
 };
 
-/// This process as one rank of a run: signals, the launcher's news of lost peers, and the world.
+/// This process as one rank of a run: signals, the launcher's reports of lost peers, and the world.
 class Rank {
  public:
   /// Reads the environment. Throws sherd::Error(Usage) for one that makes no sense.
   explicit Rank(OnSignal on_signal);
   [[nodiscard]] bool is_first() const { return environment_.rank == 0; }
   /// Meets the other ranks. Collective; once. From then on a rank that was asked to stop ends with
-  /// exit code 75 when it has waited for others in vain for a tenth of the timeout.
+  /// exit code 75 when it has waited for others for a tenth of the timeout without success.
   [[nodiscard]] sherd::World join(const sherd::WorldOptions& options = {});
   [[nodiscard]] const sherd::launch::RankEnvironment& environment() const { return environment_; }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+#include <fmt/core.h>
 
 #include "sherd/error.h"
 
@@ -14,8 +15,8 @@ namespace app {
 
 namespace {
 
-// OpenMP ends the process where it cannot start a thread, so that is tried before: all of them at
-// once. Not worth it where there is a core for each.
+// OpenMP ends the process if it cannot start a thread, so all of them are started once beforehand.
+// Unnecessary if there is a core for each.
 void check_that_threads_start(std::int64_t count) {
   std::latch end(1);
   std::vector<std::jthread> threads;
@@ -24,14 +25,14 @@ void check_that_threads_start(std::int64_t count) {
       threads.emplace_back([&end] { end.wait(); });
     }
   } catch (const std::system_error& error) {
-    const std::string started = std::to_string(threads.size());
+    const std::size_t started = threads.size();
     end.count_down();
     threads.clear();
     throw sherd::Error(sherd::ExitCode::Unavailable,
-                       "cannot start " + std::to_string(count) + " threads, only " + started +
-                           ": " + error.what() +
-                           ". Give fewer threads, or raise the limits on processes and memory "
-                           "(ulimit -u, ulimit -v, the container's pids limit).");
+                       fmt::format("cannot start {} threads, only {}: {}. Give fewer threads, or "
+                                   "raise the limits on processes and memory (ulimit -u, ulimit "
+                                   "-v, the container's pids limit).",
+                                   count, started, error.what()));
   }
   end.count_down();
 }

@@ -1,8 +1,8 @@
-// tokenizer_check TOKENIZER_DIR CASES.jsonl: does the tokenizer give the ids that the cases tell?
+// tokenizer_check TOKENIZER_DIR CASES.jsonl: does the tokenizer produce the expected ids?
 //
 // A case is one line of JSON with `text`, `ids` (no special tokens added) and `ids_with_special`.
-// Prints one line of JSON: the number of cases, how many differ, and the first that does (null if
-// none). Exits 0 when it could compare.
+// Prints one line of JSON: the number of cases, how many differ, and the first that differs (null
+// if none does). Exits 0 when it could compare.
 
 #include <cstdio>
 #include <iostream>
@@ -67,7 +67,7 @@ json compare(const std::string& folder, const std::string& cases_path) {
     }
   }
   if (cases == 0) {
-    throw sherd::Error(sherd::ExitCode::BadData, cases_path + ": holds no case");
+    throw sherd::Error(sherd::ExitCode::BadData, cases_path + ": contains no cases");
   }
   return {{"cases", cases}, {"differ", differ}, {"first", first}};
 }

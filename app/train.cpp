@@ -4,6 +4,7 @@
 #include <optional>
 
 #include <ATen/Parallel.h>
+#include <fmt/core.h>
 
 #include "app/end_at_once.h"
 #include "app/launch.h"
@@ -55,21 +56,22 @@ llm::config::RunConfig load_config(const Rank& rank, const std::string& file,
 std::string ranks_line(const Rank& rank, int ranks) {
   const int threads = at::get_num_threads();
   const auto launcher = rank.environment().launcher;
-  return "sherd train: " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") + " × " +
-         std::to_string(threads) + (threads == 1 ? " thread" : " threads") +
-         (launcher == sherd::launch::Launcher::Alone
-              ? std::string()
-              : ", started by " + std::string(sherd::launch::to_text(launcher)));
+  const std::string started =
+      launcher == sherd::launch::Launcher::Alone
+          ? ""
+          : fmt::format(", started by {}", sherd::launch::to_text(launcher));
+  return fmt::format("sherd train: {} {} × {} {}{}", ranks, ranks == 1 ? "rank" : "ranks", threads,
+                     threads == 1 ? "thread" : "threads", started);
 }
 
 std::string stop_line(const llm::train::RunOutcome& outcome, const std::string& resume) {
   if (outcome.steps_done == 0) {
     return kStoppedEarly;
   }
-  const bool anew = resume == "never" || resume == "overwrite";
-  return "stopped on request after step " + std::to_string(outcome.steps_done) + "; " +
-         (anew ? "the command without --resume " + resume : "the same command") + " resumes from " +
-         outcome.checkpoint;
+  const bool fresh = resume == "never" || resume == "overwrite";
+  return fmt::format("stopped on request after step {}; {} resumes from {}", outcome.steps_done,
+                     fresh ? "the command without --resume " + resume : "the same command",
+                     outcome.checkpoint);
 }
 
 int train(const std::string& file, const std::vector<std::string>& flags) {

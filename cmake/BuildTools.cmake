@@ -40,6 +40,22 @@ function(sherd_add_library name)
     PRIVATE $<BUILD_INTERFACE:sherd_warnings> $<BUILD_INTERFACE:sherd_sanitizers>)
 endfunction()
 
+# fmt, for texts in the program. LibTorch's headers hold an fmt of their own, of another version and meant to be used without a
+# library. These come before it, and lead to Debian's, which is a library and so cheaper to parse.
+function(sherd_use_fmt)
+  find_package(fmt 9 REQUIRED)
+  get_target_property(include_dirs fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+  list(GET include_dirs 0 include_dir)
+  set(headers ${PROJECT_BINARY_DIR}/fmt_headers)
+  foreach(header core.h format.h)
+    file(CONFIGURE OUTPUT ${headers}/fmt/${header} CONTENT "#undef FMT_HEADER_ONLY\n#include \"${include_dir}/fmt/${header}\"\n")
+  endforeach()
+  foreach(name ${ARGN})
+    target_link_libraries(${name} PRIVATE fmt::fmt)
+    target_include_directories(${name} SYSTEM BEFORE PRIVATE ${headers})
+  endforeach()
+endfunction()
+
 # The precompiled header of targets that see LibTorch's modules and autograd functions, which are dear to parse; those that see
 # its tensors alone are faster without. sherd_add_pch() makes the one that all reuse. A program compiles as libraries do then:
 # CMake's -fPIE would be another setting, for which the header does not hold.

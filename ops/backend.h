@@ -81,6 +81,10 @@ struct Backend {
 
   /// out [m, n] = a [m, k] · b [k, n]. An `out` in fp32 takes products of 16 bits unrounded.
   void (*mm)(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+  /// The most bytes that mm() of those sizes and dtypes (`out`, `a` and `b`) takes beside its
+  /// output.
+  int64_t (*mm_room_bytes)(c10::ScalarType out, c10::ScalarType in, int64_t m, int64_t k,
+                           int64_t n);
   /// out = a · b + bias [n], rounded once.
   void (*addmm)(at::Tensor& out, const at::Tensor& bias, const at::Tensor& a, const at::Tensor& b);
   /// mm() where the vocabulary V is far above the width D: logits [R, V] = hidden [R, D] · weight

@@ -85,6 +85,11 @@ double stand_in_factor(c10::ScalarType dtype) {
   return dtype == at::kHalf ? 4096.0 : 1.0;
 }
 
+// Of the products of a chunk's gradients: what fp16 could not hold is multiplied out in fp32.
+c10::ScalarType product_dtype(c10::ScalarType dtype) {
+  return dtype == at::kHalf ? at::kFloat : dtype;
+}
+
 // Several chunks: each one's gradients are computed while its logits are there, of the sum itself,
 // and multiplied by the sum's gradient in backward. The weight's is summed in fp32.
 struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
@@ -94,7 +99,7 @@ struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
     RECORD_FUNCTION("sherd::linear_cross_entropy", {});
     const Backend& backend = choose_backend(*context, hidden);
     const auto wide = wide_options(hidden);
-    const auto product_options = hidden.scalar_type() == at::kHalf ? wide : hidden.options();
+    const auto product_options = hidden.options().dtype(product_dtype(hidden.scalar_type()));
     const at::Tensor factor = at::full({}, stand_in_factor(hidden.scalar_type()), wide);
     at::Tensor loss = at::zeros({}, wide);
     at::Tensor grad_hidden = at::empty(wants_hidden ? hidden.sizes() : at::IntArrayRef{0}, wide);
@@ -142,13 +147,35 @@ struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
   }
 };
 
-// Beside its logits, a chunk needs the weight's gradient and the sum of them in fp32: as much as
-// the logits of (1 + 4 / element_size) D rows. Where fewer are saved, several chunks take more
-// memory.
-bool chunks_save_memory(const at::Tensor& hidden, int64_t chunk_tokens, bool wants_weight) {
-  const auto wide = static_cast<int64_t>(sizeof(float)) / hidden.element_size();
-  const int64_t rows_of_sum = wants_weight ? hidden.size(1) * (1 + wide) : 0;
-  return hidden.size(0) > chunk_tokens + rows_of_sum;
+int64_t bytes_of(c10::ScalarType dtype) {
+  return static_cast<int64_t>(c10::elementSize(dtype));
+}
+
+// Whether forward holds less at once in several chunks. Beside its logits, a chunk needs the
+// weight's gradient and the sum of them in fp32; products need room of their own.
+bool chunks_save_memory(const at::Tensor& hidden, const at::Tensor& weight, int64_t chunk_tokens,
+                        bool wants_weight) {
+  const Backend& backend = backend_of(hidden);
+  const c10::ScalarType dtype = hidden.scalar_type();
+  const int64_t rows = hidden.size(0), width = hidden.size(1), vocabulary = weight.size(0);
+  if (rows <= chunk_tokens) {
+    return false;
+  }
+  const auto logits = [&](int64_t count) { return count * vocabulary * bytes_of(dtype); };
+  const auto logits_room = [&](int64_t count) {
+    return backend.mm_room_bytes(dtype, dtype, count, width, vocabulary);
+  };
+  int64_t sum = 0, gradient = 0;
+  if (wants_weight) {
+    const c10::ScalarType product = product_dtype(dtype);
+    sum = weight.numel() * bytes_of(statistics_dtype(dtype));
+    gradient = weight.numel() * bytes_of(product) +
+               backend.mm_room_bytes(product, dtype, vocabulary, chunk_tokens, width);
+  }
+  const int64_t of_one_chunk = logits(rows) + logits_room(rows);
+  const int64_t of_several =
+      logits(chunk_tokens) + sum + std::max(logits_room(chunk_tokens), gradient);
+  return of_one_chunk > of_several;
 }
 
 }  // namespace
@@ -157,7 +184,7 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                                 const at::Tensor& targets, int64_t chunk_tokens) {
   const bool recording = at::GradMode::is_enabled();
   const bool wants_weight = recording && weight.requires_grad();
-  if (!chunks_save_memory(hidden, chunk_tokens, wants_weight)) {
+  if (!chunks_save_memory(hidden, weight, chunk_tokens, wants_weight)) {
     return OneChunk::apply(hidden, weight, targets);
   }
   return SeveralChunks::apply(hidden, weight, targets, chunk_tokens,

@@ -16,8 +16,9 @@ inline constexpr int64_t kLossChunkTokens = 512;
 /// backward (a second backward through the same graph computes them again). Of several chunks the
 /// gradients are computed in forward, chunk by chunk, and the weight's is summed in fp32. Since
 /// that takes as much memory as the logits of (1 + 4 / element_size) D rows, up to that many rows
-/// more than `chunk_tokens` are one chunk, where the weight has a gradient. Memory: logits of one
-/// chunk; of several, also both gradients in fp32 until backward. Throws c10::Error for a target
+/// more than `chunk_tokens` are one chunk, where the weight has a gradient; where products of 16
+/// bits are computed by blocks of fp32, those are counted too. Memory: logits of one chunk; of
+/// several, also both gradients in fp32 until backward. Throws c10::Error for a target
 /// outside [0, V). PyTorch: `cross_entropy(linear(hidden, weight), targets, reduction="sum")`.
 [[nodiscard]] at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                               const at::Tensor& targets,

@@ -4,17 +4,19 @@
 #include <filesystem>
 #include <optional>
 
+#include <fmt/core.h>
+
 #include "llm/bench/bench_data.h"
 #include "llm/bench/matmul_limit.h"
 #include "llm/bench/step_products.h"
 #include "llm/bench/time_limit.h"
+#include "llm/data/dataset.h"
 #include "llm/io/hf_config.h"
 #include "llm/train/load_model.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/peak_memory.h"
 #include "llm/train/train_step.h"
 #include "ops/cpu/isa.h"
-#include "ops/cpu/isa_agreement.h"
 #include "sherd/error.h"
 
 namespace llm::bench {
@@ -23,7 +25,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kAnswerTokens = 8;
 constexpr double kClipGradNorm = 1.0;
 // The step for memory, and the products alone, which take about two.
 constexpr std::int64_t kStepsBesides = 3;
@@ -35,11 +36,13 @@ struct BenchModel {
   std::string weights;  ///< folder; empty: random weights
 };
 
-BenchModel find_model(const std::string& path) {
+BenchModel find_model(const BenchOptions& options) {
+  const std::string& path = options.model;
+  const io::IgnoredFields ignored{options.ignored_fields, families::IgnoreBy::Flag};
   if (!std::filesystem::is_directory(path)) {
-    return {io::read_hf_config(path), ""};
+    return {io::read_hf_config(path, ignored), ""};
   }
-  BenchModel model{io::read_model_folder_config(path), ""};
+  BenchModel model{io::read_model_folder_config(path, ignored), ""};
   for (const auto& entry : std::filesystem::directory_iterator(path)) {
     if (entry.path().extension() == ".safetensors") {
       model.weights = path;
@@ -52,7 +55,8 @@ sherd::Sharded<model::CausalLm> make_model(const BenchModel& found, const BenchO
                                            const sherd::World& world) {
   const sherd::Mesh mesh = train::mesh_of(options.sharding.strategy, 0, world);
   if (!found.weights.empty()) {
-    return train::load_sharded(found.weights, mesh, options.sharding);
+    return train::load_sharded(found.weights, mesh, options.sharding,
+                               {options.ignored_fields, families::IgnoreBy::Flag});
   }
   return train::random_sharded(found.config, mesh, options.sharding, options.seed);
 }
@@ -66,9 +70,9 @@ void check_sequence(const BenchModel& found, const BenchOptions& options) {
   const auto built = sherd::on_meta([&] { return io::build_model(found.config); });
   if (options.sequence > built->context_length()) {
     throw sherd::Error(sherd::ExitCode::Usage,
-                       "--seq " + std::to_string(options.sequence) + " is more than the " +
-                           std::to_string(built->context_length()) + " tokens that the model in '" +
-                           options.model + "' was made for. Give at most that.");
+                       fmt::format("--seq {} is more than the {} tokens that the model in '{}' was "
+                                   "made for. Give at most that.",
+                                   options.sequence, built->context_length(), options.model));
   }
 }
 
@@ -82,7 +86,7 @@ std::vector<std::int64_t> of_all_ranks(sherd::World& world, std::int64_t bytes) 
 
 // Refuses before any weight is made what would take too long.
 BenchModel checked_model(const BenchOptions& options, sherd::World& world) {
-  BenchModel found = find_model(options.model);
+  BenchModel found = find_model(options);
   check_sequence(found, options);
   const double step = estimated_step_seconds(step_products(found.config, options),
                                              *options.sharding.precision.param_dtype);
@@ -218,16 +222,21 @@ BenchResult Bench::run() {
       matmul_seconds(shapes, options_.sharding.precision.param_dtype.value_or(c10::kFloat));
   world_.barrier();
   result_.matmul_operations = matmul_operations(shapes);
+  result_.transport = world_.transport();
   return result_;
 }
 
 }  // namespace
 
+std::string config_digest(const BenchOptions& options) {
+  static_cast<void>(find_model(options));  // says what is wrong with it
+  const std::filesystem::path model = options.model;
+  return data::read_data_file(is_directory(model) ? model / "config.json" : model).sha256;
+}
+
 BenchResult bench(const BenchOptions& options, sherd::World world) {
-  const std::string notice = sherd::ops::cpu::agree_on_isa(world);
   BenchResult result = Bench(options, std::move(world)).run();
   result.isa = sherd::ops::cpu::isa_name();
-  result.isa_notice = notice;
   return result;
 }
 

@@ -16,6 +16,9 @@
 
 namespace llm::bench {
 
+/// Of a sample, where answers alone are supervised.
+inline constexpr std::int64_t kAnswerTokens = 8;
+
 /// A step that has ended.
 struct BenchProgress {
   std::int64_t step = 0;  ///< from 1, warm-up too
@@ -24,9 +27,10 @@ struct BenchProgress {
 };
 
 struct BenchOptions {
-  std::string model;            ///< a config.json, or a folder with one; its weights if it has any
-  std::string tokens;           ///< file of int32 ids to read in order; empty: random ids
-  std::int64_t sequence = 512;  ///< tokens of a sample
+  std::string model;   ///< a config.json, or a folder with one; its weights if it has any
+  std::string tokens;  ///< file of int32 ids to read in order; empty: random ids
+  std::vector<std::string> ignored_fields = {};  ///< of config.json
+  std::int64_t sequence = 512;                   ///< tokens of a sample
   std::int64_t micro_batch = 1;
   std::int64_t accumulation = 1;  ///< micro-batches a step
   std::int64_t steps = 5;         ///< that are timed
@@ -43,7 +47,7 @@ struct BenchOptions {
 /// Rank 0's times, except where said.
 struct BenchResult {
   std::string isa;                   ///< the path of the processor that all ranks took
-  std::string isa_notice;            ///< what to say where ranks could do better; else empty
+  std::string transport;             ///< what carries parameters and gradients between ranks
   std::vector<double> step_seconds;  ///< of each timed step, the slowest rank's
   std::array<double, kPhases> split_seconds = {};  ///< mean exclusive time a step, by Phase
   std::vector<StepProfile::Entry> operators;       ///< seconds a step, the longest first
@@ -56,10 +60,14 @@ struct BenchResult {
   std::vector<double> grad_norms;
 };
 
+/// SHA-256 of the model's config.json, for ranks to compare. Throws sherd::Error as llm::io does.
+[[nodiscard]] std::string config_digest(const BenchOptions& options);
+
 /// Trains for warm-up and timed steps and one more for memory, as the trainer does. Weights are
-/// those of the folder, or a function of seed, name and index. Collective. Throws sherd::Error as
-/// llm::io does, and Usage for a token file that is too short or names ids the model lacks, and for
-/// a bench that would take longer than allowed.
+/// those of the folder, or a function of seed, name and index. Collective, of ranks that have
+/// agreed (llm::train::agree_on_start). Throws sherd::Error as llm::io does, and Usage for a token
+/// file that is too short or names ids the model lacks, and for a bench that would take longer than
+/// allowed.
 [[nodiscard]] BenchResult bench(const BenchOptions& options, sherd::World world);
 
 }  // namespace llm::bench

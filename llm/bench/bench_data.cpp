@@ -4,6 +4,8 @@
 #include <iterator>
 #include <random>
 
+#include <fmt/core.h>
+
 #include "sherd/error.h"
 
 namespace llm::bench {
@@ -23,14 +25,15 @@ std::vector<std::int32_t> read_ids(const BenchTokens& tokens, std::int64_t first
   file.read(reinterpret_cast<char*>(ids.data()), count * kBytes);
   if (file.gcount() != count * kBytes) {
     throw sherd::Error(sherd::ExitCode::BadData,
-                       tokens.file + ": has fewer than the " + std::to_string(first_id + count) +
-                           " token ids that these steps need. Give a longer file, or fewer steps.");
+                       fmt::format("{}: has fewer than the {} token ids that these steps need. "
+                                   "Give a longer file, or fewer steps.",
+                                   tokens.file, first_id + count));
   }
   for (const std::int32_t id : ids) {
     if (id < 0 || id >= tokens.vocabulary) {
       throw sherd::Error(sherd::ExitCode::BadData,
-                         tokens.file + ": token id " + std::to_string(id) + " is outside [0, " +
-                             std::to_string(tokens.vocabulary) + ") of the model");
+                         fmt::format("{}: token id {} is outside [0, {}) of the model", tokens.file,
+                                     id, tokens.vocabulary));
     }
   }
   return ids;

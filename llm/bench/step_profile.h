@@ -1,5 +1,5 @@
 #pragma once
-// Where a step's time goes on the thread that runs it.
+// How a step's time is spent on the thread that runs it.
 
 #include <cstdint>
 #include <functional>

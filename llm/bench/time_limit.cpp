@@ -1,7 +1,6 @@
 #include "llm/bench/time_limit.h"
 
-#include <array>
-#include <cstdio>
+#include <fmt/core.h>
 
 #include "sherd/error.h"
 
@@ -19,12 +18,11 @@ void check_time_left(double seconds_left, std::optional<double> max_minutes, she
   if (!max_minutes || minutes <= *max_minutes) {
     return;
   }
-  std::array<char, 256> text{};
-  std::snprintf(text.data(), text.size(),
-                "this bench would take about %.0f minutes more, and --max-minutes is %g. Give "
-                "fewer --steps, a shorter --seq, or --max-minutes none.",
-                minutes, *max_minutes);
-  throw sherd::Error(sherd::ExitCode::Usage, text.data());
+  throw sherd::Error(sherd::ExitCode::Usage,
+                     fmt::format("this bench would take about {:.0f} minutes more, and "
+                                 "--max-minutes is {:g}. Give fewer --steps, a shorter --seq, or "
+                                 "--max-minutes none.",
+                                 minutes, *max_minutes));
 }
 
 }  // namespace llm::bench

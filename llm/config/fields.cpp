@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/core.h>
+
 namespace llm::config {
 namespace {
 
@@ -11,7 +13,7 @@ std::string below(const std::string& prefix, const std::string& name) {
 }
 
 std::string with_index(const std::string& key, std::size_t index) {
-  return key + "[" + std::to_string(index) + "]";
+  return fmt::format("{}[{}]", key, index);
 }
 
 void collect(const Table& table, const std::string& prefix, std::vector<Leaf>& all) {

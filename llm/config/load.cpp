@@ -1,6 +1,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include <fmt/core.h>
+
 #include "llm/config/flags.h"
 #include "llm/config/reading.h"
 #include "llm/config/toml_file.h"
@@ -9,7 +11,7 @@
 namespace llm::config {
 namespace {
 
-/// What only shows once everything is read, each fault at the place where its key was given.
+/// Checks across keys, once everything is read; each error names the place where its key was given.
 void check_whole(Reading& reading) {
   for (const Fault& fault : validate(reading.config)) {
     const auto place = reading.places.find(fault.key);
@@ -21,14 +23,15 @@ void check_whole(Reading& reading) {
   }
 }
 
-/// Of this machine, so that it is no fault of a configuration that was written on another.
+/// Depends on this machine: the configuration may be valid on another.
 void check_threads(Reading& reading) {
   const auto most = static_cast<int>(std::thread::hardware_concurrency());
   const int threads = reading.config.device.threads.value_or(0);
   if (most > 0 && threads > most) {
     reading.faults.push_back(
-        reading.places["device.threads"] + ": device.threads = " + std::to_string(threads) +
-        " is more than the processors that a rank may use here: " + std::to_string(most));
+        fmt::format("{}: device.threads = {} is more than the processors that a rank may use "
+                    "here: {}",
+                    reading.places["device.threads"], threads, most));
   }
 }
 
@@ -43,7 +46,7 @@ std::string lines(const std::vector<std::string>& faults) {
 std::string joined(const std::vector<std::string>& faults) {
   return faults.size() == 1
              ? faults.front()
-             : std::to_string(faults.size()) + " faults in the configuration:" + lines(faults);
+             : fmt::format("{} faults in the configuration:{}", faults.size(), lines(faults));
 }
 
 /// runs/my for my.toml.

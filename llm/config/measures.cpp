@@ -5,6 +5,8 @@
 #include <charconv>
 #include <utility>
 
+#include <fmt/core.h>
+
 namespace llm::config {
 namespace {
 
@@ -48,7 +50,7 @@ std::optional<std::int64_t> steps_of(const Measure& measure, std::int64_t least)
 }
 
 std::string steps_text(std::int64_t count) {
-  return std::to_string(count) + (count == 1 ? " step" : " steps");
+  return fmt::format("{} {}", count, count == 1 ? "step" : "steps");
 }
 
 template <class Number>
@@ -92,8 +94,7 @@ std::string to_text(milliseconds duration) {
   while (duration % kTimeUnits[unit].length != milliseconds::zero()) {
     ++unit;
   }
-  return std::to_string(duration / kTimeUnits[unit].length) + " " +
-         std::string(kTimeUnits[unit].name);
+  return fmt::format("{} {}", duration / kTimeUnits[unit].length, kTimeUnits[unit].name);
 }
 
 std::optional<Every> every_of(std::string_view text) {

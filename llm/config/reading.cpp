@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/core.h>
+
 namespace llm::config {
 namespace {
 
@@ -9,7 +11,7 @@ std::string now_text(const Leaf& leaf, const OldName& old) {
   return leaf.key + (old.value ? " = " + leaf.text() : "");
 }
 
-// Lists have none, and are no old value whose text is empty.
+// Lists have no text, and so do not match an old value that is the empty string.
 bool has_text(const Raw& raw) {
   return std::holds_alternative<std::string>(raw) || std::holds_alternative<std::int64_t>(raw) ||
          std::holds_alternative<double>(raw) || std::holds_alternative<FlagText>(raw);
@@ -69,8 +71,8 @@ std::string Reading::set_renamed(const std::vector<Renamed>& fields, const Given
 std::string Reading::set_shorthand(const std::string& key, const TableList& list,
                                    const Given& given) {
   if (list.size() > 1) {
-    return given.where() + ": there are " + std::to_string(list.size()) + " of them: give " +
-           given.mark + key + "[0]." + list.shorthand + " or another";
+    return fmt::format("{}: there are {} of them: give {}{}[0].{} or another", given.where(),
+                       list.size(), given.mark, key, list.shorthand);
   }
   const Found found = find(config, key + "[0]." + list.shorthand);
   Given item = given;

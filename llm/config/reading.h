@@ -1,5 +1,5 @@
 #pragma once
-// What is gathered while a configuration is read: values, where each came from, and all faults.
+// State of reading a configuration: values, where each came from, and all errors.
 
 #include <map>
 #include <set>

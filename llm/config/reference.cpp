@@ -1,12 +1,14 @@
 // What people read about the keys: the reference page and --help.
 
+#include <fmt/core.h>
+
 #include "llm/config/fields.h"
 #include "llm/config/run_config.h"
 
 namespace llm::config {
 namespace {
 
-/// Words for a default that is no value: "required", "none".
+/// Words for a default that is not a value: "required", "none".
 std::string default_words(const Field& field) {
   if (!field.default_words.empty()) {
     return field.default_words;
@@ -27,9 +29,9 @@ std::string kind(const Field& field) {
 
 std::string row(const Field& field) {
   const std::string words = default_words(field);
-  return "| `" + field.name + "` | " + kind(field) + " | " +
-         (words.empty() ? "`" + field.value()->text() + "`" : words) + " | " +
-         (field.decides ? "yes" : "") + " | " + field.doc + " |\n";
+  return fmt::format("| `{}` | {} | {} | {} | {} |\n", field.name, kind(field),
+                     words.empty() ? "`" + field.value()->text() + "`" : words,
+                     field.decides ? "yes" : "", field.doc);
 }
 
 /// What is refused as not there yet, in one sentence.
@@ -37,11 +39,11 @@ std::string not_yet(const Table& table) {
   std::string text;
   for (const Field& field : table.fields) {
     if (field.is_not_yet()) {
-      text += (text.empty() ? "" : ", ") + ("`" + field.name + "` (" + field.doc + ")");
+      text += fmt::format("{}`{}` ({})", text.empty() ? "" : ", ", field.name, field.doc);
     }
     for (const std::string& word :
          field.value() != nullptr ? field.value()->planned_words : std::vector<std::string>()) {
-      text += (text.empty() ? "" : ", ") + ("`" + field.name + " = \"" + word + "\"`");
+      text += fmt::format("{}`{} = \"{}\"`", text.empty() ? "" : ", ", field.name, word);
     }
   }
   return text.empty() ? "" : "\nNot there yet, and refused as such: " + text + ".\n";
@@ -49,8 +51,10 @@ std::string not_yet(const Table& table) {
 
 void describe(const Table& table, const std::string& title, const std::string& doc,
               std::string& text) {
-  text += "\n## " + title + "\n\n" + doc +
-          "\n\n| key | value | default | decides the run | meaning |\n|---|---|---|---|---|\n";
+  text += fmt::format(
+      "\n## {}\n\n{}\n\n"
+      "| key | value | default | decides the run | meaning |\n|---|---|---|---|---|\n",
+      title, doc);
   for (const Field& field : table.fields) {
     text += field.value() != nullptr ? row(field) : "";
   }
@@ -67,16 +71,16 @@ std::string described(RunConfig& config) {
     describe(*section.table(), "[" + section.name + "]", section.doc, text);
     for (const Field& field : section.table()->fields) {
       if (field.list() != nullptr) {
-        describe(field.list()->item(0), "[[" + section.name + "." + field.name + "]]", field.doc,
-                 text);
+        describe(field.list()->item(0), fmt::format("[[{}.{}]]", section.name, field.name),
+                 field.doc, text);
       }
     }
   }
   for (const Field& section : root.fields) {
-    text += section.is_not_yet()
-                ? "\n## [" + section.name +
-                      "]\n\nNot there yet, and refused as such: " + section.doc + ".\n"
-                : "";
+    if (section.is_not_yet()) {
+      text += fmt::format("\n## [{}]\n\nNot there yet, and refused as such: {}.\n", section.name,
+                          section.doc);
+    }
   }
   return text;
 }
@@ -84,7 +88,7 @@ std::string described(RunConfig& config) {
 std::string renamed_keys() {
   std::string text = "\n## Renamed keys\n\n| old | new |\n|---|---|\n";
   for (const Renamed& key : all_renamed()) {
-    text += "| `" + key.old.key + "` | `" + key.now.key + "` |\n";
+    text += fmt::format("| `{}` | `{}` |\n", key.old.key, key.now.key);
   }
   return text;
 }
@@ -122,8 +126,8 @@ std::string help_text() {
   RunConfig config = with_items();
   std::string text;
   for (const Leaf& leaf : leaves(config)) {
-    text += "  --" + leaf.key + "  (" + default_text(leaf.field) + ")\n      " + leaf.field.doc +
-            ": " + kind(leaf.field) + "\n";
+    text += fmt::format("  --{}  ({})\n      {}: {}\n", leaf.key, default_text(leaf.field),
+                        leaf.field.doc, kind(leaf.field));
   }
   return text;
 }

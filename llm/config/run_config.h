@@ -158,7 +158,7 @@ struct LogSection {
   bool operator==(const LogSection&) const = default;
 };
 
-/// All that decides a run.
+/// Everything that determines a run.
 struct RunConfig {
   ModelSection model;
   DataSection data;
@@ -175,33 +175,33 @@ struct RunConfig {
   bool operator==(const RunConfig&) const = default;
 };
 
-/// Told, a line each, what was read under an old name: "run.toml:3: train.threads is now
-/// device.threads".
+/// Called with one line for each value that was read under an old name: "run.toml:3: train.threads
+/// is now device.threads".
 using Note = std::function<void(const std::string& line)>;
 
 /// Reads the TOML file, if any, then the flags, which win: `--section.key value` or
 /// `--section.key=value`. Throws `sherd::Error` (Usage) with all faults of both, one a line, each
-/// with file:line or flag: a file that cannot be read or is no TOML, unknown keys with the nearest
+/// with file:line or flag: a file that cannot be read or is not TOML, unknown keys with the nearest
 /// name, keys of features that do not exist yet, wrong types and ranges, a key given twice, missing
 /// keys, and what `validate` finds.
 [[nodiscard]] RunConfig load(const std::optional<std::filesystem::path>& file,
                              std::span<const std::string> flags, const Note& note = {});
 
-/// A fault and the key ("section.key") it is best mended at.
+/// An error and the key ("section.key") at which it is best corrected.
 struct Fault {
   std::string key;
   std::string text;
 };
 
-/// What is missing, and what does not fit together. (That the batch divides over the ranks is for
-/// the trainer to check, which knows their number.)
+/// What is missing, and what does not fit together. (Whether the batch divides over the ranks is
+/// checked by the trainer, which knows their number.)
 [[nodiscard]] std::vector<Fault> validate(const RunConfig& config);
 
 /// Every key of every section as TOML that `load` reads back to an equal configuration.
 [[nodiscard]] std::string to_toml(const RunConfig& config);
 
-/// Each key with its value as TOML, in the order of the file, but those that may differ from host
-/// to host: places of files, threads.
+/// Each key with its value as TOML, in file order, except those that may differ between hosts:
+/// paths and threads.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> settings_in_common(
     const RunConfig& config);
 

@@ -153,8 +153,9 @@ Table fields(DataSection& data) {
        .required = true},
       {.name = "eval",
        .slot = list_of(data.eval, held_out, "path"),
-       .doc = "What is evaluated, held out from training; without it nothing is. `eval = "
-              "\"f.json\"` is short for one file."},
+       .doc =
+           "What is evaluated, held out from training, each file by itself; without it nothing is. "
+           "`eval = \"f.json\"` is short for one file."},
   }};
 }
 

@@ -1,4 +1,4 @@
-// What might have been meant.
+// Suggestions for unknown names.
 
 #include <algorithm>
 

@@ -8,6 +8,8 @@
 #include <sstream>
 #include <system_error>
 
+#include <fmt/core.h>
+
 // toml++ 3.3 asserts that a table's name begins well, and only then reports one that does not
 // ("[;x]"); with NDEBUG some compilers would take the assertion for granted. So it gets neither.
 #undef NDEBUG
@@ -17,7 +19,8 @@
 namespace llm::config {
 namespace {
 
-/// The contents, or none after noting why they cannot be had. Bounded, for a device has no end.
+/// The contents, or nothing after recording why they cannot be read. Bounded, since a device has no
+/// end.
 std::optional<std::string> contents_of(const std::filesystem::path& file, Reading& reading) {
   std::error_code ignored;
   std::ifstream stream(file, std::ios::binary);
@@ -30,7 +33,7 @@ std::optional<std::string> contents_of(const std::filesystem::path& file, Readin
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(stream.gcount()));
   if (text.size() > kLargestFile_bytes) {
-    reading.faults.push_back(file.string() + ": larger than 1 MiB: no configuration");
+    reading.faults.push_back(file.string() + ": larger than 1 MiB: not a configuration file");
     return std::nullopt;
   }
   return text;
@@ -132,7 +135,7 @@ class TomlReader {
     std::uint32_t line;
   };
 
-  /// False if it is none.
+  /// False if it is not an old name.
   bool read_old_name(const std::string& key, const toml::key& name, const toml::node& node) {
     const std::vector<Renamed> now = renamed(key);
     if (!now.empty()) {
@@ -185,7 +188,7 @@ class TomlReader {
     reading_.places[key] = place(name.source().begin.line);
     list.resize(array->size());
     for (std::size_t i = 0; i < array->size(); ++i) {
-      const std::string item = key + "[" + std::to_string(i) + "]";
+      const std::string item = fmt::format("{}[{}]", key, i);
       const toml::node& given = (*array)[i];
       if (given.is_table()) {
         read_table(item, *given.as_table());
@@ -206,7 +209,7 @@ class TomlReader {
             .raw = raw_of(node)};
   }
   [[nodiscard]] std::string place(std::uint32_t line) const {
-    return file_ + ":" + std::to_string(line);
+    return fmt::format("{}:{}", file_, line);
   }
   void fault(const toml::key& name, const std::string& text) {
     const std::uint32_t line = name.source().begin.line;
@@ -235,9 +238,9 @@ void read_toml_text(const std::string& text, const std::string& name, Reading& r
     reading.file_was_read = true;
     TomlReader(name, text, reading).read(root);
   } catch (const toml::parse_error& error) {
-    reading.faults.push_back(name + ":" + std::to_string(error.source().begin.line) + ":" +
-                             std::to_string(error.source().begin.column) +
-                             ": not valid TOML: " + std::string(error.description()));
+    const toml::source_position& place = error.source().begin;
+    reading.faults.push_back(fmt::format("{}:{}:{}: not valid TOML: {}", name, place.line,
+                                         place.column, std::string_view(error.description())));
   }
 }
 

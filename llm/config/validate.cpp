@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include "llm/config/fields.h"
 #include "llm/config/run_config.h"
 
@@ -5,7 +7,7 @@ namespace llm::config {
 namespace {
 
 std::string with_value(const std::string& key, std::int64_t value) {
-  return key + " = " + std::to_string(value);
+  return fmt::format("{} = {}", key, value);
 }
 
 std::string missing(const std::string& key, const Field& field) {
@@ -14,8 +16,8 @@ std::string missing(const std::string& key, const Field& field) {
   const std::size_t bracket = section.find('[');
   const std::string place =
       bracket == std::string::npos ? "[" + section + "]" : "[[" + section.substr(0, bracket) + "]]";
-  return key + " is missing: give " + field.name + " = \"…\" under " + place + ", or --" + key +
-         " …: " + field.doc;
+  return fmt::format("{0} is missing: give {1} = \"…\" under {2}, or --{0} …: {3}", key, field.name,
+                     place, field.doc);
 }
 
 void check_required(RunConfig config, std::vector<Fault>& faults) {
@@ -69,9 +71,6 @@ void check_lists(const RunConfig& config, std::vector<Fault>& faults) {
   if (config.eval.generate && config.data.eval.empty()) {
     faults.push_back(
         {"eval.generate", "eval.generate = true needs questions to answer: give data.eval"});
-  }
-  if (config.data.eval.size() > 1) {
-    faults.push_back({"data.eval", "data.eval has several files: not there yet; give one"});
   }
   if (config.log.sink.size() != 1) {
     faults.push_back({"log.sink", "log.sink needs one item: others than one are not there yet"});

@@ -5,6 +5,8 @@
 #include <sstream>
 #include <utility>
 
+#include <fmt/core.h>
+
 #include "llm/config/toml_file.h"
 
 namespace llm::config {
@@ -174,9 +176,10 @@ std::string Range::text() const {
     return (above_least ? " above " : " of at least ") + low;
   }
   if (below_most) {
-    return " of at least " + low + " and below " + high;
+    return fmt::format(" of at least {} and below {}", low, high);
   }
-  return above_least ? " above " + low + ", at most " + high : " from " + low + " to " + high;
+  return above_least ? fmt::format(" above {}, at most {}", low, high)
+                     : fmt::format(" from {} to {}", low, high);
 }
 
 Value integer(std::int64_t& slot, const Range& range) {
@@ -223,16 +226,16 @@ Value strings(std::vector<std::string>& slot) {
 }
 
 Value two_numbers(std::array<double, 2>& slot, const Range& range) {
-  return {.kind = "two numbers, each" + range.text(),
-          .text = [&slot] { return "[" + float_text(slot[0]) + ", " + float_text(slot[1]) + "]"; },
-          .set =
-              [&slot, range](const Raw& raw) {
-                const auto numbers = as_two_numbers(raw);
-                const bool fits =
-                    numbers && range.holds((*numbers)[0]) && range.holds((*numbers)[1]);
-                slot = fits ? *numbers : slot;
-                return fits;
-              }};
+  return {
+      .kind = "two numbers, each" + range.text(),
+      .text = [&slot] { return fmt::format("[{}, {}]", float_text(slot[0]), float_text(slot[1])); },
+      .set =
+          [&slot, range](const Raw& raw) {
+            const auto numbers = as_two_numbers(raw);
+            const bool fits = numbers && range.holds((*numbers)[0]) && range.holds((*numbers)[1]);
+            slot = fits ? *numbers : slot;
+            return fits;
+          }};
 }
 
 Value string(std::string& slot) {

@@ -41,7 +41,7 @@ struct Range {
   [[nodiscard]] std::string text() const;
 };
 
-/// Where a value lies in a RunConfig, which must outlive it, and how it is written.
+/// A value in a RunConfig, which must outlive it, and how it is written.
 struct Value {
   std::string kind;                             ///< what it must be: "an integer of at least 1"
   std::function<std::string()> text;            ///< as TOML: `"full_shard"`, `[0.9, 0.999]`, `true`
@@ -49,7 +49,7 @@ struct Value {
   std::vector<std::string> planned_words = {};  ///< of what does not exist yet
 };
 
-/// An integer; what lies in an int is bounded by it, so that nothing is narrowed later.
+/// An integer; one stored in an int is bounded by its range, so that nothing is narrowed later.
 [[nodiscard]] Value integer(std::int64_t& slot, const Range& range);
 [[nodiscard]] Value integer(int& slot, const Range& range);
 [[nodiscard]] Value number(double& slot, const Range& range);

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <string>
 
+#include <fmt/core.h>
+
 #include "sherd/error.h"
 
 namespace llm::data {
@@ -20,7 +22,7 @@ std::string working_micro_batches(const BatchShape& shape) {
   while (per_rank % best != 0) {
     --best;
   }
-  return ", or train.micro_batch = " + std::to_string(best);
+  return fmt::format(", or train.micro_batch = {}", best);
 }
 
 }  // namespace
@@ -28,24 +30,23 @@ std::string working_micro_batches(const BatchShape& shape) {
 void BatchShape::validate() const {
   if (global_batch < 1 || micro_batch < 1 || world < 1) {
     throw sherd::Error(sherd::ExitCode::Usage,
-                       "train.global_batch (" + std::to_string(global_batch) +
-                           ") and train.micro_batch (" + std::to_string(micro_batch) +
-                           ") must be at least 1");
+                       fmt::format("train.global_batch ({}) and train.micro_batch ({}) must be at "
+                                   "least 1",
+                                   global_batch, micro_batch));
   }
   const std::int64_t at_once = world * micro_batch;
   if (global_batch % at_once == 0) {
     return;
   }
   const std::int64_t below = global_batch / at_once * at_once;
-  const std::string globals = below > 0
-                                  ? std::to_string(below) + " or " + std::to_string(below + at_once)
-                                  : std::to_string(at_once);
-  throw sherd::Error(sherd::ExitCode::Usage,
-                     "train.global_batch = " + std::to_string(global_batch) +
-                         " is no multiple of " + std::to_string(at_once) + " (" +
-                         std::to_string(world) +
-                         " ranks x train.micro_batch = " + std::to_string(micro_batch) +
-                         "): set train.global_batch = " + globals + working_micro_batches(*this));
+  const std::string globals =
+      below > 0 ? fmt::format("{} or {}", below, below + at_once) : fmt::format("{}", at_once);
+  throw sherd::Error(
+      sherd::ExitCode::Usage,
+      fmt::format("train.global_batch = {} is not a multiple of {} ({} ranks x train.micro_batch = "
+                  "{}): set train.global_batch = {}{}",
+                  global_batch, at_once, world, micro_batch, globals,
+                  working_micro_batches(*this)));
 }
 
 std::int64_t BatchShape::micro_batches(std::int64_t batch_samples) const {

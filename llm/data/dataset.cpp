@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <future>
 
+#include <fmt/core.h>
 #include <sched.h>
 
 #include "files/input.h"
@@ -41,11 +42,12 @@ text::LabelledPrompt encoded(const text::SquadFile& file, std::size_t index,
     return encoder.encode_labelled(question.question, file.contexts[question.context],
                                    question.answers.front());
   } catch (const sherd::Error& error) {
-    throw sherd::Error(error.code(), name + ": question " + question.id + ": " + error.what());
+    throw sherd::Error(error.code(),
+                       fmt::format("{}: question {}: {}", name, question.id, error.what()));
   }
 }
 
-// Each thread takes a stretch of the questions. The first fault in the order of the file is told.
+// Each thread takes a range of the questions. The first error in file order is reported.
 std::vector<text::LabelledPrompt> encode_all(const text::SquadFile& file, const std::string& name,
                                              const text::PromptEncoder& encoder) {
   constexpr std::size_t kLeastOfAThread = 64;  // below that a thread costs more than it saves
@@ -75,13 +77,11 @@ std::vector<text::LabelledPrompt> encode_all(const text::SquadFile& file, const 
 }  // namespace
 
 std::string DatasetReport::sentence() const {
-  return name + ": " + std::to_string(samples) + " questions, " + std::to_string(tokens) +
-         " tokens (" + std::to_string(supervised_tokens) + " supervised, longest sample " +
-         std::to_string(longest_tokens) + " of at most " +
-         std::to_string(limits.max_length_tokens) + "); context cut in " +
-         std::to_string(contexts_cut) + ", answer cut to " +
-         std::to_string(limits.max_answer_tokens) + " tokens in " + std::to_string(answers_cut) +
-         ", answer outside the cut context in " + std::to_string(answers_outside);
+  return fmt::format(
+      "{}: {} questions, {} tokens ({} supervised, longest sample {} of at most {}); context cut "
+      "in {}, answer cut to {} tokens in {}, answer outside the cut context in {}",
+      name, samples, tokens, supervised_tokens, longest_tokens, limits.max_length_tokens,
+      contexts_cut, limits.max_answer_tokens, answers_cut, answers_outside);
 }
 
 DataFile read_data_file(const std::filesystem::path& path) {
@@ -120,13 +120,17 @@ TokenizedFile tokenize(const text::SquadFile& file, const std::string& name,
   return tokenized;
 }
 
-Dataset load_dataset(const std::filesystem::path& path, const text::PromptEncoder& encoder,
-                     const Limit& limit) {
-  Dataset dataset{questions_of(read_data_file(path), limit), {}, {}};
-  TokenizedFile tokenized = tokenize(dataset.file, path.string(), encoder);
+Dataset load_dataset(const DataFile& file, const text::PromptEncoder& encoder, const Limit& limit) {
+  Dataset dataset{questions_of(file, limit), {}, {}};
+  TokenizedFile tokenized = tokenize(dataset.file, file.name, encoder);
   dataset.samples = std::move(tokenized.samples);
   dataset.report = std::move(tokenized.report);
   return dataset;
+}
+
+Dataset load_dataset(const std::filesystem::path& path, const text::PromptEncoder& encoder,
+                     const Limit& limit) {
+  return load_dataset(read_data_file(path), encoder, limit);
 }
 
 }  // namespace llm::data

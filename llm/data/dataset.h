@@ -13,7 +13,7 @@
 
 namespace llm::data {
 
-/// What became of a data file's questions. Nothing is cut or lost in silence.
+/// How a data file's questions were encoded. Nothing is cut or dropped silently.
 struct DatasetReport {
   std::string name;  ///< the file
   std::int64_t samples = 0;
@@ -43,8 +43,8 @@ struct Dataset {
   DatasetReport report;
 };
 
-/// A data file as it was when it was read, once: its questions, their tokens and its digest are of
-/// the same bytes, whatever becomes of the file meanwhile.
+/// A data file, read once: its questions, their tokens and its digest come from the same bytes,
+/// even if the file changes in the meantime.
 struct DataFile {
   std::string name;
   std::string bytes;
@@ -64,7 +64,10 @@ text::SquadFile questions_of(const DataFile& file, const Limit& limit);
 TokenizedFile tokenize(const text::SquadFile& file, const std::string& name,
                        const text::PromptEncoder& encoder);
 
-/// `read_data_file`, `questions_of` and `tokenize`.
+/// `questions_of` and `tokenize`.
+Dataset load_dataset(const DataFile& file, const text::PromptEncoder& encoder,
+                     const Limit& limit = {});
+/// The same of a file that is still to be read.
 Dataset load_dataset(const std::filesystem::path& path, const text::PromptEncoder& encoder,
                      const Limit& limit = {});
 

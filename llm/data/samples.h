@@ -18,7 +18,7 @@ struct Sample {
   std::span<const std::uint8_t> supervised;  ///< [ids]: 1 if the loss counts it, else 0
 
   [[nodiscard]] std::int64_t supervised_tokens() const;
-  /// The ids before the first supervised one: what a model is asked to go on from.
+  /// The ids before the first supervised one: what a model is asked to continue.
   [[nodiscard]] std::span<const text::TokenId> prompt() const;
 };
 
@@ -26,7 +26,7 @@ struct Sample {
 /// threads at once.
 class Samples {
  public:
-  /// The arrays, kept alive by whoever made them. Sample i is ids [begins[i], begins[i + 1]).
+  /// The arrays, kept alive by their owner. Sample i is ids [begins[i], begins[i + 1]).
   struct Arrays {
     std::span<const std::int64_t> begins;      ///< [samples + 1], from 0
     std::span<const text::TokenId> ids;        ///< [tokens]

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -166,10 +167,10 @@ std::string token_key(const DataFile& file, const text::PromptEncoder& encoder,
   const text::PromptLimits& limits = encoder.limits();
   for (const std::int64_t number : {limits.max_length_tokens, limits.max_answer_tokens,
                                     limit.samples, std::int64_t{tokenizer.end_id()}}) {
-    what += " " + std::to_string(number);
+    what += fmt::format(" {}", number);
   }
   if (limit.samples > 0 && limit.random) {
-    what += " drawn by " + std::to_string(limit.seed);
+    what += fmt::format(" drawn by {}", limit.seed);
   }
   return files::sha256_of(what);
 }
@@ -200,7 +201,7 @@ std::string TokenCache::write(const std::string& key, const TokenizedFile& token
     return "";
   }
   try {
-    std::error_code error;  // told below
+    std::error_code error;  // reported below
     fs::create_directories(folder_, error);
     files::write_file((folder_ / (key + ".tokens")).string(), bytes_of(tokenized));
     return "";

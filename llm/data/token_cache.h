@@ -32,7 +32,7 @@ class TokenCache {
   /// report's. Memory: shared with every process that maps it.
   [[nodiscard]] std::optional<TokenizedFile> find(const std::string& key,
                                                   const std::string& name) const;
-  /// Writes the samples under their key. Empty, or why it cannot be: a run goes on without.
+  /// Writes the samples under their key. Empty, or why that failed: a run continues without.
   [[nodiscard]] std::string write(const std::string& key, const TokenizedFile& tokenized) const;
 
  private:

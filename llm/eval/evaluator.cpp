@@ -1,12 +1,11 @@
 #include "llm/eval/evaluator.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <numeric>
 
 #include <ATen/core/grad_mode.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "llm/eval/batch_tensors.h"
@@ -143,19 +142,12 @@ std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
   return result;
 }
 
-std::string evaluation_line(const EvaluationResult& result, bool generated) {
-  std::array<char, 256> text{};
-  std::snprintf(text.data(), text.size(),
-                "evaluation: loss %.4f over %lld samples (%lld supervised tokens)", result.loss,
-                static_cast<long long>(result.samples),
-                static_cast<long long>(result.supervised_tokens));
-  std::string line = text.data();
-  if (generated) {
-    std::snprintf(text.data(), text.size(), ", EM %.1f, F1 %.1f", result.em, result.f1);
-    line += text.data();
-  }
-  std::snprintf(text.data(), text.size(), ", %.1f samples/s", result.samples_per_second());
-  return line + text.data();
+std::string evaluation_text(const EvaluationResult& result, bool generated) {
+  const std::string scores =
+      generated ? fmt::format(", EM {:.1f}, F1 {:.1f}", result.em, result.f1) : "";
+  return fmt::format("loss {:.4f} over {} samples ({} supervised tokens){}, {:.1f} samples/s",
+                     result.loss, result.samples, result.supervised_tokens, scores,
+                     result.samples_per_second());
 }
 
 }  // namespace llm::eval

@@ -52,8 +52,7 @@ struct EvaluationResult {
                                                        const text::Tokenizer& tokenizer,
                                                        const EvaluationOptions& options);
 
-/// "evaluation: loss 2.345 over 100 samples (812 supervised tokens), EM 0.0, F1 3.1, 45.2
-/// samples/s"
-[[nodiscard]] std::string evaluation_line(const EvaluationResult& result, bool generated);
+/// "loss 2.345 over 100 samples (812 supervised tokens), EM 0.0, F1 3.1, 45.2 samples/s"
+[[nodiscard]] std::string evaluation_text(const EvaluationResult& result, bool generated);
 
 }  // namespace llm::eval

@@ -35,7 +35,7 @@ Writing begin(std::span<const std::vector<text::TokenId>> prompts) {
   return writing;
 }
 
-// Takes each row's next token and prepares the following call: one token of each row that goes on.
+// Takes each row's next token and prepares the following call: one token of each unfinished row.
 // The last row takes the place of one that is finished.
 void advance(Writing& writing, const at::Tensor& next_B, std::span<const text::TokenId> stop_ids,
              model::KvCache& cache) {

@@ -5,6 +5,8 @@
 #include <memory>
 #include <string>
 
+#include <fmt/core.h>
+
 #include "llm/families/family.h"
 #include "llm/families/fixed_fields.h"
 #include "llm/model/decoder.h"
@@ -20,8 +22,9 @@ using Json = nlohmann::ordered_json;
 void check_inner_width(const JsonFields& fields, const model::DecoderConfig& config) {
   const Json* found = fields.find("n_inner");
   if (found != nullptr && *found != 4 * config.hidden_size) {
-    fields.fail("n_inner", found->dump() + " is not implemented, only null or " +
-                               std::to_string(4 * config.hidden_size) + ", four times the width");
+    fields.fail("n_inner",
+                fmt::format("{} is not implemented, only null or {}, four times the width",
+                            found->dump(), 4 * config.hidden_size));
   }
 }
 
@@ -45,8 +48,8 @@ model::DecoderConfig parse_bloom(const JsonFields& fields) {
   config.hidden_size = fields.count(width, JsonFields::kMostUnits / 4);
   config.heads = fields.count(heads, JsonFields::kMostUnits);
   if (config.hidden_size % config.heads != 0) {
-    fields.fail(heads, std::to_string(config.heads) + " does not divide \"" + width + "\" " +
-                           std::to_string(config.hidden_size));
+    fields.fail(heads, fmt::format("{} does not divide \"{}\" {}", config.heads, width,
+                                   config.hidden_size));
   }
   config.key_heads = config.heads;
   config.head_size = config.hidden_size / config.heads;

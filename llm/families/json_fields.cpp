@@ -3,14 +3,26 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/core.h>
+
 #include "sherd/error.h"
 
 namespace llm::families {
 
 using Json = nlohmann::ordered_json;
 
+namespace {
+
+std::string how_to_ignore(const std::string& field, IgnoreBy by) {
+  return by == IgnoreBy::Key ? fmt::format("model.ignore_fields = [\"{}\"]", field)
+                             : "--ignore-fields " + field;
+}
+
+}  // namespace
+
 void JsonFields::fail(const char* name, const std::string& what) const {
-  throw sherd::Error(sherd::ExitCode::BadData, place_ + ": \"" + prefix_ + name + "\" " + what);
+  throw sherd::Error(sherd::ExitCode::BadData,
+                     fmt::format("{}: \"{}{}\" {}", place_, prefix_, name, what));
 }
 
 const Json* JsonFields::find(const char* name) const {
@@ -19,17 +31,17 @@ const Json* JsonFields::find(const char* name) const {
   return field == object_.end() || field->is_null() ? nullptr : &*field;
 }
 
-void JsonFields::refuse_unknown(std::span<const char* const> harmless) const {
+void JsonFields::refuse_unknown(std::span<const char* const> harmless, IgnoreBy ignore_by) const {
   for (const auto& [name, value] : object_.items()) {
     const bool says_nothing = value.is_null() || value == false || value == "" ||
                               (value.is_structured() && value.empty());
     const bool is_harmless = std::any_of(harmless.begin(), harmless.end(),
                                          [&name = name](const char* one) { return name == one; });
     if (!says_nothing && !is_harmless && !known_.contains(name)) {
-      fail(name.c_str(), value.dump() +
-                             " is not known here, and may change what the model computes. If it "
-                             "does not, pass it over with model.ignore_fields = [\"" +
-                             name + "\"], or remove it from the file");
+      fail(name.c_str(),
+           fmt::format("{} is not known here, and may change what the model computes. If it does "
+                       "not, pass it over with {}, or remove it from the file",
+                       value.dump(), how_to_ignore(name, ignore_by)));
     }
   }
 }
@@ -61,8 +73,7 @@ int64_t JsonFields::count(const char* name, int64_t most) const {
   const bool fits = value.is_number_unsigned() && value.get<uint64_t>() >= 1 &&
                     value.get<uint64_t>() <= static_cast<uint64_t>(most);
   if (!fits) {
-    fail(name,
-         "must be a whole number from 1 to " + std::to_string(most) + ", found " + value.dump());
+    fail(name, fmt::format("must be a whole number from 1 to {}, found {}", most, value.dump()));
   }
   return value.get<int64_t>();
 }

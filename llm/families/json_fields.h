@@ -1,5 +1,5 @@
 #pragma once
-// Checked access to the fields of a JSON object from outside.
+// Checked access to the fields of an untrusted JSON object.
 
 #include <cstdint>
 #include <initializer_list>
@@ -11,6 +11,12 @@
 #include <nlohmann/json.hpp>
 
 namespace llm::families {
+
+/// How a user names fields that are to be ignored, for messages.
+enum class IgnoreBy {
+  Key,   ///< with model.ignore_fields of a configuration
+  Flag,  ///< with --ignore-fields
+};
 
 /// The fields of one object. Null counts as missing. Faults are Error(BadData) with file and field.
 class JsonFields {
@@ -40,7 +46,7 @@ class JsonFields {
 
   /// Refuses every field that was never looked for, unless it holds null, false or nothing at all
   /// ("", [], {}), or is one of `harmless`: it might change what the model computes.
-  void refuse_unknown(std::span<const char* const> harmless) const;
+  void refuse_unknown(std::span<const char* const> harmless, IgnoreBy ignore_by) const;
 
   /// An Error(BadData) about a field: "<file>: "<field>" <what>".
   [[noreturn]] void fail(const char* name, const std::string& what) const;

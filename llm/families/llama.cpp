@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include <fmt/core.h>
+
 #include "llm/families/family.h"
 #include "llm/families/fixed_fields.h"
 #include "llm/model/decoder.h"
@@ -111,24 +113,22 @@ model::DecoderConfig parse_llama(const JsonFields& fields) {
   config.heads = fields.count("num_attention_heads", JsonFields::kMostUnits);
   config.key_heads = fields.count("num_key_value_heads", JsonFields::kMostUnits, config.heads);
   if (config.heads % config.key_heads != 0) {
-    fields.fail("num_key_value_heads", std::to_string(config.key_heads) +
-                                           " does not divide \"num_attention_heads\" " +
-                                           std::to_string(config.heads));
+    fields.fail("num_key_value_heads", fmt::format("{} does not divide \"num_attention_heads\" {}",
+                                                   config.key_heads, config.heads));
   }
   if (fields.find("head_dim") == nullptr && config.hidden_size % config.heads != 0) {
     fields.fail("num_attention_heads",
-                std::to_string(config.heads) + " does not divide \"hidden_size\" " +
-                    std::to_string(config.hidden_size) + ", and there is no \"head_dim\"");
+                fmt::format("{} does not divide \"hidden_size\" {}, and there is no \"head_dim\"",
+                            config.heads, config.hidden_size));
   }
   config.head_size =
       fields.count("head_dim", JsonFields::kMostUnits, config.hidden_size / config.heads);
   if (config.head_size % 2 != 0) {
-    fields.fail("head_dim",
-                std::to_string(config.head_size) + " is odd; rotary positions pair them");
+    fields.fail("head_dim", fmt::format("{} is odd; rotary positions pair them", config.head_size));
   }
   if (config.head_size > JsonFields::kMostUnits / config.heads) {
     fields.fail("num_attention_heads",
-                "times \"head_dim\" is beyond " + std::to_string(JsonFields::kMostUnits));
+                fmt::format("times \"head_dim\" is beyond {}", JsonFields::kMostUnits));
   }
   config.vocab_size = fields.count("vocab_size", JsonFields::kMostUnits);
   config.context_length = fields.count("max_position_embeddings", JsonFields::kMostUnits, 2'048);

@@ -137,9 +137,9 @@ nlohmann::ordered_json read_config_json(const std::string& path) {
   }
 }
 
-HfConfig read_hf_config(const std::string& path, const std::vector<std::string>& ignored) {
+HfConfig read_hf_config(const std::string& path, const IgnoredFields& ignored) {
   auto json = read_config_json(path);
-  for (const std::string& field : ignored) {
+  for (const std::string& field : ignored.names) {
     json.erase(field);
   }
   const JsonFields fields(json, path);
@@ -147,12 +147,11 @@ HfConfig read_hf_config(const std::string& path, const std::vector<std::string>&
   HfConfig config{.family = &family, .shape = family.parse(fields), .dtype = read_dtype(fields)};
   std::vector<const char*> harmless(std::begin(kHarmless), std::end(kHarmless));
   harmless.insert(harmless.end(), family.harmless_fields.begin(), family.harmless_fields.end());
-  fields.refuse_unknown(harmless);
+  fields.refuse_unknown(harmless, ignored.by);
   return config;
 }
 
-HfConfig read_model_folder_config(const std::string& folder,
-                                  const std::vector<std::string>& ignored) {
+HfConfig read_model_folder_config(const std::string& folder, const IgnoredFields& ignored) {
   if (!std::filesystem::is_directory(folder)) {
     throw sherd::Error(sherd::ExitCode::InputMissing,
                        folder +
@@ -181,7 +180,7 @@ std::string name_of_dtype(c10::ScalarType dtype) {
       return name;
     }
   }
-  TORCH_CHECK(false, "[name_of_dtype] ", dtype, " is no dtype of model weights");
+  TORCH_CHECK(false, "[name_of_dtype] ", dtype, " is not a dtype of model weights");
 }
 
 }  // namespace llm::io

@@ -23,8 +23,15 @@ struct HfConfig {
   std::optional<c10::ScalarType> dtype;
 };
 
-/// A config.json as it stands, its fields in their order. Throws Error: InputMissing; BadData, with
-/// line and column, if it is no JSON object, names a field twice, or is larger than 16 MiB.
+/// Fields of a config.json that are read as if they were not there.
+struct IgnoredFields {
+  std::vector<std::string> names = {};
+  families::IgnoreBy by = families::IgnoreBy::Key;  ///< for messages
+};
+
+/// The content of a config.json, with its fields in file order. Throws Error: InputMissing;
+/// BadData, with line and column, if it is not a JSON object, names a field twice, or is larger
+/// than 16 MiB.
 [[nodiscard]] nlohmann::ordered_json read_config_json(const std::string& path);
 
 /// Reads a config.json as transformers 4 (`rope_theta`, `rope_scaling`, `torch_dtype`) or 5
@@ -33,13 +40,12 @@ struct HfConfig {
 /// that cannot be right, and for every `model_type` and field that changes the computation and is
 /// not implemented: it is refused by name, never ignored.
 /// A field that is not known is refused too, unless it says nothing (null, false, empty), is one of
-/// those that change no computation, or one of `ignored`, which are read as if they were not there.
-[[nodiscard]] HfConfig read_hf_config(const std::string& path,
-                                      const std::vector<std::string>& ignored = {});
+/// those that change no computation, or one of `ignored`.
+[[nodiscard]] HfConfig read_hf_config(const std::string& path, const IgnoredFields& ignored = {});
 
 /// Reads `folder`/config.json. Throws as read_hf_config(), and InputMissing if there is no folder.
 [[nodiscard]] HfConfig read_model_folder_config(const std::string& folder,
-                                                const std::vector<std::string>& ignored = {});
+                                                const IgnoredFields& ignored = {});
 
 /// Builds the model that a configuration describes, with random weights; inside sherd::on_meta()
 /// shapes only.

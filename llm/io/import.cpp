@@ -8,6 +8,7 @@
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include "llm/families/family.h"
 #include "sherd/error.h"
@@ -25,11 +26,7 @@ constexpr const char* kHead = "lm_head.weight";
 }
 
 std::string shape_text(at::IntArrayRef shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  }
-  return text + "]";
+  return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
 std::string place_of(const SafetensorsLocation& location) {
@@ -40,16 +37,16 @@ SafetensorsLocation find_weight(const SafetensorsFolder& folder, const std::stri
                                 at::IntArrayRef shape) {
   const auto location = folder.find(name);
   if (!location) {
-    fail(folder.files().front().path() + ": tensor " + name + " is missing; the model needs it " +
-         "with shape " + shape_text(shape));
+    fail(fmt::format("{}: tensor {} is missing; the model needs it with shape {}",
+                     folder.files().front().path(), name, shape_text(shape)));
   }
   if (at::IntArrayRef(location->entry->shape) != shape) {
-    fail(place_of(*location) + " has shape " + shape_text(location->entry->shape) + ", expected " +
-         shape_text(shape) + " from config.json");
+    fail(fmt::format("{} has shape {}, expected {} from config.json", place_of(*location),
+                     shape_text(location->entry->shape), shape_text(shape)));
   }
   if (!c10::isFloatingType(location->entry->dtype)) {
-    fail(place_of(*location) + " is stored as " + std::string(location->entry->dtype_name) +
-         ", expected floats");
+    fail(fmt::format("{} is stored as {}, expected floats", place_of(*location),
+                     location->entry->dtype_name));
   }
   return *location;
 }
@@ -103,8 +100,8 @@ void check_left_over(const SafetensorsFolder& folder, const std::string& name,
     if (same_values(location, *folder.find(embedding))) {
       return;
     }
-    fail(place_of(location) + " differs from " + embedding +
-         ", but config.json says \"tie_word_embeddings\": true");
+    fail(fmt::format("{} differs from {}, but config.json says \"tie_word_embeddings\": true",
+                     place_of(location), embedding));
   }
   fail(place_of(location) + " is not part of the model that config.json describes");
 }

@@ -1,6 +1,6 @@
 #pragma once
-// What every call of text/sherd_text.h needs: strings that free themselves, and errors as
-// exceptions. Private to llm/text.
+// Helpers for every call of text/sherd_text.h: owned strings, and errors as exceptions. Private to
+// llm/text.
 
 #include <cstdint>
 #include <memory>

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/core.h>
+
 #include "sherd/error.h"
 
 namespace llm::text {
@@ -11,7 +13,7 @@ constexpr std::string_view kBeforeQuestion = "Question: ";
 constexpr std::string_view kBeforeContext = " Context: ";
 constexpr std::string_view kAfterContext = " Answer:";
 
-// A prompt and where its context lies in it.
+// A prompt and the position of its context.
 struct PromptText {
   PromptText(const std::string& question, std::string_view context) {
     text.append(kBeforeQuestion).append(question).append(kBeforeContext);
@@ -81,10 +83,10 @@ PromptEncoder::PromptEncoder(Tokenizer tokenizer, PromptLimits limits)
     : tokenizer_(std::move(tokenizer)), limits_(limits) {
   if (limits_.max_answer_tokens < 1 || limits_.prompt_tokens() < 1) {
     throw sherd::Error(sherd::ExitCode::Usage,
-                       "data.max_length (" + std::to_string(limits_.max_length_tokens) +
-                           ") must be larger than data.max_answer_tokens (" +
-                           std::to_string(limits_.max_answer_tokens) +
-                           "), which must be at least 1: the prompt gets what the answer leaves");
+                       fmt::format("data.max_length ({}) must be larger than "
+                                   "data.max_answer_tokens ({}), which must be at least 1: the "
+                                   "prompt gets what the answer leaves",
+                                   limits_.max_length_tokens, limits_.max_answer_tokens));
   }
   static_cast<void>(tokenizer_.end_id());  // throws now rather than at the first sample
 }
@@ -100,13 +102,11 @@ PromptEncoder::Fitted PromptEncoder::fit(const std::string& question,
     }
     if (kept.empty()) {
       throw sherd::Error(sherd::ExitCode::BadData,
-                         "the prompt takes " + std::to_string(tokens) +
-                             " tokens even without its context, and data.max_length (" +
-                             std::to_string(limits_.max_length_tokens) +
-                             ") less data.max_answer_tokens (" +
-                             std::to_string(limits_.max_answer_tokens) + ") leaves " +
-                             std::to_string(limits_.prompt_tokens()) +
-                             ": raise data.max_length or shorten the question");
+                         fmt::format("the prompt takes {} tokens even without its context, and "
+                                     "data.max_length ({}) less data.max_answer_tokens ({}) leaves "
+                                     "{}: raise data.max_length or shorten the question",
+                                     tokens, limits_.max_length_tokens, limits_.max_answer_tokens,
+                                     limits_.prompt_tokens()));
     }
     kept = without_last_tokens(kept, prompt, encoding, tokens - limits_.prompt_tokens());
   }

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "files/input.h"
@@ -54,7 +55,7 @@ std::uint64_t code_points(std::string_view text) {
   return count;
 }
 
-// Walks the file once and keeps every fault. `place` is the JSON pointer of the value at hand.
+// Walks the file once and records every error. `place` is the JSON pointer of the current value.
 class Reader {
  public:
   SquadFile read(const json& root) {
@@ -65,7 +66,7 @@ class Reader {
       });
     }
     if (faults_.empty() && file_.questions.empty()) {
-      fault("", "holds no question");
+      fault("", "contains no questions");
     }
     return std::move(file_);
   }
@@ -84,7 +85,8 @@ class Reader {
     return right;
   }
 
-  // The field of an object; null, and a fault, if it is missing or the object is none.
+  // The field of an object; null, with an error recorded, if it is missing or this is not an
+  // object.
   const json* field(const json& object, const std::string& place, const std::string& name) {
     if (!expect(object.is_object(), place, "an object", object)) {
       return nullptr;
@@ -105,7 +107,7 @@ class Reader {
       return;
     }
     for (std::size_t i = 0; i < list->size(); ++i) {
-      visit((*list)[i], list_place + "/" + std::to_string(i));
+      visit((*list)[i], fmt::format("{}/{}", list_place, i));
     }
   }
 
@@ -178,8 +180,8 @@ class Reader {
     const auto byte =
         start->is_number_unsigned() ? byte_of(*context, start->get<std::uint64_t>()) : std::nullopt;
     if (!byte) {
-      fault(start_place, "is " + start->dump() + ", outside the context of " +
-                             std::to_string(code_points(*context)) + " characters");
+      fault(start_place, fmt::format("is {}, outside the context of {} characters", start->dump(),
+                                     code_points(*context)));
       return std::nullopt;
     }
     if (context->compare(*byte, answer_text->size(), *answer_text) != 0) {
@@ -191,15 +193,15 @@ class Reader {
 
   static std::string misplaced(const std::string& answer, const std::string& context,
                                std::size_t byte, const std::string& start) {
-    std::string what = "the answer " + excerpt(answer) + " does not stand at character " + start +
-                       " of the context, which goes on there with " +
-                       excerpt(std::string_view(context).substr(byte), answer.size());
+    const std::string what = fmt::format(
+        "the answer {} is not at character {} of the context, where the text reads {}",
+        excerpt(answer), start, excerpt(std::string_view(context).substr(byte), answer.size()));
     const std::size_t found = context.find(answer);
     if (found == std::string::npos) {
-      return what + "; the context does not hold it";
+      return what + "; the context does not contain it";
     }
-    return what + "; it first stands at " +
-           std::to_string(code_points(std::string_view(context).substr(0, found)));
+    return fmt::format("{}; it first occurs at {}", what,
+                       code_points(std::string_view(context).substr(0, found)));
   }
 
   SquadFile file_;
@@ -221,16 +223,16 @@ SquadFile parse_squad(const std::string& bytes, const std::string& name) {
   if (faults.empty()) {
     return file;
   }
-  std::string message = name + ": no SQuAD v1.1 file: ";
+  std::string message = name + ": not a SQuAD v1.1 file: ";
   if (faults.size() == 1) {
     throw sherd::Error(sherd::ExitCode::BadData, message + faults.front());
   }
-  message += std::to_string(faults.size()) + " faults";
+  message += fmt::format("{} faults", faults.size());
   for (std::size_t i = 0; i < std::min(faults.size(), kFaultsTold); ++i) {
     message += "\n  " + faults[i];
   }
   if (faults.size() > kFaultsTold) {
-    message += "\n  and " + std::to_string(faults.size() - kFaultsTold) + " more";
+    message += fmt::format("\n  and {} more", faults.size() - kFaultsTold);
   }
   throw sherd::Error(sherd::ExitCode::BadData, message);
 }

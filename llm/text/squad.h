@@ -30,10 +30,10 @@ struct SquadFile {
 
 /// Reads a SQuAD v1.1 file. Fields that are not needed (`title`, `version`, …) are ignored.
 /// Throws sherd::Error: InputMissing if the file is not there; BadData with line and column of a
-/// syntax error, or with every other fault of the file (at most 20 are told) by JSON pointer, such
-/// as `/data/3/paragraphs/0/qas/2/id`: a field that is missing, empty or of another type, an answer
-/// that does not stand at `answer_start`, an id that occurs twice, an unanswerable question of
-/// SQuAD v2.0, a file without questions. Source: Rajpurkar et al. 2016, arXiv:1606.05250.
+/// syntax error, or with every other fault of the file (at most 20 are reported) by JSON pointer,
+/// such as `/data/3/paragraphs/0/qas/2/id`: a field that is missing, empty or of another type, an
+/// answer that is not at `answer_start`, an id that occurs twice, an unanswerable question of SQuAD
+/// v2.0, a file without questions. Source: Rajpurkar et al. 2016, arXiv:1606.05250.
 SquadFile read_squad(const std::filesystem::path& path);
 /// The same of the bytes of `name`.
 SquadFile parse_squad(const std::string& bytes, const std::string& name);

@@ -1,5 +1,7 @@
 #include "llm/text/tokenizer.h"
 
+#include <fmt/core.h>
+
 #include "files/input.h"
 #include "llm/text/c_interface.h"
 #include "llm/text/special_tokens.h"
@@ -72,7 +74,7 @@ Encoding Tokenizer::encode(std::string_view text, SpecialTokens special) const {
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
-  // A negative id is no token's either: as unsigned it lies beyond every vocabulary.
+  // Nor is a negative id a token: as unsigned it is beyond every vocabulary.
   const std::vector<std::uint32_t> unsigned_ids(ids.begin(), ids.end());
   char* text = nullptr;
   std::size_t length_bytes = 0;
@@ -103,12 +105,11 @@ std::int64_t Tokenizer::vocabulary_size() const {
 void Tokenizer::check_vocabulary(std::int64_t embedding_rows) const {
   if (vocabulary_size() > embedding_rows) {
     throw sherd::Error(sherd::ExitCode::BadData,
-                       (folder() / "tokenizer.json").string() + ": its ids reach " +
-                           std::to_string(vocabulary_size() - 1) +
-                           ", and the model's embedding has " + std::to_string(embedding_rows) +
-                           " rows (vocab_size), too few by " +
-                           std::to_string(vocabulary_size() - embedding_rows) +
-                           ": take the tokenizer that belongs to the model");
+                       fmt::format("{}: its ids reach {}, and the model's embedding has {} rows "
+                                   "(vocab_size), too few by {}: take the tokenizer that belongs "
+                                   "to the model",
+                                   (folder() / "tokenizer.json").string(), vocabulary_size() - 1,
+                                   embedding_rows, vocabulary_size() - embedding_rows));
   }
 }
 

@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 using sherd::Error;
 using sherd::ExitCode;
 
-// A line that is no record (cut off when a run was killed) is dropped as well.
+// A line that is not a record (truncated when a run was killed) is dropped as well.
 bool is_kept(const std::string& line, std::int64_t steps_done) {
   const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   return record.is_object() && record.contains("step") && record["step"].is_number_integer() &&
@@ -36,7 +36,7 @@ std::string kept_lines(const std::string& path, std::int64_t steps_done) {
   return kept;
 }
 
-// What is no regular file cannot begin anew: nothing can be taken back from it.
+// Only a regular file can start over: what was written to a pipe or device stays written.
 bool begins_anew(const std::string& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
@@ -64,7 +64,7 @@ JsonlLog::~JsonlLog() {
   try {
     file_.sync();
   } catch (const Error&) {
-    // What a failing disk still holds of the log is no reason to end a run that is done.
+    // A finished run does not fail because the end of its log cannot be flushed.
   }
 }
 

@@ -9,13 +9,13 @@
 
 namespace llm::track {
 
-/// Appends records to a file, each written through at once, so that a run that ends early has told
-/// all it did; a power cut costs the records of about a second. A pipe or a device (`/dev/null`) is
-/// written to as it is.
+/// Appends records to a file, each written through at once, so that a run that ends early has
+/// recorded all its steps; a power cut costs the records of about a second. A pipe or a device
+/// (`/dev/null`) is only written to.
 class JsonlLog {
  public:
   /// Opens `path`. A resumed run keeps the records up to `steps_done` and drops later ones, so that
-  /// no step stands there twice; with 0 the file begins anew. Throws sherd::Error(CannotWrite),
+  /// no step appears twice; with 0 the file starts empty. Throws sherd::Error(CannotWrite),
   /// naming the path.
   JsonlLog(const std::string& path, std::int64_t steps_done);
   JsonlLog(const JsonlLog&) = delete;

@@ -1,22 +1,11 @@
 #include "llm/track/step_record.h"
 
 #include <algorithm>
-#include <cstdio>
 
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 namespace llm::track {
-
-namespace {
-
-template <class... Args>
-std::string print(const char* format, Args... args) {
-  char text[160];
-  std::snprintf(text, sizeof text, format, args...);
-  return text;
-}
-
-}  // namespace
 
 double StepRecord::tokens_per_second() const {
   return step_seconds > 0 ? static_cast<double>(tokens) / step_seconds : 0;
@@ -24,30 +13,31 @@ double StepRecord::tokens_per_second() const {
 
 std::string short_count(double value) {
   if (value >= 1e6) {
-    return print("%.1fM", value / 1e6);
+    return fmt::format("{:.1f}M", value / 1e6);
   }
-  return value >= 1e3 ? print("%.1fk", value / 1e3) : print("%.0f", value);
+  return value >= 1e3 ? fmt::format("{:.1f}k", value / 1e3) : fmt::format("{:.0f}", value);
 }
 
 std::string short_bytes(std::int64_t bytes) {
   constexpr double kMib = 1024.0 * 1024.0;
   const double mib = static_cast<double>(bytes) / kMib;
-  return mib >= 1024 ? print("%.1f GiB", mib / 1024) : print("%.0f MiB", mib);
+  return mib >= 1024 ? fmt::format("{:.1f} GiB", mib / 1024) : fmt::format("{:.0f} MiB", mib);
 }
 
 std::string clock_text(double seconds) {
   const auto total = static_cast<long long>(std::max(0.0, seconds));
-  return print("%02lld:%02lld:%02lld", total / 3600, total / 60 % 60, total % 60);
+  return fmt::format("{:02}:{:02}:{:02}", total / 3600, total / 60 % 60, total % 60);
 }
 
 std::string step_line(const StepRecord& r, double eta_seconds) {
-  std::string line = print("step %lld/%lld | ", static_cast<long long>(r.step),
-                           static_cast<long long>(r.total_steps));
-  line += r.supervised_tokens > 0 ? print("loss %.4f | gnorm %.3g", r.loss, r.grad_norm)
-                                  : std::string("no supervised token: nothing learned");
-  line += print(" | lr %.3g | ", r.lr) + short_count(r.tokens_per_second()) + " tok/s | mem " +
-          short_bytes(r.peak_rank_bytes) + " | eta " + clock_text(eta_seconds);
-  return r.epochs > 0 ? line + print(" | epoch %.2f", r.epochs) : line;
+  const std::string learned = r.supervised_tokens > 0
+                                  ? fmt::format("loss {:.4f} | gnorm {:.3g}", r.loss, r.grad_norm)
+                                  : "no supervised token: nothing learned";
+  const std::string line =
+      fmt::format("step {}/{} | {} | lr {:.3g} | {} tok/s | mem {} | eta {}", r.step, r.total_steps,
+                  learned, r.lr, short_count(r.tokens_per_second()), short_bytes(r.peak_rank_bytes),
+                  clock_text(eta_seconds));
+  return r.epochs > 0 ? fmt::format("{} | epoch {:.2f}", line, r.epochs) : line;
 }
 
 std::string step_json(const StepRecord& r) {

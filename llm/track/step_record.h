@@ -1,5 +1,5 @@
 #pragma once
-// What is told of a training step, as a line for people and as JSON for programs.
+// The record of a training step, as a line for people and as JSON for programs.
 
 #include <cstdint>
 #include <string>

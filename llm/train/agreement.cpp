@@ -4,8 +4,12 @@
 #include <exception>
 #include <map>
 #include <new>
+#include <span>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "ops/cpu/isa_agreement.h"
 
 namespace llm::train {
 
@@ -17,7 +21,7 @@ using sherd::ExitCode;
 
 constexpr std::size_t kRanksNamed = 8;
 
-// Any bytes are let through: paths and messages need not be UTF-8.
+// Accepts any bytes: paths and messages need not be UTF-8.
 std::string text_of(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -45,13 +49,10 @@ std::string fault_of(const std::function<void()>& work, std::exception_ptr& thro
 
 // "ranks 1, 3", at most kRanksNamed of them.
 std::string names_of(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < std::min(ranks.size(), kRanksNamed); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  }
-  return ranks.size() > kRanksNamed
-             ? text + " and " + std::to_string(ranks.size() - kRanksNamed) + " more"
-             : text;
+  const std::span<const int> named(ranks.data(), std::min(ranks.size(), kRanksNamed));
+  return fmt::format(
+      "{} {}{}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(named, ", "),
+      ranks.size() > named.size() ? fmt::format(" and {} more", ranks.size() - named.size()) : "");
 }
 
 json settings_json(const Settings& settings) {
@@ -76,7 +77,7 @@ std::string differences_in(const std::string& name, const std::vector<json>& ran
   }
   std::string lines;
   for (const auto& [value, who] : others) {
-    lines += "\n  " + name + " is " + first + " on rank 0 and " + value + " on " + names_of(who);
+    lines += fmt::format("\n  {} is {} on rank 0 and {} on {}", name, first, value, names_of(who));
   }
   return lines;
 }
@@ -127,6 +128,11 @@ void require_agreement(sherd::World& world, const Settings& mine) {
     throw Error(ExitCode::RanksDisagree, message);
   }
   throw ReportedElsewhere(ExitCode::RanksDisagree, message);
+}
+
+std::string agree_on_start(sherd::World& world, const Settings& mine) {
+  require_agreement(world, mine);
+  return sherd::ops::cpu::agree_on_isa(world);
 }
 
 }  // namespace llm::train

@@ -1,5 +1,5 @@
 #pragma once
-// What ranks do together: work that fails on all of them or on none, and settings that must agree.
+// Work that fails on all ranks or on none, and settings on which ranks must agree.
 
 #include <functional>
 #include <optional>
@@ -20,7 +20,7 @@ class ReportedElsewhere : public sherd::Error {
 
 /// Runs `work` on every rank. If it throws on one, all throw: the lowest rank that failed its own
 /// exception, the others ReportedElsewhere with the same code and message, so that a failure is
-/// told once and none waits for a rank that has given up. Collective.
+/// reported once and no rank waits for one that has given up. Collective.
 void together(sherd::World& world, const std::function<void()>& work);
 
 /// The same for work that returns something.
@@ -31,8 +31,9 @@ template <class Work>
   return std::move(*result);
 }
 
-/// Runs `work` on rank 0 and gives what it returns to every rank: for what only one may do, or
-/// what a file system may show the others a little later. Fails as `together` does. Collective.
+/// Runs `work` on rank 0 and gives what it returns to every rank: for work that only one
+/// may do, or whose result a shared file system shows to the others with a delay. Fails as
+/// `together` does. Collective.
 [[nodiscard]] std::string from_first_rank(sherd::World& world,
                                           const std::function<std::string()>& work);
 
@@ -42,5 +43,10 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 /// Compares every rank's settings with rank 0's. Throws sherd::Error(RanksDisagree) on every rank,
 /// listing each name that differs with the ranks and both values. Collective.
 void require_agreement(sherd::World& world, const Settings& mine);
+
+/// What ranks do before they compute anything together: they compare their settings, and all take
+/// the path of the processor that each of them has. Returns a notice about the path for the user,
+/// or nothing. Collective. Throws as require_agreement() and sherd::ops::cpu::agree_on_isa().
+[[nodiscard]] std::string agree_on_start(sherd::World& world, const Settings& mine);
 
 }  // namespace llm::train

@@ -1,5 +1,5 @@
 #pragma once
-// Whether what is done every so often is due.
+// Whether a periodic action is due.
 
 #include <chrono>
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace llm::train {
 
 /// One of `checkpoint.every` and `eval.every`. Steps and epochs are counted alike on every rank;
-/// time is that of one rank's clock, which tells the others.
+/// time is measured by one rank's clock, which informs the others.
 class Cadence {
  public:
   using Clock = std::chrono::steady_clock;
@@ -25,7 +25,7 @@ class Cadence {
   }
   /// Whether it is due after `step` (from 1), where the clock says `time_is_up`.
   [[nodiscard]] bool is_due(std::int64_t step, bool time_is_up) const;
-  /// It was done: time runs anew.
+  /// Records that it was done: the interval starts again.
   void done(Clock::time_point now) { last_ = now; }
 
  private:

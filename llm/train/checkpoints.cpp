@@ -1,9 +1,10 @@
 #include "llm/train/checkpoints.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 #include <system_error>
+
+#include <fmt/core.h>
 
 #include "sherd/error.h"
 
@@ -21,9 +22,7 @@ bool is_complete(const fs::path& folder) {
 }
 
 std::string name_of(std::int64_t step) {
-  char name[32];
-  std::snprintf(name, sizeof name, "%s%08lld", kPrefix, static_cast<long long>(step));
-  return name;
+  return fmt::format("{}{:08}", kPrefix, step);
 }
 
 // The step in "step-00000120"; nothing for other names, such as "step-00000120.tmp".
@@ -42,7 +41,7 @@ bool is_leftover(const fs::path& folder) {
   return (extension == ".tmp" || extension == ".old") && step_of(folder.stem().string());
 }
 
-// Removes checkpoints of other steps than these, and leftovers; what else lies there stays.
+// Removes leftovers and the checkpoints of all other steps; anything else in the folder stays.
 void remove_but(const fs::path& root, const std::vector<std::int64_t>& kept) {
   std::error_code ignored;
   std::vector<fs::path> others;
@@ -93,7 +92,7 @@ void Checkpoints::remove_all() const {
 }
 
 void Checkpoints::set_aside(std::int64_t step) const {
-  std::error_code ignored;  // then it is found damaged again next time
+  std::error_code ignored;  // if this fails, it is found damaged again next time
   const fs::path aside = folder_of(step).string() + ".damaged";
   fs::remove_all(aside, ignored);
   fs::rename(folder_of(step), aside, ignored);
@@ -110,9 +109,10 @@ std::vector<fs::path> checkpoints_at(const std::string& path, const std::string&
   }
   if (folders.empty()) {
     throw sherd::Error(sherd::ExitCode::InputMissing,
-                       key + ": there is no complete checkpoint in '" + path +
-                           "'. Give a folder such as <output>/checkpoints/step-00000120, or a "
-                           "run's output folder.");
+                       fmt::format("{}: there is no complete checkpoint in '{}'. Give a folder "
+                                   "such as <output>/checkpoints/step-00000120, or a run's output "
+                                   "folder.",
+                                   key, path));
   }
   return folders;
 }

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The output folder that a path is, or that a checkpoint lies in; empty if it is neither.
+// The output folder: the path itself or the one its checkpoint is in; empty if it is neither.
 fs::path run_folder_of(const fs::path& path) {
   std::error_code ignored;
   if (fs::exists(path / "manifest.json", ignored)) {
@@ -58,7 +58,7 @@ EvaluatedModel find_evaluated(const std::string& path) {
       note_from_text(sherd::CheckpointManifest::read(found.checkpoint).note, found.checkpoint);
   const config::RunConfig config = config_of(note, found.checkpoint);
   found.model_folder = note.model;
-  found.ignored_fields = config.model.ignore_fields;
+  found.ignored_fields.names = config.model.ignore_fields;
   found.max_length = config.data.max_length.value_or(0);
   found.max_answer_tokens = config.data.max_answer_tokens;
   found.param_dtype = dtype_of(config.precision.param_dtype);
@@ -66,12 +66,11 @@ EvaluatedModel find_evaluated(const std::string& path) {
 }
 
 sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
-                                               const sherd::Mesh& mesh,
+                                               const ModelShape& shape, const sherd::Mesh& mesh,
                                                const sherd::ShardOptions& options) {
   if (source.checkpoint.empty()) {
-    return load_sharded(source.model_folder, mesh, options);
+    return load_sharded(source.model_folder, mesh, options, source.ignored_fields);
   }
-  const ModelShape shape = model_shape(source.model_folder, source.ignored_fields);
   auto model = sherd::fully_shard(shape.shapes, mesh, options);
   sherd::CheckpointManifest manifest;
   if (model.world().rank() == 0) {

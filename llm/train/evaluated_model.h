@@ -7,6 +7,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "llm/model/causal_lm.h"
+#include "llm/train/load_model.h"
 #include "sherd/fully_shard.h"
 
 namespace llm::train {
@@ -14,8 +15,8 @@ namespace llm::train {
 /// A model and how it was trained: prompts are cut, and answers written, as in its run.
 struct EvaluatedModel {
   std::string model_folder;  ///< config and tokenizer; the weights too, without a checkpoint
-  std::vector<std::string> ignored_fields = {};  ///< of its config.json, as the run did
-  std::string checkpoint;                        ///< empty: the model folder's weights
+  io::IgnoredFields ignored_fields = {{}, families::IgnoreBy::Flag};  ///< those of the run
+  std::string checkpoint;  ///< empty: the model folder's weights
   std::int64_t max_length = 0;
   std::int64_t max_answer_tokens = 32;
   c10::ScalarType param_dtype = c10::kFloat;
@@ -25,9 +26,11 @@ struct EvaluatedModel {
 /// Throws sherd::Error: InputMissing, BadData.
 [[nodiscard]] EvaluatedModel find_evaluated(const std::string& path);
 
-/// In shards. Collective. Memory: the shards; of a checkpoint also, on rank 0, one parameter.
-/// Throws sherd::Error as load_sharded() and sherd::load_from_rank0() do.
+/// In shards; `shape` is that of its model folder. Collective. Memory: the shards; of a checkpoint
+/// also, on rank 0, one parameter. Throws sherd::Error as load_sharded() and
+/// sherd::load_from_rank0() do.
 [[nodiscard]] sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
+                                                             const ModelShape& shape,
                                                              const sherd::Mesh& mesh,
                                                              const sherd::ShardOptions& options);
 

@@ -97,8 +97,11 @@ ExportOutcome export_checkpoint(const ExportOptions& options) {
   const auto manifest = sherd::CheckpointManifest::read(checkpoint);
   const RunNote note = note_from_text(manifest.note, checkpoint);
   const std::string source = options.model.empty() ? note.model : options.model;
-  const io::HfConfig config =
-      io::read_model_folder_config(source, config_of(note, checkpoint).model.ignore_fields);
+  io::IgnoredFields ignored{config_of(note, checkpoint).model.ignore_fields,
+                            families::IgnoreBy::Flag};
+  ignored.names.insert(ignored.names.end(), options.ignored_fields.begin(),
+                       options.ignored_fields.end());
+  const io::HfConfig config = io::read_model_folder_config(source, ignored);
   auto model = sherd::on_meta([&] { return io::build_model(config); });
   const c10::ScalarType dtype =
       options.dtype ? *options.dtype : weights_dtype(*model, config, source);

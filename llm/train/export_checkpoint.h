@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <c10/core/ScalarType.h>
 
@@ -14,6 +15,7 @@ struct ExportOptions {
   std::string out;         ///< the folder to make; it may exist, empty
   std::string
       model;  ///< where config.json and tokenizer come from; empty: the run's own model.path
+  std::vector<std::string> ignored_fields = {};  ///< of config.json, beside those of the run
   std::optional<c10::ScalarType>
       dtype;  ///< of the weights; unset: that of the source model's weights
 };
@@ -26,10 +28,10 @@ struct ExportOutcome {
 };
 
 /// Writes weights (model.safetensors), config, generation config and tokenizer, tensor by tensor:
-/// memory 1 MiB. Weights appear whole or not at all, config.json comes last; an export that fails
-/// leaves nothing. Not collective: one process. Throws sherd::Error: InputMissing; BadData (also
-/// for a checkpoint of another model); Usage for the model's own folder, CannotWrite for another
-/// that is not empty; StorageIo. PyTorch: `model.save_pretrained`.
+/// memory 1 MiB. Weights appear whole or not at all, config.json is written last; a failed
+/// export leaves nothing behind. Not collective: one process. Throws sherd::Error: InputMissing;
+/// BadData (also for a checkpoint of another model); Usage for the model's own folder, CannotWrite
+/// for another that is not empty; StorageIo. PyTorch: `model.save_pretrained`.
 ExportOutcome export_checkpoint(const ExportOptions& options);
 
 }  // namespace llm::train

@@ -5,6 +5,8 @@
 #include <limits>
 #include <system_error>
 
+#include <fmt/core.h>
+
 #include "llm/track/step_record.h"
 #include "sherd/error.h"
 
@@ -28,16 +30,17 @@ void require_free_space(const std::string& folder, std::int64_t bytes) {
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(folder, error);
   if (error || space.capacity == 0 || space.available == static_cast<std::uintmax_t>(-1)) {
-    return;  // a file system that does not say
+    return;  // a file system that does not report it
   }
   const auto available = static_cast<std::int64_t>(
       std::min<std::uintmax_t>(space.available, static_cast<std::uintmax_t>(kUnlimited)));
   if (available < bytes) {
-    throw sherd::Error(sherd::ExitCode::CannotWrite,
-                       "a checkpoint of this model takes " + track::short_bytes(bytes) +
-                           ", and the output folder '" + folder + "' has " +
-                           track::short_bytes(available) +
-                           " free. Make room, or set train.output to a folder on another disk.");
+    throw sherd::Error(
+        sherd::ExitCode::CannotWrite,
+        fmt::format("a checkpoint of this model takes {}, and the output folder "
+                    "'{}' has {} free. Make room, or set train.output to a folder "
+                    "on another disk.",
+                    track::short_bytes(bytes), folder, track::short_bytes(available)));
   }
 }
 
@@ -54,13 +57,13 @@ void require_memory(std::int64_t rank_bytes, int local_ranks, std::int64_t avail
     return;
   }
   throw sherd::Error(sherd::ExitCode::OutOfMemory,
-                     "the model does not fit: each rank holds at least " +
-                         track::short_bytes(rank_bytes) + " between steps, the " +
-                         std::to_string(local_ranks) + " of this host together " +
-                         track::short_bytes(rank_bytes * local_ranks) + ", and " +
-                         track::short_bytes(available_bytes) +
-                         " are available. Use more hosts, parallel.strategy = \"full_shard\", or "
-                         "precision.moments_dtype = \"bfloat16\".");
+                     fmt::format("the model does not fit: each rank holds at least {} between "
+                                 "steps, the {} of this host together {}, and {} are available. "
+                                 "Use more hosts, parallel.strategy = \"full_shard\", or "
+                                 "precision.moments_dtype = \"bfloat16\".",
+                                 track::short_bytes(rank_bytes), local_ranks,
+                                 track::short_bytes(rank_bytes * local_ranks),
+                                 track::short_bytes(available_bytes)));
 }
 
 }  // namespace llm::train

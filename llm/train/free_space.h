@@ -1,5 +1,5 @@
 #pragma once
-// Whether a run fits on this machine: told before weights are loaded, not after the last step.
+// Whether a run fits on this machine: checked before weights are loaded, not after the last step.
 
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@ namespace llm::train {
                                             const config::PrecisionSection& precision);
 
 /// Throws sherd::Error(CannotWrite), with both numbers, if the folder's file system has less than
-/// `bytes` free. Nothing is thrown where the system does not say. Not collective.
+/// `bytes` free. Nothing is thrown if the system does not report it. Not collective.
 void require_free_space(const std::string& folder, std::int64_t bytes);
 
 /// What every rank holds between steps, at least: its part of the fp32 masters, the copy in

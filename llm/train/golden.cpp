@@ -226,9 +226,11 @@ class GoldenCheck {
 }  // namespace
 
 GoldenDifferences compare_with_golden(const std::string& model_folder,
-                                      const std::string& golden_path, int ranks) {
-  const ModelShape shape = model_shape(model_folder);
-  // Faults are told before any rank starts.
+                                      const std::string& golden_path, int ranks,
+                                      const std::vector<std::string>& ignored_fields) {
+  const io::IgnoredFields ignored{ignored_fields, families::IgnoreBy::Flag};
+  const ModelShape shape = model_shape(model_folder, ignored);
+  // Errors are reported before any rank starts.
   (void)io::match_weights(*shape.shapes, sherd::SafetensorsFolder(model_folder));
   const Golden golden = read_golden(golden_path, *shape.shapes);
 
@@ -240,10 +242,10 @@ GoldenDifferences compare_with_golden(const std::string& model_folder,
     threads.emplace_back([&, rank, world = std::move(worlds[rank])]() mutable {
       try {
         at::set_num_threads(1);
-        found[rank] =
-            GoldenCheck(load_sharded(model_folder, sherd::Mesh::shard(std::move(world)), {}),
-                        golden)
-                .run();
+        found[rank] = GoldenCheck(load_sharded(model_folder, sherd::Mesh::shard(std::move(world)),
+                                               {}, ignored),
+                                  golden)
+                          .run();
       } catch (...) {
         failures[rank] = std::current_exception();
       }

@@ -2,6 +2,7 @@
 // Compares a model with recorded values of the reference implementation.
 
 #include <string>
+#include <vector>
 
 namespace llm::train {
 
@@ -16,7 +17,9 @@ struct GoldenDifferences {
 /// of the batch), computes in fp32 and compares with `golden_path`, a safetensors file of inputs,
 /// logits, loss, gradients, and of losses and gradient norms of steps. Throws sherd::Error as
 /// llm::io does, and BadData for a file that lacks a tensor or has one of another shape.
-[[nodiscard]] GoldenDifferences compare_with_golden(const std::string& model_folder,
-                                                    const std::string& golden_path, int ranks);
+/// `ignored_fields`: of config.json.
+[[nodiscard]] GoldenDifferences compare_with_golden(
+    const std::string& model_folder, const std::string& golden_path, int ranks,
+    const std::vector<std::string>& ignored_fields = {});
 
 }  // namespace llm::train

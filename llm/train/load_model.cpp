@@ -17,7 +17,7 @@ namespace {
 
 sherd::Sharded<model::CausalLm> load_weights_of(const std::string& folder, const sherd::Mesh& mesh,
                                                 const sherd::ShardOptions& options,
-                                                const std::vector<std::string>& ignored) {
+                                                const io::IgnoredFields& ignored) {
   try {
     return load_sharded(folder, mesh, options, ignored);
   } catch (const sherd::Error& error) {
@@ -36,13 +36,13 @@ text::Tokenizer load_tokenizer(const std::string& folder) {
   if (!std::filesystem::is_directory(folder, ignored)) {
     throw sherd::Error(sherd::ExitCode::InputMissing,
                        "the model folder '" + folder +
-                           "' is not there. Give a Hugging Face folder: config.json, "
+                           "' does not exist. Give a Hugging Face folder: config.json, "
                            "model.safetensors and tokenizer.json.");
   }
   return text::Tokenizer::from_folder(folder);
 }
 
-ModelShape model_shape(const std::string& folder, const std::vector<std::string>& ignored) {
+ModelShape model_shape(const std::string& folder, const io::IgnoredFields& ignored) {
   io::HfConfig config = io::read_model_folder_config(folder, ignored);
   auto shapes = sherd::on_meta([&] { return io::build_model(config); });
   std::int64_t parameters = 0;
@@ -56,17 +56,18 @@ sherd::Sharded<model::CausalLm> load_model(const config::RunConfig& config, cons
                                            const sherd::World& world) {
   const sherd::Mesh mesh = mesh_of(config, world);
   const sherd::ShardOptions options = shard_options(config);
-  auto model = config.model.init == config::Init::Random
-                   ? random_sharded(shape.config, mesh, options,
-                                    static_cast<std::uint64_t>(config.train.seed))
-                   : load_weights_of(config.model.path, mesh, options, config.model.ignore_fields);
+  auto model =
+      config.model.init == config::Init::Random
+          ? random_sharded(shape.config, mesh, options,
+                           static_cast<std::uint64_t>(config.train.seed))
+          : load_weights_of(config.model.path, mesh, options, {config.model.ignore_fields});
   model.module()->set_loss_chunk_tokens(config.memory.loss_chunk_tokens);
   return model;
 }
 
 sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder, const sherd::Mesh& mesh,
                                              const sherd::ShardOptions& options,
-                                             const std::vector<std::string>& ignored) {
+                                             const io::IgnoredFields& ignored) {
   const io::HfConfig config = io::read_model_folder_config(folder, ignored);
   auto model = sherd::on_meta([&] { return io::build_model(config); });
   const auto names = io::names_in_file(io::match_weights(*model, sherd::SafetensorsFolder(folder)));

@@ -26,9 +26,8 @@ struct ModelShape {
 };
 
 /// Reads config.json and builds on meta. Throws sherd::Error as llm::io does.
-/// `ignored`: see io::read_hf_config().
 [[nodiscard]] ModelShape model_shape(const std::string& folder,
-                                     const std::vector<std::string>& ignored = {});
+                                     const io::IgnoredFields& ignored = {});
 
 /// The run's model in shards: the folder's weights, or random ones. Collective. Memory: the shards.
 /// Throws sherd::Error as `load_sharded`.
@@ -39,9 +38,10 @@ struct ModelShape {
 /// Builds the model of a Hugging Face folder on meta, shards it and reads each rank's slices of the
 /// weights. Gradients are summed, not averaged: the trainer divides its loss by the global number
 /// of tokens. Collective. Memory: the shards. Throws sherd::Error as llm::io does.
-[[nodiscard]] sherd::Sharded<model::CausalLm> load_sharded(
-    const std::string& folder, const sherd::Mesh& mesh, const sherd::ShardOptions& options,
-    const std::vector<std::string>& ignored = {});
+[[nodiscard]] sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder,
+                                                           const sherd::Mesh& mesh,
+                                                           const sherd::ShardOptions& options,
+                                                           const io::IgnoredFields& ignored = {});
 
 /// The same for random weights, a function of the seed, each parameter's name and its shape, and so
 /// the same on any world size: matrices from N(0, initializer_range), biases 0, norms 1.

@@ -2,12 +2,14 @@
 
 #include <cmath>
 
+#include <fmt/core.h>
+
 namespace llm::train {
 
 namespace {
 
 constexpr int kStillSteps = 10;
-constexpr double kStillShare = 1e-7;  // of the loss: less than fp32 tells apart
+constexpr double kStillShare = 1e-7;  // of the loss: below what fp32 can resolve
 
 }  // namespace
 
@@ -15,18 +17,19 @@ std::string LossWatch::look(std::int64_t step, double loss, double grad_norm) {
   const bool still = std::abs(loss - last_loss_) <= kStillShare * std::abs(last_loss_);
   steps_still_ = still ? steps_still_ + 1 : 0;
   last_loss_ = loss;
-  const std::string at = "warning: step " + std::to_string(step) + ": ";
   if (grad_norm == 0 && !told_zero_) {
     told_zero_ = true;
-    return at +
-           "the gradient norm is 0: nothing is learned any more. The run has probably "
-           "diverged; lower optim.lr, or raise schedule.warmup.";
+    return fmt::format(
+        "warning: step {}: the gradient norm is 0: the model no longer learns. The run has "
+        "probably diverged; lower optim.lr, or raise schedule.warmup.",
+        step);
   }
   if (steps_still_ >= kStillSteps && !told_still_) {
     told_still_ = true;
-    return at + "the loss has not moved for " + std::to_string(kStillSteps) +
-           " steps. Look at optim.lr: too high and the run has diverged, too low and it learns "
-           "nothing.";
+    return fmt::format(
+        "warning: step {}: the loss has not moved for {} steps. Check optim.lr: too high, and the "
+        "run has diverged; too low, and it learns nothing.",
+        step, kStillSteps);
   }
   return "";
 }

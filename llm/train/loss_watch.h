@@ -1,16 +1,16 @@
 #pragma once
-// Notices that training leads nowhere.
+// Detects training that makes no progress.
 
 #include <cstdint>
 #include <string>
 
 namespace llm::train {
 
-/// Looks at each step's loss and gradient norm. Tells each symptom once.
+/// Watches each step's loss and gradient norm. Reports each symptom once.
 class LossWatch {
  public:
-  /// Empty, or a line for people: the gradient is zero, or the loss has stood still.
-  /// Steps without a supervised token are not to be given.
+  /// Empty, or a line for people: the gradient is zero, or the loss has not moved.
+  /// Not to be called for steps without a supervised token.
   [[nodiscard]] std::string look(std::int64_t step, double loss, double grad_norm);
 
  private:

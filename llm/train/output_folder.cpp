@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include "files/output.h"
@@ -18,9 +19,9 @@ namespace {
 
 [[noreturn]] void cannot_write(const std::string& what, const fs::path& path,
                                const std::string& why, const char* key) {
-  throw sherd::Error(sherd::ExitCode::CannotWrite, "cannot write " + what + " '" + path.string() +
-                                                       "': " + why + ". Set " + key +
-                                                       " to a place that can be written.");
+  throw sherd::Error(sherd::ExitCode::CannotWrite,
+                     fmt::format("cannot write {} '{}': {}. Set {} to a place that can be written.",
+                                 what, path.string(), why, key));
 }
 
 // Empty, or why no file can be made in the folder.
@@ -35,7 +36,7 @@ std::string fault_of_folder(const fs::path& folder) {
   return "";
 }
 
-// The same of a file that may be there: a log that goes on, or a device.
+// The same for a file that may exist: a log that is continued, or a device.
 std::string fault_of_file(const fs::path& path) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,8 +30,10 @@ constexpr std::chrono::milliseconds kPatience{2000};
 constexpr std::chrono::milliseconds kPause{50};
 
 [[noreturn]] void cannot_write_output(const fs::path& output, const std::string& why) {
-  throw Error(ExitCode::CannotWrite, "cannot write to the output folder '" + output.string() +
-                                         "': " + why + ". Set train.output to another folder.");
+  throw Error(ExitCode::CannotWrite,
+              fmt::format("cannot write to the output folder '{}': {}. Set train.output to another "
+                          "folder.",
+                          output.string(), why));
 }
 
 // "process 4711 on host node7 since 2026-02-03 04:05:06 UTC".
@@ -42,11 +45,10 @@ std::string own_name() {
   ::gmtime_r(&now, &parts);
   std::array<char, 32> time{};
   std::strftime(time.data(), time.size(), "%Y-%m-%d %H:%M:%S UTC", &parts);
-  return "process " + std::to_string(::getpid()) + " on host " + host.data() + " since " +
-         time.data();
+  return fmt::format("process {} on host {} since {}", ::getpid(), host.data(), time.data());
 }
 
-// What the holder wrote into the file, as far as it is fit to be printed.
+// What the holder wrote into the file, with unprintable bytes replaced.
 std::string holder_of(int file) {
   std::array<char, 256> bytes{};
   const ssize_t size = ::pread(file, bytes.data(), bytes.size(), 0);
@@ -55,7 +57,7 @@ std::string holder_of(int file) {
     const char c = bytes[static_cast<std::size_t>(i)];
     text += c >= ' ' && c <= '~' ? c : '?';
   }
-  return text.empty() ? "a process that has not said who it is" : text;
+  return text.empty() ? "a process that has not written its name" : text;
 }
 
 // The folders of `path` that are not there yet, outermost first.
@@ -70,7 +72,7 @@ std::vector<fs::path> missing_folders(fs::path path) {
   return missing;
 }
 
-// No lock to be had here at all, as on some network file systems.
+// Locks are unavailable here, as on some network file systems.
 bool gives_no_locks(int error) {
   return error == ENOLCK || error == ENOSYS || error == EOPNOTSUPP || error == EINVAL;
 }
@@ -88,8 +90,9 @@ OutputLock::OutputLock(const fs::path& output)
         ::close(file);
       }
       throw Error(ExitCode::CannotWrite,
-                  "the output folder '" + output.string() + "' is locked by another run: " +
-                      holder + ". Wait for it, stop it, or set train.output to another folder.");
+                  fmt::format("the output folder '{}' is locked by another run: {}. Wait for it, "
+                              "stop it, or set train.output to another folder.",
+                              output.string(), holder));
     }
     std::this_thread::sleep_for(kPause);
   }
@@ -110,8 +113,9 @@ bool OutputLock::try_to_take() {
   }
   bool taken = file_ >= 0 && ::flock(file_, LOCK_EX | LOCK_NB) == 0;
   if (file_ >= 0 && !taken && gives_no_locks(errno)) {
-    warning_ = "the output folder cannot be locked (" + std::string(std::strerror(errno)) +
-               "): see to it that no other run uses it";
+    warning_ =
+        fmt::format("the output folder cannot be locked ({}): make sure that no other run uses it",
+                    std::strerror(errno));
     taken = true;
   }
   if (!taken || !is_at_its_path()) {
@@ -159,7 +163,7 @@ void OutputLock::remove() noexcept {
     file_ = -1;
   }
   for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) {
-    ::rmdir(folder->c_str());  // fails, as it should, where something lies in it
+    ::rmdir(folder->c_str());  // fails, as intended, if it is not empty
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What memory the process takes, and what there is.
+// Memory that the process uses, and that is available.
 
 #include <cstdint>
 
@@ -14,8 +14,8 @@ namespace llm::train {
 [[nodiscard]] std::int64_t proportional_resident_bytes();
 
 /// Memory that `local_ranks` processes of this host may still take together: what the system has to
-/// give, swap included, and no more than control group and address space allow. 0 where nothing
-/// can be told.
+/// give, swap included, and no more than control group and address space allow. 0 if
+/// unknown.
 [[nodiscard]] std::int64_t available_memory_bytes(int local_ranks);
 
 }  // namespace llm::train

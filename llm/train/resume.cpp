@@ -5,6 +5,7 @@
 #include <optional>
 #include <system_error>
 
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "llm/train/agreement.h"
@@ -38,12 +39,12 @@ void check_same_model(const std::string& folder, const sherd::CheckpointManifest
   for (const auto& parameter : model.named_parameters()) {
     const auto found = manifest.parameters.find(parameter.key());
     if (found != manifest.parameters.end() && found->second.shape != parameter.value().sizes()) {
-      throw Error(ExitCode::BadData, "the checkpoint in '" + folder +
-                                         "' is of another model: it has another shape of "
-                                         "'" +
-                                         parameter.key() +
-                                         "'. Start with the model it was made from, or with "
-                                         "--resume never and another train.output.");
+      throw Error(
+          ExitCode::BadData,
+          fmt::format("the checkpoint in '{}' is of another model: it has another shape of '{}'. "
+                      "Start with the model it was made from, or with --resume never and another "
+                      "train.output.",
+                      folder, parameter.key()));
     }
   }
 }
@@ -59,7 +60,7 @@ std::optional<RunNote> newest_note(const std::vector<fs::path>& folders) {
     try {
       return note_from_text(sherd::CheckpointManifest::read(folder.string()).note, folder.string());
     } catch (const Error&) {
-      continue;  // damaged: told when it is to be used
+      continue;  // damaged: reported when it would be used
     }
   }
   return std::nullopt;
@@ -86,27 +87,28 @@ std::vector<Candidate> sound_candidates(const std::vector<fs::path>& folders, co
         throw;
       }
       if (damaged) {
-        say("the checkpoint in '" + folder + "' cannot be used: " + error.what());
+        say(fmt::format("the checkpoint in '{}' cannot be used: {}", folder, error.what()));
       }
     }
   }
   return sound;
 }
 
-// Refuses a start that would make the run write over what a longer one has left.
+// Refuses a start that would overwrite the checkpoints of a longer run.
 void refuse_to_lose(const Checkpoints& own, const config::RunConfig& config, std::int64_t start) {
   const auto steps = own.complete_steps();
   if (steps.empty() || steps.back() <= start) {
     return;
   }
   const std::string held =
-      "'" + config.train.output + "' holds a checkpoint of step " + std::to_string(steps.back());
-  throw Error(ExitCode::CannotWrite,
-              held + ", and a run that starts " +
-                  (start == 0 ? std::string("anew") : "at step " + std::to_string(start)) +
-                  " would replace it and the log. Set train.output to another folder; or go on "
-                  "from it without --resume; or give --resume overwrite to delete it and start "
-                  "anew.");
+      fmt::format("'{}' holds a checkpoint of step {}", config.train.output, steps.back());
+  throw Error(
+      ExitCode::CannotWrite,
+      fmt::format(
+          "{}, and a run that starts {} would replace it and the log. Set train.output to "
+          "another folder; or continue from it without --resume; or give --resume overwrite "
+          "to delete it and start over.",
+          held, start == 0 ? "over" : fmt::format("at step {}", start)));
 }
 
 ResumePlan plan_from_path(const config::RunConfig& config, const Checkpoints& own) {
@@ -200,8 +202,9 @@ Candidate restore(const ResumePlan& plan, const config::RunConfig& config,
       if (error.code() != ExitCode::BadData || i + 1 == plan.candidates.size()) {
         throw;
       }
-      say("the checkpoint in '" + candidate.folder + "' is damaged: " + error.what() +
-          "\ngoing on from the older one in '" + plan.candidates[i + 1].folder + "'");
+      say(fmt::format(
+          "the checkpoint in '{}' is damaged: {}\ncontinuing from the older one in '{}'",
+          candidate.folder, error.what(), plan.candidates[i + 1].folder));
       if (model.world().rank() == 0 && lies_in(candidate.folder, config.train.output)) {
         own.set_aside(candidate.step);
       }

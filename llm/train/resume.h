@@ -1,5 +1,5 @@
 #pragma once
-// Where a run begins: at the model, or at a checkpoint; and that no later one is lost by it.
+// Where a run starts: at the model or at a checkpoint, without losing a later one.
 
 #include <cstdint>
 #include <functional>
@@ -34,7 +34,7 @@ struct ResumePlan {
 ///   "overwrite"  the model; an earlier run's checkpoints in train.output are deleted;
 ///   a path       that checkpoint, or that run's newest; refused where train.output holds later
 ///                ones, unless they are of a run that began from this path: then the newest of
-///                those, so that the same command goes on.
+///                those, so that the same command continues.
 /// A damaged checkpoint is passed over, with a line, where there is an older good one. Collective;
 /// `model` holds shapes only. Throws the same sherd::Error on every rank: InputMissing, BadData,
 /// Usage for another run's settings or data, CannotWrite where checkpoints would be lost.
@@ -42,8 +42,8 @@ struct ResumePlan {
                                      const model::CausalLmImpl& model, sherd::World& world,
                                      const Say& say);
 
-/// The configuration, as TOML, of the checkpoint that `config` would go on from; empty where there
-/// is none, or none that can be read. Not collective.
+/// The configuration, as TOML, of the checkpoint that `config` would continue from; empty if
+/// there is none that can be read. Not collective.
 [[nodiscard]] std::string config_to_resume(const config::RunConfig& config);
 
 /// Restores model and optimizer from the first candidate that is not damaged; a damaged one of

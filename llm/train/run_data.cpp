@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+
+#include <fmt/core.h>
 
 #include "files/sha256.h"
 #include "llm/data/sampler.h"
@@ -19,7 +22,7 @@ namespace {
 // The files as they were at the start.
 struct Files {
   std::vector<data::DataFile> training;
-  std::optional<data::DataFile> heldout;
+  std::vector<data::DataFile> heldout;
   std::string tokenizer_sha256;
   std::string model_config_sha256;
 };
@@ -29,8 +32,8 @@ Files read_files(const config::RunConfig& config, const text::Tokenizer& tokeniz
   for (const config::DataSet& set : config.data.train) {
     files.training.push_back(data::read_data_file(set.path));
   }
-  if (!config.data.eval.empty()) {
-    files.heldout = data::read_data_file(config.data.eval.front().path);
+  for (const config::DataSet& set : config.data.eval) {
+    files.heldout.push_back(data::read_data_file(set.path));
   }
   files.tokenizer_sha256 = data::tokenizer_digest(tokenizer);
   files.model_config_sha256 = data::read_data_file(tokenizer.folder() / "config.json").sha256;
@@ -38,22 +41,26 @@ Files read_files(const config::RunConfig& config, const text::Tokenizer& tokeniz
 }
 
 // Of one file its digest, of several that of theirs.
+std::string digest_of(const std::vector<data::DataFile>& files) {
+  std::string digests;
+  for (const data::DataFile& file : files) {
+    digests += file.sha256;
+  }
+  return files.size() > 1 ? sherd::files::sha256_of(digests) : digests;
+}
+
 DataIdentity identity_of(const Files& files, std::int64_t samples) {
-  DataIdentity identity{"", samples, "", files.tokenizer_sha256};
+  DataIdentity identity{"", samples, digest_of(files.training), files.tokenizer_sha256};
   for (const data::DataFile& file : files.training) {
     identity.path += (identity.path.empty() ? "" : ", ") + file.name;
-    identity.sha256 += file.sha256;
-  }
-  if (files.training.size() > 1) {
-    identity.sha256 = sherd::files::sha256_of(identity.sha256);
   }
   return identity;
 }
 
 void require_same_files(const Files& files, sherd::World& world) {
-  require_agreement(world, {{"the content of data.train (SHA-256)", identity_of(files, 0).sha256},
+  require_agreement(world, {{"the content of data.train (SHA-256)", digest_of(files.training)},
                             {"the content of data.eval (SHA-256)",
-                             files.heldout ? files.heldout->sha256 : "not given"},
+                             files.heldout.empty() ? "not given" : digest_of(files.heldout)},
                             {"the model's tokenizer.json (SHA-256)", files.tokenizer_sha256},
                             {"the model's config.json (SHA-256)", files.model_config_sha256}});
 }
@@ -67,14 +74,14 @@ RunLength run_length(const config::RunConfig& config, std::int64_t rows) {
       config.train.max_steps.value_or(config.train.epochs * length.steps_per_epoch);
   const std::int64_t warmup = warmup_steps(config.schedule.warmup, length.total_steps);
   if (warmup > length.total_steps) {
-    throw sherd::Error(sherd::ExitCode::Usage,
-                       "schedule.warmup = \"" + config::to_text(config::Every::steps(warmup)) +
-                           "\" is longer than the run, which has " +
-                           std::to_string(length.total_steps) + " steps (" + std::to_string(rows) +
-                           (config.data.packing == config::Packing::None ? " samples" : " rows") +
-                           ", train.global_batch = " + std::to_string(batch) +
-                           "): the learning rate would never be reached. "
-                           "Set it to at most that, or train for longer.");
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format("schedule.warmup = \"{}\" is longer than the run, which has {} "
+                    "steps ({} {}, train.global_batch = {}): the learning rate "
+                    "would never be reached. Set it to at most that, or train for "
+                    "longer.",
+                    config::to_text(config::Every::steps(warmup)), length.total_steps, rows,
+                    config.data.packing == config::Packing::None ? "samples" : "rows", batch));
   }
   return length;
 }
@@ -84,10 +91,10 @@ std::int64_t sample_length(std::int64_t asked, std::int64_t context) {
 }
 
 std::string length_remark(const std::string& key, std::int64_t asked, std::int64_t context) {
-  return asked <= context ? ""
-                          : key + " = " + std::to_string(asked) +
-                                " is more than the model's context: " + std::to_string(context) +
-                                " tokens are used";
+  return asked <= context
+             ? ""
+             : fmt::format("{} = {} is more than the model's context: {} tokens are used", key,
+                           asked, context);
 }
 
 namespace {
@@ -118,19 +125,18 @@ data::Rows rows_of(const config::RunConfig& config, const data::Samples& samples
   const double room = static_cast<double>(rows.size() * capacity_tokens);
   const double share =
       room == 0 ? 0 : 100.0 * static_cast<double>(samples.arrays().ids.size()) / room;
-  say("packing: " + std::to_string(count) + " samples in " + std::to_string(rows.size()) +
-      " rows of at most " + std::to_string(capacity_tokens) + " tokens, " +
-      std::to_string(std::lround(share)) + " % full");
+  say(fmt::format("packing: {} samples in {} rows of at most {} tokens, {} % full", count,
+                  rows.size(), capacity_tokens, std::lround(share)));
   return rows;
 }
 
-data::Dataset heldout_dataset(const config::RunConfig& config, const data::DataFile& file,
-                              const data::TokenCache& cache, const text::PromptEncoder& encoder,
-                              sherd::World& world, const Say& say) {
-  const data::Limit limit = limit_of(config.data.eval.front(), config.train);
+Heldout heldout_of(const data::DataFile& file, const data::Limit& limit,
+                   const data::TokenCache& cache, const text::PromptEncoder& encoder,
+                   sherd::World& world, const Say& say) {
   data::TokenizedFile tokens = tokenize_once(world, cache, file, encoder, limit, say);
   say("evaluation data: " + tokens.report.sentence());
-  return {data::questions_of(file, limit), std::move(tokens.samples), std::move(tokens.report)};
+  return {{data::questions_of(file, limit), std::move(tokens.samples), std::move(tokens.report)},
+          file.sha256};
 }
 
 }  // namespace
@@ -158,9 +164,9 @@ RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& to
   found.training = training_samples(config, files, cache, *encoder, world, say);
   found.rows = rows_of(config, found.training, encoder->limits().max_length_tokens, say);
   found.identity = identity_of(files, static_cast<std::int64_t>(found.training.size()));
-  if (files.heldout) {
-    found.heldout = heldout_dataset(config, *files.heldout, cache, *encoder, world, say);
-    found.heldout_sha256 = files.heldout->sha256;
+  for (std::size_t i = 0; i < files.heldout.size(); ++i) {
+    const data::Limit limit = limit_of(config.data.eval[i], config.train);
+    found.heldout.push_back(heldout_of(files.heldout[i], limit, cache, *encoder, world, say));
   }
   together(world, [&] { found.length = run_length(config, found.rows.size()); });
   return found;

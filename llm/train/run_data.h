@@ -1,10 +1,10 @@
 #pragma once
-// What a run learns from and is evaluated on, and how many steps that makes.
+// The data that a run trains and evaluates on, and the number of steps that follows from it.
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "llm/config/run_config.h"
 #include "llm/data/dataset.h"
@@ -35,12 +35,17 @@ struct RunLength {
 [[nodiscard]] std::string length_remark(const std::string& key, std::int64_t asked,
                                         std::int64_t context);
 
+/// A file that is evaluated.
+struct Heldout {
+  data::Dataset dataset;
+  std::string sha256;
+};
+
 struct RunData {
   data::Samples training;
   data::Rows rows;  ///< of the training samples: what steps are counted in
   DataIdentity identity;
-  std::optional<data::Dataset> heldout;
-  std::string heldout_sha256;
+  std::vector<Heldout> heldout;
   RunLength length;
 };
 

@@ -18,8 +18,10 @@ nlohmann::ordered_json identity_of(const EvaluationKey& key) {
 
 }  // namespace
 
-void RunLog::write(const EvaluationKey& key, const eval::EvaluationResult& result) {
+void RunLog::write(const EvaluationKey& key, const std::string& data,
+                   const eval::EvaluationResult& result) {
   nlohmann::ordered_json line = identity_of(key);
+  line["data"] = data;
   line["loss"] = result.loss;
   if (key.generated) {
     line["em"] = result.em;

@@ -10,7 +10,8 @@
 
 namespace llm::train {
 
-/// Which evaluation it is: of which step and data, and whether answers were written.
+/// Which evaluation it is: of which step and data, and whether answers were written. A file is
+/// known by its digest, wherever it lies.
 struct EvaluationKey {
   std::int64_t step = 0;
   std::string data_sha256;
@@ -26,8 +27,10 @@ class RunLog {
       : path_(path), lines_(path, steps_done) {}
 
   void write(const track::StepRecord& record) { lines_.write(track::step_json(record)); }
-  void write(const EvaluationKey& key, const eval::EvaluationResult& result);
-  /// Whether a line tells of this evaluation.
+  /// `data`: the file, for people.
+  void write(const EvaluationKey& key, const std::string& data,
+             const eval::EvaluationResult& result);
+  /// Whether a line records this evaluation.
   [[nodiscard]] bool has(const EvaluationKey& key) const;
   /// As track::JsonlLog::sync.
   void sync() { lines_.sync(); }

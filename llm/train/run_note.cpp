@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "sherd/error.h"
@@ -16,17 +17,17 @@ using nlohmann::json;
 constexpr std::size_t kDigitsShown = 12;  // of a digest
 
 std::string changed(const std::string& what, const std::string& before, const std::string& after) {
-  return before == after ? "" : "\n  " + what + " was " + before + " and is now " + after;
+  return before == after ? "" : fmt::format("\n  {} was {} and is now {}", what, before, after);
 }
 
 // Nothing where one of the two is not known.
 std::string changed_file(const std::string& what, const std::string& before,
                          const std::string& after) {
   const bool known = !before.empty() && !after.empty();
-  return !known || before == after ? ""
-                                   : "\n  " + what + " has other content: its SHA-256 was " +
-                                         before.substr(0, kDigitsShown) + "… and is now " +
-                                         after.substr(0, kDigitsShown) + "…";
+  return !known || before == after
+             ? ""
+             : fmt::format("\n  {} has other content: its SHA-256 was {}… and is now {}…", what,
+                           before.substr(0, kDigitsShown), after.substr(0, kDigitsShown));
 }
 
 std::string settings_that_differ(const RunNote& then, const RunNote& now,
@@ -64,9 +65,11 @@ std::string other_isa(const RunNote& then, const RunNote& now) {
   const bool known = !then.isa.empty() && !now.isa.empty();
   return !known || then.isa == now.isa
              ? ""
-             : "the checkpoint was computed on the path \"" + then.isa +
-                   "\" of the processor, this run computes on \"" + now.isa +
-                   "\": its numbers will differ in their last bits (SHERD_CPU_ISA chooses a path)";
+             : fmt::format(
+                   "the checkpoint was computed on the path \"{}\" of the processor, this "
+                   "run computes on \"{}\": its numbers will differ in their last bits "
+                   "(SHERD_CPU_ISA chooses a path)",
+                   then.isa, now.isa);
 }
 
 std::string to_text(const RunNote& note) {
@@ -102,10 +105,9 @@ RunNote note_from_text(const std::string& text, const std::string& folder) {
     return note;
   } catch (const json::exception& error) {
     throw sherd::Error(sherd::ExitCode::BadData,
-                       "the checkpoint in '" + folder +
-                           "' was not written by `sherd train`: its note cannot be "
-                           "read: " +
-                           error.what());
+                       fmt::format("the checkpoint in '{}' was not written by `sherd train`: its "
+                                   "note cannot be read: {}",
+                                   folder, error.what()));
   }
 }
 
@@ -113,9 +115,9 @@ config::RunConfig config_of(const RunNote& note, const std::string& folder) {
   try {
     return config::from_toml(note.config);
   } catch (const std::invalid_argument& error) {
-    throw sherd::Error(
-        sherd::ExitCode::BadData,
-        "the checkpoint in '" + folder + "' is perhaps of a later version: " + error.what());
+    throw sherd::Error(sherd::ExitCode::BadData,
+                       fmt::format("the checkpoint in '{}' is perhaps of a later version: {}",
+                                   folder, error.what()));
   }
 }
 
@@ -127,14 +129,14 @@ void check_same_run(const RunNote& then, const RunNote& now, const std::string& 
   }
   const std::string advice =
       data.empty()
-          ? "Restore them to resume, or start anew with --resume never and another train.output."
+          ? "Restore them to resume, or start over with --resume never and another train.output."
           : "Restore what has changed to resume. To train on other data from what has been "
             "learned, export the checkpoint and give the export as model.path, with another "
-            "train.output; to start anew, give --resume never and another train.output.";
-  throw sherd::Error(sherd::ExitCode::Usage, "the checkpoint in '" + folder +
-                                                 "' belongs to a run with other " +
-                                                 (settings.empty() ? "data:" : "settings:") +
-                                                 settings + data + "\n" + advice);
+            "train.output; to start over, give --resume never and another train.output.";
+  throw sherd::Error(
+      sherd::ExitCode::Usage,
+      fmt::format("the checkpoint in '{}' belongs to a run with other {}:{}{}\n{}", folder,
+                  settings.empty() ? "data" : "settings", settings, data, advice));
 }
 
 }  // namespace llm::train

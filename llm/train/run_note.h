@@ -1,5 +1,5 @@
 #pragma once
-// What a checkpoint remembers of the run it belongs to.
+// What a checkpoint records about the run it belongs to.
 
 #include <cstdint>
 #include <string>
@@ -33,7 +33,7 @@ struct RunNote {
 [[nodiscard]] RunNote note_of_run(const config::RunConfig& config, const DataIdentity& data,
                                   std::int64_t total_steps);
 
-/// What to say where a run goes on from `then` on another path of the processor; else empty.
+/// A notice for a run that continues from `then` on another path of the processor; else empty.
 [[nodiscard]] std::string other_isa(const RunNote& then, const RunNote& now);
 
 [[nodiscard]] std::string to_text(const RunNote& note);

@@ -1,7 +1,6 @@
 #include "llm/train/run_text.h"
 
-#include <array>
-#include <cstdio>
+#include <fmt/core.h>
 
 #include "llm/track/step_record.h"
 
@@ -19,13 +18,7 @@ std::string setting(const config::RunConfig& config, const std::string& key) {
 }
 
 std::string counted(std::int64_t number, const std::string& what) {
-  return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
-}
-
-std::string loss_text(double loss) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.4f", loss);
-  return text.data();
+  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
 }
 
 // A word for the shell.
@@ -41,47 +34,48 @@ std::string quoted(const std::string& text) {
 
 std::string model_line(const config::RunConfig& config, const ModelShape& shape) {
   const bool random = config.model.init == config::Init::Random;
-  return "model: " + config.model.path + ": " + shape.shapes->family() + ", " +
-         track::short_count(static_cast<double>(shape.parameters)) + " parameters" +
-         (random ? " (random)" : "") + ", computed in " + setting(config, "precision.param_dtype") +
-         ", context " + std::to_string(shape.shapes->context_length()) + " tokens, " +
-         setting(config, "parallel.strategy");
+  return fmt::format("model: {}: {}, {} parameters{}, computed in {}, context {} tokens, {}",
+                     config.model.path, shape.shapes->family(),
+                     track::short_count(static_cast<double>(shape.parameters)),
+                     random ? " (random)" : "", setting(config, "precision.param_dtype"),
+                     shape.shapes->context_length(), setting(config, "parallel.strategy"));
 }
 
 std::string steps_line(const RunLength& length, const data::BatchShape& shape) {
-  std::array<char, 32> epochs{};
-  std::snprintf(
-      epochs.data(), epochs.size(), "%.4g",
-      static_cast<double>(length.total_steps) / static_cast<double>(length.steps_per_epoch));
-  return "steps: " + std::to_string(length.total_steps) + " of " +
-         counted(shape.global_batch, "sample") + " (" + epochs.data() + " epochs of " +
-         counted(length.steps_per_epoch, "step") + "); a rank computes " +
-         std::to_string(shape.micro_batches(shape.global_batch)) + " x " +
-         counted(shape.micro_batch, "sample") + " a step";
+  const double epochs =
+      static_cast<double>(length.total_steps) / static_cast<double>(length.steps_per_epoch);
+  return fmt::format("steps: {} of {} ({:.4g} epochs of {}); a rank computes {} x {} a step",
+                     length.total_steps, counted(shape.global_batch, "sample"), epochs,
+                     counted(length.steps_per_epoch, "step"),
+                     shape.micro_batches(shape.global_batch), counted(shape.micro_batch, "sample"));
 }
 
 std::string memory_line(std::int64_t rank_bytes, std::int64_t available_bytes) {
-  return "memory: at least " + track::short_bytes(rank_bytes) + " a rank between steps" +
-         (available_bytes > 0
-              ? "; " + track::short_bytes(available_bytes) + " available on this host"
-              : std::string());
+  const std::string available =
+      available_bytes > 0
+          ? fmt::format("; {} available on this host", track::short_bytes(available_bytes))
+          : "";
+  return fmt::format("memory: at least {} a rank between steps{}", track::short_bytes(rank_bytes),
+                     available);
 }
 
 std::string closing_lines(const config::RunConfig& config, const RunSummary& summary,
                           const std::string& checkpoint) {
   std::string text;
   if (summary.steps > 0) {
-    text = "done: " + counted(summary.steps, "step") + " in " + track::clock_text(summary.seconds) +
-           ", loss " + loss_text(summary.first_loss) + " -> " + loss_text(summary.last_loss) + "\n";
+    text = fmt::format("done: {} in {}, loss {:.4f} -> {:.4f}\n", counted(summary.steps, "step"),
+                       track::clock_text(summary.seconds), summary.first_loss, summary.last_loss);
   }
   if (checkpoint.empty()) {
-    return text + "next: no checkpoint was asked for: what was learned is not kept";
+    return text + "next: no checkpoint was requested: what was learned is not kept";
   }
   const std::string output = quoted(config.train.output);
   const std::string data =
       config.data.eval.empty() ? "FILE" : quoted(config.data.eval.front().path);
-  return text + "next: sherd eval --model " + output + " --data " + data +
-         "\n      sherd export --checkpoint " + output + " --out FOLDER";
+  return fmt::format(
+      "{0}next: sherd eval --model {1} --data {2}\n      sherd export --checkpoint {1} --out "
+      "FOLDER",
+      text, output, data);
 }
 
 }  // namespace llm::train

@@ -1,5 +1,5 @@
 #pragma once
-// What a run says at its start and its end.
+// The lines that a run prints at its start and its end.
 
 #include <cstdint>
 #include <string>

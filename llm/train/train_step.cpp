@@ -4,6 +4,7 @@
 #include <limits>
 
 #include <ATen/record_function.h>
+#include <fmt/core.h>
 
 #include "llm/eval/batch_tensors.h"
 #include "sherd/error.h"
@@ -43,9 +44,10 @@ void refuse_non_finite(const char* what, double value, std::int64_t step) {
   if (!std::isfinite(value)) {
     throw sherd::Error(
         sherd::ExitCode::NonFinite,
-        std::string(what) + " of step " + std::to_string(step) + " is " + std::to_string(value) +
-            ". Nothing was updated. Lower optim.lr, raise schedule.warmup, or look at the data "
-            "of this step; the last checkpoint is intact.");
+        fmt::format("{} of step {} is {}. Nothing was updated. Lower optim.lr, raise "
+                    "schedule.warmup, or look at the data of this step; the last checkpoint is "
+                    "intact.",
+                    what, step, value));
   }
 }
 
@@ -54,10 +56,11 @@ void refuse_hopeless(const sherd::GradScaler& scaler, std::int64_t step) {
   constexpr double kLeastScale = 1.0 / 1024;
   if (scaler.scale() < kLeastScale) {
     throw sherd::Error(sherd::ExitCode::NonFinite,
-                       "the gradients of step " + std::to_string(step) +
-                           " are not finite in float16 at any scale of the loss. Nothing was "
-                           "updated. Lower optim.lr, or set precision.param_dtype to bfloat16 or "
-                           "float32; the last checkpoint is intact.");
+                       fmt::format("the gradients of step {} are not finite in float16 at any "
+                                   "scale of the loss. Nothing was updated. Lower optim.lr, or set "
+                                   "precision.param_dtype to bfloat16 or float32; the last "
+                                   "checkpoint is intact.",
+                                   step));
   }
 }
 

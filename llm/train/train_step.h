@@ -22,7 +22,7 @@ struct StepOutcome {
   bool stop_requested = false;  ///< some rank was asked to stop: the step was not begun
 };
 
-/// What a step is told besides its data.
+/// The inputs of a step besides its data.
 struct StepPlan {
   std::int64_t number = 0;                              ///< of the step in the run, for messages
   std::optional<double> clip_grad_norm = std::nullopt;  ///< without it the norm is only measured

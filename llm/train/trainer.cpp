@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include <fmt/core.h>
+
 #include "llm/track/step_record.h"
 #include "llm/train/agreement.h"
 #include "llm/train/auto_dtype.h"
@@ -20,14 +22,13 @@
 #include "llm/train/run_text.h"
 #include "llm/train/training_loop.h"
 #include "ops/cpu/isa.h"
-#include "ops/cpu/isa_agreement.h"
 #include "sherd/checkpoint.h"
 
 namespace llm::train {
 
 namespace {
 
-// The configuration with its choices made: a run that goes on computes in the dtype it began with.
+// The configuration with its choices made: a resumed run computes in the dtype it started with.
 config::RunConfig resolved(const config::RunConfig& config, sherd::World& world) {
   config::RunConfig made = config;
   made.precision.param_dtype = chosen_dtype(config.precision.param_dtype);
@@ -39,7 +40,7 @@ config::RunConfig resolved(const config::RunConfig& config, sherd::World& world)
   return made;
 }
 
-// On rank 0; the others have none. Tried, so that no run finds out after hours that it cannot save.
+// On rank 0; null on the others. Writing is tried here, so that no run fails to save after hours.
 std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::World& world,
                                         const RunHooks& hooks, const Say& say) {
   std::shared_ptr<OutputLock> lock;
@@ -60,7 +61,7 @@ std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::
   return lock;
 }
 
-// Whether model and checkpoints have room, before any of it is taken.
+// Checks that model and checkpoints fit, before anything is allocated.
 void require_room(const config::RunConfig& config, const ModelShape& shape, sherd::World& world,
                   const Say& say) {
   together(world, [&] {
@@ -80,9 +81,8 @@ void require_room(const config::RunConfig& config, const ModelShape& shape, sher
 void say_planned_peak(const sherd::Sharded<model::CausalLm>& model, const data::BatchShape& shape,
                       const Say& say) {
   const auto micro_batches = static_cast<int>(shape.micro_batches(shape.global_batch));
-  say("memory: planned peak " +
-      track::short_bytes(model.planned_peak_bytes({.count = micro_batches})) +
-      " a rank, beside activations and the program itself");
+  say(fmt::format("memory: planned peak {} a rank, beside activations and the program itself",
+                  track::short_bytes(model.planned_peak_bytes({.count = micro_batches}))));
 }
 
 Candidate resume(const ResumePlan& plan, const config::RunConfig& config, const RunData& data,
@@ -93,13 +93,13 @@ Candidate resume(const ResumePlan& plan, const config::RunConfig& config, const 
   Candidate start = restore(plan, config, model, optimizer, say);
   const std::int64_t total = data.length.total_steps;
   if (!start.folder.empty()) {
-    say("resumed from " + start.folder + ", step " + std::to_string(start.step) + " of " +
-        std::to_string(total) + (start.step >= total ? ": no step is left to do" : ""));
+    say(fmt::format("resumed from {}, step {} of {}{}", start.folder, start.step, total,
+                    start.step >= total ? ": no step is left to do" : ""));
   }
   return start;
 }
 
-// The scale of the loss goes on from where it was.
+// Continues with the scale of the loss that the checkpoint holds.
 void restore_scale(const Candidate& start, std::optional<sherd::GradScaler>& scaler,
                    sherd::World& world) {
   if (!scaler || start.folder.empty()) {
@@ -122,8 +122,8 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
       hooks.say(line);
     }
   };
-  require_agreement(world, config::settings_in_common(given));
-  if (const std::string notice = sherd::ops::cpu::agree_on_isa(world); !notice.empty()) {
+  if (const std::string notice = agree_on_start(world, config::settings_in_common(given));
+      !notice.empty()) {
     say(notice);
   }
   const config::RunConfig config = resolved(given, world);
@@ -133,7 +133,7 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   const std::string& folder = config.model.path;
   const auto tokenizer = read_together(world, [&] { return load_tokenizer(folder); });
   const auto shape =
-      read_together(world, [&] { return model_shape(folder, config.model.ignore_fields); });
+      read_together(world, [&] { return model_shape(folder, {config.model.ignore_fields}); });
   say(model_line(config, shape));
   const RunData data = load_run_data(config, tokenizer, *shape.shapes, world, say);
   say(steps_line(data.length, batch));
@@ -149,6 +149,9 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   std::optional<sherd::GradScaler> scaler;
   if (scales_loss(config.precision)) {
     scaler.emplace(model);
+  }
+  if (world.size() > 1) {
+    say("exchange between ranks: " + world.transport());
   }
   say_planned_peak(model, batch, say);
   const Candidate start = resume(plan, config, data, model, optimizer, say);

@@ -2,21 +2,19 @@
 // A training run from configuration to the last checkpoint.
 
 #include <functional>
-#include <optional>
 #include <string>
 
 #include "llm/config/run_config.h"
-#include "llm/eval/evaluator.h"
 #include "sherd/world.h"
 
 namespace llm::train {
 
-/// What a run reports to whoever started it.
+/// Callbacks of a run to its caller.
 struct RunHooks {
   std::function<void(const std::string& line)> say;  ///< a line for people; called on rank 0 alone
   /// Whether this rank was asked to stop: asked before each step, and in evaluations.
   std::function<bool()> stop_requested;
-  /// Given, before anything takes long, what leaves nothing behind when the process ends at once.
+  /// Given, before anything takes long, a clean-up for a process that ends at once.
   std::function<void(std::function<void()> clean_up)> before_an_end_at_once =
       [](const std::function<void()>& /*clean_up*/) {};
   /// Called on every rank before the first step: until then there is nothing to save, and a process
@@ -28,7 +26,6 @@ struct RunOutcome {
   bool stopped = false;  ///< on request, with what was learned in a checkpoint
   std::int64_t steps_done = 0;
   std::string checkpoint;  ///< the newest one's folder; empty if none was written
-  std::optional<eval::EvaluationResult> evaluation;  ///< the last one
 };
 
 /// Trains as `config` says: all ranks agree on the run, the output folder is locked, then come

@@ -1,6 +1,6 @@
 #include "llm/train/training_loop.h"
 
-#include <cstdio>
+#include <fmt/core.h>
 
 #include "llm/train/agreement.h"
 #include "llm/train/output_folder.h"
@@ -62,7 +62,7 @@ void TrainingLoop::say(const std::string& line) const {
 RunOutcome TrainingLoop::run() {
   const std::int64_t total = run_.data.length.total_steps;
   const std::int64_t start = run_.start.step;
-  if (start > 0 && evaluation_is_due(start) && !is_evaluated(start) && !evaluate(start)) {
+  if (start > 0 && evaluation_is_due(start) && !evaluate(start, /*only_missing=*/true)) {
     return stop();
   }
   for (std::int64_t number = start + 1; number <= total; ++number) {
@@ -134,8 +134,10 @@ void TrainingLoop::record(std::int64_t number, const StepOutcome& outcome, doubl
     say(track::step_line(record, each * static_cast<double>(length.total_steps - number)));
   }
   if (outcome.overflowed) {
-    say("step " + std::to_string(number) +
-        ": gradients overflowed in float16 and were left out; the loss is scaled by less now");
+    say(
+        fmt::format("step {}: gradients overflowed in float16 and were left out; the loss is "
+                    "scaled by less now",
+                    number));
   }
   if (const std::string warning = outcome.supervised_tokens > 0 && !outcome.overflowed
                                       ? watch_.look(number, outcome.loss, outcome.grad_norm)
@@ -153,36 +155,45 @@ bool TrainingLoop::checkpoint_is_due(std::int64_t number) const {
 bool TrainingLoop::evaluation_is_due(std::int64_t number) const {
   const config::EvalSection& policy = run_.config.eval;
   const bool last = number == run_.data.length.total_steps;
-  return run_.data.heldout &&
+  return !run_.data.heldout.empty() &&
          (evaluations_.is_due(number, evaluation_time_is_up_) || (last && policy.at_end));
 }
 
-EvaluationKey TrainingLoop::evaluation_key(std::int64_t number) const {
-  return {number, run_.data.heldout_sha256,
-          static_cast<std::int64_t>(run_.data.heldout->samples.size()), run_.config.eval.generate};
+EvaluationKey TrainingLoop::evaluation_key(std::int64_t number, const Heldout& heldout) const {
+  return {number, heldout.sha256, static_cast<std::int64_t>(heldout.dataset.samples.size()),
+          run_.config.eval.generate};
 }
 
-bool TrainingLoop::is_evaluated(std::int64_t number) {
-  return !from_first_rank(world_, [&] {
-            return std::string(log_->has(evaluation_key(number)) ? "yes" : "");
-          }).empty();
+bool TrainingLoop::is_evaluated(const EvaluationKey& key) {
+  return !from_first_rank(world_, [&] { return std::string(log_->has(key) ? "yes" : ""); }).empty();
 }
 
-bool TrainingLoop::evaluate(std::int64_t number) {
+bool TrainingLoop::evaluate(std::int64_t number, bool only_missing) {
+  for (const Heldout& heldout : run_.data.heldout) {
+    const bool done = only_missing && is_evaluated(evaluation_key(number, heldout));
+    if (!done && !evaluate(number, heldout)) {
+      return false;
+    }
+  }
+  evaluations_.done(Clock::now());
+  return true;
+}
+
+bool TrainingLoop::evaluate(std::int64_t number, const Heldout& heldout) {
   const config::EvalSection& policy = run_.config.eval;
-  const EvaluationKey key = evaluation_key(number);
-  say("evaluating " + std::to_string(key.samples) + " questions after step " +
-      std::to_string(number) + " …");
-  outcome_.evaluation = eval::evaluate(model_, *run_.data.heldout, run_.tokenizer,
-                                       {policy.batch, policy.generate, hooks_.stop_requested});
-  if (!outcome_.evaluation) {
+  const EvaluationKey key = evaluation_key(number, heldout);
+  const std::string& name = heldout.dataset.report.name;
+  const std::string of_file = run_.data.heldout.size() > 1 ? " of " + name : "";
+  say(fmt::format("evaluating {} questions{} after step {} …", key.samples, of_file, number));
+  const auto result = eval::evaluate(model_, heldout.dataset, run_.tokenizer,
+                                     {policy.batch, policy.generate, hooks_.stop_requested});
+  if (!result) {
     return false;
   }
   if (log_) {
-    log_->write(key, *outcome_.evaluation);
+    log_->write(key, name, *result);
   }
-  say(eval::evaluation_line(*outcome_.evaluation, policy.generate));
-  evaluations_.done(Clock::now());
+  say(fmt::format("evaluation{}: {}", of_file, eval::evaluation_text(*result, policy.generate)));
   return true;
 }
 
@@ -208,9 +219,7 @@ void TrainingLoop::save(std::int64_t number) {
   saved_step_ = number;
   saves_.done(Clock::now());
   outcome_.checkpoint = folder;
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%.2f s", seconds_since(start));
-  say("checkpoint " + folder + " (" + seconds + ")");
+  say(fmt::format("checkpoint {} ({:.2f} s)", folder, seconds_since(start)));
 }
 
 // What was learned since the last checkpoint is saved; without a step there is nothing to save.

@@ -34,7 +34,7 @@ struct Prepared {
   data::BatchShape shape;
   RunNote note;      ///< of this run, at step 0
   OutputLock* lock;  ///< on rank 0, else null
-  Candidate start;   ///< the checkpoint it goes on from
+  Candidate start;   ///< the checkpoint it continues from
 };
 
 /// Trains from the step after the start to the last. All methods are collective.
@@ -45,13 +45,15 @@ class TrainingLoop {
   TrainingLoop(Prepared prepared, sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
                sherd::GradScaler* scaler, const RunHooks& hooks);
 
-  /// A checkpoint that is due comes before the evaluation of its step, so that nothing that
-  /// happens to the evaluation costs a step.
+  /// A checkpoint that is due comes before the evaluation of its step, so that a
+  /// failure of the evaluation costs no step.
   RunOutcome run();
 
  private:
-  bool step(std::int64_t number);      // false: stopped before it
-  bool evaluate(std::int64_t number);  // false: stopped in the middle
+  bool step(std::int64_t number);  // false: stopped before it
+  // Each file, or each that is not in the log yet. False: stopped in the middle.
+  bool evaluate(std::int64_t number, bool only_missing = false);
+  bool evaluate(std::int64_t number, const Heldout& heldout);
   void save(std::int64_t number);
   RunOutcome stop();
   void finish();
@@ -59,8 +61,8 @@ class TrainingLoop {
               double data_wait_seconds);
   [[nodiscard]] bool checkpoint_is_due(std::int64_t number) const;
   [[nodiscard]] bool evaluation_is_due(std::int64_t number) const;
-  [[nodiscard]] bool is_evaluated(std::int64_t number);
-  [[nodiscard]] EvaluationKey evaluation_key(std::int64_t number) const;
+  [[nodiscard]] bool is_evaluated(const EvaluationKey& key);
+  [[nodiscard]] EvaluationKey evaluation_key(std::int64_t number, const Heldout& heldout) const;
   void say(const std::string& line) const;
 
   Prepared run_;

@@ -59,6 +59,11 @@ void mm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   }
 }
 
+int64_t mm_room_bytes(c10::ScalarType out, c10::ScalarType in, int64_t m, int64_t k, int64_t n) {
+  const bool as_it_is = out == in && multiplies(in, isa());
+  return as_it_is ? 0 : room_bytes_in_floats(out != at::kFloat, m, k, n);
+}
+
 void addmm(at::Tensor& out, const at::Tensor& bias, const at::Tensor& a, const at::Tensor& b) {
   if (multiplies(a.scalar_type(), isa())) {
     at::addmm_out(out, bias, a, b);
@@ -96,6 +101,7 @@ void head_input_gradient(at::Tensor& grad_hidden, const at::Tensor& grad_logits,
 
 void add_products(Backend& backend) {
   backend.mm = &mm;
+  backend.mm_room_bytes = &mm_room_bytes;
   backend.addmm = &addmm;
   backend.head_logits = &head_logits;
   backend.head_input_gradient = &head_input_gradient;

@@ -28,6 +28,13 @@ void head_logits(at::Tensor& logits, const at::Tensor& hidden, const at::Tensor&
 void head_input_gradient(at::Tensor& grad_hidden, const at::Tensor& grad_logits,
                          const at::Tensor& weight);
 
+/// Backend::mm_room_bytes on the path in use.
+[[nodiscard]] int64_t mm_room_bytes(c10::ScalarType out, c10::ScalarType in, int64_t m, int64_t k,
+                                    int64_t n);
+
+/// What mm_in_floats() takes beside an output that is `rounded` to 16 bits, or that is in fp32.
+[[nodiscard]] int64_t room_bytes_in_floats(bool rounded, int64_t m, int64_t k, int64_t n);
+
 /// out = a · b (+ bias [1, n] or [m, 1] in fp32), of 16 bits by fp32 blocks.
 void mm_in_floats(const at::Tensor& out, const at::Tensor& bias, const at::Tensor& a,
                   const at::Tensor& b);

@@ -65,6 +65,11 @@ at::Tensor floats(int64_t numel) {
   return at::empty({numel}, at::kFloat);
 }
 
+// Room for a product that is rounded to 16 bits: none where the output is fp32.
+at::Tensor sum_room(const at::Tensor& out, int64_t numel) {
+  return out.scalar_type() == at::kFloat ? at::Tensor() : floats(numel);
+}
+
 // What a block of the product is computed in: the output itself where it is fp32, else room in the
 // order of its strides, which finish() rounds.
 class Target {
@@ -112,10 +117,10 @@ void by_columns(const at::Tensor& out, const at::Tensor& bias, const at::Tensor&
   const int64_t m = a.size(0), k = a.size(1), n = b.size(1);
   const int64_t block = block_of(n, k);
   const at::Tensor whole = widened(a, floats(m * k));
-  const at::Tensor room = floats(k * block), sum_room = floats(m * block);
+  const at::Tensor room = floats(k * block), part_room = sum_room(out, m * block);
   for (int64_t begin = 0; begin < n; begin += block) {
     const int64_t count = std::min(block, n - begin);
-    Target target(out.narrow(1, begin, count), sum_room);
+    Target target(out.narrow(1, begin, count), part_room);
     at::mm_out(target.sum(), whole, widened(b.narrow(1, begin, count), room));
     const bool along = bias.defined() && bias.size(1) == n;
     target.finish(along ? bias.narrow(1, begin, count) : bias);
@@ -128,7 +133,7 @@ void by_terms(const at::Tensor& out, const at::Tensor& bias, const at::Tensor& a
   const int64_t m = a.size(0), k = a.size(1), n = b.size(1);
   const int64_t block = block_of(k, m + n);
   const at::Tensor a_room = floats(m * block), b_room = floats(block * n);
-  Target target(out, floats(m * n));
+  Target target(out, sum_room(out, m * n));
   for (int64_t begin = 0; begin < k; begin += block) {
     const int64_t count = std::min(block, k - begin);
     const at::Tensor left = widened(a.narrow(1, begin, count), a_room);
@@ -142,9 +147,35 @@ void by_terms(const at::Tensor& out, const at::Tensor& bias, const at::Tensor& a
   target.finish(bias);
 }
 
+// Which dimension is cut: the longest, so that what is held whole is the least.
+enum class Cut { Terms, Columns, Rows };
+Cut cut_of(int64_t m, int64_t k, int64_t n) {
+  return k >= std::max(m, n) ? Cut::Terms : n >= m ? Cut::Columns : Cut::Rows;
+}
+
+// What by_columns() and by_terms() take.
+int64_t floats_by_columns(bool rounded, int64_t m, int64_t k, int64_t n) {
+  return m * k + block_of(n, k) * (k + (rounded ? m : 0));
+}
+int64_t floats_by_terms(bool rounded, int64_t m, int64_t k, int64_t n) {
+  return block_of(k, m + n) * (m + n) + (rounded ? m * n : 0);
+}
+
 }  // namespace
 
-// Along the longest dimension, so that what is held whole is the least.
+int64_t room_bytes_in_floats(bool rounded, int64_t m, int64_t k, int64_t n) {
+  constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
+  switch (cut_of(m, k, n)) {
+    case Cut::Terms:
+      return kFloatBytes * floats_by_terms(rounded, m, k, n);
+    case Cut::Columns:
+      return kFloatBytes * floats_by_columns(rounded, m, k, n);
+    case Cut::Rows:
+      return kFloatBytes * floats_by_columns(rounded, n, k, m);
+  }
+  return 0;
+}
+
 void mm_in_floats(const at::Tensor& out, const at::Tensor& bias, const at::Tensor& a,
                   const at::Tensor& b) {
   const int64_t m = a.size(0), k = a.size(1), n = b.size(1);
@@ -153,12 +184,15 @@ void mm_in_floats(const at::Tensor& out, const at::Tensor& bias, const at::Tenso
     if (bias.defined()) {
       out.add_(bias);
     }
-  } else if (k >= std::max(m, n)) {
-    by_terms(out, bias, a, b);
-  } else if (n >= m) {
-    by_columns(out, bias, a, b);
-  } else {
-    by_columns(out.t(), bias.defined() ? bias.t() : bias, b.t(), a.t());
+    return;
+  }
+  switch (cut_of(m, k, n)) {
+    case Cut::Terms:
+      return by_terms(out, bias, a, b);
+    case Cut::Columns:
+      return by_columns(out, bias, a, b);
+    case Cut::Rows:
+      return by_columns(out.t(), bias.defined() ? bias.t() : bias, b.t(), a.t());
   }
 }
 

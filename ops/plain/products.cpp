@@ -20,6 +20,10 @@ void mm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   }
 }
 
+int64_t mm_room_bytes(c10::ScalarType out, c10::ScalarType in, int64_t m, int64_t k, int64_t n) {
+  return out == in ? 0 : (m + n) * k * static_cast<int64_t>(c10::elementSize(out));
+}
+
 void addmm(at::Tensor& out, const at::Tensor& bias, const at::Tensor& a, const at::Tensor& b) {
   at::addmm_out(out, bias, a, b);
 }
@@ -49,6 +53,7 @@ void add_embedding_gradient(at::Tensor& out, const at::Tensor& ids, const at::Te
 
 void add_products(Backend& backend) {
   backend.mm = &mm;
+  backend.mm_room_bytes = &mm_room_bytes;
   backend.addmm = &addmm;
   backend.head_logits = &head_logits;
   backend.head_input_gradient = &mm;

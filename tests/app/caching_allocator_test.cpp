@@ -8,6 +8,8 @@
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/expect_error.h"
+
 namespace app {
 namespace {
 
@@ -78,6 +80,16 @@ TEST_F(CachingAllocator, HandsOutRawMemoryToo) {
 
 TEST_F(CachingAllocator, ThrowsWhereThereIsNoMemory) {
   EXPECT_THROW(static_cast<void>(of_bytes(int64_t{1} << 60)), c10::Error);
+}
+
+TEST(Allocator, IsTheSystemsWhereTheEnvironmentSaysSo) {
+  EXPECT_TRUE(wants_caching_allocator(nullptr));
+  EXPECT_TRUE(wants_caching_allocator(""));
+  EXPECT_TRUE(wants_caching_allocator("caching"));
+  EXPECT_FALSE(wants_caching_allocator("system"));
+  sherd::test::expect_error([] { static_cast<void>(wants_caching_allocator("jemalloc")); },
+                            sherd::ExitCode::Usage,
+                            {"SHERD_ALLOCATOR is 'jemalloc'", "'caching' or 'system'"});
 }
 
 }  // namespace

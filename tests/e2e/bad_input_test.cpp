@@ -243,7 +243,7 @@ void refuse(int code, const Arguments& arguments, const std::vector<std::string>
 }
 
 TEST(BadCommand, UnknownVerbAndFlag) {
-  refuse(64, {"trian"}, {"no verb 'trian'", "train"});
+  refuse(64, {"trian"}, {"unknown command 'trian'", "train"});
   refuse(64, {}, {"subcommand"});
   refuse(64, {"eval", "--model", kModel, "--data", kQuestions, "--nonsense"}, {"--nonsense"});
   refuse(64, {"launch", "-n", "2", "export"},

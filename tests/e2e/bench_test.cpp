@@ -1,6 +1,7 @@
 // `sherd bench`: what it prints, that it is repeatable, and what it says of token files that do not
 // fit.
 
+#include <cmath>
 #include <cstdint>
 #include <numeric>
 
@@ -32,6 +33,7 @@ void write_ids(const fs::path& path, const std::vector<std::int32_t>& ids) {
 TEST(Bench, PrintsTimesMemoryAndLosses) {
   const json line = result_of(bench(kModel, {"--ranks", "2", "--profile"}));
   EXPECT_FALSE(line.at("isa").get<std::string>().empty());
+  EXPECT_EQ(line.at("transport"), "shared memory");
   EXPECT_GT(line.at("step_seconds").at("median"), 0.0);
   EXPECT_FALSE(line.at("all_step_seconds").empty());
   EXPECT_LE(line.at("step_seconds").at("min"), line.at("step_seconds").at("max"));
@@ -85,6 +87,42 @@ TEST(Bench, HasTheSameLossesEveryTimeAndOnAnyNumberOfRanks) {
   for (size_t i = 0; i < one.size(); ++i) {
     EXPECT_NEAR(one[i], two[i], 1e-5) << i;
   }
+}
+
+TEST(Bench, ComputesInFp16WithAScaledLoss) {
+  const json half = result_of(bench(kModel, {"--dtype", "fp16", "--ranks", "2"}));
+  EXPECT_EQ(half.at("dtype"), "fp16");
+  const json full = result_of(bench(kModel, {"--dtype", "fp32", "--ranks", "2"}));
+  EXPECT_EQ(full.at("dtype"), "fp32");
+  const auto losses = half.at("losses").get<std::vector<double>>();
+  // Later ones differ: steps whose gradients overflow are left out until the scale fits.
+  EXPECT_NEAR(losses.front(), full.at("losses").front().get<double>(), 0.02);
+  EXPECT_LT(losses.back(), losses.front());
+  for (size_t i = 0; i < losses.size(); ++i) {
+    EXPECT_TRUE(std::isfinite(losses[i])) << i;
+    EXPECT_TRUE(std::isfinite(half.at("grad_norms")[i].get<double>())) << i;
+  }
+}
+
+TEST(Bench, HasTheSameLossesWithTheSystemsAllocator) {
+  const auto losses = result_of(bench(kModel)).at("losses");
+  const Ended system = expect_code(0, bench(kModel), {"SHERD_ALLOCATOR=system"});
+  EXPECT_EQ(json::parse(system.out).at("losses"), losses);
+  EXPECT_THAT(expect_code(64, bench(kModel), {"SHERD_ALLOCATOR=ours"}).err,
+              testing::HasSubstr("SHERD_ALLOCATOR is 'ours'"));
+}
+
+TEST(Bench, OfOneRankExchangesNothing) {
+  EXPECT_EQ(result_of(bench(kModel)).at("transport"), "nothing (one rank)");
+  EXPECT_THAT(expect_code(0, {"bench", "--model", kModel, "--seq", "16", "--steps", "1"}).out,
+              testing::HasSubstr("exchange between ranks: nothing (one rank)\n"));
+}
+
+TEST(Bench, OfRanksThatWereNotStartedAlikeEndsAndTellsWhatDiffers) {
+  const auto [first, second] = run_unlike_ranks(bench(kModel), bench(kModel, {"--accum", "2"}));
+  EXPECT_EQ(first.code, 78) << first.err;
+  EXPECT_EQ(second.code, 78) << second.err;
+  EXPECT_THAT(first.err, testing::HasSubstr("--accum is 1 on rank 0 and 2 on rank 1"));
 }
 
 TEST(Bench, ReadsTokensInOrder) {

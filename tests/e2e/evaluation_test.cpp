@@ -14,6 +14,10 @@ nlohmann::json evaluate(const Arguments& flags, int ranks) {
   return nlohmann::json::parse(ended.out);
 }
 
+const Arguments kEvaluation = {"eval", "--model", kModel, "--data", kQuestions,    "--limit",
+                               "6",    "--batch", "3",    "--json", "--loss-only", "--max-length",
+                               "128"};
+
 TEST(Evaluation, PrintsOneLineThatIsTheSameOnAnyWorldSize) {
   const Arguments flags = {"--model",  kModel,    "--data",
                            kQuestions, "--limit", "11",
@@ -32,6 +36,11 @@ TEST(Evaluation, PrintsOneLineThatIsTheSameOnAnyWorldSize) {
   EXPECT_EQ(two.at("samples"), alone.at("samples"));
 }
 
+TEST(Evaluation, SaysHowRanksExchange) {
+  const Ended ended = expect_code(0, on_ranks(2, kEvaluation));
+  EXPECT_THAT(ended.err, testing::HasSubstr("exchange between ranks: shared memory\n"));
+}
+
 TEST(Evaluation, WithoutJsonIsALineForPeople) {
   const Ended ended =
       expect_code(0, {"eval", "--model", kModel, "--data", kQuestions, "--limit", "2", "--show",
@@ -39,6 +48,81 @@ TEST(Evaluation, WithoutJsonIsALineForPeople) {
   for (const char* part : {"question:", "gold:", "predicted:", "evaluation: loss", "EM", "F1"}) {
     EXPECT_THAT(ended.out, testing::HasSubstr(part));
   }
+}
+
+void expect_disagreement(const Arguments& zero, const Arguments& one, const std::string& part) {
+  const auto [first, second] = run_unlike_ranks(zero, one);
+  EXPECT_EQ(first.code, 78) << first.err;
+  EXPECT_EQ(second.code, 78) << second.err;
+  EXPECT_THAT(first.err, testing::HasSubstr(part));
+  EXPECT_THAT(second.err, testing::Not(testing::HasSubstr(part)));  // told once
+}
+
+TEST(Evaluation, OfRanksThatWereNotStartedAlikeEndsAndTellsWhatDiffers) {
+  Arguments other = kEvaluation;
+  other[8] = "2";
+  expect_disagreement(kEvaluation, other, "--batch is 3 on rank 0 and 2 on rank 1");
+  expect_disagreement(kEvaluation, kEvaluation + Arguments{"--dtype", "bfloat16"},
+                      "--dtype is float32 on rank 0 and bfloat16 on rank 1");
+  expect_disagreement(kEvaluation, kEvaluation + Arguments{"--max-answer-tokens", "9"},
+                      "--max-answer-tokens is 32 on rank 0 and 9 on rank 1");
+  const TempFolder folder;
+  other = kEvaluation;
+  other[4] = folder.write("questions.json", read_file(kQuestions) + "\n").string();
+  expect_disagreement(kEvaluation, other, "the content of --data (SHA-256) is ");
+}
+
+TEST(Evaluation, OfRanksWithUnlikeProcessorsTakesTheLesserPath) {
+  const auto [first, second] = run_unlike_ranks(kEvaluation, kEvaluation, {"SHERD_CPU_ISA=none"});
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_THAT(first.err, testing::HasSubstr("all ranks compute on the path \"none\""));
+  EXPECT_EQ(std::count(first.out.begin(), first.out.end(), '\n'), 1) << first.out;
+}
+
+// A folder with a field that this version does not know.
+fs::path folder_with_a_strange_field(const fs::path& to) {
+  copy_of_model(to);
+  auto config = nlohmann::ordered_json::parse(read_file(to / "config.json"));
+  config["neftune"] = 5;
+  std::ofstream(to / "config.json") << config;
+  return to;
+}
+
+TEST(StrangeField, IsIgnoredWhereTheFlagSaysSo) {
+  const TempFolder folder;
+  const std::string model = folder_with_a_strange_field(folder.path() / "model").string();
+  Arguments eval = kEvaluation;
+  eval[2] = model;
+  const Arguments bench = {"bench",   "--model", model,      "--seq", "16",
+                           "--steps", "1",       "--warmup", "0",     "--json"};
+  for (const Arguments& verb : {eval, bench}) {
+    const Ended refused = expect_code(65, verb);
+    EXPECT_THAT(refused.err, testing::HasSubstr("\"neftune\" 5 is not known here"));
+    EXPECT_THAT(refused.err, testing::HasSubstr("--ignore-fields neftune"));
+    EXPECT_THAT(refused.err, testing::Not(testing::HasSubstr("model.ignore_fields")));
+    expect_code(0, verb + Arguments{"--ignore-fields", "neftune,another"});
+  }
+}
+
+// The run's own are ignored too.
+TEST(StrangeField, ThatCameAfterTheRunIsIgnoredWhereTheFlagSaysSo) {
+  const TempFolder folder;
+  const std::string model = copy_of_model(folder.path() / "model").string();
+  const std::string output = (folder.path() / "run").string();
+  Arguments run = train(output, "1");
+  std::replace(run.begin(), run.end(), kModel, model);
+  expect_code(0, run);
+  fs::remove_all(model);
+  folder_with_a_strange_field(model);
+  const std::string out = (folder.path() / "out").string();
+  const Arguments verb = {"export", "--checkpoint", output, "--out", out};
+  EXPECT_THAT(expect_code(65, verb).err, testing::HasSubstr("--ignore-fields neftune"));
+  expect_code(0, verb + Arguments{"--ignore-fields=neftune"});
+  Arguments eval = kEvaluation;
+  eval[2] = output;
+  EXPECT_THAT(expect_code(65, eval).err, testing::HasSubstr("--ignore-fields neftune"));
+  expect_code(0, eval + Arguments{"--ignore-fields", "neftune"});
 }
 
 TEST(StepLog, HasOneCompleteObjectAStep) {

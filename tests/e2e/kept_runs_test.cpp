@@ -4,7 +4,6 @@
 #include <csignal>
 #include <thread>
 
-#include "launch/loopback_socket.h"
 #include "tests/e2e/training.h"
 
 namespace sherd::test {
@@ -83,6 +82,33 @@ TEST(LastEvaluation, StopsAtASignalAndIsMadeUpFor) {
   EXPECT_EQ(column(output, "loss").size(), 2U);
 }
 
+TEST(Evaluation, OfSeveralFilesIsOneOfEach) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  const fs::path copy = folder.write("copy.json", read_file(kQuestions) + "\n");
+  const Arguments run = train(output, "2") + Arguments{"--data.eval",          kQuestions,
+                                                       "--data.eval[0].limit", "5",
+                                                       "--data.eval[1].path",  copy.string(),
+                                                       "--data.eval[1].limit", "3"};
+  const Ended ended = expect_code(0, on_ranks(2, run + Arguments{"--train.micro_batch", "6"}));
+  EXPECT_THAT(ended.out, HasSubstr("evaluation of " + kQuestions + ": loss "));
+  EXPECT_THAT(ended.out, HasSubstr("evaluation of " + copy.string() + ": loss "));
+  const auto lines = evaluations(output);
+  ASSERT_THAT(lines, testing::SizeIs(2));
+  EXPECT_EQ(lines[0].at("data"), kQuestions);
+  EXPECT_EQ(lines[0].at("samples"), 5);
+  EXPECT_EQ(lines[1].at("data"), copy.string());
+  EXPECT_EQ(lines[1].at("samples"), 3);
+  EXPECT_NE(lines[0].at("data_sha256"), lines[1].at("data_sha256"));
+  // A file that comes later is made up for alone.
+  const fs::path third = folder.write("third.json", read_file(kQuestions) + "\n\n");
+  expect_code(0,
+              run + Arguments{"--data.eval[2].path", third.string(), "--data.eval[2].limit", "2"});
+  ASSERT_THAT(evaluations(output), testing::SizeIs(3));
+  EXPECT_EQ(evaluations(output)[2].at("data"), third.string());
+  EXPECT_EQ(evaluations(output)[2].at("step"), 2);
+}
+
 TEST(OutputLock, KeepsASecondRunOutAndNamesTheFirst) {
   const TempFolder folder;
   const fs::path output = folder.path() / "run";
@@ -110,18 +136,6 @@ TEST(OutputLock, OfAKilledProcessLocksNobodyOut) {
   second.wait_for("resumed from");
 }
 
-// Two ranks that meet without a launcher to give them the same flags.
-std::pair<Ended, Ended> run_unlike_ranks(const Arguments& zero, const Arguments& one) {
-  const std::string port = std::to_string(launch::listen_on_loopback({}).port);
-  const auto environment = [&](const std::string& rank) {
-    return Arguments{"RANK=" + rank, "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
-                     "MASTER_PORT=" + port};
-  };
-  Program second(one, environment("1"));
-  Program first(zero, environment("0"));
-  return {first.finish(), second.finish()};
-}
-
 TEST(UnlikeRanks, AreToldWhichSettingDiffers) {
   const TempFolder folder;
   const Arguments run = train(folder.path() / "run", "3") + Arguments{"--train.micro_batch", "3"};
@@ -145,6 +159,19 @@ TEST(UnlikeRanks, AreToldThatTheirDataDiffers) {
   EXPECT_EQ(second.code, 78) << second.err;
   EXPECT_THAT(first.err, HasSubstr("the content of data.train (SHA-256) is "));
   EXPECT_FALSE(fs::exists(folder.path() / "run"));
+}
+
+TEST(UnlikeRanks, AreToldThatTheirEvaluationDataDiffers) {
+  const TempFolder folder;
+  const Arguments run = train(folder.path() / "run", "3") +
+                        Arguments{"--train.micro_batch", "3", "--data.eval", kQuestions};
+  const fs::path copy = folder.write("questions.json", read_file(kQuestions) + "\n");
+  const auto [first, second] =
+      run_unlike_ranks(run + Arguments{"--data.eval[1].path", kQuestions},
+                       run + Arguments{"--data.eval[1].path", copy.string()});
+  EXPECT_EQ(first.code, 78) << first.err;
+  EXPECT_EQ(second.code, 78) << second.err;
+  EXPECT_THAT(first.err, HasSubstr("the content of data.eval (SHA-256) is "));
 }
 
 TEST(EditedData, IsNoticedOnResume) {

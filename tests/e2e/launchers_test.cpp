@@ -32,6 +32,7 @@ void expect_two_ranks(const Environment& environment, const std::string& launche
   EXPECT_EQ(first.code, 0) << first.out << first.err;
   EXPECT_EQ(second.code, 0) << second.out << second.err;
   EXPECT_THAT(first.out, HasSubstr("2 ranks"));
+  EXPECT_THAT(first.out, HasSubstr("exchange between ranks: shared memory\n"));
   EXPECT_THAT(first.out, HasSubstr("started by " + launcher));
   EXPECT_EQ(second.out, "");  // rank 0 speaks for all
   EXPECT_EQ(column(output, "loss").size(), 2U);
@@ -92,11 +93,12 @@ TEST(OwnRanks, MustBeThoseOfTheLauncher) {
   const TempFolder folder;
   const Ended ended =
       expect_code(64, on_ranks(2, train(folder.path() / "run") + Arguments{"-n", "3"}));
-  EXPECT_THAT(ended.err, HasSubstr("-n 3 asks for other ranks than the 2 that sherd launch "
-                                   "started: leave -n out"));
+  EXPECT_THAT(ended.err,
+              HasSubstr("-n 3 asks for another number of ranks than the 2 that sherd launch "
+                        "started: leave -n out"));
   for (const char* wrong : {"0", "1025", "x", "99999999999999999999"}) {
     const Ended refused = expect_code(64, train(folder.path() / "run") + Arguments{"-n", wrong});
-    EXPECT_THAT(refused.err, HasSubstr("is no number of ranks: give one from 1 to 1024"));
+    EXPECT_THAT(refused.err, HasSubstr("is not a number of ranks: give one from 1 to 1024"));
   }
 }
 

@@ -1,13 +1,16 @@
 #include "ops/linear_cross_entropy.h"
 
+#include <set>
+
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/randint.h>
 #include <gtest/gtest.h>
 
-#include "ops/cpu/isa.h"
+#include "ops/cpu/products.h"
 #include "tests/ops/parity.h"
+#include "tests/ops/with_isa.h"
 #include "tests/support/allocated_bytes.h"
 
 namespace sherd::ops {
@@ -53,25 +56,65 @@ TEST_P(LinearCrossEntropyTest, AgreesInSeveralChunks) {
   check(43, 5, GetParam());
 }
 
+// The ends of what there is here: products of bf16 by blocks of fp32, and in the machine's form.
+std::set<cpu::Isa> isas_here() {
+  return {cpu::Isa::None, cpu::machine_isa()};
+}
+
+struct Head {
+  int64_t width;
+  int64_t vocabulary;
+  c10::ScalarType dtype;
+};
+
+// The most bytes that forward holds at once.
+int64_t peak_bytes(const Head& head, int64_t rows, int64_t chunk) {
+  const Tensors in = random_leaves({{rows, head.width}, {head.vocabulary, head.width}}, head.dtype);
+  const at::Tensor targets = at::randint(9, {rows}, at::kLong);
+  const test::AllocatedBytes bytes;
+  const at::Tensor loss = linear_cross_entropy(in[0], in[1], targets, chunk);
+  return bytes.peak();
+}
+
 TEST(LinearCrossEntropy, TakesTheWayThatNeedsLessMemory) {
-  if (cpu::isa() < cpu::Isa::Avx512Bf16) {
-    GTEST_SKIP()
-        << "on the path " << cpu::isa_name()
-        << " products of bf16 take blocks of fp32 that are larger than this test's tensors";
-  }
-  constexpr int64_t kRowBytes = 512 * 2;  // of logits
   constexpr int64_t kHidden = 64;
   constexpr int64_t kChunk = 32;
   constexpr int64_t kMost = kChunk + 3 * kHidden;  // rows of one chunk
-  const auto peak_bytes = [&](int64_t rows) {
-    const Tensors in = random_leaves({{rows, kHidden}, {512, kHidden}}, at::kBFloat16);
-    const at::Tensor targets = at::randint(9, {rows}, at::kLong);
-    const test::AllocatedBytes bytes;
-    const at::Tensor loss = linear_cross_entropy(in[0], in[1], targets, kChunk);
-    return bytes.peak();
-  };
-  EXPECT_LE(peak_bytes(kMost), peak_bytes(kMost + 1));
-  EXPECT_LT(peak_bytes(2 * kMost), 2 * kMost * kRowBytes);
+  for (const cpu::Isa isa : isas_here()) {
+    const WithIsa path(isa);
+    SCOPED_TRACE(cpu::name_of(isa));
+    // Products by blocks of fp32 need a vocabulary above a block.
+    const bool by_blocks = !cpu::multiplies(at::kBFloat16, isa);
+    const Head head{kHidden, by_blocks ? 32768 : 512, at::kBFloat16};
+    const int64_t row_bytes = head.vocabulary * 2;  // of logits
+    EXPECT_LE(peak_bytes(head, kMost, kChunk), peak_bytes(head, kMost + 1, kChunk));
+    EXPECT_LT(peak_bytes(head, 2 * kMost, kChunk), 2 * kMost * row_bytes);
+  }
+}
+
+// Where one chunk becomes several, both need the same but for some rows of logits.
+TEST(LinearCrossEntropy, CountsAllThatEitherWayNeeds) {
+  constexpr int64_t kChunk = 32;
+  for (const cpu::Isa isa : isas_here()) {
+    for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      const WithIsa path(isa);
+      SCOPED_TRACE(cpu::name_of(isa) + " " + c10::toString(dtype));
+      const Head head{128, 8192, dtype};
+      const auto chosen = [&](int64_t rows) { return peak_bytes(head, rows, kChunk); };
+      const auto one_chunk = [&](int64_t rows) { return peak_bytes(head, rows, rows); };
+      int64_t one = kChunk, several = 512;  // rows that are one chunk, and that are several
+      ASSERT_NE(chosen(several), one_chunk(several));
+      while (several - one > 1) {
+        const int64_t middle = (one + several) / 2;
+        (chosen(middle) == one_chunk(middle) ? one : several) = middle;
+      }
+      const double row_bytes =
+          static_cast<double>(head.vocabulary) * static_cast<double>(c10::elementSize(dtype));
+      EXPECT_NEAR(static_cast<double>(chosen(several)), static_cast<double>(one_chunk(several)),
+                  16 * row_bytes)
+          << several << " rows";
+    }
+  }
 }
 
 TEST_P(LinearCrossEntropyTest, IsZeroWithZeroGradientsWithoutRows) {

@@ -36,6 +36,11 @@ weight = 2
             (DataSet{.path = "b", .limit = 5, .limit_order = LimitOrder::File, .weight = 2}));
 }
 
+TEST_F(Lists, OfDataAreToTrainOnAndToEvaluate) {
+  const auto eval = load(write(kRequired + "data.eval = ['a', 'b']\n"), {}).data.eval;
+  EXPECT_EQ(eval, (std::vector<DataSet>{{.path = "a"}, {.path = "b"}}));
+}
+
 TEST_F(Lists, TakeFlags) {
   const auto file = write(kWithoutData + "data.train = ['a', 'b']\n");
   const std::vector<std::string> flags = {
@@ -65,8 +70,8 @@ TEST_F(Lists, WantWhatEachItemNeeds) {
               HasSubstr("run.toml:3: data.train is missing"));
   EXPECT_THAT(faults(write(kRequired + "log.sink = []\n")),
               HasSubstr("run.toml:4: log.sink needs one item"));
-  EXPECT_THAT(faults(write(kRequired + "data.eval = ['a', 'b']\n")),
-              HasSubstr("run.toml:4: data.eval has several files: not there yet"));
+  EXPECT_THAT(faults(write(kRequired + "[[log.sink]]\npath = 'a'\n[[log.sink]]\npath = 'b'\n")),
+              HasSubstr("log.sink needs one item: others than one are not there yet"));
 }
 
 }  // namespace

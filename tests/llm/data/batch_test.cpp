@@ -72,7 +72,7 @@ TEST(BatchShape, RefusesWhatDoesNotDivideAndSaysWhatWould) {
     expect_error([&] { shape.validate(); }, ExitCode::Usage, parts);
   };
   refusal({10, 2, 3},
-          {"train.global_batch = 10 is no multiple of 6 (3 ranks x train.micro_batch = 2)",
+          {"train.global_batch = 10 is not a multiple of 6 (3 ranks x train.micro_batch = 2)",
            "set train.global_batch = 6 or 12"});
   refusal({4, 4, 2}, {"set train.global_batch = 8, or train.micro_batch = 2"});
   refusal({12, 4, 2}, {"set train.global_batch = 8 or 16, or train.micro_batch = 3"});

@@ -56,6 +56,19 @@ TEST(GoldenCheck, AllModelsAgreeOnAnyNumberOfRanks) {
   }
 }
 
+TEST(GoldenCheck, IgnoresFieldsWhereTheFlagSaysSo) {
+  const TemporaryFolder folder;
+  const std::string model = folder / "model";
+  std::filesystem::copy(kData + "stories260k-hf", model);
+  auto config = nlohmann::json::parse(read_all(model + "/config.json"));
+  config["neftune"] = 5;
+  std::ofstream(model + "/config.json") << config;
+  const Outcome refused = golden_check(model + " " + golden_of("stories260k-hf"));
+  EXPECT_EQ(refused.code, 65) << refused.errors;
+  EXPECT_NE(refused.errors.find("--ignore-fields neftune"), std::string::npos) << refused.errors;
+  expect_agreement("--ignore-fields neftune " + model, "stories260k-hf", 1);
+}
+
 TEST(GoldenCheck, BloomAsCheckpointsArePublishedMeansTheSame) {
   const TemporaryFolder folder;
   make_published_bloom(folder.path(), at::kFloat);

@@ -132,16 +132,29 @@ TEST_F(HfConfigTest, RefusesAFieldThatIsNotKnownUnlessItIsToBeIgnored) {
           read({{"query_rescaling", 2}, {"attention_dropout", 0.1}});
         },
         sherd::ExitCode::BadData, path() + ": ");
-    return read_hf_config(path(), {"query_rescaling", "attention_dropout", "not_there"});
+    return read_hf_config(path(), {{"query_rescaling", "attention_dropout", "not_there"}});
   }();
   EXPECT_EQ(config.shape.hidden_size, 64);
-  expect_error([&] { (void)read_hf_config(path(), {"query_rescaling"}); }, sherd::ExitCode::BadData,
-               path() + ": \"attention_dropout\" 0.1 is not implemented");
+  expect_error([&] { (void)read_hf_config(path(), {{"query_rescaling"}}); },
+               sherd::ExitCode::BadData, path() + ": \"attention_dropout\" 0.1 is not implemented");
   expect_error(
       [&] {
-        (void)read_hf_config(path(), {"query_rescaling", "attention_dropout", "hidden_size"});
+        (void)read_hf_config(path(), {{"query_rescaling", "attention_dropout", "hidden_size"}});
       },
       sherd::ExitCode::BadData, path() + ": \"hidden_size\" is missing");
+}
+
+TEST_F(HfConfigTest, TellsHowAFieldIsIgnoredAsTheProgramAtHandIsTold) {
+  expect_error(
+      [&] {
+        read({{"query_rescaling", 2}, {"neftune", 5}});
+      },
+      sherd::ExitCode::BadData, "model.ignore_fields = [\"");
+  expect_error(
+      [&] {
+        (void)read_hf_config(path(), {{"query_rescaling"}, families::IgnoreBy::Flag});
+      },
+      sherd::ExitCode::BadData, "pass it over with --ignore-fields neftune, or remove it");
 }
 
 // As published, with all that other programs left in them.

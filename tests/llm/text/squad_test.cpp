@@ -119,7 +119,7 @@ std::vector<Fault> field_faults() {
       {"RootType", "[]", "/: should be an object, is array"},
       {"NoData", "{}", "/data: is missing"},
       {"DataType", R"({"data": {}})", "/data: should be an array, is object"},
-      {"NoQuestion", R"({"data": []})", "/: holds no question"},
+      {"NoQuestion", R"({"data": []})", "/: contains no questions"},
       {"ArticleType", R"({"data": [3]})", "/data/0: should be an object, is number"},
       {"NoParagraphs", R"({"data": [{}]})", "/data/0/paragraphs: is missing"},
       {"ParagraphType", with(kParagraph, nullptr), kParagraph + ": should be an object, is null"},
@@ -153,10 +153,10 @@ std::vector<Fault> field_faults() {
        kAnswer + "/answer_start: is 21, outside the context of 21 characters"},
       {"StartHuge", with(kAnswer + "/answer_start", 18446744073709551615U), "outside the context"},
       {"StartWrong", with(kAnswer + "/answer_start", 14),
-       kAnswer + "/answer_start: the answer \"Malmö\" does not stand at character 14 of the "
-                 "context, which goes on there with \" Malmö…\"; it first stands at 15"},
+       kAnswer + "/answer_start: the answer \"Malmö\" is not at character 14 of the "
+                 "context, where the text reads \" Malmö…\"; it first occurs at 15"},
       {"NotInContext", with(kAnswer + "/text", "Lund"),
-       "with \"Malm…\"; the context does not hold it"},
+       "reads \"Malm…\"; the context does not contain it"},
       {"Impossible", with(kQa + "/is_impossible", true), kQa + "/is_impossible: unanswerable"},
   };
 }

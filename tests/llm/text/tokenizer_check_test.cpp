@@ -78,7 +78,7 @@ TEST(TokenizerCheck, FailsWithTheRightCode) {
   };
   expect_failure(check(stories(), empty, "extra"), 64,
                  "usage: tokenizer_check TOKENIZER_DIR CASES.jsonl");
-  expect_failure(check(stories(), empty), 65, "empty.jsonl: holds no case");
+  expect_failure(check(stories(), empty), 65, "empty.jsonl: contains no cases");
   expect_failure(check(stories(), broken), 65,
                  "broken.jsonl:1: `ids` is missing or has another type");
   expect_failure(check(stories(), syntax), 65,

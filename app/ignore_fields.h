@@ -1,0 +1,19 @@
+#pragma once
+// The flag that has fields of config.json ignored, for every program that reads one.
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace app {
+
+inline void add_ignore_fields(CLI::App& command, std::vector<std::string>& fields) {
+  command
+      .add_option("--ignore-fields", fields,
+                  "fields of config.json that are read as if they were not there: A,B")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+}
+
+}  // namespace app
