@@ -1,9 +1,9 @@
 # The ways in. Each target can be run in a fresh clone; `make help` lists them.
 PRESET ?= release
-.PHONY: help quickstart setup build test test-sanitized test-cuda format-check api-docs docs-check real-model peers clean
+.PHONY: help quickstart setup build test test-long test-sanitized test-thread-sanitized test-cuda format-check api-docs docs-check real-model peers clean
 
 help:            ## this list
-	@sed -nE 's/^([a-z-]+): *.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -nE 's/^([a-z-]+): *.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 30
 
 quickstart:      ## install what is missing, build, fine-tune a small model on questions, evaluate, export
 	@scripts/quickstart
@@ -18,10 +18,18 @@ build: setup     ## build everything (PRESET=release: in build/release)
 test: build      ## build and run the tests
 	ctest --preset $(PRESET)
 
+test-long: build test-thread-sanitized  ## what takes too long for every change: tests with the label `long`, and the thread sanitizer
+	ctest --preset long
+
 test-sanitized: setup  ## libsherd and launch/ under the address and undefined-behaviour sanitizers
 	cmake --preset asan
 	cmake --build --preset asan
 	ctest --preset asan -L 'unit|ranks'
+
+test-thread-sanitized: setup  ## what is free of LibTorch (launch/, files/, llm/config, llm/text, llm/data, llm/track) under the thread sanitizer
+	cmake --preset tsan
+	cmake --build --preset tsan
+	ctest --preset tsan
 
 test-cuda:       ## compile libsherd for CUDA, and run the GPU tests where there is a GPU
 	@scripts/setup --tests --cuda

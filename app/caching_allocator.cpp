@@ -11,6 +11,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <sys/mman.h>
 
+#include "llm/train/peak_memory.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -20,6 +21,9 @@ namespace {
 constexpr std::size_t kLeastCached = std::size_t{256} << 10;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kGranule = std::size_t{64} << 10;  // sizes are multiples of
+// The kernel promises memory that it does not have, and kills who uses it. So the system is asked
+// first, from this size on: smaller ones are mapped too often.
+constexpr std::size_t kAskedFor = std::size_t{1} << 30;
 // A free block serves a request that leaves at most a quarter of it unused.
 constexpr double kMostOfRequest = 4.0 / 3.0;
 
@@ -27,11 +31,22 @@ std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
+bool is_available(std::size_t bytes) {
+  if (bytes < kAskedFor) {
+    return true;
+  }
+  const std::int64_t available = llm::train::available_memory_bytes(/*local_ranks=*/1);
+  return available == 0 || bytes <= static_cast<std::size_t>(available);
+}
+
 // Mapped on a huge page's boundary; null where the system has none. What does not fill a huge page
 // at the end has small ones: half of a huge page unused would be memory lost.
 void* map_block(std::size_t bytes) {
-  void* base = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (!is_available(bytes)) {
+    return nullptr;
+  }
+  void* base =
+      mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) {
     return nullptr;
   }
@@ -127,7 +142,9 @@ class CachingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     void* memory = bytes < kLeastCached ? c10::GetDefaultCPUAllocator()->raw_allocate(bytes)
                                         : blocks().take(bytes);
-    TORCH_CHECK(memory != nullptr || bytes == 0, "not enough memory: ", bytes, " bytes asked for");
+    TORCH_CHECK(memory != nullptr || bytes == 0, "not enough memory: ", bytes,
+                " bytes asked for at once, ", llm::train::available_memory_bytes(1),
+                " available. Use more ranks, a smaller train.micro_batch or data.max_length.");
     return {memory, memory, &put_back, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &put_back; }

@@ -11,7 +11,7 @@
 
 namespace app {
 
-/// What SIGTERM and SIGINT do.
+/// What SIGTERM, SIGINT and SIGUSR1 do.
 enum class OnSignal {
   EndProcess,   ///< what they do to any process: for verbs that have nothing to save
   RequestStop,  ///< the first asks for a stop (sherd::launch::StopRequest)

@@ -56,7 +56,7 @@ function(sherd_use_fmt)
   endforeach()
 endfunction()
 
-# The precompiled header of targets that see LibTorch's modules and autograd functions, which are dear to parse; those that see
+# The precompiled header of targets that see LibTorch's modules and autograd functions, which are slow to parse; those that see
 # its tensors alone are faster without. sherd_add_pch() makes the one that all reuse. A program compiles as libraries do then:
 # CMake's -fPIE would be another setting, for which the header does not hold.
 function(sherd_add_pch)

@@ -38,6 +38,10 @@ if(NOT TARGET sherd::torch_cuda)
   target_link_libraries(sherd::torch_cuda INTERFACE
     -Wl,--push-state,--no-as-needed,${SHERD_TORCH_DIR}/lib/libtorch_cuda.so,${SHERD_TORCH_DIR}/lib/libc10_cuda.so,--pop-state
     ${SHERD_CUDA_RUNTIME} sherd::torch_cpu)
+  # CMake keeps run paths of versioned names for none. In Sherd's own build Cuda.cmake sets it: a program that is installed
+  # is to find the runtime beside itself.
   get_filename_component(sherd_cuda_runtime_dir ${SHERD_CUDA_RUNTIME} DIRECTORY)
-  target_link_options(sherd::torch_cuda INTERFACE -Wl,-rpath,${sherd_cuda_runtime_dir})
+  if(CMAKE_FIND_PACKAGE_NAME OR NOT PROJECT_IS_TOP_LEVEL)
+    target_link_options(sherd::torch_cuda INTERFACE -Wl,-rpath,${sherd_cuda_runtime_dir})
+  endif()
 endif()

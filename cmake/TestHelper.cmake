@@ -1,11 +1,15 @@
 find_package(GTest REQUIRED)
 add_custom_target(sherd_gpu_tests)
+add_custom_target(sherd_torch_free_tests)
 
 # A GoogleTest program, run by ctest as NAME, or as NAME_0 … NAME_n-1: shares of its cases, which `ctest -j` runs side by side.
 #   sherd_add_test(NAME [TORCH] SOURCES a_test.cpp … DEPS target … [LABELS unit|ranks|e2e|gpu]
 #                  [TIMEOUT seconds] [SHARDS n])
+# Label `long` as well where a test takes minutes: `make test-long` runs it, `make test` and CI do not.
 # TORCH: its sources see LibTorch, and so use the project's precompiled header.
 # LABELS gpu: built by the target sherd_gpu_tests too; ctest reports it as skipped where there is no GPU.
+# Those that do not see LibTorch, and do not start the program, get the label torch_free and are built by the target
+# sherd_torch_free_tests: what the thread sanitizer is for.
 # SHERD_TEST_SOURCE_DIR and SHERD_TEST_BINARY_DIR tell it where tests/data and the programs lie.
 function(sherd_add_test name)
   cmake_parse_arguments(ARG "TORCH" "LABELS;TIMEOUT;SHARDS" "SOURCES;DEPS" ${ARGN})
@@ -41,6 +45,10 @@ function(sherd_add_test name)
   endif()
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
+  endif()
+  if(NOT ARG_TORCH AND NOT "e2e" IN_LIST ARG_LABELS)
+    list(APPEND ARG_LABELS torch_free)
+    add_dependencies(sherd_torch_free_tests ${name})
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)

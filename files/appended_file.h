@@ -17,7 +17,7 @@ class AppendedFile {
 
   [[nodiscard]] bool is_regular() const { return regular_; }
   /// Writes all of `bytes` through to the operating system. Throws Error(StorageIo) if that fails,
-  /// and if a regular file has been removed: nobody would ever read what is written then.
+  /// and if a regular file has been removed: what is written then could not be read.
   void append(std::string_view bytes);
   /// Makes a regular file durable. Throws Error(StorageIo).
   void sync();

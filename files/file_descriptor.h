@@ -25,7 +25,7 @@ class FileDescriptor {
   [[nodiscard]] int get() const { return fd_; }
   /// Gives the descriptor up; the caller closes it.
   [[nodiscard]] int release() { return std::exchange(fd_, -1); }
-  /// Closes it now. What close() itself reports is lost: a writer syncs before.
+  /// Closes it now. Errors of close() are not reported: a writer syncs first.
   void close() {
     if (fd_ >= 0) {
       ::close(release());

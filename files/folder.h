@@ -17,10 +17,10 @@ void remove_folder(const std::string& folder);
 /// Error(StorageIo).
 void replace_folder(const std::string& from, const std::string& to);
 
-/// Refuses a link that leads out of `folder`, so that a folder from a stranger cannot name the
+/// Refuses a link that leads out of `folder`, so that an untrusted folder cannot name the
 /// reader's other files. A link may point into its own folder, or from a snapshot of the Hugging
 /// Face hub's cache (`models--x/snapshots/revision`) into that model's `blobs`. What cannot be
-/// resolved is left to whoever opens it. Throws Error(BadData), naming the target.
+/// resolved is left to the code that opens it. Throws Error(BadData), naming the target.
 void check_link(const std::string& folder, const std::string& file);
 
 }  // namespace sherd::files

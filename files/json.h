@@ -9,11 +9,11 @@
 
 namespace sherd::files {
 
-/// Objects and arrays nested deeper than this are refused: whoever walks, copies, compares or
+/// Objects and arrays nested deeper than this are refused: code that walks, copies, compares or
 /// prints a value does so by recursion.
 inline constexpr int kMaxJsonDepth = 64;
 
-/// What becomes of an object that names a field twice.
+/// How an object that names a field twice is treated.
 enum class RepeatedFields { Refuse, LastCounts };
 
 /// Parses the bytes of `place` (a path, or path:line). `Json` is nlohmann::json, or ordered_json,

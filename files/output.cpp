@@ -25,7 +25,7 @@ constexpr uint64_t kMaxWriteBytes = uint64_t{1} << 30;  // Linux moves at most 0
 std::string replaceable(const std::string& path) {
   struct stat status = {};
   if (::lstat(path.c_str(), &status) != 0) {
-    return path;  // nothing of that name; creating the file tells of other troubles
+    return path;  // nothing of that name; creating the file reports other faults
   }
   std::string target = path;
   if (S_ISLNK(status.st_mode)) {

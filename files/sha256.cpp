@@ -4,6 +4,7 @@
 
 #include <openssl/evp.h>
 
+#include "files/hex.h"
 #include "sherd/error.h"
 
 namespace sherd::files {
@@ -40,13 +41,7 @@ std::string Sha256::finish() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned int size = 0;
   check_digest(EVP_DigestFinal_ex(context_->value, digest.data(), &size));
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string text;
-  for (unsigned int i = 0; i < size; ++i) {
-    text += kDigits[digest[i] >> 4U];
-    text += kDigits[digest[i] & 15U];
-  }
-  return text;
+  return hex_of(digest.data(), size);
 }
 
 std::string sha256_of(std::string_view bytes) {

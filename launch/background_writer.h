@@ -8,7 +8,7 @@
 
 namespace sherd::launch {
 
-/// Writes texts to a descriptor, in order, from a thread of its own: whoever reads there may stall
+/// Writes texts to a descriptor, in order, from a thread of its own: the reader may stall
 /// (a pager, a stopped terminal) without stalling this process. SIGPIPE must be blocked or ignored.
 class BackgroundWriter {
  public:

@@ -1,5 +1,5 @@
 #pragma once
-// Ranks that ended as none should, and which of them brought the others down.
+// Ranks that ended abnormally, and which of them caused the others to end.
 
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@ struct Death {
 
   /// "rank 1 was killed by signal 9 (SIGKILL)".
   [[nodiscard]] std::string text() const;
-  /// It ended because of another rank.
+  /// Whether it ended because of another rank.
   [[nodiscard]] bool is_survivor() const;
 };
 

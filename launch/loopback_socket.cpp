@@ -25,8 +25,7 @@ namespace {
 
 LoopbackSocket listen_on_loopback(std::optional<std::uint16_t> port) {
   FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  // A port whose last connections are still dying out may be used again; one that somebody listens
-  // on may not.
+  // A port with connections in TIME_WAIT may be used again; one that has a listener may not.
   const int yes = 1;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
 

@@ -2,11 +2,11 @@
 
 #include <cerrno>
 #include <cstring>
-#include <string_view>
 #include <vector>
 
 #include <sys/random.h>
 
+#include "files/hex.h"
 #include "sherd/error.h"
 
 namespace sherd::launch {
@@ -17,13 +17,7 @@ std::string random_hex(std::size_t bytes) {
     throw Error(ExitCode::Unavailable,
                 std::string("the system has no random bytes: ") + std::strerror(errno));
   }
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (const unsigned char byte : random) {
-    text += kDigits[byte >> 4U];
-    text += kDigits[byte & 15U];
-  }
-  return text;
+  return files::hex_of(random.data(), random.size());
 }
 
 }  // namespace sherd::launch

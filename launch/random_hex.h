@@ -1,13 +1,13 @@
 #pragma once
-// What cannot be guessed.
+// Random texts.
 
 #include <cstddef>
 #include <string>
 
 namespace sherd::launch {
 
-/// `bytes` random bytes of the system's, as hexadecimal digits. Throws `Error` (Unavailable) where
-/// it has none.
+/// `bytes` random bytes from the system, as hexadecimal digits. Throws `Error` (Unavailable) if
+/// there are none.
 [[nodiscard]] std::string random_hex(std::size_t bytes);
 
 }  // namespace sherd::launch

@@ -87,7 +87,7 @@ bool is_loopback(const std::string& address) {
   return address == "localhost" || address == "::1" || address.starts_with("127.");
 }
 
-/// What a launcher says of this rank; `local` only if it says so.
+/// What a launcher's variables say about this rank; `local` only if they do.
 struct Claim {
   Launcher launcher = Launcher::Alone;
   Position global;
@@ -231,7 +231,7 @@ std::string find_address(const Variables& variables, const RankEnvironment& foun
           "(under Slurm, SLURM_STEP_NODELIST or SLURM_NODELIST tells the host)");
 }
 
-/// What names the job to its launcher: the same text on all ranks. None where it has no name.
+/// The launcher's name for the job: the same text on all ranks. None where it has no name.
 std::optional<std::string> job_name(const Variables& variables, Launcher launcher) {
   switch (launcher) {
     case Launcher::Torchrun:

@@ -38,7 +38,7 @@ struct RankEnvironment {
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;        ///< among the ranks of this host
-  int local_world_size = 1;  ///< ranks of this host; 1 where the launcher does not tell
+  int local_world_size = 1;  ///< ranks of this host; 1 where the launcher does not say
   Launcher launcher = Launcher::Alone;
   /// Where rank 0's store listens. None in a world of one. 127.0.0.1 when all ranks are local,
   /// unless torchrun serves the store: its address is then taken as it is.
@@ -52,13 +52,13 @@ struct RankEnvironment {
   /// A listening socket on `master_port` that `sherd launch` bound and handed to rank 0
   /// (SHERD_MASTER_FD).
   std::optional<int> master_fd;
-  /// The pipe on which `sherd launch` tells that a peer is lost (SHERD_SUPERVISOR_FD); see
+  /// The pipe on which `sherd launch` reports a lost peer (SHERD_SUPERVISOR_FD); see
   /// peer_watch.h.
   std::optional<int> supervisor_fd;
   /// A launcher's process started this one, and no rank is to outlive it: Slurm, MPI and torchrun,
   /// but not where the variables were set by hand.
   bool ends_with_parent = false;
-  /// What the ranks of this job share and strangers should not know: SHERD_JOB_SECRET, random under
+  /// Known to the ranks of this job and to nobody else: SHERD_JOB_SECRET, random under
   /// `sherd launch`; else what names the job (TORCHELASTIC_RUN_ID, Slurm's job and step, MPI's
   /// namespace), which others may guess. Empty where there is nothing.
   std::string job_secret;

@@ -24,8 +24,8 @@ struct RankStart {
   sigset_t signal_mask{};                         ///< the mask it starts with
 };
 
-/// A running child. Its standard error comes through a pipe; another pipe tells it what happens to
-/// its peers (the reading end is the child's SHERD_SUPERVISOR_FD). Killed and reaped at the end if
+/// A running child. Its standard error comes through a pipe; another pipe reports lost peers to it
+/// (the reading end is the child's SHERD_SUPERVISOR_FD). Killed and reaped at the end if
 /// it still runs.
 ///
 /// The child dies with the thread that started it (PR_SET_PDEATHSIG): that thread must live as long

@@ -1,5 +1,5 @@
 #pragma once
-// Faults that all ranks find alike, and that are to be read once.
+// Faults that all ranks report alike, printed once.
 
 #include <map>
 #include <set>
@@ -12,7 +12,7 @@ namespace sherd::launch {
 /// line that begins with "sherd: " and the lines after it that begin with a space.
 class RepeatedFaults {
  public:
-  /// To be asked for every line of every rank, in order.
+  /// Called for every line of every rank, in order.
   [[nodiscard]] bool is_repetition(int rank, std::string_view line);
 
  private:

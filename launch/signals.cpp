@@ -18,8 +18,9 @@ std::string signal_name(int signal) {
 sigset_t stop_signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
+  for (const int signal : kStopSignals) {
+    sigaddset(&signals, signal);
+  }
   return signals;
 }
 
@@ -44,7 +45,7 @@ SignalQueue::SignalQueue() {
 
 SignalQueue::~SignalQueue() {
   while (next()) {
-    // What still waits would strike when the mask opens.
+    // A pending signal would be delivered when the mask is restored.
   }
   ::pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
 }

@@ -65,8 +65,9 @@ void StopRequest::install(bool launched) {
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
   action.sa_mask = stop_signals();
-  ::sigaction(SIGTERM, &action, nullptr);
-  ::sigaction(SIGINT, &action, nullptr);
+  for (const int signal : kStopSignals) {
+    ::sigaction(signal, &action, nullptr);
+  }
 }
 
 bool StopRequest::requested() noexcept {

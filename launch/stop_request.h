@@ -1,5 +1,5 @@
 #pragma once
-// SIGTERM and SIGINT as a request to stop.
+// Signals as a request to stop.
 
 #include <chrono>
 #include <optional>
@@ -9,12 +9,12 @@ namespace sherd::launch {
 /// Whether this process was asked to stop. The state is the process's, as signal handlers are.
 class StopRequest {
  public:
-  /// Handles SIGTERM and SIGINT from now on: the first is a request, a second ends the process as
-  /// it would have without a handler. `launched`: the process was started by a launcher, which
-  /// passes on what it is sent itself. A batch system or a terminal signals launcher and ranks
-  /// alike, so that one request may reach a rank once from each; and a launcher may repeat itself.
-  /// Signals of the parent and those of others are therefore counted apart, and those of the
-  /// parent within one second are one.
+  /// Handles SIGTERM, SIGINT and SIGUSR1 from now on: the first is a request, a second ends the
+  /// process as it would have without a handler. `launched`: the process was started by a launcher,
+  /// which passes on what it is sent itself. A batch system or a terminal signals launcher and
+  /// ranks alike, so that one request may reach a rank once from each; and a launcher may repeat
+  /// itself. Signals of the parent and those of others are therefore counted apart, and those of
+  /// the parent within one second are one.
   static void install(bool launched);
   /// True once asked. Ranks must agree on it before they act: only some of them may have been
   /// asked.

@@ -1,5 +1,5 @@
 #pragma once
-// A thread that ends a rank which was asked to stop and waits for others in vain.
+// A thread that ends a rank which was asked to stop and waits for others without end.
 
 #include <chrono>
 #include <functional>
@@ -12,10 +12,9 @@
 namespace sherd::launch {
 
 /// Ranks stop together, which they cannot agree on where one of them is gone or silent. While it
-/// lives, a thread looks whether this process was asked to stop (StopRequest) and has since then
-/// waited for longer than a grace time in one and the same exchange: it then says so and ends the
-/// process at once with exit code 75, since the last checkpoint is what the same command goes on
-/// from.
+/// lives, a thread checks whether this process was asked to stop (StopRequest) and has since then
+/// waited for longer than a grace time in the same exchange: it then prints a message and ends the
+/// process at once with exit code 75, since the same command goes on from the last checkpoint.
 class StopWatch {
  public:
   /// What the process waits for, and since when.

@@ -25,9 +25,9 @@ namespace sherd::launch {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-/// For survivors to leave by themselves; all are to be gone within 5 s.
+/// For survivors to exit by themselves; all must be gone within 5 s.
 constexpr std::chrono::seconds kGrace{3};
-/// What may wait for a reader of standard error that is slow, before ranks wait for it.
+/// Held for a slow reader of standard error before ranks have to wait for it.
 constexpr std::size_t kMostBacklog_bytes = 1 << 20;
 constexpr std::chrono::milliseconds kLookAtBacklog{50};
 /// For the last lines to be read.
@@ -188,7 +188,7 @@ void Supervisor::relay(Rank& rank) {
 
 void Supervisor::take_signals() {
   while (const auto signal = signals_.next()) {
-    if (*signal == SIGTERM || *signal == SIGINT) {
+    if (std::find(kStopSignals.begin(), kStopSignals.end(), *signal) != kStopSignals.end()) {
       on_stop_signal(*signal);
     }
   }
@@ -231,7 +231,7 @@ void Supervisor::reap() {
   }
 }
 
-/// One signal to one rank is enough. The others may still be where they would wait for it in vain.
+/// One signal to one rank is enough. The others may be waiting for it, and would wait without end.
 void Supervisor::on_stop() {
   const bool first = !std::exchange(stopped_, true);
   if (first && options_.holds_stop_signals && deaths_.empty()) {

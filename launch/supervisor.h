@@ -19,9 +19,9 @@ struct LaunchOptions {
   std::optional<std::uint16_t> port = {};
   /// How long ranks wait for each other, passed on as SHERD_TIMEOUT.
   std::optional<std::chrono::seconds> timeout = {};
-  /// How the ranks take a request to stop. `sherd`'s own verbs: they start with SIGTERM and SIGINT
-  /// held back until they call release_stop_signals(), and a rank that exits 75 has been asked to
-  /// stop, as the others then are.
+  /// How the ranks take a request to stop. `sherd`'s own verbs: they start with the stop
+  /// signals held back until they call release_stop_signals(), and a rank that exits 75 has been
+  /// asked to stop, as the others then are.
   bool holds_stop_signals = false;
   /// What the other ranks have to stop once one of them has, before they are killed; only with
   /// `holds_stop_signals`.
@@ -37,13 +37,13 @@ struct LaunchOptions {
 /// so that no other program can take the port. Standard output is the launcher's own; standard
 /// error passes through the launcher line by line, marked "[rank 1] " for all but rank 0, which
 /// alone has the launcher's standard input. A fault that several ranks report alike (a line that
-/// begins with "sherd: ") is passed on once. Whoever reads standard error may stall: ranks then
-/// wait with what they write there, and the launcher goes on.
+/// begins with "sherd: ") is passed on once. The reader of standard error may stall: ranks
+/// then wait when they write there, and the launcher goes on.
 ///
 /// A rank that exits with another code than 0 and 75, or is killed, ends the others within 5 s:
 /// they read the news on SHERD_SUPERVISOR_FD and exit 76, and are killed 3 s later if they have
-/// not. SIGTERM or SIGINT is passed on as SIGTERM, a request to stop; a second one kills all ranks.
-/// No rank survives the launcher.
+/// not. SIGTERM, SIGINT or SIGUSR1 is passed on as SIGTERM, a request to stop; a second one kills
+/// all ranks. No rank survives the launcher.
 ///
 /// Returns 0 if all ranks exited 0; 75 if they stopped on request; 128 + signal after a second
 /// signal, or where the first killed ranks that do not handle it; else the code of the rank that

@@ -6,7 +6,7 @@
 
 namespace sherd::ops {
 
-/// Answers the output of the operator that `node` stands for in autograd's graph: the bits that
+/// Returns the output of the operator that `node` stands for in autograd's graph: the bits that
 /// forward returned, kept until the operator's own backward, so that all who ask share it. Called
 /// in backward, before that of the operator; throws c10::Error where its graph has been freed.
 using Recompute = at::Tensor (*)(torch::autograd::Node& node);

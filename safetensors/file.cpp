@@ -35,7 +35,7 @@ void check_dtype(const std::string& path, const SafetensorsEntry& entry) {
   }
 }
 
-// A bool with another bit pattern is undefined behaviour for whoever computes with it.
+// A bool with another bit pattern is undefined behaviour for code that computes with it.
 void check_bools(const std::string& path, const SafetensorsEntry& entry, const uint8_t* values,
                  int64_t count) {
   const uint8_t* wrong =

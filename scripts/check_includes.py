@@ -14,7 +14,7 @@ LIBTORCH = ("torch/", "ATen/", "c10/", "caffe2/", "gloo/")
 ALLOWED = {
     "include/sherd": {"torch"},
     "examples": {"include/sherd", "torch"},
-    "launch": {"include/sherd/error.h", "files/file_descriptor.h"},
+    "launch": {"include/sherd/error.h", "files/file_descriptor.h", "files/hex.h"},
     "files": {"include/sherd/error.h"},
     "safetensors": {"include/sherd/safetensors.h", "include/sherd/error.h", "files", "torch"},
     "ops": {"include/sherd", "torch", "ops/shared", "ops/plain/plain_backend.h", "ops/cpu/cpu_backend.h"},

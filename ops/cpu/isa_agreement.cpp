@@ -9,7 +9,7 @@ namespace sherd::ops::cpu {
 
 namespace {
 
-constexpr char kRefused = '!';  // before the message of a rank that has no path to name
+constexpr char kRefused = '!';  // precedes the message of a rank without a path
 
 std::string name_or_refusal() {
   try {

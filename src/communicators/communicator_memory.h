@@ -1,5 +1,5 @@
 #pragma once
-// What a communicator's bytes lie in.
+// The memory of a communicator.
 
 #include <memory>
 #include <vector>

@@ -18,8 +18,8 @@ namespace sherd::detail {
 ///   stream wait, never the host.
 /// - A reduction is an all-to-all in the dtype that travels and a sum in rank order, both on the
 ///   reduce stream. Its buffers are lent again only after the compute stream waits for its end.
-/// All buffers are the communicator's own, so nothing is recorded on streams and no memory waits
-/// for an event that nobody looks at.
+/// All buffers are the communicator's own, so no `record_stream` is needed and no memory is held
+/// until an event is polled.
 class DeviceCommunicator final : public BufferedCommunicator {
  public:
   DeviceCommunicator(ProcessGroups groups, c10::Device device);

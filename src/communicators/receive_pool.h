@@ -1,5 +1,5 @@
 #pragma once
-// What gradients of other ranks are received into.
+// Buffers that other ranks' gradients are received into.
 
 #include <memory>
 #include <vector>

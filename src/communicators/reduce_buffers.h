@@ -1,5 +1,5 @@
 #pragma once
-// The buffers that units' gradients are collected in, shared by the communicators.
+// The buffers that units' gradients are collected in, for all communicators.
 
 #include <list>
 #include <vector>
@@ -65,7 +65,7 @@ class ReduceBuffers final : public ReduceBufferPool {
   c10::Device device_;
 };
 
-/// Of two values; what is not a number stays so.
+/// The sum or the maximum of two values; NaN if one of them is NaN.
 [[nodiscard]] double join(double a, double b, ReduceOp op);
 
 /// What every communicator does with a piece: shard (+)= its part of every rank's gradients, from

@@ -10,7 +10,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What a rank needs to write its note once its connections have told the others that it failed.
+// What a rank needs to write its note after its closed connections have shown that it failed.
 constexpr std::chrono::milliseconds kToWriteANote{200};
 constexpr std::chrono::milliseconds kBetweenReads{20};
 
@@ -43,8 +43,8 @@ std::vector<int> Roster::without_note() const {
   return missing;
 }
 
-// Those that compute still come to an exchange that fails; one that is gone never does. Where a
-// connection broke and all others have told, the one that has not is the one that is gone.
+// Ranks that still compute reach an exchange that fails; one that is gone never does. Where a
+// connection broke and all others have written a note, the one without is the one that is gone.
 void Roster::wait_for_notes(Failure failure) const {
   const auto begin = Clock::now();
   const auto enough = std::min<std::chrono::milliseconds>(patience_, kToWriteANote);

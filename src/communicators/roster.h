@@ -1,5 +1,5 @@
 #pragma once
-// Who is where, when an exchange has failed.
+// Where each rank was when an exchange failed.
 
 #include <chrono>
 #include <memory>
@@ -16,11 +16,11 @@ namespace sherd::detail {
 
 /// How an exchange fails.
 enum class Failure {
-  Lost,      ///< a connection broke, or what came made no sense: somebody is gone or elsewhere
-  TimedOut,  ///< all are there, as far as can be seen, and somebody is silent
+  Lost,      ///< a connection broke, or a message made no sense: a rank is gone or elsewhere
+  TimedOut,  ///< all ranks seem to be there, and one is silent
 };
 
-/// A failed exchange tells that somebody is missing, not who. So each rank whose exchange fails
+/// A failed exchange says that a rank is missing, not which. So each rank whose exchange fails
 /// notes in the store where it was, and reads what the others of its group noted.
 class Roster {
  public:
@@ -39,14 +39,14 @@ class Roster {
     std::string text;  ///< a sentence; empty where the store is gone as well
     Failure failure;   ///< how it began: TimedOut if it was so on any rank
   };
-  /// Notes that this rank failed at `what`, and answers about the others.
+  /// Notes that this rank failed at `what`, and returns what is known of the others.
   [[nodiscard]] Report report(const std::string& what, Failure failure) const;
-  /// Of a wait that timed out, where it is known already who is missing: only what the others
+  /// For a wait that timed out and already knows which rank is missing: only what the others
   /// waited in.
   [[nodiscard]] std::string elsewhere(const std::string& what) const;
   /// Notes that this rank lost another at `what`, for the others to read, and waits for nobody.
   void note(const std::string& what) const;
-  /// Whose it is.
+  /// The ranks it is for.
   [[nodiscard]] const RankGroup& group() const { return group_; }
   /// Where this rank shows what it waits for.
   [[nodiscard]] WaitBoard& board() const { return *board_; }

@@ -17,7 +17,7 @@ namespace sherd::detail {
 /// and gathered segments from it, gradients to it and sums from it. Nothing overlaps.
 class StagedCommunicator final : public BufferedCommunicator {
  public:
-  /// `why`: what keeps the devices from exchanging themselves.
+  /// `why`: why the devices do not exchange directly.
   explicit StagedCommunicator(std::unique_ptr<Communicator> host, std::string why = "")
       : host_(std::move(host)), why_(std::move(why)) {}
 

@@ -9,8 +9,8 @@ namespace sherd::kernels {
 
 /// Sums gradients in rank order: out (+)= scale × sources[0], += scale × sources[1], … With
 /// `accumulate` the first addition is to what `out` holds, without it out is overwritten. One order
-/// for ranks and micro-batches alike, so the result does not depend on how a batch is cut. Answers
-/// sum_of_squares(out) of the result, for which it is not read again.
+/// for ranks and micro-batches alike, so the result does not depend on how a batch is cut. Returns
+/// sum_of_squares(out) of the result, without another pass over it.
 double sum_in_rank_order(float* out, bool accumulate, float scale,
                          std::span<const float* const> sources, int64_t numel);
 /// The same from bf16, given as its bits.

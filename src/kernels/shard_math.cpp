@@ -28,8 +28,8 @@ uint16_t* bits(const at::Tensor& tensor) {
   return static_cast<uint16_t*>(tensor.mutable_data_ptr());
 }
 
-// What a thread takes at a time: whole blocks of the loops, and enough for stores that pass the
-// caches by. The same for any number of threads, and so are sums.
+// What a thread takes at a time: whole blocks of the loops, and enough for stores that bypass the
+// caches. The same for any number of threads, and so are sums.
 constexpr int64_t kPart = int64_t{1} << 19;
 
 int64_t part_count(int64_t numel) {

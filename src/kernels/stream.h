@@ -1,5 +1,5 @@
 #pragma once
-// Stores that pass the caches by.
+// Stores that bypass the caches.
 
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// Texts and bytes between ranks by sums of numbers: slow, and enough for who has nothing better.
+// Texts and bytes between ranks as sums of numbers: the slow default of a back end.
 
 #include "sherd/backend.h"
 

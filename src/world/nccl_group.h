@@ -1,5 +1,5 @@
 #pragma once
-// What only builds with CUDA have: GPUs, and process groups that move their memory.
+// What only CUDA builds have: GPUs, and process groups that move their memory.
 
 #include <chrono>
 #include <string>

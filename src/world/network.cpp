@@ -63,7 +63,7 @@ int listen_on(const std::string& host, std::uint16_t port) {
 }
 
 void set_admitting(int listening_socket, bool admits) {
-  // A filter of one instruction that keeps nothing of any packet: whoever connects gets no answer.
+  // A filter of one instruction that drops every packet: connection attempts get no answer.
   // Connections that were accepted before have filters of their own.
   sock_filter drop_all = BPF_STMT(BPF_RET | BPF_K, 0);
   const sock_fprog program{1, &drop_all};

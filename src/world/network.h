@@ -1,5 +1,5 @@
 #pragma once
-// The few socket calls that a narrow rendezvous needs.
+// Socket calls of a rendezvous that listens on one interface only.
 
 #include <cstdint>
 #include <string>
@@ -11,8 +11,8 @@ namespace sherd::detail {
 /// naming host, port and what to try.
 [[nodiscard]] int listen_on(const std::string& host, std::uint16_t port);
 
-/// Whether a listening socket answers those who connect from now on. One that does not stays open
-/// and bound; connections that it has accepted live on. Without effect where the system refuses it.
+/// Whether a listening socket accepts connections from now on. If not, it stays open and bound, and
+/// accepted connections are unaffected. Without effect where the system refuses it.
 void set_admitting(int listening_socket, bool admits);
 
 /// This process's listening TCP sockets.

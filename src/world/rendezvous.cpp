@@ -22,8 +22,10 @@ using Clock = std::chrono::steady_clock;
 using launch::RankEnvironment;
 
 constexpr std::chrono::milliseconds kBetweenLooks{10};
-// How late a rank that has ended is noticed.
+// The delay with which a rank that has ended is noticed.
 constexpr std::chrono::milliseconds kBetweenLooksAtProcesses{200};
+// Ranks of one command usually start within less.
+constexpr std::chrono::seconds kUntilAWarning{10};
 
 std::string reason_of(const std::exception& error) {
   const auto* of_c10 = dynamic_cast<const c10::Error*>(&error);
@@ -34,13 +36,16 @@ std::string reason_of(const std::exception& error) {
 class Arrival {
  public:
   Arrival(const RankEnvironment& environment, c10d::Store& store, std::chrono::milliseconds timeout)
-      : environment_(environment), store_(store), deadline_(Clock::now() + timeout) {
+      : environment_(environment),
+        store_(store),
+        timeout_(timeout),
+        deadline_(Clock::now() + timeout) {
     for (int rank = 0; rank < environment.world_size; ++rank) {
       keys_.push_back("came/" + std::to_string(rank));
     }
   }
 
-  void wait_for_all() const {
+  void wait_for_all() {
     const std::string here = place_.to_text();
     store_.set(keys_[static_cast<size_t>(environment_.rank)],
                std::vector<uint8_t>(here.begin(), here.end()));
@@ -51,6 +56,7 @@ class Arrival {
                                             " did not come in time. Check that all ranks were "
                                             "started, with the same MASTER_ADDR and MASTER_PORT.");
       }
+      warn_where_long();
       if (Clock::now() >= next_look) {
         look_at_processes();
         next_look = Clock::now() + kBetweenLooksAtProcesses;
@@ -77,6 +83,18 @@ class Arrival {
     return names;
   }
 
+  // A rank that was never started, or died before this point, looks like one that is late.
+  void warn_where_long() {
+    const Clock::duration patience = std::min<Clock::duration>(kUntilAWarning, timeout_ / 2);
+    if (warned_ || Clock::now() < deadline_ - timeout_ + patience) {
+      return;
+    }
+    warned_ = true;
+    const auto left = std::chrono::ceil<std::chrono::seconds>(deadline_ - Clock::now());
+    TORCH_WARN("[World] ", meeting(), ": ", absent(), " has not come yet. Waiting for up to ",
+               left.count(), " s more.");
+  }
+
   // Of other hosts nothing is known but that they came.
   void look_at_processes() const {
     for (size_t rank = 0; rank < keys_.size(); ++rank) {
@@ -95,7 +113,9 @@ class Arrival {
 
   const RankEnvironment& environment_;
   c10d::Store& store_;
+  std::chrono::milliseconds timeout_;
   Clock::time_point deadline_;
+  bool warned_ = false;
   RankPlace place_ = RankPlace::of_this_process();
   std::vector<std::string> keys_;
 };

@@ -10,10 +10,10 @@
 namespace sherd::detail {
 
 /// The store of the job, on rank 0 or with torchrun's agent, once all ranks have come. Collective.
-/// With `closes_store`, rank 0 admits nobody after that; what opens further connections to the
-/// store needs it open. Throws Error: PeerLost, naming the ranks, where some do not come within
-/// `timeout` or a process of this host that came has ended; Unavailable for a port or address that
-/// cannot be had.
+/// With `closes_store`, rank 0 then accepts no further connection to it. Warns after ten seconds of
+/// waiting, naming the ranks that have not come. Throws Error: PeerLost, naming the ranks, where
+/// some do not come within `timeout` or a process of this host that came has ended; Unavailable for
+/// a port or address that is not available.
 [[nodiscard]] c10::intrusive_ptr<c10d::Store> meet(const launch::RankEnvironment& environment,
                                                    std::chrono::milliseconds timeout,
                                                    bool closes_store);

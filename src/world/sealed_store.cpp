@@ -9,6 +9,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+#include "files/hex.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {
@@ -32,13 +33,8 @@ Seal seal_of(const std::string& secret, const std::string& key, const std::vecto
 }
 
 std::string prefix_from(const std::string& secret) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string prefix = "sherd-";
-  for (const uint8_t byte : seal_of(secret, "prefix", {})) {
-    prefix += kDigits[byte >> 4U];
-    prefix += kDigits[byte & 15U];
-  }
-  return prefix + "/";
+  const Seal seal = seal_of(secret, "prefix", {});
+  return "sherd-" + files::hex_of(seal.data(), seal.size()) + "/";
 }
 
 }  // namespace

@@ -6,8 +6,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <c10/core/CPUAllocator.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "llm/train/peak_memory.h"
 #include "tests/support/expect_error.h"
 
 namespace app {
@@ -90,6 +92,30 @@ TEST(Allocator, IsTheSystemsWhereTheEnvironmentSaysSo) {
   sherd::test::expect_error([] { static_cast<void>(wants_caching_allocator("jemalloc")); },
                             sherd::ExitCode::Usage,
                             {"SHERD_ALLOCATOR is 'jemalloc'", "'caching' or 'system'"});
+}
+
+// The kernel maps it, and kills the process that then uses it.
+TEST_F(CachingAllocator, RefusesMoreThanTheSystemHas) {
+  const int64_t available = llm::train::available_memory_bytes(/*local_ranks=*/1);
+  ASSERT_GT(available, 0);
+  for (const int64_t bytes : {available + available / 4, 8 * available}) {
+    try {
+      static_cast<void>(of_bytes(bytes));
+      ADD_FAILURE() << bytes << " bytes were handed out, " << available << " are available";
+    } catch (const c10::Error& error) {
+      EXPECT_THAT(
+          error.what_without_backtrace(),
+          testing::AllOf(testing::HasSubstr("not enough memory: " + std::to_string(bytes)),
+                         testing::HasSubstr("available"), testing::HasSubstr("train.micro_batch")));
+    }
+  }
+}
+
+TEST_F(CachingAllocator, GivesWhatIsFreeBackBeforeItRefuses) {
+  static_cast<void>(of_bytes(96 * kMiB));
+  const auto before = caching_allocator_counts();
+  EXPECT_THROW(static_cast<void>(of_bytes(int64_t{1} << 60)), c10::Error);
+  EXPECT_LE(caching_allocator_counts().mapped_bytes, before.mapped_bytes - 96 * kMiB);
 }
 
 }  // namespace

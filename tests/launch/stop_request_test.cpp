@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "gtest/gtest.h"
+#include "launch/signals.h"
 #include "tests/launch/child.h"
 
 namespace sherd::launch::testing {
@@ -30,7 +31,7 @@ TEST_P(StopSignal, EndsTheProcessTheSecondTime) {
   EXPECT_EQ(rank.finish().status.signal, GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, StopSignal, ::testing::Values(SIGTERM, SIGINT));
+INSTANTIATE_TEST_SUITE_P(Each, StopSignal, ::testing::ValuesIn(kStopSignals));
 
 // The launcher of this rank is the test itself. What it passes on may reach it more than once.
 TEST(StopRequest, ARepetitionOfTheLaunchersIsNoSecondOne) {

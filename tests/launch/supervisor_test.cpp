@@ -203,7 +203,7 @@ TEST_P(StopTheLauncher, KillsThemTheSecondTime) {
   EXPECT_THAT(outcome.err, HasSubstr("rank 1 was killed on the second SIG"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, StopTheLauncher, ::testing::Values(SIGTERM, SIGINT));
+INSTANTIATE_TEST_SUITE_P(Each, StopTheLauncher, ::testing::Values(SIGTERM, SIGINT, SIGUSR1));
 
 TEST(Supervisor, ASignalToAllProcessesIsOneRequest) {
   // A batch system signals launcher and ranks; the launcher passes its own on.

@@ -1,4 +1,4 @@
-//! What a tokenizer.json may not hold. The tokenizers crate accepts all of this, and then aborts for want of memory, answers
+//! What a tokenizer.json may not hold. The tokenizers crate accepts all of this, and then runs out of memory, encodes
 //! differently each time, or gives ids that a model was not trained with. Checked before the crate sees the file.
 
 use std::collections::{HashMap, HashSet};
@@ -176,7 +176,7 @@ fn charsmap_growth(encoded: Option<&Value>) -> Result<f64, String> {
     let trie_bytes = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
     let rest = &bytes[4..];
     if trie_bytes == 0 || trie_bytes % 4 != 0 || trie_bytes > rest.len() {
-        return Err(format!("its header tells of {trie_bytes} bytes of trie, and {} bytes follow", rest.len()));
+        return Err(format!("its header names {trie_bytes} bytes of trie, and {} bytes follow", rest.len()));
     }
     let longest = rest[trie_bytes..].split(|byte| *byte == 0).map(<[u8]>::len).max().unwrap_or(0);
     Ok(longest.max(1) as f64)

@@ -154,7 +154,7 @@ bool SharedMemoryCommunicator::reached(SharedCounter SharedGroup::Reduction::*co
   return wait || group_->all_reached(counter_of, posted.base + parts);
 }
 
-// Goes as far as the others let it; to the end where it may wait for them.
+// Proceeds as far as the others have come; to the end where it may wait for them.
 bool SharedMemoryCommunicator::advance(Posted& posted, bool wait) {
   using Counters = SharedGroup::Reduction;
   while (posted.summed < posted.parts) {

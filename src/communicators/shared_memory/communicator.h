@@ -14,8 +14,8 @@ namespace sherd::detail {
 
 /// The ranks' travelling shards lie side by side in one region, so that a gather moves nothing: it
 /// is a wait for the others' `published`, and ends with this rank's `released`. Gradients are
-/// written into shared memory too, and each rank adds up its own piece of all of them: as soon as
-/// they lie there, if it comes by, at the latest when its buffers are needed.
+/// written into shared memory too, and each rank adds up its own piece of all of them: at the next
+/// call that finds them complete, at the latest when its buffers are needed.
 class SharedMemoryCommunicator final : public BufferedCommunicator {
  public:
   /// `data`: the file that all of them have, without a size yet.

@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 // Longer than a wake takes, so that ranks in step do not sleep; short beside what ranks compute.
 constexpr std::chrono::microseconds kSpin{30};
 constexpr int kPausesBetweenLooksAtTheClock = 32;
-// How late a rank that has ended is noticed.
+// The delay with which a rank that has ended is noticed.
 constexpr std::chrono::milliseconds kSleep{100};
 
 }  // namespace
@@ -150,9 +150,10 @@ void SharedGroup::agree_on_fault(const std::string& fault) {
   const auto found = std::find(faulty.begin(), faulty.end(), 1.0);
   if (found != faulty.end()) {
     const int member = static_cast<int>(found - faulty.begin());
-    throw Error(ExitCode::Unavailable, "rank " + std::to_string(rank_of_world(member)) +
-                                           " has not the shared memory for this model; its own "
-                                           "message says what to try.");
+    throw Error(ExitCode::Unavailable,
+                "rank " + std::to_string(rank_of_world(member)) +
+                    " cannot allocate the shared memory of this model; its own "
+                    "message says what to try.");
   }
 }
 

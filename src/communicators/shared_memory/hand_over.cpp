@@ -8,11 +8,11 @@
 #include <iterator>
 
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "launch/random_hex.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {
@@ -22,6 +22,7 @@ namespace {
 using launch::FileDescriptor;
 
 constexpr size_t kMostFiles = 8;
+constexpr size_t kRandomBytes = 16;  // of a name
 
 [[noreturn]] void hand_over_failed(const std::string& what) {
   throw Error(ExitCode::Unavailable, what + ": " + std::strerror(errno) + ".");
@@ -30,23 +31,9 @@ constexpr size_t kMostFiles = 8;
 FileDescriptor unix_socket() {
   FileDescriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (fd.get() < 0) {
-    hand_over_failed("no Unix socket can be had");
+    hand_over_failed("cannot open a Unix socket");
   }
   return fd;
-}
-
-std::string random_name() {
-  std::array<unsigned char, 16> bytes{};
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    hand_over_failed("no random bytes can be had");
-  }
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string name = "sherd-";
-  for (const unsigned char byte : bytes) {
-    name += kDigits[byte >> 4U];
-    name += kDigits[byte & 15U];
-  }
-  return name;
 }
 
 // A path that begins with a zero byte is a name and no file.
@@ -72,7 +59,7 @@ void wait_readable(int fd, const std::string& what, Deadline deadline) {
       return;
     }
     if (ready == 0) {
-      throw Error(ExitCode::Unavailable, what + ": nobody came in time.");
+      throw Error(ExitCode::Unavailable, what + ": no process connected in time.");
     }
     if (errno != EINTR) {
       hand_over_failed(what);
@@ -84,12 +71,12 @@ int64_t process_at(const FileDescriptor& connection) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
-    hand_over_failed("the other end of a Unix socket is not known");
+    hand_over_failed("cannot identify the process at the other end of a Unix socket");
   }
   return peer.pid;
 }
 
-// One byte, and the files in its margin.
+// One byte, with the files as ancillary data.
 struct Parcel {
   explicit Parcel(size_t files) {
     message.msg_iov = &content;
@@ -118,11 +105,11 @@ void send_files(const FileDescriptor& connection, const std::vector<int>& files)
 }  // namespace
 
 HandOverSocket open_hand_over() {
-  HandOverSocket opened{unix_socket(), random_name()};
+  HandOverSocket opened{unix_socket(), "sherd-" + launch::random_hex(kRandomBytes)};
   const AbstractAddress address(opened.name);
   if (bind(opened.socket.get(), address.get(), address.size) != 0 ||
       listen(opened.socket.get(), SOMAXCONN) != 0) {
-    hand_over_failed("no Unix socket can be bound");
+    hand_over_failed("cannot bind a Unix socket");
   }
   return opened;
 }
@@ -150,7 +137,8 @@ std::vector<FileDescriptor> take_over(const std::string& name, int64_t process, 
     hand_over_failed("taking over shared memory failed");
   }
   if (process_at(connection) != process) {
-    throw Error(ExitCode::Unavailable, "another process than the first rank of the group answers.");
+    throw Error(ExitCode::Unavailable,
+                "a process that is not the first rank of the group answered.");
   }
   wait_readable(connection.get(), "taking over shared memory", deadline);
   Parcel parcel(kMostFiles);
@@ -169,7 +157,7 @@ std::vector<FileDescriptor> take_over(const std::string& name, int64_t process, 
   }
   if (files.size() != count) {
     throw Error(ExitCode::Unavailable,
-                "taking over shared memory brought " + std::to_string(files.size()) + " of " +
+                "taking over shared memory received " + std::to_string(files.size()) + " of " +
                     std::to_string(count) + " files: raise the limit on open files (ulimit -n).");
   }
   return files;

@@ -1,5 +1,5 @@
 #pragma once
-// How the file descriptors of shared memory get from one process to others of its host.
+// Passes the file descriptors of shared memory from one process to others of its host.
 
 #include <chrono>
 #include <string>

@@ -8,7 +8,7 @@
 
 namespace sherd::detail {
 
-/// What one rank tells of one segment; a cache line, written by that rank alone.
+/// One rank's counters of one segment: a cache line, written by that rank alone.
 struct alignas(64) SegmentLine {
   SharedCounter published;  ///< versions of its piece
   SharedCounter released;   ///< gathers whose bytes it does not read any more
@@ -18,8 +18,8 @@ struct alignas(64) SegmentLine {
 /// - the ranks' lines of each segment;
 /// - each segment's pieces side by side, as they lie gathered;
 /// - each rank's reduce buffers: of the largest block's size, as many as could be in use at once
-///   (one a segment, and those in flight), and two for each segment of the root. Only those that
-///   are used come to have pages.
+///   (one a segment, and those in flight), and two for each segment of the root. Pages are
+///   allocated for those that are used.
 class SharedLayout {
  public:
   SharedLayout() = default;

@@ -96,7 +96,7 @@ void SharedMemoryMeeting::enter(Regions& regions, const RankGroup& group) const 
     if (!places[static_cast<size_t>(member)].is_alive()) {
       throw Error(ExitCode::Unavailable, "the process of rank " +
                                              std::to_string(group.rank_at(member)) +
-                                             " is not to be seen in /proc.");
+                                             " is not visible in /proc.");
     }
   }
   regions.numbers.map(SharedGroup::region_bytes(group.size));

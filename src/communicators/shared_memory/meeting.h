@@ -1,5 +1,5 @@
 #pragma once
-// How ranks of one host find that they can share memory, and come to do so.
+// How ranks of one host find out that they can share memory, and set it up.
 
 #include <chrono>
 #include <functional>
@@ -13,8 +13,8 @@
 
 namespace sherd::detail {
 
-/// Makes communicators in shared memory for the groups of a world, whose ranks talk about it over
-/// its control group.
+/// Makes communicators in shared memory for the groups of a world, whose ranks agree on it over its
+/// control group.
 class SharedMemoryMeeting {
  public:
   /// Each rank's text, by rank; a collective of the world.

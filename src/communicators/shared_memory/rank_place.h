@@ -1,5 +1,5 @@
 #pragma once
-// Where a rank runs: whether another can share memory with it, and whether it still lives.
+// Where a rank runs: whether another can share memory with it, and whether it is still alive.
 
 #include <cstdint>
 #include <string>

@@ -44,7 +44,7 @@ SharedRegion SharedRegion::make() {
     fd = memfd_create("sherd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   }
   if (fd < 0) {
-    unavailable("no memory file (memfd) can be had");
+    unavailable("cannot create a memory file (memfd)");
   }
   return SharedRegion(launch::FileDescriptor(fd));
 }
@@ -68,10 +68,10 @@ SharedRegion::~SharedRegion() {
 }
 
 void SharedRegion::set_size(int64_t bytes) {
-  // Sealed: a file that shrank would end whoever still reads it with a signal.
+  // Sealed: if the file shrank, processes that read it would be killed by a signal.
   if (ftruncate(file_.get(), bytes) != 0 ||
       fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    unavailable("a memory file of " + mebibytes(bytes) + " cannot be had");
+    unavailable("cannot create a memory file of " + mebibytes(bytes));
   }
 }
 
@@ -87,7 +87,7 @@ void SharedRegion::map(int64_t bytes) {
   void* base = mmap(nullptr, static_cast<size_t>(reserved), PROT_NONE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) {
-    unavailable(mebibytes(reserved) + " of addresses cannot be had");
+    unavailable("cannot reserve " + mebibytes(reserved) + " of addresses");
   }
   auto* begin = static_cast<char*>(base);
   const int64_t before =
@@ -98,7 +98,7 @@ void SharedRegion::map(int64_t bytes) {
     const int error = errno;
     munmap(begin, static_cast<size_t>(reserved));
     errno = error;
-    unavailable(mebibytes(bytes) + " of shared memory cannot be mapped");
+    unavailable("cannot map " + mebibytes(bytes) + " of shared memory");
   }
   const int64_t end = before + (bytes + kMemoryPageBytes - 1) / kMemoryPageBytes * kMemoryPageBytes;
   if (before > 0) {
@@ -141,7 +141,7 @@ void SharedRegion::populate(const void* begin, int64_t bytes) const {
   const bool refused = bytes > 0 && madvise(data_ + first, static_cast<size_t>(end - first),
                                             kPopulateForWriting) != 0;
   if (refused && errno != EINVAL) {  // EINVAL: this kernel cannot; pages come when touched
-    unavailable(mebibytes(bytes) + " of shared memory cannot be had", ExitCode::OutOfMemory);
+    unavailable("cannot allocate " + mebibytes(bytes) + " of shared memory", ExitCode::OutOfMemory);
   }
 }
 

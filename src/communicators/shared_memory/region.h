@@ -14,7 +14,7 @@ class SharedRegion {
  public:
   /// Nothing yet.
   SharedRegion() = default;
-  /// A file of no bytes. Throws Error(Unavailable) where the system has none to give.
+  /// An empty file. Throws Error(Unavailable) where the system cannot create one.
   [[nodiscard]] static SharedRegion make();
   /// The file that another process has made, received from it.
   explicit SharedRegion(launch::FileDescriptor file) : file_(std::move(file)) {}
@@ -29,9 +29,9 @@ class SharedRegion {
   /// Maps the file, which must have this size, at an address aligned to huge pages, and closes it
   /// here. Throws Error(Unavailable).
   void map(int64_t bytes);
-  /// Takes pages for a range now, huge ones where it is large and the kernel has them: a machine
-  /// that has none left then says so here, by Error (OutOfMemory), and not by a signal when the
-  /// range is written.
+  /// Allocates the pages of a range now, huge ones where it is large and the kernel has them: where
+  /// memory runs out this throws Error (OutOfMemory), instead of a signal when the range is
+  /// written.
   void populate(const void* begin, int64_t bytes) const;
 
   /// To be handed to others; before map().

@@ -5,6 +5,8 @@
 #include <cuda_runtime_api.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include "files/hex.h"
+
 namespace sherd::detail {
 
 bool built_with_cuda() {
@@ -18,13 +20,7 @@ int cuda_devices() {
 std::string gpu_uuid(c10::Device device) {
   cudaDeviceProp properties{};
   C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device.index()));
-  std::string text = "GPU-";
-  for (const char byte : properties.uuid.bytes) {
-    constexpr const char* kDigits = "0123456789abcdef";
-    const auto value = static_cast<unsigned char>(byte);
-    text += {kDigits[value >> 4U], kDigits[value & 15U]};
-  }
-  return text;
+  return "GPU-" + files::hex_of(properties.uuid.bytes, sizeof properties.uuid.bytes);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store,

@@ -119,10 +119,10 @@ std::vector<Hostile> files() {
 
   // A header that tells of 4 GiB of trie: the crate would ask for 8 GiB and abort.
   add("charsmap_lie", small("normalizer", precompiled("/////wAAAAA=")),
-      "at /normalizer/precompiled_charsmap: its header tells of 4294967295 bytes of trie, and 4 "
+      "at /normalizer/precompiled_charsmap: its header names 4294967295 bytes of trie, and 4 "
       "bytes follow");
   add("charsmap_nested", small("normalizer", sequence_of(1, precompiled("/P///wAAAAA="))),
-      "at /normalizer/normalizers/0/precompiled_charsmap: its header tells of 4294967292 bytes");
+      "at /normalizer/normalizers/0/precompiled_charsmap: its header names 4294967292 bytes");
   add("charsmap_short", small("normalizer", precompiled("AAA=")), "shorter than its header");
   add("charsmap_base64", small("normalizer", precompiled("???")), "no base64");
   add("charsmap_type", small("normalizer", {{"type", "Precompiled"}}), "is missing or no string");

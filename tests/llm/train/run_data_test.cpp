@@ -8,6 +8,7 @@
 #include "llm/train/load_model.h"
 #include "llm/train/run_text.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
 
 namespace llm::train {
 namespace {
@@ -55,6 +56,45 @@ TEST(SampleLength, IsAtMostTheContext) {
   EXPECT_EQ(length_remark("data.max_length", 512, 512), "");
   EXPECT_EQ(length_remark("data.max_length", 4096, 512),
             "data.max_length = 4096 is more than the model's context: 512 tokens are used");
+}
+
+// Files that others replace as soon as the run says that it has read the first.
+TEST(RunData, ComesFromOneReadOfEachFile) {
+  const sherd::test::TempFolder folder;
+  const std::filesystem::path source = SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json";
+  const auto training = folder.path() / "train.json";
+  const auto heldout = folder.path() / "eval.json";
+  std::filesystem::copy_file(source, training);
+  std::filesystem::copy_file(source, heldout);
+  config::RunConfig config;
+  config.model.path = SHERD_TEST_SOURCE_DIR "/tests/data/stories260k-hf";
+  config.data.train = {{.path = training.string()}};
+  config.data.eval = {{.path = heldout.string()}};
+  config.data.cache = (folder.path() / "cache").string();
+  const ModelShape shape = model_shape(config.model.path);
+  sherd::World world = sherd::World::alone();
+  bool replaced = false;
+  const Say replace = [&](const std::string& /*line*/) {
+    if (!replaced) {
+      folder.write("train.json", "{}");
+      folder.write("eval.json", R"({"data": []})");
+      replaced = true;
+    }
+  };
+  const RunData data =
+      load_run_data(config, load_tokenizer(config.model.path), *shape.shapes, world, replace);
+  ASSERT_TRUE(replaced);
+  const text::SquadFile file = text::read_squad(source);
+  const data::DataFile bytes = data::read_data_file(source);
+  EXPECT_EQ(data.training.size(), file.questions.size());
+  EXPECT_EQ(data.identity.sha256, bytes.sha256);
+  ASSERT_TRUE(data.heldout);
+  EXPECT_EQ(data.heldout_sha256, bytes.sha256);
+  EXPECT_EQ(data.heldout->samples.size(), file.questions.size());
+  ASSERT_EQ(data.heldout->file.questions.size(), file.questions.size());
+  for (std::size_t i = 0; i < file.questions.size(); ++i) {
+    EXPECT_EQ(data.heldout->file.questions[i].id, file.questions[i].id);
+  }
 }
 
 TEST(RunText, TellsModelStepsAndMemory) {

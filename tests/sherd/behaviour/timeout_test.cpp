@@ -79,6 +79,28 @@ TEST(Waiting, IsWhatAnotherThreadCanRead) {
   }
 }
 
+// Keeps what is warned of.
+class Warnings final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override { text += warning.msg(); }
+  std::string text;
+};
+
+// A rank that died before it connected looks like one that was never started.
+TEST(Rendezvous, SaysEarlyWhoHasNotCome) {
+  const launch::LoopbackSocket socket = launch::listen_on_loopback({});
+  const pid_t first = fork_rank(socket, 0, 2, [] {
+    Warnings warnings;
+    const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+    expect_error([] { World::from_environment({.timeout = seconds(2)}); }, ExitCode::PeerLost,
+                 {": rank 1 did not come in time"});
+    EXPECT_THAT(warnings.text,
+                testing::HasSubstr(": rank 1 has not come yet. Waiting for up to 1 s more."));
+    throw_on_failure();
+  });
+  EXPECT_EQ(statuses_of({first}), (std::vector<int>{0}));
+}
+
 // Ranks 0 and 1 of three; the third has not been started. The first to give up is rank 0, which
 // tells who is missing; its store goes with it.
 TEST(Rendezvous, NamesTheRanksThatDoNotCome) {
