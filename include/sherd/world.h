@@ -65,6 +65,16 @@ class World {
   /// or for a rank that is not one of the size.
   static World over(std::shared_ptr<Backend> backend);
 
+  /// The ranks of a group as a world of their own, which trains apart from the others: halves that
+  /// train two models, or a row of a mesh. Each rank passes the group that it is in, every rank of
+  /// this world is in one, and rank `group.index_of(rank())` of the part is this one. Collective
+  /// over this world; so is whatever makes communicators over a part (fully_shard(), subset()), as
+  /// in PyTorch all ranks enter `new_group`: all parts do so equally often. All else is collective
+  /// over the part alone. Messages name ranks by their number in this world. Throws Error: Usage
+  /// for a group that does not hold this rank or holds more than the world; PeerLost. PyTorch: a
+  /// slice of a `DeviceMesh`.
+  [[nodiscard]] World subset(const RankGroup& group);
+
   /// Which of the ranks this is, from 0. PyTorch: `get_rank`.
   [[nodiscard]] int rank() const;
   /// How many ranks there are. PyTorch: `get_world_size`.

@@ -107,6 +107,11 @@ World World::over(std::shared_ptr<Backend> backend) {
   return World(std::move(backend));
 }
 
+World World::subset(const RankGroup& group) {
+  return World(state_->observed(Operation::Connect, 0,
+                                [&] { return detail::make_subset_world(state_->backend, group); }));
+}
+
 int World::rank() const {
   return state_->backend->rank();
 }

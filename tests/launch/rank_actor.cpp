@@ -41,12 +41,9 @@ void announce(const RankEnvironment& environment) {
 
 /// Waits for the first stop request, if it obeys any, and for ever after it or without it.
 int wait_for_stop(const RankEnvironment& environment, bool launched, bool leave) {
-  sigset_t stops;
   sigset_t none;
   sigemptyset(&none);
-  sigemptyset(&stops);
-  sigaddset(&stops, SIGTERM);
-  sigaddset(&stops, SIGINT);
+  const sigset_t stops = sherd::launch::stop_signals();
   ::sigprocmask(SIG_BLOCK, &stops, nullptr);
   sherd::launch::StopRequest::install(launched);
   announce(environment);
