@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
+#include "base/own_work.h"
 #include "init/philox.h"
 #include "sherd/init.h"
 #include "state/entries.h"
@@ -53,7 +54,8 @@ void ParameterInit::draw(const Draw& elements) {
   }
   const detail::RandomElements random(seed_, entry_.name);
   const int64_t numel = entry_.mine.numel();
-  const at::Tensor stretch = at::empty({std::min(kStretch, numel)}, at::kFloat);
+  const at::Tensor stretch =
+      detail::own_work([&] { return at::empty({std::min(kStretch, numel)}, at::kFloat); });
   for (int64_t done = 0; done < numel; done += kStretch) {
     const int64_t count = std::min(kStretch, numel - done);
     const int64_t first = entry_.begin + done;

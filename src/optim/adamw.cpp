@@ -374,6 +374,7 @@ int64_t AdamW::steps_done() const {
 
 void AdamW::set_steps_done(int64_t steps) {
   impl_->steps = steps;
+  impl_->updated_in_backward.clear();  // of a step that was not ended
   impl_->engine().model.collectives.set_step(steps + 1);
   for (SegmentMoments& state : impl_->segments) {
     for (auto& [place, updated] : state.updated) {
