@@ -18,8 +18,11 @@ function(sherd_add_test name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main sherd_warnings sherd_sanitizers)
   # Compiled once and run for seconds: a third of the compiler's time is its optimiser's.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 8)
   if(ARG_TORCH)
     sherd_reuse_pch(${name})
+  else()
+    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # joins what is slow because of LibTorch's headers
   endif()
   if(SHERD_SANITIZER)
     target_sources(${name} PRIVATE $<TARGET_OBJECTS:sherd_sanitizer_options>)

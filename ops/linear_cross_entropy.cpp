@@ -21,10 +21,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::TensorOptions wide_options(const at::Tensor& tensor) {
-  return tensor.options().dtype(statistics_dtype(tensor.scalar_type()));
-}
-
 at::Tensor logits_of(const Backend& backend, const at::Tensor& hidden, const at::Tensor& weight) {
   at::Tensor logits = at::empty({hidden.size(0), weight.size(0)}, hidden.options());
   backend.head_logits(logits, hidden, weight);

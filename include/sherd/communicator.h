@@ -1,5 +1,5 @@
 #pragma once
-// The owner of the memory that travels between ranks (design §4.4). The engine asks it where a
+// The owner of the memory that travels between ranks. The engine asks it where a
 // unit's bytes lie and never moves them itself, so that process groups, shared memory and threads
 // in one process serve the same engine.
 

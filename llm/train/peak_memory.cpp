@@ -23,7 +23,7 @@ std::int64_t bytes_of(const char* path, const std::string& field) {
   return 0;
 }
 
-constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
 // A file with one number; `otherwise` where there is none ("max", no such file).
 std::int64_t number_in(const std::filesystem::path& path, std::int64_t otherwise) {
@@ -45,9 +45,9 @@ std::filesystem::path control_group() {
 
 std::int64_t left_in_control_group() {
   const std::filesystem::path group = control_group();
-  const std::int64_t limit = number_in(group / "memory.max", kUnlimited);
-  if (limit == kUnlimited) {
-    return kUnlimited;
+  const std::int64_t limit = number_in(group / "memory.max", kNoLimit);
+  if (limit == kNoLimit) {
+    return kNoLimit;
   }
   std::int64_t reclaimable = 0;  // file pages count for the group, but make room
   std::ifstream file(group / "memory.stat");
@@ -61,7 +61,7 @@ std::int64_t left_in_control_group() {
 std::int64_t left_in_address_space() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
-    return kUnlimited;
+    return kNoLimit;
   }
   return std::max<std::int64_t>(
       0, static_cast<std::int64_t>(limit.rlim_cur) - bytes_of("/proc/self/status", "VmSize:"));
@@ -81,9 +81,9 @@ std::int64_t available_memory_bytes(int local_ranks) {
   const std::int64_t system =
       bytes_of("/proc/meminfo", "MemAvailable:") + bytes_of("/proc/meminfo", "SwapFree:");
   const std::int64_t each = left_in_address_space();
-  const std::int64_t least = std::min({system == 0 ? kUnlimited : system, left_in_control_group(),
-                                       each == kUnlimited ? each : each * local_ranks});
-  return least == kUnlimited ? 0 : least;
+  const std::int64_t least = std::min({system == 0 ? kNoLimit : system, left_in_control_group(),
+                                       each == kNoLimit ? each : each * local_ranks});
+  return least == kNoLimit ? 0 : least;
 }
 
 }  // namespace llm::train

@@ -110,10 +110,6 @@ class Blocks {
   at::Tensor slopes_;
 };
 
-at::TensorOptions wide_options(const at::Tensor& tensor) {
-  return tensor.options().dtype(statistics_dtype(tensor.scalar_type()));
-}
-
 void add_to(const at::Tensor& sum, const at::Tensor& part, int64_t end) {
   sum.narrow(1, 0, end).add_(part);
 }

@@ -47,5 +47,8 @@ inline void once_differentiable(const char* op) {
 inline c10::ScalarType statistics_dtype(c10::ScalarType dtype) {
   return c10::promoteTypes(dtype, c10::ScalarType::Float);
 }
+inline at::TensorOptions wide_options(const at::Tensor& tensor) {
+  return tensor.options().dtype(statistics_dtype(tensor.scalar_type()));
+}
 
 }  // namespace sherd::ops

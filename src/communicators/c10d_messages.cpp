@@ -14,7 +14,7 @@ constexpr int kOfParts = 1 << 30;
 constexpr int kCounted = 1 << 14;
 constexpr unsigned kHistoryShift = 48;  // its 16 highest bits
 
-std::vector<at::Tensor> bytes_at(void* data, int64_t bytes) {
+std::vector<at::Tensor> as_message(void* data, int64_t bytes) {
   return {at::from_blob(data, {bytes}, at::kByte)};
 }
 
@@ -41,8 +41,8 @@ void C10dMessages::exchange_identities() {
   const int rank = group_->getRank();
   for (int peer = 0; peer < group_->getSize(); ++peer) {
     if (peer != rank) {
-      auto mine = bytes_at(&identities_[static_cast<size_t>(rank)], sizeof(Identity));
-      auto theirs = bytes_at(&identities_[static_cast<size_t>(peer)], sizeof(Identity));
+      auto mine = as_message(&identities_[static_cast<size_t>(rank)], sizeof(Identity));
+      auto theirs = as_message(&identities_[static_cast<size_t>(peer)], sizeof(Identity));
       sent_.push_back(group_->send(mine, peer, tag_));
       received_identities_.push_back(group_->recv(theirs, peer, tag_));
     }
@@ -51,12 +51,12 @@ void C10dMessages::exchange_identities() {
 
 void C10dMessages::send(const void* data, int64_t bytes, int peer, int part) {
   // A send takes its tensor as one that may be written to, and does not.
-  auto tensors = bytes_at(const_cast<void*>(data), bytes);
+  auto tensors = as_message(const_cast<void*>(data), bytes);
   sent_.push_back(group_->send(tensors, peer, tag_of_part(part)));
 }
 
 void C10dMessages::receive(void* data, int64_t bytes, int peer, int part) {
-  auto tensors = bytes_at(data, bytes);
+  auto tensors = as_message(data, bytes);
   received_.push_back(group_->recv(tensors, peer, tag_of_part(part)));
 }
 

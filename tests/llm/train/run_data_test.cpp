@@ -88,12 +88,13 @@ TEST(RunData, ComesFromOneReadOfEachFile) {
   const data::DataFile bytes = data::read_data_file(source);
   EXPECT_EQ(data.training.size(), file.questions.size());
   EXPECT_EQ(data.identity.sha256, bytes.sha256);
-  ASSERT_TRUE(data.heldout);
-  EXPECT_EQ(data.heldout_sha256, bytes.sha256);
-  EXPECT_EQ(data.heldout->samples.size(), file.questions.size());
-  ASSERT_EQ(data.heldout->file.questions.size(), file.questions.size());
+  ASSERT_EQ(data.heldout.size(), 1);
+  const data::Dataset& evaluation = data.heldout.front().dataset;
+  EXPECT_EQ(data.heldout.front().sha256, bytes.sha256);
+  EXPECT_EQ(evaluation.samples.size(), file.questions.size());
+  ASSERT_EQ(evaluation.file.questions.size(), file.questions.size());
   for (std::size_t i = 0; i < file.questions.size(); ++i) {
-    EXPECT_EQ(data.heldout->file.questions[i].id, file.questions[i].id);
+    EXPECT_EQ(evaluation.file.questions[i].id, file.questions[i].id);
   }
 }
 
