@@ -59,7 +59,7 @@ const std::vector<Case>& cases() {
   static const std::vector<Case> all = {
       {"ModelFolderMissing",
        66,
-       {"the model folder", "is not there"},
+       {"the model folder", "does not exist"},
        [](const fs::path& model, const fs::path&) { fs::remove_all(model); }},
       {"WeightsMissing",
        66,
@@ -202,7 +202,7 @@ const std::vector<Case>& cases() {
        }},
       {"AnswerMisplaced",
        65,
-       {"/qas/0/answers/0/answer_start", "does not stand"},
+       {"/qas/0/answers/0/answer_start", "is not at character 0"},
        [](const fs::path&, const fs::path& questions) {
          auto squad = nlohmann::json::parse(read_file(questions));
          squad["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] = 0;

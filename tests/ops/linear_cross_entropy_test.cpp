@@ -56,9 +56,9 @@ TEST_P(LinearCrossEntropyTest, AgreesInSeveralChunks) {
   check(43, 5, GetParam());
 }
 
-// The ends of what there is here: products of bf16 by blocks of fp32, and in the machine's form.
+// The ends of what there is here: products of bf16 by blocks of fp32, and in the form of this run's path.
 std::set<cpu::Isa> isas_here() {
-  return {cpu::Isa::None, cpu::machine_isa()};
+  return {cpu::Isa::None, cpu::isa()};
 }
 
 struct Head {

@@ -539,7 +539,7 @@ TEST(SharedMemory, ThatWasAskedForAndCannotBeHadIsAnErrorOnAllRanks) {
     deny_on(world, 1);
     expect_error([&] { Shared shared(world); }, ExitCode::Unavailable,
                  {"[World] ranks 0 to 1 cannot share memory: rank 1: ",
-                  " of shared memory cannot be mapped: Cannot allocate memory. Raise the limits",
+                  " of shared memory: Cannot allocate memory. Raise the limits",
                   "WorldOptions::transport = Transport::Automatic exchanges over process groups"});
     throw_on_failure();
   });

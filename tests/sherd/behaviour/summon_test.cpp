@@ -216,7 +216,7 @@ TEST(FullParameters, DoNotLetAStepInside) {
       with_full_parameters(model, "", [&] { expect_error(act, ExitCode::Usage, {what}); });
     };
     refused([&] { model(make_example(1).x); },
-            "[with_full_parameters] unit 'root' was called inside it, where only parameters are "
+            "[with_full_parameters] unit 'root' was called inside it, where parameters may only be "
             "read and written: do it afterwards.");
     refused(
         [&] {
