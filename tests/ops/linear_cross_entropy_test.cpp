@@ -56,7 +56,8 @@ TEST_P(LinearCrossEntropyTest, AgreesInSeveralChunks) {
   check(43, 5, GetParam());
 }
 
-// The ends of what there is here: products of bf16 by blocks of fp32, and in the form of this run's path.
+// The ends of what there is here: products of bf16 by blocks of fp32, and in the form of this run's
+// path.
 std::set<cpu::Isa> isas_here() {
   return {cpu::Isa::None, cpu::isa()};
 }
