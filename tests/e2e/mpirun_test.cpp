@@ -25,7 +25,9 @@ class Mpirun : public testing::Test {
   [[nodiscard]] std::unique_ptr<Program> start(const std::string& steps,
                                                const std::string& flags = "") const {
     return std::make_unique<Program>(
-        command(steps), Arguments{"HOME=" + folder_.path().string()},
+        command(steps),
+        // Other hosts are not asked for: no ssh is needed.
+        Arguments{"HOME=" + folder_.path().string(), "OMPI_MCA_plm_rsh_agent=true"},
         "exec mpirun --allow-run-as-root --oversubscribe -n 2 " + flags + " \"$0\" \"$@\"");
   }
 
