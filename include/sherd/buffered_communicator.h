@@ -59,9 +59,8 @@ class BufferedCommunicator : public Communicator {
   /// What a rank says that it does: ranks that are out of step would add up each other's units.
   struct Identity {
     std::uint64_t history = 0;  ///< all that it has done so far, in one number
-    std::int32_t segment = -1;  ///< whose parameters or gradients these are; -1 for numbers
-    std::int16_t dtype = -1;    ///< theirs, as a c10::ScalarType; -1 for numbers
-    Collective::Operation operation = Collective::Operation::Barrier;  ///< what is done
+    std::int32_t segment = 0;   ///< whose gradients these are
+    std::int32_t dtype = 0;     ///< theirs, as a c10::ScalarType
   };
 
  protected:
@@ -146,14 +145,8 @@ class BufferedCommunicator : public Communicator {
   [[nodiscard]] int64_t block_piece_bytes() const { return block_piece_bytes_; }
   /// "all-gather of unit 'block3'"
   [[nodiscard]] std::string described(Collective::Operation operation, Segment segment) const;
-  /// This rank's, of the gather, reduction or gather of numbers that was started last.
-  [[nodiscard]] const Identity& identity() const { return identity_; }
   /// Throws Error(RanksDisagree) unless the ranks, by place in the group, do what this one does.
-  void check_identities(const Identity& mine, std::span<const Identity> by_rank) const;
-  /// The same of a reduction.
-  void check_identities(const Exchange& exchange, std::span<const Identity> by_rank) const {
-    check_identities(exchange.identity, by_rank);
-  }
+  void check_identities(const Exchange& exchange, std::span<const Identity> by_rank) const;
   /// shard (+)= the ranks' gradients from `first` on: `sources`, by rank, are `numel` elements each
   /// in the dtype that travels. A shard's parts are added in order.
   void add_piece(const Exchange& exchange, const std::vector<const void*>& sources, int64_t first,
@@ -174,8 +167,6 @@ class BufferedCommunicator : public Communicator {
   void tell(void (CollectiveObserver::*event)(const Collective&), Collective::Operation operation,
             Segment segment, int64_t bytes) const;
   void check_not_cancelled() const;
-  void begin(Collective::Operation operation, Segment segment, c10::ScalarType dtype);
-  [[nodiscard]] std::string doing(const Identity& identity) const;
   void reduce_numbers(std::span<double> values, ReduceOp op, Collective::Operation operation);
   void fill(Exchange& exchange, Segment segment, const Reduction& target);
   [[nodiscard]] int64_t sent_bytes(const Exchange& exchange) const;
@@ -192,7 +183,7 @@ class BufferedCommunicator : public Communicator {
   std::unique_ptr<detail::ReceivePool> receive_pool_;
   std::deque<std::unique_ptr<Exchange>> exchanges_;
   std::vector<std::unique_ptr<Exchange>> given_up_;  ///< the back end may still use their memory
-  Identity identity_ = {};
+  std::uint64_t history_ = 0;
   std::atomic<bool> cancelled_ = false;
   mutable std::mutex why_mutex_;
   std::string why_;  ///< of cancel()

@@ -122,12 +122,6 @@ void BufferedCommunicator::publish(Segment segment) {
   show_published(segment);
 }
 
-// What goes into the history is on every rank the same as long as they are in step.
-void BufferedCommunicator::begin(Operation operation, Segment segment, c10::ScalarType dtype) {
-  detail::add_to_history(identity_.history, operation, segment, static_cast<int64_t>(dtype));
-  identity_ = {identity_.history, segment, static_cast<int16_t>(dtype), operation};
-}
-
 void* BufferedCommunicator::gather(Segment segment, void* slot) {
   check_not_cancelled();
   const int64_t bytes = segment_bytes(spec(segment), 1);
@@ -136,7 +130,8 @@ void* BufferedCommunicator::gather(Segment segment, void* slot) {
     ++counts_.gathers;
     counts_.bytes_sent += gathers_in_place() ? 0 : bytes * (world_size() - 1);
   }
-  begin(Operation::Gather, segment, spec(segment).dtype);
+  detail::add_to_history(history_, Operation::Gather, segment,
+                         static_cast<int64_t>(spec(segment).dtype));
   state(segment).gathered = Gathered::Asked;
   return start_gather(segment, slot);
 }
@@ -184,8 +179,9 @@ void BufferedCommunicator::fill(Exchange& exchange, Segment segment, const Reduc
   exchange.segment = segment;
   exchange.target = target;
   exchange.dtype = detail::reduced_dtype(spec(segment), target);
-  begin(Operation::Reduction, segment, exchange.dtype);
-  exchange.identity = identity_;
+  detail::add_to_history(history_, Operation::Reduction, segment,
+                         static_cast<int64_t>(exchange.dtype));
+  exchange.identity = {history_, segment, static_cast<int32_t>(exchange.dtype)};
   if (target.source != nullptr) {
     exchange.gradients = const_cast<float*>(target.source);
   } else {
@@ -297,11 +293,10 @@ void BufferedCommunicator::reduce_numbers(std::span<double> values, ReduceOp op,
   if (world_size() > 1) {
     ++counts_.all_reduces;
   }
-  detail::add_to_history(identity_.history, operation, static_cast<int64_t>(values.size()),
+  detail::add_to_history(history_, operation, static_cast<int64_t>(values.size()),
                          static_cast<int64_t>(op));
-  identity_ = {.history = identity_.history, .operation = operation};
   const size_t count = values.size() + 1;  // with the signature
-  std::vector<double> mine{detail::signature_of(identity_.history)};
+  std::vector<double> mine{detail::signature_of(history_)};
   mine.insert(mine.end(), values.begin(), values.end());
   std::vector<double> all(count * static_cast<size_t>(world_size()));
   // Gathered and reduced here, so that every rank adds in rank order and holds the same bits.
@@ -328,33 +323,27 @@ void BufferedCommunicator::barrier() {
   reduce_numbers({}, ReduceOp::Sum, Operation::Barrier);
 }
 
-std::string BufferedCommunicator::doing(const Identity& identity) const {
-  if (identity.segment < 0) {
-    return std::string("is at ") + name_of(identity.operation);
-  }
-  const bool is_known = identity.segment < static_cast<int>(segments_.size());
-  return std::string(identity.operation == Operation::Gather ? "gathers" : "reduces") + " unit '" +
-         (is_known ? spec(identity.segment).name : "(unknown)") + "'";
-}
-
-void BufferedCommunicator::check_identities(const Identity& mine,
+void BufferedCommunicator::check_identities(const Exchange& exchange,
                                             std::span<const Identity> by_rank) const {
-  const std::string at =
-      mine.segment < 0 ? name_of(mine.operation) : described(mine.operation, mine.segment);
+  const Identity& mine = exchange.identity;
+  const std::string at = described(Operation::Reduction, exchange.segment);
   const auto dtype_name = [](const Identity& of) {
     return c10::toString(static_cast<c10::ScalarType>(of.dtype));
   };
   for (size_t member = 0; member < by_rank.size(); ++member) {
     const Identity& other = by_rank[member];
     const int other_rank = rank_of_world(static_cast<int>(member));
-    const std::string who = at + ": rank " + std::to_string(other_rank) + " ";
-    if (other.segment != mine.segment || other.operation != mine.operation) {
+    const std::string who = at + ": rank " + std::to_string(other_rank) + " reduces ";
+    if (other.segment != mine.segment) {
+      const bool is_known =
+          other.segment >= 0 && other.segment < static_cast<int>(segments_.size());
       throw Error(ExitCode::RanksDisagree,
-                  who + doing(other) + ". Every rank must run the same units in the same order.");
+                  who + "unit '" + (is_known ? spec(other.segment).name : "(unknown)") +
+                      "'. Every rank must run the same units in the same order.");
     }
     if (other.dtype != mine.dtype) {
       throw Error(ExitCode::RanksDisagree,
-                  who + "reduces " + dtype_name(other) + ", this rank " + dtype_name(mine) +
+                  who + dtype_name(other) + ", this rank " + dtype_name(mine) +
                       ": one of them has accumulated a micro-batch without communication and the "
                       "other has not. Every rank must synchronise the same micro-batches.");
     }

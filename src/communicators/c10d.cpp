@@ -14,6 +14,9 @@ namespace sherd::detail {
 
 namespace {
 
+constexpr int kTags =
+    1 << 30;  // tags come round again long after their messages have been received
+
 at::Tensor bytes_at(void* data, int64_t bytes) {
   return at::from_blob(data, {bytes}, at::kByte);
 }
@@ -24,43 +27,19 @@ std::string C10dCommunicator::transport() const {
   return "process groups (" + groups_.gather->getBackendName() + ")";
 }
 
-C10dMessages C10dCommunicator::start_all_gather(const void* mine, void* all, int64_t bytes) {
-  C10dMessages messages(groups_.gather, gather_tags_.take(C10dMessages::tags_of(1)), identity());
-  messages.exchange_identities();
-  auto* places = static_cast<char*>(all);
-  for (int peer = 0; peer < world_size(); ++peer) {
-    if (peer != rank()) {
-      messages.send(mine, bytes, peer, 0);
-      messages.receive(places + peer * bytes, bytes, peer, 0);
-    }
-  }
-  std::memcpy(places + rank() * bytes, mine, static_cast<size_t>(bytes));
-  return messages;
-}
-
-// The others' bytes come only from ranks in step; those of others are not waited for.
-void C10dCommunicator::wait_for_peers(const std::string& what, C10dMessages& messages) {
-  const auto by_rank = exchange(groups_.roster, what, [&] { return messages.identities(); });
-  check_identities(by_rank[static_cast<size_t>(rank())], by_rank);
-  exchange(groups_.roster, what, [&] { messages.wait_received(); });
-}
-
-void C10dCommunicator::finish_all_gather(const std::string& what, C10dMessages& messages) {
-  wait_for_peers(what, messages);
-  exchange(groups_.roster, what, [&] { messages.wait_sent(); });
-}
-
 void* C10dCommunicator::start_gather(Segment segment, void* slot) {
-  exchange(groups_.roster, described(Collective::Operation::Gather, segment), [&] {
-    gathers_.insert_or_assign(segment, start_all_gather(travelling_shard(segment), slot,
-                                                        segment_bytes(spec(segment), 1)));
-  });
+  const int64_t bytes = segment_bytes(spec(segment), 1);
+  at::Tensor out = bytes_at(slot, bytes * world_size());
+  at::Tensor in = bytes_at(travelling_shard(segment), bytes);
+  gathers_[segment] = exchange(groups_.roster, described(Collective::Operation::Gather, segment),
+                               [&] { return groups_.gather->_allgather_base(out, in); });
   return slot;
 }
 
 void C10dCommunicator::finish_gather(Segment segment) {
   auto node = gathers_.extract(segment);
-  finish_all_gather(described(Collective::Operation::Gather, segment), node.mapped());
+  exchange(groups_.roster, described(Collective::Operation::Gather, segment),
+           [&] { return node.mapped()->wait(); });
 }
 
 int64_t C10dCommunicator::part_numel(const Sent& sent) const {
@@ -87,37 +66,55 @@ void C10dCommunicator::start_exchange(Exchange& filled) {
   auto& sent = static_cast<Sent&>(filled);
   const int64_t part = part_numel(sent);
   const int parts = static_cast<int>((spec(sent.segment).shard_numel + part - 1) / part);
-  const int tag = reduce_tags_.take(C10dMessages::tags_of(parts));
+  sent.first_tag = next_tag_;
+  next_tag_ = (next_tag_ + 1 + parts) % kTags;  // the first for the identities
   exchange(groups_.roster, described(Collective::Operation::Reduction, sent.segment), [&] {
-    sent.messages = C10dMessages(groups_.reduce, tag, sent.identity);
-    sent.messages.exchange_identities();
+    exchange_identities(sent);
     post_sends(sent);
     post_receives(sent);
   });
 }
 
+void C10dCommunicator::exchange_identities(Sent& sent) {
+  sent.identities.assign(static_cast<size_t>(world_size()), sent.identity);
+  const auto at = [&](int member) {
+    return bytes_at(&sent.identities[static_cast<size_t>(member)], sizeof(Identity));
+  };
+  for (int peer = 0; peer < world_size(); ++peer) {
+    if (peer != rank()) {
+      std::vector<at::Tensor> mine{at(rank())};
+      std::vector<at::Tensor> theirs{at(peer)};
+      sent.sends.push_back(groups_.reduce->send(mine, peer, sent.first_tag));
+      sent.receives.push_back(groups_.reduce->recv(theirs, peer, sent.first_tag));
+    }
+  }
+}
+
 void C10dCommunicator::post_sends(Sent& sent) {
   const int64_t all = spec(sent.segment).shard_numel;
-  const int64_t part_size = part_numel(sent);
-  int part = 0;
-  for (int64_t first = 0; first < all; first += part_size, ++part) {
-    const int64_t numel = std::min(part_size, all - first);
+  const int64_t part = part_numel(sent);
+  int tag = sent.first_tag + 1;
+  for (int64_t first = 0; first < all; first += part, ++tag) {
+    const int64_t numel = std::min(part, all - first);
     for (int peer = 0; peer < world_size(); ++peer) {
       if (peer != rank()) {
-        const char* piece =
-            static_cast<const char*>(sent.gradients) + (peer * all + first) * sent.element_bytes();
-        sent.messages.send(piece, numel * sent.element_bytes(), peer, part);
+        // A send takes its tensor as one that may be written to, and does not.
+        char* piece =
+            static_cast<char*>(sent.gradients) + (peer * all + first) * sent.element_bytes();
+        std::vector<at::Tensor> tensors{bytes_at(piece, numel * sent.element_bytes())};
+        sent.sends.push_back(groups_.reduce->send(tensors, peer, tag));
       }
     }
   }
 }
 
 void C10dCommunicator::post_receives(Sent& sent) {
-  const int part = static_cast<int>(sent.done / part_numel(sent));
+  const int tag = sent.first_tag + 1 + static_cast<int>(sent.done / part_numel(sent));
   auto* place = static_cast<char*>(sent.received.data());
   for (int peer = 0; peer < world_size(); ++peer) {
     if (peer != rank()) {
-      sent.messages.receive(place, next_part(sent) * sent.element_bytes(), peer, part);
+      std::vector<at::Tensor> tensors{bytes_at(place, next_part(sent) * sent.element_bytes())};
+      sent.receives.push_back(groups_.reduce->recv(tensors, peer, tag));
       place += part_numel(sent) * sent.element_bytes();
     }
   }
@@ -125,7 +122,12 @@ void C10dCommunicator::post_receives(Sent& sent) {
 
 void C10dCommunicator::finish_part(Sent& sent) {
   const int64_t all = spec(sent.segment).shard_numel;
-  wait_for_peers(described(Collective::Operation::Reduction, sent.segment), sent.messages);
+  exchange(groups_.roster, described(Collective::Operation::Reduction, sent.segment), [&] {
+    for (const Work& receive : std::exchange(sent.receives, {})) {
+      receive->wait();
+    }
+  });
+  check_identities(sent, sent.identities);
   const auto* received = static_cast<const char*>(sent.received.data());
   std::vector<const void*> sources;
   for (int peer = 0; peer < world_size(); ++peer) {
@@ -149,15 +151,19 @@ void C10dCommunicator::finish_exchange(Exchange& filled) {
     exchange(groups_.roster, what, [&] { post_receives(sent); });
     finish_part(sent);
   }
-  exchange(groups_.roster, what, [&] { sent.messages.wait_sent(); });
+  exchange(groups_.roster, what, [&] {
+    for (const Work& send : sent.sends) {
+      send->wait();
+    }
+  });
 }
 
 void C10dCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
-  const std::string what = "all-reduce";
-  C10dMessages messages = exchange(groups_.roster, what, [&] {
-    return start_all_gather(mine.data(), all.data(), static_cast<int64_t>(mine.size_bytes()));
-  });
-  finish_all_gather(what, messages);
+  at::Tensor in =
+      bytes_at(const_cast<double*>(mine.data()), static_cast<int64_t>(mine.size_bytes()));
+  at::Tensor out = bytes_at(all.data(), static_cast<int64_t>(all.size_bytes()));
+  exchange(groups_.roster, "all-reduce",
+           [&] { return groups_.gather->_allgather_base(out, in)->wait(); });
 }
 
 std::vector<std::string> C10dCommunicator::all_gather_bytes(const std::string& bytes) {

@@ -7,7 +7,6 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "communicators/c10d_messages.h"
 #include "communicators/roster.h"
 #include "sherd/buffered_communicator.h"
 
@@ -20,12 +19,11 @@ struct ProcessGroups {
   Roster roster;
 };
 
-/// Gathers by sending this rank's piece to each other and receiving theirs in the arena's slot:
-/// what the backend's own all-gather moves, without its copy. Reduces by sending each rank its
-/// piece in the dtype that travels and summing what arrives here in fp32 and rank order: the
-/// backend's own reduce-scatter sums in another order, and over Gloo costs an all-reduce. Segments
-/// larger than a block's are exchanged in parts of at most that size, so that no more than two
-/// blocks' gradients are received at a time.
+/// Gathers by all-gather into the arena's slot. Reduces by sending each rank its piece in the dtype
+/// that travels and summing what arrives here in fp32 and rank order: the backend's own
+/// reduce-scatter sums in another order, and over Gloo costs an all-reduce. Segments larger than a
+/// block's are exchanged in parts of at most that size, so that no more than two blocks' gradients
+/// are received at a time.
 class C10dCommunicator final : public BufferedCommunicator {
  public:
   explicit C10dCommunicator(ProcessGroups groups) : groups_(std::move(groups)) {}
@@ -41,9 +39,13 @@ class C10dCommunicator final : public BufferedCommunicator {
   void broadcast_bytes(void* data, int64_t bytes, int root);
 
  private:
+  using Work = c10::intrusive_ptr<c10d::Work>;
   struct Sent : Exchange {
-    C10dMessages messages;
-    int64_t done = 0;  ///< elements of the piece that are summed
+    int first_tag = 0;
+    std::vector<Identity> identities = {};  ///< by rank
+    std::vector<Work> sends = {};
+    std::vector<Work> receives = {};  ///< of the part under way, and of the identities
+    int64_t done = 0;                 ///< elements of the piece that are summed
     [[nodiscard]] int64_t element_bytes() const {
       return static_cast<int64_t>(c10::elementSize(dtype));
     }
@@ -62,17 +64,14 @@ class C10dCommunicator final : public BufferedCommunicator {
 
   [[nodiscard]] int64_t part_numel(const Sent& sent) const;
   [[nodiscard]] int64_t next_part(const Sent& sent) const;
-  [[nodiscard]] C10dMessages start_all_gather(const void* mine, void* all, int64_t bytes);
-  void finish_all_gather(const std::string& what, C10dMessages& messages);
-  void wait_for_peers(const std::string& what, C10dMessages& messages);
+  void exchange_identities(Sent& sent);
   void post_sends(Sent& sent);
   void post_receives(Sent& sent);
   void finish_part(Sent& sent);
 
   ProcessGroups groups_;
-  MessageTags gather_tags_;
-  MessageTags reduce_tags_;
-  std::map<Segment, C10dMessages> gathers_;
+  std::map<Segment, Work> gathers_;
+  int next_tag_ = 0;
 };
 
 }  // namespace sherd::detail

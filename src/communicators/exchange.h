@@ -1,19 +1,18 @@
 #pragma once
-// Exceptions of process groups as errors that name the operation.
+// What process groups throw, as an error with a name.
 
 #include <exception>
 #include <string>
 
 #include <c10/util/Exception.h>
 
-#include "communicators/no_pipe_signal.h"
 #include "communicators/roster.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {
 
-/// How an exchange failed, from the back end's message. A connection that the network timed out is
-/// lost; an operation that timed out has waited for a rank.
+/// How an exchange failed, by what the back end says of it. A connection that the network timed out
+/// is lost; an operation that timed out has waited for somebody.
 inline Failure failure_of(const std::string& why) {
   const auto says = [&](const char* words) { return why.find(words) != std::string::npos; };
   const bool timed_out = says("imed out") || says("timeout");
@@ -36,7 +35,6 @@ auto exchange(const Roster& roster, const std::string& what, Fn&& fn) {
                               "else; its own message says why."));
   };
   const WaitBoard::Entry waiting(roster.board(), what);
-  const NoPipeSignal no_pipe_signal;
   try {
     return fn();
   } catch (const c10::Error& error) {

@@ -1,5 +1,5 @@
 #pragma once
-// Whether all ranks have run the same collectives.
+// What a rank has done, and whether the others have done the same.
 
 #include <cstdint>
 
@@ -12,9 +12,8 @@ namespace sherd::detail {
 /// unit 'b' of equal size on another moves the bytes all the same. So each rank keeps a number that
 /// all its collectives so far have gone into. It travels with the gradients of each unit, together
 /// with whose they are and in which dtype, and with every all-reduce, one of which comes before
-/// each update; over Gloo also with every gather (c10d_messages.h). A difference is reported before
-/// the bytes are used. Over NCCL it travels with all-reduces alone, since the host would have to
-/// wait for it.
+/// each update: what differs is told before anything is made of it. Over NCCL it travels with
+/// all-reduces alone, since the host would have to wait for it.
 inline void add_to_history(uint64_t& history, Collective::Operation operation, int64_t what,
                            int64_t how) {
   const uint64_t words[] = {static_cast<uint64_t>(operation), static_cast<uint64_t>(what),
@@ -30,8 +29,8 @@ inline void add_to_history(uint64_t& history, Collective::Operation operation, i
   return static_cast<double>(history >> 12U);
 }
 
-/// Throws Error(RanksDisagree) about the collective `at`: `rank` and `other`, as numbered in the
-/// world, have run different collectives.
+/// Throws Error(RanksDisagree) in the name of `at`: ranks of a group, by their rank in the world,
+/// that have done other things.
 [[noreturn]] void tell_out_of_step(const std::string& at, int rank, int other);
 
 }  // namespace sherd::detail

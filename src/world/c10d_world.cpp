@@ -9,7 +9,6 @@
 #include "communicators/c10d.h"
 #include "communicators/device.h"
 #include "communicators/local.h"
-#include "communicators/no_pipe_signal.h"
 #include "communicators/shared_memory/meeting.h"
 #include "communicators/staged.h"
 #include "launch/rank_environment.h"
@@ -42,12 +41,11 @@ std::chrono::milliseconds timeout_of(const WorldOptions& options,
   return timeout;
 }
 
-/// Where ranks connect to this one. It accepts connections only while groups are connected: other
-/// programs could otherwise use up all descriptors of the process.
+/// Where ranks connect to this one. It answers only while groups are connected: strangers could
+/// otherwise take all descriptors of the process.
 class Door {
  public:
   explicit Door(const std::string& address) {
-    const NoPipeSignal of_its_thread;
     const std::vector<int> before = listening_sockets();
     interface_ = c10d::ProcessGroupGloo::createDeviceForHostname(address);
     for (const int socket : listening_sockets()) {
@@ -154,7 +152,6 @@ class C10dWorld final : public Backend {
     auto options = c10d::ProcessGroupGloo::Options::create(timeout_);
     options->devices.push_back(door_.interface());
     auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
-    const NoPipeSignal of_its_threads;
     try {
       return c10::make_intrusive<c10d::ProcessGroupGloo>(store, ranks.index_of(rank()), ranks.size,
                                                          options);

@@ -2,8 +2,6 @@
 // from outside.
 
 #include <algorithm>
-#include <array>
-#include <functional>
 #include <future>
 #include <numeric>
 #include <thread>
@@ -315,22 +313,14 @@ TEST(Cancelled, NothingIsCalledAnyMoreOverProcessGroups) {
   EXPECT_EQ(statuses, (std::vector<int>{0, 0}));
 }
 
-// Two segments of equal size, and one that is larger.
-std::unique_ptr<Communicator> with_three_segments(World& world) {
-  auto communicator = world.make_communicator({0, 1, world.size()});
-  communicator->attach({{.name = "a", .shard_numel = kLine},
-                        {.name = "b", .shard_numel = kLine},
-                        {.name = "c", .shard_numel = 64 * kLine}},
-                       c10::kCPU, std::make_shared<MemoryLedger>());
-  communicator->barrier();
-  return communicator;
-}
-
 // One rank has gathered what the other has not: the next number that goes round says so.
-TEST(Identity, OfEveryCollectiveIsComparedInMemory) {
-  const auto body = [](World world) {
-    const auto communicator = with_three_segments(world);
+TEST(Identity, OfEveryCollectiveIsComparedOnEveryTransport) {
+  over_all_transports(2, [](World world) {
+    const auto communicator = world.make_communicator({0, 1, 2});
+    communicator->attach({{.name = "a", .shard_numel = kLine}, {.name = "b", .shard_numel = kLine}},
+                         c10::kCPU, std::make_shared<MemoryLedger>());
     std::vector<float> slot(static_cast<size_t>(2 * kLine));
+    communicator->barrier();
     const int segment = world.rank();
     static_cast<void>(communicator->gather(segment, slot.data()));
     communicator->wait_gather(segment);
@@ -342,62 +332,7 @@ TEST(Identity, OfEveryCollectiveIsComparedInMemory) {
         ExitCode::RanksDisagree,
         {"all-reduce: ranks are out of step. Rank " + std::to_string(1 - world.rank())});
     throw_on_a_failure();
-  };
-  run_ranks(2, body);
-  run_ranks(2, [&](const World& world) { body(mailbox_world(world)); });
-  EXPECT_EQ(run_processes_over(Transport::SharedMemory, 2, body), (std::vector<int>{0, 0}));
-}
-
-// What each of two ranks does, by its segment, and what it then reads.
-using Deed = std::function<void(Communicator&, Communicator::Segment)>;
-
-void gather_of(Communicator& communicator, Communicator::Segment segment) {
-  std::vector<float> slot(static_cast<size_t>(2 * 64 * kLine));
-  static_cast<void>(communicator.gather(segment, slot.data()));
-  communicator.wait_gather(segment);
-}
-
-void reduction_of(Communicator& communicator, Communicator::Segment segment) {
-  std::vector<float> sum(static_cast<size_t>(64 * kLine));
-  const Communicator::Reduction target{sum.data()};
-  static_cast<void>(communicator.acquire_reduce_buffer(segment, target));
-  communicator.reduce(segment, target);
-  communicator.finish_reductions();
-}
-
-void all_reduce_of(Communicator& communicator, Communicator::Segment /*segment*/) {
-  double value = 1;
-  communicator.all_reduce({&value, 1}, ReduceOp::Sum);
-}
-
-void expect_told_over_process_groups(const std::array<Deed, 2>& deeds,
-                                     const std::array<int, 2>& segments,
-                                     const std::array<std::string, 2>& messages) {
-  const auto statuses = run_processes_over(Transport::ProcessGroups, 2, [&](World world) {
-    const auto communicator = with_three_segments(world);
-    const auto rank = static_cast<size_t>(world.rank());
-    expect_error([&] { deeds[rank](*communicator, segments[rank]); }, ExitCode::RanksDisagree,
-                 {messages[rank]});
-    throw_on_a_failure();
-    world.barrier();
   });
-  EXPECT_EQ(statuses, (std::vector<int>{0, 0})) << messages[0];
-}
-
-// Gloo would end the process at bytes of another length.
-TEST(Identity, IsToldBeforeTheBytesOverProcessGroups) {
-  for (const int other : {1, 2}) {
-    const std::string name = other == 1 ? "b" : "c";
-    expect_told_over_process_groups({gather_of, gather_of}, {0, other},
-                                    {"all-gather of unit 'a': rank 1 gathers unit '" + name + "'",
-                                     "all-gather of unit '" + name + "': rank 0 gathers unit 'a'"});
-    expect_told_over_process_groups({reduction_of, reduction_of}, {other, 0},
-                                    {"reduction of unit '" + name + "': rank 1 reduces unit 'a'",
-                                     "reduction of unit 'a': rank 0 reduces unit '" + name + "'"});
-    expect_told_over_process_groups({gather_of, all_reduce_of}, {other, 0},
-                                    {"all-gather of unit '" + name + "': rank 1 is at all-reduce",
-                                     "all-reduce: rank 0 gathers unit '" + name + "'"});
-  }
 }
 
 TEST(Identity, OfNumbersIsComparedToo) {
