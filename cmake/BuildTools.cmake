@@ -56,19 +56,32 @@ function(sherd_use_fmt)
   endforeach()
 endfunction()
 
-# The precompiled header of targets that see LibTorch's modules and autograd functions, which are slow to parse; those that see
-# its tensors alone are faster without. sherd_add_pch() makes the one that all reuse. A program compiles as libraries do then:
-# CMake's -fPIE would be another setting, for which the header does not hold.
-function(sherd_add_pch)
-  add_library(sherd_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cpp)
-  target_link_libraries(sherd_pch PRIVATE sherd_error sherd::torch_cpu nlohmann_json::nlohmann_json sherd_warnings sherd_sanitizers)
-  target_precompile_headers(sherd_pch PRIVATE ${PROJECT_SOURCE_DIR}/cmake/pch.h)
+# A precompiled header, for targets that see LibTorch's modules and autograd functions, which are slow to parse; those that see
+# its tensors alone are faster without.
+#   sherd_add_pch(NAME header.h DEPS target …)    makes it: a target of which the header is all
+#   sherd_reuse_pch(TARGET [NAME])                uses it; without a name Sherd's own, with the narrow view of LibTorch
+# A program compiles as libraries do then: CMake's -fPIE would be another setting, for which the header does not hold.
+function(sherd_add_pch name header)
+  cmake_parse_arguments(ARG "" "" "DEPS" ${ARGN})
+  add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cpp)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} sherd_warnings sherd_sanitizers)
+  target_precompile_headers(${name} PRIVATE ${header})
 endfunction()
 function(sherd_reuse_pch name)
+  set(pch ${ARGV1})
+  if(NOT pch)
+    set(pch sherd_pch)
+    sherd_narrow_torch(${name})
+  endif()
   get_target_property(type ${name} TYPE)
   if(type STREQUAL "EXECUTABLE")
     set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(${name} PRIVATE -fPIC)
   endif()
-  target_precompile_headers(${name} REUSE_FROM sherd_pch)
+  target_precompile_headers(${name} REUSE_FROM ${pch})
+endfunction()
+
+# The headers of cmake/narrow before LibTorch's own.
+function(sherd_narrow_torch name)
+  target_include_directories(${name} SYSTEM BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/cmake/narrow)
 endfunction()

@@ -1,12 +1,14 @@
 find_package(GTest REQUIRED)
 add_custom_target(sherd_gpu_tests)
 add_custom_target(sherd_torch_free_tests)
+sherd_add_pch(sherd_test_pch ${PROJECT_SOURCE_DIR}/tests/support/pch.h
+              DEPS sherd_error sherd::torch_cpu nlohmann_json::nlohmann_json GTest::gtest GTest::gmock)
 
 # A GoogleTest program, run by ctest as NAME, or as NAME_0 … NAME_n-1: shares of its cases, which `ctest -j` runs side by side.
 #   sherd_add_test(NAME [TORCH] SOURCES a_test.cpp … DEPS target … [LABELS unit|ranks|e2e|gpu]
 #                  [TIMEOUT seconds] [SHARDS n])
 # Label `long` as well where a test takes minutes: `make test-long` runs it, `make test` and CI do not.
-# TORCH: its sources see LibTorch, and so use the project's precompiled header.
+# TORCH: its sources see LibTorch, all of it, and so use the tests' precompiled header.
 # LABELS gpu: built by the target sherd_gpu_tests too; ctest reports it as skipped where there is no GPU.
 # Those that do not see LibTorch, and do not start the program, get the label torch_free and are built by the target
 # sherd_torch_free_tests: what the thread sanitizer is for.
@@ -20,7 +22,7 @@ function(sherd_add_test name)
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 8)
   if(ARG_TORCH)
-    sherd_reuse_pch(${name})
+    sherd_reuse_pch(${name} sherd_test_pch)
   else()
     set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # joins what is slow because of LibTorch's headers
   endif()

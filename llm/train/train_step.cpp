@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/record_function.h>
 #include <fmt/core.h>
 

@@ -1,0 +1,2 @@
+#pragma once
+// Factories of tensors: ATen/ops/NAME.h has them.

@@ -1,0 +1,5 @@
+#pragma once
+namespace torch::serialize {
+class InputArchive;
+class OutputArchive;
+}  // namespace torch::serialize

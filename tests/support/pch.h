@@ -1,0 +1,14 @@
+#pragma once
+// What most tests that see LibTorch include: all of its modules and optimizers' headers, and GoogleTest's; parsed once.
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
