@@ -1,4 +1,4 @@
-// The program: its verbs, and how it ends.
+// The program: how it begins and ends.
 
 #include <chrono>
 #include <csignal>
@@ -11,10 +11,8 @@
 #include <c10/util/Exception.h>
 
 #include "app/caching_allocator.h"
-#include "app/launch.h"
-#include "app/verbs.h"
+#include "app/run_command.h"
 #include "launch/descriptor_limit.h"
-#include "launch/rank_environment.h"
 #include "launch/stop_request.h"
 #include "llm/train/agreement.h"
 #include "sherd/error.h"
@@ -28,54 +26,6 @@ int fail(ExitCode code, const std::string& message) {
     std::cerr << "sherd: " << message << std::endl;
   }
   return static_cast<int>(code);
-}
-
-// An unknown word in place of the command; CLI11 would only say that a subcommand is missing.
-void check_verb(const CLI::App& program, const std::string& word) {
-  bool known = word.empty() || word.front() == '-';
-  std::string verbs;
-  for (const CLI::App* verb : program.get_subcommands(nullptr)) {
-    known = known || verb->get_name() == word;
-    verbs += (verbs.empty() ? "" : ", ") + verb->get_name();
-  }
-  if (!known) {
-    throw sherd::Error(ExitCode::Usage, "unknown command '" + word + "': the commands are " +
-                                            verbs + ". See sherd --help.");
-  }
-}
-
-// Only one of several ranks prints the help.
-bool is_first_rank() {
-  try {
-    return sherd::launch::detect(sherd::launch::process_environment).rank == 0;
-  } catch (const sherd::Error&) {
-    return true;
-  }
-}
-
-int run(int argc, char** argv) {
-  CLI::App program(
-      "Fine-tune Llama and BLOOM models from Hugging Face folders, sharded over processes.");
-  program.name("sherd");
-  program.set_version_flag("--version", SHERD_PROGRAM_VERSION);
-  program.require_subcommand(1);
-  int exit_code = 0;
-  app::add_train(program, exit_code);
-  app::add_eval(program, exit_code);
-  app::add_export(program, exit_code);
-  app::add_bench(program, exit_code);
-  app::add_launch(program, exit_code);
-  check_verb(program, argc > 1 ? argv[1] : "");
-  try {
-    program.parse(app::command_line(argc, argv));
-  } catch (const CLI::ParseError& error) {
-    const bool is_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
-    if (!is_help || is_first_rank()) {
-      program.exit(error);
-    }
-    return static_cast<int>(is_help ? ExitCode::Done : ExitCode::Usage);
-  }
-  return exit_code;
 }
 
 // LibTorch reports a failed allocation as any other failure.
@@ -108,7 +58,7 @@ int main(int argc, char** argv) {
       app::install_caching_allocator();
     }
     sherd::launch::raise_descriptor_limit();
-    return run(argc, argv);
+    return app::run_command(argc, argv);
   } catch (const llm::train::ReportedElsewhere& error) {
     // The rank that reports it should end first: launchers quote the first one to end.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));

@@ -12,7 +12,7 @@
 namespace sherd::launch {
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenLooks{500};
+constexpr std::chrono::milliseconds kLongestNap{500};
 
 }  // namespace
 
@@ -29,7 +29,7 @@ StopWatch::~StopWatch() {
 
 void StopWatch::watch() const {
   pollfd stopped{stop_.read_end.get(), POLLIN, 0};
-  while (::poll(&stopped, 1, static_cast<int>(kBetweenLooks.count())) <= 0) {
+  while (::poll(&stopped, 1, static_cast<int>(kLongestNap.count())) <= 0) {
     look();
   }
 }

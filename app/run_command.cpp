@@ -1,0 +1,68 @@
+#include "app/run_command.h"
+
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include "app/launch.h"
+#include "app/verbs.h"
+#include "launch/rank_environment.h"
+#include "sherd/error.h"
+#include "sherd/version.h"
+
+namespace app {
+namespace {
+
+// An unknown word in place of the command; CLI11 would only say that a subcommand is missing.
+void check_verb(const CLI::App& program, const std::string& word) {
+  bool known = word.empty() || word.front() == '-';
+  std::string verbs;
+  for (const CLI::App* verb : program.get_subcommands(nullptr)) {
+    known = known || verb->get_name() == word;
+    verbs += (verbs.empty() ? "" : ", ") + verb->get_name();
+  }
+  if (!known) {
+    throw sherd::Error(sherd::ExitCode::Usage, "unknown command '" + word + "': the commands are " +
+                                                   verbs + ". See sherd --help.");
+  }
+}
+
+// Only one of several ranks prints the help.
+bool is_first_rank() {
+  try {
+    return sherd::launch::detect(sherd::launch::process_environment).rank == 0;
+  } catch (const sherd::Error&) {
+    return true;
+  }
+}
+
+}  // namespace
+
+int run_command(int argc, char** argv) {
+  CLI::App program(
+      "Fine-tune Llama and BLOOM models from Hugging Face folders, sharded over processes.");
+  program.name("sherd");
+  program.set_version_flag("--version", fmt::format("{}.{}.{}", sherd::kVersion.major,
+                                                    sherd::kVersion.minor, sherd::kVersion.patch));
+  program.require_subcommand(1);
+  int exit_code = 0;
+  add_train(program, exit_code);
+  add_eval(program, exit_code);
+  add_export(program, exit_code);
+  add_bench(program, exit_code);
+  add_launch(program, exit_code);
+  check_verb(program, argc > 1 ? argv[1] : "");
+  try {
+    program.parse(command_line(argc, argv));
+  } catch (const CLI::ParseError& error) {
+    const bool is_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
+    if (!is_help || is_first_rank()) {
+      program.exit(error);
+    }
+    return static_cast<int>(is_help ? sherd::ExitCode::Done : sherd::ExitCode::Usage);
+  }
+  return exit_code;
+}
+
+}  // namespace app
