@@ -7,7 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
-#include <nlohmann/json.hpp>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
+
+#include "files/compiled_json.h"

@@ -1,5 +1,6 @@
 #pragma once
-// What most tests that see LibTorch include: all of its modules and optimizers' headers, and GoogleTest's; parsed once.
+// What most tests that see LibTorch include: all of its modules and optimizers' headers, and
+// GoogleTest's; parsed once.
 #include <map>
 #include <memory>
 #include <string>
