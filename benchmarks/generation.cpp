@@ -36,22 +36,27 @@ int run(const std::string& folder, const std::string& dtype) {
   sherd::ShardOptions options;
   options.precision.param_dtype = llm::io::dtype_of_name(dtype).value();
   auto model = llm::train::load_sharded(folder, sherd::Mesh::shard(std::move(worlds[0])), options);
-  const auto generate = [&](std::size_t questions) {
+  const auto generate = [&](std::size_t questions, std::int64_t new_tokens) {
     std::vector<std::vector<llm::text::TokenId>> texts;
     for (std::size_t begin = 0; begin < questions; begin += kBatch) {
       const auto batch =
           std::span(prompts).subspan(begin, std::min(kBatch, prompts.size() - begin));
-      const auto written = llm::eval::generate(model, batch, kNewTokens, {}).value();
+      const auto written = llm::eval::generate(model, batch, new_tokens, {}).value();
       texts.insert(texts.end(), written.begin(), written.end());
     }
     return texts;
   };
-  (void)generate(1);  // warm
-  const auto start = std::chrono::steady_clock::now();
-  const auto texts = generate(prompts.size());
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const auto seconds_of = [&](std::int64_t new_tokens) {
+    const auto start = std::chrono::steady_clock::now();
+    auto texts = generate(prompts.size(), new_tokens);
+    const auto end = std::chrono::steady_clock::now();
+    return std::pair(std::chrono::duration<double>(end - start).count(), std::move(texts));
+  };
+  (void)generate(1, kNewTokens);  // warm
+  const auto [seconds, texts] = seconds_of(kNewTokens);
+  const double prompt_seconds = seconds_of(1).first;
   std::printf("%s\n", nlohmann::json{{"seconds", seconds},
+                                     {"prompt_seconds", prompt_seconds},
                                      {"threads", at::get_num_threads()},
                                      {"dtype", dtype},
                                      {"texts", texts}}

@@ -87,6 +87,11 @@ struct Backend {
                            int64_t n);
   /// out = a · b + bias [n], rounded once.
   void (*addmm)(at::Tensor& out, const at::Tensor& bias, const at::Tensor& a, const at::Tensor& b);
+  /// The most rows that few_rows_product() takes; 0 where the back end has none.
+  int64_t (*few_rows)();
+  /// out [m, n] = input [m, k] · weight [n, k]ᵀ + bias [n] (undefined for none), all contiguous.
+  void (*few_rows_product)(at::Tensor& out, const at::Tensor& input, const at::Tensor& weight,
+                           const at::Tensor& bias);
   /// mm() where the vocabulary V is far above the width D: logits [R, V] = hidden [R, D] · weight
   /// [V, D]ᵀ, and grad_hidden [R, D] = grad_logits [R, V] · weight.
   void (*head_logits)(at::Tensor& logits, const at::Tensor& hidden, const at::Tensor& weight);

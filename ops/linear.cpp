@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -9,6 +10,7 @@
 #include "ops/backend.h"
 #include "ops/recompute.h"
 #include "ops/shared/gradient.h"
+#include "ops/shared/inference_linear.h"
 #include "ops/shared/matrix.h"
 #include "ops/shared/products.h"
 
@@ -105,12 +107,14 @@ struct Linear : torch::autograd::Function<Linear> {
 
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight,
                   const std::optional<at::Tensor>& bias) {
-  return Linear::apply(input, weight, bias, /*after_norm=*/false);
+  return at::GradMode::is_enabled() ? Linear::apply(input, weight, bias, /*after_norm=*/false)
+                                    : inference_linear(input, weight, bias);
 }
 
 at::Tensor linear_after_norm(const at::Tensor& input, const at::Tensor& weight,
                              const std::optional<at::Tensor>& bias) {
-  return Linear::apply(input, weight, bias, /*after_norm=*/true);
+  return at::GradMode::is_enabled() ? Linear::apply(input, weight, bias, /*after_norm=*/true)
+                                    : inference_linear(input, weight, bias);
 }
 
 }  // namespace sherd::ops

@@ -1,10 +1,12 @@
 #include "ops/swiglu_linear.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ops/backend.h"
 #include "ops/shared/gradient.h"
+#include "ops/shared/inference_linear.h"
 #include "ops/shared/matrix.h"
 #include "ops/shared/products.h"
 
@@ -47,6 +49,9 @@ struct SwiGluLinear : torch::autograd::Function<SwiGluLinear> {
 }  // namespace
 
 at::Tensor swiglu_linear(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight) {
+  if (!at::GradMode::is_enabled()) {
+    return inference_linear(backend_of(gate).swiglu(gate.contiguous(), up.contiguous()), weight);
+  }
   return SwiGluLinear::apply(gate, up, weight);
 }
 

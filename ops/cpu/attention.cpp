@@ -1,6 +1,7 @@
 // Causal attention: the walk over blocks with vectorised loops between its products.
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include "ops/cpu/cpu_backend.h"
 #include "ops/cpu/dispatch.h"
@@ -69,11 +70,40 @@ AttentionGradients attention_backward(const AttentionInputs& inputs, const at::T
   return {grads.query.to(dtype), grads.key.to(dtype), grads.value.to(dtype)};
 }
 
+// Keys that lie one behind the other within a head, as in a cache.
+at::Tensor with_dense_keys(const at::Tensor& cached) {
+  return cached.stride(3) == 1 && cached.stride(2) == cached.size(3) ? cached : cached.contiguous();
+}
+
 at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                             const at::Tensor& positions, const at::Tensor& slopes) {
-  return attention_of_one_query(for_products(query), for_products(key), for_products(value),
-                                positions, slopes)
-      .to(query.scalar_type());
+  const at::Tensor queries = query.contiguous(), keys = with_dense_keys(key);
+  at::Tensor values = with_dense_keys(value);
+  if (values.strides() != keys.strides()) {
+    return attention_of_one_query(query, key, value, positions, slopes);
+  }
+  const at::Tensor mixed =
+      at::empty({query.size(0), query.size(1) * query.size(2)}, query.options());
+  with_dtype(query, [&](auto type) {
+    using T = decltype(type);
+    const DecodeRows<T> rows{.query = data<T>(queries),
+                             .keys = keys.const_data_ptr<T>(),
+                             .values = values.const_data_ptr<T>(),
+                             .positions = data<int64_t>(positions),
+                             .slopes = data<float>(slopes),
+                             .columns = key.size(2),
+                             .heads = query.size(1),
+                             .key_heads = key.size(1),
+                             .head_size = query.size(2),
+                             .text_stride = keys.stride(0),
+                             .key_head_stride = keys.stride(1),
+                             .scale = static_cast<float>(scale_of(query))};
+    for_rows(query.size(0) * key.size(1), key.size(2) * query.size(2),
+             [&](int64_t begin, int64_t end) {
+               kernels<T>().decode_attention(rows, mutable_data<T>(mixed), begin, end);
+             });
+  });
+  return mixed;
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ Backend cpu_backend(const Backend& plain) {
   Backend backend = plain;
   backend.name = "cpu";
   add_products(backend);
+  add_few_rows(backend);
   add_attention(backend);
   add_norms(backend);
   add_activations(backend);

@@ -31,6 +31,35 @@ struct ScoreRows {
   }
 };
 
+/// One new query a head against cached keys. Row r is of text r ÷ `key_heads` and key head
+/// r % `key_heads`, with all heads that share it; it sees keys 0 … positions[text].
+template <class T>
+struct DecodeRows {
+  const T* query = nullptr;  ///< [texts, heads, head_size]
+  const T* keys = nullptr;   ///< head_size apart from key to key
+  const T* values = nullptr;
+  const int64_t* positions = nullptr;  ///< [texts], each below `columns`
+  const float* slopes = nullptr;       ///< [heads]: ALiBi's, or null for none
+  int64_t columns = 0;
+  int64_t heads = 0;
+  int64_t key_heads = 0;
+  int64_t head_size = 0;
+  int64_t text_stride = 0;      ///< of keys and of values, in elements
+  int64_t key_head_stride = 0;  ///< as `text_stride`
+  float scale = 1;
+};
+
+/// A product with a weight as linear() has it, all dense.
+template <class T>
+struct FewRows {
+  const T* input = nullptr;   ///< [rows, inner]
+  const T* weight = nullptr;  ///< [outputs, inner]
+  const T* bias = nullptr;    ///< [outputs], or null for none
+  int64_t rows = 0;
+  int64_t inner = 0;
+  int64_t outputs = 0;
+};
+
 /// What a norm is of: the input, or input + residual, which is then stored in `sum`.
 template <class T>
 struct NormTerms {
@@ -50,6 +79,12 @@ struct Kernels {
   /// unscaled scores.
   void (*causal_softmax_backward)(const ScoreRows& rows, T* scores, T* grad_probabilities,
                                   const float* log_sums, int64_t begin, int64_t end);
+
+  /// out [texts, heads, head_size] = softmax(scale × query · keys − slope × distance) · values.
+  void (*decode_attention)(const DecodeRows<T>& rows, T* out, int64_t begin, int64_t end);
+
+  /// out [rows, outputs] = input · weightᵀ + bias, of the outputs from `begin` to `end`.
+  void (*few_rows_product)(const FewRows<T>& of, T* out, int64_t begin, int64_t end);
 
   /// out = round(x ÷ rms) × weight; inverse_rms [rows]. x is the terms' sum.
   void (*rms_norm)(const NormTerms<T>& terms, const T* weight, float epsilon, T* out,

@@ -49,12 +49,17 @@ void add_embedding_gradient(at::Tensor& out, const at::Tensor& ids, const at::Te
   out.index_copy_(0, rows, sums.to(out.scalar_type()));
 }
 
+int64_t few_rows() {
+  return 0;
+}
+
 }  // namespace
 
 void add_products(Backend& backend) {
   backend.mm = &mm;
   backend.mm_room_bytes = &mm_room_bytes;
   backend.addmm = &addmm;
+  backend.few_rows = &few_rows;
   backend.head_logits = &head_logits;
   backend.head_input_gradient = &mm;
   backend.column_sums = &column_sums;

@@ -50,10 +50,6 @@ at::Tensor as_matrices(const at::Tensor& heads) {
   return heads.transpose(1, 2).reshape({-1, heads.size(1), heads.size(3)}).contiguous();
 }
 
-double scale_of(const at::Tensor& query) {
-  return 1 / std::sqrt(static_cast<double>(query.size(-1)));
-}
-
 // The walk over blocks of a run's queries, with memory that all of them use.
 class Blocks {
  public:
@@ -179,6 +175,10 @@ void attend_backward(const AttentionSteps& steps, const AttentionInputs& inputs,
 }
 
 }  // namespace
+
+double scale_of(const at::Tensor& query) {
+  return 1 / std::sqrt(static_cast<double>(query.size(-1)));
+}
 
 AttentionOutput blockwise_attention(const AttentionSteps& steps, const AttentionInputs& inputs) {
   const at::Tensor& query = inputs.query;

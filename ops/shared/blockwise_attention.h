@@ -11,6 +11,9 @@ namespace sherd::ops {
 
 inline constexpr double kMasked = -std::numeric_limits<double>::infinity();
 
+/// What scores are multiplied by: 1 ÷ √H of a query [.., H].
+[[nodiscard]] double scale_of(const at::Tensor& query);
+
 /// Which scores a block [.., S] has. Row r is of query `first_query` + r % `queries` of head
 /// (r ÷ `queries`) % `heads`, and sees the keys up to that query.
 struct ScoreBlock {

@@ -3,10 +3,12 @@
 #include <functional>
 #include <optional>
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/linear.h>
 #include <gtest/gtest.h>
 
+#include "ops/cpu/isa.h"
 #include "ops/layer_norm.h"
 #include "ops/plain_operators.h"
 #include "ops/rms_norm.h"
@@ -45,6 +47,34 @@ TEST_P(LinearTest, AgreesWithABias) {
   check_with_bias({{7, 5}, {3, 5}, {3}}, GetParam());
   check_with_bias({{2, 13, 17}, {19, 17}, {19}}, GetParam());
   check_with_bias({{0, 4, 6}, {3, 6}, {3}}, GetParam());
+}
+
+// Few rows have a product of their own where no gradient is wanted.
+TEST_P(LinearTest, AgreesWithoutAGradientForFewRowsAndMany) {
+  const at::NoGradGuard no_grad;
+  for (const int64_t rows : {1, 4, 7, 32, 33}) {
+    for (const int64_t inner : {3, 16, 40, 100}) {
+      for (const int64_t outputs : {1, 6, 129}) {
+        const Tensors in = random_leaves({{rows, inner}, {outputs, inner}, {outputs}}, GetParam());
+        const Tensors wide = leaves_as(in, at::kDouble);
+        expect_close(ops::linear(in[0], in[1]), at::linear(wide[0], wide[1]),
+                     tolerance_of(GetParam()), "product");
+        expect_close(ops::linear(in[0], in[1], in[2]), at::linear(wide[0], wide[1], wide[2]),
+                     tolerance_of(GetParam()), "with a bias");
+      }
+    }
+  }
+}
+TEST(Linear, OfFewRowsGivesEachWhatItHasAlone) {
+  if (cpu::isa() < cpu::Isa::Avx2) {
+    GTEST_SKIP() << "without vector loops LibTorch's product is taken, which may sum otherwise";
+  }
+  const at::NoGradGuard no_grad;
+  const Tensors in = random_leaves({{7, 70}, {9, 70}}, at::kFloat);
+  const at::Tensor all = ops::linear(in[0], in[1]);
+  for (int64_t row = 0; row < 7; ++row) {
+    EXPECT_TRUE(ops::linear(in[0].narrow(0, row, 1), in[1]).equal(all.narrow(0, row, 1))) << row;
+  }
 }
 
 TEST(Linear, SumsTheBiasGradientWithoutLosingSmallTermsInBf16) {

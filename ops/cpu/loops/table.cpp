@@ -12,6 +12,8 @@ template <class T>
 Kernels<T> filled() {
   Kernels<T> table = {};
   add_softmax(table);
+  add_decode(table);
+  add_few_rows(table);
   add_norms(table);
   add_activations(table);
   add_cross_entropy(table);

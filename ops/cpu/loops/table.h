@@ -9,6 +9,10 @@ namespace sherd::ops::cpu::CPU_CAPABILITY {
 template <class T>
 void add_softmax(Kernels<T>& table);
 template <class T>
+void add_decode(Kernels<T>& table);
+template <class T>
+void add_few_rows(Kernels<T>& table);
+template <class T>
 void add_norms(Kernels<T>& table);
 template <class T>
 void add_activations(Kernels<T>& table);
