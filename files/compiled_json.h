@@ -1,6 +1,6 @@
 #pragma once
-// nlohmann::json, compiled once: files/compiled_json.cpp holds what every user of the precompiled header
-// would else compile for itself.
+// nlohmann::json, compiled once: files/compiled_json.cpp holds what every user of the precompiled
+// header would else compile for itself.
 
 #include <nlohmann/json.hpp>
 
