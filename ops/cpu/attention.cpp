@@ -71,17 +71,16 @@ AttentionGradients attention_backward(const AttentionInputs& inputs, const at::T
 }
 
 // Keys that lie one behind the other within a head, as in a cache.
-at::Tensor with_dense_keys(const at::Tensor& cached) {
-  return cached.stride(3) == 1 && cached.stride(2) == cached.size(3) ? cached : cached.contiguous();
+bool has_dense_keys(const at::Tensor& cached) {
+  return cached.stride(3) == 1 && cached.stride(2) == cached.size(3);
 }
 
 at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                             const at::Tensor& positions, const at::Tensor& slopes) {
-  const at::Tensor queries = query.contiguous(), keys = with_dense_keys(key);
-  at::Tensor values = with_dense_keys(value);
-  if (values.strides() != keys.strides()) {
-    return attention_of_one_query(query, key, value, positions, slopes);
-  }
+  const at::Tensor queries = query.contiguous();
+  const bool as_they_are = has_dense_keys(key) && key.strides() == value.strides();
+  const at::Tensor keys = as_they_are ? key : key.contiguous();
+  const at::Tensor values = as_they_are ? value : value.contiguous();
   const at::Tensor mixed =
       at::empty({query.size(0), query.size(1) * query.size(2)}, query.options());
   with_dtype(query, [&](auto type) {
