@@ -21,7 +21,7 @@ test: build      ## build and run the tests
 test-long: build test-thread-sanitized  ## what takes too long for every change: tests with the label `long`, and the thread sanitizer
 	ctest --preset long
 
-test-sanitized: setup  ## libsherd and launch/ under the address and undefined-behaviour sanitizers
+test-sanitized: setup  ## libsherd, ops/ and launch/ under the address and undefined-behaviour sanitizers
 	cmake --preset asan
 	cmake --build --preset asan
 	ctest --preset asan -L 'unit|ranks'

@@ -10,6 +10,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "app/dtypes.h"
 #include "app/ignore_fields.h"
 #include "app/launch.h"
 #include "app/rank.h"
@@ -40,8 +41,10 @@ struct BenchFlags {
   bool json = false;
 };
 
-const std::map<std::string, c10::ScalarType> kDtypes = {
-    {"fp32", c10::kFloat}, {"bf16", c10::kBFloat16}, {"fp16", c10::kHalf}};
+// "bf16" also where "bfloat16" was given.
+std::string short_name_of(c10::ScalarType dtype) {
+  return dtype == c10::kFloat ? "fp32" : dtype == c10::kHalf ? "fp16" : "bf16";
+}
 
 struct Spread {
   double median = 0;
@@ -63,7 +66,7 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
   }
   nlohmann::ordered_json line = {
       {"isa", result.isa},
-      {"dtype", flags.dtype},
+      {"dtype", short_name_of(*flags.options.sharding.precision.param_dtype)},
       {"transport", result.transport},
       {"step_seconds", {{"median", step.median}, {"min", step.min}, {"max", step.max}}},
       {"all_step_seconds", result.step_seconds},
@@ -125,7 +128,7 @@ llm::train::Settings bench_settings(const BenchFlags& flags) {
           {"--warmup", std::to_string(options.warmup)},
           {"--seed", std::to_string(options.seed)},
           {"--lr", llm::config::float_text(options.lr)},
-          {"--dtype", flags.dtype},
+          {"--dtype", short_name_of(*options.sharding.precision.param_dtype)},
           {"--strategy", flags.strategy},
           {"--supervised", flags.supervised},
           {"--max-minutes", flags.max_minutes},
@@ -150,7 +153,7 @@ int bench(BenchFlags flags) {
   }
   use_threads(flags.threads);
   flags.options.sharding.strategy = llm::train::strategies_by_name().at(flags.strategy);
-  flags.options.sharding.precision.param_dtype = kDtypes.at(flags.dtype);
+  flags.options.sharding.precision.param_dtype = dtypes_by_name().at(flags.dtype);
   flags.options.sharding.units =
       sherd::unit_policy::every_unit({.checkpoint_activations = flags.checkpoint_activations});
   flags.options.answers_only = flags.supervised == "answer";
@@ -176,6 +179,7 @@ int bench(BenchFlags flags) {
 void add_flags(CLI::App& verb, BenchFlags& flags) {
   auto& options = flags.options;
   const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 30);
+  verb.option_defaults()->always_capture_default();
   verb.add_option("--model", options.model, "config.json, or a Hugging Face folder")->required();
   add_ignore_fields(verb, options.ignored_fields);
   verb.add_option("-n,--ranks", flags.ranks, "ranks of this host to start (default: 1)")
@@ -189,11 +193,11 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_option("--steps", options.steps, "that are timed")->check(positive);
   verb.add_option("--warmup", options.warmup, "steps before them")->check(CLI::NonNegativeNumber);
   verb.add_option("--max-minutes", flags.max_minutes,
-                  "refuse what would take longer (default: 10); none: no limit")
+                  "refuse what would take longer; none: no limit")
       ->check(CLI::PositiveNumber | CLI::IsMember({"none"}));
   verb.add_option("--dtype", flags.dtype, "of parameters and gradients")
-      ->check(CLI::IsMember(kDtypes));
-  verb.add_option("--strategy", flags.strategy)
+      ->check(CLI::IsMember(dtypes_by_name()));
+  verb.add_option("--strategy", flags.strategy, "what each rank keeps")
       ->check(CLI::IsMember(llm::train::strategies_by_name()));
   verb.add_option("--supervised", flags.supervised, "all tokens, or the last 8 of each sample")
       ->check(CLI::IsMember({"all", "answer"}));

@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "app/dtypes.h"
 #include "app/ignore_fields.h"
 #include "app/launch.h"
 #include "app/rank.h"
@@ -47,7 +48,7 @@ llm::train::EvaluatedModel find_model(const EvalFlags& flags) {
   found.max_length = flags.max_length.value_or(found.max_length);
   found.max_answer_tokens = flags.max_answer_tokens.value_or(found.max_answer_tokens);
   if (!flags.dtype.empty()) {
-    found.param_dtype = llm::io::dtype_of_name(flags.dtype).value();
+    found.param_dtype = dtypes_by_name().at(flags.dtype);
   }
   return found;
 }
@@ -174,12 +175,14 @@ void add_eval(CLI::App& program, int& exit_code) {
   verb->add_option("--max-answer-tokens", flags->max_answer_tokens,
                    "tokens kept for the answer (default: the run's, else 32)")
       ->check(positive);
-  verb->add_option("--batch", flags->batch, "questions a rank and forward")->check(positive);
+  verb->add_option("--batch", flags->batch, "questions a rank and forward")
+      ->capture_default_str()
+      ->check(positive);
   verb->add_option("--show", flags->show,
                    "print the first N questions with gold and predicted answers")
       ->check(whole);
   verb->add_option("--dtype", flags->dtype, "of computation (default: the run's, else float32)")
-      ->check(CLI::IsMember({"float32", "bfloat16"}));
+      ->check(CLI::IsMember(dtypes_by_name()));
   verb->add_flag("--loss-only", flags->loss_only, "do not generate answers");
   verb->add_flag("--json", flags->json, "one line of JSON on standard output");
   verb->callback([flags, &exit_code] {

@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include "app/dtypes.h"
 #include "app/ignore_fields.h"
 #include "app/rank.h"
 #include "app/verbs.h"
@@ -26,10 +27,10 @@ void add_export(CLI::App& program, int& exit_code) {
                    "source of config and tokenizer (default: the run's model.path)");
   add_ignore_fields(*verb, options->ignored_fields);
   verb->add_option("--dtype", *dtype, "of the weights (default: the source model's)")
-      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+      ->check(CLI::IsMember(dtypes_by_name()));
   verb->callback([options, dtype, &exit_code] {
     if (!dtype->empty()) {
-      options->dtype = llm::io::dtype_of_name(*dtype);
+      options->dtype = dtypes_by_name().at(*dtype);
     }
     const auto outcome = llm::train::export_checkpoint(*options);
     say(fmt::format("exported {} to {}: {} tensors, {}, {}", outcome.checkpoint, options->out,

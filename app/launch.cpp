@@ -62,8 +62,10 @@ int ranks_in(const std::string& text) {
   const auto [stop, fault] = std::from_chars(text.data(), end, ranks);
   if (fault != std::errc{} || stop != end || ranks < 1 || ranks > LaunchOptions::kMostRanks) {
     throw Error(ExitCode::Usage,
-                fmt::format("-n {} is not a number of ranks: give one from 1 to {}", text,
-                            LaunchOptions::kMostRanks));
+                text.empty() ? fmt::format("-n needs a number of ranks, from 1 to {}",
+                                           LaunchOptions::kMostRanks)
+                             : fmt::format("-n {} is not a number of ranks: give one from 1 to {}",
+                                           text, LaunchOptions::kMostRanks));
   }
   return ranks;
 }
@@ -158,7 +160,8 @@ void add_launch(CLI::App& program, int& exit_code) {
   auto grace_s = std::make_shared<int>(static_cast<int>(options->stop_grace.count()));
   const int longest = static_cast<int>(sherd::launch::kLongestTimeout.count());
   verb->add_option("-n,--ranks", options->ranks, "number of ranks")->required();
-  verb->add_option("--port", options->port, "of the rendezvous on 127.0.0.1 (default: a free one)");
+  verb->add_option("--port", options->port, "of the rendezvous on 127.0.0.1 (default: a free one)")
+      ->check(CLI::Range(1, 65535));
   verb->add_option("--timeout", *timeout_s,
                    "seconds that ranks wait for each other before they end with 80 (default: 600)")
       ->check(CLI::Range(1, longest));

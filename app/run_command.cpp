@@ -1,6 +1,8 @@
 #include "app/run_command.h"
 
+#include <iostream>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
@@ -37,6 +39,25 @@ bool is_first_rank() {
   }
 }
 
+// `sherd help` and `sherd help train` as flags.
+std::vector<std::string> words_of(int argc, char** argv) {
+  std::vector<std::string> words = command_line(argc, argv);  // the last comes first
+  if (!words.empty() && words.back() == "help") {
+    words.pop_back();
+    words.insert(words.begin(), "--help");
+  }
+  return words;
+}
+
+// What CLI11 says, with the verb whose help tells more.
+void report(const CLI::App& program, const CLI::ParseError& error) {
+  std::string verb = program.get_name();
+  for (const CLI::App* used : program.get_subcommands()) {
+    verb += " " + used->get_name();
+  }
+  std::cerr << fmt::format("{}: {}. See {} --help.", verb, error.what(), verb) << std::endl;
+}
+
 }  // namespace
 
 int run_command(int argc, char** argv) {
@@ -52,12 +73,15 @@ int run_command(int argc, char** argv) {
   add_export(program, exit_code);
   add_bench(program, exit_code);
   add_launch(program, exit_code);
-  check_verb(program, argc > 1 ? argv[1] : "");
+  std::vector<std::string> words = words_of(argc, argv);
+  check_verb(program, words.empty() ? "" : words.back());
   try {
-    program.parse(command_line(argc, argv));
+    program.parse(words);
   } catch (const CLI::ParseError& error) {
     const bool is_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
-    if (!is_help || is_first_rank()) {
+    if (!is_help) {
+      report(program, error);
+    } else if (is_first_rank()) {
       program.exit(error);
     }
     return static_cast<int>(is_help ? sherd::ExitCode::Done : sherd::ExitCode::Usage);

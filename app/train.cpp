@@ -12,6 +12,7 @@
 #include "app/threads.h"
 #include "app/verbs.h"
 #include "launch/stop_request.h"
+#include "llm/train/agreement.h"
 #include "llm/train/trainer.h"
 #include "sherd/error.h"
 
@@ -49,7 +50,7 @@ llm::config::RunConfig load_config(const Rank& rank, const std::string& file,
     if (rank.is_first()) {
       throw;
     }
-    throw Error(error.code(), "");
+    throw llm::train::ReportedElsewhere(error.code(), "");
   }
 }
 
@@ -108,8 +109,9 @@ void add_train(CLI::App& program, int& exit_code) {
   CLI::App* verb =
       program.add_subcommand("train", "Fine-tune a model as a TOML file and flags say");
   verb->footer([] {
-    return "sherd train [CONFIG.toml] [-n RANKS] [--section.key VALUE ...]; the file's keys are in "
-           "docs/guide/configuration.md, and each is a flag:\n" +
+    return "sherd train [CONFIG.toml] [-n RANKS] [--resume WHAT] [--section.key VALUE ...]; the "
+           "file's keys are in docs/guide/configuration.md, and each is a flag; --resume is short "
+           "for --checkpoint.resume:\n" +
            llm::config::help_text();
   });
   verb->prefix_command();  // the flags are llm::config's to read

@@ -8,7 +8,7 @@ sherd_add_pch(sherd_test_pch ${PROJECT_SOURCE_DIR}/tests/support/pch.h
 #   sherd_add_test(NAME [TORCH] SOURCES a_test.cpp … DEPS target … [LABELS unit|ranks|e2e|gpu]
 #                  [TIMEOUT seconds] [SHARDS n])
 # Label `long` as well where a test takes minutes: `make test-long` runs it, `make test` and CI do not.
-# TORCH: its sources see LibTorch, all of it, and so use the tests' precompiled header.
+# TORCH: its sources see LibTorch, all of it, and so use the tests' precompiled header; each test starts from one seed.
 # LABELS gpu: built by the target sherd_gpu_tests too; ctest reports it as skipped where there is no GPU.
 # Those that do not see LibTorch, and do not start the program, get the label torch_free and are built by the target
 # sherd_torch_free_tests: what the thread sanitizer is for.
@@ -17,13 +17,15 @@ function(sherd_add_test name)
   cmake_parse_arguments(ARG "TORCH" "LABELS;TIMEOUT;SHARDS" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main sherd_warnings sherd_sanitizers)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock sherd_warnings sherd_sanitizers)
   # Compiled once and run for seconds: a third of the compiler's time is its optimiser's.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 8)
   if(ARG_TORCH)
     sherd_reuse_pch(${name} sherd_test_pch)
+    target_sources(${name} PRIVATE $<TARGET_OBJECTS:sherd_torch_main>)
   else()
+    target_link_libraries(${name} PRIVATE GTest::gtest_main)
     set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # joins what is slow because of LibTorch's headers
   endif()
   if(SHERD_SANITIZER)

@@ -1,6 +1,9 @@
 #include "ops/embedding.h"
 
+#include <vector>
+
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -14,13 +17,23 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// LibTorch has no such lookup on the meta device.
+at::Tensor rows_of(const at::Tensor& weight, const at::Tensor& ids) {
+  if (!weight.is_meta()) {
+    return at::embedding(weight, ids);
+  }
+  std::vector<int64_t> sizes = ids.sizes().vec();
+  sizes.push_back(weight.size(1));
+  return at::empty(sizes, weight.options());
+}
+
 struct Embedding : torch::autograd::Function<Embedding> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& ids,
                             const at::Tensor& weight) {
     RECORD_FUNCTION("sherd::embedding", {});
     choose_backend(*context, weight);
     context->save_for_backward({ids, weight});
-    return at::embedding(weight, ids);
+    return rows_of(weight, ids);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {

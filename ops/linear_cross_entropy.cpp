@@ -86,6 +86,24 @@ c10::ScalarType product_dtype(c10::ScalarType dtype) {
   return dtype == at::kHalf ? at::kFloat : dtype;
 }
 
+constexpr int64_t kScaledBytes = int64_t{1} << 20;  // at a time
+
+// out = a × b, where `out` may have fewer bits: LibTorch takes room for what it rounds.
+void multiply(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  const bool rounds = out.scalar_type() != a.scalar_type();
+  const auto row_bytes = a.size(1) * static_cast<int64_t>(a.element_size());
+  const int64_t rows =
+      rounds ? std::max<int64_t>(1, kScaledBytes / std::max<int64_t>(1, row_bytes)) : a.size(0);
+  for (int64_t begin = 0; begin < a.size(0); begin += rows) {
+    at::Tensor part = out.slice(0, begin, std::min(begin + rows, a.size(0)));
+    if (!part.is_meta()) {
+      at::mul_out(part, a.slice(0, begin, begin + part.size(0)), b);
+    } else if (rounds) {
+      static_cast<void>(at::empty(part.sizes(), a.options()));
+    }
+  }
+}
+
 // Several chunks: each one's gradients are computed while its logits are there, of the sum itself,
 // and multiplied by the sum's gradient in backward. The weight's is summed in fp32.
 struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
@@ -132,8 +150,7 @@ struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
     const at::Tensor scale = gradients[0] / stand_in_factor(weight.scalar_type());
     at::Tensor grad_weight;
     if (context->needs_input_grad(1)) {
-      grad_weight =
-          deliver_gradient(weight, [&](at::Tensor& out) { at::mul_out(out, sum, scale); });
+      grad_weight = deliver_gradient(weight, [&](at::Tensor& out) { multiply(out, sum, scale); });
     }
     at::Tensor scaled;
     if (context->needs_input_grad(0)) {

@@ -11,6 +11,10 @@
 
 namespace sherd {
 
+detail::Engine& detail::engine_of(const ShardedModule& model) {
+  return *model.engine_;
+}
+
 const World& ShardedModule::world() const {
   return engine_->model.mesh.world();
 }

@@ -68,9 +68,9 @@ struct Run {
 
 void resume(sherd::World world) {
   Run run(world);  // its initial values are replaced
-  sherd::load_checkpoint(kFolder + "step-5", run.model, run.optimizer);
+  sherd::load_checkpoint(run.model, run.optimizer, kFolder + "step-5");
   run.train(5, 10);
-  sherd::save_checkpoint(kFolder + "step-10-resumed", run.model, run.optimizer, "");
+  sherd::save_checkpoint(run.model, run.optimizer, kFolder + "step-10-resumed", "");
 }
 
 std::vector<float> values_of(const std::string& folder) {
@@ -91,9 +91,9 @@ int main() {
   torch::manual_seed(0);  // the same initial values on every rank
   Run run(world);
   run.train(0, 5);
-  sherd::save_checkpoint(kFolder + "step-5", run.model, run.optimizer, "");
+  sherd::save_checkpoint(run.model, run.optimizer, kFolder + "step-5", "");
   run.train(5, 10);
-  sherd::save_checkpoint(kFolder + "step-10", run.model, run.optimizer, "");
+  sherd::save_checkpoint(run.model, run.optimizer, kFolder + "step-10", "");
   if (world.rank() != 0) {
     return 0;
   }

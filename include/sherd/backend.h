@@ -30,8 +30,9 @@ struct Wait {
   std::chrono::steady_clock::time_point since;  ///< when it began to wait
 };
 
-/// One rank's end of the ranks that train together. World::over() makes a World of it. PyTorch: a
-/// backend of torch.distributed, registered with `Backend.register_backend`.
+/// One rank's end of the ranks that train together. World::over() makes a World of it. Called from
+/// one thread a rank at a time, but for waiting(). PyTorch: a backend of torch.distributed,
+/// registered with `Backend.register_backend`.
 class Backend {
  public:
   Backend() = default;

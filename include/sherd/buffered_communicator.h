@@ -1,6 +1,6 @@
 #pragma once
-// What communicators have in common, written once: whoever brings an exchange of his own adds the
-// start and the end of each.
+// What communicators have in common, written once: another exchange adds only the start and the end
+// of each.
 
 #include <atomic>
 #include <cstdint>
@@ -23,7 +23,7 @@ class ReceivePool;
 /// Keeps the travelling shards, the buffers of gradients, the two reductions that are in flight and
 /// what they receive into, the counts; tells the observer; and compares what the ranks say they do.
 ///
-/// A back end answers rank() and world_size(), and gives:
+/// A back end answers rank(), world_size() and gathers_in_place(), and gives:
 /// - a gather: start_gather() and finish_gather();
 /// - an exchange of gradients: start_exchange() and finish_exchange(), which adds up this rank's
 ///   piece with add_piece() and before that calls check_identities();
@@ -82,7 +82,8 @@ class BufferedCommunicator : public Communicator {
 
   /// Starts to gather into `slot`; returns where the segment will lie.
   virtual void* start_gather(Segment segment, void* slot) = 0;
-  /// Returns when it lies there. Called once after each start_gather().
+  /// Returns when it lies there. Called at most once after each start_gather(); not for a gather
+  /// that abandon() gives up: see forget_exchanges().
   virtual void finish_gather(Segment segment) = 0;
   /// What was gathered is not read any more.
   virtual void finish_reading(Segment /*segment*/) {}
@@ -102,7 +103,7 @@ class BufferedCommunicator : public Communicator {
                                               c10::ScalarType /*dtype*/) const {
     return 0;
   }
-  /// Where gradients are born that need no exchange; null where there is no such place.
+  /// Where operators may write gradients that need no exchange; null where there is no such place.
   [[nodiscard]] virtual void* place_of_sum(Segment /*segment*/, const Reduction& /*target*/) {
     return nullptr;
   }
@@ -110,7 +111,8 @@ class BufferedCommunicator : public Communicator {
   /// all[rank × mine.size() + i] = mine[i] of each rank.
   virtual void gather_numbers(std::span<const double> mine, std::span<double> all) = 0;
 
-  /// Memory for shards and gradients; the model's, as attach() was told.
+  /// Memory for shards and gradients; the model's, as attach() was told. For the back ends that are
+  /// built in.
   [[nodiscard]] virtual std::shared_ptr<detail::CommunicatorMemory> allocate();
   /// Memory is there: the others may be told. Collective.
   virtual void share_memory() {}
@@ -133,7 +135,7 @@ class BufferedCommunicator : public Communicator {
   [[nodiscard]] c10::Device device() const { return device_; }
   /// That buffers are counted in.
   [[nodiscard]] const std::shared_ptr<MemoryLedger>& ledger() const { return ledger_; }
-  /// What its buffers are taken from.
+  /// What its buffers are taken from. For the back ends that are built in.
   [[nodiscard]] const std::shared_ptr<detail::CommunicatorMemory>& memory() const {
     return memory_;
   }

@@ -19,25 +19,29 @@ namespace sherd {
 /// elements, converting float dtypes, and the buffers that the folder has; those that it lacks stay
 /// as they are. `name_in_file` gives the file's name of a parameter or buffer, where it is another.
 ///
-/// Collective. Memory: at most 1 MiB beside the shards. Throws the same Error on every rank:
-/// InputMissing without weights and BadData, listing parameters that the folder lacks and what it
-/// has in another shape or kind of dtype, before anything has changed; StorageIo where reading
-/// fails: then the weights are torn until a load succeeds.
-/// PyTorch: `load_state_dict` of a sharded model, without the full tensors.
+/// Collective. Memory: at most 1 MiB beside the shards; on a GPU also this rank's part of one
+/// tensor, on the host. Throws the same Error on every rank: InputMissing without weights and
+/// BadData, listing parameters that the folder lacks and what it has in another shape or kind of
+/// dtype, before anything has changed; StorageIo where reading fails: then the weights are torn
+/// until a load succeeds. PyTorch: `load_state_dict` of a sharded model, without the full tensors.
 void load_safetensors(ShardedModule& model, const std::string& folder,
                       const std::function<std::string(const std::string&)>& name_in_file = {});
 
-/// Writes parameters, buffers and the optimizer's state to the new folder `folder`. Every rank
-/// writes its shard, rank 0 its buffers too; then it writes the manifest and gives the folder,
-/// until then `<folder>.tmp`, its name. An older checkpoint of the name, whole or damaged, is
-/// replaced; a file, or a folder that holds anything else, is refused. `note` is kept for the
-/// caller: any text (a JSON of the trainer's state). Collective. Throws the same Error on every
-/// rank when one of them fails (CannotWrite, StorageIo); then nothing of the name has changed.
-/// PyTorch: `torch.distributed.checkpoint.save`.
-void save_checkpoint(const std::string& folder, ShardedModule& model,
-                     const CheckpointableOptimizer& optimizer, const std::string& note);
+/// Writes parameters, buffers and the optimizer's state to the new folder `folder`. Every rank of
+/// the first row of the mesh writes its shard, rank 0 its buffers too; then rank 0 writes the
+/// manifest and gives the folder, until then `<folder>.tmp`, its name. All these ranks must see one
+/// file system. An older checkpoint of the name, whole or damaged, is replaced, as are
+/// `<folder>.tmp` and `<folder>.old`; a file, or a folder that holds anything else, is refused.
+/// `note` is kept for the caller: any text (a JSON of the trainer's state).
+///
+/// Collective. Memory: none on the CPU; with a GPU one tensor's shard, on the host. Throws the same
+/// Error on every rank: Usage where the state is torn; CannotWrite, StorageIo: the name then holds
+/// what it held, or, where the failure came while folders were exchanged, the new checkpoint or
+/// none, the older one being in `<folder>.old`. PyTorch: `torch.distributed.checkpoint.save`.
+void save_checkpoint(ShardedModule& model, const CheckpointableOptimizer& optimizer,
+                     const std::string& folder, const std::string& note);
 /// The same without an optimizer: parameters and buffers.
-void save_checkpoint(const std::string& folder, ShardedModule& model, const std::string& note);
+void save_checkpoint(ShardedModule& model, const std::string& folder, const std::string& note);
 
 /// Which elements of a parameter lie in which file.
 struct CheckpointPiece {
@@ -66,27 +70,34 @@ struct CheckpointManifest {
   /// By qualified name; unset in checkpoints that were written before buffers were kept.
   std::optional<std::map<std::string, CheckpointParameter>> buffers = std::nullopt;
 
-  /// Throws Error: InputMissing without a manifest, BadData for one that cannot be right.
+  /// Not collective. Throws Error: InputMissing without a manifest, BadData for one that cannot be
+  /// right, StorageIo.
   [[nodiscard]] static CheckpointManifest read(const std::string& folder);
 };
 
 /// Restores model, buffers and optimizer from a checkpoint of any world size. Every digest is
 /// checked before anything that uses it, and nothing is changed by a checkpoint of another model or
-/// kind of optimizer; one without buffers leaves them as they are. Collective. Memory: 1 MiB.
-/// Throws the same Error on every rank: InputMissing, BadData (naming file and tensor), StorageIo.
-/// PyTorch: `torch.distributed.checkpoint.load`.
-CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& model,
-                                   CheckpointableOptimizer& optimizer);
+/// kind of optimizer; one without buffers leaves them as they are. Forgets gradients.
+///
+/// Collective. Memory: 1 MiB, and what the optimizer's shards_to_fill() allocates; on a GPU also
+/// this rank's part of one tensor, on the host. Throws the same Error on every rank: Usage inside a
+/// forward or a backward; InputMissing, BadData (naming file and tensor), before anything has
+/// changed; StorageIo: where reading fails after the checks, parameters and optimizer state are
+/// torn until a load succeeds. PyTorch: `torch.distributed.checkpoint.load`.
+CheckpointManifest load_checkpoint(ShardedModule& model, CheckpointableOptimizer& optimizer,
+                                   const std::string& folder);
 /// The same of parameters and buffers, whatever optimizer the checkpoint was saved with.
-CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& model);
+CheckpointManifest load_checkpoint(ShardedModule& model, const std::string& folder);
 
 /// Reads a whole checkpoint and checks every digest: of the manifest, of values, buffers and the
 /// optimizer's state. Not collective: any process may ask whether a checkpoint is intact. Memory: 1
 /// MiB. Throws Error: InputMissing, BadData (naming file and tensor), StorageIo. PyTorch: none.
 CheckpointManifest verify_checkpoint(const std::string& folder);
 
-/// Reads one parameter's values from a checkpoint, a stretch at a time: `take(values, numel)` is
-/// called with fp32 values in order. Checks digests. Not collective; for exporting.
+/// Reads the values of one parameter (not of a buffer) from a checkpoint, a stretch at a time:
+/// `take(values, numel)` is called with fp32 values in order. Checks digests. Not collective; for
+/// exporting. Memory: 2 MiB. Throws Error: InputMissing, BadData (no such parameter, or damaged),
+/// StorageIo. PyTorch: none.
 void read_checkpoint_values(const std::string& folder, const CheckpointManifest& manifest,
                             const std::string& name,
                             const std::function<void(const float* values, int64_t numel)>& take);

@@ -24,7 +24,8 @@ struct Collective {
   Operation operation = Operation::Barrier;  ///< what is done
   int segment = -1;                          ///< its number in the model; -1 where there is none
   std::string unit = {};                     ///< the segment's; empty where there is none
-  std::int64_t bytes = 0;                    ///< that this rank gives
+  std::int64_t bytes = 0;  ///< this rank's part: its piece for a gather, the other ranks' pieces
+                           ///< for a reduction, its numbers or its text; of a broadcast the whole
 };
 
 /// Its name for people: "all-gather".

@@ -33,10 +33,11 @@ enum class ReduceOp { Sum, Max };
 /// Collectives over the ranks of a mesh and the buffers they work on.
 ///
 /// Every method but the accessors is collective: all ranks call it for the same segment in the same
-/// order; a difference ends in an `Error(PeerLost)` after the timeout that names the operation.
-/// Methods are called from one thread a rank, but for cancel(). Buffers are entered in the model's
-/// ledger, so that the engine's memory limits cover them. Who brings an exchange of his own derives
-/// from BufferedCommunicator, which leaves the start and the end of each exchange to him. PyTorch:
+/// order. Throws Error, naming the operation: RanksDisagree where calls of different segments,
+/// dtypes or histories meet; Hang where a rank is silent for longer than the timeout; PeerLost
+/// where one has ended. Methods are called from one thread a rank, but for cancel(). Buffers are
+/// entered in the model's ledger, so that the engine's memory limits cover them. To bring another
+/// exchange, derive from BufferedCommunicator and give only the start and the end of each. PyTorch:
 /// `Comm` of FSDP2's custom all-gather and reduce-scatter.
 class Communicator {
  public:
@@ -56,7 +57,8 @@ class Communicator {
   [[nodiscard]] virtual std::string transport() const { return "a communicator of the caller's"; }
 
   /// Registers the segments of a model, all at once, and allocates what travels. Called once,
-  /// before anything else. Throws Error(Unavailable) on all ranks where one has not the memory.
+  /// before anything else. Throws Error(OutOfMemory) on the rank that lacks the memory; over shared
+  /// memory Error(Unavailable) on all ranks.
   virtual void attach(std::vector<SegmentSpec> segments, c10::Device device,
                       std::shared_ptr<MemoryLedger> ledger) = 0;
 
@@ -110,10 +112,10 @@ class Communicator {
   /// after cancel() without waiting for them.
   virtual void abandon() = 0;
   /// Ends this rank's part for good: what it waits for here, and whatever is called later but
-  /// abandon() and release(), throws Error(PeerLost) with `why`. Ranks that wait for this one are
-  /// told as when it had left, or find out when their timeout has passed. Where the back end cannot
-  /// be interrupted (Gloo), a wait under way ends at its timeout. Not collective; any thread may
-  /// call it.
+  /// abandon() and release(), throws Error(PeerLost) with `why`. Ranks that wait for this one fail
+  /// as if it had left, or when their timeout has passed. Does nothing unless a back end overrides
+  /// it. Where the back end cannot be interrupted (Gloo), a wait under way ends at its timeout. Not
+  /// collective; any thread may call it.
   virtual void cancel(const std::string& /*why*/) {}
   /// The most bytes of MemoryKind::ReceiveBuffer that reductions will take. Not collective.
   [[nodiscard]] virtual int64_t most_received_bytes() const { return 0; }
@@ -123,13 +125,15 @@ class Communicator {
   /// Returns when all ranks have called it.
   virtual void barrier() = 0;
 
-  /// How often each collective ran since construction, for tests and reports.
+  /// How often each collective ran since construction, for tests and reports; over one rank nothing
+  /// is counted.
   struct Counts {
     int64_t gathers = 0;       ///< of segments of parameters
     int64_t reductions = 0;    ///< of segments of gradients, over the shard group
     int64_t replications = 0;  ///< of sums of gradients, over the replicas
-    int64_t all_reduces = 0;   ///< of numbers
-    int64_t bytes_sent = 0;    ///< by this rank to others; a gather in place sends none
+    int64_t all_reduces = 0;   ///< of numbers, and barriers
+    /// Of parameters and gradients, by this rank to others; a gather in place sends none.
+    int64_t bytes_sent = 0;
   };
   /// What this rank has done so far.
   [[nodiscard]] const Counts& counts() const noexcept { return counts_; }

@@ -16,11 +16,11 @@ enum class ExitCode : int {
   BadData = 65,       ///< a data or model file that cannot be right
   InputMissing = 66,  ///< an input that is not there or cannot be read
   Unavailable = 69,   ///< a port, an address or a resource of the system cannot be had
-  Internal = 70,      ///< a broken invariant: a bug of Sherd
-  CannotWrite = 73,   ///< an output that cannot be created, or is locked
-  StorageIo = 74,     ///< reading or writing failed half-way
-  Stopped = 75,       ///< stopped on request: the same command goes on
-  PeerLost = 76,      ///< another rank died or cannot be reached
+  Internal = 70,  ///< a broken invariant: a bug of Sherd; or what a callback threw that is no Error
+  CannotWrite = 73,  ///< an output that cannot be created, or is locked
+  StorageIo = 74,    ///< reading or writing failed half-way
+  Stopped = 75,      ///< stopped on request; the same command resumes
+  PeerLost = 76,     ///< another rank died or cannot be reached
   NotAuthorised = 77,
   RanksDisagree = 78,  ///< ranks were started with different settings or data
   NonFinite = 79,      ///< loss or gradient is NaN or infinite
@@ -35,9 +35,12 @@ enum class ExitCode : int {
 /// its own work was refused (OutOfMemory: how many bytes, what for, and the unit and phase, where
 /// it is in one); broken invariants (Internal). What your code throws inside a call passes
 /// unchanged: a module's forward and backward, a policy, a hook, where LibTorch's operators throw
-/// `c10::Error`, for want of memory too. Only a callback whose outcome the ranks compare (the
-/// visitor or source of a state) ends in an Error on every rank, which names the rank that threw.
-/// PyTorch: none.
+/// `c10::Error`, for want of memory too. A callback whose outcome the ranks compare (visitor or
+/// source of a state, `name_in_file`, the functions of a CheckpointableOptimizer but restore())
+/// ends in an Error on every rank, which names the rank that threw and has the code of the Error
+/// thrown, or Internal where it threw another std::exception. with_full_parameters() throws on what
+/// `inspect` threw, and such an Error on the other ranks. In an all-reduce hook an Error also gets
+/// unit and phase, and a failed allocation becomes OutOfMemory. PyTorch: none.
 class Error : public std::runtime_error {
  public:
   /// `message` is what the user reads: whole sentences, without the exit code.

@@ -11,8 +11,8 @@ namespace detail {
 class UnitState;
 }
 
-/// The place of one sharded parameter's gradient in its unit's reduce buffer, in `param_dtype` and
-/// the parameter's shape.
+/// The place of one sharded parameter's gradient in its unit's reduce buffer, in the dtype in which
+/// the parameter is gathered and the parameter's shape.
 ///
 /// An operator's backward asks for it, writes, and returns an undefined gradient for the weight, so
 /// that nothing is copied and no dense gradient is ever held beside the buffer:
@@ -38,7 +38,8 @@ class GradSlot {
 
   /// Calls `compute(out)` with a tensor of the parameter's shape and dtype which it must fill. A
   /// slot that another use of the weight has written already is added to, never overwritten:
-  /// `compute` then fills a temporary.
+  /// `compute` then fills a temporary. Not on an empty slot. May wait for an earlier reduction:
+  /// throws Error (PeerLost, Hang, OutOfMemory).
   template <class Compute>
   void write(Compute&& compute) const {
     at::Tensor target = begin_write();
@@ -47,7 +48,8 @@ class GradSlot {
   }
 
   /// Calls `compute(out)` with the slot itself, which it must add to: it holds zeros, or what other
-  /// uses of the weight wrote. For gradients that touch few of the weight's elements.
+  /// uses of the weight wrote. For gradients that touch few of the weight's elements. Not on an
+  /// empty slot. Waits and throws as write().
   template <class Compute>
   void add(Compute&& compute) const {
     at::Tensor target = begin_add();

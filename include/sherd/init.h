@@ -48,9 +48,11 @@ class ParameterInit {
   /// `init.normal_`.
   void fill_normal(double mean, double std);
   /// Uniform over ±sqrt(6 ÷ ((1 + a²) × fan_in())); a = sqrt(5) is what `torch::nn::Linear` starts
-  /// with. PyTorch: `init.kaiming_uniform_`.  Paper: arXiv:1502.01852.
+  /// with. Throws as fan_in() and fill_uniform(). PyTorch: `init.kaiming_uniform_`.  Paper:
+  /// arXiv:1502.01852.
   void fill_kaiming_uniform(double a = 0);
-  /// This rank's elements of `whole`, which has the tensor's shape: for computed tables.
+  /// This rank's elements of `whole`, which has the tensor's shape: for computed tables. Throws
+  /// Error(Usage) where it is undefined or has another shape.
   void fill_from(const at::Tensor& whole);
 
   /// Whether a fill has been called.
@@ -70,12 +72,13 @@ class ParameterInit {
 using ParamInitFn = std::function<void(ParameterInit&)>;
 
 /// Gives a sharded model its first values, without the whole of any tensor: calls `param_init_fn`
-/// for every parameter and `buffer_init_fn`, where there is one, for every buffer, in registration
-/// order. What they leave alone keeps its values.
+/// for every parameter and `buffer_init_fn`, where there is one, for every buffer, unit by unit,
+/// the root's first, in registration order within a unit. What they leave alone keeps its values.
 ///
 /// Collective: all ranks call it with the same seed and functions that do the same. Memory: 64 KiB.
-/// Throws Error(Usage), listing what was built on meta and not filled, before anything is
-/// published. PyTorch: `param_init_fn`; `reset_parameters` after `to_empty`.
+/// Throws Error(Usage) inside a forward or a backward, and, listing it, for what was built on meta
+/// and not filled; then, and where a function throws, the parameters are torn: call it again, or
+/// load, before the model is used. PyTorch: `param_init_fn`; `reset_parameters` after `to_empty`.
 void initialize(ShardedModule& model, uint64_t seed, const ParamInitFn& param_init_fn,
                 const ParamInitFn& buffer_init_fn = {});
 
@@ -90,9 +93,9 @@ using TensorSource = std::function<at::Tensor(const std::string& name)>;
 ///
 /// Collective. Memory: at most 1 MiB a rank, beside the one tensor on rank 0 (twice that one where
 /// it is not contiguous). Throws the same Error on every rank: BadData, listing every name that is
-/// missing or has another shape or kind of dtype; what `source` throws, with its code. Some
-/// parameters may then hold new values: load again before the model is used. PyTorch:
-/// `sync_module_states`; `set_model_state_dict` with `broadcast_from_rank0`.
+/// missing or has another shape or kind of dtype; what `source` throws, with its code (Internal
+/// where it is no Error). Some parameters may then hold new values: load again before the model is
+/// used. PyTorch: `sync_module_states`; `set_model_state_dict` with `broadcast_from_rank0`.
 void load_from_rank0(ShardedModule& model, const TensorSource& source);
 
 /// Gives a module that is not sharded yet rank 0's parameters and buffers on every rank, in place:

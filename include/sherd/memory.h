@@ -26,8 +26,9 @@ enum class MemoryKind : std::uint8_t {
 /// How many kinds there are.
 inline constexpr int kMemoryKinds = 9;
 
-/// Bytes held on this rank by kind, and their peak since the last reset. Each rank has one of its
-/// own: not thread-safe.
+/// Bytes of the engine's buffers of one sharded model on this rank, by kind, and their peak since
+/// the last reset. Not in it: the module's own buffers, activations, copies in
+/// with_full_parameters(), host copies of ranks that share a GPU. Not thread-safe.
 class MemoryLedger {
  public:
   /// Records bytes that were allocated or, if negative, freed.

@@ -7,7 +7,8 @@ namespace sherd {
 
 /// A mesh of one or two dimensions, replicate × shard. A parameter is cut over the ranks of a row
 /// (the shard group, consecutive ranks), and each row holds a copy of the model. Rank r is in row
-/// r ÷ shard_size() and has piece r mod shard_size(). PyTorch: `DeviceMesh`.
+/// r ÷ shard_size() and has piece r mod shard_size(). A value, used as its World is. PyTorch:
+/// `DeviceMesh`.
 class Mesh {
  public:
   /// One row of all ranks.
@@ -31,13 +32,6 @@ class Mesh {
   [[nodiscard]] int replicate_size() const { return world_.size() / shard_size_; }
   /// Which copy this rank belongs to.
   [[nodiscard]] int replicate_rank() const { return world_.rank() / shard_size_; }
-
-  /// A communicator over this rank's row. Collective over the world.
-  [[nodiscard]] std::unique_ptr<Communicator> make_shard_communicator();
-  /// Over the ranks that hold the same piece. Collective over the world.
-  [[nodiscard]] std::unique_ptr<Communicator> make_replicate_communicator();
-  /// Over `size` consecutive ranks of this rank's row. Collective over the world.
-  [[nodiscard]] std::unique_ptr<Communicator> make_post_forward_communicator(int size);
 
  private:
   Mesh(World world, int dimensions, int shard_size)

@@ -65,37 +65,45 @@ struct MomentShard {
 /// since sharding (`requires_grad_(false)` on every rank): neither moments nor decay move it, and
 /// the update does not count in its bias correction. With AdamWMode::in_backward ranks cannot wait
 /// to compare what they used: there, parameters without gradient in a unit whose backward ran count
-/// as having zeros. PyTorch: `torch.optim.AdamW(fused=True)`.  Paper: arXiv:1711.05101.
+/// as having zeros. Used by the thread that uses the model: nothing here locks. PyTorch:
+/// `torch.optim.AdamW(fused=True)`.  Paper: arXiv:1711.05101.
 class AdamW : public CheckpointableOptimizer {
  public:
   /// Moments start at zero. Not collective. Parameters in no group get `options`. Throws
-  /// Error(Usage) for numbers out of range.
+  /// Error: Usage for numbers out of range, another moments_dtype, a `contains` that accepts
+  /// nothing, a second optimizer where one works in backward; OutOfMemory.
   explicit AdamW(ShardedModule model, AdamWOptions options = {},
                  std::vector<ParamGroup> groups = {}, AdamWMode mode = {});
   AdamW(AdamW&&) noexcept;
   AdamW& operator=(AdamW&&) noexcept;
   ~AdamW() override;
 
-  /// One update of every parameter that has a gradient. Collective: the new values are published to
-  /// the other ranks; one all-reduce of a number, unless clip_grad_norm() was called since the last
-  /// backward, and one of a number for each parameter where a rank did not use some.
+  /// One update of every parameter that has a gradient. Collective: new values are published to the
+  /// other ranks. Ranks first compare which parameters they used, unless clip_grad_norm() did so
+  /// since the last backward: an all-reduce over the shard group and one over the replicas, and,
+  /// where a rank left some unused, one more of each with a number for each parameter. Throws
+  /// Error(Usage) where nothing has a gradient, gradients are not summed over all ranks yet, or the
+  /// state is torn. PyTorch: `step`.
   void step();
-  /// Forgets gradients. PyTorch: `zero_grad(set_to_none=True)`.
+  /// Forgets the gradients of the whole model, also of parameters that another optimizer updates.
+  /// Not collective. PyTorch: `Module.zero_grad(set_to_none=True)`.
   void zero_grad();
 
   /// Sets the learning rate of every group, as a schedule does before each step. Throws
   /// Error(Usage) below 0.
   void set_lr(double lr);
   /// Sets that of one group: by place in `groups`; one more is that of the parameters in no group.
-  /// PyTorch: `param_groups[i]["lr"]`.
+  /// Throws Error(Usage) below 0, and for a group that is not there. PyTorch:
+  /// `param_groups[i]["lr"]`.
   void set_lr(size_t group, double lr);
-  /// The learning rate of one group, counted as in set_lr().
+  /// The learning rate of one group, counted and checked as in set_lr().
   [[nodiscard]] double lr(size_t group) const;
   /// Sets the learning rate of every group to `factor` times the one it was built with, so that
   /// groups of different rates keep their proportions. Throws Error(Usage) below 0. PyTorch:
   /// `torch.optim.lr_scheduler.LambdaLR`.
   void scale_lr(double factor);
-  /// The options of one group as they are now, counted as in set_lr(). PyTorch: `param_groups`.
+  /// The options of one group as they are now, counted and checked as in set_lr(). PyTorch:
+  /// `param_groups`.
   [[nodiscard]] const AdamWOptions& options(size_t group) const;
   /// How many groups there are, that of the parameters in no group counted.
   [[nodiscard]] size_t groups() const;
@@ -142,8 +150,12 @@ class AdamW : public CheckpointableOptimizer {
 /// before that: the same number on every rank. `norm_type` is its p: 2, another number above 0, or
 /// infinity for the largest magnitude. The factor is applied in the optimizer's own pass, or when
 /// parameter_shards() is asked for, and at once where optim_parameters() has handed out views.
-/// Collective: one all-reduce. `max_norm` = infinity only measures. Throws Error(Usage) for numbers
-/// that are not above 0. PyTorch: `clip_grad_norm_`.
+/// `max_norm` = infinity only measures. A norm that is not a number is returned, and nothing is
+/// scaled.
+///
+/// Collective: one all-reduce over the shard group, and those by which AdamW::step() would compare
+/// used parameters. Throws Error(Usage) for numbers that are not above 0, for gradients that are
+/// not summed over all ranks yet, and with AdamWMode::in_backward. PyTorch: `clip_grad_norm_`.
 double clip_grad_norm(ShardedModule& model, double max_norm, double norm_type = 2.0);
 
 /// PyTorch: the arguments of `torch.amp.GradScaler`.
@@ -161,8 +173,8 @@ struct GradScalerOptions {
 ///     scaler.unscale();                    // before clip_grad_norm, or left to step()
 ///     scaler.step(optimizer);
 ///
-/// All ranks hold the same scale and take the same decisions. PyTorch: FSDP1's `ShardedGradScaler`.
-/// Paper: arXiv:1710.03740.
+/// All ranks hold the same scale and take the same decisions. Used by the thread that uses the
+/// model: nothing here locks. PyTorch: FSDP1's `ShardedGradScaler`. Paper: arXiv:1710.03740.
 class GradScaler {
  public:
   /// Throws Error(Usage) for numbers out of range. Not collective.
@@ -174,9 +186,10 @@ class GradScaler {
   /// After the last backward of a step; a second call before the next backward returns the same.
   /// Collective: one all-reduce.
   bool unscale();
-  /// Unscales where that has not been done; then updates the parameters unless a gradient is not
-  /// finite, forgets gradients that are not, and adapts the scale. Returns whether the parameters
-  /// were updated. Collective.
+  /// Unscales where that has not been done. Where all gradients are finite on all ranks, updates
+  /// the parameters; else forgets all gradients and updates nothing. Adapts the scale. Returns
+  /// whether the parameters were updated. Collective. Throws Error(Usage) as AdamW::step() does,
+  /// and with AdamWMode::in_backward.
   bool step(AdamW& optimizer);
   /// The same for an optimizer over optim_parameters().
   bool step(torch::optim::Optimizer& optimizer);

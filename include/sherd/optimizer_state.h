@@ -33,8 +33,9 @@ using OptimizerKinds = std::map<std::string, std::set<std::string>>;
 /// An optimizer whose state save_checkpoint() writes and load_checkpoint() restores: AdamW is one,
 /// TorchOptimizerState makes one of LibTorch's optimizers, and an optimizer of your own can be one.
 /// Its state has a value for each element of a parameter, cut as the parameter is. All ranks keep
-/// the same kinds of the same parameters. Learning rates and other options are not state: they are
-/// the program's. PyTorch: the optimizer's part of a `torch.distributed.checkpoint` state dict.
+/// the same kinds of the same parameters. Called by the thread that saves or loads. Learning rates
+/// and other options are not state: they are the program's. PyTorch: the optimizer's part of a
+/// `torch.distributed.checkpoint` state dict.
 class CheckpointableOptimizer {
  public:
   virtual ~CheckpointableOptimizer() = default;
@@ -57,7 +58,7 @@ class CheckpointableOptimizer {
 ///
 ///     torch::optim::SGD optimizer(sherd::optim_parameters(model).values(), options);
 ///     sherd::TorchOptimizerState state(model, optimizer);
-///     sherd::save_checkpoint(folder, model, state, note);
+///     sherd::save_checkpoint(model, state, folder, note);
 ///
 /// Memory: none; while a checkpoint is loaded, the new state beside the old. `optimizer` must
 /// outlive it. LibTorch's optimizers count steps by parameter, and SGD not at all: steps_done() is

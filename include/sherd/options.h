@@ -69,7 +69,8 @@ struct Precision {
 
 /// What may differ between the units of a model.
 struct UnitOptions {
-  /// Unset: the model's. PyTorch: `fully_shard(block, mp_policy=…)`.
+  /// Unset: the model's. Its buffer_dtype is unset or the model's. PyTorch: `fully_shard(block,
+  /// mp_policy=…)`.
   std::optional<Precision> precision = std::nullopt;
   /// Unset: as the strategy says; the root's is false. PyTorch: `reshard_after_forward`.
   std::optional<bool> reshard_after_forward = std::nullopt;
@@ -94,7 +95,7 @@ using UnitPolicy = std::function<std::optional<UnitOptions>(const ModuleInfo&)>;
 /// Policies to choose from. FSDP1: torch.distributed.fsdp.wrap.
 namespace unit_policy {
 
-/// Every module held in a `Unit<>`: one a block and the root. What an unset policy does.
+/// Every module held in a `Unit<>`; what remains belongs to the root. The default.
 [[nodiscard]] inline UnitPolicy every_unit(UnitOptions options = {}) {
   return [options](const ModuleInfo& info) {
     return info.is_unit ? std::optional(options) : std::nullopt;
@@ -148,8 +149,9 @@ struct ShardOptions {
   std::vector<std::string> forward_order = {};
   /// Between forward and backward a rank keeps 1/n of each gathered unit, n a divisor of the shard
   /// group's size, so that the gather in backward (and in later forwards, until parameters change)
-  /// stays within n consecutive ranks. 0: as the strategy says. PyTorch: `reshard_after_forward=n`.
-  /// Paper: ZeRO++ hpZ, arXiv:2306.10209.
+  /// stays within n consecutive ranks. 0: as the strategy says; 1 keeps units gathered. Only for
+  /// FullShard and HybridShard. PyTorch: `reshard_after_forward=n`. Paper: ZeRO++ hpZ,
+  /// arXiv:2306.10209.
   int reshard_after_forward_size = 0;
   /// Which modules become units. Unset: every_unit().
   UnitPolicy units = {};
@@ -157,8 +159,8 @@ struct ShardOptions {
   /// PyTorch: `ignored_params`.
   std::function<bool(const std::string& parameter)> ignored = {};
   /// Before each collective, all ranks compare what it is: operation, unit, phase and step. A rank
-  /// that differs is named before anything hangs. Costs one more exchange for each. PyTorch:
-  /// `TORCH_DISTRIBUTED_DEBUG=DETAIL`.
+  /// that differs is named before anything hangs: Error(RanksDisagree) on every rank. Costs one
+  /// more exchange for each. PyTorch: `TORCH_DISTRIBUTED_DEBUG=DETAIL`.
   bool debug = false;
 };
 

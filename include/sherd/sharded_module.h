@@ -16,9 +16,13 @@
 
 namespace sherd {
 
+class ShardedModule;
+
 namespace detail {
 struct Engine;
 struct ShardedUnit;
+/// The engine behind a handle.
+[[nodiscard]] Engine& engine_of(const ShardedModule& model);
 }  // namespace detail
 
 /// The part of one parameter that this rank holds. Tensors are views: writing to them writes the
@@ -59,30 +63,36 @@ class ShardedModule {
   [[nodiscard]] const World& world() const;
   /// The ranks that the model is sharded over, replicas included.
   [[nodiscard]] World& world();
-  /// This rank's part of every parameter, in registration order: the same names on every rank. Not
-  /// collective. PyTorch: `named_parameters()` of sharded tensors.
+  /// This rank's part of every parameter, unit by unit, the root's first, in registration order
+  /// within a unit: the same names on every rank. Not collective. PyTorch: `named_parameters()` of
+  /// sharded tensors.
   [[nodiscard]] std::vector<ParameterShard> parameter_shards() const;
   /// Other names of tied parameters, each with the name it stands for.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tied_names() const;
 
   /// Rewrites the travelling shards from the masters after values were written from outside.
-  /// Collective.
+  /// Parameters built on meta count as having values from then on. Collective. Throws Error(Usage)
+  /// inside with_full_parameters().
   void publish();
   /// Forgets gradients; the next backward writes instead of adding. PyTorch:
   /// `optimizer.zero_grad()`.
   void zero_grad();
-  /// By how much gradients are divided when they are reduced; the number of ranks unless set. Must
-  /// be > 0. PyTorch: `set_gradient_divide_factor`.
+  /// By how much gradients are divided when they are reduced; the number of ranks unless set. The
+  /// same on all ranks; not collective. Throws Error(Usage) unless above 0. PyTorch:
+  /// `set_gradient_divide_factor`.
   void set_gradient_divide_factor(double factor);
 
   /// Which units a setting is for, by name ("root" is the root's); all of them where it is unset.
   using UnitFilter = std::function<bool(const std::string& unit)>;
-  /// false: backward adds gradients to an fp32 buffer of the whole unit and communicates nothing;
-  /// the next backward with true reduces their sum. Costs 4 bytes a parameter and rank. The same on
-  /// all ranks. PyTorch: `set_requires_gradient_sync`, FSDP1's `no_sync`.
+  /// false: backward reduces nothing and adds gradients to an fp32 buffer of the whole unit
+  /// (parameters are still gathered); the next backward with true reduces their sum. Memory: 4
+  /// bytes for each element of the unit on every rank; none more where the shard group is one rank.
+  /// The same on all ranks. Not collective. Not with AdamWMode::in_backward: backward then throws
+  /// Error(Usage). PyTorch: `set_requires_gradient_sync`, FSDP1's `no_sync`.
   void set_requires_gradient_sync(bool requires_sync, const UnitFilter& units = {});
   /// false, on a mesh with replicas: backward reduces within the shard group only; the next one
-  /// with true sums over the replicas as well. PyTorch: `set_requires_all_reduce`.
+  /// with true sums over the replicas as well. The same on all ranks. Not collective. PyTorch:
+  /// `set_requires_all_reduce`.
   void set_requires_all_reduce(bool requires_all_reduce, const UnitFilter& units = {});
   /// Is given this rank's gradient shard of a unit, fp32 [n] with the unit's padding, once for each
   /// dtype of its parameters; what it writes there is the gradient.
@@ -102,23 +112,28 @@ class ShardedModule {
   void set_reshard_after_backward(bool reshard, const UnitFilter& units = {});
 
   /// Whether parameters are freed between the unit's forward and its backward, from now on. The
-  /// same on all ranks. Not collective. Throws Error(Usage) inside a step, and where the model has
-  /// a reshard_after_forward_size. PyTorch: `set_reshard_after_forward`.
+  /// same on all ranks. Not collective. Throws Error(Usage) inside a forward, a backward or
+  /// with_full_parameters(), and where the model has a reshard_after_forward_size. PyTorch:
+  /// `set_reshard_after_forward`.
   void set_reshard_after_forward(bool reshard, const UnitFilter& units = {});
   /// false: backward does not gather the unit, which saves a gather where no gradient needs its
   /// parameters (an embedding). A backward that needs them all the same ends as any other use of a
   /// sharded parameter. The same on all ranks. PyTorch: `set_unshard_in_backward`.
   void set_unshard_in_backward(bool unshard, const UnitFilter& units = {});
   /// Gathers units now, so that their parameters can be read in the module, in `param_dtype`, and
-  /// their next forward need not wait: until that forward frees them, as it always does, or
-  /// reshard(), or an optimizer's step. Collective. Memory: the gathered units, beside
-  /// planned_peak_bytes() where several are. Throws Error(Usage) inside a step. PyTorch:
-  /// `FSDPModule.unshard`; to write parameters use with_full_parameters().
+  /// their next forward need not wait: until that forward or its backward frees them, as
+  /// reshard_after_forward says, or reshard(), or an optimizer's step. Collective. Memory: the
+  /// gathered units, beside planned_peak_bytes() where several are. Throws Error(Usage) inside a
+  /// forward, a backward or with_full_parameters(), and where values are torn or not there yet.
+  /// PyTorch: `FSDPModule.unshard`; to write parameters use with_full_parameters().
   void unshard(const UnitFilter& units = {});
-  /// Frees the parameters of units again. Not collective. PyTorch: `FSDPModule.reshard`.
+  /// Frees the parameters of units again. Not collective. Throws Error(Usage) inside a forward, a
+  /// backward or with_full_parameters(). PyTorch: `FSDPModule.reshard`.
   void reshard(const UnitFilter& units = {});
 
-  /// The units as text, one line each: name, parameters, dtypes, bytes gathered and bytes a rank.
+  /// The units as text, a line for each dtype of a unit's trainable and of its frozen parameters:
+  /// unit, number of parameters and of elements, dtype, bytes gathered, bytes on this rank. Not
+  /// collective.
   [[nodiscard]] std::string plan() const;
   /// One line that says in which dtypes parameters, gradients, their sums and masters are kept.
   [[nodiscard]] std::string dtypes() const;
@@ -135,13 +150,13 @@ class ShardedModule {
   /// Gathers, reductions and bytes so far. Not collective.
   [[nodiscard]] Communicator::Counts counts() const;
 
-  /// The engine behind the handle.
-  [[nodiscard]] detail::Engine& engine() const { return *engine_; }
-
  protected:
   /// The unit that calls of the handle gather.
   [[nodiscard]] detail::ShardedUnit root_unit() const;
   std::shared_ptr<detail::Engine> engine_;  ///< shared by all handles of the model
+
+ private:
+  friend detail::Engine& detail::engine_of(const ShardedModule& model);
 };
 
 }  // namespace sherd

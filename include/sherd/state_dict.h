@@ -32,14 +32,16 @@ struct FullParameter {
   at::Tensor value;        ///< whole, in its shape, on the CPU; the visitor may keep it
 };
 
-/// Calls `visit` with the parameters in registration order, each under all its names, then with the
-/// buffers of rank 0. On ranks that get no whole tensors (`rank0_only`) it is not called.
+/// Calls `visit` with the parameters unit by unit, the root's first, in registration order within a
+/// unit, each under all its names, then with the buffers of rank 0. On ranks that get no whole
+/// tensors (`rank0_only`) it is not called.
 ///
-/// Trainable parameters are rounded from their fp32 masters. Collective; each element travels once.
-/// Memory: one whole tensor where it is visited, unless the visitor keeps more, and 1 MiB a rank.
-/// Throws Error: Usage for values that are not there yet (meta) and a dtype that is not
-/// floating-point; what `visit` throws on one rank is thrown on all, as an Error that names the
-/// rank. PyTorch: `get_model_state_dict` with `full_state_dict`, a tensor at a time.
+/// Trainable parameters are rounded from their fp32 masters. Collective; each element is broadcast
+/// once, to all ranks, also with `rank0_only`. Memory: one whole tensor where it is visited, unless
+/// the visitor keeps more, and 1 MiB a rank. Throws Error: Usage for values that are not there yet
+/// (meta) and a dtype that is not floating-point; what `visit` throws on one rank is thrown on all,
+/// as an Error that names the rank. PyTorch: `get_model_state_dict` with `full_state_dict`, a
+/// tensor at a time.
 void for_each_full_parameter(ShardedModule& model,
                              const std::function<void(const FullParameter&)>& visit,
                              const FullStateOptions& options = {});
@@ -111,8 +113,8 @@ void load_full_optim_state_dict(ShardedModule& model, AdamW& optimizer, const Op
 
 /// Options of with_full_parameters().
 struct FullParametersOptions {
-  /// Elements that were changed go into the shards, each rank its own part of what it wrote: all
-  /// ranks write the same. Without it changes are forgotten.
+  /// Whether changes are kept: each rank writes back the elements of its own shard, so all ranks
+  /// must make the same changes. Else changes are dropped.
   bool writeback = false;
 };
 

@@ -255,7 +255,8 @@ class UnitImpl : public Impl,
   using Impl::Impl;
   using detail::ForwardBase<UnitImpl<Impl>, Impl>::forward;
 
-  /// The block's `forward`, with its parameters gathered while it runs.
+  /// The block's `forward`, with its parameters gathered while it runs. Collective, and throws, as
+  /// a call of Sharded.
   template <class... Args>
   auto call(Args&&... args) {
     // A checkpointed call is repeated in backward, when nobody else may hold the module any more.
@@ -267,7 +268,8 @@ class UnitImpl : public Impl,
 
   /// Calls `fn(block, args…)` as one use of the unit: the way to methods other than `forward`.
   /// Tensors that belong to the step's graph are passed as `args`, not captured, so that the unit
-  /// knows when their gradients are done. PyTorch: `register_fsdp_forward_method`.
+  /// knows when their gradients are done. Collective, and throws, as a call of Sharded. PyTorch:
+  /// `register_fsdp_forward_method`.
   template <class Fn, class... Args>
   auto run(Fn&& fn, Args&&... args) {
     auto body = [this, module = this->weak_from_this().lock(),

@@ -40,8 +40,9 @@ struct WorldOptions {
   Transport transport = Transport::Automatic;
 };
 
-/// The ranks of a run. A value: copies name the same world, which ends with the last of them.
-/// PyTorch: `init_process_group` and the default group.
+/// The ranks of a run. A value: copies name the same world, which ends with the last of them. One
+/// thread a rank uses it and its copies at a time, but for waiting(). PyTorch: `init_process_group`
+/// and the default group.
 class World {
  public:
   /// The world that the launcher describes in the environment: `sherd launch` and torchrun (`RANK`,
@@ -49,16 +50,19 @@ class World {
   /// nothing is set. Collective: returns when all ranks have met. Binds loopback only where all
   /// ranks are on this host, else the interface that leads to the first. Throws Error: Usage for
   /// values that make no sense, Unavailable for a port or address that cannot be had, PeerLost when
-  /// others do not come within the timeout. Collectives throw Error: PeerLost where another rank is
-  /// gone, Hang where one is silent for longer than the timeout.
+  /// others do not come within the timeout, RanksDisagree where WorldOptions::transport differs;
+  /// Unavailable also for a device that is not there, or shared memory between GPUs. Collectives
+  /// throw Error: PeerLost where another rank is gone, Hang where one is silent for longer than the
+  /// timeout, RanksDisagree where ranks are out of step.
   static World from_environment(const WorldOptions& options = {});
   /// A world of one: no process group, no collective. Throws Error(Unavailable) for a device that
   /// this build or machine does not have.
   static World alone(c10::DeviceType device = c10::DeviceType::CPU);
-  /// `size` ranks on threads of this process, for tests and examples: element r is to be used on
-  /// one thread of its own. All draw from LibTorch's one generator, in whichever order they come: a
-  /// model with dropout does not repeat its numbers from run to run, nor in a checkpointed unit
-  /// those of its first forward. Ranks that are processes do.
+  /// `size` ranks, at least 1, on threads of this process and on the CPU, for tests and examples:
+  /// element r is to be used on one thread of its own. All draw from LibTorch's one generator, in
+  /// whichever order they come: a model with dropout does not repeat its numbers from run to run,
+  /// nor in a checkpointed unit those of its first forward. Ranks that are processes do. Not
+  /// collective.
   static std::vector<World> in_process(
       int size, std::chrono::milliseconds timeout = std::chrono::seconds(60));
   /// A world of ranks that the caller has connected. Not collective. Throws Error(Usage) for null,
@@ -111,8 +115,8 @@ class World {
   [[nodiscard]] std::string transport() const;
 
   /// Who is told of the collectives of this rank from now on: of the World itself, and of
-  /// communicators that are made later. Null for nobody. Not collective. PyTorch: the flight
-  /// recorder.
+  /// communicators that are made later. Worlds that subset() returns have observers of their own.
+  /// Null for nobody. Not collective. PyTorch: the flight recorder.
   void set_observer(std::shared_ptr<CollectiveObserver> observer);
   /// What this World is made over, to be wrapped in another.
   [[nodiscard]] const std::shared_ptr<Backend>& backend() const;

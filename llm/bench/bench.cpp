@@ -53,7 +53,7 @@ BenchModel find_model(const BenchOptions& options) {
 
 sherd::Sharded<model::CausalLm> make_model(const BenchModel& found, const BenchOptions& options,
                                            const sherd::World& world) {
-  const sherd::Mesh mesh = train::mesh_of(options.sharding.strategy, 0, world);
+  const sherd::Mesh mesh = train::mesh_of(options.sharding.strategy, std::nullopt, world);
   if (!found.weights.empty()) {
     return train::load_sharded(found.weights, mesh, options.sharding,
                                {options.ignored_fields, families::IgnoreBy::Flag});

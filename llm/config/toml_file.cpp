@@ -27,7 +27,8 @@ std::optional<std::string> contents_of(const std::filesystem::path& file, Readin
   std::string text(kLargestFile_bytes + 1, '\0');
   if (!stream || std::filesystem::is_directory(file, ignored)) {
     const std::string why = stream ? "is a folder" : std::strerror(errno);
-    reading.faults.push_back(file.string() + ": cannot be read: " + why);
+    reading.faults.push_back(file.string() + ": cannot be read: " + why +
+                             ". Give the path of a TOML file; recipes/ has some");
     return std::nullopt;
   }
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));

@@ -44,7 +44,10 @@ void check_batch(const TrainSection& train, std::vector<Fault>& faults) {
   if (train.micro_batch > train.global_batch) {
     faults.push_back({"train.micro_batch", micro + " is larger than " + global});
   } else if (train.global_batch % train.micro_batch != 0) {
-    faults.push_back({"train.global_batch", global + " is not a multiple of " + micro});
+    const auto lower = train.global_batch / train.micro_batch * train.micro_batch;
+    faults.push_back({"train.global_batch",
+                      fmt::format("{} is not a multiple of {}: set train.global_batch = {} or {}",
+                                  global, micro, lower, lower + train.micro_batch)});
   }
 }
 

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include <fmt/core.h>
+
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
 #include "llm/model/random_weights.h"
@@ -34,10 +36,15 @@ sherd::Sharded<model::CausalLm> load_weights_of(const std::string& folder, const
 text::Tokenizer load_tokenizer(const std::string& folder) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored)) {
-    throw sherd::Error(sherd::ExitCode::InputMissing,
-                       "the model folder '" + folder +
-                           "' does not exist. Give a Hugging Face folder: config.json, "
-                           "model.safetensors and tokenizer.json.");
+    const std::filesystem::path here = std::filesystem::current_path(ignored);
+    throw sherd::Error(
+        sherd::ExitCode::InputMissing,
+        fmt::format("the model folder '{}' does not exist{}. Give a Hugging Face folder: "
+                    "config.json, model.safetensors and tokenizer.json.",
+                    folder,
+                    std::filesystem::path(folder).is_absolute()
+                        ? ""
+                        : fmt::format("; relative paths begin here, in {}", here.string())));
   }
   return text::Tokenizer::from_folder(folder);
 }

@@ -196,7 +196,7 @@ Candidate restore(const ResumePlan& plan, const config::RunConfig& config,
   for (std::size_t i = 0; i < plan.candidates.size(); ++i) {
     const Candidate& candidate = plan.candidates[i];
     try {
-      sherd::load_checkpoint(candidate.folder, model, optimizer);
+      sherd::load_checkpoint(model, optimizer, candidate.folder);
       return candidate;
     } catch (const Error& error) {  // the same on every rank
       if (error.code() != ExitCode::BadData || i + 1 == plan.candidates.size()) {

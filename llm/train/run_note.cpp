@@ -129,7 +129,10 @@ void check_same_run(const RunNote& then, const RunNote& now, const std::string& 
   }
   const std::string advice =
       data.empty()
-          ? "Restore them to resume, or start over with --resume never and another train.output."
+          ? "Restore them to resume, or start over with --resume never and another train.output. "
+            "To "
+            "train for longer than planned, export the checkpoint and give the export as "
+            "model.path, with another train.output."
           : "Restore what has changed to resume. To train on other data from what has been "
             "learned, export the checkpoint and give the export as model.path, with another "
             "train.output; to start over, give --resume never and another train.output.";

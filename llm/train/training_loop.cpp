@@ -212,7 +212,7 @@ void TrainingLoop::save(std::int64_t number) {
     note.loss_scale = scaler_->scale();
     note.good_steps = scaler_->good_steps();
   }
-  sherd::save_checkpoint(folder, model_, optimizer_, to_text(note));
+  sherd::save_checkpoint(model_, optimizer_, folder, to_text(note));
   if (world_.rank() == 0) {
     checkpoints_.prune(run_.config.checkpoint.keep, number);
   }

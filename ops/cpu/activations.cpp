@@ -66,7 +66,7 @@ BiasGeluGradients bias_gelu_backward(const at::Tensor& grad_output, const at::Te
   const int64_t width = bias.size(0);
   const at::Tensor grad = grad_output.contiguous();
   at::Tensor grad_input = at::empty(input.sizes(), input.options());
-  const ColumnSums sums(wants_bias ? width : 0);
+  const ColumnSums sums(wants_bias ? width : 0, input);
   with_dtype(input, [&](auto type) {
     using T = decltype(type);
     for_rows(input.numel() / width, width, [&](int64_t begin, int64_t end) {
@@ -78,36 +78,36 @@ BiasGeluGradients bias_gelu_backward(const at::Tensor& grad_output, const at::Te
   return {grad_input, wants_bias ? sums.total() : at::Tensor()};
 }
 
-// A table of angles for each head's vector of [B, N, T, H / 2], as the step between them: 0 where
-// it is broadcast.
-struct Angles {
-  Angles(const at::Tensor& table, at::IntArrayRef sizes)
-      : expanded((table.stride(-1) == 1 ? table : table.contiguous())
-                     .expand({sizes[0], sizes[1], sizes[2], sizes[3] / 2})) {}
-  [[nodiscard]] const float* at(int64_t b, int64_t n, int64_t t) const {
-    return expanded.const_data_ptr<float>() + b * expanded.stride(0) + n * expanded.stride(1) +
-           t * expanded.stride(2);
-  }
-  at::Tensor expanded;
-};
+// A table of angles for each head's vector: [B, N, T, H / 2], expanded, with numbers side by side.
+at::Tensor angles(const at::Tensor& table, at::IntArrayRef sizes) {
+  return (table.stride(-1) == 1 ? table : table.contiguous())
+      .expand({sizes[0], sizes[1], sizes[2], sizes[3] / 2});
+}
 
 at::Tensor rotary(const at::Tensor& input, const at::Tensor& cosines, const at::Tensor& sines,
                   int direction) {
   const at::Tensor dense = input.stride(3) == 1 ? input : input.contiguous();
   at::Tensor output = at::empty(dense.sizes(), dense.options());
-  const Angles cosine(cosines, dense.sizes()), sine(sines, dense.sizes());
-  const int64_t heads = dense.size(1), tokens = dense.size(2), size = dense.size(3);
+  const at::Tensor cosine = angles(cosines, dense.sizes()), sine = angles(sines, dense.sizes());
   with_dtype(dense, [&](auto type) {
     using T = decltype(type);
-    for_rows(dense.size(0) * heads * tokens, size, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const int64_t b = row / (heads * tokens), n = row / tokens % heads, t = row % tokens;
-        kernels<T>().rotate(dense.const_data_ptr<T>() + b * dense.stride(0) + n * dense.stride(1) +
-                                t * dense.stride(2),
-                            cosine.at(b, n, t), sine.at(b, n, t), static_cast<float>(direction),
-                            mutable_data<T>(output) + row * size, size / 2);
-      }
-    });
+    const auto strides = [](const at::Tensor& tensor) {
+      return typename RotaryRows<T>::Strides{tensor.stride(0), tensor.stride(1), tensor.stride(2)};
+    };
+    const RotaryRows<T> rows{.input = dense.const_data_ptr<T>(),
+                             .cosine = cosine.const_data_ptr<float>(),
+                             .sine = sine.const_data_ptr<float>(),
+                             .input_strides = strides(dense),
+                             .cosine_strides = strides(cosine),
+                             .sine_strides = strides(sine),
+                             .heads = dense.size(1),
+                             .tokens = dense.size(2),
+                             .half = dense.size(3) / 2,
+                             .direction = static_cast<float>(direction)};
+    for_rows(dense.size(0) * rows.heads * rows.tokens, dense.size(3),
+             [&](int64_t begin, int64_t end) {
+               kernels<T>().rotate(rows, mutable_data<T>(output), begin, end);
+             });
   });
   return output;
 }

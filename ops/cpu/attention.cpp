@@ -56,7 +56,88 @@ AttentionInputs for_products(const AttentionInputs& inputs) {
           inputs.documents, inputs.slopes};
 }
 
+// Up to this size heads have less work in products than in scores and copies between them.
+constexpr int64_t kSmallHead = 32;
+
+bool has_small_heads(const AttentionInputs& inputs) {
+  return inputs.query.size(2) <= kSmallHead;
+}
+
+// With each head's numbers side by side.
+AttentionInputs with_dense_heads(const AttentionInputs& inputs) {
+  const auto dense = [](const at::Tensor& heads) {
+    return heads.stride(2) == 1 ? heads : heads.contiguous();
+  };
+  return {dense(inputs.query), dense(inputs.key), dense(inputs.value), inputs.documents,
+          inputs.slopes};
+}
+
+template <class T>
+SmallHeads<T> small_heads(const AttentionInputs& inputs) {
+  const auto vectors = [](const at::Tensor& heads) {
+    return HeadVectors<T>{heads.const_data_ptr<T>(), heads.stride(0), heads.stride(1)};
+  };
+  return {.query = vectors(inputs.query),
+          .key = vectors(inputs.key),
+          .value = vectors(inputs.value),
+          .bounds = inputs.documents.bounds().data(),
+          .slopes = data<float>(inputs.slopes),
+          .most_tokens = inputs.documents.longest(),
+          .heads = inputs.query.size(1),
+          .key_heads = inputs.key.size(1),
+          .head_size = inputs.query.size(2),
+          .scale = static_cast<float>(scale_of(inputs.query))};
+}
+
+// Calls f(begin, end) for the parts of small_heads().
+template <class F>
+void for_parts(const AttentionInputs& inputs, const F& f) {
+  const int64_t tokens = inputs.documents.longest();
+  for_rows(inputs.documents.count() * inputs.key.size(1), tokens * tokens, f);
+}
+
+AttentionOutput attention_of_small_heads(const AttentionInputs& given) {
+  const AttentionInputs inputs = with_dense_heads(given);
+  const at::Tensor& query = inputs.query;
+  AttentionOutput output{
+      at::empty({query.size(0), query.size(1) * query.size(2)}, query.options()),
+      at::empty({query.size(0) * query.size(1)}, query.options().dtype(at::kFloat))};
+  with_dtype(query, [&](auto type) {
+    using T = decltype(type);
+    const SmallHeads<T> heads = small_heads<T>(inputs);
+    for_parts(inputs, [&](int64_t begin, int64_t end) {
+      kernels<T>().small_heads(heads, mutable_data<T>(output.mixed_TD),
+                               mutable_data<float>(output.log_sums), begin, end);
+    });
+  });
+  return output;
+}
+
+AttentionGradients small_heads_backward(const AttentionInputs& given, const at::Tensor& log_sums,
+                                        const at::Tensor& grad_mixed_TD) {
+  const AttentionInputs inputs = with_dense_heads(given);
+  const at::Tensor grad_mixed = grad_mixed_TD.contiguous();
+  const auto room_like = [](const at::Tensor& tensor) {
+    return at::empty(tensor.sizes(), tensor.options());
+  };
+  AttentionGradients grads{room_like(inputs.query), room_like(inputs.key), room_like(inputs.value)};
+  with_dtype(inputs.query, [&](auto type) {
+    using T = decltype(type);
+    const SmallHeads<T> heads = small_heads<T>(inputs);
+    const SmallHeadGradients<T> places{mutable_data<T>(grads.query), mutable_data<T>(grads.key),
+                                       mutable_data<T>(grads.value)};
+    for_parts(inputs, [&](int64_t begin, int64_t end) {
+      kernels<T>().small_heads_backward(heads, data<T>(grad_mixed), data<float>(log_sums), places,
+                                        begin, end);
+    });
+  });
+  return grads;
+}
+
 AttentionOutput attention(const AttentionInputs& inputs) {
+  if (has_small_heads(inputs)) {
+    return attention_of_small_heads(inputs);
+  }
   AttentionOutput output = blockwise_attention(kSteps, for_products(inputs));
   output.mixed_TD = output.mixed_TD.to(inputs.query.scalar_type());
   return output;
@@ -64,6 +145,9 @@ AttentionOutput attention(const AttentionInputs& inputs) {
 
 AttentionGradients attention_backward(const AttentionInputs& inputs, const at::Tensor& log_sums,
                                       const at::Tensor& grad_mixed_TD) {
+  if (has_small_heads(inputs)) {
+    return small_heads_backward(inputs, log_sums, grad_mixed_TD);
+  }
   const AttentionGradients grads = blockwise_attention_backward(
       kSteps, for_products(inputs), log_sums, for_products(grad_mixed_TD));
   const auto dtype = inputs.query.scalar_type();

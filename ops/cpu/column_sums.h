@@ -9,9 +9,10 @@ namespace sherd::ops::cpu {
 /// Sums of columns that several threads add to: an fp32 row [width] for each.
 class ColumnSums {
  public:
-  /// Of nothing where `width` is 0.
-  explicit ColumnSums(int64_t width)
-      : rows_(at::zeros({width == 0 ? 0 : at::get_num_threads(), width}, at::kFloat)) {}
+  /// On the device of `of`; of nothing where `width` is 0.
+  ColumnSums(int64_t width, const at::Tensor& of)
+      : rows_(at::zeros({width == 0 ? 0 : at::get_num_threads(), width},
+                        of.options().dtype(at::kFloat))) {}
   /// The calling thread's row inside at::parallel_for; null without columns.
   [[nodiscard]] float* of_thread() const {
     return rows_.numel() == 0

@@ -4,7 +4,8 @@ namespace sherd::ops::cpu {
 
 bool serves(const at::Tensor& tensor) {
   const auto dtype = tensor.scalar_type();
-  return tensor.is_cpu() && (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf);
+  return (tensor.is_cpu() || tensor.is_meta()) &&
+         (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf);
 }
 
 Backend cpu_backend(const Backend& plain) {

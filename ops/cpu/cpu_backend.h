@@ -4,7 +4,8 @@
 
 namespace sherd::ops::cpu {
 
-/// Whether this back end is made for a tensor: fp32, bf16 or fp16 on a CPU.
+/// Whether this back end is made for a tensor: fp32, bf16 or fp16 on a CPU, or on the meta device,
+/// where it allocates what it does on a CPU and computes nothing.
 [[nodiscard]] bool serves(const at::Tensor& tensor);
 
 /// Loops of Sherd's own around matrix products in the form that the processor is best at. What it

@@ -19,7 +19,9 @@ void check_targets(const at::Tensor& targets_R, int64_t columns) {
 CrossEntropy cross_entropy(const at::Tensor& logits_RV, const at::Tensor& targets_R) {
   const int64_t rows = logits_RV.size(0), columns = logits_RV.size(1);
   const at::Tensor targets = targets_R.contiguous();
-  check_targets(targets, columns);
+  if (!targets.is_meta()) {
+    check_targets(targets, columns);
+  }
   const auto wide = logits_RV.options().dtype(at::kFloat);
   const at::Tensor losses = at::empty({rows}, wide);
   CrossEntropy result{{}, at::empty({rows}, wide)};
@@ -39,9 +41,9 @@ void cross_entropy_backward(at::Tensor& logits_RV, const at::Tensor& targets_R,
                             const at::Tensor& log_sums_R, const at::Tensor& scale) {
   const int64_t columns = logits_RV.size(1);
   const at::Tensor targets = targets_R.contiguous();
-  const auto factor = scale.item<float>();
   with_dtype(logits_RV, [&](auto type) {
     using T = decltype(type);
+    const auto factor = scale.item<float>();
     for_rows(logits_RV.size(0), columns, [&](int64_t begin, int64_t end) {
       kernels<T>().cross_entropy_backward(mutable_data<T>(logits_RV), data<int64_t>(targets),
                                           data<float>(log_sums_R), factor, columns, begin, end);

@@ -11,16 +11,23 @@
 
 namespace sherd::ops::cpu {
 
-/// Calls `f(T())` with T = float, c10::BFloat16 or c10::Half: a dtype that serves() accepts.
+/// Calls `f(T())` with T = float, c10::BFloat16 or c10::Half: a dtype that serves() accepts. Not on
+/// the meta device, where there are no numbers.
 template <class F>
-decltype(auto) with_dtype(const at::Tensor& tensor, F&& f) {
+void with_dtype(const at::Tensor& tensor, F&& f) {
+  if (tensor.is_meta()) {
+    return;
+  }
   switch (tensor.scalar_type()) {
     case at::kFloat:
-      return std::forward<F>(f)(float());
+      std::forward<F>(f)(float());
+      break;
     case at::kBFloat16:
-      return std::forward<F>(f)(c10::BFloat16());
+      std::forward<F>(f)(c10::BFloat16());
+      break;
     default:
-      return std::forward<F>(f)(c10::Half());
+      std::forward<F>(f)(c10::Half());
+      break;
   }
 }
 

@@ -71,6 +71,18 @@ CpuFeatures features_of_machine() {
   return features;
 }
 
+// LibTorch takes its word for it, and would end by an illegal instruction.
+void refuse_more_than(Isa machine, const std::string& aten) {
+  const bool has = aten == "avx512" ? machine >= Isa::Avx512
+                   : aten == "avx2" ? machine >= Isa::Avx2
+                                    : true;
+  if (!has) {
+    throw Error(ExitCode::Usage, "ATEN_CPU_CAPABILITY is \"" + aten +
+                                     "\", whose instructions this processor does not have, and "
+                                     "LibTorch would use them: unset it");
+  }
+}
+
 std::atomic<Isa>& isa_in_use() {
   static std::atomic<Isa> used = choose_isa(machine_isa(), IsaLimits::of_environment());
   return used;
@@ -114,6 +126,7 @@ IsaLimits IsaLimits::of_environment() {
 }
 
 Isa choose_isa(Isa machine, const IsaLimits& limits) {
+  refuse_more_than(machine, limits.aten);
   Isa chosen = machine;
   if (!limits.sherd.empty()) {
     const auto wanted = isa_of(limits.sherd);

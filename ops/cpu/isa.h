@@ -42,7 +42,7 @@ struct IsaLimits {
 
 /// The least of `machine` and the limits. A name that LibTorch or oneDNN does not know limits
 /// nothing, as for them. Throws sherd::Error (Usage) for a SHERD_CPU_ISA that is none or above
-/// `machine`.
+/// `machine`, and for an ATEN_CPU_CAPABILITY above it, which LibTorch would take at its word.
 [[nodiscard]] Isa choose_isa(Isa machine, const IsaLimits& limits);
 
 /// This machine's best path, whatever the environment says.

@@ -49,6 +49,64 @@ struct DecodeRows {
   float scale = 1;
 };
 
+/// Vectors of heads, each dense: of token t and head h the one at t × token_stride + h ×
+/// head_stride.
+template <class T>
+struct HeadVectors {
+  const T* data = nullptr;
+  int64_t token_stride = 0;
+  int64_t head_stride = 0;
+
+  [[nodiscard]] const T* of(int64_t token, int64_t head) const {
+    return data + token * token_stride + head * head_stride;
+  }
+};
+
+/// Causal attention within documents, in parts: part p is of document p ÷ `key_heads` and all heads
+/// that share key head p % `key_heads`.
+template <class T>
+struct SmallHeads {
+  HeadVectors<T> query;
+  HeadVectors<T> key;
+  HeadVectors<T> value;
+  const int64_t* bounds = nullptr;  ///< where each document begins, and the last one ends
+  const float* slopes = nullptr;    ///< [heads]: ALiBi's, or null for none
+  int64_t most_tokens = 0;          ///< of a document
+  int64_t heads = 0;
+  int64_t key_heads = 0;
+  int64_t head_size = 0;
+  float scale = 1;
+};
+/// Dense: [tokens, heads, head_size], with key heads in `key` and `value`.
+template <class T>
+struct SmallHeadGradients {
+  T* query = nullptr;
+  T* key = nullptr;
+  T* value = nullptr;
+};
+
+/// Head vectors to be rotated, and their angles. Row r is of batch r ÷ (heads × tokens), head
+/// r ÷ tokens % heads and token r % tokens; a stride is 0 where angles are shared.
+template <class T>
+struct RotaryRows {
+  struct Strides {
+    int64_t batch = 0, head = 0, token = 0;
+    [[nodiscard]] int64_t of(int64_t b, int64_t n, int64_t t) const {
+      return b * batch + n * head + t * token;
+    }
+  };
+  const T* input = nullptr;
+  const float* cosine = nullptr;  ///< [.., half]
+  const float* sine = nullptr;
+  Strides input_strides = {};
+  Strides cosine_strides = {};
+  Strides sine_strides = {};
+  int64_t heads = 0;
+  int64_t tokens = 0;
+  int64_t half = 0;     ///< of a vector
+  float direction = 1;  ///< 1 or −1
+};
+
 /// A product with a weight as linear() has it, all dense.
 template <class T>
 struct FewRows {
@@ -82,6 +140,13 @@ struct Kernels {
 
   /// out [texts, heads, head_size] = softmax(scale × query · keys − slope × distance) · values.
   void (*decode_attention)(const DecodeRows<T>& rows, T* out, int64_t begin, int64_t end);
+
+  /// out [tokens, heads × head_size] of the parts `begin` to `end`. log_sums [tokens × heads]: the
+  /// log of each query's sum of exponentials, a document's heads one behind the other.
+  void (*small_heads)(const SmallHeads<T>& of, T* out, float* log_sums, int64_t begin, int64_t end);
+  /// From grad_out, dense as `out` was.
+  void (*small_heads_backward)(const SmallHeads<T>& of, const T* grad_out, const float* log_sums,
+                               const SmallHeadGradients<T>& grads, int64_t begin, int64_t end);
 
   /// out [rows, outputs] = input · weightᵀ + bias, of the outputs from `begin` to `end`.
   void (*few_rows_product)(const FewRows<T>& of, T* out, int64_t begin, int64_t end);
@@ -117,10 +182,8 @@ struct Kernels {
   /// sum [width] += each row.
   void (*add_rows)(const T* rows, float* sum, int64_t width, int64_t begin, int64_t end);
 
-  /// Rotates the pairs (i, i + half) of one head's vector by angles given as cosine and sine
-  /// [half]; direction 1 or −1.
-  void (*rotate)(const T* input, const float* cosine, const float* sine, float direction, T* out,
-                 int64_t half);
+  /// out [rows, 2 × half]: the pairs (i, i + half) of each vector rotated by its angles.
+  void (*rotate)(const RotaryRows<T>& rows, T* out, int64_t begin, int64_t end);
 
   /// losses[r] = log Σ exp(logits) − logits[target]; log_sums [rows].
   void (*cross_entropy)(const T* logits, const int64_t* targets, int64_t columns, float* losses,

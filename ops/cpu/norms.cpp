@@ -41,7 +41,7 @@ NormInputGradients norm_backward(const NormGradients& gradients, const at::Tenso
                                  WantedGradients wanted) {
   const int64_t width = of.weight.size(0);
   NormInputGradients result{at::empty(sum.sizes(), sum.options()), {}, {}};
-  const ColumnSums of_weight(wanted.weight ? width : 0), of_bias(wanted.bias ? width : 0);
+  const ColumnSums of_weight(wanted.weight ? width : 0, sum), of_bias(wanted.bias ? width : 0, sum);
   with_dtype(sum, [&](auto type) {
     using T = decltype(type);
     for_rows(statistics.size(0), width, [&](int64_t begin, int64_t end) {

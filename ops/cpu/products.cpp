@@ -24,7 +24,7 @@ bool is_wide(const at::Tensor& weight) {
 at::Tensor column_sums(const at::Tensor& matrix) {
   const at::Tensor dense = matrix.contiguous();
   const int64_t width = dense.size(1);
-  const ColumnSums sums(width);
+  const ColumnSums sums(width, dense);
   with_dtype(dense, [&](auto type) {
     using T = decltype(type);
     for_rows(dense.size(0), width, [&](int64_t begin, int64_t end) {

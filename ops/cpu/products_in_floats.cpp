@@ -61,13 +61,13 @@ void round_rows(const at::Tensor& out, const at::Tensor& floats) {
   });
 }
 
-at::Tensor floats(int64_t numel) {
-  return at::empty({numel}, at::kFloat);
+at::Tensor floats(int64_t numel, const at::Tensor& like) {
+  return at::empty({numel}, like.options().dtype(at::kFloat));
 }
 
 // Room for a product that is rounded to 16 bits: none where the output is fp32.
 at::Tensor sum_room(const at::Tensor& out, int64_t numel) {
-  return out.scalar_type() == at::kFloat ? at::Tensor() : floats(numel);
+  return out.scalar_type() == at::kFloat ? at::Tensor() : floats(numel, out);
 }
 
 // What a block of the product is computed in: the output itself where it is fp32, else room in the
@@ -116,8 +116,8 @@ void by_columns(const at::Tensor& out, const at::Tensor& bias, const at::Tensor&
                 const at::Tensor& b) {
   const int64_t m = a.size(0), k = a.size(1), n = b.size(1);
   const int64_t block = block_of(n, k);
-  const at::Tensor whole = widened(a, floats(m * k));
-  const at::Tensor room = floats(k * block), part_room = sum_room(out, m * block);
+  const at::Tensor whole = widened(a, floats(m * k, a));
+  const at::Tensor room = floats(k * block, a), part_room = sum_room(out, m * block);
   for (int64_t begin = 0; begin < n; begin += block) {
     const int64_t count = std::min(block, n - begin);
     Target target(out.narrow(1, begin, count), part_room);
@@ -132,7 +132,7 @@ void by_terms(const at::Tensor& out, const at::Tensor& bias, const at::Tensor& a
               const at::Tensor& b) {
   const int64_t m = a.size(0), k = a.size(1), n = b.size(1);
   const int64_t block = block_of(k, m + n);
-  const at::Tensor a_room = floats(m * block), b_room = floats(block * n);
+  const at::Tensor a_room = floats(m * block, a), b_room = floats(block * n, a);
   Target target(out, sum_room(out, m * n));
   for (int64_t begin = 0; begin < k; begin += block) {
     const int64_t count = std::min(block, k - begin);

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_unique.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
@@ -40,7 +41,20 @@ void add_to_sum(at::Tensor& sum, const at::Tensor& part) {
   sum.add_(part);
 }
 
+// What add_embedding_gradient() takes where all ids differ, which is the most.
+void take_room_of_embedding_gradient(const at::Tensor& out, const at::Tensor& gradient) {
+  const auto wide = statistics_dtype(out.scalar_type());
+  const at::Tensor sums = at::zeros(gradient.sizes(), out.options().dtype(wide));
+  static_cast<void>(gradient.to(wide));
+  static_cast<void>(at::empty(gradient.sizes(), out.options()).to(wide));
+  static_cast<void>(sums.to(out.scalar_type()));
+}
+
 void add_embedding_gradient(at::Tensor& out, const at::Tensor& ids, const at::Tensor& gradient) {
+  if (out.is_meta()) {
+    take_room_of_embedding_gradient(out, gradient);
+    return;
+  }
   const auto [rows, place] = at::_unique(ids, /*sorted=*/true, /*return_inverse=*/true);
   const at::Tensor sums = at::zeros({rows.numel(), out.size(1)},
                                     out.options().dtype(statistics_dtype(out.scalar_type())));

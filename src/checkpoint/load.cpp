@@ -170,7 +170,7 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model,
     }
     return "";
   }));
-  detail::Step& step = model.engine().step;
+  detail::Step& step = detail::engine_of(model).step;
   detail::ShardWriter writer(step, "load_checkpoint");
   if (optimizer != nullptr) {
     step.writing_begins(detail::State::Optimizer, "load_checkpoint");
@@ -195,12 +195,12 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model,
 
 }  // namespace
 
-CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& model,
-                                   CheckpointableOptimizer& optimizer) {
+CheckpointManifest load_checkpoint(ShardedModule& model, CheckpointableOptimizer& optimizer,
+                                   const std::string& folder) {
   return load(folder, model, &optimizer);
 }
 
-CheckpointManifest load_checkpoint(const std::string& folder, ShardedModule& model) {
+CheckpointManifest load_checkpoint(ShardedModule& model, const std::string& folder) {
   return load(folder, model, nullptr);
 }
 

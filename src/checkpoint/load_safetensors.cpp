@@ -73,7 +73,7 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
     sources = sources_in(*weights, folder, model, name_in_file);
     return "";
   }));
-  detail::ShardWriter writer(model.engine().step, "load_safetensors");
+  detail::ShardWriter writer(detail::engine_of(model).step, "load_safetensors");
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
     for (const Source& source : sources) {
       detail::fill_through_host(source.entry.mine, [&](const at::Tensor& host) {

@@ -44,7 +44,7 @@ std::map<std::string, OptimizerShard> shards_of(SavedOptimizer optimizer) {
 
 std::vector<HeldPiece> held_pieces(ShardedModule& model, SavedOptimizer optimizer) {
   const std::map<std::string, OptimizerShard> shards = shards_of(optimizer);
-  const bool writes_buffers = model.engine().model.mesh.shard_rank() == 0;
+  const bool writes_buffers = detail::engine_of(model).model.mesh.shard_rank() == 0;
   std::vector<HeldPiece> held;
   for (const detail::StateEntry& entry : detail::state_entries(model)) {
     if (entry.mine.numel() == 0 || (entry.is_buffer() && !writes_buffers)) {
@@ -122,9 +122,9 @@ void add_pieces(CheckpointManifest& manifest, int shard_size,
 
 void save(const std::string& folder, ShardedModule& model, SavedOptimizer optimizer,
           const std::string& note) {
-  model.engine().step.check_not_torn("save_checkpoint");
+  detail::engine_of(model).step.check_not_torn("save_checkpoint");
   World& world = model.world();
-  const Mesh& mesh = model.engine().model.mesh;
+  const Mesh& mesh = detail::engine_of(model).model.mesh;
   std::string target;
   std::string temporary;
   const std::string failure = "the checkpoint could not be written";
@@ -172,12 +172,12 @@ void save(const std::string& folder, ShardedModule& model, SavedOptimizer optimi
 
 }  // namespace
 
-void save_checkpoint(const std::string& folder, ShardedModule& model,
-                     const CheckpointableOptimizer& optimizer, const std::string& note) {
+void save_checkpoint(ShardedModule& model, const CheckpointableOptimizer& optimizer,
+                     const std::string& folder, const std::string& note) {
   save(folder, model, &optimizer, note);
 }
 
-void save_checkpoint(const std::string& folder, ShardedModule& model, const std::string& note) {
+void save_checkpoint(ShardedModule& model, const std::string& folder, const std::string& note) {
   save(folder, model, nullptr, note);
 }
 

@@ -101,7 +101,7 @@ void ParameterInit::fill_from(const at::Tensor& whole) {
 
 void initialize(ShardedModule& model, uint64_t seed, const ParamInitFn& param_init_fn,
                 const ParamInitFn& buffer_init_fn) {
-  detail::ShardWriter writer(model.engine().step, "initialize");
+  detail::ShardWriter writer(detail::engine_of(model).step, "initialize");
   std::string left_out;
   std::vector<detail::StateEntry> entries = detail::state_entries(model);
   for (detail::StateEntry& entry : entries) {

@@ -70,7 +70,7 @@ class Reader {
 
 void load_from_rank0(ShardedModule& model, const TensorSource& source) {
   World& world = model.world();
-  detail::ShardWriter writer(model.engine().step, "load_from_rank0");
+  detail::ShardWriter writer(detail::engine_of(model).step, "load_from_rank0");
   Reader reader(source);
   std::vector<detail::StateEntry> entries = detail::state_entries(model);
   for (detail::StateEntry& entry : entries) {

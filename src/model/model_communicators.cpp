@@ -4,17 +4,36 @@
 
 namespace sherd::detail {
 
+namespace {
+
+// This rank's row of the mesh.
+RankGroup row_of(const Mesh& mesh) {
+  return {mesh.replicate_rank() * mesh.shard_size(), 1, mesh.shard_size()};
+}
+
+// The ranks that hold the same piece.
+RankGroup column_of(const Mesh& mesh) {
+  return {mesh.shard_rank(), mesh.shard_size(), mesh.replicate_size()};
+}
+
+// `size` consecutive ranks of this rank's row; `size` divides it.
+RankGroup part_of_row(const Mesh& mesh, int size) {
+  return {mesh.world().rank() / size * size, 1, size};
+}
+
+}  // namespace
+
 ModelCommunicators::ModelCommunicators(Mesh& mesh, const ShardOptions& options, bool full_precision)
-    : shards_(mesh.make_shard_communicator()) {
+    : shards_(mesh.world().make_communicator(row_of(mesh))) {
   if (mesh.replicate_size() > 1) {
-    replicas_ = mesh.make_replicate_communicator();
+    replicas_ = mesh.world().make_communicator(column_of(mesh));
   }
   const int size = options.reshard_after_forward_size;
   if (size > 1 && size < mesh.shard_size()) {
-    post_forward_ = mesh.make_post_forward_communicator(size);
+    post_forward_ = mesh.world().make_communicator(part_of_row(mesh, size));
   }
   if (full_precision) {
-    full_precision_ = mesh.make_shard_communicator();
+    full_precision_ = mesh.world().make_communicator(row_of(mesh));
   }
 }
 

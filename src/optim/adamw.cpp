@@ -141,7 +141,7 @@ struct AdamW::Impl {
   std::set<const detail::SegmentGradients*> updated_in_backward;
   int64_t failures_seen = 0;  ///< of backwards, by updated_in_backward
 
-  [[nodiscard]] detail::Engine& engine() const { return model.engine(); }
+  [[nodiscard]] detail::Engine& engine() const { return detail::engine_of(model); }
   [[nodiscard]] bool is_updated(const SegmentMoments& state, size_t place) const;
   void update(SegmentMoments& state);
   void update_runs(SegmentMoments& state);

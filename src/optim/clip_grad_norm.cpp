@@ -50,7 +50,7 @@ double clip_grad_norm(ShardedModule& model, double max_norm, double norm_type) {
   const detail::ProfilerRange range("clip_grad_norm");
   check_above_zero("max_norm", max_norm);
   check_above_zero("norm_type", norm_type);
-  detail::Engine& engine = model.engine();
+  detail::Engine& engine = detail::engine_of(model);
   engine.step.leave_failed_backward();
   engine.step.reductions().check_gradients_are_kept("[clip_grad_norm]");
   engine.step.gradients().check_reduced("[clip_grad_norm]");

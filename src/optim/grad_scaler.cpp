@@ -40,7 +40,7 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) const {
 }
 
 bool GradScaler::unscale() {
-  detail::Engine& engine = model_.engine();
+  detail::Engine& engine = detail::engine_of(model_);
   engine.step.leave_failed_backward();
   if (finite_ && unscaled_version_ == engine.step.gradients().version()) {
     return *finite_;

@@ -4,7 +4,7 @@
 namespace sherd {
 
 torch::OrderedDict<std::string, at::Tensor> optim_parameters(ShardedModule& model) {
-  detail::Step& step = model.engine().step;
+  detail::Step& step = detail::engine_of(model).step;
   step.require_between_steps("optim_parameters");
   step.check_not_torn("optim_parameters");
   return step.hand_out_masters();

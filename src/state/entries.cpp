@@ -93,7 +93,7 @@ StateEntry entry_of(ModelBuffer& buffer, int shard_size) {
 }  // namespace
 
 std::vector<StateEntry> state_entries(ShardedModule& model) {
-  Engine& engine = model.engine();
+  Engine& engine = detail::engine_of(model);
   const int shard_size = engine.model.mesh.shard_size();
   std::vector<StateEntry> entries;
   for_each_held_part(engine.model,
@@ -107,7 +107,7 @@ std::vector<StateEntry> state_entries(ShardedModule& model) {
 }
 
 std::vector<int> senders(ShardedModule& model) {
-  const Mesh& mesh = model.engine().model.mesh;
+  const Mesh& mesh = detail::engine_of(model).model.mesh;
   const std::vector<std::string> places = model.world().all_gather(
       std::to_string(mesh.replicate_rank()) + " " + std::to_string(mesh.shard_rank()));
   std::vector<int> ranks(static_cast<size_t>(mesh.shard_size()), 0);

@@ -78,8 +78,8 @@ void for_each_full_parameter(ShardedModule& model,
                              const std::function<void(const FullParameter&)>& visit,
                              const FullStateOptions& options) {
   check_dtype(options);
-  model.engine().step.check_not_torn("full_state_dict");
-  detail::require_values(model.engine().model, "full_state_dict");
+  detail::engine_of(model).step.check_not_torn("full_state_dict");
+  detail::require_values(detail::engine_of(model).model, "full_state_dict");
   World& world = model.world();
   const bool wanted = !options.rank0_only || world.rank() == 0;
   const std::vector<int> senders = detail::senders(model);
@@ -108,7 +108,7 @@ StateDict full_state_dict(ShardedModule& model, const FullStateOptions& options)
 }
 
 void load_full_state_dict(ShardedModule& model, const StateDict& dict) {
-  model.engine().step.require_between_steps("load_full_state_dict");
+  detail::engine_of(model).step.require_between_steps("load_full_state_dict");
   const std::vector<detail::StateEntry> entries = detail::state_entries(model);
   World& world = model.world();
   static_cast<void>(

@@ -147,7 +147,7 @@ void inspect_on_all(World& world, const std::function<void()>& inspect) {
 void with_full_parameters(ShardedModule& model, const std::string& unit,
                           const std::function<void()>& inspect,
                           const FullParametersOptions& options) {
-  detail::Engine& engine = model.engine();
+  detail::Engine& engine = detail::engine_of(model);
   engine.step.require_between_steps("with_full_parameters");
   engine.step.check_not_torn("with_full_parameters");
   detail::require_values(engine.model, "with_full_parameters");

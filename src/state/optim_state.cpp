@@ -104,7 +104,7 @@ void set_steps(AdamW& optimizer, const std::vector<MomentEntries>& entries,
 void for_each_full_optim_state(
     ShardedModule& model, const AdamW& optimizer,
     const std::function<void(const std::string& name, const OptimState&)>& visit, bool rank0_only) {
-  model.engine().step.check_not_torn("full_optim_state_dict");
+  detail::engine_of(model).step.check_not_torn("full_optim_state_dict");
   World& world = model.world();
   const bool wanted = !rank0_only || world.rank() == 0;
   const std::vector<int> senders = detail::senders(model);
@@ -136,13 +136,14 @@ OptimStateDict full_optim_state_dict(ShardedModule& model, const AdamW& optimize
 
 void load_full_optim_state_dict(ShardedModule& model, AdamW& optimizer,
                                 const OptimStateDict& dict) {
-  model.engine().step.require_between_steps("load_full_optim_state_dict");
+  detail::engine_of(model).step.require_between_steps("load_full_optim_state_dict");
   World& world = model.world();
   std::vector<MomentEntries> entries = moment_entries(model, optimizer);
   const std::vector<std::string> answers =
       detail::agree(world, "[load_full_optim_state_dict] loading failed",
                     [&] { return world.rank() == 0 ? check_dict(dict, entries) : std::string(); });
-  model.engine().step.writing_begins(detail::State::Optimizer, "load_full_optim_state_dict");
+  detail::engine_of(model).step.writing_begins(detail::State::Optimizer,
+                                               "load_full_optim_state_dict");
   for (MomentEntries& entry : entries) {
     const OptimState none;
     const OptimState& state = world.rank() == 0 ? dict[entry.name()] : none;
@@ -150,7 +151,7 @@ void load_full_optim_state_dict(ShardedModule& model, AdamW& optimizer,
     scatter_from_rank0(world, state.exp_avg_sq, entry.exp_avg_sq);
   }
   set_steps(optimizer, entries, answers[0]);
-  model.engine().step.writing_ended(detail::State::Optimizer);
+  detail::engine_of(model).step.writing_ended(detail::State::Optimizer);
 }
 
 }  // namespace sherd

@@ -154,7 +154,7 @@ bool stays_at_home(const detail::StateEntry& entry, const Transfer& transfer,
 
 ShardedStateDict sharded_state_dict(ShardedModule& model) {
   ShardedStateDict dict;
-  std::vector<ParameterShard> shards = detail::value_shards(model.engine().model);
+  std::vector<ParameterShard> shards = detail::value_shards(detail::engine_of(model).model);
   for (const ParameterShard& shard : shards) {
     dict.insert(shard.name, shard);
   }
@@ -175,7 +175,7 @@ ShardedStateDict sharded_state_dict(ShardedModule& model) {
 }
 
 void load_sharded_state_dict(ShardedModule& model, const std::vector<ParameterShard>& pieces) {
-  model.engine().step.require_between_steps("load_sharded_state_dict");
+  detail::engine_of(model).step.require_between_steps("load_sharded_state_dict");
   World& world = model.world();
   const std::vector<int> senders = detail::senders(model);
   std::vector<detail::StateEntry> entries = detail::state_entries(model);
@@ -194,14 +194,14 @@ void load_sharded_state_dict(ShardedModule& model, const std::vector<ParameterSh
     throw Error(ExitCode::BadData,
                 "[load_sharded_state_dict] the pieces of all ranks leave gaps:" + faults);
   }
-  detail::ShardWriter writer(model.engine().step, "load_sharded_state_dict");
+  detail::ShardWriter writer(detail::engine_of(model).step, "load_sharded_state_dict");
   for (size_t i = 0; i < entries.size(); ++i) {
     for (const Transfer& t : transfers[i]) {
       const bool mine = t.piece.rank == world.rank();
       const at::Tensor values = mine ? pieces[t.piece.index].value.detach().reshape({-1}).narrow(
                                            0, t.first - t.piece.begin, t.last - t.first)
                                      : at::Tensor();
-      if (!stays_at_home(entries[i], t, senders, model.engine().model.mesh)) {
+      if (!stays_at_home(entries[i], t, senders, detail::engine_of(model).model.mesh)) {
         detail::broadcast_elements(world, t.piece.rank, values, t.last - t.first, t.piece.dtype,
                                    [&](int64_t first, const at::Tensor& part) {
                                      entries[i].write(t.first + first, part);

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "sherd/error.h"
-#include "world/backends.h"
 
 namespace sherd {
 
@@ -21,18 +20,6 @@ Mesh Mesh::hybrid(World world, int shard_size) {
                                      " ranks: choose a divisor, as the ranks of one host.");
   }
   return {std::move(world), 2, shard_size};
-}
-
-std::unique_ptr<Communicator> Mesh::make_shard_communicator() {
-  return world_.make_communicator({replicate_rank() * shard_size_, 1, shard_size_});
-}
-
-std::unique_ptr<Communicator> Mesh::make_replicate_communicator() {
-  return world_.make_communicator({shard_rank(), shard_size_, replicate_size()});
-}
-
-std::unique_ptr<Communicator> Mesh::make_post_forward_communicator(int size) {
-  return world_.make_communicator({world_.rank() / size * size, 1, size});
 }
 
 }  // namespace sherd

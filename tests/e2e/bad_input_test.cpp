@@ -286,11 +286,35 @@ TEST(Help, IsPrintedOnceUnderTheLauncher) {
   EXPECT_EQ(ended.out.find("--optim.lr ", first + 1), std::string::npos);
 }
 
+TEST(Help, IsAWordToo) {
+  EXPECT_THAT(expect_code(0, {"help"}).out, HasSubstr("Fine-tune Llama and BLOOM models"));
+  EXPECT_THAT(expect_code(0, {"help", "bench"}).out,
+              HasSubstr("--seq INT:INT in [2 - 1048576]=512"));
+}
+
+TEST(BadFlags, NameTheirVerbAndItsHelp) {
+  refuse(64, {"eval", "--data", "none"},
+         {"sherd eval: --model is required. See sherd eval --help."});
+  refuse(64, {"launch", "-n", "2", "--port", "99999", "train"},
+         {"sherd launch: ", "99999", "65535"});
+  refuse(64, {"train", "--ranks"}, {"-n needs a number of ranks, from 1 to 1024"});
+}
+
+TEST(BadModel, IsLookedForWhereTheProgramWasStarted) {
+  const TempFolder folder;
+  refuse(66,
+         {"train", "--model.path", "none", "--data.train", kQuestions, "--train.output",
+          (folder.path() / "run").string()},
+         {"the model folder 'none' does not exist; relative paths begin here, in /"});
+}
+
 TEST(BadBatch, NamesNumbersThatWork) {
   const TempFolder folder;
   refuse(64, on_ranks(2, train(folder.path() / "run")) + Arguments{"--train.micro_batch", "4"},
          {"train.global_batch = 12", "2 ranks", "train.global_batch = 8 or 16",
           "train.micro_batch = 3"});
+  refuse(64, train(folder.path() / "run") + Arguments{"--train.micro_batch", "5"},
+         {"is not a multiple of train.micro_batch = 5: set train.global_batch = 10 or 15"});
   EXPECT_FALSE(fs::exists(folder.path() / "run"));
 }
 

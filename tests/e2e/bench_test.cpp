@@ -112,6 +112,12 @@ TEST(Bench, HasTheSameLossesWithTheSystemsAllocator) {
               testing::HasSubstr("SHERD_ALLOCATOR is 'ours'"));
 }
 
+TEST(Bench, TakesEveryStrategyAndSpellingOfADtype) {
+  const json hybrid = result_of(bench(kModel, {"-n", "2", "--strategy", "hybrid_shard"}));
+  EXPECT_EQ(hybrid.at("losses"), result_of(bench(kModel, {"-n", "2"})).at("losses"));
+  EXPECT_EQ(result_of(bench(kModel, {"--dtype", "float32"})).at("dtype"), "fp32");
+}
+
 TEST(Bench, OfOneRankExchangesNothing) {
   EXPECT_EQ(result_of(bench(kModel)).at("transport"), "nothing (one rank)");
   EXPECT_THAT(expect_code(0, {"bench", "--model", kModel, "--seq", "16", "--steps", "1"}).out,

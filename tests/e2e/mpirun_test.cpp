@@ -1,7 +1,9 @@
 // `sherd train` under the real mpirun of Open MPI, where there is one.
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
+#include <thread>
 
 #include "tests/e2e/training.h"
 
@@ -65,6 +67,11 @@ TEST_F(Mpirun, LeavesNoRankWhereItIsKilled) {
   EXPECT_EQ(ended.code, 128 + SIGKILL);
   EXPECT_TRUE(ended.in_time);
   EXPECT_LT(ended.seconds, 5);
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  const auto steps = column(output_, "loss").size();
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  EXPECT_EQ(column(output_, "loss").size(), steps) << "a rank goes on";
+  EXPECT_LT(steps, 5000U);
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ namespace {
 const char* const kProgramRecord =
     SHERD_TEST_SOURCE_DIR "/tests/fingerprints/recorded_by_processor.txt";
 
-/// "AuthenticAMD-25-17": what decides which kernels the libraries choose.
-std::string kind_of_processor() {
+/// Of the first processor, by name.
+std::map<std::string, std::string> fields_of_processor() {
   std::ifstream file("/proc/cpuinfo");
   std::map<std::string, std::string> fields;
   for (std::string line; std::getline(file, line) && !line.empty();) {
@@ -29,6 +29,12 @@ std::string kind_of_processor() {
     fields.emplace(line.substr(0, line.find_first_of("\t:")),
                    colon + 2 < line.size() ? line.substr(colon + 2) : "");
   }
+  return fields;
+}
+
+/// "AuthenticAMD-25-17": what decides which kernels the libraries choose.
+std::string kind_of_processor() {
+  auto fields = fields_of_processor();
   return fields["vendor_id"] + "-" + fields["cpu family"] + "-" + fields["model"];
 }
 
@@ -45,9 +51,22 @@ std::string name_of(const ProgramCase& c) {
          std::to_string(c.ranks) + "-ranks micro-batch-" + c.micro_batch;
 }
 
+/// Those of LibTorch that the processor has.
+std::vector<const char*> paths() {
+  const std::string flags = fields_of_processor()["flags"] + " ";
+  std::vector<const char*> found = {"default"};
+  if (flags.find(" avx2 ") != std::string::npos) {
+    found.push_back("avx2");
+  }
+  if (flags.find(" avx512bw ") != std::string::npos) {
+    found.push_back("avx512");
+  }
+  return found;
+}
+
 std::vector<ProgramCase> program_cases() {
   std::vector<ProgramCase> cases;
-  for (const char* path : {"default", "avx2", "avx512"}) {
+  for (const char* path : paths()) {
     for (const char* model : {"stories260k-hf", "tiny-bloom-hf"}) {
       for (const char* dtype : {"float32", "bfloat16"}) {
         cases.push_back({path, model, dtype, 1, "12"});

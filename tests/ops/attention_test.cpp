@@ -24,7 +24,11 @@ struct Shape {
 // of one), and sizes that do not divide.
 const Shape kShapes[] = {{2, 4, 2, 5, 6},   {1, 6, 2, 64, 4}, {3, 2, 2, 65, 8},  {1, 2, 2, 128, 4},
                          {2, 4, 1, 130, 6}, {1, 1, 1, 1, 2},  {2, 4, 2, 129, 6}, {1, 2, 2, 257, 4},
-                         {2, 4, 2, 260, 8}, {0, 4, 2, 7, 6}};
+                         {2, 4, 2, 260, 8}, {0, 4, 2, 7, 6},  {2, 4, 2, 65, 34}, {1, 2, 1, 130, 40},
+                         {1, 2, 2, 300, 20}};
+
+// Computed without matrix products, and with them.
+constexpr int64_t kHeadSizes[] = {8, 40};
 
 class AttentionTest : public EveryDtype {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, AttentionTest, dtypes(), dtype_name);
@@ -72,11 +76,13 @@ TEST_P(AttentionTest, AgreesWithTheWholeScoreMatrix) {
 const std::vector<int64_t> kLengths = {5, 130, 1, 64, 64, 64, 129, 2};
 
 // Documents of one axis give, bit by bit, what each gives alone, and so do their gradients.
-void expect_documents_as_each_alone(c10::ScalarType dtype,
+void expect_documents_as_each_alone(c10::ScalarType dtype, int64_t head_size,
                                     const std::optional<at::Tensor>& slopes) {
+  SCOPED_TRACE(head_size);
   const Documents documents = Documents::of_lengths(kLengths);
   const int64_t tokens = documents.tokens();
-  const Tensors in = random_leaves({{tokens, 4, 6}, {tokens, 2, 6}, {tokens, 2, 6}}, dtype);
+  const Tensors in = random_leaves(
+      {{tokens, 4, head_size}, {tokens, 2, head_size}, {tokens, 2, head_size}}, dtype);
   const at::Tensor together = attention(in[0], in[1], in[2], documents, slopes);
   const at::Tensor gradient = strided_gradient(together);
   together.backward(gradient);
@@ -121,10 +127,14 @@ TEST_P(AttentionTest, AgreesWithAlibi) {
 }
 
 TEST_P(AttentionTest, DocumentsSideBySideDoNotSeeEachOther) {
-  expect_documents_as_each_alone(GetParam(), std::nullopt);
+  for (const int64_t head_size : kHeadSizes) {
+    expect_documents_as_each_alone(GetParam(), head_size, std::nullopt);
+  }
 }
 TEST_P(AttentionTest, DocumentsWithAlibiDoNotSeeEachOther) {
-  expect_documents_as_each_alone(GetParam(), slopes_of(4));
+  for (const int64_t head_size : kHeadSizes) {
+    expect_documents_as_each_alone(GetParam(), head_size, slopes_of(4));
+  }
 }
 
 TEST(Attention, RefusesDocumentsThatDoNotCoverTheTokens) {
@@ -157,14 +167,18 @@ TEST(Attention, AddsAlibiInFp32) {
 }
 
 TEST_P(AttentionTest, ARowDoesNotDependOnTheOthersNorOnPaddingBehindIt) {
-  const Tensors in = random_leaves({{3, 4, 70, 8}, {3, 2, 70, 8}, {3, 2, 70, 8}}, GetParam());
-  const at::Tensor all = rows_attention(in[0], in[1], in[2]);
-  const auto row = [](const at::Tensor& tensor) { return tensor.narrow(0, 1, 1); };
-  EXPECT_TRUE(rows_attention(row(in[0]), row(in[1]), row(in[2])).equal(row(all)));
-  at::Tensor key = in[1].detach().clone(), value = in[2].detach().clone();
-  key.slice(2, 50).fill_(7);
-  value.slice(2, 50).fill_(GetParam() == at::kHalf ? 6e4 : 1e6);
-  EXPECT_TRUE(rows_attention(in[0], key, value).slice(1, 0, 50).equal(all.slice(1, 0, 50)));
+  for (const int64_t size : kHeadSizes) {
+    SCOPED_TRACE(size);
+    const Tensors in =
+        random_leaves({{3, 4, 70, size}, {3, 2, 70, size}, {3, 2, 70, size}}, GetParam());
+    const at::Tensor all = rows_attention(in[0], in[1], in[2]);
+    const auto row = [](const at::Tensor& tensor) { return tensor.narrow(0, 1, 1); };
+    EXPECT_TRUE(rows_attention(row(in[0]), row(in[1]), row(in[2])).equal(row(all)));
+    at::Tensor key = in[1].detach().clone(), value = in[2].detach().clone();
+    key.slice(2, 50).fill_(7);
+    value.slice(2, 50).fill_(GetParam() == at::kHalf ? 6e4 : 1e6);
+    EXPECT_TRUE(rows_attention(in[0], key, value).slice(1, 0, 50).equal(all.slice(1, 0, 50)));
+  }
 }
 
 void expect_decoding_as_the_whole_text(c10::ScalarType dtype,
@@ -193,18 +207,24 @@ TEST_P(AttentionTest, DecodingWithAlibiGivesWhatTheWholeTextGives) {
   expect_decoding_as_the_whole_text(GetParam(), slopes_of(4));
 }
 
-TEST_P(AttentionTest, ANumberThatIsNoneShowsWhereItIsSeen) {
-  Tensors in = random_leaves({{1, 2, 20, 8}, {1, 2, 20, 8}, {1, 2, 20, 8}}, GetParam());
+void expect_nan_to_show_where_it_is_seen(c10::ScalarType dtype, int64_t size) {
+  SCOPED_TRACE(size);
+  Tensors in = random_leaves({{1, 2, 20, size}, {1, 2, 20, size}, {1, 2, 20, size}}, dtype);
   in[1] = in[1].detach().clone();
   in[1][0][1][7][3] = std::numeric_limits<double>::quiet_NaN();
   in[1].requires_grad_();
-  const at::Tensor output = rows_attention(in[0], in[1], in[2]).view({20, 2, 8});
+  const at::Tensor output = rows_attention(in[0], in[1], in[2]).view({20, 2, size});
   EXPECT_TRUE(output.slice(0, 7).select(1, 1).isnan().all().item<bool>());
   EXPECT_TRUE(output.slice(0, 0, 7).isfinite().all().item<bool>());
   EXPECT_TRUE(output.select(1, 0).isfinite().all().item<bool>());
   output.sum().backward();
   EXPECT_TRUE(in[0].grad()[0][1].slice(0, 7).isnan().all().item<bool>());
   EXPECT_TRUE(in[0].grad()[0][0].isfinite().all().item<bool>());
+}
+TEST_P(AttentionTest, ANumberThatIsNoneShowsWhereItIsSeen) {
+  for (const int64_t head_size : kHeadSizes) {
+    expect_nan_to_show_where_it_is_seen(GetParam(), head_size);
+  }
 }
 
 }  // namespace

@@ -105,8 +105,20 @@ TEST(Isa, FollowsTheVariablesOfLibTorchAndOneDnn) {
 TEST(Isa, IsTheLeastOfAllLimits) {
   EXPECT_EQ(choose_isa(Isa::Amx, {.sherd = "avx512", .aten = "avx2", .onednn = "AVX512_CORE_BF16"}),
             Isa::Avx2);
-  EXPECT_EQ(choose_isa(Isa::Avx2, {.sherd = "", .aten = "avx512", .onednn = "AVX512_CORE"}),
+  EXPECT_EQ(choose_isa(Isa::Avx2, {.sherd = "", .aten = "avx2", .onednn = "AVX512_CORE"}),
             Isa::Avx2);
+}
+
+TEST(Isa, RefusesWhatWouldMakeLibTorchUseMissingInstructions) {
+  for (const auto& [machine, aten] : {std::pair(Isa::Avx2, "avx512"), {Isa::None, "avx2"}}) {
+    try {
+      (void)choose_isa(machine, {.sherd = "", .aten = aten, .onednn = ""});
+      FAIL() << aten << " was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::Usage);
+      EXPECT_THAT(error.what(), HasSubstr("ATEN_CPU_CAPABILITY is \"" + std::string(aten) + "\""));
+    }
+  }
 }
 
 TEST(Isa, OfSeveralRanksIsTheLeast) {

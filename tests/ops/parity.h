@@ -38,14 +38,16 @@ inline Tensors leaves_as(const Tensors& leaves, c10::ScalarType dtype) {
   return copies;
 }
 
+/// `size`: how large such values are as a rule, where the few there are may be next to nothing by
+/// chance; otherwise the largest of `expected` itself.
 inline void expect_close(const at::Tensor& actual, const at::Tensor& expected, double tolerance,
-                         const char* what) {
+                         const char* what, const at::Tensor& size = {}) {
   ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
   if (expected.numel() == 0) {
     return;
   }
   const at::Tensor wide = expected.to(at::kDouble);
-  const double scale = wide.abs().max().item<double>() + 1e-30;
+  const double scale = (size.defined() ? size : wide).abs().max().item<double>() + 1e-30;
   const double difference = (actual.to(at::kDouble) - wide).abs().max().item<double>();
   EXPECT_TRUE(difference <= tolerance * scale)
       << what << " differs by " << difference << " of " << scale;

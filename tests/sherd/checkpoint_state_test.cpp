@@ -66,7 +66,7 @@ std::map<std::string, at::Tensor> save_buffered(const std::string& path) {
   with_buffered(2, 1, [&](auto& model, AdamW& optimizer) {
     loss_of(model(odd_input(model.world().rank()))).backward();
     optimizer.step();
-    save_checkpoint(path, model, optimizer, "");
+    save_checkpoint(model, optimizer, path, "");
     auto buffers = buffers_of(model);
     if (model.world().rank() == 0) {
       saved = std::move(buffers);
@@ -90,7 +90,7 @@ TEST(CheckpointBuffers, AreThoseOfRank0OnAnyWorldSize) {
   for (const int ranks : {1, 2, 3}) {
     with_buffered(ranks, 2, [&](auto& model, AdamW& optimizer) {
       EXPECT_FALSE(equal(buffers_of(model), saved));
-      load_checkpoint(path, model, optimizer);
+      load_checkpoint(model, optimizer, path);
       EXPECT_TRUE(equal(buffers_of(model), saved)) << ranks;
     });
   }
@@ -107,7 +107,7 @@ TEST(CheckpointBuffers, OfACheckpointWithoutAnyStayAsTheyAre) {
   });
   with_buffered(2, 2, [&](auto& model, AdamW& optimizer) {
     const auto before = buffers_of(model);
-    load_checkpoint(path, model, optimizer);
+    load_checkpoint(model, optimizer, path);
     EXPECT_TRUE(equal(buffers_of(model), before));
   });
 }
@@ -119,7 +119,7 @@ TEST(CheckpointBuffers, OfAnotherModelAreRefused) {
   const auto refused = [&](const std::string& what) {
     with_buffered(2, 2, [&](auto& model, AdamW& optimizer) {
       const auto before = buffers_of(model);
-      expect_error([&] { load_checkpoint(path, model, optimizer); }, ExitCode::BadData, {what});
+      expect_error([&] { load_checkpoint(model, optimizer, path); }, ExitCode::BadData, {what});
       EXPECT_TRUE(equal(buffers_of(model), before));
     });
   };
@@ -160,12 +160,12 @@ TEST(CheckpointSteps, AreThoseOfEachParameter) {
       optimizer.step();
       optimizer.zero_grad();
     }
-    save_checkpoint(path, model, optimizer, "");
+    save_checkpoint(model, optimizer, path, "");
   });
   run_ranks(3, [&](World world) {
     auto model = fully_shard(builder<StackNet>()(), Mesh::shard(world));
     AdamW optimizer(model);
-    load_checkpoint(path, model, optimizer);
+    load_checkpoint(model, optimizer, path);
     EXPECT_EQ(optimizer.steps_done(), 3);
     EXPECT_EQ(optimizer.steps_done("layer0.linear.weight"), 3);
     EXPECT_EQ(optimizer.steps_done("layer1.linear.bias"), 1);
@@ -227,7 +227,7 @@ TEST_P(CheckpointTorch, GoesOnAsIfNothingHadHappened) {
   run_ranks(2, [&](World world) {
     TorchRun run(world, make);
     run.train(0, 3);
-    save_checkpoint(path, run.model, run.state, "");
+    save_checkpoint(run.model, run.state, path, "");
     run.train(3, 6);
     const Tensors values = run.values();
     if (world.rank() == 0) {
@@ -237,7 +237,7 @@ TEST_P(CheckpointTorch, GoesOnAsIfNothingHadHappened) {
   run_ranks(2, [&](World world) {
     TorchRun run(world, make);
     run.train(10, 12);  // what was there before must not matter
-    load_checkpoint(path, run.model, run.state);
+    load_checkpoint(run.model, run.state, path);
     run.train(3, 6);
     const Tensors values = run.values();
     for (size_t i = 0; i < values.size(); ++i) {
@@ -270,26 +270,26 @@ TEST(CheckpointOptimizer, OfAnotherKindIsRefusedAndChangesNothing) {
   run_ranks(2, [&](World world) {
     TorchRun run(world, torch_optimizers().at("SGD"));
     run.train(0, 1);
-    save_checkpoint(of_sgd, run.model, run.state, "");
-    save_checkpoint(of_none, run.model, "a note");
+    save_checkpoint(run.model, run.state, of_sgd, "");
+    save_checkpoint(run.model, of_none, "a note");
   });
   run_ranks(2, [&](World world) {
     TorchRun run(world, torch_optimizers().at("Adam"));
     AdamW optimizer(run.model);
     const Tensors before = run.values();
-    expect_error([&] { load_checkpoint(of_sgd, run.model, run.state); }, ExitCode::BadData,
+    expect_error([&] { load_checkpoint(run.model, run.state, of_sgd); }, ExitCode::BadData,
                  {of_sgd, "its optimizer was another one: it has 'momentum_buffer'"});
-    expect_error([&] { load_checkpoint(of_sgd, run.model, optimizer); }, ExitCode::BadData,
+    expect_error([&] { load_checkpoint(run.model, optimizer, of_sgd); }, ExitCode::BadData,
                  {"its optimizer was no AdamW", "'momentum_buffer'"});
-    expect_error([&] { load_checkpoint(of_none, run.model, optimizer); }, ExitCode::BadData,
+    expect_error([&] { load_checkpoint(run.model, optimizer, of_none); }, ExitCode::BadData,
                  {"it has no optimizer state of parameter"});
     const Tensors after = run.values();
     for (size_t i = 0; i < after.size(); ++i) {
       EXPECT_TRUE(at::equal(before[i], after[i]));
     }
-    EXPECT_EQ(load_checkpoint(of_none, run.model).note, "a note");
+    EXPECT_EQ(load_checkpoint(run.model, of_none).note, "a note");
     EXPECT_FALSE(at::equal(run.values()[0], before[0]));
-    load_checkpoint(of_sgd, run.model);  // whatever its optimizer was
+    load_checkpoint(run.model, of_sgd);  // whatever its optimizer was
   });
 }
 

@@ -117,7 +117,7 @@ void on_each_rank(int ranks, const Body& body, int layers = 3, int64_t width = 1
 void save(int ranks, const std::string& folder, State& state, int first_example = 0) {
   on_each_rank(ranks, [&](Model& model, AdamW& optimizer) {
     train(model, optimizer, 3, first_example);
-    save_checkpoint(folder, model, optimizer, kNote);
+    save_checkpoint(model, optimizer, folder, kNote);
     state.add(model, optimizer);
     state.add_loss(loss_of_model(model));
   });
@@ -126,7 +126,7 @@ void save(int ranks, const std::string& folder, State& state, int first_example 
 void load(int ranks, const std::string& folder, State& state) {
   on_each_rank(ranks, [&](Model& model, AdamW& optimizer) {
     train(model, optimizer, 1, 50);  // what was there before must not matter
-    const CheckpointManifest manifest = load_checkpoint(folder, model, optimizer);
+    const CheckpointManifest manifest = load_checkpoint(model, optimizer, folder);
     EXPECT_EQ(manifest.note, kNote);
     EXPECT_EQ(optimizer.steps_done(), 3);
     state.add(model, optimizer);
@@ -173,12 +173,12 @@ TEST(Checkpoint, TrainingGoesOnAsIfNothingHadHappened) {
   State resumed;
   on_each_rank(2, [&](Model& model, AdamW& optimizer) {
     train(model, optimizer, 3, 0);
-    save_checkpoint(path, model, optimizer, kNote);
+    save_checkpoint(model, optimizer, path, kNote);
     train(model, optimizer, 2, 3);
     whole.add(model, optimizer);
   });
   on_each_rank(2, [&](Model& model, AdamW& optimizer) {
-    load_checkpoint(path, model, optimizer);
+    load_checkpoint(model, optimizer, path);
     train(model, optimizer, 2, 3);
     resumed.add(model, optimizer);
   });
@@ -210,7 +210,7 @@ TEST(Checkpoint, MayBeNamedWithASlashAtTheEnd) {
   EXPECT_THAT(contents(folder.path()), testing::SizeIs(3));  // folder, shard, manifest
   for (const char* name : {"", "/", ".", "..", "checkpoint/.."}) {
     on_each_rank(1, [&](Model& model, AdamW& optimizer) {
-      expect_error([&] { save_checkpoint(name, model, optimizer, kNote); }, ExitCode::CannotWrite,
+      expect_error([&] { save_checkpoint(model, optimizer, name, kNote); }, ExitCode::CannotWrite,
                    {"'" + std::string(name) + "' names no folder that a checkpoint could be"});
     });
   }
@@ -221,7 +221,7 @@ void expect_not_replaced(const TempFolder& folder, const std::string& path,
                          const std::vector<std::string>& parts) {
   const auto before = contents(folder.path());
   on_each_rank(2, [&](Model& model, AdamW& optimizer) {
-    expect_error([&] { save_checkpoint(path, model, optimizer, kNote); }, ExitCode::CannotWrite,
+    expect_error([&] { save_checkpoint(model, optimizer, path, kNote); }, ExitCode::CannotWrite,
                  parts);
   });
   EXPECT_EQ(contents(folder.path()), before);
@@ -266,7 +266,7 @@ TEST(Checkpoint, WhereNoFolderCanBeIsRefusedOnEveryRank) {
   const TempFolder folder;
   const std::string path = folder.write("file", "keep me") / "checkpoint";
   on_each_rank(2, [&](Model& model, AdamW& optimizer) {
-    expect_error([&] { save_checkpoint(path, model, optimizer, kNote); }, ExitCode::CannotWrite,
+    expect_error([&] { save_checkpoint(model, optimizer, path, kNote); }, ExitCode::CannotWrite,
                  {"the checkpoint could not be written, rank 0", path});
   });
   EXPECT_EQ(read_file(folder.path() / "file"), "keep me");
@@ -299,7 +299,7 @@ TEST(Checkpoint, ThatCannotBeWrittenWholeLeavesTheOlderOneAlone) {
     const SmallDisk disk(bytes);
     on_each_rank(2, [&](Model& model, AdamW& optimizer) {
       train(model, optimizer, 1, 20);
-      expect_error([&] { save_checkpoint(path, model, optimizer, kNote); }, ExitCode::CannotWrite,
+      expect_error([&] { save_checkpoint(model, optimizer, path, kNote); }, ExitCode::CannotWrite,
                    {"the checkpoint could not be written, rank 0", "File too large"});
     });
   }
@@ -506,7 +506,7 @@ void expect_refused(const fs::path& folder, ExitCode code, const std::vector<std
         train(model, optimizer, 1, 50);
         before.add(model, optimizer);
         before.add_loss(loss_of_model(model));
-        expect_error([&] { load_checkpoint(folder, model, optimizer); }, code, parts);
+        expect_error([&] { load_checkpoint(model, optimizer, folder); }, code, parts);
         after.add(model, optimizer);
         after.add_loss(loss_of_model(model));
         EXPECT_EQ(optimizer.steps_done(), 1);

@@ -231,7 +231,7 @@ void check_whole_or_torn(Session& session, const std::vector<at::Tensor>& before
       [&] { session.optimizer->step(); },
       [&] { static_cast<void>(full_state_dict(*session.model)); },
       [&] { static_cast<void>(full_optim_state_dict(*session.model, *session.optimizer)); },
-      [&] { save_checkpoint(session.folder + "/torn", *session.model, *session.optimizer, ""); },
+      [&] { save_checkpoint(*session.model, *session.optimizer, session.folder + "/torn", ""); },
       [&] { with_full_parameters(*session.model, "", [] {}); },
       [&] { static_cast<void>(optim_parameters(*session.model)); }};
   for (size_t i = 0; i < uses.size(); ++i) {
@@ -265,14 +265,14 @@ Outcome save_and_go_on(const Setting& setting, const std::string& folder) {
     Session session(std::move(world), setting, folder);
     session.build();
     session.train(1);
-    save_checkpoint(folder + "/saved", *session.model, *session.optimizer, "");
+    save_checkpoint(*session.model, *session.optimizer, folder + "/saved", "");
     if (const StateDict state = full_state_dict(*session.model); session.world.rank() == 0) {
       write_weights(folder + "/weights", state);
     }
     session.world.barrier();
     Session fresh(session.world, setting, folder);
     fresh.build();
-    load_checkpoint(folder + "/saved", *fresh.model, *fresh.optimizer);
+    load_checkpoint(*fresh.model, *fresh.optimizer, folder + "/saved");
     fresh.train(2);
     outcome[static_cast<size_t>(fresh.world.rank())] = fresh.state();
   });
@@ -281,11 +281,11 @@ Outcome save_and_go_on(const Setting& setting, const std::string& folder) {
 
 void start(Session& session) {
   session.build();
-  load_checkpoint(session.folder + "/saved", *session.model, *session.optimizer);
+  load_checkpoint(*session.model, *session.optimizer, session.folder + "/saved");
 }
 
 void check_goes_on(Session& session, const Outcome& expected, const std::string& what) {
-  load_checkpoint(session.folder + "/saved", *session.model, *session.optimizer);
+  load_checkpoint(*session.model, *session.optimizer, session.folder + "/saved");
   session.train(2);
   check_same(expected[static_cast<size_t>(session.world.rank())], session.state(),
              what + ", after a load");
@@ -415,9 +415,9 @@ std::vector<Call> calls() {
       {"with_full_parameters, written back", nothing,
        [](Session& s) { with_full_parameters(*s.model, "", [] {}, {.writeback = true}); }},
       {"save_checkpoint", nothing,
-       [](Session& s) { save_checkpoint(s.folder + "/other", *s.model, *s.optimizer, ""); }},
+       [](Session& s) { save_checkpoint(*s.model, *s.optimizer, s.folder + "/other", ""); }},
       {"load_checkpoint", nothing,
-       [](Session& s) { load_checkpoint(s.folder + "/saved", *s.model, *s.optimizer); }},
+       [](Session& s) { load_checkpoint(*s.model, *s.optimizer, s.folder + "/saved"); }},
       {"load_full_state_dict", [](Session& s) { s.dict = full_state_dict(*s.model); },
        [](Session& s) { load_full_state_dict(*s.model, s.dict); }, /*runs_modules=*/false,
        /*ranks_allocate_alike=*/false},

@@ -136,10 +136,10 @@ TEST(Gpu, SavesAndLoadsACheckpoint) {
     model(make_example(0).x).sum().backward();
     optimizer.step();
     const std::string path = (folder.path() / "checkpoint").string();
-    save_checkpoint(path, model, optimizer, "");
+    save_checkpoint(model, optimizer, path, "");
     auto other = fully_shard(make_net(), Mesh::shard(world));
     AdamW resumed(other);
-    load_checkpoint(path, other, resumed);
+    load_checkpoint(other, resumed, path);
     const auto expected = model.parameter_shards();
     const auto actual = other.parameter_shards();
     for (size_t i = 0; i < expected.size(); ++i) {

@@ -101,8 +101,17 @@ void add_to_floats(const T* values, float* sum, int64_t numel) {
 }
 
 template <class T>
-void rotate(const T* input, const float* cosine, const float* sine, float direction, T* out,
-            int64_t half) {
+void rotate_vector(const T* input, const float* cosine, const float* sine, float direction, T* out,
+                   int64_t half) {
+  if (half < kStep) {  // less than a step of vectors: the compiler's own loop is faster
+    for (int64_t i = 0; i < half; ++i) {
+      const auto a = static_cast<float>(input[i]), b = static_cast<float>(input[half + i]);
+      const float s = sine[i] * direction;
+      out[i] = static_cast<T>(a * cosine[i] - b * s);
+      out[half + i] = static_cast<T>(a * s + b * cosine[i]);
+    }
+    return;
+  }
   for_each_step(half, [&](int64_t i, int64_t count) {
     const Pair a = load(input + i, count);
     const Pair b = load(input + half + i, count);
@@ -111,6 +120,24 @@ void rotate(const T* input, const float* cosine, const float* sine, float direct
     store(out + i, a * c - b * s, count);
     store(out + half + i, fma(a, s, b * c), count);
   });
+}
+
+template <class T>
+void rotate(const RotaryRows<T>& rows, T* out, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end;) {
+    const int64_t t = row % rows.tokens, n = row / rows.tokens % rows.heads;
+    const int64_t b = row / (rows.heads * rows.tokens);
+    const T* input = rows.input + rows.input_strides.of(b, n, t);
+    const float* cosine = rows.cosine + rows.cosine_strides.of(b, n, t);
+    const float* sine = rows.sine + rows.sine_strides.of(b, n, t);
+    for (const int64_t end_of_head = std::min(end, row - t + rows.tokens); row < end_of_head;
+         ++row) {
+      rotate_vector(input, cosine, sine, rows.direction, out + row * 2 * rows.half, rows.half);
+      input += rows.input_strides.token;
+      cosine += rows.cosine_strides.token;
+      sine += rows.sine_strides.token;
+    }
+  }
 }
 
 }  // namespace

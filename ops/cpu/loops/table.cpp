@@ -13,6 +13,7 @@ Kernels<T> filled() {
   Kernels<T> table = {};
   add_softmax(table);
   add_decode(table);
+  add_small_heads(table);
   add_few_rows(table);
   add_norms(table);
   add_activations(table);

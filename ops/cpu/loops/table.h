@@ -11,6 +11,8 @@ void add_softmax(Kernels<T>& table);
 template <class T>
 void add_decode(Kernels<T>& table);
 template <class T>
+void add_small_heads(Kernels<T>& table);
+template <class T>
 void add_few_rows(Kernels<T>& table);
 template <class T>
 void add_norms(Kernels<T>& table);

@@ -162,8 +162,12 @@ TEST_F(Faults, AreAllReportedInTheOrderOfTheFileThenOfTheFlags) {
 }
 
 TEST_F(Faults, OfFilesThatCannotBeRead) {
-  EXPECT_EQ(faults(folder() / "none.toml"), "none.toml: cannot be read: No such file or directory");
-  EXPECT_EQ(faults(folder()), folder().string() + ": cannot be read: is a folder");
+  EXPECT_EQ(faults(folder() / "none.toml"),
+            "none.toml: cannot be read: No such file or directory. Give the path of a TOML file; "
+            "recipes/ has some");
+  EXPECT_EQ(faults(folder()),
+            folder().string() +
+                ": cannot be read: is a folder. Give the path of a TOML file; recipes/ has some");
   EXPECT_EQ(faults("/dev/zero"), "/dev/zero: larger than 1 MiB: not a configuration file");
   EXPECT_THAT(faults(folder() / "none.toml", {"--optim.lr", "x"}),
               HasSubstr("  --optim.lr x: must be a number above 0"));

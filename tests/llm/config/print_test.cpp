@@ -32,7 +32,7 @@ TEST(Print, TheListOfFlags) {
           "data.train[0].limit \"all\"", "data.train[0].limit_order \"random\"",
           "data.train[0].weight 1.0", "data.eval[0].path required", "data.eval[0].format \"squad\"",
           "data.eval[0].limit \"all\"", "data.eval[0].limit_order \"random\"",
-          "train.output runs/ and the name of the file", "train.epochs 1",
+          "train.output runs/ and the name of the file; required without one", "train.epochs 1",
           "train.max_steps \"epochs\"", "train.global_batch 8", "train.micro_batch 1",
           "train.seed 0", "device.kind \"auto\"", "device.threads \"auto\"", "optim.kind \"adamw\"",
           "optim.lr 2e-05", "optim.betas [0.9, 0.999]", "optim.eps 1e-08", "optim.weight_decay 0.0",

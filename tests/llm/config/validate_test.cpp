@@ -43,8 +43,9 @@ TEST(Validate, ChecksTheBatch) {
       ElementsAre(
           "train.micro_batch| train.micro_batch = 16 is larger than train.global_batch = 8"));
   config.train.micro_batch = 3;
-  EXPECT_THAT(faults_of(config), ElementsAre("train.global_batch| train.global_batch = 8 is not a "
-                                             "multiple of train.micro_batch = 3"));
+  EXPECT_THAT(faults_of(config),
+              ElementsAre("train.global_batch| train.global_batch = 8 is not a "
+                          "multiple of train.micro_batch = 3: set train.global_batch = 6 or 9"));
   config.train.micro_batch = 8;
   EXPECT_THAT(faults_of(config), ElementsAre());
 }

@@ -142,7 +142,7 @@ void check_steps(const World& world, const Step& step, bool in_place = false) {
   model.set_reshard_after_backward(step.accumulation != Accumulation::KeepParameters);
   AdamW optimizer(model);
   const Counts expected =
-      expected_counts(model.engine().model, step, rows, world.size() / rows, in_place);
+      expected_counts(detail::engine_of(model).model, step, rows, world.size() / rows, in_place);
   for (int number = 0; number < 2; ++number) {  // a first one, and one whose order is known
     const Counts before = model.counts();
     for (int micro = 0; micro < step.micro_batches; ++micro) {
@@ -273,7 +273,7 @@ TEST(Collectives, OfFrozenSegmentsAreGathersAlone) {
         auto model = fully_shard(net, mesh_for(world, strategy), step.options);
         const Counts before = model.counts();
         model(make_example(1).x).sum().backward();
-        Counts expected = expected_counts(model.engine().model, step, rows, ranks / rows);
+        Counts expected = expected_counts(detail::engine_of(model).model, step, rows, ranks / rows);
         expected.all_reduces = 0;
         check_equal(expected, difference(model.counts(), before), name_of(strategy));
         TORCH_CHECK(expected.reductions == (rows > 1 ? 4 : 0), "four units, one segment each");

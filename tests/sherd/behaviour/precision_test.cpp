@@ -377,7 +377,8 @@ TEST(OwnDtype, OfFp32AdaptersInsideABf16Unit) {
     auto model = fully_shard(builder<AdaptedNet>()(), Mesh::shard(world));
     model.set_gradient_divide_factor(1.0);
     loss_of(model(odd_input(world.rank()))).backward();
-    EXPECT_EQ(model.engine().model.units.size(), 3U);  // root and two: no unit for an adapter
+    EXPECT_EQ(detail::engine_of(model).model.units.size(),
+              3U);  // root and two: no unit for an adapter
     Wholes expected;
     for (int rank = 0; rank < world.size(); ++rank) {
       auto plain = builder<AdaptedNet>()();

@@ -313,7 +313,7 @@ TEST(StateDicts, ShowNoGradients) {
     const ShardedStateDict pieces = sharded_state_dict(model);
     const StateDict whole = full_state_dict(model);
     EXPECT_FALSE(pieces["body.body.linear.weight"].gradient.defined());
-    for (const auto& unit : model.engine().model.units) {
+    for (const auto& unit : detail::engine_of(model).model.units) {
       for (const auto& segment : unit->segments()) {
         if (segment->has_gradient()) {
           segment->gradient().zero_();

@@ -264,7 +264,7 @@ TEST(Prefetch, OfAUnitThatIsNotCalledIsGivenUp) {
     auto model = fully_shard(StackNet(), Mesh::shard(world), {.prefetch_depth = 2});
     for (const std::vector<size_t>& order : {std::vector<size_t>{0, 1, 2}, {0, 2}, {0, 1, 2}}) {
       model(odd_input(1), order).sum().backward();
-      for (const auto& unit : model.engine().model.units) {
+      for (const auto& unit : detail::engine_of(model).model.units) {
         EXPECT_EQ(unit->storage_state(), detail::StorageState::Sharded) << unit->name();
       }
     }
