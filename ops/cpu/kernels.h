@@ -201,7 +201,7 @@ struct Kernels {
 
 /// The loops of one instruction set.
 struct KernelSet {
-  std::string name;  ///< as LibTorch calls it: "AVX512", "AVX2", "DEFAULT"
+  std::string name;  ///< as LibTorch calls it: "AVX512", "AVX2", "DEFAULT"; also "AVX512_BF16"
   const Kernels<float>* floats;
   const Kernels<c10::BFloat16>* bfloats;
   const Kernels<c10::Half>* halves;

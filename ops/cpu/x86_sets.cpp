@@ -2,6 +2,9 @@
 
 namespace sherd::ops::cpu {
 
+namespace AVX512_BF16 {
+KernelSet kernel_set();
+}  // namespace AVX512_BF16
 namespace AVX512 {
 KernelSet kernel_set();
 }  // namespace AVX512
@@ -10,7 +13,10 @@ KernelSet kernel_set();
 }  // namespace AVX2
 
 std::vector<KernelSet> vector_sets(Isa isa) {
-  if (isa >= Isa::Avx512) {
+  if (isa >= Isa::Avx512Bf16) {
+    return {AVX512_BF16::kernel_set(), AVX512::kernel_set(), AVX2::kernel_set()};
+  }
+  if (isa == Isa::Avx512) {
     return {AVX512::kernel_set(), AVX2::kernel_set()};
   }
   if (isa == Isa::Avx2) {

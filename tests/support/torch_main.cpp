@@ -1,5 +1,5 @@
-// main() of tests that see LibTorch: every test draws the same numbers in each run, alone or with others.
-// LibTorch itself seeds its generator from the system's entropy.
+// main() of tests that see LibTorch: every test draws the same numbers in each run, alone or with
+// others. LibTorch itself seeds its generator from the system's entropy.
 
 #include <cstdint>
 
