@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <iostream>
 #include <new>
 #include <system_error>
@@ -10,7 +9,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "app/caching_allocator.h"
+#include "app/allocator.h"
 #include "app/run_command.h"
 #include "launch/descriptor_limit.h"
 #include "launch/stop_request.h"
@@ -54,9 +53,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of that write
   std::signal(SIGPIPE, SIG_IGN);
   try {
-    if (app::wants_caching_allocator(std::getenv("SHERD_ALLOCATOR"))) {
-      app::install_caching_allocator();
-    }
+    app::install_allocator();
     sherd::launch::raise_descriptor_limit();
     return app::run_command(argc, argv);
   } catch (const llm::train::ReportedElsewhere& error) {

@@ -104,14 +104,6 @@ TEST(Bench, ComputesInFp16WithAScaledLoss) {
   }
 }
 
-TEST(Bench, HasTheSameLossesWithTheSystemsAllocator) {
-  const auto losses = result_of(bench(kModel)).at("losses");
-  const Ended system = expect_code(0, bench(kModel), {"SHERD_ALLOCATOR=system"});
-  EXPECT_EQ(json::parse(system.out).at("losses"), losses);
-  EXPECT_THAT(expect_code(64, bench(kModel), {"SHERD_ALLOCATOR=ours"}).err,
-              testing::HasSubstr("SHERD_ALLOCATOR is 'ours'"));
-}
-
 TEST(Bench, TakesEveryStrategyAndSpellingOfADtype) {
   const json hybrid = result_of(bench(kModel, {"-n", "2", "--strategy", "hybrid_shard"}));
   EXPECT_EQ(hybrid.at("losses"), result_of(bench(kModel, {"-n", "2"})).at("losses"));
