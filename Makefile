@@ -18,8 +18,8 @@ build: setup     ## build everything (PRESET=release: in build/release)
 test: build      ## build and run the tests
 	ctest --preset $(PRESET)
 
-test-long: build test-thread-sanitized  ## what takes too long for every change: tests with the label `long`, and the thread sanitizer
-	ctest --preset long
+test-long: test-thread-sanitized test-sanitized  ## what takes too long for every change: the thread sanitizer, and tests with the label `long`
+	ctest --preset asan-long
 
 test-sanitized: setup  ## libsherd, ops/ and launch/ under the address and undefined-behaviour sanitizers
 	cmake --preset asan

@@ -17,6 +17,10 @@ namespace {
 // The system is asked once for so many bytes: asking each time would take longer than the rest.
 constexpr std::size_t kAskedFor = std::size_t{1} << 30;
 
+// What oneDNN compiles is for one shape, and most of it is never met again where every batch has
+// another length. A step of a model has a few dozen.
+constexpr const char* kKeptPrimitives = "128";
+
 bool is_available(std::size_t bytes) {
   const std::int64_t available = llm::train::available_memory_bytes(/*local_ranks=*/1);
   return available == 0 || bytes <= static_cast<std::size_t>(available);
@@ -63,6 +67,7 @@ class RefusingAllocator final : public c10::Allocator {
 void install_allocator() {
   MallocExtension::instance()->SetMemoryReleaseRate(0);
   setenv("THP_MEM_ALLOC_ENABLE", "1", /*replace=*/0);
+  setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", kKeptPrimitives, /*replace=*/0);
   c10::SetCPUAllocator(new RefusingAllocator(*c10::GetDefaultCPUAllocator()),
                        /*priority=*/1);  // LibTorch keeps it for good
 }

@@ -15,7 +15,7 @@ namespace app {
 /// absent. Throws sherd::Error(Usage) for anything but a number of ranks.
 [[nodiscard]] std::optional<int> take_ranks(std::vector<std::string>& words);
 
-/// Runs this program again, as it was called, as `ranks` ranks of this host, and answers the exit
+/// Runs this program again, as it was called, as `ranks` ranks of this host, and returns the exit
 /// code; none where this process is to be a rank itself: it is one of a launcher's, or the only
 /// one. Throws sherd::Error(Usage) where a launcher started another number of ranks.
 [[nodiscard]] std::optional<int> start_ranks(std::optional<int> ranks);

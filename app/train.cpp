@@ -103,6 +103,23 @@ int train(const std::string& file, const std::vector<std::string>& flags) {
   return static_cast<int>(outcome.stopped ? ExitCode::Stopped : ExitCode::Done);
 }
 
+// The word that is neither a flag nor the value of one; empty where all are. Each flag takes a
+// value, in the same word or in the next.
+std::string take_file(std::vector<std::string>& words) {
+  const auto is_flag = [](const std::string& word) { return word.starts_with("--"); };
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!is_flag(words[i])) {
+      std::string file = std::move(words[i]);
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
+      return file;
+    }
+    const bool value_follows =
+        words[i].find('=') == std::string::npos && i + 1 < words.size() && !is_flag(words[i + 1]);
+    i += value_follows ? 1 : 0;
+  }
+  return "";
+}
+
 }  // namespace
 
 void add_train(CLI::App& program, int& exit_code) {
@@ -125,11 +142,7 @@ void add_train(CLI::App& program, int& exit_code) {
       exit_code = *code;
       return;
     }
-    std::string file;
-    if (!words.empty() && words.front().rfind("--", 0) != 0) {
-      file = words.front();
-      words.erase(words.begin());
-    }
+    const std::string file = take_file(words);
     exit_code = train(file, words);
   });
 }

@@ -23,7 +23,7 @@ class ReceivePool;
 /// Keeps the travelling shards, the buffers of gradients, the two reductions that are in flight and
 /// what they receive into, the counts; tells the observer; and compares what the ranks say they do.
 ///
-/// A back end answers rank(), world_size() and gathers_in_place(), and gives:
+/// A back end has rank(), world_size() and gathers_in_place(), and gives:
 /// - a gather: start_gather() and finish_gather();
 /// - an exchange of gradients: start_exchange() and finish_exchange(), which adds up this rank's
 ///   piece with add_piece() and before that calls check_identities();

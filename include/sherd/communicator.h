@@ -74,7 +74,7 @@ class Communicator {
   /// addresses of their own.
   [[nodiscard]] virtual bool gathers_in_place() const = 0;
   /// Starts to gather a segment into `slot` (world_size pieces; null where gathers_in_place()) and
-  /// answers where it will lie. Its bytes may be read after wait_gather().
+  /// returns where it will lie. Its bytes may be read after wait_gather().
   virtual void* gather(Segment segment, void* slot) = 0;
   /// Returns when the segment lies gathered where gather() said.
   virtual void wait_gather(Segment segment) = 0;

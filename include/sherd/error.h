@@ -15,7 +15,7 @@ enum class ExitCode : int {
   Usage = 64,         ///< wrong flag or configuration
   BadData = 65,       ///< a data or model file that cannot be right
   InputMissing = 66,  ///< an input that is not there or cannot be read
-  Unavailable = 69,   ///< a port, an address or a resource of the system cannot be had
+  Unavailable = 69,   ///< a port, an address or a resource of the system is not free
   Internal = 70,  ///< a broken invariant: a bug of Sherd; or what a callback threw that is no Error
   CannotWrite = 73,  ///< an output that cannot be created, or is locked
   StorageIo = 74,    ///< reading or writing failed half-way

@@ -43,7 +43,7 @@ class MemoryLedger {
   [[nodiscard]] std::int64_t total_bytes() const noexcept { return total_; }
   /// The highest total_bytes() since construction or reset_peak().
   [[nodiscard]] std::int64_t peak_bytes() const noexcept { return peak_; }
-  /// Starts the peak anew at what is held now.
+  /// Sets the peak to what is held now.
   void reset_peak() noexcept { peak_ = total_; }
 
  private:

@@ -67,14 +67,14 @@ class ShardedModule {
   /// within a unit: the same names on every rank. Not collective. PyTorch: `named_parameters()` of
   /// sharded tensors.
   [[nodiscard]] std::vector<ParameterShard> parameter_shards() const;
-  /// Other names of tied parameters, each with the name it stands for.
+  /// Other names of tied parameters, each with the name it stands for. Not collective.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tied_names() const;
 
   /// Rewrites the travelling shards from the masters after values were written from outside.
   /// Parameters built on meta count as having values from then on. Collective. Throws Error(Usage)
   /// inside with_full_parameters().
   void publish();
-  /// Forgets gradients; the next backward writes instead of adding. PyTorch:
+  /// Forgets gradients; the next backward writes instead of adding. Not collective. PyTorch:
   /// `optimizer.zero_grad()`.
   void zero_grad();
   /// By how much gradients are divided when they are reduced; the number of ranks unless set. The
@@ -108,7 +108,8 @@ class ShardedModule {
   /// hook. Not collective. PyTorch: `set_all_reduce_hook`.
   void set_all_reduce_hook(const AllReduceHook& hook, const UnitFilter& units = {});
   /// false: parameters stay gathered after backward, for the next micro-batch. The optimizer's step
-  /// reshards them all the same. PyTorch: `set_reshard_after_backward`.
+  /// reshards them all the same. The same on all ranks. Not collective. Memory: the gathered units,
+  /// until that step. PyTorch: `set_reshard_after_backward`.
   void set_reshard_after_backward(bool reshard, const UnitFilter& units = {});
 
   /// Whether parameters are freed between the unit's forward and its backward, from now on. The
@@ -118,7 +119,7 @@ class ShardedModule {
   void set_reshard_after_forward(bool reshard, const UnitFilter& units = {});
   /// false: backward does not gather the unit, which saves a gather where no gradient needs its
   /// parameters (an embedding). A backward that needs them all the same ends as any other use of a
-  /// sharded parameter. The same on all ranks. PyTorch: `set_unshard_in_backward`.
+  /// sharded parameter. The same on all ranks. Not collective. PyTorch: `set_unshard_in_backward`.
   void set_unshard_in_backward(bool unshard, const UnitFilter& units = {});
   /// Gathers units now, so that their parameters can be read in the module, in `param_dtype`, and
   /// their next forward need not wait: until that forward or its backward frees them, as
@@ -145,7 +146,7 @@ class ShardedModule {
   /// holds for units used once a step; AdamWMode::in_backward needs less. Not collective. PyTorch:
   /// none.
   [[nodiscard]] int64_t planned_peak_bytes(const MicroBatches& micro_batches = {}) const;
-  /// Starts the peak of memory() anew at what is held now.
+  /// Sets the peak of memory() to what is held now. Not collective.
   void reset_peak_memory();
   /// Gathers, reductions and bytes so far. Not collective.
   [[nodiscard]] Communicator::Counts counts() const;

@@ -49,7 +49,7 @@ class World {
   /// `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`), a Slurm step, Open MPI, PMI; a world of one where
   /// nothing is set. Collective: returns when all ranks have met. Binds loopback only where all
   /// ranks are on this host, else the interface that leads to the first. Throws Error: Usage for
-  /// values that make no sense, Unavailable for a port or address that cannot be had, PeerLost when
+  /// values that make no sense, Unavailable for a port or address that is not free, PeerLost when
   /// others do not come within the timeout, RanksDisagree where WorldOptions::transport differs;
   /// Unavailable also for a device that is not there, or shared memory between GPUs. Collectives
   /// throw Error: PeerLost where another rank is gone, Hang where one is silent for longer than the

@@ -17,7 +17,7 @@ class Room {
   Room(std::size_t rows, std::int64_t capacity)
       : leaves_(std::bit_ceil(std::max<std::size_t>(rows, 1))), most_(2 * leaves_, capacity) {}
 
-  /// Takes `tokens` from the first row that has as many left, and answers which. One must have.
+  /// Takes `tokens` from the first row that has as many left, and returns which. One must have.
   std::size_t take(std::int64_t tokens) {
     std::size_t node = 1;
     while (node < leaves_) {

@@ -91,11 +91,6 @@ SpecialIds read_special_ids(
   };
 
   SpecialIds special;
-  const Ids begins = first_ids("bos_token_id");
-  special.begin = named_token("bos_token");
-  if (!special.begin && !begins.empty()) {
-    special.begin = begins.front();
-  }
   special.stop = first_ids("eos_token_id");
   special.end = named_token("eos_token");
   if (!special.end && !special.stop.empty()) {

@@ -10,9 +10,8 @@
 
 namespace llm::text {
 
-/// What a model folder says about the tokens that begin a text, end it, and stop generation.
+/// What a model folder says about the tokens that end a text and stop generation.
 struct SpecialIds {
-  std::optional<std::int32_t> begin;
   std::optional<std::int32_t> end;
   std::vector<std::int32_t> stop;  ///< ascending, `end` included
 };

@@ -215,8 +215,23 @@ SquadFile read_squad(const std::filesystem::path& path) {
   return parse_squad(sherd::files::read_file(path.string(), kMaxFileBytes), path.string());
 }
 
+namespace {
+
+json parse_whole(const std::string& bytes, const std::string& name) {
+  try {
+    return sherd::files::parse_json(bytes, name);
+  } catch (const sherd::Error& error) {
+    throw sherd::Error(error.code(),
+                       std::string(error.what()) +
+                           ". Questions are read from a SQuAD v1.1 file: one JSON object with "
+                           "`data`; JSON lines and CSV are not there yet.");
+  }
+}
+
+}  // namespace
+
 SquadFile parse_squad(const std::string& bytes, const std::string& name) {
-  const json root = sherd::files::parse_json(bytes, name);
+  const json root = parse_whole(bytes, name);
   Reader reader;
   SquadFile file = reader.read(root);
   const std::vector<std::string>& faults = reader.faults();

@@ -36,11 +36,11 @@ enum class SpecialTokens { Add, Leave };
 /// at once.
 class Tokenizer {
  public:
-  /// Reads `tokenizer.json` of a model folder, and, where they are there, which tokens begin and
-  /// end a text: `tokenizer_config.json`, else `special_tokens_map.json` (`bos_token`,
-  /// `eos_token`), else `generation_config.json`, else `config.json` (`bos_token_id`,
-  /// `eos_token_id`). Throws sherd::Error: InputMissing without a tokenizer.json; BadData, naming
-  /// file and place, for one that cannot be right.
+  /// Reads `tokenizer.json` of a model folder, and, where they are there, which tokens end a
+  /// text: `tokenizer_config.json`, else `special_tokens_map.json` (`eos_token`), else
+  /// `generation_config.json`, else `config.json` (`eos_token_id`). Throws sherd::Error:
+  /// InputMissing without a tokenizer.json; BadData, naming file and place, for one that cannot be
+  /// right.
   static Tokenizer from_folder(const std::filesystem::path& folder);
 
   /// Encodes a text. Throws sherd::Error BadData, naming the byte, if it is not UTF-8.

@@ -51,7 +51,7 @@ files::AppendedFile open_log(const std::string& path, std::int64_t steps_done) {
     return files::AppendedFile(path);
   } catch (const Error& error) {
     throw Error(ExitCode::CannotWrite, "cannot write the log '" + path + "': " + error.what() +
-                                           ". Set log.jsonl to a path that can be written.");
+                                           ". Set log.sink[0].path to a file that can be written.");
   }
 }
 

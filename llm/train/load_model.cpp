@@ -39,12 +39,13 @@ text::Tokenizer load_tokenizer(const std::string& folder) {
     const std::filesystem::path here = std::filesystem::current_path(ignored);
     throw sherd::Error(
         sherd::ExitCode::InputMissing,
-        fmt::format("the model folder '{}' does not exist{}. Give a Hugging Face folder: "
-                    "config.json, model.safetensors and tokenizer.json.",
-                    folder,
-                    std::filesystem::path(folder).is_absolute()
-                        ? ""
-                        : fmt::format("; relative paths begin here, in {}", here.string())));
+        fmt::format(
+            "the model folder '{}' does not exist{}. Give a Hugging Face folder: "
+            "config.json, model.safetensors and tokenizer.json. Names on a hub are not fetched.",
+            folder,
+            std::filesystem::path(folder).is_absolute()
+                ? ""
+                : fmt::format("; relative paths begin here, in {}", here.string())));
   }
   return text::Tokenizer::from_folder(folder);
 }

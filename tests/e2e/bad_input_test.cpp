@@ -259,6 +259,7 @@ TEST(BadConfig, EveryFaultIsNamedWithItsPlace) {
   const TempFolder folder;
   const std::string missing = folder.path() / "none.toml";
   refuse(64, {"train", missing}, {missing});
+  refuse(64, {"train", "--train.seed", "1", "--log.every_steps=2", missing}, {missing});
   refuse(64, {"train", folder.write("cut.toml", "[model]\npath = \"a")}, {"cut.toml:2"});
   const std::string faulty = folder.write(
       "faulty.toml", "[model]\npath = 5\n[optim]\nlearning_rate = 1e-3\nlr = \"big\"\n");
@@ -269,6 +270,11 @@ TEST(BadConfig, EveryFaultIsNamedWithItsPlace) {
          {"train.output is missing"});
   const std::string typo = folder.write("typo.toml", "[train]\nglobal_bach = 4\n");
   refuse(64, {"train", typo}, {"typo.toml:2", "global_bach", "global_batch"});
+}
+
+TEST(BadModelName, OfAHubIsNoFolder) {
+  refuse(66, {"eval", "--model", "HuggingFaceTB/SmolLM2-135M", "--data", kQuestions},
+         {"does not exist", "Names on a hub are not fetched"});
 }
 
 TEST(BadConfig, IsToldOnceUnderTheLauncher) {
@@ -288,6 +294,7 @@ TEST(Help, IsPrintedOnceUnderTheLauncher) {
 
 TEST(Help, IsAWordToo) {
   EXPECT_THAT(expect_code(0, {"help"}).out, HasSubstr("Fine-tune Llama and BLOOM models"));
+  EXPECT_THAT(expect_code(0, {"help", "eval"}).out, Not(HasSubstr("1099511627776")));
   EXPECT_THAT(expect_code(0, {"help", "bench"}).out,
               HasSubstr("--seq INT:INT in [2 - 1048576]=512"));
 }

@@ -25,23 +25,20 @@ std::optional<std::int32_t> id_of(const std::string& token) {
 TEST(SpecialTokens, AFolderWithoutThemSaysNothing) {
   const TempFolder folder;
   const SpecialIds special = read_special_ids(folder.path(), id_of);
-  EXPECT_EQ(special.begin, std::nullopt);
   EXPECT_EQ(special.end, std::nullopt);
   EXPECT_TRUE(special.stop.empty());
 }
 
 TEST(SpecialTokens, TheTokenizersOwnFilesGoFirst) {
   const TempFolder folder;
-  folder.write("config.json", R"({"bos_token_id": 7, "eos_token_id": 8})");
+  folder.write("config.json", R"({"eos_token_id": 8})");
   EXPECT_EQ(read_special_ids(folder.path(), id_of).end, 8);
   folder.write("generation_config.json", R"({"eos_token_id": [9, 5]})");
   EXPECT_EQ(read_special_ids(folder.path(), id_of).end, 9);  // the first that stops
-  EXPECT_EQ(read_special_ids(folder.path(), id_of).begin, 7);
   folder.write("special_tokens_map.json", R"({"eos_token": "<s>"})");
   EXPECT_EQ(read_special_ids(folder.path(), id_of).end, 1);
-  folder.write("tokenizer_config.json", R"({"eos_token": {"content": "</s>"}, "bos_token": null})");
+  folder.write("tokenizer_config.json", R"({"eos_token": {"content": "</s>"}})");
   const SpecialIds special = read_special_ids(folder.path(), id_of);
-  EXPECT_EQ(special.begin, 7);
   EXPECT_EQ(special.end, 2);
   EXPECT_EQ(special.stop, (std::vector<std::int32_t>{2, 5, 9}));
 }
@@ -65,16 +62,16 @@ TEST(SpecialTokens, FaultsAreNamed) {
   expect_fault("config.json", R"({"eos_token_id": "2"})",
                "/eos_token_id: should be an id or a list of ids, is \"2\"");
   expect_fault("config.json", R"({"eos_token_id": [2, -1]})", "/eos_token_id: should be an id");
-  expect_fault("config.json", R"({"bos_token_id": 4294967296})", "/bos_token_id: should be an id");
+  expect_fault("config.json", R"({"eos_token_id": 4294967296})", "/eos_token_id: should be an id");
 }
 
 TEST(SpecialTokens, FilesThatWouldHangOrCrashAreRefused) {
   const TempFolder folder;
   const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
   for (const auto& [name, field] : {std::pair{"tokenizer_config.json", "eos_token"},
-                                    {"special_tokens_map.json", "bos_token"},
+                                    {"special_tokens_map.json", "eos_token"},
                                     {"generation_config.json", "eos_token_id"},
-                                    {"config.json", "bos_token_id"}}) {
+                                    {"config.json", "eos_token_id"}}) {
     const auto path = folder.write(name, "{\"" + std::string(field) + "\": " + deep + "}");
     expect_error([&] { read_special_ids(folder.path(), id_of); }, ExitCode::BadData,
                  {name, "nested deeper than 64 levels"});

@@ -92,6 +92,8 @@ std::string without(const std::string& parent, const std::string& field) {
 std::vector<Fault> syntax_faults() {
   const std::string text = good().dump(1);
   return {
+      {"JsonLines", "{\"q\": 1}\n{\"q\": 2}\n", "JSON lines and CSV are not there yet"},
+      {"Csv", "question,answer\nq,a\n", "Questions are read from a SQuAD v1.1 file"},
       {"Empty", "", ": is empty"},
       {"Blank", " \n", ": is empty"},
       {"Truncated", text.substr(0, text.size() / 2), "parse error at line 19, column"},
