@@ -56,8 +56,8 @@ function(sherd_use_fmt)
   endforeach()
 endfunction()
 
-# A precompiled header, for targets that see LibTorch's modules and autograd functions, which are slow to parse; those that see
-# its tensors alone are faster without.
+# A precompiled header, for targets that see LibTorch's modules and autograd functions, which are slow to parse, and for tests; what sees
+# LibTorch's tensors alone is faster without.
 #   sherd_add_pch(NAME header.h DEPS target …)    makes it: a target of which the header is all
 #   sherd_reuse_pch(TARGET [NAME])                uses it; without a name Sherd's own, with the narrow view of LibTorch
 # A program compiles as libraries do then: CMake's -fPIE would be another setting, for which the header does not hold.

@@ -3,12 +3,14 @@ add_custom_target(sherd_gpu_tests)
 add_custom_target(sherd_torch_free_tests)
 sherd_add_pch(sherd_test_pch ${PROJECT_SOURCE_DIR}/tests/support/pch.h
               DEPS sherd_error sherd::torch_cpu nlohmann_json::nlohmann_json GTest::gtest GTest::gmock)
+sherd_add_pch(sherd_plain_test_pch ${PROJECT_SOURCE_DIR}/tests/support/plain_pch.h
+              DEPS nlohmann_json::nlohmann_json GTest::gtest GTest::gmock)
 
 # A GoogleTest program, run by ctest as NAME, or as NAME_0 … NAME_n-1: shares of its cases, which `ctest -j` runs side by side.
 #   sherd_add_test(NAME [TORCH] SOURCES a_test.cpp … DEPS target … [LABELS unit|ranks|e2e|gpu]
 #                  [TIMEOUT seconds] [SHARDS n])
 # Label `long` as well where a test takes minutes: `make test-long` runs it, `make test` and CI do not.
-# TORCH: its sources see LibTorch, all of it, and so use the tests' precompiled header; each test starts from one seed.
+# TORCH: its sources see LibTorch, all of it, and so use the precompiled header that has it; each test starts from one seed.
 # LABELS gpu: built by the target sherd_gpu_tests too; ctest reports it as skipped where there is no GPU.
 # Those that do not see LibTorch, and do not start the program, get the label torch_free and are built by the target
 # sherd_torch_free_tests: what the thread sanitizer is for.
@@ -25,8 +27,8 @@ function(sherd_add_test name)
     sherd_reuse_pch(${name} sherd_test_pch)
     target_sources(${name} PRIVATE $<TARGET_OBJECTS:sherd_torch_main>)
   else()
-    target_link_libraries(${name} PRIVATE GTest::gtest_main)
-    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # joins what is slow because of LibTorch's headers
+    sherd_reuse_pch(${name} sherd_plain_test_pch)
+    target_link_libraries(${name} PRIVATE nlohmann_json::nlohmann_json GTest::gtest_main)
   endif()
   if(SHERD_SANITIZER)
     target_sources(${name} PRIVATE $<TARGET_OBJECTS:sherd_sanitizer_options>)

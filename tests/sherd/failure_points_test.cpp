@@ -454,6 +454,46 @@ std::vector<Call> calls() {
   };
 }
 
+// What differs from the calls above in one thing, and not by the setting.
+std::vector<Call> variants() {
+  return {
+      {"World::subset", nothing,
+       [](Session& s) {
+         World pair = s.world.subset({.first = 0, .stride = 1, .size = kRanks});
+         AdamW optimizer(fully_shard(make_net(), Mesh::shard(pair)));
+       },
+       /*runs_modules=*/true},
+      {"backward with an all-reduce hook",
+       [](Session& s) {
+         s.model->set_all_reduce_hook([](const std::string& /*unit*/, const at::Tensor& shard) {
+           at::Tensor gradient = shard;
+           gradient.mul_(1);
+         });
+         s.kept = s.loss(5);
+       },
+       [](Session& s) {
+         s.kept.backward();
+         s.model->set_all_reduce_hook({});
+       },
+       /*runs_modules=*/true},
+      {"for_each_full_parameter", nothing,
+       [](Session& s) {
+         for_each_full_parameter(*s.model, [](const FullParameter& /*parameter*/) {});
+       },
+       /*runs_modules=*/false, /*ranks_allocate_alike=*/false},
+      {"for_each_full_optim_state", nothing,
+       [](Session& s) {
+         for_each_full_optim_state(*s.model, *s.optimizer,
+                                   [](const std::string& /*name*/, const OptimState& /*state*/) {});
+       },
+       /*runs_modules=*/false, /*ranks_allocate_alike=*/false},
+      {"save_checkpoint without an optimizer", nothing,
+       [](Session& s) { save_checkpoint(*s.model, s.folder + "/alone", ""); }},
+      {"load_checkpoint without an optimizer", nothing,
+       [](Session& s) { load_checkpoint(*s.model, s.folder + "/saved"); }},
+  };
+}
+
 void fail_everywhere(const Setting& setting, const std::vector<Call>& all = calls()) {
   static RefusingAllocator allocator;
   c10::SetCPUAllocator(&allocator, /*priority=*/1);
@@ -490,6 +530,10 @@ TEST(FailurePoints, OfAShardedModel) {
 
 TEST(FailurePoints, OfAShardedModelInBf16) {
   fail_everywhere({.bfloat16 = true});
+}
+
+TEST(FailurePoints, OfVariants) {
+  fail_everywhere({}, variants());
 }
 
 TEST(FailurePoints, OfAReplicatedModel) {

@@ -34,14 +34,14 @@ Outcome check(const std::filesystem::path& tokenizer, const std::filesystem::pat
   return {WEXITSTATUS(status), sherd::test::bytes_of(out), sherd::test::bytes_of(err)};
 }
 
-const std::filesystem::path& stories() {
+const std::filesystem::path& stories_folder() {
   static const auto path = sherd::test::data_folder() / "stories260k-hf";
   return path;
 }
 
 TEST(TokenizerCheck, FindsNoDifferenceOnTheGoldens) {
   const Outcome outcome =
-      check(stories(), sherd::test::data_folder() / "goldens/tokenizer-stories260k.jsonl");
+      check(stories_folder(), sherd::test::data_folder() / "goldens/tokenizer-stories260k.jsonl");
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(outcome.out, "{\"cases\":511,\"differ\":0,\"first\":null}\n");
   EXPECT_EQ(outcome.err, "");
@@ -56,7 +56,7 @@ TEST(TokenizerCheck, TellsTheFirstDifference) {
                                   "\n"
                                   R"({"text": "a", "ids": [261], "ids_with_special": [2, 261]})"
                                   "\n");
-  const Outcome outcome = check(stories(), cases);
+  const Outcome outcome = check(stories_folder(), cases);
   EXPECT_EQ(outcome.code, 0);
   const auto report = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(report["cases"], 3);
@@ -76,16 +76,16 @@ TEST(TokenizerCheck, FailsWithTheRightCode) {
     EXPECT_EQ(outcome.out, "");
     EXPECT_THAT(outcome.err, HasSubstr(message));
   };
-  expect_failure(check(stories(), empty, "extra"), 64,
+  expect_failure(check(stories_folder(), empty, "extra"), 64,
                  "usage: tokenizer_check TOKENIZER_DIR CASES.jsonl");
-  expect_failure(check(stories(), empty), 65, "empty.jsonl: contains no cases");
-  expect_failure(check(stories(), broken), 65,
+  expect_failure(check(stories_folder(), empty), 65, "empty.jsonl: contains no cases");
+  expect_failure(check(stories_folder(), broken), 65,
                  "broken.jsonl:1: `ids` is missing or has another type");
-  expect_failure(check(stories(), syntax), 65,
+  expect_failure(check(stories_folder(), syntax), 65,
                  "syntax.jsonl:1: not JSON: parse error at line 1, column 10");
   expect_failure(check(folder.path(), broken), 66,
                  "tokenizer.json: cannot be opened: No such file");
-  expect_failure(check(stories(), folder.path() / "none"), 66,
+  expect_failure(check(stories_folder(), folder.path() / "none"), 66,
                  "none: cannot be opened: No such file");
 }
 

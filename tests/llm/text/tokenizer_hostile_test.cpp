@@ -18,7 +18,7 @@ using sherd::ExitCode;
 using sherd::test::expect_error;
 using sherd::test::TempFolder;
 
-json good() {
+json good_tokenizer() {
   return json::parse(
       sherd::test::bytes_of(sherd::test::data_folder() / "stories260k-hf/tokenizer.json"));
 }
@@ -72,7 +72,7 @@ std::vector<Hostile> files() {
   const auto add = [&](const std::string& name, const json& file, const std::string& refusal) {
     all.push_back({name, file.dump(), refusal});
   };
-  const std::string text = good().dump();
+  const std::string text = good_tokenizer().dump();
   all.push_back({"empty", "", "tokenizer.json: should hold a JSON object"});
   all.push_back({"truncated", text.substr(0, text.size() / 2), "EOF while parsing"});
   all.push_back({"bad_utf8", "{\"version\": \"\xff\"}", "tokenizer.json: is not UTF-8 at byte 13"});
@@ -83,23 +83,23 @@ std::vector<Hostile> files() {
   add("no_model", {{"version", "1.0"}}, "missing field `model`");
   add("version", small("version", "7"), "Unknown tokenizer version '7'");
 
-  json file = good();
+  json file = good_tokenizer();
   file["model"]["vocab"] = json::object();
   file["model"]["unk_token"] = nullptr;
   add("empty_vocabulary", file, "at /model/vocab: the vocabulary is empty");
-  file = good();
+  file = good_tokenizer();
   file["model"]["vocab"]["huge"] = 4294967295U;
   add("huge_id", file, "\"huge\" has id 4294967295; ids end at 16777215 at line 1 column");
   file["model"]["vocab"]["huge"] = -1;
   add("negative_id", file, "invalid value: integer `-1`, expected u64 at line 1 column");
   file["model"]["vocab"]["huge"] = 5;
   add("duplicate_id", file, "id 5 belongs to both");
-  file = good();
+  file = good_tokenizer();
   file["model"]["merges"].push_back({"qq", "zz"});
   add("unknown_merge", file, "Token `qq` out of vocabulary");
   file["model"]["merges"] = 3;
   add("merges_type", file, "did not match any variant of untagged enum MergeType at line 1 column");
-  file = good();
+  file = good_tokenizer();
   file["model"]["dropout"] = 0.5;
   add("dropout", file, "at /model/dropout: 0.5: the same text would be encoded differently");
   file["model"]["dropout"] = nullptr;
@@ -194,7 +194,7 @@ INSTANTIATE_TEST_SUITE_P(Files, HostileTokenizer, ::testing::ValuesIn(files()),
                          [](const auto& param) { return param.param.name; });
 
 TEST(HostileTokenizers, PaddingAndTruncationOfTheFileAreIgnored) {
-  json file = good();
+  json file = good_tokenizer();
   file["padding"] = {{"strategy", {{"Fixed", 4000000000U}}},
                      {"direction", "Right"},
                      {"pad_to_multiple_of", nullptr},

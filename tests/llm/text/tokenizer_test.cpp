@@ -17,7 +17,7 @@ using sherd::ExitCode;
 using sherd::test::data_folder;
 using sherd::test::expect_error;
 
-Tokenizer stories() {
+Tokenizer stories_tokenizer() {
   return Tokenizer::from_folder(data_folder() / "stories260k-hf");
 }
 
@@ -48,7 +48,7 @@ void expect_parity(const Tokenizer& tokenizer, const std::filesystem::path& path
 
 TEST(Tokenizer, GivesTheIdsOfTheGoldens) {
   // 14 cases hold special tokens' text or U+2581, which sentencepiece reads as a space.
-  expect_parity(stories(), data_folder() / "goldens/tokenizer-stories260k.jsonl", 14);
+  expect_parity(stories_tokenizer(), data_folder() / "goldens/tokenizer-stories260k.jsonl", 14);
 }
 
 TEST(Tokenizer, GivesTheIdsOfTheGoldensWithLlama3) {
@@ -61,7 +61,7 @@ TEST(Tokenizer, GivesTheIdsOfTheGoldensWithLlama3) {
 
 TEST(Tokenizer, OffsetsAreBytesOfTheText) {
   const std::string text = "naïve 🦙 story";
-  const Encoding encoding = stories().encode(text, SpecialTokens::Add);
+  const Encoding encoding = stories_tokenizer().encode(text, SpecialTokens::Add);
   ASSERT_EQ(encoding.ids.size(), encoding.ranges.size());
   EXPECT_EQ(encoding.ranges.front(), ByteRange());  // <s> comes from no text
   std::int64_t covered = 0;
@@ -75,7 +75,7 @@ TEST(Tokenizer, OffsetsAreBytesOfTheText) {
 }
 
 TEST(Tokenizer, KnowsItsSpecialTokens) {
-  const Tokenizer tokenizer = stories();
+  const Tokenizer tokenizer = stories_tokenizer();
   EXPECT_EQ(tokenizer.vocabulary_size(), 512);
   EXPECT_EQ(tokenizer.end_id(), 2);
   EXPECT_EQ(tokenizer.stop_ids(), (std::vector<TokenId>{1, 2}));
@@ -84,7 +84,7 @@ TEST(Tokenizer, KnowsItsSpecialTokens) {
 }
 
 TEST(Tokenizer, DecodesWithAndWithoutSpecialTokens) {
-  const Tokenizer tokenizer = stories();
+  const Tokenizer tokenizer = stories_tokenizer();
   std::vector<TokenId> ids = tokenizer.encode("Once upon a time", SpecialTokens::Add).ids;
   ids.push_back(tokenizer.end_id());
   EXPECT_EQ(tokenizer.decode(ids), "Once upon a time");
@@ -93,11 +93,11 @@ TEST(Tokenizer, DecodesWithAndWithoutSpecialTokens) {
 
 TEST(Tokenizer, IdsWithoutATokenDecodeToNothing) {
   const std::vector<TokenId> ids = {261, 512, 100000, -1, 261};
-  EXPECT_EQ(stories().decode(ids), "a a");
+  EXPECT_EQ(stories_tokenizer().decode(ids), "a a");
 }
 
 TEST(Tokenizer, RefusesAModelWithTooFewRows) {
-  const Tokenizer tokenizer = stories();
+  const Tokenizer tokenizer = stories_tokenizer();
   tokenizer.check_vocabulary(512);
   tokenizer.check_vocabulary(600);  // padded embeddings are usual
   expect_error([&] { tokenizer.check_vocabulary(500); }, ExitCode::BadData,
@@ -105,7 +105,7 @@ TEST(Tokenizer, RefusesAModelWithTooFewRows) {
 }
 
 TEST(Tokenizer, NamesTheByteOfBadUtf8) {
-  expect_error([] { static_cast<void>(stories().encode("abc\xff")); }, ExitCode::BadData,
+  expect_error([] { static_cast<void>(stories_tokenizer().encode("abc\xff")); }, ExitCode::BadData,
                {"not UTF-8 at byte 3"});
 }
 
@@ -121,7 +121,7 @@ TEST(Tokenizer, SaysWhatIsMissing) {
 }
 
 TEST(Tokenizer, MayBeUsedBySeveralThreads) {
-  const Tokenizer tokenizer = stories();
+  const Tokenizer tokenizer = stories_tokenizer();
   const Encoding expected = tokenizer.encode("Lily likes to play.");
   std::vector<std::thread> threads;
   std::vector<Encoding> found(4);

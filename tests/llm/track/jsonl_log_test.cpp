@@ -71,7 +71,7 @@ TEST(JsonlLog, NeverReplacesADeviceOrAPipe) {
   const std::filesystem::path pipe = folder.path() / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   sherd::test::expect_error([&] { JsonlLog(pipe, 5); }, sherd::ExitCode::CannotWrite,
-                            {"a pipe that nobody reads", "log.jsonl"});
+                            {"a pipe that nobody reads", "log.sink[0].path"});
   EXPECT_TRUE(std::filesystem::is_fifo(pipe));
 }
 
