@@ -2,8 +2,9 @@
 // others. LibTorch itself seeds its generator from the system's entropy.
 
 #include <cstdint>
+#include <mutex>
 
-#include <ATen/Context.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +13,13 @@ namespace {
 constexpr uint64_t kSeed = 20260101;
 
 class SeedsEachTest : public testing::EmptyTestEventListener {
-  void OnTestStart(const testing::TestInfo& /*info*/) override { at::manual_seed(kSeed); }
+  // Of the CPU alone: GPUs would be initialised, and processes that are forked then cannot use
+  // them.
+  void OnTestStart(const testing::TestInfo& /*info*/) override {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const std::lock_guard lock(generator.mutex());
+    generator.set_current_seed(kSeed);
+  }
 };
 
 }  // namespace
