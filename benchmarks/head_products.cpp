@@ -3,12 +3,9 @@
 //   OMP_NUM_THREADS=1 build/release/bin/head_products [ROWS WIDTH VOCABULARY]   (511 1024 250880)
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <string>
-#include <vector>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
@@ -16,37 +13,12 @@
 #include <ATen/ops/randn.h>
 #include <c10/core/InferenceMode.h>
 
+#include "benchmarks/compare_products.h"
 #include "benchmarks/program.h"
 #include "ops/cpu/products.h"
 
 namespace sherd::benchmarks {
 namespace {
-
-constexpr int kRounds = 7;
-
-double seconds(const std::function<void()>& product) {
-  const auto start = std::chrono::steady_clock::now();
-  product();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-void compare(const char* direction, double operations, const std::function<void()>& plain,
-             const std::function<void()>& ours) {
-  plain();
-  ours();
-  std::vector<double> times[2];
-  for (int round = 0; round < kRounds; ++round) {
-    times[0].push_back(seconds(plain));
-    times[1].push_back(seconds(ours));
-  }
-  for (auto& each : times) {
-    std::sort(each.begin(), each.end());
-  }
-  const double medians[] = {times[0][kRounds / 2], times[1][kRounds / 2]};
-  std::printf("%-16s at::mm %7.1f GFLOP/s, here %7.1f GFLOP/s: %.2f times\n", direction,
-              operations / medians[0] * 1e-9, operations / medians[1] * 1e-9,
-              medians[0] / medians[1]);
-}
 
 void run(int64_t rows, int64_t width, int64_t vocabulary) {
   const c10::InferenceMode no_gradients;
@@ -60,12 +32,11 @@ void run(int64_t rows, int64_t width, int64_t vocabulary) {
   std::printf("%s, %lld rows, width %lld, vocabulary %lld, %d thread(s)\n", processor().c_str(),
               static_cast<long long>(rows), static_cast<long long>(width),
               static_cast<long long>(vocabulary), at::get_num_threads());
-  compare(
-      "logits", operations, [&] { at::mm_out(logits, hidden, weight.t()); },
-      [&] { ops::cpu::head_logits(logits, hidden, weight); });
-  compare(
-      "input gradient", operations, [&] { at::mm_out(grad_hidden, logits, weight); },
-      [&] { ops::cpu::head_input_gradient(grad_hidden, logits, weight); });
+  compare("logits", operations, {"at::mm", [&] { at::mm_out(logits, hidden, weight.t()); }},
+          {"here", [&] { ops::cpu::head_logits(logits, hidden, weight); }});
+  compare("input gradient", operations,
+          {"at::mm", [&] { at::mm_out(grad_hidden, logits, weight); }},
+          {"here", [&] { ops::cpu::head_input_gradient(grad_hidden, logits, weight); }});
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <ATen/ops/randn.h>
 #include <c10/core/InferenceMode.h>
 
+#include "ops/cpu/onednn_products.h"
 #include "ops/cpu/products.h"
 
 namespace llm::bench {
@@ -98,12 +99,29 @@ struct LinearOperands {
   Copies gradients;
 };
 
+// The ways to compute out = a · b: LibTorch's own, and oneDNN's where that is another.
+using Product = void (*)(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+std::vector<Product> products_of(c10::ScalarType dtype, Product by_libtorch) {
+  std::vector<Product> products = {by_libtorch};
+  if (dtype == c10::kFloat && sherd::ops::cpu::onednn_multiplies_floats(sherd::ops::cpu::isa())) {
+    products.push_back([](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+      sherd::ops::cpu::onednn_mm(out, a, b);
+    });
+  }
+  return products;
+}
+
 // out = a · b and outᵀ = bᵀ · aᵀ, the latter into memory of its own order.
 void add_forms(std::vector<Form>& forms, const std::function<at::Tensor&(int)>& out,
                const std::function<at::Tensor(int)>& a, const std::function<at::Tensor(int)>& b) {
-  forms.emplace_back([=](int i) { at::mm_out(out(i), a(i), b(i)); });
   at::Tensor turned = at::empty({out(0).size(1), out(0).size(0)}, out(0).options()).fill_(0);
-  forms.emplace_back([=](int i) mutable { at::mm_out(turned, b(i).t(), a(i).t()); });
+  const Product by_libtorch = [](at::Tensor& c, const at::Tensor& l, const at::Tensor& r) {
+    at::mm_out(c, l, r);
+  };
+  for (const Product product : products_of(turned.scalar_type(), by_libtorch)) {
+    forms.emplace_back([=](int i) { product(out(i), a(i), b(i)); });
+    forms.emplace_back([=](int i) mutable { product(turned, b(i).t(), a(i).t()); });
+  }
 }
 
 // Forward, towards the input, and towards the weight; each weight and its gradient in turn.
@@ -128,6 +146,19 @@ double linear_seconds(const MatmulShape& shape, c10::ScalarType dtype) {
   return best_seconds(forward) + best_seconds(to_input) + best_seconds(to_weight);
 }
 
+// The same of batches: out = a · b and, transposed, outᵀ = bᵀ · aᵀ.
+void add_batched_forms(std::vector<Form>& forms, at::Tensor out, const at::Tensor& a,
+                       const at::Tensor& b) {
+  at::Tensor turned = at::empty({out.size(0), out.size(2), out.size(1)}, out.options()).fill_(0);
+  const Product by_libtorch = [](at::Tensor& c, const at::Tensor& l, const at::Tensor& r) {
+    at::bmm_out(c, l, r);
+  };
+  for (const Product product : products_of(out.scalar_type(), by_libtorch)) {
+    forms.emplace_back([=](int) mutable { product(out, a, b); });
+    forms.emplace_back([=](int) mutable { product(turned, b.transpose(1, 2), a.transpose(1, 2)); });
+  }
+}
+
 // Attention's products have three forms, of the same operations each, and each form is used once
 // forward or backward for both scores and what they mix: of queries and keys, of scores and values,
 // of transposed scores and queries.
@@ -136,13 +167,12 @@ double batched_seconds(const MatmulShape& shape, c10::ScalarType dtype) {
   for (const c10::ScalarType product_dtype : product_dtypes(dtype)) {
     const at::Tensor queries = random({shape.batch, shape.rows, shape.inputs}, product_dtype);
     const at::Tensor keys = random({shape.batch, shape.outputs, shape.inputs}, product_dtype);
-    at::Tensor scores = random({shape.batch, shape.rows, shape.outputs}, product_dtype);
-    at::Tensor mixed = at::empty(queries.sizes(), queries.options());
-    at::Tensor grad_keys = at::empty(keys.sizes(), keys.options());
-    mix.emplace_back([=](int) mutable { at::bmm_out(mixed, scores, keys); });
-    sum_up.emplace_back(
-        [=](int) mutable { at::bmm_out(grad_keys, scores.transpose(1, 2), queries); });
-    score.emplace_back([=](int) mutable { at::bmm_out(scores, queries, keys.transpose(1, 2)); });
+    const at::Tensor scores = random({shape.batch, shape.rows, shape.outputs}, product_dtype);
+    const at::Tensor mixed = at::empty(queries.sizes(), queries.options());
+    const at::Tensor grad_keys = at::empty(keys.sizes(), keys.options());
+    add_batched_forms(mix, mixed, scores, keys);
+    add_batched_forms(sum_up, grad_keys, scores.transpose(1, 2), queries);
+    add_batched_forms(score, scores, queries, keys.transpose(1, 2));
   }
   return best_seconds(mix) + best_seconds(sum_up) + best_seconds(score);
 }

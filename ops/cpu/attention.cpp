@@ -5,6 +5,7 @@
 
 #include "ops/cpu/cpu_backend.h"
 #include "ops/cpu/dispatch.h"
+#include "ops/cpu/onednn_products.h"
 #include "ops/cpu/products.h"
 #include "ops/shared/blockwise_attention.h"
 
@@ -43,7 +44,7 @@ void softmax_backward(at::Tensor& scores, at::Tensor& grad, const at::Tensor& lo
   });
 }
 
-constexpr AttentionSteps kSteps = {&softmax, &softmax_backward};
+constexpr AttentionSteps kSteps = {&bmm, &softmax, &softmax_backward};
 
 // The dtype that products, and so the scores between them, are computed in. Queries, keys and
 // values are widened once: they are small beside the scores.

@@ -84,7 +84,7 @@ void refuse_more_than(Isa machine, const std::string& aten) {
 }
 
 std::atomic<Isa>& isa_in_use() {
-  static std::atomic<Isa> used = choose_isa(machine_isa(), IsaLimits::of_environment());
+  static std::atomic<Isa> used = allowed_isa();
   return used;
 }
 
@@ -144,6 +144,10 @@ Isa choose_isa(Isa machine, const IsaLimits& limits) {
 Isa machine_isa() {
   static const Isa best = best_isa(features_of_machine());
   return best;
+}
+
+Isa allowed_isa() {
+  return choose_isa(machine_isa(), IsaLimits::of_environment());
 }
 
 Isa isa() {

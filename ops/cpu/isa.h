@@ -48,6 +48,9 @@ struct IsaLimits {
 /// This machine's best path, whatever the environment says.
 [[nodiscard]] Isa machine_isa();
 
+/// What this process may use: choose_isa() of this machine and the environment.
+[[nodiscard]] Isa allowed_isa();
+
 /// The path in use: choose_isa() of this machine and the environment at the first call, or what
 /// use_isa() said since. Throws as choose_isa().
 [[nodiscard]] Isa isa();

@@ -8,4 +8,8 @@ std::vector<KernelSet> vector_sets(Isa /*isa*/) {
   return {};
 }
 
+bool has_fastest_mkl() {
+  return false;
+}
+
 }  // namespace sherd::ops::cpu

@@ -9,6 +9,7 @@
 #include "ops/cpu/column_sums.h"
 #include "ops/cpu/cpu_backend.h"
 #include "ops/cpu/dispatch.h"
+#include "ops/cpu/onednn_products.h"
 
 namespace sherd::ops::cpu {
 namespace {
@@ -52,7 +53,10 @@ bool multiplies(c10::ScalarType dtype, Isa isa) {
 }
 
 void mm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
-  if (out.scalar_type() == a.scalar_type() && multiplies(a.scalar_type(), isa())) {
+  const c10::ScalarType dtype = a.scalar_type();
+  if (out.scalar_type() == dtype && dtype == at::kFloat) {
+    float_mm(out, a, b);
+  } else if (out.scalar_type() == dtype && multiplies(dtype, isa())) {
     at::mm_out(out, a, b);
   } else {
     mm_in_floats(out, /*bias=*/{}, a, b);
@@ -65,7 +69,9 @@ int64_t mm_room_bytes(c10::ScalarType out, c10::ScalarType in, int64_t m, int64_
 }
 
 void addmm(at::Tensor& out, const at::Tensor& bias, const at::Tensor& a, const at::Tensor& b) {
-  if (multiplies(a.scalar_type(), isa())) {
+  if (a.scalar_type() == at::kFloat) {
+    float_addmm(out, bias, a, b);
+  } else if (multiplies(a.scalar_type(), isa())) {
     at::addmm_out(out, bias, a, b);
   } else {
     mm_in_floats(out, bias.to(at::kFloat).unsqueeze(0), a, b);
@@ -83,13 +89,14 @@ void head_logits(at::Tensor& logits, const at::Tensor& hidden, const at::Tensor&
   for (int64_t begin = 0; begin < rows; begin += block) {
     const int64_t end = std::min(begin + block, rows);
     at::Tensor part = logits.slice(0, begin, end);
-    at::mm_out(part, hidden.slice(0, begin, end), weight.t());
+    mm(part, hidden.slice(0, begin, end), weight.t());
   }
 }
 
 void head_input_gradient(at::Tensor& grad_hidden, const at::Tensor& grad_logits,
                          const at::Tensor& weight) {
   const bool as_it_is = grad_logits.size(0) <= kRowsAsTheyAre || !is_wide(weight) ||
+                        (weight.scalar_type() == at::kFloat && onednn_is_faster()) ||
                         grad_hidden.scalar_type() != weight.scalar_type() ||
                         !multiplies(weight.scalar_type(), isa());
   if (as_it_is) {

@@ -7,6 +7,7 @@
 #include <ATen/ops/mm.h>
 
 #include "ops/cpu/dispatch.h"
+#include "ops/cpu/onednn_products.h"
 #include "ops/cpu/products.h"
 
 namespace sherd::ops::cpu {
@@ -121,7 +122,7 @@ void by_columns(const at::Tensor& out, const at::Tensor& bias, const at::Tensor&
   for (int64_t begin = 0; begin < n; begin += block) {
     const int64_t count = std::min(block, n - begin);
     Target target(out.narrow(1, begin, count), part_room);
-    at::mm_out(target.sum(), whole, widened(b.narrow(1, begin, count), room));
+    float_mm(target.sum(), whole, widened(b.narrow(1, begin, count), room));
     const bool along = bias.defined() && bias.size(1) == n;
     target.finish(along ? bias.narrow(1, begin, count) : bias);
   }
@@ -139,7 +140,7 @@ void by_terms(const at::Tensor& out, const at::Tensor& bias, const at::Tensor& a
     const at::Tensor left = widened(a.narrow(1, begin, count), a_room);
     const at::Tensor right = widened(b.narrow(0, begin, count), b_room);
     if (begin == 0) {
-      at::mm_out(target.sum(), left, right);
+      float_mm(target.sum(), left, right);
     } else {
       target.sum().addmm_(left, right);
     }

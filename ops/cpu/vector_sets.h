@@ -10,4 +10,7 @@ namespace sherd::ops::cpu {
 /// no_vector_sets.cpp, as the build's processor has it.
 [[nodiscard]] std::vector<KernelSet> vector_sets(Isa isa);
 
+/// Whether MKL takes its fastest products on this processor: it does so on Intel's alone.
+[[nodiscard]] bool has_fastest_mkl();
+
 }  // namespace sherd::ops::cpu

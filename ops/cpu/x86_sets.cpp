@@ -25,4 +25,8 @@ std::vector<KernelSet> vector_sets(Isa isa) {
   return {};
 }
 
+bool has_fastest_mkl() {
+  return __builtin_cpu_is("intel") != 0;
+}
+
 }  // namespace sherd::ops::cpu

@@ -1,5 +1,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/bmm.h>
 #include <ATen/ops/logsumexp.h>
 
 #include "ops/plain/plain_backend.h"
@@ -45,7 +46,11 @@ void softmax_backward(at::Tensor& scores, at::Tensor& grad, const at::Tensor& lo
   scores.copy_(p.view(scores.sizes()));
 }
 
-constexpr AttentionSteps kSteps = {&softmax, &softmax_backward};
+void bmm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  at::bmm_out(out, a, b);
+}
+
+constexpr AttentionSteps kSteps = {&bmm, &softmax, &softmax_backward};
 
 AttentionOutput attention(const AttentionInputs& inputs) {
   return blockwise_attention(kSteps, inputs);

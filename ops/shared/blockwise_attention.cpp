@@ -110,6 +110,13 @@ void add_to(const at::Tensor& sum, const at::Tensor& part, int64_t end) {
   sum.narrow(1, 0, end).add_(part);
 }
 
+// a · b in memory of its own: [M, m, n]
+at::Tensor product_of(const AttentionSteps& steps, const at::Tensor& a, const at::Tensor& b) {
+  at::Tensor out = at::empty({a.size(0), a.size(1), b.size(2)}, a.options());
+  steps.bmm(out, a, b);
+  return out;
+}
+
 // A block's part of numbers a query: [M × R × n], contiguous
 at::Tensor block_of(const at::Tensor& numbers, int64_t begin, int64_t end) {
   return numbers.slice(1, begin, end).reshape({-1}).contiguous();  // of one query it is a view
@@ -126,13 +133,13 @@ void attend(const AttentionSteps& steps, const AttentionInputs& inputs, const Ru
   const at::Tensor room = blocks.room();
   blocks.for_each([&](int64_t begin, int64_t end) {
     at::Tensor scores = blocks.scores(room, begin, end);
-    at::bmm_out(scores, blocks.take(queries, begin, end), keys.narrow(1, 0, end).transpose(1, 2));
+    steps.bmm(scores, blocks.take(queries, begin, end), keys.narrow(1, 0, end).transpose(1, 2));
     const at::Tensor kept = all_log_sums.slice(1, begin, end);
     at::Tensor log_sums = at::empty({kept.numel()}, kept.options());
     steps.softmax(scores, log_sums, blocks.block(begin, end));
     kept.copy_(log_sums.view(kept.sizes()));
     const at::Tensor place = places.slice(3, begin, end);
-    place.copy_(at::bmm(scores, values.narrow(1, 0, end)).view(place.sizes()));
+    place.copy_(product_of(steps, scores, values.narrow(1, 0, end)).view(place.sizes()));
   });
 }
 
@@ -157,14 +164,14 @@ void attend_backward(const AttentionSteps& steps, const AttentionInputs& inputs,
     const at::Tensor seen = keys.narrow(1, 0, end);
     at::Tensor scores = blocks.scores(room, begin, end);
     at::Tensor grad_scores = blocks.scores(grad_room, begin, end);
-    at::bmm_out(scores, block_queries, seen.transpose(1, 2));
-    at::bmm_out(grad_scores, block_grad, values.narrow(1, 0, end).transpose(1, 2));
+    steps.bmm(scores, block_queries, seen.transpose(1, 2));
+    steps.bmm(grad_scores, block_grad, values.narrow(1, 0, end).transpose(1, 2));
     steps.softmax_backward(scores, grad_scores, block_of(all_log_sums, begin, end),
                            blocks.block(begin, end));
-    add_to(grad_values, at::bmm(scores.transpose(1, 2), block_grad), end);
-    add_to(grad_keys, at::bmm(grad_scores.transpose(1, 2), block_queries), end);
+    add_to(grad_values, product_of(steps, scores.transpose(1, 2), block_grad), end);
+    add_to(grad_keys, product_of(steps, grad_scores.transpose(1, 2), block_queries), end);
     const at::Tensor place = grad_queries.slice(3, begin, end);
-    place.copy_(at::bmm(grad_scores, seen).view(place.sizes()));
+    place.copy_(product_of(steps, grad_scores, seen).view(place.sizes()));
   });
   const auto deliver = [&](const at::Tensor& sum, const at::Tensor& gradient) {
     const at::Tensor place = run.of(gradient).transpose(1, 2);  // [B, K, L, H]

@@ -25,6 +25,8 @@ struct ScoreBlock {
 };
 
 struct AttentionSteps {
+  /// out = a · b of batches of matrices: [M, m, k] · [M, k, n].
+  void (*bmm)(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
   /// Scores [M, rows, S] become softmax(scale × score − slope × distance) over the keys that are
   /// seen, and 0 elsewhere. log_sums [M × rows]: the log of each row's sum of exponentials.
   void (*softmax)(at::Tensor& scores, at::Tensor& log_sums, const ScoreBlock& block);
