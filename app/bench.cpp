@@ -57,6 +57,14 @@ Spread spread_of(std::vector<double> values) {
   return {values[values.size() / 2], values.front(), values.back()};
 }
 
+nlohmann::ordered_json phases_of(const llm::plan::MemoryPlan& plan) {
+  nlohmann::ordered_json phases;
+  for (const llm::plan::PhasePlan& phase : plan.phases) {
+    phases[phase.name] = {{"total_bytes", phase.total_bytes}, {"items", phase.items}};
+  }
+  return phases;
+}
+
 nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flags) {
   const Spread step = spread_of(result.step_seconds);
   nlohmann::ordered_json split;
@@ -76,6 +84,9 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
       {"matmul_operations_per_rank", result.matmul_operations},
       {"peak_rank_bytes", result.peak_rank_bytes},
       {"peak_rank_pss_bytes", result.peak_rank_pss_bytes},
+      {"constant_rank_pss_bytes", result.constant_rank_pss_bytes},
+      {"planned_peak_bytes", result.planned.peak_bytes},
+      {"planned_phases", phases_of(result.planned)},
       {"losses", result.losses},
       {"grad_norms", result.grad_norms}};
   if (flags.profile) {

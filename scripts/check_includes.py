@@ -31,9 +31,11 @@ ALLOWED = {
     "llm/io": {"include/sherd", "files", "llm/families", "llm/model", "torch"},
     "llm/track": {"include/sherd/error.h", "files", "llm/config"},
     "llm/eval": {"include/sherd", "llm/model", "llm/data", "llm/text", "llm/config", "torch"},
+    "llm/plan": {"include/sherd", "torch", "llm/model", "llm/io", "ops/documents.h"},
     "llm/train": {"include/sherd", "files", "torch", "llm/config", "llm/text", "llm/data", "llm/model", "llm/io",
-                  "llm/eval", "llm/track", "ops/cpu/isa.h", "ops/cpu/isa_agreement.h"},
-    "llm/bench": {"include/sherd", "torch", "llm/train", "llm/data", "llm/model", "llm/io", "ops"},
+                  "llm/eval", "llm/track", "llm/plan", "ops/cpu/isa.h", "ops/cpu/isa_agreement.h"},
+    "llm/bench": {"include/sherd", "torch", "llm/train", "llm/plan", "llm/data", "llm/model", "llm/io",
+                  "ops"},
 }
 # The layers of libsherd from the bottom (docs/design/engine.md): each uses itself and those before it. "src" is what lies
 # in no folder.

@@ -1,6 +1,10 @@
 #pragma once
 // The arrangement of ranks that a model is sharded over.
 
+#include <optional>
+#include <utility>
+
+#include "sherd/options.h"
 #include "sherd/world.h"
 
 namespace sherd {
@@ -17,6 +21,10 @@ class Mesh {
   /// the ranks of one host in a row, so that only sums of gradients travel between hosts. Throws
   /// Error(Usage) unless shard_size divides the number of ranks.
   [[nodiscard]] static Mesh hybrid(World world, int shard_size);
+  /// The one of the two that a strategy wants; rows of a hybrid one are the ranks of a host where
+  /// no `shard_size` is given. Throws Error(Usage) as hybrid().
+  [[nodiscard]] static Mesh of_strategy(World world, Strategy strategy,
+                                        std::optional<int> shard_size = std::nullopt);
 
   /// All ranks of the mesh.
   [[nodiscard]] World& world() { return world_; }

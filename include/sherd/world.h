@@ -40,6 +40,15 @@ struct WorldOptions {
   Transport transport = Transport::Automatic;
 };
 
+/// Ranks that are not there, for World::fake().
+struct FakeRanks {
+  int size = 1;        ///< ranks in all
+  int local_size = 1;  ///< of each host
+  /// Whose memory and exchange are imitated: over shared memory or process groups on the CPU, over
+  /// NCCL with c10::kCUDA. Neither has to be there.
+  c10::DeviceType device = c10::DeviceType::CPU;
+};
+
 /// The ranks of a run. A value: copies name the same world, which ends with the last of them. One
 /// thread a rank uses it and its copies at a time, but for waiting(). PyTorch: `init_process_group`
 /// and the default group.
@@ -65,6 +74,13 @@ class World {
   /// collective.
   static std::vector<World> in_process(
       int size, std::chrono::milliseconds timeout = std::chrono::seconds(60));
+  /// Rank 0 of many that are not there, on the meta device: whatever is collective returns at once,
+  /// as if all had said the same. A model over it holds no numbers, but its ledger counts what a
+  /// rank would hold, and an observer is told what a rank would exchange: for plans, before there
+  /// are machines. Give parameters values by ParameterInit::fill_constant(), which costs nothing
+  /// there. Not collective. Throws Error(Usage) for ranks that do not fill their hosts. PyTorch:
+  /// the backend "fake" of torch.distributed.
+  static World fake(const FakeRanks& ranks);
   /// A world of ranks that the caller has connected. Not collective. Throws Error(Usage) for null,
   /// or for a rank that is not one of the size.
   static World over(std::shared_ptr<Backend> backend);

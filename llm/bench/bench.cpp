@@ -53,7 +53,7 @@ BenchModel find_model(const BenchOptions& options) {
 
 sherd::Sharded<model::CausalLm> make_model(const BenchModel& found, const BenchOptions& options,
                                            const sherd::World& world) {
-  const sherd::Mesh mesh = train::mesh_of(options.sharding.strategy, std::nullopt, world);
+  const sherd::Mesh mesh = sherd::Mesh::of_strategy(world, options.sharding.strategy);
   if (!found.weights.empty()) {
     return train::load_sharded(found.weights, mesh, options.sharding,
                                {options.ignored_fields, families::IgnoreBy::Flag});
@@ -95,13 +95,28 @@ BenchModel checked_model(const BenchOptions& options, sherd::World& world) {
   return found;
 }
 
+plan::MemoryPlan memory_plan_of(const BenchModel& found, const BenchOptions& options,
+                                const sherd::World& world) {
+  const auto rows = static_cast<size_t>(options.micro_batch);
+  const std::int64_t supervised = options.answers_only ? kAnswerTokens : options.sequence;
+  const plan::MicroBatch batch{std::vector<std::int64_t>(rows, options.sequence),
+                               std::vector<std::int64_t>(rows, supervised)};
+  return plan::plan_memory({.model = found.config,
+                            .ranks = {.size = world.size(), .local_size = world.local_size()},
+                            .sharding = options.sharding,
+                            .micro_batches = std::vector<plan::MicroBatch>(
+                                static_cast<size_t>(options.accumulation), batch)});
+}
+
 // One bench: the model, and the steps it makes.
 class Bench {
  public:
   Bench(const BenchOptions& options, sherd::World world)
       : options_(options),
         world_(std::move(world)),
+        constant_bytes_(train::proportional_resident_bytes()),
         found_(checked_model(options, world_)),
+        planned_(memory_plan_of(found_, options, world_)),
         model_(make_model(found_, options, world_)),
         optimizer_(model_, {.lr = options.lr}),
         tokens_(tokens_of(options, model_.module()->vocab_rows())) {
@@ -121,7 +136,9 @@ class Bench {
 
   const BenchOptions& options_;
   sherd::World world_;
+  std::int64_t constant_bytes_;
   BenchModel found_;
+  plan::MemoryPlan planned_;
   sherd::Sharded<model::CausalLm> model_;
   sherd::AdamW optimizer_;
   std::optional<sherd::GradScaler> scaler_;  // of fp16
@@ -196,6 +213,8 @@ void Bench::measure_memory() {
         [&] { largest = std::max(largest, train::proportional_resident_bytes()); });
     step();
   }
+  result_.planned = planned_;
+  result_.constant_rank_pss_bytes = of_all_ranks(world_, constant_bytes_);
   result_.peak_rank_pss_bytes = of_all_ranks(world_, largest);
   result_.peak_rank_bytes = of_all_ranks(world_, train::peak_resident_bytes());
 }

@@ -11,6 +11,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "llm/bench/step_profile.h"
+#include "llm/plan/memory_plan.h"
 #include "sherd/options.h"
 #include "sherd/world.h"
 
@@ -52,11 +53,13 @@ struct BenchResult {
   std::array<double, kPhases> split_seconds = {};  ///< mean exclusive time a step, by Phase
   std::vector<StepProfile::Entry> operators;       ///< seconds a step, the longest first
   double matmul_limit_seconds = 0;
-  double matmul_operations = 0;                   ///< of one rank and step
-  std::int64_t tokens_a_step = 0;                 ///< of all ranks
-  std::vector<std::int64_t> peak_rank_bytes;      ///< VmHWM, by rank
-  std::vector<std::int64_t> peak_rank_pss_bytes;  ///< largest at the ends of a step's phases
-  std::vector<double> losses;                     ///< of every step, warm-up too
+  double matmul_operations = 0;                       ///< of one rank and step
+  std::int64_t tokens_a_step = 0;                     ///< of all ranks
+  std::vector<std::int64_t> peak_rank_bytes;          ///< VmHWM, by rank
+  std::vector<std::int64_t> peak_rank_pss_bytes;      ///< largest at the ends of a step's phases
+  std::vector<std::int64_t> constant_rank_pss_bytes;  ///< before anything is made
+  plan::MemoryPlan planned;                           ///< of what a rank takes beside those
+  std::vector<double> losses;                         ///< of every step, warm-up too
   std::vector<double> grad_norms;
 };
 

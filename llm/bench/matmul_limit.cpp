@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kCycledBytes = 128 << 20;
 constexpr int kRepeats = 5;
-constexpr double kHopeless = 1.5;  // times the best form
+constexpr double kHopeless = 1.15;  // times the best form
 
 // One way to compute a product; the argument says which copy of the operands is its turn.
 using Form = std::function<void(int)>;
@@ -35,15 +35,21 @@ double seconds_of(const Form& form, int turn) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The median of the fastest form. The first run of each makes the product's code; one that is far
-// from the best there is not run again.
+// The median of the fastest form. The first run of each makes the product's code; those that are
+// far from the best then are not run again.
 double best_seconds(const std::vector<Form>& forms) {
-  double best = std::numeric_limits<double>::infinity();
+  std::vector<double> firsts;
   for (const Form& form : forms) {
     const double first = seconds_of(form, 0);
-    if (std::min(first, seconds_of(form, 0)) > kHopeless * best) {
+    firsts.push_back(std::min(first, seconds_of(form, 0)));
+  }
+  const double most = kHopeless * *std::min_element(firsts.begin(), firsts.end());
+  double best = std::numeric_limits<double>::infinity();
+  for (size_t f = 0; f < forms.size(); ++f) {
+    if (firsts[f] > most) {
       continue;
     }
+    const Form& form = forms[f];
     std::vector<double> times;
     for (int i = 1; i <= kRepeats; ++i) {
       times.push_back(seconds_of(form, i));

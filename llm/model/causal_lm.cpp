@@ -30,7 +30,7 @@ at::Tensor CausalLmImpl::loss_sum(const at::Tensor& ids_T, const at::Tensor& lab
   const at::Tensor counts = labels_T.ne(kIgnoredLabel);
   counts.index_fill_(0, documents.first_tokens().to(counts.device()), false);
   const at::Tensor labelled = counts.nonzero().squeeze(1);
-  const at::Tensor supervised = hidden.index_select(0, labelled - 1);
+  const at::Tensor supervised = hidden.index_select(0, (labelled - 1).to(hidden.device()));
   return sherd::ops::linear_cross_entropy(decoder_->final_norm(supervised), head_weight(),
                                           labels_T.index_select(0, labelled), loss_chunk_tokens_);
 }

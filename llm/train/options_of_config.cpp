@@ -38,16 +38,9 @@ std::map<std::string, sherd::Strategy> strategies_by_name() {
   return named;
 }
 
-sherd::Mesh mesh_of(sherd::Strategy strategy, std::optional<int> shard_size,
-                    const sherd::World& world) {
-  if (strategy != sherd::Strategy::HybridShard && strategy != sherd::Strategy::HybridShardGradOp) {
-    return sherd::Mesh::shard(world);
-  }
-  return sherd::Mesh::hybrid(world, shard_size.value_or(world.local_size()));
-}
-
 sherd::Mesh mesh_of(const config::RunConfig& config, const sherd::World& world) {
-  return mesh_of(strategy_of(config.parallel.strategy), config.parallel.shard_size, world);
+  return sherd::Mesh::of_strategy(world, strategy_of(config.parallel.strategy),
+                                  config.parallel.shard_size);
 }
 
 int state_shards(const config::RunConfig& config, const sherd::World& world) {

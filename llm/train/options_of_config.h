@@ -21,11 +21,7 @@ namespace llm::train {
 /// By the names that the configuration has for them.
 [[nodiscard]] std::map<std::string, sherd::Strategy> strategies_by_name();
 
-/// The ranks as `strategy` wants them: one row, or for the hybrid ones rows of `shard_size`, which
-/// without a number are the ranks of a host. Throws sherd::Error(Usage) for a size that does not
-/// divide the ranks.
-[[nodiscard]] sherd::Mesh mesh_of(sherd::Strategy strategy, std::optional<int> shard_size,
-                                  const sherd::World& world);
+/// Throws sherd::Error(Usage) for a `parallel.shard_size` that does not divide the ranks.
 [[nodiscard]] sherd::Mesh mesh_of(const config::RunConfig& config, const sherd::World& world);
 
 /// Over how many ranks the state is cut: masters, moments and sums of gradients.

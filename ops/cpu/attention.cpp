@@ -22,9 +22,9 @@ ScoreRows rows_of(const at::Tensor& scores, const ScoreBlock& block) {
 }
 
 void softmax(at::Tensor& scores, at::Tensor& log_sums, const ScoreBlock& block) {
-  const ScoreRows rows = rows_of(scores, block);
   with_dtype(scores, [&](auto type) {
     using T = decltype(type);
+    const ScoreRows rows = rows_of(scores, block);
     for_rows(log_sums.numel(), rows.columns, [&](int64_t first, int64_t last) {
       kernels<T>().causal_softmax(rows, mutable_data<T>(scores), mutable_data<float>(log_sums),
                                   first, last);
@@ -34,9 +34,9 @@ void softmax(at::Tensor& scores, at::Tensor& log_sums, const ScoreBlock& block) 
 
 void softmax_backward(at::Tensor& scores, at::Tensor& grad, const at::Tensor& log_sums,
                       const ScoreBlock& block) {
-  const ScoreRows rows = rows_of(scores, block);
   with_dtype(scores, [&](auto type) {
     using T = decltype(type);
+    const ScoreRows rows = rows_of(scores, block);
     for_rows(log_sums.numel(), rows.columns, [&](int64_t first, int64_t last) {
       kernels<T>().causal_softmax_backward(rows, mutable_data<T>(scores), mutable_data<T>(grad),
                                            data<float>(log_sums), first, last);

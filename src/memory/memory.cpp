@@ -11,11 +11,14 @@
 #include <c10/util/Exception.h>
 #include <sys/mman.h>
 
+#include "base/profiler_range.h"
 #include "sherd/error.h"
 
 namespace sherd {
 
 namespace {
+
+using detail::ProfilerRange;
 
 constexpr std::int64_t kHugePageBytes = std::int64_t{2} << 20;
 
@@ -104,6 +107,19 @@ c10::DataPtr zeroed_on(c10::Device device, std::int64_t bytes, MemoryKind kind) 
   }
 }
 
+void forget(void* context) {
+  const std::unique_ptr<c10::DataPtr> held(static_cast<c10::DataPtr*>(context));
+}
+
+// On the meta device there is nothing to point at, but buffers are told apart by their addresses.
+c10::DataPtr on_meta(std::int64_t bytes, MemoryKind kind) {
+  const ProfilerRange range(name_of(kind));
+  const c10::Device meta(c10::kMeta);
+  auto* held =
+      new c10::DataPtr(c10::GetAllocator(c10::kMeta)->allocate(static_cast<std::size_t>(bytes)));
+  return {held, held, &forget, meta};
+}
+
 }  // namespace
 
 void MemoryLedger::add(MemoryKind kind, std::int64_t bytes) noexcept {
@@ -126,6 +142,8 @@ Buffer::Buffer(std::int64_t bytes, MemoryKind kind, std::shared_ptr<MemoryLedger
   if (device.is_cpu()) {
     auto* mapping = new Mapping{map_zeroed(bytes, kind), static_cast<std::size_t>(bytes)};
     data_ = {mapping->data, mapping, &unmap, device};
+  } else if (device.is_meta()) {
+    data_ = on_meta(bytes, kind);
   } else {
     data_ = zeroed_on(device, bytes, kind);
   }

@@ -31,7 +31,7 @@ void write_back(const BufferValues& values) {
 GeneratorStates generator_states(c10::Device device) {
   GeneratorStates states;
   std::vector<at::Generator> generators = {at::detail::getDefaultCPUGenerator()};
-  if (!device.is_cpu()) {
+  if (!device.is_cpu() && !device.is_meta()) {
     generators.push_back(at::globalContext().defaultGenerator(device));
   }
   for (at::Generator& generator : generators) {

@@ -15,6 +15,8 @@ namespace sherd::detail {
 /// Collective over `whole`. Throws Error(Usage) for a group that its rank is not in.
 [[nodiscard]] std::shared_ptr<Backend> make_subset_world(std::shared_ptr<Backend> whole,
                                                          const RankGroup& ranks);
+/// Throws Error(Usage) for numbers of ranks that cannot be.
+[[nodiscard]] std::shared_ptr<Backend> make_fake_world(const FakeRanks& ranks);
 [[nodiscard]] std::vector<std::shared_ptr<Backend>> make_in_process_worlds(
     int size, std::chrono::milliseconds timeout);
 

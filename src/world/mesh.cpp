@@ -22,4 +22,12 @@ Mesh Mesh::hybrid(World world, int shard_size) {
   return {std::move(world), 2, shard_size};
 }
 
+Mesh Mesh::of_strategy(World world, Strategy strategy, std::optional<int> shard_size) {
+  if (strategy != Strategy::HybridShard && strategy != Strategy::HybridShardGradOp) {
+    return shard(std::move(world));
+  }
+  const int of_host = world.local_size();
+  return hybrid(std::move(world), shard_size.value_or(of_host));
+}
+
 }  // namespace sherd

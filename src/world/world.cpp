@@ -95,6 +95,10 @@ std::vector<World> World::in_process(int size, std::chrono::milliseconds timeout
   return worlds;
 }
 
+World World::fake(const FakeRanks& ranks) {
+  return World(detail::make_fake_world(ranks));
+}
+
 World World::over(std::shared_ptr<Backend> backend) {
   if (backend == nullptr) {
     throw Error(ExitCode::Usage, "[World::over] the back end is null.");

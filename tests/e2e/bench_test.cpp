@@ -41,6 +41,11 @@ TEST(Bench, PrintsTimesMemoryAndLosses) {
   EXPECT_GT(line.at("matmul_limit_seconds"), 0.0);
   EXPECT_EQ(line.at("peak_rank_bytes").size(), 2);
   EXPECT_EQ(line.at("peak_rank_pss_bytes").size(), 2);
+  EXPECT_EQ(line.at("constant_rank_pss_bytes").size(), 2);
+  EXPECT_GT(line.at("planned_peak_bytes"), 0);
+  for (const char* phase : {"load", "forward", "backward", "optimizer"}) {
+    EXPECT_LE(line.at("planned_phases").at(phase).at("total_bytes"), line.at("planned_peak_bytes"));
+  }
   EXPECT_EQ(line.at("losses").size(), 4);  // warm-up, timed, and the one for memory
   for (const char* part :
        {"gather", "forward", "backward", "reduce", "clip", "optimizer", "wait"}) {

@@ -1,0 +1,53 @@
+#pragma once
+// The memory of a rank in each phase of a run, computed before any of it is allocated.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "llm/io/hf_config.h"
+#include "sherd/optim.h"
+#include "sherd/options.h"
+#include "sherd/world.h"
+
+namespace llm::plan {
+
+/// One micro-batch of a rank, by its samples.
+struct MicroBatch {
+  std::vector<std::int64_t> sample_tokens;      ///< of each sample
+  std::vector<std::int64_t> supervised_tokens;  ///< of each sample, its last ones
+};
+
+/// All that a step's memory depends on.
+struct PlannedRun {
+  io::HfConfig model;
+  sherd::FakeRanks ranks;
+  sherd::ShardOptions sharding;
+  std::optional<int> shard_size = std::nullopt;  ///< of hybrid strategies; none: a host's ranks
+  sherd::AdamWMode adamw = {};
+  std::int64_t loss_chunk_tokens = 0;
+  std::vector<MicroBatch> micro_batches;  ///< of a step, on this rank
+};
+
+/// What is held at the worst moment of a phase.
+struct PhasePlan {
+  std::string name;
+  std::int64_t total_bytes = 0;
+  std::map<std::string, std::int64_t> items;  ///< by what asked for them
+};
+
+struct MemoryPlan {
+  std::vector<PhasePlan> phases = {};  ///< load, forward, backward, optimizer
+  std::int64_t peak_bytes = 0;
+  std::string peak_phase = {};
+  std::string peak_item = {};  ///< the largest in that phase
+};
+
+/// Runs the model's own forward and backward, and the engine's own calls, on the meta device, and
+/// counts. Takes as long as their bookkeeping, and no memory to speak of. Not collective. Throws
+/// sherd::Error(Usage) for ranks and strategies that do not fit each other.
+[[nodiscard]] MemoryPlan plan_memory(const PlannedRun& run);
+
+}  // namespace llm::plan

@@ -1,0 +1,41 @@
+#pragma once
+// How many bytes a computation on the meta device would hold, and for what.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace llm::plan {
+
+/// While it lives, counts what this thread's tensors on the meta device take: nothing is allocated,
+/// but the shapes are those of a real computation, and so are the moments at which they come and
+/// go. One at a time. PyTorch: `FSDPMemTracker`.
+class MetaMeter {
+ public:
+  /// Bytes by what asked for them, under the names that LibTorch's profilers see: the innermost of
+  /// Sherd's operators and of the engine's kinds of buffers, else the outermost operator of
+  /// LibTorch's.
+  using Items = std::map<std::string, std::int64_t>;
+
+  MetaMeter();
+  ~MetaMeter();
+  MetaMeter(const MetaMeter&) = delete;
+  MetaMeter& operator=(const MetaMeter&) = delete;
+
+  [[nodiscard]] std::int64_t held_bytes() const;
+  /// What is held now, item by item.
+  [[nodiscard]] const Items& held() const;
+  /// The most that was held since construction or reset_peak(), and what was held then.
+  [[nodiscard]] std::int64_t peak_bytes() const;
+  [[nodiscard]] const Items& at_peak() const;
+  void reset_peak();
+
+  struct State;
+
+ private:
+  std::shared_ptr<State> state_;
+  std::uint64_t observer_;
+};
+
+}  // namespace llm::plan

@@ -1,0 +1,41 @@
+#pragma once
+// One rank of many that are not there: what it would hold, and in which order it would call.
+
+#include "sherd/buffered_communicator.h"
+#include "sherd/world.h"
+
+namespace sherd::detail {
+
+/// Allocates what another communicator would, keeps its reductions in flight as long, tells the
+/// observer the same, and moves nothing. For segments on the meta device.
+class FakeCommunicator final : public BufferedCommunicator {
+ public:
+  enum class Like : std::uint8_t { Alone, SharedMemory, ProcessGroups, Nccl };
+
+  FakeCommunicator(const RankGroup& group, int rank, Like like)
+      : group_(group), rank_(group.index_of(rank)), like_(like) {}
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int world_size() const override { return group_.size; }
+  [[nodiscard]] std::string transport() const override { return "nothing (fake ranks)"; }
+  [[nodiscard]] bool gathers_in_place() const override {
+    return like_ == Like::Alone || like_ == Like::SharedMemory;
+  }
+
+ private:
+  void* start_gather(Segment segment, void* slot) override;
+  void finish_gather(Segment /*segment*/) override {}
+  void start_exchange(Exchange& exchange) override;
+  void finish_exchange(Exchange& /*exchange*/) override {}
+  [[nodiscard]] int64_t receive_bytes(const SegmentSpec& spec,
+                                      c10::ScalarType dtype) const override;
+  [[nodiscard]] void* place_of_sum(Segment segment, const Reduction& target) override;
+  void gather_numbers(std::span<const double> mine, std::span<double> all) override;
+  [[nodiscard]] int rank_of_world(int member) const override { return group_.rank_at(member); }
+
+  RankGroup group_;
+  int rank_;
+  Like like_;
+};
+
+}  // namespace sherd::detail

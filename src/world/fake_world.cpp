@@ -1,0 +1,65 @@
+// Ranks that are not there, but for one.
+
+#include <cstring>
+
+#include "communicators/fake.h"
+#include "sherd/error.h"
+#include "world/backends.h"
+#include "world/meta_kernels.h"
+
+namespace sherd::detail {
+
+namespace {
+
+using Like = FakeCommunicator::Like;
+
+class FakeWorld final : public Backend {
+ public:
+  explicit FakeWorld(const FakeRanks& ranks)
+      : ranks_(ranks), control_({0, 1, ranks.size}, /*rank=*/0, Like::ProcessGroups) {}
+
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return ranks_.size; }
+  [[nodiscard]] int local_size() const override { return ranks_.local_size; }
+  [[nodiscard]] c10::Device device() const override { return c10::Device(c10::kMeta); }
+  [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
+    return std::make_unique<FakeCommunicator>(group, rank(), like(group));
+  }
+  [[nodiscard]] Communicator& control() override { return control_; }
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
+    return std::vector<std::string>(static_cast<size_t>(size()), text);
+  }
+  void broadcast(void* /*data*/, int64_t /*bytes*/, int /*root*/) override {}
+
+ private:
+  // What World::from_environment() would choose.
+  [[nodiscard]] Like like(const RankGroup& group) const {
+    if (group.size == 1) {
+      return Like::Alone;
+    }
+    if (ranks_.device == c10::DeviceType::CUDA) {
+      return Like::Nccl;
+    }
+    const bool is_on_one_host =
+        group.first / ranks_.local_size == group.rank_at(group.size - 1) / ranks_.local_size;
+    return is_on_one_host ? Like::SharedMemory : Like::ProcessGroups;
+  }
+
+  FakeRanks ranks_;
+  FakeCommunicator control_;
+};
+
+}  // namespace
+
+std::shared_ptr<Backend> make_fake_world(const FakeRanks& ranks) {
+  if (ranks.size < 1 || ranks.local_size < 1 || ranks.size % ranks.local_size != 0) {
+    throw Error(ExitCode::Usage, "[World::fake] " + std::to_string(ranks.size) + " ranks, " +
+                                     std::to_string(ranks.local_size) +
+                                     " on each host: the first is a multiple of the second, and "
+                                     "both are at least 1.");
+  }
+  register_meta_kernels();
+  return std::make_shared<FakeWorld>(ranks);
+}
+
+}  // namespace sherd::detail

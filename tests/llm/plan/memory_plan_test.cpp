@@ -1,0 +1,178 @@
+// What a plan says of a rank's memory, beside a real step of the same model.
+
+#include "llm/plan/memory_plan.h"
+
+#include <algorithm>
+#include <string>
+
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+
+#include "llm/data/label.h"
+#include "llm/eval/batch_tensors.h"
+#include "llm/families/family.h"
+#include "llm/plan/meta_meter.h"
+#include "llm/train/load_model.h"
+#include "ops/cpu/isa.h"
+#include "sherd/optim.h"
+#include "tests/ops/with_isa.h"
+#include "tests/support/allocated_bytes.h"
+#include "tests/support/expect_error.h"
+
+namespace llm::plan {
+namespace {
+
+constexpr std::int64_t kSample = 150, kSamples = 2, kSupervised = 40;
+
+// Heads and vocabulary of no round size.
+io::HfConfig shape_of(const std::string& family) {
+  const bool rotary = family == "llama";
+  return {.family = families::find_family(family),
+          .shape = {.hidden_size = 136,
+                    .feed_forward_size = rotary ? 300 : 544,
+                    .layers = 3,
+                    .heads = 2,
+                    .key_heads = rotary ? 1 : 2,
+                    .head_size = 68,
+                    .vocab_size = 3001,
+                    .context_length = 512,
+                    .norm_epsilon = 1e-5,
+                    .tied_embedding = !rotary,
+                    .rope = rotary ? std::optional(model::RopeConfig{}) : std::nullopt},
+          .dtype = std::nullopt};
+}
+
+PlannedRun planned_run(const std::string& family, int ranks, sherd::Strategy strategy) {
+  const MicroBatch batch{std::vector<std::int64_t>(kSamples, kSample),
+                         std::vector<std::int64_t>(kSamples, kSupervised)};
+  return {.model = shape_of(family),
+          .ranks = {.size = ranks, .local_size = ranks},
+          .sharding = {.strategy = strategy},
+          .micro_batches = {batch}};
+}
+
+data::Batch real_batch() {
+  data::Batch batch;
+  for (std::int64_t sample = 0; sample < kSamples; ++sample) {
+    for (std::int64_t t = 0; t < kSample; ++t) {
+      batch.input_ids.push_back(t);
+      batch.labels.push_back(t < kSample - kSupervised ? data::kUnsupervised : t);
+    }
+    batch.bounds.push_back(kSample * (sample + 1));
+  }
+  return batch;
+}
+
+const PhasePlan& phase(const MemoryPlan& plan, const std::string& name) {
+  return *std::find_if(plan.phases.begin(), plan.phases.end(),
+                       [&](const PhasePlan& one) { return one.name == name; });
+}
+
+// Of forward and backward of a real step, LibTorch's tensors alone: the engine's buffers are not.
+std::int64_t real_peak(const PlannedRun& run) {
+  auto model =
+      train::random_sharded(run.model, sherd::Mesh::shard(sherd::World::alone()), run.sharding, 1);
+  std::int64_t peak = 0;
+  for (int step = 0; step < 2; ++step) {  // what is made once is there in the second
+    const sherd::test::AllocatedBytes bytes;
+    eval::loss_sum(model, eval::to_tensors(real_batch())).backward();
+    peak = bytes.peak();
+  }
+  return peak;
+}
+
+std::int64_t bytes_of_engine(const PhasePlan& phase) {
+  std::int64_t bytes = 0;
+  for (const char* const kind : {"master shards", "travelling shards", "optimizer state",
+                                 "gradient shards", "gradients to be reduced"}) {
+    const auto item = phase.items.find(kind);
+    bytes += item == phase.items.end() ? 0 : item->second;
+  }
+  return bytes;
+}
+
+class PlanOf : public testing::TestWithParam<const char*> {
+ private:
+  // What oneDNN takes for its products is not known before.
+  sherd::ops::WithIsa path_{std::min(sherd::ops::cpu::isa(), sherd::ops::cpu::Isa::Avx2)};
+};
+INSTANTIATE_TEST_SUITE_P(Families, PlanOf, testing::Values("llama", "bloom"));
+
+TEST_P(PlanOf, AStepIsWhatItTakes) {
+  for (const bool narrow : {false, true}) {
+    for (const bool checkpointed : {false, true}) {
+      PlannedRun run = planned_run(GetParam(), 1, sherd::Strategy::FullShard);
+      run.sharding.units = sherd::unit_policy::every_unit({.checkpoint_activations = checkpointed});
+      if (narrow) {
+        run.sharding.precision.param_dtype = at::kBFloat16;
+      }
+      const MemoryPlan plan = plan_memory(run);
+      const auto activations = [](const PhasePlan& of) {
+        return static_cast<double>(of.total_bytes - bytes_of_engine(of));
+      };
+      const double planned =
+          std::max(activations(phase(plan, "forward")), activations(phase(plan, "backward")));
+      const auto real = static_cast<double>(real_peak(run));
+      EXPECT_NEAR(planned / real, 1, 0.02)
+          << (narrow ? "bf16" : "fp32") << (checkpointed ? ", checkpointed" : "");
+    }
+  }
+}
+
+TEST(MemoryPlan, ShardsWhatTheStrategyShards) {
+  using sherd::Strategy;
+  const auto peak = [](int ranks, Strategy strategy) {
+    return plan_memory(planned_run("llama", ranks, strategy)).peak_bytes;
+  };
+  EXPECT_LE(peak(4, Strategy::FullShard), peak(4, Strategy::ShardGradOp));
+  EXPECT_LT(peak(4, Strategy::ShardGradOp), peak(4, Strategy::NoShard));
+  EXPECT_LT(peak(4, Strategy::FullShard), peak(2, Strategy::FullShard));
+  EXPECT_GE(peak(4, Strategy::NoShard), peak(1, Strategy::FullShard));
+}
+
+TEST(MemoryPlan, NamesThePhaseAndTheItemThatPeak) {
+  const MemoryPlan plan = plan_memory(planned_run("llama", 2, sherd::Strategy::FullShard));
+  const PhasePlan& worst = phase(plan, plan.peak_phase);
+  EXPECT_EQ(worst.total_bytes, plan.peak_bytes);
+  std::int64_t sum = 0;
+  for (const auto& [item, bytes] : worst.items) {
+    sum += bytes;
+    EXPECT_LE(bytes, worst.items.at(plan.peak_item)) << item;
+  }
+  EXPECT_EQ(sum, worst.total_bytes);
+}
+
+TEST(MemoryPlan, TakesNoMemoryForALargeModel) {
+  PlannedRun run = planned_run("llama", 8, sherd::Strategy::FullShard);
+  run.model.shape.layers = 80;
+  run.model.shape.hidden_size = 8192;
+  run.model.shape.heads = 64;
+  run.model.shape.key_heads = 8;
+  run.model.shape.head_size = 128;
+  run.model.shape.feed_forward_size = 28'672;
+  run.model.shape.vocab_size = 128'256;
+  run.sharding.precision.param_dtype = at::kBFloat16;
+  EXPECT_GT(plan_memory(run).peak_bytes, std::int64_t{100} << 30);
+}
+
+TEST(MemoryPlan, RefusesRanksThatTheStrategyDoesNotFit) {
+  PlannedRun run = planned_run("llama", 4, sherd::Strategy::HybridShard);
+  run.shard_size = 3;
+  sherd::test::expect_error([&] { (void)plan_memory(run); }, sherd::ExitCode::Usage,
+                            {"shard_size 3 does not divide"});
+}
+
+TEST(MetaMeter, CountsWhatIsHeldByWhatAskedForIt) {
+  const MetaMeter meter;
+  const auto on_meta = at::TensorOptions().device(at::kMeta);
+  at::Tensor kept = at::empty({100}, on_meta);
+  { const at::Tensor gone = at::empty({50}, on_meta); }
+  EXPECT_EQ(meter.held_bytes(), 400);
+  EXPECT_EQ(meter.peak_bytes(), 600);
+  EXPECT_EQ(meter.at_peak().at("aten::empty"), 600);
+  kept = at::Tensor();
+  EXPECT_EQ(meter.held_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace llm::plan
