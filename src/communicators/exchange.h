@@ -6,6 +6,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "base/without_sigpipe.h"
 #include "communicators/roster.h"
 #include "sherd/error.h"
 
@@ -34,6 +35,7 @@ auto exchange(const Roster& roster, const std::string& what, Fn&& fn) {
                             : " Another rank has ended, cannot be reached, or does something "
                               "else; its own message says why."));
   };
+  const WithoutSigpipe errors_not_signals;
   const WaitBoard::Entry waiting(roster.board(), what);
   try {
     return fn();

@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "base/wait_board.h"
+#include "base/without_sigpipe.h"
 #include "communicators/c10d.h"
 #include "communicators/device.h"
 #include "communicators/local.h"
@@ -99,6 +100,7 @@ class C10dWorld final : public Backend {
   [[nodiscard]] c10::Device device() const override { return device_; }
   [[nodiscard]] int local_size() const override { return environment_.local_world_size; }
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
+    const WithoutSigpipe errors_not_signals;  // of the threads that Gloo starts
     door_.set_open(true);
     control_->barrier();  // others may connect from here on
     auto communicator = connected_communicator(group);
@@ -225,6 +227,7 @@ std::shared_ptr<Backend> make_world_from_environment(const WorldOptions& options
   if (environment.world_size == 1) {
     return make_local_world(device_of_rank(options.device, 0));
   }
+  const WithoutSigpipe errors_not_signals;  // of the threads that Gloo starts
   return std::make_shared<C10dWorld>(environment, options);
 }
 
