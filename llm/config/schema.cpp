@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "llm/config/fields.h"
+#include "llm/config/words.h"
 
 namespace llm::config {
 namespace {
@@ -270,12 +271,7 @@ Table fields(ScheduleSection& schedule) {
 Table fields(ParallelSection& parallel) {
   return {{
       {.name = "strategy",
-       .slot = choice<Strategy>(parallel.strategy,
-                                {{"full_shard", Strategy::FullShard},
-                                 {"shard_grad_op", Strategy::ShardGradOp},
-                                 {"no_shard", Strategy::NoShard},
-                                 {"hybrid_shard", Strategy::HybridShard},
-                                 {"hybrid_shard_grad_op", Strategy::HybridShardGradOp}}),
+       .slot = choice<Strategy>(parallel.strategy, strategy_words()),
        .doc = "full_shard frees gathered parameters after the forward pass; shard_grad_op keeps "
               "them until the backward pass; no_shard gives every rank the whole model; "
               "hybrid_shard and hybrid_shard_grad_op shard within groups of parallel.shard_size "
@@ -307,10 +303,7 @@ Table fields(ParallelSection& parallel) {
 Table fields(PrecisionSection& precision) {
   return {{
       {.name = "param_dtype",
-       .slot = choice<ParamDtype>(precision.param_dtype, {{"auto", ParamDtype::Auto},
-                                                          {"float32", ParamDtype::Float32},
-                                                          {"bfloat16", ParamDtype::BFloat16},
-                                                          {"float16", ParamDtype::Float16}}),
+       .slot = choice<ParamDtype>(precision.param_dtype, param_dtype_words()),
        .doc = "dtype of the forward and backward pass; master weights stay float32; auto: "
               "bfloat16 where every rank's device is fast at it, else float32; the choice is "
               "written into the run's config.toml",

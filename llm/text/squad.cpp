@@ -9,7 +9,6 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "files/input.h"
 #include "files/json.h"
 #include "sherd/error.h"
 
@@ -18,8 +17,6 @@ namespace {
 
 using nlohmann::json;
 
-// A file is held in memory, at about five times its size. SQuAD v1.1's has 30 MB.
-constexpr std::uint64_t kMaxFileBytes = std::uint64_t{4} << 30;
 constexpr std::size_t kFaultsTold = 20;
 constexpr std::size_t kQuotedBytes = 40;
 
@@ -210,10 +207,6 @@ class Reader {
 };
 
 }  // namespace
-
-SquadFile read_squad(const std::filesystem::path& path) {
-  return parse_squad(sherd::files::read_file(path.string(), kMaxFileBytes), path.string());
-}
 
 namespace {
 

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -28,14 +27,12 @@ struct SquadFile {
   std::vector<SquadQuestion> questions;
 };
 
-/// Reads a SQuAD v1.1 file. Fields that are not needed (`title`, `version`, …) are ignored.
-/// Throws sherd::Error: InputMissing if the file is not there; BadData with line and column of a
-/// syntax error, or with every other fault of the file (at most 20 are reported) by JSON pointer,
-/// such as `/data/3/paragraphs/0/qas/2/id`: a field that is missing, empty or of another type, an
-/// answer that is not at `answer_start`, an id that occurs twice, an unanswerable question of SQuAD
-/// v2.0, a file without questions. Source: Rajpurkar et al. 2016, arXiv:1606.05250.
-SquadFile read_squad(const std::filesystem::path& path);
-/// The same of the bytes of `name`.
+/// Reads the bytes of `name`, a SQuAD v1.1 file. Fields that are not needed (`title`, `version`, …)
+/// are ignored. Throws sherd::Error(BadData) with line and column of a syntax error, or with every
+/// other fault of the file (at most 20 are reported) by JSON pointer, such as
+/// `/data/3/paragraphs/0/qas/2/id`: a field that is missing, empty or of another type, an answer
+/// that is not at `answer_start`, an id that occurs twice, an unanswerable question of SQuAD v2.0,
+/// a file without questions. Source: Rajpurkar et al. 2016, arXiv:1606.05250.
 SquadFile parse_squad(const std::string& bytes, const std::string& name);
 
 }  // namespace llm::text

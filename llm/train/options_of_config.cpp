@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "llm/config/words.h"
+
 namespace llm::train {
 
 sherd::Strategy strategy_of(config::Strategy strategy) {
@@ -23,17 +25,9 @@ sherd::Strategy strategy_of(config::Strategy strategy) {
 }
 
 std::map<std::string, sherd::Strategy> strategies_by_name() {
-  using config::Strategy;
   std::map<std::string, sherd::Strategy> named;
-  for (const Strategy strategy : {Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard,
-                                  Strategy::HybridShard, Strategy::HybridShardGradOp}) {
-    config::RunConfig config;
-    config.parallel.strategy = strategy;
-    for (const auto& [key, value] : config::settings_in_common(config)) {
-      if (key == "parallel.strategy") {
-        named[value.substr(1, value.size() - 2)] = strategy_of(strategy);  // without its quotes
-      }
-    }
+  for (const auto& [word, strategy] : config::strategy_words()) {
+    named[word] = strategy_of(strategy);
   }
   return named;
 }

@@ -2,20 +2,12 @@
 
 #include <fmt/core.h>
 
+#include "llm/config/words.h"
 #include "llm/track/step_record.h"
 
 namespace llm::train {
 
 namespace {
-
-std::string setting(const config::RunConfig& config, const std::string& key) {
-  for (const auto& [name, value] : config::settings_in_common(config)) {
-    if (name == key) {
-      return value.size() >= 2 && value.front() == '"' ? value.substr(1, value.size() - 2) : value;
-    }
-  }
-  return "";
-}
 
 std::string counted(std::int64_t number, const std::string& what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
@@ -37,8 +29,10 @@ std::string model_line(const config::RunConfig& config, const ModelShape& shape)
   return fmt::format("model: {}: {}, {} parameters{}, computed in {}, context {} tokens, {}",
                      config.model.path, shape.shapes->family(),
                      track::short_count(static_cast<double>(shape.parameters)),
-                     random ? " (random)" : "", setting(config, "precision.param_dtype"),
-                     shape.shapes->context_length(), setting(config, "parallel.strategy"));
+                     random ? " (random)" : "",
+                     config::word_of(config.precision.param_dtype, config::param_dtype_words()),
+                     shape.shapes->context_length(),
+                     config::word_of(config.parallel.strategy, config::strategy_words()));
 }
 
 std::string steps_line(const RunLength& length, const data::BatchShape& shape) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
@@ -98,6 +99,22 @@ TEST(Dataset, NamesTheQuestionThatDoesNotFit) {
                        R"(", "answers": [{"text": "Lily", "answer_start": 0}]}]}]}]})");
   expect_error([&] { load_dataset(file, encoder(64, 8)); }, ExitCode::BadData,
                {"long.json: question q7: the prompt takes", "data.max_length (64)"});
+}
+
+TEST(DataFile, APipeOrADeviceIsNotWaitedFor) {
+  const sherd::test::TempFolder folder;
+  const auto pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  expect_error([&] { (void)read_data_file(pipe); }, ExitCode::BadData, {"found a pipe"});
+  expect_error([&] { (void)read_data_file("/dev/zero"); }, ExitCode::BadData, {"found a device"});
+}
+
+TEST(DataFile, MissingFilesAreInputMissing) {
+  const sherd::test::TempFolder folder;
+  expect_error([&] { (void)read_data_file(folder.path() / "none.json"); }, ExitCode::InputMissing,
+               {"none.json: cannot be opened: No such file"});
+  expect_error([&] { (void)read_data_file(folder.path()); }, ExitCode::BadData,
+               {"expected a regular file, found a folder"});
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "llm/text/squad.h"
+#include "tests/llm/text/read_squad.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/test_data.h"

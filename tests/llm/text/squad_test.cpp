@@ -1,11 +1,12 @@
 #include "llm/text/squad.h"
 
+#include <filesystem>
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <sys/stat.h>
 
+#include "tests/llm/text/read_squad.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/temp_folder.h"
 #include "tests/support/test_data.h"
 
 namespace llm::text {
@@ -14,7 +15,6 @@ namespace {
 using nlohmann::json;
 using sherd::ExitCode;
 using sherd::test::expect_error;
-using sherd::test::TempFolder;
 
 // Two questions on one paragraph; characters before the answers take 1, 2 and 4 bytes.
 json good() {
@@ -30,8 +30,7 @@ const std::string kQa = kParagraph + "/qas/0";
 const std::string kAnswer = kQa + "/answers/0";
 
 SquadFile read(const std::string& bytes) {
-  const TempFolder folder;
-  return read_squad(folder.write("squad.json", bytes));
+  return parse_squad(bytes, "squad.json");
 }
 
 TEST(Squad, CountsCodePointsAsTheFormatDoes) {
@@ -194,22 +193,6 @@ TEST(Squad, AnEmptyContextIsOneFault) {
   } catch (const sherd::Error& error) {
     EXPECT_EQ(std::string(error.what()).find("answers"), std::string::npos) << error.what();
   }
-}
-
-TEST(Squad, APipeOrADeviceIsNotWaitedFor) {
-  const TempFolder folder;
-  const auto pipe = folder.path() / "pipe";
-  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  expect_error([&] { read_squad(pipe); }, ExitCode::BadData, {"found a pipe"});
-  expect_error([&] { read_squad("/dev/zero"); }, ExitCode::BadData, {"found a device"});
-}
-
-TEST(Squad, MissingFilesAreInputMissing) {
-  const TempFolder folder;
-  expect_error([&] { read_squad(folder.path() / "none.json"); }, ExitCode::InputMissing,
-               {"none.json: cannot be opened: No such file"});
-  expect_error([&] { read_squad(folder.path()); }, ExitCode::BadData,
-               {"expected a regular file, found a folder"});
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "llm/train/load_model.h"
 #include "llm/train/run_text.h"
+#include "tests/llm/text/read_squad.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 
