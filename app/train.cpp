@@ -9,6 +9,7 @@
 #include "app/end_at_once.h"
 #include "app/launch.h"
 #include "app/rank.h"
+#include "app/recipe.h"
 #include "app/threads.h"
 #include "app/verbs.h"
 #include "launch/stop_request.h"
@@ -26,22 +27,10 @@ using sherd::ExitCode;
 constexpr const char* kStoppedEarly =
     "stopped on request before the first step: nothing was saved, and the same command starts over";
 
-// `--resume X` is short for `--checkpoint.resume X`.
-std::vector<std::string> expand(const std::vector<std::string>& flags) {
-  std::vector<std::string> expanded;
-  for (const std::string& flag : flags) {
-    const bool resume = flag == "--resume" || flag.rfind("--resume=", 0) == 0;
-    expanded.push_back(resume ? "--checkpoint." + flag.substr(2) : flag);
-  }
-  return expanded;
-}
-
 // A configuration is the same on all ranks: the first speaks for them.
-llm::config::RunConfig load_config(const Rank& rank, const std::string& file,
-                                   const std::vector<std::string>& flags) {
+llm::config::RunConfig load_config(const Rank& rank, const std::vector<std::string>& words) {
   try {
-    const auto path = file.empty() ? std::nullopt : std::optional<std::filesystem::path>(file);
-    return llm::config::load(path, expand(flags), [&](const std::string& line) {
+    return load_recipe(words, [&](const std::string& line) {
       if (rank.is_first()) {
         say(line);
       }
@@ -75,7 +64,7 @@ std::string stop_line(const llm::train::RunOutcome& outcome, const std::string& 
                      outcome.checkpoint);
 }
 
-int train(const std::string& file, const std::vector<std::string>& flags) {
+int train(const std::vector<std::string>& words) {
   Rank rank(OnSignal::RequestStop);
   const auto stop_requested = [] { return sherd::launch::StopRequest::requested(); };
   EndAtOnce end_at_once(static_cast<int>(ExitCode::Stopped), stop_requested, [&rank] {
@@ -83,7 +72,7 @@ int train(const std::string& file, const std::vector<std::string>& flags) {
       say(kStoppedEarly);
     }
   });
-  const llm::config::RunConfig config = load_config(rank, file, flags);
+  const llm::config::RunConfig config = load_config(rank, words);
   if (config.device.threads) {
     use_threads(*config.device.threads);
   }
@@ -101,23 +90,6 @@ int train(const std::string& file, const std::vector<std::string>& flags) {
     say(stop_line(outcome, config.checkpoint.resume));
   }
   return static_cast<int>(outcome.stopped ? ExitCode::Stopped : ExitCode::Done);
-}
-
-// The word that is neither a flag nor the value of one; empty where all are. Each flag takes a
-// value, in the same word or in the next.
-std::string take_file(std::vector<std::string>& words) {
-  const auto is_flag = [](const std::string& word) { return word.starts_with("--"); };
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (!is_flag(words[i])) {
-      std::string file = std::move(words[i]);
-      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
-      return file;
-    }
-    const bool value_follows =
-        words[i].find('=') == std::string::npos && i + 1 < words.size() && !is_flag(words[i + 1]);
-    i += value_follows ? 1 : 0;
-  }
-  return "";
 }
 
 }  // namespace
@@ -142,8 +114,7 @@ void add_train(CLI::App& program, int& exit_code) {
       exit_code = *code;
       return;
     }
-    const std::string file = take_file(words);
-    exit_code = train(file, words);
+    exit_code = train(words);
   });
 }
 

@@ -15,6 +15,7 @@
 #include "llm/train/load_model.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/peak_memory.h"
+#include "llm/train/tiny_step.h"
 #include "llm/train/train_step.h"
 #include "ops/cpu/isa.h"
 #include "sherd/error.h"
@@ -85,8 +86,8 @@ std::vector<std::int64_t> of_all_ranks(sherd::World& world, std::int64_t bytes) 
 }
 
 // Refuses before any weight is made what would take too long.
-BenchModel checked_model(const BenchOptions& options, sherd::World& world) {
-  BenchModel found = find_model(options);
+const BenchModel& checked(const BenchModel& found, const BenchOptions& options,
+                          sherd::World& world) {
   check_sequence(found, options);
   const double step = estimated_step_seconds(step_products(found.config, options),
                                              *options.sharding.precision.param_dtype);
@@ -101,11 +102,13 @@ plan::MemoryPlan memory_plan_of(const BenchModel& found, const BenchOptions& opt
   const std::int64_t supervised = options.answers_only ? kAnswerTokens : options.sequence;
   const plan::MicroBatch batch{std::vector<std::int64_t>(rows, options.sequence),
                                std::vector<std::int64_t>(rows, supervised)};
-  return plan::plan_memory({.model = found.config,
-                            .ranks = {.size = world.size(), .local_size = world.local_size()},
-                            .sharding = options.sharding,
-                            .micro_batches = std::vector<plan::MicroBatch>(
-                                static_cast<size_t>(options.accumulation), batch)});
+  const bool hosts_are_alike = world.size() % world.local_size() == 0;
+  return plan::plan_memory(
+      {.model = found.config,
+       .ranks = {.size = world.size(), .local_size = hosts_are_alike ? world.local_size() : 1},
+       .sharding = options.sharding,
+       .micro_batches =
+           std::vector<plan::MicroBatch>(static_cast<size_t>(options.accumulation), batch)});
 }
 
 // One bench: the model, and the steps it makes.
@@ -114,9 +117,9 @@ class Bench {
   Bench(const BenchOptions& options, sherd::World world)
       : options_(options),
         world_(std::move(world)),
-        constant_bytes_(train::proportional_resident_bytes()),
-        found_(checked_model(options, world_)),
-        planned_(memory_plan_of(found_, options, world_)),
+        found_(find_model(options)),
+        constant_bytes_(train::constant_bytes(found_.config, options.sharding)),
+        planned_(memory_plan_of(checked(found_, options, world_), options, world_)),
         model_(make_model(found_, options, world_)),
         optimizer_(model_, {.lr = options.lr}),
         tokens_(tokens_of(options, model_.module()->vocab_rows())) {
@@ -136,8 +139,8 @@ class Bench {
 
   const BenchOptions& options_;
   sherd::World world_;
-  std::int64_t constant_bytes_;
   BenchModel found_;
+  std::int64_t constant_bytes_;
   plan::MemoryPlan planned_;
   sherd::Sharded<model::CausalLm> model_;
   sherd::AdamW optimizer_;

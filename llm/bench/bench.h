@@ -57,7 +57,7 @@ struct BenchResult {
   std::int64_t tokens_a_step = 0;                     ///< of all ranks
   std::vector<std::int64_t> peak_rank_bytes;          ///< VmHWM, by rank
   std::vector<std::int64_t> peak_rank_pss_bytes;      ///< largest at the ends of a step's phases
-  std::vector<std::int64_t> constant_rank_pss_bytes;  ///< before anything is made
+  std::vector<std::int64_t> constant_rank_pss_bytes;  ///< without a model
   plan::MemoryPlan planned;                           ///< of what a rank takes beside those
   std::vector<double> losses;                         ///< of every step, warm-up too
   std::vector<double> grad_norms;

@@ -40,7 +40,12 @@ at::Tensor loss_of(sherd::Sharded<model::CausalLm>& model, const MicroBatch& bat
 // A plan, phase by phase.
 class Planner {
  public:
-  explicit Planner(const PlannedRun& run) : run_(run) {}
+  explicit Planner(const PlannedRun& run)
+      : run_(run), module_(sherd::on_meta([&] { return io::build_model(run.model); })) {
+    if (run.loss_chunk_tokens > 0) {
+      module_->set_loss_chunk_tokens(run.loss_chunk_tokens);
+    }
+  }
 
   MemoryPlan plan() {
     auto model = load();
@@ -56,12 +61,8 @@ class Planner {
  private:
   sherd::Sharded<model::CausalLm> load() {
     sherd::World world = sherd::World::fake(run_.ranks);
-    auto module = sherd::on_meta([&] { return io::build_model(run_.model); });
-    if (run_.loss_chunk_tokens > 0) {
-      module->set_loss_chunk_tokens(run_.loss_chunk_tokens);
-    }
     auto model = sherd::fully_shard(
-        module, sherd::Mesh::of_strategy(world, run_.sharding.strategy, run_.shard_size),
+        module_, sherd::Mesh::of_strategy(world, run_.sharding.strategy, run_.shard_size),
         run_.sharding);
     model.set_gradient_divide_factor(1.0);
     sherd::initialize(model, 0,
@@ -109,6 +110,7 @@ class Planner {
   }
 
   const PlannedRun& run_;
+  model::CausalLm module_;  // built before the meter is there: a real one takes nothing either
   MetaMeter meter_;
   std::vector<PhasePlan> phases_;
 };

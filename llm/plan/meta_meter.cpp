@@ -34,7 +34,13 @@ struct MetaMeter::State {
   [[nodiscard]] std::string item() const {
     const auto ours =
         std::find_if(open.rbegin(), open.rend(), [](const Scope& scope) { return scope.is_ours; });
-    return ours != open.rend() ? ours->name : open.empty() ? "other" : open.front().name;
+    if (ours != open.rend()) {
+      return ours->name;
+    }
+    const auto of_libtorch = std::find_if(open.begin(), open.end(), [](const Scope& scope) {
+      return scope.name.starts_with("aten::");
+    });
+    return of_libtorch != open.end() ? of_libtorch->name : "other";
   }
 };
 

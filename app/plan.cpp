@@ -1,0 +1,93 @@
+// sherd plan RECIPE [-n N] [--nodes N] [--device NAME] [--memory GB] [--json] [--section.key VALUE
+// …]
+
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "app/rank.h"
+#include "app/recipe.h"
+#include "app/verbs.h"
+#include "llm/plan/device.h"
+#include "llm/train/options_of_config.h"
+#include "llm/train/run_plan.h"
+#include "sherd/error.h"
+
+namespace app {
+
+namespace {
+
+using llm::train::LongestBatch;
+
+struct PlanFlags {
+  int ranks = 1;
+  int nodes = 1;
+  std::string device = "cpu";
+  std::optional<double> memory_gb;
+  bool json = false;
+};
+
+// With the data where it is there: a recipe is planned before its data is fetched, too.
+LongestBatch longest_batch(const llm::config::RunConfig& config,
+                           const llm::train::ModelShape& shape, int ranks,
+                           const llm::train::Say& say) {
+  try {
+    sherd::World world = sherd::World::alone();
+    const auto tokenizer = llm::train::load_tokenizer(config.model.path);
+    const llm::train::RunData data =
+        llm::train::load_run_data(config, tokenizer, *shape.shapes, world, say);
+    return llm::train::longest_batch(data, config.train,
+                                     llm::train::batch_shape(config.train, ranks));
+  } catch (const sherd::Error& error) {
+    if (error.code() != sherd::ExitCode::InputMissing) {
+      throw;
+    }
+    say(error.what());
+    return llm::train::longest_batch(config, shape.shapes->context_length());
+  }
+}
+
+int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
+  constexpr double kBytesOfGb = 1e9;
+  const auto say_aside = [](const std::string& line) { say(line, /*json_on_stdout=*/true); };
+  const llm::config::RunConfig config = load_recipe(words, say_aside);
+  llm::train::PlannedHosts hosts{llm::plan::device_of_name(flags.device), flags.nodes, flags.ranks};
+  if (flags.memory_gb) {
+    hosts.memory_bytes = static_cast<std::int64_t>(*flags.memory_gb * kBytesOfGb);
+  }
+  const auto shape = llm::train::model_shape(config.model.path, {config.model.ignore_fields});
+  const LongestBatch longest = longest_batch(config, shape, hosts.hosts * hosts.ranks, say_aside);
+  const llm::train::RunPlan made = llm::train::plan_run(config, shape, hosts, longest);
+  say(flags.json ? llm::train::to_json(made) : llm::train::to_text(made));
+  return made.fits() ? 0 : 1;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& program, int& exit_code) {
+  constexpr int kMany = 65'536;
+  CLI::App* verb = program.add_subcommand(
+      "plan", "Say what a run would take of each rank's memory, and whether that fits");
+  auto flags = std::make_shared<PlanFlags>();
+  verb->option_defaults()->always_capture_default();
+  verb->add_option("-n,--ranks", flags->ranks, "ranks of each host")->check(CLI::Range(1, kMany));
+  verb->add_option("--nodes", flags->nodes, "hosts")->check(CLI::Range(1, kMany));
+  verb->add_option("--device", flags->device,
+                   fmt::format("of each rank: {}", fmt::join(llm::plan::device_names(), ", ")))
+      ->check(CLI::IsMember(llm::plan::device_names()));
+  verb->add_option("--memory", flags->memory_gb,
+                   "GB of each GPU, or of each host where ranks compute on the CPU (default: what "
+                   "there is)")
+      ->check(CLI::PositiveNumber);
+  verb->add_flag("--json", flags->json, "one line of JSON on standard output");
+  verb->footer(
+      "Example: sherd plan recipes/bloom-560m-squad.toml -n 2 --train.micro_batch 2\n"
+      "Every key of the configuration is a flag, as of sherd train. Nothing is allocated. Exit "
+      "code "
+      "1: it does not fit.");
+  verb->allow_extras();  // the configuration's flags are llm::config's to read
+  verb->callback([verb, flags, &exit_code] { exit_code = plan(*flags, verb->remaining()); });
+}
+
+}  // namespace app

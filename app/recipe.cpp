@@ -1,0 +1,45 @@
+#include "app/recipe.h"
+
+#include <filesystem>
+#include <optional>
+
+namespace app {
+
+namespace {
+
+std::vector<std::string> expand(const std::vector<std::string>& flags) {
+  std::vector<std::string> expanded;
+  for (const std::string& flag : flags) {
+    const bool resume = flag == "--resume" || flag.rfind("--resume=", 0) == 0;
+    expanded.push_back(resume ? "--checkpoint." + flag.substr(2) : flag);
+  }
+  return expanded;
+}
+
+// The word that is neither a flag nor the value of one; empty where all are. Each flag takes a
+// value, in the same word or in the next.
+std::string take_file(std::vector<std::string>& words) {
+  const auto is_flag = [](const std::string& word) { return word.starts_with("--"); };
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!is_flag(words[i])) {
+      std::string file = std::move(words[i]);
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
+      return file;
+    }
+    const bool value_follows =
+        words[i].find('=') == std::string::npos && i + 1 < words.size() && !is_flag(words[i + 1]);
+    i += value_follows ? 1 : 0;
+  }
+  return "";
+}
+
+}  // namespace
+
+llm::config::RunConfig load_recipe(std::vector<std::string> words,
+                                   const std::function<void(const std::string&)>& say) {
+  const std::string file = take_file(words);
+  return llm::config::load(file.empty() ? std::nullopt : std::optional<std::filesystem::path>(file),
+                           expand(words), say);
+}
+
+}  // namespace app

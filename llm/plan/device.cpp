@@ -1,0 +1,51 @@
+#include "llm/plan/device.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "sherd/error.h"
+
+namespace llm::plan {
+
+namespace {
+
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+constexpr std::int64_t kContext = 1024 * kMiB;
+constexpr const char* kNotThere =
+    "the program does not compute on GPUs yet: this is a plan for when it does";
+
+}  // namespace
+
+const std::vector<Device>& devices() {
+  constexpr auto kGpu = c10::DeviceType::CUDA;
+  static const std::vector<Device> known = {
+      {"cpu"},
+      {"h100-80g", kGpu, 81'559 * kMiB, kContext, c10::ScalarType::BFloat16, kNotThere},
+      {"a100-80g", kGpu, 81'920 * kMiB, kContext, c10::ScalarType::BFloat16, kNotThere},
+      {"v100-32g", kGpu, 32'510 * kMiB, kContext, c10::ScalarType::Half,
+       "no build of Sherd runs on this device, whose compute capability is 7.0, and it has no "
+       "bfloat16"}};
+  return known;
+}
+
+std::vector<std::string> device_names() {
+  std::vector<std::string> names;
+  for (const Device& device : devices()) {
+    names.push_back(device.name);
+  }
+  return names;
+}
+
+const Device& device_of_name(const std::string& name) {
+  const auto found = std::find_if(devices().begin(), devices().end(),
+                                  [&](const Device& device) { return device.name == name; });
+  if (found == devices().end()) {
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       fmt::format("no device '{}' is known: give one of {}", name,
+                                   fmt::join(device_names(), ", ")));
+  }
+  return *found;
+}
+
+}  // namespace llm::plan

@@ -1,0 +1,33 @@
+#pragma once
+// The devices that can be planned for, there or not.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <c10/core/DeviceType.h>
+#include <c10/core/ScalarType.h>
+
+namespace llm::plan {
+
+/// What a plan has to know of a rank's device.
+struct Device {
+  std::string name;
+  c10::DeviceType type = c10::DeviceType::CPU;
+  /// As the vendor's tools print it; 0: what this host has left, shared by its ranks.
+  std::int64_t memory_bytes = 0;
+  /// Of that, what the driver and its libraries take for a process: assumed, not measured.
+  std::int64_t context_bytes = 0;
+  /// What `precision.param_dtype = "auto"` becomes; on the CPU this machine's choice.
+  c10::ScalarType auto_dtype = c10::ScalarType::Float;
+  std::string remark = {};  ///< for people
+};
+
+/// "cpu", "h100-80g", "a100-80g", "v100-32g".
+[[nodiscard]] const std::vector<Device>& devices();
+/// Their names.
+[[nodiscard]] std::vector<std::string> device_names();
+/// Throws sherd::Error(Usage), which lists them, for another name.
+[[nodiscard]] const Device& device_of_name(const std::string& name);
+
+}  // namespace llm::plan

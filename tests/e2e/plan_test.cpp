@@ -1,0 +1,121 @@
+// `sherd plan`: what it says, of this machine and of others, and its exit code.
+
+#include "tests/e2e/training.h"
+
+namespace sherd::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+const std::string kRecipe = "recipes/stories260k-squad-32.toml";
+
+/// A folder of a model without weights, tokenizer or data: Llama 3.1 8B.
+class Plan : public testing::Test {
+ protected:
+  Plan() {
+    fs::copy_file(SHERD_TEST_SOURCE_DIR "/tests/data/configs/llama-3.1-8b-instruct.json",
+                  folder_.path() / "config.json");
+  }
+  [[nodiscard]] Arguments large_model(const Arguments& more = {}) const {
+    return Arguments{"plan",
+                     "--model.path",
+                     folder_.path().string(),
+                     "--train.output",
+                     "nowhere",
+                     "--data.train",
+                     "no-such-file.json",
+                     "--data.max_length",
+                     "2048",
+                     "--train.global_batch",
+                     "32",
+                     "--train.micro_batch",
+                     "4",
+                     "--json"} +
+           more;
+  }
+
+ private:
+  TempFolder folder_;
+};
+
+json plan_of(int code, const Arguments& arguments) {
+  return json::parse(expect_code(code, arguments).out);
+}
+
+TEST_F(Plan, SaysOfEachPhaseWhatItHolds) {
+  const Ended ended = expect_code(0, {"plan", kRecipe, "-n", "2"});
+  for (const char* const part :
+       {"2 ranks on 1 host, full_shard in ",
+        "batch: the longest micro-batch of the data: ", "load ", "forward ", "backward ",
+        "optimizer ", "the program itself", "fits: ", "a checkpoint takes "}) {
+    EXPECT_THAT(ended.out, HasSubstr(part));
+  }
+}
+
+TEST_F(Plan, IsTheSameAsJson) {
+  const json plan = plan_of(0, {"plan", kRecipe, "-n", "2", "--json"});
+  EXPECT_TRUE(plan.at("fits"));
+  EXPECT_EQ(plan.at("device"), "cpu");
+  EXPECT_EQ(plan.at("ranks"), 2);
+  EXPECT_GT(plan.at("constant_bytes"), 0);
+  EXPECT_GT(plan.at("available_bytes"), plan.at("peak_bytes"));
+  EXPECT_GT(plan.at("checkpoint_bytes"), 12 * 260'000);
+  const json& worst = plan.at("phases").at(plan.at("peak_phase").get<std::string>());
+  EXPECT_EQ(worst.at("total_bytes"), plan.at("peak_bytes"));
+  EXPECT_TRUE(worst.at("items").contains(plan.at("peak_item").get<std::string>()));
+}
+
+TEST_F(Plan, TellsByItsExitCodeWhetherItFits) {
+  EXPECT_FALSE(plan_of(1, {"plan", kRecipe, "--memory", "0.01", "--json"}).at("fits"));
+  EXPECT_THAT(expect_code(1, {"plan", kRecipe, "--memory", "0.01"}).out,
+              HasSubstr("does not fit: "));
+}
+
+TEST_F(Plan, IsOfOtherMachinesToo) {
+  const json few = plan_of(1, large_model({"-n", "1", "--device", "h100-80g"}));
+  const json many = plan_of(0, large_model({"-n", "8", "--device", "h100-80g"}));
+  EXPECT_EQ(many.at("param_dtype"), "bfloat16");
+  EXPECT_GT(many.at("parameters"), 8'000'000'000);
+  EXPECT_GT(few.at("peak_bytes"), 3 * many.at("peak_bytes").get<std::int64_t>());
+  const json hosts = plan_of(0, large_model({"-n", "4", "--nodes", "2", "--device", "a100-80g"}));
+  EXPECT_EQ(hosts.at("ranks"), 8);
+  EXPECT_EQ(hosts.at("hosts"), 2);
+  EXPECT_LE(plan_of(0, large_model({"-n", "8", "--device", "h100-80g",
+                                    "--memory.activation_checkpointing", "true"}))
+                .at("peak_bytes"),
+            many.at("peak_bytes"));
+  EXPECT_EQ(plan_of(1, large_model({"-n", "2", "--device", "v100-32g"})).at("param_dtype"),
+            "float16");
+}
+
+TEST_F(Plan, SaysWhatItTookInPlaceOfDataThatIsNotThere) {
+  const Ended ended = expect_code(0, large_model({"-n", "8", "--device", "h100-80g"}));
+  EXPECT_THAT(json::parse(ended.out).at("batch"),
+              HasSubstr("without the data: 4 samples of 2048 tokens, all supervised"));
+}
+
+TEST_F(Plan, SaysOfADeviceThatNothingRunsThere) {
+  EXPECT_THAT(expect_code(1, {"plan", kRecipe, "--device", "v100-32g", "--memory", "0.1"}).out,
+              HasSubstr("no build of Sherd runs on this device"));
+  EXPECT_THAT(expect_code(0, {"plan", kRecipe, "--device", "h100-80g"}).out,
+              HasSubstr("the program does not compute on GPUs yet"));
+}
+
+TEST_F(Plan, RefusesWhatCannotBe) {
+  const auto refused = [](const Arguments& arguments, const std::string& why) {
+    EXPECT_THAT(expect_code(64, arguments).err, HasSubstr(why));
+  };
+  refused({"plan", kRecipe, "--device", "b300"}, "b300");
+  refused({"plan", kRecipe, "--nodes", "0"}, "--nodes: Value 0 not in range");
+  refused({"plan", kRecipe, "-n", "0"}, "--ranks: Value 0 not in range");
+  refused({"plan", kRecipe, "--memory", "-1"}, "--memory");
+  refused({"plan", kRecipe, "-n", "3"}, "train.global_batch");
+  refused({"plan", kRecipe, "--train.no_such_key", "1"}, "no_such_key");
+  refused({"plan", kRecipe, "-n", "2", "--parallel.strategy", "hybrid_shard",
+           "--parallel.shard_size", "3"},
+          "shard_size 3 does not divide");
+}
+
+}  // namespace
+}  // namespace sherd::test

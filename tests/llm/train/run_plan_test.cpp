@@ -1,0 +1,88 @@
+// Which micro-batch a plan is made for.
+
+#include "llm/train/run_plan.h"
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "llm/data/sampler.h"
+#include "tests/support/expect_error.h"
+
+namespace llm::train {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Samples of these lengths, their last token supervised.
+RunData data_of(const std::vector<std::int64_t>& lengths, std::int64_t epochs,
+                std::int64_t global_batch) {
+  std::vector<text::LabelledPrompt> prompts;
+  for (const std::int64_t length : lengths) {
+    const auto tokens = static_cast<size_t>(length);
+    text::LabelledPrompt prompt;
+    prompt.ids.assign(tokens, 1);
+    prompt.supervised.assign(tokens, 0);
+    prompt.supervised.back() = 1;
+    prompts.push_back(prompt);
+  }
+  const auto rows = static_cast<std::int64_t>(lengths.size());
+  RunData data;
+  data.training = data::Samples(prompts);
+  data.rows = data::Rows::one_each(rows);
+  data.length.rows = rows;
+  data.length.steps_per_epoch = (rows + global_batch - 1) / global_batch;
+  data.length.total_steps = epochs * data.length.steps_per_epoch;
+  return data;
+}
+
+TEST(LongestBatch, IsThatOfAnyRankAndStep) {
+  config::TrainSection train;
+  train.global_batch = 4;
+  train.micro_batch = 1;
+  const data::BatchShape shape = {4, 1, 2};
+  const LongestBatch longest =
+      longest_batch(data_of({5, 9, 30, 7, 8, 6, 11, 10}, 1, 4), train, shape);
+  EXPECT_THAT(longest.batch.sample_tokens, ElementsAre(30));
+  EXPECT_THAT(longest.batch.supervised_tokens, ElementsAre(1));
+  EXPECT_THAT(longest.source, HasSubstr("1 sample, 30 tokens"));
+}
+
+TEST(LongestBatch, HasTheSamplesThatLieTogetherInTheRun) {
+  config::TrainSection train;
+  train.global_batch = 2;
+  train.micro_batch = 2;
+  const data::BatchShape shape = {2, 2, 1};
+  const RunData data = data_of({1, 2, 3, 100, 5, 6, 7, 200}, 3, 2);
+  std::int64_t most = 0;  // over three epochs, in whichever order they are drawn
+  data::Sampler sampler(8, 2, static_cast<std::uint64_t>(train.seed));
+  for (std::int64_t step = 0; step < 12; ++step) {
+    std::int64_t tokens = 0;
+    for (const std::int64_t row : sampler.batch(step)) {
+      tokens += static_cast<std::int64_t>(data.training[static_cast<size_t>(row)].ids.size());
+    }
+    most = std::max(most, tokens);
+  }
+  const LongestBatch longest = longest_batch(data, train, shape);
+  EXPECT_EQ(longest.batch.sample_tokens[0] + longest.batch.sample_tokens[1], most);
+}
+
+TEST(LongestBatch, WithoutDataIsTheGreatestLength) {
+  config::RunConfig config;
+  config.train.micro_batch = 3;
+  config.data.max_length = 100;
+  EXPECT_THAT(longest_batch(config, 512).batch.sample_tokens, ElementsAre(100, 100, 100));
+  config.data.max_length = 1000;
+  EXPECT_THAT(longest_batch(config, 512).batch.supervised_tokens, ElementsAre(512, 512, 512));
+}
+
+TEST(Devices, AreRefusedByNameWhereNotKnown) {
+  EXPECT_EQ(plan::device_of_name("cpu").type, c10::DeviceType::CPU);
+  sherd::test::expect_error([] { (void)plan::device_of_name("tpu"); }, sherd::ExitCode::Usage,
+                            {"no device 'tpu' is known", "h100-80g"});
+}
+
+}  // namespace
+}  // namespace llm::train
