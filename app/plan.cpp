@@ -1,5 +1,4 @@
-// sherd plan RECIPE [-n N] [--nodes N] [--device NAME] [--memory GB] [--json] [--section.key VALUE
-// …]
+// sherd plan RECIPE [-n N] [--nodes N] [--device NAME] [--memory GB] [--json] [--section.key …]
 
 #include <memory>
 #include <optional>
