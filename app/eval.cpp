@@ -106,8 +106,7 @@ void show(const llm::eval::EvaluationResult& result, const EvalFlags& flags) {
   }
 }
 
-int evaluate(const EvalFlags& flags) {
-  Rank rank(OnSignal::EndProcess);
+int evaluate(Rank& rank, const EvalFlags& flags) {
   sherd::World world = rank.join();
   const auto tell = [&](const std::string& line) {
     if (rank.is_first() && !line.empty()) {
@@ -188,7 +187,12 @@ void add_eval(CLI::App& program, int& exit_code) {
   verb->add_flag("--json", flags->json, "one line of JSON on standard output");
   verb->callback([flags, &exit_code] {
     const auto code = start_ranks(flags->ranks);
-    exit_code = code ? *code : evaluate(*flags);
+    if (code) {
+      exit_code = *code;
+      return;
+    }
+    Rank rank(OnSignal::EndProcess);
+    exit_code = rank.run([&] { return evaluate(rank, *flags); });
   });
 }
 

@@ -1,11 +1,9 @@
 // The program: how it begins and ends.
 
-#include <chrono>
 #include <csignal>
 #include <iostream>
 #include <new>
 #include <system_error>
-#include <thread>
 
 #include <c10/util/Exception.h>
 
@@ -57,8 +55,6 @@ int main(int argc, char** argv) {
     sherd::launch::raise_descriptor_limit();
     return app::run_command(argc, argv);
   } catch (const llm::train::ReportedElsewhere& error) {
-    // The rank that reports it should end first: launchers quote the first one to end.
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
     return static_cast<int>(error.code());
   } catch (const sherd::Error& error) {
     return fail(code_of(error), error.what());

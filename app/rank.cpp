@@ -1,10 +1,12 @@
 #include "app/rank.h"
 
+#include <chrono>
 #include <iostream>
 #include <optional>
 
 #include "launch/signals.h"
 #include "launch/stop_request.h"
+#include "llm/train/agreement.h"
 #include "sherd/fully_shard.h"
 
 namespace app {
@@ -37,6 +39,16 @@ sherd::World Rank::join(const sherd::WorldOptions& options) {
         });
   }
   return world;
+}
+
+int Rank::run(const std::function<int()>& work) {
+  try {
+    return work();
+  } catch (const llm::train::ReportedElsewhere&) {
+    const bool is_told = environment_.supervisor_fd.has_value();
+    watch_->await_loss(std::chrono::seconds(is_told ? 10 : 1));
+    throw;
+  }
 }
 
 void say(const std::string& line, bool json_on_stdout) {

@@ -1,6 +1,7 @@
 #pragma once
 // What every command that runs on ranks does first.
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,6 +27,10 @@ class Rank {
   /// Meets the other ranks. Collective; once. From then on a rank that was asked to stop ends with
   /// exit code 75 when it has waited for others for a tenth of the timeout without success.
   [[nodiscard]] sherd::World join(const sherd::WorldOptions& options = {});
+  /// Runs `work`, which gives the exit code of the process. Where it fails because of another rank
+  /// (llm::train::ReportedElsewhere), waits until that one has reported it and ended: launchers
+  /// quote the first rank to end. Throws what `work` throws.
+  int run(const std::function<int()>& work);
   [[nodiscard]] const sherd::launch::RankEnvironment& environment() const { return environment_; }
 
  private:

@@ -64,8 +64,7 @@ std::string stop_line(const llm::train::RunOutcome& outcome, const std::string& 
                      outcome.checkpoint);
 }
 
-int train(const std::vector<std::string>& words) {
-  Rank rank(OnSignal::RequestStop);
+int train(Rank& rank, const std::vector<std::string>& words) {
   const auto stop_requested = [] { return sherd::launch::StopRequest::requested(); };
   EndAtOnce end_at_once(static_cast<int>(ExitCode::Stopped), stop_requested, [&rank] {
     if (rank.is_first()) {
@@ -114,7 +113,8 @@ void add_train(CLI::App& program, int& exit_code) {
       exit_code = *code;
       return;
     }
-    exit_code = train(words);
+    Rank rank(OnSignal::RequestStop);
+    exit_code = rank.run([&] { return train(rank, words); });
   });
 }
 

@@ -46,7 +46,13 @@ PeerWatch::~PeerWatch() {
   }
 }
 
-void PeerWatch::watch() const {
+void PeerWatch::await_loss(std::chrono::milliseconds most) {
+  std::unique_lock lock(mutex_);
+  awaited_ = true;
+  changed_.wait_for(lock, most, [this] { return lost_; });
+}
+
+void PeerWatch::watch() {
   std::string news;
   bool launcher_gone = false;
   while (!launcher_gone && news.find('\n') == std::string::npos) {
@@ -65,6 +71,12 @@ void PeerWatch::watch() const {
       launcher_gone = bytes.at_end;
     }
     launcher_gone = launcher_gone || events[2].revents != 0;
+  }
+  const std::lock_guard lock(mutex_);
+  if (awaited_) {
+    lost_ = true;
+    changed_.notify_all();
+    return;
   }
   const std::size_t end = news.find('\n');
   const std::string what = end != std::string::npos ? "peer lost: " + news.substr(0, end)

@@ -1,6 +1,9 @@
 #pragma once
 // A thread that ends a rank when a peer or the launcher is lost.
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -23,15 +26,24 @@ class PeerWatch {
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
 
+  /// For a rank that has failed because of another one, which reports it: from now on a lost peer
+  /// no longer ends this process. Returns once one is lost, or after `most`, so that launchers see
+  /// the other one end first.
+  void await_loss(std::chrono::milliseconds most);
+
  private:
   void take_over_news(int fd);
-  void watch() const;
+  void watch();
   [[noreturn]] void end_rank(const std::string& what) const;
 
   int rank_;
   FileDescriptor news_;
   FileDescriptor parent_;  // readable once it has ended
   Pipe stop_;              // closing its write end ends the thread
+  std::mutex mutex_;       // of the next two
+  bool awaited_ = false;
+  bool lost_ = false;
+  std::condition_variable changed_;
   std::thread thread_;
 };
 

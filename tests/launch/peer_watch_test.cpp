@@ -1,6 +1,8 @@
 #include "launch/peer_watch.h"
 
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -56,6 +58,27 @@ TEST(PeerWatchDeathTest, EndsTheProcessWhenTheLauncherIsGone) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(lose_launcher(), ::testing::ExitedWithCode(76),
               "launcher lost: sherd launch is gone; stopping \\(exit 76\\)");
+}
+
+TEST(PeerWatch, ALossThatIsAwaitedEndsNothing) {
+  Pipe pipe = make_pipe();
+  PeerWatch watch(rank_with(::dup(pipe.read_end.get())));
+  const auto start = std::chrono::steady_clock::now();
+  std::thread launcher([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    write_all(pipe.write_end.get(), "rank 0 exited with code 73\n");
+  });
+  watch.await_loss(std::chrono::seconds(20));
+  const auto waited = std::chrono::steady_clock::now() - start;
+  launcher.join();
+  EXPECT_GE(waited, std::chrono::milliseconds(300));
+  EXPECT_LT(waited, std::chrono::seconds(15));
+}
+
+TEST(PeerWatch, ALossThatDoesNotComeIsNotAwaitedForEver) {
+  Pipe pipe = make_pipe();
+  PeerWatch watch(rank_with(::dup(pipe.read_end.get())));
+  watch.await_loss(std::chrono::milliseconds(50));
 }
 
 TEST(PeerWatchDeathTest, StopsQuietly) {
