@@ -57,14 +57,6 @@ Spread spread_of(std::vector<double> values) {
   return {values[values.size() / 2], values.front(), values.back()};
 }
 
-nlohmann::ordered_json phases_of(const llm::plan::MemoryPlan& plan) {
-  nlohmann::ordered_json phases;
-  for (const llm::plan::PhasePlan& phase : plan.phases) {
-    phases[phase.name] = {{"total_bytes", phase.total_bytes}, {"items", phase.items}};
-  }
-  return phases;
-}
-
 nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flags) {
   const Spread step = spread_of(result.step_seconds);
   nlohmann::ordered_json split;
@@ -86,7 +78,7 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
       {"peak_rank_pss_bytes", result.peak_rank_pss_bytes},
       {"constant_rank_pss_bytes", result.constant_rank_pss_bytes},
       {"planned_peak_bytes", result.planned.peak_bytes},
-      {"planned_phases", phases_of(result.planned)},
+      {"planned_phases", llm::plan::phases_json(result.planned)},
       {"losses", result.losses},
       {"grad_norms", result.grad_norms}};
   if (flags.profile) {
@@ -158,10 +150,7 @@ std::optional<double> minutes_of(const std::string& text) {
   return text == "none" ? std::nullopt : std::optional(std::stod(text));
 }
 
-int bench(BenchFlags flags) {
-  if (const auto code = start_ranks(flags.ranks)) {
-    return *code;
-  }
+int bench(Rank& rank, BenchFlags flags) {
   use_threads(flags.threads);
   flags.options.sharding.strategy = llm::train::strategies_by_name().at(flags.strategy);
   flags.options.sharding.precision.param_dtype = dtypes_by_name().at(flags.dtype);
@@ -170,7 +159,6 @@ int bench(BenchFlags flags) {
   flags.options.answers_only = flags.supervised == "answer";
   flags.options.operators = flags.profile;
   flags.options.max_minutes = minutes_of(flags.max_minutes);
-  Rank rank(OnSignal::EndProcess);
   sherd::World world = rank.join();
   const std::string notice = llm::train::agree_on_start(
       world, llm::train::read_together(world, [&] { return bench_settings(flags); }));
@@ -229,7 +217,14 @@ void add_bench(CLI::App& program, int& exit_code) {
   auto flags = std::make_shared<BenchFlags>();
   add_flags(*verb, *flags);
   verb->footer("Example: sherd bench --model config.json --ranks 2 --threads 1 --seq 512 --json");
-  verb->callback([flags, &exit_code] { exit_code = bench(*flags); });
+  verb->callback([flags, &exit_code] {
+    if (const auto code = start_ranks(flags->ranks)) {
+      exit_code = *code;
+      return;
+    }
+    Rank rank(OnSignal::EndProcess);
+    exit_code = rank.run([&] { return bench(rank, *flags); });
+  });
 }
 
 }  // namespace app

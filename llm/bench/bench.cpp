@@ -86,14 +86,12 @@ std::vector<std::int64_t> of_all_ranks(sherd::World& world, std::int64_t bytes) 
 }
 
 // Refuses before any weight is made what would take too long.
-const BenchModel& checked(const BenchModel& found, const BenchOptions& options,
-                          sherd::World& world) {
+void check(const BenchModel& found, const BenchOptions& options, sherd::World& world) {
   check_sequence(found, options);
   const double step = estimated_step_seconds(step_products(found.config, options),
                                              *options.sharding.precision.param_dtype);
   check_time_left(static_cast<double>(options.warmup + options.steps + kStepsBesides) * step,
                   options.max_minutes, world);
-  return found;
 }
 
 plan::MemoryPlan memory_plan_of(const BenchModel& found, const BenchOptions& options,
@@ -114,12 +112,10 @@ plan::MemoryPlan memory_plan_of(const BenchModel& found, const BenchOptions& opt
 // One bench: the model, and the steps it makes.
 class Bench {
  public:
-  Bench(const BenchOptions& options, sherd::World world)
+  Bench(const BenchModel& found, const BenchOptions& options, sherd::World world)
       : options_(options),
         world_(std::move(world)),
-        found_(find_model(options)),
-        constant_bytes_(train::constant_bytes(found_.config, options.sharding)),
-        planned_(memory_plan_of(checked(found_, options, world_), options, world_)),
+        found_(found),
         model_(make_model(found_, options, world_)),
         optimizer_(model_, {.lr = options.lr}),
         tokens_(tokens_of(options, model_.module()->vocab_rows())) {
@@ -140,8 +136,6 @@ class Bench {
   const BenchOptions& options_;
   sherd::World world_;
   BenchModel found_;
-  std::int64_t constant_bytes_;
-  plan::MemoryPlan planned_;
   sherd::Sharded<model::CausalLm> model_;
   sherd::AdamW optimizer_;
   std::optional<sherd::GradScaler> scaler_;  // of fp16
@@ -216,8 +210,6 @@ void Bench::measure_memory() {
         [&] { largest = std::max(largest, train::proportional_resident_bytes()); });
     step();
   }
-  result_.planned = planned_;
-  result_.constant_rank_pss_bytes = of_all_ranks(world_, constant_bytes_);
   result_.peak_rank_pss_bytes = of_all_ranks(world_, largest);
   result_.peak_rank_bytes = of_all_ranks(world_, train::peak_resident_bytes());
 }
@@ -257,8 +249,14 @@ std::string config_digest(const BenchOptions& options) {
 }
 
 BenchResult bench(const BenchOptions& options, sherd::World world) {
-  BenchResult result = Bench(options, std::move(world)).run();
+  const BenchModel found = find_model(options);
+  check(found, options, world);
+  const std::int64_t constant_bytes = train::constant_bytes(found.config, options.sharding);
+  plan::MemoryPlan planned = memory_plan_of(found, options, world);
+  BenchResult result = Bench(found, options, world).run();
   result.isa = sherd::ops::cpu::isa_name();
+  result.planned = std::move(planned);
+  result.constant_rank_pss_bytes = of_all_ranks(world, constant_bytes);
   return result;
 }
 

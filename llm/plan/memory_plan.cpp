@@ -5,6 +5,7 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <nlohmann/json.hpp>
 
 #include "llm/model/causal_lm.h"
 #include "llm/plan/meta_meter.h"
@@ -119,6 +120,14 @@ class Planner {
 
 MemoryPlan plan_memory(const PlannedRun& run) {
   return Planner(run).plan();
+}
+
+nlohmann::ordered_json phases_json(const MemoryPlan& plan) {
+  nlohmann::ordered_json phases;
+  for (const PhasePlan& phase : plan.phases) {
+    phases[phase.name] = {{"total_bytes", phase.total_bytes}, {"items", phase.items}};
+  }
+  return phases;
 }
 
 }  // namespace llm::plan

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "llm/io/hf_config.h"
 #include "sherd/optim.h"
 #include "sherd/options.h"
@@ -49,5 +51,8 @@ struct MemoryPlan {
 /// counts. Takes as long as their bookkeeping, and no memory to speak of. Not collective. Throws
 /// sherd::Error(Usage) for ranks and strategies that do not fit each other.
 [[nodiscard]] MemoryPlan plan_memory(const PlannedRun& run);
+
+/// {name: {total_bytes, items}} in the order of the phases.
+[[nodiscard]] nlohmann::ordered_json phases_json(const MemoryPlan& plan);
 
 }  // namespace llm::plan

@@ -142,10 +142,6 @@ RunPlan plan_run(const config::RunConfig& given, const ModelShape& shape, const 
 }
 
 std::string to_json(const RunPlan& plan) {
-  nlohmann::ordered_json phases;
-  for (const plan::PhasePlan& phase : plan.memory.phases) {
-    phases[phase.name] = {{"total_bytes", phase.total_bytes}, {"items", phase.items}};
-  }
   const nlohmann::ordered_json line = {{"fits", plan.fits()},
                                        {"device", plan.hosts.device.name},
                                        {"ranks", plan.hosts.hosts * plan.hosts.ranks},
@@ -160,7 +156,7 @@ std::string to_json(const RunPlan& plan) {
                                        {"peak_bytes", plan.memory.peak_bytes},
                                        {"peak_phase", plan.memory.peak_phase},
                                        {"peak_item", plan.memory.peak_item},
-                                       {"phases", phases},
+                                       {"phases", plan::phases_json(plan.memory)},
                                        {"checkpoint_bytes", plan.checkpoint_bytes}};
   return line.dump();
 }

@@ -54,8 +54,7 @@ int64_t C10dCommunicator::next_part(const Sent& sent) const {
 
 // A root's alone comes in one part.
 int64_t C10dCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType dtype) const {
-  const int64_t piece = spec.shard_numel * static_cast<int64_t>(c10::elementSize(dtype));
-  return (block_piece_bytes() > 0 ? block_piece_bytes() : piece) * (world_size() - 1);
+  return others_parts_bytes(spec, dtype, block_piece_bytes(), world_size());
 }
 
 std::unique_ptr<BufferedCommunicator::Exchange> C10dCommunicator::make_exchange() {

@@ -53,7 +53,7 @@ void DeviceCommunicator::finish_gather(Segment segment) {
 }
 
 int64_t DeviceCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType dtype) const {
-  return spec.shard_numel * world_size() * static_cast<int64_t>(c10::elementSize(dtype));
+  return all_pieces_bytes(spec, dtype, world_size());
 }
 
 std::unique_ptr<BufferedCommunicator::Exchange> DeviceCommunicator::make_exchange() {

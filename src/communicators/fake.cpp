@@ -14,15 +14,14 @@ void FakeCommunicator::start_exchange(Exchange& exchange) {
 }
 
 int64_t FakeCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType dtype) const {
-  const int64_t piece = spec.shard_numel * static_cast<int64_t>(c10::elementSize(dtype));
   switch (like_) {
     case Like::Alone:
     case Like::SharedMemory:
       return 0;
     case Like::ProcessGroups:
-      return (block_piece_bytes() > 0 ? block_piece_bytes() : piece) * (world_size() - 1);
+      return others_parts_bytes(spec, dtype, block_piece_bytes(), world_size());
     case Like::Nccl:
-      return piece * world_size();
+      return all_pieces_bytes(spec, dtype, world_size());
   }
   return 0;
 }

@@ -11,10 +11,6 @@ namespace sherd::detail {
 /// Two blocks' gradients at a time: one is being computed while the other is summed.
 inline constexpr size_t kReductionsInFlight = 2;
 
-[[nodiscard]] inline int64_t segment_bytes(const SegmentSpec& spec, int world_size) {
-  return spec.shard_numel * world_size * static_cast<int64_t>(c10::elementSize(spec.dtype));
-}
-
 /// In which dtype a segment's gradients are reduced.
 [[nodiscard]] inline c10::ScalarType reduced_dtype(const SegmentSpec& spec,
                                                    const Communicator::Reduction& target) {
@@ -25,6 +21,24 @@ inline constexpr size_t kReductionsInFlight = 2;
 [[nodiscard]] inline int64_t reduced_bytes(const SegmentSpec& spec,
                                            const Communicator::Reduction& target) {
   return spec.shard_numel * static_cast<int64_t>(c10::elementSize(reduced_dtype(spec, target)));
+}
+
+/// Bytes of a segment in a dtype, the pieces of all ranks.
+[[nodiscard]] inline int64_t all_pieces_bytes(const SegmentSpec& spec, c10::ScalarType dtype,
+                                              int world_size) {
+  return spec.shard_numel * world_size * static_cast<int64_t>(c10::elementSize(dtype));
+}
+
+[[nodiscard]] inline int64_t segment_bytes(const SegmentSpec& spec, int world_size) {
+  return all_pieces_bytes(spec, spec.dtype, world_size);
+}
+
+/// What a rank receives where the other ranks' pieces come in parts of `part_bytes` each (0: in one
+/// part).
+[[nodiscard]] inline int64_t others_parts_bytes(const SegmentSpec& spec, c10::ScalarType dtype,
+                                                int64_t part_bytes, int world_size) {
+  const int64_t piece = spec.shard_numel * static_cast<int64_t>(c10::elementSize(dtype));
+  return (part_bytes > 0 ? part_bytes : piece) * (world_size - 1);
 }
 
 /// Bytes of the largest block that is trained, of `world_size` pieces; 0 where there are only
