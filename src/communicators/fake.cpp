@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "communicators/reduce_buffers.h"
+
 namespace sherd::detail {
 
 void* FakeCommunicator::start_gather(Segment segment, void* slot) {
