@@ -8,11 +8,17 @@
 #include <c10/core/CPUAllocator.h>
 #include <gperftools/malloc_extension.h>
 
+#include "app/large_blocks.h"
+#include "llm/plan/device.h"
 #include "llm/train/peak_memory.h"
 
 namespace app {
 
 namespace {
+
+// Smaller ones are malloc's: pages of 2 MiB would hold too little of them.
+constexpr auto kLeastLarge = static_cast<std::size_t>(llm::plan::kHostPooling.large_bytes);
+static_assert(llm::plan::kHostPooling.page_bytes == LargeBlocks::kPageBytes);
 
 // The system is asked once for so many bytes: asking each time would take longer than the rest.
 constexpr std::size_t kAskedFor = std::size_t{1} << 30;
@@ -26,49 +32,79 @@ bool is_available(std::size_t bytes) {
   return available == 0 || bytes <= static_cast<std::size_t>(available);
 }
 
+// Lives as long as the process: tensors may outlive everything else.
+LargeBlocks& large_blocks() {
+  static auto* const blocks = new LargeBlocks;
+  return *blocks;
+}
+
+// LibTorch wants one function for all that an allocator hands out.
+void put_back(void* memory) {
+  if (!large_blocks().put_back(memory)) {
+    c10::GetDefaultCPUAllocator()->raw_deallocate(memory);
+  }
+}
+
 class RefusingAllocator final : public c10::Allocator {
  public:
-  explicit RefusingAllocator(c10::Allocator& from) : from_(from) {}
-
   c10::DataPtr allocate(std::size_t bytes) override {
     if (unasked_bytes_.fetch_add(bytes) + bytes >= kAskedFor) {
       unasked_bytes_ = 0;
       if (!is_available(bytes)) {
-        MallocExtension::instance()->ReleaseFreeMemory();
+        give_back_free_memory();
         if (!is_available(bytes)) {
           refuse(bytes);
         }
       }
     }
-    try {
-      return from_.allocate(bytes);
-    } catch (const c10::Error&) {
-      refuse(bytes);
-    }
+    void* memory = taken(bytes);
+    return {memory, memory, &put_back, c10::Device(c10::kCPU)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return from_.raw_deleter(); }
+  c10::DeleterFnPtr raw_deleter() const override { return &put_back; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
-    from_.copy_data(to, from, bytes);
+    default_copy_data(to, from, bytes);
   }
 
  private:
+  static void* taken(std::size_t bytes) {
+    if (bytes < kLeastLarge) {
+      try {
+        return c10::GetDefaultCPUAllocator()->raw_allocate(bytes);
+      } catch (const c10::Error&) {
+        refuse(bytes);
+      }
+    }
+    void* memory = large_blocks().take(bytes);
+    if (memory == nullptr) {
+      refuse(bytes);
+    }
+    return memory;
+  }
   [[noreturn]] static void refuse(std::size_t bytes) {
     TORCH_CHECK(false, "not enough memory: ", bytes, " bytes asked for at once, ",
                 llm::train::available_memory_bytes(1),
                 " available. Use more ranks, a smaller train.micro_batch or data.max_length.");
   }
 
-  c10::Allocator& from_;
   std::atomic<std::size_t> unasked_bytes_ = 0;
 };
 
 }  // namespace
 
+std::size_t large_blocks_bytes() {
+  return large_blocks().held_bytes();
+}
+
+void give_back_free_memory() {
+  large_blocks().give_back_free();
+  MallocExtension::instance()->ReleaseFreeMemory();
+}
+
 void install_allocator() {
   MallocExtension::instance()->SetMemoryReleaseRate(0);
   setenv("THP_MEM_ALLOC_ENABLE", "1", /*replace=*/0);
   setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", kKeptPrimitives, /*replace=*/0);
-  c10::SetCPUAllocator(new RefusingAllocator(*c10::GetDefaultCPUAllocator()),
+  c10::SetCPUAllocator(new RefusingAllocator,
                        /*priority=*/1);  // LibTorch keeps it for good
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 // LibTorch's memory on CPUs, for the program.
 
+#include <cstddef>
+
 namespace app {
 
 /// The program's malloc is tcmalloc, by linking. This tells it to keep what is freed for the next
@@ -11,5 +13,11 @@ namespace app {
 /// it, and end the process that uses it. Once a process, before any tensor; a program's choice,
 /// never the library's, since it holds for all of LibTorch.
 void install_allocator();
+
+/// What large tensors have taken from the system, in use or kept.
+[[nodiscard]] std::size_t large_blocks_bytes();
+
+/// Gives the system what is kept for the next step.
+void give_back_free_memory();
 
 }  // namespace app

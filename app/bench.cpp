@@ -10,6 +10,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "app/allocator.h"
 #include "app/dtypes.h"
 #include "app/ignore_fields.h"
 #include "app/launch.h"
@@ -168,6 +169,7 @@ int bench(Rank& rank, BenchFlags flags) {
   if (rank.is_first()) {
     flags.options.progress = say_progress;
   }
+  flags.options.give_back_memory = give_back_free_memory;
   const BenchResult result = llm::bench::bench(flags.options, world);
   if (rank.is_first()) {
     flags.json ? say(to_json(result, flags).dump()) : print_table(result, flags);

@@ -17,7 +17,7 @@ namespace app {
 
 namespace {
 
-using llm::train::LongestBatch;
+using llm::train::LongestBatches;
 
 struct PlanFlags {
   int ranks = 1;
@@ -28,22 +28,21 @@ struct PlanFlags {
 };
 
 // With the data where it is there: a recipe is planned before its data is fetched, too.
-LongestBatch longest_batch(const llm::config::RunConfig& config,
-                           const llm::train::ModelShape& shape, int ranks,
-                           const llm::train::Say& say) {
+LongestBatches longest_batches(const llm::config::RunConfig& config,
+                               const llm::train::ModelShape& shape, int ranks,
+                               const llm::train::Say& say) {
   try {
     sherd::World world = sherd::World::alone();
     const auto tokenizer = llm::train::load_tokenizer(config.model.path);
     const llm::train::RunData data =
         llm::train::load_run_data(config, tokenizer, *shape.shapes, world, say);
-    return llm::train::longest_batch(data, config.train,
-                                     llm::train::batch_shape(config.train, ranks));
+    return llm::train::longest_batches(data, config, llm::train::batch_shape(config.train, ranks));
   } catch (const sherd::Error& error) {
     if (error.code() != sherd::ExitCode::InputMissing) {
       throw;
     }
     say(error.what());
-    return llm::train::longest_batch(config, shape.shapes->context_length());
+    return llm::train::longest_batches(config, shape.shapes->context_length());
   }
 }
 
@@ -56,7 +55,8 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
     hosts.memory_bytes = static_cast<std::int64_t>(*flags.memory_gb * kBytesOfGb);
   }
   const auto shape = llm::train::model_shape(config.model.path, {config.model.ignore_fields});
-  const LongestBatch longest = longest_batch(config, shape, hosts.hosts * hosts.ranks, say_aside);
+  const LongestBatches longest =
+      longest_batches(config, shape, hosts.hosts * hosts.ranks, say_aside);
   const llm::train::RunPlan made = llm::train::plan_run(config, shape, hosts, longest);
   say(flags.json ? llm::train::to_json(made) : llm::train::to_text(made));
   return made.fits() ? 0 : 1;

@@ -106,7 +106,9 @@ plan::MemoryPlan memory_plan_of(const BenchModel& found, const BenchOptions& opt
        .ranks = {.size = world.size(), .local_size = hosts_are_alike ? world.local_size() : 1},
        .sharding = options.sharding,
        .micro_batches =
-           std::vector<plan::MicroBatch>(static_cast<size_t>(options.accumulation), batch)});
+           std::vector<plan::MicroBatch>(static_cast<size_t>(options.accumulation), batch),
+       .pooling = plan::kHostPooling,
+       .libraries_bytes = plan::kHostLibrariesBytes});
 }
 
 // One bench: the model, and the steps it makes.
@@ -251,6 +253,9 @@ std::string config_digest(const BenchOptions& options) {
 BenchResult bench(const BenchOptions& options, sherd::World world) {
   const BenchModel found = find_model(options);
   check(found, options, world);
+  if (options.give_back_memory) {
+    options.give_back_memory();
+  }
   const std::int64_t constant_bytes = train::constant_bytes(found.config, options.sharding);
   plan::MemoryPlan planned = memory_plan_of(found, options, world);
   BenchResult result = Bench(found, options, world).run();

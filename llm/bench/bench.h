@@ -41,6 +41,9 @@ struct BenchOptions {
   bool answers_only = false;  ///< the last 8 tokens of each sample are supervised, not all
   bool operators = false;     ///< profile by operator
   std::optional<double> max_minutes = 10;  ///< a bench that would take longer is refused
+  /// Gives the system what the allocator keeps. Called before anything is measured: a run does not
+  /// multiply what a bench does to know how long it will take.
+  std::function<void()> give_back_memory;
   std::function<void(const BenchProgress&)> progress;  ///< called at most once a second
   sherd::ShardOptions sharding;                        ///< `precision.param_dtype` is set
 };

@@ -24,7 +24,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kCycledBytes = 128 << 20;
 constexpr int kRepeats = 5;
-constexpr double kHopeless = 1.15;  // times the best form
+constexpr int kLeastRepeats = 3;
+constexpr double kEnoughSeconds = 0.5;  // of one form
+constexpr double kHopeless = 1.15;      // times the best form
 
 // One way to compute a product; the argument says which copy of the operands is its turn.
 using Form = std::function<void(int)>;
@@ -35,44 +37,66 @@ double seconds_of(const Form& form, int turn) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+double median_seconds(const Form& form) {
+  std::vector<double> times;
+  double all = 0;
+  for (int i = 1; i <= kRepeats && (i <= kLeastRepeats || all < kEnoughSeconds); ++i) {
+    times.push_back(seconds_of(form, i));
+    all += times.back();
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
 // The median of the fastest form. The first run of each makes the product's code; those that are
 // far from the best then are not run again.
 double best_seconds(const std::vector<Form>& forms) {
+  constexpr double kMostForCode = 0.2;
   std::vector<double> firsts;
+  double least = std::numeric_limits<double>::infinity();
   for (const Form& form : forms) {
-    const double first = seconds_of(form, 0);
-    firsts.push_back(std::min(first, seconds_of(form, 0)));
+    double first = seconds_of(form, 0);
+    if (first < 2 * least + kMostForCode) {
+      first = std::min(first, seconds_of(form, 0));
+    }
+    firsts.push_back(first);
+    least = std::min(least, first);
   }
-  const double most = kHopeless * *std::min_element(firsts.begin(), firsts.end());
   double best = std::numeric_limits<double>::infinity();
   for (size_t f = 0; f < forms.size(); ++f) {
-    if (firsts[f] > most) {
-      continue;
+    if (firsts[f] <= kHopeless * least) {
+      best = std::min(best, median_seconds(forms[f]));
     }
-    const Form& form = forms[f];
-    std::vector<double> times;
-    for (int i = 1; i <= kRepeats; ++i) {
-      times.push_back(seconds_of(form, i));
-    }
-    std::sort(times.begin(), times.end());
-    best = std::min(best, times[kRepeats / 2]);
   }
   return best;
 }
 
+// A few random rows again and again: to draw all would take longer than to multiply.
 at::Tensor random(at::IntArrayRef sizes, c10::ScalarType dtype) {
-  return at::randn(sizes, at::kFloat).to(dtype);
+  constexpr std::int64_t kDrawnRows = 64;
+  const std::int64_t columns = sizes.back();
+  const at::Tensor drawn = at::randn({kDrawnRows, columns}, at::kFloat).to(dtype);
+  const at::Tensor all = at::empty(sizes, drawn.options());
+  at::Tensor rows = all.view({-1, columns});
+  for (std::int64_t row = 0; row < rows.size(0); row += kDrawnRows) {
+    const std::int64_t count = std::min(kDrawnRows, rows.size(0) - row);
+    rows.narrow(0, row, count).copy_(drawn.narrow(0, 0, count));
+  }
+  return all;
 }
 
-// What a step in `dtype` may multiply in: fp32, and 16 bits where the processor has them.
-std::vector<c10::ScalarType> product_dtypes(c10::ScalarType dtype) {
+// What a step in `dtype` may multiply in: 16 bits where the processor has them, and fp32. That may
+// be faster then for small products alone, and with large ones takes longer than all the rest.
+std::vector<c10::ScalarType> product_dtypes(c10::ScalarType dtype, const MatmulShape& shape) {
+  constexpr double kLarge = 1e9;
   using sherd::ops::cpu::isa;
   using sherd::ops::cpu::multiplies;
-  std::vector<c10::ScalarType> dtypes = {c10::kFloat};
-  if (dtype != c10::kFloat && multiplies(dtype, isa())) {
-    dtypes.insert(dtypes.begin(), dtype);
+  if (dtype == c10::kFloat || !multiplies(dtype, isa())) {
+    return {c10::kFloat};
   }
-  return dtypes;
+  const double operations = static_cast<double>(shape.rows) * static_cast<double>(shape.inputs) *
+                            static_cast<double>(shape.outputs);
+  return operations > kLarge ? std::vector{dtype} : std::vector{dtype, c10::kFloat};
 }
 
 // Copies of a matrix, all touched: as many as are worth cycling through memory.
@@ -135,7 +159,7 @@ double linear_seconds(const MatmulShape& shape, c10::ScalarType dtype) {
   using sherd::ops::cpu::head_logits;
   std::vector<Form> forward, to_input, to_weight;
   std::deque<LinearOperands> kept;  // whose addresses the forms hold
-  for (const c10::ScalarType product_dtype : product_dtypes(dtype)) {
+  for (const c10::ScalarType product_dtype : product_dtypes(dtype, shape)) {
     LinearOperands& x = kept.emplace_back(shape, product_dtype);
     const auto weight = [&x](int i) -> at::Tensor { return x.weights.at_turn(i); };
     const auto turned_weight = [&x](int i) { return x.weights.at_turn(i).t(); };
@@ -170,7 +194,7 @@ void add_batched_forms(std::vector<Form>& forms, at::Tensor out, const at::Tenso
 // of transposed scores and queries.
 double batched_seconds(const MatmulShape& shape, c10::ScalarType dtype) {
   std::vector<Form> mix, sum_up, score;
-  for (const c10::ScalarType product_dtype : product_dtypes(dtype)) {
+  for (const c10::ScalarType product_dtype : product_dtypes(dtype, shape)) {
     const at::Tensor queries = random({shape.batch, shape.rows, shape.inputs}, product_dtype);
     const at::Tensor keys = random({shape.batch, shape.outputs, shape.inputs}, product_dtype);
     const at::Tensor scores = random({shape.batch, shape.rows, shape.outputs}, product_dtype);

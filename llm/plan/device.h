@@ -10,6 +10,20 @@
 
 namespace llm::plan {
 
+/// An allocator that keeps what is freed for the next step: blocks of at least `large_bytes` in
+/// whole pages, apart from smaller ones. Without pages it keeps nothing.
+struct Pooling {
+  std::int64_t large_bytes = 0;
+  std::int64_t page_bytes = 0;
+};
+
+/// That of the program on CPUs.
+inline constexpr Pooling kHostPooling{std::int64_t{4} << 20, std::int64_t{2} << 20};
+
+/// What oneDNN and MKL keep for a model's products on a CPU, and malloc loses between small blocks:
+/// about as much whatever the model (`benchmarks/plan`).
+inline constexpr std::int64_t kHostLibrariesBytes = std::int64_t{20} << 20;
+
 /// What a plan has to know of a rank's device.
 struct Device {
   std::string name;

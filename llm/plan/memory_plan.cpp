@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <nlohmann/json.hpp>
@@ -38,11 +39,30 @@ at::Tensor loss_of(sherd::Sharded<model::CausalLm>& model, const MicroBatch& bat
       ids);
 }
 
+Documents prompts_of(const MicroBatch& batch) {
+  std::vector<std::int64_t> lengths;
+  for (size_t i = 0; i < batch.sample_tokens.size(); ++i) {
+    lengths.push_back(
+        std::max<std::int64_t>(1, batch.sample_tokens[i] - batch.supervised_tokens[i]));
+  }
+  return Documents::of_lengths(lengths);
+}
+
+void decode(sherd::Sharded<model::CausalLm>& model, const Documents& documents,
+            model::KvCache& cache) {
+  static_cast<void>(
+      model.run([&](model::CausalLmImpl& lm,
+                    const at::Tensor& ids_T) { return lm.decode(ids_T, documents, cache); },
+                at::zeros({documents.tokens()}, at::kLong)));
+}
+
 // A plan, phase by phase.
 class Planner {
  public:
   explicit Planner(const PlannedRun& run)
-      : run_(run), module_(sherd::on_meta([&] { return io::build_model(run.model); })) {
+      : run_(run),
+        module_(sherd::on_meta([&] { return io::build_model(run.model); })),
+        meter_(run.pooling) {
     if (run.loss_chunk_tokens > 0) {
       module_->set_loss_chunk_tokens(run.loss_chunk_tokens);
     }
@@ -56,6 +76,9 @@ class Planner {
     step(model, optimizer);
     phases_.resize(1);  // from the second step on all of the optimizer's state is there
     step(model, optimizer);
+    if (run_.evaluation) {
+      evaluate(model, *run_.evaluation);
+    }
     return result();
   }
 
@@ -79,15 +102,32 @@ class Planner {
       loss.backward();
       end_phase("backward");
     }
-    optimizer.step();
-    meter_.reset_peak();  // what its operators take on this device, its loops on others do not
+    // What its operators take on this device, its loops on others do not.
+    meter_.without_peaks([&] { optimizer.step(); });
     end_phase("optimizer");
+  }
+
+  // As eval::evaluate() does: the loss, then prompts and a token of each answer.
+  void evaluate(sherd::Sharded<model::CausalLm>& model, const PlannedEvaluation& evaluation) {
+    const at::NoGradGuard no_grad;
+    static_cast<void>(loss_of(model, evaluation.batch));
+    if (evaluation.max_new_tokens > 0) {
+      const Documents prompts = prompts_of(evaluation.batch);
+      model::KvCache cache(prompts.longest() + evaluation.max_new_tokens);
+      decode(model, prompts, cache);
+      decode(model, Documents::of_equal_length(prompts.count(), 1), cache);
+    }
+    end_phase("evaluation");
   }
 
   // Of several micro-batches the one that held most.
   void end_phase(const std::string& name) {
     PhasePlan ended{name, meter_.peak_bytes(), meter_.at_peak()};
     meter_.reset_peak();
+    if (name != "load" && run_.libraries_bytes > 0) {
+      ended.items["other libraries"] = run_.libraries_bytes;
+      ended.total_bytes += run_.libraries_bytes;
+    }
     const auto known = std::find_if(phases_.begin(), phases_.end(),
                                     [&](const PhasePlan& phase) { return phase.name == name; });
     if (known == phases_.end()) {
@@ -125,7 +165,13 @@ MemoryPlan plan_memory(const PlannedRun& run) {
 nlohmann::ordered_json phases_json(const MemoryPlan& plan) {
   nlohmann::ordered_json phases;
   for (const PhasePlan& phase : plan.phases) {
-    phases[phase.name] = {{"total_bytes", phase.total_bytes}, {"items", phase.items}};
+    nlohmann::ordered_json items = nlohmann::ordered_json::object();
+    for (const auto& [name, bytes] : phase.items) {
+      if (bytes != 0) {
+        items[name] = bytes;
+      }
+    }
+    phases[phase.name] = {{"total_bytes", phase.total_bytes}, {"items", std::move(items)}};
   }
   return phases;
 }

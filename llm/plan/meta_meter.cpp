@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <ATen/record_function.h>
@@ -10,7 +11,26 @@
 
 namespace llm::plan {
 
+// Beside what is in use.
+constexpr const char* kKept = "freed, kept for the next step";
+
+// What an allocator has taken from the system, of which it gives nothing back.
+struct Pool {
+  std::int64_t used_bytes = 0;
+  std::int64_t taken_bytes = 0;
+
+  [[nodiscard]] std::int64_t kept_bytes() const {
+    return std::max<std::int64_t>(0, taken_bytes - used_bytes);
+  }
+};
+
 struct MetaMeter::State {
+  explicit State(const Pooling& of) : pooling(of) {}
+
+  Pooling pooling;
+  bool counts_peaks = true;
+  Pool small;
+  Pool large;
   std::int64_t held_bytes = 0;
   Items held;
   std::int64_t peak_bytes = 0;
@@ -18,14 +38,36 @@ struct MetaMeter::State {
   struct Scope {
     std::string name;
     bool is_ours;
+    bool is_buffer;
   };
   std::vector<Scope> open;  // of this thread, the outermost first
   c10::Allocator* real = nullptr;
 
-  void add(const std::string& item, std::int64_t bytes) {
+  // Blocks of no pool come from the system and go back to it.
+  [[nodiscard]] Pool* pool_of(std::int64_t bytes) {
+    const bool is_buffer = !open.empty() && open.back().is_buffer;
+    if (pooling.page_bytes == 0 || is_buffer) {
+      return nullptr;
+    }
+    return bytes >= pooling.large_bytes ? &large : &small;
+  }
+
+  [[nodiscard]] std::int64_t taken_for(std::int64_t bytes, const Pool* pool) const {
+    const std::int64_t page = pooling.page_bytes;
+    return pool == &large ? (bytes + page - 1) / page * page : bytes;
+  }
+
+  void add(const std::string& item, std::int64_t bytes, Pool* pool) {
+    if (pool != nullptr) {
+      pool->used_bytes += bytes;
+      pool->taken_bytes =
+          counts_peaks ? std::max(pool->taken_bytes, pool->used_bytes) : pool->taken_bytes;
+      const std::int64_t kept = small.kept_bytes() + large.kept_bytes();
+      held_bytes += kept - std::exchange(held[kKept], kept);
+    }
     held_bytes += bytes;
     held[item] += bytes;
-    if (held_bytes > peak_bytes) {
+    if (counts_peaks && held_bytes > peak_bytes) {
       peak_bytes = held_bytes;
       at_peak = held;
     }
@@ -50,20 +92,23 @@ namespace {
 struct Block {
   std::shared_ptr<MetaMeter::State> state;
   std::string item;
+  Pool* pool;
   std::int64_t bytes;
 };
 
 void free_block(void* context) {
   const std::unique_ptr<Block> block(static_cast<Block*>(context));
-  block->state->add(block->item, -block->bytes);
+  block->state->add(block->item, -block->bytes, block->pool);
 }
 
 class CountingAllocator final : public c10::Allocator {
  public:
   explicit CountingAllocator(std::shared_ptr<MetaMeter::State> state) : state_(std::move(state)) {}
   c10::DataPtr allocate(std::size_t bytes) override {
-    auto* block = new Block{state_, state_->item(), static_cast<std::int64_t>(bytes)};
-    state_->add(block->item, block->bytes);
+    const auto asked_bytes = static_cast<std::int64_t>(bytes);
+    Pool* const pool = state_->pool_of(asked_bytes);
+    auto* block = new Block{state_, state_->item(), pool, state_->taken_for(asked_bytes, pool)};
+    state_->add(block->item, block->bytes, pool);
     return {nullptr, block, &free_block, c10::Device(c10::kMeta)};
   }
   void copy_data(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) const override {}
@@ -79,8 +124,9 @@ std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function
   constexpr std::string_view kOperator = "sherd::";
   const std::string_view name = function.name();
   const bool is_operator = name.starts_with(kOperator);
+  const bool is_buffer = function.scope() == at::RecordScope::USER_SCOPE;
   observed->open.push_back({std::string(is_operator ? name.substr(kOperator.size()) : name),
-                            is_operator || function.scope() == at::RecordScope::USER_SCOPE});
+                            is_operator || is_buffer, is_buffer});
   return nullptr;
 }
 void on_end(const at::RecordFunction& /*function*/, at::ObserverContext* /*context*/) {
@@ -91,7 +137,7 @@ constexpr uint8_t kOverOthers = 100;  // LibTorch's own allocators have less
 
 }  // namespace
 
-MetaMeter::MetaMeter() : state_(std::make_shared<State>()) {
+MetaMeter::MetaMeter(const Pooling& pooling) : state_(std::make_shared<State>(pooling)) {
   TORCH_CHECK(observed == nullptr, "[MetaMeter] one at a time");
   observed = state_.get();
   state_->real = c10::GetAllocator(c10::kMeta);
@@ -122,6 +168,12 @@ std::int64_t MetaMeter::peak_bytes() const {
 
 const MetaMeter::Items& MetaMeter::at_peak() const {
   return state_->at_peak;
+}
+
+void MetaMeter::without_peaks(const std::function<void()>& work) {
+  state_->counts_peaks = false;
+  work();
+  state_->counts_peaks = true;
 }
 
 void MetaMeter::reset_peak() {

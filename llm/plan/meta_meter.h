@@ -2,9 +2,12 @@
 // How many bytes a computation on the meta device would hold, and for what.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+
+#include "llm/plan/device.h"
 
 namespace llm::plan {
 
@@ -18,7 +21,9 @@ class MetaMeter {
   /// LibTorch's.
   using Items = std::map<std::string, std::int64_t>;
 
-  MetaMeter();
+  /// With `pooling`, what an allocator has taken and keeps is held too, as an item of its own;
+  /// buffers of the engine are the system's in any case.
+  explicit MetaMeter(const Pooling& pooling = {});
   ~MetaMeter();
   MetaMeter(const MetaMeter&) = delete;
   MetaMeter& operator=(const MetaMeter&) = delete;
@@ -30,6 +35,8 @@ class MetaMeter {
   [[nodiscard]] std::int64_t peak_bytes() const;
   [[nodiscard]] const Items& at_peak() const;
   void reset_peak();
+  /// Runs `work`, of which only what it leaves behind counts.
+  void without_peaks(const std::function<void()>& work);
 
   struct State;
 

@@ -1,13 +1,13 @@
 #include "llm/train/run_plan.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "llm/config/words.h"
-#include "llm/data/sampler.h"
 #include "llm/track/step_record.h"
 #include "llm/train/auto_dtype.h"
 #include "llm/train/free_space.h"
@@ -18,24 +18,6 @@
 namespace llm::train {
 
 namespace {
-
-std::int64_t tokens_of(const data::Samples& samples, const std::vector<std::int64_t>& indices) {
-  std::int64_t tokens = 0;
-  for (const std::int64_t index : indices) {
-    tokens += static_cast<std::int64_t>(samples[static_cast<size_t>(index)].ids.size());
-  }
-  return tokens;
-}
-
-plan::MicroBatch batch_of(const data::Samples& samples, const std::vector<std::int64_t>& indices) {
-  plan::MicroBatch batch;
-  for (const std::int64_t index : indices) {
-    const data::Sample sample = samples[static_cast<size_t>(index)];
-    batch.sample_tokens.push_back(static_cast<std::int64_t>(sample.ids.size()));
-    batch.supervised_tokens.push_back(sample.supervised_tokens());
-  }
-  return batch;
-}
 
 // The configuration with what "auto" becomes on a device.
 config::RunConfig on_device(config::RunConfig config, const plan::Device& device) {
@@ -81,41 +63,8 @@ std::string ranks_text(const PlannedHosts& hosts) {
 
 }  // namespace
 
-LongestBatch longest_batch(const RunData& data, const config::TrainSection& train,
-                           const data::BatchShape& shape) {
-  data::Sampler sampler(data.length.rows, train.global_batch,
-                        static_cast<std::uint64_t>(train.seed));
-  std::vector<std::int64_t> longest;
-  std::int64_t most = -1;
-  for (std::int64_t step = 0; step < data.length.total_steps; ++step) {
-    const std::vector<std::int64_t> rows = sampler.batch(step);
-    const std::int64_t count = shape.micro_batches(static_cast<std::int64_t>(rows.size()));
-    for (std::int64_t place = 0; place < count * shape.world; ++place) {
-      const auto samples =
-          data.rows.samples_of(shape.samples_of(rows, place / shape.world, place % shape.world));
-      const std::int64_t tokens = tokens_of(data.training, samples);
-      if (tokens > most) {
-        most = tokens;
-        longest = samples;
-      }
-    }
-  }
-  return {batch_of(data.training, longest),
-          fmt::format("the longest micro-batch of the data: {} sample{}, {} tokens", longest.size(),
-                      longest.size() == 1 ? "" : "s", most)};
-}
-
-LongestBatch longest_batch(const config::RunConfig& config, std::int64_t context) {
-  const std::int64_t length = sample_length(config.data.max_length.value_or(0), context);
-  const auto samples = static_cast<size_t>(config.train.micro_batch);
-  const std::vector<std::int64_t> tokens(samples, length);
-  return {{tokens, tokens},
-          fmt::format("without the data: {} sample{} of {} tokens, all supervised", samples,
-                      samples == 1 ? "" : "s", length)};
-}
-
 RunPlan plan_run(const config::RunConfig& given, const ModelShape& shape, const PlannedHosts& hosts,
-                 const LongestBatch& longest) {
+                 const LongestBatches& longest) {
   const config::RunConfig config = on_device(given, hosts.device);
   const int ranks = hosts.hosts * hosts.ranks;
   const data::BatchShape batches = batch_shape(config.train, ranks);
@@ -134,30 +83,38 @@ RunPlan plan_run(const config::RunConfig& given, const ModelShape& shape, const 
                .shard_size = config.parallel.shard_size,
                .adamw = adamw_mode(config.precision),
                .loss_chunk_tokens = config.memory.loss_chunk_tokens,
-               .micro_batches = std::vector<plan::MicroBatch>(micro_batches, longest.batch)}),
+               .micro_batches = std::vector<plan::MicroBatch>(micro_batches, longest.training),
+               .evaluation = longest.evaluation,
+               .pooling = on_cpu ? plan::kHostPooling : plan::Pooling{},
+               .libraries_bytes = on_cpu ? plan::kHostLibrariesBytes : 0}),
           .constant_bytes = on_cpu ? constant_bytes(shape.config, shard_options(config))
                                    : hosts.device.context_bytes,
           .available_bytes = available_to_a_rank(hosts),
           .checkpoint_bytes = checkpoint_bytes(shape.parameters, config.precision)};
 }
 
-std::string to_json(const RunPlan& plan) {
-  const nlohmann::ordered_json line = {{"fits", plan.fits()},
-                                       {"device", plan.hosts.device.name},
-                                       {"ranks", plan.hosts.hosts * plan.hosts.ranks},
-                                       {"hosts", plan.hosts.hosts},
-                                       {"model", plan.model},
-                                       {"parameters", plan.parameters},
-                                       {"strategy", plan.strategy},
-                                       {"param_dtype", plan.param_dtype},
-                                       {"batch", plan.batch},
-                                       {"constant_bytes", plan.constant_bytes},
-                                       {"available_bytes", plan.available_bytes},
-                                       {"peak_bytes", plan.memory.peak_bytes},
-                                       {"peak_phase", plan.memory.peak_phase},
-                                       {"peak_item", plan.memory.peak_item},
-                                       {"phases", plan::phases_json(plan.memory)},
-                                       {"checkpoint_bytes", plan.checkpoint_bytes}};
+std::string to_json(const RunPlan& plan, const std::optional<MeasuredMemory>& measured) {
+  nlohmann::ordered_json line = {{"fits", plan.fits()},
+                                 {"device", plan.hosts.device.name},
+                                 {"ranks", plan.hosts.hosts * plan.hosts.ranks},
+                                 {"hosts", plan.hosts.hosts},
+                                 {"model", plan.model},
+                                 {"parameters", plan.parameters},
+                                 {"strategy", plan.strategy},
+                                 {"param_dtype", plan.param_dtype},
+                                 {"batch", plan.batch},
+                                 {"constant_bytes", plan.constant_bytes},
+                                 {"available_bytes", plan.available_bytes},
+                                 {"peak_bytes", plan.memory.peak_bytes},
+                                 {"peak_phase", plan.memory.peak_phase},
+                                 {"peak_item", plan.memory.peak_item},
+                                 {"phases", plan::phases_json(plan.memory)},
+                                 {"checkpoint_bytes", plan.checkpoint_bytes}};
+  if (measured) {
+    const auto& ranks = measured->rank_peak_bytes;
+    line["measured"] = {{"peak_bytes", *std::max_element(ranks.begin(), ranks.end())},
+                        {"rank_peak_bytes", ranks}};
+  }
   return line.dump();
 }
 
@@ -187,6 +144,24 @@ std::string to_text(const RunPlan& plan) {
                             short_bytes(plan.available_bytes), plan.memory.peak_phase,
                             plan.memory.peak_item);
   return text + fmt::format("a checkpoint takes {}", short_bytes(plan.checkpoint_bytes));
+}
+
+std::string planned_line(const RunPlan& plan) {
+  using track::short_bytes;
+  const std::string line =
+      fmt::format("memory: planned peak {} a rank beside {} before it, most of it in {} ({})",
+                  short_bytes(plan.memory.peak_bytes), short_bytes(plan.constant_bytes),
+                  plan.memory.peak_phase, plan.memory.peak_item);
+  return plan.fits() ? line
+                     : line + fmt::format(
+                                  "\nmemory: a rank has {}: the run may end for want of it. "
+                                  "sherd plan says what takes it, and docs/guide/plan.md "
+                                  "what to try",
+                                  short_bytes(plan.available_bytes));
+}
+
+std::string plan_path(const std::string& output) {
+  return (std::filesystem::path(output) / "plan.json").string();
 }
 
 }  // namespace llm::train

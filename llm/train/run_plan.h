@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "llm/config/run_config.h"
-#include "llm/data/batch.h"
 #include "llm/plan/device.h"
 #include "llm/plan/memory_plan.h"
 #include "llm/train/load_model.h"
-#include "llm/train/run_data.h"
+#include "llm/train/longest_batches.h"
 
 namespace llm::train {
 
@@ -23,24 +23,12 @@ struct PlannedHosts {
       std::nullopt;  ///< of a GPU, or of a host; else as found
 };
 
-/// The micro-batch that takes most memory: how many tokens its samples have, and how many of them
-/// are supervised.
-struct LongestBatch {
-  plan::MicroBatch batch;
-  std::string source;  ///< for people: where its lengths are from
-};
-/// That of any rank and step of the run.
-[[nodiscard]] LongestBatch longest_batch(const RunData& data, const config::TrainSection& train,
-                                         const data::BatchShape& shape);
-/// Where there is no data: samples of the greatest length, of which all is supervised.
-[[nodiscard]] LongestBatch longest_batch(const config::RunConfig& config, std::int64_t context);
-
 struct RunPlan {
   std::string model;
   PlannedHosts hosts;
   std::string strategy;     ///< as the configuration has it
   std::string param_dtype;  ///< the same, chosen
-  std::string batch;        ///< LongestBatch::source
+  std::string batch;        ///< LongestBatches::source
   std::int64_t parameters = 0;
   plan::MemoryPlan memory;
   std::int64_t constant_bytes = 0;   ///< of a rank before anything is made
@@ -54,11 +42,22 @@ struct RunPlan {
 
 /// Not collective. Throws sherd::Error(Usage) for ranks that the strategy or the batch do not fit.
 [[nodiscard]] RunPlan plan_run(const config::RunConfig& config, const ModelShape& shape,
-                               const PlannedHosts& hosts, const LongestBatch& longest);
+                               const PlannedHosts& hosts, const LongestBatches& longest);
+
+/// What a run took of each rank's memory at its most, beside what a rank takes before it.
+struct MeasuredMemory {
+  std::vector<std::int64_t> rank_peak_bytes;
+};
 
 /// As `sherd plan --json` prints it.
-[[nodiscard]] std::string to_json(const RunPlan& plan);
+[[nodiscard]] std::string to_json(const RunPlan& plan,
+                                  const std::optional<MeasuredMemory>& measured = std::nullopt);
 /// The same for people, in lines.
 [[nodiscard]] std::string to_text(const RunPlan& plan);
+/// "memory: planned peak 2.1 GiB a rank beside 160 MiB before it, most of it in backward (linear)",
+/// and where that is more than there is, that the run may end for want of memory.
+[[nodiscard]] std::string planned_line(const RunPlan& plan);
+/// Where a run leaves it.
+[[nodiscard]] std::string plan_path(const std::string& output);
 
 }  // namespace llm::train

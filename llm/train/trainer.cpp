@@ -3,10 +3,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <fmt/core.h>
 
-#include "llm/track/step_record.h"
+#include "files/output.h"
 #include "llm/train/agreement.h"
 #include "llm/train/auto_dtype.h"
 #include "llm/train/checkpoints.h"
@@ -19,6 +20,7 @@
 #include "llm/train/resume.h"
 #include "llm/train/run_data.h"
 #include "llm/train/run_note.h"
+#include "llm/train/run_plan.h"
 #include "llm/train/run_text.h"
 #include "llm/train/training_loop.h"
 #include "ops/cpu/isa.h"
@@ -78,11 +80,38 @@ void require_room(const config::RunConfig& config, const ModelShape& shape, sher
   });
 }
 
-void say_planned_peak(const sherd::Sharded<model::CausalLm>& model, const data::BatchShape& shape,
-                      const Say& say) {
-  const auto micro_batches = static_cast<int>(shape.micro_batches(shape.global_batch));
-  say(fmt::format("memory: planned peak {} a rank, beside activations and the program itself",
-                  track::short_bytes(model.planned_peak_bytes({.count = micro_batches}))));
+// On rank 0; nothing on the others.
+std::optional<RunPlan> plan_memory(const config::RunConfig& config, const ModelShape& shape,
+                                   const RunData& data, const data::BatchShape& batch,
+                                   sherd::World& world, const Say& say) {
+  std::optional<RunPlan> plan;
+  together(world, [&] {
+    if (world.rank() == 0) {
+      const int local = world.size() % world.local_size() == 0 ? world.local_size() : 1;
+      plan = plan_run(config, shape, {plan::device_of_name("cpu"), world.size() / local, local},
+                      longest_batches(data, config, batch));
+      say(planned_line(*plan));
+    }
+  });
+  return plan;
+}
+
+void write_plan(const std::optional<RunPlan>& plan, const std::string& output, sherd::World& world,
+                const std::optional<MeasuredMemory>& measured = std::nullopt) {
+  together(world, [&] {
+    if (plan) {
+      sherd::files::write_file(plan_path(output), to_json(*plan, measured) + "\n");
+    }
+  });
+}
+
+// What the allocator has taken it keeps, so that the end of a run shows what was needed.
+MeasuredMemory measured_memory(const std::optional<RunPlan>& plan, sherd::World& world) {
+  MeasuredMemory measured;
+  for (const std::string& bytes : world.all_gather(std::to_string(proportional_resident_bytes()))) {
+    measured.rank_peak_bytes.push_back(std::stoll(bytes) - (plan ? plan->constant_bytes : 0));
+  }
+  return measured;
 }
 
 Candidate resume(const ResumePlan& plan, const config::RunConfig& config, const RunData& data,
@@ -142,6 +171,7 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   const ResumePlan plan = plan_resume(config, note, *shape.shapes, world, say);
   note.origin = plan.origin;
   require_room(config, shape, world, say);
+  const std::optional<RunPlan> plan_of_run = plan_memory(config, shape, data, batch, world, say);
 
   sherd::Sharded<model::CausalLm> model = load_model(config, shape, world);
   sherd::AdamW optimizer(model, adamw_options(config.optim),
@@ -153,14 +183,20 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   if (world.size() > 1) {
     say("exchange between ranks: " + world.transport());
   }
-  say_planned_peak(model, batch, say);
   const Candidate start = resume(plan, config, data, model, optimizer, say);
   restore_scale(start, scaler, world);
+  if (start.step < data.length.total_steps) {
+    write_plan(plan_of_run, config.train.output, world);
+  }
   world.barrier();
   hooks.prepared();
-  return TrainingLoop({config, data, tokenizer, batch, note, lock.get(), start}, model, optimizer,
-                      scaler ? &*scaler : nullptr, hooks)
-      .run();
+  RunOutcome outcome = TrainingLoop({config, data, tokenizer, batch, note, lock.get(), start},
+                                    model, optimizer, scaler ? &*scaler : nullptr, hooks)
+                           .run();
+  if (!outcome.stopped && outcome.steps_done > start.step) {
+    write_plan(plan_of_run, config.train.output, world, measured_memory(plan_of_run, world));
+  }
+  return outcome;
 }
 
 }  // namespace llm::train

@@ -24,7 +24,7 @@ constexpr const char* kShape = R"({"model_type": "llama", "hidden_size": 512,
 std::size_t held_from_system_bytes() {
   std::size_t bytes = 0;
   EXPECT_TRUE(MallocExtension::instance()->GetNumericProperty("generic.heap_size", &bytes));
-  return bytes;
+  return bytes + large_blocks_bytes();
 }
 
 TEST(SteadyStep, AsksTheSystemForNothing) {

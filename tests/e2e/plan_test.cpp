@@ -102,6 +102,31 @@ TEST_F(Plan, SaysOfADeviceThatNothingRunsThere) {
               HasSubstr("the program does not compute on GPUs yet"));
 }
 
+json plan_left_by(const fs::path& output) {
+  return json::parse(read_file(output / "plan.json"));
+}
+
+TEST(PlanOfARun, IsLeftInItsFolderWithWhatWasMeasured) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  const Ended ended = expect_code(0, on_ranks(2, train(output, "3")));
+  EXPECT_THAT(ended.out, HasSubstr("memory: planned peak "));
+  const json plan = plan_left_by(output);
+  EXPECT_EQ(plan.at("ranks"), 2);
+  EXPECT_GT(plan.at("peak_bytes"), 0);
+  EXPECT_EQ(plan.at("measured").at("rank_peak_bytes").size(), 2);
+  EXPECT_GT(plan.at("measured").at("peak_bytes"), 1'000'000);
+}
+
+TEST(PlanOfARun, StaysWhereNoStepIsLeftToDo) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  expect_code(0, train(output, "3"));
+  const json plan = plan_left_by(output);
+  EXPECT_THAT(expect_code(0, train(output, "3")).out, HasSubstr("no step is left to do"));
+  EXPECT_EQ(plan_left_by(output), plan);
+}
+
 TEST_F(Plan, RefusesWhatCannotBe) {
   const auto refused = [](const Arguments& arguments, const std::string& why) {
     EXPECT_THAT(expect_code(64, arguments).err, HasSubstr(why));

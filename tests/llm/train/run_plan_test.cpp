@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "llm/data/sampler.h"
+#include "llm/train/longest_batches.h"
 #include "tests/support/expect_error.h"
 
 namespace llm::train {
@@ -38,26 +39,27 @@ RunData data_of(const std::vector<std::int64_t>& lengths, std::int64_t epochs,
   return data;
 }
 
-TEST(LongestBatch, IsThatOfAnyRankAndStep) {
-  config::TrainSection train;
-  train.global_batch = 4;
-  train.micro_batch = 1;
+TEST(LongestBatches, IsThatOfAnyRankAndStep) {
+  config::RunConfig config;
+  config.train.global_batch = 4;
+  config.train.micro_batch = 1;
   const data::BatchShape shape = {4, 1, 2};
-  const LongestBatch longest =
-      longest_batch(data_of({5, 9, 30, 7, 8, 6, 11, 10}, 1, 4), train, shape);
-  EXPECT_THAT(longest.batch.sample_tokens, ElementsAre(30));
-  EXPECT_THAT(longest.batch.supervised_tokens, ElementsAre(1));
+  const LongestBatches longest =
+      longest_batches(data_of({5, 9, 30, 7, 8, 6, 11, 10}, 1, 4), config, shape);
+  EXPECT_THAT(longest.training.sample_tokens, ElementsAre(30));
+  EXPECT_THAT(longest.training.supervised_tokens, ElementsAre(1));
+  EXPECT_FALSE(longest.evaluation);
   EXPECT_THAT(longest.source, HasSubstr("1 sample, 30 tokens"));
 }
 
-TEST(LongestBatch, HasTheSamplesThatLieTogetherInTheRun) {
-  config::TrainSection train;
-  train.global_batch = 2;
-  train.micro_batch = 2;
+TEST(LongestBatches, HasTheSamplesThatLieTogetherInTheRun) {
+  config::RunConfig config;
+  config.train.global_batch = 2;
+  config.train.micro_batch = 2;
   const data::BatchShape shape = {2, 2, 1};
   const RunData data = data_of({1, 2, 3, 100, 5, 6, 7, 200}, 3, 2);
   std::int64_t most = 0;  // over three epochs, in whichever order they are drawn
-  data::Sampler sampler(8, 2, static_cast<std::uint64_t>(train.seed));
+  data::Sampler sampler(8, 2, static_cast<std::uint64_t>(config.train.seed));
   for (std::int64_t step = 0; step < 12; ++step) {
     std::int64_t tokens = 0;
     for (const std::int64_t row : sampler.batch(step)) {
@@ -65,23 +67,56 @@ TEST(LongestBatch, HasTheSamplesThatLieTogetherInTheRun) {
     }
     most = std::max(most, tokens);
   }
-  const LongestBatch longest = longest_batch(data, train, shape);
-  EXPECT_EQ(longest.batch.sample_tokens[0] + longest.batch.sample_tokens[1], most);
+  const LongestBatches longest = longest_batches(data, config, shape);
+  EXPECT_EQ(longest.training.sample_tokens[0] + longest.training.sample_tokens[1], most);
 }
 
-TEST(LongestBatch, WithoutDataIsTheGreatestLength) {
+TEST(LongestBatches, OfWhatIsEvaluatedLieInFileOrder) {
+  config::RunConfig config;
+  config.train.global_batch = 1;
+  config.eval.batch = 2;
+  config.eval.generate = true;
+  config.data.max_answer_tokens = 9;
+  RunData data = data_of({5}, 1, 1);
+  data.heldout.resize(1);
+  data.heldout[0].dataset.samples = data_of({50, 5, 30, 31, 55}, 1, 1).training;
+  const LongestBatches longest = longest_batches(data, config, {1, 1, 1});
+  ASSERT_TRUE(longest.evaluation);
+  EXPECT_THAT(longest.evaluation->batch.sample_tokens, ElementsAre(30, 31));
+  EXPECT_EQ(longest.evaluation->max_new_tokens, 9);
+  config.eval.generate = false;
+  EXPECT_EQ(longest_batches(data, config, {1, 1, 1}).evaluation->max_new_tokens, 0);
+}
+
+TEST(LongestBatches, WithoutDataIsTheGreatestLength) {
   config::RunConfig config;
   config.train.micro_batch = 3;
   config.data.max_length = 100;
-  EXPECT_THAT(longest_batch(config, 512).batch.sample_tokens, ElementsAre(100, 100, 100));
+  EXPECT_THAT(longest_batches(config, 512).training.sample_tokens, ElementsAre(100, 100, 100));
   config.data.max_length = 1000;
-  EXPECT_THAT(longest_batch(config, 512).batch.supervised_tokens, ElementsAre(512, 512, 512));
+  EXPECT_THAT(longest_batches(config, 512).training.supervised_tokens, ElementsAre(512, 512, 512));
 }
 
 TEST(Devices, AreRefusedByNameWhereNotKnown) {
   EXPECT_EQ(plan::device_of_name("cpu").type, c10::DeviceType::CPU);
   sherd::test::expect_error([] { (void)plan::device_of_name("tpu"); }, sherd::ExitCode::Usage,
                             {"no device 'tpu' is known", "h100-80g"});
+}
+
+TEST(PlannedLine, NamesWhatTakesMostAndWhetherThatIsThere) {
+  RunPlan plan;
+  plan.memory.peak_bytes = std::int64_t{2} << 30;
+  plan.memory.peak_phase = "backward";
+  plan.memory.peak_item = "linear";
+  plan.constant_bytes = 150 << 20;
+  plan.available_bytes = std::int64_t{4} << 30;
+  EXPECT_EQ(planned_line(plan),
+            "memory: planned peak 2.0 GiB a rank beside 150 MiB before it, most of it in backward "
+            "(linear)");
+  plan.available_bytes = std::int64_t{1} << 30;
+  EXPECT_THAT(
+      planned_line(plan),
+      HasSubstr("\nmemory: a rank has 1.0 GiB: the run may end for want of it. sherd plan"));
 }
 
 }  // namespace
