@@ -58,30 +58,36 @@ Spread spread_of(std::vector<double> values) {
   return {values[values.size() / 2], values.front(), values.back()};
 }
 
-nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flags) {
+nlohmann::ordered_json times_json(const BenchResult& result) {
   const Spread step = spread_of(result.step_seconds);
   nlohmann::ordered_json split;
   for (int i = 0; i < llm::bench::kPhases; ++i) {
     split[llm::bench::name_of(static_cast<llm::bench::Phase>(i))] =
         result.split_seconds[static_cast<size_t>(i)];
   }
+  return {{"step_seconds", {{"median", step.median}, {"min", step.min}, {"max", step.max}}},
+          {"all_step_seconds", result.step_seconds},
+          {"tokens_per_second", static_cast<double>(result.tokens_a_step) / step.median},
+          {"split_seconds", split},
+          {"matmul_limit_seconds", result.matmul_limit_seconds},
+          {"matmul_operations_per_rank", result.matmul_operations}};
+}
+
+nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flags) {
   nlohmann::ordered_json line = {
       {"isa", result.isa},
       {"dtype", short_name_of(*flags.options.sharding.precision.param_dtype)},
-      {"transport", result.transport},
-      {"step_seconds", {{"median", step.median}, {"min", step.min}, {"max", step.max}}},
-      {"all_step_seconds", result.step_seconds},
-      {"tokens_per_second", static_cast<double>(result.tokens_a_step) / step.median},
-      {"split_seconds", split},
-      {"matmul_limit_seconds", result.matmul_limit_seconds},
-      {"matmul_operations_per_rank", result.matmul_operations},
-      {"peak_rank_bytes", result.peak_rank_bytes},
-      {"peak_rank_pss_bytes", result.peak_rank_pss_bytes},
-      {"constant_rank_pss_bytes", result.constant_rank_pss_bytes},
-      {"planned_peak_bytes", result.planned.peak_bytes},
-      {"planned_phases", llm::plan::phases_json(result.planned)},
-      {"losses", result.losses},
-      {"grad_norms", result.grad_norms}};
+      {"transport", result.transport}};
+  if (flags.options.steps > 0) {
+    line.update(times_json(result));
+  }
+  line.update({{"peak_rank_bytes", result.peak_rank_bytes},
+               {"peak_rank_pss_bytes", result.peak_rank_pss_bytes},
+               {"constant_rank_pss_bytes", result.constant_rank_pss_bytes},
+               {"planned_peak_bytes", result.planned.peak_bytes},
+               {"planned_phases", llm::plan::phases_json(result.planned)},
+               {"losses", result.losses},
+               {"grad_norms", result.grad_norms}});
   if (flags.profile) {
     for (const StepProfile::Entry& entry : result.operators) {
       line["operators"].push_back({{"phase", llm::bench::name_of(entry.phase)},
@@ -93,12 +99,10 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
   return line;
 }
 
-void print_table(const BenchResult& result, const BenchFlags& flags) {
+void print_times(const BenchResult& result) {
   const Spread step = spread_of(result.step_seconds);
   say(fmt::format("step {:.3f} s ({:.3f} - {:.3f}), {:.1f} tokens/s", step.median, step.min,
                   step.max, static_cast<double>(result.tokens_a_step) / step.median));
-  say("path of the processor: " + result.isa);
-  say("exchange between ranks: " + result.transport);
   say(fmt::format("matrix products alone: {:.3f} s ({:.1f} GFLOP/s a rank); step / that = {:.3f}",
                   result.matmul_limit_seconds,
                   result.matmul_operations / result.matmul_limit_seconds / 1e9,
@@ -107,6 +111,14 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
     say(fmt::format("  {:<10} {:8.4f} s", llm::bench::name_of(static_cast<llm::bench::Phase>(i)),
                     result.split_seconds[static_cast<size_t>(i)]));
   }
+}
+
+void print_table(const BenchResult& result, const BenchFlags& flags) {
+  if (flags.options.steps > 0) {
+    print_times(result);
+  }
+  say("path of the processor: " + result.isa);
+  say("exchange between ranks: " + result.transport);
   for (size_t rank = 0; rank < result.peak_rank_bytes.size(); ++rank) {
     say(fmt::format("rank {}: peak {:.2f} GiB resident, {:.2f} GiB with shared pages divided", rank,
                     static_cast<double>(result.peak_rank_bytes[rank]) / (1 << 30),
@@ -191,7 +203,8 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_option("--micro-batch", options.micro_batch, "samples of a rank at a time")
       ->check(positive);
   verb.add_option("--accum", options.accumulation, "micro-batches a step")->check(positive);
-  verb.add_option("--steps", options.steps, "that are timed")->check(positive);
+  verb.add_option("--steps", options.steps, "that are timed; 0: memory alone")
+      ->check(CLI::NonNegativeNumber);
   verb.add_option("--warmup", options.warmup, "steps before them")->check(CLI::NonNegativeNumber);
   verb.add_option("--max-minutes", flags.max_minutes,
                   "refuse what would take longer; none: no limit")

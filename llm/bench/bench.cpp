@@ -88,8 +88,10 @@ std::vector<std::int64_t> of_all_ranks(sherd::World& world, std::int64_t bytes) 
 // Refuses before any weight is made what would take too long.
 void check(const BenchModel& found, const BenchOptions& options, sherd::World& world) {
   check_sequence(found, options);
-  const double step = estimated_step_seconds(step_products(found.config, options),
-                                             *options.sharding.precision.param_dtype);
+  const double step = options.max_minutes
+                          ? estimated_step_seconds(step_products(found.config, options),
+                                                   *options.sharding.precision.param_dtype)
+                          : 0;
   check_time_left(static_cast<double>(options.warmup + options.steps + kStepsBesides) * step,
                   options.max_minutes, world);
 }
@@ -133,6 +135,7 @@ class Bench {
   void warm_up();
   void timed_steps();
   void measure_memory();
+  void measure_products();
   [[nodiscard]] std::vector<data::Batch> micro_batches() const;
 
   const BenchOptions& options_;
@@ -228,16 +231,24 @@ void Bench::warm_up() {
                   options_.max_minutes, world_);
 }
 
-BenchResult Bench::run() {
-  warm_up();
-  timed_steps();
-  measure_memory();
+void Bench::measure_products() {
   const auto shapes = step_products(found_.config, options_);
   world_.barrier();  // all ranks multiply at the same time, as in a step
   result_.matmul_limit_seconds =
       matmul_seconds(shapes, options_.sharding.precision.param_dtype.value_or(c10::kFloat));
   world_.barrier();
   result_.matmul_operations = matmul_operations(shapes);
+}
+
+BenchResult Bench::run() {
+  warm_up();
+  if (options_.steps > 0) {
+    timed_steps();
+  }
+  measure_memory();
+  if (options_.steps > 0) {
+    measure_products();
+  }
   result_.transport = world_.transport();
   return result_;
 }

@@ -34,7 +34,7 @@ struct BenchOptions {
   std::int64_t sequence = 512;                   ///< tokens of a sample
   std::int64_t micro_batch = 1;
   std::int64_t accumulation = 1;  ///< micro-batches a step
-  std::int64_t steps = 5;         ///< that are timed
+  std::int64_t steps = 5;         ///< that are timed; 0: memory alone is measured
   std::int64_t warmup = 2;
   std::uint64_t seed = 0;  ///< of weights and ids
   double lr = 1e-4;

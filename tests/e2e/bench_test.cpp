@@ -1,8 +1,10 @@
 // `sherd bench`: what it prints, that it is repeatable, and what it says of token files that do not
 // fit.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <numeric>
 
 #include "tests/e2e/training.h"
@@ -107,6 +109,16 @@ TEST(Bench, ComputesInFp16WithAScaledLoss) {
     EXPECT_TRUE(std::isfinite(losses[i])) << i;
     EXPECT_TRUE(std::isfinite(half.at("grad_norms")[i].get<double>())) << i;
   }
+}
+
+TEST(Bench, OfNoTimedStepsMeasuresMemoryAlone) {
+  Arguments arguments = bench(kModel);
+  *std::next(std::find(arguments.begin(), arguments.end(), "--steps")) = "0";
+  const json line = result_of(arguments);
+  EXPECT_FALSE(line.contains("step_seconds"));
+  EXPECT_FALSE(line.contains("matmul_limit_seconds"));
+  EXPECT_EQ(line.at("peak_rank_pss_bytes").size(), 1);
+  EXPECT_EQ(line.at("losses").size(), 2);
 }
 
 TEST(Bench, TakesEveryStrategyAndSpellingOfADtype) {

@@ -1,5 +1,7 @@
 // `sherd plan`: what it says, of this machine and of others, and its exit code.
 
+#include <algorithm>
+
 #include "tests/e2e/training.h"
 
 namespace sherd::test {
@@ -125,6 +127,40 @@ TEST(PlanOfARun, StaysWhereNoStepIsLeftToDo) {
   const json plan = plan_left_by(output);
   EXPECT_THAT(expect_code(0, train(output, "3")).out, HasSubstr("no step is left to do"));
   EXPECT_EQ(plan_left_by(output), plan);
+}
+
+// Planned ÷ measured of the rank that takes most, both beside what it takes before the model.
+double planned_by_measured(const fs::path& config, const Arguments& more) {
+  const Arguments run = {"bench",   "--model", config.string(), "-n", "2",
+                         "--steps", "0",       "--warmup",      "1",  "--max-minutes",
+                         "none",    "--json",  "--seq",         "256"};
+  const json result = json::parse(expect_code(0, run + more).out);
+  double measured = 0;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    measured = std::max(measured, result.at("peak_rank_pss_bytes").at(rank).get<double>() -
+                                      result.at("constant_rank_pss_bytes").at(rank).get<double>());
+  }
+  EXPECT_GT(measured, 300e6);
+  return result.at("planned_peak_bytes").get<double>() / measured;
+}
+
+// benchmarks/plan has 40 more.
+TEST(PlanOfARun, IsWithinFivePercentOfWhatALlamaTakes) {
+  EXPECT_NEAR(planned_by_measured(SHERD_TEST_SOURCE_DIR "/benchmarks/peers/shapes/llama-135m.json",
+                                  {"--dtype", "bf16"}),
+              1, 0.05);
+}
+
+TEST(PlanOfARun, IsWithinFivePercentOfWhatABloomTakes) {
+  const TempFolder folder;
+  const fs::path config = folder.path() / "config.json";
+  std::ofstream(config) << R"({"architectures": ["BloomForCausalLM"], "model_type": "bloom",
+      "hidden_size": 512, "n_layer": 8, "n_head": 8, "vocab_size": 65536,
+      "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "seq_length": 2048,
+      "apply_residual_connection_post_layernorm": false})";
+  EXPECT_NEAR(planned_by_measured(config, {"--dtype", "fp32", "--strategy", "shard_grad_op",
+                                           "--checkpoint-activations"}),
+              1, 0.05);
 }
 
 TEST_F(Plan, RefusesWhatCannotBe) {
