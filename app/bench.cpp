@@ -17,6 +17,8 @@
 #include "app/rank.h"
 #include "app/threads.h"
 #include "app/verbs.h"
+#include "launch/spinning.h"
+#include "llm/bench/calibrate.h"
 #include "llm/config/measures.h"
 #include "llm/train/agreement.h"
 #include "llm/train/options_of_config.h"
@@ -32,13 +34,14 @@ using llm::bench::StepProfile;
 struct BenchFlags {
   llm::bench::BenchOptions options;
   std::optional<int> ranks;
-  int threads = 1;
+  std::optional<int> threads;  // none: 1, and to calibrate all cores in use
   std::string dtype = "bf16";
   std::string strategy = "full_shard";
   std::string supervised = "all";
   std::string max_minutes = "10";
   bool checkpoint_activations = false;
   bool profile = false;
+  bool calibrate = false;
   bool json = false;
 };
 
@@ -86,6 +89,8 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
                {"constant_rank_pss_bytes", result.constant_rank_pss_bytes},
                {"planned_peak_bytes", result.planned.peak_bytes},
                {"planned_phases", llm::plan::phases_json(result.planned)},
+               {"planned_step_seconds", result.planned_time.step_seconds},
+               {"planned_rates", result.planned_rates},
                {"losses", result.losses},
                {"grad_norms", result.grad_norms}});
   if (flags.profile) {
@@ -163,8 +168,30 @@ std::optional<double> minutes_of(const std::string& text) {
   return text == "none" ? std::nullopt : std::optional(std::stod(text));
 }
 
+// Keeps what `sherd plan` computes with.
+int calibrate(Rank& rank, const BenchFlags& flags) {
+  sherd::World world = rank.join();
+  const int threads =
+      flags.threads.value_or(std::max(1, sherd::launch::usable_cores() / world.size()));
+  use_threads(threads);
+  const auto say_next = [&](const std::string& what) {
+    if (rank.is_first()) {
+      say("measuring " + what, /*json_on_stdout=*/true);
+    }
+  };
+  llm::plan::Rates rates = llm::bench::calibrate(world, llm::bench::references(), say_next);
+  if (rank.is_first()) {
+    const llm::plan::RateKey key{world.size(), threads};
+    rates.source =
+        fmt::format("measured on this kind of processor with {} × {}", key.ranks, threads);
+    say(fmt::format("rates of {} × {} written to {}", key.ranks, threads,
+                    llm::plan::save_rates(key, rates)));
+  }
+  return static_cast<int>(sherd::ExitCode::Done);
+}
+
 int bench(Rank& rank, BenchFlags flags) {
-  use_threads(flags.threads);
+  use_threads(flags.threads.value_or(1));
   flags.options.sharding.strategy = llm::train::strategies_by_name().at(flags.strategy);
   flags.options.sharding.precision.param_dtype = dtypes_by_name().at(flags.dtype);
   flags.options.sharding.units =
@@ -193,11 +220,13 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   auto& options = flags.options;
   const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 30);
   verb.option_defaults()->always_capture_default();
-  verb.add_option("--model", options.model, "config.json, or a Hugging Face folder")->required();
+  verb.add_option("--model", options.model, "config.json, or a Hugging Face folder");
   add_ignore_fields(verb, options.ignored_fields);
   verb.add_option("-n,--ranks", flags.ranks, "ranks of this host to start (default: 1)")
       ->check(CLI::Range(1, 1024));
-  verb.add_option("--threads", flags.threads, "of each rank")->check(CLI::Range(1, 1024));
+  verb.add_option("--threads", flags.threads,
+                  "of each rank (default: 1; with --calibrate as many as there are cores for it)")
+      ->check(CLI::Range(1, 1024));
   verb.add_option("--seq", options.sequence, "tokens of a sample")
       ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 20));
   verb.add_option("--micro-batch", options.micro_batch, "samples of a rank at a time")
@@ -221,6 +250,9 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_flag("--checkpoint-activations", flags.checkpoint_activations,
                 "compute activations again in backward");
   verb.add_flag("--profile", flags.profile, "time of each operator");
+  verb.add_flag(
+      "--calibrate", flags.calibrate,
+      "instead: measure what sherd plan computes times with, for these ranks and threads");
   verb.add_flag("--json", flags.json, "one line of JSON on standard output");
 }
 
@@ -232,13 +264,17 @@ void add_bench(CLI::App& program, int& exit_code) {
   auto flags = std::make_shared<BenchFlags>();
   add_flags(*verb, *flags);
   verb->footer("Example: sherd bench --model config.json --ranks 2 --threads 1 --seq 512 --json");
-  verb->callback([flags, &exit_code] {
+  verb->callback([verb, flags, &exit_code] {
+    if (!flags->calibrate && verb->count("--model") == 0) {
+      throw CLI::RequiredError("--model");
+    }
     if (const auto code = start_ranks(flags->ranks)) {
       exit_code = *code;
       return;
     }
     Rank rank(OnSignal::EndProcess);
-    exit_code = rank.run([&] { return bench(rank, *flags); });
+    exit_code =
+        rank.run([&] { return flags->calibrate ? calibrate(rank, *flags) : bench(rank, *flags); });
   });
 }
 

@@ -1,5 +1,6 @@
 // sherd plan RECIPE [-n N] [--nodes N] [--device NAME] [--memory GB] [--json] [--section.key …]
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -8,6 +9,7 @@
 #include "app/rank.h"
 #include "app/recipe.h"
 #include "app/verbs.h"
+#include "launch/spinning.h"
 #include "llm/plan/device.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/run_plan.h"
@@ -17,18 +19,19 @@ namespace app {
 
 namespace {
 
-using llm::train::LongestBatches;
+using llm::train::PlannedBatches;
 
 struct PlanFlags {
   int ranks = 1;
   int nodes = 1;
   std::string device = "cpu";
   std::optional<double> memory_gb;
+  std::optional<double> link_gb_per_second;
   bool json = false;
 };
 
 // With the data where it is there: a recipe is planned before its data is fetched, too.
-LongestBatches longest_batches(const llm::config::RunConfig& config,
+PlannedBatches planned_batches(const llm::config::RunConfig& config,
                                const llm::train::ModelShape& shape, int ranks,
                                const llm::train::Say& say) {
   try {
@@ -36,13 +39,13 @@ LongestBatches longest_batches(const llm::config::RunConfig& config,
     const auto tokenizer = llm::train::load_tokenizer(config.model.path);
     const llm::train::RunData data =
         llm::train::load_run_data(config, tokenizer, *shape.shapes, world, say);
-    return llm::train::longest_batches(data, config, llm::train::batch_shape(config.train, ranks));
+    return llm::train::planned_batches(data, config, llm::train::batch_shape(config.train, ranks));
   } catch (const sherd::Error& error) {
     if (error.code() != sherd::ExitCode::InputMissing) {
       throw;
     }
     say(error.what());
-    return llm::train::longest_batches(config, shape.shapes->context_length());
+    return llm::train::planned_batches(config, shape.shapes->context_length());
   }
 }
 
@@ -54,9 +57,11 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
   if (flags.memory_gb) {
     hosts.memory_bytes = static_cast<std::int64_t>(*flags.memory_gb * kBytesOfGb);
   }
+  hosts.link_gb_per_second = flags.link_gb_per_second;
+  hosts.threads = config.device.threads.value_or(std::max(1, sherd::launch::usable_cores() / flags.ranks));
   const auto shape = llm::train::model_shape(config.model.path, {config.model.ignore_fields});
-  const LongestBatches longest =
-      longest_batches(config, shape, hosts.hosts * hosts.ranks, say_aside);
+  const PlannedBatches longest =
+      planned_batches(config, shape, hosts.hosts * hosts.ranks, say_aside);
   const llm::train::RunPlan made = llm::train::plan_run(config, shape, hosts, longest);
   say(flags.json ? llm::train::to_json(made) : llm::train::to_text(made));
   return made.fits() ? 0 : 1;
@@ -66,8 +71,9 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
 
 void add_plan(CLI::App& program, int& exit_code) {
   constexpr int kMany = 65'536;
-  CLI::App* verb = program.add_subcommand(
-      "plan", "Say what a run would take of each rank's memory, and whether that fits");
+  CLI::App* verb = program.add_subcommand("plan",
+                                          "Say what a run would take of each rank's memory and "
+                                          "whether that fits, and how long a step takes");
   auto flags = std::make_shared<PlanFlags>();
   verb->option_defaults()->always_capture_default();
   verb->add_option("-n,--ranks", flags->ranks, "ranks of each host")->check(CLI::Range(1, kMany));
@@ -78,6 +84,9 @@ void add_plan(CLI::App& program, int& exit_code) {
   verb->add_option("--memory", flags->memory_gb,
                    "GB of each GPU, or of each host where ranks compute on the CPU (default: what "
                    "there is)")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--link", flags->link_gb_per_second,
+                   "GB/s that each host sends and receives (default: assumed)")
       ->check(CLI::PositiveNumber);
   verb->add_flag("--json", flags->json, "one line of JSON on standard output");
   verb->footer(

@@ -5,6 +5,7 @@
 
 #include "ops/backend.h"
 #include "ops/shared/gradient.h"
+#include "ops/shared/recorded.h"
 
 namespace sherd::ops {
 namespace {
@@ -20,7 +21,7 @@ struct Attention : torch::autograd::Function<Attention> {
                             const at::Tensor& key, const at::Tensor& value,
                             const Documents& documents,
                             const std::optional<at::Tensor>& alibi_slopes) {
-    RECORD_FUNCTION("sherd::attention", {});
+    RECORD_FUNCTION("sherd::attention", Recorded({query, documents.bounds()}));
     const at::Tensor slopes = alibi_slopes.value_or(at::Tensor());
     const AttentionOutput output =
         choose_backend(*context, query).attention({query, key, value, documents, slopes});
@@ -30,9 +31,10 @@ struct Attention : torch::autograd::Function<Attention> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    RECORD_FUNCTION("sherd::attention_backward", {});
-    once_differentiable("sherd::attention");
     const auto saved = context->get_saved_variables();
+    RECORD_FUNCTION("sherd::attention_backward",
+                    Recorded({saved[0], context->saved_data.at(kDocuments)}));
+    once_differentiable("sherd::attention");
     const AttentionInputs inputs{saved[0], saved[1], saved[2],
                                  Documents(context->saved_data[kDocuments].toIntVector()),
                                  /*slopes=*/saved[3]};

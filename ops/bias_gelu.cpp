@@ -5,6 +5,7 @@
 
 #include "ops/backend.h"
 #include "ops/shared/gradient.h"
+#include "ops/shared/recorded.h"
 
 namespace sherd::ops {
 namespace {
@@ -15,14 +16,14 @@ using torch::autograd::variable_list;
 struct BiasGelu : torch::autograd::Function<BiasGelu> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& bias) {
-    RECORD_FUNCTION("sherd::bias_gelu", {});
+    RECORD_FUNCTION("sherd::bias_gelu", Recorded({input}));
     const at::Tensor dense = input.contiguous();
     context->save_for_backward({dense, bias});
     return choose_backend(*context, input).bias_gelu(dense, bias);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    RECORD_FUNCTION("sherd::bias_gelu_backward", {});
+    RECORD_FUNCTION("sherd::bias_gelu_backward", Recorded({gradients[0]}));
     once_differentiable("sherd::bias_gelu");
     const auto saved = context->get_saved_variables();
     const at::Tensor &input = saved[0], &bias = saved[1];

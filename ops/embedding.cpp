@@ -10,6 +10,7 @@
 #include "ops/backend.h"
 #include "ops/shared/gradient.h"
 #include "ops/shared/matrix.h"
+#include "ops/shared/recorded.h"
 
 namespace sherd::ops {
 namespace {
@@ -30,14 +31,14 @@ at::Tensor rows_of(const at::Tensor& weight, const at::Tensor& ids) {
 struct Embedding : torch::autograd::Function<Embedding> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& ids,
                             const at::Tensor& weight) {
-    RECORD_FUNCTION("sherd::embedding", {});
+    RECORD_FUNCTION("sherd::embedding", Recorded({ids, weight}));
     choose_backend(*context, weight);
     context->save_for_backward({ids, weight});
     return rows_of(weight, ids);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    RECORD_FUNCTION("sherd::embedding_backward", {});
+    RECORD_FUNCTION("sherd::embedding_backward", Recorded({gradients[0]}));
     once_differentiable("sherd::embedding");
     const auto saved = context->get_saved_variables();
     const at::Tensor &ids = saved[0], &weight = saved[1];

@@ -13,6 +13,7 @@
 #include "ops/shared/inference_linear.h"
 #include "ops/shared/matrix.h"
 #include "ops/shared/products.h"
+#include "ops/shared/recorded.h"
 
 namespace sherd::ops {
 namespace {
@@ -64,7 +65,7 @@ struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                             bool after_norm) {
-    RECORD_FUNCTION("sherd::linear", {});
+    RECORD_FUNCTION("sherd::linear", Recorded({input, weight}));
     keep_input(context, input, weight, bias, after_norm);
     const at::Tensor matrix = as_matrix(input);
     const Backend& backend = choose_backend(*context, input);
@@ -78,10 +79,10 @@ struct Linear : torch::autograd::Function<Linear> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    RECORD_FUNCTION("sherd::linear_backward", {});
+    const auto saved = context->get_saved_variables();
+    RECORD_FUNCTION("sherd::linear_backward", Recorded({gradients[0], saved[1]}));
     once_differentiable("sherd::linear");
     const Backend& backend = chosen_backend(*context);
-    const auto saved = context->get_saved_variables();
     const at::Tensor &weight = saved[1], &bias = saved[2];
     const at::Tensor grad_output = as_matrix(gradients[0]);
     at::Tensor grad_input;

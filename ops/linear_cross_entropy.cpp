@@ -14,6 +14,7 @@
 #include "ops/backend.h"
 #include "ops/shared/gradient.h"
 #include "ops/shared/products.h"
+#include "ops/shared/recorded.h"
 
 namespace sherd::ops {
 namespace {
@@ -41,7 +42,7 @@ constexpr const char* kLogits = "logits";
 struct OneChunk : torch::autograd::Function<OneChunk> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
                             const at::Tensor& weight, const at::Tensor& targets) {
-    RECORD_FUNCTION("sherd::linear_cross_entropy", {});
+    RECORD_FUNCTION("sherd::linear_cross_entropy", Recorded({hidden, weight}));
     const Backend& backend = choose_backend(*context, hidden);
     const at::Tensor logits = logits_of(backend, hidden, weight);
     const CrossEntropy result = backend.cross_entropy(logits, targets);
@@ -51,10 +52,10 @@ struct OneChunk : torch::autograd::Function<OneChunk> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    RECORD_FUNCTION("sherd::linear_cross_entropy_backward", {});
+    const auto saved = context->get_saved_variables();
+    RECORD_FUNCTION("sherd::linear_cross_entropy_backward", Recorded({saved[0], saved[1]}));
     once_differentiable("sherd::linear_cross_entropy");
     const Backend& backend = chosen_backend(*context);
-    const auto saved = context->get_saved_variables();
     const at::Tensor &hidden = saved[0], &weight = saved[1];
     at::Tensor logits = context->saved_data[kLogits].toTensor();
     if (!logits.defined()) {
@@ -110,7 +111,7 @@ struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
                             const at::Tensor& weight, const at::Tensor& targets,
                             int64_t chunk_tokens, bool wants_hidden, bool wants_weight) {
-    RECORD_FUNCTION("sherd::linear_cross_entropy", {});
+    RECORD_FUNCTION("sherd::chunked_linear_cross_entropy", Recorded({hidden, weight}));
     const Backend& backend = choose_backend(*context, hidden);
     const auto wide = wide_options(hidden);
     const auto product_options = hidden.options().dtype(product_dtype(hidden.scalar_type()));
@@ -143,9 +144,9 @@ struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    RECORD_FUNCTION("sherd::linear_cross_entropy_backward", {});
-    once_differentiable("sherd::linear_cross_entropy");
     const auto saved = context->get_saved_variables();
+    RECORD_FUNCTION("sherd::chunked_linear_cross_entropy_backward", Recorded({saved[2]}));
+    once_differentiable("sherd::linear_cross_entropy");
     const at::Tensor &weight = saved[0], &grad_hidden = saved[1], &sum = saved[2];
     const at::Tensor scale = gradients[0] / stand_in_factor(weight.scalar_type());
     at::Tensor grad_weight;

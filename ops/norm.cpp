@@ -11,6 +11,7 @@
 #include "ops/recompute.h"
 #include "ops/rms_norm.h"
 #include "ops/shared/gradient.h"
+#include "ops/shared/recorded.h"
 
 namespace sherd::ops {
 namespace {
@@ -40,7 +41,7 @@ struct Norm : torch::autograd::Function<Norm> {
                                const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                                const std::optional<at::Tensor>& residual, double epsilon) {
     const NormParameters parameters{weight, bias.value_or(at::Tensor()), epsilon};
-    RECORD_FUNCTION(names_of(parameters).forward, {});
+    RECORD_FUNCTION(names_of(parameters).forward, Recorded({input}));
     const NormInputs inputs{input.contiguous(), residual ? residual->contiguous() : at::Tensor()};
     const NormOutput output = choose_backend(*context, input).norm(inputs, parameters);
     context->saved_data["epsilon"] = epsilon;
@@ -56,7 +57,7 @@ struct Norm : torch::autograd::Function<Norm> {
     const auto saved = context->get_saved_variables();
     const at::Tensor &sum = saved[0], &statistics = saved[3];
     const NormParameters parameters = parameters_of(*context, saved);
-    RECORD_FUNCTION(names_of(parameters).backward, {});
+    RECORD_FUNCTION(names_of(parameters).backward, Recorded({sum}));
     once_differentiable(names_of(parameters).forward);
     const NormInputGradients grads = chosen_backend(*context).norm_backward(
         incoming(gradients, sum), sum, parameters, statistics,
@@ -70,7 +71,7 @@ struct Norm : torch::autograd::Function<Norm> {
   static at::Tensor again(AutogradContext& context) {
     const auto saved = context.get_saved_variables();
     const NormParameters parameters = parameters_of(context, saved);
-    RECORD_FUNCTION(names_of(parameters).again, {});
+    RECORD_FUNCTION(names_of(parameters).again, Recorded({saved[0]}));
     return chosen_backend(context).norm({saved[0], {}}, parameters).normalised;
   }
 

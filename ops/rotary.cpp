@@ -7,6 +7,7 @@
 
 #include "ops/backend.h"
 #include "ops/shared/gradient.h"
+#include "ops/shared/recorded.h"
 
 namespace sherd::ops {
 namespace {
@@ -17,14 +18,14 @@ using torch::autograd::variable_list;
 struct Rotary : torch::autograd::Function<Rotary> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& cosine, const at::Tensor& sine) {
-    RECORD_FUNCTION("sherd::rotary", {});
+    RECORD_FUNCTION("sherd::rotary", Recorded({input}));
     context->save_for_backward({cosine, sine});
     return choose_backend(*context, input).rotary(input, cosine, sine, /*direction=*/1);
   }
 
   // A rotation's transpose is its inverse.
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    RECORD_FUNCTION("sherd::rotary_backward", {});
+    RECORD_FUNCTION("sherd::rotary_backward", Recorded({gradients[0]}));
     once_differentiable("sherd::rotary");
     const auto saved = context->get_saved_variables();
     const at::Tensor grad_input =

@@ -9,6 +9,7 @@
 #include "ops/shared/inference_linear.h"
 #include "ops/shared/matrix.h"
 #include "ops/shared/products.h"
+#include "ops/shared/recorded.h"
 
 namespace sherd::ops {
 namespace {
@@ -19,7 +20,7 @@ using torch::autograd::variable_list;
 struct SwiGluLinear : torch::autograd::Function<SwiGluLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate, const at::Tensor& up,
                             const at::Tensor& weight) {
-    RECORD_FUNCTION("sherd::swiglu_linear", {});
+    RECORD_FUNCTION("sherd::swiglu_linear", Recorded({gate, weight}));
     const Backend& backend = choose_backend(*context, gate);
     const at::Tensor dense_gate = gate.contiguous(), dense_up = up.contiguous();
     context->save_for_backward({dense_gate, dense_up, weight});
@@ -28,10 +29,10 @@ struct SwiGluLinear : torch::autograd::Function<SwiGluLinear> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    RECORD_FUNCTION("sherd::swiglu_linear_backward", {});
+    const auto saved = context->get_saved_variables();
+    RECORD_FUNCTION("sherd::swiglu_linear_backward", Recorded({gradients[0], saved[2]}));
     once_differentiable("sherd::swiglu_linear");
     const Backend& backend = chosen_backend(*context);
-    const auto saved = context->get_saved_variables();
     const at::Tensor &gate = saved[0], &up = saved[1], &weight = saved[2];
     const at::Tensor grad_output = as_matrix(gradients[0]);
     at::Tensor grad_weight;

@@ -31,10 +31,10 @@ ALLOWED = {
     "llm/io": {"include/sherd", "files", "llm/families", "llm/model", "torch"},
     "llm/track": {"include/sherd/error.h", "files", "llm/config"},
     "llm/eval": {"include/sherd", "llm/model", "llm/data", "llm/text", "llm/config", "torch"},
-    "llm/plan": {"include/sherd", "torch", "llm/model", "llm/io", "ops/documents.h"},
+    "llm/plan": {"include/sherd", "torch", "llm/model", "llm/io", "files", "ops/documents.h", "ops/cpu/isa.h"},
     "llm/train": {"include/sherd", "files", "torch", "llm/config", "llm/text", "llm/data", "llm/model", "llm/io",
                   "llm/eval", "llm/track", "llm/plan", "ops/cpu/isa.h", "ops/cpu/isa_agreement.h"},
-    "llm/bench": {"include/sherd", "torch", "llm/train", "llm/plan", "llm/data", "llm/model", "llm/io",
+    "llm/bench": {"include/sherd", "torch", "llm/train", "llm/plan", "llm/data", "llm/model", "llm/io", "llm/families",
                   "ops"},
 }
 # The layers of libsherd from the bottom (docs/design/engine.md): each uses itself and those before it. "src" is what lies

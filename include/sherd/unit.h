@@ -121,7 +121,7 @@ template <class Result, class Body, class... Args>
 struct RepeatableCall {
   Body body;
   std::tuple<std::decay_t<Args>...> held;
-  std::optional<Result> result = std::nullopt;
+  std::optional<Result>* first = nullptr;  // where the first call leaves its result
 
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs) {
     auto arguments = held;
@@ -129,14 +129,17 @@ struct RepeatableCall {
     for (size_t i = 0; i < places.size(); ++i) {
       *places[i] = inputs[i];
     }
-    result.emplace(
+    Result result =
         std::apply([&](auto&... value) { return std::invoke(body, static_cast<Args&&>(value)...); },
-                   arguments));
+                   arguments);
     std::vector<at::Tensor> outputs;
     TensorList tensors;
-    collect_tensors(*result, tensors);
+    collect_tensors(result, tensors);
     for (const at::Tensor* tensor : tensors) {
       outputs.push_back(*tensor);
+    }
+    if (first != nullptr) {
+      first->emplace(std::move(result));
     }
     return outputs;
   }
@@ -146,8 +149,9 @@ template <class Result, class Body, class... Args>
 Result call_checkpointed(const ShardedUnit& unit, Body&& body, Args&&... args) {
   using Call = RepeatableCall<Result, std::decay_t<Body>, Args...>;
   ForwardScope scope(unit);
+  std::optional<Result> result;
   auto call = std::make_shared<Call>(
-      Call{std::forward<Body>(body), {std::forward<Args>(args)...}, std::nullopt});
+      Call{std::forward<Body>(body), {std::forward<Args>(args)...}, &result});
   const TensorList places = tensors_of(call->held);
   scope.cast_inputs(places);
   std::vector<at::Tensor> inputs;
@@ -156,14 +160,13 @@ Result call_checkpointed(const ShardedUnit& unit, Body&& body, Args&&... args) {
   }
   const std::vector<at::Tensor> outputs = scope.checkpoint(
       [call](const std::vector<at::Tensor>& values) { return (*call)(values); }, inputs);
-  Result result = std::move(*call->result);
-  call->result.reset();
+  call->first = nullptr;
   TensorList tensors;
-  collect_tensors(result, tensors);
+  collect_tensors(*result, tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
     *tensors[i] = outputs[i];
   }
-  return result;
+  return std::move(*result);
 }
 
 /// Calls `body(args…)` as one use of `unit`; a plain call before sharding.

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include <ATen/Parallel.h>
 #include <fmt/core.h>
 
 #include "llm/bench/bench_data.h"
@@ -96,21 +97,20 @@ void check(const BenchModel& found, const BenchOptions& options, sherd::World& w
                   options.max_minutes, world);
 }
 
-plan::MemoryPlan memory_plan_of(const BenchModel& found, const BenchOptions& options,
-                                const sherd::World& world) {
+plan::PlannedRun planned_run(const BenchModel& found, const BenchOptions& options,
+                             const sherd::World& world) {
   const auto rows = static_cast<size_t>(options.micro_batch);
   const std::int64_t supervised = options.answers_only ? kAnswerTokens : options.sequence;
   const plan::MicroBatch batch{std::vector<std::int64_t>(rows, options.sequence),
                                std::vector<std::int64_t>(rows, supervised)};
   const bool hosts_are_alike = world.size() % world.local_size() == 0;
-  return plan::plan_memory(
-      {.model = found.config,
-       .ranks = {.size = world.size(), .local_size = hosts_are_alike ? world.local_size() : 1},
-       .sharding = options.sharding,
-       .micro_batches =
-           std::vector<plan::MicroBatch>(static_cast<size_t>(options.accumulation), batch),
-       .pooling = plan::kHostPooling,
-       .libraries_bytes = plan::kHostLibrariesBytes});
+  return {.model = found.config,
+          .ranks = {.size = world.size(), .local_size = hosts_are_alike ? world.local_size() : 1},
+          .sharding = options.sharding,
+          .micro_batches =
+              std::vector<plan::MicroBatch>(static_cast<size_t>(options.accumulation), batch),
+          .pooling = plan::kHostPooling,
+          .libraries_bytes = plan::kHostLibrariesBytes};
 }
 
 // One bench: the model, and the steps it makes.
@@ -268,10 +268,16 @@ BenchResult bench(const BenchOptions& options, sherd::World world) {
     options.give_back_memory();
   }
   const std::int64_t constant_bytes = train::constant_bytes(found.config, options.sharding);
-  plan::MemoryPlan planned = memory_plan_of(found, options, world);
+  const plan::PlannedRun run = planned_run(found, options, world);
+  plan::MemoryPlan planned = plan::plan_memory(run);
   BenchResult result = Bench(found, options, world).run();
   result.isa = sherd::ops::cpu::isa_name();
   result.planned = std::move(planned);
+  const plan::Device& device = plan::device_of_name("cpu");
+  const plan::Rates rates = plan::rates_of(device, {run.ranks.local_size, at::get_num_threads()});
+  result.planned_time = plan::plan_step_time(
+      run, rates, plan::links_of(device, run.ranks.size / run.ranks.local_size, std::nullopt));
+  result.planned_rates = rates.source;
   result.constant_rank_pss_bytes = of_all_ranks(world, constant_bytes);
   return result;
 }

@@ -12,6 +12,7 @@
 
 #include "llm/bench/step_profile.h"
 #include "llm/plan/memory_plan.h"
+#include "llm/plan/step_time.h"
 #include "sherd/options.h"
 #include "sherd/world.h"
 
@@ -62,7 +63,9 @@ struct BenchResult {
   std::vector<std::int64_t> peak_rank_pss_bytes;      ///< largest at the ends of a step's phases
   std::vector<std::int64_t> constant_rank_pss_bytes;  ///< without a model
   plan::MemoryPlan planned;                           ///< of what a rank takes beside those
-  std::vector<double> losses;                         ///< of every step, warm-up too
+  plan::StepTime planned_time;
+  std::string planned_rates;   ///< for people: what that rests on
+  std::vector<double> losses;  ///< of every step, warm-up too
   std::vector<double> grad_norms;
 };
 

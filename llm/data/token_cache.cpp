@@ -1,7 +1,6 @@
 #include "llm/data/token_cache.h"
 
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <system_error>
@@ -12,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "files/cache_folder.h"
 #include "files/file_descriptor.h"
 #include "files/output.h"
 #include "files/sha256.h"
@@ -145,12 +145,7 @@ fs::path folder_of(const std::string& setting) {
   if (!setting.empty()) {
     return setting;
   }
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && *cache != '\0') {
-    return fs::path(cache) / "sherd/tokens";
-  }
-  const char* home = std::getenv("HOME");
-  return home != nullptr && *home != '\0' ? fs::path(home) / ".cache/sherd/tokens" : fs::path();
+  return sherd::files::cache_folder("tokens");
 }
 
 }  // namespace

@@ -21,11 +21,14 @@ const std::vector<Device>& devices() {
   constexpr auto kGpu = c10::DeviceType::CUDA;
   static const std::vector<Device> known = {
       {"cpu"},
-      {"h100-80g", kGpu, 81'559 * kMiB, kContext, c10::ScalarType::BFloat16, kNotThere},
-      {"a100-80g", kGpu, 81'920 * kMiB, kContext, c10::ScalarType::BFloat16, kNotThere},
+      {"h100-80g", kGpu, 81'559 * kMiB, kContext, c10::ScalarType::BFloat16, kNotThere, 495e12,
+       2.5e12, 337e9, 400e9},
+      {"a100-80g", kGpu, 81'920 * kMiB, kContext, c10::ScalarType::BFloat16, kNotThere, 156e12,
+       1.5e12, 225e9, 200e9},
       {"v100-32g", kGpu, 32'510 * kMiB, kContext, c10::ScalarType::Half,
        "no build of Sherd runs on this device, whose compute capability is 7.0, and it has no "
-       "bfloat16"}};
+       "bfloat16",
+       62e12, 0.7e12, 112e9, 100e9}};
   return known;
 }
 

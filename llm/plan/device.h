@@ -35,6 +35,13 @@ struct Device {
   /// What `precision.param_dtype = "auto"` becomes; on the CPU this machine's choice.
   c10::ScalarType auto_dtype = c10::ScalarType::Float;
   std::string remark = {};  ///< for people
+  /// Assumed: half of what the vendor states of products in 16 bits, three quarters of its memory's
+  /// rate, and of the links between ranks of a host; of a host's network 400 Gbit/s a rank. 0: of
+  /// the CPU.
+  double operations_per_second = 0;
+  double bytes_per_second = 0;
+  double link_bytes_per_second = 0;
+  double network_bytes_per_second = 0;
 };
 
 /// "cpu", "h100-80g", "a100-80g", "v100-32g".

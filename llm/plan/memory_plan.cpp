@@ -3,73 +3,30 @@
 #include <algorithm>
 #include <utility>
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/core/Tensor.h>
 #include <nlohmann/json.hpp>
 
-#include "llm/model/causal_lm.h"
 #include "llm/plan/meta_meter.h"
-#include "sherd/fully_shard.h"
-#include "sherd/init.h"
+#include "llm/plan/meta_run.h"
 
 namespace llm::plan {
 
 namespace {
 
-using sherd::ops::Documents;
-
-// On the CPU: which positions are supervised decides shapes.
-at::Tensor labels_of(const MicroBatch& batch, const Documents& documents) {
-  at::Tensor labels = at::full({documents.tokens()}, model::kIgnoredLabel, at::kLong);
-  for (std::int64_t d = 0; d < documents.count(); ++d) {
-    const std::int64_t end = documents.end(d);
-    labels.slice(0, end - batch.supervised_tokens[static_cast<size_t>(d)], end).fill_(0);
-  }
-  return labels;
-}
-
-at::Tensor loss_of(sherd::Sharded<model::CausalLm>& model, const MicroBatch& batch) {
-  const Documents documents = Documents::of_lengths(batch.sample_tokens);
-  const at::Tensor ids = at::zeros({documents.tokens()}, at::kLong);
-  return model.run(
-      [&, labels = labels_of(batch, documents)](model::CausalLmImpl& lm, const at::Tensor& ids_T) {
-        return lm.loss_sum(ids_T, labels, documents);
-      },
-      ids);
-}
-
-Documents prompts_of(const MicroBatch& batch) {
-  std::vector<std::int64_t> lengths;
-  for (size_t i = 0; i < batch.sample_tokens.size(); ++i) {
-    lengths.push_back(
-        std::max<std::int64_t>(1, batch.sample_tokens[i] - batch.supervised_tokens[i]));
-  }
-  return Documents::of_lengths(lengths);
-}
-
-void decode(sherd::Sharded<model::CausalLm>& model, const Documents& documents,
-            model::KvCache& cache) {
-  static_cast<void>(
-      model.run([&](model::CausalLmImpl& lm,
-                    const at::Tensor& ids_T) { return lm.decode(ids_T, documents, cache); },
-                at::zeros({documents.tokens()}, at::kLong)));
+std::string largest_of(const MetaMeter::Items& items) {
+  const auto by_size = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const auto found = std::max_element(items.begin(), items.end(), by_size);
+  return found == items.end() ? "" : found->first;
 }
 
 // A plan, phase by phase.
 class Planner {
  public:
   explicit Planner(const PlannedRun& run)
-      : run_(run),
-        module_(sherd::on_meta([&] { return io::build_model(run.model); })),
-        meter_(run.pooling) {
-    if (run.loss_chunk_tokens > 0) {
-      module_->set_loss_chunk_tokens(run.loss_chunk_tokens);
-    }
-  }
+      : run_(run), module_(meta_module(run)), meter_(run.pooling) {}
 
   MemoryPlan plan() {
-    auto model = load();
+    auto model = meta_model(module_, run_);
     sherd::AdamW optimizer(model, {}, {}, run_.adamw);
     optimizer.zero_grad();
     end_phase("load");
@@ -78,22 +35,12 @@ class Planner {
     step(model, optimizer);
     if (run_.evaluation) {
       evaluate(model, *run_.evaluation);
+      end_phase("evaluation");
     }
     return result();
   }
 
  private:
-  sherd::Sharded<model::CausalLm> load() {
-    sherd::World world = sherd::World::fake(run_.ranks);
-    auto model = sherd::fully_shard(
-        module_, sherd::Mesh::of_strategy(world, run_.sharding.strategy, run_.shard_size),
-        run_.sharding);
-    model.set_gradient_divide_factor(1.0);
-    sherd::initialize(model, 0,
-                      [](sherd::ParameterInit& parameter) { parameter.fill_constant(0); });
-    return model;
-  }
-
   void step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer) {
     optimizer.zero_grad();
     for (const MicroBatch& batch : run_.micro_batches) {
@@ -105,19 +52,6 @@ class Planner {
     // What its operators take on this device, its loops on others do not.
     meter_.without_peaks([&] { optimizer.step(); });
     end_phase("optimizer");
-  }
-
-  // As eval::evaluate() does: the loss, then prompts and a token of each answer.
-  void evaluate(sherd::Sharded<model::CausalLm>& model, const PlannedEvaluation& evaluation) {
-    const at::NoGradGuard no_grad;
-    static_cast<void>(loss_of(model, evaluation.batch));
-    if (evaluation.max_new_tokens > 0) {
-      const Documents prompts = prompts_of(evaluation.batch);
-      model::KvCache cache(prompts.longest() + evaluation.max_new_tokens);
-      decode(model, prompts, cache);
-      decode(model, Documents::of_equal_length(prompts.count(), 1), cache);
-    }
-    end_phase("evaluation");
   }
 
   // Of several micro-batches the one that held most.
@@ -137,14 +71,19 @@ class Planner {
     }
   }
 
+  // Memory that is kept is there in every phase: what decides is what is in use.
   MemoryPlan result() {
-    const auto by_size = [](const auto& a, const auto& b) { return a.second < b.second; };
     MemoryPlan plan{std::move(phases_)};
+    std::int64_t most_in_use = -1;
     for (const PhasePlan& phase : plan.phases) {
-      if (phase.total_bytes > plan.peak_bytes) {
-        plan.peak_bytes = phase.total_bytes;
+      plan.peak_bytes = std::max(plan.peak_bytes, phase.total_bytes);
+      auto in_use = phase.items;
+      const auto kept = in_use.extract(kKeptItem);
+      const std::int64_t bytes = phase.total_bytes - (kept ? kept.mapped() : 0);
+      if (bytes > most_in_use) {
+        most_in_use = bytes;
         plan.peak_phase = phase.name;
-        plan.peak_item = std::max_element(phase.items.begin(), phase.items.end(), by_size)->first;
+        plan.peak_item = largest_of(in_use);
       }
     }
     return plan;

@@ -11,9 +11,6 @@
 
 namespace llm::plan {
 
-// Beside what is in use.
-constexpr const char* kKept = "freed, kept for the next step";
-
 // What an allocator has taken from the system, of which it gives nothing back.
 struct Pool {
   std::int64_t used_bytes = 0;
@@ -63,7 +60,7 @@ struct MetaMeter::State {
       pool->taken_bytes =
           counts_peaks ? std::max(pool->taken_bytes, pool->used_bytes) : pool->taken_bytes;
       const std::int64_t kept = small.kept_bytes() + large.kept_bytes();
-      held_bytes += kept - std::exchange(held[kKept], kept);
+      held_bytes += kept - std::exchange(held[kKeptItem], kept);
     }
     held_bytes += bytes;
     held[item] += bytes;

@@ -11,6 +11,9 @@
 
 namespace llm::plan {
 
+/// The item of what a pooling allocator holds beside what is in use.
+inline constexpr const char* kKeptItem = "freed, kept for the next step";
+
 /// While it lives, counts what this thread's tensors on the meta device take: nothing is allocated,
 /// but the shapes are those of a real computation, and so are the moments at which they come and
 /// go. One at a time. PyTorch: `FSDPMemTracker`.

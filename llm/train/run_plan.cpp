@@ -38,6 +38,31 @@ std::int64_t available_to_a_rank(const PlannedHosts& hosts) {
   return hosts.memory_bytes.value_or(available_memory_bytes(hosts.ranks)) / hosts.ranks;
 }
 
+plan::PlannedRun planned_step(const config::RunConfig& config, const ModelShape& shape,
+                              const PlannedHosts& hosts, const plan::MicroBatch& batch) {
+  const int ranks = hosts.hosts * hosts.ranks;
+  const data::BatchShape batches = batch_shape(config.train, ranks);
+  const auto micro_batches = static_cast<size_t>(batches.micro_batches(batches.global_batch));
+  const bool on_cpu = hosts.device.type == c10::DeviceType::CPU;
+  return {.model = shape.config,
+          .ranks = {.size = ranks, .local_size = hosts.ranks, .device = hosts.device.type},
+          .sharding = shard_options(config),
+          .shard_size = config.parallel.shard_size,
+          .adamw = adamw_mode(config.precision),
+          .loss_chunk_tokens = config.memory.loss_chunk_tokens,
+          .micro_batches = std::vector<plan::MicroBatch>(micro_batches, batch),
+          .pooling = on_cpu ? plan::kHostPooling : plan::Pooling{},
+          .libraries_bytes = on_cpu ? plan::kHostLibrariesBytes : 0};
+}
+
+void plan_time(RunPlan& plan, const plan::PlannedRun& run) {
+  const PlannedHosts& hosts = plan.hosts;
+  const plan::Rates rates = plan::rates_of(hosts.device, {hosts.ranks, hosts.threads});
+  const plan::Links links = plan::links_of(hosts.device, hosts.hosts, hosts.link_gb_per_second);
+  plan.time = plan::plan_step_time(run, rates, links);
+  plan.rates = links.source.empty() ? rates.source : rates.source + "; " + links.source;
+}
+
 // "attention 1.2 GiB, linear 812 MiB": the largest of a phase.
 std::string largest_items(const plan::PhasePlan& phase) {
   constexpr size_t kNamed = 4;
@@ -55,6 +80,16 @@ std::string largest_items(const plan::PhasePlan& phase) {
   return fmt::format("{}", fmt::join(named, ", "));
 }
 
+std::string time_text(const RunPlan& plan) {
+  const plan::StepTime& time = plan.time;
+  return fmt::format(
+      "a step takes {:.3g} s{}, {} tokens/s ({})", time.step_seconds,
+      time.exposed_communication_seconds > 0
+          ? fmt::format(", {:.3g} of it waiting for links", time.exposed_communication_seconds)
+          : "",
+      track::short_count(plan.tokens_per_second), plan.rates);
+}
+
 std::string ranks_text(const PlannedHosts& hosts) {
   const int ranks = hosts.hosts * hosts.ranks;
   return fmt::format("{} rank{} on {} host{}", ranks, ranks == 1 ? "" : "s", hosts.hosts,
@@ -64,52 +99,50 @@ std::string ranks_text(const PlannedHosts& hosts) {
 }  // namespace
 
 RunPlan plan_run(const config::RunConfig& given, const ModelShape& shape, const PlannedHosts& hosts,
-                 const LongestBatches& longest) {
+                 const PlannedBatches& batches) {
   const config::RunConfig config = on_device(given, hosts.device);
-  const int ranks = hosts.hosts * hosts.ranks;
-  const data::BatchShape batches = batch_shape(config.train, ranks);
-  const auto micro_batches = static_cast<size_t>(batches.micro_batches(batches.global_batch));
   const bool on_cpu = hosts.device.type == c10::DeviceType::CPU;
-  return {.model = config.model.path,
-          .hosts = hosts,
-          .strategy = config::word_of(config.parallel.strategy, config::strategy_words()),
-          .param_dtype = config::word_of(config.precision.param_dtype, config::param_dtype_words()),
-          .batch = longest.source,
-          .parameters = shape.parameters,
-          .memory = plan::plan_memory(
-              {.model = shape.config,
-               .ranks = {.size = ranks, .local_size = hosts.ranks, .device = hosts.device.type},
-               .sharding = shard_options(config),
-               .shard_size = config.parallel.shard_size,
-               .adamw = adamw_mode(config.precision),
-               .loss_chunk_tokens = config.memory.loss_chunk_tokens,
-               .micro_batches = std::vector<plan::MicroBatch>(micro_batches, longest.training),
-               .evaluation = longest.evaluation,
-               .pooling = on_cpu ? plan::kHostPooling : plan::Pooling{},
-               .libraries_bytes = on_cpu ? plan::kHostLibrariesBytes : 0}),
-          .constant_bytes = on_cpu ? constant_bytes(shape.config, shard_options(config))
-                                   : hosts.device.context_bytes,
-          .available_bytes = available_to_a_rank(hosts),
-          .checkpoint_bytes = checkpoint_bytes(shape.parameters, config.precision)};
+  plan::PlannedRun run = planned_step(config, shape, hosts, batches.training);
+  run.evaluation = batches.evaluation;
+  RunPlan made{
+      .model = config.model.path,
+      .hosts = hosts,
+      .strategy = config::word_of(config.parallel.strategy, config::strategy_words()),
+      .param_dtype = config::word_of(config.precision.param_dtype, config::param_dtype_words()),
+      .batch = batches.source,
+      .parameters = shape.parameters,
+      .memory = plan::plan_memory(run),
+      .constant_bytes =
+          on_cpu ? constant_bytes(shape.config, shard_options(config)) : hosts.device.context_bytes,
+      .available_bytes = available_to_a_rank(hosts),
+      .checkpoint_bytes = checkpoint_bytes(shape.parameters, config.precision)};
+  plan_time(made, planned_step(config, shape, hosts, batches.typical));
+  made.tokens_per_second = batches.tokens_a_step / made.time.step_seconds;
+  return made;
 }
 
 std::string to_json(const RunPlan& plan, const std::optional<MeasuredMemory>& measured) {
-  nlohmann::ordered_json line = {{"fits", plan.fits()},
-                                 {"device", plan.hosts.device.name},
-                                 {"ranks", plan.hosts.hosts * plan.hosts.ranks},
-                                 {"hosts", plan.hosts.hosts},
-                                 {"model", plan.model},
-                                 {"parameters", plan.parameters},
-                                 {"strategy", plan.strategy},
-                                 {"param_dtype", plan.param_dtype},
-                                 {"batch", plan.batch},
-                                 {"constant_bytes", plan.constant_bytes},
-                                 {"available_bytes", plan.available_bytes},
-                                 {"peak_bytes", plan.memory.peak_bytes},
-                                 {"peak_phase", plan.memory.peak_phase},
-                                 {"peak_item", plan.memory.peak_item},
-                                 {"phases", plan::phases_json(plan.memory)},
-                                 {"checkpoint_bytes", plan.checkpoint_bytes}};
+  nlohmann::ordered_json line = {
+      {"fits", plan.fits()},
+      {"device", plan.hosts.device.name},
+      {"ranks", plan.hosts.hosts * plan.hosts.ranks},
+      {"hosts", plan.hosts.hosts},
+      {"model", plan.model},
+      {"parameters", plan.parameters},
+      {"strategy", plan.strategy},
+      {"param_dtype", plan.param_dtype},
+      {"batch", plan.batch},
+      {"constant_bytes", plan.constant_bytes},
+      {"available_bytes", plan.available_bytes},
+      {"peak_bytes", plan.memory.peak_bytes},
+      {"peak_phase", plan.memory.peak_phase},
+      {"peak_item", plan.memory.peak_item},
+      {"phases", plan::phases_json(plan.memory)},
+      {"checkpoint_bytes", plan.checkpoint_bytes},
+      {"step_seconds", plan.time.step_seconds},
+      {"exposed_communication_seconds", plan.time.exposed_communication_seconds},
+      {"tokens_per_second", plan.tokens_per_second},
+      {"rates", plan.rates}};
   if (measured) {
     const auto& ranks = measured->rank_peak_bytes;
     line["measured"] = {{"peak_bytes", *std::max_element(ranks.begin(), ranks.end())},
@@ -143,7 +176,8 @@ std::string to_text(const RunPlan& plan) {
                             plan.fits() ? "fits" : "does not fit", short_bytes(needed),
                             short_bytes(plan.available_bytes), plan.memory.peak_phase,
                             plan.memory.peak_item);
-  return text + fmt::format("a checkpoint takes {}", short_bytes(plan.checkpoint_bytes));
+  return text + fmt::format("a checkpoint takes {}\n{}", short_bytes(plan.checkpoint_bytes),
+                            time_text(plan));
 }
 
 std::string planned_line(const RunPlan& plan) {

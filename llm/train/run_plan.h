@@ -9,8 +9,9 @@
 #include "llm/config/run_config.h"
 #include "llm/plan/device.h"
 #include "llm/plan/memory_plan.h"
+#include "llm/plan/step_time.h"
 #include "llm/train/load_model.h"
-#include "llm/train/longest_batches.h"
+#include "llm/train/planned_batches.h"
 
 namespace llm::train {
 
@@ -21,6 +22,8 @@ struct PlannedHosts {
   int ranks = 1;  ///< of each host
   std::optional<std::int64_t> memory_bytes =
       std::nullopt;  ///< of a GPU, or of a host; else as found
+  int threads = 1;   ///< of a rank that computes on the CPU
+  std::optional<double> link_gb_per_second = std::nullopt;  ///< between hosts; else assumed
 };
 
 struct RunPlan {
@@ -28,9 +31,12 @@ struct RunPlan {
   PlannedHosts hosts;
   std::string strategy;     ///< as the configuration has it
   std::string param_dtype;  ///< the same, chosen
-  std::string batch;        ///< LongestBatches::source
+  std::string batch;        ///< PlannedBatches::source
   std::int64_t parameters = 0;
   plan::MemoryPlan memory;
+  plan::StepTime time = {};
+  double tokens_per_second = 0;      ///< of all ranks
+  std::string rates = {};            ///< for people: what `time` rests on
   std::int64_t constant_bytes = 0;   ///< of a rank before anything is made
   std::int64_t available_bytes = 0;  ///< to a rank; 0: not known
   std::int64_t checkpoint_bytes = 0;
@@ -42,7 +48,7 @@ struct RunPlan {
 
 /// Not collective. Throws sherd::Error(Usage) for ranks that the strategy or the batch do not fit.
 [[nodiscard]] RunPlan plan_run(const config::RunConfig& config, const ModelShape& shape,
-                               const PlannedHosts& hosts, const LongestBatches& longest);
+                               const PlannedHosts& hosts, const PlannedBatches& batches);
 
 /// What a run took of each rank's memory at its most, beside what a rank takes before it.
 struct MeasuredMemory {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <fmt/core.h>
 
 #include "files/output.h"
@@ -88,8 +89,9 @@ std::optional<RunPlan> plan_memory(const config::RunConfig& config, const ModelS
   together(world, [&] {
     if (world.rank() == 0) {
       const int local = world.size() % world.local_size() == 0 ? world.local_size() : 1;
-      plan = plan_run(config, shape, {plan::device_of_name("cpu"), world.size() / local, local},
-                      longest_batches(data, config, batch));
+      PlannedHosts hosts{plan::device_of_name("cpu"), world.size() / local, local};
+      hosts.threads = at::get_num_threads();
+      plan = plan_run(config, shape, hosts, planned_batches(data, config, batch));
       say(planned_line(*plan));
     }
   });

@@ -5,12 +5,13 @@
 
 #include "ops/backend.h"
 #include "ops/shared/matrix.h"
+#include "ops/shared/recorded.h"
 
 namespace sherd::ops {
 
 at::Tensor inference_linear(const at::Tensor& input, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias) {
-  RECORD_FUNCTION("sherd::inference_linear", {});
+  RECORD_FUNCTION("sherd::inference_linear", Recorded({input, weight}));
   const Backend& backend = backend_of(input);
   const at::Tensor matrix = as_matrix(input);
   at::Tensor product = at::empty({matrix.size(0), weight.size(0)}, matrix.options());

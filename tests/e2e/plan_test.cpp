@@ -47,10 +47,10 @@ json plan_of(int code, const Arguments& arguments) {
 
 TEST_F(Plan, SaysOfEachPhaseWhatItHolds) {
   const Ended ended = expect_code(0, {"plan", kRecipe, "-n", "2"});
-  for (const char* const part :
-       {"2 ranks on 1 host, full_shard in ",
-        "batch: the longest micro-batch of the data: ", "load ", "forward ", "backward ",
-        "optimizer ", "the program itself", "fits: ", "a checkpoint takes "}) {
+  for (const char* const part : {"2 ranks on 1 host, full_shard in ",
+                                 "batch: the longest micro-batch of the data: ", "load ",
+                                 "forward ", "backward ", "optimizer ", "the program itself",
+                                 "fits: ", "a checkpoint takes ", "a step takes ", " tokens/s ("}) {
     EXPECT_THAT(ended.out, HasSubstr(part));
   }
 }
@@ -63,8 +63,11 @@ TEST_F(Plan, IsTheSameAsJson) {
   EXPECT_GT(plan.at("constant_bytes"), 0);
   EXPECT_GT(plan.at("available_bytes"), plan.at("peak_bytes"));
   EXPECT_GT(plan.at("checkpoint_bytes"), 12 * 260'000);
+  EXPECT_GT(plan.at("step_seconds"), 0.0);
+  EXPECT_EQ(plan.at("exposed_communication_seconds"), 0.0);
+  EXPECT_GT(plan.at("tokens_per_second"), 0.0);
   const json& worst = plan.at("phases").at(plan.at("peak_phase").get<std::string>());
-  EXPECT_EQ(worst.at("total_bytes"), plan.at("peak_bytes"));
+  EXPECT_LE(worst.at("total_bytes"), plan.at("peak_bytes"));
   EXPECT_TRUE(worst.at("items").contains(plan.at("peak_item").get<std::string>()));
 }
 
@@ -83,6 +86,10 @@ TEST_F(Plan, IsOfOtherMachinesToo) {
   const json hosts = plan_of(0, large_model({"-n", "4", "--nodes", "2", "--device", "a100-80g"}));
   EXPECT_EQ(hosts.at("ranks"), 8);
   EXPECT_EQ(hosts.at("hosts"), 2);
+  const json slow =
+      plan_of(0, large_model({"-n", "4", "--nodes", "2", "--device", "a100-80g", "--link", "0.1"}));
+  EXPECT_GT(slow.at("exposed_communication_seconds"), hosts.at("exposed_communication_seconds"));
+  EXPECT_LT(slow.at("tokens_per_second"), hosts.at("tokens_per_second"));
   EXPECT_LE(plan_of(0, large_model({"-n", "8", "--device", "h100-80g",
                                     "--memory.activation_checkpointing", "true"}))
                 .at("peak_bytes"),
@@ -171,6 +178,7 @@ TEST_F(Plan, RefusesWhatCannotBe) {
   refused({"plan", kRecipe, "--nodes", "0"}, "--nodes: Value 0 not in range");
   refused({"plan", kRecipe, "-n", "0"}, "--ranks: Value 0 not in range");
   refused({"plan", kRecipe, "--memory", "-1"}, "--memory");
+  refused({"plan", kRecipe, "--link", "0"}, "--link");
   refused({"plan", kRecipe, "-n", "3"}, "train.global_batch");
   refused({"plan", kRecipe, "--train.no_such_key", "1"}, "no_such_key");
   refused({"plan", kRecipe, "-n", "2", "--parallel.strategy", "hybrid_shard",

@@ -8,60 +8,18 @@
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
-#include "llm/data/label.h"
 #include "llm/eval/batch_tensors.h"
-#include "llm/families/family.h"
 #include "llm/plan/meta_meter.h"
 #include "llm/train/load_model.h"
 #include "ops/cpu/isa.h"
 #include "sherd/optim.h"
+#include "tests/llm/plan/small_runs.h"
 #include "tests/ops/with_isa.h"
 #include "tests/support/allocated_bytes.h"
 #include "tests/support/expect_error.h"
 
 namespace llm::plan {
 namespace {
-
-constexpr std::int64_t kSample = 150, kSamples = 2, kSupervised = 40;
-
-// Heads and vocabulary of no round size.
-io::HfConfig shape_of(const std::string& family) {
-  const bool rotary = family == "llama";
-  return {.family = families::find_family(family),
-          .shape = {.hidden_size = 136,
-                    .feed_forward_size = rotary ? 300 : 544,
-                    .layers = 3,
-                    .heads = 2,
-                    .key_heads = rotary ? 1 : 2,
-                    .head_size = 68,
-                    .vocab_size = 3001,
-                    .context_length = 512,
-                    .norm_epsilon = 1e-5,
-                    .tied_embedding = !rotary,
-                    .rope = rotary ? std::optional(model::RopeConfig{}) : std::nullopt},
-          .dtype = std::nullopt};
-}
-
-PlannedRun planned_run(const std::string& family, int ranks, sherd::Strategy strategy) {
-  const MicroBatch batch{std::vector<std::int64_t>(kSamples, kSample),
-                         std::vector<std::int64_t>(kSamples, kSupervised)};
-  return {.model = shape_of(family),
-          .ranks = {.size = ranks, .local_size = ranks},
-          .sharding = {.strategy = strategy},
-          .micro_batches = {batch}};
-}
-
-data::Batch real_batch() {
-  data::Batch batch;
-  for (std::int64_t sample = 0; sample < kSamples; ++sample) {
-    for (std::int64_t t = 0; t < kSample; ++t) {
-      batch.input_ids.push_back(t);
-      batch.labels.push_back(t < kSample - kSupervised ? data::kUnsupervised : t);
-    }
-    batch.bounds.push_back(kSample * (sample + 1));
-  }
-  return batch;
-}
 
 const PhasePlan& phase(const MemoryPlan& plan, const std::string& name) {
   return *std::find_if(plan.phases.begin(), plan.phases.end(),
@@ -140,6 +98,23 @@ TEST(MemoryPlan, NamesThePhaseAndTheItemThatPeak) {
     EXPECT_LE(bytes, worst.items.at(plan.peak_item)) << item;
   }
   EXPECT_EQ(sum, worst.total_bytes);
+}
+
+TEST(MemoryPlan, NamesWhatIsInUseWhereFreedMemoryIsKept) {
+  PlannedRun run = planned_run("llama", 2, sherd::Strategy::FullShard);
+  run.pooling = kHostPooling;
+  const MemoryPlan plan = plan_memory(run);
+  EXPECT_EQ(plan.peak_phase, "backward");
+  EXPECT_NE(plan.peak_item, kKeptItem);
+}
+
+TEST(MemoryPlan, OfACheckpointedStepHasNothingLeftOfItsActivations) {
+  PlannedRun run = planned_run("llama", 1, sherd::Strategy::FullShard);
+  run.sharding.units = sherd::unit_policy::every_unit({.checkpoint_activations = true});
+  const MemoryPlan plan = plan_memory(run);
+  const PhasePlan& optimizer = phase(plan, "optimizer");
+  EXPECT_LT(optimizer.total_bytes - bytes_of_engine(optimizer),
+            kSample * kSamples * run.model.shape.hidden_size * 4);
 }
 
 TEST(MemoryPlan, TakesNoMemoryForALargeModel) {

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "llm/data/sampler.h"
-#include "llm/train/longest_batches.h"
+#include "llm/train/planned_batches.h"
 #include "tests/support/expect_error.h"
 
 namespace llm::train {
@@ -39,20 +39,20 @@ RunData data_of(const std::vector<std::int64_t>& lengths, std::int64_t epochs,
   return data;
 }
 
-TEST(LongestBatches, IsThatOfAnyRankAndStep) {
+TEST(PlannedBatches, IsThatOfAnyRankAndStep) {
   config::RunConfig config;
   config.train.global_batch = 4;
   config.train.micro_batch = 1;
   const data::BatchShape shape = {4, 1, 2};
-  const LongestBatches longest =
-      longest_batches(data_of({5, 9, 30, 7, 8, 6, 11, 10}, 1, 4), config, shape);
+  const PlannedBatches longest =
+      planned_batches(data_of({5, 9, 30, 7, 8, 6, 11, 10}, 1, 4), config, shape);
   EXPECT_THAT(longest.training.sample_tokens, ElementsAre(30));
   EXPECT_THAT(longest.training.supervised_tokens, ElementsAre(1));
   EXPECT_FALSE(longest.evaluation);
   EXPECT_THAT(longest.source, HasSubstr("1 sample, 30 tokens"));
 }
 
-TEST(LongestBatches, HasTheSamplesThatLieTogetherInTheRun) {
+TEST(PlannedBatches, HasTheSamplesThatLieTogetherInTheRun) {
   config::RunConfig config;
   config.train.global_batch = 2;
   config.train.micro_batch = 2;
@@ -67,11 +67,11 @@ TEST(LongestBatches, HasTheSamplesThatLieTogetherInTheRun) {
     }
     most = std::max(most, tokens);
   }
-  const LongestBatches longest = longest_batches(data, config, shape);
+  const PlannedBatches longest = planned_batches(data, config, shape);
   EXPECT_EQ(longest.training.sample_tokens[0] + longest.training.sample_tokens[1], most);
 }
 
-TEST(LongestBatches, OfWhatIsEvaluatedLieInFileOrder) {
+TEST(PlannedBatches, OfWhatIsEvaluatedLieInFileOrder) {
   config::RunConfig config;
   config.train.global_batch = 1;
   config.eval.batch = 2;
@@ -80,21 +80,21 @@ TEST(LongestBatches, OfWhatIsEvaluatedLieInFileOrder) {
   RunData data = data_of({5}, 1, 1);
   data.heldout.resize(1);
   data.heldout[0].dataset.samples = data_of({50, 5, 30, 31, 55}, 1, 1).training;
-  const LongestBatches longest = longest_batches(data, config, {1, 1, 1});
+  const PlannedBatches longest = planned_batches(data, config, {1, 1, 1});
   ASSERT_TRUE(longest.evaluation);
   EXPECT_THAT(longest.evaluation->batch.sample_tokens, ElementsAre(30, 31));
   EXPECT_EQ(longest.evaluation->max_new_tokens, 9);
   config.eval.generate = false;
-  EXPECT_EQ(longest_batches(data, config, {1, 1, 1}).evaluation->max_new_tokens, 0);
+  EXPECT_EQ(planned_batches(data, config, {1, 1, 1}).evaluation->max_new_tokens, 0);
 }
 
-TEST(LongestBatches, WithoutDataIsTheGreatestLength) {
+TEST(PlannedBatches, WithoutDataIsTheGreatestLength) {
   config::RunConfig config;
   config.train.micro_batch = 3;
   config.data.max_length = 100;
-  EXPECT_THAT(longest_batches(config, 512).training.sample_tokens, ElementsAre(100, 100, 100));
+  EXPECT_THAT(planned_batches(config, 512).training.sample_tokens, ElementsAre(100, 100, 100));
   config.data.max_length = 1000;
-  EXPECT_THAT(longest_batches(config, 512).training.supervised_tokens, ElementsAre(512, 512, 512));
+  EXPECT_THAT(planned_batches(config, 512).training.supervised_tokens, ElementsAre(512, 512, 512));
 }
 
 TEST(Devices, AreRefusedByNameWhereNotKnown) {

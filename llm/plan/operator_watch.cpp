@@ -1,0 +1,166 @@
+#include "llm/plan/operator_watch.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
+#include <c10/util/Exception.h>
+
+namespace llm::plan {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Arguments = c10::ArrayRef<const c10::IValue>;
+
+constexpr std::string_view kOurs = "sherd::";
+constexpr std::string_view kLibTorchs = "aten::";
+constexpr std::string_view kBackward = "_backward";
+constexpr std::array<std::string_view, 2> kContainers = {"forward", "backward"};
+constexpr std::array<std::string_view, 4> kProducts = {"linear", "inference_linear",
+                                                       "swiglu_linear", "linear_cross_entropy"};
+
+double bytes_of(const Arguments& arguments) {
+  double bytes = 0;
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isTensor() && argument.toTensor().defined()) {
+      bytes += static_cast<double>(argument.toTensor().nbytes());
+    }
+  }
+  return bytes;
+}
+
+// [rows, inputs] × [inputs, outputs]ᵀ.
+double product_operations(const Arguments& arguments) {
+  const at::Tensor& rows = arguments[0].toTensor();
+  return 2 * static_cast<double>(rows.numel()) / static_cast<double>(rows.size(-1)) *
+         static_cast<double>(arguments[1].toTensor().numel());
+}
+
+// Scores and what they mix, of the half that causality leaves. query [T, heads, head size].
+double attention_operations(const Arguments& arguments) {
+  const at::Tensor& query = arguments[0].toTensor();
+  const std::vector<std::int64_t> bounds = arguments[1].toIntVector();
+  double pairs = 0;
+  for (std::size_t i = 1; i < bounds.size(); ++i) {
+    const auto length = static_cast<double>(bounds[i] - bounds[i - 1]);
+    pairs += length * length / 2;
+  }
+  return 4 * pairs * static_cast<double>(query.numel()) / static_cast<double>(query.size(0));
+}
+
+double amount_of(std::string_view name, const Arguments& arguments) {
+  const bool is_backward = name.ends_with(kBackward);
+  const std::string_view forward =
+      is_backward ? name.substr(0, name.size() - kBackward.size()) : name;
+  const double directions = is_backward ? 2 : 1;
+  if (forward == "attention") {
+    return directions * attention_operations(arguments);
+  }
+  if (name == "chunked_linear_cross_entropy") {
+    return 3 * product_operations(arguments);
+  }
+  if (std::find(kProducts.begin(), kProducts.end(), forward) != kProducts.end()) {
+    return directions * product_operations(arguments);
+  }
+  return bytes_of(arguments);
+}
+
+// Of the arguments' floating point numbers.
+std::string dtype_of(const Arguments& arguments) {
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isTensor() && argument.toTensor().defined() &&
+        argument.toTensor().is_floating_point()) {
+      return bits_of(argument.toTensor().scalar_type());
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string bits_of(c10::ScalarType dtype) {
+  return dtype == c10::kFloat ? " float32" : " 16 bits";
+}
+
+struct OperatorWatch::State {
+  std::function<void(const OperatorCall&)> on_end;
+  int open = 0;  // nested ones, from the outermost operator on
+  OperatorCall outermost;
+  Clock::time_point start;
+
+  void begin(const at::RecordFunction& function) {
+    if (open++ > 0) {
+      return;
+    }
+    std::string_view name = function.name();
+    if (name.starts_with(kOurs)) {
+      name.remove_prefix(kOurs.size());
+      outermost = {std::string(name) + dtype_of(function.inputs()),
+                   amount_of(name, function.inputs())};
+    } else if (function.scope() == at::RecordScope::USER_SCOPE) {
+      outermost = {std::string(name)};
+    } else {
+      outermost = {std::string(name) + dtype_of(function.inputs()), bytes_of(function.inputs())};
+    }
+    start = Clock::now();
+  }
+
+  void end() {
+    if (--open == 0) {
+      outermost.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      on_end(outermost);
+    }
+  }
+};
+
+namespace {
+
+// Observers are plain functions; this is how one finds its watch.
+thread_local OperatorWatch::State* observed = nullptr;
+
+// Autograd's own scopes, too, only hold others.
+bool is_container(const at::RecordFunction& function) {
+  const std::string_view name = function.name();
+  if (function.scope() == at::RecordScope::USER_SCOPE) {
+    return std::find(kContainers.begin(), kContainers.end(), name) != kContainers.end();
+  }
+  return !name.starts_with(kOurs) && !name.starts_with(kLibTorchs);
+}
+
+std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function) {
+  if (observed != nullptr && !is_container(function)) {
+    observed->begin(function);
+  }
+  return nullptr;
+}
+void on_operator_end(const at::RecordFunction& function, at::ObserverContext* /*context*/) {
+  if (observed != nullptr && !is_container(function)) {
+    observed->end();
+  }
+}
+
+}  // namespace
+
+OperatorWatch::OperatorWatch(std::function<void(const OperatorCall&)> on_end)
+    : state_(std::make_unique<State>()) {
+  TORCH_CHECK(observed == nullptr, "[OperatorWatch] one at a time a thread");
+  state_->on_end = std::move(on_end);
+  observed = state_.get();
+  observer_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(&on_begin, &on_operator_end)
+          .needsInputs(true)
+          .scopes({at::RecordScope::USER_SCOPE, at::RecordScope::FUNCTION}));
+}
+
+OperatorWatch::~OperatorWatch() {
+  at::removeCallback(observer_);
+  observed = nullptr;
+}
+
+}  // namespace llm::plan

@@ -1,0 +1,40 @@
+#pragma once
+// Which operators a thread calls, and how much each computes: on the meta device as on others.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <c10/core/ScalarType.h>
+
+namespace llm::plan {
+
+/// A call of an operator, or of one of the engine's ranges.
+struct OperatorCall {
+  std::string kind;   ///< "linear 16 bits": the name that profilers see, and of what numbers
+  double amount = 0;  ///< operations of what multiplies matrices, bytes of the arguments of others
+  double seconds = 0;
+};
+
+/// What follows the name of a kind: " float32" or " 16 bits".
+[[nodiscard]] std::string bits_of(c10::ScalarType dtype);
+
+/// While it lives, tells of each outermost operator of this thread as it ends: Sherd's, LibTorch's,
+/// and the ranges of the engine and the optimizer but for forward and backward, whose amount is
+/// 0. One at a time a thread. PyTorch: `torch.utils.flop_counter.FlopCounterMode`.
+class OperatorWatch {
+ public:
+  explicit OperatorWatch(std::function<void(const OperatorCall&)> on_end);
+  ~OperatorWatch();
+  OperatorWatch(const OperatorWatch&) = delete;
+  OperatorWatch& operator=(const OperatorWatch&) = delete;
+
+  struct State;
+
+ private:
+  std::unique_ptr<State> state_;
+  std::uint64_t observer_;
+};
+
+}  // namespace llm::plan

@@ -1,0 +1,42 @@
+#pragma once
+// What a plan is made of: a step, and what it runs on.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "llm/io/hf_config.h"
+#include "llm/plan/device.h"
+#include "sherd/optim.h"
+#include "sherd/options.h"
+#include "sherd/world.h"
+
+namespace llm::plan {
+
+/// One micro-batch of a rank, by its samples.
+struct MicroBatch {
+  std::vector<std::int64_t> sample_tokens;      ///< of each sample
+  std::vector<std::int64_t> supervised_tokens;  ///< of each sample, its last ones
+};
+
+/// A batch that is evaluated: its loss, and answers to what is not supervised of each sample.
+struct PlannedEvaluation {
+  MicroBatch batch;
+  std::int64_t max_new_tokens = 0;  ///< of an answer; 0: none is generated
+};
+
+/// All that a step's memory and time depend on.
+struct PlannedRun {
+  io::HfConfig model;
+  sherd::FakeRanks ranks;
+  sherd::ShardOptions sharding;
+  std::optional<int> shard_size = std::nullopt;  ///< of hybrid strategies; none: a host's ranks
+  sherd::AdamWMode adamw = {};
+  std::int64_t loss_chunk_tokens = 0;
+  std::vector<MicroBatch> micro_batches;  ///< of a step, on this rank
+  std::optional<PlannedEvaluation> evaluation = std::nullopt;
+  Pooling pooling = {};
+  std::int64_t libraries_bytes = 0;  ///< of other libraries, from the first step on
+};
+
+}  // namespace llm::plan

@@ -1,0 +1,166 @@
+#include "llm/plan/rates.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "files/cache_folder.h"
+#include "files/input.h"
+#include "files/output.h"
+#include "ops/cpu/isa.h"
+#include "sherd/error.h"
+
+namespace llm::plan {
+
+namespace {
+
+constexpr int kFormat = 1;
+
+// "AuthenticAMD-25-17": of the same kind, not the same machine, since homes are shared.
+std::string processor_kind() {
+  std::ifstream info("/proc/cpuinfo");
+  std::map<std::string, std::string> first;
+  for (std::string line; std::getline(info, line) && !line.empty();) {
+    const std::size_t colon = line.find(':');
+    if (colon != std::string::npos && colon + 2 <= line.size()) {
+      first[line.substr(0, line.find_last_not_of(" \t", colon - 1) + 1)] = line.substr(colon + 2);
+    }
+  }
+  return fmt::format("{}-{}-{}", first["vendor_id"], first["cpu family"], first["model"]);
+}
+
+std::filesystem::path path_of(const RateKey& key) {
+  const std::filesystem::path folder = sherd::files::cache_folder("rates");
+  return folder.empty() ? folder
+                        : folder / fmt::format("{}-{}-{}x{}.json", processor_kind(),
+                                               sherd::ops::cpu::isa_name(), key.ranks, key.threads);
+}
+
+double log_interpolated(const RatePoint& a, const RatePoint& b, double amount) {
+  const double share = std::log(amount / a.amount) / std::log(b.amount / a.amount);
+  return std::exp(std::log(a.seconds) + share * std::log(b.seconds / a.seconds));
+}
+
+bool is_product(const std::string& kind) {
+  return kind.find("linear") != std::string::npos || kind.starts_with("attention");
+}
+
+Rates assumed_rates(const Device& device, const RateKey& key) {
+  Rates rates;
+  if (device.type != c10::DeviceType::CPU) {
+    rates.operations_per_second = device.operations_per_second;
+    rates.bytes_per_second = device.bytes_per_second;
+    rates.source = fmt::format("assumed: {:.0f} TFLOP/s in products, {:.1f} TB/s beside them",
+                               rates.operations_per_second / 1e12, rates.bytes_per_second / 1e12);
+    return rates;
+  }
+  constexpr double kOperationsOfACore = 40e9, kBytesOfACore = 5e9;
+  rates.operations_per_second = kOperationsOfACore * key.threads;
+  rates.bytes_per_second = kBytesOfACore * key.threads;
+  rates.source = fmt::format(
+      "assumed: {:.0f} GFLOP/s a core in products, {:.0f} GB/s beside them; `sherd bench "
+      "--calibrate` measures them for {} rank{} of {} thread{}",
+      kOperationsOfACore / 1e9, kBytesOfACore / 1e9, key.ranks, key.ranks == 1 ? "" : "s",
+      key.threads, key.threads == 1 ? "" : "s");
+  return rates;
+}
+
+}  // namespace
+
+double Rates::seconds(const std::string& kind, double amount) const {
+  if (amount <= 0) {
+    return 0;
+  }
+  const auto found = kinds.find(kind);
+  if (found == kinds.end() || found->second.empty()) {
+    const double rate = is_product(kind) ? operations_per_second : bytes_per_second;
+    return rate > 0 ? amount / rate : 0;
+  }
+  const std::vector<RatePoint>& points = found->second;
+  const auto above = std::find_if(points.begin(), points.end(),
+                                  [&](const RatePoint& point) { return point.amount >= amount; });
+  if (above == points.begin()) {
+    return points.front().seconds * amount / points.front().amount;
+  }
+  if (above == points.end()) {
+    return points.back().seconds * amount / points.back().amount;
+  }
+  return log_interpolated(*(above - 1), *above, amount);
+}
+
+std::optional<Rates> load_rates(const RateKey& key) {
+  const std::filesystem::path path = path_of(key);
+  if (path.empty() || !std::filesystem::exists(path)) {
+    return std::nullopt;
+  }
+  try {
+    const auto file = nlohmann::json::parse(
+        sherd::files::read_file(path.string(), sherd::files::kMaxConfigBytes));
+    if (file.at("format") != kFormat) {
+      return std::nullopt;
+    }
+    Rates rates;
+    rates.source = file.at("source");
+    for (const auto& [kind, points] : file.at("kinds").items()) {
+      for (const auto& point : points) {
+        rates.kinds[kind].push_back({point.at(0), point.at(1)});
+      }
+    }
+    return rates;
+  } catch (const nlohmann::json::exception& error) {
+    throw sherd::Error(
+        sherd::ExitCode::BadData,
+        fmt::format("{}: not what sherd bench --calibrate writes: {}. Remove it, and "
+                    "calibrate again.",
+                    path.string(), error.what()));
+  }
+}
+
+std::string save_rates(const RateKey& key, const Rates& rates) {
+  const std::filesystem::path path = path_of(key);
+  if (path.empty()) {
+    throw sherd::Error(sherd::ExitCode::CannotWrite,
+                       "there is no folder to keep rates in: set XDG_CACHE_HOME or HOME");
+  }
+  nlohmann::ordered_json kinds = nlohmann::ordered_json::object();
+  for (const auto& [kind, points] : rates.kinds) {
+    for (const RatePoint& point : points) {
+      kinds[kind].push_back({point.amount, point.seconds});
+    }
+  }
+  std::filesystem::create_directories(path.parent_path());
+  sherd::files::write_file(
+      path.string(),
+      nlohmann::ordered_json({{"format", kFormat}, {"source", rates.source}, {"kinds", kinds}})
+              .dump() +
+          "\n");
+  return path.string();
+}
+
+Rates rates_of(const Device& device, const RateKey& key) {
+  const bool on_cpu = device.type == c10::DeviceType::CPU;
+  std::optional<Rates> kept = on_cpu ? load_rates(key) : std::nullopt;
+  return kept ? std::move(*kept) : assumed_rates(device, key);
+}
+
+Links links_of(const Device& device, int hosts, std::optional<double> host_gb_per_second) {
+  constexpr double kGb = 1e9, kEthernet = 1.25e9, kMessageSeconds = 50e-6;
+  const bool on_cpu = device.type == c10::DeviceType::CPU;
+  Links links{.rank_bytes_per_second = device.link_bytes_per_second};
+  if (hosts > 1) {
+    links.latency_seconds = kMessageSeconds;
+    links.host_bytes_per_second = host_gb_per_second ? *host_gb_per_second * kGb
+                                  : on_cpu           ? kEthernet
+                                                     : device.network_bytes_per_second;
+    links.source = fmt::format("{:.2f} GB/s between hosts{}", links.host_bytes_per_second / kGb,
+                               host_gb_per_second ? "" : ", assumed (--link says otherwise)");
+  }
+  return links;
+}
+
+}  // namespace llm::plan

@@ -1,0 +1,68 @@
+#pragma once
+// How fast a rank computes: measured once a machine, else assumed.
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "llm/plan/device.h"
+
+namespace llm::plan {
+
+/// What a call of a kind took that computed as much.
+struct RatePoint {
+  double amount = 0;  ///< as OperatorCall::amount
+  double seconds = 0;
+};
+
+/// Times of a rank's operators (by OperatorCall::kind), and under kStepKinds of what a step does
+/// beside them.
+struct Rates {
+  std::map<std::string, std::vector<RatePoint>> kinds = {};  ///< by amount, the least first
+  double operations_per_second = 0;  ///< of products of kinds that were not measured
+  double bytes_per_second = 0;       ///< of their other operators
+  std::string source = {};           ///< for people: where they are from
+
+  /// What a call takes: between two amounts that were measured by interpolation of their
+  /// logarithms, beyond them in proportion.
+  [[nodiscard]] double seconds(const std::string& kind, double amount) const;
+};
+
+/// What a step does beside its operators; " float32" or " 16 bits" follows.
+namespace step_kind {
+inline constexpr const char* kOptimizer = "AdamW::step";        ///< elements of a rank's shards
+inline constexpr const char* kClip = "clip_grad_norm";          ///< the same
+inline constexpr const char* kExchange = "exchange on a host";  ///< elements of the model
+inline constexpr const char* kBetween = "between operators";    ///< operators called
+}  // namespace step_kind
+
+/// What carries collectives beside computing. Ranks of a host that share memory have none: what
+/// that takes is theirs (step_kind::kExchange).
+struct Links {
+  double rank_bytes_per_second = 0;  ///< of a rank, to others of its host; 0: no such link
+  double host_bytes_per_second = 0;  ///< of a host, to other hosts; 0: no such link
+  double latency_seconds = 0;        ///< of a collective without bytes
+  std::string source = {};           ///< for people
+};
+
+/// Which rates: of a host's ranks that compute at the same time, each on its threads.
+struct RateKey {
+  int ranks = 1;
+  int threads = 1;
+};
+
+/// Those that `sherd bench --calibrate` kept for this processor; none where it was not run. In
+/// sherd/rates of the cache folder ($XDG_CACHE_HOME, else ~/.cache). Throws sherd::Error(BadData)
+/// for a file that is damaged.
+[[nodiscard]] std::optional<Rates> load_rates(const RateKey& key);
+/// Throws sherd::Error(CannotWrite) where there is no cache folder.
+std::string save_rates(const RateKey& key, const Rates& rates);
+
+/// Those that were kept, else such as are assumed of the device.
+[[nodiscard]] Rates rates_of(const Device& device, const RateKey& key);
+/// Between ranks on devices of a kind; `host_gb_per_second` between hosts where that is known.
+[[nodiscard]] Links links_of(const Device& device, int hosts,
+                             std::optional<double> host_gb_per_second);
+
+}  // namespace llm::plan

@@ -1,0 +1,143 @@
+#include "llm/plan/step_time.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "llm/plan/meta_run.h"
+#include "llm/plan/operator_watch.h"
+
+namespace llm::plan {
+
+namespace {
+
+using sherd::Collective;
+
+// The clock of a rank, and that of its host's link.
+class Timeline {
+ public:
+  Timeline(const PlannedRun& run, const Links& links) : run_(run), links_(links) {}
+
+  void compute(double seconds) { now_ += seconds; }
+
+  void begin(const Collective& collective) {
+    link_is_free_ = std::max(link_is_free_, now_) + seconds_of(collective);
+    ends_[key_of(collective)] = link_is_free_;
+  }
+
+  void wait_for(const Collective& collective) {
+    const auto found = ends_.find(key_of(collective));
+    if (found != ends_.end() && found->second > now_) {
+      exposed_ += found->second - now_;
+      now_ = found->second;
+    }
+  }
+
+  void start_again() {
+    now_ = exposed_ = link_is_free_ = 0;
+    ends_.clear();
+  }
+
+  [[nodiscard]] double now() const { return now_; }
+  [[nodiscard]] double exposed() const { return exposed_; }
+
+ private:
+  using Key = std::pair<Collective::Operation, int>;
+  static Key key_of(const Collective& collective) {
+    return {collective.operation, collective.segment};
+  }
+
+  // What a rank sends, and receives at the same time: to its host's others over its own link, to
+  // those of other hosts over one that its host's ranks share.
+  [[nodiscard]] double seconds_of(const Collective& collective) const {
+    const double peers = run_.ranks.size - 1;
+    if (peers == 0) {
+      return 0;
+    }
+    const bool is_gather = collective.operation == Collective::Operation::Gather;
+    if (!is_gather && collective.operation != Collective::Operation::Reduction) {
+      return links_.latency_seconds;
+    }
+    const auto bytes = static_cast<double>(collective.bytes);
+    const double bytes_to_a_peer = is_gather ? bytes : bytes / peers;
+    const double on_host = (run_.ranks.local_size - 1) * bytes_to_a_peer;
+    const double elsewhere = (run_.ranks.size - run_.ranks.local_size) * bytes_to_a_peer;
+    const auto over = [](double sent, double rate) { return rate > 0 ? sent / rate : 0; };
+    return links_.latency_seconds +
+           std::max(over(on_host, links_.rank_bytes_per_second),
+                    over(elsewhere * run_.ranks.local_size, links_.host_bytes_per_second));
+  }
+
+  const PlannedRun& run_;
+  const Links& links_;
+  double now_ = 0;
+  double exposed_ = 0;
+  double link_is_free_ = 0;
+  std::map<Key, double> ends_;
+};
+
+class TimedCollectives final : public sherd::CollectiveObserver {
+ public:
+  explicit TimedCollectives(Timeline& timeline) : timeline_(timeline) {}
+  void started(const Collective& collective) override { timeline_.begin(collective); }
+  void waiting(const Collective& collective) override { timeline_.wait_for(collective); }
+
+ private:
+  Timeline& timeline_;
+};
+
+int shards_of(const PlannedRun& run) {
+  return sherd::Mesh::of_strategy(sherd::World::fake(run.ranks), run.sharding.strategy,
+                                  run.shard_size)
+      .shard_size();
+}
+
+double elements_of(const model::CausalLm& module) {
+  double elements = 0;
+  for (const at::Tensor& parameter : module->parameters()) {
+    elements += static_cast<double>(parameter.numel());
+  }
+  return elements;
+}
+
+}  // namespace
+
+StepTime plan_step_time(const PlannedRun& run, const Rates& rates, const Links& links) {
+  const model::CausalLm module = meta_module(run);
+  const double elements = elements_of(module);
+  Timeline timeline(run, links);
+  auto model = meta_model(module, run, std::make_shared<TimedCollectives>(timeline));
+  sherd::AdamW optimizer(model, {}, {}, run.adamw);
+  const auto steps = [&] {
+    optimizer.zero_grad();
+    for (const MicroBatch& batch : run.micro_batches) {
+      loss_of(model, batch).backward();
+    }
+  };
+  steps();
+  optimizer.step();
+  timeline.start_again();
+  double operators = 0;
+  {
+    const OperatorWatch watch([&](const OperatorCall& call) {
+      if (call.amount > 0) {
+        timeline.compute(rates.seconds(call.kind, call.amount));
+        ++operators;
+      }
+    });
+    steps();
+  }
+  optimizer.step();  // waits for the last sums
+  const std::string bits = bits_of(run.sharding.precision.param_dtype.value_or(c10::kFloat));
+  const double shard = elements / shards_of(run);
+  const bool exchanges_on_host = run.ranks.local_size > 1;
+  timeline.compute(rates.seconds(step_kind::kOptimizer + bits, shard) +
+                   rates.seconds(step_kind::kClip + bits, shard) +
+                   rates.seconds(step_kind::kBetween + bits, operators) +
+                   (exchanges_on_host ? rates.seconds(step_kind::kExchange + bits, elements) : 0));
+  return {timeline.now(), timeline.exposed()};
+}
+
+}  // namespace llm::plan
