@@ -58,7 +58,8 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
     hosts.memory_bytes = static_cast<std::int64_t>(*flags.memory_gb * kBytesOfGb);
   }
   hosts.link_gb_per_second = flags.link_gb_per_second;
-  hosts.threads = config.device.threads.value_or(std::max(1, sherd::launch::usable_cores() / flags.ranks));
+  hosts.threads =
+      config.device.threads.value_or(std::max(1, sherd::launch::usable_cores() / flags.ranks));
   const auto shape = llm::train::model_shape(config.model.path, {config.model.ignore_fields});
   const PlannedBatches longest =
       planned_batches(config, shape, hosts.hosts * hosts.ranks, say_aside);
