@@ -1,4 +1,5 @@
-// sherd plan RECIPE [-n N] [--nodes N] [--device NAME] [--memory GB] [--json] [--section.key …]
+// sherd plan RECIPE [-n N] [--nodes N] [--device NAME] [--memory GB] [--link GB/S] [--search]
+// [--json] …
 
 #include <algorithm>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "launch/spinning.h"
 #include "llm/plan/device.h"
 #include "llm/train/options_of_config.h"
+#include "llm/train/plan_search.h"
 #include "llm/train/run_plan.h"
 #include "sherd/error.h"
 
@@ -19,40 +21,35 @@ namespace app {
 
 namespace {
 
-using llm::train::PlannedBatches;
-
 struct PlanFlags {
   int ranks = 1;
   int nodes = 1;
   std::string device = "cpu";
   std::optional<double> memory_gb;
   std::optional<double> link_gb_per_second;
+  bool search = false;
   bool json = false;
 };
 
-// With the data where it is there: a recipe is planned before its data is fetched, too.
-PlannedBatches planned_batches(const llm::config::RunConfig& config,
-                               const llm::train::ModelShape& shape, int ranks,
-                               const llm::train::Say& say) {
+// None where it is not there: a recipe is planned before its data is fetched, too.
+std::optional<llm::train::RunData> data_of(const llm::config::RunConfig& config,
+                                           const llm::train::ModelShape& shape,
+                                           const llm::train::Say& say) {
   try {
     sherd::World world = sherd::World::alone();
     const auto tokenizer = llm::train::load_tokenizer(config.model.path);
-    const llm::train::RunData data =
-        llm::train::load_run_data(config, tokenizer, *shape.shapes, world, say);
-    return llm::train::planned_batches(data, config, llm::train::batch_shape(config.train, ranks));
+    return llm::train::load_run_data(config, tokenizer, *shape.shapes, world, say);
   } catch (const sherd::Error& error) {
     if (error.code() != sherd::ExitCode::InputMissing) {
       throw;
     }
     say(error.what());
-    return llm::train::planned_batches(config, shape.shapes->context_length());
+    return std::nullopt;
   }
 }
 
-int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
+llm::train::PlannedHosts hosts_of(const PlanFlags& flags, const llm::config::RunConfig& config) {
   constexpr double kBytesOfGb = 1e9;
-  const auto say_aside = [](const std::string& line) { say(line, /*json_on_stdout=*/true); };
-  const llm::config::RunConfig config = load_recipe(words, say_aside);
   llm::train::PlannedHosts hosts{llm::plan::device_of_name(flags.device), flags.nodes, flags.ranks};
   if (flags.memory_gb) {
     hosts.memory_bytes = static_cast<std::int64_t>(*flags.memory_gb * kBytesOfGb);
@@ -60,12 +57,35 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
   hosts.link_gb_per_second = flags.link_gb_per_second;
   hosts.threads =
       config.device.threads.value_or(std::max(1, sherd::launch::usable_cores() / flags.ranks));
+  return hosts;
+}
+
+int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
+  using llm::config::RunConfig;
+  const auto say_aside = [](const std::string& line) { say(line, /*json_on_stdout=*/true); };
+  RunConfig config = load_recipe(words, say_aside);
+  const llm::train::PlannedHosts hosts = hosts_of(flags, config);
   const auto shape = llm::train::model_shape(config.model.path, {config.model.ignore_fields});
-  const PlannedBatches longest =
-      planned_batches(config, shape, hosts.hosts * hosts.ranks, say_aside);
-  const llm::train::RunPlan made = llm::train::plan_run(config, shape, hosts, longest);
-  say(flags.json ? llm::train::to_json(made) : llm::train::to_text(made));
-  return made.fits() ? 0 : 1;
+  const std::optional<llm::train::RunData> data = data_of(config, shape, say_aside);
+  const auto batches_of = [&](const RunConfig& of) {
+    const auto batch = llm::train::batch_shape(of.train, hosts.hosts * hosts.ranks);
+    return data ? llm::train::planned_batches(*data, of, batch)
+                : llm::train::planned_batches(of, shape.shapes->context_length());
+  };
+  if (!config.train.micro_batch) {
+    config.train.micro_batch = llm::train::fastest_micro_batch(config, shape, hosts, batches_of);
+    say_aside(
+        fmt::format("train.micro_batch: {}, the fastest that fits", *config.train.micro_batch));
+  }
+  const llm::train::RunPlan made = llm::train::plan_run(config, shape, hosts, batches_of(config));
+  if (!flags.search) {
+    say(flags.json ? llm::train::to_json(made) : llm::train::to_text(made));
+    return made.fits() ? 0 : 1;
+  }
+  const auto found = llm::train::search_plans(config, shape, hosts, batches_of);
+  say(flags.json ? llm::train::to_json(made, found)
+                 : llm::train::to_text(made) + "\n" + llm::train::to_text(found));
+  return found.empty() ? 1 : 0;
 }
 
 }  // namespace
@@ -89,12 +109,15 @@ void add_plan(CLI::App& program, int& exit_code) {
   verb->add_option("--link", flags->link_gb_per_second,
                    "GB/s that each host sends and receives (default: assumed)")
       ->check(CLI::PositiveNumber);
+  verb->add_flag(
+      "--search", flags->search,
+      "also list the settings of strategy, micro-batch, checkpointing and moments that fit");
   verb->add_flag("--json", flags->json, "one line of JSON on standard output");
   verb->footer(
       "Example: sherd plan recipes/bloom-560m-squad.toml -n 2 --train.micro_batch 2\n"
       "Every key of the configuration is a flag, as of sherd train. Nothing is allocated. Exit "
       "code "
-      "1: it does not fit.");
+      "1: it does not fit; with --search: nothing does.");
   verb->allow_extras();  // the configuration's flags are llm::config's to read
   verb->callback([verb, flags, &exit_code] { exit_code = plan(*flags, verb->remaining()); });
 }

@@ -3,6 +3,9 @@
 #include <filesystem>
 #include <optional>
 
+#include "llm/train/agreement.h"
+#include "sherd/error.h"
+
 namespace app {
 
 namespace {
@@ -40,6 +43,21 @@ llm::config::RunConfig load_recipe(std::vector<std::string> words,
   const std::string file = take_file(words);
   return llm::config::load(file.empty() ? std::nullopt : std::optional<std::filesystem::path>(file),
                            expand(words), say);
+}
+
+llm::config::RunConfig load_recipe_on(const Rank& rank, const std::vector<std::string>& words) {
+  try {
+    return load_recipe(words, [&](const std::string& line) {
+      if (rank.is_first()) {
+        say(line);
+      }
+    });
+  } catch (const sherd::Error& error) {
+    if (rank.is_first()) {
+      throw;
+    }
+    throw llm::train::ReportedElsewhere(error.code(), "");
+  }
 }
 
 }  // namespace app

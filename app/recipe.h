@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/rank.h"
 #include "llm/config/run_config.h"
 
 namespace app {
@@ -14,5 +15,10 @@ namespace app {
 /// llm::config::load does.
 [[nodiscard]] llm::config::RunConfig load_recipe(
     std::vector<std::string> words, const std::function<void(const std::string&)>& say);
+
+/// The same on a rank: the first speaks for all, since their words are the same. On others throws
+/// llm::train::ReportedElsewhere in its place.
+[[nodiscard]] llm::config::RunConfig load_recipe_on(const Rank& rank,
+                                                    const std::vector<std::string>& words);
 
 }  // namespace app

@@ -73,6 +73,7 @@ int run_command(int argc, char** argv) {
   add_export(program, exit_code);
   add_bench(program, exit_code);
   add_plan(program, exit_code);
+  add_check(program, exit_code);
   add_launch(program, exit_code);
   std::vector<std::string> words = words_of(argc, argv);
   check_verb(program, words.empty() ? "" : words.back());

@@ -13,7 +13,6 @@
 #include "app/threads.h"
 #include "app/verbs.h"
 #include "launch/stop_request.h"
-#include "llm/train/agreement.h"
 #include "llm/train/trainer.h"
 #include "sherd/error.h"
 
@@ -21,27 +20,10 @@ namespace app {
 
 namespace {
 
-using sherd::Error;
 using sherd::ExitCode;
 
 constexpr const char* kStoppedEarly =
     "stopped on request before the first step: nothing was saved, and the same command starts over";
-
-// A configuration is the same on all ranks: the first speaks for them.
-llm::config::RunConfig load_config(const Rank& rank, const std::vector<std::string>& words) {
-  try {
-    return load_recipe(words, [&](const std::string& line) {
-      if (rank.is_first()) {
-        say(line);
-      }
-    });
-  } catch (const Error& error) {
-    if (rank.is_first()) {
-      throw;
-    }
-    throw llm::train::ReportedElsewhere(error.code(), "");
-  }
-}
 
 std::string ranks_line(const Rank& rank, int ranks) {
   const int threads = at::get_num_threads();
@@ -71,7 +53,7 @@ int train(Rank& rank, const std::vector<std::string>& words) {
       say(kStoppedEarly);
     }
   });
-  const llm::config::RunConfig config = load_config(rank, words);
+  const llm::config::RunConfig config = load_recipe_on(rank, words);
   if (config.device.threads) {
     use_threads(*config.device.threads);
   }

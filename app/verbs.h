@@ -10,6 +10,7 @@ void add_train(CLI::App& program, int& exit_code);
 void add_eval(CLI::App& program, int& exit_code);
 void add_export(CLI::App& program, int& exit_code);
 void add_bench(CLI::App& program, int& exit_code);
+void add_check(CLI::App& program, int& exit_code);
 void add_plan(CLI::App& program, int& exit_code);
 void add_launch(CLI::App& program, int& exit_code);
 

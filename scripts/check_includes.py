@@ -34,6 +34,8 @@ ALLOWED = {
     "llm/plan": {"include/sherd", "torch", "llm/model", "llm/io", "files", "ops/documents.h", "ops/cpu/isa.h"},
     "llm/train": {"include/sherd", "files", "torch", "llm/config", "llm/text", "llm/data", "llm/model", "llm/io",
                   "llm/eval", "llm/track", "llm/plan", "ops/cpu/isa.h", "ops/cpu/isa_agreement.h"},
+    "llm/check": {"include/sherd", "files", "torch", "llm/config", "llm/text", "llm/data", "llm/model", "llm/eval",
+                  "llm/track", "llm/train"},
     "llm/bench": {"include/sherd", "torch", "llm/train", "llm/plan", "llm/data", "llm/model", "llm/io", "llm/families",
                   "ops"},
 }

@@ -77,7 +77,7 @@ struct TrainSection {
   std::int64_t epochs = 1;
   std::optional<std::int64_t> max_steps;  ///< none: from epochs
   std::int64_t global_batch = 8;
-  std::int64_t micro_batch = 1;
+  std::optional<std::int64_t> micro_batch = 1;  ///< none: the fastest that fits
   std::int64_t seed = 0;
   bool operator==(const TrainSection&) const = default;
 };

@@ -182,8 +182,9 @@ Table fields(TrainSection& train) {
        .unit = "samples",
        .decides = true},
       {.name = "micro_batch",
-       .slot = integer(train.micro_batch, between(1, kMany)),
-       .doc = "samples a rank computes at once; gradients are accumulated over global_batch / "
+       .slot = integer_or("auto", train.micro_batch, between(1, kMany)),
+       .doc = "samples a rank computes at once; auto: the fastest that fits, by sherd plan; "
+              "gradients are accumulated over global_batch / "
               "(ranks × micro_batch)",
        .unit = "samples"},
       {.name = "seed",

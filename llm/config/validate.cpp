@@ -39,15 +39,19 @@ void check_required(RunConfig config, std::vector<Fault>& faults) {
 }
 
 void check_batch(const TrainSection& train, std::vector<Fault>& faults) {
-  const std::string micro = with_value("train.micro_batch", train.micro_batch);
+  if (!train.micro_batch) {
+    return;
+  }
+  const std::int64_t samples = *train.micro_batch;
+  const std::string micro = with_value("train.micro_batch", samples);
   const std::string global = with_value("train.global_batch", train.global_batch);
-  if (train.micro_batch > train.global_batch) {
+  if (samples > train.global_batch) {
     faults.push_back({"train.micro_batch", micro + " is larger than " + global});
-  } else if (train.global_batch % train.micro_batch != 0) {
-    const auto lower = train.global_batch / train.micro_batch * train.micro_batch;
+  } else if (train.global_batch % samples != 0) {
+    const auto lower = train.global_batch / samples * samples;
     faults.push_back({"train.global_batch",
                       fmt::format("{} is not a multiple of {}: set train.global_batch = {} or {}",
-                                  global, micro, lower, lower + train.micro_batch)});
+                                  global, micro, lower, lower + samples)});
   }
 }
 

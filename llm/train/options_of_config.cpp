@@ -109,7 +109,7 @@ data::Limit limit_of(const config::DataSet& set, const config::TrainSection& tra
 }
 
 data::BatchShape batch_shape(const config::TrainSection& train, int world_size) {
-  const data::BatchShape shape{train.global_batch, train.micro_batch, world_size};
+  const data::BatchShape shape{train.global_batch, train.micro_batch.value_or(1), world_size};
   shape.validate();
   return shape;
 }

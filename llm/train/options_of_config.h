@@ -43,7 +43,8 @@ namespace llm::train {
 /// The questions of a data file that are used.
 [[nodiscard]] data::Limit limit_of(const config::DataSet& set, const config::TrainSection& train);
 
-/// How a step's samples are dealt. Throws sherd::Error(Usage) if they do not divide.
+/// How a step's samples are dealt; by one each where the micro-batch is still to be chosen. Throws
+/// sherd::Error(Usage) if they do not divide.
 [[nodiscard]] data::BatchShape batch_shape(const config::TrainSection& train, int world_size);
 
 }  // namespace llm::train

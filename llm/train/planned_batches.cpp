@@ -82,7 +82,10 @@ PlannedBatches batches_of_training(const RunData& data, const config::TrainSecti
       longest_tokens += static_cast<double>(tokens_of(longest));
       longest_supervised += static_cast<double>(std::accumulate(
           longest.supervised_tokens.begin(), longest.supervised_tokens.end(), std::int64_t{0}));
-      keep_longer(batches.training, std::move(longest));
+      if (tokens_of(longest) > tokens_of(batches.training)) {
+        batches.training = std::move(longest);
+        batches.training_samples = std::move(indices);
+      }
     }
   }
   batches.typical = even_batch(samples / micro_batches, longest_tokens / micro_batches,
@@ -131,7 +134,7 @@ PlannedBatches planned_batches(const RunData& data, const config::RunConfig& con
 
 PlannedBatches planned_batches(const config::RunConfig& config, std::int64_t context) {
   const std::int64_t length = sample_length(config.data.max_length.value_or(0), context);
-  const auto samples = static_cast<size_t>(config.train.micro_batch);
+  const auto samples = static_cast<size_t>(config.train.micro_batch.value_or(1));
   const std::vector<std::int64_t> tokens(samples, length);
   PlannedBatches longest{.training = {tokens, tokens},
                          .typical = {tokens, tokens},

@@ -13,7 +13,8 @@
 namespace llm::train {
 
 struct PlannedBatches {
-  plan::MicroBatch training;  ///< the micro-batch that takes most memory
+  plan::MicroBatch training;                        ///< the micro-batch that takes most memory
+  std::vector<std::int64_t> training_samples = {};  ///< its samples; none without data
   plan::MicroBatch typical;  ///< one that takes as long as the longest of its ranks does on average
   double tokens_a_step = 0;  ///< of all ranks, on average
   std::optional<plan::PlannedEvaluation> evaluation = std::nullopt;  ///< none: nothing is evaluated

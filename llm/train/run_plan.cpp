@@ -121,28 +121,31 @@ RunPlan plan_run(const config::RunConfig& given, const ModelShape& shape, const 
   return made;
 }
 
+nlohmann::ordered_json json_of(const RunPlan& plan) {
+  return {{"fits", plan.fits()},
+          {"device", plan.hosts.device.name},
+          {"ranks", plan.hosts.hosts * plan.hosts.ranks},
+          {"hosts", plan.hosts.hosts},
+          {"model", plan.model},
+          {"parameters", plan.parameters},
+          {"strategy", plan.strategy},
+          {"param_dtype", plan.param_dtype},
+          {"batch", plan.batch},
+          {"constant_bytes", plan.constant_bytes},
+          {"available_bytes", plan.available_bytes},
+          {"peak_bytes", plan.memory.peak_bytes},
+          {"peak_phase", plan.memory.peak_phase},
+          {"peak_item", plan.memory.peak_item},
+          {"phases", plan::phases_json(plan.memory)},
+          {"checkpoint_bytes", plan.checkpoint_bytes},
+          {"step_seconds", plan.time.step_seconds},
+          {"exposed_communication_seconds", plan.time.exposed_communication_seconds},
+          {"tokens_per_second", plan.tokens_per_second},
+          {"rates", plan.rates}};
+}
+
 std::string to_json(const RunPlan& plan, const std::optional<MeasuredMemory>& measured) {
-  nlohmann::ordered_json line = {
-      {"fits", plan.fits()},
-      {"device", plan.hosts.device.name},
-      {"ranks", plan.hosts.hosts * plan.hosts.ranks},
-      {"hosts", plan.hosts.hosts},
-      {"model", plan.model},
-      {"parameters", plan.parameters},
-      {"strategy", plan.strategy},
-      {"param_dtype", plan.param_dtype},
-      {"batch", plan.batch},
-      {"constant_bytes", plan.constant_bytes},
-      {"available_bytes", plan.available_bytes},
-      {"peak_bytes", plan.memory.peak_bytes},
-      {"peak_phase", plan.memory.peak_phase},
-      {"peak_item", plan.memory.peak_item},
-      {"phases", plan::phases_json(plan.memory)},
-      {"checkpoint_bytes", plan.checkpoint_bytes},
-      {"step_seconds", plan.time.step_seconds},
-      {"exposed_communication_seconds", plan.time.exposed_communication_seconds},
-      {"tokens_per_second", plan.tokens_per_second},
-      {"rates", plan.rates}};
+  nlohmann::ordered_json line = json_of(plan);
   if (measured) {
     const auto& ranks = measured->rank_peak_bytes;
     line["measured"] = {{"peak_bytes", *std::max_element(ranks.begin(), ranks.end())},

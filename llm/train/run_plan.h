@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "llm/config/run_config.h"
 #include "llm/plan/device.h"
 #include "llm/plan/memory_plan.h"
@@ -56,6 +58,8 @@ struct MeasuredMemory {
 };
 
 /// As `sherd plan --json` prints it.
+[[nodiscard]] nlohmann::ordered_json json_of(const RunPlan& plan);
+/// The same as text, with what was measured.
 [[nodiscard]] std::string to_json(const RunPlan& plan,
                                   const std::optional<MeasuredMemory>& measured = std::nullopt);
 /// The same for people, in lines.

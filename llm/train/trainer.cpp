@@ -5,14 +5,11 @@
 #include <string>
 #include <vector>
 
-#include <ATen/Parallel.h>
 #include <fmt/core.h>
 
 #include "files/output.h"
 #include "llm/train/agreement.h"
-#include "llm/train/auto_dtype.h"
 #include "llm/train/checkpoints.h"
-#include "llm/train/free_space.h"
 #include "llm/train/load_model.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/output_folder.h"
@@ -23,6 +20,7 @@
 #include "llm/train/run_note.h"
 #include "llm/train/run_plan.h"
 #include "llm/train/run_text.h"
+#include "llm/train/start.h"
 #include "llm/train/training_loop.h"
 #include "ops/cpu/isa.h"
 #include "sherd/checkpoint.h"
@@ -30,18 +28,6 @@
 namespace llm::train {
 
 namespace {
-
-// The configuration with its choices made: a resumed run computes in the dtype it started with.
-config::RunConfig resolved(const config::RunConfig& config, sherd::World& world) {
-  config::RunConfig made = config;
-  made.precision.param_dtype = chosen_dtype(config.precision.param_dtype);
-  if (config.precision.param_dtype == config::ParamDtype::Auto) {
-    const std::string begun = from_first_rank(world, [&] { return config_to_resume(config); });
-    made.precision.param_dtype =
-        begun.empty() ? made.precision.param_dtype : config::from_toml(begun).precision.param_dtype;
-  }
-  return made;
-}
 
 // On rank 0; null on the others. Writing is tried here, so that no run fails to save after hours.
 std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::World& world,
@@ -64,23 +50,6 @@ std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::
   return lock;
 }
 
-// Checks that model and checkpoints fit, before anything is allocated.
-void require_room(const config::RunConfig& config, const ModelShape& shape, sherd::World& world,
-                  const Say& say) {
-  together(world, [&] {
-    if (world.rank() == 0 &&
-        (config.checkpoint.at_end || config.checkpoint.every != config::Every{})) {
-      require_free_space(config.train.output, checkpoint_bytes(shape.parameters, config.precision));
-    }
-    const int ranks = world.local_size();
-    const std::int64_t bytes =
-        least_rank_bytes(shape.parameters, state_shards(config, world), config);
-    const std::int64_t available = available_memory_bytes(ranks);
-    say(memory_line(bytes, available));
-    require_memory(bytes, ranks, available);
-  });
-}
-
 // On rank 0; nothing on the others.
 std::optional<RunPlan> plan_memory(const config::RunConfig& config, const ModelShape& shape,
                                    const RunData& data, const data::BatchShape& batch,
@@ -88,10 +57,7 @@ std::optional<RunPlan> plan_memory(const config::RunConfig& config, const ModelS
   std::optional<RunPlan> plan;
   together(world, [&] {
     if (world.rank() == 0) {
-      const int local = world.size() % world.local_size() == 0 ? world.local_size() : 1;
-      PlannedHosts hosts{plan::device_of_name("cpu"), world.size() / local, local};
-      hosts.threads = at::get_num_threads();
-      plan = plan_run(config, shape, hosts, planned_batches(data, config, batch));
+      plan = plan_run(config, shape, hosts_of(world), planned_batches(data, config, batch));
       say(planned_line(*plan));
     }
   });
@@ -157,16 +123,15 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
       !notice.empty()) {
     say(notice);
   }
-  const config::RunConfig config = resolved(given, world);
-  const auto batch = read_together(world, [&] { return batch_shape(config.train, world.size()); });
-  const std::shared_ptr<OutputLock> lock = lock_output(config, world, hooks, say);
+  const config::RunConfig asked = resolved(given, world);
+  together(world, [&] { static_cast<void>(batch_shape(asked.train, world.size())); });
+  const std::shared_ptr<OutputLock> lock = lock_output(asked, world, hooks, say);
 
-  const std::string& folder = config.model.path;
-  const auto tokenizer = read_together(world, [&] { return load_tokenizer(folder); });
-  const auto shape =
-      read_together(world, [&] { return model_shape(folder, {config.model.ignore_fields}); });
-  say(model_line(config, shape));
-  const RunData data = load_run_data(config, tokenizer, *shape.shapes, world, say);
+  const StartedRun started = start_run(asked, world, say);
+  const config::RunConfig& config = started.config;
+  const RunData& data = started.data;
+  const ModelShape& shape = started.model;
+  const data::BatchShape& batch = started.shape;
   say(steps_line(data.length, batch));
   RunNote note = note_of_run(config, data.identity, data.length.total_steps);
   note.isa = sherd::ops::cpu::isa_name();
@@ -192,9 +157,10 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   }
   world.barrier();
   hooks.prepared();
-  RunOutcome outcome = TrainingLoop({config, data, tokenizer, batch, note, lock.get(), start},
-                                    model, optimizer, scaler ? &*scaler : nullptr, hooks)
-                           .run();
+  RunOutcome outcome =
+      TrainingLoop({config, data, started.tokenizer, batch, note, lock.get(), start}, model,
+                   optimizer, scaler ? &*scaler : nullptr, hooks)
+          .run();
   if (!outcome.stopped && outcome.steps_done > start.step) {
     write_plan(plan_of_run, config.train.output, world, measured_memory(plan_of_run, world));
   }

@@ -9,6 +9,7 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 
 const std::string kRecipe = "recipes/stories260k-squad-32.toml";
 
@@ -96,6 +97,31 @@ TEST_F(Plan, IsOfOtherMachinesToo) {
             many.at("peak_bytes"));
   EXPECT_EQ(plan_of(1, large_model({"-n", "2", "--device", "v100-32g"})).at("param_dtype"),
             "float16");
+}
+
+TEST_F(Plan, ListsWhatFits) {
+  const json plan = plan_of(0, {"plan", kRecipe, "-n", "2", "--search", "--json"});
+  EXPECT_EQ(plan.at("search").size(), 9);  // three strategies, and 1, 2 and 4 of 4 samples
+  EXPECT_THAT(expect_code(0, {"plan", kRecipe, "--search"}).out,
+              HasSubstr("what fits, the fastest first:"));
+  EXPECT_EQ(
+      plan_of(1, {"plan", kRecipe, "--search", "--memory", "0.01", "--json"}).at("search").size(),
+      0);
+}
+
+TEST(PlanOfARun, ChoosesTheMicroBatch) {
+  const TempFolder folder;
+  const Arguments run = train(folder.path() / "run", "3") +
+                        Arguments{"--train.micro_batch", "auto", "--checkpoint.every", "1 steps"};
+  const Ended whole = expect_code(0, on_ranks(2, run));
+  EXPECT_THAT(whole.out, HasSubstr("train.micro_batch: "));
+  EXPECT_THAT(whole.out, HasSubstr(", the fastest that fits"));
+  fs::remove_all(folder.path() / "run/checkpoints/step-00000003");
+  const Ended resumed = expect_code(0, on_ranks(2, run));
+  EXPECT_THAT(resumed.out, HasSubstr("resumed from "));
+  EXPECT_THAT(resumed.out, Not(HasSubstr("train.micro_batch: ")));  // as it began
+  EXPECT_THAT(expect_code(0, {"plan", kRecipe, "--train.micro_batch", "auto"}).err,
+              HasSubstr("train.micro_batch: "));
 }
 
 TEST_F(Plan, SaysWhatItTookInPlaceOfDataThatIsNotThere) {

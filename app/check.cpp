@@ -1,0 +1,82 @@
+// sherd check RECIPE [-n N] [--json] [--section.key …]
+
+#include "llm/check/check.h"
+
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "app/end_at_once.h"
+#include "app/launch.h"
+#include "app/rank.h"
+#include "app/recipe.h"
+#include "app/threads.h"
+#include "app/verbs.h"
+#include "launch/stop_request.h"
+#include "sherd/error.h"
+
+namespace app {
+
+namespace {
+
+struct CheckFlags {
+  std::optional<int> ranks;
+  bool json = false;
+};
+
+int check(Rank& rank, const CheckFlags& flags, const std::vector<std::string>& words) {
+  EndAtOnce end_at_once(
+      static_cast<int>(sherd::ExitCode::Stopped),
+      [] { return sherd::launch::StopRequest::requested(); },
+      [&rank] {
+        if (rank.is_first()) {
+          say("stopped on request; nothing is left of the check", true);
+        }
+      });
+  const llm::config::RunConfig config = load_recipe_on(rank, words);
+  if (config.device.threads) {
+    use_threads(*config.device.threads);
+  }
+  sherd::World world = rank.join({.timeout = config.parallel.timeout});
+  const llm::check::CheckHooks hooks{
+      [&](const std::string& line) { say(line, flags.json); },
+      [&](const llm::check::CheckItem& item) { say(llm::check::to_text(item), flags.json); },
+      [&](std::function<void()> clean_up) { end_at_once.set_clean_up(std::move(clean_up)); }};
+  const auto items = llm::check::check(config, world, hooks);
+  world.barrier();  // the folder is gone when the first rank ends
+  end_at_once.disarm();
+  const bool ok = llm::check::all_ok(items);
+  if (rank.is_first() && flags.json) {
+    say(llm::check::to_json(items));
+  } else if (rank.is_first()) {
+    say(fmt::format("{}: {} items", ok ? "ok" : "not ok", items.size()));
+  }
+  return ok ? 0 : 1;
+}
+
+}  // namespace
+
+void add_check(CLI::App& program, int& exit_code) {
+  CLI::App* verb = program.add_subcommand(
+      "check", "Try a run on its ranks: data, parameters, four steps, a checkpoint, memory");
+  auto flags = std::make_shared<CheckFlags>();
+  verb->add_option("-n,--ranks", flags->ranks, "ranks of this host to start (default: 1)")
+      ->check(CLI::Range(1, 1024));
+  verb->add_flag("--json", flags->json, "one line of JSON on standard output");
+  verb->footer(
+      "Example: sherd check recipes/smollm2-135m-squad.toml -n 2\n"
+      "Every key of the configuration is a flag, as of sherd train. The run's output is not "
+      "touched. Exit code 1: an item failed.");
+  verb->allow_extras();  // the configuration's flags are llm::config's to read
+  verb->callback([verb, flags, &exit_code] {
+    if (const auto code = start_ranks(flags->ranks)) {
+      exit_code = *code;
+      return;
+    }
+    Rank rank(OnSignal::RequestStop);
+    exit_code = rank.run([&] { return check(rank, *flags, verb->remaining()); });
+  });
+}
+
+}  // namespace app

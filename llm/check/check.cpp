@@ -1,0 +1,94 @@
+#include "llm/check/check.h"
+
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "llm/check/data_checks.h"
+#include "llm/check/model_checks.h"
+#include "llm/check/scratch_folder.h"
+#include "llm/train/agreement.h"
+#include "llm/train/load_model.h"
+#include "llm/train/options_of_config.h"
+#include "llm/train/planned_batches.h"
+#include "llm/train/start.h"
+#include "sherd/error.h"
+
+namespace llm::check {
+
+namespace {
+
+// All ranks were given the same configuration, data and files.
+CheckItem ranks_agree_config(const config::RunConfig& config, sherd::World& world) {
+  CheckItem item{"ranks_agree_config", true, 0, 0, "ranks", ""};
+  try {
+    item.message = train::agree_on_start(world, config::settings_in_common(config));
+  } catch (const sherd::Error& error) {
+    if (error.code() != sherd::ExitCode::RanksDisagree) {
+      throw;
+    }
+    item.ok = false;
+    item.measured = 1;
+    item.message = error.what();
+  }
+  if (item.message.empty()) {
+    item.message =
+        fmt::format("the same settings on {} rank{}", world.size(), world.size() == 1 ? "" : "s");
+  }
+  return item;
+}
+
+}  // namespace
+
+std::vector<CheckItem> check(const config::RunConfig& given, sherd::World world,
+                             const CheckHooks& hooks) {
+  std::vector<CheckItem> items;
+  const auto found = [&](CheckItem item) {
+    if (world.rank() == 0) {
+      hooks.found(item);
+    }
+    items.push_back(std::move(item));
+  };
+  const train::Say say = [&](const std::string& line) {
+    if (world.rank() == 0) {
+      hooks.say(line);
+    }
+  };
+  found(ranks_agree_config(given, world));
+  if (!items.back().ok) {
+    return items;
+  }
+  config::RunConfig fresh = given;
+  fresh.checkpoint.resume = "never";
+  const train::StartedRun run = train::start_run(train::resolved(fresh, world), world, say);
+  found(data_order(run.data, run.config, run.shape, world));
+  found(labels(run.data, run.config, run.tokenizer, world));
+  found(padding(run.data, run.config, run.shape));
+  train::require_room(run.config, run.model, world, say);
+  const train::PlannedBatches batches = train::planned_batches(run.data, run.config, run.shape);
+  const train::RunPlan plan =
+      train::plan_run(run.config, run.model, train::hosts_of(world), batches);
+
+  const ScratchFolder folder(run.config.train.output, world, hooks.before_an_end_at_once);
+  sherd::Sharded<model::CausalLm> model = train::load_model(run.config, run.model, world);
+  sherd::AdamW optimizer(model, train::adamw_options(run.config.optim),
+                         train::adamw_groups(run.config.optim, *run.model.shapes),
+                         train::adamw_mode(run.config.precision));
+  std::optional<sherd::GradScaler> scaler;
+  if (train::scales_loss(run.config.precision)) {
+    scaler.emplace(model);
+  }
+  CheckedRun checked{run.config, run.data,  run.shape,
+                     model,      optimizer, scaler ? &*scaler : nullptr};
+  found(ranks_agree_parameters(checked));
+  found(ranks_agree_loss(checked));
+  for (CheckItem& item : learns(checked, plan, folder.path() / "checkpoint")) {
+    found(std::move(item));
+  }
+  if (all_ok(items)) {
+    found(memory(checked, plan, batches.training_samples));
+  }
+  return items;
+}
+
+}  // namespace llm::check

@@ -1,0 +1,167 @@
+#include "llm/check/data_checks.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "llm/data/dataset.h"
+#include "llm/data/sampler.h"
+#include "llm/train/agreement.h"
+#include "llm/train/options_of_config.h"
+
+namespace llm::check {
+
+namespace {
+
+using Indices = std::vector<std::int64_t>;
+
+data::Sampler sampler_of(const train::RunData& data, const config::TrainSection& train) {
+  return {data.length.rows, train.global_batch, static_cast<std::uint64_t>(train.seed)};
+}
+
+// Of the first epoch, of one rank.
+Indices samples_of_rank(const train::RunData& data, const config::RunConfig& config,
+                        const data::BatchShape& shape, int rank) {
+  data::Sampler sampler = sampler_of(data, config.train);
+  Indices samples;
+  for (std::int64_t step = 0; step < data.length.steps_per_epoch; ++step) {
+    const Indices rows = sampler.batch(step);
+    const std::int64_t count = shape.micro_batches(static_cast<std::int64_t>(rows.size()));
+    for (std::int64_t micro = 0; micro < count; ++micro) {
+      const Indices some = data.rows.samples_of(shape.samples_of(rows, micro, rank));
+      samples.insert(samples.end(), some.begin(), some.end());
+    }
+  }
+  return samples;
+}
+
+Indices numbers_in(const std::string& text) {
+  Indices numbers;
+  const char* next = text.c_str();
+  for (char* end = nullptr; *next != '\0'; next = end + 1) {
+    numbers.push_back(std::strtoll(next, &end, 10));
+  }
+  return numbers;
+}
+
+std::string trimmed(const std::string& text) {
+  constexpr const char* kSpace = " \t\r\n";
+  const std::size_t begin = text.find_first_not_of(kSpace);
+  return begin == std::string::npos ? ""
+                                    : text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+}
+
+// The questions behind the training samples, in their order.
+std::vector<std::string> answers_of(const config::RunConfig& config) {
+  std::vector<std::string> answers;
+  for (const config::DataSet& set : config.data.train) {
+    const text::SquadFile file =
+        data::questions_of(data::read_data_file(set.path), train::limit_of(set, config.train));
+    for (const text::SquadQuestion& question : file.questions) {
+      answers.push_back(question.answers.front().text);
+    }
+  }
+  return answers;
+}
+
+std::string supervised_text(const data::Sample& sample, const text::Tokenizer& tokenizer) {
+  std::vector<text::TokenId> ids;
+  for (std::size_t i = 0; i < sample.ids.size(); ++i) {
+    if (sample.supervised[i] != 0) {
+      ids.push_back(sample.ids[i]);
+    }
+  }
+  return trimmed(tokenizer.decode(ids));
+}
+
+}  // namespace
+
+CheckItem data_order(const train::RunData& data, const config::RunConfig& config,
+                     const data::BatchShape& shape, sherd::World& world) {
+  const Indices mine = samples_of_rank(data, config, shape, world.rank());
+  std::vector<std::int64_t> seen(data.training.size(), 0);
+  for (const std::string& text : world.all_gather(fmt::format("{}", fmt::join(mine, " ")) + " ")) {
+    for (const std::int64_t sample : numbers_in(text)) {
+      ++seen.at(static_cast<std::size_t>(sample));
+    }
+  }
+  const auto missing = std::count(seen.begin(), seen.end(), 0);
+  const auto several = std::count_if(seen.begin(), seen.end(), [](auto n) { return n > 1; });
+  return {"data_order",
+          missing + several == 0,
+          static_cast<double>(missing + several),
+          0,
+          "samples",
+          fmt::format("{} samples of an epoch over {} ranks: {} missing, {} more than once",
+                      seen.size(), world.size(), missing, several)};
+}
+
+CheckItem labels(const train::RunData& data, const config::RunConfig& config,
+                 const text::Tokenizer& tokenizer, sherd::World& world) {
+  constexpr std::size_t kSome = 200;
+  std::string wrong;
+  double count = 0;
+  double different = 0;
+  train::together(world, [&] {
+    if (world.rank() != 0) {
+      return;
+    }
+    const std::vector<std::string> answers = answers_of(config);
+    const std::size_t samples = std::min(answers.size(), data.training.size());
+    const std::size_t stride = std::max<std::size_t>(1, samples / kSome);
+    for (std::size_t i = 0; i < samples; i += stride, ++count) {
+      const std::string text = supervised_text(data.training[i], tokenizer);
+      const std::string answer = trimmed(answers[i]);
+      // A long answer is cut to data.max_answer_tokens.
+      if (text.empty() ? !answer.empty() : !answer.starts_with(text)) {
+        ++different;
+        wrong = fmt::format("; sample {}: '{}' is not the answer '{}'", i, text, answer);
+      }
+    }
+  });
+  world.all_reduce({&count, 1});
+  world.all_reduce({&different, 1});
+  return {"labels",
+          different == 0,
+          different,
+          0,
+          "samples",
+          fmt::format(
+              "what is supervised of {:.0f} samples decodes to their answers in all but {:.0f}{}",
+              count, different, wrong)};
+}
+
+CheckItem padding(const train::RunData& data, const config::RunConfig& config,
+                  const data::BatchShape& shape) {
+  data::Sampler sampler = sampler_of(data, config.train);
+  std::int64_t tokens = 0;
+  std::int64_t of_samples = 0;
+  std::int64_t supervised = 0;
+  std::int64_t supervised_of_samples = 0;
+  for (std::int64_t step = 0; step < data.length.steps_per_epoch; ++step) {
+    const Indices rows = sampler.batch(step);
+    const Indices samples = data.rows.samples_of(rows);
+    const data::Batch batch = data::collate(data.training, samples);
+    tokens += static_cast<std::int64_t>(batch.input_ids.size());
+    supervised += batch.supervised_tokens;
+    for (const std::int64_t index : samples) {
+      const data::Sample sample = data.training[static_cast<std::size_t>(index)];
+      of_samples += static_cast<std::int64_t>(sample.ids.size());
+      supervised_of_samples += sample.supervised_tokens();
+    }
+  }
+  const auto extra = static_cast<double>(tokens - of_samples);
+  return {
+      "padding",
+      extra == 0 && supervised == supervised_of_samples,
+      tokens == 0 ? 0 : 100 * extra / static_cast<double>(tokens),
+      0,
+      "%",
+      fmt::format("{} tokens of an epoch, of which {:.0f} are padding; {} supervised, {} in the "
+                  "samples (micro-batches of {})",
+                  tokens, extra, supervised, supervised_of_samples, shape.micro_batch)};
+}
+
+}  // namespace llm::check

@@ -1,0 +1,28 @@
+#pragma once
+// What is checked of a run's data, before there is a model.
+
+#include "llm/check/check_item.h"
+#include "llm/config/run_config.h"
+#include "llm/data/batch.h"
+#include "llm/text/tokenizer.h"
+#include "llm/train/run_data.h"
+#include "sherd/world.h"
+
+namespace llm::check {
+
+/// The samples of the first epoch, as every rank deals them to itself: disjoint and complete.
+/// Collective.
+[[nodiscard]] CheckItem data_order(const train::RunData& data, const config::RunConfig& config,
+                                   const data::BatchShape& shape, sherd::World& world);
+
+/// What is supervised of some samples, decoded, is the answer in the file. Collective; rank 0 reads
+/// the files once more. Throws sherd::Error as data::read_data_file() does.
+[[nodiscard]] CheckItem labels(const train::RunData& data, const config::RunConfig& config,
+                               const text::Tokenizer& tokenizer, sherd::World& world);
+
+/// The share of the first epoch's tokens that belong to no sample, and supervised ones outside of
+/// them. Not collective.
+[[nodiscard]] CheckItem padding(const train::RunData& data, const config::RunConfig& config,
+                                const data::BatchShape& shape);
+
+}  // namespace llm::check

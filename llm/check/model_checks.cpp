@@ -1,0 +1,235 @@
+#include "llm/check/model_checks.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include "files/sha256.h"
+#include "llm/data/sampler.h"
+#include "llm/eval/batch_tensors.h"
+#include "llm/track/step_record.h"
+#include "llm/train/peak_memory.h"
+#include "llm/train/train_step.h"
+#include "sherd/checkpoint.h"
+#include "sherd/state_dict.h"
+
+namespace llm::check {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kSteps = 4;
+// Below this share of what is planned with measured rates a run is slower than it should be.
+constexpr double kLeastShareOfPlan = 0.5;
+
+// Of every unit; none is resharded.
+std::vector<std::string> unit_names(sherd::ShardedModule& model) {
+  std::vector<std::string> names;
+  model.reshard([&](const std::string& unit) {
+    names.push_back(unit);
+    return false;
+  });
+  return names;
+}
+
+constexpr const char* kRoot = "root";
+
+bool is_inside(const std::string& parameter, const std::string& unit,
+               const std::vector<std::string>& units) {
+  if (unit != kRoot) {
+    return parameter.starts_with(unit + ".");
+  }
+  return std::none_of(units.begin(), units.end(), [&](const std::string& other) {
+    return other != kRoot && is_inside(parameter, other, {});
+  });
+}
+
+// Of a unit's parameters, which are whole now.
+std::string digest_of(model::CausalLmImpl& module, const std::string& unit,
+                      const std::vector<std::string>& units) {
+  sherd::files::Sha256 digest;
+  for (const auto& item : module.named_parameters()) {
+    if (is_inside(item.key(), unit, units)) {
+      const at::Tensor whole = item.value().contiguous();
+      digest.add(item.key().data(), item.key().size());
+      digest.add(whole.const_data_ptr(), whole.nbytes());
+    }
+  }
+  return digest.finish();
+}
+
+// The ranks whose text is another than rank 0's.
+std::vector<int> ranks_that_differ(sherd::World& world, const std::string& text) {
+  const std::vector<std::string> all = world.all_gather(text);
+  std::vector<int> ranks;
+  for (int rank = 1; rank < world.size(); ++rank) {
+    if (all[static_cast<size_t>(rank)] != all[0]) {
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
+}
+
+std::vector<std::int64_t> first_rows(const CheckedRun& run) {
+  data::Sampler sampler(run.data.length.rows, run.config.train.global_batch,
+                        static_cast<std::uint64_t>(run.config.train.seed));
+  return sampler.batch(0);
+}
+
+std::vector<data::Batch> first_batches(const CheckedRun& run, int rank) {
+  const std::vector<std::int64_t> rows = first_rows(run);
+  std::vector<data::Batch> batches;
+  const std::int64_t count = run.shape.micro_batches(static_cast<std::int64_t>(rows.size()));
+  for (std::int64_t micro = 0; micro < count; ++micro) {
+    batches.push_back(data::collate(
+        run.data.training, run.data.rows.samples_of(run.shape.samples_of(rows, micro, rank))));
+  }
+  return batches;
+}
+
+double probe_loss(CheckedRun& run) {
+  const at::NoGradGuard no_grad;
+  const data::Batch batch = first_batches(run, 0).front();
+  return eval::loss_sum(run.model, eval::to_tensors(batch)).item<double>() /
+         static_cast<double>(std::max<std::int64_t>(1, batch.supervised_tokens));
+}
+
+train::StepOutcome step(CheckedRun& run, const std::vector<data::Batch>& batches,
+                        std::int64_t number) {
+  return train::train_step(run.model, run.optimizer, run.scaler, batches,
+                           {number, run.config.optim.clip_grad_norm, false});
+}
+
+CheckItem round_trip_item(double saved, double loaded) {
+  const bool same = std::bit_cast<std::uint64_t>(saved) == std::bit_cast<std::uint64_t>(loaded);
+  return {"checkpoint_round_trip",
+          same,
+          std::abs(saved - loaded),
+          0,
+          "nats",
+          fmt::format("loss {:.6f} when saved, {:.6f} when loaded again, {}", saved, loaded,
+                      same ? "bit for bit" : "other bits")};
+}
+
+CheckItem throughput_item(const train::RunPlan& plan, double tokens_per_second) {
+  const bool measured_rates = plan.rates.starts_with("measured");
+  const double least = measured_rates ? kLeastShareOfPlan * plan.tokens_per_second : 0;
+  return {"throughput",
+          tokens_per_second >= least,
+          tokens_per_second,
+          least,
+          "tokens/s",
+          fmt::format("{} tokens/s on the first batch, {} planned on average ({})",
+                      track::short_count(tokens_per_second),
+                      track::short_count(plan.tokens_per_second), plan.rates)};
+}
+
+}  // namespace
+
+CheckItem ranks_agree_parameters(CheckedRun& run) {
+  sherd::World& world = run.model.world();
+  std::string differing;
+  double units = 0;
+  double wrong = 0;
+  const std::vector<std::string> names = unit_names(run.model);
+  for (const std::string& unit : names) {
+    std::string digest;
+    sherd::with_full_parameters(run.model, unit,
+                                [&] { digest = digest_of(*run.model.module(), unit, names); });
+    ++units;
+    if (const std::vector<int> ranks = ranks_that_differ(world, digest); !ranks.empty()) {
+      ++wrong;
+      differing += fmt::format("; unit '{}' differs on rank {}", unit, fmt::join(ranks, ", "));
+    }
+  }
+  return {"ranks_agree_parameters",
+          wrong == 0,
+          wrong,
+          0,
+          "units",
+          fmt::format("{:.0f} units gathered on {} ranks, {:.0f} differ{}", units, world.size(),
+                      wrong, differing)};
+}
+
+CheckItem ranks_agree_loss(CheckedRun& run) {
+  sherd::World& world = run.model.world();
+  const double loss = probe_loss(run);
+  const std::vector<int> ranks =
+      ranks_that_differ(world, std::to_string(std::bit_cast<std::uint64_t>(loss)));
+  return {"ranks_agree_loss",
+          ranks.empty(),
+          static_cast<double>(ranks.size()),
+          0,
+          "ranks",
+          ranks.empty()
+              ? fmt::format("loss {:.6f} on all {} ranks, bit for bit", loss, world.size())
+              : fmt::format("the loss of one batch differs from rank 0's on rank {}",
+                            fmt::join(ranks, ", "))};
+}
+
+std::vector<CheckItem> learns(CheckedRun& run, const train::RunPlan& plan,
+                              const std::filesystem::path& folder) try {
+  run.optimizer.set_lr(run.config.optim.lr);
+  const std::vector<data::Batch> batches = first_batches(run, run.model.world().rank());
+  std::vector<train::StepOutcome> outcomes;
+  double saved_loss = 0;
+  double fastest = 0;
+  for (int number = 1; number <= kSteps; ++number) {
+    const Clock::time_point start = Clock::now();
+    outcomes.push_back(step(run, batches, number));
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (number == 1) {
+      sherd::save_checkpoint(run.model, run.optimizer, folder.string(), "");
+      saved_loss = probe_loss(run);
+    } else {
+      fastest = std::max(fastest, static_cast<double>(outcomes.back().tokens) / seconds);
+    }
+  }
+  sherd::load_checkpoint(run.model, run.optimizer, folder.string());
+  const double loaded_loss = probe_loss(run);
+  const double first = outcomes.front().loss;
+  const double last = outcomes.back().loss;
+  const double norm = outcomes.back().grad_norm;
+  return {{"finite", true, norm, 0, "norm",
+           fmt::format("losses and gradients of {} steps are finite, the last norm is {:.3g}",
+                       kSteps, norm)},
+          {"loss_falls", last < first, last, first, "nats",
+           fmt::format("loss {:.4f} -> {:.4f} in {} steps on the first batch at lr {:g}", first,
+                       last, kSteps, run.config.optim.lr)},
+          round_trip_item(saved_loss, loaded_loss),
+          throughput_item(plan, fastest)};
+} catch (const sherd::Error& error) {  // the same on all ranks
+  if (error.code() != sherd::ExitCode::NonFinite) {
+    throw;
+  }
+  return {{"finite", false, 1, 0, "steps", error.what()}};
+}
+
+CheckItem memory(CheckedRun& run, const train::RunPlan& plan,
+                 const std::vector<std::int64_t>& longest_samples) {
+  sherd::World& world = run.model.world();
+  run.optimizer.set_lr(0);
+  const auto count = run.shape.micro_batches(run.config.train.global_batch);
+  const std::vector<data::Batch> batches(static_cast<size_t>(count),
+                                         data::collate(run.data.training, longest_samples));
+  static_cast<void>(step(run, batches, kSteps + 1));
+  double largest = static_cast<double>(train::proportional_resident_bytes());
+  world.all_reduce({&largest, 1}, sherd::ReduceOp::Max);
+  const auto available = static_cast<double>(plan.available_bytes);
+  const auto bytes = [](double of) { return track::short_bytes(static_cast<std::int64_t>(of)); };
+  return {"memory",
+          plan.available_bytes == 0 || largest <= available,
+          largest,
+          available,
+          "bytes",
+          fmt::format("the longest micro-batch takes {} of {} a rank; planned {}", bytes(largest),
+                      bytes(available),
+                      bytes(static_cast<double>(plan.constant_bytes + plan.memory.peak_bytes)))};
+}
+
+}  // namespace llm::check

@@ -1,0 +1,31 @@
+#pragma once
+// A folder that is gone when a check has ended, however it ends.
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "sherd/world.h"
+
+namespace llm::check {
+
+/// A new folder beside the output folder, so on its file system, the same for all ranks; rank 0
+/// makes it and removes it.
+class ScratchFolder {
+ public:
+  /// Collective. `before_an_end_at_once` is given what removes the folder, for a process that is
+  /// asked to stop. Throws sherd::Error(CannotWrite) on every rank.
+  ScratchFolder(const std::filesystem::path& output, sherd::World& world,
+                const std::function<void(std::function<void()>)>& before_an_end_at_once);
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  ~ScratchFolder() = default;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  std::shared_ptr<void> removes_;  // of rank 0
+};
+
+}  // namespace llm::check

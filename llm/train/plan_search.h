@@ -1,0 +1,42 @@
+#pragma once
+// Which settings of a run fit, and which of them is the fastest.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "llm/train/run_plan.h"
+
+namespace llm::train {
+
+/// A setting that fits.
+struct FittingSetting {
+  std::vector<std::pair<std::string, std::string>> set;  ///< key and value, as flags take them
+  RunPlan plan;
+};
+
+/// The batches of a run as it is configured.
+using BatchesOf = std::function<PlannedBatches(const config::RunConfig&)>;
+
+/// Strategies and micro-batches (divisors of a rank's samples of a step), each with what it needs
+/// to fit and no more of activation checkpointing and 16-bit moments; the fastest first. A plan
+/// each: a second or two of all. Not collective. Throws as plan_run() does.
+[[nodiscard]] std::vector<FittingSetting> search_plans(const config::RunConfig& config,
+                                                       const ModelShape& shape,
+                                                       const PlannedHosts& hosts,
+                                                       const BatchesOf& batches_of);
+
+/// What `train.micro_batch = "auto"` becomes: the fastest that fits with all else as it is; 1 where
+/// none does.
+[[nodiscard]] std::int64_t fastest_micro_batch(const config::RunConfig& config,
+                                               const ModelShape& shape, const PlannedHosts& hosts,
+                                               const BatchesOf& batches_of);
+
+/// The plan with `search`: [{set, peak_bytes, tokens_per_second}].
+[[nodiscard]] std::string to_json(const RunPlan& plan, const std::vector<FittingSetting>& found);
+/// A line each, as flags: "12.3k tokens/s, 3.1 GiB: --parallel.strategy full_shard …".
+[[nodiscard]] std::string to_text(const std::vector<FittingSetting>& found);
+
+}  // namespace llm::train

@@ -1,0 +1,96 @@
+#include "llm/train/start.h"
+
+#include <string>
+#include <utility>
+
+#include <ATen/Parallel.h>
+
+#include "llm/train/agreement.h"
+#include "llm/train/auto_dtype.h"
+#include "llm/train/free_space.h"
+#include "llm/train/options_of_config.h"
+#include "llm/train/peak_memory.h"
+#include "llm/train/plan_search.h"
+#include "llm/train/planned_batches.h"
+#include "llm/train/resume.h"
+#include "llm/train/run_text.h"
+
+namespace llm::train {
+
+namespace {
+
+config::RunConfig with_micro_batch(config::RunConfig config, const ModelShape& shape,
+                                   const RunData& data, sherd::World& world, const Say& say) {
+  if (config.train.micro_batch) {
+    return config;
+  }
+  const auto batches_of = [&](const config::RunConfig& tried) {
+    return planned_batches(data, tried, batch_shape(tried.train, world.size()));
+  };
+  const std::string chosen = from_first_rank(world, [&] {
+    return std::to_string(fastest_micro_batch(config, shape, hosts_of(world), batches_of));
+  });
+  config.train.micro_batch = std::stoll(chosen);
+  say("train.micro_batch: " + chosen + ", the fastest that fits");
+  return config;
+}
+
+}  // namespace
+
+config::RunConfig resolved(const config::RunConfig& config, sherd::World& world) {
+  config::RunConfig made = config;
+  made.precision.param_dtype = chosen_dtype(config.precision.param_dtype);
+  const bool chooses_dtype = config.precision.param_dtype == config::ParamDtype::Auto;
+  if (!chooses_dtype && config.train.micro_batch) {
+    return made;
+  }
+  const std::string begun = from_first_rank(world, [&] { return config_to_resume(config); });
+  if (begun.empty()) {
+    return made;
+  }
+  const config::RunConfig before = config::from_toml(begun);
+  if (chooses_dtype) {
+    made.precision.param_dtype = before.precision.param_dtype;
+  }
+  if (!made.train.micro_batch) {
+    made.train.micro_batch = before.train.micro_batch;
+  }
+  return made;
+}
+
+PlannedHosts hosts_of(const sherd::World& world) {
+  const int local = world.size() % world.local_size() == 0 ? world.local_size() : 1;
+  PlannedHosts hosts{plan::device_of_name("cpu"), world.size() / local, local};
+  hosts.threads = at::get_num_threads();
+  return hosts;
+}
+
+StartedRun start_run(const config::RunConfig& resolved, sherd::World& world, const Say& say) {
+  const std::string& folder = resolved.model.path;
+  auto tokenizer = read_together(world, [&] { return load_tokenizer(folder); });
+  auto shape =
+      read_together(world, [&] { return model_shape(folder, {resolved.model.ignore_fields}); });
+  say(model_line(resolved, shape));
+  RunData data = load_run_data(resolved, tokenizer, *shape.shapes, world, say);
+  config::RunConfig config = with_micro_batch(resolved, shape, data, world, say);
+  const data::BatchShape batch = batch_shape(config.train, world.size());
+  return {std::move(config), std::move(tokenizer), std::move(shape), std::move(data), batch};
+}
+
+void require_room(const config::RunConfig& config, const ModelShape& shape, sherd::World& world,
+                  const Say& say) {
+  together(world, [&] {
+    if (world.rank() == 0 &&
+        (config.checkpoint.at_end || config.checkpoint.every != config::Every{})) {
+      require_free_space(config.train.output, checkpoint_bytes(shape.parameters, config.precision));
+    }
+    const int ranks = world.local_size();
+    const std::int64_t bytes =
+        least_rank_bytes(shape.parameters, state_shards(config, world), config);
+    const std::int64_t available = available_memory_bytes(ranks);
+    say(memory_line(bytes, available));
+    require_memory(bytes, ranks, available);
+  });
+}
+
+}  // namespace llm::train

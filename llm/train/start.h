@@ -1,0 +1,41 @@
+#pragma once
+// How a run begins: what is read and chosen before there is a model.
+
+#include "llm/config/run_config.h"
+#include "llm/data/batch.h"
+#include "llm/text/tokenizer.h"
+#include "llm/train/load_model.h"
+#include "llm/train/run_data.h"
+#include "llm/train/run_plan.h"
+#include "sherd/world.h"
+
+namespace llm::train {
+
+/// The configuration with its choices made, but for a micro-batch that the data decides: a resumed
+/// run computes as it started. Collective.
+[[nodiscard]] config::RunConfig resolved(const config::RunConfig& config, sherd::World& world);
+
+/// What a run works on.
+struct StartedRun {
+  config::RunConfig config;  ///< with all choices made
+  text::Tokenizer tokenizer;
+  ModelShape model;
+  RunData data;
+  data::BatchShape shape;
+};
+
+/// Reads tokenizer, shapes and data of a resolved configuration. Collective. Throws the same
+/// sherd::Error on every rank: InputMissing, BadData, RanksDisagree, Usage. `say` is called on rank
+/// 0 alone.
+[[nodiscard]] StartedRun start_run(const config::RunConfig& resolved, sherd::World& world,
+                                   const Say& say);
+
+/// Where this run is, for plans. Not collective.
+[[nodiscard]] PlannedHosts hosts_of(const sherd::World& world);
+
+/// Checks that model and checkpoints fit, before anything is allocated. Collective. Throws
+/// sherd::Error: CannotWrite, OutOfMemory.
+void require_room(const config::RunConfig& config, const ModelShape& shape, sherd::World& world,
+                  const Say& say);
+
+}  // namespace llm::train

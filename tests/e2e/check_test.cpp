@@ -1,0 +1,97 @@
+// `sherd check`: each item of it, what makes one fail, and that it leaves nothing.
+
+#include <csignal>
+
+#include "tests/e2e/training.h"
+
+namespace sherd::test {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class Check : public testing::Test {
+ protected:
+  [[nodiscard]] fs::path output() const { return folder_.path() / "run"; }
+  [[nodiscard]] Arguments check(const Arguments& more = {}) const {
+    Arguments words = train(output(), "6");
+    words[0] = "check";
+    return words + more;
+  }
+  // By name.
+  std::map<std::string, json> items(int code, const Arguments& more) {
+    const json found = json::parse(expect_code(code, check(Arguments{"--json"} + more)).out);
+    EXPECT_EQ(found.at("ok"), code == 0);
+    std::map<std::string, json> by_name;
+    for (const json& item : found.at("items")) {
+      by_name[item.at("name")] = item;
+    }
+    return by_name;
+  }
+  void TearDown() override { EXPECT_TRUE(listing(folder_.path()).empty()); }
+
+ private:
+  TempFolder folder_;
+};
+
+TEST_F(Check, TriesEachItemOnTheRunsRanks) {
+  const Ended ended = expect_code(0, check({"-n", "2"}));
+  for (const char* const item :
+       {"ok   ranks_agree_config", "ok   data_order", "ok   labels", "ok   padding",
+        "ok   ranks_agree_parameters", "ok   ranks_agree_loss", "ok   finite", "ok   loss_falls",
+        "ok   checkpoint_round_trip", "ok   throughput", "ok   memory", "ok: 11 items"}) {
+    EXPECT_THAT(ended.out, HasSubstr(item));
+  }
+  EXPECT_THAT(ended.out, HasSubstr("32 samples of an epoch over 2 ranks: 0 missing"));
+  EXPECT_THAT(ended.out, HasSubstr("on all 2 ranks, bit for bit"));
+}
+
+TEST_F(Check, SaysTheSameAsJson) {
+  const auto found = items(0, {});
+  EXPECT_EQ(found.size(), 11);
+  const json& loss = found.at("loss_falls");
+  EXPECT_LT(loss.at("measured"), loss.at("limit"));
+  EXPECT_EQ(loss.at("unit"), "nats");
+  EXPECT_EQ(found.at("checkpoint_round_trip").at("measured"), 0.0);
+  EXPECT_GT(found.at("memory").at("measured"), 10e6);
+  EXPECT_GT(found.at("throughput").at("measured"), 0.0);
+}
+
+TEST_F(Check, FailsWhereTheLossDoesNotFall) {
+  const auto found = items(1, {"--optim.lr", "1e-30"});
+  EXPECT_FALSE(found.at("loss_falls").at("ok"));
+  EXPECT_TRUE(found.at("checkpoint_round_trip").at("ok"));
+}
+
+TEST_F(Check, FailsWhereNumbersAreNotFinite) {
+  const auto found = items(1, {"--optim.lr", "1e30"});
+  EXPECT_FALSE(found.at("finite").at("ok"));
+  EXPECT_THAT(found.at("finite").at("message").get<std::string>(),
+              HasSubstr("Nothing was updated"));
+}
+
+TEST_F(Check, FailsWhereRanksWereGivenOtherSettings) {
+  const auto [first, second] =
+      run_unlike_ranks(check({"--json"}), check({"--json", "--optim.lr", "0.5"}));
+  EXPECT_EQ(first.code, 1) << first.err;
+  EXPECT_EQ(second.code, 1) << second.err;
+  EXPECT_THAT(first.out, HasSubstr("optim.lr"));
+}
+
+TEST_F(Check, EndsAsTrainWouldOnWhatItCannotRead) {
+  EXPECT_THAT(expect_code(66, check({"--data.eval", "/no/such/file.json"})).err,
+              HasSubstr("/no/such/file.json"));
+  EXPECT_THAT(expect_code(64, check({"--train.no_such_key", "1"})).err, HasSubstr("no_such_key"));
+}
+
+TEST_F(Check, LeavesNothingWhereItIsStopped) {
+  Program program(check());
+  program.wait_for("ok   padding");
+  program.signal(SIGTERM);
+  const Ended ended = program.finish();
+  EXPECT_TRUE(ended.code == 75 || ended.code == 0) << ended.out << ended.err;
+}
+
+}  // namespace
+}  // namespace sherd::test
