@@ -65,6 +65,10 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
   const auto say_aside = [](const std::string& line) { say(line, /*json_on_stdout=*/true); };
   RunConfig config = load_recipe(words, say_aside);
   const llm::train::PlannedHosts hosts = hosts_of(flags, config);
+  for (const std::string& line :
+       llm::config::settings_without_effect(config, hosts.hosts * hosts.ranks)) {
+    say_aside(line);
+  }
   const auto shape = llm::train::model_shape(config.model.path, {config.model.ignore_fields});
   const std::optional<llm::train::RunData> data = data_of(config, shape, say_aside);
   const auto batches_of = [&](const RunConfig& of) {

@@ -46,7 +46,7 @@ std::string stop_line(const llm::train::RunOutcome& outcome, const std::string& 
                      outcome.checkpoint);
 }
 
-int train(Rank& rank, const std::vector<std::string>& words) {
+int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   const auto stop_requested = [] { return sherd::launch::StopRequest::requested(); };
   EndAtOnce end_at_once(static_cast<int>(ExitCode::Stopped), stop_requested, [&rank] {
     if (rank.is_first()) {
@@ -66,6 +66,9 @@ int train(Rank& rank, const std::vector<std::string>& words) {
     end_at_once.set_clean_up(std::move(clean_up));
   };
   hooks.prepared = [&] { end_at_once.disarm(); };
+  if (dry) {
+    return llm::train::dry_run(config, world, hooks) ? 0 : 1;
+  }
   const llm::train::RunOutcome outcome = llm::train::run(config, world, hooks);
   if (rank.is_first() && outcome.stopped) {
     say(stop_line(outcome, config.checkpoint.resume));
@@ -79,8 +82,10 @@ void add_train(CLI::App& program, int& exit_code) {
   CLI::App* verb =
       program.add_subcommand("train", "Fine-tune a model as a TOML file and flags say");
   verb->footer([] {
-    return "sherd train [CONFIG.toml] [-n RANKS] [--resume WHAT] [--section.key VALUE ...]; the "
-           "file's keys are in docs/guide/configuration.md, and each is a flag; --resume is short "
+    return "sherd train [CONFIG.toml] [-n RANKS] [--dry-run] [--resume WHAT] [--section.key VALUE "
+           "...]; --dry-run says what it would do, without a model (exit code 1: it does not fit); "
+           "the file's keys are in docs/guide/configuration.md, and each is a flag; --resume is "
+           "short "
            "for --checkpoint.resume:\n" +
            llm::config::help_text();
   });
@@ -91,12 +96,13 @@ void add_train(CLI::App& program, int& exit_code) {
                     [](const std::string& word) { return word == "--help" || word == "-h"; })) {
       throw CLI::CallForHelp();
     }
+    const bool dry = std::erase(words, "--dry-run") > 0;
     if (const auto code = start_ranks(take_ranks(words))) {
       exit_code = *code;
       return;
     }
     Rank rank(OnSignal::RequestStop);
-    exit_code = rank.run([&] { return train(rank, words); });
+    exit_code = rank.run([&] { return train(rank, dry, words); });
   });
 }
 

@@ -1,5 +1,7 @@
 #include <map>
 
+#include <fmt/core.h>
+
 #include "llm/config/fields.h"
 
 namespace llm::config {
@@ -26,18 +28,48 @@ std::vector<Difference> deciding_differences(const RunConfig& before, const RunC
   for (const Leaf& leaf : leaves(now)) {
     const auto found = old.find(leaf.key);
     const std::string was = found == old.end() ? "absent" : found->second.text();
-    const bool idle = leaf.field.idle && (found == old.end() || found->second.field.idle);
+    const bool idle =
+        !leaf.field.idle.empty() && (found == old.end() || !found->second.field.idle.empty());
     if (leaf.field.decides && !idle && was != leaf.text()) {
       differences.push_back({leaf.key, was, leaf.text()});
     }
     old.erase(leaf.key);
   }
   for (const auto& [key, leaf] : old) {
-    if (leaf.field.decides && !leaf.field.idle) {
+    if (leaf.field.decides && leaf.field.idle.empty()) {
       differences.push_back({key, leaf.text(), "absent"});
     }
   }
   return differences;
+}
+
+namespace {
+
+// As long lists as those of `config`, and else what a file without keys gives.
+RunConfig defaults_like(const RunConfig& config) {
+  RunConfig defaults;
+  defaults.data.train.resize(config.data.train.size());
+  defaults.data.eval.resize(config.data.eval.size());
+  defaults.log.sink.resize(config.log.sink.size());
+  return defaults;
+}
+
+}  // namespace
+
+std::vector<std::string> settings_without_effect(const RunConfig& config, int ranks) {
+  RunConfig copy = config;
+  RunConfig defaults = defaults_like(config);
+  const std::vector<Leaf> usual = leaves(defaults);
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; const Leaf& leaf : leaves(copy)) {
+    const bool alone = ranks == 1 && leaf.key.starts_with("parallel.");
+    const std::string why = alone ? "there is one rank" : leaf.field.idle;
+    if (!why.empty() && leaf.text() != usual[i].text()) {
+      lines.push_back(fmt::format("{} = {} has no effect: {}", leaf.key, leaf.text(), why));
+    }
+    ++i;
+  }
+  return lines;
 }
 
 }  // namespace llm::config

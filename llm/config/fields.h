@@ -53,9 +53,9 @@ struct Field {
   std::string unit = {};           ///< of a number; empty for none
   bool required = false;           ///< a string that may not be empty, a list that may not be
   std::string default_words = {};  ///< of a default that the value itself does not show
-  bool decides = false;  ///< a run with another value is another run: it cannot resume this one
-  bool idle = false;     ///< of one that decides: has no effect beside the other values
-  bool of_host = false;  ///< may differ from host to host: a place of files, threads
+  bool decides = false;   ///< a run with another value is another run: it cannot resume this one
+  std::string idle = {};  ///< why it has no effect beside the other values; empty: it has
+  bool of_host = false;   ///< may differ from host to host: a place of files, threads
   std::vector<OldName> old_names = {};
   std::optional<OldValue> old_value = {};
   std::string before = {};  ///< what programs did that lack the key, where not the default

@@ -221,6 +221,10 @@ struct Difference {
 [[nodiscard]] std::vector<Difference> deciding_differences(const RunConfig& before,
                                                            const RunConfig& after);
 
+/// A line for each key that was set to no avail: "optim.weight_decay_on_norms_and_biases = true has
+/// no effect: optim.weight_decay is 0".
+[[nodiscard]] std::vector<std::string> settings_without_effect(const RunConfig& config, int ranks);
+
 /// The text of docs/guide/configuration.md.
 [[nodiscard]] std::string reference_markdown();
 

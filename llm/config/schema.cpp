@@ -25,6 +25,11 @@ Field not_yet(std::string name, std::string doc) {
   return {.name = std::move(name), .slot = NotYet{}, .doc = std::move(doc)};
 }
 
+/// Of a field: why it has no effect, where that is so.
+std::string no_effect(bool is_so, const char* because) {
+  return is_so ? because : "";
+}
+
 /// A count of steps as it is written now; 0 was "never".
 std::string every_text(const std::string& old_value) {
   return old_value == "0" ? "never" : old_value + " steps";
@@ -94,7 +99,7 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
        .doc = "random: the questions that a limit leaves are drawn by train.seed; file: they are "
               "the first",
        .decides = trains,
-       .idle = !set.limit,
+       .idle = no_effect(!set.limit, "all questions are used"),
        .old_names = old_orders,
        .before = "file"},
       not_yet("name", "names of data sets in logs"),
@@ -169,7 +174,8 @@ Table fields(TrainSection& train) {
        .default_words = "runs/ and the name of the file; required without one"},
       {.name = "epochs",
        .slot = integer(train.epochs, between(1, kMany)),
-       .doc = "passes over data.train; a run that goes on must come to the same number of steps"},
+       .doc = "passes over data.train; a run that goes on must come to the same number of steps",
+       .idle = no_effect(train.max_steps.has_value(), "train.max_steps is set")},
       {.name = "max_steps",
        .slot = integer_or("epochs", train.max_steps, at_least(1)),
        .doc = "length of the run and of its schedule, the same when it goes on; epochs: as "
@@ -233,7 +239,7 @@ Table fields(OptimSection& optim) {
        .slot = flag(optim.weight_decay_on_norms_and_biases),
        .doc = "decay those parameters too; false: only matrices and embeddings",
        .decides = true,
-       .idle = optim.weight_decay == 0,
+       .idle = no_effect(optim.weight_decay == 0, "optim.weight_decay is 0"),
        .before = "true"},
       {.name = "clip_grad_norm",
        .slot = number_or("none", optim.clip_grad_norm, above(0)),
@@ -264,12 +270,15 @@ Table fields(ScheduleSection& schedule) {
        .slot = number(schedule.min_lr_ratio, between(0, 1)),
        .doc = "the learning rate at the end of a linear or cosine schedule, as a share of optim.lr",
        .decides = true,
-       .idle = schedule.kind == Schedule::Constant,
+       .idle = no_effect(schedule.kind == Schedule::Constant, "schedule.kind is constant"),
        .old_names = {{.key = "optim.min_lr_ratio"}}},
   }};
 }
 
 Table fields(ParallelSection& parallel) {
+  using enum Strategy;
+  const bool hybrid = parallel.strategy == HybridShard || parallel.strategy == HybridShardGradOp;
+  const bool reshards = parallel.strategy == FullShard || parallel.strategy == HybridShard;
   return {{
       {.name = "strategy",
        .slot = choice<Strategy>(parallel.strategy, strategy_words()),
@@ -282,17 +291,20 @@ Table fields(ParallelSection& parallel) {
        .doc = "ranks that share one copy of the model under a hybrid strategy; host: those of a "
               "host",
        .unit = "ranks",
+       .idle = no_effect(!hybrid, "parallel.strategy is not a hybrid one"),
        .old_value = OldValue{"0", "host"}},
       {.name = "reshard_after_forward_size",
        .slot = integer_or("strategy", parallel.reshard_after_forward_size, between(1, kMany)),
        .doc = "between forward and backward a rank keeps 1/n of the gathered parameters, so that "
               "the second gather stays within n ranks; strategy: as the strategy says",
        .unit = "ranks",
+       .idle = no_effect(!reshards, "parallel.strategy keeps gathered parameters until backward"),
        .old_value = OldValue{"0", "strategy"}},
       {.name = "prefetch_depth",
        .slot = integer(parallel.prefetch_depth, between(0, 8)),
        .doc = "units gathered ahead of the one that computes",
-       .unit = "units"},
+       .unit = "units",
+       .idle = no_effect(parallel.strategy == NoShard, "parallel.strategy gathers nothing")},
       {.name = "timeout",
        .slot = duration_or("auto", parallel.timeout, std::chrono::seconds(1)),
        .doc = "how long a rank waits for another, at the start and in each exchange, before it "
@@ -324,7 +336,8 @@ Table fields(PrecisionSection& precision) {
        .doc = "auto: under float16 the loss is multiplied by a scale that adapts itself, so that "
               "small gradients do not vanish; none: it is not",
        .decides = true,
-       .idle = precision.param_dtype != ParamDtype::Float16},
+       .idle = no_effect(precision.param_dtype != ParamDtype::Float16,
+                         "precision.param_dtype is not float16")},
   }};
 }
 
@@ -353,7 +366,8 @@ Table fields(CheckpointSection& checkpoint) {
       {.name = "keep",
        .slot = integer(checkpoint.keep, between(1, kMany)),
        .doc = "checkpoints kept; older ones are removed after a save",
-       .unit = "checkpoints"},
+       .unit = "checkpoints",
+       .idle = no_effect(checkpoint.every == Every{}, "checkpoint.every is never")},
       {.name = "resume",
        .slot = string(checkpoint.resume),
        .doc =
@@ -366,20 +380,26 @@ Table fields(CheckpointSection& checkpoint) {
   }};
 }
 
-Table fields(EvalSection& eval) {
+Table fields(EvalSection& eval, const DataSection& data) {
+  const bool never = data.eval.empty() || (eval.every == Every{} && !eval.at_end);
+  const std::string idle =
+      no_effect(never, data.eval.empty() ? "there is no data.eval" : "eval.every is never");
   return {{
       {.name = "every",
        .slot = every(eval.every),
        .doc = "how often to evaluate data.eval",
+       .idle = no_effect(data.eval.empty(), "there is no data.eval"),
        .old_names = {{.key = "eval.every_steps", .value = every_text}}},
       {.name = "at_end", .slot = flag(eval.at_end), .doc = "evaluate after the last step"},
       {.name = "generate",
        .slot = flag(eval.generate),
-       .doc = "also answer the questions, for exact match and F1; slower than the loss alone"},
+       .doc = "also answer the questions, for exact match and F1; slower than the loss alone",
+       .idle = idle},
       {.name = "batch",
        .slot = integer(eval.batch, between(1, kMany)),
        .doc = "samples a rank evaluates at once",
-       .unit = "samples"},
+       .unit = "samples",
+       .idle = idle},
       not_yet("at_start", "an evaluation before the first step"),
       not_yet("metrics", "a choice of metrics"),
       not_yet("predictions", "a file of the answers"),
@@ -433,7 +453,7 @@ Table schema(RunConfig& config) {
       {.name = "memory", .slot = fields(config.memory), .doc = "What is traded for memory."},
       {.name = "checkpoint", .slot = fields(config.checkpoint), .doc = "Saving and resuming."},
       {.name = "eval",
-       .slot = fields(config.eval),
+       .slot = fields(config.eval, config.data),
        .doc = "Evaluation on data.eval while training."},
       {.name = "log", .slot = fields(config.log), .doc = "What is written about each step."},
   }};

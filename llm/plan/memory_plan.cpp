@@ -33,6 +33,7 @@ class Planner {
     step(model, optimizer);
     phases_.resize(1);  // from the second step on all of the optimizer's state is there
     step(model, optimizer);
+    end_phase("save");  // a rank writes what it holds from where it lies
     if (run_.evaluation) {
       evaluate(model, *run_.evaluation);
       end_phase("evaluation");

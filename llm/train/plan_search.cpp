@@ -51,10 +51,9 @@ constexpr Saving kSavings[] = {{false, false}, {true, false}, {false, true}, {tr
 
 RunConfig with(const RunConfig& config, const Saving& saving) {
   RunConfig made = config;
-  made.memory.activation_checkpointing |= saving.checkpoints;
-  if (saving.narrow_moments) {
-    made.precision.moments_dtype = config::MomentsDtype::BFloat16;
-  }
+  made.memory.activation_checkpointing = saving.checkpoints;
+  made.precision.moments_dtype =
+      saving.narrow_moments ? config::MomentsDtype::BFloat16 : config::MomentsDtype::Float32;
   return made;
 }
 

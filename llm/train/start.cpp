@@ -66,6 +66,9 @@ PlannedHosts hosts_of(const sherd::World& world) {
 }
 
 StartedRun start_run(const config::RunConfig& resolved, sherd::World& world, const Say& say) {
+  for (const std::string& line : config::settings_without_effect(resolved, world.size())) {
+    say(line);
+  }
   const std::string& folder = resolved.model.path;
   auto tokenizer = read_together(world, [&] { return load_tokenizer(folder); });
   auto shape =

@@ -111,20 +111,36 @@ void restore_scale(const Candidate& start, std::optional<sherd::GradScaler>& sca
   }
 }
 
-}  // namespace
-
-RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHooks& hooks) {
-  const Say say = [&](const std::string& line) {
-    if (world.rank() == 0) {
+Say on_first_rank(const sherd::World& world, const RunHooks& hooks) {
+  return [first = world.rank() == 0, &hooks](const std::string& line) {
+    if (first) {
       hooks.say(line);
     }
   };
+}
+
+// The configuration that all ranks were given, with its choices made.
+config::RunConfig agreed(const config::RunConfig& given, sherd::World& world, const Say& say) {
   if (const std::string notice = agree_on_start(world, config::settings_in_common(given));
       !notice.empty()) {
     say(notice);
   }
-  const config::RunConfig asked = resolved(given, world);
+  config::RunConfig asked = resolved(given, world);
   together(world, [&] { static_cast<void>(batch_shape(asked.train, world.size())); });
+  return asked;
+}
+
+RunNote note_of(const StartedRun& run) {
+  RunNote note = note_of_run(run.config, run.data.identity, run.data.length.total_steps);
+  note.isa = sherd::ops::cpu::isa_name();
+  return note;
+}
+
+}  // namespace
+
+RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHooks& hooks) {
+  const Say say = on_first_rank(world, hooks);
+  const config::RunConfig asked = agreed(given, world, say);
   const std::shared_ptr<OutputLock> lock = lock_output(asked, world, hooks, say);
 
   const StartedRun started = start_run(asked, world, say);
@@ -133,8 +149,7 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   const ModelShape& shape = started.model;
   const data::BatchShape& batch = started.shape;
   say(steps_line(data.length, batch));
-  RunNote note = note_of_run(config, data.identity, data.length.total_steps);
-  note.isa = sherd::ops::cpu::isa_name();
+  RunNote note = note_of(started);
   const ResumePlan plan = plan_resume(config, note, *shape.shapes, world, say);
   note.origin = plan.origin;
   require_room(config, shape, world, say);
@@ -165,6 +180,24 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
     write_plan(plan_of_run, config.train.output, world, measured_memory(plan_of_run, world));
   }
   return outcome;
+}
+
+bool dry_run(const config::RunConfig& given, sherd::World world, const RunHooks& hooks) {
+  const Say say = on_first_rank(world, hooks);
+  const StartedRun started = start_run(agreed(given, world, say), world, say);
+  const ResumePlan begin =
+      plan_resume(started.config, note_of(started), *started.model.shapes, world, say);
+  const std::string fits = from_first_rank(world, [&] {
+    say("configuration:\n" + config::to_toml(started.config));
+    say(steps_line(started.data.length, started.shape));
+    say(begin.candidates.empty() ? "begins at the first step"
+                                 : "goes on from " + begin.candidates.front().folder);
+    const RunPlan plan = plan_run(started.config, started.model, hosts_of(world),
+                                  planned_batches(started.data, started.config, started.shape));
+    say(to_text(plan));
+    return std::string(plan.fits() ? "fits" : "");
+  });
+  return !fits.empty();
 }
 
 }  // namespace llm::train

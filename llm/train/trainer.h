@@ -33,4 +33,11 @@ struct RunOutcome {
 /// evaluations. Collective. Throws sherd::Error with the exit code that the failure deserves.
 RunOutcome run(const config::RunConfig& config, sherd::World world, const RunHooks& hooks);
 
+/// Says what run() would do, as far as that is known without a model: the configuration with its
+/// choices made, length, where it begins, and its plan. Reads data and checkpoints, writes nothing
+/// but the token cache. Collective. Returns whether it fits. Throws sherd::Error as run() does
+/// before it loads the model.
+[[nodiscard]] bool dry_run(const config::RunConfig& config, sherd::World world,
+                           const RunHooks& hooks);
+
 }  // namespace llm::train

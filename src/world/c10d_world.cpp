@@ -104,6 +104,8 @@ class C10dWorld final : public Backend {
     door_.set_open(true);
     control_->barrier();  // others may connect from here on
     auto communicator = connected_communicator(group);
+    // One that lets go of its end at once would break a connection that another has yet to notice.
+    control_->barrier();
     door_.set_open(false);
     return communicator;
   }

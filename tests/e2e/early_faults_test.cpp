@@ -52,6 +52,13 @@ TEST(EarlyFault, AModelThatMemoryCannotHold) {
   EXPECT_THAT(ended.err, HasSubstr("are available"));
 }
 
+TEST(EarlyFault, ADryRunOfAModelThatMemoryCannotHold) {
+  const TempFolder folder;
+  const Ended ended = expect_code(1, train_giant(folder, 4) + Arguments{"--dry-run"});
+  EXPECT_THAT(ended.out, HasSubstr("does not fit: "));
+  EXPECT_FALSE(fs::exists(folder.path() / "run"));
+}
+
 TEST(EarlyFault, AWarmUpLongerThanTheRun) {
   const TempFolder folder;
   Arguments run = train(folder.path() / "run", "0") +

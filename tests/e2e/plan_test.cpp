@@ -48,10 +48,10 @@ json plan_of(int code, const Arguments& arguments) {
 
 TEST_F(Plan, SaysOfEachPhaseWhatItHolds) {
   const Ended ended = expect_code(0, {"plan", kRecipe, "-n", "2"});
-  for (const char* const part : {"2 ranks on 1 host, full_shard in ",
-                                 "batch: the longest micro-batch of the data: ", "load ",
-                                 "forward ", "backward ", "optimizer ", "the program itself",
-                                 "fits: ", "a checkpoint takes ", "a step takes ", " tokens/s ("}) {
+  for (const char* const part :
+       {"2 ranks on 1 host, full_shard in ", "batch: the longest micro-batch of the data: ",
+        "load ", "forward ", "backward ", "optimizer ", "save ", "the program itself",
+        "fits: ", "a checkpoint takes ", "a step takes ", " tokens/s ("}) {
     EXPECT_THAT(ended.out, HasSubstr(part));
   }
 }
@@ -104,9 +104,43 @@ TEST_F(Plan, ListsWhatFits) {
   EXPECT_EQ(plan.at("search").size(), 9);  // three strategies, and 1, 2 and 4 of 4 samples
   EXPECT_THAT(expect_code(0, {"plan", kRecipe, "--search"}).out,
               HasSubstr("what fits, the fastest first:"));
+  const json checkpointed = plan_of(
+      0, {"plan", kRecipe, "--search", "--json", "--memory.activation_checkpointing", "true"});
+  EXPECT_EQ(checkpointed.at("search").at(0).at("set").at("memory.activation_checkpointing"),
+            "false");  // it fits without
   EXPECT_EQ(
       plan_of(1, {"plan", kRecipe, "--search", "--memory", "0.01", "--json"}).at("search").size(),
       0);
+}
+
+TEST_F(Plan, OfTheRecipesOfLargeModels) {
+  EXPECT_THAT(
+      expect_code(0, {"plan", "recipes/llama-3-8b.toml", "--device", "h100-80g", "-n", "8"}).out,
+      HasSubstr("fits: "));
+  const Arguments hosts = {"--device", "h100-80g", "-n", "8", "--nodes"};
+  const Arguments large = Arguments{"plan", "recipes/llama-3-70b.toml"} + hosts;
+  EXPECT_THAT(expect_code(1, large + Arguments{"2"}).out, HasSubstr("does not fit: "));
+  EXPECT_THAT(expect_code(0, large + Arguments{"4"}).out, HasSubstr("fits: "));
+}
+
+TEST(DryRun, SaysWhatARunWouldDoAndWritesNothing) {
+  const TempFolder folder;
+  const Arguments run = train(folder.path() / "run", "3");
+  const Arguments dry = run + Arguments{"--dry-run", "-n",
+                                        "2",         "--parallel.strategy",
+                                        "no_shard",  "--parallel.prefetch_depth",
+                                        "2"};
+  const Ended ended = expect_code(0, dry);
+  for (const char* const part :
+       {"parallel.prefetch_depth = 2 has no effect: parallel.strategy gathers nothing",
+        "max_steps = 3\n", "steps: 3 of 12 samples", "begins at the first step",
+        "2 ranks on 1 host, no_shard", "fits: "}) {
+    EXPECT_THAT(ended.out, HasSubstr(part));
+  }
+  EXPECT_TRUE(listing(folder.path()).empty());
+  expect_code(0, run);
+  EXPECT_THAT(expect_code(0, dry).out, HasSubstr("goes on from "));
+  EXPECT_THAT(expect_code(64, dry + Arguments{"--train.seed", "5"}).err, HasSubstr("train.seed"));
 }
 
 TEST(PlanOfARun, ChoosesTheMicroBatch) {

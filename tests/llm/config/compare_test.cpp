@@ -56,6 +56,32 @@ TEST(Differences, LeaveOutWhatHasNoEffect) {
               ElementsAre("optim.weight_decay_on_norms_and_biases: false -> true"));
 }
 
+TEST(SettingsWithoutEffect, AreNamedWithTheReason) {
+  RunConfig config = with_data();
+  EXPECT_THAT(settings_without_effect(config, 2), IsEmpty());
+  config.optim.weight_decay_on_norms_and_biases = true;
+  config.data.train[0].limit_order = LimitOrder::File;
+  config.parallel.strategy = Strategy::NoShard;
+  config.parallel.prefetch_depth = 3;
+  config.eval.batch = 2;
+  EXPECT_THAT(
+      settings_without_effect(config, 2),
+      ElementsAre(
+          "data.train[0].limit_order = \"file\" has no effect: all questions are used",
+          "optim.weight_decay_on_norms_and_biases = true has no effect: optim.weight_decay is 0",
+          "parallel.prefetch_depth = 3 has no effect: parallel.strategy gathers nothing",
+          "eval.batch = 2 has no effect: there is no data.eval"));
+}
+
+TEST(SettingsWithoutEffect, AreThoseOfSeveralRanksOnOne) {
+  RunConfig config = with_data();
+  config.parallel.strategy = Strategy::ShardGradOp;
+  EXPECT_THAT(settings_without_effect(config, 1),
+              ElementsAre("parallel.strategy = \"shard_grad_op\" has no effect: there is one "
+                          "rank"));
+  EXPECT_THAT(settings_without_effect(config, 2), IsEmpty());
+}
+
 TEST(Differences, KnowItemsThatCameAndWent) {
   RunConfig two = with_data();
   two.data.train.push_back({.path = "u", .weight = 2});
