@@ -81,23 +81,33 @@ constexpr const char* kProgram = "program";
 
 // A verb of this program, or after `--` any program.
 void set_command(LaunchOptions& options, const std::vector<std::string>& words) {
-  constexpr std::array kVerbs{"train", "eval", "bench"};
+  constexpr std::array kVerbs{"train", "eval", "bench", "check"};
   options.command = words;
   if (words.size() > 1 && words[0] == kProgram && words[1] == "--") {
     options.command.erase(options.command.begin(), options.command.begin() + 2);
     return;
   }
   if (words.empty() || std::find(kVerbs.begin(), kVerbs.end(), words.front()) == kVerbs.end()) {
-    throw Error(ExitCode::Usage,
-                "sherd launch starts `train`, `eval` or `bench`, and after `--` any program: "
-                "sherd launch -n 2 train my.toml, sherd launch -n 2 -- ./my_program" +
-                    (words.empty() ? std::string() : "; got '" + words.front() + "'"));
+    throw Error(
+        ExitCode::Usage,
+        "sherd launch starts `train`, `eval`, `bench` or `check`, and after `--` any program: "
+        "sherd launch -n 2 train my.toml, sherd launch -n 2 -- ./my_program" +
+            (words.empty() ? std::string() : "; got '" + words.front() + "'"));
   }
   options.command.insert(options.command.begin(),
                          std::filesystem::read_symlink("/proc/self/exe").string());
   options.holds_stop_signals = true;
   if (asks_for_help(words)) {
     options.ranks = 1;  // one of them prints it
+  }
+}
+
+// `sherd slurm … -- --time=1:00:00` as `sherd slurm … --sbatch=--time=1:00:00`.
+void name_options_of_sbatch(std::vector<std::string>& words) {
+  const auto mark = std::find(words.begin(), words.end(), "--");
+  if (mark != words.end()) {
+    std::for_each(mark + 1, words.end(), [](std::string& word) { word = "--sbatch=" + word; });
+    words.erase(mark);
   }
 }
 
@@ -110,6 +120,9 @@ std::vector<std::string> command_line(int argc, char** argv) {
     if (mark != words.end()) {
       words.insert(mark, kProgram);
     }
+  }
+  if (!words.empty() && words.front() == "slurm") {
+    name_options_of_sbatch(words);
   }
   std::reverse(words.begin(), words.end());
   return words;

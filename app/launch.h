@@ -8,7 +8,7 @@
 namespace app {
 
 /// The words of the command line as CLI11 takes them, last first. A `--` after `sherd launch` and
-/// its flags begins a program of the user's, and stays.
+/// its flags begins a program of the user's, and stays; after `sherd slurm`, options of sbatch.
 [[nodiscard]] std::vector<std::string> command_line(int argc, char** argv);
 
 /// Removes `-n N`, `-nN`, `--ranks N` or `--ranks=N` from a command's words; nullopt if it is

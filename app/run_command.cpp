@@ -74,7 +74,10 @@ int run_command(int argc, char** argv) {
   add_bench(program, exit_code);
   add_plan(program, exit_code);
   add_check(program, exit_code);
+  add_sweep(program, exit_code);
+  add_compare(program, exit_code);
   add_launch(program, exit_code);
+  add_slurm(program, exit_code);
   std::vector<std::string> words = words_of(argc, argv);
   check_verb(program, words.empty() ? "" : words.back());
   try {

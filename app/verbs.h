@@ -12,6 +12,9 @@ void add_export(CLI::App& program, int& exit_code);
 void add_bench(CLI::App& program, int& exit_code);
 void add_check(CLI::App& program, int& exit_code);
 void add_plan(CLI::App& program, int& exit_code);
+void add_sweep(CLI::App& program, int& exit_code);
+void add_compare(CLI::App& program, int& exit_code);
 void add_launch(CLI::App& program, int& exit_code);
+void add_slurm(CLI::App& program, int& exit_code);
 
 }  // namespace app

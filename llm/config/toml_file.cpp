@@ -1,44 +1,15 @@
 #include "llm/config/toml_file.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <optional>
 #include <sstream>
-#include <system_error>
 
 #include <fmt/core.h>
 
-// toml++ 3.3 asserts that a table's name begins well, and only then reports one that does not
-// ("[;x]"); with NDEBUG some compilers would take the assertion for granted. So it gets neither.
-#undef NDEBUG
-#define TOML_ASSERT(expression) static_cast<void>(0)
-#include <toml++/toml.h>
+#include "llm/config/toml_nodes.h"
 
 namespace llm::config {
 namespace {
-
-/// The contents, or nothing after recording why they cannot be read. Bounded, since a device has no
-/// end.
-std::optional<std::string> contents_of(const std::filesystem::path& file, Reading& reading) {
-  std::error_code ignored;
-  std::ifstream stream(file, std::ios::binary);
-  std::string text(kLargestFile_bytes + 1, '\0');
-  if (!stream || std::filesystem::is_directory(file, ignored)) {
-    const std::string why = stream ? "is a folder" : std::strerror(errno);
-    reading.faults.push_back(file.string() + ": cannot be read: " + why +
-                             ". Give the path of a TOML file; recipes/ has some");
-    return std::nullopt;
-  }
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(stream.gcount()));
-  if (text.size() > kLargestFile_bytes) {
-    reading.faults.push_back(file.string() + ": larger than 1 MiB: not a configuration file");
-    return std::nullopt;
-  }
-  return text;
-}
 
 /// The length of the first `count` characters of UTF-8 text; toml++ counts columns in characters.
 std::size_t bytes_of(std::string_view text, std::size_t count) {
@@ -66,34 +37,6 @@ std::string shown(std::string_view text, const toml::node& node) {
   const std::size_t longest = bytes_of(text.substr(first), 60);
   const bool whole = one_line && last - first <= longest;
   return std::string(text.substr(first, std::min(last - first, longest))) + (whole ? "" : "…");
-}
-
-Raw raw_of(const toml::node& node) {
-  if (const auto* value = node.as_integer()) {
-    return value->get();
-  }
-  if (const auto* value = node.as_floating_point()) {
-    return value->get();
-  }
-  if (const auto* value = node.as_boolean()) {
-    return value->get();
-  }
-  if (const auto* value = node.as_string()) {
-    return value->get();
-  }
-  const toml::array* array = node.as_array();
-  std::vector<std::string> strings;
-  for (std::size_t i = 0; array != nullptr && i < array->size() && (*array)[i].is_string(); ++i) {
-    strings.push_back(*(*array)[i].value<std::string>());
-  }
-  if (!strings.empty() && strings.size() == array->size()) {
-    return strings;
-  }
-  std::vector<double> numbers;
-  for (std::size_t i = 0; array != nullptr && i < array->size() && (*array)[i].is_number(); ++i) {
-    numbers.push_back(*(*array)[i].value<double>());
-  }
-  return array != nullptr && numbers.size() == array->size() ? Raw(numbers) : Raw();
 }
 
 class TomlReader {
@@ -246,7 +189,7 @@ void read_toml_text(const std::string& text, const std::string& name, Reading& r
 }
 
 void read_toml(const std::filesystem::path& file, Reading& reading) {
-  const auto text = contents_of(file, reading);
+  const auto text = toml_contents(file, reading.faults);
   reading.file_was_read = false;
   if (text) {
     read_toml_text(*text, file.string(), reading);

@@ -1,5 +1,5 @@
 #pragma once
-// The TOML side of the configuration. toml++ is seen here alone.
+// The TOML side of the configuration.
 
 #include <filesystem>
 #include <string>

@@ -2,6 +2,7 @@
 // How a step's samples are dealt to ranks and micro-batches, and how a micro-batch is laid out.
 
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <vector>
 
@@ -40,6 +41,7 @@ struct Batch {
   std::int64_t supervised_tokens = 0;      ///< labels that count
 
   [[nodiscard]] std::int64_t tokens() const { return bounds.back(); }
+  [[nodiscard]] std::int64_t samples() const { return std::ssize(bounds) - 1; }
 };
 
 /// Lays out the samples of these indices, in this order. A sample without ids is left out.

@@ -1,6 +1,7 @@
 #include "llm/track/step_record.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,17 @@ namespace llm::track {
 
 double StepRecord::tokens_per_second() const {
   return step_seconds > 0 ? static_cast<double>(tokens) / step_seconds : 0;
+}
+
+double StepRecord::samples_per_second() const {
+  return step_seconds > 0 ? static_cast<double>(samples) / step_seconds : 0;
+}
+
+double unix_seconds_now() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  constexpr double kMilliseconds = 1e3;
+  return static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) /
+         kMilliseconds;
 }
 
 std::string short_count(double value) {
@@ -51,7 +63,10 @@ std::string step_json(const StepRecord& r) {
                                          {"tokens_per_second", r.tokens_per_second()},
                                          {"peak_rank_bytes", r.peak_rank_bytes},
                                          {"data_wait_seconds", r.data_wait_seconds},
-                                         {"epoch", r.epochs}};
+                                         {"epoch", r.epochs},
+                                         {"samples", r.samples},
+                                         {"samples_per_second", r.samples_per_second()},
+                                         {"time", r.unix_seconds}};
   return record.dump();
 }
 

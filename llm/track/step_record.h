@@ -15,12 +15,15 @@ struct StepRecord {
   double lr = 0;
   std::int64_t tokens = 0;             ///< real ones, without padding
   std::int64_t supervised_tokens = 0;  ///< 0: the step changed nothing
+  std::int64_t samples = 0;
   double step_seconds = 0;
+  double unix_seconds = 0;           ///< when it ended
   std::int64_t peak_rank_bytes = 0;  ///< the largest resident peak (VmHWM) over the ranks
   double data_wait_seconds = 0;      ///< the longest that a rank waited for its batches
   double epochs = 0;                 ///< passes over the data so far, with this step
 
   [[nodiscard]] double tokens_per_second() const;
+  [[nodiscard]] double samples_per_second() const;
 };
 
 /// `step 120/1000 | loss 1.234 | gnorm 0.87 | lr 1.9e-05 | 8.4k tok/s | mem 96.1 GiB | eta
@@ -28,6 +31,9 @@ struct StepRecord {
 [[nodiscard]] std::string step_line(const StepRecord& record, double eta_seconds);
 /// One JSON object without a line end; a number that is not finite becomes null.
 [[nodiscard]] std::string step_json(const StepRecord& record);
+
+/// Now, as records have it: seconds since 1970, to the millisecond.
+[[nodiscard]] double unix_seconds_now();
 
 /// "8.4k", "950", "1.2M".
 [[nodiscard]] std::string short_count(double value);

@@ -60,6 +60,10 @@ fs::path log_path(const config::RunConfig& config) {
   return path.empty() ? fs::path(config.train.output) / "log.jsonl" : fs::path(path);
 }
 
+std::string summary_path(const std::string& output) {
+  return (fs::path(output) / "summary.json").string();
+}
+
 void try_output(const config::RunConfig& config) {
   std::error_code ignored;
   const fs::path output = config.train.output;

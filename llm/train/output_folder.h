@@ -2,6 +2,7 @@
 // The folder of a run: tried before anything that takes long, written to when the run begins.
 
 #include <filesystem>
+#include <string>
 
 #include "llm/config/run_config.h"
 
@@ -9,6 +10,9 @@ namespace llm::train {
 
 /// Where the step log goes: `log.sink[0].path`, or a file in the output folder.
 [[nodiscard]] std::filesystem::path log_path(const config::RunConfig& config);
+
+/// Where a run that has ended leaves its figures.
+[[nodiscard]] std::string summary_path(const std::string& output);
 
 /// Tries to write where checkpoints and the log will go, and leaves nothing. The folder is there.
 /// Not collective: rank 0 does it. Throws sherd::Error(CannotWrite), naming the path.

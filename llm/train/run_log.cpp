@@ -29,6 +29,29 @@ void RunLog::write(const EvaluationKey& key, const std::string& data,
   }
   line["supervised_tokens"] = result.supervised_tokens;
   line["seconds"] = result.seconds;
+  line["time"] = track::unix_seconds_now();
+  lines_.write(line.dump());
+}
+
+void RunLog::write(const Beginning& beginning) {
+  const nlohmann::ordered_json line = {{"event", "begin"},
+                                       {"step", beginning.step},
+                                       {"ranks", beginning.ranks},
+                                       {"hosts", beginning.hosts},
+                                       {"threads", beginning.threads},
+                                       {"transport", beginning.transport},
+                                       {"isa", beginning.isa},
+                                       {"data_sha256", beginning.data_sha256},
+                                       {"time", track::unix_seconds_now()}};
+  lines_.write(line.dump());
+}
+
+void RunLog::write_checkpoint(std::int64_t step, const std::string& folder, double seconds) {
+  const nlohmann::ordered_json line = {{"event", "checkpoint"},
+                                       {"step", step},
+                                       {"folder", folder},
+                                       {"seconds", seconds},
+                                       {"time", track::unix_seconds_now()}};
   lines_.write(line.dump());
 }
 

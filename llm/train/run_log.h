@@ -1,5 +1,5 @@
 #pragma once
-// The log of a run: a line a step, and a line an evaluation.
+// The log of a run: a line a step, an evaluation, a checkpoint, a beginning.
 
 #include <cstdint>
 #include <string>
@@ -19,6 +19,17 @@ struct EvaluationKey {
   bool generated = false;
 };
 
+/// What a run, or its continuation, begins with.
+struct Beginning {
+  std::int64_t step = 0;  ///< that is done
+  int ranks = 1;
+  int hosts = 1;
+  int threads = 1;  ///< of a rank
+  std::string transport;
+  std::string isa;
+  std::string data_sha256;  ///< of the training data
+};
+
 /// Written by rank 0. Lines of steps have no `event`; all others have `event` and `step`.
 class RunLog {
  public:
@@ -27,6 +38,9 @@ class RunLog {
       : path_(path), lines_(path, steps_done) {}
 
   void write(const track::StepRecord& record) { lines_.write(track::step_json(record)); }
+  void write(const Beginning& beginning);
+  /// Of a checkpoint that was saved.
+  void write_checkpoint(std::int64_t step, const std::string& folder, double seconds);
   /// `data`: the file, for people.
   void write(const EvaluationKey& key, const std::string& data,
              const eval::EvaluationResult& result);

@@ -53,23 +53,21 @@ std::string memory_line(std::int64_t rank_bytes, std::int64_t available_bytes) {
                      available);
 }
 
-std::string closing_lines(const config::RunConfig& config, const RunSummary& summary,
-                          const std::string& checkpoint) {
-  std::string text;
-  if (summary.steps > 0) {
-    text = fmt::format("done: {} in {}, loss {:.4f} -> {:.4f}\n", counted(summary.steps, "step"),
-                       track::clock_text(summary.seconds), summary.first_loss, summary.last_loss);
-  }
+std::string done_line(const StepsMade& made) {
+  return fmt::format("done: {} in {}, loss {:.4f} -> {:.4f}", counted(made.steps, "step"),
+                     track::clock_text(made.seconds), made.first_loss, made.last_loss);
+}
+
+std::string next_lines(const config::RunConfig& config, const std::string& checkpoint) {
   if (checkpoint.empty()) {
-    return text + "next: no checkpoint was requested: what was learned is not kept";
+    return "next: no checkpoint was requested: what was learned is not kept";
   }
   const std::string output = quoted(config.train.output);
   const std::string data =
       config.data.eval.empty() ? "FILE" : quoted(config.data.eval.front().path);
   return fmt::format(
-      "{0}next: sherd eval --model {1} --data {2}\n      sherd export --checkpoint {1} --out "
-      "FOLDER",
-      text, output, data);
+      "next: sherd eval --model {0} --data {1}\n      sherd export --checkpoint {0} --out FOLDER",
+      output, data);
 }
 
 }  // namespace llm::train

@@ -20,16 +20,19 @@ namespace llm::train {
 /// "memory: at least 2.1 GiB a rank between steps; 14.2 GiB available on this host"
 [[nodiscard]] std::string memory_line(std::int64_t rank_bytes, std::int64_t available_bytes);
 
-/// How a run went.
-struct RunSummary {
-  std::int64_t steps = 0;  ///< made by this process
+/// How the steps of this process went.
+struct StepsMade {
+  std::int64_t steps = 0;
   double seconds = 0;
   double first_loss = 0;
   double last_loss = 0;
 };
 
-/// "done: 12 steps in 00:01:10, loss 2.3456 -> 1.2345", and the commands that come next.
-[[nodiscard]] std::string closing_lines(const config::RunConfig& config, const RunSummary& summary,
-                                        const std::string& checkpoint);
+/// "done: 12 steps in 00:01:10, loss 2.3456 -> 1.2345".
+[[nodiscard]] std::string done_line(const StepsMade& made);
+
+/// The commands that come next; `checkpoint`: the newest one's folder, empty if there is none.
+[[nodiscard]] std::string next_lines(const config::RunConfig& config,
+                                     const std::string& checkpoint);
 
 }  // namespace llm::train

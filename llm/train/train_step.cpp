@@ -28,16 +28,18 @@ void backward(const at::Tensor& loss) {
 // What all ranks must know before the step: how many tokens it has, and whether it is to be.
 StepOutcome count(sherd::World& world, const std::vector<data::Batch>& micro_batches,
                   bool stop_here) {
-  double totals[] = {0, 0, stop_here ? 1.0 : 0.0};
+  double totals[] = {0, 0, 0, stop_here ? 1.0 : 0.0};
   for (const data::Batch& batch : micro_batches) {
     totals[0] += static_cast<double>(batch.tokens());
     totals[1] += static_cast<double>(batch.supervised_tokens);
+    totals[2] += static_cast<double>(batch.samples());
   }
   world.all_reduce(totals);
   StepOutcome outcome;
   outcome.tokens = static_cast<std::int64_t>(totals[0]);
   outcome.supervised_tokens = static_cast<std::int64_t>(totals[1]);
-  outcome.stop_requested = totals[2] > 0;
+  outcome.samples = static_cast<std::int64_t>(totals[2]);
+  outcome.stop_requested = totals[3] > 0;
   return outcome;
 }
 

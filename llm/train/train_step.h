@@ -18,6 +18,7 @@ struct StepOutcome {
   double grad_norm = 0;
   std::int64_t tokens = 0;
   std::int64_t supervised_tokens = 0;
+  std::int64_t samples = 0;
   bool overflowed = false;      ///< fp16 gradients were not finite: nothing was updated
   bool stop_requested = false;  ///< some rank was asked to stop: the step was not begun
 };

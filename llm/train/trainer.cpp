@@ -1,5 +1,6 @@
 #include "llm/train/trainer.h"
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 #include <fmt/core.h>
 
 #include "files/output.h"
+#include "llm/runs/run_summary.h"
 #include "llm/train/agreement.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/load_model.h"
@@ -80,6 +82,17 @@ MeasuredMemory measured_memory(const std::optional<RunPlan>& plan, sherd::World&
     measured.rank_peak_bytes.push_back(std::stoll(bytes) - (plan ? plan->constant_bytes : 0));
   }
   return measured;
+}
+
+// Of all sessions of the run, from its log, where that is a file.
+void write_summary(const config::RunConfig& config, sherd::World& world, const Say& say) {
+  together(world, [&] {
+    if (world.rank() == 0 && std::filesystem::is_regular_file(log_path(config))) {
+      const runs::RunSummary summary = runs::summary_of(runs::read_run(config.train.output));
+      sherd::files::write_file(summary_path(config.train.output), to_json(summary) + "\n");
+      say("summary: " + to_line(summary));
+    }
+  });
 }
 
 Candidate resume(const ResumePlan& plan, const config::RunConfig& config, const RunData& data,
@@ -178,6 +191,10 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
           .run();
   if (!outcome.stopped && outcome.steps_done > start.step) {
     write_plan(plan_of_run, config.train.output, world, measured_memory(plan_of_run, world));
+    write_summary(config, world, say);
+  }
+  if (!outcome.stopped) {
+    say(next_lines(config, outcome.checkpoint));
   }
   return outcome;
 }

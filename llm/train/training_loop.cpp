@@ -6,6 +6,8 @@
 #include "llm/train/output_folder.h"
 #include "llm/train/peak_memory.h"
 #include "llm/train/schedule.h"
+#include "llm/train/start.h"
+#include "ops/cpu/isa.h"
 #include "sherd/checkpoint.h"
 
 namespace llm::train {
@@ -22,6 +24,13 @@ data::Loader loader_of(const Prepared& run, int rank) {
   const auto seed = static_cast<std::uint64_t>(run.config.train.seed);
   const data::Sampler sampler(run.data.length.rows, run.config.train.global_batch, seed);
   return {run.data.training, run.data.rows, sampler, run.shape, rank};
+}
+
+Beginning beginning_of(const Prepared& run, const sherd::World& world) {
+  const PlannedHosts hosts = hosts_of(world);
+  return {run.start.step,          world.size(),      hosts.hosts,
+          hosts.threads,           world.transport(), sherd::ops::cpu::isa_name(),
+          run.data.identity.sha256};
 }
 
 }  // namespace
@@ -49,6 +58,9 @@ TrainingLoop::TrainingLoop(Prepared prepared, sherd::Sharded<model::CausalLm>& m
         write_config(run_.config);
       }
       log_ = std::make_unique<RunLog>(log_path(run_.config).string(), run_.start.step);
+      if (run_.start.step < run_.data.length.total_steps) {
+        log_->write(beginning_of(run_, world_));
+      }
     }
   });
 }
@@ -107,10 +119,10 @@ void TrainingLoop::record(std::int64_t number, const StepOutcome& outcome, doubl
   world_.all_reduce(largest, sherd::ReduceOp::Max);
   save_time_is_up_ = largest[2] > 0;
   evaluation_time_is_up_ = largest[3] > 0;
-  if (summary_.steps++ == 0) {
-    summary_.first_loss = outcome.loss;
+  if (made_.steps++ == 0) {
+    made_.first_loss = outcome.loss;
   }
-  summary_.last_loss = outcome.loss;
+  made_.last_loss = outcome.loss;
   if (!log_) {
     return;
   }
@@ -123,14 +135,16 @@ void TrainingLoop::record(std::int64_t number, const StepOutcome& outcome, doubl
       .lr = lr,
       .tokens = outcome.tokens,
       .supervised_tokens = outcome.supervised_tokens,
+      .samples = outcome.samples,
       .step_seconds = seconds,
+      .unix_seconds = track::unix_seconds_now(),
       .peak_rank_bytes = static_cast<std::int64_t>(largest[0]),
       .data_wait_seconds = largest[1],
       .epochs = static_cast<double>(number) / static_cast<double>(length.steps_per_epoch)};
   run_.lock->check_folder_is_there();
   log_->write(record);
   if (number % run_.config.log.every_steps == 0 || number == length.total_steps) {
-    const double each = seconds_since(started_) / static_cast<double>(summary_.steps);
+    const double each = seconds_since(started_) / static_cast<double>(made_.steps);
     say(track::step_line(record, each * static_cast<double>(length.total_steps - number)));
   }
   if (outcome.overflowed) {
@@ -219,7 +233,11 @@ void TrainingLoop::save(std::int64_t number) {
   saved_step_ = number;
   saves_.done(Clock::now());
   outcome_.checkpoint = folder;
-  say(fmt::format("checkpoint {} ({:.2f} s)", folder, seconds_since(start)));
+  const double seconds = seconds_since(start);
+  if (log_) {
+    log_->write_checkpoint(number, folder, seconds);
+  }
+  say(fmt::format("checkpoint {} ({:.2f} s)", folder, seconds));
 }
 
 // What was learned since the last checkpoint is saved; without a step there is nothing to save.
@@ -232,11 +250,13 @@ RunOutcome TrainingLoop::stop() {
 }
 
 void TrainingLoop::finish() {
-  summary_.seconds = seconds_since(started_);
+  made_.seconds = seconds_since(started_);
   if (log_) {
     log_->sync();
   }
-  say(closing_lines(run_.config, summary_, outcome_.checkpoint));
+  if (made_.steps > 0) {
+    say(done_line(made_));
+  }
 }
 
 }  // namespace llm::train

@@ -81,7 +81,7 @@ class TrainingLoop {
   Cadence evaluations_;
   bool save_time_is_up_ = false;        // on the first rank's clock, as of the last step
   bool evaluation_time_is_up_ = false;  // the same
-  RunSummary summary_;
+  StepsMade made_;
   RunOutcome outcome_;
 };
 

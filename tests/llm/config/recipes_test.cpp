@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "llm/config/run_config.h"
+#include "llm/config/sweep_file.h"
 
 namespace llm::config {
 namespace {
@@ -16,7 +17,7 @@ const std::filesystem::path kRecipes = SHERD_TEST_SOURCE_DIR "/recipes";
 TEST(Recipes, AllLoadAndWriteToAFolderOfTheirName) {
   int recipes = 0;
   for (const auto& entry : std::filesystem::directory_iterator(kRecipes)) {
-    if (entry.path().extension() != ".toml") {
+    if (entry.path().extension() != ".toml" || is_sweep_file(entry.path())) {
       continue;
     }
     ++recipes;
@@ -24,6 +25,20 @@ TEST(Recipes, AllLoadAndWriteToAFolderOfTheirName) {
     EXPECT_EQ(config.train.output, "runs/" + entry.path().stem().string());
   }
   EXPECT_GE(recipes, 4);
+}
+
+TEST(Recipes, SweepsAreSoundToo) {
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(SHERD_TEST_SOURCE_DIR);  // where recipes are started
+  int sweeps = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kRecipes)) {
+    if (entry.path().extension() == ".toml" && is_sweep_file(entry.path())) {
+      ++sweeps;
+      EXPECT_GE(read_sweep(entry.path()).runs.size(), 3) << entry.path();
+    }
+  }
+  std::filesystem::current_path(before);
+  EXPECT_GE(sweeps, 4);
 }
 
 TEST(Recipes, Bloom560mHasTheWorkshopsSettings) {

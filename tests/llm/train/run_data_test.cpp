@@ -118,11 +118,11 @@ TEST(RunText, EndsWithTheCommandsThatComeNext) {
   config::RunConfig config;
   config.train.output = "runs/my first";
   config.data.eval = {{.path = "dev.json"}};
-  EXPECT_EQ(closing_lines(config, {3, 70, 2.5, 1.25}, "runs/my first/checkpoints/step-00000003"),
-            "done: 3 steps in 00:01:10, loss 2.5000 -> 1.2500\n"
+  EXPECT_EQ(done_line({3, 70, 2.5, 1.25}), "done: 3 steps in 00:01:10, loss 2.5000 -> 1.2500");
+  EXPECT_EQ(next_lines(config, "runs/my first/checkpoints/step-00000003"),
             "next: sherd eval --model 'runs/my first' --data dev.json\n"
             "      sherd export --checkpoint 'runs/my first' --out FOLDER");
-  EXPECT_THAT(closing_lines(config, {3, 70, 2.5, 1.25}, ""), HasSubstr("not kept"));
+  EXPECT_THAT(next_lines(config, ""), HasSubstr("not kept"));
 }
 
 }  // namespace

@@ -1,0 +1,26 @@
+#pragma once
+// The job file that runs a command under Slurm.
+
+#include <string>
+#include <vector>
+
+namespace sherd::launch {
+
+/// What a job is to have. Each task of Slurm's is a rank.
+struct SlurmJob {
+  std::vector<std::string> command;  ///< of each rank: program and arguments
+  int nodes = 1;
+  int ranks_per_node = 1;
+  bool gpus = false;               ///< a GPU for each rank
+  int cpus_per_rank = 1;           ///< threads of a rank
+  std::vector<std::string> setup = {};  ///< lines of the shell's before it: "module load gcc"
+  int stop_seconds = 120;          ///< before the time limit, that a run has to save and end
+  std::vector<std::string> options = {};  ///< #SBATCH lines: "--time=1:00:00"
+};
+
+/// The file: asks for a stop before the time limit, and is queued again where the run ends with 75,
+/// so that a job may be shorter than its run. Throws sherd::Error(Usage) for what Slurm could not
+/// take: no nodes, an option or a line of setup that would end early or begin another line.
+[[nodiscard]] std::string slurm_job_file(const SlurmJob& job);
+
+}  // namespace sherd::launch

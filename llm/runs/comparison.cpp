@@ -1,0 +1,75 @@
+#include "llm/runs/comparison.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+namespace llm::runs {
+
+namespace {
+
+// A rank's batch may differ with the number of ranks, as in weak scaling: then so does the global
+// one.
+bool is_weak_scaling(const ComparedRun& first, const ComparedRun& other) {
+  const auto batch = [](const ComparedRun& run) { return run.records.config.train.global_batch; };
+  return first.records.ranks > 0 && other.records.ranks > 0 &&
+         first.records.ranks != other.records.ranks &&
+         batch(first) * other.records.ranks == batch(other) * first.records.ranks;
+}
+
+void add_differences(const ComparedRun& first, const ComparedRun& other,
+                     std::vector<std::string>& lines) {
+  const std::string& name = other.records.name;
+  const std::string& of = first.records.name;
+  for (const config::Difference& difference :
+       config::deciding_differences(first.records.config, other.records.config)) {
+    if (difference.key != "train.global_batch" || !is_weak_scaling(first, other)) {
+      lines.push_back(fmt::format("{}: {} = {}, {}: {}", name, difference.key, difference.after, of,
+                                  difference.before));
+    }
+  }
+  const auto say = [&](const char* what, const auto& its, const auto& the_first) {
+    if (its != the_first) {
+      lines.push_back(fmt::format("{}: {} {}, {}: {}", name, what, its, of, the_first));
+    }
+  };
+  if (!is_weak_scaling(first, other)) {
+    say("steps", other.summary.steps, first.summary.steps);
+  }
+  say("model.path", other.records.config.model.path, first.records.config.model.path);
+  const auto say_known = [&](const char* what, const std::string& its,
+                             const std::string& the_first) {
+    if (!its.empty() && !the_first.empty()) {
+      say(what, its, the_first);
+    }
+  };
+  say_known("SHA-256 of data.train", other.records.data_sha256, first.records.data_sha256);
+  say_known("instructions", other.records.isa, first.records.isa);
+}
+
+void put_beside(const ComparedRun& first, ComparedRun& run) {
+  const double speed = first.summary.train_samples_per_second;
+  run.speedup = speed > 0 ? run.summary.train_samples_per_second / speed : 0;
+  if (first.records.ranks > 0 && run.records.ranks > 0) {
+    run.scaling_efficiency =
+        run.speedup * static_cast<double>(first.records.ranks) / run.records.ranks;
+  }
+}
+
+}  // namespace
+
+Comparison compare(const std::vector<std::filesystem::path>& folders) {
+  Comparison comparison;
+  for (const std::filesystem::path& folder : folders) {
+    RunRecords records = read_run(folder);
+    RunSummary summary = summary_of(records);
+    comparison.runs.push_back({std::move(records), std::move(summary)});
+  }
+  for (ComparedRun& run : comparison.runs) {
+    put_beside(comparison.runs.front(), run);
+    add_differences(comparison.runs.front(), run, comparison.differences);
+  }
+  return comparison;
+}
+
+}  // namespace llm::runs

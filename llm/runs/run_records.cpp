@@ -1,0 +1,157 @@
+#include "llm/runs/run_records.h"
+
+#include <stdexcept>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "files/input.h"
+#include "files/json.h"
+#include "sherd/error.h"
+
+namespace llm::runs {
+
+namespace {
+
+namespace fs = std::filesystem;
+namespace files = sherd::files;
+using nlohmann::json;
+
+constexpr std::uint64_t kLargestLog_bytes = std::uint64_t{1} << 30;
+
+// A number that was not finite was written as null.
+double number_in(const json& line, const char* key) {
+  const auto found = line.find(key);
+  return found != line.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+std::int64_t count_in(const json& line, const char* key) {
+  return static_cast<std::int64_t>(number_in(line, key));
+}
+
+std::optional<double> optional_in(const json& line, const char* key) {
+  return line.contains(key) ? std::optional(number_in(line, key)) : std::nullopt;
+}
+
+std::string text_in(const json& line, const char* key) {
+  const auto found = line.find(key);
+  return found != line.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+track::StepRecord step_in(const json& line) {
+  return {.step = count_in(line, "step"),
+          .loss = number_in(line, "loss"),
+          .grad_norm = number_in(line, "grad_norm"),
+          .lr = number_in(line, "lr"),
+          .tokens = count_in(line, "tokens"),
+          .supervised_tokens = count_in(line, "supervised_tokens"),
+          .samples = count_in(line, "samples"),
+          .step_seconds = number_in(line, "step_seconds"),
+          .unix_seconds = number_in(line, "time"),
+          .peak_rank_bytes = count_in(line, "peak_rank_bytes"),
+          .data_wait_seconds = number_in(line, "data_wait_seconds"),
+          .epochs = number_in(line, "epoch")};
+}
+
+Evaluation evaluation_in(const json& line) {
+  return {count_in(line, "step"),    text_in(line, "data"),   count_in(line, "samples"),
+          number_in(line, "loss"),   optional_in(line, "em"), optional_in(line, "f1"),
+          number_in(line, "seconds")};
+}
+
+void add(const json& line, RunRecords& run) {
+  const std::string event = text_in(line, "event");
+  if (event.empty()) {
+    run.steps.push_back(step_in(line));
+  } else if (event == "evaluation") {
+    run.evaluations.push_back(evaluation_in(line));
+  } else if (event == "checkpoint") {
+    run.checkpoint_seconds += number_in(line, "seconds");
+  } else if (event == "begin") {
+    run.ranks = static_cast<int>(count_in(line, "ranks"));
+    run.hosts = static_cast<int>(count_in(line, "hosts"));
+    run.isa = text_in(line, "isa");
+    run.data_sha256 = text_in(line, "data_sha256");
+  }
+}
+
+// Of each whole line.
+void read_log(const fs::path& log, RunRecords& run) {
+  const std::string text = files::read_file(log.string(), kLargestLog_bytes);
+  std::size_t begin = 0;
+  for (int number = 1;; ++number) {
+    const std::size_t end = text.find('\n', begin);
+    if (end == std::string::npos) {
+      return;
+    }
+    const json line = json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  text.begin() + static_cast<std::ptrdiff_t>(end), nullptr,
+                                  /*allow_exceptions=*/false);
+    if (!line.is_object() || !line.contains("step")) {
+      throw sherd::Error(sherd::ExitCode::BadData,
+                         fmt::format("{}:{}: not a record of a run: one JSON object with `step`",
+                                     log.string(), number));
+    }
+    add(line, run);
+    begin = end + 1;
+  }
+}
+
+config::RunConfig read_config(const fs::path& file) {
+  try {
+    return config::from_toml(files::read_file(file.string(), files::kMaxConfigBytes));
+  } catch (const std::invalid_argument& fault) {
+    throw sherd::Error(sherd::ExitCode::BadData, file.string() + ": " + fault.what());
+  }
+}
+
+std::optional<RanksMemory> read_memory(const fs::path& plan) {
+  if (!fs::is_regular_file(plan)) {
+    return std::nullopt;
+  }
+  const json read = files::read_json_object(plan.string());
+  const auto measured = read.find("measured");
+  if (measured == read.end() || !measured->is_object()) {
+    return std::nullopt;
+  }
+  RanksMemory memory{count_in(read, "constant_bytes"), {}};
+  for (const json& bytes : measured->value("rank_peak_bytes", json::array())) {
+    memory.rank_peak_bytes.push_back(bytes.is_number() ? bytes.get<std::int64_t>() : 0);
+  }
+  return memory.rank_peak_bytes.empty() ? std::nullopt : std::optional(memory);
+}
+
+void read_ranks_of_plan(const fs::path& plan, RunRecords& run) {
+  if (run.ranks == 0 && fs::is_regular_file(plan)) {
+    const json read = files::read_json_object(plan.string());
+    run.ranks = static_cast<int>(count_in(read, "ranks"));
+    run.hosts = static_cast<int>(count_in(read, "hosts"));
+  }
+}
+
+}  // namespace
+
+RunRecords read_run(const fs::path& folder) {
+  if (!fs::is_regular_file(folder / "config.toml")) {
+    throw sherd::Error(sherd::ExitCode::InputMissing,
+                       fmt::format("'{}' is not the folder of a run: it has no config.toml. Give "
+                                   "what train.output was.",
+                                   folder.string()));
+  }
+  RunRecords run;
+  run.name = (folder / "").parent_path().filename().string();
+  run.config = read_config(folder / "config.toml");
+  const std::string& sink = run.config.log.sink.empty() ? "" : run.config.log.sink.front().path;
+  const fs::path log = sink.empty() ? folder / "log.jsonl" : fs::path(sink);
+  if (!fs::is_regular_file(log)) {
+    throw sherd::Error(
+        sherd::ExitCode::InputMissing,
+        fmt::format("the run '{}' has no log: {} is not there", folder.string(), log.string()));
+  }
+  read_log(log, run);
+  read_ranks_of_plan(folder / "plan.json", run);
+  run.memory = read_memory(folder / "plan.json");
+  return run;
+}
+
+}  // namespace llm::runs

@@ -1,0 +1,51 @@
+#pragma once
+// What a run has left in its folder, read back.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "llm/config/run_config.h"
+#include "llm/track/step_record.h"
+
+namespace llm::runs {
+
+/// An evaluation of one file.
+struct Evaluation {
+  std::int64_t step = 0;
+  std::string data;  ///< the file
+  std::int64_t samples = 0;
+  double loss = 0;
+  std::optional<double> em;  ///< percent; where answers were written
+  std::optional<double> f1;
+  double seconds = 0;
+};
+
+/// What each rank took of memory at its most: from plan.json of a run that has ended.
+struct RanksMemory {
+  std::int64_t constant_bytes = 0;            ///< of a rank, before there is a model
+  std::vector<std::int64_t> rank_peak_bytes;  ///< beside that
+};
+
+struct RunRecords {
+  std::string name;  ///< of the folder
+  config::RunConfig config;
+  std::vector<track::StepRecord> steps;  ///< in order
+  std::vector<Evaluation> evaluations;   ///< in order
+  double checkpoint_seconds = 0;         ///< of all of them
+  int ranks = 0;                         ///< of the last beginning; 0: not known
+  int hosts = 0;
+  std::string isa;
+  std::string data_sha256;  ///< of the training data; empty: not known
+  std::optional<RanksMemory> memory;
+};
+
+/// Reads config.toml, the log and plan.json of a run, which may still be running: a last line that
+/// is half written is passed over. Runs of versions that wrote less lack what those did not write.
+/// Not collective. Throws sherd::Error: InputMissing, naming what is not there; BadData, naming
+/// file and line.
+[[nodiscard]] RunRecords read_run(const std::filesystem::path& folder);
+
+}  // namespace llm::runs

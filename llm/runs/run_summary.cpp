@@ -1,0 +1,159 @@
+#include "llm/runs/run_summary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "llm/track/step_record.h"
+
+namespace llm::runs {
+
+namespace {
+
+// From 1; the last step of an epoch belongs to it.
+std::int64_t epoch_of(double epochs) {
+  constexpr double kRounding = 1e-9;
+  return static_cast<std::int64_t>(std::ceil(epochs - kRounding));
+}
+
+std::vector<double> means(const std::map<std::int64_t, std::vector<double>>& values) {
+  std::vector<double> found;
+  for (const auto& [epoch, some] : values) {
+    found.push_back(std::accumulate(some.begin(), some.end(), 0.0) /
+                    static_cast<double>(some.size()));
+  }
+  return found;
+}
+
+void add_steps(const RunRecords& run, RunSummary& summary) {
+  std::map<std::int64_t, std::vector<double>> losses;
+  double tokens = 0;
+  double samples = 0;
+  double sum = 0;
+  for (const track::StepRecord& step : run.steps) {
+    losses[epoch_of(step.epochs)].push_back(step.loss);
+    sum += step.loss;
+    tokens += static_cast<double>(step.tokens);
+    samples += static_cast<double>(step.samples);
+    summary.train_seconds += step.step_seconds;
+    summary.data_wait_seconds += step.data_wait_seconds;
+    summary.max_peak_bytes = std::max(summary.max_peak_bytes, step.peak_rank_bytes);
+  }
+  summary.mean_peak_bytes = summary.max_peak_bytes;
+  summary.steps = std::ssize(run.steps);
+  if (summary.steps > 0) {
+    summary.train_loss = sum / static_cast<double>(summary.steps);
+    summary.epochs = run.steps.back().epochs;
+    summary.last_loss = run.steps.back().loss;
+  }
+  if (summary.train_seconds > 0) {
+    summary.train_samples_per_second = samples / summary.train_seconds;
+    summary.train_tokens_per_second = tokens / summary.train_seconds;
+    summary.train_steps_per_second = static_cast<double>(summary.steps) / summary.train_seconds;
+  }
+  summary.train_loss_by_epoch = means(losses);
+}
+
+double epochs_at(const RunRecords& run, std::int64_t step) {
+  for (const track::StepRecord& one : run.steps) {
+    if (one.step == step) {
+      return one.epochs;
+    }
+  }
+  return 0;
+}
+
+void add_evaluations(const RunRecords& run, RunSummary& summary) {
+  std::map<std::int64_t, std::vector<double>> losses;
+  double samples = 0;
+  double seconds = 0;
+  for (const Evaluation& one : run.evaluations) {
+    seconds += one.seconds;
+    samples += static_cast<double>(one.samples);
+    if (one.data == run.evaluations.front().data) {
+      losses[epoch_of(epochs_at(run, one.step))] = {one.loss};
+      summary.eval_loss = one.loss;
+      summary.em = one.em ? one.em : summary.em;
+      summary.f1 = one.f1 ? one.f1 : summary.f1;
+    }
+  }
+  summary.eval_loss_by_epoch = means(losses);
+  summary.eval_samples_per_second = seconds > 0 ? samples / seconds : 0;
+  summary.runtime_seconds = summary.train_seconds + seconds + run.checkpoint_seconds;
+}
+
+void add_memory(const RanksMemory& memory, RunSummary& summary) {
+  const auto& peaks = memory.rank_peak_bytes;
+  summary.constant_bytes = memory.constant_bytes;
+  summary.max_peak_bytes = memory.constant_bytes + *std::max_element(peaks.begin(), peaks.end());
+  summary.mean_peak_bytes =
+      memory.constant_bytes +
+      std::accumulate(peaks.begin(), peaks.end(), std::int64_t{0}) / std::ssize(peaks);
+}
+
+nlohmann::ordered_json or_null(const std::optional<double>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+
+}  // namespace
+
+RunSummary summary_of(const RunRecords& run) {
+  RunSummary summary;
+  summary.name = run.name;
+  summary.ranks = run.ranks;
+  summary.hosts = run.hosts;
+  add_steps(run, summary);
+  add_evaluations(run, summary);
+  if (run.memory) {
+    add_memory(*run.memory, summary);
+  }
+  return summary;
+}
+
+std::string to_json(const RunSummary& s) {
+  const nlohmann::ordered_json json = {{"name", s.name},
+                                       {"ranks", s.ranks},
+                                       {"hosts", s.hosts},
+                                       {"steps", s.steps},
+                                       {"epochs", s.epochs},
+                                       {"train_loss", s.train_loss},
+                                       {"last_loss", s.last_loss},
+                                       {"train_loss_by_epoch", s.train_loss_by_epoch},
+                                       {"eval_loss_by_epoch", s.eval_loss_by_epoch},
+                                       {"eval_loss", or_null(s.eval_loss)},
+                                       {"em", or_null(s.em)},
+                                       {"f1", or_null(s.f1)},
+                                       {"runtime_seconds", s.runtime_seconds},
+                                       {"train_seconds", s.train_seconds},
+                                       {"train_samples_per_second", s.train_samples_per_second},
+                                       {"train_steps_per_second", s.train_steps_per_second},
+                                       {"train_tokens_per_second", s.train_tokens_per_second},
+                                       {"eval_samples_per_second", s.eval_samples_per_second},
+                                       {"data_wait_seconds", s.data_wait_seconds},
+                                       {"mean_peak_bytes", s.mean_peak_bytes},
+                                       {"max_peak_bytes", s.max_peak_bytes},
+                                       {"constant_bytes", s.constant_bytes}};
+  return json.dump();
+}
+
+std::string to_line(const RunSummary& s) {
+  std::string line = fmt::format(
+      "train_loss {:.4f}, {} steps in {}, {:.3g} samples/s, {:.3g} "
+      "steps/s",
+      s.train_loss, s.steps, track::clock_text(s.runtime_seconds), s.train_samples_per_second,
+      s.train_steps_per_second);
+  if (s.eval_loss) {
+    line += fmt::format(", eval_loss {:.4f}", *s.eval_loss);
+  }
+  if (s.em && s.f1) {
+    line += fmt::format(", EM {:.1f}, F1 {:.1f}", *s.em, *s.f1);
+  }
+  return line + fmt::format(", memory {} a rank, {} at most", track::short_bytes(s.mean_peak_bytes),
+                            track::short_bytes(s.max_peak_bytes));
+}
+
+}  // namespace llm::runs

@@ -1,0 +1,49 @@
+#pragma once
+// The figures of a run: what its last line, summary.json and comparisons show.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "llm/runs/run_records.h"
+
+namespace llm::runs {
+
+/// Figures of all sessions of a run together. Names as in Hugging Face's Trainer where it has them.
+struct RunSummary {
+  std::string name;
+  int ranks = 0;  ///< 0: not known
+  int hosts = 0;
+  std::int64_t steps = 0;
+  double epochs = 0;
+  double train_loss = 0;  ///< mean over the steps
+  double last_loss = 0;   ///< of the last step
+  std::vector<double> train_loss_by_epoch;
+  std::vector<double> eval_loss_by_epoch;  ///< the last of each epoch that has one
+  std::optional<double> eval_loss;         ///< the last
+  std::optional<double> em;                ///< of the last that wrote answers
+  std::optional<double> f1;
+  double runtime_seconds = 0;  ///< steps, evaluations and checkpoints
+  double train_seconds = 0;    ///< steps alone
+  double train_samples_per_second = 0;
+  double train_steps_per_second = 0;
+  double train_tokens_per_second = 0;
+  double eval_samples_per_second = 0;  ///< 0: nothing was evaluated
+  double data_wait_seconds = 0;
+  std::int64_t mean_peak_bytes = 0;  ///< over the ranks: what each took at its most
+  std::int64_t max_peak_bytes = 0;
+  std::int64_t constant_bytes = 0;  ///< what of it a rank takes without a model; 0: not known
+};
+
+/// Of several evaluated files the first one's figures count.
+[[nodiscard]] RunSummary summary_of(const RunRecords& run);
+
+/// One JSON object, as in summary.json.
+[[nodiscard]] std::string to_json(const RunSummary& summary);
+
+/// "train_loss 3.99, 12 steps in 00:05:33, 7.5 samples/s, 1.9 steps/s, EM 30.0, F1 46.2, memory 1.2
+/// GiB a rank, 1.3 GiB at most".
+[[nodiscard]] std::string to_line(const RunSummary& summary);
+
+}  // namespace llm::runs

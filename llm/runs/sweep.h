@@ -1,0 +1,36 @@
+#pragma once
+// What has become of a sweep's runs, in sweep.json of its output folder.
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "llm/config/sweep_file.h"
+
+namespace llm::runs {
+
+/// How a run of a sweep ended.
+struct SweptRun {
+  config::SweepRun run;
+  int exit_code = 0;
+  double seconds = 0;
+};
+
+class SweepRecords {
+ public:
+  /// Makes the folder, and reads what an earlier start has left there. Throws sherd::Error:
+  /// CannotWrite, BadData.
+  explicit SweepRecords(std::filesystem::path output);
+
+  /// Whether the run has ended well, so that a restart passes it over. Throws sherd::Error(Usage)
+  /// where a run of this name was made with other settings.
+  [[nodiscard]] bool is_done(const config::SweepRun& run) const;
+  /// Throws sherd::Error: CannotWrite, StorageIo.
+  void add(SweptRun ended);
+
+ private:
+  std::filesystem::path output_;
+  std::map<std::string, SweptRun> runs_;  // by name
+};
+
+}  // namespace llm::runs

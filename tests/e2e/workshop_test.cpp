@@ -1,0 +1,86 @@
+// The workshop's experiments, with a small BLOOM and few samples: what its table has to show.
+
+#include "tests/e2e/training.h"
+
+namespace sherd::test {
+namespace {
+
+using nlohmann::json;
+
+// A BLOOM whose parameters, not its activations, are most of what a rank holds.
+fs::path wide_bloom(const fs::path& folder) {
+  fs::copy(SHERD_TEST_SOURCE_DIR "/recipes/models/small-bloom", folder);
+  auto config = json::parse(read_file(folder / "config.json"));
+  config["hidden_size"] = 512;
+  config["n_layer"] = 8;
+  std::ofstream(folder / "config.json") << config.dump();
+  return folder;
+}
+
+class Workshop : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = std::make_unique<TempFolder>();
+    std::string sweep = read_file(SHERD_TEST_SOURCE_DIR "/recipes/workshop/small-bloom.toml");
+    replace(sweep, "runs/workshop/small-bloom", output().string());
+    replace(sweep, "recipes/workshop/small-bloom-run.toml", recipe().string());
+    std::string run = read_file(SHERD_TEST_SOURCE_DIR "/recipes/workshop/small-bloom-run.toml");
+    replace(run, "recipes/models/small-bloom", wide_bloom(folder_->path() / "model").string());
+    replace(run, "epochs = 5", "epochs = 1");
+    replace(run, "limit = 250", "limit = 32");
+    replace(run, "limit = 100", "limit = 8");
+    std::ofstream(recipe()) << run;
+    const fs::path file = folder_->write("sweep.toml", sweep);
+    comparison_ = json::parse(expect_code(0, {"sweep", file.string(), "--json"}).out);
+  }
+  static void TearDownTestSuite() { folder_.reset(); }
+
+  static fs::path output() { return folder_->path() / "runs"; }
+  static json run(const std::string& name) {
+    for (const json& one : comparison_.at("runs")) {
+      if (one.at("name") == name) {
+        return one;
+      }
+    }
+    throw std::runtime_error("no run " + name);
+  }
+  // Above what the program holds without a model.
+  static double memory(const std::string& name) {
+    const json one = run(name);
+    return one.at("max_peak_bytes").get<double>() - one.at("constant_bytes").get<double>();
+  }
+  static inline json comparison_;
+
+ private:
+  static fs::path recipe() { return folder_->path() / "run.toml"; }
+  static void replace(std::string& text, const std::string& what, const std::string& by) {
+    const std::size_t at = text.find(what);
+    ASSERT_NE(at, std::string::npos) << what;
+    text.replace(at, what.size(), by);
+  }
+  static inline std::unique_ptr<TempFolder> folder_;
+};
+
+TEST_F(Workshop, AllExperimentsAreComparable) {
+  EXPECT_EQ(comparison_.at("runs").size(), 6);
+  EXPECT_EQ(comparison_.at("comparable"), true) << comparison_.at("differences");
+}
+
+TEST_F(Workshop, OneRankUnderFsdpIsTheBaseline) {
+  EXPECT_EQ(column(output() / "1-baseline", "loss"), column(output() / "2-fsdp-one-rank", "loss"));
+  EXPECT_NEAR(memory("2-fsdp-one-rank") / memory("1-baseline"), 1, 0.05);
+}
+
+TEST_F(Workshop, TheMoreIsShardedTheLessARankHolds) {
+  EXPECT_LT(memory("3-full-shard"), memory("3-shard-grad-op"));
+  EXPECT_LT(memory("3-shard-grad-op"), memory("3-no-shard"));
+  EXPECT_LT(memory("4-four-ranks"), memory("3-full-shard"));
+}
+
+TEST_F(Workshop, StrategiesDoNotChangeWhatIsLearned) {
+  EXPECT_EQ(run("3-full-shard").at("train_loss"), run("3-no-shard").at("train_loss"));
+  EXPECT_EQ(run("3-full-shard").at("eval_loss"), run("3-shard-grad-op").at("eval_loss"));
+}
+
+}  // namespace
+}  // namespace sherd::test

@@ -1,0 +1,91 @@
+// Runs side by side, and whether they compare.
+
+#include "llm/runs/comparison.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/llm/runs/written_run.h"
+#include "tests/support/temp_folder.h"
+
+namespace llm::runs {
+namespace {
+
+using sherd::test::TempFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+class Compared : public testing::Test {
+ protected:
+  Comparison beside(const WrittenRun& other) {
+    return compare({WrittenRun().write(folder_.path()), other.write(folder_.path())});
+  }
+
+ private:
+  TempFolder folder_;
+};
+
+TEST_F(Compared, OfTheSameBatchShowStrongScaling) {
+  const Comparison both = beside({.name = "two", .ranks = 2, .step_seconds = 0.25});
+  EXPECT_THAT(both.differences, IsEmpty());
+  EXPECT_EQ(both.runs[0].speedup, 1);
+  EXPECT_EQ(both.runs[1].speedup, 2);
+  EXPECT_EQ(both.runs[1].scaling_efficiency, 1);
+}
+
+TEST_F(Compared, OfTheSameBatchARankShowWeakScaling) {
+  const Comparison both = beside({.name = "two", .ranks = 2, .global_batch = 16});
+  EXPECT_THAT(both.differences, IsEmpty());
+  EXPECT_EQ(both.runs[1].scaling_efficiency, 1);
+}
+
+TEST_F(Compared, SayWhatIsNotTheSame) {
+  const Comparison both = beside(
+      {.name = "other", .lr = 0.5, .global_batch = 16, .data_sha256 = "d2", .isa = "avx512"});
+  EXPECT_FALSE(both.comparable());
+  EXPECT_THAT(both.differences, ElementsAre("other: train.global_batch = 16, first: 8",
+                                            "other: optim.lr = 0.5, first: 0.001",
+                                            "other: SHA-256 of data.train d2, first: d1",
+                                            "other: instructions avx512, first: avx2"));
+  EXPECT_THAT(to_text(both), HasSubstr("not comparable: other: optim.lr = 0.5, first: 0.001"));
+}
+
+TEST_F(Compared, AreATableForPeople) {
+  const std::string text = to_text(beside({.name = "two", .ranks = 2, .step_seconds = 0.25}));
+  EXPECT_THAT(text, HasSubstr("run    strategy    ranks  train loss  eval loss    EM    F1"));
+  EXPECT_THAT(text, HasSubstr("two    full_shard      2         2.5        2.5  20.0  25.0"));
+  EXPECT_THAT(text, HasSubstr("loss by epoch    1    2\n"));
+  EXPECT_THAT(text, HasSubstr("two eval       3.5  2.5"));
+  EXPECT_THAT(text, Not(HasSubstr("not comparable")));
+}
+
+TEST_F(Compared, AreJsonAndCsv) {
+  const Comparison both = beside({.name = "a,b", .ranks = 2, .step_seconds = 0.25});
+  const auto json = nlohmann::json::parse(to_json(both));
+  EXPECT_EQ(json.at("comparable"), true);
+  const auto& run = json.at("runs").at(1);
+  EXPECT_EQ(run.at("name"), "a,b");
+  EXPECT_EQ(run.at("train_samples_per_second"), 32);
+  EXPECT_EQ(run.at("speedup"), 2);
+  EXPECT_EQ(run.at("em"), 20);
+  EXPECT_EQ(run.at("eval_loss_by_epoch").size(), 2);
+  EXPECT_THAT(to_csv(both), HasSubstr("name,strategy,ranks,train_loss,"));
+  EXPECT_THAT(to_csv(both), HasSubstr("\n\"a,b\",full_shard,2,2.5,"));
+}
+
+TEST_F(Compared, AreAPageThatNeedsNothingElse) {
+  const std::string page = to_html(beside({.name = "<b>&", .lr = 0.5}));
+  EXPECT_THAT(page, HasSubstr("<td>&lt;b&gt;&amp;</td>"));
+  EXPECT_THAT(page, Not(HasSubstr("<b>&")));
+  EXPECT_THAT(page, HasSubstr("<figure id=\"loss\">"));
+  EXPECT_THAT(page, HasSubstr("<li>&lt;b&gt;&amp;: optim.lr = 0.5, first: 0.001</li>"));
+  EXPECT_THAT(page, Not(HasSubstr("http")));
+  EXPECT_THAT(page, Not(HasSubstr("nan")));
+  EXPECT_THAT(page, Not(HasSubstr("inf")));
+}
+
+}  // namespace
+}  // namespace llm::runs

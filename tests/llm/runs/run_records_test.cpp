@@ -1,0 +1,128 @@
+// Runs read back from their folders, whole, unfinished and damaged.
+
+#include "llm/runs/run_records.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "llm/runs/run_summary.h"
+#include "sherd/error.h"
+#include "tests/llm/runs/written_run.h"
+#include "tests/support/temp_folder.h"
+
+namespace llm::runs {
+namespace {
+
+using sherd::ExitCode;
+using sherd::test::TempFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class Records : public testing::Test {
+ protected:
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_.path(); }
+  void expect_fault(ExitCode code, const std::filesystem::path& run, const std::string& why) {
+    try {
+      static_cast<void>(read_run(run));
+      FAIL() << why;
+    } catch (const sherd::Error& error) {
+      EXPECT_EQ(error.code(), code);
+      EXPECT_THAT(error.what(), HasSubstr(why));
+    }
+  }
+
+ private:
+  TempFolder folder_;
+};
+
+TEST_F(Records, AreStepsEvaluationsAndBeginnings) {
+  const RunRecords run = read_run(WrittenRun{.ranks = 2}.write(folder()));
+  EXPECT_EQ(run.name, "first");
+  EXPECT_EQ(run.config.optim.lr, 1e-3);
+  EXPECT_EQ(run.steps.size(), 4);
+  EXPECT_EQ(run.steps[3].loss, 1);
+  EXPECT_EQ(run.steps[3].samples, 8);
+  EXPECT_EQ(run.evaluations.size(), 2);
+  EXPECT_EQ(run.evaluations[1].em, 20);
+  EXPECT_EQ(run.ranks, 2);
+  EXPECT_EQ(run.checkpoint_seconds, 0.25);
+  EXPECT_FALSE(run.memory);
+}
+
+TEST_F(Records, OfARunThatGoesOnEndWithItsLastWholeLine) {
+  const RunRecords run = read_run(WrittenRun().write(folder(), R"({"step":5,"loss":0.)"));
+  EXPECT_EQ(run.steps.size(), 4);
+}
+
+TEST_F(Records, AFolderGivenWithASlashHasItsName) {
+  EXPECT_EQ(read_run(WrittenRun().write(folder()).string() + "/").name, "first");
+}
+
+TEST_F(Records, ThatAreDamagedAreNamedByLine) {
+  const auto run = WrittenRun().write(folder(), "no JSON\n");
+  expect_fault(ExitCode::BadData, run, "log.jsonl:9: not a record of a run");
+  const auto other = WrittenRun{.name = "other"}.write(folder(), "[1]\n");
+  expect_fault(ExitCode::BadData, other, "log.jsonl:9: not a record of a run");
+}
+
+TEST_F(Records, AFolderThatIsNoRunIsNamed) {
+  expect_fault(ExitCode::InputMissing, folder(), "is not the folder of a run");
+  expect_fault(ExitCode::InputMissing, folder() / "nowhere", "is not the folder of a run");
+  const auto run = WrittenRun().write(folder());
+  std::filesystem::remove(run / "log.jsonl");
+  expect_fault(ExitCode::InputMissing, run, "has no log: ");
+  std::ofstream(run / "config.toml") << "[optim]\nlr = \"no number\"\n";
+  expect_fault(ExitCode::BadData, run, "config.toml: ");
+}
+
+TEST_F(Records, OfEarlierVersionsKnowTheRanksFromThePlan) {
+  const auto path = WrittenRun().write(folder());
+  std::ofstream(path / "log.jsonl") << WrittenRun().step(1) << "\n";
+  std::ofstream(path / "plan.json") << R"({"ranks": 4, "hosts": 2, "constant_bytes": 100,
+      "measured": {"rank_peak_bytes": [10, 30]}})";
+  const RunRecords run = read_run(path);
+  EXPECT_EQ(run.ranks, 4);
+  EXPECT_EQ(run.hosts, 2);
+  ASSERT_TRUE(run.memory);
+  const RunSummary summary = summary_of(run);
+  EXPECT_EQ(summary.mean_peak_bytes, 120);
+  EXPECT_EQ(summary.max_peak_bytes, 130);
+  EXPECT_EQ(summary.constant_bytes, 100);
+}
+
+TEST_F(Records, MakeASummary) {
+  const RunSummary summary = summary_of(read_run(WrittenRun().write(folder())));
+  EXPECT_EQ(summary.steps, 4);
+  EXPECT_EQ(summary.epochs, 2);
+  EXPECT_EQ(summary.train_loss, 2.5);
+  EXPECT_EQ(summary.last_loss, 1);
+  EXPECT_THAT(summary.train_loss_by_epoch, ElementsAre(3.5, 1.5));
+  EXPECT_THAT(summary.eval_loss_by_epoch, ElementsAre(3.5, 2.5));
+  EXPECT_EQ(summary.eval_loss, 2.5);
+  EXPECT_EQ(summary.em, 20);
+  EXPECT_EQ(summary.f1, 25);
+  EXPECT_EQ(summary.train_seconds, 2);
+  EXPECT_EQ(summary.runtime_seconds, 2 + 2 + 0.25);
+  EXPECT_EQ(summary.train_samples_per_second, 16);
+  EXPECT_EQ(summary.train_tokens_per_second, 200);
+  EXPECT_EQ(summary.train_steps_per_second, 2);
+  EXPECT_EQ(summary.eval_samples_per_second, 10);
+  EXPECT_EQ(summary.max_peak_bytes, 4'000'000);  // the steps' own, where there is no plan
+  EXPECT_EQ(to_line(summary),
+            "train_loss 2.5000, 4 steps in 00:00:04, 16 samples/s, 2 steps/s, eval_loss 2.5000, EM "
+            "20.0, F1 25.0, memory 4 MiB a rank, 4 MiB at most");
+  EXPECT_EQ(nlohmann::json::parse(to_json(summary)).at("train_loss_by_epoch").size(), 2);
+}
+
+TEST_F(Records, WithoutAStepMakeASummaryOfZeros) {
+  const auto path = WrittenRun().write(folder());
+  std::ofstream(path / "log.jsonl") << "";
+  const RunSummary summary = summary_of(read_run(path));
+  EXPECT_EQ(summary.steps, 0);
+  EXPECT_EQ(summary.train_samples_per_second, 0);
+  EXPECT_TRUE(nlohmann::json::parse(to_json(summary)).at("eval_loss").is_null());
+}
+
+}  // namespace
+}  // namespace llm::runs
