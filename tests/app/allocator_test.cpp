@@ -53,8 +53,10 @@ TEST_F(Allocator, TakesLargeBlocksFromElsewhere) {
 
 TEST_F(Allocator, KeepsWhatIsFreed) {
   for (const int64_t bytes : {kMiB, 64 * kMiB}) {
-    static_cast<void>(of_bytes(bytes));
-    const int64_t held = kept_bytes();
+    const int64_t held = [&] {
+      const at::Tensor tensor = of_bytes(bytes);
+      return kept_bytes();
+    }();
     for (int i = 0; i < 100; ++i) {
       static_cast<void>(of_bytes(bytes));
     }
@@ -83,7 +85,7 @@ TEST_F(Allocator, SizesThatAreAlwaysNewDoNotAddUp) {
 
 TEST_F(Allocator, HandsOutRawMemoryToo) {
   c10::Allocator* allocator = c10::GetCPUAllocator();
-  for (const size_t bytes : {size_t{0}, size_t{100}, size_t{3 * kMiB}}) {
+  for (const size_t bytes : {size_t{0}, size_t{100}, size_t{3 * kMiB}, size_t{64 * kMiB}}) {
     allocator->raw_deallocate(allocator->raw_allocate(bytes));
   }
 }

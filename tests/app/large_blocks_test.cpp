@@ -1,6 +1,7 @@
 #include "app/large_blocks.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 
 namespace app {
@@ -122,9 +124,13 @@ TEST(LargeBlocks, GiveBackWhatIsFree) {
   LargeBlocks blocks;
   void* const kept = blocks.take(kPage);
   mark(kept, 1, 7);
-  blocks.put_back(blocks.take(10 * kPage));
+  void* const freed = blocks.take(10 * kPage);
+  blocks.put_back(freed);
   blocks.give_back_free();
   EXPECT_EQ(blocks.held_bytes(), kPage);
+  unsigned char in_memory = 0;
+  EXPECT_EQ(::mincore(freed, 1, &in_memory), -1);  // it is not mapped any more
+  EXPECT_EQ(errno, ENOMEM);
   EXPECT_TRUE(is_marked(kept, 1, 7));
 }
 

@@ -1,6 +1,8 @@
 // `sherd check`: each item of it, what makes one fail, and that it leaves nothing.
 
+#include <chrono>
 #include <csignal>
+#include <thread>
 
 #include "tests/e2e/training.h"
 
@@ -76,7 +78,11 @@ TEST_F(Check, FailsWhereRanksWereGivenOtherSettings) {
       run_unlike_ranks(check({"--json"}), check({"--json", "--optim.lr", "0.5"}));
   EXPECT_EQ(first.code, 1) << first.err;
   EXPECT_EQ(second.code, 1) << second.err;
-  EXPECT_THAT(first.out, HasSubstr("optim.lr"));
+  const json items = json::parse(first.out).at("items");
+  ASSERT_EQ(items.size(), 1);  // nothing more is tried
+  EXPECT_EQ(items[0].at("name"), "ranks_agree_config");
+  EXPECT_FALSE(items[0].at("ok"));
+  EXPECT_THAT(items[0].at("message").get<std::string>(), HasSubstr("optim.lr"));
 }
 
 TEST_F(Check, EndsAsTrainWouldOnWhatItCannotRead) {
@@ -88,6 +94,11 @@ TEST_F(Check, EndsAsTrainWouldOnWhatItCannotRead) {
 TEST_F(Check, LeavesNothingWhereItIsStopped) {
   Program program(check());
   program.wait_for("ok   padding");
+  const auto begin = std::chrono::steady_clock::now();
+  while (listing(output().parent_path()).empty() &&  // until the folder of its own is there
+         std::chrono::steady_clock::now() - begin < std::chrono::seconds(10)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   program.signal(SIGTERM);
   const Ended ended = program.finish();
   EXPECT_TRUE(ended.code == 75 || ended.code == 0) << ended.out << ended.err;

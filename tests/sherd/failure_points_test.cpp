@@ -370,6 +370,11 @@ void backward_before(Session& session) {
   session.loss(3).backward();
 }
 
+// So that what is loaded is not what is there.
+void train_before(Session& session) {
+  session.train(1);
+}
+
 std::vector<Call> calls_with_an_optimizer_in_backward() {
   return {
       {"backward", [](Session& s) { s.kept = s.loss(5); }, [](Session& s) { s.kept.backward(); },
@@ -416,20 +421,31 @@ std::vector<Call> calls() {
        [](Session& s) { with_full_parameters(*s.model, "", [] {}, {.writeback = true}); }},
       {"save_checkpoint", nothing,
        [](Session& s) { save_checkpoint(*s.model, *s.optimizer, s.folder + "/other", ""); }},
-      {"load_checkpoint", nothing,
+      {"load_checkpoint", train_before,
        [](Session& s) { load_checkpoint(*s.model, *s.optimizer, s.folder + "/saved"); }},
-      {"load_full_state_dict", [](Session& s) { s.dict = full_state_dict(*s.model); },
+      {"load_full_state_dict",
+       [](Session& s) {
+         s.dict = full_state_dict(*s.model);
+         train_before(s);
+       },
        [](Session& s) { load_full_state_dict(*s.model, s.dict); }, /*runs_modules=*/false,
        /*ranks_allocate_alike=*/false},
       {"load_full_optim_state_dict",
-       [](Session& s) { s.optim_dict = full_optim_state_dict(*s.model, *s.optimizer); },
+       [](Session& s) {
+         s.optim_dict = full_optim_state_dict(*s.model, *s.optimizer);
+         train_before(s);
+       },
        [](Session& s) { load_full_optim_state_dict(*s.model, *s.optimizer, s.optim_dict); },
        /*runs_modules=*/false, /*ranks_allocate_alike=*/false},
       {"load_sharded_state_dict", nothing,
        [](Session& s) { load_sharded_state_dict(*s.model, s.model->parameter_shards()); }},
-      {"load_safetensors", nothing,
+      {"load_safetensors", train_before,
        [](Session& s) { load_safetensors(*s.model, s.folder + "/weights"); }},
-      {"load_from_rank0", [](Session& s) { s.dict = full_state_dict(*s.model); },
+      {"load_from_rank0",
+       [](Session& s) {
+         s.dict = full_state_dict(*s.model);
+         train_before(s);
+       },
        [](Session& s) {
          load_from_rank0(*s.model, [&](const std::string& name) { return s.dict[name]; });
        },
@@ -489,7 +505,7 @@ std::vector<Call> variants() {
        /*runs_modules=*/false, /*ranks_allocate_alike=*/false},
       {"save_checkpoint without an optimizer", nothing,
        [](Session& s) { save_checkpoint(*s.model, s.folder + "/alone", ""); }},
-      {"load_checkpoint without an optimizer", nothing,
+      {"load_checkpoint without an optimizer", train_before,
        [](Session& s) { load_checkpoint(*s.model, s.folder + "/saved"); }},
   };
 }

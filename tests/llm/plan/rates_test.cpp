@@ -61,6 +61,8 @@ TEST_F(KeptRates, AreThoseOfTheirRanksAndThreads) {
   EXPECT_EQ(kept->source, "measured here");
   EXPECT_DOUBLE_EQ(kept->seconds("linear float32", 1e8), 1e-2);
   EXPECT_FALSE(load_rates({1, 2}));
+  EXPECT_FALSE(load_rates({2, 2}));
+  EXPECT_FALSE(load_rates({1, 1}));
 }
 
 TEST_F(KeptRates, ThatAreDamagedAreNamed) {

@@ -68,6 +68,13 @@ TEST(StepTime, ExposesWhatASlowLinkCarries) {
   const double computing = plan_step_time(run, products_at(1e9), {}).step_seconds;
   EXPECT_LT(fast.exposed_communication_seconds, 1e-3 * computing);
   EXPECT_GT(slow.exposed_communication_seconds, 10 * computing);
+  double bytes = 0;
+  for (const at::Tensor& parameter : meta_module(run)->parameters()) {
+    bytes += static_cast<double>(parameter.nbytes());
+  }
+  // A half of each unit for forward and of its gradient; those inside the root once more.
+  EXPECT_GT(slow.exposed_communication_seconds * 1e5, bytes);
+  EXPECT_LT(slow.exposed_communication_seconds * 1e5, 1.5 * bytes);
   EXPECT_NEAR(slow.step_seconds, computing + slow.exposed_communication_seconds, 1e-9);
   EXPECT_NEAR(exposed(5e4).exposed_communication_seconds, 2 * slow.exposed_communication_seconds,
               computing);

@@ -94,10 +94,21 @@ TEST_F(Search, TakesTheFastestMicroBatchThatFits) {
   config_.train.micro_batch = std::nullopt;
   const auto chosen = [&] { return fastest_micro_batch(config_, shape_, hosts_, batches_of()); };
   EXPECT_EQ(chosen(), 4);
+  hosts_.memory_bytes = needed(4) + 1;  // no room for what a plan does not know
+  EXPECT_EQ(chosen(), 2);
   hosts_.memory_bytes = (needed(1) + needed(2)) / 2;
   EXPECT_EQ(chosen(), 1);
   hosts_.memory_bytes = 1 << 20;
   EXPECT_EQ(chosen(), 1);
+}
+
+TEST_F(Search, TakesASmallerMicroBatchWhereThatIsFaster) {
+  const BatchesOf of_unequal_ranks = [&](const config::RunConfig& config) {
+    PlannedBatches batches = batches_of()(config);
+    batches.tokens_a_step /= config.train.micro_batch == 4 ? 100 : 1;
+    return batches;
+  };
+  EXPECT_EQ(fastest_micro_batch(config_, shape_, hosts_, of_unequal_ranks), 2);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "llm/data/sampler.h"
+#include "llm/plan/meta_meter.h"
 #include "llm/train/planned_batches.h"
 #include "tests/support/expect_error.h"
 
@@ -44,12 +45,37 @@ TEST(PlannedBatches, IsThatOfAnyRankAndStep) {
   config.train.global_batch = 4;
   config.train.micro_batch = 1;
   const data::BatchShape shape = {4, 1, 2};
-  const PlannedBatches longest =
-      planned_batches(data_of({5, 9, 30, 7, 8, 6, 11, 10}, 1, 4), config, shape);
-  EXPECT_THAT(longest.training.sample_tokens, ElementsAre(30));
-  EXPECT_THAT(longest.training.supervised_tokens, ElementsAre(1));
-  EXPECT_FALSE(longest.evaluation);
-  EXPECT_THAT(longest.source, HasSubstr("1 sample, 30 tokens"));
+  std::vector<std::int64_t> lengths = {5, 9, 30, 7, 8, 6, 11, 10};
+  for (size_t turn = 0; turn < lengths.size(); ++turn) {
+    const PlannedBatches longest = planned_batches(data_of(lengths, 1, 4), config, shape);
+    EXPECT_THAT(longest.training.sample_tokens, ElementsAre(30)) << turn;
+    EXPECT_THAT(longest.training.supervised_tokens, ElementsAre(1));
+    EXPECT_FALSE(longest.evaluation);
+    EXPECT_THAT(longest.source, HasSubstr("1 sample, 30 tokens"));
+    std::rotate(lengths.begin(), lengths.begin() + 1, lengths.end());
+  }
+}
+
+// Four micro-batches of two ranks, which wait for the longer sample.
+TEST(PlannedBatches, OfATypicalStepAreTheMeanOfTheLongestOfEachRank) {
+  config::RunConfig config;
+  config.train.global_batch = 4;
+  config.train.micro_batch = 1;
+  const RunData data = data_of({5, 9, 30, 7, 8, 6, 11, 10}, 1, 4);
+  data::Sampler sampler(8, 4, static_cast<std::uint64_t>(config.train.seed));
+  std::int64_t longest_tokens = 0;
+  for (std::int64_t step = 0; step < 2; ++step) {
+    const std::vector<std::int64_t> rows = sampler.batch(step);
+    const auto tokens = [&](size_t place) {
+      return static_cast<std::int64_t>(data.training[static_cast<size_t>(rows[place])].ids.size());
+    };
+    longest_tokens += std::max(tokens(0), tokens(1)) + std::max(tokens(2), tokens(3));
+  }
+  const PlannedBatches batches = planned_batches(data, config, {4, 1, 2});
+  ASSERT_EQ(batches.typical.sample_tokens.size(), 1);
+  EXPECT_NEAR(static_cast<double>(batches.typical.sample_tokens[0]),
+              static_cast<double>(longest_tokens) / 4, 0.5);
+  EXPECT_DOUBLE_EQ(batches.tokens_a_step, 43);
 }
 
 TEST(PlannedBatches, HasTheSamplesThatLieTogetherInTheRun) {
@@ -101,6 +127,34 @@ TEST(Devices, AreRefusedByNameWhereNotKnown) {
   EXPECT_EQ(plan::device_of_name("cpu").type, c10::DeviceType::CPU);
   sherd::test::expect_error([] { (void)plan::device_of_name("tpu"); }, sherd::ExitCode::Usage,
                             {"no device 'tpu' is known", "h100-80g"});
+}
+
+TEST(PlannedStep, IsOfTheDeviceAndOfWhatIsEvaluated) {
+  config::RunConfig config;
+  config.model.path = SHERD_TEST_SOURCE_DIR "/tests/data/stories260k-hf";
+  config.data.max_length = 256;
+  config.memory.loss_chunk_tokens = 0;
+  const ModelShape shape = model_shape(config.model.path);
+  const auto plan_on = [&](const char* device) {
+    return plan_run(config, shape, {plan::device_of_name(device), 1, 1},
+                    planned_batches(config, 512))
+        .memory;
+  };
+  const auto phase = [](const plan::MemoryPlan& plan, const std::string& name) {
+    const auto found = std::find_if(plan.phases.begin(), plan.phases.end(),
+                                    [&](const auto& one) { return one.name == name; });
+    return found == plan.phases.end() ? plan::PhasePlan{} : *found;
+  };
+  for (const char* const item : {"other libraries", plan::kKeptItem}) {
+    EXPECT_TRUE(phase(plan_on("cpu"), "optimizer").items.contains(item)) << item;
+    EXPECT_FALSE(phase(plan_on("h100-80g"), "optimizer").items.contains(item)) << item;
+  }
+  const std::int64_t at_once = phase(plan_on("h100-80g"), "forward").total_bytes;
+  config.memory.loss_chunk_tokens = 16;
+  EXPECT_NE(phase(plan_on("h100-80g"), "forward").total_bytes, at_once);
+  EXPECT_EQ(phase(plan_on("cpu"), "evaluation").total_bytes, 0);
+  config.data.eval = {{.path = "heldout.json"}};
+  EXPECT_GT(phase(plan_on("cpu"), "evaluation").total_bytes, 0);
 }
 
 TEST(PlannedLine, NamesWhatTakesMostAndWhetherThatIsThere) {

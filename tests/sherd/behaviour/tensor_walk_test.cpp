@@ -59,7 +59,7 @@ struct StructsImpl : torch::nn::Module {
   StructsImpl() : linear(register_module("linear", torch::nn::Linear(kOdd, kOdd))) {}
   Output forward(Input input) {
     const at::Tensor y = linear(input.x);
-    const at::Tensor z = input.residual ? y + *input.residual : y;
+    const at::Tensor z = input.residual ? y + linear(*input.residual) : y;
     return {y, {{"double", 2 * z}, {"number", z * input.number}}, {y.tanh(), z.sigmoid()}};
   }
   torch::nn::Linear linear;
@@ -94,11 +94,12 @@ struct StructNetImpl : torch::nn::Module {
         references(register_module("references", Unit<References>())),
         pairs(register_module("pairs", Unit<Pairs>())) {}
   at::Tensor forward(const at::Tensor& x) {
-    Output first = structs(Input{x, x.tanh(), 3});
+    const at::Tensor wide = x.to(at::kFloat);  // what a unit is called with it casts
+    Output first = structs(Input{x, wide.tanh(), 3});
     first = structs(Input{first.both[1], std::nullopt, 1});
     std::vector<at::Tensor> values = {first.hidden, first.extra.at("double")};
     const at::Tensor sum = references(values) + first.both[0] + first.extra.at("number");
-    auto found = pairs(ForeignPair{sum, x, 5});
+    auto found = pairs(ForeignPair{sum, wide, 5});
     return found.at("a").left * found.at("b").left + found.at("b").right * found.at("a").label;
   }
   Unit<Structs> structs;
