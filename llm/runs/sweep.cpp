@@ -44,7 +44,8 @@ SweepRecords::SweepRecords(fs::path output) : output_(std::move(output)) {
     return;
   }
   try {
-    for (const json& line : sherd::files::read_json_object(file.string()).at("runs")) {
+    const json record = sherd::files::read_json_object(file.string());
+    for (const json& line : record.at("runs")) {
       SweptRun ended = run_in(line);
       runs_.insert_or_assign(ended.run.name, std::move(ended));
     }

@@ -12,7 +12,7 @@ class Compare : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = std::make_unique<TempFolder>();
-    const Arguments evaluated = {"--data.eval", kQuestions};
+    const Arguments evaluated = {"--data.eval", kQuestions, "--eval.every", "epoch"};
     expect_code(0, train(run("one"), "6") + evaluated);
     expect_code(0, on_ranks(2, train(run("two"), "6") + evaluated));
     expect_code(0, train(run("other"), "3"));

@@ -55,7 +55,7 @@ TEST_F(Compared, SayWhatIsNotTheSame) {
 
 TEST_F(Compared, AreATableForPeople) {
   const std::string text = to_text(beside({.name = "two", .ranks = 2, .step_seconds = 0.25}));
-  EXPECT_THAT(text, HasSubstr("run    strategy    ranks  train loss  eval loss    EM    F1"));
+  EXPECT_THAT(text, HasSubstr("run      strategy  ranks  train loss  eval loss    EM    F1"));
   EXPECT_THAT(text, HasSubstr("two    full_shard      2         2.5        2.5  20.0  25.0"));
   EXPECT_THAT(text, HasSubstr("loss by epoch    1    2\n"));
   EXPECT_THAT(text, HasSubstr("two eval       3.5  2.5"));
