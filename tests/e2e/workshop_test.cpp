@@ -22,11 +22,13 @@ class Workshop : public testing::Test {
   static void SetUpTestSuite() {
     folder_ = std::make_unique<TempFolder>();
     std::string sweep = read_file(SHERD_TEST_SOURCE_DIR "/recipes/workshop/small-bloom.toml");
-    replace(sweep, "runs/workshop/small-bloom", output().string());
-    replace(sweep, "recipes/workshop/small-bloom-run.toml", recipe().string());
+    replace(sweep, "output = \"runs/workshop/small-bloom", "output = \"" + output().string());
+    replace(sweep, "recipe = \"recipes/workshop/small-bloom-run.toml",
+            "recipe = \"" + recipe().string());
     std::string run = read_file(SHERD_TEST_SOURCE_DIR "/recipes/workshop/small-bloom-run.toml");
     replace(run, "recipes/models/small-bloom", wide_bloom(model()).string());
     replace(run, "epochs = 5", "epochs = 1");
+    replace(run, "max_length = 512", "max_length = 128");
     replace(run, "limit = 250", "limit = 32");
     replace(run, "limit = 100", "limit = 8");
     std::ofstream(recipe()) << run;
