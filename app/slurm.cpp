@@ -61,9 +61,9 @@ int submit(const std::string& file) {
   ::waitpid(child, &status, 0);
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
   if (code == 127) {
-    throw Error(ExitCode::Unavailable,
-                fmt::format("there is no sbatch here. Submit {} where Slurm is: sbatch {}", file,
-                            file));
+    throw Error(
+        ExitCode::Unavailable,
+        fmt::format("there is no sbatch here. Submit {} where Slurm is: sbatch {}", file, file));
   }
   if (code != 0) {
     throw Error(ExitCode::Unavailable,
@@ -116,12 +116,12 @@ void add_slurm(CLI::App& program, int& exit_code) {
   verb->add_option("--sbatch", flags->job.options, "an option of sbatch; or all of them after --")
       ->take_all();
   verb->footer(
-      "Example: sherd slurm recipes/llama-3-8b.toml --nodes 2 --gpus-per-node 8 --setup 'module load "
+      "Example: sherd slurm recipes/llama-3-8b.toml --nodes 2 --gpus-per-node 8 --setup 'module "
+      "load "
       "gcc' --submit -- --time=4:00:00 --partition=gpu\n"
       "Every key of the configuration is a flag, as of sherd train.");
   verb->allow_extras();  // the configuration's flags are llm::config's to read
-  verb->callback(
-      [verb, flags, &exit_code] { exit_code = slurm(*flags, verb->remaining()); });
+  verb->callback([verb, flags, &exit_code] { exit_code = slurm(*flags, verb->remaining()); });
 }
 
 }  // namespace app

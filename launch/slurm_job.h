@@ -11,10 +11,10 @@ struct SlurmJob {
   std::vector<std::string> command;  ///< of each rank: program and arguments
   int nodes = 1;
   int ranks_per_node = 1;
-  bool gpus = false;               ///< a GPU for each rank
-  int cpus_per_rank = 1;           ///< threads of a rank
-  std::vector<std::string> setup = {};  ///< lines of the shell's before it: "module load gcc"
-  int stop_seconds = 120;          ///< before the time limit, that a run has to save and end
+  bool gpus = false;                      ///< a GPU for each rank
+  int cpus_per_rank = 1;                  ///< threads of a rank
+  std::vector<std::string> setup = {};    ///< lines of the shell's before it: "module load gcc"
+  int stop_seconds = 120;                 ///< before the time limit, that a run has to save and end
   std::vector<std::string> options = {};  ///< #SBATCH lines: "--time=1:00:00"
 };
 
