@@ -172,8 +172,23 @@ void add_launch(CLI::App& program, int& exit_code) {
   auto timeout_s = std::make_shared<std::optional<int>>();
   auto grace_s = std::make_shared<int>(static_cast<int>(options->stop_grace.count()));
   const int longest = static_cast<int>(sherd::launch::kLongestTimeout.count());
-  verb->add_option("-n,--ranks", options->ranks, "number of ranks")->required();
-  verb->add_option("--port", options->port, "of the rendezvous on 127.0.0.1 (default: a free one)")
+  verb->add_option("-n,--ranks,--nproc-per-node", options->ranks, "number of ranks of this host")
+      ->required();
+  auto* port = verb->add_option("--port", options->port,
+                                "of the rendezvous on 127.0.0.1 (default: a free one)")
+                   ->check(CLI::Range(1, 65535));
+  auto hosts = std::make_shared<sherd::launch::LaunchHosts>();
+  auto* nodes =
+      verb->add_option("--nnodes", hosts->hosts,
+                       "hosts of the run, each with a launch of its own and as many ranks")
+          ->check(CLI::Range(1, sherd::launch::LaunchHosts::kMostHosts))
+          ->excludes(port);
+  const auto of_hosts = [&](const char* flags, auto& value, const char* what) {
+    return verb->add_option(flags, value, what)->needs(nodes);
+  };
+  of_hosts("--node-rank", hosts->number, "which of them this is, from 0");
+  of_hosts("--master-addr", hosts->master_address, "name or address of host 0");
+  of_hosts("--master-port", hosts->master_port, "of rank 0 there, the same on all (default: 29500)")
       ->check(CLI::Range(1, 65535));
   verb->add_option("--timeout", *timeout_s,
                    "seconds that ranks wait for each other before they end with 80 (default: 600)")
@@ -184,9 +199,13 @@ void add_launch(CLI::App& program, int& exit_code) {
   verb->prefix_command();
   verb->footer(
       "Examples: sherd launch -n 2 train my.toml --optim.lr 1e-5\n"
-      "          sherd launch -n 2 -- ./my_program its arguments");
-  verb->callback([verb, options, timeout_s, grace_s, &exit_code] {
+      "          sherd launch -n 2 -- ./my_program its arguments\n"
+      "          sherd launch --nnodes 2 --node-rank 0 --master-addr host0 -n 8 train my.toml");
+  verb->callback([verb, options, hosts, nodes, timeout_s, grace_s, &exit_code] {
     set_command(*options, verb->remaining());
+    if (nodes->count() > 0) {
+      options->hosts = *hosts;
+    }
     if (*timeout_s) {
       options->timeout = std::chrono::seconds(**timeout_s);
     }

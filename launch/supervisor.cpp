@@ -68,7 +68,12 @@ class Supervisor {
 
  private:
   void start_ranks();
-  [[nodiscard]] RankStart start_of(int number, const LoopbackSocket& socket) const;
+  [[nodiscard]] int first_rank() const {
+    return options_.hosts ? options_.hosts->number * options_.ranks : 0;
+  }
+  [[nodiscard]] RankStart start_of(int local_rank, const LoopbackSocket& socket) const;
+  void meet_here(RankStart& start, int local_rank, const LoopbackSocket& socket) const;
+  void meet_at_host_0(RankStart& start) const;
   [[nodiscard]] bool anyone_runs() const;
   [[nodiscard]] bool is_backlogged() const;
   void say(const std::string& text);
@@ -108,27 +113,42 @@ bool Supervisor::is_backlogged() const {
   return errors_.backlog_bytes() > kMostBacklog_bytes;
 }
 
-RankStart Supervisor::start_of(int number, const LoopbackSocket& socket) const {
-  const std::string rank = std::to_string(number);
-  const std::string size = std::to_string(options_.ranks);
-  RankStart start{
-      .command = options_.command,
-      .variables = {"RANK=" + rank, "WORLD_SIZE=" + size, "LOCAL_RANK=" + rank,
-                    "LOCAL_WORLD_SIZE=" + size, "MASTER_ADDR=127.0.0.1",
-                    "MASTER_PORT=" + std::to_string(socket.port), "SHERD_JOB_SECRET=" + secret_},
-      .unset_variables = {"SHERD_MASTER_FD", "TORCHELASTIC_USE_AGENT_STORE"},
-      .keep_stdin = number == 0,
-      .signal_mask = signals_.previous_mask()};
+void Supervisor::meet_here(RankStart& start, int local_rank, const LoopbackSocket& socket) const {
+  start.variables.insert(start.variables.end(),
+                         {"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(socket.port),
+                          "SHERD_JOB_SECRET=" + secret_});
+  if (local_rank == 0) {
+    start.inherited_fd = socket.fd.get();
+    start.variables.push_back("SHERD_MASTER_FD=" + std::to_string(socket.fd.get()));
+  }
+}
+
+void Supervisor::meet_at_host_0(RankStart& start) const {
+  start.variables.push_back("MASTER_ADDR=" + options_.hosts->master_address);
+  start.variables.push_back("MASTER_PORT=" + std::to_string(options_.hosts->master_port));
+}
+
+RankStart Supervisor::start_of(int local_rank, const LoopbackSocket& socket) const {
+  const int hosts = options_.hosts ? options_.hosts->hosts : 1;
+  RankStart start{.command = options_.command,
+                  .variables = {"RANK=" + std::to_string(first_rank() + local_rank),
+                                "WORLD_SIZE=" + std::to_string(hosts * options_.ranks),
+                                "LOCAL_RANK=" + std::to_string(local_rank),
+                                "LOCAL_WORLD_SIZE=" + std::to_string(options_.ranks)},
+                  .unset_variables = {"SHERD_MASTER_FD", "TORCHELASTIC_USE_AGENT_STORE"},
+                  .keep_stdin = first_rank() + local_rank == 0,
+                  .signal_mask = signals_.previous_mask()};
+  if (options_.hosts) {
+    meet_at_host_0(start);
+  } else {
+    meet_here(start, local_rank, socket);
+  }
   if (options_.holds_stop_signals) {
     const sigset_t held = stop_signals();
     sigorset(&start.signal_mask, &start.signal_mask, &held);
   }
   if (options_.timeout) {
     start.variables.push_back("SHERD_TIMEOUT=" + std::to_string(options_.timeout->count()));
-  }
-  if (number == 0) {
-    start.inherited_fd = socket.fd.get();
-    start.variables.push_back("SHERD_MASTER_FD=" + std::to_string(socket.fd.get()));
   }
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {
     start.variables.push_back("OMP_NUM_THREADS=" +
@@ -142,13 +162,16 @@ RankStart Supervisor::start_of(int number, const LoopbackSocket& socket) const {
 
 void Supervisor::start_ranks() {
   // Closed here at the end: only rank 0 keeps the socket, so that its death closes it.
-  const LoopbackSocket socket = listen_on_loopback(options_.port);
-  for (int number = 0; number < options_.ranks; ++number) {
+  const LoopbackSocket socket =
+      options_.hosts ? LoopbackSocket{} : listen_on_loopback(options_.port);
+  for (int local_rank = 0; local_rank < options_.ranks; ++local_rank) {
+    const int number = first_rank() + local_rank;
     const std::string mark = number == 0 ? "" : "[rank " + std::to_string(number) + "] ";
     const auto is_new = [this, number](std::string_view line) {
       return !faults_.is_repetition(number, line);
     };
-    ranks_.push_back(Rank{number, RankProcess(start_of(number, socket)), LastWords(mark, is_new)});
+    ranks_.push_back(
+        Rank{number, RankProcess(start_of(local_rank, socket)), LastWords(mark, is_new)});
   }
 }
 
@@ -297,12 +320,28 @@ void Supervisor::report() {
   if (death.status.signal == SIGKILL) {
     text += " If nobody killed it, the system may have run out of memory: see dmesg.";
   }
-  const auto& lines = ranks_[static_cast<std::size_t>(death.rank)].words.lines();
+  const auto& lines = ranks_[static_cast<std::size_t>(death.rank - first_rank())].words.lines();
   text += lines.empty() ? " It left no last words." : " Its last words:";
   for (const std::string& line : lines) {
     text += "\n  | " + line;
   }
   say(text);
+}
+
+void check(const std::optional<LaunchHosts>& hosts) {
+  if (!hosts) {
+    return;
+  }
+  if (hosts->hosts < 1 || hosts->hosts > LaunchHosts::kMostHosts || hosts->number < 0 ||
+      hosts->number >= hosts->hosts) {
+    throw Error(ExitCode::Usage, "host " + std::to_string(hosts->number) + " of " +
+                                     std::to_string(hosts->hosts) +
+                                     ": hosts are numbered from 0, below how many there are");
+  }
+  if (hosts->master_address.empty()) {
+    throw Error(ExitCode::Usage,
+                "several hosts need the address of host 0, as every host knows it: --master-addr");
+  }
 }
 
 }  // namespace
@@ -316,6 +355,7 @@ int supervise(const LaunchOptions& options) {
                                      " ranks: give a number from 1 to " +
                                      std::to_string(LaunchOptions::kMostRanks));
   }
+  check(options.hosts);
   raise_descriptor_limit(kLeastDescriptors + 2 * static_cast<unsigned long>(options.ranks));
   return Supervisor(options).run();
 }

@@ -112,6 +112,16 @@ inline fs::path copy_of_model(const fs::path& to) {
   return to;
 }
 
+/// A folder of a BLOOM without weights whose parameters, 25 million, are more than its activations.
+inline fs::path wide_bloom(const fs::path& folder) {
+  fs::copy(SHERD_TEST_SOURCE_DIR "/recipes/models/small-bloom", folder);
+  auto config = nlohmann::json::parse(read_file(folder / "config.json"));
+  config["hidden_size"] = 512;
+  config["n_layer"] = 8;
+  std::ofstream(folder / "config.json") << config.dump();
+  return folder;
+}
+
 /// All files and folders below a folder, relative to it.
 inline std::vector<std::string> listing(const fs::path& folder) {
   std::vector<std::string> names;

@@ -7,16 +7,6 @@ namespace {
 
 using nlohmann::json;
 
-// A BLOOM whose parameters, not its activations, are most of what a rank holds.
-fs::path wide_bloom(const fs::path& folder) {
-  fs::copy(SHERD_TEST_SOURCE_DIR "/recipes/models/small-bloom", folder);
-  auto config = json::parse(read_file(folder / "config.json"));
-  config["hidden_size"] = 512;
-  config["n_layer"] = 8;
-  std::ofstream(folder / "config.json") << config.dump();
-  return folder;
-}
-
 class Workshop : public testing::Test {
  protected:
   static void SetUpTestSuite() {

@@ -196,6 +196,17 @@ int act(const RankEnvironment& environment, const std::string& action) {
   return verb == "meet" ? meet(environment) : number;  // "exit"
 }
 
+// "1/2@host0:29501": host 1 of 2, which meet at port 29501 of host0.
+sherd::launch::LaunchHosts host_of(const std::string& text) {
+  const std::size_t slash = text.find('/');
+  const std::size_t at = text.find('@');
+  const std::size_t colon = text.find(':');
+  return {.hosts = std::stoi(text.substr(slash + 1)),
+          .number = std::stoi(text),
+          .master_address = text.substr(at + 1, colon - at - 1),
+          .master_port = static_cast<std::uint16_t>(std::stoi(text.substr(colon + 1)))};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -207,6 +218,8 @@ int main(int argc, char** argv) {
       for (std::size_t i = 2; i < arguments.size(); ++i) {
         if (arguments[i].starts_with("port=")) {
           options.port = static_cast<std::uint16_t>(std::stoi(arguments[i].substr(5)));
+        } else if (arguments[i].starts_with("host=")) {  // host=1/2@host0:29501
+          options.hosts = host_of(arguments[i].substr(5));
         } else if (arguments[i].starts_with("timeout=")) {
           options.timeout = std::chrono::seconds(std::stoi(arguments[i].substr(8)));
         } else if (arguments[i].starts_with("grace=")) {  // as of sherd's own verbs

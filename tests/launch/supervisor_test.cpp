@@ -53,6 +53,30 @@ TEST(Supervisor, TellsEachRankWhoItIs) {
   }
 }
 
+TEST(Supervisor, CountsTheRanksOfAllHosts) {
+  const Outcome outcome =
+      run({"2", "host=1/3@host0:29501", "2=variables", "3=variables"}, {"OMP_NUM_THREADS=3"});
+  EXPECT_EQ(outcome.status.shell_code(), 0) << outcome.err;
+  for (const int local : {0, 1}) {
+    EXPECT_THAT(outcome.out, HasSubstr("RANK=" + std::to_string(2 + local) +
+                                       " WORLD_SIZE=6 LOCAL_RANK=" + std::to_string(local) +
+                                       " LOCAL_WORLD_SIZE=2 MASTER_ADDR=host0 "));
+  }
+}
+
+TEST(Supervisor, OfAHostNamesItsRanksByTheirNumberInTheRun) {
+  const Outcome outcome = run({"2", "host=1/2@host0:29501", "2=watch", "3=exit:65"});
+  EXPECT_EQ(outcome.status.shell_code(), 65);
+  EXPECT_THAT(outcome.err, HasSubstr("sherd launch: rank 3 exited with code 65"));
+}
+
+TEST(Supervisor, RefusesHostsThatCannotBe) {
+  for (const char* const host : {"host=2/2@host0:1", "host=-1/2@host0:1", "host=0/0@host0:1"}) {
+    EXPECT_EQ(run({"1", host}).status.shell_code(), static_cast<int>(ExitCode::Usage)) << host;
+  }
+  EXPECT_THAT(run({"1", "host=0/2@:1"}).err, HasSubstr("--master-addr"));
+}
+
 TEST(Supervisor, SharesTheCores) {
   cpu_set_t cores;
   ASSERT_EQ(::sched_getaffinity(0, sizeof cores, &cores), 0);
@@ -303,6 +327,10 @@ TEST(Supervisor, GivesTheRanksOfALaunchASecret) {
   EXPECT_EQ(secrets[0], secrets[1]);
   EXPECT_EQ(secrets[0].size(), 64U);
   EXPECT_NE(values_of("secret", run(command).out).at(0), secrets[0]);
+  // That of several hosts is theirs to give.
+  const auto given =
+      run({"1", "host=0/1@127.0.0.1:29501", "0=variables"}, {"SHERD_JOB_SECRET=known"});
+  EXPECT_EQ(values_of("secret", given.out).at(0), "known");
 }
 
 TEST(Supervisor, PassesATimeoutOn) {

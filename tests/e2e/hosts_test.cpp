@@ -1,0 +1,126 @@
+// Runs over two hosts: network namespaces, each with a `sherd launch` of its own.
+
+#include "tests/e2e/training.h"
+#include "tests/support/two_hosts.h"
+
+namespace sherd::test {
+namespace {
+
+using testing::HasSubstr;
+
+class Hosts : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!hosts_.fault().empty()) {
+      GTEST_SKIP() << "SKIPPED: " << hosts_.fault();
+    }
+  }
+  // A launch on one of them.
+  [[nodiscard]] std::unique_ptr<Program> launch(int host, const Arguments& verb,
+                                                int ranks = 1) const {
+    return std::make_unique<Program>(
+        Arguments{"launch", "--nnodes", "2", "--node-rank", std::to_string(host), "--master-addr",
+                  TwoHosts::address(0), "--master-port", "29571", "--timeout", "30", "-n",
+                  std::to_string(ranks)} +
+            verb,
+        Arguments{}, "exec " + hosts_.on(host) + "\"$0\" \"$@\"");
+  }
+  [[nodiscard]] std::pair<Ended, Ended> on_both(const Arguments& verb, int ranks = 1) const {
+    const auto first = launch(0, verb, ranks);
+    const auto second = launch(1, verb, ranks);
+    return {first->finish(), second->finish()};
+  }
+  [[nodiscard]] fs::path output(const std::string& name) const { return folder_.path() / name; }
+  const TwoHosts hosts_;
+
+ private:
+  TempFolder folder_;
+};
+
+TEST_F(Hosts, TrainAsOneHostDoes) {
+  const auto [first, second] = on_both(train(output("hosts"), "3"));
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(second.out, "");  // rank 0 speaks for all
+  expect_code(0, on_ranks(2, train(output("ranks"), "3")));
+  EXPECT_EQ(column(output("hosts"), "loss"), column(output("ranks"), "loss"));
+  EXPECT_EQ(exported_weights(output("hosts")), exported_weights(output("ranks")));
+}
+
+TEST_F(Hosts, ShareMemoryWithinAndGatherWithinUnderHybridShard) {
+  const auto [first, second] =
+      on_both(train(output("hybrid"), "3") + Arguments{"--parallel.strategy", "hybrid_shard"}, 2);
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_THAT(first.out, HasSubstr("exchange between ranks: shared memory, "));
+  expect_code(0, on_ranks(4, train(output("ranks"), "3")));
+  const auto losses = column(output("hybrid"), "loss");
+  const auto expected = column(output("ranks"), "loss");
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    EXPECT_NEAR(losses[i], expected[i], 1e-4);
+  }
+}
+
+TEST_F(Hosts, EndWhereOneOfThemDies) {
+  const auto first = launch(0, train(output("dies"), "100000"));
+  const auto second = launch(1, train(output("dies"), "100000"));
+  first->wait_for("step 2/");
+  second->signal(SIGKILL, second->children().at(0));
+  EXPECT_EQ(second->finish().code, 137);
+  const Ended left = first->finish();
+  EXPECT_EQ(left.code, 76) << left.err;
+  EXPECT_LT(left.seconds, 35);
+}
+
+TEST_F(Hosts, StopTogetherAndGoOnOnOne) {
+  const auto first = launch(0, train(output("stops"), "400"));
+  const auto second = launch(1, train(output("stops"), "400"));
+  first->wait_for("step 2/");
+  second->signal(SIGTERM);
+  EXPECT_EQ(second->finish().code, 75);
+  EXPECT_EQ(first->finish().code, 75);
+  Program resumed(train(output("stops"), "400"));
+  resumed.wait_for("resumed from ");
+}
+
+// What crosses the link is sums of gradients alone under HYBRID_SHARD, and under FULL_SHARD
+// parameters too, twice.
+TEST_F(Hosts, HybridShardIsFasterThanFullShardAcrossASlowLink) {
+  if (!hosts_.shape("200mbit")) {
+    GTEST_SKIP() << "SKIPPED: this kernel does not shape links (tc qdisc tbf)";
+  }
+  const fs::path model = wide_bloom(output("model"));
+  const auto step_seconds = [&](const std::string& strategy) {
+    Arguments run = train(output(strategy), "3") + Arguments{"--model.init",
+                                                             "random",
+                                                             "--parallel.strategy",
+                                                             strategy,
+                                                             "--precision.param_dtype",
+                                                             "bfloat16",
+                                                             "--checkpoint.at_end",
+                                                             "false"};
+    std::replace(run.begin(), run.end(), kModel, model.string());
+    const auto [first, second] = on_both(run, 2);
+    EXPECT_EQ(first.code, 0) << first.err;
+    return column(output(strategy), "step_seconds").at(2);
+  };
+  EXPECT_LT(step_seconds("hybrid_shard"), 0.8 * step_seconds("full_shard"));
+}
+
+TEST(HostFlags, AreChecked) {
+  const auto refused = [](const Arguments& flags, const std::string& why) {
+    EXPECT_THAT(expect_code(64, Arguments{"launch", "-n", "1"} + flags +
+                                    Arguments{"train", "recipes/stories260k-squad.toml"})
+                    .err,
+                HasSubstr(why));
+  };
+  refused({"--nnodes", "0"}, "--nnodes");
+  refused({"--nnodes", "2", "--node-rank", "2", "--master-addr", "a"}, "host 2 of 2");
+  refused({"--nnodes", "2"}, "--master-addr");
+  refused({"--node-rank", "1"}, "--nnodes");
+  refused({"--nnodes", "2", "--master-addr", "a", "--port", "29500"}, "excludes");
+  refused({"--nnodes", "2", "--master-addr", "a", "--master-port", "0"}, "--master-port");
+}
+
+}  // namespace
+}  // namespace sherd::test

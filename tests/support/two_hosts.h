@@ -1,0 +1,66 @@
+#pragma once
+// Two hosts on this one: network namespaces with a link between them.
+
+#include <cstdlib>
+#include <string>
+
+#include <unistd.h>
+
+namespace sherd::test {
+
+/// Programs that run under `on(0, …)` and `on(1, …)` see each other at `address(0)` and
+/// `address(1)` alone, as two hosts do, and share no memory. Gone with this object.
+class TwoHosts {
+ public:
+  TwoHosts() {
+    const std::string pair = " && ip link add " + link(0) + " type veth peer name " + link(1);
+    works_ = shell("ip netns add " + name(0) + " && ip netns add " + name(1) + pair + set_up(0) +
+                   set_up(1));
+  }
+  TwoHosts(const TwoHosts&) = delete;
+  TwoHosts& operator=(const TwoHosts&) = delete;
+  ~TwoHosts() {
+    shell("ip netns del " + name(0));
+    shell("ip netns del " + name(1));
+  }
+
+  /// Why there are none here; empty if there are.
+  [[nodiscard]] std::string fault() const {
+    return works_ ? "" : "network namespaces need root, iproute2 and a kernel that has them";
+  }
+  /// Limits what each sends. False where the kernel cannot.
+  [[nodiscard]] bool shape(const std::string& rate) const {
+    bool done = true;
+    for (const int host : {0, 1}) {
+      done = done && shell("ip netns exec " + name(host) + " tc qdisc replace dev " + link(host) +
+                           " root tbf rate " + rate + " burst 256kb latency 50ms");
+    }
+    return done;
+  }
+  [[nodiscard]] static std::string address(int host) {
+    return "10.213.17." + std::to_string(host + 1);
+  }
+  /// What goes before a command for the shell.
+  [[nodiscard]] std::string on(int host) const { return "ip netns exec " + name(host) + " "; }
+
+ private:
+  static bool shell(const std::string& command) {
+    return std::system(("(" + command + ") > /dev/null 2>&1").c_str()) == 0;
+  }
+  [[nodiscard]] std::string name(int host) const {
+    return "sherd" + std::to_string(::getpid()) + "h" + std::to_string(host);
+  }
+  [[nodiscard]] std::string link(int host) const {
+    return "sh" + std::to_string(::getpid() % 1'000'000) + "h" + std::to_string(host);
+  }
+  [[nodiscard]] std::string set_up(int host) const {
+    const std::string inside = " && ip -n " + name(host);
+    return " && ip link set " + link(host) + " netns " + name(host) + inside + " addr add " +
+           address(host) + "/24 dev " + link(host) + inside + " link set " + link(host) + " up" +
+           inside + " link set lo up";
+  }
+
+  bool works_ = false;
+};
+
+}  // namespace sherd::test
