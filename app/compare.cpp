@@ -46,7 +46,7 @@ void add_compare(CLI::App& program, int& exit_code) {
   auto* csv = verb->add_flag("--csv", flags->csv, "the table as CSV");
   verb->add_flag("--json", flags->json, "one line of JSON")->excludes(csv);
   verb->add_flag("--strict", flags->strict, "exit code 1 where runs are not comparable");
-  verb->footer("Example: sherd compare runs/sweep/* --html compare.html");
+  verb->footer("Example: sherd compare runs/sweep/*/ --html compare.html");
   verb->callback([flags, &exit_code] { exit_code = compare(*flags); });
 }
 

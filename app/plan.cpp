@@ -77,9 +77,9 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
                 : llm::train::planned_batches(of, shape.shapes->context_length());
   };
   if (!config.train.micro_batch) {
-    config.train.micro_batch = llm::train::fastest_micro_batch(config, shape, hosts, batches_of);
-    say_aside(
-        fmt::format("train.micro_batch: {}, the fastest that fits", *config.train.micro_batch));
+    const auto fastest = llm::train::fastest_micro_batch(config, shape, hosts, batches_of);
+    say_aside(llm::train::micro_batch_line(fastest));
+    config.train.micro_batch = fastest.value_or(1);
   }
   const llm::train::RunPlan made = llm::train::plan_run(config, shape, hosts, batches_of(config));
   if (!flags.search) {

@@ -1,5 +1,7 @@
 // sherd slurm RECIPE --nodes N --gpus-per-node M … [--submit] -- --time=1:00:00 …
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -35,7 +37,10 @@ struct SlurmFlags {
 };
 
 std::string name_of(const SlurmFlags& flags) {
-  return std::filesystem::path(flags.recipe).stem().string();
+  std::string name = std::filesystem::path(flags.recipe).stem().string();
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return std::isspace(c) != 0; }, '_');
+  return name;
 }
 
 sherd::launch::SlurmJob job_of(const SlurmFlags& flags, const std::vector<std::string>& settings) {

@@ -63,7 +63,7 @@ void say_comparison(const Sweep& sweep, const std::vector<SweepRun>& done, bool 
   for (const SweepRun& run : done) {
     folders.push_back(fs::path(sweep.output) / run.name);
   }
-  if (!folders.empty()) {
+  if (json || !folders.empty()) {
     const auto comparison = llm::runs::compare(folders);
     say(json ? to_json(comparison) : to_text(comparison));
   }
@@ -102,10 +102,14 @@ int sweep(const SweepFlags& flags, const std::vector<std::string>& settings) {
   llm::runs::SweepRecords records(all.output);
   std::vector<SweepRun> done;
   std::string failed;
+  std::vector<bool> is_done;  // known of all before one begins
+  for (const SweepRun& run : all.runs) {
+    is_done.push_back(records.is_done(run, llm::config::config_of(all, run)));
+  }
   for (std::size_t i = 0; i < all.runs.size(); ++i) {
     const SweepRun& run = all.runs[i];
     const std::string which = fmt::format("run {} of {}, '{}'", i + 1, all.runs.size(), run.name);
-    if (records.is_done(run)) {
+    if (is_done[i]) {
       say(which + ": done before", flags.json);
       done.push_back(run);
       continue;
@@ -121,7 +125,7 @@ int sweep(const SweepFlags& flags, const std::vector<std::string>& settings) {
       say(which + ": stopped; the same command goes on", flags.json);
       return code;
     }
-    records.add({run, code, seconds});
+    records.add({run, llm::config::config_of(all, run), code, seconds});
     if (code == 0) {
       done.push_back(run);
     } else {

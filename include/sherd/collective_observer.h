@@ -26,6 +26,8 @@ struct Collective {
   std::string unit = {};                     ///< the segment's; empty where there is none
   std::int64_t bytes = 0;  ///< this rank's part: its piece for a gather, the other ranks' pieces
                            ///< for a reduction, its numbers or its text; of a broadcast the whole
+  int ranks = 1;   ///< of a communicator's collective: how many take part; 1 for the World's own
+  int stride = 1;  ///< between their numbers in the World
 };
 
 /// Its name for people: "all-gather".

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "llm/data/dataset.h"
 #include "llm/data/sampler.h"
+#include "llm/data/subset.h"
 #include "llm/train/agreement.h"
 #include "llm/train/options_of_config.h"
 
@@ -40,8 +42,12 @@ Indices samples_of_rank(const train::RunData& data, const config::RunConfig& con
 Indices numbers_in(const std::string& text) {
   Indices numbers;
   const char* next = text.c_str();
-  for (char* end = nullptr; *next != '\0'; next = end + 1) {
-    numbers.push_back(std::strtoll(next, &end, 10));
+  for (char* end = nullptr; *next != '\0'; next = end) {
+    const long long number = std::strtoll(next, &end, 10);
+    if (end == next) {
+      break;  // a rank without samples
+    }
+    numbers.push_back(number);
   }
   return numbers;
 }
@@ -59,8 +65,9 @@ std::vector<std::string> answers_of(const config::RunConfig& config) {
   for (const config::DataSet& set : config.data.train) {
     const text::SquadFile file =
         data::questions_of(data::read_data_file(set.path), train::limit_of(set, config.train));
-    for (const text::SquadQuestion& question : file.questions) {
-      answers.push_back(question.answers.front().text);
+    const auto seed = static_cast<std::uint64_t>(config.train.seed);
+    for (const std::size_t index : data::weighted(file.questions.size(), set.weight, seed)) {
+      answers.push_back(file.questions[index].answers.front().text);
     }
   }
   return answers;
@@ -73,7 +80,12 @@ std::string supervised_text(const data::Sample& sample, const text::Tokenizer& t
       ids.push_back(sample.ids[i]);
     }
   }
-  return trimmed(tokenizer.decode(ids));
+  std::string text = tokenizer.decode(ids);
+  constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // of a character that was cut
+  while (text.ends_with(kReplacement)) {
+    text.resize(text.size() - kReplacement.size());
+  }
+  return trimmed(text);
 }
 
 }  // namespace
@@ -82,7 +94,7 @@ CheckItem data_order(const train::RunData& data, const config::RunConfig& config
                      const data::BatchShape& shape, sherd::World& world) {
   const Indices mine = samples_of_rank(data, config, shape, world.rank());
   std::vector<std::int64_t> seen(data.training.size(), 0);
-  for (const std::string& text : world.all_gather(fmt::format("{}", fmt::join(mine, " ")) + " ")) {
+  for (const std::string& text : world.all_gather(fmt::format("{}", fmt::join(mine, " ")))) {
     for (const std::int64_t sample : numbers_in(text)) {
       ++seen.at(static_cast<std::size_t>(sample));
     }

@@ -195,9 +195,11 @@ std::vector<CheckItem> learns(CheckedRun& run, const train::RunPlan& plan,
   const double first = outcomes.front().loss;
   const double last = outcomes.back().loss;
   const double norm = outcomes.back().grad_norm;
-  return {{"finite", true, norm, 0, "norm",
-           fmt::format("losses and gradients of {} steps are finite, the last norm is {:.3g}",
-                       kSteps, norm)},
+  const auto overflows = std::count_if(outcomes.begin(), outcomes.end(),
+                                       [](const auto& outcome) { return outcome.overflowed; });
+  return {{"finite", overflows < kSteps, norm, 0, "norm",
+           fmt::format("losses of {} steps are finite, gradients of {}; the last norm is {:.3g}",
+                       kSteps, kSteps - overflows, norm)},
           {"loss_falls", last < first, last, first, "nats",
            fmt::format("loss {:.4f} -> {:.4f} in {} steps on the first batch at lr {:g}", first,
                        last, kSteps, run.config.optim.lr)},

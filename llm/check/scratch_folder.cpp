@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 // The nearest folder above the output that is there.
 fs::path folder_above(const fs::path& output) {
-  fs::path folder = fs::absolute(output).parent_path();
+  fs::path folder = (fs::absolute(output) / "").parent_path().parent_path();
   while (!fs::is_directory(folder) && folder != folder.parent_path()) {
     folder = folder.parent_path();
   }

@@ -22,6 +22,8 @@ class ScratchFolder {
   ScratchFolder& operator=(const ScratchFolder&) = delete;
   ~ScratchFolder() = default;
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  /// Before the end, where nothing more is to lie in it. Not collective.
+  void remove() { removes_.reset(); }
 
  private:
   std::filesystem::path path_;

@@ -171,7 +171,13 @@ void check_runs(const Sweep& sweep) {
       faults.push_back(fmt::format("two runs are called '{}'", run.name));
     }
     try {
-      static_cast<void>(load(sweep.recipe, flags_of(sweep, run)));
+      const RunConfig config = config_of(sweep, run);
+      if (!config.log.sink.front().path.empty()) {
+        faults.push_back(fmt::format(
+            "run '{}': log.sink[0].path = {} would be the log of all runs: leave it out, and each "
+            "has log.jsonl in its folder",
+            run.name, config.log.sink.front().path));
+      }
     } catch (const sherd::Error& error) {
       faults.push_back(fmt::format("run '{}': {}", run.name, error.what()));
     }
@@ -204,6 +210,8 @@ bool takes_a_list(const std::string& key, const std::string& value) {
   RunConfig tried;
   const Found found = find(tried, key);
   return found.field && found.field->value() != nullptr &&
+         (found.field->value()->kind.starts_with("two numbers") ||
+          found.field->value()->kind.starts_with("a list")) &&
          found.field->value()->set(FlagText{value});
 }
 
@@ -300,6 +308,10 @@ Sweep sweep_of(const std::filesystem::path& recipe, const std::vector<std::strin
   sweep.runs = combinations(axes, ranks);
   check_runs(sweep);
   return sweep;
+}
+
+RunConfig config_of(const Sweep& sweep, const SweepRun& run) {
+  return load(sweep.recipe, flags_of(sweep, run));
 }
 
 std::vector<std::string> flags_of(const Sweep& sweep, const SweepRun& run) {

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "llm/config/run_config.h"
+
 namespace llm::config {
 
 struct SweepRun {
@@ -41,6 +43,9 @@ struct Sweep {
 /// `read_sweep`.
 [[nodiscard]] Sweep sweep_of(const std::filesystem::path& recipe,
                              const std::vector<std::string>& flags, const std::vector<int>& ranks);
+
+/// What `load` gives for a run.
+[[nodiscard]] RunConfig config_of(const Sweep& sweep, const SweepRun& run);
 
 /// What `load` takes, for a run into its folder of the sweep's output.
 [[nodiscard]] std::vector<std::string> flags_of(const Sweep& sweep, const SweepRun& run);

@@ -8,13 +8,21 @@
 #include "llm/data/sampler.h"
 
 namespace llm::data {
-namespace {
+std::vector<std::size_t> subset(std::size_t size, std::size_t count, std::uint64_t seed) {
+  // Not the order of an epoch of this seed, whose first batches these would else be.
+  constexpr std::int64_t kNoEpoch = -1;
+  const auto order = epoch_order(static_cast<std::int64_t>(size), seed, kNoEpoch);
+  std::vector<std::size_t> chosen;
+  for (std::size_t i = 0; i < std::min(size, count); ++i) {
+    chosen.push_back(static_cast<std::size_t>(order[i]));
+  }
+  std::sort(chosen.begin(), chosen.end());
+  return chosen;
+}
 
-// The samples of a part, in the order of an epoch that is not shuffled.
-std::vector<std::size_t> indices_of(const Part& part, std::uint64_t seed) {
-  const std::size_t size = part.samples.size();
-  const double whole = std::floor(part.weight);
-  const double rest = (part.weight - whole) * static_cast<double>(size);
+std::vector<std::size_t> weighted(std::size_t size, double weight, std::uint64_t seed) {
+  const double whole = std::floor(weight);
+  const double rest = (weight - whole) * static_cast<double>(size);
   std::vector<std::size_t> all(size);
   std::iota(all.begin(), all.end(), std::size_t{0});
   std::vector<std::size_t> indices;
@@ -28,27 +36,13 @@ std::vector<std::size_t> indices_of(const Part& part, std::uint64_t seed) {
   return indices;
 }
 
-}  // namespace
-
-std::vector<std::size_t> subset(std::size_t size, std::size_t count, std::uint64_t seed) {
-  // Not the order of an epoch of this seed, whose first batches these would else be.
-  constexpr std::int64_t kNoEpoch = -1;
-  const auto order = epoch_order(static_cast<std::int64_t>(size), seed, kNoEpoch);
-  std::vector<std::size_t> chosen;
-  for (std::size_t i = 0; i < std::min(size, count); ++i) {
-    chosen.push_back(static_cast<std::size_t>(order[i]));
-  }
-  std::sort(chosen.begin(), chosen.end());
-  return chosen;
-}
-
 Samples mixed(std::span<const Part> parts, std::uint64_t seed) {
   if (parts.size() == 1 && parts.front().weight == 1) {
     return parts.front().samples;
   }
   SamplesBuilder builder;
   for (const Part& part : parts) {
-    for (const std::size_t index : indices_of(part, seed)) {
+    for (const std::size_t index : weighted(part.samples.size(), part.weight, seed)) {
       builder.add(part.samples[index]);
     }
   }

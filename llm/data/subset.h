@@ -21,6 +21,11 @@ struct Limit {
 [[nodiscard]] std::vector<std::size_t> subset(std::size_t size, std::size_t count,
                                               std::uint64_t seed);
 
+/// The indices 0 … size - 1, each as often as `weight` says, in the order in which they stand in a
+/// mixture; for a fraction of once, that share of them, at least one, drawn by `seed`.
+[[nodiscard]] std::vector<std::size_t> weighted(std::size_t size, double weight,
+                                                std::uint64_t seed);
+
 /// A data set of a mixture.
 struct Part {
   Samples samples;

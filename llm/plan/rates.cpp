@@ -42,6 +42,9 @@ std::filesystem::path path_of(const RateKey& key) {
 }
 
 double log_interpolated(const RatePoint& a, const RatePoint& b, double amount) {
+  if (a.seconds <= 0 || b.seconds <= 0) {  // too short to be measured
+    return a.seconds + (amount - a.amount) / (b.amount - a.amount) * (b.seconds - a.seconds);
+  }
   const double share = std::log(amount / a.amount) / std::log(b.amount / a.amount);
   return std::exp(std::log(a.seconds) + share * std::log(b.seconds / a.seconds));
 }
@@ -95,7 +98,8 @@ double Rates::seconds(const std::string& kind, double amount) const {
 
 std::optional<Rates> load_rates(const RateKey& key) {
   const std::filesystem::path path = path_of(key);
-  if (path.empty() || !std::filesystem::exists(path)) {
+  std::error_code ignored;
+  if (path.empty() || !std::filesystem::exists(path, ignored)) {
     return std::nullopt;
   }
   try {
@@ -133,7 +137,13 @@ std::string save_rates(const RateKey& key, const Rates& rates) {
       kinds[kind].push_back({point.amount, point.seconds});
     }
   }
-  std::filesystem::create_directories(path.parent_path());
+  std::error_code fault;
+  std::filesystem::create_directories(path.parent_path(), fault);
+  if (fault) {
+    throw sherd::Error(sherd::ExitCode::CannotWrite,
+                       fmt::format("cannot make the folder {} for rates: {}. Set XDG_CACHE_HOME.",
+                                   path.parent_path().string(), fault.message()));
+  }
   sherd::files::write_file(
       path.string(),
       nlohmann::ordered_json({{"format", kFormat}, {"source", rates.source}, {"kinds", kinds}})
@@ -144,8 +154,14 @@ std::string save_rates(const RateKey& key, const Rates& rates) {
 
 Rates rates_of(const Device& device, const RateKey& key) {
   const bool on_cpu = device.type == c10::DeviceType::CPU;
-  std::optional<Rates> kept = on_cpu ? load_rates(key) : std::nullopt;
-  return kept ? std::move(*kept) : assumed_rates(device, key);
+  try {
+    std::optional<Rates> kept = on_cpu ? load_rates(key) : std::nullopt;
+    return kept ? std::move(*kept) : assumed_rates(device, key);
+  } catch (const sherd::Error& error) {  // no run fails for what its plan would like to know
+    Rates assumed = assumed_rates(device, key);
+    assumed.source += fmt::format("; {}", error.what());
+    return assumed;
+  }
 }
 
 Links links_of(const Device& device, int hosts, std::optional<double> host_gb_per_second) {

@@ -4,7 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
+#include <tuple>
 
 #include "llm/plan/meta_run.h"
 #include "llm/plan/operator_watch.h"
@@ -44,15 +44,20 @@ class Timeline {
   [[nodiscard]] double exposed() const { return exposed_; }
 
  private:
-  using Key = std::pair<Collective::Operation, int>;
+  using Key = std::tuple<Collective::Operation, int, int, int>;  // with the group
   static Key key_of(const Collective& collective) {
-    return {collective.operation, collective.segment};
+    return {collective.operation, collective.segment, collective.ranks, collective.stride};
+  }
+
+  // Of rank 0.
+  [[nodiscard]] int peers_on_host(const Collective& collective) const {
+    return std::min(collective.ranks - 1, (run_.ranks.local_size - 1) / collective.stride);
   }
 
   // What a rank sends, and receives at the same time: to its host's others over its own link, to
   // those of other hosts over one that its host's ranks share.
   [[nodiscard]] double seconds_of(const Collective& collective) const {
-    const double peers = run_.ranks.size - 1;
+    const int peers = collective.ranks - 1;
     if (peers == 0) {
       return 0;
     }
@@ -62,8 +67,8 @@ class Timeline {
     }
     const auto bytes = static_cast<double>(collective.bytes);
     const double bytes_to_a_peer = is_gather ? bytes : bytes / peers;
-    const double on_host = (run_.ranks.local_size - 1) * bytes_to_a_peer;
-    const double elsewhere = (run_.ranks.size - run_.ranks.local_size) * bytes_to_a_peer;
+    const double on_host = peers_on_host(collective) * bytes_to_a_peer;
+    const double elsewhere = (peers - peers_on_host(collective)) * bytes_to_a_peer;
     const auto over = [](double sent, double rate) { return rate > 0 ? sent / rate : 0; };
     return links_.latency_seconds +
            std::max(over(on_host, links_.rank_bytes_per_second),
@@ -88,7 +93,11 @@ class TimedCollectives final : public sherd::CollectiveObserver {
   Timeline& timeline_;
 };
 
+// What a rank updates of the model is one of so many parts.
 int shards_of(const PlannedRun& run) {
+  if (run.sharding.strategy == sherd::Strategy::NoShard) {
+    return 1;
+  }
   return sherd::Mesh::of_strategy(sherd::World::fake(run.ranks), run.sharding.strategy,
                                   run.shard_size)
       .shard_size();

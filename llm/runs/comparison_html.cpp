@@ -141,7 +141,9 @@ std::vector<Curve> curves_of_steps(const Comparison& comparison, Value value) {
   for (std::size_t i = 0; i < comparison.runs.size(); ++i) {
     Curve curve{comparison.runs[i].records.name, i % kColours.size(), false, {}};
     for (const track::StepRecord& step : comparison.runs[i].records.steps) {
-      curve.points.push_back({static_cast<double>(step.step), value(step)});
+      if (const double y = value(step); std::isfinite(y)) {
+        curve.points.push_back({static_cast<double>(step.step), y});
+      }
     }
     curves.push_back(std::move(curve));
   }
@@ -155,7 +157,7 @@ std::vector<Curve> loss_curves(const Comparison& comparison) {
     const RunRecords& run = comparison.runs[i].records;
     Curve curve{run.name + ", evaluated", i % kColours.size(), true, {}};
     for (const Evaluation& one : run.evaluations) {
-      if (one.data == run.evaluations.front().data) {
+      if (one.data == run.evaluations.front().data && std::isfinite(one.loss)) {
         curve.points.push_back({static_cast<double>(one.step), one.loss});
       }
     }

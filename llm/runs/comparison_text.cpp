@@ -89,10 +89,11 @@ std::size_t epochs_of(const Comparison& comparison) {
   return most;
 }
 
-Row losses_row(const std::string& name, const std::vector<double>& losses, std::size_t epochs) {
+Row losses_row(const std::string& name, const std::vector<std::optional<double>>& losses,
+               std::size_t epochs) {
   Row row = {name};
   for (std::size_t i = 0; i < epochs; ++i) {
-    row.push_back(i < losses.size() ? number(losses[i]) : "");
+    row.push_back(i < losses.size() ? number_or_none(losses[i]) : "");
   }
   return row;
 }

@@ -1,5 +1,6 @@
 #include "llm/runs/run_records.h"
 
+#include <cmath>
 #include <stdexcept>
 
 #include <fmt/core.h>
@@ -19,10 +20,15 @@ using nlohmann::json;
 
 constexpr std::uint64_t kLargestLog_bytes = std::uint64_t{1} << 30;
 
-// A number that was not finite was written as null.
 double number_in(const json& line, const char* key) {
   const auto found = line.find(key);
   return found != line.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+// Null stands for what was not finite.
+double loss_in(const json& line) {
+  const auto found = line.find("loss");
+  return found != line.end() && found->is_number() ? found->get<double>() : NAN;
 }
 
 std::int64_t count_in(const json& line, const char* key) {
@@ -40,7 +46,7 @@ std::string text_in(const json& line, const char* key) {
 
 track::StepRecord step_in(const json& line) {
   return {.step = count_in(line, "step"),
-          .loss = number_in(line, "loss"),
+          .loss = loss_in(line),
           .grad_norm = number_in(line, "grad_norm"),
           .lr = number_in(line, "lr"),
           .tokens = count_in(line, "tokens"),
@@ -54,9 +60,9 @@ track::StepRecord step_in(const json& line) {
 }
 
 Evaluation evaluation_in(const json& line) {
-  return {count_in(line, "step"),    text_in(line, "data"),   count_in(line, "samples"),
-          number_in(line, "loss"),   optional_in(line, "em"), optional_in(line, "f1"),
-          number_in(line, "seconds")};
+  return {
+      count_in(line, "step"),  text_in(line, "data"),   count_in(line, "samples"), loss_in(line),
+      optional_in(line, "em"), optional_in(line, "f1"), number_in(line, "seconds")};
 }
 
 void add(const json& line, RunRecords& run) {

@@ -20,11 +20,13 @@ std::int64_t epoch_of(double epochs) {
   return static_cast<std::int64_t>(std::ceil(epochs - kRounding));
 }
 
-std::vector<double> means(const std::map<std::int64_t, std::vector<double>>& values) {
-  std::vector<double> found;
+std::vector<std::optional<double>> means(
+    const std::map<std::int64_t, std::vector<double>>& values) {
+  std::vector<std::optional<double>> found;
   for (const auto& [epoch, some] : values) {
-    found.push_back(std::accumulate(some.begin(), some.end(), 0.0) /
-                    static_cast<double>(some.size()));
+    found.resize(static_cast<std::size_t>(std::max<std::int64_t>(1, epoch)));
+    found.back() =
+        std::accumulate(some.begin(), some.end(), 0.0) / static_cast<double>(some.size());
   }
   return found;
 }
@@ -34,9 +36,13 @@ void add_steps(const RunRecords& run, RunSummary& summary) {
   double tokens = 0;
   double samples = 0;
   double sum = 0;
+  double learned = 0;
   for (const track::StepRecord& step : run.steps) {
-    losses[epoch_of(step.epochs)].push_back(step.loss);
-    sum += step.loss;
+    if (step.supervised_tokens > 0) {  // else there is no loss
+      losses[epoch_of(step.epochs)].push_back(step.loss);
+      sum += step.loss;
+      ++learned;
+    }
     tokens += static_cast<double>(step.tokens);
     samples += static_cast<double>(step.samples);
     summary.train_seconds += step.step_seconds;
@@ -46,7 +52,7 @@ void add_steps(const RunRecords& run, RunSummary& summary) {
   summary.mean_peak_bytes = summary.max_peak_bytes;
   summary.steps = std::ssize(run.steps);
   if (summary.steps > 0) {
-    summary.train_loss = sum / static_cast<double>(summary.steps);
+    summary.train_loss = learned > 0 ? sum / learned : NAN;
     summary.epochs = run.steps.back().epochs;
     summary.last_loss = run.steps.back().loss;
   }
@@ -99,6 +105,14 @@ nlohmann::ordered_json or_null(const std::optional<double>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
 }
 
+nlohmann::ordered_json or_null(const std::vector<std::optional<double>>& values) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const auto& value : values) {
+    list.push_back(or_null(value));
+  }
+  return list;
+}
+
 }  // namespace
 
 RunSummary summary_of(const RunRecords& run) {
@@ -122,8 +136,8 @@ std::string to_json(const RunSummary& s) {
                                        {"epochs", s.epochs},
                                        {"train_loss", s.train_loss},
                                        {"last_loss", s.last_loss},
-                                       {"train_loss_by_epoch", s.train_loss_by_epoch},
-                                       {"eval_loss_by_epoch", s.eval_loss_by_epoch},
+                                       {"train_loss_by_epoch", or_null(s.train_loss_by_epoch)},
+                                       {"eval_loss_by_epoch", or_null(s.eval_loss_by_epoch)},
                                        {"eval_loss", or_null(s.eval_loss)},
                                        {"em", or_null(s.em)},
                                        {"f1", or_null(s.f1)},

@@ -19,10 +19,11 @@ struct RunSummary {
   double epochs = 0;
   double train_loss = 0;  ///< mean over the steps
   double last_loss = 0;   ///< of the last step
-  std::vector<double> train_loss_by_epoch;
-  std::vector<double> eval_loss_by_epoch;  ///< the last of each epoch that has one
-  std::optional<double> eval_loss;         ///< the last
-  std::optional<double> em;                ///< of the last that wrote answers
+  /// From the first epoch on; none where an epoch has none.
+  std::vector<std::optional<double>> train_loss_by_epoch;
+  std::vector<std::optional<double>> eval_loss_by_epoch;  ///< the last of each
+  std::optional<double> eval_loss;                        ///< the last
+  std::optional<double> em;                               ///< of the last that wrote answers
   std::optional<double> f1;
   double runtime_seconds = 0;  ///< steps, evaluations and checkpoints
   double train_seconds = 0;    ///< steps alone

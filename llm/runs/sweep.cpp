@@ -1,8 +1,10 @@
 #include "llm/runs/sweep.h"
 
+#include <stdexcept>
 #include <system_error>
+#include <vector>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "files/json.h"
@@ -17,16 +19,41 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 SweptRun run_in(const json& line) {
-  SweptRun ended{{line.at("name"), line.at("ranks"), {}}, line.at("exit_code"), line.at("seconds")};
+  SweptRun ended{{line.at("name"), line.at("ranks"), {}},
+                 config::from_toml(line.at("config")),
+                 line.at("exit_code"),
+                 line.at("seconds")};
   for (const auto& [key, value] : line.at("set").items()) {
     ended.run.set.emplace_back(key, value);
   }
   return ended;
 }
 
-bool are_the_same(const config::SweepRun& a, const config::SweepRun& b) {
-  return a.ranks == b.ranks &&
-         std::map(a.set.begin(), a.set.end()) == std::map(b.set.begin(), b.set.end());
+// "optim.lr was 0.1, is 0.2".
+std::vector<std::string> changes(const SweptRun& before, const config::SweepRun& run,
+                                 const config::RunConfig& config) {
+  std::vector<std::string> lines;
+  const auto add = [&](const std::string& key, const auto& was, const auto& is) {
+    if (was != is) {
+      lines.push_back(fmt::format("{} was {}, is {}", key, was, is));
+    }
+  };
+  add("ranks", before.run.ranks, run.ranks);
+  const auto old = config::settings_in_common(before.config);
+  const std::map<std::string, std::string> was(old.begin(), old.end());
+  for (const auto& [key, value] : config::settings_in_common(config)) {
+    const auto found = was.find(key);
+    add(key, found == was.end() ? "absent" : found->second, value);
+  }
+  return lines;
+}
+
+[[noreturn]] void refuse(const fs::path& file, const std::string& why) {
+  throw sherd::Error(
+      sherd::ExitCode::BadData,
+      fmt::format("{}: not the record of a sweep: {}. Delete it with the folders of its runs, or "
+                  "give the sweep another output.",
+                  file.string(), why));
 }
 
 }  // namespace
@@ -49,26 +76,25 @@ SweepRecords::SweepRecords(fs::path output) : output_(std::move(output)) {
       SweptRun ended = run_in(line);
       runs_.insert_or_assign(ended.run.name, std::move(ended));
     }
+  } catch (const std::invalid_argument& error) {
+    refuse(file, error.what());
   } catch (const json::exception& error) {
-    throw sherd::Error(sherd::ExitCode::BadData,
-                       fmt::format("{}: not the record of a sweep: {}. Delete it: runs that have "
-                                   "ended are then made again only where their folders are gone.",
-                                   file.string(), error.what()));
+    refuse(file, error.what());
   }
 }
 
-bool SweepRecords::is_done(const config::SweepRun& run) const {
+bool SweepRecords::is_done(const config::SweepRun& run, const config::RunConfig& config) const {
   const auto found = runs_.find(run.name);
   if (found == runs_.end() || found->second.exit_code != 0 ||
       !fs::is_regular_file(output_ / run.name / "summary.json")) {
     return false;
   }
-  if (!are_the_same(found->second.run, run)) {
+  if (const auto lines = changes(found->second, run, config); !lines.empty()) {
     throw sherd::Error(
         sherd::ExitCode::Usage,
-        fmt::format("the run '{}' was made with other settings. Give it another name, or delete "
-                    "its folder {}.",
-                    run.name, (output_ / run.name).string()));
+        fmt::format("the run '{}' was made with other settings: {}. Delete its folder {}, or give "
+                    "the sweep another output (of a recipe: --train.output).",
+                    run.name, fmt::join(lines, ", "), (output_ / run.name).string()));
   }
   return true;
 }
@@ -84,6 +110,7 @@ void SweepRecords::add(SweptRun ended) {
     record["runs"].push_back({{"name", name},
                               {"ranks", one.run.ranks},
                               {"set", set},
+                              {"config", config::to_toml(one.config)},
                               {"exit_code", one.exit_code},
                               {"seconds", one.seconds}});
   }

@@ -12,6 +12,7 @@ namespace llm::runs {
 /// How a run of a sweep ended.
 struct SweptRun {
   config::SweepRun run;
+  config::RunConfig config;  ///< as it was read for the run
   int exit_code = 0;
   double seconds = 0;
 };
@@ -23,8 +24,8 @@ class SweepRecords {
   explicit SweepRecords(std::filesystem::path output);
 
   /// Whether the run has ended well, so that a restart passes it over. Throws sherd::Error(Usage)
-  /// where a run of this name was made with other settings.
-  [[nodiscard]] bool is_done(const config::SweepRun& run) const;
+  /// where a run of this name was made with other settings, of the recipe or its own.
+  [[nodiscard]] bool is_done(const config::SweepRun& run, const config::RunConfig& config) const;
   /// Throws sherd::Error: CannotWrite, StorageIo.
   void add(SweptRun ended);
 

@@ -8,6 +8,7 @@
 
 #include "llm/config/words.h"
 #include "llm/track/step_record.h"
+#include "sherd/error.h"
 
 namespace llm::train {
 
@@ -100,8 +101,14 @@ std::vector<FittingSetting> search_plans(const RunConfig& config, const ModelSha
     const PlannedBatches batches = batches_of(tried);
     for (const config::Strategy strategy : strategies(hosts)) {
       tried.parallel.strategy = strategy;
-      if (auto setting = first_that_fits(tried, shape, hosts, batches)) {
-        found.push_back(std::move(*setting));
+      try {
+        if (auto setting = first_that_fits(tried, shape, hosts, batches)) {
+          found.push_back(std::move(*setting));
+        }
+      } catch (const sherd::Error& error) {  // other settings do not go with this strategy
+        if (error.code() != sherd::ExitCode::Usage) {
+          throw;
+        }
       }
     }
   }
@@ -111,9 +118,10 @@ std::vector<FittingSetting> search_plans(const RunConfig& config, const ModelSha
   return found;
 }
 
-std::int64_t fastest_micro_batch(const RunConfig& config, const ModelShape& shape,
-                                 const PlannedHosts& hosts, const BatchesOf& batches_of) {
-  std::int64_t fastest = 1;
+std::optional<std::int64_t> fastest_micro_batch(const RunConfig& config, const ModelShape& shape,
+                                                const PlannedHosts& hosts,
+                                                const BatchesOf& batches_of) {
+  std::optional<std::int64_t> fastest;
   double most = 0;
   for (const std::int64_t micro_batch : micro_batches(config.train, hosts)) {
     RunConfig tried = config;
@@ -122,12 +130,17 @@ std::int64_t fastest_micro_batch(const RunConfig& config, const ModelShape& shap
     if (!fits_with_room(plan)) {
       break;
     }
-    if (plan.tokens_per_second > most) {
+    if (!fastest || plan.tokens_per_second > most) {
       most = plan.tokens_per_second;
       fastest = micro_batch;
     }
   }
   return fastest;
+}
+
+std::string micro_batch_line(const std::optional<std::int64_t>& fastest) {
+  return fastest ? fmt::format("train.micro_batch: {}, the fastest that fits", *fastest)
+                 : "train.micro_batch: 1, since none is planned to fit";
 }
 
 std::string to_json(const RunPlan& plan, const std::vector<FittingSetting>& found) {

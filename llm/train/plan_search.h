@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,11 +29,15 @@ using BatchesOf = std::function<PlannedBatches(const config::RunConfig&)>;
                                                        const PlannedHosts& hosts,
                                                        const BatchesOf& batches_of);
 
-/// What `train.micro_batch = "auto"` becomes: the fastest that fits with all else as it is; 1 where
-/// none does.
-[[nodiscard]] std::int64_t fastest_micro_batch(const config::RunConfig& config,
-                                               const ModelShape& shape, const PlannedHosts& hosts,
-                                               const BatchesOf& batches_of);
+/// What `train.micro_batch = "auto"` becomes: the fastest that fits with all else as it is; none
+/// where none does.
+[[nodiscard]] std::optional<std::int64_t> fastest_micro_batch(const config::RunConfig& config,
+                                                              const ModelShape& shape,
+                                                              const PlannedHosts& hosts,
+                                                              const BatchesOf& batches_of);
+
+/// "train.micro_batch: 4, the fastest that fits".
+[[nodiscard]] std::string micro_batch_line(const std::optional<std::int64_t>& fastest);
 
 /// The plan with `search`: [{set, peak_bytes, tokens_per_second}].
 [[nodiscard]] std::string to_json(const RunPlan& plan, const std::vector<FittingSetting>& found);

@@ -28,10 +28,11 @@ config::RunConfig with_micro_batch(config::RunConfig config, const ModelShape& s
     return planned_batches(data, tried, batch_shape(tried.train, world.size()));
   };
   const std::string chosen = from_first_rank(world, [&] {
-    return std::to_string(fastest_micro_batch(config, shape, hosts_of(world), batches_of));
+    const auto fastest = fastest_micro_batch(config, shape, hosts_of(world), batches_of);
+    say(micro_batch_line(fastest));
+    return std::to_string(fastest.value_or(1));
   });
   config.train.micro_batch = std::stoll(chosen);
-  say("train.micro_batch: " + chosen + ", the fastest that fits");
   return config;
 }
 
@@ -52,8 +53,9 @@ config::RunConfig resolved(const config::RunConfig& config, sherd::World& world)
   if (chooses_dtype) {
     made.precision.param_dtype = before.precision.param_dtype;
   }
-  if (!made.train.micro_batch) {
-    made.train.micro_batch = before.train.micro_batch;
+  const auto& kept = before.train.micro_batch;
+  if (!made.train.micro_batch && kept && made.train.global_batch % (*kept * world.size()) == 0) {
+    made.train.micro_batch = kept;
   }
   return made;
 }

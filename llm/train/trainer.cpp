@@ -191,9 +191,9 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
           .run();
   if (!outcome.stopped && outcome.steps_done > start.step) {
     write_plan(plan_of_run, config.train.output, world, measured_memory(plan_of_run, world));
-    write_summary(config, world, say);
   }
   if (!outcome.stopped) {
+    write_summary(config, world, say);
     say(next_lines(config, outcome.checkpoint));
   }
   return outcome;

@@ -72,7 +72,10 @@ std::string BufferedCommunicator::described(Operation operation, Segment segment
 
 Collective BufferedCommunicator::collective(Operation operation, Segment segment,
                                             int64_t bytes) const {
-  return {operation, segment, segment < 0 ? std::string() : spec(segment).name, bytes};
+  const int ranks = world_size();
+  const int stride = ranks > 1 ? rank_of_world(1) - rank_of_world(0) : 1;
+  return {operation, segment, segment < 0 ? std::string() : spec(segment).name,
+          bytes,     ranks,   stride};
 }
 
 void BufferedCommunicator::tell(void (Observer::*event)(const Collective&), Operation operation,

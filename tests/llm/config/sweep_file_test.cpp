@@ -139,6 +139,17 @@ TEST(SweepOfLists, HasAFolderOfItsOwn) {
   EXPECT_EQ(sweep.runs.at(0).name, "n2");
 }
 
+TEST(SweepOfLists, TakesSeveralWordsOfOneKey) {
+  const Sweep sweep = sweep_of(kRecipe, {"--model.path", "models/a,models/b"}, {1});
+  ASSERT_EQ(sweep.runs.size(), 2);
+  EXPECT_EQ(sweep.runs[1].name, "models_b");
+}
+
+TEST(SweepOfLists, OneLogIsNotThatOfAllRuns) {
+  EXPECT_THAT(fault_of_lists({"--log.sink[0].path", "x.jsonl", "--optim.lr", "1e-4,1e-3"}),
+              HasSubstr("log.sink[0].path = x.jsonl would be the log of all runs"));
+}
+
 TEST(SweepOfLists, ToldItsFaults) {
   EXPECT_THAT(fault_of_lists({"--optim.lr"}), HasSubstr("is given as --section.key value"));
   EXPECT_THAT(fault_of_lists({"word", "1"}), HasSubstr("'word': a setting is given as"));

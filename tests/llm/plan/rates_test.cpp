@@ -75,6 +75,12 @@ TEST_F(KeptRates, ThatAreDamagedAreNamed) {
       sherd::ExitCode::BadData, {path, "sherd bench --calibrate", "Remove it"});
 }
 
+TEST_F(KeptRates, ThatAreDamagedLeaveAPlanItsAssumptions) {
+  std::ofstream(save_rates({1, 1}, measured())) << "{";
+  EXPECT_THAT(rates_of(device_of_name("cpu"), {1, 1}).source,
+              testing::AllOf(HasSubstr("assumed: "), HasSubstr("Remove it")));
+}
+
 TEST_F(KeptRates, ComeBeforeThoseThatAreAssumed) {
   const Device& cpu = device_of_name("cpu");
   EXPECT_THAT(rates_of(cpu, {2, 1}).source, HasSubstr("assumed: "));

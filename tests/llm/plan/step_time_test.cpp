@@ -80,6 +80,32 @@ TEST(StepTime, ExposesWhatASlowLinkCarries) {
               computing);
 }
 
+// Two hosts of two ranks: what is gathered within a host does not cross the link.
+TEST(StepTime, OfHybridShardWaitsForSumsAlone) {
+  const auto exposed = [](sherd::Strategy strategy) {
+    PlannedRun run = planned_run("llama", 4, strategy);
+    run.ranks.local_size = 2;
+    return plan_step_time(run, products_at(1e9), {.host_bytes_per_second = 1e5})
+        .exposed_communication_seconds;
+  };
+  const double full = exposed(sherd::Strategy::FullShard);
+  EXPECT_LT(exposed(sherd::Strategy::HybridShard), 0.8 * full);
+  EXPECT_GT(exposed(sherd::Strategy::HybridShard), 0);
+  EXPECT_GT(exposed(sherd::Strategy::NoShard), 0);
+}
+
+TEST(StepTime, OfNoShardUpdatesTheWholeModel) {
+  const auto seconds = [](sherd::Strategy strategy, double of_optimizer) {
+    Rates rates = products_at(1e12);
+    rates.kinds[step_kind::kOptimizer + std::string(" float32")] = {{1, of_optimizer}};
+    return plan_step_time(planned_run("llama", 2, strategy), rates, {}).step_seconds;
+  };
+  const auto update = [&](sherd::Strategy strategy) {
+    return seconds(strategy, 1e-3) - seconds(strategy, 0);
+  };
+  EXPECT_NEAR(update(sherd::Strategy::NoShard) / update(sherd::Strategy::FullShard), 2, 1e-6);
+}
+
 TEST(StepTime, OfRanksThatShareMemoryWaitsForNoLink) {
   const PlannedRun run = planned_run("llama", 2, sherd::Strategy::FullShard);
   EXPECT_EQ(plan_step_time(run, products_at(1e9), {.host_bytes_per_second = 1})

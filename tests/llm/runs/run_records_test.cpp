@@ -115,6 +115,26 @@ TEST_F(Records, MakeASummary) {
   EXPECT_EQ(nlohmann::json::parse(to_json(summary)).at("train_loss_by_epoch").size(), 2);
 }
 
+TEST_F(Records, HaveEachLossUnderItsEpoch) {
+  WrittenRun written;
+  const auto path = written.write(folder());
+  std::ofstream(path / "log.jsonl") << written.step(1) << "\n"
+                                    << written.step(2) << "\n"
+                                    << written.step(3) << "\n"
+                                    << written.step(4) << "\n"
+                                    << WrittenRun::evaluation(4, 2.5, 20) << "\n";
+  const RunSummary summary = summary_of(read_run(path));
+  EXPECT_THAT(summary.eval_loss_by_epoch, ElementsAre(std::nullopt, 2.5));
+  EXPECT_TRUE(nlohmann::json::parse(to_json(summary)).at("eval_loss_by_epoch").at(0).is_null());
+}
+
+TEST_F(Records, TakeNoLossFromAStepThatHadNone) {
+  const auto path = WrittenRun().write(folder(), R"({"step":5,"loss":0,"supervised_tokens":0,)"
+                                                 R"("epoch":2.5})"
+                                                 "\n");
+  EXPECT_EQ(summary_of(read_run(path)).train_loss, 2.5);
+}
+
 TEST_F(Records, WithoutAStepMakeASummaryOfZeros) {
   const auto path = WrittenRun().write(folder());
   std::ofstream(path / "log.jsonl") << "";

@@ -18,10 +18,17 @@ class Sweep : public testing::Test {
  protected:
   [[nodiscard]] std::filesystem::path output() const { return folder_.path() / "sweep"; }
   void end(const config::SweepRun& run, int code) {
-    SweepRecords(output()).add({run, code, 1.5});
+    SweepRecords(output()).add({run, config_, code, 1.5});
     std::filesystem::create_directories(output() / run.name);
     folder_.write("sweep/" + run.name + "/summary.json", "{}");
   }
+  static config::RunConfig config_of_run() {
+    config::RunConfig config;
+    config.data.train = {{.path = "train.json"}};
+    config.optim.lr = 0.1;
+    return config;
+  }
+  const config::RunConfig config_ = config_of_run();
   const config::SweepRun run_{"a", 2, {{"optim.lr", "0.1"}, {"train.epochs", "2"}}};
 
  private:
@@ -29,29 +36,32 @@ class Sweep : public testing::Test {
 };
 
 TEST_F(Sweep, RemembersARunThatHasEndedWell) {
-  EXPECT_FALSE(SweepRecords(output()).is_done(run_));
+  EXPECT_FALSE(SweepRecords(output()).is_done(run_, config_));
   end(run_, 0);
   end({"b", 1, {}}, 0);
-  EXPECT_TRUE(SweepRecords(output()).is_done(run_));
+  EXPECT_TRUE(SweepRecords(output()).is_done(run_, config_));
   std::filesystem::remove_all(output() / "a");
-  EXPECT_FALSE(SweepRecords(output()).is_done(run_));
+  EXPECT_FALSE(SweepRecords(output()).is_done(run_, config_));
 }
 
 TEST_F(Sweep, MakesARunThatFailedAgain) {
   end(run_, 79);
-  EXPECT_FALSE(SweepRecords(output()).is_done(run_));
+  EXPECT_FALSE(SweepRecords(output()).is_done(run_, config_));
 }
 
 TEST_F(Sweep, RefusesOtherSettingsUnderTheSameName) {
   end(run_, 0);
   config::SweepRun other = run_;
-  other.set[0].second = "0.2";
+  other.ranks = 4;
+  config::RunConfig recipe = config_;
+  recipe.optim.lr = 0.5;  // of the recipe, which was edited
   try {
-    static_cast<void>(SweepRecords(output()).is_done(other));
+    static_cast<void>(SweepRecords(output()).is_done(other, recipe));
     FAIL();
   } catch (const sherd::Error& error) {
     EXPECT_EQ(error.code(), sherd::ExitCode::Usage);
-    EXPECT_THAT(error.what(), HasSubstr("'a' was made with other settings"));
+    EXPECT_THAT(error.what(), HasSubstr("'a' was made with other settings: ranks was 2, is 4, "
+                                        "optim.lr was 0.1, is 0.5. Delete its folder "));
   }
 }
 

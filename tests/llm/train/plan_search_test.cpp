@@ -99,7 +99,15 @@ TEST_F(Search, TakesTheFastestMicroBatchThatFits) {
   hosts_.memory_bytes = (needed(1) + needed(2)) / 2;
   EXPECT_EQ(chosen(), 1);
   hosts_.memory_bytes = 1 << 20;
-  EXPECT_EQ(chosen(), 1);
+  EXPECT_FALSE(chosen());
+  EXPECT_EQ(micro_batch_line(chosen()), "train.micro_batch: 1, since none is planned to fit");
+}
+
+TEST_F(Search, PassesOverStrategiesThatDoNotGoWithOtherSettings) {
+  config_.parallel.reshard_after_forward_size = 1;
+  for (const FittingSetting& one : search_plans(config_, shape_, hosts_, batches_of())) {
+    EXPECT_EQ(one.set[0].second, "full_shard");
+  }
 }
 
 TEST_F(Search, TakesASmallerMicroBatchWhereThatIsFaster) {
