@@ -247,7 +247,7 @@ TEST(BadCommand, UnknownVerbAndFlag) {
   refuse(64, {}, {"subcommand"});
   refuse(64, {"eval", "--model", kModel, "--data", kQuestions, "--nonsense"}, {"--nonsense"});
   refuse(64, {"launch", "-n", "2", "export"},
-         {"starts `train`, `eval` or `bench`", "got 'export'"});
+         {"starts `train`, `eval`, `bench` or `check`", "got 'export'"});
   refuse(64, {"launch", "-n", "0", "train"}, {"cannot launch 0 ranks"});
   const TempFolder folder;
   refuse(64, train(folder.path() / "run") + Arguments{"--optim.lrr", "1"},
