@@ -1,6 +1,6 @@
 # The ways in. Each target can be run in a fresh clone; `make help` lists them.
 PRESET ?= release
-.PHONY: help quickstart setup build test test-long test-sanitized test-thread-sanitized test-cuda format-check api-docs docs-check real-model peers clean
+.PHONY: help quickstart setup build test test-long test-sanitized test-thread-sanitized test-cuda format-check api-docs docs-check real-model peers trackers clean
 
 help:            ## this list
 	@sed -nE 's/^([a-z-]+): *.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 30
@@ -18,8 +18,11 @@ build: setup     ## build everything (PRESET=release: in build/release)
 test: build      ## build and run the tests
 	ctest --preset $(PRESET)
 
-test-long: test-thread-sanitized test-sanitized  ## what takes too long for every change: the thread sanitizer, and tests with the label `long`
+test-long: test-thread-sanitized test-sanitized trackers  ## what takes too long for every change: the thread sanitizer, and tests with the label `long`
 	ctest --preset asan-long
+
+trackers: build  ## track a run with TensorBoard, W&B and MLflow, and read it back with their own readers
+	scripts/trackers
 
 test-sanitized: setup  ## libsherd, ops/ and launch/ under the address and undefined-behaviour sanitizers
 	cmake --preset asan

@@ -235,6 +235,9 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_option("--steps", options.steps, "that are timed; 0: memory alone")
       ->check(CLI::NonNegativeNumber);
   verb.add_option("--warmup", options.warmup, "steps before them")->check(CLI::NonNegativeNumber);
+  verb.add_option("--link", options.link_gb_per_second,
+                  "GB/s that each host sends and receives, for the planned time of a step")
+      ->check(CLI::PositiveNumber);
   verb.add_option("--max-minutes", flags.max_minutes,
                   "refuse what would take longer; none: no limit")
       ->check(CLI::PositiveNumber | CLI::IsMember({"none"}));

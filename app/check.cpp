@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "app/end_at_once.h"
+#include "app/hub_names.h"
 #include "app/launch.h"
 #include "app/rank.h"
 #include "app/recipe.h"
@@ -34,7 +35,8 @@ int check(Rank& rank, const CheckFlags& flags, const std::vector<std::string>& w
           say("stopped on request; nothing is left of the check", true);
         }
       });
-  const llm::config::RunConfig config = load_recipe_on(rank, words);
+  llm::config::RunConfig config = load_recipe_on(rank, words);
+  resolve_hub_names_on(rank, config, {.json_on_stdout = flags.json});
   if (config.device.threads) {
     use_threads(*config.device.threads);
   }

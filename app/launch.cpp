@@ -81,18 +81,18 @@ constexpr const char* kProgram = "program";
 
 // A verb of this program, or after `--` any program.
 void set_command(LaunchOptions& options, const std::vector<std::string>& words) {
-  constexpr std::array kVerbs{"train", "eval", "bench", "check"};
+  constexpr std::array kVerbs{"train", "eval", "generate", "bench", "check", "bandwidth"};
   options.command = words;
   if (words.size() > 1 && words[0] == kProgram && words[1] == "--") {
     options.command.erase(options.command.begin(), options.command.begin() + 2);
     return;
   }
   if (words.empty() || std::find(kVerbs.begin(), kVerbs.end(), words.front()) == kVerbs.end()) {
-    throw Error(
-        ExitCode::Usage,
-        "sherd launch starts `train`, `eval`, `bench` or `check`, and after `--` any program: "
-        "sherd launch -n 2 train my.toml, sherd launch -n 2 -- ./my_program" +
-            (words.empty() ? std::string() : "; got '" + words.front() + "'"));
+    throw Error(ExitCode::Usage,
+                "sherd launch starts `train`, `eval`, `generate`, `bench`, `check` or `bandwidth`, "
+                "and after `--` any program: "
+                "sherd launch -n 2 train my.toml, sherd launch -n 2 -- ./my_program" +
+                    (words.empty() ? std::string() : "; got '" + words.front() + "'"));
   }
   options.command.insert(options.command.begin(),
                          std::filesystem::read_symlink("/proc/self/exe").string());
@@ -121,7 +121,7 @@ std::vector<std::string> command_line(int argc, char** argv) {
       words.insert(mark, kProgram);
     }
   }
-  if (!words.empty() && words.front() == "slurm") {
+  if (!words.empty() && (words.front() == "slurm" || words.front() == "sweep")) {
     name_options_of_sbatch(words);
   }
   std::reverse(words.begin(), words.end());

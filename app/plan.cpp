@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "app/hub_names.h"
 #include "app/rank.h"
 #include "app/recipe.h"
 #include "app/verbs.h"
@@ -64,6 +65,7 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
   using llm::config::RunConfig;
   const auto say_aside = [](const std::string& line) { say(line, /*json_on_stdout=*/true); };
   RunConfig config = load_recipe(words, say_aside);
+  resolve_hub_names(config, {.may_fetch = false});
   const llm::train::PlannedHosts hosts = hosts_of(flags, config);
   for (const std::string& line :
        llm::config::settings_without_effect(config, hosts.hosts * hosts.ranks)) {

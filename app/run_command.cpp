@@ -70,14 +70,21 @@ int run_command(int argc, char** argv) {
   int exit_code = 0;
   add_train(program, exit_code);
   add_eval(program, exit_code);
+  add_generate(program, exit_code);
   add_export(program, exit_code);
+  add_bandwidth(program, exit_code);
   add_bench(program, exit_code);
   add_plan(program, exit_code);
   add_check(program, exit_code);
   add_sweep(program, exit_code);
+  add_data(program, exit_code);
   add_compare(program, exit_code);
+  add_watch(program, exit_code);
   add_launch(program, exit_code);
   add_slurm(program, exit_code);
+  add_fetch(program, exit_code);
+  add_recipes(program, exit_code);
+  add_doctor(program, exit_code);
   std::vector<std::string> words = words_of(argc, argv);
   check_verb(program, words.empty() ? "" : words.back());
   try {

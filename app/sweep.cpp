@@ -1,4 +1,5 @@
-// sherd sweep FILE | sherd sweep RECIPE [-n 1,2,4] [--section.key a,b …]
+// sherd sweep FILE | sherd sweep RECIPE [-n 1,2,4] [--section.key a,b …] [--slurm -- --time=1:00:00
+// …]
 
 #include "llm/runs/sweep.h"
 
@@ -14,8 +15,10 @@
 #include <unistd.h>
 
 #include "app/rank.h"
+#include "app/slurm_flags.h"
 #include "app/verbs.h"
 #include "files/file_descriptor.h"
+#include "files/output.h"
 #include "launch/supervisor.h"
 #include "llm/config/sweep_file.h"
 #include "llm/runs/comparison.h"
@@ -32,6 +35,8 @@ using llm::config::SweepRun;
 struct SweepFlags {
   std::string file;
   std::vector<int> ranks = {1};
+  SlurmFlags slurm;
+  bool submits = false;
   bool json = false;
 };
 
@@ -48,12 +53,17 @@ Sweep sweep_of(const SweepFlags& flags, const std::vector<std::string>& settings
   return llm::config::read_sweep(flags.file);
 }
 
+// What `sherd train` takes.
+std::vector<std::string> words_of(const Sweep& sweep, const SweepRun& run) {
+  std::vector<std::string> words = llm::config::flags_of(sweep, run);
+  words.insert(words.begin(), sweep.recipe);
+  return words;
+}
+
 // On its ranks, in the same way as by hand; each finished run's folder is as one of `sherd train`.
 int train(const Sweep& sweep, const SweepRun& run) {
-  std::vector<std::string> command = {fs::read_symlink("/proc/self/exe").string(), "train",
-                                      sweep.recipe};
-  const std::vector<std::string> flags = llm::config::flags_of(sweep, run);
-  command.insert(command.end(), flags.begin(), flags.end());
+  std::vector<std::string> command = words_of(sweep, run);
+  command.insert(command.begin(), {fs::read_symlink("/proc/self/exe").string(), "train"});
   return sherd::launch::supervise(
       {.command = std::move(command), .ranks = run.ranks, .holds_stop_signals = true});
 }
@@ -96,50 +106,95 @@ class StandardOutputAside {
   sherd::files::FileDescriptor kept_;
 };
 
-int sweep(const SweepFlags& flags, const std::vector<std::string>& settings) {
-  using Clock = std::chrono::steady_clock;
-  const Sweep all = sweep_of(flags, settings);
-  llm::runs::SweepRecords records(all.output);
-  std::vector<SweepRun> done;
-  std::string failed;
-  std::vector<bool> is_done;  // known of all before one begins
-  for (const SweepRun& run : all.runs) {
-    is_done.push_back(records.is_done(run, llm::config::config_of(all, run)));
-  }
-  for (std::size_t i = 0; i < all.runs.size(); ++i) {
-    const SweepRun& run = all.runs[i];
-    const std::string which = fmt::format("run {} of {}, '{}'", i + 1, all.runs.size(), run.name);
-    if (is_done[i]) {
-      say(which + ": done before", flags.json);
-      done.push_back(run);
-      continue;
+/// The runs of a sweep, each in its turn.
+class Turns {
+ public:
+  Turns(const SweepFlags& flags, const Sweep& sweep)
+      : flags_(flags), sweep_(sweep), records_(sweep.output) {
+    for (const SweepRun& run : sweep.runs) {  // known of all before one begins
+      is_done_.push_back(records_.is_done(run, llm::config::config_of(sweep, run)));
+      if (run.hosts > 1 && !flags.submits && !is_done_.back()) {
+        throw sherd::Error(
+            sherd::ExitCode::Usage,
+            fmt::format("run '{}' is over {} hosts, which only a batch system gives: --slurm",
+                        run.name, run.hosts));
+      }
     }
-    say(fmt::format("{}: {} rank{}", which, run.ranks, run.ranks == 1 ? "" : "s"), flags.json);
+  }
+
+  /// The exit code of the sweep.
+  int take() {
+    for (std::size_t i = 0; i < sweep_.runs.size(); ++i) {
+      const SweepRun& run = sweep_.runs[i];
+      which_ = fmt::format("run {} of {}, '{}'", i + 1, sweep_.runs.size(), run.name);
+      if (is_done_[i]) {
+        say(which_ + ": done before", flags_.json);
+        done_.push_back(run);
+      } else if (flags_.submits) {
+        submit_as_job(run);
+      } else if (const int code = train_here(run); is_stop(code)) {
+        say(which_ + ": stopped; the same command goes on", flags_.json);
+        return code;
+      }
+    }
+    say_comparison(sweep_, done_, flags_.json);
+    if (!failed_.empty()) {
+      say("failed: " + failed_, flags_.json);
+    }
+    return failed_.empty() ? 0 : 1;
+  }
+
+ private:
+  int train_here(const SweepRun& run) {
+    using Clock = std::chrono::steady_clock;
+    say(fmt::format("{}: {} rank{}", which_, run.ranks, run.ranks == 1 ? "" : "s"), flags_.json);
     const auto start = Clock::now();
     const int code = [&] {
-      const StandardOutputAside aside(flags.json);
-      return train(all, run);
+      const StandardOutputAside aside(flags_.json);
+      return train(sweep_, run);
     }();
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (is_stop(code)) {
-      say(which + ": stopped; the same command goes on", flags.json);
       return code;
     }
-    records.add({run, llm::config::config_of(all, run), code, seconds});
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    records_.add({run, llm::config::config_of(sweep_, run), code, seconds});
     if (code == 0) {
-      done.push_back(run);
+      done_.push_back(run);
     } else {
-      failed += (failed.empty() ? "" : ", ") + fmt::format("'{}' ({})", run.name, code);
-      say(fmt::format("{}: failed with exit code {}; the next one begins", which, code),
-          flags.json);
+      failed_ += (failed_.empty() ? "" : ", ") + fmt::format("'{}' ({})", run.name, code);
+      say(fmt::format("{}: failed with exit code {}; the next one begins", which_, code),
+          flags_.json);
     }
+    return code;
   }
-  say_comparison(all, done, flags.json);
-  if (!failed.empty()) {
-    say("failed: " + failed, flags.json);
+
+  // A job that waits or runs is left alone; one that has ended without its run goes on as another.
+  void submit_as_job(const SweepRun& run) {
+    const std::string before = records_.job_of(run);
+    if (const std::string state = state_of_job(before); !state.empty()) {
+      say(fmt::format("{}: job {} is {}", which_, before, state), flags_.json);
+      return;
+    }
+    sherd::launch::SlurmJob job = train_job(flags_.slurm, run.name, words_of(sweep_, run));
+    job.nodes = run.hosts;
+    job.ranks_per_node = run.ranks / run.hosts;
+    const std::string file = (fs::path(sweep_.output) / (run.name + ".sbatch")).string();
+    sherd::files::write_file(file, slurm_job_file(job));
+    const std::string number = submit(file);
+    records_.add({run, llm::config::config_of(sweep_, run), std::nullopt, 0, number});
+    say(fmt::format("{}: job {}{}", which_, number,
+                    before.empty() ? "" : fmt::format(" after {}, which has ended", before)),
+        flags_.json);
   }
-  return failed.empty() ? 0 : 1;
-}
+
+  const SweepFlags& flags_;
+  const Sweep& sweep_;
+  llm::runs::SweepRecords records_;
+  std::vector<bool> is_done_;
+  std::vector<SweepRun> done_;
+  std::string which_;   ///< of the runs has its turn
+  std::string failed_;  ///< names and exit codes
+};
 
 }  // namespace
 
@@ -153,14 +208,25 @@ void add_sweep(CLI::App& program, int& exit_code) {
       ->delimiter(',')
       ->check(CLI::Range(1, 1024));
   verb->add_flag("--json", flags->json, "the comparison as one line of JSON");
+  auto* slurm =
+      verb->add_flag("--slurm", flags->submits, "submit a job for each run; again: what is done");
+  add_slurm_flags(*verb, flags->slurm);
+  for (const char* const flag :
+       {"--cpus-per-rank", "--setup", "--bandwidth", "--stop-before", "--sbatch"}) {
+    verb->get_option(flag)->needs(slurm);
+  }
   verb->footer(
       "Examples: sherd sweep recipes/workshop/workshop.toml\n"
       "          sherd sweep my.toml --parallel.strategy no_shard,full_shard -n 1,2\n"
+      "          sherd sweep my-sweep.toml --slurm -- --time=1:00:00\n"
       "Runs that are done are passed over when it is started again; one that fails is recorded, "
       "and "
       "the others go on. Exit code 1: a run failed.");
   verb->allow_extras();  // the configuration's flags are llm::config's to read
-  verb->callback([verb, flags, &exit_code] { exit_code = sweep(*flags, verb->remaining()); });
+  verb->callback([verb, flags, &exit_code] {
+    const Sweep sweep = sweep_of(*flags, verb->remaining());
+    exit_code = Turns(*flags, sweep).take();
+  });
 }
 
 }  // namespace app

@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 
 #include "app/end_at_once.h"
+#include "app/hub_names.h"
 #include "app/launch.h"
 #include "app/rank.h"
 #include "app/recipe.h"
@@ -53,7 +54,8 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
       say(kStoppedEarly);
     }
   });
-  const llm::config::RunConfig config = load_recipe_on(rank, words);
+  llm::config::RunConfig config = load_recipe_on(rank, words);
+  resolve_hub_names_on(rank, config, {.may_fetch = !dry});
   if (config.device.threads) {
     use_threads(*config.device.threads);
   }

@@ -32,22 +32,6 @@ void check(const SlurmJob& job) {
   }
 }
 
-// A word for the shell.
-std::string quoted(const std::string& text) {
-  const bool plain =
-      text.find_first_not_of(
-          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%") ==
-      std::string::npos;
-  if (plain && !text.empty()) {
-    return text;
-  }
-  std::string word = "'";
-  for (const char c : text) {
-    word += c == '\'' ? "'\\''" : std::string(1, c);
-  }
-  return word + "'";
-}
-
 bool names(const std::vector<std::string>& options, const std::string& option) {
   return std::any_of(options.begin(), options.end(), [&](const std::string& given) {
     return given == option || given.starts_with(option + "=");
@@ -76,7 +60,31 @@ std::string options_of(const SlurmJob& job) {
   return lines;
 }
 
+// Each task of Slurm's runs it.
+std::string on_all_tasks(const std::vector<std::string>& command) {
+  std::string line = "srun --cpus-per-task=$SLURM_CPUS_PER_TASK --kill-on-bad-exit=1";
+  for (const std::string& word : command) {
+    line += " " + shell_word(word);
+  }
+  return line;
+}
+
 }  // namespace
+
+std::string shell_word(const std::string& text) {
+  const bool plain =
+      text.find_first_not_of(
+          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%") ==
+      std::string::npos;
+  if (plain && !text.empty()) {
+    return text;
+  }
+  std::string word = "'";
+  for (const char c : text) {
+    word += c == '\'' ? "'\\''" : std::string(1, c);
+  }
+  return word + "'";
+}
 
 std::string slurm_job_file(const SlurmJob& job) {
   check(job);
@@ -86,11 +94,10 @@ std::string slurm_job_file(const SlurmJob& job) {
   }
   file += "# Each task is a rank. The first node's address and a port are taken from the job.\n";
   file += "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\n";
-  file += "srun --cpus-per-task=$SLURM_CPUS_PER_TASK --kill-on-bad-exit=1";
-  for (const std::string& word : job.command) {
-    file += " " + quoted(word);
+  if (!job.test.empty()) {
+    file += on_all_tasks(job.test) + " || exit\n";
   }
-  return file +
+  return file + on_all_tasks(job.command) +
          "\ncode=$?\nif [ $code -eq 75 ]; then        # stopped on request: the same command goes "
          "on\n    scontrol requeue $SLURM_JOB_ID\nfi\nexit $code\n";
 }

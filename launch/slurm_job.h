@@ -8,7 +8,8 @@ namespace sherd::launch {
 
 /// What a job is to have. Each task of Slurm's is a rank.
 struct SlurmJob {
-  std::vector<std::string> command;  ///< of each rank: program and arguments
+  std::vector<std::string> command;    ///< of each rank: program and arguments
+  std::vector<std::string> test = {};  ///< the same, run before it; where it fails, the job ends
   int nodes = 1;
   int ranks_per_node = 1;
   bool gpus = false;                      ///< a GPU for each rank
@@ -22,5 +23,8 @@ struct SlurmJob {
 /// so that a job may be shorter than its run. Throws sherd::Error(Usage) for what Slurm could not
 /// take: no nodes, an option or a line of setup that would end early or begin another line.
 [[nodiscard]] std::string slurm_job_file(const SlurmJob& job);
+
+/// A word as the shell reads it back.
+[[nodiscard]] std::string shell_word(const std::string& text);
 
 }  // namespace sherd::launch

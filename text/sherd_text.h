@@ -1,4 +1,5 @@
-/* Hugging Face tokenizers (tokenizer.json) behind a C interface; implemented in Rust by src/.
+/* Hugging Face tokenizers (tokenizer.json) and chat templates behind a C interface; implemented in
+ * Rust by src/.
  *
  * Every function returns SHERD_TEXT_OK or the code below. On failure, and where `error` is
  * not NULL, *error is set to a message (NUL-terminated UTF-8, one line, no control characters) to
@@ -69,6 +70,12 @@ int32_t sherd_text_token_to_id(const sherd_tokenizer* tokenizer, sherd_text_slic
  * count as U+FFFD. Freed with sherd_text_free_string(). */
 int32_t sherd_text_squad_normalize(sherd_text_slice answer, char** normalized, size_t* length_bytes,
                                    char** error);
+
+/* A conversation as a model's chat template (Jinja) writes it. `variables`: a JSON object with what
+ * the template may name (messages, add_generation_prompt, bos_token …). Template and time are
+ * bounded. Freed with sherd_text_free_string(). */
+int32_t sherd_text_render_chat(sherd_text_slice chat_template, sherd_text_slice variables,
+                               char** rendered, size_t* length_bytes, char** error);
 
 void sherd_text_free_string(char* string);
 

@@ -276,7 +276,8 @@ BenchResult bench(const BenchOptions& options, sherd::World world) {
   const plan::Device& device = plan::device_of_name("cpu");
   const plan::Rates rates = plan::rates_of(device, {run.ranks.local_size, at::get_num_threads()});
   result.planned_time = plan::plan_step_time(
-      run, rates, plan::links_of(device, run.ranks.size / run.ranks.local_size, std::nullopt));
+      run, rates,
+      plan::links_of(device, run.ranks.size / run.ranks.local_size, options.link_gb_per_second));
   result.planned_rates = rates.source;
   result.constant_rank_pss_bytes = of_all_ranks(world, constant_bytes);
   return result;

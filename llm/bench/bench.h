@@ -41,6 +41,8 @@ struct BenchOptions {
   double lr = 1e-4;
   bool answers_only = false;  ///< the last 8 tokens of each sample are supervised, not all
   bool operators = false;     ///< profile by operator
+  /// That each host sends and receives, for the planned time; none: assumed.
+  std::optional<double> link_gb_per_second = std::nullopt;
   std::optional<double> max_minutes = 10;  ///< a bench that would take longer is refused
   /// Gives the system what the allocator keeps. Called before anything is measured: a run does not
   /// multiply what a bench does to know how long it will take.

@@ -63,8 +63,9 @@ std::string trimmed(const std::string& text) {
 std::vector<std::string> answers_of(const config::RunConfig& config) {
   std::vector<std::string> answers;
   for (const config::DataSet& set : config.data.train) {
-    const text::SquadFile file =
-        data::questions_of(data::read_data_file(set.path), train::limit_of(set, config.train));
+    const text::QuestionFile file =
+        data::questions_of(data::read_data_file(set.path, train::reading_of(set, config.data)),
+                           train::limit_of(set, config.train));
     const auto seed = static_cast<std::uint64_t>(config.train.seed);
     for (const std::size_t index : data::weighted(file.questions.size(), set.weight, seed)) {
       answers.push_back(file.questions[index].answers.front().text);

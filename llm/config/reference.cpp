@@ -27,9 +27,9 @@ std::string kind(const Field& field) {
   return field.value()->kind + (field.unit.empty() ? "" : ", in " + field.unit);
 }
 
-std::string row(const Field& field) {
+std::string row(const Field& field, const std::string& prefix = "") {
   const std::string words = default_words(field);
-  return fmt::format("| `{}` | {} | {} | {} | {} |\n", field.name, kind(field),
+  return fmt::format("| `{}` | {} | {} | {} | {} |\n", prefix + field.name, kind(field),
                      words.empty() ? "`" + field.value()->text() + "`" : words,
                      field.decides ? "yes" : "", field.doc);
 }
@@ -57,6 +57,10 @@ void describe(const Table& table, const std::string& title, const std::string& d
       title, doc);
   for (const Field& field : table.fields) {
     text += field.value() != nullptr ? row(field) : "";
+    for (const Field& inner :
+         field.table() != nullptr ? field.table()->fields : std::vector<Field>()) {
+      text += row(inner, field.name + ".");
+    }
   }
   text += not_yet(table);
 }

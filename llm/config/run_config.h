@@ -20,7 +20,11 @@ namespace llm::config {
 /// Where the model's first values come from.
 enum class Init { Weights, Random };
 /// How a data file is written.
-enum class DataFormat { Squad };
+/// Auto: by the file's name and first character; the choice is written into the run's
+/// configuration.
+enum class DataFormat { Auto, Squad, Jsonl, Json };
+/// What a sample that cannot be used leads to.
+enum class OnBadSample { Error, Skip };
 /// Which samples a limit leaves.
 enum class LimitOrder { Random, File };
 /// How samples share rows.
@@ -43,7 +47,11 @@ enum class ReduceDtype { Float32 };
 /// Whether the loss is scaled, so that small gradients do not vanish. Auto: under float16.
 enum class Scaler { Auto, None };
 /// What a log is written as.
-enum class SinkKind { Jsonl };
+enum class SinkKind { Jsonl, TensorBoard, Wandb, Mlflow };
+/// What the best evaluation is told by. Auto: F1 where answers are written, else the loss.
+enum class BestBy { Auto, Loss, Em, F1 };
+/// Which checkpoint a run leaves as a Hugging Face folder.
+enum class ExportOf { None, End, Best };
 
 struct ModelSection {
   std::string path;
@@ -52,13 +60,21 @@ struct ModelSection {
   bool operator==(const ModelSection&) const = default;
 };
 
+/// The names that a data file has for what is read of it.
+struct DataColumns {
+  std::string prompt = "prompt";
+  std::string completion = "completion";
+  bool operator==(const DataColumns&) const = default;
+};
+
 /// A file to train on or to evaluate.
 struct DataSet {
   std::string path;
-  DataFormat format = DataFormat::Squad;
+  DataFormat format = DataFormat::Auto;
   std::optional<std::int64_t> limit = std::nullopt;  ///< of samples; none: all
   LimitOrder limit_order = LimitOrder::Random;
   double weight = 1;  ///< to train on: how often a sample is seen in an epoch
+  DataColumns columns = {};
   bool operator==(const DataSet&) const = default;
 };
 
@@ -69,6 +85,8 @@ struct DataSection {
   Packing packing = Packing::None;
   std::vector<DataSet> train;
   std::vector<DataSet> eval;
+  OnBadSample on_bad_sample = OnBadSample::Error;
+  std::int64_t max_bad_samples = 100;
   bool operator==(const DataSection&) const = default;
 };
 
@@ -133,28 +151,41 @@ struct CheckpointSection {
   Every every = Every::time(std::chrono::minutes(10));
   bool at_end = true;
   int keep = 2;
+  bool best = false;
+  ExportOf export_of = ExportOf::None;
   std::string resume = "auto";
+  /// Whether the checkpoint of the best evaluation is kept.
+  [[nodiscard]] bool keeps_best() const { return best || export_of == ExportOf::Best; }
   bool operator==(const CheckpointSection&) const = default;
 };
 
 struct EvalSection {
+  bool at_start = false;
   Every every = Every::epoch();
   bool at_end = true;
   bool generate = false;
+  bool predictions = true;
   std::int64_t batch = 8;
+  BestBy best_by = BestBy::Auto;
+  std::optional<std::int64_t> patience;  ///< in evaluations; none: no early stop
+  double min_delta = 0;
   bool operator==(const EvalSection&) const = default;
 };
 
 /// Where the log goes.
 struct Sink {
   SinkKind kind = SinkKind::Jsonl;
-  std::string path;  ///< empty: log.jsonl in train.output
+  std::string path = {};  ///< empty: a place of the kind's own, mostly in train.output
+  bool sync = false;      ///< of wandb: whether `wandb sync` runs at the end
   bool operator==(const Sink&) const = default;
 };
 
 struct LogSection {
   std::int64_t every_steps = 1;
-  std::vector<Sink> sink = {Sink{}};
+  std::string name = {};     ///< empty: that of train.output's folder
+  std::string project = {};  ///< empty: what the tracker's environment says, else "sherd"
+  std::vector<std::string> tags = {};
+  std::vector<Sink> sink = {Sink{}};  ///< one of a kind; log.jsonl is written without one too
   bool operator==(const LogSection&) const = default;
 };
 
@@ -174,6 +205,12 @@ struct RunConfig {
   LogSection log;
   bool operator==(const RunConfig&) const = default;
 };
+
+/// The sink of this kind, or null. Points into `log`.
+[[nodiscard]] const Sink* sink_of(const LogSection& log, SinkKind kind);
+
+/// The path that is given to `log.jsonl`'s sink; empty: log.jsonl in train.output.
+[[nodiscard]] std::string jsonl_path(const LogSection& log);
 
 /// Called with one line for each value that was read under an old name: "run.toml:3: train.threads
 /// is now device.threads".

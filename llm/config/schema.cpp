@@ -47,7 +47,10 @@ Table fields(ModelSection& model) {
   return {{
       {.name = "path",
        .slot = string(model.path),
-       .doc = "Hugging Face folder of the model: config.json, safetensors files, tokenizer.json",
+       .doc = "Hugging Face folder of the model: config.json, safetensors files, tokenizer.json; "
+              "or the "
+              "name of a model on a hub, ORG/NAME, whose folder is that of the hub's cache, "
+              "fetched where it is missing",
        .required = true,
        .of_host = true},
       {.name = "init",
@@ -65,6 +68,24 @@ Table fields(ModelSection& model) {
   }};
 }
 
+Table fields(DataColumns& columns, DataFormat format, bool trains) {
+  const std::string idle = no_effect(format == DataFormat::Squad, "the format is squad");
+  return {{
+      {.name = "prompt",
+       .slot = string(columns.prompt),
+       .doc = "the field of a record that holds the prompt",
+       .required = true,
+       .decides = trains,
+       .idle = idle},
+      {.name = "completion",
+       .slot = string(columns.completion),
+       .doc = "the field of a record that holds what the model learns to write after the prompt",
+       .required = true,
+       .decides = trains,
+       .idle = idle},
+  }};
+}
+
 /// The keys of a data file, which decides a run if it `trains`. `old_limit` is the key that the
 /// first one's limit had.
 Table fields(DataSet& set, bool trains, const std::string& old_limit) {
@@ -78,14 +99,23 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
   return {{
       {.name = "path",
        .slot = string(set.path),
-       .doc = "file of questions",
+       .doc = "file of questions, or of prompts and completions",
        .required = true,
        .of_host = true},
       {.name = "format",
-       .slot = choice<DataFormat>(set.format, {{"squad", DataFormat::Squad}},
-                                  {"jsonl", "json", "csv", "parquet", "chat", "alpaca", "text"}),
-       .doc = "squad: SQuAD v1.1 JSON",
-       .decides = trains},
+       .slot = choice<DataFormat>(set.format,
+                                  {{"auto", DataFormat::Auto},
+                                   {"squad", DataFormat::Squad},
+                                   {"jsonl", DataFormat::Jsonl},
+                                   {"json", DataFormat::Json}},
+                                  {"csv", "parquet", "chat", "alpaca", "text"}),
+       .doc =
+           "squad: SQuAD's JSON, v1.1 or v2.0; jsonl: an object with a prompt and a completion a "
+           "line; json: an array of such objects; auto: jsonl if the name ends in .jsonl or "
+           ".ndjson, else json if the file begins with [, else squad; the choice is written into "
+           "the run's config.toml",
+       .decides = trains,
+       .before = "squad"},
       {.name = "limit",
        .slot = integer_or("all", set.limit, at_least(1)),
        .doc = "use only so many questions",
@@ -102,9 +132,9 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
        .idle = no_effect(!set.limit, "all questions are used"),
        .old_names = old_orders,
        .before = "file"},
+      {.name = "columns", .slot = fields(set.columns, set.format, trains)},
       not_yet("name", "names of data sets in logs"),
       not_yet("template", "templates of prompts"),
-      not_yet("columns", "names of a data file's columns"),
       not_yet("supervise", "a choice of what is supervised"),
   }};
 }
@@ -150,7 +180,16 @@ Table fields(DataSection& data) {
               "itself; train.global_batch and train.micro_batch count rows then",
        .decides = true},
       not_yet("group_by_length", "batches of samples of like length"),
-      not_yet("on_bad_sample", "a choice of what a bad sample leads to"),
+      {.name = "on_bad_sample",
+       .slot = choice<OnBadSample>(data.on_bad_sample,
+                                   {{"error", OnBadSample::Error}, {"skip", OnBadSample::Skip}}),
+       .doc = "error: a file with a sample that cannot be read is refused; skip: such samples are "
+              "left out, and listed in bad_samples.jsonl in train.output"},
+      {.name = "max_bad_samples",
+       .slot = integer(data.max_bad_samples, at_least(0)),
+       .doc = "the most samples of a file that are skipped; a file with more is refused",
+       .unit = "samples",
+       .idle = no_effect(data.on_bad_sample == OnBadSample::Error, "data.on_bad_sample is error")},
       not_yet("workers", "threads that prepare data"),
       {.name = "train",
        .slot = list_of(data.train, training, "path"),
@@ -356,7 +395,7 @@ Table fields(MemorySection& memory) {
   }};
 }
 
-Table fields(CheckpointSection& checkpoint) {
+Table fields(CheckpointSection& checkpoint, const std::string& not_evaluated) {
   return {{
       {.name = "every",
        .slot = every(checkpoint.every),
@@ -367,69 +406,139 @@ Table fields(CheckpointSection& checkpoint) {
        .slot = integer(checkpoint.keep, between(1, kMany)),
        .doc = "checkpoints kept; older ones are removed after a save",
        .unit = "checkpoints",
-       .idle = no_effect(checkpoint.every == Every{}, "checkpoint.every is never")},
+       .idle =
+           no_effect(checkpoint.every == Every{} && !checkpoint.best, "checkpoint.every is never")},
+      {.name = "best",
+       .slot = flag(checkpoint.best),
+       .doc = "save after each evaluation that is the best so far (eval.best_by), and keep the "
+              "best one's checkpoint beside those of checkpoint.keep",
+       .idle = not_evaluated},
+      {.name = "export",
+       .slot = choice<ExportOf>(
+           checkpoint.export_of,
+           {{"none", ExportOf::None}, {"end", ExportOf::End}, {"best", ExportOf::Best}}),
+       .doc = "when the run has come to its end, leave its last checkpoint, or that of the best "
+              "evaluation (which turns checkpoint.best on), as a Hugging Face folder: export in "
+              "train.output"},
       {.name = "resume",
        .slot = string(checkpoint.resume),
        .doc =
            "auto: go on from the newest checkpoint of train.output, if there is one; never: "
            "start anew, refused where train.output holds checkpoints; overwrite: delete them and "
            "start anew; else the folder of a checkpoint or of a run"},
-      not_yet("best", "keeping the checkpoint of the best evaluation"),
-      not_yet("export", "writing a Hugging Face folder beside a checkpoint"),
       not_yet("from", "starting a new run from a checkpoint's weights"),
   }};
 }
 
+/// Why nothing is evaluated but at the start; empty: something is.
+std::string not_evaluated(const EvalSection& eval, const DataSection& data) {
+  const bool never = eval.every == Every{} && !eval.at_end;
+  return data.eval.empty() ? "there is no data.eval" : no_effect(never, "eval.every is never");
+}
+
 Table fields(EvalSection& eval, const DataSection& data) {
-  const bool never = data.eval.empty() || (eval.every == Every{} && !eval.at_end);
-  const std::string idle =
-      no_effect(never, data.eval.empty() ? "there is no data.eval" : "eval.every is never");
+  const std::string no_data = no_effect(data.eval.empty(), "there is no data.eval");
+  const std::string not_at_all = eval.at_start ? no_data : not_evaluated(eval, data);
+  const std::string not_trained = not_evaluated(eval, data);
   return {{
+      {.name = "at_start",
+       .slot = flag(eval.at_start),
+       .doc = "evaluate before the first step too, to see what the training changes",
+       .idle = no_data},
       {.name = "every",
        .slot = every(eval.every),
        .doc = "how often to evaluate data.eval",
-       .idle = no_effect(data.eval.empty(), "there is no data.eval"),
+       .idle = no_data,
        .old_names = {{.key = "eval.every_steps", .value = every_text}}},
       {.name = "at_end", .slot = flag(eval.at_end), .doc = "evaluate after the last step"},
       {.name = "generate",
        .slot = flag(eval.generate),
        .doc = "also answer the questions, for exact match and F1; slower than the loss alone",
-       .idle = idle},
+       .idle = not_at_all},
+      {.name = "predictions",
+       .slot = flag(eval.predictions),
+       .doc = "leave the answers of each evaluation in train.output: predictions-STEP.json as "
+              "SQuAD's evaluation script reads it, predictions-STEP.jsonl with questions and "
+              "scores",
+       .idle = eval.generate ? not_at_all : "eval.generate is false"},
       {.name = "batch",
        .slot = integer(eval.batch, between(1, kMany)),
        .doc = "samples a rank evaluates at once",
        .unit = "samples",
-       .idle = idle},
-      not_yet("at_start", "an evaluation before the first step"),
+       .idle = not_at_all},
+      {.name = "best_by",
+       .slot = choice<BestBy>(eval.best_by, {{"auto", BestBy::Auto},
+                                             {"loss", BestBy::Loss},
+                                             {"em", BestBy::Em},
+                                             {"f1", BestBy::F1}}),
+       .doc = "what tells the best evaluation of the first data.eval: the lowest loss, the highest "
+              "exact match or F1; auto: f1 with eval.generate, else loss",
+       .idle = not_trained},
+      {.name = "patience",
+       .slot = integer_or("none", eval.patience, between(1, kMany)),
+       .doc = "end the run after so many evaluations in a row without an improvement; none: never",
+       .unit = "evaluations"},
+      {.name = "min_delta",
+       .slot = number(eval.min_delta, at_least(0)),
+       .doc = "what counts as an improvement for eval.patience: more than this, in the unit of "
+              "eval.best_by (percent for em and f1)",
+       .idle = no_effect(!eval.patience, "eval.patience is none")},
       not_yet("metrics", "a choice of metrics"),
-      not_yet("predictions", "a file of the answers"),
   }};
 }
 
+/// A place of the log, the `i`th of its list.
+Table fields(Sink& sink, std::size_t i) {
+  Field path{.name = "path",
+             .slot = string(sink.path),
+             .doc =
+                 "jsonl: the file of the log; tensorboard: the folder of its event files; wandb: "
+                 "the folder in which its folder wandb is made",
+             .default_words =
+                 "log.jsonl, tensorboard or wandb in train.output; WANDB_DIR says "
+                 "another place for wandb",
+             .idle = no_effect(sink.kind == SinkKind::Mlflow,
+                               "MLFLOW_TRACKING_URI says where the server is"),
+             .of_host = true};
+  if (i == 0) {
+    path.old_names = {{.key = "log.jsonl"}};
+  }
+  return {{{.name = "kind",
+            .slot = choice<SinkKind>(sink.kind,
+                                     {{"jsonl", SinkKind::Jsonl},
+                                      {"tensorboard", SinkKind::TensorBoard},
+                                      {"wandb", SinkKind::Wandb},
+                                      {"mlflow", SinkKind::Mlflow}},
+                                     {"csv", "console"}),
+            .doc = "jsonl: the run's own log, which is written without a sink too; tensorboard: "
+                   "event files; wandb: an offline run of Weights & Biases; mlflow: a tracking "
+                   "server"},
+           std::move(path),
+           {.name = "sync",
+            .slot = flag(sink.sync),
+            .doc = "run `wandb sync` when the run has come to its end; false: say the command",
+            .idle = no_effect(sink.kind != SinkKind::Wandb, "the sink's kind is not wandb")}}};
+}
+
 Table fields(LogSection& log) {
-  const auto sink = [](Sink& s, std::size_t i) -> Table {
-    Field path{.name = "path",
-               .slot = string(s.path),
-               .doc = "file that gets one JSON object for each step",
-               .default_words = "log.jsonl in train.output",
-               .of_host = true};
-    if (i == 0) {
-      path.old_names = {{.key = "log.jsonl"}};
-    }
-    return {{{.name = "kind",
-              .slot = choice<SinkKind>(s.kind, {{"jsonl", SinkKind::Jsonl}},
-                                       {"tensorboard", "mlflow", "wandb", "csv", "console"}),
-              .doc = "what the log is written as"},
-             std::move(path)}};
-  };
   return {{
       {.name = "every_steps",
        .slot = integer(log.every_steps, at_least(1)),
        .doc = "print the step line every so many steps",
        .unit = "steps"},
+      {.name = "name",
+       .slot = string(log.name),
+       .doc = "what trackers call the run",
+       .default_words = "WANDB_NAME for wandb, else the name of train.output's folder"},
+      {.name = "project",
+       .slot = string(log.project),
+       .doc = "what trackers group runs by: a project of W&B, an experiment of MLflow",
+       .default_words = "WANDB_PROJECT or MLFLOW_EXPERIMENT_NAME, else sherd"},
+      {.name = "tags", .slot = strings(log.tags), .doc = "words by which trackers find runs"},
       {.name = "sink",
-       .slot = list_of(log.sink, sink),
-       .doc = "Where each step is written to, beside the step line."},
+       .slot = list_of(log.sink, [](Sink& sink, std::size_t i) { return fields(sink, i); }),
+       .doc = "Where each step is written to, beside the step line; several at once, one of a "
+              "kind ([trackers](trackers.md))."},
   }};
 }
 
@@ -451,7 +560,9 @@ Table schema(RunConfig& config) {
        .doc = "How the model is sharded over the ranks."},
       {.name = "precision", .slot = fields(config.precision), .doc = "Dtypes."},
       {.name = "memory", .slot = fields(config.memory), .doc = "What is traded for memory."},
-      {.name = "checkpoint", .slot = fields(config.checkpoint), .doc = "Saving and resuming."},
+      {.name = "checkpoint",
+       .slot = fields(config.checkpoint, not_evaluated(config.eval, config.data)),
+       .doc = "Saving and resuming."},
       {.name = "eval",
        .slot = fields(config.eval, config.data),
        .doc = "Evaluation on data.eval while training."},

@@ -75,16 +75,20 @@ class SweepReader {
       if (name.str() == "name") {
         run.name = string(name, node);
       } else if (name.str() == "ranks") {
-        run.ranks = ranks(name, node);
+        run.ranks = number(name, node);
       } else if (name.str() == "hosts") {
-        fault(name, "not there yet: runs over several hosts");
+        run.hosts = number(name, node);
       } else if (name.str() == "set" && node.is_table()) {
         read_set("", *node.as_table(), run);
       } else {
-        fault(name, "unknown key; a run has name, ranks and set = { key = value }");
+        fault(name, "unknown key; a run has name, ranks, hosts and set = { key = value }");
       }
     }
     check_name(table, run.name);
+    if (run.ranks % run.hosts != 0) {
+      faults_.push_back(fmt::format("{}:{}: hosts: {} ranks do not divide over {} hosts", file_,
+                                    table.source().begin.line, run.ranks, run.hosts));
+    }
     return run;
   }
 
@@ -122,13 +126,13 @@ class SweepReader {
     return *text;
   }
 
-  int ranks(const toml::key& name, const toml::node& node) {
-    const auto number = node.is_integer() ? *node.value<std::int64_t>() : 0;
-    if (number < 1 || number > kMostRanks) {
+  int number(const toml::key& name, const toml::node& node) {
+    const auto given = node.is_integer() ? *node.value<std::int64_t>() : 0;
+    if (given < 1 || given > kMostRanks) {
       fault(name, fmt::format("must be a number from 1 to {}", kMostRanks));
       return 1;
     }
-    return static_cast<int>(number);
+    return static_cast<int>(given);
   }
 
   void fault(const toml::key& name, const std::string& what) {
@@ -172,11 +176,14 @@ void check_runs(const Sweep& sweep) {
     }
     try {
       const RunConfig config = config_of(sweep, run);
-      if (!config.log.sink.front().path.empty()) {
-        faults.push_back(fmt::format(
-            "run '{}': log.sink[0].path = {} would be the log of all runs: leave it out, and each "
-            "has log.jsonl in its folder",
-            run.name, config.log.sink.front().path));
+      for (const Sink& sink : config.log.sink) {
+        const bool of_one = sink.kind == SinkKind::Jsonl || sink.kind == SinkKind::TensorBoard;
+        if (of_one && !sink.path.empty()) {
+          faults.push_back(fmt::format(
+              "run '{}': the path {} of a log.sink would be the log of all runs: leave it out, and "
+              "each has its own in its folder",
+              run.name, sink.path));
+        }
       }
     } catch (const sherd::Error& error) {
       faults.push_back(fmt::format("run '{}': {}", run.name, error.what()));

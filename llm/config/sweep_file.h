@@ -12,7 +12,8 @@ namespace llm::config {
 
 struct SweepRun {
   std::string name;  ///< also of its folder in the sweep's output
-  int ranks = 1;
+  int ranks = 1;     ///< in all
+  int hosts = 1;     ///< on which they are, as many on each
   std::vector<std::pair<std::string, std::string>> set;  ///< key and value, as flags take them
 };
 
@@ -32,6 +33,7 @@ struct Sweep {
 ///     [[run]]
 ///     name = "sharded"
 ///     ranks = 2
+///     hosts = 1
 ///     set = { "parallel.strategy" = "full_shard", "train.micro_batch" = 2 }
 ///
 /// Throws sherd::Error(Usage) with all faults, each with file:line, those of every run's

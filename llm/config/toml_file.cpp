@@ -39,6 +39,15 @@ std::string shown(std::string_view text, const toml::node& node) {
   return std::string(text.substr(first, std::min(last - first, longest))) + (whole ? "" : "…");
 }
 
+/// How a table of a list's item is written: `columns = { prompt = …, completion = … }`.
+std::string example(const Field& field) {
+  std::string keys;
+  for (const Field& inner : field.table()->fields) {
+    keys += (keys.empty() ? "" : ", ") + inner.name + " = …";
+  }
+  return field.name + " = { " + keys + " }";
+}
+
 class TomlReader {
  public:
   TomlReader(std::string file, std::string_view text, Reading& reading)
@@ -106,7 +115,8 @@ class TomlReader {
       } else if (node.is_table()) {
         read_table(key, *node.as_table());
       } else {
-        fault(name, key + " = " + shown(text_, node) + ": a table is written [" + key + "]");
+        fault(name,
+              key + " = " + shown(text_, node) + ": must be a table: " + example(*found.field));
       }
     }
   }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <fmt/core.h>
 
 #include "llm/config/fields.h"
@@ -74,17 +76,80 @@ void check_lengths(const DataSection& data, std::vector<Fault>& faults) {
   }
 }
 
+// What is chosen by evaluations needs them, and what is exported a checkpoint.
+void check_best(const RunConfig& config, std::vector<Fault>& faults) {
+  const bool evaluates =
+      !config.data.eval.empty() && (config.eval.every != Every{} || config.eval.at_end);
+  const bool by_answers = config.eval.best_by == BestBy::Em || config.eval.best_by == BestBy::F1;
+  if (by_answers && !config.eval.generate) {
+    faults.push_back({"eval.best_by",
+                      fmt::format("eval.best_by = \"{}\" needs answers: give eval.generate = true",
+                                  config.eval.best_by == BestBy::Em ? "em" : "f1")});
+  }
+  if (config.eval.patience && !evaluates) {
+    faults.push_back({"eval.patience", with_value("eval.patience", *config.eval.patience) +
+                                           " needs evaluations: give data.eval and eval.every"});
+  }
+  if (config.checkpoint.export_of == ExportOf::Best && !evaluates) {
+    faults.push_back({"checkpoint.export",
+                      "checkpoint.export = \"best\" needs evaluations: give data.eval and "
+                      "eval.every"});
+  }
+  if (config.checkpoint.export_of == ExportOf::End && !config.checkpoint.at_end) {
+    faults.push_back({"checkpoint.export",
+                      "checkpoint.export = \"end\" needs a checkpoint of the last step: give "
+                      "checkpoint.at_end = true"});
+  }
+}
+
+void check_columns(const std::vector<DataSet>& sets, const std::string& key,
+                   std::vector<Fault>& faults) {
+  for (std::size_t i = 0; i < sets.size(); ++i) {
+    const DataColumns& columns = sets[i].columns;
+    if (columns.prompt == columns.completion && !columns.prompt.empty()) {
+      const std::string both = fmt::format("{}[{}].columns", key, i);
+      faults.push_back(
+          {both + ".completion",
+           fmt::format("{0}.prompt and {0}.completion are both \"{1}\": a record needs "
+                       "two columns",
+                       both, columns.prompt)});
+    }
+  }
+}
+
 void check_lists(const RunConfig& config, std::vector<Fault>& faults) {
   if (config.eval.generate && config.data.eval.empty()) {
     faults.push_back(
         {"eval.generate", "eval.generate = true needs questions to answer: give data.eval"});
   }
-  if (config.log.sink.size() != 1) {
-    faults.push_back({"log.sink", "log.sink needs one item: others than one are not there yet"});
+  check_best(config, faults);
+}
+
+void check_sinks(const std::vector<Sink>& sinks, std::vector<Fault>& faults) {
+  for (std::size_t i = 0; i < sinks.size(); ++i) {
+    for (std::size_t earlier = 0; earlier < i; ++earlier) {
+      if (sinks[i].kind == sinks[earlier].kind) {
+        faults.push_back({fmt::format("log.sink[{}].kind", i),
+                          fmt::format("log.sink[{}] is of the kind that log.sink[{}] has: one of "
+                                      "each is enough",
+                                      i, earlier)});
+      }
+    }
   }
 }
 
 }  // namespace
+
+const Sink* sink_of(const LogSection& log, SinkKind kind) {
+  const auto found = std::find_if(log.sink.begin(), log.sink.end(),
+                                  [&](const Sink& sink) { return sink.kind == kind; });
+  return found == log.sink.end() ? nullptr : &*found;
+}
+
+std::string jsonl_path(const LogSection& log) {
+  const Sink* sink = sink_of(log, SinkKind::Jsonl);
+  return sink == nullptr ? "" : sink->path;
+}
 
 std::vector<Fault> validate(const RunConfig& config) {
   std::vector<Fault> faults;
@@ -93,6 +158,9 @@ std::vector<Fault> validate(const RunConfig& config) {
   check_warmup(config, faults);
   check_lengths(config.data, faults);
   check_lists(config, faults);
+  check_sinks(config.log.sink, faults);
+  check_columns(config.data.train, "data.train", faults);
+  check_columns(config.data.eval, "data.eval", faults);
   return faults;
 }
 

@@ -8,6 +8,8 @@
 
 #include "files/input.h"
 #include "files/sha256.h"
+#include "llm/text/record_prompt.h"
+#include "llm/text/squad.h"
 #include "sherd/error.h"
 
 namespace llm::data {
@@ -36,20 +38,21 @@ void count(const text::LabelledPrompt& sample, DatasetReport& report) {
   report.answers_outside += sample.answer_is_outside ? 1 : 0;
 }
 
-text::LabelledPrompt encoded(const text::SquadFile& file, std::size_t index,
+text::LabelledPrompt encoded(const text::QuestionFile& file, std::size_t index,
                              const std::string& name, const text::PromptEncoder& encoder) {
-  const text::SquadQuestion& question = file.questions[index];
   try {
-    return encoder.encode_labelled(question.question, file.contexts[question.context],
-                                   question.answers.front());
+    return encode_question(file, index, encoder);
   } catch (const sherd::Error& error) {
+    const text::Question& question = file.questions[index];
     throw sherd::Error(error.code(),
-                       fmt::format("{}: question {}: {}", name, question.id, error.what()));
+                       fmt::format("{}: {}{}: {}", name, question.is_record() ? "" : "question ",
+                                   question.id, error.what()));
   }
 }
 
 // Each thread takes a range of the questions. The first error in file order is reported.
-std::vector<text::LabelledPrompt> encode_all(const text::SquadFile& file, const std::string& name,
+std::vector<text::LabelledPrompt> encode_all(const text::QuestionFile& file,
+                                             const std::string& name,
                                              const text::PromptEncoder& encoder) {
   constexpr std::size_t kLeastOfAThread = 64;  // below that a thread costs more than it saves
   const std::size_t questions = file.questions.size();
@@ -78,22 +81,73 @@ std::vector<text::LabelledPrompt> encode_all(const text::SquadFile& file, const 
 }  // namespace
 
 std::string DatasetReport::sentence() const {
+  const std::string left_out = skipped == 0 ? "" : fmt::format("; {} bad ones skipped", skipped);
+  if (records) {
+    return fmt::format(
+        "{}: {} records, {} tokens ({} supervised, longest sample {} of at most {}); prompt cut in "
+        "{}, completion cut in {}{}",
+        name, samples, tokens, supervised_tokens, longest_tokens, limits.max_length_tokens,
+        contexts_cut, answers_cut, left_out);
+  }
   return fmt::format(
       "{}: {} questions, {} tokens ({} supervised, longest sample {} of at most {}); context cut "
-      "in {}, answer cut to {} tokens in {}, answer outside the cut context in {}",
+      "in {}, answer cut to {} tokens in {}, answer outside the cut context in {}{}",
       name, samples, tokens, supervised_tokens, longest_tokens, limits.max_length_tokens,
-      contexts_cut, limits.max_answer_tokens, answers_cut, answers_outside);
+      contexts_cut, limits.max_answer_tokens, answers_cut, answers_outside, left_out);
 }
 
-DataFile read_data_file(const std::filesystem::path& path) {
-  DataFile file{path.string(), sherd::files::read_file(path.string(), kMaxFileBytes), {}};
+config::DataFormat format_of(const std::string& name, std::string_view bytes) {
+  if (name.ends_with(".jsonl") || name.ends_with(".ndjson")) {
+    return config::DataFormat::Jsonl;
+  }
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  const std::size_t begin = bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+  const std::size_t first = bytes.find_first_not_of(" \t\r\n", begin);
+  const bool is_array = first != std::string_view::npos && bytes[first] == '[';
+  return is_array ? config::DataFormat::Json : config::DataFormat::Squad;
+}
+
+DataFile read_data_file(const std::filesystem::path& path, const FileReading& reading) {
+  DataFile file{path.string(), sherd::files::read_file(path.string(), kMaxFileBytes), {}, reading};
   file.sha256 = sherd::files::sha256_of(file.bytes);
+  if (reading.format == config::DataFormat::Auto) {
+    file.reading.format = format_of(file.name, file.bytes);
+  }
   return file;
 }
 
-text::SquadFile questions_of(const DataFile& file, const Limit& limit) {
-  text::SquadFile questions = text::parse_squad(file.bytes, file.name);
-  std::vector<text::SquadQuestion>& all = questions.questions;
+namespace {
+
+text::QuestionFile parsed(const DataFile& file) {
+  const FileReading& reading = file.reading;
+  switch (reading.format) {
+    case config::DataFormat::Jsonl:
+      return text::parse_jsonl(file.bytes, file.name, reading.columns, reading.bad);
+    case config::DataFormat::Json:
+      return text::parse_json_records(file.bytes, file.name, reading.columns, reading.bad);
+    default:
+      return text::parse_squad(file.bytes, file.name, reading.bad);
+  }
+}
+
+}  // namespace
+
+text::LabelledPrompt encode_question(const text::QuestionFile& file, std::size_t index,
+                                     const text::PromptEncoder& encoder) {
+  const text::Question& question = file.questions[index];
+  if (question.is_record()) {
+    return text::encode_record(encoder, question.question, question.answers.front().text);
+  }
+  text::LabelledPrompt prompt = encoder.encode_labelled(
+      question.question, file.contexts[question.context], question.answers.front());
+  // What has no answer has none that could be outside.
+  prompt.answer_is_outside = prompt.answer_is_outside && !question.unanswerable;
+  return prompt;
+}
+
+text::QuestionFile questions_of(const DataFile& file, const Limit& limit) {
+  text::QuestionFile questions = parsed(file);
+  std::vector<text::Question>& all = questions.questions;
   const auto count = static_cast<std::size_t>(limit.samples);
   if (count == 0 || count >= all.size()) {
     return questions;
@@ -108,11 +162,13 @@ text::SquadFile questions_of(const DataFile& file, const Limit& limit) {
   return questions;
 }
 
-TokenizedFile tokenize(const text::SquadFile& file, const std::string& name,
+TokenizedFile tokenize(const text::QuestionFile& file, const std::string& name,
                        const text::PromptEncoder& encoder) {
   TokenizedFile tokenized;
   tokenized.report.name = name;
   tokenized.report.limits = encoder.limits();
+  tokenized.report.records = file.questions.front().is_record();
+  tokenized.report.skipped = static_cast<std::int64_t>(file.skipped.size());
   const std::vector<text::LabelledPrompt> prompts = encode_all(file, name, encoder);
   for (const text::LabelledPrompt& prompt : prompts) {
     count(prompt, tokenized.report);

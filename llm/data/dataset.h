@@ -4,24 +4,29 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "llm/config/run_config.h"
 #include "llm/data/samples.h"
 #include "llm/data/subset.h"
 #include "llm/text/prompt.h"
-#include "llm/text/squad.h"
+#include "llm/text/questions.h"
+#include "llm/text/records.h"
 
 namespace llm::data {
 
 /// How a data file's questions were encoded. Nothing is cut or dropped silently.
 struct DatasetReport {
-  std::string name;  ///< the file
+  std::string name;      ///< the file
+  bool records = false;  ///< prompts and completions; else questions about contexts
   std::int64_t samples = 0;
+  std::int64_t skipped = 0;            ///< bad samples that were left out
   std::int64_t tokens = 0;             ///< prompts and answers
   std::int64_t supervised_tokens = 0;  ///< answers and end tokens
   std::int64_t longest_tokens = 0;
-  std::int64_t contexts_cut = 0;
-  std::int64_t answers_cut = 0;
+  std::int64_t contexts_cut = 0;  ///< of records: prompts
+  std::int64_t answers_cut = 0;   ///< of records: completions
   std::int64_t answers_outside =
       0;  ///< whose (first) answer lies beyond the cut: it cannot be found in the prompt
   text::PromptLimits limits;
@@ -38,9 +43,16 @@ struct TokenizedFile {
 
 /// What evaluation needs of one: `samples[i]` is `file.questions[i]` with its first answer.
 struct Dataset {
-  text::SquadFile file;
+  text::QuestionFile file;
   Samples samples;
   DatasetReport report;
+};
+
+/// How a data file is written, and what its bad samples lead to.
+struct FileReading {
+  config::DataFormat format = config::DataFormat::Auto;
+  text::Columns columns = {};
+  text::BadSamplePolicy bad = {};
 };
 
 /// A data file, read once: its questions, their tokens and its digest come from the same bytes,
@@ -49,19 +61,28 @@ struct DataFile {
   std::string name;
   std::string bytes;
   std::string sha256;
+  FileReading reading = {};  ///< its format is never Auto
 };
 
-/// Throws sherd::Error InputMissing if it cannot be read.
-DataFile read_data_file(const std::filesystem::path& path);
+/// What Auto means for a file: jsonl by the ending of its name (.jsonl, .ndjson); else json where
+/// it begins with '[', and squad where it does not.
+config::DataFormat format_of(const std::string& name, std::string_view bytes);
 
-/// The questions of a SQuAD file, or those that `limit` leaves.
-/// Throws sherd::Error as `text::parse_squad` does.
-text::SquadFile questions_of(const DataFile& file, const Limit& limit);
+/// Throws sherd::Error InputMissing if it cannot be read.
+DataFile read_data_file(const std::filesystem::path& path, const FileReading& reading = {});
+
+/// The questions of a file, or those that `limit` leaves of the good ones.
+/// Throws sherd::Error as `text::parse_squad`, `parse_jsonl` and `parse_json_records` do.
+text::QuestionFile questions_of(const DataFile& file, const Limit& limit);
+
+/// A question with its first answer. Throws sherd::Error BadData if it does not fit.
+text::LabelledPrompt encode_question(const text::QuestionFile& file, std::size_t index,
+                                     const text::PromptEncoder& encoder);
 
 /// Encodes questions, each with its first answer, on as many threads as there are cores to use;
 /// `name` is for messages. Cost: about 0.3 ms a question and thread. Memory: 4 bytes a token.
 /// Throws sherd::Error BadData, naming the question, if one does not fit in the limits.
-TokenizedFile tokenize(const text::SquadFile& file, const std::string& name,
+TokenizedFile tokenize(const text::QuestionFile& file, const std::string& name,
                        const text::PromptEncoder& encoder);
 
 /// `questions_of` and `tokenize`.

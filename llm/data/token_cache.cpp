@@ -24,13 +24,15 @@ namespace fs = std::filesystem;
 namespace files = sherd::files;
 
 // Changes with what a prompt is, and with the layout below.
-constexpr std::string_view kRule = "sherd tokens 2";
+constexpr std::string_view kRule = "sherd tokens 3";
 
 // How a file begins; the arrays of Samples follow. All in the machine's byte order: the cache stays
 // where it was written.
 struct Header {
   std::array<char, 64> digest;  // of all that follows
   std::array<char, 16> rule;
+  std::int64_t records;
+  std::int64_t skipped;
   std::int64_t samples;
   std::int64_t tokens;
   std::int64_t supervised_tokens;
@@ -47,6 +49,8 @@ Header header_of(const TokenizedFile& file) {
   const DatasetReport& r = file.report;
   Header header{{},
                 {},
+                r.records ? 1 : 0,
+                r.skipped,
                 r.samples,
                 r.tokens,
                 r.supervised_tokens,
@@ -62,7 +66,9 @@ Header header_of(const TokenizedFile& file) {
 
 DatasetReport report_of(const Header& h, const std::string& name) {
   return {name,
+          h.records == 1,
           h.samples,
+          h.skipped,
           h.tokens,
           h.supervised_tokens,
           h.longest_tokens,
@@ -166,6 +172,13 @@ std::string token_key(const DataFile& file, const text::PromptEncoder& encoder,
   }
   if (limit.samples > 0 && limit.random) {
     what += fmt::format(" drawn by {}", limit.seed);
+  }
+  const FileReading& reading = file.reading;
+  if (reading.format != config::DataFormat::Squad) {
+    what += fmt::format(" format {}", static_cast<int>(reading.format));
+    for (const std::string& column : {reading.columns.prompt, reading.columns.completion}) {
+      what += fmt::format(" {} {}", column.size(), column);
+    }
   }
   return files::sha256_of(what);
 }

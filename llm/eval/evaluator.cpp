@@ -1,14 +1,13 @@
 #include "llm/eval/evaluator.h"
 
-#include <algorithm>
 #include <chrono>
-#include <numeric>
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "llm/eval/batch_tensors.h"
+#include "llm/eval/dealing.h"
 #include "llm/eval/squad_metric.h"
 
 namespace llm::eval {
@@ -17,25 +16,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The samples of one rank's batch: batch after batch, rank after rank, in file order.
-std::vector<std::int64_t> share(std::int64_t samples, std::int64_t batch, std::int64_t round,
-                                const sherd::World& world) {
-  const std::int64_t first = (round * world.size() + world.rank()) * batch;
-  const std::int64_t last = std::min(samples, first + batch);
-  std::vector<std::int64_t> indices(static_cast<size_t>(std::max<std::int64_t>(0, last - first)));
-  std::iota(indices.begin(), indices.end(), first);
-  return indices;
-}
-
 bool any_stop_requested(sherd::World& world, const StopRequested& stop_requested) {
   double stops = stop_requested && stop_requested() ? 1 : 0;
   world.all_reduce({&stops, 1});
   return stops > 0;
 }
 
-std::vector<std::string> gold_answers(const text::SquadQuestion& question) {
+std::vector<std::string> gold_answers(const text::Question& question) {
   std::vector<std::string> gold;
-  for (const text::SquadAnswer& answer : question.answers) {
+  for (const text::Answer& answer : question.answers) {
     gold.push_back(answer.text);
   }
   return gold;
@@ -52,12 +41,12 @@ std::vector<std::vector<text::TokenId>> prompts_of(const data::Dataset& dataset,
   return prompts;
 }
 
-Prediction prediction_of(const text::SquadQuestion& question, std::string answer,
-                         SquadScore& score) {
-  const AnswerScore one = score_answer(answer, gold_answers(question));
+Prediction prediction_of(const text::Question& question, std::string answer, SquadScore& score) {
+  std::vector<std::string> gold = gold_answers(question);
+  const AnswerScore one =
+      question.unanswerable ? score_no_answer(answer) : score_answer(answer, gold);
   score.add(one);
-  return {question.id, question.question, question.answers.front().text, std::move(answer),
-          one.exact_match == 1.0};
+  return {question.id, question.question, std::move(gold), std::move(answer), one};
 }
 
 // All ranks' predictions, put back into file order: round after round, rank after rank.
@@ -67,7 +56,7 @@ std::vector<Prediction> gather_predictions(sherd::World& world,
   for (const auto& round : rounds) {
     nlohmann::json list = nlohmann::json::array();
     for (const Prediction& p : round) {
-      list.push_back({p.id, p.question, p.gold, p.text, p.exact});
+      list.push_back({p.id, p.question, p.gold, p.text, p.score.exact_match, p.score.f1});
     }
     mine.push_back(std::move(list));
   }
@@ -82,7 +71,7 @@ std::vector<Prediction> gather_predictions(sherd::World& world,
   for (size_t round = 0; round < rounds.size(); ++round) {
     for (const auto& rank : ranks) {
       for (const auto& p : rank[round]) {
-        all.push_back({p[0], p[1], p[2], p[3], p[4]});
+        all.push_back({p[0], p[1], p[2].get<std::vector<std::string>>(), p[3], {p[4], p[5]}});
       }
     }
   }
@@ -99,8 +88,7 @@ std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
   const Clock::time_point start = Clock::now();
   sherd::World& world = model.world();
   const auto samples = static_cast<std::int64_t>(dataset.samples.size());
-  const std::int64_t per_round = options.batch * world.size();
-  const std::int64_t rounds = (samples + per_round - 1) / per_round;
+  const std::int64_t rounds = rounds_of(samples, options.batch, world);
   double loss = 0;
   std::int64_t supervised = 0;
   SquadScore score;
@@ -109,7 +97,7 @@ std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
     if (any_stop_requested(world, options.stop_requested)) {
       return std::nullopt;
     }
-    const auto indices = share(samples, options.batch, round, world);
+    const auto indices = dealt(samples, options.batch, round, world);
     const data::Batch batch = data::collate(dataset.samples, indices);
     loss += loss_sum(model, to_tensors(batch)).item<double>();
     supervised += batch.supervised_tokens;

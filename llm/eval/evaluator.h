@@ -8,6 +8,7 @@
 
 #include "llm/data/dataset.h"
 #include "llm/eval/generation.h"
+#include "llm/eval/prediction.h"
 #include "llm/model/causal_lm.h"
 #include "sherd/fully_shard.h"
 
@@ -17,15 +18,6 @@ struct EvaluationOptions {
   std::int64_t batch = 8;             ///< samples a rank and forward
   bool generate = true;               ///< also write answers and score them
   StopRequested stop_requested = {};  ///< asked before each batch and each written token
-};
-
-/// One question's answer.
-struct Prediction {
-  std::string id;
-  std::string question;
-  std::string gold;  ///< the first gold answer
-  std::string text;
-  bool exact = false;
 };
 
 struct EvaluationResult {

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "llm/text/answer.h"
+#include "llm/text/questions.h"
 
 namespace llm::eval {
 namespace {
@@ -46,6 +47,12 @@ AnswerScore score_answer(const std::string& prediction, std::span<const std::str
     best.f1 = std::max(best.f1, f1_of(words, words_of(normalized_gold)));
   }
   return best;
+}
+
+AnswerScore score_no_answer(const std::string& prediction) {
+  const std::string normalized = text::normalized_answer(prediction);
+  const double right = normalized.empty() || normalized == text::kNoAnswer ? 1 : 0;
+  return {right, right};
 }
 
 void SquadScore::add(const AnswerScore& answer) {

@@ -20,6 +20,10 @@ struct AnswerScore {
 /// Source: evaluate-v1.1.py of Rajpurkar et al. 2016. Normalisation: llm::text::normalized_answer.
 AnswerScore score_answer(const std::string& prediction, std::span<const std::string> gold_answers);
 
+/// Scores what was answered to a question that has no answer: as in SQuAD v2.0's script, 1 for the
+/// empty text and 0 for any other. The text that such questions are trained on counts as empty.
+AnswerScore score_no_answer(const std::string& prediction);
+
 /// Sums over questions; those of several ranks add up.
 struct SquadScore {
   double exact_match_sum = 0;

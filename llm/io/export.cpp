@@ -1,6 +1,10 @@
 #include "llm/io/export.h"
 
+#include <algorithm>
+#include <cctype>
 #include <filesystem>
+#include <iterator>
+#include <system_error>
 
 #include <nlohmann/json.hpp>
 
@@ -23,6 +27,31 @@ constexpr const char* kCopied[] = {"generation_config.json",
                                    "chat_template.jinja",
                                    "chat_template.json"};
 
+// How the names of files begin that a licence asks to pass on, in upper case.
+constexpr const char* kOfLicence[] = {"LICENSE", "LICENCE", "NOTICE", "USE_POLICY", "README"};
+
+bool is_of_licence(const std::string& name) {
+  std::string upper = name;
+  std::transform(upper.begin(), upper.end(), upper.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return std::any_of(std::begin(kOfLicence), std::end(kOfLicence),
+                     [&](const char* begin) { return upper.starts_with(begin); });
+}
+
+// Those of a folder itself, in order. A link counts by what it leads to.
+std::vector<std::string> licence_files(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (is_of_licence(name) && entry.is_regular_file(ignored)) {
+      names.push_back(name);
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 // The largest file of a tokenizer in use has about 35 MB.
 constexpr std::uint64_t kMaxCopiedBytes = std::uint64_t{128} << 20;
 
@@ -41,11 +70,14 @@ std::vector<std::string> copied_files(const std::string& source_folder) {
   sherd::files::check_link(source_folder, source_folder + "/config.json");
   std::vector<std::string> names;
   for (const char* name : kCopied) {
-    const std::string source = source_folder + "/" + name;
-    if (std::filesystem::exists(source)) {
-      sherd::files::check_link(source_folder, source);
+    if (std::filesystem::exists(source_folder + "/" + name)) {
       names.emplace_back(name);
     }
+  }
+  const std::vector<std::string> of_licence = licence_files(source_folder);
+  names.insert(names.end(), of_licence.begin(), of_licence.end());
+  for (const std::string& name : names) {
+    sherd::files::check_link(source_folder, source_folder + "/" + name);
   }
   return names;
 }

@@ -16,9 +16,11 @@ namespace llm::io {
 [[nodiscard]] std::vector<sherd::SafetensorsSpec> export_specs(const model::CausalLmImpl& model,
                                                                c10::ScalarType dtype);
 
-/// Which files beside config.json make a model folder complete: generation_config.json and the
-/// tokenizer's, as far as they are there. Throws Error(BadData) if one of them, or config.json, is
-/// a link that leads out of the folder: another file's content would leave with the export.
+/// Which files beside config.json make a model folder complete: generation_config.json, the
+/// tokenizer's, and those of its licence (LICENSE, LICENCE, NOTICE, USE_POLICY and README, whatever
+/// follows and in any case), as far as they are there. Throws Error(BadData) if one of them, or
+/// config.json, is a link that leads out of the folder: another file's content would leave with the
+/// export.
 [[nodiscard]] std::vector<std::string> copied_files(const std::string& source_folder);
 
 /// Copies what makes a model folder complete: config.json, with its dtype field (in the spelling it

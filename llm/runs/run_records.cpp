@@ -1,6 +1,7 @@
 #include "llm/runs/run_records.h"
 
 #include <cmath>
+#include <fstream>
 #include <stdexcept>
 
 #include <fmt/core.h>
@@ -60,19 +61,27 @@ track::StepRecord step_in(const json& line) {
 }
 
 Evaluation evaluation_in(const json& line) {
-  return {
-      count_in(line, "step"),  text_in(line, "data"),   count_in(line, "samples"), loss_in(line),
-      optional_in(line, "em"), optional_in(line, "f1"), number_in(line, "seconds")};
+  return {.step = count_in(line, "step"),
+          .data = text_in(line, "data"),
+          .samples = count_in(line, "samples"),
+          .loss = loss_in(line),
+          .em = optional_in(line, "em"),
+          .f1 = optional_in(line, "f1"),
+          .seconds = number_in(line, "seconds"),
+          .data_sha256 = text_in(line, "data_sha256")};
 }
 
 void add(const json& line, RunRecords& run) {
   const std::string event = text_in(line, "event");
   if (event.empty()) {
     run.steps.push_back(step_in(line));
+    run.ended_early = false;  // a run that was given more patience goes on
   } else if (event == "evaluation") {
     run.evaluations.push_back(evaluation_in(line));
   } else if (event == "checkpoint") {
     run.checkpoint_seconds += number_in(line, "seconds");
+  } else if (event == "early_stop") {
+    run.ended_early = true;
   } else if (event == "begin") {
     run.ranks = static_cast<int>(count_in(line, "ranks"));
     run.hosts = static_cast<int>(count_in(line, "hosts"));
@@ -147,8 +156,8 @@ RunRecords read_run(const fs::path& folder) {
   RunRecords run;
   run.name = (folder / "").parent_path().filename().string();
   run.config = read_config(folder / "config.toml");
-  const std::string& sink = run.config.log.sink.empty() ? "" : run.config.log.sink.front().path;
-  const fs::path log = sink.empty() ? folder / "log.jsonl" : fs::path(sink);
+  const std::string path = config::jsonl_path(run.config.log);
+  const fs::path log = path.empty() ? folder / "log.jsonl" : fs::path(path);
   if (!fs::is_regular_file(log)) {
     throw sherd::Error(
         sherd::ExitCode::InputMissing,
@@ -158,6 +167,21 @@ RunRecords read_run(const fs::path& folder) {
   read_ranks_of_plan(folder / "plan.json", run);
   run.memory = read_memory(folder / "plan.json");
   return run;
+}
+
+std::vector<Evaluation> read_evaluations(const fs::path& log) {
+  std::vector<Evaluation> found;
+  std::ifstream file;
+  if (fs::is_regular_file(log)) {
+    file.open(log);
+  }
+  for (std::string text; std::getline(file, text);) {
+    const json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (line.is_object() && text_in(line, "event") == "evaluation") {
+      found.push_back(evaluation_in(line));
+    }
+  }
+  return found;
 }
 
 }  // namespace llm::runs

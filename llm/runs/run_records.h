@@ -15,12 +15,13 @@ namespace llm::runs {
 /// An evaluation of one file.
 struct Evaluation {
   std::int64_t step = 0;
-  std::string data;  ///< the file
+  std::string data = {};  ///< the file, for people
   std::int64_t samples = 0;
   double loss = 0;
-  std::optional<double> em;  ///< percent; where answers were written
-  std::optional<double> f1;
+  std::optional<double> em = std::nullopt;  ///< percent; where answers were written
+  std::optional<double> f1 = std::nullopt;
   double seconds = 0;
+  std::string data_sha256 = {};  ///< of the file; empty: not known
 };
 
 /// What each rank took of memory at its most: from plan.json of a run that has ended.
@@ -34,8 +35,9 @@ struct RunRecords {
   config::RunConfig config;
   std::vector<track::StepRecord> steps;  ///< in order
   std::vector<Evaluation> evaluations;   ///< in order
-  double checkpoint_seconds = 0;         ///< of all of them
-  int ranks = 0;                         ///< of the last beginning; 0: not known
+  bool ended_early = false;       ///< after the last of its steps: evaluations became no better
+  double checkpoint_seconds = 0;  ///< of all of them
+  int ranks = 0;                  ///< of the last beginning; 0: not known
   int hosts = 0;
   std::string isa;
   std::string data_sha256;  ///< of the training data; empty: not known
@@ -47,5 +49,9 @@ struct RunRecords {
 /// Not collective. Throws sherd::Error: InputMissing, naming what is not there; BadData, naming
 /// file and line.
 [[nodiscard]] RunRecords read_run(const std::filesystem::path& folder);
+
+/// The evaluations in a log, in order. None in what is no regular file and cannot be read back;
+/// lines that are no records are passed over.
+[[nodiscard]] std::vector<Evaluation> read_evaluations(const std::filesystem::path& log);
 
 }  // namespace llm::runs

@@ -80,13 +80,26 @@ void add_evaluations(const RunRecords& run, RunSummary& summary) {
   for (const Evaluation& one : run.evaluations) {
     seconds += one.seconds;
     samples += static_cast<double>(one.samples);
-    if (one.data == run.evaluations.front().data) {
+    if (one.data != run.evaluations.front().data) {
+      continue;
+    }
+    if (one.step == 0) {
+      summary.eval_loss_at_start = one.loss;
+      summary.em_at_start = one.em;
+      summary.f1_at_start = one.f1;
+    } else {
       losses[epoch_of(epochs_at(run, one.step))] = {one.loss};
       summary.eval_loss = one.loss;
       summary.em = one.em ? one.em : summary.em;
       summary.f1 = one.f1 ? one.f1 : summary.f1;
     }
   }
+  if (!run.evaluations.empty()) {
+    const EvaluationCourse course =
+        course_of(run.evaluations, run.evaluations.front().data_sha256, run.config.eval);
+    summary.best = course.best;
+  }
+  summary.ended_early = run.ended_early;
   summary.eval_loss_by_epoch = means(losses);
   summary.eval_samples_per_second = seconds > 0 ? samples / seconds : 0;
   summary.runtime_seconds = summary.train_seconds + seconds + run.checkpoint_seconds;
@@ -111,6 +124,21 @@ nlohmann::ordered_json or_null(const std::vector<std::optional<double>>& values)
     list.push_back(or_null(value));
   }
   return list;
+}
+
+nlohmann::ordered_json best_json(const std::optional<BestEvaluation>& best) {
+  return best ? nlohmann::ordered_json(
+                    {{"by", name_of(best->by)}, {"step", best->step}, {"value", best->value}})
+              : nlohmann::ordered_json(nullptr);
+}
+
+std::optional<double> last_value(const RunSummary& s, config::BestBy by) {
+  return by == config::BestBy::Loss ? s.eval_loss : by == config::BestBy::Em ? s.em : s.f1;
+}
+
+// " (1.2345 at the start)", of a figure that was also taken before the first step.
+std::string at_start(const std::optional<double>& value, int digits) {
+  return value ? fmt::format(" ({:.{}f} at the start)", *value, digits) : "";
 }
 
 }  // namespace
@@ -141,6 +169,11 @@ std::string to_json(const RunSummary& s) {
                                        {"eval_loss", or_null(s.eval_loss)},
                                        {"em", or_null(s.em)},
                                        {"f1", or_null(s.f1)},
+                                       {"eval_loss_at_start", or_null(s.eval_loss_at_start)},
+                                       {"em_at_start", or_null(s.em_at_start)},
+                                       {"f1_at_start", or_null(s.f1_at_start)},
+                                       {"best", best_json(s.best)},
+                                       {"ended_early", s.ended_early},
                                        {"runtime_seconds", s.runtime_seconds},
                                        {"train_seconds", s.train_seconds},
                                        {"train_samples_per_second", s.train_samples_per_second},
@@ -161,10 +194,14 @@ std::string to_line(const RunSummary& s) {
       s.train_loss, s.steps, track::clock_text(s.runtime_seconds), s.train_samples_per_second,
       s.train_steps_per_second);
   if (s.eval_loss) {
-    line += fmt::format(", eval_loss {:.4f}", *s.eval_loss);
+    line += fmt::format(", eval_loss {:.4f}{}", *s.eval_loss, at_start(s.eval_loss_at_start, 4));
   }
   if (s.em && s.f1) {
-    line += fmt::format(", EM {:.1f}, F1 {:.1f}", *s.em, *s.f1);
+    line += fmt::format(", EM {:.1f}{}, F1 {:.1f}{}", *s.em, at_start(s.em_at_start, 1), *s.f1,
+                        at_start(s.f1_at_start, 1));
+  }
+  if (s.best && s.best->value != last_value(s, s.best->by)) {
+    line += ", best " + s.best->text();
   }
   return line + fmt::format(", memory {} a rank, {} at most", track::short_bytes(s.mean_peak_bytes),
                             track::short_bytes(s.max_peak_bytes));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "llm/runs/best_evaluation.h"
 #include "llm/runs/run_records.h"
 
 namespace llm::runs {
@@ -25,6 +26,11 @@ struct RunSummary {
   std::optional<double> eval_loss;                        ///< the last
   std::optional<double> em;                               ///< of the last that wrote answers
   std::optional<double> f1;
+  std::optional<double> eval_loss_at_start;  ///< before the first step
+  std::optional<double> em_at_start;
+  std::optional<double> f1_at_start;
+  std::optional<BestEvaluation> best;
+  bool ended_early = false;    ///< since evaluations became no better
   double runtime_seconds = 0;  ///< steps, evaluations and checkpoints
   double train_seconds = 0;    ///< steps alone
   double train_samples_per_second = 0;

@@ -1,5 +1,6 @@
 #include "llm/runs/sweep.h"
 
+#include <optional>
 #include <stdexcept>
 #include <system_error>
 #include <vector>
@@ -19,10 +20,14 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 SweptRun run_in(const json& line) {
-  SweptRun ended{{line.at("name"), line.at("ranks"), {}},
+  SweptRun ended{{line.at("name"), line.at("ranks"), line.value("hosts", 1), {}},
                  config::from_toml(line.at("config")),
-                 line.at("exit_code"),
-                 line.at("seconds")};
+                 std::nullopt,
+                 line.at("seconds"),
+                 line.value("job", "")};
+  if (!line.at("exit_code").is_null()) {
+    ended.exit_code = line.at("exit_code").get<int>();
+  }
   for (const auto& [key, value] : line.at("set").items()) {
     ended.run.set.emplace_back(key, value);
   }
@@ -39,6 +44,7 @@ std::vector<std::string> changes(const SweptRun& before, const config::SweepRun&
     }
   };
   add("ranks", before.run.ranks, run.ranks);
+  add("hosts", before.run.hosts, run.hosts);
   const auto old = config::settings_in_common(before.config);
   const std::map<std::string, std::string> was(old.begin(), old.end());
   for (const auto& [key, value] : config::settings_in_common(config)) {
@@ -85,7 +91,8 @@ SweepRecords::SweepRecords(fs::path output) : output_(std::move(output)) {
 
 bool SweepRecords::is_done(const config::SweepRun& run, const config::RunConfig& config) const {
   const auto found = runs_.find(run.name);
-  if (found == runs_.end() || found->second.exit_code != 0 ||
+  // A job leaves no exit code here, but no summary either where it has not ended well.
+  if (found == runs_.end() || found->second.exit_code.value_or(0) != 0 ||
       !fs::is_regular_file(output_ / run.name / "summary.json")) {
     return false;
   }
@@ -99,6 +106,11 @@ bool SweepRecords::is_done(const config::SweepRun& run, const config::RunConfig&
   return true;
 }
 
+std::string SweepRecords::job_of(const config::SweepRun& run) const {
+  const auto found = runs_.find(run.name);
+  return found == runs_.end() ? "" : found->second.job;
+}
+
 void SweepRecords::add(SweptRun ended) {
   runs_.insert_or_assign(ended.run.name, std::move(ended));
   nlohmann::ordered_json record = {{"runs", nlohmann::ordered_json::array()}};
@@ -109,10 +121,12 @@ void SweepRecords::add(SweptRun ended) {
     }
     record["runs"].push_back({{"name", name},
                               {"ranks", one.run.ranks},
+                              {"hosts", one.run.hosts},
                               {"set", set},
                               {"config", config::to_toml(one.config)},
-                              {"exit_code", one.exit_code},
-                              {"seconds", one.seconds}});
+                              {"exit_code", one.exit_code ? json(*one.exit_code) : json()},
+                              {"seconds", one.seconds},
+                              {"job", one.job}});
   }
   sherd::files::write_file((output_ / "sweep.json").string(), record.dump(2) + "\n");
 }

@@ -3,18 +3,20 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "llm/config/sweep_file.h"
 
 namespace llm::runs {
 
-/// How a run of a sweep ended.
+/// What became of a run of a sweep.
 struct SweptRun {
   config::SweepRun run;
-  config::RunConfig config;  ///< as it was read for the run
-  int exit_code = 0;
-  double seconds = 0;
+  config::RunConfig config;      ///< as it was read for the run
+  std::optional<int> exit_code;  ///< none: it was submitted
+  double seconds = 0;            ///< that it took; 0 where it was submitted
+  std::string job = {};          ///< its number in Slurm, if it was submitted
 };
 
 class SweepRecords {
@@ -26,6 +28,8 @@ class SweepRecords {
   /// Whether the run has ended well, so that a restart passes it over. Throws sherd::Error(Usage)
   /// where a run of this name was made with other settings, of the recipe or its own.
   [[nodiscard]] bool is_done(const config::SweepRun& run, const config::RunConfig& config) const;
+  /// The job as which the run was submitted last; empty if it was not.
+  [[nodiscard]] std::string job_of(const config::SweepRun& run) const;
   /// Throws sherd::Error: CannotWrite, StorageIo.
   void add(SweptRun ended);
 

@@ -1,6 +1,7 @@
 #include "llm/text/prompt.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -47,23 +48,16 @@ std::string_view without_last_tokens(std::string_view context, const PromptText&
   return kept.substr(0, last == std::string_view::npos ? 0 : last + 1);
 }
 
-// Prompt and answer in one; what the template adds at the end is left off, it comes from no text.
-Encoding encode_whole(const Tokenizer& tokenizer, const PromptText& prompt,
-                      const SquadAnswer& answer) {
-  Encoding whole = tokenizer.encode(prompt.text + " " + answer.text);
-  while (!whole.ids.empty() && whole.ranges.back() == ByteRange()) {
-    whole.ids.pop_back();
-    whole.ranges.pop_back();
-  }
-  return whole;
+// Prompt and answer in one.
+Encoding encode_whole(const Tokenizer& tokenizer, const PromptText& prompt, const Answer& answer) {
+  return tokenizer.encode(prompt.text + " " + answer.text);
 }
 
 // Tokens that a prompt may have more by itself than in front of its answer: a template's last ones,
 // and where the text's end is cut into tokens in another way.
 constexpr std::int64_t kAtPromptsEnd = 8;
 
-std::int64_t tokens_before_answer(const Encoding& whole, const PromptText& prompt) {
-  const auto prompt_end = static_cast<std::int64_t>(prompt.text.size());
+std::int64_t tokens_before(const Encoding& whole, std::int64_t prompt_end) {
   const auto first =
       std::find_if(whole.ranges.begin(), whole.ranges.end(),
                    [&](const ByteRange& range) { return range.begin >= prompt_end; });
@@ -71,6 +65,29 @@ std::int64_t tokens_before_answer(const Encoding& whole, const PromptText& promp
 }
 
 }  // namespace
+
+LabelledPrompt labelled(Encoding whole, const AnswerBounds& bounds, TokenId end_id) {
+  // What the template adds at the end comes from no text.
+  while (!whole.ids.empty() && whole.ranges.back() == ByteRange()) {
+    whole.ids.pop_back();
+    whole.ranges.pop_back();
+  }
+  LabelledPrompt sample;
+  std::int64_t supervised_begin = tokens_before(whole, bounds.prompt_end);
+  sample.ids = std::move(whole.ids);
+  sample.ids.push_back(end_id);
+  // Where a token reaches over the prompt's end, the prompt may be a token longer than alone.
+  const std::int64_t longest =
+      std::min(supervised_begin + bounds.max_answer_tokens, bounds.max_length_tokens);
+  sample.answer_was_cut = static_cast<std::int64_t>(sample.ids.size()) > longest;
+  if (sample.answer_was_cut) {
+    sample.ids.resize(static_cast<std::size_t>(longest));
+    supervised_begin = std::min(supervised_begin, longest);
+  }
+  sample.supervised.assign(sample.ids.size(), 1);
+  std::fill_n(sample.supervised.begin(), supervised_begin, std::uint8_t{0});
+  return sample;
+}
 
 // A prompt that fits, and what was kept of its context.
 struct PromptEncoder::Fitted {
@@ -118,28 +135,19 @@ std::vector<TokenId> PromptEncoder::encode(const std::string& question,
 }
 
 LabelledPrompt PromptEncoder::encode_labelled(const std::string& question, std::string_view context,
-                                              const SquadAnswer& answer) const {
+                                              const Answer& answer) const {
   Fitted fitted{PromptText(question, context), context, {}};
   Encoding whole = encode_whole(tokenizer_, fitted.prompt, answer);
-  if (tokens_before_answer(whole, fitted.prompt) + kAtPromptsEnd > limits_.prompt_tokens()) {
+  const auto prompt_end = [&] { return static_cast<std::int64_t>(fitted.prompt.text.size()); };
+  if (tokens_before(whole, prompt_end()) + kAtPromptsEnd > limits_.prompt_tokens()) {
     fitted = fit(question, context);  // it is near the limit or above: the prompt alone decides
     whole = encode_whole(tokenizer_, fitted.prompt, answer);
   }
-  LabelledPrompt sample;
-  std::int64_t supervised_begin = tokens_before_answer(whole, fitted.prompt);
-  sample.ids = std::move(whole.ids);
-  sample.ids.push_back(tokenizer_.end_id());
-  // Where a token reaches over the prompt's end, the prompt may be a token longer than alone.
-  const std::int64_t longest =
-      std::min(supervised_begin + limits_.max_answer_tokens, limits_.max_length_tokens);
-  sample.answer_was_cut = static_cast<std::int64_t>(sample.ids.size()) > longest;
-  if (sample.answer_was_cut) {
-    sample.ids.resize(static_cast<std::size_t>(longest));
-    supervised_begin = std::min(supervised_begin, longest);
-  }
-  sample.supervised.assign(sample.ids.size(), 1);
-  std::fill_n(sample.supervised.begin(), supervised_begin, std::uint8_t{0});
+  LabelledPrompt sample = labelled(
+      std::move(whole), {prompt_end(), limits_.max_answer_tokens, limits_.max_length_tokens},
+      tokenizer_.end_id());
   sample.context_was_cut = fitted.context.size() < context.size();
+  sample.cut_bytes = static_cast<std::int64_t>(context.size() - fitted.context.size());
   sample.answer_is_outside = answer.begin_byte + static_cast<std::int64_t>(answer.text.size()) >
                              static_cast<std::int64_t>(fitted.context.size());
   return sample;

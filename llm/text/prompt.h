@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "llm/text/squad.h"
+#include "llm/text/questions.h"
 #include "llm/text/tokenizer.h"
 
 namespace llm::text {
@@ -27,10 +27,22 @@ struct LabelledPrompt {
   std::vector<std::uint8_t> supervised;  ///< of each id: 1 if the loss counts it, else 0; the first
                                          ///< is 0, for nothing comes before it
   bool context_was_cut = false;          ///< the prompt was too long for its context
+  std::int64_t cut_bytes = 0;  ///< taken off the context's end, or a record's begin, to make it fit
   bool answer_was_cut = false;  ///< answer and end token were longer than max_answer_tokens
   bool answer_is_outside =
       false;  ///< the answer's span is not wholly within what was kept of the context
 };
+
+/// What stands between prompt and answer of an encoded text, and after it.
+struct AnswerBounds {
+  std::int64_t prompt_end = 0;  ///< byte of the text
+  std::int64_t max_answer_tokens = 0;
+  std::int64_t max_length_tokens = 0;
+};
+
+/// The labels of a text that ends with its answer: supervised are the tokens that start at or after
+/// the prompt's end, and `end_id` after them; what is too long is cut at its end.
+[[nodiscard]] LabelledPrompt labelled(Encoding whole, const AnswerBounds& bounds, TokenId end_id);
 
 /// Turns questions into ids: `Question: {question} Context: {context} Answer:`, and for training a
 /// space, the answer and the end token. The same prompt in training, evaluation and generation.
@@ -52,7 +64,7 @@ class PromptEncoder {
   /// A sample: at most `max_length_tokens` ids. Throws as `encode`.
   [[nodiscard]] LabelledPrompt encode_labelled(const std::string& question,
                                                std::string_view context,
-                                               const SquadAnswer& answer) const;
+                                               const Answer& answer) const;
 
   [[nodiscard]] const Tokenizer& tokenizer() const { return tokenizer_; }
   [[nodiscard]] const PromptLimits& limits() const { return limits_; }

@@ -17,7 +17,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kFaultsTold = 20;
 constexpr std::size_t kQuotedBytes = 40;
 
 bool is_continuation(char byte) {
@@ -55,7 +54,7 @@ std::uint64_t code_points(std::string_view text) {
 // Walks the file once and records every error. `place` is the JSON pointer of the current value.
 class Reader {
  public:
-  SquadFile read(const json& root) {
+  QuestionFile read(const json& root) {
     if (expect(root.is_object(), "", "an object", root)) {
       each(root, "", "data", [&](const json& article, const std::string& at) {
         each(article, at, "paragraphs",
@@ -69,10 +68,24 @@ class Reader {
   }
 
   [[nodiscard]] const std::vector<std::string>& faults() const { return faults_; }
+  /// What the faults are of, each once: questions, and what holds them.
+  [[nodiscard]] const std::vector<BadSample>& bad() const { return bad_; }
 
  private:
   void fault(const std::string& place, const std::string& what) {
     faults_.push_back((place.empty() ? "/" : place) + ": " + what);
+    if (question_.empty()) {
+      bad_.push_back({"", "place", place.empty() ? "/" : place, std::nullopt, what});
+      return;
+    }
+    const std::size_t below = std::min(question_.size() + 1, place.size());
+    const std::string reason = place.substr(below) + (below < place.size() ? " " : "") + what;
+    if (of_this_question_) {
+      bad_.back().reason += "; " + reason;
+    } else {
+      bad_.push_back({"", "place", question_, std::nullopt, reason});
+      of_this_question_ = true;
+    }
   }
 
   bool expect(bool right, const std::string& place, const std::string& wanted, const json& value) {
@@ -129,7 +142,10 @@ class Reader {
       file_.contexts.push_back(*context);
     }
     each(paragraph, place, "qas", [&](const json& qa, const std::string& at) {
+      question_ = at;
       add_question(qa, at, context ? &*context : nullptr);
+      question_.clear();
+      of_this_question_ = false;
     });
   }
 
@@ -146,26 +162,42 @@ class Reader {
       }
     }
     const auto question = text(qa, place, "question");
-    if (qa.value("is_impossible", json()) == true) {
-      fault(place + "/is_impossible", "unanswerable questions (SQuAD v2.0) are not supported");
-      return;
+    const bool impossible = is_impossible(qa, place);
+    std::vector<Answer> answers;
+    if (impossible) {
+      answers.push_back({std::string(kNoAnswer)});
+    } else {
+      each(qa, place, "answers", [&](const json& answer, const std::string& at) {
+        if (auto read = read_answer(answer, at, context)) {
+          answers.push_back(std::move(*read));
+        }
+      });
     }
-    std::vector<SquadAnswer> answers;
-    each(qa, place, "answers", [&](const json& answer, const std::string& at) {
-      if (auto read = read_answer(answer, at, context)) {
-        answers.push_back(std::move(*read));
-      }
-    });
     if (faults_.size() == faults_before && answers.empty() && context != nullptr) {
       fault(place + "/answers", "is empty: a question needs an answer");
     }
     if (faults_.size() == faults_before && context != nullptr) {
-      file_.questions.push_back({*id, *question, file_.contexts.size() - 1, std::move(answers)});
+      file_.questions.push_back(
+          {*id, *question, file_.contexts.size() - 1, std::move(answers), impossible});
     }
   }
 
-  std::optional<SquadAnswer> read_answer(const json& answer, const std::string& place,
-                                         const std::string* context) {
+  bool is_impossible(const json& qa, const std::string& place) {
+    const json value = qa.value("is_impossible", json());
+    if (!value.is_null() && !value.is_boolean()) {
+      expect(false, place + "/is_impossible", "true or false", value);
+    }
+    if (value != true) {
+      return false;
+    }
+    if (const json answers = qa.value("answers", json()); answers.is_array() && !answers.empty()) {
+      fault(place + "/answers", "is not empty, and the question is said to be impossible");
+    }
+    return true;
+  }
+
+  std::optional<Answer> read_answer(const json& answer, const std::string& place,
+                                    const std::string* context) {
     const auto answer_text = text(answer, place, "text");
     const json* start = answer.is_object() ? field(answer, place, "answer_start") : nullptr;
     const std::string start_place = place + "/answer_start";
@@ -185,7 +217,7 @@ class Reader {
       fault(start_place, misplaced(*answer_text, *context, *byte, start->dump()));
       return std::nullopt;
     }
-    return SquadAnswer{*answer_text, static_cast<std::int64_t>(*byte)};
+    return Answer{*answer_text, static_cast<std::int64_t>(*byte)};
   }
 
   static std::string misplaced(const std::string& answer, const std::string& context,
@@ -201,8 +233,11 @@ class Reader {
                        code_points(std::string_view(context).substr(0, found)));
   }
 
-  SquadFile file_;
+  QuestionFile file_;
   std::vector<std::string> faults_;
+  std::vector<BadSample> bad_;
+  std::string question_;           // the place of the one that is being read; empty between them
+  bool of_this_question_ = false;  // the last of bad_ is
   std::unordered_map<std::string, std::string> first_place_;  // question id -> its place
 };
 
@@ -216,33 +251,32 @@ json parse_whole(const std::string& bytes, const std::string& name) {
   } catch (const sherd::Error& error) {
     throw sherd::Error(error.code(),
                        std::string(error.what()) +
-                           ". Questions are read from a SQuAD v1.1 file: one JSON object with "
-                           "`data`; JSON lines and CSV are not there yet.");
+                           ". Read as SQuAD, one JSON object with `data`; give format = \"jsonl\" "
+                           "or \"json\" for records with prompt and completion. CSV is not there "
+                           "yet.");
   }
 }
 
 }  // namespace
 
-SquadFile parse_squad(const std::string& bytes, const std::string& name) {
+QuestionFile parse_squad(const std::string& bytes, const std::string& name,
+                         const BadSamplePolicy& policy) {
   const json root = parse_whole(bytes, name);
   Reader reader;
-  SquadFile file = reader.read(root);
-  const std::vector<std::string>& faults = reader.faults();
-  if (faults.empty()) {
+  QuestionFile file = reader.read(root);
+  if (reader.faults().empty()) {
     return file;
   }
-  std::string message = name + ": not a SQuAD v1.1 file: ";
-  if (faults.size() == 1) {
-    throw sherd::Error(sherd::ExitCode::BadData, message + faults.front());
+  if (!policy.skip || file.questions.empty()) {
+    throw sherd::Error(sherd::ExitCode::BadData,
+                       name + ": not a SQuAD file: " + listed(reader.faults()));
   }
-  message += fmt::format("{} faults", faults.size());
-  for (std::size_t i = 0; i < std::min(faults.size(), kFaultsTold); ++i) {
-    message += "\n  " + faults[i];
+  file.skipped = reader.bad();
+  for (BadSample& sample : file.skipped) {
+    sample.source = name;
   }
-  if (faults.size() > kFaultsTold) {
-    message += fmt::format("\n  and {} more", faults.size() - kFaultsTold);
-  }
-  throw sherd::Error(sherd::ExitCode::BadData, message);
+  refuse_unless_skipped(file.skipped, name, policy);
+  return file;
 }
 
 }  // namespace llm::text

@@ -1,38 +1,27 @@
 #pragma once
-// Question answering data in SQuAD v1.1's JSON.
+// Question answering data in SQuAD's JSON.
 
-#include <cstddef>
-#include <cstdint>
 #include <string>
-#include <vector>
+
+#include "llm/text/bad_sample.h"
+#include "llm/text/questions.h"
 
 namespace llm::text {
 
-/// A gold answer: a span of its question's context.
-struct SquadAnswer {
-  std::string text;
-  std::int64_t begin_byte = 0;  ///< where it starts in the context (the file counts code points)
-};
+/// A SQuAD file is one of questions about contexts.
+using SquadAnswer = Answer;
+using SquadQuestion = Question;
+using SquadFile = QuestionFile;
 
-struct SquadQuestion {
-  std::string id;
-  std::string question;
-  std::size_t context = 0;           ///< index into SquadFile::contexts
-  std::vector<SquadAnswer> answers;  ///< at least one; training learns the first
-};
-
-/// A SQuAD file in file order; each paragraph's context is held once.
-struct SquadFile {
-  std::vector<std::string> contexts;
-  std::vector<SquadQuestion> questions;
-};
-
-/// Reads the bytes of `name`, a SQuAD v1.1 file. Fields that are not needed (`title`, `version`, …)
-/// are ignored. Throws sherd::Error(BadData) with line and column of a syntax error, or with every
+/// Reads the bytes of `name`, a SQuAD v1.1 or v2.0 file. Fields that are not needed (`title`,
+/// `version`, `plausible_answers`, …) are ignored. A question that `is_impossible` has the answer
+/// kNoAnswer. Throws sherd::Error(BadData) with line and column of a syntax error, or with every
 /// other fault of the file (at most 20 are reported) by JSON pointer, such as
 /// `/data/3/paragraphs/0/qas/2/id`: a field that is missing, empty or of another type, an answer
-/// that is not at `answer_start`, an id that occurs twice, an unanswerable question of SQuAD v2.0,
-/// a file without questions. Source: Rajpurkar et al. 2016, arXiv:1606.05250.
-SquadFile parse_squad(const std::string& bytes, const std::string& name);
+/// that is not at `answer_start`, an id that occurs twice, answers of an impossible question, a
+/// file without questions. Where `policy` allows to skip, what has a fault is left out.
+/// Sources: Rajpurkar et al. 2016, arXiv:1606.05250; 2018, arXiv:1806.03822.
+QuestionFile parse_squad(const std::string& bytes, const std::string& name,
+                         const BadSamplePolicy& policy = {});
 
 }  // namespace llm::text

@@ -78,11 +78,14 @@ std::vector<std::int64_t> Checkpoints::complete_steps() const {
   return steps;
 }
 
-void Checkpoints::prune(std::int64_t keep, std::int64_t newest) const {
+void Checkpoints::prune(std::int64_t keep, std::int64_t newest,
+                        std::optional<std::int64_t> best) const {
   std::vector<std::int64_t> kept = complete_steps();
   const auto later = std::upper_bound(kept.begin(), kept.end(), newest);
   if (later - kept.begin() > keep) {
-    kept.erase(kept.begin(), later - keep);
+    kept.erase(
+        std::remove_if(kept.begin(), later - keep, [&](std::int64_t step) { return step != best; }),
+        later - keep);
   }
   remove_but(root_, kept);
 }

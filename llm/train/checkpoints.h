@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,11 @@ class Checkpoints {
   [[nodiscard]] std::filesystem::path folder_of(std::int64_t step) const;
   /// Steps with a complete checkpoint, ascending.
   [[nodiscard]] std::vector<std::int64_t> complete_steps() const;
-  /// Removes all but the newest `keep` complete ones up to step `newest`, the one just saved, and
-  /// leftovers of interrupted saves. Those of later steps stay. One rank calls it.
-  void prune(std::int64_t keep, std::int64_t newest) const;
+  /// Removes all but the newest `keep` complete ones up to step `newest`, the one just saved, that
+  /// of step `best`, and leftovers of interrupted saves. Those of later steps stay. One rank calls
+  /// it.
+  void prune(std::int64_t keep, std::int64_t newest,
+             std::optional<std::int64_t> best = std::nullopt) const;
   /// Removes every checkpoint and leftover of this folder. One rank calls it.
   void remove_all() const;
   /// Takes a damaged checkpoint out of the way, under the name `step-00000120.damaged`. One rank

@@ -4,14 +4,17 @@
 #include <filesystem>
 
 #include <ATen/ops/empty.h>
+#include <fmt/core.h>
 
 #include "llm/config/run_config.h"
 #include "llm/io/hf_config.h"
 #include "llm/train/checkpoints.h"
+#include "llm/train/chosen_checkpoint.h"
 #include "llm/train/load_model.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/run_note.h"
 #include "sherd/checkpoint.h"
+#include "sherd/error.h"
 #include "sherd/init.h"
 
 namespace llm::train {
@@ -20,10 +23,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool is_checkpoint(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path / "manifest.json", ignored);
+}
+
 // The output folder: the path itself or the one its checkpoint is in; empty if it is neither.
 fs::path run_folder_of(const fs::path& path) {
   std::error_code ignored;
-  if (fs::exists(path / "manifest.json", ignored)) {
+  if (is_checkpoint(path)) {
     return fs::absolute(path / ".").parent_path().parent_path().parent_path();
   }
   const bool is_model = fs::exists(path / "config.json", ignored);
@@ -47,18 +55,31 @@ at::Tensor read_parameter(const std::string& folder, const sherd::CheckpointMani
 
 }  // namespace
 
-EvaluatedModel find_evaluated(const std::string& path) {
+EvaluatedModel find_evaluated(const std::string& path, const std::string& which) {
   const fs::path run = run_folder_of(path);
+  if (!which.empty() && (run.empty() || is_checkpoint(path))) {
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       fmt::format("--checkpoint {} chooses among those of a run: '{}' is {}. Give "
+                                   "a run's output folder.",
+                                   which, path, run.empty() ? "none" : "a checkpoint itself"));
+  }
   if (run.empty()) {
     return {.model_folder = path, .checkpoint = ""};
   }
   EvaluatedModel found;
-  found.checkpoint = checkpoints_at(path, "--model").front().string();
+  found.checkpoint =
+      (which.empty() ? checkpoints_at(path, "--model").front() : chosen_checkpoint(run, which))
+          .string();
   const RunNote note =
       note_from_text(sherd::CheckpointManifest::read(found.checkpoint).note, found.checkpoint);
-  const config::RunConfig config = config_of(note, found.checkpoint);
+  found.run = config_of(note, found.checkpoint);
+  const config::RunConfig& config = *found.run;
   found.model_folder = note.model;
   found.ignored_fields.names = config.model.ignore_fields;
+  const auto& sets = config.data.eval.empty() ? config.data.train : config.data.eval;
+  if (!sets.empty()) {
+    found.columns = reading_of(sets.front(), config.data).columns;
+  }
   found.max_length = config.data.max_length.value_or(0);
   found.max_answer_tokens = config.data.max_answer_tokens;
   found.param_dtype = dtype_of(config.precision.param_dtype);

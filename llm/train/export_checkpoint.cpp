@@ -1,7 +1,9 @@
 #include "llm/train/export_checkpoint.h"
 
 #include <filesystem>
+#include <map>
 #include <system_error>
+#include <utility>
 
 #include <ATen/ops/from_blob.h>
 
@@ -57,6 +59,7 @@ class OutFolder {
   }
 
   void keep() { begun_ = false; }
+  [[nodiscard]] const std::string& path() const { return folder_; }
 
  private:
   std::string folder_;
@@ -91,39 +94,71 @@ void check_parameters(const std::vector<sherd::SafetensorsSpec>& specs,
 
 }  // namespace
 
-ExportOutcome export_checkpoint(const ExportOptions& options) {
-  const std::string checkpoint =
-      checkpoints_at(options.checkpoint, "--checkpoint").front().string();
-  const auto manifest = sherd::CheckpointManifest::read(checkpoint);
-  const RunNote note = note_from_text(manifest.note, checkpoint);
-  const std::string source = options.model.empty() ? note.model : options.model;
-  io::IgnoredFields ignored{config_of(note, checkpoint).model.ignore_fields,
-                            families::IgnoreBy::Flag};
-  ignored.names.insert(ignored.names.end(), options.ignored_fields.begin(),
-                       options.ignored_fields.end());
-  const io::HfConfig config = io::read_model_folder_config(source, ignored);
-  auto model = sherd::on_meta([&] { return io::build_model(config); });
-  const c10::ScalarType dtype =
-      options.dtype ? *options.dtype : weights_dtype(*model, config, source);
-  const auto specs = io::export_specs(*model, dtype);
-  check_parameters(specs, manifest, checkpoint, source);
-  static_cast<void>(io::copied_files(source));  // refused before anything is written
-  OutFolder out(options.out, source);
-  sherd::SafetensorsWriter writer((fs::path(options.out) / "model.safetensors").string(), specs,
-                                  {{"format", "pt"}});
-  for (const sherd::SafetensorsSpec& spec : specs) {
-    sherd::read_checkpoint_values(
-        checkpoint, manifest, spec.name, [&](const float* values, int64_t numel) {
-          const at::Tensor converted =
-              at::from_blob(const_cast<float*>(values), {numel}, at::kFloat).to(dtype);
-          writer.write(spec.name, converted.const_data_ptr(), converted.nbytes());
-        });
+// What is exported, found out before anything is written.
+struct CheckpointExport::State {
+  explicit State(const ExportOptions& options)
+      : checkpoint(checkpoints_at(options.checkpoint, "--checkpoint").front().string()),
+        manifest(sherd::CheckpointManifest::read(checkpoint)) {
+    const RunNote note = note_from_text(manifest.note, checkpoint);
+    source = options.model.empty() ? note.model : options.model;
+    io::IgnoredFields ignored{config_of(note, checkpoint).model.ignore_fields,
+                              families::IgnoreBy::Flag};
+    ignored.names.insert(ignored.names.end(), options.ignored_fields.begin(),
+                         options.ignored_fields.end());
+    const io::HfConfig config = io::read_model_folder_config(source, ignored);
+    auto model = sherd::on_meta([&] { return io::build_model(config); });
+    dtype = options.dtype ? *options.dtype : weights_dtype(*model, config, source);
+    specs = io::export_specs(*model, dtype);
+    check_parameters(specs, manifest, checkpoint, source);
+    static_cast<void>(io::copied_files(source));
+    out.emplace(options.out, source);
+    writer.emplace((fs::path(options.out) / "model.safetensors").string(), specs,
+                   std::map<std::string, std::string>{{"format", "pt"}});
   }
-  writer.finish();
-  io::copy_config_and_tokenizer(source, options.out, dtype);
-  out.keep();
-  return {checkpoint, static_cast<std::int64_t>(specs.size()),
-          static_cast<std::int64_t>(writer.file_bytes()), dtype};
+
+  std::string checkpoint;
+  sherd::CheckpointManifest manifest;
+  std::string source;  // the model's folder
+  c10::ScalarType dtype = c10::kFloat;
+  std::vector<sherd::SafetensorsSpec> specs;
+  std::optional<OutFolder> out;
+  std::optional<sherd::SafetensorsWriter> writer;  // gone before its folder
+  std::size_t written = 0;
+};
+
+CheckpointExport::CheckpointExport(const ExportOptions& options)
+    : state_(std::make_unique<State>(options)) {}
+
+CheckpointExport::~CheckpointExport() = default;
+
+std::int64_t CheckpointExport::tensors() const {
+  return static_cast<std::int64_t>(state_->specs.size());
+}
+
+void CheckpointExport::write_next() {
+  const sherd::SafetensorsSpec& spec = state_->specs.at(state_->written++);
+  sherd::read_checkpoint_values(
+      state_->checkpoint, state_->manifest, spec.name, [&](const float* values, int64_t numel) {
+        const at::Tensor converted =
+            at::from_blob(const_cast<float*>(values), {numel}, at::kFloat).to(state_->dtype);
+        state_->writer->write(spec.name, converted.const_data_ptr(), converted.nbytes());
+      });
+}
+
+ExportOutcome CheckpointExport::finish() {
+  state_->writer->finish();
+  io::copy_config_and_tokenizer(state_->source, state_->out->path(), state_->dtype);
+  state_->out->keep();
+  return {state_->checkpoint, tensors(), static_cast<std::int64_t>(state_->writer->file_bytes()),
+          state_->dtype};
+}
+
+ExportOutcome export_checkpoint(const ExportOptions& options) {
+  CheckpointExport work(options);
+  for (std::int64_t i = 0; i < work.tensors(); ++i) {
+    work.write_next();
+  }
+  return work.finish();
 }
 
 }  // namespace llm::train

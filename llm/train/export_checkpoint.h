@@ -2,6 +2,7 @@
 // From a checkpoint to a Hugging Face folder.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,11 +28,35 @@ struct ExportOutcome {
   c10::ScalarType dtype = c10::kFloat;
 };
 
-/// Writes weights (model.safetensors), config, generation config and tokenizer, tensor by tensor:
-/// memory 1 MiB. Weights appear whole or not at all, config.json is written last; a failed
-/// export leaves nothing behind. Not collective: one process. Throws sherd::Error: InputMissing;
-/// BadData (also for a checkpoint of another model); Usage for the model's own folder, CannotWrite
-/// for another that is not empty; StorageIo. PyTorch: `model.save_pretrained`.
+/// An export in the making, tensor by tensor: memory 1 MiB. Weights appear whole or not at all,
+/// config.json is written last; one that is not finished leaves nothing behind. Not collective: one
+/// process.
+class CheckpointExport {
+ public:
+  /// Reads checkpoint and model, and makes the folder. Throws sherd::Error: InputMissing; BadData
+  /// (also for a checkpoint of another model); Usage for the model's own folder, CannotWrite for
+  /// another that is not empty; StorageIo.
+  explicit CheckpointExport(const ExportOptions& options);
+  CheckpointExport(const CheckpointExport&) = delete;
+  CheckpointExport& operator=(const CheckpointExport&) = delete;
+  ~CheckpointExport();
+
+  /// How many tensors there are to write.
+  [[nodiscard]] std::int64_t tensors() const;
+  /// Writes the next one. Throws sherd::Error: BadData for a damaged checkpoint, StorageIo.
+  void write_next();
+  /// After the last one. Throws sherd::Error: as reading the model's files does, CannotWrite,
+  /// StorageIo.
+  ExportOutcome finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Writes weights (model.safetensors), config, generation config, tokenizer and the files of the
+/// model's licence, as CheckpointExport does. Not collective: one process. Throws sherd::Error as
+/// that does. PyTorch: `model.save_pretrained`.
 ExportOutcome export_checkpoint(const ExportOptions& options);
 
 }  // namespace llm::train

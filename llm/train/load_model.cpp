@@ -41,7 +41,8 @@ text::Tokenizer load_tokenizer(const std::string& folder) {
         sherd::ExitCode::InputMissing,
         fmt::format(
             "the model folder '{}' does not exist{}. Give a Hugging Face folder: "
-            "config.json, model.safetensors and tokenizer.json. Names on a hub are not fetched.",
+            "config.json, model.safetensors and tokenizer.json. `sherd fetch ORG/NAME` brings one "
+            "from a hub, and prints its folder.",
             folder,
             std::filesystem::path(folder).is_absolute()
                 ? ""

@@ -108,6 +108,12 @@ data::Limit limit_of(const config::DataSet& set, const config::TrainSection& tra
           static_cast<std::uint64_t>(train.seed)};
 }
 
+data::FileReading reading_of(const config::DataSet& set, const config::DataSection& data) {
+  return {set.format,
+          {set.columns.prompt, set.columns.completion},
+          {data.on_bad_sample == config::OnBadSample::Skip, data.max_bad_samples}};
+}
+
 data::BatchShape batch_shape(const config::TrainSection& train, int world_size) {
   const data::BatchShape shape{train.global_batch, train.micro_batch.value_or(1), world_size};
   shape.validate();

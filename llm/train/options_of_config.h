@@ -9,6 +9,7 @@
 
 #include "llm/config/run_config.h"
 #include "llm/data/batch.h"
+#include "llm/data/dataset.h"
 #include "llm/data/subset.h"
 #include "llm/model/causal_lm.h"
 #include "sherd/mesh.h"
@@ -42,6 +43,10 @@ namespace llm::train {
 
 /// The questions of a data file that are used.
 [[nodiscard]] data::Limit limit_of(const config::DataSet& set, const config::TrainSection& train);
+
+/// How a file of `data` is read.
+[[nodiscard]] data::FileReading reading_of(const config::DataSet& set,
+                                           const config::DataSection& data);
 
 /// How a step's samples are dealt; by one each where the micro-batch is still to be chosen. Throws
 /// sherd::Error(Usage) if they do not divide.

@@ -56,7 +56,7 @@ std::string fault_of_file(const fs::path& path) {
 }  // namespace
 
 fs::path log_path(const config::RunConfig& config) {
-  const std::string& path = config.log.sink.front().path;
+  const std::string path = config::jsonl_path(config.log);
   return path.empty() ? fs::path(config.train.output) / "log.jsonl" : fs::path(path);
 }
 
@@ -77,6 +77,20 @@ void try_output(const config::RunConfig& config) {
   if (const std::string why = fault_of_file(log_path(config)); !why.empty()) {
     cannot_write("the log", log_path(config), why, "log.sink[0].path");
   }
+}
+
+void write_bad_samples(const std::string& output, const std::vector<text::BadSample>& bad,
+                       const std::function<void(const std::string& line)>& say) {
+  const fs::path path = fs::path(output) / "bad_samples.jsonl";
+  if (bad.empty()) {
+    std::error_code ignored;
+    fs::remove(path, ignored);
+    return;
+  }
+  sherd::files::write_file(path.string(), text::to_jsonl(bad));
+  say(fmt::format("{} bad sample{} skipped, listed in {}; the first: {}: {}", bad.size(),
+                  bad.size() == 1 ? "" : "s", path.string(), bad.front().source,
+                  bad.front().text()));
 }
 
 void write_config(const config::RunConfig& config) {

@@ -30,10 +30,10 @@ struct Files {
 Files read_files(const config::RunConfig& config, const text::Tokenizer& tokenizer) {
   Files files;
   for (const config::DataSet& set : config.data.train) {
-    files.training.push_back(data::read_data_file(set.path));
+    files.training.push_back(data::read_data_file(set.path, reading_of(set, config.data)));
   }
   for (const config::DataSet& set : config.data.eval) {
-    files.heldout.push_back(data::read_data_file(set.path));
+    files.heldout.push_back(data::read_data_file(set.path, reading_of(set, config.data)));
   }
   files.tokenizer_sha256 = data::tokenizer_digest(tokenizer);
   files.model_config_sha256 = data::read_data_file(tokenizer.folder() / "config.json").sha256;
@@ -99,19 +99,31 @@ std::string length_remark(const std::string& key, std::int64_t asked, std::int64
 
 namespace {
 
+void append(std::vector<text::BadSample>& all, const std::vector<text::BadSample>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
 // All training files as one data set.
-data::Samples training_samples(const config::RunConfig& config, const Files& files,
-                               const data::TokenCache& cache, const text::PromptEncoder& encoder,
-                               sherd::World& world, const Say& say) {
+void read_training(RunData& data, const config::RunConfig& config, const Files& files,
+                   const data::TokenCache& cache, const text::PromptEncoder& encoder,
+                   sherd::World& world, const Say& say) {
+  const auto seed = static_cast<std::uint64_t>(config.train.seed);
   std::vector<data::Part> parts;
+  std::int64_t first = 0;
   for (std::size_t i = 0; i < files.training.size(); ++i) {
     const config::DataSet& set = config.data.train[i];
-    data::TokenizedFile tokens =
+    TokenizedOnce once =
         tokenize_once(world, cache, files.training[i], encoder, limit_of(set, config.train), say);
-    say("data: " + tokens.report.sentence());
-    parts.push_back({std::move(tokens.samples), set.weight});
+    say("data: " + once.tokens.report.sentence());
+    append(data.skipped, once.skipped);
+    const auto count = static_cast<std::int64_t>(
+        data::weighted(once.tokens.samples.size(), set.weight, seed).size());
+    data.parts.push_back(
+        {std::move(once.tokens.report), first, count, files.training[i].reading.format});
+    first += count;
+    parts.push_back({std::move(once.tokens.samples), set.weight});
   }
-  return data::mixed(parts, static_cast<std::uint64_t>(config.train.seed));
+  data.training = data::mixed(parts, seed);
 }
 
 data::Rows rows_of(const config::RunConfig& config, const data::Samples& samples,
@@ -133,13 +145,24 @@ data::Rows rows_of(const config::RunConfig& config, const data::Samples& samples
 Heldout heldout_of(const data::DataFile& file, const data::Limit& limit,
                    const data::TokenCache& cache, const text::PromptEncoder& encoder,
                    sherd::World& world, const Say& say) {
-  data::TokenizedFile tokens = tokenize_once(world, cache, file, encoder, limit, say);
+  data::TokenizedFile tokens = tokenize_once(world, cache, file, encoder, limit, say).tokens;
   say("evaluation data: " + tokens.report.sentence());
   return {{data::questions_of(file, limit), std::move(tokens.samples), std::move(tokens.report)},
-          file.sha256};
+          file.sha256,
+          file.reading.format};
 }
 
 }  // namespace
+
+config::RunConfig with_formats(config::RunConfig config, const RunData& data) {
+  for (std::size_t i = 0; i < data.parts.size(); ++i) {
+    config.data.train[i].format = data.parts[i].format;
+  }
+  for (std::size_t i = 0; i < data.heldout.size(); ++i) {
+    config.data.eval[i].format = data.heldout[i].format;
+  }
+  return config;
+}
 
 RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& tokenizer,
                       const model::CausalLmImpl& model, sherd::World& world, const Say& say) {
@@ -161,12 +184,13 @@ RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& to
   });
   const data::TokenCache cache(config.data.cache == "auto" ? "" : config.data.cache);
   RunData found;
-  found.training = training_samples(config, files, cache, *encoder, world, say);
+  read_training(found, config, files, cache, *encoder, world, say);
   found.rows = rows_of(config, found.training, encoder->limits().max_length_tokens, say);
   found.identity = identity_of(files, static_cast<std::int64_t>(found.training.size()));
   for (std::size_t i = 0; i < files.heldout.size(); ++i) {
     const data::Limit limit = limit_of(config.data.eval[i], config.train);
     found.heldout.push_back(heldout_of(files.heldout[i], limit, cache, *encoder, world, say));
+    append(found.skipped, found.heldout.back().dataset.file.skipped);
   }
   together(world, [&] { found.length = run_length(config, found.rows.size()); });
   return found;

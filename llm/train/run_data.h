@@ -39,15 +39,29 @@ struct RunLength {
 struct Heldout {
   data::Dataset dataset;
   std::string sha256;
+  config::DataFormat format = config::DataFormat::Squad;
+};
+
+/// A training file's share of the training samples, which follow one another.
+struct TrainingPart {
+  data::DatasetReport report;
+  std::int64_t first = 0;    ///< of its samples
+  std::int64_t samples = 0;  ///< of an epoch, as often as its weight says
+  config::DataFormat format = config::DataFormat::Squad;
 };
 
 struct RunData {
   data::Samples training;
+  std::vector<TrainingPart> parts;
   data::Rows rows;  ///< of the training samples: what steps are counted in
   DataIdentity identity;
   std::vector<Heldout> heldout;
+  std::vector<text::BadSample> skipped;  ///< of all files
   RunLength length;
 };
+
+/// The configuration with the formats of its files chosen, as they were read.
+[[nodiscard]] config::RunConfig with_formats(config::RunConfig config, const RunData& data);
 
 /// Reads all files, compares them over the ranks, and tokenizes. Collective; `model` holds shapes
 /// only. Throws the same sherd::Error on every rank: InputMissing, BadData, RanksDisagree, Usage.

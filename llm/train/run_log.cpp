@@ -18,8 +18,13 @@ nlohmann::ordered_json identity_of(const EvaluationKey& key) {
 
 }  // namespace
 
-void RunLog::write(const EvaluationKey& key, const std::string& data,
-                   const eval::EvaluationResult& result) {
+void RunLog::write(const track::StepRecord& record) {
+  lines_.write(track::step_json(record));
+  trackers_.log(track::point_of(record));
+}
+
+void RunLog::write(const EvaluationKey& key, const std::string& data, bool one_of_several,
+                   const eval::EvaluationResult& result, const std::string& predictions) {
   nlohmann::ordered_json line = identity_of(key);
   line["data"] = data;
   line["loss"] = result.loss;
@@ -27,10 +32,22 @@ void RunLog::write(const EvaluationKey& key, const std::string& data,
     line["em"] = result.em;
     line["f1"] = result.f1;
   }
+  if (!predictions.empty()) {
+    line["predictions"] = predictions;
+  }
   line["supervised_tokens"] = result.supervised_tokens;
   line["seconds"] = result.seconds;
-  line["time"] = track::unix_seconds_now();
+  const double now = track::unix_seconds_now();
+  line["time"] = now;
   lines_.write(line.dump());
+  trackers_.log(track::point_of(track::EvaluationRecord{.step = key.step,
+                                                        .data = one_of_several ? data : "",
+                                                        .loss = result.loss,
+                                                        .generated = key.generated,
+                                                        .em = result.em,
+                                                        .f1 = result.f1,
+                                                        .seconds = result.seconds,
+                                                        .unix_seconds = now}));
 }
 
 void RunLog::write(const Beginning& beginning) {
@@ -52,6 +69,25 @@ void RunLog::write_checkpoint(std::int64_t step, const std::string& folder, doub
                                        {"folder", folder},
                                        {"seconds", seconds},
                                        {"time", track::unix_seconds_now()}};
+  lines_.write(line.dump());
+}
+
+void RunLog::write(const runs::BestEvaluation& best) {
+  const nlohmann::ordered_json line = {{"event", "best"},
+                                       {"step", best.step},
+                                       {"by", runs::name_of(best.by)},
+                                       {"value", best.value},
+                                       {"time", track::unix_seconds_now()}};
+  lines_.write(line.dump());
+}
+
+void RunLog::write_early_stop(std::int64_t step, const runs::EvaluationCourse& course) {
+  nlohmann::ordered_json line = {
+      {"event", "early_stop"}, {"step", step}, {"without_improvement", course.without_improvement}};
+  if (course.best) {
+    line["best_step"] = course.best->step;
+  }
+  line["time"] = track::unix_seconds_now();
   lines_.write(line.dump());
 }
 

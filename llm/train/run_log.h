@@ -1,12 +1,17 @@
 #pragma once
-// The log of a run: a line a step, an evaluation, a checkpoint, a beginning.
+// The log of a run: a line a step, an evaluation, a checkpoint, a beginning; figures go to its
+// trackers too.
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "llm/eval/evaluator.h"
+#include "llm/runs/best_evaluation.h"
+#include "llm/runs/run_records.h"
 #include "llm/track/jsonl_log.h"
 #include "llm/track/step_record.h"
+#include "llm/track/trackers.h"
 
 namespace llm::train {
 
@@ -33,17 +38,28 @@ struct Beginning {
 /// Written by rank 0. Lines of steps have no `event`; all others have `event` and `step`.
 class RunLog {
  public:
-  /// As track::JsonlLog.
-  RunLog(const std::string& path, std::int64_t steps_done)
-      : path_(path), lines_(path, steps_done) {}
+  /// As track::JsonlLog. `trackers` must outlive it.
+  RunLog(const std::string& path, std::int64_t steps_done, track::Trackers& trackers)
+      : path_(path), lines_(path, steps_done), trackers_(trackers) {
+    trackers_.begin(steps_done);
+  }
 
-  void write(const track::StepRecord& record) { lines_.write(track::step_json(record)); }
+  void write(const track::StepRecord& record);
   void write(const Beginning& beginning);
   /// Of a checkpoint that was saved.
   void write_checkpoint(std::int64_t step, const std::string& folder, double seconds);
-  /// `data`: the file, for people.
-  void write(const EvaluationKey& key, const std::string& data,
-             const eval::EvaluationResult& result);
+  /// `data`: the file, for people; `one_of_several`: others are evaluated beside it; `predictions`:
+  /// the file of the answers, empty for none.
+  void write(const EvaluationKey& key, const std::string& data, bool one_of_several,
+             const eval::EvaluationResult& result, const std::string& predictions);
+  /// Of an evaluation that is the best so far.
+  void write(const runs::BestEvaluation& best);
+  /// Of an end before the last step, since evaluations became no better.
+  void write_early_stop(std::int64_t step, const runs::EvaluationCourse& course);
+  /// Those in this log, of earlier beginnings too.
+  [[nodiscard]] std::vector<runs::Evaluation> evaluations() const {
+    return runs::read_evaluations(path_);
+  }
   /// Whether a line records this evaluation.
   [[nodiscard]] bool has(const EvaluationKey& key) const;
   /// As track::JsonlLog::sync.
@@ -52,6 +68,7 @@ class RunLog {
  private:
   std::string path_;
   track::JsonlLog lines_;
+  track::Trackers& trackers_;
 };
 
 }  // namespace llm::train

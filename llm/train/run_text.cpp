@@ -63,11 +63,11 @@ std::string next_lines(const config::RunConfig& config, const std::string& check
     return "next: no checkpoint was requested: what was learned is not kept";
   }
   const std::string output = quoted(config.train.output);
-  const std::string data =
-      config.data.eval.empty() ? "FILE" : quoted(config.data.eval.front().path);
   return fmt::format(
-      "next: sherd eval --model {0} --data {1}\n      sherd export --checkpoint {0} --out FOLDER",
-      output, data);
+      "next: sherd eval {0}{1}\n      sherd generate {0}\n      sherd export --checkpoint {0} "
+      "--out "
+      "FOLDER",
+      output, config.data.eval.empty() ? " --data FILE" : "");
 }
 
 }  // namespace llm::train

@@ -77,7 +77,8 @@ StartedRun start_run(const config::RunConfig& resolved, sherd::World& world, con
       read_together(world, [&] { return model_shape(folder, {resolved.model.ignore_fields}); });
   say(model_line(resolved, shape));
   RunData data = load_run_data(resolved, tokenizer, *shape.shapes, world, say);
-  config::RunConfig config = with_micro_batch(resolved, shape, data, world, say);
+  config::RunConfig config =
+      with_micro_batch(with_formats(resolved, data), shape, data, world, say);
   const data::BatchShape batch = batch_shape(config.train, world.size());
   return {std::move(config), std::move(tokenizer), std::move(shape), std::move(data), batch};
 }

@@ -1,6 +1,7 @@
 #include "llm/train/tokenize_once.h"
 
 #include <optional>
+#include <utility>
 
 #include "llm/train/agreement.h"
 
@@ -12,18 +13,28 @@ constexpr std::size_t kWorthALine_bytes = std::size_t{4} << 20;  // some seconds
 
 }  // namespace
 
-data::TokenizedFile tokenize_once(sherd::World& world, const data::TokenCache& cache,
-                                  const data::DataFile& file, const text::PromptEncoder& encoder,
-                                  const data::Limit& limit,
-                                  const std::function<void(const std::string& line)>& say) {
+TokenizedOnce tokenize_once(sherd::World& world, const data::TokenCache& cache,
+                            const data::DataFile& file, const text::PromptEncoder& encoder,
+                            const data::Limit& limit,
+                            const std::function<void(const std::string& line)>& say) {
   std::string key;
   std::optional<data::TokenizedFile> found;
+  std::vector<text::BadSample> skipped;
   const auto encode = [&] {
-    return data::tokenize(data::questions_of(file, limit), file.name, encoder);
+    const text::QuestionFile questions = data::questions_of(file, limit);
+    skipped = questions.skipped;
+    return data::tokenize(questions, file.name, encoder);
+  };
+  // What was skipped is not in the cache; and it may be refused now.
+  const auto find = [&] {
+    found = cache.find(key, file.name);
+    if (found && found->report.skipped > 0) {
+      skipped = data::questions_of(file, limit).skipped;
+    }
   };
   together(world, [&] {
     key = data::token_key(file, encoder, limit);
-    found = cache.find(key, file.name);
+    find();
     if (!found && world.rank() == 0) {
       if (file.bytes.size() >= kWorthALine_bytes) {
         say("tokenizing " + file.name + " …");
@@ -36,13 +47,13 @@ data::TokenizedFile tokenize_once(sherd::World& world, const data::TokenCache& c
   });
   together(world, [&] {
     if (!found) {
-      found = cache.find(key, file.name);
+      find();
     }
     if (!found) {
       found = encode();
     }
   });
-  return std::move(*found);
+  return {std::move(*found), std::move(skipped)};
 }
 
 }  // namespace llm::train

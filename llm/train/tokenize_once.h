@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "llm/data/dataset.h"
 #include "llm/data/token_cache.h"
@@ -10,13 +11,19 @@
 
 namespace llm::train {
 
-/// The samples of a data file, or of the questions that `limit` leaves: from the
-/// cache; else rank 0 encodes them, and the others map what it wrote, or encode for themselves
+/// A data file in tokens, and its samples that were left out.
+struct TokenizedOnce {
+  data::TokenizedFile tokens;
+  std::vector<text::BadSample> skipped;
+};
+
+/// The samples of a data file, or of the questions that `limit` leaves, and what was skipped: from
+/// the cache; else rank 0 encodes them, and the others map what it wrote, or encode for themselves
 /// where they do not see it. Collective. `say` is told, on rank 0, that it will take a while, and
 /// why nothing could be kept. Throws sherd::Error as `data::load_dataset` does, on every rank.
-data::TokenizedFile tokenize_once(sherd::World& world, const data::TokenCache& cache,
-                                  const data::DataFile& file, const text::PromptEncoder& encoder,
-                                  const data::Limit& limit,
-                                  const std::function<void(const std::string& line)>& say);
+TokenizedOnce tokenize_once(sherd::World& world, const data::TokenCache& cache,
+                            const data::DataFile& file, const text::PromptEncoder& encoder,
+                            const data::Limit& limit,
+                            const std::function<void(const std::string& line)>& say);
 
 }  // namespace llm::train

@@ -10,8 +10,11 @@
 
 #include "files/output.h"
 #include "llm/runs/run_summary.h"
+#include "llm/track/trackers.h"
 #include "llm/train/agreement.h"
 #include "llm/train/checkpoints.h"
+#include "llm/train/data_preview.h"
+#include "llm/train/export_run.h"
 #include "llm/train/load_model.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/output_folder.h"
@@ -39,6 +42,8 @@ std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::
     if (world.rank() == 0) {
       lock = std::make_shared<OutputLock>(config.train.output);
       try_output(config);
+      require_place_of_export(config);
+      static_cast<void>(track::Trackers(config));  // whether they can begin
       if (!lock->warning().empty()) {
         say(lock->warning());
       }
@@ -143,6 +148,16 @@ config::RunConfig agreed(const config::RunConfig& given, sherd::World& world, co
   return asked;
 }
 
+// On rank 0, after all that ranks do together: nobody waits for a tracker but this process.
+void end_tracking(track::Trackers* trackers, const RunOutcome& outcome, const Say& say) {
+  if (trackers != nullptr) {
+    trackers->end(outcome.stopped ? track::End::Stopped : track::End::Finished);
+    for (const std::string& line : trackers->take_news()) {
+      say(line);
+    }
+  }
+}
+
 RunNote note_of(const StartedRun& run) {
   RunNote note = note_of_run(run.config, run.data.identity, run.data.length.total_steps);
   note.isa = sherd::ops::cpu::isa_name();
@@ -161,6 +176,12 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   const RunData& data = started.data;
   const ModelShape& shape = started.model;
   const data::BatchShape& batch = started.shape;
+  together(world, [&] {
+    if (world.rank() == 0) {
+      write_bad_samples(config.train.output, data.skipped, say);
+    }
+  });
+  say(example_lines(started));
   say(steps_line(data.length, batch));
   RunNote note = note_of(started);
   const ResumePlan plan = plan_resume(config, note, *shape.shapes, world, say);
@@ -180,22 +201,27 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   }
   const Candidate start = resume(plan, config, data, model, optimizer, say);
   restore_scale(start, scaler, world);
-  if (start.step < data.length.total_steps) {
+  const auto trackers = world.rank() == 0 ? std::make_unique<track::Trackers>(config) : nullptr;
+  TrainingLoop loop(
+      {config, data, started.tokenizer, batch, note, lock.get(), trackers.get(), start}, model,
+      optimizer, scaler ? &*scaler : nullptr, hooks);
+  if (!loop.is_over()) {
     write_plan(plan_of_run, config.train.output, world);
   }
   world.barrier();
   hooks.prepared();
-  RunOutcome outcome =
-      TrainingLoop({config, data, started.tokenizer, batch, note, lock.get(), start}, model,
-                   optimizer, scaler ? &*scaler : nullptr, hooks)
-          .run();
+  RunOutcome outcome = loop.run();
   if (!outcome.stopped && outcome.steps_done > start.step) {
     write_plan(plan_of_run, config.train.output, world, measured_memory(plan_of_run, world));
   }
   if (!outcome.stopped) {
     write_summary(config, world, say);
+    outcome.stopped = !export_run(config, outcome.checkpoint, loop.best(), world, hooks);
+  }
+  if (!outcome.stopped) {
     say(next_lines(config, outcome.checkpoint));
   }
+  end_tracking(trackers.get(), outcome, say);
   return outcome;
 }
 

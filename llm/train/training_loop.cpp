@@ -1,10 +1,13 @@
 #include "llm/train/training_loop.h"
 
+#include <utility>
+
 #include <fmt/core.h>
 
 #include "llm/train/agreement.h"
 #include "llm/train/output_folder.h"
 #include "llm/train/peak_memory.h"
+#include "llm/train/prediction_files.h"
 #include "llm/train/schedule.h"
 #include "llm/train/start.h"
 #include "ops/cpu/isa.h"
@@ -33,6 +36,27 @@ Beginning beginning_of(const Prepared& run, const sherd::World& world) {
           run.data.identity.sha256};
 }
 
+// On rank 0, null on the others. A resumed run keeps its lines up to the start.
+std::unique_ptr<RunLog> open_log(const Prepared& run, sherd::World& world) {
+  std::unique_ptr<RunLog> log;
+  together(world, [&] {
+    if (world.rank() == 0) {
+      log = std::make_unique<RunLog>(log_path(run.config).string(), run.start.step, *run.trackers);
+    }
+  });
+  return log;
+}
+
+// The digest of the file whose evaluations tell the best.
+std::string first_heldout(const RunData& data) {
+  return data.heldout.empty() ? "" : data.heldout.front().sha256;
+}
+
+// What evaluations after the start have left is of steps that come again.
+std::int64_t last_step_kept(const Prepared& run) {
+  return run.start.step > 0 ? run.start.step : -1;
+}
+
 }  // namespace
 
 TrainingLoop::TrainingLoop(Prepared prepared, sherd::Sharded<model::CausalLm>& model,
@@ -46,6 +70,10 @@ TrainingLoop::TrainingLoop(Prepared prepared, sherd::Sharded<model::CausalLm>& m
       world_(model.world()),
       checkpoints_(run_.config.train.output),
       loader_(loader_of(run_, world_.rank())),
+      log_(open_log(run_, world_)),
+      best_(world_, run_.config.eval, first_heldout(run_.data),
+            [&] { return log_->evaluations(); }),
+      was_over_(best_.course().is_over),
       saved_step_(run_.start.step),
       started_(Clock::now()),
       saves_(run_.config.checkpoint.every, run_.data.length.steps_per_epoch, started_),
@@ -54,15 +82,19 @@ TrainingLoop::TrainingLoop(Prepared prepared, sherd::Sharded<model::CausalLm>& m
   outcome_.checkpoint = run_.start.folder;
   together(world_, [&] {
     if (world_.rank() == 0) {
-      if (run_.start.step < run_.data.length.total_steps || evaluation_is_due(run_.start.step)) {
+      remove_predictions_after(last_step_kept(run_), run_.config.train.output);
+      if (!is_over() || evaluation_is_due(run_.start.step)) {
         write_config(run_.config);
       }
-      log_ = std::make_unique<RunLog>(log_path(run_.config).string(), run_.start.step);
-      if (run_.start.step < run_.data.length.total_steps) {
+      if (!is_over()) {
         log_->write(beginning_of(run_, world_));
       }
     }
   });
+}
+
+bool TrainingLoop::is_over() const {
+  return outcome_.steps_done >= run_.data.length.total_steps || best_.course().is_over;
 }
 
 void TrainingLoop::say(const std::string& line) const {
@@ -72,22 +104,28 @@ void TrainingLoop::say(const std::string& line) const {
 }
 
 RunOutcome TrainingLoop::run() {
-  const std::int64_t total = run_.data.length.total_steps;
   const std::int64_t start = run_.start.step;
-  if (start > 0 && evaluation_is_due(start) && !evaluate(start, /*only_missing=*/true)) {
+  const bool is_missing = start > 0 ? evaluation_is_due(start) : run_.config.eval.at_start;
+  if (is_missing && !evaluate(start, /*only_missing=*/start > 0)) {
     return stop();
   }
-  for (std::int64_t number = start + 1; number <= total; ++number) {
+  save_best(start);
+  while (!is_over()) {
+    const std::int64_t number = outcome_.steps_done + 1;
     if (!step(number)) {
       return stop();
     }
     if (checkpoint_is_due(number)) {
       save(number);
     }
-    if (evaluation_is_due(number) && !evaluate(number)) {
-      return stop();
+    if (evaluation_is_due(number)) {
+      if (!evaluate(number)) {
+        return stop();
+      }
+      save_best(number);
     }
   }
+  end_early();
   finish();
   return outcome_;
 }
@@ -143,6 +181,9 @@ void TrainingLoop::record(std::int64_t number, const StepOutcome& outcome, doubl
       .epochs = static_cast<double>(number) / static_cast<double>(length.steps_per_epoch)};
   run_.lock->check_folder_is_there();
   log_->write(record);
+  for (const std::string& line : run_.trackers->take_news()) {
+    say(line);
+  }
   if (number % run_.config.log.every_steps == 0 || number == length.total_steps) {
     const double each = seconds_since(started_) / static_cast<double>(made_.steps);
     say(track::step_line(record, each * static_cast<double>(length.total_steps - number)));
@@ -183,9 +224,9 @@ bool TrainingLoop::is_evaluated(const EvaluationKey& key) {
 }
 
 bool TrainingLoop::evaluate(std::int64_t number, bool only_missing) {
-  for (const Heldout& heldout : run_.data.heldout) {
-    const bool done = only_missing && is_evaluated(evaluation_key(number, heldout));
-    if (!done && !evaluate(number, heldout)) {
+  for (std::size_t i = 0; i < run_.data.heldout.size(); ++i) {
+    const EvaluationKey key = evaluation_key(number, run_.data.heldout[i]);
+    if (!(only_missing && is_evaluated(key)) && !evaluate(number, i)) {
       return false;
     }
   }
@@ -193,22 +234,94 @@ bool TrainingLoop::evaluate(std::int64_t number, bool only_missing) {
   return true;
 }
 
-bool TrainingLoop::evaluate(std::int64_t number, const Heldout& heldout) {
+bool TrainingLoop::evaluate(std::int64_t number, std::size_t data_file) {
   const config::EvalSection& policy = run_.config.eval;
+  const Heldout& heldout = run_.data.heldout[data_file];
   const EvaluationKey key = evaluation_key(number, heldout);
   const std::string& name = heldout.dataset.report.name;
   const std::string of_file = run_.data.heldout.size() > 1 ? " of " + name : "";
-  say(fmt::format("evaluating {} questions{} after step {} …", key.samples, of_file, number));
+  say(fmt::format("evaluating {} questions{} {} …", key.samples, of_file,
+                  number == 0 ? "before the first step" : fmt::format("after step {}", number)));
   const auto result = eval::evaluate(model_, heldout.dataset, run_.tokenizer,
                                      {policy.batch, policy.generate, hooks_.stop_requested});
   if (!result) {
     return false;
   }
-  if (log_) {
-    log_->write(key, name, *result);
-  }
+  const bool keeps_answers = policy.generate && policy.predictions;
+  const std::string answers = keeps_answers ? predictions_name(number, data_file) : "";
+  together(world_, [&] {
+    if (log_) {
+      if (keeps_answers) {
+        write_predictions(run_.config.train.output, answers, result->predictions);
+      }
+      log_->write(key, name, run_.data.heldout.size() > 1, *result,
+                  keeps_answers ? answers + ".json" : "");
+    }
+  });
   say(fmt::format("evaluation{}: {}", of_file, eval::evaluation_text(*result, policy.generate)));
+  if (data_file == 0) {
+    judge(number, *result);
+  }
   return true;
+}
+
+void TrainingLoop::judge(std::int64_t number, const eval::EvaluationResult& result) {
+  runs::Evaluation evaluation{.step = number,
+                              .samples = result.samples,
+                              .loss = result.loss,
+                              .seconds = result.seconds,
+                              .data_sha256 = first_heldout(run_.data)};
+  if (run_.config.eval.generate) {
+    evaluation.em = result.em;
+    evaluation.f1 = result.f1;
+  }
+  best_.add(std::move(evaluation));
+  const runs::EvaluationCourse& course = best_.course();
+  if (number == 0 || !course.best) {
+    return;
+  }
+  if (log_ && best_.is_at(number)) {
+    log_->write(*course.best);
+  }
+  say(best_.is_at(number) ? "the best evaluation so far: " + course.best->text()
+                          : "the best evaluation stays " + course.best->text());
+}
+
+void TrainingLoop::save_best(std::int64_t number) {
+  if (!run_.config.checkpoint.keeps_best() || !best_.is_at(number)) {
+    return;
+  }
+  if (saved_step_ < number) {
+    save(number);
+  } else if (world_.rank() == 0) {
+    prune(number);  // the one that was the best before
+  }
+}
+
+void TrainingLoop::end_early() {
+  const std::int64_t step = outcome_.steps_done;
+  if (step >= run_.data.length.total_steps) {
+    return;
+  }
+  const runs::EvaluationCourse& course = best_.course();
+  if (log_ && !was_over_) {
+    log_->write_early_stop(step, course);
+  }
+  if (run_.config.checkpoint.at_end && saved_step_ < step) {
+    save(step);
+  }
+  say(fmt::format(
+      "ended early after step {} of {}: {} evaluations in a row were no better "
+      "(eval.patience); {}",
+      step, run_.data.length.total_steps, course.without_improvement,
+      course.best ? "the best was " + course.best->text() : "none had a finite measure"));
+}
+
+void TrainingLoop::prune(std::int64_t newest) const {
+  const auto& best = best_.course().best;
+  const bool keeps_best = run_.config.checkpoint.keeps_best() && best;
+  checkpoints_.prune(run_.config.checkpoint.keep, newest,
+                     keeps_best ? std::optional(best->step) : std::nullopt);
 }
 
 void TrainingLoop::save(std::int64_t number) {
@@ -228,7 +341,7 @@ void TrainingLoop::save(std::int64_t number) {
   }
   sherd::save_checkpoint(model_, optimizer_, folder, to_text(note));
   if (world_.rank() == 0) {
-    checkpoints_.prune(run_.config.checkpoint.keep, number);
+    prune(number);
   }
   saved_step_ = number;
   saves_.done(Clock::now());

@@ -4,12 +4,14 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "llm/config/run_config.h"
 #include "llm/data/loader.h"
 #include "llm/model/causal_lm.h"
 #include "llm/text/tokenizer.h"
+#include "llm/train/best_so_far.h"
 #include "llm/train/cadence.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/loss_watch.h"
@@ -32,9 +34,10 @@ struct Prepared {
   const RunData& data;
   const text::Tokenizer& tokenizer;
   data::BatchShape shape;
-  RunNote note;      ///< of this run, at step 0
-  OutputLock* lock;  ///< on rank 0, else null
-  Candidate start;   ///< the checkpoint it continues from
+  RunNote note;               ///< of this run, at step 0
+  OutputLock* lock;           ///< on rank 0, else null
+  track::Trackers* trackers;  ///< the same
+  Candidate start;            ///< the checkpoint it continues from
 };
 
 /// Trains from the step after the start to the last. All methods are collective.
@@ -48,13 +51,26 @@ class TrainingLoop {
   /// A checkpoint that is due comes before the evaluation of its step, so that a
   /// failure of the evaluation costs no step.
   RunOutcome run();
+  /// Whether no step is left to do: the last is done, or evaluations had become no better. Not
+  /// collective.
+  [[nodiscard]] bool is_over() const;
+  /// The best evaluation; none where there is none. Not collective.
+  [[nodiscard]] const std::optional<runs::BestEvaluation>& best() const {
+    return best_.course().best;
+  }
 
  private:
   bool step(std::int64_t number);  // false: stopped before it
   // Each file, or each that is not in the log yet. False: stopped in the middle.
   bool evaluate(std::int64_t number, bool only_missing = false);
-  bool evaluate(std::int64_t number, const Heldout& heldout);
+  bool evaluate(std::int64_t number, std::size_t data_file);
+  void judge(std::int64_t number, const eval::EvaluationResult& result);
+  // After an evaluation: keeps the best one's checkpoint.
+  void save_best(std::int64_t number);
+  // Says and records why no further step is made, where the last one is not reached.
+  void end_early();
   void save(std::int64_t number);
+  void prune(std::int64_t newest) const;
   RunOutcome stop();
   void finish();
   void record(std::int64_t number, const StepOutcome& outcome, double lr, double seconds,
@@ -74,6 +90,8 @@ class TrainingLoop {
   Checkpoints checkpoints_;
   data::Loader loader_;
   std::unique_ptr<RunLog> log_;  // on rank 0
+  BestSoFar best_;
+  bool was_over_;  // before this start of the run
   LossWatch watch_;
   std::int64_t saved_step_;  // the newest that a checkpoint holds
   std::chrono::steady_clock::time_point started_;

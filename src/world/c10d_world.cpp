@@ -18,6 +18,7 @@
 #include "world/gpu_sharing.h"
 #include "world/nccl_group.h"
 #include "world/network.h"
+#include "world/reachability.h"
 #include "world/rendezvous.h"
 
 namespace sherd::detail {
@@ -77,7 +78,7 @@ class C10dWorld final : public Backend {
         device_(device_of_rank(options.device, environment.local_rank)),
         // NCCL opens further connections to the store.
         store_(meet(environment, timeout_, /*closes_store=*/device_.is_cpu())),
-        door_(own_address()) {
+        door_(reachable_address()) {
     control_ = std::make_unique<C10dCommunicator>(groups({0, 1, size()}));
     door_.set_open(false);
     if (!device_.is_cpu()) {
@@ -150,6 +151,14 @@ class C10dWorld final : public Backend {
     return environment_.all_local
                ? "127.0.0.1"
                : local_address_towards(*environment_.master_address, *environment_.master_port);
+  }
+
+  [[nodiscard]] std::string reachable_address() const {
+    std::string address = own_address();
+    if (!environment_.all_local) {
+      check_reachable(*store_, environment_, address, timeout_);
+    }
+    return address;
   }
 
   c10::intrusive_ptr<c10d::Backend> connect(const std::string& name, const RankGroup& ranks) {

@@ -9,6 +9,7 @@
 
 #include <linux/filter.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -62,6 +63,14 @@ int listen_on(const std::string& host, std::uint16_t port) {
   return fd;
 }
 
+std::uint16_t port_of(int socket) {
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  getsockname(socket, reinterpret_cast<sockaddr*>(&bound), &size);
+  return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                                           : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+}
+
 void set_admitting(int listening_socket, bool admits) {
   // A filter of one instruction that drops every packet: connection attempts get no answer.
   // Connections that were accepted before have filters of their own.
@@ -108,6 +117,10 @@ std::string local_address_towards(const std::string& host, std::uint16_t port) {
     unavailable("no route to '" + host + "', the host of rank 0: " + std::strerror(error));
   }
   return text;
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
 }
 
 }  // namespace sherd::detail

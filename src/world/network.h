@@ -11,6 +11,9 @@ namespace sherd::detail {
 /// naming host, port and what to try.
 [[nodiscard]] int listen_on(const std::string& host, std::uint16_t port);
 
+/// The port that a socket is bound to.
+[[nodiscard]] std::uint16_t port_of(int socket);
+
 /// Whether a listening socket accepts connections from now on. If not, it stays open and bound, and
 /// accepted connections are unaffected. Without effect where the system refuses it.
 void set_admitting(int listening_socket, bool admits);
@@ -21,5 +24,8 @@ void set_admitting(int listening_socket, bool admits);
 /// The numeric address of this host on the interface that leads to `host`. Throws
 /// Error(Unavailable).
 [[nodiscard]] std::string local_address_towards(const std::string& host, std::uint16_t port);
+
+/// Whether a numeric address is one that only its own host reaches.
+[[nodiscard]] bool is_loopback(const std::string& address);
 
 }  // namespace sherd::detail

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,6 +12,7 @@
 
 #include "communicators/shared_memory/rank_place.h"
 #include "sherd/error.h"
+#include "world/dial.h"
 #include "world/network.h"
 #include "world/sealed_store.h"
 
@@ -22,10 +24,20 @@ using Clock = std::chrono::steady_clock;
 using launch::RankEnvironment;
 
 constexpr std::chrono::milliseconds kBetweenLooks{10};
+constexpr std::chrono::milliseconds kBetweenTries{20};
 // The delay with which a rank that has ended is noticed.
 constexpr std::chrono::milliseconds kBetweenLooksAtProcesses{200};
 // Ranks of one command usually start within less.
-constexpr std::chrono::seconds kUntilAWarning{10};
+constexpr std::chrono::seconds kUntilAWarning{4};
+constexpr std::chrono::seconds kUntilNoAnswer{2};
+
+Clock::duration patience_of(std::chrono::milliseconds timeout) {
+  return std::min<Clock::duration>(kUntilAWarning, timeout / 2);
+}
+
+long long seconds_until(Clock::time_point deadline) {
+  return std::chrono::ceil<std::chrono::seconds>(deadline - Clock::now()).count();
+}
 
 std::string reason_of(const std::exception& error) {
   const auto* of_c10 = dynamic_cast<const c10::Error*>(&error);
@@ -54,7 +66,8 @@ class Arrival {
       if (Clock::now() >= deadline_) {
         throw Error(ExitCode::PeerLost, meeting() + ": " + absent() +
                                             " did not come in time. Check that all ranks were "
-                                            "started, with the same MASTER_ADDR and MASTER_PORT.");
+                                            "started, with the same MASTER_ADDR and MASTER_PORT." +
+                                            reachable_by_others());
       }
       warn_where_long();
       if (Clock::now() >= next_look) {
@@ -83,16 +96,27 @@ class Arrival {
     return names;
   }
 
+  // A host's own name often leads to 127.0.1.1 in its /etc/hosts.
+  [[nodiscard]] std::string reachable_by_others() const {
+    if (environment_.rank != 0 || environment_.all_local || environment_.agent_store) {
+      return "";
+    }
+    const std::string& host = *environment_.master_address;
+    const std::string address = local_address_towards(host, *environment_.master_port);
+    return is_loopback(address) ? " On this host '" + host + "' is " + address +
+                                      ", which no other host reaches: set MASTER_ADDR to this "
+                                      "host's address in the network that they share."
+                                : "";
+  }
+
   // A rank that was never started, or died before this point, looks like one that is late.
   void warn_where_long() {
-    const Clock::duration patience = std::min<Clock::duration>(kUntilAWarning, timeout_ / 2);
-    if (warned_ || Clock::now() < deadline_ - timeout_ + patience) {
+    if (warned_ || Clock::now() < deadline_ - timeout_ + patience_of(timeout_)) {
       return;
     }
     warned_ = true;
-    const auto left = std::chrono::ceil<std::chrono::seconds>(deadline_ - Clock::now());
     TORCH_WARN("[World] ", meeting(), ": ", absent(), " has not come yet. Waiting for up to ",
-               left.count(), " s more.");
+               seconds_until(deadline_), " s more.", reachable_by_others());
   }
 
   // Of other hosts nothing is known but that they came.
@@ -120,6 +144,34 @@ class Arrival {
   std::vector<std::string> keys_;
 };
 
+// A store's client tries for as long as the timeout is and says nothing meanwhile.
+void wait_for_answer(const RankEnvironment& environment, std::chrono::milliseconds timeout) {
+  const Endpoint store{*environment.master_address, *environment.master_port};
+  const auto start = Clock::now();
+  const auto deadline = start + timeout;
+  bool warned = false;
+  while (true) {
+    const auto limit = std::min<Clock::duration>(kUntilNoAnswer, deadline - Clock::now());
+    const Dialled dialled =
+        dial({store}, std::chrono::ceil<std::chrono::milliseconds>(limit)).front();
+    if (dialled.fault.empty()) {
+      return;
+    }
+    const std::string what = "cannot reach rank 0 at " + to_text(store, dialled);
+    if (Clock::now() >= deadline) {
+      throw std::runtime_error(what);
+    }
+    if (!warned && Clock::now() >= start + patience_of(timeout)) {
+      warned = true;
+      TORCH_WARN("[World] rank ", environment.rank, " ", what, ". Trying for up to ",
+                 seconds_until(deadline),
+                 " s more. If rank 0 was started: is MASTER_ADDR its address in the network that "
+                 "the hosts share, and may they connect to MASTER_PORT?");
+    }
+    std::this_thread::sleep_for(kBetweenTries);
+  }
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::Store> meet(const RankEnvironment& environment,
@@ -137,6 +189,9 @@ c10::intrusive_ptr<c10d::Store> meet(const RankEnvironment& environment,
         environment.master_fd ? *environment.master_fd : listen_on(host, options.port);
   }
   try {
+    if (!options.isServer) {
+      wait_for_answer(environment, timeout);
+    }
     auto store = c10::make_intrusive<SealedStore>(
         c10::make_intrusive<c10d::TCPStore>(host, options), environment.job_secret);
     Arrival(environment, *store, timeout).wait_for_all();

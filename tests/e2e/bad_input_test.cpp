@@ -247,7 +247,7 @@ TEST(BadCommand, UnknownVerbAndFlag) {
   refuse(64, {}, {"subcommand"});
   refuse(64, {"eval", "--model", kModel, "--data", kQuestions, "--nonsense"}, {"--nonsense"});
   refuse(64, {"launch", "-n", "2", "export"},
-         {"starts `train`, `eval`, `bench` or `check`", "got 'export'"});
+         {"starts `train`, `eval`, `generate`, `bench`, `check` or `bandwidth`", "got 'export'"});
   refuse(64, {"launch", "-n", "0", "train"}, {"cannot launch 0 ranks"});
   const TempFolder folder;
   refuse(64, train(folder.path() / "run") + Arguments{"--optim.lrr", "1"},
@@ -274,7 +274,7 @@ TEST(BadConfig, EveryFaultIsNamedWithItsPlace) {
 
 TEST(BadModelName, OfAHubIsNoFolder) {
   refuse(66, {"eval", "--model", "HuggingFaceTB/SmolLM2-135M", "--data", kQuestions},
-         {"does not exist", "Names on a hub are not fetched"});
+         {"does not exist", "`sherd fetch ORG/NAME` brings one"});
 }
 
 TEST(BadConfig, IsToldOnceUnderTheLauncher) {

@@ -67,8 +67,9 @@ TEST(DataSets, AreDrawnFromAndMixed) {
   EXPECT_THAT(ended.out, HasSubstr("squad-32.json: 20 questions"));
   EXPECT_THAT(ended.out, HasSubstr("squad-32.json: 32 questions"));
   EXPECT_THAT(ended.out, HasSubstr("epochs of 3 steps"));  // 20 + 16 samples, 12 a step
-  EXPECT_THAT(read_file(output / "config.toml"),
-              HasSubstr("limit = 20\nlimit_order = \"random\"\nweight = 1.0\n\n[[data.train]]"));
+  EXPECT_THAT(
+      read_file(output / "config.toml"),
+      HasSubstr("limit = 20\nlimit_order = \"random\"\nweight = 1.0\n\n[data.train.columns]"));
 }
 
 }  // namespace

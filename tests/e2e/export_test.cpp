@@ -57,7 +57,7 @@ class Export : public testing::Test {
 TEST_F(Export, HasAllFilesInTheSourcesDtype) {
   const fs::path out = exported("bf16");
   EXPECT_THAT(listing(out),
-              testing::UnorderedElementsAre("config.json", "generation_config.json",
+              testing::UnorderedElementsAre("LICENSE", "config.json", "generation_config.json",
                                             "model.safetensors", "special_tokens_map.json",
                                             "tokenizer.json", "tokenizer_config.json"));
   EXPECT_THAT(dtypes(out / "model.safetensors"), testing::Each("BF16"));

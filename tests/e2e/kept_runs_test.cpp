@@ -257,7 +257,7 @@ TEST(FinishedRun, SaysWhatComesNext) {
   const fs::path output = folder.path() / "run";
   const Ended ended = expect_code(0, train(output, "3"));
   EXPECT_THAT(ended.out, HasSubstr("done: 3 steps in 00:00:"));
-  EXPECT_THAT(ended.out, HasSubstr("next: sherd eval --model " + output.string()));
+  EXPECT_THAT(ended.out, HasSubstr("next: sherd eval " + output.string()));
   EXPECT_THAT(ended.out, HasSubstr("sherd export --checkpoint " + output.string()));
   EXPECT_THAT(ended.out, HasSubstr("| epoch 1.00"));
 }

@@ -44,6 +44,7 @@ TEST(Slurm, RefusesWhatCannotBe) {
   };
   refused({"slurm", "recipes/llama-3-8b.toml", "--nodes", "0"}, "--nodes: Value 0 not in range");
   refused(kJob + Arguments{"--gpus-per-node", "0"}, "--gpus-per-node");
+  refused(kJob + Arguments{"--bandwidth", "0"}, "--bandwidth");
   refused(kJob + Arguments{"--gpus-per-node", "2", "--ranks-per-node", "2"}, "excludes");
   refused(kJob + Arguments{"--optim.rate", "1"}, "optim.rate");
   refused(kJob + Arguments{"--", "gpu"}, "'gpu' after -- is no option of sbatch");

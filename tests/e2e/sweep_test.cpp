@@ -47,6 +47,16 @@ TEST_F(Sweep, RunsEachSettingAndPassesOverWhatIsDone) {
   EXPECT_EQ(column(output() / "no_shard-n1", "loss"), column(output() / "full_shard-n1", "loss"));
 }
 
+TEST_F(Sweep, SeveralHostsNeedABatchSystem) {
+  const std::string sweep = file("[[run]]\nname = \"wide\"\nranks = 2\nhosts = 2\n");
+  EXPECT_THAT(expect_code(64, {"sweep", sweep}).err,
+              HasSubstr("run 'wide' is over 2 hosts, which only a batch system gives: --slurm"));
+  EXPECT_THAT(expect_code(64, {"sweep", sweep, "--setup", "true"}).err, HasSubstr("--slurm"));
+  const TempFolder nothing;
+  EXPECT_THAT(expect_code(69, {"sweep", sweep, "--slurm"}, {"PATH=" + nothing.path().string()}).err,
+              HasSubstr("there is no sbatch here. Submit "));
+}
+
 TEST_F(Sweep, RecordsAFailureAndGoesOn) {
   const std::string sweep = file(R"(
 [[run]]

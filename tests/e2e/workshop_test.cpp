@@ -23,7 +23,10 @@ class Workshop : public testing::Test {
     replace(run, "limit = 100", "limit = 8");
     std::ofstream(recipe()) << run;
     const fs::path file = folder_->write("sweep.toml", sweep);
-    comparison_ = json::parse(expect_code(0, {"sweep", file.string(), "--json"}).out);
+    const Ended ended = Program({"sweep", file.string(), "--json"}).finish(kSixRuns);
+    ASSERT_TRUE(ended.in_time);
+    ASSERT_EQ(ended.code, 0) << ended.out << ended.err;
+    comparison_ = json::parse(ended.out);
   }
   static void TearDownTestSuite() { folder_.reset(); }
 
@@ -51,6 +54,7 @@ class Workshop : public testing::Test {
     ASSERT_NE(at, std::string::npos) << what;
     text.replace(at, what.size(), by);
   }
+  static constexpr std::chrono::seconds kSixRuns{240};  // 40 on idle cores
   static inline std::unique_ptr<TempFolder> folder_;
 };
 

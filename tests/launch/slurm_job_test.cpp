@@ -53,6 +53,14 @@ exit $code
 )");
 }
 
+TEST(SlurmJobFile, TestsTheNetworkFirstWhereAsked) {
+  SlurmJob tested = job();
+  tested.test = {"/opt/sherd", "bandwidth", "--at-least", "5"};
+  EXPECT_THAT(slurm_job_file(tested),
+              HasSubstr("\nsrun --cpus-per-task=$SLURM_CPUS_PER_TASK --kill-on-bad-exit=1 "
+                        "/opt/sherd bandwidth --at-least 5 || exit\nsrun "));
+}
+
 TEST(SlurmJobFile, TakesTheUsersOptionsBeforeItsOwn) {
   SlurmJob given = job();
   given.gpus = true;

@@ -1,6 +1,7 @@
 #pragma once
 // The real `sherd` as a process: started with arguments and environment, watched with a time limit.
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -37,7 +38,7 @@ inline Arguments operator+(Arguments left, const Arguments& right) {
 
 /// A running program in a process group of its own, which is killed with this object. It runs in
 /// the project's folder, with one thread and no environment but PATH and `variables`
-/// ("NAME=value").
+/// ("NAME=value"), which may hold another PATH.
 class Program {
  public:
   /// `line`: a command of the shell's in its place, which finds it as $0.
@@ -46,7 +47,11 @@ class Program {
     if (!line.empty()) {
       arguments.insert(arguments.begin(), {"/bin/sh", "-c", line});
     }
-    variables.insert(variables.end(), {"PATH=/usr/bin:/bin", "OMP_NUM_THREADS=1"});
+    variables.emplace_back("OMP_NUM_THREADS=1");
+    const auto is_path = [](const std::string& one) { return one.starts_with("PATH="); };
+    if (std::none_of(variables.begin(), variables.end(), is_path)) {
+      variables.emplace_back("PATH=/usr/bin:/bin");
+    }
     const auto [out_read, out_write] = make_pipe();
     const auto [err_read, err_write] = make_pipe();
     auto argv = pointers(arguments);

@@ -22,6 +22,7 @@ class TwoHosts {
   ~TwoHosts() {
     shell("ip netns del " + name(0));
     shell("ip netns del " + name(1));
+    shell("rm -rf /etc/netns/" + name(0) + " /etc/netns/" + name(1));
   }
 
   /// Why there are none here; empty if there are.
@@ -36,6 +37,20 @@ class TwoHosts {
                            " root tbf rate " + rate + " burst 256kb latency 50ms");
     }
     return done;
+  }
+  /// What `name` means on that host alone, whatever it means elsewhere.
+  void resolve(int host, const std::string& name_of_host, const std::string& address) const {
+    const std::string folder = "/etc/netns/" + name(host);
+    shell("mkdir -p " + folder + " && echo " + address + " " + name_of_host + " > " + folder +
+          "/hosts");
+  }
+  /// Nobody connects to that host any more, which itself connects to others. False where there is
+  /// no nft, or no kernel for it.
+  [[nodiscard]] bool admit_nobody(int host) const {
+    return shell(on(host) +
+                 "nft 'add table inet sherd; add chain inet sherd in { type filter hook "
+                 "input priority 0; }; add rule inet sherd in tcp flags syn / syn,ack "
+                 "drop'");
   }
   [[nodiscard]] static std::string address(int host) {
     return "10.213.17." + std::to_string(host + 1);

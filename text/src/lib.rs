@@ -1,5 +1,6 @@
 //! The C interface of sherd_text.h: pointers in, pointers out, and nothing else.
 
+mod chat;
 mod checks;
 mod guard;
 mod squad;
@@ -161,6 +162,20 @@ pub unsafe extern "C" fn sherd_text_squad_normalize(
 ) -> i32 {
     guarded(error, || {
         give_text(&squad::normalize(&String::from_utf8_lossy(answer.bytes())), normalized, length_bytes);
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_render_chat(
+    template: Slice,
+    variables: Slice,
+    rendered: *mut *mut c_char,
+    length_bytes: *mut usize,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        give_text(&chat::render(template.text()?, variables.text()?)?, rendered, length_bytes);
         Ok(())
     })
 }

@@ -85,13 +85,17 @@ TEST(SettingsWithoutEffect, AreThoseOfSeveralRanksOnOne) {
 TEST(Differences, KnowItemsThatCameAndWent) {
   RunConfig two = with_data();
   two.data.train.push_back({.path = "u", .weight = 2});
-  EXPECT_THAT(
-      differences(with_data(), two),
-      ElementsAre("data.train[1].format: absent -> \"squad\"",
-                  "data.train[1].limit: absent -> \"all\"", "data.train[1].weight: absent -> 2.0"));
+  EXPECT_THAT(differences(with_data(), two),
+              ElementsAre("data.train[1].format: absent -> \"auto\"",
+                          "data.train[1].limit: absent -> \"all\"",
+                          "data.train[1].columns.prompt: absent -> \"prompt\"",
+                          "data.train[1].columns.completion: absent -> \"completion\"",
+                          "data.train[1].weight: absent -> 2.0"));
   EXPECT_THAT(
       differences(two, with_data()),
-      ElementsAre("data.train[1].format: \"squad\" -> absent",
+      ElementsAre("data.train[1].columns.completion: \"completion\" -> absent",
+                  "data.train[1].columns.prompt: \"prompt\" -> absent",
+                  "data.train[1].format: \"auto\" -> absent",
                   "data.train[1].limit: \"all\" -> absent", "data.train[1].weight: 2.0 -> absent"));
 }
 
@@ -177,8 +181,10 @@ batch = 8
 
 TEST(FromToml, ReadsWhatAnEarlierVersionPrinted) {
   const RunConfig config = from_toml(kOld);
-  EXPECT_EQ(config.data.train,
-            (std::vector<DataSet>{{.path = "t", .limit = 250, .limit_order = LimitOrder::File}}));
+  EXPECT_EQ(config.data.train, (std::vector<DataSet>{{.path = "t",
+                                                      .format = DataFormat::Squad,
+                                                      .limit = 250,
+                                                      .limit_order = LimitOrder::File}}));
   EXPECT_EQ(config.schedule.warmup, (Warmup{3, 0}));
   EXPECT_EQ(config.optim.clip_grad_norm, 1.0);
   EXPECT_EQ(config.checkpoint.every, Every{});

@@ -68,10 +68,32 @@ TEST_F(Lists, WantWhatEachItemNeeds) {
                                       "[[data.train]], or --data.train[0].path …"));
   EXPECT_THAT(faults(write(kWithoutData + "data.train = []\n")),
               HasSubstr("run.toml:3: data.train is missing"));
-  EXPECT_THAT(faults(write(kRequired + "log.sink = []\n")),
-              HasSubstr("run.toml:4: log.sink needs one item"));
+}
+
+TEST_F(Lists, OfSinksAreOneOfAKind) {
   EXPECT_THAT(faults(write(kRequired + "[[log.sink]]\npath = 'a'\n[[log.sink]]\npath = 'b'\n")),
-              HasSubstr("log.sink needs one item: others than one are not there yet"));
+              HasSubstr("log.sink[1] is of the kind that log.sink[0] has: one of each is enough"));
+  const RunConfig config = load(write(kRequired + R"(
+[log]
+name = "first"
+project = "p"
+tags = ["a", "b"]
+[[log.sink]]
+kind = "tensorboard"
+[[log.sink]]
+kind = "wandb"
+sync = true
+)"),
+                                {});
+  EXPECT_EQ(config.log.tags, (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(sink_of(config.log, SinkKind::Wandb)->sync);
+  EXPECT_EQ(sink_of(config.log, SinkKind::Mlflow), nullptr);
+  EXPECT_EQ(jsonl_path(config.log), "");  // it is written without a sink too
+  EXPECT_EQ(load(write(kRequired + "log.sink = []\n"), {}).log.sink.size(), 0U);
+  const std::vector<std::string> flags = {"--log.sink[1].kind", "mlflow", "--log.tags", "x,y"};
+  const RunConfig of_flags = load(write(kRequired), flags);
+  EXPECT_THAT(of_flags.log.sink, SizeIs(2));
+  EXPECT_EQ(of_flags.log.tags, (std::vector<std::string>{"x", "y"}));
 }
 
 }  // namespace

@@ -28,10 +28,15 @@ TEST(Print, TheListOfFlags) {
       ElementsAre(
           "model.path required", "model.init \"weights\"", "model.ignore_fields []",
           "data.max_length \"model\"", "data.max_answer_tokens 32", "data.cache \"auto\"",
-          "data.packing \"none\"", "data.train[0].path required", "data.train[0].format \"squad\"",
+          "data.packing \"none\"", "data.on_bad_sample \"error\"", "data.max_bad_samples 100",
+          "data.train[0].path required", "data.train[0].format \"auto\"",
           "data.train[0].limit \"all\"", "data.train[0].limit_order \"random\"",
-          "data.train[0].weight 1.0", "data.eval[0].path required", "data.eval[0].format \"squad\"",
+          "data.train[0].columns.prompt \"prompt\"",
+          "data.train[0].columns.completion \"completion\"", "data.train[0].weight 1.0",
+          "data.eval[0].path required", "data.eval[0].format \"auto\"",
           "data.eval[0].limit \"all\"", "data.eval[0].limit_order \"random\"",
+          "data.eval[0].columns.prompt \"prompt\"",
+          "data.eval[0].columns.completion \"completion\"",
           "train.output runs/ and the name of the file; required without one", "train.epochs 1",
           "train.max_steps \"epochs\"", "train.global_batch 8", "train.micro_batch 1",
           "train.seed 0", "device.kind \"auto\"", "device.threads \"auto\"", "optim.kind \"adamw\"",
@@ -44,9 +49,18 @@ TEST(Print, TheListOfFlags) {
           "precision.reduce_dtype \"float32\"", "precision.moments_dtype \"float32\"",
           "precision.scaler \"auto\"", "memory.activation_checkpointing false",
           "memory.loss_chunk_tokens 512", "checkpoint.every \"10 min\"", "checkpoint.at_end true",
-          "checkpoint.keep 2", "checkpoint.resume \"auto\"", "eval.every \"epoch\"",
-          "eval.at_end true", "eval.generate false", "eval.batch 8", "log.every_steps 1",
-          "log.sink[0].kind \"jsonl\"", "log.sink[0].path log.jsonl in train.output"));
+          "checkpoint.keep 2", "checkpoint.best false", "checkpoint.export \"none\"",
+          "checkpoint.resume \"auto\"", "eval.at_start false", "eval.every \"epoch\"",
+          "eval.at_end true", "eval.generate false", "eval.predictions true", "eval.batch 8",
+          "eval.best_by \"auto\"", "eval.patience \"none\"", "eval.min_delta 0.0",
+          "log.every_steps 1",
+          "log.name WANDB_NAME for wandb, else the name of train.output's folder",
+          "log.project WANDB_PROJECT or MLFLOW_EXPERIMENT_NAME, else sherd", "log.tags []",
+          "log.sink[0].kind \"jsonl\"",
+          "log.sink[0].path log.jsonl, tensorboard or wandb in train.output; WANDB_DIR says "
+          "another "
+          "place for wandb",
+          "log.sink[0].sync false"));
 }
 
 TEST(Print, HelpTellsMeaningKindAndUnit) {
@@ -59,10 +73,12 @@ TEST(Print, TomlHasEveryKeyUnderItsSection) {
   const std::string text = to_toml(RunConfig{});
   EXPECT_THAT(
       text, HasSubstr("[model]\npath = \"\"\ninit = \"weights\"\nignore_fields = []\n\n[data]\n"));
-  EXPECT_THAT(
-      text, HasSubstr("cache = \"auto\"\npacking = \"none\"\ntrain = []\neval = []\n\n[train]\n"));
+  EXPECT_THAT(text,
+              HasSubstr("cache = \"auto\"\npacking = \"none\"\non_bad_sample = "
+                        "\"error\"\nmax_bad_samples = 100\ntrain = []\neval = []\n\n[train]\n"));
   EXPECT_THAT(text, HasSubstr("\n[optim]\nkind = \"adamw\"\nlr = 2e-05\nbetas = [0.9, 0.999]\n"));
-  EXPECT_THAT(text, HasSubstr("\n[log]\nevery_steps = 1\n\n[[log.sink]]\nkind = \"jsonl\"\n"));
+  EXPECT_THAT(text, HasSubstr("\n[log]\nevery_steps = 1\nname = \"\"\nproject = \"\"\ntags = []\n\n"
+                              "[[log.sink]]\nkind = \"jsonl\"\n"));
 }
 
 TEST(Print, TheCommittedReferencePageIsTheGeneratedOne) {
@@ -77,7 +93,7 @@ TEST(Print, TheReferencePageNamesEveryKey) {
   RunConfig config = with_items();
   const std::string page = reference_markdown();
   for (const Leaf& leaf : leaves(config)) {
-    EXPECT_THAT(page, HasSubstr("| `" + leaf.field.name + "` | " + leaf.field.value()->kind));
+    EXPECT_THAT(page, HasSubstr(leaf.field.name + "` | " + leaf.field.value()->kind));
   }
 }
 

@@ -50,6 +50,43 @@ TEST(Validate, ChecksTheBatch) {
   EXPECT_THAT(faults_of(config), ElementsAre());
 }
 
+TEST(Validate, ChecksThatWhatIsTheBestCanBeTold) {
+  RunConfig config = complete();
+  config.eval.patience = 3;
+  config.checkpoint.export_of = ExportOf::Best;
+  EXPECT_THAT(
+      faults_of(config),
+      ElementsAre(
+          "eval.patience| eval.patience = 3 needs evaluations: give data.eval and eval.every",
+          "checkpoint.export| checkpoint.export = \"best\" needs evaluations: give "
+          "data.eval and eval.every"));
+  config.data.eval = {{.path = "e"}};
+  EXPECT_THAT(faults_of(config), ElementsAre());
+  config.eval.every = Every{};
+  config.eval.at_end = false;
+  EXPECT_EQ(faults_of(config).size(), 2U);
+}
+
+TEST(Validate, ChecksThatWhatTellsTheBestIsMeasured) {
+  RunConfig config = complete();
+  config.data.eval = {{.path = "e"}};
+  config.eval.best_by = BestBy::Em;
+  EXPECT_THAT(faults_of(config), ElementsAre("eval.best_by| eval.best_by = \"em\" needs answers: "
+                                             "give eval.generate = true"));
+  config.eval.generate = true;
+  EXPECT_THAT(faults_of(config), ElementsAre());
+}
+
+TEST(Validate, ChecksThatThereIsSomethingToExport) {
+  RunConfig config = complete();
+  config.checkpoint.export_of = ExportOf::End;
+  EXPECT_THAT(faults_of(config), ElementsAre());
+  config.checkpoint.at_end = false;
+  EXPECT_THAT(faults_of(config),
+              ElementsAre("checkpoint.export| checkpoint.export = \"end\" needs a checkpoint of "
+                          "the last step: give checkpoint.at_end = true"));
+}
+
 TEST(Validate, ChecksTheWarmUpIfTheLengthIsGiven) {
   RunConfig config = complete();
   config.schedule.warmup = {11, 0};

@@ -101,6 +101,32 @@ TEST(Dataset, NamesTheQuestionThatDoesNotFit) {
                {"long.json: question q7: the prompt takes", "data.max_length (64)"});
 }
 
+TEST(DataFile, TheFormatFollowsFromNameAndContent) {
+  using enum config::DataFormat;
+  EXPECT_EQ(format_of("a.jsonl", "[1]"), Jsonl);
+  EXPECT_EQ(format_of("a.ndjson", ""), Jsonl);
+  EXPECT_EQ(format_of("a.json", "\xef\xbb\xbf\n [1]"), Json);
+  EXPECT_EQ(format_of("a.json", "{}"), Squad);
+  EXPECT_EQ(format_of("a", ""), Squad);
+  const sherd::test::TempFolder folder;
+  const auto file = folder.write("a.txt", R"([{"prompt": "a", "completion": "b"}])");
+  EXPECT_EQ(read_data_file(file).reading.format, Json);
+  EXPECT_EQ(read_data_file(file, {.format = Jsonl}).reading.format, Jsonl);
+}
+
+TEST(Dataset, OfRecordsTheCompletionIsTheReference) {
+  const sherd::test::TempFolder folder;
+  const auto file = folder.write("a.jsonl", R"({"prompt": "Who?", "completion": "Lily"})");
+  const Dataset dataset = load_dataset(file, encoder(64, 8));
+  ASSERT_EQ(dataset.samples.size(), 1U);
+  EXPECT_EQ(dataset.file.questions[0].answers[0].text, "Lily");
+  EXPECT_EQ(dataset.report.sentence(),
+            file.string() + ": 1 records, " + std::to_string(dataset.report.tokens) + " tokens (" +
+                std::to_string(dataset.report.supervised_tokens) + " supervised, longest sample " +
+                std::to_string(dataset.report.longest_tokens) +
+                " of at most 64); prompt cut in 0, completion cut in 0");
+}
+
 TEST(DataFile, APipeOrADeviceIsNotWaitedFor) {
   const sherd::test::TempFolder folder;
   const auto pipe = folder.path() / "pipe";

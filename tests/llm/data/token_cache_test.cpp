@@ -49,6 +49,21 @@ TEST(TokenCache, GivesBackWhatWasWritten) {
   EXPECT_FALSE(cache.find("other key", "a name"));
 }
 
+TEST(TokenCache, KnowsRecordsAndHowManyWereSkipped) {
+  const TempFolder folder;
+  const auto lines = folder.write("a.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\nbad\n");
+  const DataFile file = read_data_file(lines, {.bad = {.skip = true}});
+  const TokenizedFile expected = tokenize(questions_of(file, {}), "a.jsonl", stories());
+  const TokenCache cache(folder.path().string());
+  ASSERT_EQ(cache.write("key", expected), "");
+  const auto found = cache.find("key", "a.jsonl");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->report.skipped, 1);
+  EXPECT_THAT(found->report.sentence(), testing::AllOf(testing::HasSubstr("1 records"),
+                                                       testing::EndsWith("; 1 bad ones skipped")));
+  EXPECT_EQ(found->report.sentence(), expected.report.sentence());
+}
+
 TEST(TokenCache, HasNothingWhereTheFileIsDamaged) {
   const TempFolder folder;
   const TokenCache cache(folder.path().string());
@@ -100,6 +115,17 @@ TEST(TokenKey, ChangesWithAllThatSamplesDependOn) {
             token_key(read_data_file(kQuestions), stories(), {5}));
   EXPECT_NE(token_key(read_data_file(kQuestions), stories(), drawn),
             token_key(read_data_file(kQuestions), stories(), {5, true, 2}));
+
+  const auto lines = folder.write("a.jsonl", R"({"p": "a", "q": "b"})");
+  const auto key_of = [&](const FileReading& reading) {
+    return token_key(read_data_file(lines, reading), stories(), {0});
+  };
+  const std::string of_lines = key_of({.columns = {"p", "q"}});
+  EXPECT_NE(key_of({.columns = {"q", "p"}}), of_lines);
+  EXPECT_NE(key_of({.columns = {"pq", ""}}), of_lines);
+  EXPECT_NE(key_of({config::DataFormat::Json, {"p", "q"}}), of_lines);
+  EXPECT_NE(key_of({config::DataFormat::Squad, {"p", "q"}}), of_lines);
+  EXPECT_EQ(key_of({.columns = {"p", "q"}, .bad = {.skip = true}}), of_lines);
 
   const fs::path model = sherd::test::data_folder() / "stories260k-hf";
   fs::copy(model, folder.path() / "model");

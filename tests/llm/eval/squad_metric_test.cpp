@@ -51,5 +51,16 @@ TEST(SquadMetric, WithoutGoldAnswersNothingFits) {
   EXPECT_EQ(score.f1, 0);
 }
 
+TEST(SquadMetric, OfAQuestionWithoutAnswerOnlyNoneIsRight) {
+  for (const std::string right : {"", " the ", "unanswerable", "Unanswerable."}) {
+    EXPECT_EQ(score_no_answer(right).exact_match, 1) << right;
+    EXPECT_EQ(score_no_answer(right).f1, 1) << right;
+  }
+  for (const std::string wrong : {"Paris", "unanswerable question"}) {
+    EXPECT_EQ(score_no_answer(wrong).exact_match, 0) << wrong;
+    EXPECT_EQ(score_no_answer(wrong).f1, 0) << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace llm::eval

@@ -19,10 +19,22 @@ TEST(Export, CopiesTheConfigWithItsDtypeAndTheTokenizer) {
   expected["torch_dtype"] = "bfloat16";
   EXPECT_EQ(Json::parse(read_all(out / "config.json")).dump(), expected.dump());
   for (const char* name : {"generation_config.json", "tokenizer.json", "tokenizer_config.json",
-                           "special_tokens_map.json"}) {
+                           "special_tokens_map.json", "LICENSE"}) {
     EXPECT_EQ(read_all(out / name), read_all(source + name)) << name;
   }
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out.path()), {}), 5);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out.path()), {}), 6);
+}
+
+// A licence asks that its files are passed on.
+TEST(Export, TakesTheFilesOfTheLicenceAlong) {
+  const TemporaryFolder source;
+  write_all(source / "config.json", "{}");
+  for (const char* name : {"LICENSE.txt", "Notice", "USE_POLICY.md", "README.md", "train.py"}) {
+    write_all(source / name, name);
+  }
+  std::filesystem::create_directory(source / "LICENSES");
+  EXPECT_EQ(copied_files(source.path()),
+            (std::vector<std::string>{"LICENSE.txt", "Notice", "README.md", "USE_POLICY.md"}));
 }
 
 TEST(Export, KeepsTheSpellingOfTheDtype) {

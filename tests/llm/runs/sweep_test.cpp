@@ -29,19 +29,29 @@ class Sweep : public testing::Test {
     return config;
   }
   const config::RunConfig config_ = config_of_run();
-  const config::SweepRun run_{"a", 2, {{"optim.lr", "0.1"}, {"train.epochs", "2"}}};
+  const config::SweepRun run_{"a", 2, 1, {{"optim.lr", "0.1"}, {"train.epochs", "2"}}};
 
- private:
   TempFolder folder_;
 };
 
 TEST_F(Sweep, RemembersARunThatHasEndedWell) {
   EXPECT_FALSE(SweepRecords(output()).is_done(run_, config_));
   end(run_, 0);
-  end({"b", 1, {}}, 0);
+  end({"b", 1, 1, {}}, 0);
   EXPECT_TRUE(SweepRecords(output()).is_done(run_, config_));
   std::filesystem::remove_all(output() / "a");
   EXPECT_FALSE(SweepRecords(output()).is_done(run_, config_));
+}
+
+// What a job's exit code was is not known here: it has left a summary, or not.
+TEST_F(Sweep, RemembersTheJobOfARun) {
+  SweepRecords(output()).add({run_, config_, std::nullopt, 0, "12"});
+  EXPECT_FALSE(SweepRecords(output()).is_done(run_, config_));
+  EXPECT_EQ(SweepRecords(output()).job_of(run_), "12");
+  EXPECT_EQ(SweepRecords(output()).job_of({"b", 1, 1, {}}), "");
+  std::filesystem::create_directories(output() / "a");
+  folder_.write("sweep/a/summary.json", "{}");
+  EXPECT_TRUE(SweepRecords(output()).is_done(run_, config_));
 }
 
 TEST_F(Sweep, MakesARunThatFailedAgain) {

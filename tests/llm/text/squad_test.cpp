@@ -1,6 +1,8 @@
 #include "llm/text/squad.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -61,12 +63,49 @@ TEST(Squad, ReadsTheLargerFiles) {
   EXPECT_EQ(read_squad(folder / "dev-v1.1.json").questions.size(), 899U);
 }
 
-TEST(Squad, RefusesVersionTwoByItsUnanswerableQuestions) {
+TEST(Squad, ReadsVersionTwoWithItsUnanswerableQuestions) {
   SHERD_NEEDS_EXTRA_DATA("squad");
-  const auto file = *sherd::test::extra_data("squad/dev-v2.0-5articles.json");
+  const SquadFile file = read_squad(*sherd::test::extra_data("squad/dev-v2.0-5articles.json"));
+  const auto impossible = std::count_if(file.questions.begin(), file.questions.end(),
+                                        [](const auto& each) { return each.unanswerable; });
+  EXPECT_EQ(impossible, 702);
+  EXPECT_GT(std::ssize(file.questions), impossible);
+}
+
+TEST(Squad, AQuestionWithoutAnswerHasAFixedOne) {
+  json file = good();
+  json& qa = file[json::json_pointer(kQa)];
+  qa["is_impossible"] = true;
+  qa["answers"] = json::array();
+  qa["plausible_answers"] = json::array({{{"text", "Lund"}, {"answer_start", 0}}});
+  const SquadFile read_back = read(file.dump());
+  const SquadQuestion& question = read_back.questions[0];
+  EXPECT_TRUE(question.unanswerable);
+  ASSERT_EQ(question.answers.size(), 1U);
+  EXPECT_EQ(question.answers[0].text, "unanswerable");
+}
+
+TEST(Squad, BadQuestionsMayBeSkipped) {
+  json file = good();
+  json& list = file["data"][0]["paragraphs"][0]["qas"];
+  const std::size_t before = list.size();
+  json bad = list[0];
+  bad["id"] = "";
+  bad["question"] = 3;
+  list.push_back(bad);
+  list.push_back(7);
+  const SquadFile kept = parse_squad(file.dump(), "squad.json", {.skip = true});
+  EXPECT_EQ(kept.questions.size(), read(good().dump()).questions.size());
+  ASSERT_EQ(kept.skipped.size(), 2U);
+  const std::string place = "/data/0/paragraphs/0/qas/" + std::to_string(before);
+  EXPECT_EQ(kept.skipped[0].text(),
+            place + ": id is empty; question should be a string, is number");
+  EXPECT_EQ(kept.skipped[1].source, "squad.json");
   expect_error(
-      [&] { read_squad(file); }, ExitCode::BadData,
-      {"702 faults", "/is_impossible: unanswerable questions (SQuAD v2.0)", "and 682 more"});
+      [&] {
+        parse_squad(file.dump(), "squad.json", {true, 1});
+      },
+      ExitCode::BadData, {"2 bad samples are more than data.max_bad_samples = 1"});
 }
 
 struct Fault {
@@ -91,8 +130,8 @@ std::string without(const std::string& parent, const std::string& field) {
 std::vector<Fault> syntax_faults() {
   const std::string text = good().dump(1);
   return {
-      {"JsonLines", "{\"q\": 1}\n{\"q\": 2}\n", "JSON lines and CSV are not there yet"},
-      {"Csv", "question,answer\nq,a\n", "Questions are read from a SQuAD v1.1 file"},
+      {"JsonLines", "{\"q\": 1}\n{\"q\": 2}\n", "give format = \"jsonl\""},
+      {"Csv", "question,answer\nq,a\n", "Read as SQuAD, one JSON object with `data`"},
       {"Empty", "", ": is empty"},
       {"Blank", " \n", ": is empty"},
       {"Truncated", text.substr(0, text.size() / 2), "parse error at line 19, column"},
@@ -158,7 +197,10 @@ std::vector<Fault> field_faults() {
                  "context, where the text reads \" Malmö…\"; it first occurs at 15"},
       {"NotInContext", with(kAnswer + "/text", "Lund"),
        "reads \"Malm…\"; the context does not contain it"},
-      {"Impossible", with(kQa + "/is_impossible", true), kQa + "/is_impossible: unanswerable"},
+      {"Impossible", with(kQa + "/is_impossible", true),
+       kQa + "/answers: is not empty, and the question is said to be impossible"},
+      {"ImpossibleText", with(kQa + "/is_impossible", "yes"),
+       kQa + "/is_impossible: should be true or false, is string"},
   };
 }
 

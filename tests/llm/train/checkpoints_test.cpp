@@ -59,6 +59,18 @@ TEST_F(CheckpointFolders, PruningKeepsTheNewest) {
   EXPECT_THAT(checkpoints_.complete_steps(), ElementsAre(6, 8));
 }
 
+TEST_F(CheckpointFolders, PruningKeepsTheBestBesideTheNewest) {
+  for (const std::int64_t step : {2, 4, 6, 8}) {
+    make(checkpoints_.folder_of(step).filename());
+  }
+  checkpoints_.prune(2, 8, 4);
+  EXPECT_THAT(checkpoints_.complete_steps(), ElementsAre(4, 6, 8));
+  checkpoints_.prune(2, 8, 8);
+  EXPECT_THAT(checkpoints_.complete_steps(), ElementsAre(6, 8));
+  checkpoints_.prune(1, 8, 3);  // which has none
+  EXPECT_THAT(checkpoints_.complete_steps(), ElementsAre(8));
+}
+
 TEST_F(CheckpointFolders, PruningLeavesLaterOnes) {
   for (const std::int64_t step : {2, 4, 6, 40, 60}) {
     make(checkpoints_.folder_of(step).filename());

@@ -120,9 +120,12 @@ TEST(RunText, EndsWithTheCommandsThatComeNext) {
   config.data.eval = {{.path = "dev.json"}};
   EXPECT_EQ(done_line({3, 70, 2.5, 1.25}), "done: 3 steps in 00:01:10, loss 2.5000 -> 1.2500");
   EXPECT_EQ(next_lines(config, "runs/my first/checkpoints/step-00000003"),
-            "next: sherd eval --model 'runs/my first' --data dev.json\n"
+            "next: sherd eval 'runs/my first'\n"
+            "      sherd generate 'runs/my first'\n"
             "      sherd export --checkpoint 'runs/my first' --out FOLDER");
   EXPECT_THAT(next_lines(config, ""), HasSubstr("not kept"));
+  config.data.eval.clear();
+  EXPECT_THAT(next_lines(config, "x"), HasSubstr("sherd eval 'runs/my first' --data FILE\n"));
 }
 
 }  // namespace

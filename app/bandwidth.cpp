@@ -1,0 +1,176 @@
+// sherd bandwidth -n N [--max-mib 256] [--at-least GB/S] [--json]
+
+#include "llm/bench/bandwidth.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "app/launch.h"
+#include "app/rank.h"
+#include "app/verbs.h"
+#include "llm/train/agreement.h"
+#include "sherd/error.h"
+
+namespace app {
+
+namespace {
+
+using llm::bench::Bandwidth;
+using llm::bench::CollectiveRate;
+using llm::bench::PairRate;
+
+struct BandwidthFlags {
+  std::optional<int> ranks;
+  std::int64_t most_mib = 256;
+  std::optional<double> at_least_gb_per_second;
+  bool json = false;
+};
+
+double in_gb(double bytes) {
+  return bytes / 1e9;
+}
+
+nlohmann::ordered_json to_json(const Bandwidth& result) {
+  nlohmann::ordered_json json = {{"ranks", result.ranks},
+                                 {"hosts", result.hosts},
+                                 {"transport", result.transport},
+                                 {"all_gather_gb_per_second", in_gb(judged_rate(result))},
+                                 {"collectives", nlohmann::ordered_json::array()},
+                                 {"pairs", nlohmann::ordered_json::array()}};
+  for (const CollectiveRate& one : result.collectives) {
+    json["collectives"].push_back({{"operation", one.operation},
+                                   {"bytes", one.bytes},
+                                   {"seconds", one.seconds},
+                                   {"bus_gb_per_second", in_gb(one.bus_bytes_per_second)}});
+  }
+  for (const PairRate& pair : result.pairs) {
+    json["pairs"].push_back({{"ranks", {pair.first, pair.second}},
+                             {"latency_seconds", pair.latency_seconds},
+                             {"gb_per_second", in_gb(pair.bytes_per_second)}});
+  }
+  return json;
+}
+
+std::string size_text(std::int64_t bytes) {
+  const bool small = bytes < (1 << 20);
+  return fmt::format("{} {}", (bytes + (small ? 1 << 9 : 1 << 19)) >> (small ? 10 : 20),
+                     small ? "KiB" : "MiB");
+}
+
+void print_collectives(const Bandwidth& result) {
+  std::string line;
+  std::int64_t bytes = -1;
+  for (const CollectiveRate& one : result.collectives) {
+    if (one.bytes != bytes) {
+      line.empty() ? say(fmt::format("{:>8} {:>26} {:>26} {:>26}", "tensor", "all-gather",
+                                     "reduce-scatter", "all-reduce"))
+                   : say(line);
+      bytes = one.bytes;
+      line = fmt::format("{:>8}", size_text(bytes));
+    }
+    line += fmt::format(" {:>9.3f} ms {:>8.3f} GB/s", 1e3 * one.seconds,
+                        in_gb(one.bus_bytes_per_second));
+  }
+  say(line);
+}
+
+// Between each two, GB/s; the diagonal is empty.
+void print_pairs(const Bandwidth& result) {
+  std::map<int, std::map<int, const PairRate*>> rates;
+  for (const PairRate& pair : result.pairs) {
+    rates[pair.first][pair.second] = rates[pair.second][pair.first] = &pair;
+  }
+  std::string head = fmt::format("{:>8}", "rank");
+  for (const auto& [rank, others] : rates) {
+    head += fmt::format(" {:>7}", rank);
+  }
+  say(head);
+  for (const auto& [rank, others] : rates) {
+    std::string line = fmt::format("{:>8}", rank);
+    for (const auto& [other, unused] : rates) {
+      const auto found = others.find(other);
+      line += found == others.end()
+                  ? fmt::format(" {:>7}", "")
+                  : fmt::format(" {:>7.2f}", in_gb(found->second->bytes_per_second));
+    }
+    say(line);
+  }
+}
+
+void print(const Bandwidth& result) {
+  say(fmt::format("{} ranks on {} host{}, over {}; time of one, and bus bandwidth", result.ranks,
+                  result.hosts, result.hosts == 1 ? "" : "s", result.transport));
+  print_collectives(result);
+  say(fmt::format("between {}, GB/s each way, both ways at once",
+                  result.hosts == 1 ? "two ranks" : "the first ranks of two hosts"));
+  print_pairs(result);
+  const auto by_rate = [](const PairRate& one, const PairRate& other) {
+    return one.bytes_per_second < other.bytes_per_second;
+  };
+  const auto slowest = std::min_element(result.pairs.begin(), result.pairs.end(), by_rate);
+  say(fmt::format("slowest pair: ranks {} and {}, {:.2f} GB/s, {:.3f} ms for 4 KiB", slowest->first,
+                  slowest->second, in_gb(slowest->bytes_per_second),
+                  1e3 * slowest->latency_seconds));
+}
+
+int bandwidth(Rank& rank, const BandwidthFlags& flags) {
+  sherd::World world = rank.join();
+  const auto settings = [&] {
+    return llm::train::Settings{
+        {"--max-mib", std::to_string(flags.most_mib)},
+        {"--at-least", std::to_string(flags.at_least_gb_per_second.value_or(0))}};
+  };
+  llm::train::require_agreement(world, llm::train::read_together(world, settings));
+  llm::bench::BandwidthOptions options{.most_bytes = flags.most_mib << 20};
+  if (rank.is_first()) {
+    options.progress = [](const std::string& what) { say("measuring " + what, true); };
+  }
+  const Bandwidth result = llm::bench::measure_bandwidth(world, options);
+  if (rank.is_first()) {
+    flags.json ? say(to_json(result).dump()) : print(result);
+  }
+  const double least = flags.at_least_gb_per_second.value_or(0);
+  const bool enough = in_gb(judged_rate(result)) >= least;
+  if (rank.is_first() && least > 0) {
+    say(fmt::format("all-gather: {:.3g} GB/s, {} the {:.3g} asked for", in_gb(judged_rate(result)),
+                    enough ? "at least" : "below", least),
+        flags.json);
+  }
+  return enough ? static_cast<int>(sherd::ExitCode::Done) : 1;
+}
+
+}  // namespace
+
+void add_bandwidth(CLI::App& program, int& exit_code) {
+  CLI::App* verb =
+      program.add_subcommand("bandwidth", "Measure what ranks exchange in a second, and each pair");
+  auto flags = std::make_shared<BandwidthFlags>();
+  verb->add_option("-n,--ranks", flags->ranks, "ranks of this host to start")
+      ->check(CLI::Range(1, 1024));
+  verb->add_option("--max-mib", flags->most_mib, "size of the largest tensor, MiB")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536));
+  verb->add_option("--at-least", flags->at_least_gb_per_second,
+                   "GB/s of bus bandwidth of an all-gather of 64 MiB; below that: exit code 1")
+      ->check(CLI::PositiveNumber);
+  verb->add_flag("--json", flags->json, "one line of JSON on standard output");
+  verb->footer(
+      "Examples: sherd bandwidth -n 2\n"
+      "          srun sherd bandwidth --at-least 5\n"
+      "Bus bandwidth is as nccl-tests define it. Tensors of fp32 from 4 KiB on, in steps of four.");
+  verb->callback([flags, &exit_code] {
+    if (const auto code = start_ranks(flags->ranks)) {
+      exit_code = *code;
+      return;
+    }
+    Rank rank(OnSignal::EndProcess);
+    exit_code = rank.run([&] { return bandwidth(rank, *flags); });
+  });
+}
+
+}  // namespace app

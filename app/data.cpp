@@ -1,0 +1,64 @@
+// sherd data preview RECIPE [-n SAMPLES] [--html FILE] [--json] [--section.key …]
+
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include "app/rank.h"
+#include "app/recipe.h"
+#include "app/verbs.h"
+#include "files/output.h"
+#include "llm/train/data_preview.h"
+#include "llm/train/start.h"
+#include "sherd/world.h"
+
+namespace app {
+
+namespace {
+
+struct PreviewFlags {
+  std::int64_t samples = 3;
+  std::string html;
+  bool json = false;
+};
+
+int preview(const PreviewFlags& flags, const std::vector<std::string>& words) {
+  const auto tell = [&](const std::string& line) { say(line, flags.json); };
+  sherd::World world = sherd::World::alone();
+  const auto config = llm::train::resolved(load_recipe(words, tell), world);
+  const auto run = llm::train::start_run(config, world, tell);
+  const llm::train::DataPreview shown = llm::train::preview_of(run, flags.samples);
+  if (!flags.html.empty()) {
+    sherd::files::write_file(flags.html, to_html(shown));
+    say("written: " + flags.html, flags.json);
+  }
+  using llm::train::Marks;
+  const Marks marks = ::isatty(STDOUT_FILENO) == 1 ? Marks::Colour : Marks::Brackets;
+  say(flags.json ? to_json(shown) : to_text(shown, marks));
+  return 0;
+}
+
+}  // namespace
+
+void add_data(CLI::App& program, int& exit_code) {
+  CLI::App* data = program.add_subcommand("data", "What a run is trained on");
+  data->require_subcommand(1);
+  CLI::App* verb = data->add_subcommand(
+      "preview", "The first samples of a recipe as the model sees them, and what all are like");
+  auto flags = std::make_shared<PreviewFlags>();
+  verb->add_option("-n,--samples", flags->samples, "samples to show, in the order of training")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000}));
+  verb->add_option("--html", flags->html, "also write a page of them");
+  verb->add_flag("--json", flags->json, "one line of JSON on standard output");
+  verb->footer(
+      "Example: sherd data preview recipes/own-data.toml\n"
+      "Every key of the configuration is a flag, as of sherd train. No weights are loaded, and the "
+      "run's output is not touched.");
+  verb->allow_extras();  // the configuration's flags are llm::config's to read
+  verb->callback([verb, flags, &exit_code] { exit_code = preview(*flags, verb->remaining()); });
+}
+
+}  // namespace app

@@ -1,0 +1,48 @@
+// sherd doctor [--json]
+
+#include <memory>
+
+#include <ATen/Context.h>
+#include <CLI/CLI.hpp>
+
+#include "app/rank.h"
+#include "app/verbs.h"
+#include "llm/doctor/diagnosis.h"
+#include "llm/train/peak_memory.h"
+#include "ops/cpu/isa.h"
+#include "sherd/error.h"
+
+namespace app {
+
+namespace {
+
+using sherd::ops::cpu::name_of;
+
+int doctor(bool json) {
+  llm::doctor::Machine machine = llm::doctor::look_around();
+  machine.memory.available_bytes =
+      static_cast<std::uint64_t>(llm::train::available_memory_bytes(/*local_ranks=*/1));
+  machine.gpus.in_build = at::hasCUDA();
+  machine.processor.best_isa = name_of(sherd::ops::cpu::machine_isa());
+  try {
+    machine.processor.isa = name_of(sherd::ops::cpu::allowed_isa());
+  } catch (const sherd::Error& error) {
+    machine.processor.isa_fault = error.what();
+  }
+  const llm::doctor::Diagnosis found = llm::doctor::diagnose(machine);
+  say(json ? to_json(machine, found) : to_text(machine, found));
+  return found.faults.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& program, int& exit_code) {
+  CLI::App* verb = program.add_subcommand(
+      "doctor", "Say what this machine has for a run, what to set, and what will be slow");
+  auto json = std::make_shared<bool>(false);
+  verb->add_flag("--json", *json, "one line of JSON on standard output");
+  verb->footer("Reads only. Exit code 1: something will not work.");
+  verb->callback([json, &exit_code] { exit_code = doctor(*json); });
+}
+
+}  // namespace app

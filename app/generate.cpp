@@ -1,0 +1,316 @@
+// sherd generate MODEL|RUN [--prompt TEXT | --prompts FILE] [-o FILE]
+
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "app/dtypes.h"
+#include "app/ignore_fields.h"
+#include "app/launch.h"
+#include "app/rank.h"
+#include "app/verbs.h"
+#include "files/output.h"
+#include "files/sha256.h"
+#include "llm/data/dataset.h"
+#include "llm/data/token_cache.h"
+#include "llm/eval/completion.h"
+#include "llm/io/hf_config.h"
+#include "llm/text/chat_template.h"
+#include "llm/text/prompt_file.h"
+#include "llm/train/agreement.h"
+#include "llm/train/evaluated_model.h"
+#include "llm/train/load_model.h"
+#include "sherd/error.h"
+
+namespace app {
+
+namespace {
+
+using llm::text::GivenPrompt;
+using sherd::Error;
+using sherd::ExitCode;
+
+struct GenerateFlags {
+  std::string model;
+  std::string checkpoint;             // of a run; empty: the newest
+  std::optional<std::string> prompt;  // without one and without a file: the terminal
+  std::string prompts;
+  std::string out;
+  llm::eval::CompletionOptions options;
+  bool chat = false;
+  bool raw = false;
+  std::string dtype;  // else the run's
+  std::vector<std::string> ignored_fields;
+  std::optional<int> ranks;
+
+  [[nodiscard]] bool asks_at_terminal() const { return !prompt && prompts.empty(); }
+};
+
+llm::train::EvaluatedModel find_model(const GenerateFlags& flags) {
+  llm::train::EvaluatedModel found = llm::train::find_evaluated(flags.model, flags.checkpoint);
+  auto& ignored = found.ignored_fields.names;
+  ignored.insert(ignored.end(), flags.ignored_fields.begin(), flags.ignored_fields.end());
+  if (!flags.dtype.empty()) {
+    found.param_dtype = dtypes_by_name().at(flags.dtype);
+  }
+  return found;
+}
+
+std::vector<GivenPrompt> given_prompts(const GenerateFlags& flags) {
+  if (flags.prompt) {
+    return {{"--prompt", *flags.prompt}};
+  }
+  return flags.prompts.empty() ? std::vector<GivenPrompt>()
+                               : llm::text::read_prompts(flags.prompts);
+}
+
+// From text to ids, as this model wants it.
+class Encoder {
+ public:
+  Encoder(const GenerateFlags& flags, llm::text::Tokenizer tokenizer, std::int64_t context)
+      : tokenizer_(std::move(tokenizer)),
+        context_(context),
+        max_new_tokens_(flags.options.max_new_tokens) {
+    if (!flags.raw) {
+      template_ = llm::text::ChatTemplate::from_folder(tokenizer_.folder());
+    }
+    if (flags.chat && !template_) {
+      throw Error(ExitCode::Usage, fmt::format("--chat: the model in '{}' has no chat template",
+                                               tokenizer_.folder().string()));
+    }
+  }
+
+  // For people; empty where prompts are taken as they are.
+  [[nodiscard]] std::string remark() const {
+    return template_ ? fmt::format(
+                           "prompts are written by the chat template of {}; --raw leaves "
+                           "it out",
+                           template_->file())
+                     : "";
+  }
+
+  // Throws Error(BadData), naming the prompt, for one that is empty or too long.
+  [[nodiscard]] std::vector<llm::text::TokenId> encode(const GivenPrompt& prompt) const {
+    using llm::text::SpecialTokens;
+    auto ids = template_
+                   ? tokenizer_.encode(template_->render(prompt.text), SpecialTokens::Leave).ids
+                   : tokenizer_.encode(prompt.text).ids;
+    const auto tokens = static_cast<std::int64_t>(ids.size());
+    if (tokens == 0) {
+      throw Error(ExitCode::BadData, prompt.place + ": the prompt is empty");
+    }
+    if (tokens + max_new_tokens_ > context_) {
+      throw Error(ExitCode::BadData,
+                  fmt::format("{}: {} tokens and --max-new-tokens {} are more than the model's "
+                              "context of {}",
+                              prompt.place, tokens, max_new_tokens_, context_));
+    }
+    return ids;
+  }
+
+  [[nodiscard]] std::vector<std::vector<llm::text::TokenId>> encode(
+      const std::vector<GivenPrompt>& prompts) const {
+    std::vector<std::vector<llm::text::TokenId>> encoded;
+    for (const GivenPrompt& prompt : prompts) {
+      encoded.push_back(encode(prompt));
+    }
+    return encoded;
+  }
+
+  [[nodiscard]] const llm::text::Tokenizer& tokenizer() const { return tokenizer_; }
+
+ private:
+  llm::text::Tokenizer tokenizer_;
+  std::int64_t context_;
+  std::int64_t max_new_tokens_;
+  std::optional<llm::text::ChatTemplate> template_;
+};
+
+// What must be the same on all ranks.
+llm::train::Settings generate_settings(const GenerateFlags& flags,
+                                       const llm::train::EvaluatedModel& source,
+                                       const std::vector<GivenPrompt>& prompts,
+                                       const llm::text::Tokenizer& tokenizer) {
+  std::string texts;
+  for (const GivenPrompt& prompt : prompts) {
+    texts += prompt.text + '\n';
+  }
+  const auto config = llm::data::read_data_file(tokenizer.folder() / "config.json");
+  return {{"the checkpoint", std::filesystem::path(source.checkpoint).filename().string()},
+          {"--max-new-tokens", std::to_string(flags.options.max_new_tokens)},
+          {"--batch", std::to_string(flags.options.batch)},
+          {"--dtype", llm::io::name_of_dtype(source.param_dtype)},
+          {"--raw", flags.raw ? "given" : "not given"},
+          {"the prompts (SHA-256)", sherd::files::sha256_of(texts)},
+          {"the model's tokenizer.json (SHA-256)", llm::data::tokenizer_digest(tokenizer)},
+          {"the model's config.json (SHA-256)", config.sha256}};
+}
+
+// Standard output is kept for what the model writes.
+void remark(const Rank& rank, const std::string& line) {
+  if (rank.is_first() && !line.empty()) {
+    say(line, /*json_on_stdout=*/true);
+  }
+}
+
+std::string completion_line(const GivenPrompt& prompt, const std::string& completion) {
+  const nlohmann::ordered_json line = {{"prompt", prompt.text}, {"completion", completion}};
+  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+// A prompt that cannot be answered is told, and the next one asked for.
+void answer_at_terminal(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& encoder,
+                        const GenerateFlags& flags) {
+  std::string line;
+  const auto ask = [&line] {
+    if (::isatty(STDIN_FILENO) == 1) {
+      std::cerr << "> " << std::flush;
+    }
+    return static_cast<bool>(std::getline(std::cin, line));
+  };
+  while (ask()) {
+    if (line.empty()) {
+      continue;
+    }
+    try {
+      llm::eval::complete(model, encoder.encode(std::vector<GivenPrompt>{{"the prompt", line}}),
+                          encoder.tokenizer(), flags.options,
+                          [](std::size_t, const std::string& text) { say(text); });
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::BadData) {
+        throw;
+      }
+      say(error.what(), /*json_on_stdout=*/true);
+    }
+  }
+}
+
+// A file that appears whole; on rank 0, where one is wanted. Made before anything is computed.
+std::unique_ptr<sherd::files::NewFile> out_file(const GenerateFlags& flags, sherd::World& world) {
+  std::unique_ptr<sherd::files::NewFile> file;
+  llm::train::together(world, [&] {
+    if (world.rank() == 0 && !flags.out.empty()) {
+      file = std::make_unique<sherd::files::NewFile>(flags.out);
+    }
+  });
+  return file;
+}
+
+// To the file, or to standard output as they come.
+void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& encoder,
+                  const GenerateFlags& flags, const std::vector<GivenPrompt>& prompts) {
+  sherd::World& world = model.world();
+  const auto encoded = llm::train::read_together(world, [&] { return encoder.encode(prompts); });
+  const auto file = out_file(flags, world);
+  std::string lines;
+  const auto take = [&](std::size_t i, const std::string& text) {
+    if (file) {
+      lines += completion_line(prompts[i], text) + '\n';
+    } else if (world.rank() == 0) {
+      say(flags.prompt ? text : completion_line(prompts[i], text));
+    }
+  };
+  llm::eval::complete(model, encoded, encoder.tokenizer(), flags.options, take);
+  llm::train::together(world, [&] {
+    if (file) {
+      file->write(0, lines.data(), lines.size());
+      file->commit();
+    }
+  });
+}
+
+int generate(Rank& rank, const GenerateFlags& flags) {
+  using llm::train::read_together;
+  sherd::World world = rank.join();
+  llm::train::together(world, [&] {
+    if (flags.asks_at_terminal() && world.size() > 1) {
+      throw Error(ExitCode::Usage,
+                  "several ranks read no prompts from the terminal: give --prompt or --prompts");
+    }
+  });
+  const auto source = read_together(world, [&] { return find_model(flags); });
+  const auto tokenizer =
+      read_together(world, [&] { return llm::train::load_tokenizer(source.model_folder); });
+  const auto prompts = read_together(world, [&] { return given_prompts(flags); });
+  const auto shape = read_together(
+      world, [&] { return llm::train::model_shape(source.model_folder, source.ignored_fields); });
+  remark(rank, llm::train::agree_on_start(world, read_together(world, [&] {
+                                            return generate_settings(flags, source, prompts,
+                                                                     tokenizer);
+                                          })));
+  const auto encoder = read_together(world, [&] {
+    tokenizer.check_vocabulary(shape.shapes->vocab_rows());
+    return Encoder(flags, tokenizer, shape.shapes->context_length());
+  });
+  remark(rank, source.checkpoint.empty() ? "" : "checkpoint " + source.checkpoint);
+  remark(rank, encoder.remark());
+  sherd::ShardOptions options;
+  options.precision.param_dtype = source.param_dtype;
+  auto model = llm::train::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
+  if (flags.asks_at_terminal()) {
+    answer_at_terminal(model, encoder, flags);
+  } else {
+    answer_given(model, encoder, flags, prompts);
+  }
+  return 0;
+}
+
+void add_flags(CLI::App& verb, GenerateFlags& flags) {
+  const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40).description("");
+  verb.add_option("model,--model", flags.model,
+                  "Hugging Face folder, a run's output folder, or a checkpoint's folder")
+      ->required();
+  verb.add_option("--checkpoint", flags.checkpoint,
+                  "of a run: best, last or a step (default: last)");
+  auto* prompt = verb.add_option("--prompt", flags.prompt, "text to continue");
+  verb.add_option("--prompts", flags.prompts,
+                  ".txt, a prompt a line, or .jsonl, an object with prompt a line")
+      ->excludes(prompt);
+  verb.add_option("-o,--out", flags.out,
+                  "file for the answers, a JSON object with prompt and completion a line (default: "
+                  "standard output)");
+  verb.add_option("--max-new-tokens", flags.options.max_new_tokens, "the most a prompt is given")
+      ->capture_default_str()
+      ->check(positive);
+  verb.add_option("--batch", flags.options.batch, "prompts a rank and forward")
+      ->capture_default_str()
+      ->check(positive);
+  auto* chat = verb.add_flag("--chat", flags.chat,
+                             "prompts are a user's messages: write them by the chat template "
+                             "(default where the model has one)");
+  verb.add_flag("--raw", flags.raw, "prompts are continued as they are")->excludes(chat);
+  verb.add_option("--dtype", flags.dtype, "of computation (default: the run's, else float32)")
+      ->check(CLI::IsMember(dtypes_by_name()));
+  add_ignore_fields(verb, flags.ignored_fields);
+  verb.add_option("-n,--ranks", flags.ranks, "ranks of this host to start (default: 1)")
+      ->check(CLI::Range(1, 1024));
+}
+
+}  // namespace
+
+void add_generate(CLI::App& program, int& exit_code) {
+  CLI::App* verb = program.add_subcommand(
+      "generate", "Let a model continue prompts, of a file or from the terminal");
+  auto flags = std::make_shared<GenerateFlags>();
+  add_flags(*verb, *flags);
+  verb->footer(
+      "Without --prompt and --prompts it reads a prompt a line, and answers each, until the end of "
+      "the input.");
+  verb->callback([flags, &exit_code] {
+    if (const auto code = start_ranks(flags->ranks)) {
+      exit_code = *code;
+      return;
+    }
+    Rank rank(OnSignal::EndProcess);
+    exit_code = rank.run([&] { return generate(rank, *flags); });
+  });
+}
+
+}  // namespace app

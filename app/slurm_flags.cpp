@@ -1,0 +1,100 @@
+#include "app/slurm_flags.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include <fmt/core.h>
+#include <sys/wait.h>
+
+#include "sherd/error.h"
+
+namespace app {
+
+namespace {
+
+using sherd::Error;
+using sherd::ExitCode;
+
+// What a command prints on standard output, and its exit code.
+std::pair<int, std::string> answer_of(const std::string& command) {
+  std::FILE* const pipe = ::popen(command.c_str(), "re");
+  std::string text;
+  std::array<char, 512> bytes{};
+  for (std::size_t size = 0;
+       pipe != nullptr && (size = std::fread(bytes.data(), 1, bytes.size(), pipe)) > 0;) {
+    text.append(bytes.data(), size);
+  }
+  const int status = pipe == nullptr ? -1 : ::pclose(pipe);
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) {
+    text.pop_back();
+  }
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 1, text};
+}
+
+}  // namespace
+
+void add_slurm_flags(CLI::App& verb, SlurmFlags& flags) {
+  verb.add_option("--cpus-per-rank", flags.job.cpus_per_rank, "threads of a rank")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  verb.add_option("--setup", flags.job.setup, "a line of the shell's before it; several times")
+      ->take_all();
+  verb.add_option("--bandwidth", flags.at_least_gb_per_second,
+                  "first measure what the ranks exchange, and end where an all-gather of 64 MiB "
+                  "is below so many GB/s")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--stop-before", flags.job.stop_seconds,
+                  "seconds before the time limit at which the run is asked to save and end")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65535));
+  verb.add_option("--sbatch", flags.job.options, "an option of sbatch; or all of them after --")
+      ->take_all();
+}
+
+sherd::launch::SlurmJob train_job(const SlurmFlags& flags, const std::string& name,
+                                  const std::vector<std::string>& words) {
+  sherd::launch::SlurmJob job = flags.job;
+  std::string word = name;
+  std::replace_if(
+      word.begin(), word.end(), [](unsigned char c) { return std::isspace(c) != 0; }, '_');
+  job.options.insert(job.options.begin(), "--job-name=" + word);
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  if (flags.at_least_gb_per_second) {
+    job.test = {program, "bandwidth",  "--max-mib",
+                "64",    "--at-least", fmt::format("{}", *flags.at_least_gb_per_second)};
+  }
+  job.command = {program, "train"};
+  job.command.insert(job.command.end(), words.begin(), words.end());
+  return job;
+}
+
+std::string submit(const std::string& file) {
+  constexpr int kNotFound = 127;  // as the shell says it
+  const auto [code, answer] = answer_of("sbatch --parsable " + sherd::launch::shell_word(file));
+  if (code == kNotFound) {
+    throw Error(
+        ExitCode::Unavailable,
+        fmt::format("there is no sbatch here. Submit {} where Slurm is: sbatch {}", file, file));
+  }
+  const std::string job = answer.substr(0, answer.find(';'));  // the cluster's name may follow
+  if (code != 0 || job.empty() || job.find_first_not_of("0123456789") != std::string::npos) {
+    throw Error(ExitCode::Unavailable,
+                fmt::format("sbatch did not take {}: its message is above", file));
+  }
+  return job;
+}
+
+std::string state_of_job(const std::string& job) {
+  return job.empty()
+             ? ""
+             : answer_of("squeue --noheader --format=%T --jobs=" + sherd::launch::shell_word(job) +
+                         " 2>/dev/null")
+                   .second;
+}
+
+}  // namespace app

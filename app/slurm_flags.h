@@ -1,0 +1,34 @@
+#pragma once
+// What the commands that write jobs for Slurm have in common.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "launch/slurm_job.h"
+
+namespace app {
+
+/// Of every job of a command, but for its nodes and ranks.
+struct SlurmFlags {
+  sherd::launch::SlurmJob job;
+  std::optional<double> at_least_gb_per_second;
+};
+
+/// --setup, --cpus-per-rank, --bandwidth, --stop-before and what follows `--`.
+void add_slurm_flags(CLI::App& verb, SlurmFlags& flags);
+
+/// The job of `sherd train` with these words.
+[[nodiscard]] sherd::launch::SlurmJob train_job(const SlurmFlags& flags, const std::string& name,
+                                                const std::vector<std::string>& words);
+
+/// Gives a file to sbatch; the number of the job. Throws sherd::Error(Unavailable) where there is
+/// no sbatch, or it refuses.
+[[nodiscard]] std::string submit(const std::string& file);
+
+/// "RUNNING", "PENDING", as squeue has it; empty for a job that has ended.
+[[nodiscard]] std::string state_of_job(const std::string& job);
+
+}  // namespace app

@@ -1,0 +1,286 @@
+#include "llm/doctor/machine.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "llm/doctor/interfaces.h"
+#include "llm/hub/settings.h"
+#include "sherd/error.h"
+
+namespace llm::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::milliseconds kLook{500};
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::optional<std::uint64_t> number_in(const fs::path& path) {
+  std::ifstream file(path);
+  std::uint64_t number = 0;
+  return file >> number ? std::optional(number) : std::nullopt;
+}
+
+// What follows `field` and a colon on its line in a text like /proc/cpuinfo's.
+std::string field_of(const std::string& text, const std::string& field) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t colon = line.find(':');
+    if (line.starts_with(field) && colon != std::string::npos) {
+      return line.substr(std::min(line.size(), line.find_first_not_of(" \t", colon + 1)));
+    }
+  }
+  return "";
+}
+
+std::vector<int> usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) {
+    for (int core = 0; core < CPU_SETSIZE; ++core) {
+      if (CPU_ISSET(static_cast<std::size_t>(core), &set)) {
+        cores.push_back(core);
+      }
+    }
+  }
+  return cores;
+}
+
+int physical_cores_of(const std::vector<int>& cores) {
+  std::set<std::string> seen;
+  for (const int core : cores) {
+    const std::string siblings = text_of("/sys/devices/system/cpu/cpu" + std::to_string(core) +
+                                         "/topology/thread_siblings_list");
+    seen.insert(siblings.empty() ? std::to_string(core) : siblings);
+  }
+  return static_cast<int>(seen.size());
+}
+
+// The folder of this process's control group of version 2, or of version 1's controller.
+fs::path control_group(const std::string& controller) {
+  const fs::path one = fs::path("/sys/fs/cgroup") / controller;
+  std::error_code ignored;
+  if (fs::exists(one, ignored)) {
+    return one;
+  }
+  const std::string own = text_of("/proc/self/cgroup");
+  const std::size_t at = own.find("0::/");
+  return at == std::string::npos
+             ? fs::path("/sys/fs/cgroup")
+             : fs::path("/sys/fs/cgroup") / own.substr(at + 4, own.find('\n', at) - at - 4);
+}
+
+std::optional<double> quota_cores() {
+  const fs::path group = control_group("cpu");
+  auto quota = number_in(group / "cpu.cfs_quota_us");
+  auto period = number_in(group / "cpu.cfs_period_us");
+  if (std::ifstream file(group / "cpu.max"); file) {
+    std::string allowed;
+    std::uint64_t every = 0;
+    file >> allowed >> every;
+    quota = std::isdigit(static_cast<unsigned char>(allowed.empty() ? 'm' : allowed[0])) != 0
+                ? std::optional<std::uint64_t>(std::stoull(allowed))
+                : std::nullopt;
+    period = every;
+  }
+  constexpr std::uint64_t kMicrosecondsOfYear = std::uint64_t{1} << 45;  // -1, read as unsigned
+  return quota && period && *period > 0 && *quota < kMicrosecondsOfYear
+             ? std::optional(static_cast<double>(*quota) / static_cast<double>(*period))
+             : std::nullopt;
+}
+
+Processor processor() {
+  const std::vector<int> cores = usable_cores();
+  const std::string cpuinfo = text_of("/proc/cpuinfo");
+  Processor found;
+  found.model = field_of(cpuinfo, "model name");
+  found.cores = static_cast<int>(cores.size());
+  found.physical_cores = physical_cores_of(cores);
+  found.quota_cores = quota_cores();
+  found.instruction_sets = instruction_sets_of(cpuinfo);
+  const std::string before = text_of("/proc/stat");
+  std::this_thread::sleep_for(kLook);
+  found.busy_cores = busy_cores_between(before, text_of("/proc/stat"), cores);
+  return found;
+}
+
+std::uint64_t kibibytes(const std::string& meminfo, const std::string& field) {
+  return std::strtoull(field_of(meminfo, field).c_str(), nullptr, 10) * 1024;
+}
+
+Memory memory() {
+  constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 60;  // version 1 says a number near 2^63
+  const std::string meminfo = text_of("/proc/meminfo");
+  Memory found;
+  found.total_bytes = kibibytes(meminfo, "MemTotal");
+  found.swap_bytes = kibibytes(meminfo, "SwapTotal");
+  const fs::path group = control_group("memory");
+  found.group_limit_bytes = number_in(group / "memory.max");
+  if (!found.group_limit_bytes) {
+    found.group_limit_bytes = number_in(group / "memory.limit_in_bytes");
+  }
+  if (found.group_limit_bytes && *found.group_limit_bytes >= kNoLimit) {
+    found.group_limit_bytes.reset();
+  }
+  struct statvfs shared = {};
+  if (::statvfs("/dev/shm", &shared) == 0) {
+    found.shared_bytes = std::uint64_t{shared.f_blocks} * shared.f_frsize;
+  }
+  return found;
+}
+
+std::vector<ProcessLimit> limits() {
+  struct Named {
+    const char* name;
+    __rlimit_resource_t what;
+  };
+  constexpr std::array<Named, 4> kNamed{{{"open files", RLIMIT_NOFILE},
+                                         {"processes", RLIMIT_NPROC},
+                                         {"address space bytes", RLIMIT_AS},
+                                         {"locked bytes", RLIMIT_MEMLOCK}}};
+  std::vector<ProcessLimit> found;
+  for (const Named& named : kNamed) {
+    rlimit limit{};
+    if (::getrlimit(named.what, &limit) == 0) {
+      found.push_back({named.name, limit.rlim_cur == RLIM_INFINITY
+                                       ? std::nullopt
+                                       : std::optional<std::uint64_t>(limit.rlim_cur)});
+    }
+  }
+  return found;
+}
+
+std::vector<std::string> gpu_names() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& gpu : fs::directory_iterator("/proc/driver/nvidia/gpus", error)) {
+    names.push_back(field_of(text_of(gpu.path() / "information"), "Model"));
+  }
+  return names;
+}
+
+std::optional<std::string> variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+HubPlace hub() {
+  HubPlace found;
+  for (const char* const name :
+       {"HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_TOKEN", "HF_TOKEN_PATH",
+        "CURL_CA_BUNDLE", "https_proxy", "http_proxy", "ALL_PROXY", "NO_PROXY"}) {
+    if (variable(name)) {
+      found.variables.emplace_back(name);
+    }
+  }
+  try {
+    found.cache = hub::hub_settings(variable).cache;
+  } catch (const sherd::Error& error) {
+    found.fault = error.what();
+    return found;
+  }
+  std::error_code error;
+  fs::path there = fs::absolute(found.cache, error);  // the cache, or what it will be made in
+  while (!fs::exists(there, error) && there.has_relative_path()) {
+    there = there.parent_path();
+  }
+  if (const auto disk = fs::space(there, error); !error) {
+    found.free_bytes = disk.available;
+  }
+  if (!fs::is_directory(there, error)) {
+    found.fault = there.string() + " is no folder";
+  } else if (::access(there.c_str(), W_OK | X_OK) != 0) {
+    found.fault = there.string() + " may not be written to";
+  }
+  return found;
+}
+
+// Ticks in which a core of /proc/stat worked, and all of them.
+struct Ticks {
+  double busy = 0;
+  double all = 0;
+};
+
+std::map<int, Ticks> ticks_of(const std::string& stat) {
+  std::map<int, Ticks> cores;
+  std::istringstream lines(stat);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("cpu") || line.size() < 4 ||
+        std::isdigit(static_cast<unsigned char>(line[3])) == 0) {
+      continue;
+    }
+    std::istringstream words(line.substr(3));
+    int core = 0;
+    words >> core;
+    Ticks& ticks = cores[core];
+    // user nice system idle iowait irq softirq steal (proc_stat(5))
+    double value = 0;
+    for (int column = 0; column < 8 && words >> value; ++column) {
+      ticks.all += value;
+      ticks.busy += column == 3 || column == 4 ? 0 : value;
+    }
+  }
+  return cores;
+}
+
+}  // namespace
+
+double busy_cores_between(const std::string& before, const std::string& after,
+                          const std::vector<int>& cores) {
+  std::map<int, Ticks> first = ticks_of(before);
+  std::map<int, Ticks> second = ticks_of(after);
+  double busy = 0;
+  for (const int core : cores) {
+    const double all = second[core].all - first[core].all;
+    busy += all > 0 ? std::clamp((second[core].busy - first[core].busy) / all, 0.0, 1.0) : 0;
+  }
+  return busy;
+}
+
+std::vector<std::string> instruction_sets_of(const std::string& cpuinfo) {
+  constexpr std::array<const char*, 9> kThatMatter{"avx2",        "fma",      "f16c",
+                                                   "avx512f",     "avx512bw", "avx512vl",
+                                                   "avx512_bf16", "amx_tile", "amx_bf16"};
+  std::istringstream words(field_of(cpuinfo, "flags"));
+  const std::set<std::string> flags{std::istream_iterator<std::string>(words), {}};
+  std::vector<std::string> found;
+  std::copy_if(kThatMatter.begin(), kThatMatter.end(), std::back_inserter(found),
+               [&](const char* name) { return flags.contains(name); });
+  return found;
+}
+
+Machine look_around() {
+  Machine machine;
+  machine.processor = processor();
+  machine.memory = memory();
+  machine.limits = limits();
+  machine.interfaces = interfaces();
+  machine.gpus.names = gpu_names();
+  machine.hub = hub();
+  if (const auto threads = variable("OMP_NUM_THREADS")) {
+    const int asked = std::atoi(threads->c_str());
+    machine.threads_asked = asked > 0 ? std::optional(asked) : std::nullopt;
+  }
+  return machine;
+}
+
+}  // namespace llm::doctor

@@ -1,0 +1,159 @@
+// A diagnosis in words and as JSON.
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "llm/doctor/diagnosis.h"
+
+namespace llm::doctor {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string gib(std::uint64_t bytes) {
+  return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1U << 30U));
+}
+
+std::string line(const std::string& what, const std::string& text) {
+  return fmt::format("{:<14} {}\n", what, text);
+}
+
+std::string cores_text(const Processor& processor) {
+  return fmt::format(
+      "{} usable{}{}, {:.1f} busy", processor.cores,
+      processor.physical_cores == processor.cores
+          ? ""
+          : fmt::format(" (hyperthreads of {})", processor.physical_cores),
+      processor.quota_cores ? fmt::format(", {:.1f} cores' time", *processor.quota_cores) : "",
+      processor.busy_cores);
+}
+
+std::string memory_text(const Memory& memory) {
+  return fmt::format("{}, {} available to a run; control group: {}; swap {}; /dev/shm {}",
+                     gib(memory.total_bytes), gib(memory.available_bytes),
+                     memory.group_limit_bytes ? gib(*memory.group_limit_bytes) : "no limit",
+                     gib(memory.swap_bytes),
+                     memory.shared_bytes
+                         ? gib(*memory.shared_bytes) + " (not needed: ranks share memory without)"
+                         : "none (not needed)");
+}
+
+std::string limits_text(const std::vector<ProcessLimit>& limits) {
+  std::string text;
+  for (const ProcessLimit& limit : limits) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", limit.name,
+                        limit.value ? std::to_string(*limit.value) : "unlimited");
+  }
+  return text;
+}
+
+std::string gpus_text(const Gpus& gpus) {
+  return fmt::format(
+      "{}; {}", gpus.names.empty() ? "none" : fmt::format("{}", fmt::join(gpus.names, ", ")),
+      gpus.in_build ? "LibTorch with CUDA and NCCL" : "this build computes on CPUs, without NCCL");
+}
+
+std::string interfaces_text(const std::vector<Interface>& interfaces) {
+  std::string text;
+  for (const Interface& one : interfaces) {
+    text += fmt::format(
+        "{}{} {}{}", text.empty() ? "" : "; ", one.name,
+        !one.is_up              ? "down"
+        : one.addresses.empty() ? "without an address"
+                                : fmt::format("{}", fmt::join(one.addresses, " ")),
+        one.megabits_per_second ? fmt::format(" ({} Mbit/s)", *one.megabits_per_second) : "");
+  }
+  return text.empty() ? "none" : text;
+}
+
+template <class Value>
+ordered_json or_null(const std::optional<Value>& value) {
+  return value ? ordered_json(*value) : ordered_json();
+}
+
+ordered_json json_of(const Processor& processor) {
+  return {{"model", processor.model},
+          {"cores", processor.cores},
+          {"physical_cores", processor.physical_cores},
+          {"busy_cores", processor.busy_cores},
+          {"quota_cores", or_null(processor.quota_cores)},
+          {"instruction_sets", processor.instruction_sets},
+          {"best_isa", processor.best_isa},
+          {"isa", processor.isa}};
+}
+
+ordered_json json_of(const Memory& memory) {
+  return {{"total_bytes", memory.total_bytes},
+          {"available_bytes", memory.available_bytes},
+          {"swap_bytes", memory.swap_bytes},
+          {"group_limit_bytes", or_null(memory.group_limit_bytes)},
+          {"shared_bytes", or_null(memory.shared_bytes)}};
+}
+
+ordered_json json_of(const std::vector<Interface>& interfaces) {
+  ordered_json all = ordered_json::array();
+  for (const Interface& one : interfaces) {
+    all.push_back({{"name", one.name},
+                   {"up", one.is_up},
+                   {"addresses", one.addresses},
+                   {"megabits_per_second", or_null(one.megabits_per_second)}});
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string to_text(const Machine& machine, const Diagnosis& diagnosis) {
+  const Processor& processor = machine.processor;
+  std::string text =
+      line("processor", processor.model) + line("cores", cores_text(processor)) +
+      line("instructions",
+           fmt::format("{}; path taken: {}", fmt::join(processor.instruction_sets, " "),
+                       processor.isa.empty() ? "none" : processor.isa)) +
+      line("memory", memory_text(machine.memory)) + line("limits", limits_text(machine.limits)) +
+      line("GPUs", gpus_text(machine.gpus)) + line("network", interfaces_text(machine.interfaces)) +
+      line("hub cache",
+           fmt::format(
+               "{}{}", machine.hub.cache.string(),
+               machine.hub.free_bytes ? ", " + gib(*machine.hub.free_bytes) + " free" : "")) +
+      line("variables", machine.hub.variables.empty()
+                            ? "none of the hub's or a proxy's is set"
+                            : fmt::format("{} set", fmt::join(machine.hub.variables, ", "))) +
+      line("recommended", fmt::format("-n {}, --device.threads {}, --precision.param_dtype {}",
+                                      diagnosis.ranks, diagnosis.threads, diagnosis.param_dtype));
+  for (const std::string& why : diagnosis.slow) {
+    text += line("slow", why);
+  }
+  for (const std::string& fault : diagnosis.faults) {
+    text += line("will not work", fault);
+  }
+  text.pop_back();
+  return text;
+}
+
+std::string to_json(const Machine& machine, const Diagnosis& diagnosis) {
+  ordered_json limits = ordered_json::object();
+  for (const ProcessLimit& limit : machine.limits) {
+    limits[limit.name] = or_null(limit.value);
+  }
+  const ordered_json all = {
+      {"ok", diagnosis.faults.empty()},
+      {"processor", json_of(machine.processor)},
+      {"memory", json_of(machine.memory)},
+      {"limits", std::move(limits)},
+      {"gpus", {{"names", machine.gpus.names}, {"in_build", machine.gpus.in_build}}},
+      {"interfaces", json_of(machine.interfaces)},
+      {"hub",
+       {{"cache", machine.hub.cache.string()},
+        {"free_bytes", or_null(machine.hub.free_bytes)},
+        {"variables", machine.hub.variables}}},
+      {"recommended",
+       {{"ranks", diagnosis.ranks},
+        {"threads", diagnosis.threads},
+        {"param_dtype", diagnosis.param_dtype}}},
+      {"slow", diagnosis.slow},
+      {"faults", diagnosis.faults}};
+  return all.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+}  // namespace llm::doctor

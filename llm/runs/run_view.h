@@ -1,0 +1,24 @@
+#pragma once
+// A run as `sherd watch` shows it.
+
+#include <filesystem>
+#include <string>
+
+#include "llm/runs/run_records.h"
+
+namespace llm::runs {
+
+enum class RunState {
+  Running,   ///< a process holds its folder
+  Finished,  ///< it has left its summary
+  Stopped,   ///< neither: the same command goes on
+};
+
+/// Whether a process of this host, or of one whose file system tells locks, trains into the folder.
+[[nodiscard]] RunState state_of(const std::filesystem::path& folder);
+
+/// Several lines, without a line end after the last: what the run is and how far, the last step,
+/// curves of the losses and of memory, the evaluations. `columns` is the width of the terminal.
+[[nodiscard]] std::string view_of(const RunRecords& run, RunState state, int columns);
+
+}  // namespace llm::runs

@@ -1,0 +1,44 @@
+#pragma once
+// What a data file holds: prompts with their answers, however it is written.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llm/text/bad_sample.h"
+
+namespace llm::text {
+
+/// The answer that a question without an answer is trained on.
+inline constexpr std::string_view kNoAnswer = "unanswerable";
+
+/// A gold answer; of SQuAD, a span of its question's context.
+struct Answer {
+  std::string text;
+  std::int64_t begin_byte = 0;  ///< where it starts in the context (the file counts code points)
+};
+
+/// A question about a context, or a record: a prompt that is used as it is.
+struct Question {
+  /// The context of a record: it has none.
+  static constexpr std::size_t kNoContext = static_cast<std::size_t>(-1);
+
+  std::string id;
+  std::string question;
+  std::size_t context = kNoContext;  ///< index into QuestionFile::contexts
+  std::vector<Answer> answers;       ///< at least one; training learns the first
+  bool unanswerable = false;         ///< SQuAD v2.0's `is_impossible`; its answer is kNoAnswer
+
+  [[nodiscard]] bool is_record() const { return context == kNoContext; }
+};
+
+/// A data file in file order; each context is held once.
+struct QuestionFile {
+  std::vector<std::string> contexts;
+  std::vector<Question> questions;
+  std::vector<BadSample> skipped = {};  ///< left out, where that was asked for
+};
+
+}  // namespace llm::text

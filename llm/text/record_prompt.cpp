@@ -1,0 +1,78 @@
+#include "llm/text/record_prompt.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "sherd/error.h"
+
+namespace llm::text {
+
+namespace {
+
+// What is left of a prompt when at least its first `excess` tokens are taken off.
+std::string_view without_first_tokens(std::string_view prompt, const Encoding& encoding,
+                                      std::int64_t excess) {
+  std::vector<std::size_t> starts;  // of the tokens that come from the text
+  for (const ByteRange& range : encoding.ranges) {
+    if (range.end > range.begin) {
+      starts.push_back(static_cast<std::size_t>(range.begin));
+    }
+  }
+  // Several tokens may be parts of the first character.
+  auto next = std::min(static_cast<std::size_t>(excess), starts.size());
+  while (next < starts.size() && starts[next] == 0) {
+    ++next;
+  }
+  return next == starts.size() ? std::string_view() : prompt.substr(starts[next]);
+}
+
+std::string_view fitting(const PromptEncoder& encoder, std::string_view prompt) {
+  const std::int64_t most = encoder.limits().prompt_tokens();
+  for (;;) {
+    const Encoding encoding = encoder.tokenizer().encode(prompt);
+    const auto tokens = static_cast<std::int64_t>(encoding.ids.size());
+    if (tokens <= most) {
+      return prompt;
+    }
+    if (prompt.empty()) {
+      throw sherd::Error(sherd::ExitCode::BadData,
+                         "data.max_length leaves no room for a prompt: raise it");
+    }
+    prompt = without_first_tokens(prompt, encoding, tokens - most);
+  }
+}
+
+std::string_view without_blanks_at_end(std::string_view text) {
+  const std::size_t last = text.find_last_not_of(" \t");
+  return text.substr(0, last == std::string_view::npos ? 0 : last + 1);
+}
+
+bool is_space(char c) {
+  return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+}  // namespace
+
+LabelledPrompt encode_record(const PromptEncoder& encoder, std::string_view prompt,
+                             std::string_view completion) {
+  const std::string_view whole_prompt = without_blanks_at_end(prompt);
+  const std::string_view kept = fitting(encoder, whole_prompt);
+  std::string text(kept);
+  text.append(prompt.substr(whole_prompt.size()));
+  if (!text.empty() && !is_space(text.back()) && !is_space(completion.front())) {
+    text.push_back(' ');
+  }
+  text.append(completion);
+  const std::int64_t room = encoder.limits().max_length_tokens;
+  LabelledPrompt sample = labelled(encoder.tokenizer().encode(text),
+                                   {.prompt_end = static_cast<std::int64_t>(kept.size()),
+                                    .max_answer_tokens = room,
+                                    .max_length_tokens = room},
+                                   encoder.tokenizer().end_id());
+  sample.cut_bytes = static_cast<std::int64_t>(whole_prompt.size() - kept.size());
+  sample.context_was_cut = sample.cut_bytes > 0;
+  return sample;
+}
+
+}  // namespace llm::text

@@ -1,0 +1,22 @@
+#pragma once
+// A record as the model sees it: its prompt, its completion, the end token.
+
+#include <string_view>
+
+#include "llm/text/prompt.h"
+
+namespace llm::text {
+
+/// Encodes prompt and completion once as a whole, joined as they are where white space is between
+/// them, else by a space. Blanks at the prompt's end count as the completion's begin, since
+/// tokenizers join them to the word that follows. Supervised are the tokens that start after the
+/// prompt, and the end token.
+///
+/// A prompt of more than `prompt_tokens()` loses its begin, so that what stands before the
+/// completion remains; no character is cut. A completion may have what the prompt leaves of
+/// `max_length_tokens`; a longer one is cut there and has no end token. Throws
+/// sherd::Error(BadData) if the tokenizer's own tokens leave no room.
+[[nodiscard]] LabelledPrompt encode_record(const PromptEncoder& encoder, std::string_view prompt,
+                                           std::string_view completion);
+
+}  // namespace llm::text

@@ -1,0 +1,107 @@
+#include "llm/track/trackers.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "llm/track/mlflow.h"
+#include "llm/track/tensorboard.h"
+#include "llm/track/tracked_run.h"
+#include "llm/track/wandb.h"
+
+namespace llm::track {
+
+namespace {
+
+// Null for a sink that is no tracker, or one that the environment turns off.
+std::unique_ptr<Tracker> tracker_of(const config::Sink& sink, const TrackedRun& run) {
+  switch (sink.kind) {
+    case config::SinkKind::TensorBoard:
+      return std::make_unique<TensorBoard>(sink, run);
+    case config::SinkKind::Wandb:
+      return wandb_is_disabled(run) ? nullptr : std::make_unique<Wandb>(sink, run);
+    case config::SinkKind::Mlflow:
+      return std::make_unique<Mlflow>(run);
+    case config::SinkKind::Jsonl:
+      break;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Point point_of(const StepRecord& record) {
+  Point point{record.step, record.unix_seconds, {}};
+  if (record.supervised_tokens > 0) {
+    point.metrics = {{"train/loss", record.loss}, {"train/grad_norm", record.grad_norm}};
+  }
+  point.metrics.insert(point.metrics.end(),
+                       {{"train/learning_rate", record.lr},
+                        {"train/epoch", record.epochs},
+                        {"perf/tokens_per_second", record.tokens_per_second()},
+                        {"perf/samples_per_second", record.samples_per_second()},
+                        {"perf/step_seconds", record.step_seconds},
+                        {"perf/data_wait_seconds", record.data_wait_seconds},
+                        {"perf/peak_memory_bytes", static_cast<double>(record.peak_rank_bytes)}});
+  return point;
+}
+
+Point point_of(const EvaluationRecord& record) {
+  const std::string file = std::filesystem::path(record.data).stem().string();
+  const std::string prefix = file.empty() ? "eval/" : "eval/" + file + "/";
+  Point point{record.step, record.unix_seconds, {{prefix + "loss", record.loss}}};
+  if (record.generated) {
+    point.metrics.emplace_back(prefix + "em", record.em);
+    point.metrics.emplace_back(prefix + "f1", record.f1);
+  }
+  point.metrics.emplace_back(prefix + "seconds", record.seconds);
+  return point;
+}
+
+Trackers::Trackers(const config::RunConfig& config, const sherd::launch::EnvLookup& environment) {
+  const TrackedRun run = tracked_run(config, environment);
+  for (const config::Sink& sink : config.log.sink) {
+    if (std::unique_ptr<Tracker> tracker = tracker_of(sink, run)) {
+      news_.push_back("tracker " + tracker->name() + ": " + tracker->place());
+      threads_.push_back(std::make_unique<TrackerThread>(std::move(tracker)));
+    } else if (sink.kind == config::SinkKind::Wandb) {
+      news_.emplace_back("tracker wandb: turned off by WANDB_MODE=disabled");
+    }
+  }
+}
+
+Trackers::~Trackers() {
+  end(End::Failed);
+}
+
+void Trackers::begin(std::int64_t steps_done) {
+  for (const auto& thread : threads_) {
+    thread->begin(steps_done);
+  }
+}
+
+void Trackers::log(const Point& point) {
+  for (const auto& thread : threads_) {
+    thread->push(point);
+  }
+}
+
+void Trackers::end(End how) {
+  for (const auto& thread : threads_) {
+    thread->ask_to_end(how);
+  }
+  for (const auto& thread : threads_) {
+    thread->wait_for_end();
+  }
+}
+
+std::vector<std::string> Trackers::take_news() {
+  std::vector<std::string> lines = std::exchange(news_, {});
+  for (const auto& thread : threads_) {
+    for (std::string& line : thread->take_news()) {
+      lines.push_back(std::move(line));
+    }
+  }
+  return lines;
+}
+
+}  // namespace llm::track

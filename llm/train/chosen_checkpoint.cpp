@@ -1,0 +1,68 @@
+#include "llm/train/chosen_checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "llm/runs/run_records.h"
+#include "llm/runs/run_summary.h"
+#include "llm/train/checkpoints.h"
+#include "sherd/error.h"
+
+namespace llm::train {
+
+namespace {
+
+namespace fs = std::filesystem;
+using sherd::Error;
+using sherd::ExitCode;
+
+std::int64_t step_in(const std::string& which) {
+  std::int64_t step = 0;
+  const char* end = which.data() + which.size();
+  const auto [stop, fault] = std::from_chars(which.data(), end, step);
+  if (fault != std::errc{} || stop != end || step < 1) {
+    throw Error(ExitCode::Usage,
+                fmt::format("--checkpoint {}: give best, last or the number of a step", which));
+  }
+  return step;
+}
+
+std::int64_t best_step(const fs::path& run) {
+  const auto best = runs::summary_of(runs::read_run(run)).best;
+  if (!best) {
+    throw Error(ExitCode::InputMissing,
+                fmt::format("--checkpoint best: the log of the run '{}' has no evaluation after a "
+                            "step. Give last or the number of a step.",
+                            run.string()));
+  }
+  return best->step;
+}
+
+}  // namespace
+
+fs::path chosen_checkpoint(const fs::path& run, const std::string& which) {
+  if (which == "last") {
+    return checkpoints_at(run.string(), "--checkpoint last").front();
+  }
+  const Checkpoints checkpoints(run);
+  const std::int64_t step = which == "best" ? best_step(run) : step_in(which);
+  const std::vector<std::int64_t> steps = checkpoints.complete_steps();
+  if (!std::binary_search(steps.begin(), steps.end(), step)) {
+    const std::string advice =
+        which == "best" ? " checkpoint.best = true keeps that of the best evaluation." : "";
+    throw Error(
+        ExitCode::InputMissing,
+        fmt::format("--checkpoint {}: the run '{}' has no checkpoint of step {}; there {} "
+                    "{}.{}",
+                    which, run.string(), step, steps.size() == 1 ? "is" : "are",
+                    steps.empty() ? "none" : fmt::format("{}", fmt::join(steps, ", ")), advice));
+  }
+  return checkpoints.folder_of(step);
+}
+
+}  // namespace llm::train

@@ -1,0 +1,238 @@
+#include "llm/train/data_preview.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "llm/data/sampler.h"
+#include "llm/data/subset.h"
+#include "llm/train/options_of_config.h"
+#include "llm/train/preview_text.h"
+
+namespace llm::train {
+
+namespace {
+
+using Indices = std::vector<std::int64_t>;
+
+data::Sampler sampler_of(const RunData& data, const config::TrainSection& train) {
+  return {data.length.rows, train.global_batch, static_cast<std::uint64_t>(train.seed)};
+}
+
+struct Place {
+  std::int64_t sample = 0;
+  std::int64_t step = 0;
+};
+
+// The first of an epoch.
+std::vector<Place> first_places(const RunData& data, const config::TrainSection& train,
+                                std::int64_t count) {
+  data::Sampler sampler = sampler_of(data, train);
+  std::vector<Place> places;
+  for (std::int64_t step = 0; step < data.length.steps_per_epoch; ++step) {
+    for (const std::int64_t sample : data.rows.samples_of(sampler.batch(step))) {
+      if (std::ssize(places) == count) {
+        return places;
+      }
+      places.push_back({sample, step + 1});
+    }
+  }
+  return places;
+}
+
+// Text that grows with the ids: what a token adds may depend on those before it.
+std::vector<TextPart> parts_of(const data::Sample& sample, const text::Tokenizer& tokenizer) {
+  std::vector<TextPart> parts;
+  std::string before;
+  for (std::size_t begin = 0; begin < sample.ids.size();) {
+    const auto same = [&](std::uint8_t mark) { return mark == sample.supervised[begin]; };
+    const auto end = static_cast<std::size_t>(
+        std::find_if_not(sample.supervised.begin() + static_cast<std::ptrdiff_t>(begin),
+                         sample.supervised.end(), same) -
+        sample.supervised.begin());
+    const std::string so_far = tokenizer.decode(sample.ids.first(end), false);
+    const bool grows = so_far.starts_with(before);
+    parts.push_back({grows ? so_far.substr(before.size())
+                           : tokenizer.decode(sample.ids.subspan(begin, end - begin), false),
+                     sample.supervised[begin] == 1});
+    before = so_far;
+    begin = end;
+  }
+  return parts;
+}
+
+PreviewedSample shown(const RunData& data, const Place& place, const text::Tokenizer& tokenizer) {
+  const data::Sample sample = data.training[static_cast<std::size_t>(place.sample)];
+  return {.step = place.step,
+          .tokens = static_cast<std::int64_t>(sample.ids.size()),
+          .supervised_tokens = sample.supervised_tokens(),
+          .parts = parts_of(sample, tokenizer)};
+}
+
+std::size_t part_of(const RunData& data, std::int64_t sample) {
+  std::size_t part = 0;
+  while (part + 1 < data.parts.size() && sample >= data.parts[part + 1].first) {
+    ++part;
+  }
+  return part;
+}
+
+// Files as they are read for what the samples do not tell.
+class Sources {
+ public:
+  explicit Sources(const StartedRun& run)
+      : run_(run),
+        encoder_(run.tokenizer, {run.data.parts.front().report.limits.max_length_tokens,
+                                 run.data.parts.front().report.limits.max_answer_tokens}) {}
+
+  void complete(PreviewedSample& sample, std::int64_t index) {
+    const std::size_t part = part_of(run_.data, index);
+    const config::DataSet& set = run_.config.data.train[part];
+    const text::QuestionFile& file = file_of(part, set);
+    const auto indices = data::weighted(file.questions.size(), set.weight,
+                                        static_cast<std::uint64_t>(run_.config.train.seed));
+    const std::size_t number =
+        indices.at(static_cast<std::size_t>(index - run_.data.parts[part].first));
+    const text::Question& question = file.questions[number];
+    const text::LabelledPrompt prompt = data::encode_question(file, number, encoder_);
+    const auto cut = static_cast<std::size_t>(prompt.cut_bytes);
+    sample.source = run_.data.parts[part].report.name;
+    sample.id = question.id;
+    sample.answer_was_cut = prompt.answer_was_cut;
+    sample.answer_is_outside = prompt.answer_is_outside;
+    if (question.is_record()) {
+      sample.cut_text = question.question.substr(0, cut);
+    } else {
+      const std::string& context = file.contexts[question.context];
+      sample.cut_text = context.substr(context.size() - cut);
+    }
+  }
+
+ private:
+  const text::QuestionFile& file_of(std::size_t part, const config::DataSet& set) {
+    const auto found = files_.find(part);
+    return found != files_.end()
+               ? found->second
+               : files_
+                     .emplace(part,
+                              data::questions_of(
+                                  data::read_data_file(set.path, reading_of(set, run_.config.data)),
+                                  limit_of(set, run_.config.train)))
+                     .first->second;
+  }
+
+  const StartedRun& run_;
+  text::PromptEncoder encoder_;
+  std::map<std::size_t, text::QuestionFile> files_;
+};
+
+// Tokens that a micro-batch has, and those it would have if it were padded.
+std::pair<std::int64_t, std::int64_t> padded(const data::Samples& samples, const Indices& batch) {
+  std::int64_t tokens = 0;
+  std::int64_t longest = 0;
+  for (const std::int64_t index : batch) {
+    const auto length =
+        static_cast<std::int64_t>(samples[static_cast<std::size_t>(index)].ids.size());
+    tokens += length;
+    longest = std::max(longest, length);
+  }
+  return {tokens, longest * std::ssize(batch)};
+}
+
+double share_of_padding(const RunData& data, const config::TrainSection& train,
+                        const data::BatchShape& shape) {
+  data::Sampler sampler = sampler_of(data, train);
+  std::int64_t tokens = 0;
+  std::int64_t places = 0;
+  for (std::int64_t step = 0; step < data.length.steps_per_epoch; ++step) {
+    const Indices rows = sampler.batch(step);
+    const std::int64_t count = shape.micro_batches(static_cast<std::int64_t>(rows.size()));
+    for (std::int64_t micro = 0; micro < count; ++micro) {
+      for (std::int64_t rank = 0; rank < shape.world; ++rank) {
+        const auto [has, would_have] =
+            padded(data.training, data.rows.samples_of(shape.samples_of(rows, micro, rank)));
+        tokens += has;
+        places += would_have;
+      }
+    }
+  }
+  return places == 0 ? 0 : 1 - static_cast<double>(tokens) / static_cast<double>(places);
+}
+
+}  // namespace
+
+double DataFigures::supervised_share() const {
+  return tokens == 0 ? 0 : static_cast<double>(supervised_tokens) / static_cast<double>(tokens);
+}
+
+DataFigures data_figures(const RunData& data, const config::RunConfig& config,
+                         const data::BatchShape& shape) {
+  std::vector<std::int64_t> lengths;
+  DataFigures figures;
+  for (std::size_t i = 0; i < data.training.size(); ++i) {
+    const data::Sample sample = data.training[i];
+    lengths.push_back(static_cast<std::int64_t>(sample.ids.size()));
+    figures.tokens += lengths.back();
+    figures.supervised_tokens += sample.supervised_tokens();
+  }
+  std::sort(lengths.begin(), lengths.end());
+  const auto at = [&](std::size_t percent) {
+    return lengths[(lengths.size() - 1) * percent / 100];
+  };
+  figures.samples = std::ssize(lengths);
+  figures.shortest = lengths.front();
+  figures.median = at(50);
+  figures.percentile_95 = at(95);
+  figures.longest = lengths.back();
+  figures.micro_batch = shape.micro_batch;
+  figures.padding_if_padded = share_of_padding(data, config.train, shape);
+  return figures;
+}
+
+DataPreview preview_of(const StartedRun& run, std::int64_t count) {
+  DataPreview preview{
+      run.data.parts, run.data.skipped, data_figures(run.data, run.config, run.shape), {}};
+  Sources sources(run);
+  for (const Place& place : first_places(run.data, run.config.train, count)) {
+    preview.samples.push_back(shown(run.data, place, run.tokenizer));
+    sources.complete(preview.samples.back(), place.sample);
+  }
+  return preview;
+}
+
+namespace {
+
+constexpr std::size_t kClipped = 60;  // characters of a part's begin, and of its end
+
+// Not within a character.
+std::size_t whole(const std::string& text, std::size_t at) {
+  while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0U) == 0x80U) {
+    ++at;
+  }
+  return at;
+}
+
+std::string clipped(const std::string& text) {
+  if (text.size() <= 2 * kClipped) {
+    return text;
+  }
+  return text.substr(0, whole(text, kClipped)) + " … " +
+         text.substr(whole(text, text.size() - kClipped));
+}
+
+}  // namespace
+
+std::string example_lines(const StartedRun& run) {
+  constexpr std::int64_t kExamples = 3;
+  std::string lines = figures_line(data_figures(run.data, run.config, run.shape));
+  for (const Place& place : first_places(run.data, run.config.train, kExamples)) {
+    PreviewedSample sample = shown(run.data, place, run.tokenizer);
+    for (TextPart& part : sample.parts) {
+      part.text = clipped(part.text);
+    }
+    lines += "\n  " + one_line(sample);
+  }
+  return lines;
+}
+
+}  // namespace llm::train

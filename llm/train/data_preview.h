@@ -1,0 +1,78 @@
+#pragma once
+// The first samples of a run as the model sees them, and what all of them are like.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "llm/config/run_config.h"
+#include "llm/data/batch.h"
+#include "llm/text/tokenizer.h"
+#include "llm/train/run_data.h"
+#include "llm/train/start.h"
+
+namespace llm::train {
+
+/// A piece of a sample's text.
+struct TextPart {
+  std::string text;
+  bool supervised = false;
+};
+
+struct PreviewedSample {
+  std::string source = {};  ///< its file
+  std::string id = {};      ///< of the question, or its line or record
+  std::int64_t step = 0;    ///< in which it is seen first, from 1
+  std::int64_t tokens = 0;
+  std::int64_t supervised_tokens = 0;
+  std::vector<TextPart> parts = {};
+  std::string cut_text = {};       ///< taken off, of a context's end or a prompt's begin
+  bool answer_was_cut = false;     ///< to what there is room for
+  bool answer_is_outside = false;  ///< of a question: in what was taken off
+};
+
+/// Of the first epoch's samples.
+struct DataFigures {
+  std::int64_t samples = 0;
+  std::int64_t tokens = 0;
+  std::int64_t supervised_tokens = 0;
+  std::int64_t shortest = 0, median = 0, percentile_95 = 0, longest = 0;  ///< tokens
+  std::int64_t micro_batch = 0;
+  /// The share of padding that micro-batches would have if each sample were as long as the longest
+  /// beside it. They have none.
+  double padding_if_padded = 0;
+
+  [[nodiscard]] double supervised_share() const;
+};
+
+struct DataPreview {
+  std::vector<TrainingPart> parts;
+  std::vector<text::BadSample> skipped;
+  DataFigures figures;
+  std::vector<PreviewedSample> samples;  ///< in the order of training
+};
+
+[[nodiscard]] DataFigures data_figures(const RunData& data, const config::RunConfig& config,
+                                       const data::BatchShape& shape);
+
+/// With the first `count` samples. Reads their files once more, for what was cut off. Not
+/// collective. Throws sherd::Error as data::read_data_file() and data::questions_of() do.
+[[nodiscard]] DataPreview preview_of(const StartedRun& run, std::int64_t count);
+
+/// "lengths: 12 to 40 tokens, median 20, 95 % within 31; 12.5 % supervised; no padding (…)".
+[[nodiscard]] std::string figures_line(const DataFigures& figures);
+
+/// What a run prints at its start: the figures, and three samples of a line each.
+[[nodiscard]] std::string example_lines(const StartedRun& run);
+
+/// How supervised text is marked on a terminal.
+enum class Marks { Brackets, Colour };
+
+/// For people, without a line end; the text of data can do nothing to a terminal.
+[[nodiscard]] std::string to_text(const DataPreview& preview, Marks marks);
+/// One line.
+[[nodiscard]] std::string to_json(const DataPreview& preview);
+/// A page that needs nothing beside it.
+[[nodiscard]] std::string to_html(const DataPreview& preview);
+
+}  // namespace llm::train

@@ -1,0 +1,82 @@
+#include <fmt/core.h>
+
+#include "llm/train/data_preview.h"
+#include "llm/train/preview_text.h"
+
+namespace llm::train {
+
+namespace {
+
+std::string html_text(const std::string& text) {
+  std::string safe;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '&') {
+      safe += "&amp;";
+    } else if (c == '<') {
+      safe += "&lt;";
+    } else if (c == '>') {
+      safe += "&gt;";
+    } else if (c == '"') {
+      safe += "&quot;";
+    } else if (byte < 0x20 && c != '\n' && c != '\t') {
+      safe += "\xef\xbf\xbd";  // no character of HTML
+    } else {
+      safe += c;
+    }
+  }
+  return safe;
+}
+
+constexpr const char* kPreviewHead = R"(<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Data preview</title>
+<style>
+:root { color-scheme: light dark; --line: #8884; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; }
+article { border-top: 1px solid var(--line); padding: 1rem 0; }
+h2 { font-size: 1rem; overflow-wrap: anywhere; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; font: 14px/1.5 ui-monospace, monospace; margin: .5rem 0; }
+mark { background: light-dark(#bdf0c4, #14532d); color: inherit; border-radius: 3px; }
+del { opacity: .6; }
+</style></head><body>
+<h1>Data preview</h1>
+)";
+
+std::string list_of(const DataPreview& preview) {
+  std::string html = "<ul>\n<li>" + html_text(figures_line(preview.figures)) + "</li>\n";
+  for (const TrainingPart& part : preview.parts) {
+    html += "<li>" + html_text(line_of(part)) + "</li>\n";
+  }
+  for (const text::BadSample& bad : preview.skipped) {
+    html += "<li>skipped: " + html_text(bad.source + ": " + bad.text()) + "</li>\n";
+  }
+  return html +
+         "</ul>\n<p><mark>Marked</mark> text is supervised: what the model learns to write."
+         "</p>\n";
+}
+
+std::string article_of(const PreviewedSample& sample) {
+  std::string html = "<article><h2>" + html_text(title_of(sample)) + "</h2>\n<pre>";
+  for (const TextPart& part : sample.parts) {
+    const std::string text = html_text(part.text);
+    html += part.supervised ? "<mark>" + text + "</mark>" : text;
+  }
+  html += "</pre>\n";
+  if (!sample.cut_text.empty()) {
+    html += "<p>Cut off:</p>\n<pre><del>" + html_text(sample.cut_text) + "</del></pre>\n";
+  }
+  return html + "</article>\n";
+}
+
+}  // namespace
+
+std::string to_html(const DataPreview& preview) {
+  std::string html = kPreviewHead + list_of(preview);
+  for (const PreviewedSample& sample : preview.samples) {
+    html += article_of(sample);
+  }
+  return html + "</body></html>\n";
+}
+
+}  // namespace llm::train

@@ -1,0 +1,138 @@
+#include "llm/train/preview_text.h"
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+namespace llm::train {
+
+namespace {
+
+// Control characters of data would be commands to a terminal.
+std::string printable(const std::string& text, bool keep_lines) {
+  std::string safe;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n') {
+      safe += keep_lines ? "\n" : "\\n";
+    } else if (c == '\t' || (byte >= 0x20 && byte != 0x7f)) {
+      safe += c;
+    } else {
+      safe += fmt::format("\\x{:02x}", byte);
+    }
+  }
+  return safe;
+}
+
+std::string marked(const PreviewedSample& sample, Marks marks, bool keep_lines) {
+  const bool colour = marks == Marks::Colour;
+  std::string text;
+  for (const TextPart& part : sample.parts) {
+    const std::string shown = printable(part.text, keep_lines);
+    text += !part.supervised ? shown
+            : colour         ? "\x1b[1;32m" + shown + "\x1b[0m"
+                             : "[[" + shown + "]]";
+  }
+  return text;
+}
+
+nlohmann::ordered_json json_of(const PreviewedSample& sample) {
+  nlohmann::ordered_json text = nlohmann::ordered_json::array();
+  for (const TextPart& part : sample.parts) {
+    text.push_back({{"text", part.text}, {"supervised", part.supervised}});
+  }
+  return {{"source", sample.source},
+          {"id", sample.id},
+          {"step", sample.step},
+          {"tokens", sample.tokens},
+          {"supervised_tokens", sample.supervised_tokens},
+          {"text", text},
+          {"cut_text", sample.cut_text},
+          {"answer_was_cut", sample.answer_was_cut},
+          {"answer_is_outside", sample.answer_is_outside}};
+}
+
+}  // namespace
+
+std::string one_line(const PreviewedSample& sample) {
+  return marked(sample, Marks::Brackets, false);
+}
+
+std::string title_of(const PreviewedSample& sample) {
+  std::string cut;
+  if (!sample.cut_text.empty()) {
+    cut += fmt::format("; {} bytes cut off", sample.cut_text.size());
+  }
+  cut += sample.answer_was_cut ? "; answer cut" : "";
+  cut += sample.answer_is_outside ? "; answer in what was cut off" : "";
+  return fmt::format("{}, {}, step {}: {} tokens, {} supervised{}", sample.source,
+                     printable(sample.id, false), sample.step, sample.tokens,
+                     sample.supervised_tokens, cut);
+}
+
+std::string line_of(const TrainingPart& part) {
+  return fmt::format(
+      "{}: {} samples an epoch, of {}{}", part.report.name, part.samples, part.report.samples,
+      part.report.skipped > 0 ? fmt::format("; {} bad ones skipped", part.report.skipped) : "");
+}
+
+std::string figures_line(const DataFigures& f) {
+  return fmt::format(
+      "lengths: {} to {} tokens, median {}, 95 % within {}; {:.1f} % supervised; no padding "
+      "({:.1f} % if micro-batches of {} were padded)",
+      f.shortest, f.longest, f.median, f.percentile_95, 100 * f.supervised_share(),
+      100 * f.padding_if_padded, f.micro_batch);
+}
+
+std::string to_text(const DataPreview& preview, Marks marks) {
+  std::string text = figures_line(preview.figures);
+  for (const TrainingPart& part : preview.parts) {
+    text += "\n" + line_of(part);
+  }
+  for (const text::BadSample& bad : preview.skipped) {
+    text += "\nskipped: " + bad.source + ": " + printable(bad.text(), false);
+  }
+  for (const PreviewedSample& sample : preview.samples) {
+    text += "\n\n" + title_of(sample) + "\n" + marked(sample, marks, true);
+    if (!sample.cut_text.empty()) {
+      text += "\ncut off: " + printable(sample.cut_text, false);
+    }
+  }
+  return text;
+}
+
+std::string to_json(const DataPreview& preview) {
+  using Json = nlohmann::ordered_json;
+  Json sources = Json::array();
+  for (const TrainingPart& part : preview.parts) {
+    const data::DatasetReport& report = part.report;
+    sources.push_back({{"source", report.name},
+                       {"samples", part.samples},
+                       {"of", report.samples},
+                       {"skipped", report.skipped},
+                       {"contexts_cut", report.contexts_cut},
+                       {"answers_cut", report.answers_cut},
+                       {"answers_outside", report.answers_outside}});
+  }
+  Json samples = Json::array();
+  for (const PreviewedSample& sample : preview.samples) {
+    samples.push_back(json_of(sample));
+  }
+  const DataFigures& f = preview.figures;
+  const Json all = {{"samples", f.samples},
+                    {"tokens", f.tokens},
+                    {"supervised_tokens", f.supervised_tokens},
+                    {"supervised_share", f.supervised_share()},
+                    {"length", Json{{"min", f.shortest},
+                                    {"median", f.median},
+                                    {"p95", f.percentile_95},
+                                    {"max", f.longest}}},
+                    {"micro_batch", f.micro_batch},
+                    {"padding_share", 0.0},
+                    {"padding_share_if_padded", f.padding_if_padded},
+                    {"sources", sources},
+                    {"skipped", preview.skipped.size()},
+                    {"first", samples}};
+  return all.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace llm::train

@@ -1,0 +1,20 @@
+#pragma once
+// Text of data as it may be shown.
+
+#include <string>
+
+#include "llm/train/data_preview.h"
+
+namespace llm::train {
+
+/// A sample on one line, supervised text in [[ ]].
+[[nodiscard]] std::string one_line(const PreviewedSample& sample);
+
+/// How many tokens, of which file, and what was cut: "squad.json q7, step 1: 34 tokens, 3
+/// supervised; 120 bytes cut off".
+[[nodiscard]] std::string title_of(const PreviewedSample& sample);
+
+/// Samples of each file: "a.jsonl: 20 samples, 3 skipped".
+[[nodiscard]] std::string line_of(const TrainingPart& part);
+
+}  // namespace llm::train

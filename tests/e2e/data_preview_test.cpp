@@ -1,0 +1,119 @@
+// sherd data preview, as one would look at a recipe.
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/e2e/training.h"
+
+namespace sherd::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// A model folder without weights, and data whose text would like to be more.
+struct Previewed {
+  Previewed() {
+    copy_of_model(folder.path() / "model");
+    fs::remove(folder.path() / "model" / "model.safetensors");
+    folder.write(
+        "my.jsonl",
+        R"({"prompt": "Who is <b>it</b>?\u001b[2J", "completion": "<script>Lily & \u0007"})"
+        "\n"
+        R"({"prompt": "Who?", "completion": "A dog"})"
+        "\nbad\n");
+  }
+  [[nodiscard]] Arguments preview() const {
+    return {"data",
+            "preview",
+            SHERD_TEST_SOURCE_DIR "/tests/e2e/base.toml",
+            "--model.path",
+            (folder.path() / "model").string(),
+            "--data.train[0].path",
+            (folder.path() / "my.jsonl").string(),
+            "--data.train[1].path",
+            kQuestions,
+            "--data.train[1].limit",
+            "4",
+            "--data.on_bad_sample",
+            "skip",
+            "--data.max_length",
+            "100",
+            "--train.global_batch",
+            "2",
+            "--train.micro_batch",
+            "2",
+            "--train.output",
+            (folder.path() / "run").string()};
+  }
+  TempFolder folder;
+};
+
+TEST(DataPreview, TellsTheFirstSamplesInTheOrderOfTraining) {
+  const Previewed data;
+  const Ended ended = expect_code(0, data.preview() + Arguments{"-n", "6", "--json"});
+  const json all = json::parse(ended.out);
+  EXPECT_EQ(all["samples"], 6);
+  EXPECT_EQ(all["skipped"], 1);
+  ASSERT_EQ(all["sources"].size(), 2U);
+  EXPECT_EQ(all["sources"][0]["samples"], 2);
+  EXPECT_EQ(all["sources"][0]["skipped"], 1);
+  EXPECT_EQ(all["sources"][1]["samples"], 4);
+  EXPECT_EQ(all["padding_share"], 0.0);
+  EXPECT_GT(all["padding_share_if_padded"], 0.0);
+  EXPECT_LE(all["length"]["min"], all["length"]["median"]);
+  EXPECT_LE(all["length"]["median"], all["length"]["p95"]);
+  EXPECT_LE(all["length"]["p95"], all["length"]["max"]);
+  ASSERT_EQ(all["first"].size(), 6U);
+  std::int64_t tokens = 0;
+  bool cut = false;
+  for (std::size_t i = 0; i < 6; ++i) {
+    const json& sample = all["first"][i];
+    EXPECT_EQ(sample["step"], i / 2 + 1);
+    tokens += sample["tokens"].get<std::int64_t>();
+    EXPECT_EQ(sample["text"].back()["supervised"], true);
+    const bool of_squad = sample["source"] == kQuestions;
+    cut = cut || !sample["cut_text"].get<std::string>().empty();
+    EXPECT_THAT(sample["text"][0]["text"].get<std::string>(),
+                HasSubstr(of_squad ? "Question: " : "Who"));
+  }
+  EXPECT_TRUE(cut);  // 100 tokens are less than a paragraph
+  EXPECT_EQ(all["tokens"], tokens);
+  EXPECT_FALSE(fs::exists(data.folder.path() / "run"));
+}
+
+TEST(DataPreview, TextAndPageAreHarmless) {
+  const Previewed data;
+  const fs::path page = data.folder.path() / "page.html";
+  const Ended ended =
+      expect_code(0, data.preview() + Arguments{"--samples=6", "--html", page.string()});
+  EXPECT_THAT(ended.out, HasSubstr("[[ A dog</s>]]"));
+  EXPECT_THAT(ended.out, HasSubstr("\\x1b[2J"));
+  EXPECT_THAT(ended.out, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(ended.out, HasSubstr("my.jsonl: line 3, byte "));
+  EXPECT_THAT(ended.out, HasSubstr("bytes cut off\n"));
+  const std::string html = read_file(page);
+  EXPECT_THAT(html, HasSubstr("&lt;script&gt;Lily &amp; "));
+  EXPECT_THAT(html, Not(HasSubstr("<script")));
+  EXPECT_THAT(html, HasSubstr("<mark> A dog&lt;/s&gt;</mark>"));
+  EXPECT_THAT(html, Not(HasSubstr("http")));
+  EXPECT_THAT(html, HasSubstr("color-scheme: light dark"));
+  EXPECT_THAT(html, HasSubstr("name=\"viewport\""));
+}
+
+TEST(DataPreview, SaysWhatIsMissing) {
+  const Previewed data;
+  EXPECT_THAT(expect_code(64, {"data"}).err, HasSubstr("subcommand"));
+  EXPECT_THAT(expect_code(64, data.preview() + Arguments{"--html"}).err, HasSubstr("--html"));
+  EXPECT_THAT(expect_code(64, data.preview() + Arguments{"--data.trian", "a"}).err,
+              HasSubstr("--data.trian: unknown flag"));
+  EXPECT_THAT(expect_code(64, data.preview() + Arguments{"-n", "-1"}).err, HasSubstr("--samples"));
+  expect_code(66, data.preview() + Arguments{"--data.eval", "/nowhere.jsonl"});
+}
+
+}  // namespace
+}  // namespace sherd::test

@@ -1,0 +1,75 @@
+// `sherd eval RUN`: a run's own checkpoints on its own data.
+
+#include "tests/e2e/evaluations.h"
+
+namespace sherd::test {
+namespace {
+
+using testing::HasSubstr;
+
+class EvalRun : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = std::make_unique<TempFolder>();
+    output_ = folder_->path() / "run";
+    expect_code(0, evaluated(output_, "3", "1 steps") +
+                       Arguments{"--checkpoint.every", "1 steps", "--checkpoint.keep", "9",
+                                 "--eval.batch", "3", "--optim.lr", "1e-2"});
+  }
+  static void TearDownTestSuite() { folder_.reset(); }
+
+  static nlohmann::json evaluate(const Arguments& flags) {
+    const Ended ended = expect_code(0, Arguments{"eval", "--loss-only", "--json"} + flags);
+    return nlohmann::json::parse(ended.out);
+  }
+  static double logged_loss(int step) {
+    return events(output_, "evaluation").at(static_cast<size_t>(step - 1)).at("loss");
+  }
+
+  // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
+  static inline std::unique_ptr<TempFolder> folder_;
+  static inline fs::path output_;
+  // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
+};
+
+TEST_F(EvalRun, IsWhatTheRunFoundItself) {
+  const auto last = evaluate({output_});
+  EXPECT_EQ(last.at("samples"), 8);
+  EXPECT_NEAR(last.at("loss").get<double>(), logged_loss(3), 1e-6);
+  EXPECT_NEAR(evaluate({output_, "--checkpoint", "last"}).at("loss").get<double>(), logged_loss(3),
+              1e-6);
+  EXPECT_NEAR(evaluate({output_, "--checkpoint", "2"}).at("loss").get<double>(), logged_loss(2),
+              1e-6);
+  EXPECT_NE(logged_loss(2), logged_loss(3));
+}
+
+TEST_F(EvalRun, GivesWayToFlags) {
+  EXPECT_EQ(evaluate({output_, "--limit", "2"}).at("samples"), 2);
+  EXPECT_EQ(evaluate({output_, "--limit", "0"}).at("samples"), 32);
+  EXPECT_EQ(evaluate({output_, "--data", kQuestions}).at("samples"), 32);
+  EXPECT_EQ(evaluate({"--model", output_, "--limit", "3"}).at("samples"), 3);
+}
+
+void refuse(int code, const Arguments& flags, const std::string& part) {
+  EXPECT_THAT(expect_code(code, Arguments{"eval"} + flags).err, HasSubstr(part));
+}
+
+TEST_F(EvalRun, SaysWhichCheckpointIsNotThere) {
+  refuse(66, {output_, "--checkpoint", "7"}, "has no checkpoint of step 7; there are 1, 2, 3.");
+  refuse(64, {output_, "--checkpoint", "newest"}, "give best, last or the number of a step");
+  refuse(64, {kModel, "--checkpoint", "last", "--data", kQuestions},
+         "chooses among those of a run: ");
+  refuse(64, {output_ / "checkpoints/step-00000002", "--checkpoint", "last"},
+         "is a checkpoint itself");
+}
+
+TEST_F(EvalRun, NeedsDataOfItsOwnOrAFlag) {
+  refuse(64, {kModel}, "--data is missing: '" + kModel + "' is a model, not a run");
+  const fs::path bare = folder_->path() / "bare";
+  expect_code(0, train(bare, "1"));
+  refuse(64, {bare}, "is a run without data.eval");
+  refuse(66, {bare, "--checkpoint", "best"}, "has no evaluation after a step");
+}
+
+}  // namespace
+}  // namespace sherd::test

@@ -1,0 +1,244 @@
+// Runs that are tracked, as their users see them: figures everywhere, secrets nowhere, and the same
+// numbers whatever becomes of a tracker.
+
+#include <sys/mount.h>
+
+#include "launch/loopback_socket.h"
+#include "tests/e2e/training.h"
+#include "tests/support/http_server.h"
+
+namespace sherd::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const Arguments kFiles = {"--log.sink[1].kind", "tensorboard", "--log.sink[2].kind", "wandb"};
+const Arguments kAll = kFiles + Arguments{"--log.sink[3].kind", "mlflow"};
+
+std::string tracking_uri(const std::string& url) {
+  return "MLFLOW_TRACKING_URI=" + url;
+}
+
+// Answers as a tracking server does that has no experiment.
+Answer as_mlflow(const Asked& asked) {
+  if (asked.path.ends_with("get-by-name")) {
+    return {404, R"({"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "none"})"};
+  }
+  return {200, R"({"experiment_id": "1", "run": {"info": {"run_id": "r1"}},
+                   "run_info": {"run_id": "r1", "experiment_id": "1"}})"};
+}
+
+// All that a run has printed and written below `folder`, in one text.
+std::string all_text(const Ended& ended, const fs::path& folder) {
+  std::string text = ended.out + ended.err;
+  for (const std::string& name : listing(folder)) {
+    text += name + "\n";
+    if (fs::is_regular_file(folder / name)) {
+      text += read_file(folder / name);
+    }
+  }
+  return text;
+}
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
+// What was asked of a tracking server, whenever that was and in whatever batches; of the settings,
+// which grow with every version, one.
+nlohmann::json gist_of(const nlohmann::json& requests) {
+  nlohmann::json gist = {
+      {"bodies", nlohmann::json::array()}, {"lr", nullptr}, {"metrics", nlohmann::json::object()}};
+  for (const auto& request : requests) {
+    nlohmann::json sent = request.at("sent");
+    sent = sent.is_null() ? nlohmann::json::object() : sent;
+    for (const auto& param : sent.value("params", nlohmann::json::array())) {
+      gist["lr"] = param.at("key") == "optim.lr" ? param.at("value") : gist["lr"];
+    }
+    for (const auto& metric : sent.value("metrics", nlohmann::json::array())) {
+      gist["metrics"][metric.at("key").get<std::string>()].push_back(metric.at("step"));
+    }
+    const std::string target = request.at("target");
+    if (!target.ends_with("log-batch")) {
+      sent.erase("start_time");
+      sent.erase("end_time");
+      gist["bodies"].push_back({request.at("method"), target, sent});
+    }
+  }
+  return gist;
+}
+
+class Trackers : public testing::Test {
+ protected:
+  [[nodiscard]] fs::path output(const std::string& name) const { return folder_.path() / name; }
+  // A run without trackers.
+  [[nodiscard]] fs::path plain() const {
+    expect_code(0, train(output("plain"), "3"));
+    return output("plain");
+  }
+  static void expect_same(const fs::path& run, const fs::path& plain) {
+    EXPECT_EQ(column(run, "loss"), column(plain, "loss"));
+    EXPECT_EQ(column(run, "grad_norm"), column(plain, "grad_norm"));
+    EXPECT_EQ(exported_weights(run), exported_weights(plain));
+  }
+  TempFolder folder_;
+};
+
+TEST_F(Trackers, HaveTheFiguresAndChangeNoNumbers) {
+  const HttpServer server(as_mlflow);
+  const Arguments verb = train(output("run"), "3") + kAll +
+                         Arguments{"--log.name",  "n",        "--log.tags",           "a,b",
+                                   "--data.eval", kQuestions, "--data.eval[0].limit", "4"};
+  const Ended ended = expect_code(0, on_ranks(2, verb), {tracking_uri(server.url())});
+  EXPECT_THAT(ended.out,
+              AllOf(HasSubstr("tracker tensorboard: tensorboard --logdir " +
+                              output("run/tensorboard").string()),
+                    HasSubstr("tracker wandb: to upload the run: wandb sync " +
+                              output("run/wandb/offline-run-").string()),
+                    HasSubstr("tracker mlflow: " + server.url() + "/#/experiments/1/runs/r1")));
+  EXPECT_EQ(ended.err, "");
+  std::string sent;
+  for (const Asked& asked : server.asked()) {
+    sent += asked.body;
+  }
+  for (const std::string& text :
+       {sent, all_text({}, output("run/tensorboard")), all_text({}, output("run/wandb"))}) {
+    for (const char* const name : {"train/loss", "train/grad_norm", "train/learning_rate",
+                                   "train/epoch", "perf/tokens_per_second", "eval/loss"}) {
+      EXPECT_THAT(text, HasSubstr(name));
+    }
+  }
+  EXPECT_EQ(count_of(sent, "train/loss"), 3U);
+  EXPECT_EQ(server.asked().size(), count_of(sent, "run_id") + 3U);  // one rank alone has sent
+  expect_code(0, on_ranks(2, train(output("plain"), "3")));
+  expect_same(output("run"), output("plain"));
+}
+
+// The same run as in scripts/read_trackers.py, which has written down what a real server answered.
+TEST_F(Trackers, SpeakToMlflowAsRecorded) {
+  const auto recorded =
+      nlohmann::json::parse(read_file(SHERD_TEST_SOURCE_DIR "/tests/data/trackers/mlflow.json"));
+  const HttpServer server([&](const Asked& asked) {
+    for (const auto& request : recorded) {
+      if (request.at("method") == asked.method && request.at("target") == asked.target) {
+        return Answer{request.at("status").get<int>(), request.at("answer").dump()};
+      }
+    }
+    return Answer{500, "not recorded"};
+  });
+  const Ended ended =
+      expect_code(0,
+                  train(output("run"), "6") + kAll +
+                      Arguments{"--data.eval", kQuestions, "--data.eval[0].limit", "4",
+                                "--checkpoint.every", "3 steps", "--log.tags", "small"},
+                  {tracking_uri(server.url())});
+  auto heard = nlohmann::json::array();
+  for (const Asked& asked : server.asked()) {
+    heard.push_back({{"method", asked.method},
+                     {"target", asked.target},
+                     {"sent", asked.body.empty() ? nlohmann::json(nullptr)
+                                                 : nlohmann::json::parse(asked.body)}});
+  }
+  EXPECT_EQ(gist_of(heard), gist_of(recorded));
+  EXPECT_THAT(ended.out, Not(HasSubstr("dropped")));
+}
+
+TEST_F(Trackers, OfAResumedRunGoOn) {
+  expect_code(0, train(output("run"), "3") + kFiles + Arguments{"--checkpoint.every", "1 steps"});
+  fs::remove_all(output("run/checkpoints/step-00000003"));
+  expect_code(0, train(output("run"), "3") + kFiles);
+  const std::string id = read_file(output("run/wandb-run-id"));
+  const std::vector<std::string> names = listing(output("run"));
+  const auto sessions = [&](const std::string& part) {
+    return std::count_if(names.begin(), names.end(), [&](const std::string& name) {
+      return name.find(part) != std::string::npos;
+    });
+  };
+  EXPECT_EQ(sessions("events.out.tfevents."), 2);
+  EXPECT_EQ(sessions("run-" + id.substr(0, 8) + ".wandb"), 2);
+}
+
+TEST_F(Trackers, ThatFailAreSaidOnceAndChangeNothing) {
+  const fs::path file = folder_.write("file", "");  // in the place of a folder
+  const std::string nobody = [] {
+    const auto socket = launch::listen_on_loopback({});
+    return "http://127.0.0.1:" + std::to_string(socket.port);
+  }();
+  const Arguments verb = train(output("run"), "3") + kAll +
+                         Arguments{"--log.sink[1].path", (file / "tensorboard").string(),
+                                   "--log.sink[2].path", (file / "wandb").string()};
+  const Ended ended = expect_code(0, verb, {tracking_uri(nobody)});
+  for (const std::string name : {"tensorboard", "wandb", "mlflow"}) {
+    EXPECT_EQ(count_of(ended.out, "tracker " + name + ": 3 of 3 points were dropped\n"), 1U)
+        << ended.out;
+    EXPECT_EQ(count_of(ended.out, "; the run goes on"), 3U) << ended.out;
+  }
+  EXPECT_THAT(ended.out, HasSubstr("Not a directory"));
+  EXPECT_LT(ended.seconds, 20);
+  expect_same(output("run"), plain());
+}
+
+TEST_F(Trackers, OnAFullDiskChangeNothing) {
+  const fs::path disk = folder_.path() / "disk";
+  fs::create_directory(disk);
+  if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=16k") != 0) {
+    GTEST_SKIP() << "SKIPPED: a file system of 16 KiB needs the right to mount one";
+  }
+  const Arguments verb = train(output("run"), "3") + kFiles +
+                         Arguments{"--log.sink[1].path", (disk / "tensorboard").string(),
+                                   "--log.sink[2].path", (disk / "wandb").string(),
+                                   "--log.tags",         std::string(20'000, 'x')};
+  const Ended ended = run_program(verb);
+  ::umount(disk.c_str());
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("tracker tensorboard: "), HasSubstr("No space left"),
+                               HasSubstr("the run goes on without it")));
+  expect_same(output("run"), plain());
+}
+
+TEST_F(Trackers, KeepNoSecrets) {
+  const HttpServer server(as_mlflow);
+  const std::string words[] = {"canary-hub",      "canary-key",   "canary-user",
+                               "canary-password", "canary-token", "canary-url"};
+  const std::string url = "http://canary-url:canary-url@" + server.url().substr(7);
+  const Arguments secrets = {"HF_TOKEN=" + words[0],
+                             "WANDB_API_KEY=" + words[1],
+                             "MLFLOW_TRACKING_USERNAME=" + words[2],
+                             "MLFLOW_TRACKING_PASSWORD=" + words[3],
+                             "MLFLOW_TRACKING_TOKEN=" + words[4],
+                             "WANDB_DIR=" + output("wandb").string(),
+                             tracking_uri(url)};
+  const Ended ended = expect_code(0, on_ranks(2, train(output("run"), "3") + kAll), secrets);
+  const std::string text = all_text(ended, folder_.path());
+  EXPECT_THAT(text, HasSubstr("offline-run-"));
+  EXPECT_FALSE(server.asked().empty());
+  EXPECT_THAT(text, Not(HasSubstr("canary")));
+  const HttpServer refuses([](const Asked&) { return Answer{403, "{}"}; });
+  const Arguments others = {"MLFLOW_TRACKING_TOKEN=" + words[4], tracking_uri(refuses.url())};
+  const Ended refused = expect_code(
+      0, train(output("refused"), "3") + Arguments{"--log.sink[1].kind", "mlflow"}, others);
+  EXPECT_THAT(refused.out, AllOf(HasSubstr("answers 403; look at MLFLOW_TRACKING_USERNAME"),
+                                 HasSubstr("the run goes on without it")));
+  EXPECT_THAT(all_text(refused, output("refused")), Not(HasSubstr("canary")));
+}
+
+TEST_F(Trackers, NeedTheirSettings) {
+  const auto verb = train(output("run"), "3");
+  EXPECT_THAT(expect_code(64, verb + Arguments{"--log.sink[1].kind", "mlflow"}).err,
+              HasSubstr("needs MLFLOW_TRACKING_URI"));
+  EXPECT_THAT(
+      expect_code(64, verb + Arguments{"--log.sink[1].kind", "wandb"}, {"WANDB_RUN_ID=a/b"}).err,
+      HasSubstr("WANDB_RUN_ID = 'a/b' cannot name a run"));
+  EXPECT_FALSE(fs::exists(output("run/log.jsonl")));
+  EXPECT_THAT(expect_code(64, verb + Arguments{"--log.sink[1].kind", "jsonl"}).err,
+              HasSubstr("log.sink[1] is of the kind that log.sink[0] has"));
+}
+
+}  // namespace
+}  // namespace sherd::test

@@ -1,0 +1,76 @@
+#include "llm/text/record_prompt.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/expect_error.h"
+#include "tests/support/test_data.h"
+
+namespace llm::text {
+namespace {
+
+PromptEncoder records_encoder(std::int64_t max_length, std::int64_t max_answer) {
+  return {Tokenizer::from_folder(sherd::test::data_folder() / "stories260k-hf"),
+          {max_length, max_answer}};
+}
+
+std::string decoded(const PromptEncoder& encoder, const LabelledPrompt& sample, bool supervised) {
+  std::vector<TokenId> ids;
+  for (std::size_t i = 0; i < sample.ids.size(); ++i) {
+    if ((sample.supervised[i] == 1) == supervised) {
+      ids.push_back(sample.ids[i]);
+    }
+  }
+  return encoder.tokenizer().decode(ids);
+}
+
+TEST(RecordPrompt, TheCompletionAndTheEndAreSupervised) {
+  const PromptEncoder encoder = records_encoder(128, 8);
+  for (const auto& [prompt, completion] : std::vector<std::pair<std::string, std::string>>{
+           {"Who is it?", "Lily"}, {"Who is it? ", "Lily"}, {"Who is it?", " Lily"}}) {
+    const LabelledPrompt sample = encode_record(encoder, prompt, completion);
+    EXPECT_EQ(decoded(encoder, sample, false), "Who is it?") << prompt;
+    EXPECT_THAT(decoded(encoder, sample, true), testing::AnyOf("Lily", " Lily"));
+    EXPECT_EQ(sample.ids.back(), encoder.tokenizer().end_id());
+    EXPECT_EQ(sample.supervised.back(), 1);
+    EXPECT_EQ(sample.ids,
+              encode_record(encoder, "Who is it?", "Lily").ids);  // a space, however it is given
+  }
+  const LabelledPrompt lines = encode_record(encoder, "Who is it?\n", "Lily");
+  EXPECT_EQ(decoded(encoder, lines, false), "Who is it?\n");
+}
+
+TEST(RecordPrompt, ALongPromptLosesItsBegin) {
+  const PromptEncoder encoder = records_encoder(32, 8);
+  std::string prompt;
+  for (int i = 0; i < 30; ++i) {
+    prompt += "Lily saw " + std::to_string(i) + " dögs. ";
+  }
+  prompt += "Who is it?";
+  const LabelledPrompt sample = encode_record(encoder, prompt, "Lily");
+  EXPECT_LE(sample.ids.size(), 32U);
+  EXPECT_TRUE(sample.context_was_cut);
+  EXPECT_FALSE(sample.answer_was_cut);
+  EXPECT_GT(sample.cut_bytes, 0);
+  const std::string kept = decoded(encoder, sample, false);
+  EXPECT_TRUE(prompt.ends_with("Who is it?") && kept.ends_with("Who is it?")) << kept;
+  EXPECT_EQ(kept.find("\xef\xbf\xbd"), std::string::npos);
+  const auto fits = encode_record(encoder, "Who is it?", "Lily");
+  EXPECT_FALSE(fits.context_was_cut);
+  EXPECT_EQ(fits.cut_bytes, 0);
+}
+
+TEST(RecordPrompt, ACompletionMayHaveWhatThePromptLeaves) {
+  const PromptEncoder encoder = records_encoder(64, 4);
+  const std::string twelve = "Lily saw a big dog and she was very happy to see it.";
+  const LabelledPrompt whole = encode_record(encoder, "Who?", twelve);
+  EXPECT_FALSE(whole.answer_was_cut);
+  EXPECT_GT(whole.ids.size(), 12U);
+  const LabelledPrompt cut = encode_record(encoder, "Who?", twelve + twelve + twelve + twelve);
+  EXPECT_TRUE(cut.answer_was_cut);
+  EXPECT_EQ(cut.ids.size(), 64U);
+  EXPECT_NE(cut.ids.back(), encoder.tokenizer().end_id());
+}
+
+}  // namespace
+}  // namespace llm::text
