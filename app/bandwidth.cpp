@@ -22,6 +22,7 @@ namespace {
 
 using llm::bench::Bandwidth;
 using llm::bench::CollectiveRate;
+using llm::bench::ExchangeRate;
 using llm::bench::PairRate;
 
 struct BandwidthFlags {
@@ -30,6 +31,8 @@ struct BandwidthFlags {
   std::optional<double> at_least_gb_per_second;
   bool json = false;
 };
+
+constexpr std::size_t kWidestMatrix = 16;  // ranks that fit beside each other on a line
 
 double in_gb(double bytes) {
   return bytes / 1e9;
@@ -49,9 +52,17 @@ nlohmann::ordered_json to_json(const Bandwidth& result) {
                                    {"bus_gb_per_second", in_gb(one.bus_bytes_per_second)}});
   }
   for (const PairRate& pair : result.pairs) {
+    auto sizes = nlohmann::ordered_json::array();
+    for (const ExchangeRate& one : pair.sizes) {
+      sizes.push_back({{"bytes", one.bytes},
+                       {"seconds", one.seconds},
+                       {"gb_per_second", in_gb(one.bytes_per_second)}});
+    }
     json["pairs"].push_back({{"ranks", {pair.first, pair.second}},
-                             {"latency_seconds", pair.latency_seconds},
-                             {"gb_per_second", in_gb(pair.bytes_per_second)}});
+                             {"transport", pair.transport},
+                             {"latency_seconds", pair.latency_seconds()},
+                             {"gb_per_second", in_gb(pair.bytes_per_second())},
+                             {"sizes", sizes}});
   }
   return json;
 }
@@ -79,11 +90,16 @@ void print_collectives(const Bandwidth& result) {
   say(line);
 }
 
-// Between each two, GB/s; the diagonal is empty.
+// Between each two that were measured, GB/s; the diagonal is empty.
 void print_pairs(const Bandwidth& result) {
   std::map<int, std::map<int, const PairRate*>> rates;
   for (const PairRate& pair : result.pairs) {
     rates[pair.first][pair.second] = rates[pair.second][pair.first] = &pair;
+  }
+  if (rates.size() > kWidestMatrix) {
+    say(fmt::format("{} pairs of {} ranks: --json has them all", result.pairs.size(),
+                    rates.size()));
+    return;
   }
   std::string head = fmt::format("{:>8}", "rank");
   for (const auto& [rank, others] : rates) {
@@ -96,26 +112,43 @@ void print_pairs(const Bandwidth& result) {
       const auto found = others.find(other);
       line += found == others.end()
                   ? fmt::format(" {:>7}", "")
-                  : fmt::format(" {:>7.2f}", in_gb(found->second->bytes_per_second));
+                  : fmt::format(" {:>7.2f}", in_gb(found->second->bytes_per_second()));
     }
     say(line);
   }
+}
+
+const PairRate* slowest_of(const std::vector<const PairRate*>& pairs) {
+  return *std::min_element(pairs.begin(), pairs.end(),
+                           [](const PairRate* one, const PairRate* two) {
+                             return one->bytes_per_second() < two->bytes_per_second();
+                           });
+}
+
+// "ranks 0 and 1: 4 KiB in 0.012 ms, 64 KiB at 2.10 GB/s".
+std::string rates_text(const PairRate& pair) {
+  std::string text = fmt::format("ranks {} and {}: {} in {:.3f} ms", pair.first, pair.second,
+                                 size_text(pair.sizes.front().bytes), 1e3 * pair.latency_seconds());
+  for (std::size_t size = 1; size < pair.sizes.size(); ++size) {
+    text += fmt::format(", {} at {:.2f} GB/s", size_text(pair.sizes[size].bytes),
+                        in_gb(pair.sizes[size].bytes_per_second));
+  }
+  return text;
 }
 
 void print(const Bandwidth& result) {
   say(fmt::format("{} ranks on {} host{}, over {}; time of one, and bus bandwidth", result.ranks,
                   result.hosts, result.hosts == 1 ? "" : "s", result.transport));
   print_collectives(result);
-  say(fmt::format("between {}, GB/s each way, both ways at once",
-                  result.hosts == 1 ? "two ranks" : "the first ranks of two hosts"));
+  say("pairs of ranks that send to each other at once, GB/s each way");
   print_pairs(result);
-  const auto by_rate = [](const PairRate& one, const PairRate& other) {
-    return one.bytes_per_second < other.bytes_per_second;
-  };
-  const auto slowest = std::min_element(result.pairs.begin(), result.pairs.end(), by_rate);
-  say(fmt::format("slowest pair: ranks {} and {}, {:.2f} GB/s, {:.3f} ms for 4 KiB", slowest->first,
-                  slowest->second, in_gb(slowest->bytes_per_second),
-                  1e3 * slowest->latency_seconds));
+  std::map<std::string, std::vector<const PairRate*>> by_transport;
+  for (const PairRate& pair : result.pairs) {
+    by_transport[pair.transport].push_back(&pair);
+  }
+  for (const auto& [transport, pairs] : by_transport) {
+    say(fmt::format("slowest pair over {}: {}", transport, rates_text(*slowest_of(pairs))));
+  }
 }
 
 int bandwidth(Rank& rank, const BandwidthFlags& flags) {
@@ -132,7 +165,7 @@ int bandwidth(Rank& rank, const BandwidthFlags& flags) {
   }
   const Bandwidth result = llm::bench::measure_bandwidth(world, options);
   if (rank.is_first()) {
-    flags.json ? say(to_json(result).dump()) : print(result);
+    flags.json ? print_result(to_json(result).dump()) : print(result);
   }
   const double least = flags.at_least_gb_per_second.value_or(0);
   const bool enough = in_gb(judged_rate(result)) >= least;
@@ -141,6 +174,7 @@ int bandwidth(Rank& rank, const BandwidthFlags& flags) {
                     enough ? "at least" : "below", least),
         flags.json);
   }
+  world.barrier();  // no rank ends before the first has spoken
   return enough ? static_cast<int>(sherd::ExitCode::Done) : 1;
 }
 

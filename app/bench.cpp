@@ -12,6 +12,7 @@
 
 #include "app/allocator.h"
 #include "app/dtypes.h"
+#include "app/hub_names.h"
 #include "app/ignore_fields.h"
 #include "app/launch.h"
 #include "app/rank.h"
@@ -199,7 +200,10 @@ int bench(Rank& rank, BenchFlags flags) {
   flags.options.answers_only = flags.supervised == "answer";
   flags.options.operators = flags.profile;
   flags.options.max_minutes = minutes_of(flags.max_minutes);
+  HubNames names({.json_on_stdout = true}, &rank);
+  names.resolve_model(flags.options.model, "--model");
   sherd::World world = rank.join();
+  names.require_same(world);
   const std::string notice = llm::train::agree_on_start(
       world, llm::train::read_together(world, [&] { return bench_settings(flags); }));
   if (rank.is_first() && !notice.empty()) {
@@ -211,7 +215,7 @@ int bench(Rank& rank, BenchFlags flags) {
   flags.options.give_back_memory = give_back_free_memory;
   const BenchResult result = llm::bench::bench(flags.options, world);
   if (rank.is_first()) {
-    flags.json ? say(to_json(result, flags).dump()) : print_table(result, flags);
+    flags.json ? print_result(to_json(result, flags).dump()) : print_table(result, flags);
   }
   return static_cast<int>(sherd::ExitCode::Done);
 }

@@ -36,11 +36,13 @@ int check(Rank& rank, const CheckFlags& flags, const std::vector<std::string>& w
         }
       });
   llm::config::RunConfig config = load_recipe_on(rank, words);
-  resolve_hub_names_on(rank, config, {.json_on_stdout = flags.json});
+  HubNames names({.json_on_stdout = flags.json}, &rank);
+  names.resolve(config);
   if (config.device.threads) {
     use_threads(*config.device.threads);
   }
   sherd::World world = rank.join({.timeout = config.parallel.timeout});
+  names.require_same(world);
   const llm::check::CheckHooks hooks{
       [&](const std::string& line) { say(line, flags.json); },
       [&](const llm::check::CheckItem& item) { say(llm::check::to_text(item), flags.json); },
@@ -50,10 +52,11 @@ int check(Rank& rank, const CheckFlags& flags, const std::vector<std::string>& w
   end_at_once.disarm();
   const bool ok = llm::check::all_ok(items);
   if (rank.is_first() && flags.json) {
-    say(llm::check::to_json(items));
+    print_result(llm::check::to_json(items));
   } else if (rank.is_first()) {
     say(fmt::format("{}: {} items", ok ? "ok" : "not ok", items.size()));
   }
+  world.barrier();  // no rank ends before the first has spoken
   return ok ? 0 : 1;
 }
 

@@ -28,7 +28,9 @@ int compare(const CompareFlags& flags) {
   if (!flags.html.empty()) {
     sherd::files::write_file(flags.html, to_html(comparison));
   }
-  say(flags.json ? to_json(comparison) : flags.csv ? to_csv(comparison) : to_text(comparison));
+  print_result(flags.json  ? to_json(comparison)
+               : flags.csv ? to_csv(comparison)
+                           : to_text(comparison));
   return flags.strict && !comparison.comparable() ? 1 : 0;
 }
 

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include "app/hub_names.h"
 #include "app/rank.h"
 #include "app/recipe.h"
 #include "app/verbs.h"
@@ -27,7 +28,9 @@ struct PreviewFlags {
 int preview(const PreviewFlags& flags, const std::vector<std::string>& words) {
   const auto tell = [&](const std::string& line) { say(line, flags.json); };
   sherd::World world = sherd::World::alone();
-  const auto config = llm::train::resolved(load_recipe(words, tell), world);
+  auto given = load_recipe(words, tell);
+  HubNames({.json_on_stdout = flags.json}).resolve(given);
+  const auto config = llm::train::resolved(given, world);
   const auto run = llm::train::start_run(config, world, tell);
   const llm::train::DataPreview shown = llm::train::preview_of(run, flags.samples);
   if (!flags.html.empty()) {
@@ -36,7 +39,7 @@ int preview(const PreviewFlags& flags, const std::vector<std::string>& words) {
   }
   using llm::train::Marks;
   const Marks marks = ::isatty(STDOUT_FILENO) == 1 ? Marks::Colour : Marks::Brackets;
-  say(flags.json ? to_json(shown) : to_text(shown, marks));
+  print_result(flags.json ? to_json(shown) : to_text(shown, marks));
   return 0;
 }
 

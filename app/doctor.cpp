@@ -1,9 +1,13 @@
 // sherd doctor [--json]
 
 #include <memory>
+#include <string>
 
 #include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <CLI/CLI.hpp>
+#include <dlfcn.h>
+#include <fmt/core.h>
 
 #include "app/rank.h"
 #include "app/verbs.h"
@@ -18,11 +22,24 @@ namespace {
 
 using sherd::ops::cpu::name_of;
 
+// Of the library that LibTorch brings, if it is here: 22703 is 2.27.3.
+std::string nccl_version() {
+  using GetVersion = int (*)(int*);
+  const auto get = reinterpret_cast<GetVersion>(::dlsym(RTLD_DEFAULT, "ncclGetVersion"));
+  int version = 0;
+  return get == nullptr || get(&version) != 0
+             ? ""
+             : fmt::format("{}.{}.{}", version / 10'000, version / 100 % 100, version % 100);
+}
+
 int doctor(bool json) {
   llm::doctor::Machine machine = llm::doctor::look_around();
   machine.memory.available_bytes =
       static_cast<std::uint64_t>(llm::train::available_memory_bytes(/*local_ranks=*/1));
-  machine.gpus.in_build = at::hasCUDA();
+  // at::hasCUDA() says whether there is a GPU to use now.
+  machine.gpus.in_build = at::CUDAHooksRegistry()->Has("CUDAHooks");
+  machine.gpus.usable = at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
+  machine.gpus.nccl = nccl_version();
   machine.processor.best_isa = name_of(sherd::ops::cpu::machine_isa());
   try {
     machine.processor.isa = name_of(sherd::ops::cpu::allowed_isa());
@@ -30,7 +47,7 @@ int doctor(bool json) {
     machine.processor.isa_fault = error.what();
   }
   const llm::doctor::Diagnosis found = llm::doctor::diagnose(machine);
-  say(json ? to_json(machine, found) : to_text(machine, found));
+  print_result(json ? to_json(machine, found) : to_text(machine, found));
   return found.faults.empty() ? 0 : 1;
 }
 

@@ -2,21 +2,28 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "app/dtypes.h"
+#include "app/hub_names.h"
 #include "app/ignore_fields.h"
 #include "app/launch.h"
+#include "app/live_line.h"
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "files/folder.h"
 #include "llm/data/token_cache.h"
 #include "llm/eval/evaluator.h"
 #include "llm/io/hf_config.h"
+#include "llm/text/printable.h"
 #include "llm/train/agreement.h"
 #include "llm/train/evaluated_model.h"
 #include "llm/train/load_model.h"
@@ -33,7 +40,9 @@ struct EvalFlags {
   std::string model;
   std::string checkpoint;                         // of a run; empty: the newest
   std::string data;                               // empty: the run's
+  std::string format;                             // empty: the run's, else by the file
   std::vector<std::string> columns;               // prompt and completion; else the run's
+  std::string on_bad_sample;                      // empty: the run's, else error
   std::optional<std::int64_t> limit;              // else the run's, of its own data
   std::optional<std::int64_t> max_length;         // else the run's; 0: the model's context
   std::optional<std::int64_t> max_answer_tokens;  // else the run's
@@ -47,104 +56,202 @@ struct EvalFlags {
   bool json = false;
 };
 
+std::map<std::string, llm::config::DataFormat> formats_by_name() {
+  using enum llm::config::DataFormat;
+  return {{"auto", Auto}, {"squad", Squad}, {"jsonl", Jsonl}, {"json", Json}, {"parquet", Parquet}};
+}
+
+// A file of samples, and how it is read.
+struct EvaluatedFile {
+  std::string path;
+  llm::data::FileReading reading;
+  llm::data::Limit limit;
+};
+
 // What is evaluated, and how.
 struct Evaluated {
   llm::train::EvaluatedModel model;
-  std::string data;
-  llm::data::Limit limit;
+  std::vector<EvaluatedFile> files;
   std::int64_t batch = 8;
 };
 
-// The run's own data, where it has any.
-void take_data_of_run(Evaluated& found, const EvalFlags& flags) {
-  const auto& run = found.model.run;
+// The run's own data, read as the run read it.
+std::vector<EvaluatedFile> files_of_run(const std::optional<llm::config::RunConfig>& run,
+                                        const EvalFlags& flags) {
   if (!run || run->data.eval.empty()) {
     throw sherd::Error(
         sherd::ExitCode::Usage,
         fmt::format("--data is missing: '{}' is {}. Give a file of questions.", flags.model,
                     run ? "a run without data.eval" : "a model, not a run"));
   }
-  const llm::config::DataSet& set = run->data.eval.front();
-  found.data = set.path;
-  found.limit = llm::train::limit_of(set, run->train);
+  std::vector<EvaluatedFile> files;
+  for (const llm::config::DataSet& set : run->data.eval) {
+    files.push_back(
+        {set.path, llm::train::reading_of(set, run->data), llm::train::limit_of(set, run->train)});
+  }
+  return files;
+}
+
+// What flags say of how files are read.
+void apply_flags(EvaluatedFile& file, const EvalFlags& flags) {
+  if (!flags.format.empty()) {
+    file.reading.format = formats_by_name().at(flags.format);
+  }
+  if (!flags.columns.empty()) {
+    file.reading.columns = {flags.columns.front(), flags.columns.back()};
+  }
+  if (!flags.on_bad_sample.empty()) {
+    file.reading.bad.skip = flags.on_bad_sample == "skip";
+  }
+  if (flags.limit) {
+    file.limit = {.samples = *flags.limit};
+  }
 }
 
 // The model and data as the flags want them.
 Evaluated find_evaluated(const EvalFlags& flags) {
-  Evaluated found{llm::train::find_evaluated(flags.model, flags.checkpoint), flags.data, {}};
+  Evaluated found{llm::train::find_evaluated(flags.model, flags.checkpoint), {}};
   llm::train::EvaluatedModel& model = found.model;
   auto& ignored = model.ignored_fields.names;
   ignored.insert(ignored.end(), flags.ignored_fields.begin(), flags.ignored_fields.end());
   model.max_length = flags.max_length.value_or(model.max_length);
   model.max_answer_tokens = flags.max_answer_tokens.value_or(model.max_answer_tokens);
-  if (!flags.columns.empty()) {
-    model.columns = {flags.columns.front(), flags.columns.back()};
-  }
   if (!flags.dtype.empty()) {
     model.param_dtype = dtypes_by_name().at(flags.dtype);
   }
-  if (found.data.empty()) {
-    take_data_of_run(found, flags);
+  if (flags.data.empty()) {
+    found.files = files_of_run(model.run, flags);
+  } else {
+    found.files = {{flags.data, {.columns = model.columns}, {}}};
   }
-  if (flags.limit) {
-    found.limit = {.samples = *flags.limit};
+  for (EvaluatedFile& file : found.files) {
+    apply_flags(file, flags);
   }
   found.batch = flags.batch.value_or(model.run ? model.run->eval.batch : found.batch);
   return found;
 }
 
-// What must be the same on all ranks.
-llm::train::Settings eval_settings(const EvalFlags& flags, const Evaluated& found,
-                                   const llm::text::Tokenizer& tokenizer,
-                                   const llm::data::DataFile& file) {
-  const auto& source = found.model;
-  const auto config = llm::data::read_data_file(tokenizer.folder() / "config.json");
-  return {{"the checkpoint", std::filesystem::path(source.checkpoint).filename().string()},
-          {"--columns", source.columns.prompt + "," + source.columns.completion},
-          {"--limit", std::to_string(found.limit.samples)},
-          {"--max-length", std::to_string(source.max_length)},
-          {"--max-answer-tokens", std::to_string(source.max_answer_tokens)},
-          {"--batch", std::to_string(found.batch)},
-          {"--dtype", llm::io::name_of_dtype(source.param_dtype)},
-          {"--loss-only", flags.loss_only ? "given" : "not given"},
-          {"the content of --data (SHA-256)", file.sha256},
-          {"the model's tokenizer.json (SHA-256)", llm::data::tokenizer_digest(tokenizer)},
-          {"the model's config.json (SHA-256)", config.sha256}};
+using DataFiles = std::vector<llm::data::DataFile>;
+
+DataFiles read_files(const Evaluated& found) {
+  DataFiles files;
+  for (const EvaluatedFile& file : found.files) {
+    files.push_back(llm::data::read_data_file(file.path, file.reading));
+  }
+  return files;
 }
 
-llm::data::Dataset load_data(const llm::data::DataFile& file, const Evaluated& found,
-                             const llm::text::Tokenizer& tokenizer,
-                             const llm::model::CausalLmImpl& model) {
+// One line for all files.
+template <class Text>
+std::string of_each(const Evaluated& found, const Text& text) {
+  std::string all;
+  for (std::size_t i = 0; i < found.files.size(); ++i) {
+    all += (i == 0 ? "" : "; ") + text(i);
+  }
+  return all;
+}
+
+std::string format_name(llm::config::DataFormat format) {
+  for (const auto& [name, value] : formats_by_name()) {
+    if (value == format) {
+      return name;
+    }
+  }
+  return "auto";
+}
+
+// What must be the same on all ranks.
+llm::train::Settings eval_settings(const EvalFlags& flags, const Evaluated& found,
+                                   const llm::text::Tokenizer& tokenizer, const DataFiles& files) {
+  const auto& source = found.model;
+  const auto config = llm::data::read_data_file(tokenizer.folder() / "config.json");
+  const auto reading = [&](std::size_t i) { return files[i].reading; };
+  return {
+      {"the checkpoint", std::filesystem::path(source.checkpoint).filename().string()},
+      {"--format", of_each(found, [&](auto i) { return format_name(reading(i).format); })},
+      {"--columns", of_each(found,
+                            [&](auto i) {
+                              const auto& columns = reading(i).columns;
+                              return columns.prompt + "," + columns.completion;
+                            })},
+      {"--on-bad-sample", of_each(found,
+                                  [&](auto i) {
+                                    const auto& bad = reading(i).bad;
+                                    return bad.skip
+                                               ? fmt::format("skip, at most {}", bad.most_skipped)
+                                               : "error";
+                                  })},
+      {"--limit",
+       of_each(found, [&](auto i) { return std::to_string(found.files[i].limit.samples); })},
+      {"--max-length", std::to_string(source.max_length)},
+      {"--max-answer-tokens", std::to_string(source.max_answer_tokens)},
+      {"--batch", std::to_string(found.batch)},
+      {"--dtype", llm::io::name_of_dtype(source.param_dtype)},
+      {"--loss-only", flags.loss_only ? "given" : "not given"},
+      {"the content of --data (SHA-256)", of_each(found, [&](auto i) { return files[i].sha256; })},
+      {"the model's tokenizer.json (SHA-256)", llm::data::tokenizer_digest(tokenizer)},
+      {"the model's config.json (SHA-256)", config.sha256}};
+}
+
+std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluated& found,
+                                          const llm::text::Tokenizer& tokenizer,
+                                          const llm::model::CausalLmImpl& model) {
   const auto& source = found.model;
   tokenizer.check_vocabulary(model.vocab_rows());
   const llm::text::PromptEncoder encoder(
       tokenizer, {llm::train::sample_length(source.max_length, model.context_length()),
                   source.max_answer_tokens});
-  return llm::data::load_dataset(file, encoder, found.limit);
+  std::vector<llm::data::Dataset> datasets;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    datasets.push_back(llm::data::load_dataset(files[i], encoder, found.files[i].limit));
+  }
+  return datasets;
 }
 
-void print_json(const llm::eval::EvaluationResult& result, const llm::data::DatasetReport& report) {
-  const nlohmann::ordered_json line = {{"loss", result.loss},
-                                       {"em", result.em},
-                                       {"f1", result.f1},
-                                       {"samples", result.samples},
-                                       {"samples_per_second", result.samples_per_second()},
-                                       {"seconds", result.seconds},
-                                       {"supervised_tokens", result.supervised_tokens},
-                                       {"contexts_cut", report.contexts_cut},
-                                       {"answers_cut", report.answers_cut},
-                                       {"answers_outside", report.answers_outside}};
-  say(line.dump());
+// What came out of one file.
+struct Outcome {
+  llm::eval::EvaluationResult result;
+  const llm::data::DatasetReport& report;
+};
+
+nlohmann::ordered_json json_of(const Outcome& outcome) {
+  const auto& [result, report] = outcome;
+  return {{"loss", result.loss},
+          {"em", result.em},
+          {"f1", result.f1},
+          {"samples", result.samples},
+          {"samples_per_second", result.samples_per_second()},
+          {"seconds", result.seconds},
+          {"supervised_tokens", result.supervised_tokens},
+          {"contexts_cut", report.contexts_cut},
+          {"answers_cut", report.answers_cut},
+          {"answers_outside", report.answers_outside},
+          {"skipped", report.skipped}};
+}
+
+// The fields are those of the first file; `files` has them of each.
+std::string json_line(const std::vector<Outcome>& outcomes) {
+  nlohmann::ordered_json line = json_of(outcomes.front());
+  line["files"] = nlohmann::ordered_json::array();
+  for (const Outcome& outcome : outcomes) {
+    nlohmann::ordered_json one = {{"data", outcome.report.name}};
+    one.update(json_of(outcome));
+    line["files"].push_back(std::move(one));
+  }
+  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 void show(const llm::eval::EvaluationResult& result, const EvalFlags& flags) {
+  using llm::text::printable;
   const auto count =
       std::min<std::int64_t>(flags.show, static_cast<std::int64_t>(result.predictions.size()));
   for (std::int64_t i = 0; i < count; ++i) {
     const auto& p = result.predictions[static_cast<size_t>(i)];
-    say(fmt::format("  question:  {}\n  gold:      {}\n  predicted: {}{}\n", p.question,
-                    p.gold.front(), p.text, p.score.exact_match == 1.0 ? "   (exact)" : ""),
-        flags.json);
+    const std::string text =
+        fmt::format("  question:  {}\n  gold:      {}\n  predicted: {}{}\n", printable(p.question),
+                    printable(p.gold.front()), printable(p.text),
+                    p.score.exact_match == 1.0 ? "   (exact)" : "");
+    flags.json ? say(text, true) : print_result(text);
   }
 }
 
@@ -157,25 +264,36 @@ void make_predictions_folder(const EvalFlags& flags, sherd::World& world) {
   });
 }
 
-// What rank 0 leaves and prints.
-void report(const llm::eval::EvaluationResult& result, const llm::data::DatasetReport& data,
-            const EvalFlags& flags) {
+// What rank 0 leaves and prints of a file as soon as it is evaluated.
+void report(const std::vector<Outcome>& outcomes, std::size_t files, const EvalFlags& flags) {
+  const std::size_t number = outcomes.size() - 1;
+  const auto& [result, data] = outcomes.back();
   show(result, flags);
   if (!flags.predictions.empty()) {
-    llm::train::write_predictions(flags.predictions, "predictions", result.predictions);
+    const std::string name = number == 0 ? "predictions" : fmt::format("predictions-{}", number);
+    llm::train::write_predictions(flags.predictions, name, result.predictions);
   }
-  if (flags.json) {
-    print_json(result, data);
-  } else {
-    say("evaluation: " + llm::eval::evaluation_text(result, !flags.loss_only));
+  const std::string text = fmt::format("evaluation{}: {}", files == 1 ? "" : " of " + data.name,
+                                       llm::eval::evaluation_text(result, !flags.loss_only));
+  if (!flags.json) {
+    print_result(text);
+  } else if (number + 1 == files) {
+    print_result(json_line(outcomes));
   }
 }
 
-int evaluate(Rank& rank, const EvalFlags& flags) {
+int evaluate(Rank& rank, EvalFlags flags) {
+  HubNames names({.json_on_stdout = flags.json}, &rank);
+  names.resolve_model(flags.model, "--model");
+  names.resolve_data(flags.data, "--data");
   sherd::World world = rank.join();
+  names.require_same(world);
+  const auto progress = rank.is_first()
+                            ? std::make_unique<llm::track::Progress>(output_for_people(flags.json))
+                            : nullptr;
   const auto tell = [&](const std::string& line) {
-    if (rank.is_first() && !line.empty()) {
-      say(line, flags.json);
+    if (progress && !line.empty()) {
+      progress->say(line);
     }
   };
   const auto found = llm::train::read_together(world, [&] { return find_evaluated(flags); });
@@ -184,36 +302,53 @@ int evaluate(Rank& rank, const EvalFlags& flags) {
       world, [&] { return llm::train::load_tokenizer(source.model_folder); });
   const auto shape = llm::train::read_together(
       world, [&] { return llm::train::model_shape(source.model_folder, source.ignored_fields); });
-  const auto file = llm::train::read_together(
-      world, [&] { return llm::data::read_data_file(found.data, {.columns = source.columns}); });
+  const auto files = llm::train::read_together(world, [&] { return read_files(found); });
   tell(llm::train::agree_on_start(world, llm::train::read_together(world, [&] {
-                                    return eval_settings(flags, found, tokenizer, file);
+                                    return eval_settings(flags, found, tokenizer, files);
                                   })));
   make_predictions_folder(flags, world);
   tell(
       llm::train::length_remark("--max-length", source.max_length, shape.shapes->context_length()));
-  const llm::data::Dataset dataset = llm::train::read_together(
-      world, [&] { return load_data(file, found, tokenizer, *shape.shapes); });
+  auto reading = std::make_unique<llm::track::Working>(progress.get(), "reading and tokenizing");
+  const std::vector<llm::data::Dataset> datasets = llm::train::read_together(
+      world, [&] { return load_data(files, found, tokenizer, *shape.shapes); });
+  reading.reset();
   if (!source.checkpoint.empty()) {
     tell("checkpoint " + source.checkpoint);
   }
-  tell(dataset.report.sentence());
-  if (flags.data.empty() && source.run->data.eval.size() > 1) {
-    tell("the run's other data.eval are not evaluated: give one with --data");
+  for (const llm::data::Dataset& dataset : datasets) {
+    tell(dataset.report.sentence());
   }
   sherd::ShardOptions options;
   options.precision.param_dtype = source.param_dtype;
+  auto loading = std::make_unique<llm::track::Working>(progress.get(), "loading the model");
   auto model = llm::train::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
+  loading.reset();
   if (world.size() > 1) {
     tell("exchange between ranks: " + world.transport());
   }
-  const auto result =
-      llm::eval::evaluate(model, dataset, tokenizer, {found.batch, !flags.loss_only});
-  llm::train::together(world, [&] {
-    if (rank.is_first()) {
-      report(*result, dataset.report, flags);
-    }
-  });
+  std::vector<Outcome> outcomes;
+  for (const llm::data::Dataset& dataset : datasets) {
+    auto result = [&] {
+      const llm::track::Working evaluating(progress.get(), "evaluating");
+      return llm::eval::evaluate(model, dataset, tokenizer,
+                                 {.batch = found.batch,
+                                  .generate = !flags.loss_only,
+                                  .on_progress = [&](std::int64_t done) {
+                                    if (progress) {
+                                      progress->count(
+                                          done, static_cast<std::int64_t>(dataset.samples.size()),
+                                          "questions");
+                                    }
+                                  }});
+    }();
+    outcomes.push_back({std::move(*result), dataset.report});
+    llm::train::together(world, [&] {
+      if (rank.is_first()) {
+        report(outcomes, datasets.size(), flags);
+      }
+    });
+  }
   return 0;
 }
 
@@ -233,7 +368,15 @@ void add_eval(CLI::App& program, int& exit_code) {
                    "of a run: best, last or a step (default: last)");
   verb->add_option("--data", flags->data,
                    "SQuAD file, or JSON lines (.jsonl) or an array of prompts and completions "
-                   "(default: the run's first data.eval, with its limit)");
+                   "(default: each of the run's data.eval, read as the run read it)");
+  verb->add_option(
+          "--format", flags->format,
+          "of the data: auto, squad, jsonl, json or parquet (default: the run's for its own data, "
+          "else auto)")
+      ->check(CLI::IsMember(formats_by_name()));
+  verb->add_option("--on-bad-sample", flags->on_bad_sample,
+                   "error or skip (default: the run's for its own data, else error)")
+      ->check(CLI::IsMember({"error", "skip"}));
   verb->add_option("--columns", flags->columns,
                    "names of a record's prompt and completion, as PROMPT,COMPLETION (default: the "
                    "run's, else prompt,completion)")

@@ -5,7 +5,9 @@
 #include <fmt/core.h>
 
 #include "app/dtypes.h"
+#include "app/hub_names.h"
 #include "app/ignore_fields.h"
+#include "app/live_line.h"
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "llm/io/hf_config.h"
@@ -32,7 +34,12 @@ void add_export(CLI::App& program, int& exit_code) {
     if (!dtype->empty()) {
       options->dtype = dtypes_by_name().at(*dtype);
     }
-    const auto outcome = llm::train::export_checkpoint(*options);
+    HubNames({}).resolve_model(options->model, "--model");
+    llm::track::Progress progress(output_for_people());
+    const llm::train::ExportOutcome outcome = [&] {
+      const llm::track::Working exporting(&progress, "exporting");
+      return llm::train::export_checkpoint(*options);
+    }();
     say(fmt::format("exported {} to {}: {} tensors, {}, {}", outcome.checkpoint, options->out,
                     outcome.tensors, llm::track::short_bytes(outcome.file_bytes),
                     llm::io::name_of_dtype(outcome.dtype)));

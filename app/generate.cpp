@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "app/dtypes.h"
+#include "app/hub_names.h"
 #include "app/ignore_fields.h"
 #include "app/launch.h"
 #include "app/rank.h"
@@ -23,7 +24,9 @@
 #include "llm/eval/completion.h"
 #include "llm/io/hf_config.h"
 #include "llm/text/chat_template.h"
+#include "llm/text/printable.h"
 #include "llm/text/prompt_file.h"
+#include "llm/text/record_prompt.h"
 #include "llm/train/agreement.h"
 #include "llm/train/evaluated_model.h"
 #include "llm/train/load_model.h"
@@ -71,37 +74,42 @@ std::vector<GivenPrompt> given_prompts(const GenerateFlags& flags) {
                                : llm::text::read_prompts(flags.prompts);
 }
 
-// From text to ids, as this model wants it.
+// From text to ids, as this model wants it: by its chat template; what a run has trained, as it was
+// trained, which is without one.
 class Encoder {
  public:
-  Encoder(const GenerateFlags& flags, llm::text::Tokenizer tokenizer, std::int64_t context)
+  Encoder(const GenerateFlags& flags, const llm::train::EvaluatedModel& source,
+          llm::text::Tokenizer tokenizer, std::int64_t context)
       : tokenizer_(std::move(tokenizer)),
         context_(context),
         max_new_tokens_(flags.options.max_new_tokens) {
-    if (!flags.raw) {
-      template_ = llm::text::ChatTemplate::from_folder(tokenizer_.folder());
-    }
-    if (flags.chat && !template_) {
+    auto found =
+        flags.raw ? std::nullopt : llm::text::ChatTemplate::from_folder(tokenizer_.folder());
+    if (flags.chat && !found) {
       throw Error(ExitCode::Usage, fmt::format("--chat: the model in '{}' has no chat template",
                                                tokenizer_.folder().string()));
     }
+    if (found && source.run && !flags.chat) {
+      remark_ = fmt::format(
+          "prompts are continued as they are, as the run was trained; --chat writes them by the "
+          "chat template of {}",
+          found->file());
+    } else if (found) {
+      remark_ = fmt::format("prompts are written by the chat template of {}; --raw leaves it out",
+                            found->file());
+      template_ = std::move(found);
+    }
   }
 
-  // For people; empty where prompts are taken as they are.
-  [[nodiscard]] std::string remark() const {
-    return template_ ? fmt::format(
-                           "prompts are written by the chat template of {}; --raw leaves "
-                           "it out",
-                           template_->file())
-                     : "";
-  }
+  // For people; empty where there is no choice.
+  [[nodiscard]] const std::string& remark() const { return remark_; }
 
   // Throws Error(BadData), naming the prompt, for one that is empty or too long.
   [[nodiscard]] std::vector<llm::text::TokenId> encode(const GivenPrompt& prompt) const {
     using llm::text::SpecialTokens;
     auto ids = template_
                    ? tokenizer_.encode(template_->render(prompt.text), SpecialTokens::Leave).ids
-                   : tokenizer_.encode(prompt.text).ids;
+                   : llm::text::encode_prompt(tokenizer_, prompt.text);
     const auto tokens = static_cast<std::int64_t>(ids.size());
     if (tokens == 0) {
       throw Error(ExitCode::BadData, prompt.place + ": the prompt is empty");
@@ -131,6 +139,7 @@ class Encoder {
   std::int64_t context_;
   std::int64_t max_new_tokens_;
   std::optional<llm::text::ChatTemplate> template_;
+  std::string remark_;
 };
 
 // What must be the same on all ranks.
@@ -148,6 +157,7 @@ llm::train::Settings generate_settings(const GenerateFlags& flags,
           {"--batch", std::to_string(flags.options.batch)},
           {"--dtype", llm::io::name_of_dtype(source.param_dtype)},
           {"--raw", flags.raw ? "given" : "not given"},
+          {"--chat", flags.chat ? "given" : "not given"},
           {"the prompts (SHA-256)", sherd::files::sha256_of(texts)},
           {"the model's tokenizer.json (SHA-256)", llm::data::tokenizer_digest(tokenizer)},
           {"the model's config.json (SHA-256)", config.sha256}};
@@ -180,14 +190,15 @@ void answer_at_terminal(sherd::Sharded<llm::model::CausalLm>& model, const Encod
       continue;
     }
     try {
-      llm::eval::complete(model, encoder.encode(std::vector<GivenPrompt>{{"the prompt", line}}),
-                          encoder.tokenizer(), flags.options,
-                          [](std::size_t, const std::string& text) { say(text); });
+      llm::eval::complete(
+          model, encoder.encode(std::vector<GivenPrompt>{{"the prompt", line}}),
+          encoder.tokenizer(), flags.options,
+          [](std::size_t, const std::string& text) { print_result(for_stdout(text)); });
     } catch (const Error& error) {
       if (error.code() != ExitCode::BadData) {
         throw;
       }
-      say(error.what(), /*json_on_stdout=*/true);
+      say(llm::text::printable(error.what()), /*json_on_stdout=*/true);
     }
   }
 }
@@ -211,11 +222,13 @@ void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& en
   const auto file = out_file(flags, world);
   std::string lines;
   const auto take = [&](std::size_t i, const std::string& text) {
-    if (file) {
-      lines += completion_line(prompts[i], text) + '\n';
-    } else if (world.rank() == 0) {
-      say(flags.prompt ? text : completion_line(prompts[i], text));
-    }
+    llm::train::together(world, [&] {  // where the output is lost, all ranks end
+      if (file) {
+        lines += completion_line(prompts[i], text) + '\n';
+      } else if (world.rank() == 0) {
+        print_result(for_stdout(flags.prompt ? text : completion_line(prompts[i], text)));
+      }
+    });
   };
   llm::eval::complete(model, encoded, encoder.tokenizer(), flags.options, take);
   llm::train::together(world, [&] {
@@ -226,9 +239,12 @@ void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& en
   });
 }
 
-int generate(Rank& rank, const GenerateFlags& flags) {
+int generate(Rank& rank, GenerateFlags flags) {
   using llm::train::read_together;
+  HubNames names({.json_on_stdout = true}, &rank);
+  names.resolve_model(flags.model, "--model");
   sherd::World world = rank.join();
+  names.require_same(world);
   llm::train::together(world, [&] {
     if (flags.asks_at_terminal() && world.size() > 1) {
       throw Error(ExitCode::Usage,
@@ -247,7 +263,7 @@ int generate(Rank& rank, const GenerateFlags& flags) {
                                           })));
   const auto encoder = read_together(world, [&] {
     tokenizer.check_vocabulary(shape.shapes->vocab_rows());
-    return Encoder(flags, tokenizer, shape.shapes->context_length());
+    return Encoder(flags, source, tokenizer, shape.shapes->context_length());
   });
   remark(rank, source.checkpoint.empty() ? "" : "checkpoint " + source.checkpoint);
   remark(rank, encoder.remark());
@@ -284,8 +300,9 @@ void add_flags(CLI::App& verb, GenerateFlags& flags) {
       ->check(positive);
   auto* chat = verb.add_flag("--chat", flags.chat,
                              "prompts are a user's messages: write them by the chat template "
-                             "(default where the model has one)");
-  verb.add_flag("--raw", flags.raw, "prompts are continued as they are")->excludes(chat);
+                             "(default for a model folder that has one)");
+  verb.add_flag("--raw", flags.raw, "prompts are continued as they are (default for a run)")
+      ->excludes(chat);
   verb.add_option("--dtype", flags.dtype, "of computation (default: the run's, else float32)")
       ->check(CLI::IsMember(dtypes_by_name()));
   add_ignore_fields(verb, flags.ignored_fields);

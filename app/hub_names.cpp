@@ -1,14 +1,17 @@
 #include "app/hub_names.h"
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
-#include <string>
+#include <string_view>
+#include <utility>
 
 #include <fmt/core.h>
 
 #include "launch/rank_environment.h"
 #include "llm/hub/cache.h"
+#include "llm/hub/failure_note.h"
 #include "llm/hub/fetch.h"
-#include "llm/train/agreement.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -16,10 +19,13 @@ namespace app {
 namespace {
 
 namespace fs = std::filesystem;
+using llm::hub::RepoKind;
+using llm::hub::Wanted;
+using llm::train::ReportedElsewhere;
 using sherd::Error;
 using sherd::ExitCode;
 
-constexpr const char* kRevision = "main";
+constexpr const char* kReadsOnly = "this command reads only";
 
 bool is_name_on_hub(const std::string& path) {
   std::error_code ignored;
@@ -27,60 +33,164 @@ bool is_name_on_hub(const std::string& path) {
          !fs::exists(fs::path(path).parent_path(), ignored);
 }
 
-std::string model_folder(const std::string& name, const HubNameOptions& options) {
-  const llm::hub::Repo repo{llm::hub::RepoKind::Model, name};
-  const auto settings = llm::hub::hub_settings(sherd::launch::process_environment);
-  if (options.may_fetch) {
-    const auto tell = [&](const std::string& line) { say(line, options.json_on_stdout); };
-    return llm::hub::cached_or_fetched(settings, repo, kRevision, tell).string();
-  }
-  const auto folder = llm::hub::RepoCache(settings.cache, repo).whole_model(kRevision);
-  if (!folder) {
-    llm::hub::refuse_uncached(settings, repo, "this command reads only");
-  }
-  return folder->string();
+bool is_data_on_hub(const std::string& path) {
+  constexpr std::array<std::string_view, 7> kFiles{".json", ".jsonl", ".ndjson", ".parquet",
+                                                   ".csv",  ".tsv",   ".txt"};
+  std::error_code ignored;
+  const std::string name = llm::hub::named_data(path).repo;
+  return is_name_on_hub(name) && !fs::exists(path, ignored) &&
+         std::none_of(kFiles.begin(), kFiles.end(),
+                      [&](std::string_view end) { return name.ends_with(end); });
 }
 
-void refuse_data_sets(const std::vector<llm::config::DataSet>& sets, const char* key) {
-  for (const llm::config::DataSet& set : sets) {
-    if (is_name_on_hub(set.path) && fs::path(set.path).extension().empty()) {
-      throw Error(ExitCode::InputMissing,
-                  fmt::format("{} = \"{}\": there is no such file, and data sets of a hub are not "
-                              "fetched yet: they are Parquet there, which Sherd does not read. "
-                              "Give a file of SQuAD's JSON",
-                              key, set.path));
-    }
+// What the ranks of a run have in common, and other runs do not.
+std::string run_of(const Rank* rank) {
+  if (rank == nullptr || rank->environment().launcher == sherd::launch::Launcher::Alone) {
+    return "";
   }
+  const auto& environment = rank->environment();
+  return fmt::format("{}:{}", environment.master_address.value_or(""),
+                     environment.master_port.value_or(0));
+}
+
+llm::hub::HubSettings settings_now() {
+  return llm::hub::hub_settings(sherd::launch::process_environment);
 }
 
 }  // namespace
 
-void resolve_hub_names(llm::config::RunConfig& config, const HubNameOptions& options) {
-  refuse_data_sets(config.data.train, "data.train");
-  refuse_data_sets(config.data.eval, "data.eval");
-  const std::string name = config.model.path;
-  if (!is_name_on_hub(name)) {
-    return;
-  }
+HubNames::HubNames(const HubNameOptions& options, const Rank* rank)
+    : options_(options), rank_(rank) {}
+
+// An error becomes one that says what was looked for; it may have been meant as a path.
+template <class Work>
+auto HubNames::for_all(const std::string& key, const std::string& name, const char* what,
+                       const Work& work) {
+  const std::string run = run_of(rank_);
+  tried_ = false;
+  const llm::hub::Asker asker{
+      run,
+      [&] {
+        if (rank_ == nullptr || rank_->environment().local_rank == 0) {
+          tell(fmt::format("{}: waiting for another process that fetches it", name));
+        }
+      },
+      [&] { tried_ = true; }};
   try {
-    config.model.path = model_folder(name, options);
-  } catch (const Error& error) {  // it may have been meant as a path
-    throw Error(error.code(), fmt::format("model.path = \"{}\": there is no such folder, and as "
-                                          "the name of a model on a hub: {}",
-                                          name, error.what()));
+    return work(asker);
+  } catch (const Error& error) {
+    const auto* other = dynamic_cast<const llm::hub::FailedElsewhere*>(&error);
+    const bool is_told = other != nullptr
+                             ? !run.empty() && other->run() == run
+                             : rank_ != nullptr && !tried_ && rank_->environment().local_rank != 0;
+    if (is_told) {
+      throw ReportedElsewhere(error.code(), "");
+    }
+    throw Error(error.code(), fmt::format("{} = \"{}\": there is no such {}, and as the name of a "
+                                          "{} on a hub: {}",
+                                          key, name, what,
+                                          std::string_view(what) == "folder" ? "model" : "data set",
+                                          error.what()));
   }
 }
 
-void resolve_hub_names_on(const Rank& rank, llm::config::RunConfig& config,
-                          const HubNameOptions& options) {
+void HubNames::resolve(llm::config::RunConfig& config) {
+  resolve_list(config.data.train, "data.train", /*trains=*/true);
+  resolve_list(config.data.eval, "data.eval", /*trains=*/false);
+  resolve_model(config.model.path, "model.path");
+}
+
+void HubNames::resolve_model(std::string& path, const std::string& key) {
+  if (!is_name_on_hub(path)) {
+    return;
+  }
+  const Wanted wanted{{RepoKind::Model, path}};
+  const fs::path folder = for_all(key, path, "folder", [&](const llm::hub::Asker& asker) {
+    const auto settings = settings_now();
+    if (options_.may_fetch) {
+      return llm::hub::cached_or_fetched_model(
+          settings, wanted, [this](const std::string& line) { tell(line); }, asker);
+    }
+    const llm::hub::RepoCache cache(settings.cache, wanted.repo);
+    if (auto found = cache.whole_model(wanted.revision)) {
+      return *std::move(found);
+    }
+    llm::hub::refuse_uncached(settings, wanted, kReadsOnly);
+  });
+  commits_.emplace_back(
+      fmt::format("the commit of {0} (`sherd fetch {0}` on each host brings the newest)", path),
+      folder.filename().string());
+  path = folder.string();
+}
+
+void HubNames::resolve_data(std::string& path, const std::string& key) {
+  if (!is_data_on_hub(path)) {
+    return;
+  }
+  const auto files = data_files(path, key, "validation");
+  if (files.size() != 1) {
+    throw Error(ExitCode::Usage, fmt::format("{}: {} is in {} files: give one of them, such as {}",
+                                             key, path, files.size(), files.front()));
+  }
+  path = files.front();
+}
+
+// Several files of a split train as several data sets would.
+void HubNames::resolve_list(std::vector<llm::config::DataSet>& sets, const std::string& key,
+                            bool trains) {
+  std::vector<llm::config::DataSet> resolved;
+  for (llm::config::DataSet& set : sets) {
+    std::vector<std::string> files = {set.path};
+    if (trains && is_data_on_hub(set.path)) {
+      files = data_files(set.path, key, "train");
+    } else if (!trains) {
+      resolve_data(files.front(), key);
+    }
+    if (files.size() > 1 && set.limit) {
+      throw Error(ExitCode::Usage,
+                  fmt::format("{}: {} is in {} files, and a limit is of one: give a file, such as "
+                              "{}, or no limit",
+                              key, set.path, files.size(), files.front()));
+    }
+    for (std::string& file : files) {
+      resolved.push_back(set);
+      resolved.back().path = std::move(file);
+    }
+  }
+  sets = std::move(resolved);
+}
+
+std::vector<std::string> HubNames::data_files(const std::string& name, const std::string& key,
+                                              const char* usual_split) {
+  llm::hub::NamedData named = llm::hub::named_data(name);
+  if (named.part.split.empty()) {
+    named.part.split = usual_split;
+  }
+  const Wanted wanted{{RepoKind::Dataset, named.repo}};
+  std::vector<std::string> files;
   try {
-    resolve_hub_names(config, options);
+    for (const fs::path& path : for_all(key, name, "file", [&](const llm::hub::Asker& asker) {
+           const auto settings = settings_now();
+           return options_.may_fetch
+                      ? llm::hub::cached_or_fetched_data(
+                            settings, wanted, named.part,
+                            [this](const std::string& line) { tell(line); }, asker)
+                      : llm::hub::cached_data(settings, wanted, named.part, kReadsOnly);
+         })) {
+      files.push_back(path.string());
+    }
   } catch (const Error& error) {
-    if (rank.environment().local_rank == 0) {
+    if (!options_.data_may_be_missing || error.code() != ExitCode::InputMissing) {
       throw;
     }
-    throw llm::train::ReportedElsewhere(error.code(), "");
+    tell(error.what());
+    files = {name};
   }
+  return files;
+}
+
+void HubNames::require_same(sherd::World& world) const {
+  llm::train::require_agreement(world, commits_);
 }
 
 }  // namespace app

@@ -1,25 +1,56 @@
 #pragma once
-// Names on a hub, ORG/NAME, in a configuration.
+// Names on a hub, ORG/NAME, where a path is expected.
+
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "app/rank.h"
 #include "llm/config/run_config.h"
+#include "llm/train/agreement.h"
+#include "sherd/world.h"
 
 namespace app {
 
 struct HubNameOptions {
-  bool may_fetch = true;        ///< else only the cache is looked into
-  bool json_on_stdout = false;  ///< lines for people go to standard error
+  bool may_fetch = true;             ///< else only the cache is looked into
+  bool data_may_be_missing = false;  ///< says so, and leaves the name where it is
+  bool json_on_stdout = false;       ///< lines for people go to standard error
 };
 
-/// Puts the folder of the hub's cache in the place of a name in model.path. A path that is there,
-/// or whose parent is, is no such name. Throws sherd::Error: InputMissing for a name that may not
-/// be fetched, or of a data set, and as llm::hub::cached_or_fetched().
-void resolve_hub_names(llm::config::RunConfig& config, const HubNameOptions& options);
+/// Puts paths of the hub's cache in the place of names. A path that is there, or whose parent is,
+/// is no such name. Throws sherd::Error: InputMissing for a name that may not be fetched, and as
+/// llm::hub::cached_or_fetched_model() and _data(). On a rank, before it meets the others: of a
+/// host's processes one fetches, while the others wait for it. The one that tried, or else the
+/// first of the host, speaks for all there: the others throw llm::train::ReportedElsewhere.
+class HubNames {
+ public:
+  /// `rank`: null in a program that is alone.
+  explicit HubNames(const HubNameOptions& options, const Rank* rank = nullptr);
 
-/// The same on a rank, before it meets the others: of a host's processes one fetches, while the
-/// others wait for it. The first rank of a host speaks for all there; on others throws
-/// llm::train::ReportedElsewhere in the place of sherd::Error.
-void resolve_hub_names_on(const Rank& rank, llm::config::RunConfig& config,
-                          const HubNameOptions& options = {});
+  /// model.path, data.train and data.eval of a configuration.
+  void resolve(llm::config::RunConfig& config);
+  /// A model's folder; `key` is the flag or key that it was given by.
+  void resolve_model(std::string& path, const std::string& key);
+  /// A data file: ORG/NAME, ORG/NAME:SPLIT or ORG/NAME:CONFIG/SPLIT.
+  void resolve_data(std::string& path, const std::string& key);
+
+  /// Throws RanksDisagree where a name stands for different commits of a model on the ranks.
+  /// Collective.
+  void require_same(sherd::World& world) const;
+
+ private:
+  void resolve_list(std::vector<llm::config::DataSet>& sets, const std::string& key, bool trains);
+  [[nodiscard]] std::vector<std::string> data_files(const std::string& name, const std::string& key,
+                                                    const char* usual_split);
+  template <class Work>
+  auto for_all(const std::string& key, const std::string& name, const char* what, const Work& work);
+  void tell(const std::string& line) const { say(line, options_.json_on_stdout); }
+
+  HubNameOptions options_;
+  const Rank* rank_;
+  bool tried_ = false;
+  llm::train::Settings commits_;
+};
 
 }  // namespace app

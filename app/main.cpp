@@ -11,6 +11,7 @@
 #include "app/run_command.h"
 #include "launch/descriptor_limit.h"
 #include "launch/stop_request.h"
+#include "llm/text/printable.h"
 #include "llm/train/agreement.h"
 #include "sherd/error.h"
 
@@ -20,7 +21,8 @@ using sherd::ExitCode;
 
 int fail(ExitCode code, const std::string& message) {
   if (!message.empty()) {
-    std::cerr << "sherd: " << message << std::endl;
+    // A message may quote data and models.
+    std::cerr << "sherd: " << llm::text::printable(message, llm::text::Lines::Keep) << std::endl;
   }
   return static_cast<int>(code);
 }

@@ -65,7 +65,8 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
   using llm::config::RunConfig;
   const auto say_aside = [](const std::string& line) { say(line, /*json_on_stdout=*/true); };
   RunConfig config = load_recipe(words, say_aside);
-  resolve_hub_names(config, {.may_fetch = false});
+  HubNames({.may_fetch = false, .data_may_be_missing = true, .json_on_stdout = true})
+      .resolve(config);
   const llm::train::PlannedHosts hosts = hosts_of(flags, config);
   for (const std::string& line :
        llm::config::settings_without_effect(config, hosts.hosts * hosts.ranks)) {
@@ -85,12 +86,12 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
   }
   const llm::train::RunPlan made = llm::train::plan_run(config, shape, hosts, batches_of(config));
   if (!flags.search) {
-    say(flags.json ? llm::train::to_json(made) : llm::train::to_text(made));
+    print_result(flags.json ? llm::train::to_json(made) : llm::train::to_text(made));
     return made.fits() ? 0 : 1;
   }
   const auto found = llm::train::search_plans(config, shape, hosts, batches_of);
-  say(flags.json ? llm::train::to_json(made, found)
-                 : llm::train::to_text(made) + "\n" + llm::train::to_text(found));
+  print_result(flags.json ? llm::train::to_json(made, found)
+                          : llm::train::to_text(made) + "\n" + llm::train::to_text(found));
   return found.empty() ? 1 : 0;
 }
 

@@ -1,12 +1,19 @@
 #include "app/rank.h"
 
+#include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <iostream>
 #include <optional>
 
+#include <unistd.h>
+
+#include "files/system_text.h"
 #include "launch/signals.h"
 #include "launch/stop_request.h"
+#include "llm/text/printable.h"
 #include "llm/train/agreement.h"
+#include "sherd/error.h"
 #include "sherd/fully_shard.h"
 
 namespace app {
@@ -53,6 +60,26 @@ int Rank::run(const std::function<int()>& work) {
 
 void say(const std::string& line, bool json_on_stdout) {
   (json_on_stdout ? std::cerr : std::cout) << line << std::endl;  // seen at once, also in a pipe
+}
+
+void print_result(const std::string& line) {
+  const std::string text = line + "\n";
+  std::cout.flush();
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t put = ::write(STDOUT_FILENO, text.data() + done, text.size() - done);
+    if (put >= 0) {
+      done += static_cast<std::size_t>(put);
+    } else if (errno != EINTR) {
+      const std::string why = sherd::files::errno_text(errno);
+      throw sherd::Error(sherd::ExitCode::StorageIo,
+                         "standard output cannot be written to: " + why +
+                             ". What was printed before is not the whole result.");
+    }
+  }
+}
+
+std::string for_stdout(const std::string& text) {
+  return ::isatty(STDOUT_FILENO) == 1 ? llm::text::printable(text, llm::text::Lines::Keep) : text;
 }
 
 }  // namespace app

@@ -40,7 +40,15 @@ class Rank {
   std::unique_ptr<sherd::launch::StopWatch> stop_watch_;
 };
 
-/// Prints a line for people: to standard error where standard output is kept for JSON.
+/// Prints a line for people: to standard error where standard output is kept for JSON. That nobody
+/// can read it stops nothing: a run outlives its terminal.
 void say(const std::string& line, bool json_on_stdout = false);
+
+/// Prints a line to standard output that is what a verb was called for. Throws sherd::Error
+/// (StorageIo) where it cannot be written: a full disk, a reader that has gone.
+void print_result(const std::string& line);
+
+/// Text of data or of a model for standard output: as it is, but printable on a terminal.
+[[nodiscard]] std::string for_stdout(const std::string& text);
 
 }  // namespace app

@@ -59,7 +59,8 @@ std::string summary_of(const std::string& recipe) {
   std::string head;
   for (std::size_t begin = 0; begin < recipe.size() && recipe[begin] == '#';) {
     const std::size_t end = std::min(recipe.find('\n', begin), recipe.size());
-    head += (head.empty() ? "" : " ") + recipe.substr(std::min(begin + 2, end), end - begin - 2);
+    const std::size_t text = std::min(begin + 2, end);  // a line may be "#" alone
+    head += (head.empty() || text == end ? "" : " ") + recipe.substr(text, end - text);
     begin = end + 1;
   }
   return head.substr(0, std::min(head.find(": "), head.find(". ")));
@@ -72,7 +73,7 @@ int list() {
     width = std::max(width, name.size());
   }
   for (const auto& [name, file] : recipes) {
-    say(fmt::format("{:{}}  {}", name, width, summary_of(text_of(file))));
+    print_result(fmt::format("{:{}}  {}", name, width, summary_of(text_of(file))));
   }
   return 0;
 }

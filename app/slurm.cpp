@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fmt/core.h>
 
 #include "app/rank.h"
 #include "app/recipe.h"
@@ -14,6 +15,7 @@
 #include "app/verbs.h"
 #include "files/output.h"
 #include "launch/slurm_job.h"
+#include "sherd/error.h"
 
 namespace app {
 
@@ -27,20 +29,33 @@ struct OneJob {
   bool submits = false;
 };
 
+std::string idle_gpus(int gpus_per_node) {
+  return fmt::format(
+      "this version of the program computes on CPUs, and would leave the {} GPU{} of each node "
+      "idle. Recipes with GPUs can be planned: sherd plan RECIPE --device h100-80g. On nodes "
+      "without GPUs: --ranks-per-node",
+      gpus_per_node, gpus_per_node == 1 ? "" : "s");
+}
+
 int slurm(const OneJob& flags, const std::vector<std::string>& settings) {
   std::vector<std::string> words = settings;
   words.insert(words.begin(), flags.recipe);
-  static_cast<void>(
-      load_recipe(words, [](const std::string& line) { say(line, /*json_on_stdout=*/true); }));
+  const auto say_aside = [](const std::string& line) { say(line, /*json_on_stdout=*/true); };
+  const llm::config::RunConfig config = load_recipe(words, say_aside);
   const std::string name = std::filesystem::path(flags.recipe).stem().string();
-  sherd::launch::SlurmJob job = train_job(flags.slurm, name, words);
+  sherd::launch::SlurmJob job = train_job(flags.slurm, name, words, config.train.output);
   if (flags.gpus_per_node) {
     job.ranks_per_node = *flags.gpus_per_node;
     job.gpus = true;
+    const std::string idle = idle_gpus(*flags.gpus_per_node);
+    if (flags.submits) {
+      throw sherd::Error(sherd::ExitCode::Usage, "not submitted: " + idle);
+    }
+    say_aside("WARNING: " + idle);
   }
   const std::string text = slurm_job_file(job);
   if (flags.file.empty() && !flags.submits) {
-    say(text.substr(0, text.size() - 1));
+    print_result(text.substr(0, text.size() - 1));
     return 0;
   }
   const std::string file = flags.file.empty() ? name + ".sbatch" : flags.file;
@@ -70,10 +85,11 @@ void add_slurm(CLI::App& program, int& exit_code) {
   verb->add_option("-o,--out", flags->file, "file to write (default: standard output)");
   verb->add_flag("--submit", flags->submits, "give it to sbatch");
   verb->footer(
-      "Example: sherd slurm recipes/llama-3-8b.toml --nodes 2 --gpus-per-node 8 --setup 'module "
-      "load "
-      "gcc' --submit -- --time=4:00:00 --partition=gpu\n"
-      "Every key of the configuration is a flag, as of sherd train.");
+      "Example: sherd slurm my.toml --nodes 2 --ranks-per-node 4 --cpus-per-rank 8 --setup 'module "
+      "load gcc' --submit -- --time=4:00:00 --partition=long\n"
+      "Every key of the configuration is a flag, as of sherd train. This version of the program "
+      "computes on CPUs: a job with --gpus-per-node is written, with a warning, and not "
+      "submitted.");
   verb->allow_extras();  // the configuration's flags are llm::config's to read
   verb->callback([verb, flags, &exit_code] { exit_code = slurm(*flags, verb->remaining()); });
 }

@@ -1,15 +1,15 @@
 #include "app/slurm_flags.h"
 
-#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cstdio>
 #include <filesystem>
-#include <memory>
+#include <sstream>
 #include <utility>
 
 #include <fmt/core.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "sherd/error.h"
 
@@ -57,12 +57,11 @@ void add_slurm_flags(CLI::App& verb, SlurmFlags& flags) {
 }
 
 sherd::launch::SlurmJob train_job(const SlurmFlags& flags, const std::string& name,
-                                  const std::vector<std::string>& words) {
+                                  const std::vector<std::string>& words,
+                                  const std::string& output) {
   sherd::launch::SlurmJob job = flags.job;
-  std::string word = name;
-  std::replace_if(
-      word.begin(), word.end(), [](unsigned char c) { return std::isspace(c) != 0; }, '_');
-  job.options.insert(job.options.begin(), "--job-name=" + word);
+  job.options.insert(job.options.begin(), "--job-name=" + sherd::launch::slurm_job_name(name));
+  job.checkpoints = (std::filesystem::path(output) / "checkpoints").string();
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
   if (flags.at_least_gb_per_second) {
     job.test = {program, "bandwidth",  "--max-mib",
@@ -90,11 +89,26 @@ std::string submit(const std::string& file) {
 }
 
 std::string state_of_job(const std::string& job) {
-  return job.empty()
-             ? ""
-             : answer_of("squeue --noheader --format=%T --jobs=" + sherd::launch::shell_word(job) +
-                         " 2>/dev/null")
-                   .second;
+  if (job.empty()) {
+    return "";
+  }
+  // Of all jobs of this user: asked for one that has ended, squeue fails as it does without an
+  // answer of Slurm's.
+  const auto [code, answer] = answer_of(
+      "squeue --noheader --format='%i %T' --user=" + std::to_string(::getuid()) + " 2>&1");
+  if (code != 0) {
+    throw Error(ExitCode::Unavailable,
+                fmt::format("what became of job {} is not known, since squeue failed: {}. Nothing "
+                            "was submitted for its run; try again",
+                            job, answer));
+  }
+  std::istringstream lines(answer);
+  for (std::string number, state; lines >> number >> state;) {
+    if (number == job) {
+      return state;
+    }
+  }
+  return "";
 }
 
 }  // namespace app

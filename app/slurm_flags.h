@@ -20,15 +20,17 @@ struct SlurmFlags {
 /// --setup, --cpus-per-rank, --bandwidth, --stop-before and what follows `--`.
 void add_slurm_flags(CLI::App& verb, SlurmFlags& flags);
 
-/// The job of `sherd train` with these words.
+/// The job of `sherd train` with these words, into this folder.
 [[nodiscard]] sherd::launch::SlurmJob train_job(const SlurmFlags& flags, const std::string& name,
-                                                const std::vector<std::string>& words);
+                                                const std::vector<std::string>& words,
+                                                const std::string& output);
 
 /// Gives a file to sbatch; the number of the job. Throws sherd::Error(Unavailable) where there is
 /// no sbatch, or it refuses.
 [[nodiscard]] std::string submit(const std::string& file);
 
-/// "RUNNING", "PENDING", as squeue has it; empty for a job that has ended.
+/// "RUNNING", "PENDING", as squeue has it; empty for a job that has ended. Throws
+/// sherd::Error(Unavailable) where squeue does not answer: the job may run all the same.
 [[nodiscard]] std::string state_of_job(const std::string& job);
 
 }  // namespace app

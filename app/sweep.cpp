@@ -75,7 +75,7 @@ void say_comparison(const Sweep& sweep, const std::vector<SweepRun>& done, bool 
   }
   if (json || !folders.empty()) {
     const auto comparison = llm::runs::compare(folders);
-    say(json ? to_json(comparison) : to_text(comparison));
+    print_result(json ? to_json(comparison) : to_text(comparison));
   }
 }
 
@@ -161,27 +161,45 @@ class Turns {
     if (code == 0) {
       done_.push_back(run);
     } else {
-      failed_ += (failed_.empty() ? "" : ", ") + fmt::format("'{}' ({})", run.name, code);
+      note_failure(run, code);
       say(fmt::format("{}: failed with exit code {}; the next one begins", which_, code),
           flags_.json);
     }
     return code;
   }
 
-  // A job that waits or runs is left alone; one that has ended without its run goes on as another.
+  void note_failure(const SweepRun& run, int code) {
+    failed_ += (failed_.empty() ? "" : ", ") + fmt::format("'{}' ({})", run.name, code);
+  }
+
+  // A job that waits or runs is left alone, and one that failed would fail again; one that has
+  // ended otherwise without its run goes on as another.
   void submit_as_job(const SweepRun& run) {
     const std::string before = records_.job_of(run);
     if (const std::string state = state_of_job(before); !state.empty()) {
       say(fmt::format("{}: job {} is {}", which_, before, state), flags_.json);
       return;
     }
-    sherd::launch::SlurmJob job = train_job(flags_.slurm, run.name, words_of(sweep_, run));
+    const llm::config::RunConfig config = llm::config::config_of(sweep_, run);
+    const fs::path code_file = records_.code_file_of(run);
+    if (const auto code = records_.failure_of_job(run, config)) {
+      note_failure(run, *code);
+      say(fmt::format("{}: job {} failed with exit code {}, and is not submitted again: change its "
+                      "settings, or delete {}",
+                      which_, before, *code, code_file.string()),
+          flags_.json);
+      return;
+    }
+    fs::remove(code_file);
+    sherd::launch::SlurmJob job =
+        train_job(flags_.slurm, run.name, words_of(sweep_, run), config.train.output);
+    job.code_file = code_file.string();
     job.nodes = run.hosts;
     job.ranks_per_node = run.ranks / run.hosts;
     const std::string file = (fs::path(sweep_.output) / (run.name + ".sbatch")).string();
     sherd::files::write_file(file, slurm_job_file(job));
     const std::string number = submit(file);
-    records_.add({run, llm::config::config_of(sweep_, run), std::nullopt, 0, number});
+    records_.add({run, config, std::nullopt, 0, number});
     say(fmt::format("{}: job {}{}", which_, number,
                     before.empty() ? "" : fmt::format(" after {}, which has ended", before)),
         flags_.json);
@@ -216,7 +234,7 @@ void add_sweep(CLI::App& program, int& exit_code) {
     verb->get_option(flag)->needs(slurm);
   }
   verb->footer(
-      "Examples: sherd sweep recipes/workshop/workshop.toml\n"
+      "Examples: sherd sweep recipes/workshop/small-bloom.toml\n"
       "          sherd sweep my.toml --parallel.strategy no_shard,full_shard -n 1,2\n"
       "          sherd sweep my-sweep.toml --slurm -- --time=1:00:00\n"
       "Runs that are done are passed over when it is started again; one that fails is recorded, "

@@ -9,6 +9,7 @@
 #include "app/end_at_once.h"
 #include "app/hub_names.h"
 #include "app/launch.h"
+#include "app/live_line.h"
 #include "app/rank.h"
 #include "app/recipe.h"
 #include "app/threads.h"
@@ -55,11 +56,13 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
     }
   });
   llm::config::RunConfig config = load_recipe_on(rank, words);
-  resolve_hub_names_on(rank, config, {.may_fetch = !dry});
+  HubNames names({.may_fetch = !dry}, &rank);
+  names.resolve(config);
   if (config.device.threads) {
     use_threads(*config.device.threads);
   }
   sherd::World world = rank.join({.timeout = config.parallel.timeout});
+  names.require_same(world);
   if (rank.is_first()) {
     say(ranks_line(rank, world.size()));
   }
@@ -68,6 +71,7 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
     end_at_once.set_clean_up(std::move(clean_up));
   };
   hooks.prepared = [&] { end_at_once.disarm(); };
+  hooks.show = live_line();
   if (dry) {
     return llm::train::dry_run(config, world, hooks) ? 0 : 1;
   }

@@ -1,32 +1,40 @@
-// sherd watch RUN [--once]
+// sherd watch RUN [--once] [--step N [--json]]
 
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include <CLI/CLI.hpp>
-#include <sys/ioctl.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
+#include "app/live_line.h"
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "llm/runs/run_view.h"
+#include "llm/train/data_preview.h"
+#include "llm/train/start.h"
 #include "sherd/error.h"
+#include "sherd/world.h"
 
 namespace app {
 
 namespace {
 
+using llm::runs::RunState;
+
 constexpr std::chrono::seconds kBetweenLooks{2};
 constexpr int kColumnsOfAFile = 80;
 
-int columns() {
-  winsize size{};
-  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : kColumnsOfAFile;
-}
+struct WatchFlags {
+  std::string folder;
+  bool once = false;
+  std::optional<std::int64_t> step;
+  bool json = false;
+};
 
 // In the place of what was there.
 void redraw(const std::string& text) {
@@ -36,20 +44,56 @@ void redraw(const std::string& text) {
   std::fflush(stdout);
 }
 
-int watch(const std::string& folder, bool once) {
+std::string view_of(const std::string& folder, RunState state) {
+  try {
+    return llm::runs::view_of(llm::runs::read_run(folder), state,
+                              terminal_columns(kColumnsOfAFile));
+  } catch (const sherd::Error& error) {
+    if (state != RunState::Running || error.code() != sherd::ExitCode::InputMissing) {
+      throw;
+    }
+    return llm::runs::view_of_beginning(folder);
+  }
+}
+
+int watch(const WatchFlags& flags) {
   while (true) {
-    const auto state = llm::runs::state_of(folder);
-    const std::string text = llm::runs::view_of(llm::runs::read_run(folder), state, columns());
-    if (once || ::isatty(STDOUT_FILENO) == 0) {
-      say(text);
+    const RunState state = llm::runs::state_of(flags.folder);
+    const std::string text = view_of(flags.folder, state);
+    if (flags.once || ::isatty(STDOUT_FILENO) == 0) {
+      print_result(text);
       return 0;
     }
     redraw(text);
-    if (state != llm::runs::RunState::Running) {
+    if (state != RunState::Running) {
       return 0;
     }
     std::this_thread::sleep_for(kBetweenLooks);
   }
+}
+
+// Other data would show samples that no rank has seen.
+void require_same_data(const llm::runs::RunRecords& records, const llm::train::RunData& data) {
+  if (!records.data_sha256.empty() && records.data_sha256 != data.identity.sha256) {
+    throw sherd::Error(
+        sherd::ExitCode::BadData,
+        fmt::format("the training data of '{}' has changed since: its SHA-256 was {} and is now "
+                    "{}. Restore the files that data.train names in its config.toml.",
+                    records.name, records.data_sha256, data.identity.sha256));
+  }
+}
+
+int show_step(const WatchFlags& flags) {
+  const llm::runs::RunRecords records = llm::runs::read_run(flags.folder);
+  sherd::World world = sherd::World::alone();
+  const auto run = llm::train::start_run(records.config, world, [](const std::string&) {});
+  require_same_data(records, run.data);
+  const auto dealt =
+      llm::train::samples_of_step(run, *flags.step, records.ranks > 0 ? records.ranks : 1);
+  using llm::train::Marks;
+  const Marks marks = ::isatty(STDOUT_FILENO) == 1 ? Marks::Colour : Marks::Brackets;
+  say(flags.json ? to_json(dealt) : to_text(dealt, marks));
+  return 0;
 }
 
 }  // namespace
@@ -57,16 +101,22 @@ int watch(const std::string& folder, bool once) {
 void add_watch(CLI::App& program, int& exit_code) {
   CLI::App* verb =
       program.add_subcommand("watch", "Show how far a run is, with its curves, in the terminal");
-  auto folder = std::make_shared<std::string>();
-  auto once = std::make_shared<bool>(false);
-  verb->add_option("run", *folder, "the output folder of a run")->required();
-  verb->add_flag("--once", *once, "show it once; the default where the output is no terminal");
+  auto flags = std::make_shared<WatchFlags>();
+  verb->add_option("run", flags->folder, "the output folder of a run")->required();
+  CLI::Option* once = verb->add_flag("--once", flags->once,
+                                     "show it once; the default where the output is no terminal");
+  CLI::Option* step =
+      verb->add_option("--step", flags->step,
+                       "instead, the samples that each rank gets in this step, as the model sees "
+                       "them")
+          ->excludes(once);
+  verb->add_flag("--json", flags->json, "with --step: one line of JSON")->needs(step);
   verb->footer(
       "Example: sherd watch runs/smollm2-135m-squad\n"
       "Shows it again every two seconds, until the run ends or Ctrl-C, which ends only the "
-      "watching. "
-      "The run does not notice.");
-  verb->callback([folder, once, &exit_code] { exit_code = watch(*folder, *once); });
+      "watching. The run does not notice. --step reads the run's tokenizer and data, no weights.");
+  verb->callback(
+      [flags, &exit_code] { exit_code = flags->step ? show_step(*flags) : watch(*flags); });
 }
 
 }  // namespace app

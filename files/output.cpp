@@ -56,7 +56,7 @@ FileDescriptor create(const std::string& path, const std::string& temporary) {
   return descriptor;
 }
 
-void sync(int fd, const std::string& path) {
+void sync_whole(int fd, const std::string& path) {
   if (::fsync(fd) != 0) {
     throw Error(ExitCode::StorageIo, path + ": fsync failed: " + errno_text(errno));
   }
@@ -118,8 +118,14 @@ void NewFile::write(uint64_t offset, const void* data, uint64_t bytes) {
   }
 }
 
+void NewFile::sync() {
+  if (::fdatasync(descriptor_.get()) != 0) {
+    throw Error(ExitCode::StorageIo, temporary_ + ": fdatasync failed: " + errno_text(errno));
+  }
+}
+
 void NewFile::commit() {
-  sync(descriptor_.get(), temporary_);
+  sync_whole(descriptor_.get(), temporary_);
   if (::close(descriptor_.release()) != 0) {
     throw Error(ExitCode::StorageIo, temporary_ + ": close failed: " + errno_text(errno));
   }

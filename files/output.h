@@ -27,6 +27,8 @@ class NewFile {
   void reserve(uint64_t bytes);
   /// Writes bytes at an offset. Throws Error(StorageIo).
   void write(uint64_t offset, const void* data, uint64_t bytes);
+  /// fdatasync of what has been written. Throws Error(StorageIo).
+  void sync();
   /// fsync, rename, fsync of the folder. Throws Error(StorageIo).
   void commit();
   [[nodiscard]] bool committed() const { return temporary_.empty(); }

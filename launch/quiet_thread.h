@@ -7,16 +7,28 @@
 
 namespace sherd::launch {
 
+/// While it lives, this thread takes no signal.
+class AllSignalsBlocked {
+ public:
+  AllSignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &previous_);
+  }
+  ~AllSignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
+  AllSignalsBlocked(const AllSignalsBlocked&) = delete;
+  AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
+
+ private:
+  sigset_t previous_{};
+};
+
 /// A thread that takes no signal from the main thread, whose waits a stop request is to interrupt.
+/// Throws std::system_error where the system has no more threads.
 template <class Fn>
 [[nodiscard]] std::thread start_quiet_thread(Fn&& fn) {
-  sigset_t all;
-  sigset_t previous;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &previous);
-  std::thread thread(std::forward<Fn>(fn));
-  ::pthread_sigmask(SIG_SETMASK, &previous, nullptr);
-  return thread;
+  const AllSignalsBlocked blocked;
+  return std::thread(std::forward<Fn>(fn));
 }
 
 }  // namespace sherd::launch

@@ -316,6 +316,10 @@ RankEnvironment detect(const EnvLookup& get) {
                            found.launcher != Launcher::Alone &&
                            (found.launcher != Launcher::Torchrun || job.has_value());
   found.job_secret = variables.text("SHERD_JOB_SECRET").value_or(job.value_or(""));
+  if (const auto restarts = variables.text("SLURM_RESTART_COUNT");
+      restarts && found.launcher == Launcher::Slurm) {
+    found.job_secret += "/" + *restarts;  // a requeued job has the number that it had
+  }
   if (const auto seconds =
           variables.integer("SHERD_TIMEOUT", 1, static_cast<int>(kLongestTimeout.count()))) {
     found.timeout = std::chrono::seconds(*seconds);

@@ -60,7 +60,8 @@ struct RankEnvironment {
   bool ends_with_parent = false;
   /// Known to the ranks of this job and to nobody else: SHERD_JOB_SECRET, random under
   /// `sherd launch`; else what names the job (TORCHELASTIC_RUN_ID, Slurm's job and step, MPI's
-  /// namespace), which others may guess. Empty where there is nothing.
+  /// namespace), which others may guess. Under Slurm with how often the job was started again.
+  /// Empty where there is nothing.
   std::string job_secret;
   /// How long ranks wait for each other (SHERD_TIMEOUT, seconds), where the program does not say.
   std::optional<std::chrono::seconds> timeout;

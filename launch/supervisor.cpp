@@ -33,6 +33,8 @@ constexpr std::chrono::milliseconds kLookAtBacklog{50};
 /// For the last lines to be read.
 constexpr std::chrono::seconds kDrain{3};
 constexpr std::size_t kSecret_bytes = 32;
+/// Of a verb whose answer is no: what was checked does not hold.
+constexpr int kNo = 1;
 
 struct Rank {
   int number = 0;
@@ -68,6 +70,7 @@ class Supervisor {
 
  private:
   void start_ranks();
+  void say_where_cores_are_few();
   [[nodiscard]] int first_rank() const {
     return options_.hosts ? options_.hosts->number * options_.ranks : 0;
   }
@@ -84,6 +87,7 @@ class Supervisor {
   void ask_to_stop() const;
   void reap();
   void on_stop();
+  void on_no();
   void on_deaths(std::vector<Death> fresh);
   void end_within(std::chrono::seconds grace);
   void kill_all(const std::string& how);
@@ -101,6 +105,7 @@ class Supervisor {
   std::optional<Clock::time_point> deadline_;  // when those that still run are killed
   std::chrono::seconds deadline_grace_{0};     // what they were given until then
   bool stopped_ = false;                       // a rank exited 75
+  bool said_no_ = false;                       // a rank exited 1, which is an answer
   int stop_signals_ = 0;
   int last_stop_signal_ = 0;
 };
@@ -160,7 +165,17 @@ RankStart Supervisor::start_of(int local_rank, const LoopbackSocket& socket) con
   return start;
 }
 
+void Supervisor::say_where_cores_are_few() {
+  const int cores = usable_cores();
+  if (options_.ranks > cores) {
+    say(std::to_string(options_.ranks) + " ranks share " + std::to_string(cores) + " core" +
+        (cores == 1 ? "" : "s") + ": they take turns, and each waits for the others. -n " +
+        std::to_string(cores) + " gives each a core of its own");
+  }
+}
+
 void Supervisor::start_ranks() {
+  say_where_cores_are_few();
   // Closed here at the end: only rank 0 keeps the socket, so that its death closes it.
   const LoopbackSocket socket =
       options_.hosts ? LoopbackSocket{} : listen_on_loopback(options_.port);
@@ -245,6 +260,8 @@ void Supervisor::reap() {
     errors_.push(rank.words.finish());
     if (status->signal == 0 && status->code == static_cast<int>(ExitCode::Stopped)) {
       on_stop();
+    } else if (options_.holds_stop_signals && status->signal == 0 && status->code == kNo) {
+      on_no();
     } else if (!rank.killed_here && status->shell_code() != 0) {
       fresh.push_back({rank.number, *status});
     }
@@ -261,6 +278,13 @@ void Supervisor::on_stop() {
     if (stop_signals_ == 0) {
       ask_to_stop();
     }
+    end_within(options_.stop_grace);
+  }
+}
+
+/// All ranks have the same answer, and some may still be telling it.
+void Supervisor::on_no() {
+  if (!std::exchange(said_no_, true) && !deadline_) {
     end_within(options_.stop_grace);
   }
 }
@@ -306,10 +330,13 @@ int Supervisor::verdict() {
     if (stop_signals_ > 0 && cause.status.signal == SIGTERM) {
       return 128 + last_stop_signal_;  // it was asked to stop, and has no handler
     }
-    if (!(stopped_ && cause.is_survivor())) {  // one that stopped may leave others without a peer
+    if (!((stopped_ || said_no_) && cause.is_survivor())) {  // of a peer that left in good order
       report();
       return cause.status.shell_code();
     }
+  }
+  if (said_no_) {
+    return kNo;
   }
   return static_cast<int>(stopped_ ? ExitCode::Stopped : ExitCode::Done);
 }

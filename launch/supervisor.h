@@ -54,12 +54,17 @@ struct LaunchOptions {
 /// begins with "sherd: ") is passed on once. The reader of standard error may stall: ranks
 /// then wait when they write there, and the launcher goes on.
 ///
-/// A rank that exits with another code than 0 and 75, or is killed, ends the others within 5 s:
+/// Of ranks with `holds_stop_signals` 1 is an answer, no failure: the others have `stop_grace` to
+/// give theirs. A line says where there are more ranks than cores.
+///
+/// A rank that exits with another code than those, 0 and 75, or is killed, ends the others within
+/// 5 s:
 /// they read the news on SHERD_SUPERVISOR_FD and exit 76, and are killed 3 s later if they have
 /// not. SIGTERM, SIGINT or SIGUSR1 is passed on as SIGTERM, a request to stop; a second one kills
 /// all ranks. No rank survives the launcher.
 ///
-/// Returns 0 if all ranks exited 0; 75 if they stopped on request; 128 + signal after a second
+/// Returns 0 if all ranks exited 0; 75 if they stopped on request; 1 if that was the answer of one;
+/// 128 + signal after a second
 /// signal, or where the first killed ranks that do not handle it; else the code of the rank that
 /// died first (never that of a survivor), 128 + signal if it was killed. Throws `Error`: Usage for
 /// an empty command or wrong numbers of ranks and hosts; Unavailable if the port is taken or there

@@ -1,18 +1,14 @@
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
-#include "files/file_descriptor.h"
-#include "files/system_text.h"
+#include "net/arrival.h"
 #include "net/exchange.h"
+#include "net/growing_file.h"
 #include "net/http.h"
 #include "net/url.h"
 #include "sherd/error.h"
@@ -20,129 +16,52 @@
 namespace sherd::net {
 namespace {
 
+using std::chrono::milliseconds;
+
 constexpr int kMostFutileTries = 8;
-constexpr std::chrono::milliseconds kFirstPause{250};  // doubled each time
+constexpr milliseconds kLongestPause{60'000};
 
-// A file that is grown by what arrives.
-class GrowingFile {
- public:
-  explicit GrowingFile(const std::string& path)
-      : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) {
-    struct stat status = {};
-    if (descriptor_.get() < 0 || ::fstat(descriptor_.get(), &status) != 0) {
-      throw Error(ExitCode::CannotWrite, path + ": cannot be created: " + files::errno_text(errno));
-    }
-    size_bytes_ = static_cast<std::uint64_t>(status.st_size);
-  }
-
-  [[nodiscard]] std::uint64_t size_bytes() const { return size_bytes_; }
-
-  void append(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const ssize_t put =
-          ::pwrite(descriptor_.get(), bytes.data(), bytes.size(), static_cast<off_t>(size_bytes_));
-      if (put < 0 && errno == EINTR) {
-        continue;
-      }
-      if (put <= 0) {
-        fail("writing", put < 0 ? errno : ENOSPC);
-      }
-      size_bytes_ += static_cast<std::uint64_t>(put);
-      bytes.remove_prefix(static_cast<std::size_t>(put));
-    }
-  }
-  void start_over() {
-    if (::ftruncate(descriptor_.get(), 0) != 0) {
-      fail("emptying it", errno);
-    }
-    size_bytes_ = 0;
-  }
-  void sync() {
-    if (::fsync(descriptor_.get()) != 0) {
-      fail("fsync", errno);
-    }
-  }
-
- private:
-  [[noreturn]] void fail(const std::string& what, int error) const {
-    throw Error(ExitCode::StorageIo, path_ + ": " + what + " failed: " + files::errno_text(error));
-  }
-
-  std::string path_;
-  files::FileDescriptor descriptor_;
-  std::uint64_t size_bytes_ = 0;
-};
-
-// A number in `text` after `mark`; 0 without one.
-std::uint64_t number_after(const std::string& text, const std::string& mark) {
-  const std::size_t at = text.find(mark);
-  std::uint64_t number = 0;
-  if (at != std::string::npos) {
-    std::from_chars(text.data() + at + mark.size(), text.data() + text.size(), number);
-  }
-  return number;
+bool is_one_of(CURLcode result, const auto& codes) {
+  return std::find(codes.begin(), codes.end(), result) != codes.end();
 }
 
-// What arrives, on its way into the file.
-class Arrival {
- public:
-  Arrival(GrowingFile& file, const Progress& progress) : file_(file), progress_(progress) {}
-
-  /// Before each try.
-  void begin() {
-    asked_from_ = file_.size_bytes();
-    total_bytes_ = 0;
-    begun_ = false;
-  }
-  bool take(const Response& response, std::string_view piece) {
-    if (!response.ok()) {
-      return false;
-    }
-    place(response);
-    file_.append(piece);
-    if (progress_) {
-      progress_(file_.size_bytes(), total_bytes_);
-    }
-    return true;
-  }
-  /// An answer may have no body at all.
-  void end(const Response& response) { place(response); }
-  [[nodiscard]] bool grew() const { return begun_ && file_.size_bytes() != asked_from_; }
-
- private:
-  void place(const Response& response) {
-    if (std::exchange(begun_, true)) {
-      return;
-    }
-    const std::string range = response.header("content-range");
-    const bool goes_on = response.status == 206 && number_after(range, "bytes ") == asked_from_;
-    if (response.status == 206 && !goes_on) {
-      throw Error(ExitCode::Unavailable, "the server was asked for bytes from " +
-                                             std::to_string(asked_from_) + " on, and sent '" +
-                                             range + "'");
-    }
-    if (!goes_on && file_.size_bytes() > 0) {
-      file_.start_over();
-    }
-    total_bytes_ =
-        goes_on ? number_after(range, "/") : number_after(response.header("content-length"), "");
-  }
-
-  GrowingFile& file_;
-  const Progress& progress_;
-  std::uint64_t asked_from_ = 0;
-  std::uint64_t total_bytes_ = 0;
-  bool begun_ = false;
-};
-
-bool is_worth_another_try(const Exchange& done) {
-  constexpr std::array kBroken{
-      CURLE_PARTIAL_FILE, CURLE_RECV_ERROR,   CURLE_SEND_ERROR,      CURLE_GOT_NOTHING,
-      CURLE_HTTP2,        CURLE_HTTP2_STREAM, CURLE_COULDNT_CONNECT, CURLE_OPERATION_TIMEDOUT};
+// What another try may mend whatever was asked for.
+bool is_passing(const Exchange& done) {
+  constexpr std::array kBroken{CURLE_PARTIAL_FILE, CURLE_RECV_ERROR, CURLE_SEND_ERROR,
+                               CURLE_GOT_NOTHING,  CURLE_HTTP2,      CURLE_HTTP2_STREAM};
   const int status = done.response.status;
   return done.result == CURLE_OK
              ? status == 429 || status == 500 || (status >= 502 && status <= 504)
-             : std::find(kBroken.begin(), kBroken.end(), done.result) != kBroken.end();
+             : is_one_of(done.result, kBroken);
+}
+
+// The same of a file's transfer; `has_begun`: this server was there a moment ago.
+bool is_worth_going_on(const Exchange& done, bool has_begun) {
+  constexpr std::array kAway{CURLE_COULDNT_CONNECT, CURLE_OPERATION_TIMEDOUT};
+  constexpr std::array kLost{CURLE_COULDNT_RESOLVE_HOST, CURLE_COULDNT_RESOLVE_PROXY,
+                             CURLE_SSL_CONNECT_ERROR};
+  return is_passing(done) || is_one_of(done.result, kAway) ||
+         (has_begun && is_one_of(done.result, kLost));
+}
+
+// None where the server wants to be left alone for longer.
+std::optional<milliseconds> pause_before(int next_try, const Request& request,
+                                         const Response& response) {
+  const std::string wanted = response.header("retry-after");
+  int seconds = 0;
+  std::from_chars(wanted.data(), wanted.data() + wanted.size(), seconds);  // a date counts as 0
+  const milliseconds pause{std::int64_t{1000} * std::max(0, seconds)};
+  return pause > kLongestPause
+             ? std::nullopt
+             : std::optional(
+                   std::max(pause, request.first_pause * (1 << std::clamp(next_try - 1, 0, 7))));
+}
+
+void rest(const Request& request, milliseconds pause) {
+  if (pause > std::chrono::seconds(1) && request.on_pause) {
+    request.on_pause(pause);
+  }
+  std::this_thread::sleep_for(pause);
 }
 
 }  // namespace
@@ -155,36 +74,59 @@ Client::Client() : handle_(std::make_unique<Handle>()) {
 Client::~Client() = default;
 
 Response Client::send(const Request& request) {
-  Exchange done = exchange(handle_->curl.get(), request, 0, {});
-  require_answer(request, done);
-  return std::move(done.response);
-}
-
-Response Client::download(const Request& request, const std::string& path,
-                          const Progress& progress) {
-  GrowingFile file(path);
-  Arrival arrival(file, progress);
-  const TakePiece take = [&](const Response& response, std::string_view piece) {
-    return arrival.take(response, piece);
-  };
-  for (int futile_tries = 0;;) {
-    arrival.begin();
-    Exchange done = exchange(handle_->curl.get(), request, file.size_bytes(), take);
-    if (done.result == CURLE_OK && done.response.ok()) {
-      arrival.end(done.response);
-      file.sync();
-      return std::move(done.response);
-    }
-    if (done.result == CURLE_OK && done.response.status == 416 && file.size_bytes() > 0) {
-      file.start_over();  // what is there cannot be the file's beginning
-      continue;
-    }
-    futile_tries = arrival.grew() ? 0 : futile_tries + 1;
-    if (!is_worth_another_try(done) || futile_tries == kMostFutileTries) {
+  const bool may_repeat = request.method == "GET" || request.method == "HEAD";
+  for (int tries = 1;; ++tries) {
+    Exchange done = exchange(handle_->curl.get(), request, 0, {});
+    const auto pause = pause_before(tries, request, done.response);
+    if (!may_repeat || tries >= request.tries || !is_passing(done) || !pause) {
       require_answer(request, done);
       return std::move(done.response);
     }
-    std::this_thread::sleep_for(kFirstPause * (1 << std::max(0, futile_tries - 1)));
+    rest(request, *pause);
+  }
+}
+
+Response Client::download(const Request& request, const std::string& path,
+                          std::optional<std::uint64_t> size_bytes, const Progress& progress) {
+  GrowingFile file(path);
+  if (size_bytes && *size_bytes > 0 && file.size_bytes() == *size_bytes) {
+    return {.status = 200, .url = request.url, .headers = {}, .body = {}};
+  }
+  Arrival arrival(file, size_bytes, progress);
+  const TakePiece take = [&](const Response& response, std::string_view piece) {
+    return arrival.take(response, piece);
+  };
+  const std::uint64_t begun_bytes = file.size_bytes();
+  std::uint64_t most_bytes = begun_bytes;
+  for (int futile_tries = 0;;) {
+    const std::uint64_t from_byte = arrival.begin();
+    Exchange done = exchange(handle_->curl.get(), request, from_byte, take);
+    const bool ended = done.result == CURLE_OK && done.response.ok();
+    if (ended && arrival.end(done.response)) {
+      file.finish();
+      return std::move(done.response);
+    }
+    const bool no_such_rest =
+        done.result == CURLE_OK && done.response.status == 416 && from_byte > 0;
+    if (no_such_rest) {
+      arrival.refused(done.response);
+    }
+    futile_tries = file.size_bytes() > most_bytes ? 0 : futile_tries + 1;
+    most_bytes = std::max(most_bytes, file.size_bytes());
+    const auto pause = pause_before(futile_tries, request, done.response);
+    const bool goes_on = ended || no_such_rest || is_worth_going_on(done, most_bytes > begun_bytes);
+    if (!goes_on || !pause || futile_tries == kMostFutileTries) {
+      require_answer(request, done);
+      if (ended || no_such_rest) {
+        throw Error(ExitCode::Unavailable,
+                    shown(request.url) + ": the server ends after " +
+                        std::to_string(file.size_bytes()) + " of " +
+                        std::to_string(arrival.total_bytes()) +
+                        " bytes, again and again. The same command goes on where it stopped");
+      }
+      return std::move(done.response);
+    }
+    rest(request, *pause);
   }
 }
 

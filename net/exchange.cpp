@@ -73,6 +73,11 @@ size_t on_body(char* data, size_t one, size_t count, void* to) {
   return piece.size();
 }
 
+int on_progress(void* of, curl_off_t /*down_total*/, curl_off_t /*down*/, curl_off_t /*up_total*/,
+                curl_off_t /*up*/) {
+  return static_cast<const Request*>(of)->is_cancelled() ? 1 : 0;
+}
+
 class HeaderList {
  public:
   ~HeaderList() { curl_slist_free_all(list_); }
@@ -117,6 +122,12 @@ void set_limits(CURL* curl, const Request& request) {
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.stall_timeout.count()));
   if (request.timeout) {
     curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, static_cast<long>(request.timeout->count()));
+  }
+  if (request.is_cancelled) {
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &request);
+    curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L);  // waits for no name to be looked up either
   }
 }
 
@@ -167,6 +178,7 @@ Exchange exchange_once(CURL* curl, const Request& request, bool with_authorizati
   set_limits(curl, request);
   std::array<char, CURL_ERROR_SIZE> why{};
   Reading reading{curl, &request, &take, {}, {}};
+  reading.response.url = request.url;
   curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
   curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
@@ -182,8 +194,9 @@ Exchange exchange_once(CURL* curl, const Request& request, bool with_authorizati
   long status = 0;
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
   reading.response.status = static_cast<int>(status);
-  return {result, why[0] != '\0' ? why.data() : curl_easy_strerror(result),
-          std::move(reading.response)};
+  // libcurl may quote a proxy's variable, password included.
+  const bool says_more = why[0] != '\0' && std::find(why.begin(), why.end(), '@') == why.end();
+  return {result, says_more ? why.data() : curl_easy_strerror(result), std::move(reading.response)};
 }
 
 Exchange exchange(CURL* curl, const Request& request, std::uint64_t from_byte,
@@ -216,7 +229,7 @@ void require_answer(const Request& request, const Exchange& done) {
   const bool certificate =
       done.result == CURLE_PEER_FAILED_VERIFICATION || done.result == CURLE_SSL_CACERT_BADFILE;
   throw Error(ExitCode::Unavailable,
-              shown(request.url) + ": " + done.why +
+              shown(request.url) + ": " + printable(done.why) +
                   (certificate ? ". Where a proxy has certificates of its own, name their file in "
                                  "CURL_CA_BUNDLE"
                                : ". Look at the address, the network and the proxy's variables "

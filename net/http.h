@@ -29,13 +29,23 @@ struct Request {
   std::string authorization = {};
   std::string body = {};
   std::chrono::milliseconds connect_timeout{10'000};
-  std::chrono::seconds stall_timeout{30};                 ///< without a byte
-  std::optional<std::chrono::milliseconds> timeout = {};  ///< of the whole exchange; none: no limit
+  std::chrono::seconds stall_timeout{30};                  ///< without a byte
+  std::optional<std::chrono::milliseconds> timeout = {};   ///< of one exchange; none: no limit
   std::uint64_t max_body_bytes = std::uint64_t{16} << 20;  ///< of an answer kept in memory
+  /// Asked about once a second; true ends the exchange as a failed one.
+  std::function<bool()> is_cancelled = {};
+  /// How often a GET or HEAD is sent where the server is busy (429, 500, 502 to 504) or the
+  /// connection breaks. Between them pauses grow, or are as long as Retry-After says, up to a
+  /// minute; where it says more, the answer stands.
+  int tries = 1;
+  std::chrono::milliseconds first_pause{250};  ///< before another try; doubled each time
+  /// Told before a pause of more than a second.
+  std::function<void(std::chrono::milliseconds pause)> on_pause = {};
 };
 
 struct Response {
   int status = 0;
+  std::string url;                             ///< who answered, after redirects
   std::map<std::string, std::string> headers;  ///< by name in lower case
   std::string body;
 
@@ -44,8 +54,8 @@ struct Response {
   [[nodiscard]] std::string header(const std::string& name) const;
 };
 
-/// Told as bytes of a file arrive. `total_bytes` is 0 where the server does not say it. What it
-/// throws ends the transfer.
+/// Told as a file grows. `total_bytes` is 0 where neither caller nor server says it. What it throws
+/// ends the transfer.
 using Progress = std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)>;
 
 /// Sends requests, one at a time, over connections that it keeps. For one thread.
@@ -63,12 +73,17 @@ class Client {
   /// too slow, too large, redirects without end), Usage for what is no URL or no header.
   [[nodiscard]] Response send(const Request& request);
 
-  /// Brings a GET's answer into the file `path`. What the file holds already are taken for its
-  /// first bytes, and the rest is asked for; a server that sends all of it again is listened to.
-  /// A transfer that breaks is taken up again, up to eight times without a byte between. An `ok`
-  /// answer, without a body, means that the file is whole, and durable; any other that no byte was
-  /// written. Throws as `send`, and Error: CannotWrite, StorageIo.
+  /// Brings a GET's answer into the file `path`, which is made when its first byte comes. What the
+  /// file holds already are taken for its first bytes, and the rest is asked for; of a server that
+  /// sends all of it again those are passed over. A transfer that breaks, or ends short of what
+  /// `size_bytes` or the server says, is taken up again, up to eight times without the file getting
+  /// longer than it ever was. An `ok` answer, without a body, means that the file is whole, and
+  /// durable; any other that no byte was written. Throws as `send`, and Error: CannotWrite (also
+  /// for what is no regular file), StorageIo; BadData where the server has another size than
+  /// `size_bytes`, before anything of the file is touched. Of a file that has as many already
+  /// nothing is asked.
   [[nodiscard]] Response download(const Request& request, const std::string& path,
+                                  std::optional<std::uint64_t> size_bytes = {},
                                   const Progress& progress = {});
 
  private:

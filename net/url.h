@@ -1,6 +1,8 @@
 #pragma once
 // URLs, taken apart by libcurl, so that what is checked is what it will connect to.
 
+#include <functional>
+#include <optional>
 #include <string>
 
 namespace sherd::net {
@@ -14,6 +16,16 @@ namespace sherd::net {
 
 /// The URL as it may be shown: without user, password, query and fragment, which may hold secrets.
 [[nodiscard]] std::string shown(const std::string& url);
+
+/// What a server said, fit for a terminal: without control characters, and not longer than a line
+/// or two.
+[[nodiscard]] std::string printable(const std::string& text);
+
+/// Whether others can read along what is sent there: over http, unless it stays on this host.
+/// `variable` looks up the environment's, for proxies.
+[[nodiscard]] bool is_open_to_others(
+    const std::string& url,
+    const std::function<std::optional<std::string>(const std::string& name)>& variable);
 
 /// `text` as one segment of a URL's path, or a value in its query: percent-encoded.
 [[nodiscard]] std::string escaped(const std::string& text);

@@ -119,6 +119,9 @@ SafetensorsWriter::~SafetensorsWriter() = default;
 void SafetensorsWriter::write(std::string_view name, const void* data, uint64_t bytes) {
   impl_->write(name, data, bytes);
 }
+void SafetensorsWriter::sync() {
+  impl_->file->sync();
+}
 void SafetensorsWriter::finish() {
   impl_->finish();
 }

@@ -33,7 +33,7 @@ ALLOWED = {
     "llm/track": {"include/sherd/error.h", "files", "launch", "net", "llm/config"},
     "llm/runs": {"include/sherd/error.h", "files", "llm/config", "llm/track"},
     "llm/hub": {"include/sherd/error.h", "files", "net"},
-    "llm/doctor": {"include/sherd/error.h", "llm/hub/settings.h"},
+    "llm/doctor": {"include/sherd/error.h", "files/control_group.h", "llm/hub/settings.h"},
     "llm/eval": {"include/sherd", "llm/model", "llm/data", "llm/text", "llm/config", "torch"},
     "llm/plan": {"include/sherd", "torch", "llm/model", "llm/io", "files", "ops/documents.h", "ops/cpu/isa.h"},
     "llm/train": {"include/sherd", "files", "torch", "llm/config", "llm/text", "llm/data", "llm/model", "llm/io",

@@ -133,6 +133,7 @@ def read_tensorboard(output: pathlib.Path) -> dict[str, dict[int, float]]:
 
 
 def read_wandb(output: pathlib.Path) -> dict[str, dict[int, float]]:
+    """Of the newest folder, which stands for the whole run."""
     import wandb
     from wandb.proto import wandb_internal_pb2
     from wandb.sdk.internal import datastore
@@ -142,6 +143,7 @@ def read_wandb(output: pathlib.Path) -> dict[str, dict[int, float]]:
     assert len(files) == 2, files
     ids = set()
     for file in files:
+        read.clear()
         store = datastore.DataStore()
         store.open_for_scan(str(file))
         kinds = []

@@ -1,5 +1,5 @@
-/* Hugging Face tokenizers (tokenizer.json) and chat templates behind a C interface; implemented in
- * Rust by src/.
+/* Hugging Face tokenizers (tokenizer.json), chat templates and Parquet files behind a C interface;
+ * implemented in Rust by src/.
  *
  * Every function returns SHERD_TEXT_OK or the code below. On failure, and where `error` is
  * not NULL, *error is set to a message (NUL-terminated UTF-8, one line, no control characters) to
@@ -19,7 +19,7 @@ extern "C" {
 
 enum {
   SHERD_TEXT_OK = 0,
-  SHERD_TEXT_BAD_DATA = 1, /* a tokenizer file that cannot be right, or a text that is not UTF-8 */
+  SHERD_TEXT_BAD_DATA = 1, /* a file that cannot be right, or a text that is not UTF-8 */
 };
 
 typedef struct sherd_tokenizer sherd_tokenizer;
@@ -76,6 +76,23 @@ int32_t sherd_text_squad_normalize(sherd_text_slice answer, char** normalized, s
  * bounded. Freed with sherd_text_free_string(). */
 int32_t sherd_text_render_chat(sherd_text_slice chat_template, sherd_text_slice variables,
                                char** rendered, size_t* length_bytes, char** error);
+
+typedef struct sherd_parquet sherd_parquet;
+
+/* Opens the bytes of a Parquet file, which must live until it is closed. `wanted`: a JSON array of
+ * names of columns; what of them is there is read, nothing else. */
+int32_t sherd_text_parquet_open(sherd_text_slice file, sherd_text_slice wanted,
+                                sherd_parquet** rows, char** error);
+void sherd_text_parquet_close(sherd_parquet* rows);
+
+/* The names of all columns of the file, a JSON array. Freed with sherd_text_free_string(). */
+int32_t sherd_text_parquet_columns(const sherd_parquet* rows, char** names, size_t* length_bytes,
+                                   char** error);
+
+/* The next row, a JSON object of its wanted columns, to be freed with sherd_text_free_string();
+ * NULL at the end. A fault names row (from 1) and column; there is no row after it. */
+int32_t sherd_text_parquet_next(sherd_parquet* rows, char** row, size_t* length_bytes,
+                                char** error);
 
 void sherd_text_free_string(char* string);
 

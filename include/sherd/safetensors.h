@@ -134,6 +134,9 @@ class SafetensorsWriter {
   /// fastest is the given one. Throws Error: StorageIo if writing fails, Usage for an
   /// unknown name and for more bytes than the tensor has.
   void write(std::string_view name, const void* data, uint64_t bytes);
+  /// Makes what has been written durable, so that little is left for `finish` to wait for: for
+  /// files of many GB. Throws Error(StorageIo).
+  void sync();
   /// Makes the file durable and gives it its name: fsync, rename, fsync of the folder. Call once.
   /// Throws Error: StorageIo, or Usage, naming the first tensor that has not been written in
   /// full.

@@ -25,12 +25,22 @@ struct CollectiveRate {
   double bus_bytes_per_second = 0;
 };
 
-/// Two ranks that exchange with each other, both ways at once.
+/// Two ranks that send each other so many bytes, both ways at once.
+struct ExchangeRate {
+  std::int64_t bytes = 0;  ///< each way
+  double seconds = 0;
+  double bytes_per_second = 0;  ///< each way
+};
+
 struct PairRate {
   int first = 0;
   int second = 0;
-  double latency_seconds = 0;   ///< of an exchange of 4 KiB
-  double bytes_per_second = 0;  ///< each way
+  std::string transport;            ///< "shared memory"
+  std::vector<ExchangeRate> sizes;  ///< from 4 KiB on; at least one
+  /// Of the smallest size, which takes no time to carry.
+  [[nodiscard]] double latency_seconds() const { return sizes.front().seconds; }
+  /// Of the largest.
+  [[nodiscard]] double bytes_per_second() const { return sizes.back().bytes_per_second; }
 };
 
 struct Bandwidth {
@@ -38,18 +48,18 @@ struct Bandwidth {
   int hosts = 0;
   std::string transport;  ///< of all ranks together
   std::vector<CollectiveRate> collectives;
-  /// Of all ranks where they are on one host, else of the first rank of each host.
-  std::vector<PairRate> pairs;
+  std::vector<PairRate> pairs;  ///< those of pair_rounds(), by rank; at least one
 };
 
 /// The size at which a job's network is judged.
 inline constexpr std::int64_t kJudgedBytes = std::int64_t{64} << 20;
 
-/// Runs the collectives that training uses at sizes from 4 KiB in steps of four, and an exchange
-/// between each two ranks; the same result on all ranks. An all-gather counts until the bytes have
-/// been copied to memory of the rank's own, an all-reduce is a reduce-scatter and an all-gather of
-/// its sums. Collective. Takes about five times `most_bytes` of memory a rank. Throws
-/// sherd::Error(Usage) for one rank alone, and as the communicators do.
+/// Runs the collectives that training uses at sizes from 4 KiB in steps of four, and exchanges
+/// between two ranks, from 4 KiB in steps of sixteen as long as one takes seconds at most; the same
+/// result on all ranks. An all-gather counts until the bytes have been copied to memory of the
+/// rank's own, an all-reduce is a reduce-scatter and an all-gather of its sums. Collective. Takes
+/// about five times `most_bytes` of memory a rank. Throws sherd::Error: Usage for one rank alone,
+/// OutOfMemory on all ranks where a host has less than that; and as the communicators do.
 [[nodiscard]] Bandwidth measure_bandwidth(sherd::World world, const BandwidthOptions& options);
 
 /// The bus bandwidth of an all-gather at kJudgedBytes, or at the largest size below that was

@@ -10,8 +10,8 @@
 #include "llm/data/dataset.h"
 #include "llm/data/sampler.h"
 #include "llm/data/subset.h"
+#include "llm/text/printable.h"
 #include "llm/train/agreement.h"
-#include "llm/train/options_of_config.h"
 
 namespace llm::check {
 
@@ -60,14 +60,14 @@ std::string trimmed(const std::string& text) {
 }
 
 // The questions behind the training samples, in their order.
-std::vector<std::string> answers_of(const config::RunConfig& config) {
+std::vector<std::string> answers_of(const train::RunData& data, const config::RunConfig& config,
+                                    const text::Tokenizer& tokenizer) {
   std::vector<std::string> answers;
-  for (const config::DataSet& set : config.data.train) {
-    const text::QuestionFile file =
-        data::questions_of(data::read_data_file(set.path, train::reading_of(set, config.data)),
-                           train::limit_of(set, config.train));
+  for (std::size_t part = 0; part < data.parts.size(); ++part) {
+    const text::QuestionFile file = train::questions_of_part(data, part, config, tokenizer);
     const auto seed = static_cast<std::uint64_t>(config.train.seed);
-    for (const std::size_t index : data::weighted(file.questions.size(), set.weight, seed)) {
+    const double weight = config.data.train[part].weight;
+    for (const std::size_t index : data::weighted(file.questions.size(), weight, seed)) {
       answers.push_back(file.questions[index].answers.front().text);
     }
   }
@@ -121,7 +121,7 @@ CheckItem labels(const train::RunData& data, const config::RunConfig& config,
     if (world.rank() != 0) {
       return;
     }
-    const std::vector<std::string> answers = answers_of(config);
+    const std::vector<std::string> answers = answers_of(data, config, tokenizer);
     const std::size_t samples = std::min(answers.size(), data.training.size());
     const std::size_t stride = std::max<std::size_t>(1, samples / kSome);
     for (std::size_t i = 0; i < samples; i += stride, ++count) {
@@ -130,7 +130,8 @@ CheckItem labels(const train::RunData& data, const config::RunConfig& config,
       // A long answer is cut to data.max_answer_tokens.
       if (text.empty() ? !answer.empty() : !answer.starts_with(text)) {
         ++different;
-        wrong = fmt::format("; sample {}: '{}' is not the answer '{}'", i, text, answer);
+        wrong = fmt::format("; sample {}: {} is not the answer {}", i, text::in_quotes(text),
+                            text::in_quotes(answer));
       }
     }
   });

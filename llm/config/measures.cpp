@@ -126,6 +126,25 @@ std::string to_text(const Every& every) {
   return "never";
 }
 
+std::optional<StepSpan> step_span_of(std::string_view text) {
+  if (text == "never") {
+    return StepSpan{};
+  }
+  const std::size_t dash = text.find('-');
+  const auto first = integer_of(text.substr(0, dash));
+  const auto last = dash == std::string_view::npos ? first : integer_of(text.substr(dash + 1));
+  return first && last && *first >= 1 && *last >= *first ? std::optional(StepSpan{*first, *last})
+                                                         : std::nullopt;
+}
+
+std::string to_text(const StepSpan& span) {
+  if (span.last < span.first) {
+    return "never";
+  }
+  return span.first == span.last ? fmt::format("{}", span.first)
+                                 : fmt::format("{}-{}", span.first, span.last);
+}
+
 std::optional<Warmup> warmup_of(std::string_view text) {
   const auto measure = measure_of(text);
   if (const auto steps = measure ? steps_of(*measure, 0) : std::nullopt) {

@@ -31,6 +31,19 @@ struct Every {
 [[nodiscard]] std::optional<Every> every_of(std::string_view text);
 [[nodiscard]] std::string to_text(const Every& every);
 
+/// Steps from one to another, both of them included; none by default.
+struct StepSpan {
+  std::int64_t first = 1;
+  std::int64_t last = 0;
+
+  [[nodiscard]] bool has(std::int64_t step) const { return step >= first && step <= last; }
+  bool operator==(const StepSpan&) const = default;
+};
+
+/// "never", "10", "10-12".
+[[nodiscard]] std::optional<StepSpan> step_span_of(std::string_view text);
+[[nodiscard]] std::string to_text(const StepSpan& span);
+
 /// How long the learning rate rises.
 struct Warmup {
   std::optional<std::int64_t> steps;  ///< if given, `share` is 0

@@ -22,7 +22,7 @@ enum class Init { Weights, Random };
 /// How a data file is written.
 /// Auto: by the file's name and first character; the choice is written into the run's
 /// configuration.
-enum class DataFormat { Auto, Squad, Jsonl, Json };
+enum class DataFormat { Auto, Squad, Jsonl, Json, Parquet };
 /// What a sample that cannot be used leads to.
 enum class OnBadSample { Error, Skip };
 /// Which samples a limit leaves.
@@ -185,6 +185,7 @@ struct LogSection {
   std::string name = {};     ///< empty: that of train.output's folder
   std::string project = {};  ///< empty: what the tracker's environment says, else "sherd"
   std::vector<std::string> tags = {};
+  StepSpan trace_steps = {};
   std::vector<Sink> sink = {Sink{}};  ///< one of a kind; log.jsonl is written without one too
   bool operator==(const LogSection&) const = default;
 };

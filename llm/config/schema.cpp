@@ -99,7 +99,9 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
   return {{
       {.name = "path",
        .slot = string(set.path),
-       .doc = "file of questions, or of prompts and completions",
+       .doc = "file of questions, or of prompts and completions; or a data set on a hub, ORG/NAME, "
+              "ORG/NAME:SPLIT or ORG/NAME:CONFIG/SPLIT, of the hub's cache, fetched where it is "
+              "missing",
        .required = true,
        .of_host = true},
       {.name = "format",
@@ -107,13 +109,15 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
                                   {{"auto", DataFormat::Auto},
                                    {"squad", DataFormat::Squad},
                                    {"jsonl", DataFormat::Jsonl},
-                                   {"json", DataFormat::Json}},
-                                  {"csv", "parquet", "chat", "alpaca", "text"}),
+                                   {"json", DataFormat::Json},
+                                   {"parquet", DataFormat::Parquet}},
+                                  {"csv", "chat", "alpaca", "text"}),
        .doc =
            "squad: SQuAD's JSON, v1.1 or v2.0; jsonl: an object with a prompt and a completion a "
-           "line; json: an array of such objects; auto: jsonl if the name ends in .jsonl or "
-           ".ndjson, else json if the file begins with [, else squad; the choice is written into "
-           "the run's config.toml",
+           "line; json: an array of such objects; parquet: rows with a prompt and a completion, or "
+           "with SQuAD's columns; auto: by the name's end (.jsonl, .ndjson, .parquet), else "
+           "parquet if the file begins as one, json if it begins with [, else squad; the choice is "
+           "written into the run's config.toml",
        .decides = trains,
        .before = "squad"},
       {.name = "limit",
@@ -535,6 +539,10 @@ Table fields(LogSection& log) {
        .doc = "what trackers group runs by: a project of W&B, an experiment of MLflow",
        .default_words = "WANDB_PROJECT or MLFLOW_EXPERIMENT_NAME, else sherd"},
       {.name = "tags", .slot = strings(log.tags), .doc = "words by which trackers find runs"},
+      {.name = "trace_steps",
+       .slot = step_span(log.trace_steps),
+       .doc = "steps of which each rank leaves a Chrome trace and a timeline of its memory in "
+              "train.output/traces ([runs](runs.md#traces))"},
       {.name = "sink",
        .slot = list_of(log.sink, [](Sink& sink, std::size_t i) { return fields(sink, i); }),
        .doc = "Where each step is written to, beside the step line; several at once, one of a "

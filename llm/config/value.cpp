@@ -269,6 +269,11 @@ Value every(Every& slot) {
                          [](const std::string& text) { return every_of(text); });
 }
 
+Value step_span(StepSpan& slot) {
+  return measured<StepSpan>(slot, R"("never", or steps from 1 on such as "10", "10-12")",
+                            [](const std::string& text) { return step_span_of(text); });
+}
+
 Value warmup(Warmup& slot) {
   return {.kind = R"(steps such as "100 steps", or a share of the run from 0 to 1)",
           .text =

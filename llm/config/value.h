@@ -70,6 +70,7 @@ struct Value {
                                 std::optional<std::chrono::milliseconds>& slot,
                                 std::chrono::milliseconds least);
 [[nodiscard]] Value every(Every& slot);
+[[nodiscard]] Value step_span(StepSpan& slot);
 [[nodiscard]] Value warmup(Warmup& slot);
 
 /// One of some words, by the position of each.

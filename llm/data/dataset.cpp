@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <future>
+#include <iterator>
+#include <utility>
 
 #include <fmt/core.h>
 #include <sched.h>
 
 #include "files/input.h"
 #include "files/sha256.h"
+#include "llm/text/parquet.h"
 #include "llm/text/record_prompt.h"
 #include "llm/text/squad.h"
+#include "llm/text/utf8.h"
 #include "sherd/error.h"
 
 namespace llm::data {
@@ -38,50 +42,101 @@ void count(const text::LabelledPrompt& sample, DatasetReport& report) {
   report.answers_outside += sample.answer_is_outside ? 1 : 0;
 }
 
-text::LabelledPrompt encoded(const text::QuestionFile& file, std::size_t index,
-                             const std::string& name, const text::PromptEncoder& encoder) {
-  try {
-    return encode_question(file, index, encoder);
-  } catch (const sherd::Error& error) {
-    const text::Question& question = file.questions[index];
-    throw sherd::Error(error.code(),
-                       fmt::format("{}: {}{}: {}", name, question.is_record() ? "" : "question ",
-                                   question.id, error.what()));
+// A record is known by its line or number, which its id tells: "line 3"; a question by its id.
+text::BadSample bad_sample(const text::Question& question, std::string reason) {
+  constexpr std::size_t kIdBytes = 1000;
+  const std::size_t blank = question.is_record() ? question.id.find(' ') : std::string::npos;
+  return {.unit = blank == std::string::npos ? "question" : question.id.substr(0, blank),
+          .place = blank == std::string::npos ? std::string(text::start_of(question.id, kIdBytes))
+                                              : question.id.substr(blank + 1),
+          .reason = std::move(reason)};
+}
+
+// The prompts of some questions, and the indices of those that fit in none.
+struct Encoded {
+  std::vector<text::LabelledPrompt> prompts;
+  std::vector<std::int64_t> unfit;
+};
+
+// Where questions may be skipped, up to one more than that.
+Encoded encode_range(const text::QuestionFile& file, std::size_t begin, std::size_t end,
+                     const std::string& name, const text::PromptEncoder& encoder,
+                     const text::BadSamplePolicy& policy) {
+  Encoded part;
+  for (std::size_t i = begin; i < end && std::ssize(part.unfit) <= policy.most_skipped; ++i) {
+    try {
+      part.prompts.push_back(encode_question(file, i, encoder));
+    } catch (const sherd::Error& error) {
+      if (!policy.skip || error.code() != sherd::ExitCode::BadData) {
+        throw sherd::Error(error.code(),
+                           name + ": " + bad_sample(file.questions[i], error.what()).text());
+      }
+      part.unfit.push_back(static_cast<std::int64_t>(i));
+    }
   }
+  return part;
 }
 
 // Each thread takes a range of the questions. The first error in file order is reported.
-std::vector<text::LabelledPrompt> encode_all(const text::QuestionFile& file,
-                                             const std::string& name,
-                                             const text::PromptEncoder& encoder) {
+Encoded encode_all(const text::QuestionFile& file, const std::string& name,
+                   const text::PromptEncoder& encoder, const text::BadSamplePolicy& policy) {
   constexpr std::size_t kLeastOfAThread = 64;  // below that a thread costs more than it saves
   const std::size_t questions = file.questions.size();
   const std::size_t threads =
       std::clamp<std::size_t>(questions / kLeastOfAThread, 1, usable_cores());
-  std::vector<text::LabelledPrompt> prompts(questions);
-  std::vector<std::future<void>> parts;
+  std::vector<std::future<Encoded>> parts;
   for (std::size_t part = 0; part < threads; ++part) {
     const auto encode = [&, begin = questions * part / threads,
                          end = questions * (part + 1) / threads] {
-      for (std::size_t i = begin; i < end; ++i) {
-        prompts[i] = encoded(file, i, name, encoder);
-      }
+      return encode_range(file, begin, end, name, encoder, policy);
     };
     parts.push_back(std::async(threads == 1 ? std::launch::deferred : std::launch::async, encode));
   }
-  for (std::future<void>& part : parts) {
+  for (std::future<Encoded>& part : parts) {
     part.wait();
   }
-  for (std::future<void>& part : parts) {
-    part.get();
+  Encoded all;
+  for (std::future<Encoded>& future : parts) {
+    Encoded part = future.get();
+    all.unfit.insert(all.unfit.end(), part.unfit.begin(), part.unfit.end());
+    std::move(part.prompts.begin(), part.prompts.end(), std::back_inserter(all.prompts));
   }
-  return prompts;
+  return all;
+}
+
+// Why a question fits in no sample.
+std::string misfit(const text::QuestionFile& file, std::size_t index,
+                   const text::PromptEncoder& encoder) {
+  try {
+    static_cast<void>(encode_question(file, index, encoder));
+  } catch (const sherd::Error& error) {
+    return error.what();
+  }
+  return "does not fit";
+}
+
+// What was skipped of a file, with the questions that fit in no sample.
+std::vector<text::BadSample> all_skipped(const text::QuestionFile& file, const std::string& name,
+                                         const std::vector<std::int64_t>& unfit,
+                                         const text::PromptEncoder& encoder,
+                                         const text::BadSamplePolicy& policy) {
+  text::BadSamples bad(name, policy, file.skipped);
+  for (const std::int64_t index : unfit) {
+    const auto at = static_cast<std::size_t>(index);
+    bad.add(bad_sample(file.questions[at], misfit(file, at, encoder)));
+  }
+  return std::move(bad).skipped();
 }
 
 }  // namespace
 
+std::string DatasetReport::skipped_text() const {
+  return skipped == 0 ? ""
+                      : fmt::format("; {} bad sample{} skipped", skipped, skipped == 1 ? "" : "s");
+}
+
 std::string DatasetReport::sentence() const {
-  const std::string left_out = skipped == 0 ? "" : fmt::format("; {} bad ones skipped", skipped);
+  const std::string left_out = skipped_text();
   if (records) {
     return fmt::format(
         "{}: {} records, {} tokens ({} supervised, longest sample {} of at most {}); prompt cut in "
@@ -99,6 +154,9 @@ std::string DatasetReport::sentence() const {
 config::DataFormat format_of(const std::string& name, std::string_view bytes) {
   if (name.ends_with(".jsonl") || name.ends_with(".ndjson")) {
     return config::DataFormat::Jsonl;
+  }
+  if (name.ends_with(".parquet") || text::is_parquet(bytes)) {
+    return config::DataFormat::Parquet;
   }
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   const std::size_t begin = bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
@@ -125,9 +183,31 @@ text::QuestionFile parsed(const DataFile& file) {
       return text::parse_jsonl(file.bytes, file.name, reading.columns, reading.bad);
     case config::DataFormat::Json:
       return text::parse_json_records(file.bytes, file.name, reading.columns, reading.bad);
+    case config::DataFormat::Parquet:
+      return text::parse_parquet(file.bytes, file.name, reading.columns, reading.bad);
     default:
       return text::parse_squad(file.bytes, file.name, reading.bad);
   }
+}
+
+// Moves questions that fit in no sample to what was skipped.
+void leave_out(const std::vector<std::int64_t>& unfit, text::QuestionFile& questions,
+               const DataFile& file, const text::PromptEncoder& encoder) {
+  if (unfit.empty()) {
+    return;
+  }
+  questions.skipped = all_skipped(questions, file.name, unfit, encoder, file.reading.bad);
+  std::vector<text::Question>& all = questions.questions;
+  auto next = unfit.begin();
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (next != unfit.end() && *next == static_cast<std::int64_t>(i)) {
+      ++next;
+    } else if (kept++ != i) {
+      all[kept - 1] = std::move(all[i]);
+    }
+  }
+  all.resize(kept);
 }
 
 }  // namespace
@@ -162,24 +242,42 @@ text::QuestionFile questions_of(const DataFile& file, const Limit& limit) {
   return questions;
 }
 
+text::QuestionFile questions_of(const DataFile& file, const Limit& limit,
+                                const DatasetReport& report, const text::PromptEncoder& encoder) {
+  text::QuestionFile questions = questions_of(file, limit);
+  leave_out(report.unfit, questions, file, encoder);
+  return questions;
+}
+
 TokenizedFile tokenize(const text::QuestionFile& file, const std::string& name,
-                       const text::PromptEncoder& encoder) {
+                       const text::PromptEncoder& encoder, const text::BadSamplePolicy& policy) {
+  Encoded encoded = encode_all(file, name, encoder, policy);
   TokenizedFile tokenized;
   tokenized.report.name = name;
   tokenized.report.limits = encoder.limits();
   tokenized.report.records = file.questions.front().is_record();
-  tokenized.report.skipped = static_cast<std::int64_t>(file.skipped.size());
-  const std::vector<text::LabelledPrompt> prompts = encode_all(file, name, encoder);
-  for (const text::LabelledPrompt& prompt : prompts) {
+  tokenized.report.skipped = std::ssize(file.skipped);
+  if (!encoded.unfit.empty()) {
+    const auto skipped = all_skipped(file, name, encoded.unfit, encoder, policy);
+    tokenized.report.skipped = std::ssize(skipped);
+    if (encoded.prompts.empty()) {
+      throw sherd::Error(sherd::ExitCode::BadData,
+                         fmt::format("{}: no sample fits in the limits; the last: {}", name,
+                                     skipped.back().text()));
+    }
+  }
+  for (const text::LabelledPrompt& prompt : encoded.prompts) {
     count(prompt, tokenized.report);
   }
-  tokenized.samples = Samples(prompts);
+  tokenized.report.unfit = std::move(encoded.unfit);
+  tokenized.samples = Samples(encoded.prompts);
   return tokenized;
 }
 
 Dataset load_dataset(const DataFile& file, const text::PromptEncoder& encoder, const Limit& limit) {
   Dataset dataset{questions_of(file, limit), {}, {}};
-  TokenizedFile tokenized = tokenize(dataset.file, file.name, encoder);
+  TokenizedFile tokenized = tokenize(dataset.file, file.name, encoder, file.reading.bad);
+  leave_out(tokenized.report.unfit, dataset.file, file, encoder);
   dataset.samples = std::move(tokenized.samples);
   dataset.report = std::move(tokenized.report);
   return dataset;

@@ -30,7 +30,10 @@ struct DatasetReport {
   std::int64_t answers_outside =
       0;  ///< whose (first) answer lies beyond the cut: it cannot be found in the prompt
   text::PromptLimits limits;
+  std::vector<std::int64_t> unfit;  ///< indices of questions that fit in no sample: skipped
 
+  /// "; 2 bad samples skipped"; empty where there are none.
+  [[nodiscard]] std::string skipped_text() const;
   /// One sentence for people, without a line end.
   [[nodiscard]] std::string sentence() const;
 };
@@ -64,8 +67,9 @@ struct DataFile {
   FileReading reading = {};  ///< its format is never Auto
 };
 
-/// What Auto means for a file: jsonl by the ending of its name (.jsonl, .ndjson); else json where
-/// it begins with '[', and squad where it does not.
+/// What Auto means for a file: jsonl or parquet by the ending of its name (.jsonl, .ndjson,
+/// .parquet); else parquet where it begins as such files do, json where it begins with '[', and
+/// squad where it does not.
 config::DataFormat format_of(const std::string& name, std::string_view bytes);
 
 /// Throws sherd::Error InputMissing if it cannot be read.
@@ -74,16 +78,22 @@ DataFile read_data_file(const std::filesystem::path& path, const FileReading& re
 /// The questions of a file, or those that `limit` leaves of the good ones.
 /// Throws sherd::Error as `text::parse_squad`, `parse_jsonl` and `parse_json_records` do.
 text::QuestionFile questions_of(const DataFile& file, const Limit& limit);
+/// Those that have samples, in their order, where the file's tokens are told by `report`: what did
+/// not fit is in `skipped`, or refused, as the file's policy is.
+text::QuestionFile questions_of(const DataFile& file, const Limit& limit,
+                                const DatasetReport& report, const text::PromptEncoder& encoder);
 
 /// A question with its first answer. Throws sherd::Error BadData if it does not fit.
 text::LabelledPrompt encode_question(const text::QuestionFile& file, std::size_t index,
                                      const text::PromptEncoder& encoder);
 
 /// Encodes questions, each with its first answer, on as many threads as there are cores to use;
-/// `name` is for messages. Cost: about 0.3 ms a question and thread. Memory: 4 bytes a token.
-/// Throws sherd::Error BadData, naming the question, if one does not fit in the limits.
+/// `name` is for messages. What does not fit in the limits is left out where `policy` allows it.
+/// Cost: about 0.3 ms a question and thread. Memory: 5 bytes a token. Throws sherd::Error BadData,
+/// naming the question, if one does not fit and may not be skipped, and if none fits.
 TokenizedFile tokenize(const text::QuestionFile& file, const std::string& name,
-                       const text::PromptEncoder& encoder);
+                       const text::PromptEncoder& encoder,
+                       const text::BadSamplePolicy& policy = {});
 
 /// `questions_of` and `tokenize`.
 Dataset load_dataset(const DataFile& file, const text::PromptEncoder& encoder,

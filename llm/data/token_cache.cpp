@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstring>
+#include <iterator>
+#include <span>
 #include <string_view>
 #include <system_error>
 
@@ -24,10 +26,10 @@ namespace fs = std::filesystem;
 namespace files = sherd::files;
 
 // Changes with what a prompt is, and with the layout below.
-constexpr std::string_view kRule = "sherd tokens 3";
+constexpr std::string_view kRule = "sherd tokens 4";
 
-// How a file begins; the arrays of Samples follow. All in the machine's byte order: the cache stays
-// where it was written.
+// How a file begins; the arrays of Samples follow, and after the first of them the indices of
+// `unfit`. All in the machine's byte order: the cache stays where it was written.
 struct Header {
   std::array<char, 64> digest;  // of all that follows
   std::array<char, 16> rule;
@@ -42,6 +44,7 @@ struct Header {
   std::int64_t answers_outside;
   std::int64_t max_length_tokens;
   std::int64_t max_answer_tokens;
+  std::int64_t unfit;
 };
 static_assert(sizeof(Header) % sizeof(std::int64_t) == 0);
 
@@ -59,7 +62,8 @@ Header header_of(const TokenizedFile& file) {
                 r.answers_cut,
                 r.answers_outside,
                 r.limits.max_length_tokens,
-                r.limits.max_answer_tokens};
+                r.limits.max_answer_tokens,
+                std::ssize(r.unfit)};
   kRule.copy(header.rule.data(), header.rule.size());
   return header;
 }
@@ -75,7 +79,8 @@ DatasetReport report_of(const Header& h, const std::string& name) {
           h.contexts_cut,
           h.answers_cut,
           h.answers_outside,
-          {h.max_length_tokens, h.max_answer_tokens}};
+          {h.max_length_tokens, h.max_answer_tokens},
+          {}};
 }
 
 template <class T>
@@ -88,6 +93,7 @@ std::string bytes_of(const TokenizedFile& file) {
   std::string bytes;
   append(bytes, std::span<const Header>(&header, 1));
   append(bytes, file.samples.arrays().begins);
+  append(bytes, std::span<const std::int64_t>(file.report.unfit));
   append(bytes, file.samples.arrays().ids);
   append(bytes, file.samples.arrays().supervised);
   const std::string digest = files::sha256_of(std::string_view(bytes).substr(sizeof header.digest));
@@ -130,8 +136,8 @@ bool is_sound(const Header& header, std::string_view bytes) {
   if (rule != kRule || digest != files::sha256_of(bytes.substr(sizeof header.digest))) {
     return false;  // its numbers may be anything
   }
-  const std::int64_t size =
-      static_cast<std::int64_t>(sizeof header) + 8 * (header.samples + 1) + 5 * header.tokens;
+  const std::int64_t size = static_cast<std::int64_t>(sizeof header) +
+                            8 * (header.samples + 1 + header.unfit) + 5 * header.tokens;
   return static_cast<std::size_t>(size) == bytes.size();
 }
 
@@ -139,7 +145,7 @@ Samples::Arrays arrays_of(const Header& header, const char* body) {
   const auto samples = static_cast<std::size_t>(header.samples);
   const auto* numbers = reinterpret_cast<const std::int64_t*>(body);
   const auto tokens = static_cast<std::size_t>(header.tokens);
-  const auto* ids = reinterpret_cast<const text::TokenId*>(numbers + samples + 1);
+  const auto* ids = reinterpret_cast<const text::TokenId*>(numbers + samples + 1 + header.unfit);
   const auto* supervised = reinterpret_cast<const std::uint8_t*>(ids + tokens);
   return {{numbers, samples + 1}, {ids, tokens}, {supervised, tokens}};
 }
@@ -200,8 +206,11 @@ std::optional<TokenizedFile> TokenCache::find(const std::string& key,
   if (!is_sound(header, bytes)) {
     return std::nullopt;
   }
-  return TokenizedFile{Samples(mapping, arrays_of(header, bytes.data() + sizeof header)),
-                       report_of(header, name)};
+  const char* body = bytes.data() + sizeof header;
+  TokenizedFile found{Samples(mapping, arrays_of(header, body)), report_of(header, name)};
+  const auto* unfit = reinterpret_cast<const std::int64_t*>(body) + header.samples + 1;
+  found.report.unfit.assign(unfit, unfit + header.unfit);
+  return found;
 }
 
 std::string TokenCache::write(const std::string& key, const TokenizedFile& tokenized) const {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -17,6 +18,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "files/control_group.h"
 #include "llm/doctor/interfaces.h"
 #include "llm/hub/settings.h"
 #include "sherd/error.h"
@@ -75,22 +77,19 @@ int physical_cores_of(const std::vector<int>& cores) {
   return static_cast<int>(seen.size());
 }
 
-// The folder of this process's control group of version 2, or of version 1's controller.
-fs::path control_group(const std::string& controller) {
-  const fs::path one = fs::path("/sys/fs/cgroup") / controller;
-  std::error_code ignored;
-  if (fs::exists(one, ignored)) {
-    return one;
+// The least of what a process's groups say; none where none has a limit.
+template <class Value>
+std::optional<Value> least_of_groups(const std::string& controller,
+                                     std::optional<Value> (*limit_of)(const fs::path& group)) {
+  std::optional<Value> least;
+  for (const fs::path& group : sherd::files::control_groups(controller)) {
+    const std::optional<Value> limit = limit_of(group);
+    least = limit && least ? std::min(*limit, *least) : limit ? limit : least;
   }
-  const std::string own = text_of("/proc/self/cgroup");
-  const std::size_t at = own.find("0::/");
-  return at == std::string::npos
-             ? fs::path("/sys/fs/cgroup")
-             : fs::path("/sys/fs/cgroup") / own.substr(at + 4, own.find('\n', at) - at - 4);
+  return least;
 }
 
-std::optional<double> quota_cores() {
-  const fs::path group = control_group("cpu");
+std::optional<double> quota_cores_of(const fs::path& group) {
   auto quota = number_in(group / "cpu.cfs_quota_us");
   auto period = number_in(group / "cpu.cfs_period_us");
   if (std::ifstream file(group / "cpu.max"); file) {
@@ -115,7 +114,7 @@ Processor processor() {
   found.model = field_of(cpuinfo, "model name");
   found.cores = static_cast<int>(cores.size());
   found.physical_cores = physical_cores_of(cores);
-  found.quota_cores = quota_cores();
+  found.quota_cores = least_of_groups<double>("cpu", &quota_cores_of);
   found.instruction_sets = instruction_sets_of(cpuinfo);
   const std::string before = text_of("/proc/stat");
   std::this_thread::sleep_for(kLook);
@@ -127,20 +126,19 @@ std::uint64_t kibibytes(const std::string& meminfo, const std::string& field) {
   return std::strtoull(field_of(meminfo, field).c_str(), nullptr, 10) * 1024;
 }
 
-Memory memory() {
+std::optional<std::uint64_t> memory_limit_of(const fs::path& group) {
   constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 60;  // version 1 says a number near 2^63
+  const auto limit = number_in(group / "memory.max");
+  const auto found = limit ? limit : number_in(group / "memory.limit_in_bytes");
+  return found.value_or(kNoLimit) < kNoLimit ? found : std::nullopt;
+}
+
+Memory memory() {
   const std::string meminfo = text_of("/proc/meminfo");
   Memory found;
   found.total_bytes = kibibytes(meminfo, "MemTotal");
   found.swap_bytes = kibibytes(meminfo, "SwapTotal");
-  const fs::path group = control_group("memory");
-  found.group_limit_bytes = number_in(group / "memory.max");
-  if (!found.group_limit_bytes) {
-    found.group_limit_bytes = number_in(group / "memory.limit_in_bytes");
-  }
-  if (found.group_limit_bytes && *found.group_limit_bytes >= kNoLimit) {
-    found.group_limit_bytes.reset();
-  }
+  found.group_limit_bytes = least_of_groups<std::uint64_t>("memory", &memory_limit_of);
   struct statvfs shared = {};
   if (::statvfs("/dev/shm", &shared) == 0) {
     found.shared_bytes = std::uint64_t{shared.f_blocks} * shared.f_frsize;
@@ -169,13 +167,25 @@ std::vector<ProcessLimit> limits() {
   return found;
 }
 
-std::vector<std::string> gpu_names() {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& gpu : fs::directory_iterator("/proc/driver/nvidia/gpus", error)) {
-    names.push_back(field_of(text_of(gpu.path() / "information"), "Model"));
+// What the driver's own program says; else the names that the driver leaves in /proc.
+std::vector<Gpu> gpus() {
+  std::vector<Gpu> found;
+  std::FILE* const pipe = ::popen(
+      "nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader,nounits "
+      "2>/dev/null",
+      "re");
+  std::array<char, 4096> bytes{};
+  const std::size_t size = pipe == nullptr ? 0 : std::fread(bytes.data(), 1, bytes.size(), pipe);
+  if (pipe != nullptr && ::pclose(pipe) == 0) {
+    found = gpus_in({bytes.data(), size});
   }
-  return names;
+  std::error_code error;
+  if (found.empty()) {
+    for (const auto& gpu : fs::directory_iterator("/proc/driver/nvidia/gpus", error)) {
+      found.push_back({field_of(text_of(gpu.path() / "information"), "Model"), {}, {}});
+    }
+  }
+  return found;
 }
 
 std::optional<std::string> variable(const std::string& name) {
@@ -268,13 +278,32 @@ std::vector<std::string> instruction_sets_of(const std::string& cpuinfo) {
   return found;
 }
 
+std::vector<Gpu> gpus_in(const std::string& answer) {
+  std::vector<Gpu> found;
+  std::istringstream lines(answer);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t first = line.find(", ");
+    const std::size_t second = line.find(", ", first + 1);
+    if (first == std::string::npos || second == std::string::npos) {
+      continue;
+    }
+    constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
+    const std::uint64_t mebibytes =
+        std::strtoull(line.c_str() + first + 2, nullptr, 10);  // "[N/A]" of some
+    found.push_back({line.substr(0, first),
+                     mebibytes > 0 ? std::optional(mebibytes * kMebi) : std::nullopt,
+                     line.substr(second + 2)});
+  }
+  return found;
+}
+
 Machine look_around() {
   Machine machine;
   machine.processor = processor();
   machine.memory = memory();
   machine.limits = limits();
   machine.interfaces = interfaces();
-  machine.gpus.names = gpu_names();
+  machine.gpus.found = gpus();
   machine.hub = hub();
   if (const auto threads = variable("OMP_NUM_THREADS")) {
     const int asked = std::atoi(threads->c_str());

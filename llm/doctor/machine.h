@@ -25,7 +25,7 @@ struct Memory {
   std::uint64_t total_bytes = 0;
   std::uint64_t available_bytes = 0;  ///< to a run, all limits considered
   std::uint64_t swap_bytes = 0;
-  std::optional<std::uint64_t> group_limit_bytes;  ///< of the control group
+  std::optional<std::uint64_t> group_limit_bytes;  ///< the least of its control groups
   std::optional<std::uint64_t> shared_bytes;       ///< size of /dev/shm
 };
 
@@ -43,9 +43,17 @@ struct Interface {
   std::optional<int> megabits_per_second;
 };
 
+struct Gpu {
+  std::string name;
+  std::optional<std::uint64_t> memory_bytes;
+  std::string driver;  ///< its version, where it is known
+};
+
 struct Gpus {
-  std::vector<std::string> names;  ///< that the driver knows
-  bool in_build = false;           ///< whether this build can use any
+  std::vector<Gpu> found;  ///< that the driver knows
+  bool in_build = false;   ///< whether this build has CUDA, usable here or not
+  int usable = 0;          ///< that LibTorch can use here
+  std::string nccl;        ///< its version; empty in a build without
 };
 
 /// The hub's cache, and its variables.
@@ -67,12 +75,15 @@ struct Machine {
 };
 
 /// Looks around for half a second. What LibTorch's layers know (`best_isa`, `isa`, `isa_fault`,
-/// `available_bytes`, `Gpus::in_build`) is left to the caller.
+/// `available_bytes`, of `Gpus` all but `found`) is left to the caller.
 [[nodiscard]] Machine look_around();
 
 /// Busy cores among `cores`, from two texts of /proc/stat.
 [[nodiscard]] double busy_cores_between(const std::string& before, const std::string& after,
                                         const std::vector<int>& cores);
+
+/// From what nvidia-smi prints when asked for name, memory in MiB and driver, a line a GPU.
+[[nodiscard]] std::vector<Gpu> gpus_in(const std::string& answer);
 
 /// Those of the flags of /proc/cpuinfo that matter to operators.
 [[nodiscard]] std::vector<std::string> instruction_sets_of(const std::string& cpuinfo);

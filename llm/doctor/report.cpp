@@ -48,9 +48,18 @@ std::string limits_text(const std::vector<ProcessLimit>& limits) {
 }
 
 std::string gpus_text(const Gpus& gpus) {
-  return fmt::format(
-      "{}; {}", gpus.names.empty() ? "none" : fmt::format("{}", fmt::join(gpus.names, ", ")),
-      gpus.in_build ? "LibTorch with CUDA and NCCL" : "this build computes on CPUs, without NCCL");
+  std::string text;
+  for (const Gpu& gpu : gpus.found) {
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", gpu.name,
+                        gpu.memory_bytes ? " (" + gib(*gpu.memory_bytes) + ")" : "");
+  }
+  if (!gpus.found.empty() && !gpus.found[0].driver.empty()) {
+    text += "; driver " + gpus.found[0].driver;
+  }
+  return (text.empty() ? "none" : text) + "; " +
+         (gpus.in_build ? fmt::format("LibTorch with CUDA can use {}; NCCL {}", gpus.usable,
+                                      gpus.nccl.empty() ? "not found" : gpus.nccl)
+                        : "this build computes on CPUs, without NCCL");
 }
 
 std::string interfaces_text(const std::vector<Interface>& interfaces) {
@@ -88,6 +97,18 @@ ordered_json json_of(const Memory& memory) {
           {"swap_bytes", memory.swap_bytes},
           {"group_limit_bytes", or_null(memory.group_limit_bytes)},
           {"shared_bytes", or_null(memory.shared_bytes)}};
+}
+
+ordered_json json_of(const Gpus& gpus) {
+  ordered_json found = ordered_json::array();
+  for (const Gpu& gpu : gpus.found) {
+    found.push_back(
+        {{"name", gpu.name}, {"memory_bytes", or_null(gpu.memory_bytes)}, {"driver", gpu.driver}});
+  }
+  return {{"found", found},
+          {"in_build", gpus.in_build},
+          {"usable", gpus.usable},
+          {"nccl", gpus.nccl.empty() ? ordered_json() : ordered_json(gpus.nccl)}};
 }
 
 ordered_json json_of(const std::vector<Interface>& interfaces) {
@@ -136,23 +157,22 @@ std::string to_json(const Machine& machine, const Diagnosis& diagnosis) {
   for (const ProcessLimit& limit : machine.limits) {
     limits[limit.name] = or_null(limit.value);
   }
-  const ordered_json all = {
-      {"ok", diagnosis.faults.empty()},
-      {"processor", json_of(machine.processor)},
-      {"memory", json_of(machine.memory)},
-      {"limits", std::move(limits)},
-      {"gpus", {{"names", machine.gpus.names}, {"in_build", machine.gpus.in_build}}},
-      {"interfaces", json_of(machine.interfaces)},
-      {"hub",
-       {{"cache", machine.hub.cache.string()},
-        {"free_bytes", or_null(machine.hub.free_bytes)},
-        {"variables", machine.hub.variables}}},
-      {"recommended",
-       {{"ranks", diagnosis.ranks},
-        {"threads", diagnosis.threads},
-        {"param_dtype", diagnosis.param_dtype}}},
-      {"slow", diagnosis.slow},
-      {"faults", diagnosis.faults}};
+  const ordered_json all = {{"ok", diagnosis.faults.empty()},
+                            {"processor", json_of(machine.processor)},
+                            {"memory", json_of(machine.memory)},
+                            {"limits", std::move(limits)},
+                            {"gpus", json_of(machine.gpus)},
+                            {"interfaces", json_of(machine.interfaces)},
+                            {"hub",
+                             {{"cache", machine.hub.cache.string()},
+                              {"free_bytes", or_null(machine.hub.free_bytes)},
+                              {"variables", machine.hub.variables}}},
+                            {"recommended",
+                             {{"ranks", diagnosis.ranks},
+                              {"threads", diagnosis.threads},
+                              {"param_dtype", diagnosis.param_dtype}}},
+                            {"slow", diagnosis.slow},
+                            {"faults", diagnosis.faults}};
   return all.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 

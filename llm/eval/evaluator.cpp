@@ -1,5 +1,6 @@
 #include "llm/eval/evaluator.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include <ATen/core/grad_mode.h>
@@ -46,7 +47,8 @@ Prediction prediction_of(const text::Question& question, std::string answer, Squ
   const AnswerScore one =
       question.unanswerable ? score_no_answer(answer) : score_answer(answer, gold);
   score.add(one);
-  return {question.id, question.question, std::move(gold), std::move(answer), one};
+  return {question.id, question.question,    std::move(gold), std::move(answer),
+          one,         question.unanswerable};
 }
 
 // All ranks' predictions, put back into file order: round after round, rank after rank.
@@ -56,7 +58,8 @@ std::vector<Prediction> gather_predictions(sherd::World& world,
   for (const auto& round : rounds) {
     nlohmann::json list = nlohmann::json::array();
     for (const Prediction& p : round) {
-      list.push_back({p.id, p.question, p.gold, p.text, p.score.exact_match, p.score.f1});
+      list.push_back(
+          {p.id, p.question, p.gold, p.text, p.score.exact_match, p.score.f1, p.unanswerable});
     }
     mine.push_back(std::move(list));
   }
@@ -71,7 +74,7 @@ std::vector<Prediction> gather_predictions(sherd::World& world,
   for (size_t round = 0; round < rounds.size(); ++round) {
     for (const auto& rank : ranks) {
       for (const auto& p : rank[round]) {
-        all.push_back({p[0], p[1], p[2].get<std::vector<std::string>>(), p[3], {p[4], p[5]}});
+        all.push_back({p[0], p[1], p[2].get<std::vector<std::string>>(), p[3], {p[4], p[5]}, p[6]});
       }
     }
   }
@@ -96,6 +99,9 @@ std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
   for (std::int64_t round = 0; round < rounds; ++round) {
     if (any_stop_requested(world, options.stop_requested)) {
       return std::nullopt;
+    }
+    if (options.on_progress && round > 0) {
+      options.on_progress(std::min(samples, round * options.batch * world.size()));
     }
     const auto indices = dealt(samples, options.batch, round, world);
     const data::Batch batch = data::collate(dataset.samples, indices);

@@ -2,6 +2,7 @@
 // Evaluation of a sharded model: loss, and exact match and F1 of the answers it writes.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ struct EvaluationOptions {
   std::int64_t batch = 8;             ///< samples a rank and forward
   bool generate = true;               ///< also write answers and score them
   StopRequested stop_requested = {};  ///< asked before each batch and each written token
+  std::function<void(std::int64_t samples)> on_progress = {};  ///< told how many are done
 };
 
 struct EvaluationResult {

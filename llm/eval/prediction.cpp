@@ -20,10 +20,8 @@ std::string json_text(const Json& value, int indent = -1) {
 }  // namespace
 
 std::string squad_json(std::span<const Prediction> predictions) {
-  const bool some_have_none =
-      std::any_of(predictions.begin(), predictions.end(), [](const Prediction& one) {
-        return !one.gold.empty() && one.gold.front() == text::kNoAnswer;
-      });
+  const bool some_have_none = std::any_of(predictions.begin(), predictions.end(),
+                                          [](const Prediction& one) { return one.unanswerable; });
   nlohmann::json answers = nlohmann::json::object();
   for (const Prediction& one : predictions) {
     const bool none = some_have_none && text::normalized_answer(one.text) == text::kNoAnswer;

@@ -16,10 +16,11 @@ struct Prediction {
   std::vector<std::string> gold;  ///< at least one
   std::string text;
   AnswerScore score;
+  bool unanswerable = false;  ///< SQuAD v2.0 says that there is no answer
 };
 
 /// One JSON object, {id: answer}: what SQuAD's own evaluation script reads beside the data file.
-/// Where there are questions without answers, that a question has none is the empty text.
+/// Where some questions are unanswerable, that a question has no answer is the empty text.
 [[nodiscard]] std::string squad_json(std::span<const Prediction> predictions);
 
 /// A JSON object a line, for people and programs: `id`, `question`, `answers` (the gold ones),

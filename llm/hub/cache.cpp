@@ -1,19 +1,22 @@
 #include "llm/hub/cache.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <random>
 #include <set>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 #include <sys/file.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
+#include "files/hex.h"
 #include "files/input.h"
-#include "files/json.h"
 #include "files/output.h"
 #include "files/system_text.h"
+#include "llm/hub/weight_index.h"
 #include "sherd/error.h"
 
 namespace llm::hub {
@@ -45,29 +48,33 @@ bool is_file(const fs::path& path) {
 
 // Whether all files that the index of a model's weights names are there.
 bool has_all_shards(const fs::path& snapshot) {
-  constexpr std::uint64_t kMaxIndexBytes = std::uint64_t{64} << 20;
-  const fs::path index = snapshot / "model.safetensors.index.json";
-  if (!is_file(index)) {
+  if (!is_file(snapshot / kWeightIndex)) {
     return false;
   }
   try {
-    const auto names = sherd::files::read_json(index.string(), kMaxIndexBytes);
-    std::set<std::string> shards;
-    for (const auto& [tensor, shard] : names.at("weight_map").items()) {
-      shards.insert(shard.template get<std::string>());
-    }
-    for (const std::string& shard : shards) {
-      if (!is_safe_path(shard) || !is_file(snapshot / shard)) {
-        return false;
-      }
-    }
-    return !shards.empty();
-  } catch (const nlohmann::json::exception&) {
+    const std::set<std::string> files = weight_files(snapshot / kWeightIndex);
+    return std::all_of(files.begin(), files.end(),
+                       [&](const std::string& file) { return is_file(snapshot / file); });
+  } catch (const Error&) {
     return false;
   }
 }
 
+// Whether a lock's file is still the one of its name: who cleans a cache may remove it.
+bool is_at(const sherd::files::FileDescriptor& file, const fs::path& path) {
+  struct stat opened = {};
+  struct stat named = {};
+  return ::fstat(file.get(), &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
 }  // namespace
+
+std::string random_suffix() {
+  std::random_device device;  // of the kernel
+  const std::array<unsigned int, 2> bits{device(), device()};
+  return sherd::files::hex_of(bits.data(), sizeof bits);
+}
 
 RepoCache::RepoCache(fs::path cache, const Repo& repo)
     : cache_(std::move(cache)), folder_(cache_ / folder_name(repo)) {}
@@ -120,8 +127,7 @@ void RepoCache::link(const std::string& commit, const std::string& path,
   if (fs::is_symlink(link, error) && fs::read_symlink(link, error) == target) {
     return;
   }
-  const fs::path temporary = link.string() + fmt::format(".tmp-{}", ::getpid());
-  fs::remove(temporary, error);
+  const fs::path temporary = link.string() + ".tmp-" + random_suffix();
   fs::create_symlink(target, temporary, error);
   if (error) {
     cannot_write(link, error.message());
@@ -142,27 +148,31 @@ void RepoCache::set_commit_of(const std::string& revision, const std::string& co
   sherd::files::write_file(ref.string(), commit);
 }
 
-sherd::files::FileDescriptor RepoCache::open_lock(const std::string& name) const {
+sherd::files::FileDescriptor RepoCache::lock(const std::string& name,
+                                             const std::function<void()>& on_wait) const {
   const fs::path folder = cache_ / ".locks" / folder_.filename();
   make_folder(folder);
   const fs::path path = folder / (name + ".lock");
-  sherd::files::FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0664));
-  if (file.get() < 0) {
-    cannot_write(path, sherd::files::errno_text(errno));
-  }
-  return file;
-}
-
-bool RepoCache::try_lock(const sherd::files::FileDescriptor& file, bool wait) {
-  while (::flock(file.get(), LOCK_EX | (wait ? 0 : LOCK_NB)) != 0) {
-    if (errno == EWOULDBLOCK) {
-      return false;
+  for (bool waits = false;;) {
+    sherd::files::FileDescriptor file(
+        ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0664));
+    if (file.get() < 0) {
+      cannot_write(path, sherd::files::errno_text(errno));
     }
-    if (errno != EINTR) {
-      cannot_write("a lock of the cache", sherd::files::errno_text(errno));
+    while (::flock(file.get(), LOCK_EX | (waits ? 0 : LOCK_NB)) != 0) {
+      if (errno == EWOULDBLOCK) {
+        waits = true;
+        on_wait();
+      } else if (errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOLCK) {
+        return {};
+      } else if (errno != EINTR) {
+        cannot_write(path, sherd::files::errno_text(errno));
+      }
+    }
+    if (is_at(file, path)) {
+      return file;
     }
   }
-  return true;
 }
 
 }  // namespace llm::hub

@@ -3,6 +3,7 @@
 // all: refs/REVISION names a commit, snapshots/COMMIT/FILE links to blobs/HASH.
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -30,24 +31,17 @@ class RepoCache {
   void set_commit_of(const std::string& revision, const std::string& commit) const;
   /// Waits until no other process holds the lock of this name, and holds it until the answer is
   /// destroyed or this process ends. Hugging Face's libraries lock a blob by its hash in the same
-  /// way. `on_wait` is called before a wait. Throws sherd::Error(CannotWrite).
-  template <class OnWait>
+  /// way. `on_wait` is called before a wait. No descriptor where the file system has no locks.
+  /// Throws sherd::Error(CannotWrite).
   [[nodiscard]] sherd::files::FileDescriptor lock(const std::string& name,
-                                                  const OnWait& on_wait) const {
-    sherd::files::FileDescriptor file = open_lock(name);
-    if (!try_lock(file, /*wait=*/false)) {
-      on_wait();
-      try_lock(file, /*wait=*/true);
-    }
-    return file;
-  }
+                                                  const std::function<void()>& on_wait) const;
 
  private:
-  [[nodiscard]] sherd::files::FileDescriptor open_lock(const std::string& name) const;
-  static bool try_lock(const sherd::files::FileDescriptor& file, bool wait);
-
   std::filesystem::path cache_;
   std::filesystem::path folder_;
 };
+
+/// 16 hexadecimal digits that no other process will have.
+[[nodiscard]] std::string random_suffix();
 
 }  // namespace llm::hub

@@ -1,6 +1,7 @@
 #pragma once
 // Which files of a repository are fetched.
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,13 @@ struct Choice {
   std::vector<std::string> pickles;  ///< left out: they can run code when read
 };
 
-/// Of a model: configuration, tokenizer, chat template, licences, weights in safetensors. Throws
-/// sherd::Error(BadData) where there is no model that Sherd could read.
-[[nodiscard]] Choice choose_model_files(const Repo& repo, const std::vector<HubFile>& files);
+/// The file of this name; null where there is none.
+[[nodiscard]] const HubFile* find_file(const std::vector<HubFile>& files, const std::string& path);
+
+/// Of a model: configuration, tokenizer, chat template, licences, weights in safetensors: those of
+/// `shards`, which the index names, or else a single file. Throws sherd::Error(BadData) where there
+/// is no model that Sherd could read, or one of the shards is missing.
+[[nodiscard]] Choice choose_model_files(const Repo& repo, const std::vector<HubFile>& files,
+                                        const std::set<std::string>& shards);
 
 }  // namespace llm::hub

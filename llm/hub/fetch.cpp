@@ -1,21 +1,16 @@
 #include "llm/hub/fetch.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <cstdio>
 #include <optional>
-#include <utility>
-#include <vector>
+#include <set>
 
 #include <fmt/format.h>
 
-#include "files/output.h"
-#include "files/system_text.h"
 #include "llm/hub/cache.h"
 #include "llm/hub/choice.h"
-#include "llm/hub/listing.h"
-#include "net/url.h"
+#include "llm/hub/failure_note.h"
+#include "llm/hub/transfer.h"
+#include "llm/hub/weight_index.h"
 #include "sherd/error.h"
 
 namespace llm::hub {
@@ -24,220 +19,167 @@ namespace {
 namespace fs = std::filesystem;
 using sherd::Error;
 using sherd::ExitCode;
-using Clock = std::chrono::steady_clock;
+using Paths = std::vector<fs::path>;
 
-constexpr std::chrono::seconds kLongestSilence{5};
+constexpr const char* kOffline = "HF_HUB_OFFLINE is set";
 
-std::string megabytes(std::uint64_t bytes) {
-  return fmt::format("{:.1f}", static_cast<double>(bytes) / 1e6);
+void bring_all(Transfer& transfer, const std::vector<HubFile>& files) {
+  transfer.require_room(files);
+  for (const HubFile& file : files) {
+    static_cast<void>(transfer.bring(file));
+  }
 }
 
-std::uint64_t size_or_zero(const fs::path& path) {
+// Of the split that a file is of one may be in the cache and another not: only what is there
+// counts.
+std::vector<std::string> paths_in(const fs::path& snapshot) {
+  std::vector<std::string> paths;
   std::error_code error;
-  const std::uint64_t size = fs::file_size(path, error);
-  return error ? 0 : size;
+  for (fs::recursive_directory_iterator entry(snapshot, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;
+    if (fs::is_regular_file(entry->path(), ignored)) {  // what a link leads to
+      paths.push_back(entry->path().lexically_relative(snapshot).string());
+    }
+  }
+  return paths;
 }
 
-fs::path incomplete(const fs::path& blob) {
-  return blob.string() + ".incomplete";
+Paths below(const fs::path& snapshot, const std::vector<std::string>& names) {
+  Paths paths;
+  for (const std::string& name : names) {
+    paths.push_back(snapshot / name);
+  }
+  return paths;
 }
 
-// One repository at one revision, on its way into the cache.
-class Fetch {
- public:
-  Fetch(const HubSettings& settings, const Repo& repo, std::string revision, const Say& say)
-      : settings_(settings),
-        repo_(repo),
-        revision_(std::move(revision)),
-        say_(say),
-        cache_(settings.cache, repo) {}
-
-  fs::path run() {
-    const Listing listing = list_files(client_, settings_, repo_, revision_);
-    const Choice choice = choose_model_files(repo_, listing.files);
-    if (!choice.pickles.empty()) {
-      say_(fmt::format("left out, since pickles can run code when read: {}",
-                       fmt::join(choice.pickles, ", ")));
-    }
-    cache_.make_folders();
-    require_room(choice.files);
-    for (const HubFile& file : choice.files) {
-      bring(file, listing.commit);
-      cache_.link(listing.commit, file.path, file.digest.hex);
-    }
-    cache_.set_commit_of(revision_, listing.commit);
-    return cache_.snapshot(listing.commit);
+// None where the cache does not have it.
+std::optional<Paths> data_in_cache(const HubSettings& settings, const Wanted& wanted,
+                                   const DataPart& part) {
+  const RepoCache cache(settings.cache, wanted.repo);
+  const auto commit = cache.commit_of(wanted.revision);
+  if (!commit) {
+    return std::nullopt;
   }
-
- private:
-  [[nodiscard]] bool has(const HubFile& file) const {
-    std::error_code error;
-    const std::uint64_t size = fs::file_size(cache_.blob(file.digest.hex), error);
-    return !error && size == file.size_bytes;
+  const fs::path snapshot = cache.snapshot(*commit);
+  try {
+    return below(snapshot, choose_data_files(wanted.repo, paths_in(snapshot), part));
+  } catch (const Error&) {
+    return std::nullopt;  // the hub may have it
   }
+}
 
-  void require_room(const std::vector<HubFile>& files) const {
-    std::uint64_t needed = 0;
-    for (const HubFile& file : files) {
-      const std::uint64_t begun = size_or_zero(incomplete(cache_.blob(file.digest.hex)));
-      needed += has(file) || begun > file.size_bytes ? 0 : file.size_bytes - begun;
-    }
-    std::error_code error;
-    const fs::space_info disk = fs::space(settings_.cache, error);
-    if (!error && needed > disk.available) {
-      throw Error(ExitCode::CannotWrite,
-                  fmt::format("{} needs {} MB more in {}, where {} MB are free. Make room, or let "
-                              "HF_HUB_CACHE name a folder of a larger disk",
-                              repo_.name, megabytes(needed), settings_.cache.string(),
-                              megabytes(disk.available)));
-    }
+// `look` finds it in the cache, or not; `fetch` brings it there. `part` is what is wanted of it.
+template <class Look, class Fetch>
+auto cached_or_fetched(const HubSettings& settings, const Wanted& wanted, const std::string& part,
+                       const Asker& asker, const Look& look, const Fetch& fetch) {
+  if (const auto found = look()) {
+    return *found;
   }
-
-  void bring(const HubFile& file, const std::string& commit) {
-    if (has(file)) {
-      return;
-    }
-    const auto lock = cache_.lock(file.digest.hex, [&] {
-      say_(fmt::format("{}: waiting for another process that fetches it", file.path));
-    });
-    if (has(file)) {
-      return;
-    }
-    const fs::path part = incomplete(cache_.blob(file.digest.hex));
-    std::error_code ignored;
-    if (size_or_zero(part) > file.size_bytes) {
-      fs::remove(part, ignored);
-    }
-    const bool was_begun = size_or_zero(part) > 0;
-    transfer(file, commit, part);
-    if (was_begun && !is_right(file, part)) {
-      say_(fmt::format("{}: what was there of it is not its beginning; once more", file.path));
-      fs::remove(part, ignored);
-      transfer(file, commit, part);
-    }
-    require_right(file, part);
-    const fs::path blob = cache_.blob(file.digest.hex);
-    if (std::rename(part.c_str(), blob.c_str()) != 0) {
-      throw Error(ExitCode::StorageIo, fmt::format("{}: cannot be renamed to {}: {}", part.string(),
-                                                   blob.string(), sherd::files::errno_text(errno)));
-    }
-    sherd::files::sync_folder(blob.parent_path().string());
+  if (settings.offline) {
+    refuse_uncached(settings, wanted, kOffline);
   }
-
-  void transfer(const HubFile& file, const std::string& commit, const fs::path& part) {
-    const std::uint64_t begun = size_or_zero(part);
-    say_(fmt::format("{}: {} MB{}", file.path, megabytes(file.size_bytes),
-                     begun > 0 ? fmt::format(", {} of them are there", megabytes(begun)) : ""));
-    if (begun == file.size_bytes && begun > 0) {
-      return;
-    }
-    auto request = request_to(settings_, page_url(settings_.endpoint, repo_) + "/resolve/" +
-                                             commit + "/" + escaped_path(file.path));
-    request.timeout = std::nullopt;  // as long as bytes come
-    const auto response = client_.download(request, part.string(), progress_of(file, begun));
-    if (!response.ok()) {
-      refuse(settings_, repo_, revision_, response);
-    }
+  const auto lock = RepoCache(settings.cache, wanted.repo).lock("sherd", asker.on_wait);
+  if (const auto found = look()) {
+    return *found;
   }
-
-  static std::string escaped_path(const std::string& path) {
-    std::string escaped;
-    for (std::size_t begin = 0; begin <= path.size();) {
-      const std::size_t end = std::min(path.find('/', begin), path.size());
-      escaped += (begin > 0 ? "/" : "") + sherd::net::escaped(path.substr(begin, end - begin));
-      begin = end + 1;
-    }
-    return escaped;
+  const std::string attempt = fmt::format("{}{} at {} of {}", wanted.repo.name, part,
+                                          wanted.revision, shown_place(settings));
+  take_over_failure(lock.get(), attempt);
+  asker.on_try();
+  try {
+    return fetch();
+  } catch (const Error& error) {
+    note_failure(lock.get(), attempt, asker.run, error);
+    throw;
   }
-
-  // A line now and then; ends a transfer that brings more than the file has.
-  sherd::net::Progress progress_of(const HubFile& file, std::uint64_t begun) {
-    return [this, &file, begun, start = Clock::now(), said = Clock::now()](std::uint64_t done,
-                                                                           std::uint64_t) mutable {
-      if (done > file.size_bytes) {
-        throw Error(ExitCode::BadData,
-                    fmt::format("{}: more bytes come than the {} that the hub said", file.path,
-                                file.size_bytes));
-      }
-      const auto now = Clock::now();
-      if (now - said < kLongestSilence) {
-        return;
-      }
-      said = now;
-      const double seconds = std::chrono::duration<double>(now - start).count();
-      say_(fmt::format("{}: {} of {} MB, {} MB/s", file.path, megabytes(done),
-                       megabytes(file.size_bytes),
-                       megabytes(static_cast<std::uint64_t>(
-                           static_cast<double>(done - std::min(begun, done)) / seconds))));
-    };
-  }
-
-  [[nodiscard]] static bool is_right(const HubFile& file, const fs::path& part) {
-    return size_or_zero(part) == file.size_bytes &&
-           digest_of_file(part.string(), file.digest.kind) == file.digest.hex;
-  }
-
-  void require_right(const HubFile& file, const fs::path& part) const {
-    if (is_right(file, part)) {
-      return;
-    }
-    const std::string found = digest_of_file(part.string(), file.digest.kind);
-    const std::uint64_t size = size_or_zero(part);
-    std::error_code ignored;
-    fs::remove(part, ignored);
-    throw Error(
-        ExitCode::BadData,
-        fmt::format("{} of {}: the hub says {} bytes and the {} {}, and what came has {} bytes and "
-                    "{}. It is not kept. Try again; a proxy in between may change files",
-                    file.path, repo_.name, file.size_bytes, name_of(file.digest.kind),
-                    file.digest.hex, size, found));
-  }
-
-  const HubSettings& settings_;
-  const Repo& repo_;
-  std::string revision_;
-  const Say& say_;
-  RepoCache cache_;
-  sherd::net::Client client_;
-};
+}
 
 }  // namespace
 
-void refuse_uncached(const HubSettings& settings, const Repo& repo, const std::string& why) {
+void refuse_uncached(const HubSettings& settings, const Wanted& wanted, const std::string& why) {
+  const bool is_main = wanted.revision == "main";
   throw Error(ExitCode::InputMissing,
-              fmt::format("{} is not whole in the cache {}, and {}. Fetch it where there is a "
-                          "network: sherd fetch {}",
-                          repo.name, settings.cache.string(), why, repo.name));
+              fmt::format("{}{} is not whole in the cache {}, and {}. Fetch it where there is a "
+                          "network: sherd fetch {}{}{}",
+                          wanted.repo.name, is_main ? "" : " at " + wanted.revision,
+                          settings.cache.string(), why, wanted.repo.name,
+                          wanted.repo.kind == RepoKind::Dataset ? " --dataset" : "",
+                          is_main ? "" : " --revision " + wanted.revision));
 }
 
-fs::path fetch_model(const HubSettings& settings, const Repo& repo, const std::string& revision,
-                     const Say& say) {
-  check_revision(revision);
-  if (settings.offline || is_commit(revision)) {
-    if (const auto folder = RepoCache(settings.cache, repo).whole_model(revision)) {
-      return *folder;
+fs::path fetch_model(const HubSettings& settings, const Wanted& wanted, const Say& say) {
+  check_revision(wanted.revision);
+  if (settings.offline) {
+    if (auto folder = RepoCache(settings.cache, wanted.repo).whole_model(wanted.revision)) {
+      return *std::move(folder);
+    }
+    refuse_uncached(settings, wanted, kOffline);
+  }
+  Transfer transfer(settings, wanted.repo, wanted.revision, say);
+  const std::vector<HubFile>& listed = transfer.listing().files;
+  const HubFile* index = find_file(listed, kWeightIndex);
+  const Choice choice = choose_model_files(
+      wanted.repo, listed,
+      index == nullptr ? std::set<std::string>() : weight_files(transfer.bring(*index)));
+  if (!choice.pickles.empty()) {
+    say(fmt::format("left out, since pickles can run code when read: {}",
+                    fmt::join(choice.pickles, ", ")));
+  }
+  bring_all(transfer, choice.files);
+  return transfer.finish();
+}
+
+fs::path fetch_data(const HubSettings& settings, const Wanted& wanted, const DataPart& part,
+                    const Say& say) {
+  check_revision(wanted.revision);
+  if (settings.offline) {
+    static_cast<void>(cached_data(settings, wanted, part, kOffline));
+    const RepoCache cache(settings.cache, wanted.repo);
+    return cache.snapshot(*cache.commit_of(wanted.revision));
+  }
+  Transfer transfer(settings, wanted.repo, wanted.revision, say);
+  std::vector<std::string> paths;
+  for (const HubFile& file : transfer.listing().files) {
+    paths.push_back(file.path);
+  }
+  std::vector<HubFile> files;
+  for (const std::string& path : choose_data_files(wanted.repo, paths, part)) {
+    files.push_back(*find_file(transfer.listing().files, path));
+  }
+  for (const HubFile& file : transfer.listing().files) {
+    if (file.path == "README.md" || file.path.starts_with("LICENSE")) {
+      files.push_back(file);
     }
   }
-  if (settings.offline) {
-    refuse_uncached(settings, repo, "HF_HUB_OFFLINE is set");
-  }
-  return Fetch(settings, repo, revision, say).run();
+  bring_all(transfer, files);
+  return transfer.finish();
 }
 
-fs::path cached_or_fetched(const HubSettings& settings, const Repo& repo,
-                           const std::string& revision, const Say& say) {
-  const RepoCache cache(settings.cache, repo);
-  if (const auto folder = cache.whole_model(revision)) {
-    return *folder;
+fs::path cached_or_fetched_model(const HubSettings& settings, const Wanted& wanted, const Say& say,
+                                 const Asker& asker) {
+  const RepoCache cache(settings.cache, wanted.repo);
+  return cached_or_fetched(
+      settings, wanted, "", asker, [&] { return cache.whole_model(wanted.revision); },
+      [&] { return fetch_model(settings, wanted, say); });
+}
+
+Paths cached_or_fetched_data(const HubSettings& settings, const Wanted& wanted,
+                             const DataPart& part, const Say& say, const Asker& asker) {
+  const auto look = [&] { return data_in_cache(settings, wanted, part); };
+  return cached_or_fetched(
+      settings, wanted, ":" + part.config + "/" + part.split, asker, look, [&] {
+        const fs::path folder = fetch_data(settings, wanted, part, say);
+        return below(folder, choose_data_files(wanted.repo, paths_in(folder), part));
+      });
+}
+
+Paths cached_data(const HubSettings& settings, const Wanted& wanted, const DataPart& part,
+                  const std::string& why_no_fetch) {
+  if (auto found = data_in_cache(settings, wanted, part)) {
+    return *std::move(found);
   }
-  if (settings.offline) {
-    refuse_uncached(settings, repo, "HF_HUB_OFFLINE is set");
-  }
-  const auto lock = cache.lock("sherd", [] {});
-  if (const auto folder = cache.whole_model(revision)) {
-    return *folder;
-  }
-  return fetch_model(settings, repo, revision, say);
+  refuse_uncached(settings, wanted, why_no_fetch);
 }
 
 }  // namespace llm::hub

@@ -21,6 +21,7 @@ using sherd::net::Response;
 
 constexpr int kMostPages = 1000;
 constexpr std::chrono::seconds kPatience{60};
+constexpr int kTries = 4;
 
 class Answer {
  public:
@@ -78,10 +79,10 @@ std::string next_page(const Response& response) {
 }
 
 std::string commit_of(Client& client, const HubSettings& settings, const Repo& repo,
-                      const std::string& revision) {
+                      const std::string& revision, const Say& say) {
   const std::string url =
       api_url(settings.endpoint, repo) + "/revision/" + sherd::net::escaped(revision);
-  const Response response = client.send(request_to(settings, url));
+  const Response response = client.send(request_to(settings, url, say));
   if (!response.ok()) {
     refuse(settings, repo, revision, response);
   }
@@ -94,22 +95,33 @@ std::string commit_of(Client& client, const HubSettings& settings, const Repo& r
 
 }  // namespace
 
-Request request_to(const HubSettings& settings, const std::string& url) {
+Request request_to(const HubSettings& settings, const std::string& url, const Say& say) {
   Request request;
   request.url = url;
   request.authorization = settings.token.empty() ? "" : "Bearer " + settings.token;
   request.timeout = kPatience;
+  request.tries = kTries;
+  request.on_pause = [say, place = sherd::net::shown(url)](std::chrono::milliseconds pause) {
+    say(fmt::format("{}: does not answer as it should; once more in {} s", place,
+                    std::chrono::ceil<std::chrono::seconds>(pause).count()));
+  };
   return request;
 }
 
 Listing list_files(Client& client, const HubSettings& settings, const Repo& repo,
-                   const std::string& revision) {
-  Listing listing{commit_of(client, settings, repo, revision), {}};
+                   const std::string& revision, const Say& say) {
+  Listing listing{commit_of(client, settings, repo, revision, say), {}};
+  if (is_commit(revision) && listing.commit != revision) {
+    throw Error(ExitCode::BadData,
+                fmt::format("{}: the hub was asked for the commit {}, and answers with {}",
+                            sherd::net::shown(page_url(settings.endpoint, repo)), revision,
+                            listing.commit));
+  }
   std::string url =
       api_url(settings.endpoint, repo) + "/tree/" + listing.commit + "?recursive=true";
   const std::string hub = sherd::net::origin_of(url);
   for (int page = 0; !url.empty(); ++page) {
-    const Response response = client.send(request_to(settings, url));
+    const Response response = client.send(request_to(settings, url, say));
     if (!response.ok()) {
       refuse(settings, repo, revision, response);
     }

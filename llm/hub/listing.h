@@ -23,14 +23,15 @@ struct Listing {
   std::vector<HubFile> files;
 };
 
-/// Asks the hub. Throws sherd::Error: Unavailable if it cannot be reached, what `refuse` throws for
-/// its refusals, BadData for an answer that cannot be right or names a file outside of the
-/// repository.
+/// Asks the hub, as the token of the settings may. Throws sherd::Error: Unavailable if it cannot be
+/// reached, what `refuse` throws for its refusals, BadData for an answer that cannot be right,
+/// names a file outside of the repository, or is of another commit than was asked for.
 [[nodiscard]] Listing list_files(sherd::net::Client& client, const HubSettings& settings,
-                                 const Repo& repo, const std::string& revision);
+                                 const Repo& repo, const std::string& revision, const Say& say);
 
-/// A GET with the token of the settings.
-[[nodiscard]] sherd::net::Request request_to(const HubSettings& settings, const std::string& url);
+/// A GET with `settings.token`, tried some times; `say` is told of pauses.
+[[nodiscard]] sherd::net::Request request_to(const HubSettings& settings, const std::string& url,
+                                             const Say& say);
 
 /// Says why the hub did not give what was asked for. Throws sherd::Error: NotAuthorised (gated, or
 /// a token that is not valid), InputMissing (no such repository, revision or file), Unavailable.

@@ -98,4 +98,8 @@ std::string page_url(const std::string& endpoint, const Repo& repo) {
   return endpoint + (repo.kind == RepoKind::Model ? "/" : "/datasets/") + repo.name;
 }
 
+std::string name_of(RepoKind kind) {
+  return kind == RepoKind::Model ? "model" : "data set";
+}
+
 }  // namespace llm::hub

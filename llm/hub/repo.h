@@ -37,4 +37,7 @@ void check_revision(const std::string& revision);
 /// The page of the repository, above its files: ENDPOINT/ORG/NAME.
 [[nodiscard]] std::string page_url(const std::string& endpoint, const Repo& repo);
 
+/// "model" or "data set".
+[[nodiscard]] std::string name_of(RepoKind kind);
+
 }  // namespace llm::hub

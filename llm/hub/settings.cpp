@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "files/input.h"
+#include "net/url.h"
 #include "sherd/error.h"
 
 namespace llm::hub {
@@ -36,6 +37,7 @@ class Variables {
     const std::string given = text(name);
     return given.starts_with("~/") ? fs::path(text("HOME")) / given.substr(2) : fs::path(given);
   }
+  /// HF_HOME; empty where there is no place for it.
   [[nodiscard]] fs::path home() const {
     if (const fs::path given = path("HF_HOME"); !given.empty()) {
       return given;
@@ -44,27 +46,32 @@ class Variables {
       return caches / "huggingface";
     }
     const fs::path user = path("HOME");
-    if (user.empty()) {
-      throw sherd::Error(sherd::ExitCode::Usage,
-                         "there is no place for files of the hub: set HF_HOME or HF_HUB_CACHE to a "
-                         "folder (neither HOME is set)");
-    }
-    return user / ".cache/huggingface";
+    return user.empty() ? user : user / ".cache/huggingface";
   }
 
  private:
   const Lookup& lookup_;
 };
 
-std::string token_of(const Variables& variables) {
-  if (const std::string token = variables.text("HF_TOKEN"); !token.empty()) {
-    return token;
+// `name` in HF_HOME, unless a variable says where it is.
+fs::path place_of(const Variables& variables, const std::string& variable, const char* name) {
+  const fs::path given = variables.path(variable);
+  const fs::path home = variables.home();
+  return !given.empty() || home.empty() ? given : home / name;
+}
+
+std::string endpoint_of(const Variables& variables) {
+  std::string endpoint = variables.text("HF_ENDPOINT");
+  if (endpoint.empty()) {
+    return "https://huggingface.co";
   }
-  fs::path file = variables.path("HF_TOKEN_PATH");
-  file = file.empty() ? variables.home() / "token" : file;
-  std::error_code ignored;
-  return fs::exists(file, ignored) ? trimmed(sherd::files::read_file(file.string(), kMaxTokenBytes))
-                                   : "";
+  endpoint.erase(endpoint.find_last_not_of('/') + 1);
+  try {
+    static_cast<void>(sherd::net::origin_of(endpoint));
+  } catch (const sherd::Error& error) {
+    throw sherd::Error(error.code(), std::string("HF_ENDPOINT: ") + error.what());
+  }
+  return endpoint;
 }
 
 }  // namespace
@@ -72,18 +79,35 @@ std::string token_of(const Variables& variables) {
 HubSettings hub_settings(const Lookup& variable) {
   const Variables variables(variable);
   HubSettings settings;
-  settings.endpoint = variables.text("HF_ENDPOINT");
-  if (settings.endpoint.empty()) {
-    settings.endpoint = "https://huggingface.co";
-  }
-  settings.endpoint.erase(settings.endpoint.find_last_not_of('/') + 1);
-  settings.token = token_of(variables);
-  settings.cache = variables.path("HF_HUB_CACHE");
+  settings.endpoint = endpoint_of(variables);
+  settings.is_open_to_others = sherd::net::is_open_to_others(settings.endpoint, variable);
+  settings.token = variables.text("HF_TOKEN");
+  settings.token_file = place_of(variables, "HF_TOKEN_PATH", "token");
+  settings.cache = place_of(variables, "HF_HUB_CACHE", "hub");
   if (settings.cache.empty()) {
-    settings.cache = variables.home() / "hub";
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       "there is no place for files of the hub: set HF_HOME or HF_HUB_CACHE to a "
+                       "folder (HOME is not set either)");
   }
   settings.offline = is_true(variables.text("HF_HUB_OFFLINE"));
   return settings;
+}
+
+std::string token_of(const HubSettings& settings) {
+  std::error_code ignored;
+  if (!settings.token.empty() || settings.token_file.empty() ||
+      !fs::exists(settings.token_file, ignored)) {
+    return settings.token;
+  }
+  return trimmed(sherd::files::read_file(settings.token_file.string(), kMaxTokenBytes));
+}
+
+std::string shown_place(const HubSettings& settings, const std::string& path) {
+  std::string place = sherd::net::shown(settings.endpoint + path);
+  if (path.empty() && place.ends_with('/')) {
+    place.pop_back();
+  }
+  return place;
 }
 
 }  // namespace llm::hub

@@ -11,16 +11,28 @@ namespace llm::hub {
 /// Looks up a variable of the environment.
 using Lookup = std::function<std::optional<std::string>(const std::string& name)>;
 
+/// Told a line for people: what is fetched, how far it is, for whom it waits.
+using Say = std::function<void(const std::string& line)>;
+
 struct HubSettings {
-  std::string endpoint;         ///< HF_ENDPOINT, else https://huggingface.co; no slash at its end
-  std::string token;            ///< HF_TOKEN, else the file of `hf auth login`; empty: none
-  std::filesystem::path cache;  ///< HF_HUB_CACHE, else $HF_HOME/hub: folders of repositories
-  bool offline = false;         ///< HF_HUB_OFFLINE
+  std::string endpoint;  ///< HF_ENDPOINT, else https://huggingface.co; no slash at its end
+  std::string token;     ///< HF_TOKEN; empty: that of the file
+  std::filesystem::path token_file;  ///< HF_TOKEN_PATH, else $HF_HOME/token; empty: none
+  std::filesystem::path cache;       ///< HF_HUB_CACHE, else $HF_HOME/hub: folders of repositories
+  bool offline = false;              ///< HF_HUB_OFFLINE
+  /// Others could read along what is sent to `endpoint`: it gets no token.
+  bool is_open_to_others = false;
 };
 
-/// The token's file is HF_TOKEN_PATH, else $HF_HOME/token; HF_HOME is ~/.cache/huggingface unless
-/// set. Throws sherd::Error: Usage where there is neither HF_HOME nor a home, InputMissing or
-/// BadData for a token's file that cannot be read.
+/// HF_HOME is ~/.cache/huggingface unless set. Reads no file. Throws sherd::Error(Usage) where the
+/// cache is in none of HF_HUB_CACHE, HF_HOME and a home, and for an endpoint that is no URL.
 [[nodiscard]] HubSettings hub_settings(const Lookup& variable);
+
+/// The token that is to be sent, if any: the variable's, else the file's. Throws
+/// sherd::Error(InputMissing or BadData) for a file that cannot be read.
+[[nodiscard]] std::string token_of(const HubSettings& settings);
+
+/// A place on the hub, as it may be shown: its endpoint and what follows.
+[[nodiscard]] std::string shown_place(const HubSettings& settings, const std::string& path = "");
 
 }  // namespace llm::hub

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <system_error>
 
@@ -12,6 +13,7 @@
 #include "files/input.h"
 #include "files/output.h"
 #include "llm/io/hf_config.h"
+#include "sherd/error.h"
 
 namespace llm::io {
 namespace {
@@ -28,24 +30,58 @@ constexpr const char* kCopied[] = {"generation_config.json",
                                    "chat_template.json"};
 
 // How the names of files begin that a licence asks to pass on, in upper case.
-constexpr const char* kOfLicence[] = {"LICENSE", "LICENCE", "NOTICE", "USE_POLICY", "README"};
+constexpr const char* kOfLicence[] = {"LICENSE",       "LICENCE", "COPYING",    "MODEL_LICENSE",
+                                      "MODEL_LICENCE", "NOTICE",  "USE_POLICY", "README"};
+
+// Folders whose files are copied, in upper case: of licences, and of chat templates for tools or
+// retrieval, as transformers keeps them.
+constexpr const char* kCopiedFolders[] = {"LICENSES", "LICENCES", "ADDITIONAL_CHAT_TEMPLATES"};
+
+std::string in_upper_case(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return name;
+}
 
 bool is_of_licence(const std::string& name) {
-  std::string upper = name;
-  std::transform(upper.begin(), upper.end(), upper.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  const std::string upper = in_upper_case(name);
   return std::any_of(std::begin(kOfLicence), std::end(kOfLicence),
                      [&](const char* begin) { return upper.starts_with(begin); });
 }
 
-// Those of a folder itself, in order. A link counts by what it leads to.
-std::vector<std::string> licence_files(const std::string& folder) {
+bool is_copied_folder(const std::string& name) {
+  const std::string upper = in_upper_case(name);
+  return std::find(std::begin(kCopiedFolders), std::end(kCopiedFolders), upper) !=
+         std::end(kCopiedFolders);
+}
+
+// The regular files of a folder itself that are wanted, in order, by their names. A link counts by
+// what it leads to.
+std::vector<std::string> files_in(const std::filesystem::path& folder,
+                                  const std::function<bool(const std::string& name)>& wanted) {
   std::vector<std::string> names;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (is_of_licence(name) && entry.is_regular_file(ignored)) {
+    if (entry.is_regular_file(ignored) && wanted(name)) {
       names.push_back(name);
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Those in folders that are copied, as "LICENSES/MIT.txt".
+std::vector<std::string> files_of_folders(const std::string& source_folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(source_folder, ignored)) {
+    const std::string folder = entry.path().filename().string();
+    if (is_copied_folder(folder) && entry.is_directory(ignored)) {
+      for (const std::string& name : files_in(entry.path(), [](const auto&) { return true; })) {
+        names.push_back(folder);
+        names.back().append("/").append(name);
+      }
     }
   }
   std::sort(names.begin(), names.end());
@@ -74,12 +110,31 @@ std::vector<std::string> copied_files(const std::string& source_folder) {
       names.emplace_back(name);
     }
   }
-  const std::vector<std::string> of_licence = licence_files(source_folder);
-  names.insert(names.end(), of_licence.begin(), of_licence.end());
+  for (const auto& more :
+       {files_in(source_folder, is_of_licence), files_of_folders(source_folder)}) {
+    names.insert(names.end(), more.begin(), more.end());
+  }
   for (const std::string& name : names) {
     sherd::files::check_link(source_folder, source_folder + "/" + name);
   }
   return names;
+}
+
+std::int64_t copied_bytes(const std::string& source_folder) {
+  std::int64_t bytes = 0;
+  for (const std::string& name : copied_files(source_folder)) {
+    const std::string path = source_folder + "/" + name;
+    const sherd::files::InputFile file = sherd::files::open_input(path);
+    if (file.size_bytes > kMaxCopiedBytes) {
+      throw sherd::Error(sherd::ExitCode::BadData,
+                         path + ": has " + std::to_string(file.size_bytes) +
+                             " bytes, more than the " + std::to_string(kMaxCopiedBytes) +
+                             " of a file that is copied into an export. Take it out of the "
+                             "model's folder.");
+    }
+    bytes += static_cast<std::int64_t>(file.size_bytes);
+  }
+  return bytes;
 }
 
 void copy_config_and_tokenizer(const std::string& source_folder, const std::string& out_folder,
@@ -87,6 +142,9 @@ void copy_config_and_tokenizer(const std::string& source_folder, const std::stri
   const std::vector<std::string> names = copied_files(source_folder);
   auto config = read_config_json(source_folder + "/config.json");
   for (const std::string& name : names) {
+    if (const std::size_t slash = name.find('/'); slash != std::string::npos) {
+      sherd::files::make_folder(out_folder + "/" + name.substr(0, slash));
+    }
     sherd::files::write_file(out_folder + "/" + name,
                              sherd::files::read_file(source_folder + "/" + name, kMaxCopiedBytes));
   }

@@ -1,6 +1,7 @@
 #pragma once
 // What a Hugging Face folder holds beside and around its weights.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,12 +17,17 @@ namespace llm::io {
 [[nodiscard]] std::vector<sherd::SafetensorsSpec> export_specs(const model::CausalLmImpl& model,
                                                                c10::ScalarType dtype);
 
-/// Which files beside config.json make a model folder complete: generation_config.json, the
-/// tokenizer's, and those of its licence (LICENSE, LICENCE, NOTICE, USE_POLICY and README, whatever
-/// follows and in any case), as far as they are there. Throws Error(BadData) if one of them, or
-/// config.json, is a link that leads out of the folder: another file's content would leave with the
-/// export.
+/// Which files beside config.json make a model folder complete, relative to it:
+/// generation_config.json, the tokenizer's, chat templates (`additional_chat_templates/` too), and
+/// those of its licence (LICENSE, LICENCE, COPYING, MODEL_LICENSE, NOTICE, USE_POLICY and README,
+/// whatever follows and in any case, and the files in `LICENSES/`), as far as they are there.
+/// Throws Error(BadData) if one of them, or config.json, is a link that leads out of the folder:
+/// another file's content would leave with the export.
 [[nodiscard]] std::vector<std::string> copied_files(const std::string& source_folder);
+
+/// The bytes of copied_files(), which can all be copied. Throws Error: as that does; InputMissing,
+/// BadData for one that cannot be read, is no regular file or has more than 128 MiB.
+[[nodiscard]] std::int64_t copied_bytes(const std::string& source_folder);
 
 /// Copies what makes a model folder complete: config.json, with its dtype field (in the spelling it
 /// has) set to `dtype` and all else kept; and copied_files(). Each appears whole or not at all;

@@ -55,7 +55,8 @@ class Timeline {
   }
 
   // What a rank sends, and receives at the same time: to its host's others over its own link, to
-  // those of other hosts over one that its host's ranks share.
+  // those of other hosts over one that its host's ranks share. A gather brings each shard to a host
+  // once, whatever the number of ranks there.
   [[nodiscard]] double seconds_of(const Collective& collective) const {
     const int peers = collective.ranks - 1;
     if (peers == 0) {
@@ -69,10 +70,11 @@ class Timeline {
     const double bytes_to_a_peer = is_gather ? bytes : bytes / peers;
     const double on_host = peers_on_host(collective) * bytes_to_a_peer;
     const double elsewhere = (peers - peers_on_host(collective)) * bytes_to_a_peer;
+    const int receivers = is_gather ? peers_on_host(collective) + 1 : 1;
+    const double from_host = elsewhere * run_.ranks.local_size / receivers;
     const auto over = [](double sent, double rate) { return rate > 0 ? sent / rate : 0; };
-    return links_.latency_seconds +
-           std::max(over(on_host, links_.rank_bytes_per_second),
-                    over(elsewhere * run_.ranks.local_size, links_.host_bytes_per_second));
+    return links_.latency_seconds + std::max(over(on_host, links_.rank_bytes_per_second),
+                                             over(from_host, links_.host_bytes_per_second));
   }
 
   const PlannedRun& run_;

@@ -11,10 +11,7 @@ namespace {
 using config::BestBy;
 
 std::optional<double> measure_in(const Evaluation& one, BestBy by) {
-  const std::optional<double> value = by == BestBy::Loss ? one.loss
-                                      : by == BestBy::Em ? one.em
-                                                         : one.f1;
-  return value && std::isfinite(*value) ? value : std::nullopt;
+  return by == BestBy::Loss ? one.loss : by == BestBy::Em ? one.em : one.f1;
 }
 
 // By more than `delta`. Anything is better than nothing.
@@ -38,20 +35,21 @@ BestBy measure_of(const config::EvalSection& policy) {
   return policy.best_by == BestBy::Auto ? usual : policy.best_by;
 }
 
-EvaluationCourse course_of(std::span<const Evaluation> evaluations, const std::string& data_sha256,
+EvaluationCourse course_of(std::span<const Evaluation> evaluations, const EvaluationSet& set,
                            const config::EvalSection& policy) {
   const BestBy by = measure_of(policy);
   EvaluationCourse course;
   std::optional<double> improved;  // the last improvement by more than min_delta
   for (const Evaluation& one : evaluations) {
-    if (one.step == 0 || one.data_sha256 != data_sha256) {
+    const std::optional<double> value = measure_in(one, by);
+    if (one.step == 0 || one.set != set || !value) {
       continue;
     }
-    const std::optional<double> value = measure_in(one, by);
-    if (value && (!course.best || is_better(*value, course.best->value, by, 0))) {
+    const bool is_finite = std::isfinite(*value);
+    if (is_finite && (!course.best || is_better(*value, course.best->value, by, 0))) {
       course.best = {by, one.step, *value};
     }
-    if (value && is_better(*value, improved, by, policy.min_delta)) {
+    if (is_finite && is_better(*value, improved, by, policy.min_delta)) {
       improved = value;
       course.without_improvement = 0;
     } else {
@@ -60,6 +58,16 @@ EvaluationCourse course_of(std::span<const Evaluation> evaluations, const std::s
   }
   course.is_over = policy.patience && course.without_improvement >= *policy.patience;
   return course;
+}
+
+EvaluationSet first_set(std::span<const Evaluation> evaluations) {
+  EvaluationSet found;
+  for (const Evaluation& one : evaluations) {
+    if (one.set.index == 0) {
+      found = one.set;
+    }
+  }
+  return found;
 }
 
 }  // namespace llm::runs

@@ -34,10 +34,14 @@ struct EvaluationCourse {
   bool is_over = false;                  ///< `policy.patience` is at its end
 };
 
-/// Of the evaluations of one file: others do not count, nor does one before the first step,
-/// since it has no checkpoint. A measure that is not finite is no improvement.
+/// Of the evaluations of one set: others do not count, nor does one before the first step, since it
+/// has no checkpoint, nor one that lacks the measure (of another `eval.generate`). A measure that
+/// is not finite is no improvement.
 [[nodiscard]] EvaluationCourse course_of(std::span<const Evaluation> evaluations,
-                                         const std::string& data_sha256,
+                                         const EvaluationSet& set,
                                          const config::EvalSection& policy);
+
+/// The set that tells how a run goes: the first of data.eval, as it was read last.
+[[nodiscard]] EvaluationSet first_set(std::span<const Evaluation> evaluations);
 
 }  // namespace llm::runs

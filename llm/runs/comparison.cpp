@@ -1,6 +1,7 @@
 #include "llm/runs/comparison.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/core.h>
 
@@ -15,6 +16,15 @@ bool is_weak_scaling(const ComparedRun& first, const ComparedRun& other) {
   return first.records.ranks > 0 && other.records.ranks > 0 &&
          first.records.ranks != other.records.ranks &&
          batch(first) * other.records.ranks == batch(other) * first.records.ranks;
+}
+
+// What each entry of data.eval was when it was evaluated last.
+std::map<int, Evaluation> last_by_index(const std::vector<Evaluation>& evaluations) {
+  std::map<int, Evaluation> last;
+  for (const Evaluation& one : evaluations) {
+    last[one.set.index] = one;
+  }
+  return last;
 }
 
 void add_differences(const ComparedRun& first, const ComparedRun& other,
@@ -45,6 +55,20 @@ void add_differences(const ComparedRun& first, const ComparedRun& other,
   };
   say_known("SHA-256 of data.train", other.records.data_sha256, first.records.data_sha256);
   say_known("instructions", other.records.isa, first.records.isa);
+  const auto its = last_by_index(other.records.evaluations);
+  for (const auto& [index, one] : last_by_index(first.records.evaluations)) {
+    const auto found = its.find(index);
+    if (found == its.end()) {
+      continue;  // what is missing is seen to be
+    }
+    const std::string key = fmt::format("data.eval[{}]", index);
+    const std::size_t before = lines.size();
+    say_known(("SHA-256 of " + key).c_str(), found->second.data_sha256, one.data_sha256);
+    say(("samples of " + key).c_str(), found->second.samples, one.samples);
+    if (lines.size() == before) {  // the same file, and as many of it
+      say_known(("choice of samples of " + key).c_str(), found->second.set.digest, one.set.digest);
+    }
+  }
 }
 
 void put_beside(const ComparedRun& first, ComparedRun& run) {

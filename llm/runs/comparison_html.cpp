@@ -58,6 +58,9 @@ std::vector<Point> thinned(const std::vector<Point>& points) {
   for (std::size_t i = 0; i < points.size(); i += stride) {
     some.push_back(points[i]);
   }
+  if (!points.empty() && (points.size() - 1) % stride != 0) {
+    some.push_back(points.back());  // where a run has come to
+  }
   return some;
 }
 
@@ -156,8 +159,9 @@ std::vector<Curve> loss_curves(const Comparison& comparison) {
   for (std::size_t i = 0; i < comparison.runs.size(); ++i) {
     const RunRecords& run = comparison.runs[i].records;
     Curve curve{run.name + ", evaluated", i % kColours.size(), true, {}};
+    const EvaluationSet first = first_set(run.evaluations);
     for (const Evaluation& one : run.evaluations) {
-      if (one.data == run.evaluations.front().data && std::isfinite(one.loss)) {
+      if (one.set == first && std::isfinite(one.loss)) {
         curve.points.push_back({static_cast<double>(one.step), one.loss});
       }
     }

@@ -36,8 +36,12 @@ std::int64_t count_in(const json& line, const char* key) {
   return static_cast<std::int64_t>(number_in(line, key));
 }
 
+// What is there and not a number was not finite.
 std::optional<double> optional_in(const json& line, const char* key) {
-  return line.contains(key) ? std::optional(number_in(line, key)) : std::nullopt;
+  const auto found = line.find(key);
+  return found == line.end()  ? std::nullopt
+         : found->is_number() ? std::optional(found->get<double>())
+                              : std::optional<double>(NAN);
 }
 
 std::string text_in(const json& line, const char* key) {
@@ -68,16 +72,36 @@ Evaluation evaluation_in(const json& line) {
           .em = optional_in(line, "em"),
           .f1 = optional_in(line, "f1"),
           .seconds = number_in(line, "seconds"),
-          .data_sha256 = text_in(line, "data_sha256")};
+          .data_sha256 = text_in(line, "data_sha256"),
+          .set = {static_cast<int>(count_in(line, "data_index")), text_in(line, "data_set")},
+          .unix_seconds = number_in(line, "time")};
+}
+
+std::optional<track::End> end_in(const json& line) {
+  const std::string how = text_in(line, "how");
+  return how == "finished"  ? std::optional(track::End::Finished)
+         : how == "stopped" ? std::optional(track::End::Stopped)
+         : how == "failed"  ? std::optional(track::End::Failed)
+                            : std::nullopt;
+}
+
+// Lines of earlier versions do not say which entry of data.eval it is: that of the first of them.
+void add_evaluation(Evaluation evaluation, RunRecords& run) {
+  if (evaluation.set.digest.empty() && !run.evaluations.empty() &&
+      evaluation.data != run.evaluations.front().data) {
+    evaluation.set.index = 1;
+  }
+  run.evaluations.push_back(std::move(evaluation));
 }
 
 void add(const json& line, RunRecords& run) {
   const std::string event = text_in(line, "event");
+  run.ended = event == "end" ? end_in(line) : std::nullopt;
   if (event.empty()) {
     run.steps.push_back(step_in(line));
     run.ended_early = false;  // a run that was given more patience goes on
   } else if (event == "evaluation") {
-    run.evaluations.push_back(evaluation_in(line));
+    add_evaluation(evaluation_in(line), run);
   } else if (event == "checkpoint") {
     run.checkpoint_seconds += number_in(line, "seconds");
   } else if (event == "early_stop") {
@@ -169,19 +193,50 @@ RunRecords read_run(const fs::path& folder) {
   return run;
 }
 
-std::vector<Evaluation> read_evaluations(const fs::path& log) {
-  std::vector<Evaluation> found;
+namespace {
+
+// Opening a pipe would wait for its writer.
+void for_each_line(const fs::path& log, const std::function<void(const json& line)>& take) {
   std::ifstream file;
   if (fs::is_regular_file(log)) {
     file.open(log);
   }
   for (std::string text; std::getline(file, text);) {
     const json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (line.is_object() && text_in(line, "event") == "evaluation") {
-      found.push_back(evaluation_in(line));
+    if (line.is_object() && line.contains("step")) {
+      take(line);
     }
   }
+}
+
+}  // namespace
+
+void for_each_record(const fs::path& log, const std::function<void(const track::StepRecord&)>& step,
+                     const std::function<void(const Evaluation&)>& evaluation) {
+  for_each_line(log, [&](const json& line) {
+    const std::string event = text_in(line, "event");
+    if (event.empty()) {
+      step(step_in(line));
+    } else if (event == "evaluation") {
+      evaluation(evaluation_in(line));
+    }
+  });
+}
+
+std::vector<Evaluation> read_evaluations(const fs::path& log) {
+  std::vector<Evaluation> found;
+  for_each_record(
+      log, [](const track::StepRecord&) {}, [&](const Evaluation& one) { found.push_back(one); });
   return found;
+}
+
+bool tells_early_stop(const fs::path& log) {
+  bool told = false;
+  for_each_line(log, [&](const json& line) {
+    const std::string event = text_in(line, "event");
+    told = event == "early_stop" || (told && !event.empty());
+  });
+  return told;
 }
 
 }  // namespace llm::runs

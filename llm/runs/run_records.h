@@ -3,12 +3,15 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "llm/config/run_config.h"
+#include "llm/runs/evaluation_set.h"
 #include "llm/track/step_record.h"
+#include "llm/track/tracker.h"
 
 namespace llm::runs {
 
@@ -22,6 +25,8 @@ struct Evaluation {
   std::optional<double> f1 = std::nullopt;
   double seconds = 0;
   std::string data_sha256 = {};  ///< of the file; empty: not known
+  EvaluationSet set = {};
+  double unix_seconds = 0;  ///< when it ended; 0: not known
 };
 
 /// What each rank took of memory at its most: from plan.json of a run that has ended.
@@ -35,9 +40,10 @@ struct RunRecords {
   config::RunConfig config;
   std::vector<track::StepRecord> steps;  ///< in order
   std::vector<Evaluation> evaluations;   ///< in order
-  bool ended_early = false;       ///< after the last of its steps: evaluations became no better
-  double checkpoint_seconds = 0;  ///< of all of them
-  int ranks = 0;                  ///< of the last beginning; 0: not known
+  bool ended_early = false;  ///< after the last of its steps: evaluations became no better
+  std::optional<track::End> ended = std::nullopt;  ///< none: it goes on, was killed, or is older
+  double checkpoint_seconds = 0;                   ///< of all of them
+  int ranks = 0;                                   ///< of the last beginning; 0: not known
   int hosts = 0;
   std::string isa;
   std::string data_sha256;  ///< of the training data; empty: not known
@@ -53,5 +59,14 @@ struct RunRecords {
 /// The evaluations in a log, in order. None in what is no regular file and cannot be read back;
 /// lines that are no records are passed over.
 [[nodiscard]] std::vector<Evaluation> read_evaluations(const std::filesystem::path& log);
+
+/// Calls one of both for each step and evaluation in a log, in order, as read_evaluations() finds
+/// them: a long one is never in memory as a whole.
+void for_each_record(const std::filesystem::path& log,
+                     const std::function<void(const track::StepRecord&)>& step,
+                     const std::function<void(const Evaluation&)>& evaluation);
+
+/// Whether a log says, after its last step, that the run ended early.
+[[nodiscard]] bool tells_early_stop(const std::filesystem::path& log);
 
 }  // namespace llm::runs

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <numeric>
 
@@ -77,10 +78,11 @@ void add_evaluations(const RunRecords& run, RunSummary& summary) {
   std::map<std::int64_t, std::vector<double>> losses;
   double samples = 0;
   double seconds = 0;
+  const EvaluationSet first = first_set(run.evaluations);
   for (const Evaluation& one : run.evaluations) {
     seconds += one.seconds;
     samples += static_cast<double>(one.samples);
-    if (one.data != run.evaluations.front().data) {
+    if (one.set != first) {
       continue;
     }
     if (one.step == 0) {
@@ -94,11 +96,7 @@ void add_evaluations(const RunRecords& run, RunSummary& summary) {
       summary.f1 = one.f1 ? one.f1 : summary.f1;
     }
   }
-  if (!run.evaluations.empty()) {
-    const EvaluationCourse course =
-        course_of(run.evaluations, run.evaluations.front().data_sha256, run.config.eval);
-    summary.best = course.best;
-  }
+  summary.best = course_of(run.evaluations, first, run.config.eval).best;
   summary.ended_early = run.ended_early;
   summary.eval_loss_by_epoch = means(losses);
   summary.eval_samples_per_second = seconds > 0 ? samples / seconds : 0;
@@ -136,6 +134,11 @@ std::optional<double> last_value(const RunSummary& s, config::BestBy by) {
   return by == config::BestBy::Loss ? s.eval_loss : by == config::BestBy::Em ? s.em : s.f1;
 }
 
+// "stopped" and so on, as summary.json has it; null where it is not known.
+nlohmann::ordered_json ended_json(const std::optional<track::End>& how) {
+  return how ? nlohmann::ordered_json(track::name_of(*how)) : nlohmann::ordered_json(nullptr);
+}
+
 // " (1.2345 at the start)", of a figure that was also taken before the first step.
 std::string at_start(const std::optional<double>& value, int digits) {
   return value ? fmt::format(" ({:.{}f} at the start)", *value, digits) : "";
@@ -146,6 +149,7 @@ std::string at_start(const std::optional<double>& value, int digits) {
 RunSummary summary_of(const RunRecords& run) {
   RunSummary summary;
   summary.name = run.name;
+  summary.ended = run.ended;
   summary.ranks = run.ranks;
   summary.hosts = run.hosts;
   add_steps(run, summary);
@@ -156,8 +160,22 @@ RunSummary summary_of(const RunRecords& run) {
   return summary;
 }
 
+std::string end_in_summary(const std::filesystem::path& file) {
+  std::ifstream stream;
+  if (std::filesystem::is_regular_file(file)) {
+    stream.open(file);
+  }
+  const auto json = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    return "";
+  }
+  const auto found = json.find("ended");
+  return found == json.end() ? "finished" : found->is_string() ? found->get<std::string>() : "";
+}
+
 std::string to_json(const RunSummary& s) {
   const nlohmann::ordered_json json = {{"name", s.name},
+                                       {"ended", ended_json(s.ended)},
                                        {"ranks", s.ranks},
                                        {"hosts", s.hosts},
                                        {"steps", s.steps},
@@ -188,11 +206,12 @@ std::string to_json(const RunSummary& s) {
 }
 
 std::string to_line(const RunSummary& s) {
+  const bool is_short = s.ended && *s.ended != track::End::Finished;
   std::string line = fmt::format(
-      "train_loss {:.4f}, {} steps in {}, {:.3g} samples/s, {:.3g} "
+      "{}train_loss {:.4f}, {} steps in {}, {:.3g} samples/s, {:.3g} "
       "steps/s",
-      s.train_loss, s.steps, track::clock_text(s.runtime_seconds), s.train_samples_per_second,
-      s.train_steps_per_second);
+      is_short ? track::name_of(*s.ended) + ": " : "", s.train_loss, s.steps,
+      track::clock_text(s.runtime_seconds), s.train_samples_per_second, s.train_steps_per_second);
   if (s.eval_loss) {
     line += fmt::format(", eval_loss {:.4f}{}", *s.eval_loss, at_start(s.eval_loss_at_start, 4));
   }

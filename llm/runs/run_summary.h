@@ -2,6 +2,7 @@
 // The figures of a run: what its last line, summary.json and comparisons show.
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +15,8 @@ namespace llm::runs {
 /// Figures of all sessions of a run together. Names as in Hugging Face's Trainer where it has them.
 struct RunSummary {
   std::string name;
-  int ranks = 0;  ///< 0: not known
+  std::optional<track::End> ended;  ///< none: it goes on, was killed, or is of an earlier version
+  int ranks = 0;                    ///< 0: not known
   int hosts = 0;
   std::int64_t steps = 0;
   double epochs = 0;
@@ -46,9 +48,14 @@ struct RunSummary {
 /// Of several evaluated files the first one's figures count.
 [[nodiscard]] RunSummary summary_of(const RunRecords& run);
 
+/// "finished", "stopped" or "failed", as a summary.json says it; of earlier versions, which wrote
+/// none of other runs, "finished"; empty where there is none, or it cannot be read.
+[[nodiscard]] std::string end_in_summary(const std::filesystem::path& file);
+
 /// One JSON object, as in summary.json.
 [[nodiscard]] std::string to_json(const RunSummary& summary);
 
+/// Of a run that did not finish "stopped: " or "failed: " before it.
 /// "train_loss 3.99, 12 steps in 00:05:33, 7.5 samples/s, 1.9 steps/s, EM 30.0, F1 46.2, memory 1.2
 /// GiB a rank, 1.3 GiB at most".
 [[nodiscard]] std::string to_line(const RunSummary& summary);

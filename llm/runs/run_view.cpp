@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <iterator>
 #include <numeric>
+#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -26,6 +28,7 @@ constexpr std::size_t kStepsOfARate = 20;
 std::string name_of(RunState state) {
   return state == RunState::Running    ? "running"
          : state == RunState::Finished ? "finished"
+         : state == RunState::Failed   ? "failed: the same command goes on"
                                        : "stopped: the same command goes on";
 }
 
@@ -90,6 +93,22 @@ std::string curve(const std::string& title, const std::vector<Record>& records, 
   return text;
 }
 
+// Others have losses of their own.
+std::vector<Evaluation> of_first_set(const std::vector<Evaluation>& evaluations) {
+  std::vector<Evaluation> found;
+  std::copy_if(evaluations.begin(), evaluations.end(), std::back_inserter(found),
+               [set = first_set(evaluations)](const Evaluation& one) { return one.set == set; });
+  return found;
+}
+
+// Which file it is, where there are several.
+std::string of_file(const RunRecords& run) {
+  const auto is_other = [](const Evaluation& one) { return one.set.index != 0; };
+  const auto of_first = of_first_set(run.evaluations);
+  const bool has_others = std::any_of(run.evaluations.begin(), run.evaluations.end(), is_other);
+  return has_others && !of_first.empty() ? " of " + of_first.back().data : "";
+}
+
 std::string evaluations(const RunRecords& run) {
   std::string text;
   const std::size_t count = run.evaluations.size();
@@ -110,8 +129,15 @@ RunState state_of(const std::filesystem::path& folder) {
   if (lock.get() >= 0 && ::flock(lock.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     return RunState::Running;
   }
-  return std::filesystem::is_regular_file(folder / "summary.json") ? RunState::Finished
-                                                                   : RunState::Stopped;
+  const std::string ended = end_in_summary(folder / "summary.json");
+  return ended == "finished" ? RunState::Finished
+         : ended == "failed" ? RunState::Failed
+                             : RunState::Stopped;
+}
+
+std::string view_of_beginning(const std::filesystem::path& folder) {
+  return (folder / "").parent_path().filename().string() +
+         ": running\nno step yet: data and model are being read";
 }
 
 std::string view_of(const RunRecords& run, RunState state, int columns) {
@@ -124,7 +150,8 @@ std::string view_of(const RunRecords& run, RunState state, int columns) {
   text += progress(run, state, width);
   text += curve("training loss", run.steps, width,
                 [](const track::StepRecord& step) { return step.loss; });
-  text += curve("evaluation loss", run.evaluations, width,
+  const std::vector<Evaluation> first = of_first_set(run.evaluations);
+  text += curve(first.empty() ? "" : "evaluation loss" + of_file(run), first, width,
                 [](const Evaluation& one) { return one.loss; });
   text += curve("tokens/s", run.steps, width,
                 [](const track::StepRecord& step) { return step.tokens_per_second(); });

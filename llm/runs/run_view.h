@@ -11,11 +11,15 @@ namespace llm::runs {
 enum class RunState {
   Running,   ///< a process holds its folder
   Finished,  ///< it has left its summary
-  Stopped,   ///< neither: the same command goes on
+  Stopped,   ///< on request, or it was killed: the same command goes on
+  Failed,    ///< its log says why
 };
 
 /// Whether a process of this host, or of one whose file system tells locks, trains into the folder.
 [[nodiscard]] RunState state_of(const std::filesystem::path& folder);
+
+/// A run that has not written down what it is yet.
+[[nodiscard]] std::string view_of_beginning(const std::filesystem::path& folder);
 
 /// Several lines, without a line end after the last: what the run is and how far, the last step,
 /// curves of the losses and of memory, the evaluations. `columns` is the width of the terminal.

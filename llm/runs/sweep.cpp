@@ -1,5 +1,6 @@
 #include "llm/runs/sweep.h"
 
+#include <fstream>
 #include <optional>
 #include <stdexcept>
 #include <system_error>
@@ -10,6 +11,7 @@
 
 #include "files/json.h"
 #include "files/output.h"
+#include "llm/runs/run_summary.h"
 #include "sherd/error.h"
 
 namespace llm::runs {
@@ -91,9 +93,9 @@ SweepRecords::SweepRecords(fs::path output) : output_(std::move(output)) {
 
 bool SweepRecords::is_done(const config::SweepRun& run, const config::RunConfig& config) const {
   const auto found = runs_.find(run.name);
-  // A job leaves no exit code here, but no summary either where it has not ended well.
+  // A job leaves no exit code here, but its summary says whether it has ended well.
   if (found == runs_.end() || found->second.exit_code.value_or(0) != 0 ||
-      !fs::is_regular_file(output_ / run.name / "summary.json")) {
+      end_in_summary(output_ / run.name / "summary.json") != "finished") {
     return false;
   }
   if (const auto lines = changes(found->second, run, config); !lines.empty()) {
@@ -109,6 +111,21 @@ bool SweepRecords::is_done(const config::SweepRun& run, const config::RunConfig&
 std::string SweepRecords::job_of(const config::SweepRun& run) const {
   const auto found = runs_.find(run.name);
   return found == runs_.end() ? "" : found->second.job;
+}
+
+fs::path SweepRecords::code_file_of(const config::SweepRun& run) const {
+  return output_ / (run.name + ".code");
+}
+
+std::optional<int> SweepRecords::failure_of_job(const config::SweepRun& run,
+                                                const config::RunConfig& config) const {
+  const auto found = runs_.find(run.name);
+  std::ifstream file(code_file_of(run));
+  int code = 0;
+  return found != runs_.end() && file >> code && code != 0 &&
+                 changes(found->second, run, config).empty()
+             ? std::optional(code)
+             : std::nullopt;
 }
 
 void SweepRecords::add(SweptRun ended) {

@@ -30,6 +30,12 @@ class SweepRecords {
   [[nodiscard]] bool is_done(const config::SweepRun& run, const config::RunConfig& config) const;
   /// The job as which the run was submitted last; empty if it was not.
   [[nodiscard]] std::string job_of(const config::SweepRun& run) const;
+  /// Where the run's job leaves its exit code.
+  [[nodiscard]] std::filesystem::path code_file_of(const config::SweepRun& run) const;
+  /// The exit code that the run's last job has left there, unless that is 0 or the run now has
+  /// other settings than it was submitted with.
+  [[nodiscard]] std::optional<int> failure_of_job(const config::SweepRun& run,
+                                                  const config::RunConfig& config) const;
   /// Throws sherd::Error: CannotWrite, StorageIo.
   void add(SweptRun ended);
 

@@ -1,82 +1,116 @@
 #include "llm/text/bad_sample.h"
 
-#include <algorithm>
+#include <utility>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "llm/text/printable.h"
+#include "llm/text/utf8.h"
 #include "sherd/error.h"
 
 namespace llm::text {
 
 namespace {
 
-constexpr std::size_t kFaultsTold = 20;
+constexpr std::size_t kMostContentBytes = std::size_t{4} << 10;    // of a sample
+constexpr std::size_t kMostContentsBytes = std::size_t{64} << 20;  // of a file's samples
+constexpr std::size_t kMostReasonBytes = 1000;
 
 }  // namespace
 
 std::string BadSample::text() const {
-  const std::string at = unit == "place" ? place : unit + " " + place;
-  return at + (byte ? fmt::format(", byte {}", *byte) : "") + ": " + reason;
+  return printable((unit == "place" ? place : unit + " " + place) +
+                   (line ? fmt::format(", line {}", *line) : "") +
+                   (byte ? fmt::format(", byte {}", *byte) : "") + ": " + reason);
 }
 
-std::string listed(const std::vector<std::string>& faults) {
-  if (faults.size() == 1) {
-    return faults.front();
+void FaultList::add(std::string fault) {
+  ++count_;
+  if (told_.size() < kMostTold) {
+    told_.push_back(std::move(fault));
   }
-  std::string text = fmt::format("{} faults", faults.size());
-  for (std::size_t i = 0; i < std::min(faults.size(), kFaultsTold); ++i) {
-    text += "\n  " + faults[i];
-  }
-  return faults.size() <= kFaultsTold
-             ? text
-             : text + fmt::format("\n  and {} more", faults.size() - kFaultsTold);
 }
 
-void refuse_unless_skipped(const std::vector<BadSample>& bad, const std::string& name,
-                           const BadSamplePolicy& policy) {
-  if (bad.empty()) {
+std::string FaultList::text() const {
+  if (count_ == 1) {
+    return told_.front();
+  }
+  std::string text = fmt::format("{} faults", count_);
+  for (const std::string& fault : told_) {
+    text += "\n  " + fault;
+  }
+  const auto left = count_ - static_cast<std::int64_t>(told_.size());
+  return left == 0 ? text : text + fmt::format("\n  and {} more", left);
+}
+
+BadSamples::BadSamples(std::string name, const BadSamplePolicy& policy,
+                       std::vector<BadSample> earlier)
+    : name_(std::move(name)),
+      policy_(policy),
+      count_(static_cast<std::int64_t>(earlier.size())),
+      kept_(std::move(earlier)) {}
+
+void BadSamples::add(BadSample sample, std::string_view content) {
+  ++count_;
+  if (!policy_.skip && kept_.size() >= FaultList::kMostTold) {
     return;
   }
-  if (policy.skip) {
-    require_few(bad, name, policy);
-    return;
+  sample.source = name_;
+  if (sample.reason.size() > kMostReasonBytes) {
+    sample.reason = std::string(start_of(sample.reason, kMostReasonBytes)) + "…";
   }
-  std::vector<std::string> faults;
-  for (const BadSample& sample : bad) {
-    faults.push_back(sample.text());
+  if (content.size() <= kMostContentBytes && content_bytes_ < kMostContentsBytes &&
+      !first_byte_without_utf8(content)) {
+    sample.content = content;
+    content_bytes_ += content.size();
   }
-  throw sherd::Error(sherd::ExitCode::BadData,
-                     name + ": " + listed(faults) +
-                         "\nCorrect the file, or give data.on_bad_sample = \"skip\" to leave bad "
-                         "samples out.");
-}
-
-void require_few(const std::vector<BadSample>& bad, const std::string& name,
-                 const BadSamplePolicy& policy) {
-  const auto count = static_cast<std::int64_t>(bad.size());
-  if (count > policy.most_skipped) {
+  kept_.push_back(std::move(sample));
+  if (policy_.skip && count_ > policy_.most_skipped) {
     throw sherd::Error(
         sherd::ExitCode::BadData,
-        fmt::format("{}: {} bad samples are more than data.max_bad_samples = {} allows to skip; "
-                    "the first: {}",
-                    name, count, policy.most_skipped, bad.front().text()));
+        fmt::format("{}: {} bad samples are more than data.max_bad_samples = {} allows to skip, "
+                    "and the rest of the file was not looked at; the first: {}",
+                    name_, count_, policy_.most_skipped, kept_.front().text()));
   }
+}
+
+std::vector<BadSample> BadSamples::skipped() && {
+  if (policy_.skip || count_ == 0) {
+    return std::move(kept_);
+  }
+  FaultList faults;
+  for (const BadSample& sample : kept_) {
+    faults.add(sample.text());
+  }
+  faults.add_untold(count_ - faults.count());
+  throw sherd::Error(sherd::ExitCode::BadData, name_ + ": " + faults.text() + advice_to_skip());
+}
+
+std::string advice_to_skip() {
+  return "\nCorrect the file, or give data.on_bad_sample = \"skip\" to leave bad samples out.";
 }
 
 std::string to_jsonl(const std::vector<BadSample>& bad) {
   std::string text;
   for (const BadSample& sample : bad) {
     nlohmann::ordered_json line = {{"source", sample.source}};
-    if (sample.unit == "place") {
-      line[sample.unit] = sample.place;
-    } else {
+    const bool is_number = sample.unit != "place" && sample.unit != "question";
+    if (is_number) {
       line[sample.unit] = std::stoll(sample.place);
+    } else {
+      line[sample.unit] = sample.place;
+    }
+    if (sample.line) {
+      line["line"] = *sample.line;
     }
     if (sample.byte) {
       line["byte"] = *sample.byte;
     }
     line["reason"] = sample.reason;
+    if (!sample.content.empty()) {
+      line["text"] = sample.content;
+    }
     text += line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   }
   return text;

@@ -1,6 +1,7 @@
 #include "llm/text/prompt.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/core.h>
@@ -66,14 +67,19 @@ std::int64_t tokens_before(const Encoding& whole, std::int64_t prompt_end) {
 
 }  // namespace
 
-LabelledPrompt labelled(Encoding whole, const AnswerBounds& bounds, TokenId end_id) {
-  // What the template adds at the end comes from no text.
-  while (!whole.ids.empty() && whole.ranges.back() == ByteRange()) {
-    whole.ids.pop_back();
-    whole.ranges.pop_back();
+void drop_appended(Encoding& encoding) {
+  while (!encoding.ids.empty() && encoding.ranges.back() == ByteRange()) {
+    encoding.ids.pop_back();
+    encoding.ranges.pop_back();
   }
+}
+
+LabelledPrompt labelled(Encoding whole, const AnswerBounds& bounds, TokenId end_id) {
+  drop_appended(whole);
   LabelledPrompt sample;
-  std::int64_t supervised_begin = tokens_before(whole, bounds.prompt_end);
+  // Nothing comes before the first token that it could be learned from.
+  std::int64_t supervised_begin =
+      std::max<std::int64_t>(1, tokens_before(whole, bounds.prompt_end));
   sample.ids = std::move(whole.ids);
   sample.ids.push_back(end_id);
   // Where a token reaches over the prompt's end, the prompt may be a token longer than alone.
@@ -85,7 +91,9 @@ LabelledPrompt labelled(Encoding whole, const AnswerBounds& bounds, TokenId end_
     supervised_begin = std::min(supervised_begin, longest);
   }
   sample.supervised.assign(sample.ids.size(), 1);
-  std::fill_n(sample.supervised.begin(), supervised_begin, std::uint8_t{0});
+  std::fill_n(sample.supervised.begin(),
+              std::min<std::int64_t>(supervised_begin, std::ssize(sample.supervised)),
+              std::uint8_t{0});
   return sample;
 }
 
@@ -115,6 +123,7 @@ PromptEncoder::Fitted PromptEncoder::fit(const std::string& question,
     Encoding encoding = tokenizer_.encode(prompt.text);
     const auto tokens = static_cast<std::int64_t>(encoding.ids.size());
     if (tokens <= limits_.prompt_tokens()) {
+      drop_appended(encoding);
       return {std::move(prompt), kept, std::move(encoding.ids)};
     }
     if (kept.empty()) {

@@ -40,8 +40,14 @@ struct AnswerBounds {
   std::int64_t max_length_tokens = 0;
 };
 
+/// Takes off the tokens that a tokenizer's template puts behind every text: they come from no text,
+/// and what follows a prompt is for the model to write. Of a text without tokens of its own nothing
+/// is left.
+void drop_appended(Encoding& encoding);
+
 /// The labels of a text that ends with its answer: supervised are the tokens that start at or after
-/// the prompt's end, and `end_id` after them; what is too long is cut at its end.
+/// the prompt's end, but never the first of all, and `end_id` after them; what is too long is cut
+/// at its end.
 [[nodiscard]] LabelledPrompt labelled(Encoding whole, const AnswerBounds& bounds, TokenId end_id);
 
 /// Turns questions into ids: `Question: {question} Context: {context} Answer:`, and for training a

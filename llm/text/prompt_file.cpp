@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <sstream>
+#include <string_view>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "files/input.h"
 #include "files/json.h"
+#include "llm/text/utf8.h"
 #include "sherd/error.h"
 
 namespace llm::text {
@@ -29,6 +31,22 @@ std::string prompt_in(const std::string& line, const std::string& place) {
   return found->get<std::string>();
 }
 
+std::string checked_text(const std::string& line, const std::string& place) {
+  if (const auto byte = first_byte_without_utf8(line)) {
+    throw Error(
+        ExitCode::BadData,
+        fmt::format("{}: no UTF-8 at byte {} of the line: save the file as UTF-8", place, *byte));
+  }
+  return line;
+}
+
+// The bytes of a file, without a byte order mark.
+std::string text_of(const std::string& path) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  std::string bytes = sherd::files::read_file(path, kLargestFile_bytes);
+  return bytes.starts_with(kByteOrderMark) ? bytes.substr(kByteOrderMark.size()) : bytes;
+}
+
 }  // namespace
 
 std::vector<GivenPrompt> read_prompts(const std::string& path) {
@@ -40,7 +58,7 @@ std::vector<GivenPrompt> read_prompts(const std::string& path) {
                             "object with `prompt` a line",
                             path));
   }
-  std::istringstream lines(sherd::files::read_file(path, kLargestFile_bytes));
+  std::istringstream lines(text_of(path));
   std::vector<GivenPrompt> prompts;
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
@@ -49,7 +67,7 @@ std::vector<GivenPrompt> read_prompts(const std::string& path) {
     }
     if (!line.empty()) {
       const std::string place = fmt::format("{}:{}", path, number);
-      prompts.push_back({place, json ? prompt_in(line, place) : line});
+      prompts.push_back({place, json ? prompt_in(line, place) : checked_text(line, place)});
     }
   }
   if (prompts.empty()) {

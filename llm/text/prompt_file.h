@@ -13,8 +13,9 @@ struct GivenPrompt {
 };
 
 /// Reads `.txt`, a prompt a line, or `.jsonl`, an object with a string `prompt` a line; empty lines
-/// are passed over. Throws sherd::Error: InputMissing; BadData, naming file and line, for a line
-/// that is none, text that is not UTF-8 and a file without prompts; Usage for another extension.
+/// and a byte order mark are passed over. Throws sherd::Error: InputMissing; BadData, naming file
+/// and line, for a line that is none, text that is not UTF-8 and a file without prompts; Usage for
+/// another extension.
 [[nodiscard]] std::vector<GivenPrompt> read_prompts(const std::string& path);
 
 }  // namespace llm::text

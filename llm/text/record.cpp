@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "files/json.h"
+#include "llm/text/printable.h"
+#include "llm/text/utf8.h"
 
 namespace llm::text {
 
@@ -18,10 +20,17 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxRecordBytes = std::size_t{16} << 20;
 constexpr std::size_t kColumnsTold = 12;
+constexpr std::size_t kParserBytesTold = 200;
 
-// A text as a message has it: in quotes, without control characters.
-std::string in_quotes(const std::string& text) {
-  return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+// What the parser says, without the place, which it counts from the record's begin, and without the
+// text that it read.
+std::string reason_in(const std::string& what) {
+  std::size_t begin = what.find(": ");
+  begin = begin == std::string::npos ? what.find("] ") : begin;
+  begin = begin == std::string::npos ? 0 : begin + 2;
+  const std::string reason = what.substr(begin, what.find("; last read") - begin);
+  return printable(start_of(reason, kParserBytesTold)) +
+         (reason.size() > kParserBytesTold ? "…" : "");
 }
 
 // Takes what is wanted from the events of a parse; nothing of a record is kept beside that.
@@ -56,7 +65,9 @@ class ColumnReader : public nlohmann::json_sax<json> {
     if (depth_ != 1) {
       return true;
     }
-    names_.push_back(name);
+    if (names_.size() <= kColumnsTold) {
+      names_.push_back(name);
+    }
     column_.reset();
     for (std::size_t i = 0; i < wanted_.size(); ++i) {
       if (name == *wanted_[i]) {
@@ -71,9 +82,7 @@ class ColumnReader : public nlohmann::json_sax<json> {
   }
   bool parse_error(std::size_t position, const std::string& /*last*/,
                    const nlohmann::detail::exception& error) override {
-    const std::string what = error.what();
-    const std::size_t begin = std::min(what.find(": "), what.size() - 2) + 2;  // after the place
-    fault = "no JSON: " + what.substr(begin, what.find("; last read") - begin);
+    fault = "no JSON: " + reason_in(error.what());
     fault_byte = position == 0 ? 0 : position - 1;
     return false;
   }

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include <fmt/core.h>
 
 #include "sherd/error.h"
 
@@ -28,18 +31,22 @@ std::string_view without_first_tokens(std::string_view prompt, const Encoding& e
 }
 
 std::string_view fitting(const PromptEncoder& encoder, std::string_view prompt) {
-  const std::int64_t most = encoder.limits().prompt_tokens();
+  const PromptLimits& limits = encoder.limits();
   for (;;) {
     const Encoding encoding = encoder.tokenizer().encode(prompt);
     const auto tokens = static_cast<std::int64_t>(encoding.ids.size());
-    if (tokens <= most) {
+    if (tokens <= limits.prompt_tokens()) {
       return prompt;
     }
+    prompt = without_first_tokens(prompt, encoding, tokens - limits.prompt_tokens());
     if (prompt.empty()) {
-      throw sherd::Error(sherd::ExitCode::BadData,
-                         "data.max_length leaves no room for a prompt: raise it");
+      throw sherd::Error(
+          sherd::ExitCode::BadData,
+          fmt::format("nothing of the prompt is left: data.max_length ({}) less "
+                      "data.max_answer_tokens ({}) leaves {} for it, the tokens that the tokenizer "
+                      "adds included: raise data.max_length",
+                      limits.max_length_tokens, limits.max_answer_tokens, limits.prompt_tokens()));
     }
-    prompt = without_first_tokens(prompt, encoding, tokens - most);
   }
 }
 
@@ -53,6 +60,15 @@ bool is_space(char c) {
 }
 
 }  // namespace
+
+std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, std::string_view prompt) {
+  Encoding encoding = tokenizer.encode(without_blanks_at_end(prompt));
+  if (std::any_of(encoding.ranges.begin(), encoding.ranges.end(),
+                  [](const ByteRange& range) { return range != ByteRange(); })) {
+    drop_appended(encoding);
+  }
+  return std::move(encoding.ids);
+}
 
 LabelledPrompt encode_record(const PromptEncoder& encoder, std::string_view prompt,
                              std::string_view completion) {

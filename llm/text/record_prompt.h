@@ -2,6 +2,7 @@
 // A record as the model sees it: its prompt, its completion, the end token.
 
 #include <string_view>
+#include <vector>
 
 #include "llm/text/prompt.h"
 
@@ -15,8 +16,13 @@ namespace llm::text {
 /// A prompt of more than `prompt_tokens()` loses its begin, so that what stands before the
 /// completion remains; no character is cut. A completion may have what the prompt leaves of
 /// `max_length_tokens`; a longer one is cut there and has no end token. Throws
-/// sherd::Error(BadData) if the tokenizer's own tokens leave no room.
+/// sherd::Error(BadData) if nothing would be left of it.
 [[nodiscard]] LabelledPrompt encode_record(const PromptEncoder& encoder, std::string_view prompt,
                                            std::string_view completion);
+
+/// A prompt alone, for generation: the ids that encode_record() has before the completion, where
+/// nothing was cut. So blanks at its end and what the tokenizer appends are left out.
+[[nodiscard]] std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer,
+                                                 std::string_view prompt);
 
 }  // namespace llm::text

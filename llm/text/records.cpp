@@ -35,40 +35,77 @@ char first_character(std::string_view bytes) {
   return first == std::string_view::npos ? '\0' : bytes[first];
 }
 
+// Counts lines up to bytes that are asked for in rising order.
+class LineCounter {
+ public:
+  explicit LineCounter(std::string_view bytes) : bytes_(bytes) {}
+
+  /// From 1.
+  std::int64_t line_of(std::size_t byte) {
+    const std::string_view passed = bytes_.substr(counted_, byte - std::min(counted_, byte));
+    line_ += std::count(passed.begin(), passed.end(), '\n');
+    counted_ = std::max(counted_, byte);
+    return line_;
+  }
+
+ private:
+  std::string_view bytes_;
+  std::size_t counted_ = 0;
+  std::int64_t line_ = 1;
+};
+
 // Collects good records and bad ones.
 class Collector {
  public:
-  Collector(std::string name, std::string unit, const Columns& columns)
-      : name_(std::move(name)), unit_(std::move(unit)), columns_(columns) {}
+  /// `unit`: what records are counted in, "line" or "record".
+  Collector(std::string_view file, std::string name, std::string unit, const Columns& columns,
+            const BadSamplePolicy& policy)
+      : name_(std::move(name)),
+        unit_(std::move(unit)),
+        columns_(columns),
+        lines_(file),
+        bad_(name_, policy) {}
 
   /// `number`: of the line or the record, from 1; `begin`: its byte in the file.
   void add(std::string_view bytes, std::int64_t number, std::size_t begin) {
-    const std::string place = std::to_string(number);
     Record record = read_record(bytes, columns_.prompt, columns_.completion);
     if (!record.fault.empty()) {
-      const auto byte = static_cast<std::int64_t>(begin + record.fault_byte);
-      file_.skipped.push_back({name_, unit_, place, byte, std::move(record.fault)});
+      add_bad(record, bytes, number, begin + record.fault_byte);
       return;
     }
-    file_.questions.push_back({.id = unit_ + " " + place,
+    file_.questions.push_back({.id = unit_ + " " + std::to_string(number),
                                .question = std::move(record.prompt),
                                .answers = {{std::move(record.completion)}}});
   }
 
-  QuestionFile finish(const BadSamplePolicy& policy) && {
-    refuse_unless_skipped(file_.skipped, name_, policy);
+  QuestionFile finish() && {
+    const std::string first = bad_.count() == 0 ? "" : bad_.first().text();
+    file_.skipped = std::move(bad_).skipped();
     if (file_.questions.empty()) {
-      refuse_file(name_, file_.skipped.empty()
-                             ? "contains no records"
-                             : "contains no good record; the first: " + file_.skipped[0].text());
+      refuse_file(name_, first.empty() ? "contains no records"
+                                       : "contains no good record; the first: " + first);
     }
     return std::move(file_);
   }
 
  private:
+  void add_bad(Record& record, std::string_view bytes, std::int64_t number, std::size_t byte) {
+    BadSample bad{.unit = unit_,
+                  .place = std::to_string(number),
+                  .byte = static_cast<std::int64_t>(byte),
+                  .reason = std::move(record.fault)};
+    if (unit_ != "line") {
+      bad.line = lines_.line_of(byte);
+    }
+    const std::size_t end = bytes.find_last_not_of(kSpace);
+    bad_.add(std::move(bad), bytes.substr(0, end == std::string_view::npos ? 0 : end + 1));
+  }
+
   std::string name_;
   std::string unit_;
   const Columns& columns_;
+  LineCounter lines_;
+  BadSamples bad_;
   QuestionFile file_;
 };
 
@@ -133,7 +170,7 @@ QuestionFile parse_jsonl(const std::string& bytes, const std::string& name, cons
                 "not JSON lines: it begins with '['; give format = \"json\" for an array of "
                 "records");
   }
-  Collector records(name, "line", columns);
+  Collector records(bytes, name, "line", columns, policy);
   const std::string_view all = bytes;
   std::int64_t line = 1;
   for (std::size_t begin = begin_of(all); begin < all.size(); ++line) {
@@ -144,7 +181,7 @@ QuestionFile parse_jsonl(const std::string& bytes, const std::string& name, cons
     }
     begin = end + 1;
   }
-  return std::move(records).finish(policy);
+  return std::move(records).finish();
 }
 
 QuestionFile parse_json_records(const std::string& bytes, const std::string& name,
@@ -159,12 +196,12 @@ QuestionFile parse_json_records(const std::string& bytes, const std::string& nam
     refuse_file(name, first == '\0' ? "contains no records"
                                     : "not an array of records: it does not begin with '['");
   }
-  Collector records(name, "record", columns);
+  Collector records(bytes, name, "record", columns, policy);
   std::int64_t number = 0;
   ArrayScanner(bytes, name).each([&](std::string_view element, std::size_t begin) {
     records.add(element, ++number, begin);
   });
-  return std::move(records).finish(policy);
+  return std::move(records).finish();
 }
 
 }  // namespace llm::text

@@ -4,33 +4,22 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "files/json.h"
+#include "llm/text/json_positions.h"
+#include "llm/text/printable.h"
+#include "llm/text/utf8.h"
 #include "sherd/error.h"
 
 namespace llm::text {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::size_t kQuotedBytes = 40;
-
-bool is_continuation(char byte) {
-  return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
-}
-
-// The start of a text for a message, in quotes and on one line.
-std::string excerpt(std::string_view text, std::size_t bytes = kQuotedBytes) {
-  std::size_t end = std::min({text.size(), bytes, kQuotedBytes});
-  while (end < text.size() && is_continuation(text[end])) {
-    ++end;
-  }
-  return json(std::string(text.substr(0, end)) + (end < text.size() ? "…" : "")).dump();
-}
 
 // The byte at which code point `index` of a UTF-8 text starts; none beyond its end.
 std::optional<std::size_t> byte_of(std::string_view text, std::uint64_t index) {
@@ -51,9 +40,18 @@ std::uint64_t code_points(std::string_view text) {
   return count;
 }
 
+// A fault at a place of the file.
+struct Fault {
+  std::string place;  // a JSON pointer
+  std::string what;
+};
+
 // Walks the file once and records every error. `place` is the JSON pointer of the current value.
 class Reader {
  public:
+  Reader(const std::string& name, const BadSamplePolicy& policy)
+      : skips_(policy.skip), bad_(name, policy) {}
+
   QuestionFile read(const json& root) {
     if (expect(root.is_object(), "", "an object", root)) {
       each(root, "", "data", [&](const json& article, const std::string& at) {
@@ -61,30 +59,47 @@ class Reader {
              [&](const json& paragraph, const std::string& where) { add(paragraph, where); });
       });
     }
-    if (faults_.empty() && file_.questions.empty()) {
+    if (faults_ == 0 && file_.questions.empty()) {
       fault("", "contains no questions");
     }
     return std::move(file_);
   }
 
-  [[nodiscard]] const std::vector<std::string>& faults() const { return faults_; }
-  /// What the faults are of, each once: questions, and what holds them.
-  [[nodiscard]] const std::vector<BadSample>& bad() const { return bad_; }
+  [[nodiscard]] std::int64_t faults() const { return faults_; }
+  /// The first of them.
+  [[nodiscard]] const std::vector<Fault>& told() const { return told_; }
+  /// How many are of what holds questions: nobody knows what is lost there.
+  [[nodiscard]] std::int64_t faults_of_structure() const { return structure_; }
+  [[nodiscard]] const std::vector<Fault>& told_of_structure() const { return told_of_structure_; }
+  /// Where faults may be skipped, the questions that have some.
+  [[nodiscard]] BadSamples& bad() { return bad_; }
 
  private:
   void fault(const std::string& place, const std::string& what) {
-    faults_.push_back((place.empty() ? "/" : place) + ": " + what);
-    if (question_.empty()) {
-      bad_.push_back({"", "place", place.empty() ? "/" : place, std::nullopt, what});
-      return;
-    }
-    const std::size_t below = std::min(question_.size() + 1, place.size());
-    const std::string reason = place.substr(below) + (below < place.size() ? " " : "") + what;
-    if (of_this_question_) {
-      bad_.back().reason += "; " + reason;
+    ++faults_;
+    tell(told_, place, what);
+    if (!question_.empty()) {
+      const std::size_t below = std::min(question_.size() + 1, place.size());
+      blame_question(place.substr(below) + (below < place.size() ? " " : "") + what);
+    } else if (is_context_) {
+      context_fault_ = "its context " + what;
     } else {
-      bad_.push_back({"", "place", question_, std::nullopt, reason});
-      of_this_question_ = true;
+      ++structure_;
+      tell(told_of_structure_, place, what);
+    }
+  }
+
+  static void tell(std::vector<Fault>& told, const std::string& place, const std::string& what) {
+    if (told.size() < FaultList::kMostTold) {
+      told.push_back({place, what});
+    }
+  }
+
+  // A question with a fault is bad once, whatever else is wrong with it.
+  void blame_question(const std::string& reason) {
+    constexpr std::size_t kLongReason = 500;
+    if (reasons_.size() < kLongReason) {
+      reasons_ += (reasons_.empty() ? "" : "; ") + reason;
     }
   }
 
@@ -137,20 +152,30 @@ class Reader {
   }
 
   void add(const json& paragraph, const std::string& place) {
+    if (!expect(paragraph.is_object(), place, "an object", paragraph)) {
+      return;
+    }
+    is_context_ = true;
     const auto context = text(paragraph, place, "context");
+    is_context_ = false;
     if (context) {
       file_.contexts.push_back(*context);
     }
     each(paragraph, place, "qas", [&](const json& qa, const std::string& at) {
       question_ = at;
+      if (!context) {
+        blame_question(context_fault_);
+      }
       add_question(qa, at, context ? &*context : nullptr);
       question_.clear();
-      of_this_question_ = false;
+      if (!reasons_.empty() && skips_) {
+        bad_.add({.unit = "place", .place = at, .reason = reasons_});
+      }
+      reasons_.clear();
     });
   }
 
   void add_question(const json& qa, const std::string& place, const std::string* context) {
-    const std::size_t faults_before = faults_.size();
     const auto id = text(qa, place, "id");
     if (!qa.is_object()) {
       return;
@@ -158,7 +183,7 @@ class Reader {
     if (id) {
       const auto [first, is_new] = first_place_.emplace(*id, place);
       if (!is_new) {
-        fault(place + "/id", excerpt(*id) + " occurs twice, first at " + first->second + "/id");
+        fault(place + "/id", in_quotes(*id) + " occurs twice, first at " + first->second + "/id");
       }
     }
     const auto question = text(qa, place, "question");
@@ -173,10 +198,10 @@ class Reader {
         }
       });
     }
-    if (faults_.size() == faults_before && answers.empty() && context != nullptr) {
+    if (reasons_.empty() && answers.empty()) {
       fault(place + "/answers", "is empty: a question needs an answer");
     }
-    if (faults_.size() == faults_before && context != nullptr) {
+    if (reasons_.empty()) {
       file_.questions.push_back(
           {*id, *question, file_.contexts.size() - 1, std::move(answers), impossible});
     }
@@ -224,7 +249,8 @@ class Reader {
                                std::size_t byte, const std::string& start) {
     const std::string what = fmt::format(
         "the answer {} is not at character {} of the context, where the text reads {}",
-        excerpt(answer), start, excerpt(std::string_view(context).substr(byte), answer.size()));
+        in_quotes(answer), start,
+        in_quotes(std::string_view(context).substr(byte), std::min(answer.size(), kQuotedBytes)));
     const std::size_t found = context.find(answer);
     if (found == std::string::npos) {
       return what + "; the context does not contain it";
@@ -233,11 +259,19 @@ class Reader {
                        code_points(std::string_view(context).substr(0, found)));
   }
 
+  static constexpr std::size_t kQuotedBytes = 40;
+
+  bool skips_;
   QuestionFile file_;
-  std::vector<std::string> faults_;
-  std::vector<BadSample> bad_;
-  std::string question_;           // the place of the one that is being read; empty between them
-  bool of_this_question_ = false;  // the last of bad_ is
+  std::int64_t faults_ = 0;
+  std::int64_t structure_ = 0;  // of those
+  std::vector<Fault> told_;
+  std::vector<Fault> told_of_structure_;
+  BadSamples bad_;
+  std::string question_;       // the place of the one that is being read; empty between them
+  std::string reasons_;        // why it is bad; empty: it is good
+  bool is_context_ = false;    // a paragraph's context is being read
+  std::string context_fault_;  // of the last one that was bad
   std::unordered_map<std::string, std::string> first_place_;  // question id -> its place
 };
 
@@ -259,23 +293,84 @@ json parse_whole(const std::string& bytes, const std::string& name) {
 
 }  // namespace
 
+namespace {
+
+// The value, or what is nearest around it: a field that is missing stands nowhere.
+const JsonPosition* position_of(const std::string& place,
+                                const std::unordered_map<std::string, JsonPosition>& positions) {
+  auto found = positions.find(place);
+  if (found == positions.end()) {
+    found = positions.find(place.substr(0, place.find_last_of('/')));
+  }
+  return found == positions.end() ? nullptr : &found->second;
+}
+
+std::string listed(const std::vector<Fault>& told, std::int64_t count, const std::string& bytes) {
+  std::unordered_set<std::string> places;
+  for (const Fault& fault : told) {
+    places.insert({fault.place, fault.place.substr(0, fault.place.find_last_of('/'))});
+  }
+  const auto positions = json_positions(bytes, places);
+  FaultList list;
+  for (const Fault& fault : told) {
+    const JsonPosition* at = position_of(fault.place, positions);
+    list.add((fault.place.empty() ? "/" : fault.place) + ": " + fault.what +
+             (at == nullptr ? "" : fmt::format(" (line {}, byte {})", at->line, at->begin_byte)));
+  }
+  list.add_untold(count - list.count());
+  return list.text();
+}
+
+[[noreturn]] void refuse(const std::string& bytes, const std::string& name, const Reader& reader,
+                         const BadSamplePolicy& policy) {
+  const std::int64_t structure = reader.faults_of_structure();
+  const bool is_structure = policy.skip && structure > 0;
+  const std::string list = is_structure ? listed(reader.told_of_structure(), structure, bytes)
+                                        : listed(reader.told(), reader.faults(), bytes);
+  const std::string advice =
+      is_structure ? "\nSingle questions can be skipped; what is lost in such a place is not known."
+      : policy.skip   ? "\nNo question is good."
+      : structure > 0 ? ""
+                      : advice_to_skip();
+  throw sherd::Error(sherd::ExitCode::BadData, name + ": not a SQuAD file: " + list + advice);
+}
+
+// Bad questions once more, with where they stand and how they read.
+std::vector<BadSample> with_positions(std::vector<BadSample> bad, const std::string& bytes,
+                                      const std::string& name, const BadSamplePolicy& policy) {
+  std::unordered_set<std::string> places;
+  for (const BadSample& sample : bad) {
+    places.insert(sample.place);
+  }
+  const auto positions = json_positions(bytes, places);
+  BadSamples placed(name, policy);
+  for (BadSample& sample : bad) {
+    std::string_view content;
+    if (const auto found = positions.find(sample.place); found != positions.end()) {
+      const JsonPosition& at = found->second;
+      sample.line = at.line;
+      sample.byte = static_cast<std::int64_t>(at.begin_byte);
+      content = std::string_view(bytes).substr(at.begin_byte, at.end_byte - at.begin_byte);
+    }
+    placed.add(std::move(sample), content);
+  }
+  return std::move(placed).skipped();
+}
+
+}  // namespace
+
 QuestionFile parse_squad(const std::string& bytes, const std::string& name,
                          const BadSamplePolicy& policy) {
   const json root = parse_whole(bytes, name);
-  Reader reader;
+  Reader reader(name, policy);
   QuestionFile file = reader.read(root);
-  if (reader.faults().empty()) {
+  if (reader.faults() == 0) {
     return file;
   }
-  if (!policy.skip || file.questions.empty()) {
-    throw sherd::Error(sherd::ExitCode::BadData,
-                       name + ": not a SQuAD file: " + listed(reader.faults()));
+  if (!policy.skip || reader.faults_of_structure() > 0 || file.questions.empty()) {
+    refuse(bytes, name, reader, policy);
   }
-  file.skipped = reader.bad();
-  for (BadSample& sample : file.skipped) {
-    sample.source = name;
-  }
-  refuse_unless_skipped(file.skipped, name, policy);
+  file.skipped = with_positions(std::move(reader.bad()).skipped(), bytes, name, policy);
   return file;
 }
 

@@ -119,6 +119,7 @@ json Mlflow::ask_for(const std::string& method, const std::string& call, const j
   request.authorization = authorization(run_);
   request.connect_timeout = kConnectLimit;
   request.timeout = kAnswerLimit;
+  request.is_cancelled = [this] { return is_abandoned(); };
   if (!body.is_null()) {
     request.headers.push_back({"Content-Type", "application/json"});
     request.body = body.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -214,7 +215,7 @@ void Mlflow::log_settings() {
   send();
 }
 
-void Mlflow::begin(std::int64_t steps_done) {
+void Mlflow::begin(std::int64_t steps_done, const EarlierPoints& /*earlier*/) {
   if (run_id_.empty()) {
     const std::string given = run_.environment("MLFLOW_RUN_ID").value_or("");
     const std::string id = given.empty() ? earlier_id(run_, kMlflowIdFile, steps_done) : given;

@@ -20,7 +20,7 @@ class Mlflow final : public Tracker {
 
   [[nodiscard]] std::string name() const override { return "mlflow"; }
   [[nodiscard]] std::string place() const override;
-  void begin(std::int64_t steps_done) override;
+  void begin(std::int64_t steps_done, const EarlierPoints& earlier) override;
   void log(std::span<const Point> points) override;
   void end(End how) override;
   [[nodiscard]] std::string closing_words() const override;

@@ -164,7 +164,7 @@ std::string TensorBoard::place() const {
   return "tensorboard --logdir " + folder_;
 }
 
-void TensorBoard::begin(std::int64_t steps_done) {
+void TensorBoard::begin(std::int64_t steps_done, const EarlierPoints& /*earlier*/) {
   const double now = unix_seconds_now();
   sherd::files::make_folder(folder_);
   const std::int64_t seconds = seconds_after_all(folder_, static_cast<std::int64_t>(now));

@@ -25,7 +25,7 @@ class TensorBoard final : public Tracker {
 
   [[nodiscard]] std::string name() const override { return "tensorboard"; }
   [[nodiscard]] std::string place() const override;
-  void begin(std::int64_t steps_done) override;
+  void begin(std::int64_t steps_done, const EarlierPoints& earlier) override;
   void log(std::span<const Point> points) override;
   void end(End how) override;
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include <fmt/core.h>
@@ -31,12 +32,15 @@ struct TrackerThread::State {
   std::vector<Point> next();
   // How the run ended; nothing where nobody waits for the tracker any more.
   std::optional<End> asked_end();
-  void note_failure(const std::string& why, bool for_good);
-  void drop_waiting();  // with the mutex held
+  void note_failure(const std::string& why);                // the call is made again
+  void note_giving_up(const std::string& why);              // it is not
+  bool is_to_end() { return how.has_value() || given_up; }  // with the mutex held
+  void drop_waiting();                                      // the same
 
   const std::unique_ptr<Tracker> tracker;  // of the thread
   const Limits limits;
   std::int64_t steps_done = 0;  // set before the thread is there
+  EarlierPoints earlier;        // the same
   std::mutex mutex;             // over all below
   std::condition_variable changed;
   std::vector<Point> waiting;
@@ -47,6 +51,7 @@ struct TrackerThread::State {
   bool done = false;       // the thread is
   bool abandoned = false;  // the thread was not waited for
   bool told_failure = false;
+  bool told_giving_up = false;
   bool told_end = false;
   std::int64_t pushed = 0;
   std::int64_t dropped = 0;
@@ -57,19 +62,38 @@ TrackerThread::TrackerThread(std::unique_ptr<Tracker> tracker, Limits limits)
     : state_(std::make_shared<State>(std::move(tracker), limits)) {}
 
 TrackerThread::~TrackerThread() {
-  const std::lock_guard lock(state_->mutex);
-  state_->given_up = true;
-  state_->changed.notify_all();
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->given_up = true;
+    state_->tracker->abandon();
+    state_->changed.notify_all();
+  }
+  if (thread_.joinable()) {
+    thread_.detach();
+  }
 }
 
-void TrackerThread::begin(std::int64_t steps_done) {
+void TrackerThread::begin(std::int64_t steps_done, EarlierPoints earlier) {
   state_->steps_done = steps_done;
+  state_->earlier = std::move(earlier);
+}
+
+void TrackerThread::start() {
+  try {
+    thread_ = sherd::launch::start_quiet_thread([state = state_] { work(state); });
+  } catch (const std::system_error& error) {
+    state_->news.push_back(
+        fmt::format("tracker {}: no thread for it: {}; the run goes on without it",
+                    state_->tracker->name(), error.what()));
+    state_->given_up = true;
+    state_->done = true;
+  }
 }
 
 void TrackerThread::push(Point point) {
   const std::lock_guard lock(state_->mutex);
   if (!std::exchange(state_->started, true)) {
-    sherd::launch::start_quiet_thread([state = state_] { work(state); }).detach();
+    start();
   }
   ++state_->pushed;
   if (state_->given_up || state_->waiting.size() >= state_->limits.waiting_points) {
@@ -88,19 +112,27 @@ void TrackerThread::ask_to_end(End how) {
   }
 }
 
-void TrackerThread::wait_for_end() {
+void TrackerThread::wait_for_end(std::chrono::steady_clock::time_point asked) {
   State& state = *state_;
   std::unique_lock lock(state.mutex);
-  if (!state.started || state.done || state.abandoned) {
-    return;
+  const auto is_done = [&] { return state.done; };
+  if (state.started && !state.done && !state.abandoned) {
+    const milliseconds patience = state.tracker->patience(state.how.value_or(End::Failed));
+    if (!state.changed.wait_until(lock, asked + patience, is_done)) {
+      state.given_up = true;
+      state.abandoned = true;
+      state.drop_waiting();
+      state.news.push_back(fmt::format("tracker {}: not waited for any longer, after {} s",
+                                       state.tracker->name(), patience.count() / 1000));
+      state.tracker->abandon();
+      state.changed.notify_all();
+      state.changed.wait_for(lock, state.limits.grace, is_done);
+    }
   }
-  const milliseconds patience = state.tracker->patience(state.how.value_or(End::Failed));
-  if (!state.changed.wait_for(lock, patience, [&] { return state.done; })) {
-    state.given_up = true;
-    state.abandoned = true;
-    state.drop_waiting();
-    state.news.push_back(fmt::format("tracker {}: not waited for any longer, after {} s",
-                                     state.tracker->name(), patience.count() / 1000));
+  const bool can_join = state.done && thread_.joinable();
+  lock.unlock();
+  if (can_join) {
+    thread_.join();
   }
 }
 
@@ -123,7 +155,7 @@ std::vector<std::string> TrackerThread::take_news() {
 
 void TrackerThread::work(const std::shared_ptr<State>& state) {
   Tracker& tracker = *state->tracker;
-  bool works = state->make([&] { tracker.begin(state->steps_done); });
+  bool works = state->make([&] { tracker.begin(state->steps_done, state->earlier); });
   while (works) {
     const std::vector<Point> points = state->next();
     if (points.empty()) {
@@ -142,23 +174,36 @@ void TrackerThread::work(const std::shared_ptr<State>& state) {
 }
 
 bool TrackerThread::State::make(const std::function<void()>& call) {
+  std::string why;
+  int tries_at_end = 0;
   for (milliseconds pause = limits.first_pause;;
        pause = std::min(2 * pause, limits.longest_pause)) {
+    const bool at_end = [&] {
+      const std::lock_guard lock(mutex);
+      return how.has_value();
+    }();
+    pause = at_end ? limits.first_pause : pause;
     try {
       call();
       const std::lock_guard lock(mutex);
       giving = 0;
       return true;
     } catch (const TryLater& later) {
-      note_failure(later.what(), /*for_good=*/false);
+      why = later.what();
     } catch (const std::exception& error) {
-      note_failure(error.what(), /*for_good=*/true);
+      note_giving_up(error.what());
       return false;
     }
+    // No run waits long at its end for a server that is not there.
+    if (at_end && ++tries_at_end >= limits.last_tries) {
+      note_giving_up(why);
+      return false;
+    }
+    note_failure(why);
     std::unique_lock lock(mutex);
-    changed.wait_for(lock, pause, [&] { return how.has_value() || given_up; });
-    if (how || given_up) {
-      return false;  // no run waits at its end for a server that is not there
+    changed.wait_for(lock, pause, [&] { return at_end ? given_up : is_to_end(); });
+    if (given_up) {
+      return false;
     }
   }
 }
@@ -182,13 +227,22 @@ std::optional<End> TrackerThread::State::asked_end() {
   return given_up ? std::nullopt : how;
 }
 
-void TrackerThread::State::note_failure(const std::string& reason, bool for_good) {
+void TrackerThread::State::note_failure(const std::string& why) {
   const std::lock_guard lock(mutex);
-  given_up = given_up || for_good;
-  if (!std::exchange(told_failure, true)) {
-    news.push_back(fmt::format("tracker {}: {}; the run goes on{}", tracker->name(), reason,
-                               for_good ? " without it" : ", and what is missing is sent later"));
+  if (!how && !std::exchange(told_failure, true)) {
+    news.push_back(fmt::format("tracker {}: {}; the run goes on, and what is missing is sent later",
+                               tracker->name(), why));
   }
+}
+
+void TrackerThread::State::note_giving_up(const std::string& why) {
+  const std::lock_guard lock(mutex);
+  if (!given_up && !std::exchange(told_giving_up, true)) {
+    news.push_back(
+        fmt::format("tracker {}: {}; {}", tracker->name(), why,
+                    how ? "what it has not taken is lost" : "the run goes on without it"));
+  }
+  given_up = true;
 }
 
 void TrackerThread::State::drop_waiting() {

@@ -1,6 +1,10 @@
 #include "llm/track/trackers.h"
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "llm/track/mlflow.h"
@@ -27,6 +31,16 @@ std::unique_ptr<Tracker> tracker_of(const config::Sink& sink, const TrackedRun& 
   return nullptr;
 }
 
+// As MLflow takes it, which is the strictest.
+std::string plain_name(std::string name) {
+  constexpr std::string_view kTaken =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+  std::replace_if(
+      name.begin(), name.end(), [&](char c) { return kTaken.find(c) == std::string_view::npos; },
+      '_');
+  return name;
+}
+
 }  // namespace
 
 Point point_of(const StepRecord& record) {
@@ -46,8 +60,7 @@ Point point_of(const StepRecord& record) {
 }
 
 Point point_of(const EvaluationRecord& record) {
-  const std::string file = std::filesystem::path(record.data).stem().string();
-  const std::string prefix = file.empty() ? "eval/" : "eval/" + file + "/";
+  const std::string prefix = record.data.empty() ? "eval/" : "eval/" + record.data + "/";
   Point point{record.step, record.unix_seconds, {{prefix + "loss", record.loss}}};
   if (record.generated) {
     point.metrics.emplace_back(prefix + "em", record.em);
@@ -55,6 +68,21 @@ Point point_of(const EvaluationRecord& record) {
   }
   point.metrics.emplace_back(prefix + "seconds", record.seconds);
   return point;
+}
+
+std::vector<std::string> evaluation_names(const std::vector<std::string>& paths) {
+  std::vector<std::string> names;
+  std::set<std::string> given;
+  for (const std::string& path : paths) {
+    const std::string stem =
+        paths.size() == 1 ? "" : plain_name(std::filesystem::path(path).stem().string());
+    std::string name = stem;
+    for (int number = 1; !given.insert(name).second; ++number) {
+      name = stem + "-" + std::to_string(number);
+    }
+    names.push_back(name);
+  }
+  return names;
 }
 
 Trackers::Trackers(const config::RunConfig& config, const sherd::launch::EnvLookup& environment) {
@@ -73,9 +101,9 @@ Trackers::~Trackers() {
   end(End::Failed);
 }
 
-void Trackers::begin(std::int64_t steps_done) {
+void Trackers::begin(std::int64_t steps_done, const EarlierPoints& earlier) {
   for (const auto& thread : threads_) {
-    thread->begin(steps_done);
+    thread->begin(steps_done, earlier);
   }
 }
 
@@ -89,8 +117,9 @@ void Trackers::end(End how) {
   for (const auto& thread : threads_) {
     thread->ask_to_end(how);
   }
+  const auto asked = std::chrono::steady_clock::now();
   for (const auto& thread : threads_) {
-    thread->wait_for_end();
+    thread->wait_for_end(asked);
   }
 }
 

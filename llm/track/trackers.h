@@ -17,7 +17,7 @@ namespace llm::track {
 /// An evaluation as trackers know it.
 struct EvaluationRecord {
   std::int64_t step = 0;
-  std::string data = {};  ///< which file, where there are several; else empty
+  std::string data = {};  ///< see evaluation_names()
   double loss = 0;
   bool generated = false;  ///< whether there are `em` and `f1`
   double em = 0;
@@ -28,8 +28,13 @@ struct EvaluationRecord {
 
 /// "train/loss", "perf/tokens_per_second" and so on; without loss where nothing was learned.
 [[nodiscard]] Point point_of(const StepRecord& record);
-/// "eval/loss", or "eval/dev/loss" of the file dev.json.
+/// "eval/loss", or "eval/dev/loss" of what is called "dev".
 [[nodiscard]] Point point_of(const EvaluationRecord& record);
+
+/// What evaluated files are called in trackers: nothing where there is one; else their names
+/// without folder and extension, in characters that all trackers take, with a number where two
+/// would be alike: "dev", "dev-1".
+[[nodiscard]] std::vector<std::string> evaluation_names(const std::vector<std::string>& paths);
 
 /// The trackers that the sinks of a configuration ask for. For rank 0. Nothing in them stops, slows
 /// or changes a run.
@@ -44,11 +49,11 @@ class Trackers {
   Trackers(const Trackers&) = delete;
   Trackers& operator=(const Trackers&) = delete;
 
-  /// A run that begins or, where `steps_done` are done, goes on. Trackers begin with the first
-  /// point.
-  void begin(std::int64_t steps_done);
+  /// A run that begins or, where `steps_done` are done, goes on: `earlier` gives what was logged of
+  /// them, on threads of the trackers, whenever they ask. Trackers begin with the first point.
+  void begin(std::int64_t steps_done, const EarlierPoints& earlier = {});
   void log(const Point& point);
-  /// Waits for the trackers, as long as each asks for.
+  /// Waits for the trackers, for each as long as it asks for, and for all at the same time.
   void end(End how);
   /// Lines for people: where the run is tracked, at the start; what failed; what there is to do.
   [[nodiscard]] std::vector<std::string> take_news();

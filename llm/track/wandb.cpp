@@ -4,11 +4,13 @@
 #include <ctime>
 #include <filesystem>
 #include <sstream>
+#include <utility>
 
 #include <fmt/core.h>
 
 #include "files/folder.h"
 #include "launch/random_hex.h"
+#include "launch/stop_request.h"
 #include "llm/track/step_record.h"
 #include "llm/track/wandb_records.h"
 #include "llm/track/wandb_sync.h"
@@ -91,7 +93,7 @@ std::string Wandb::place() const {
   return "offline, in " + (fs::path(root_) / "wandb").string();
 }
 
-void Wandb::begin(std::int64_t steps_done) {
+void Wandb::begin(std::int64_t steps_done, const EarlierPoints& earlier) {
   began_unix_seconds_ = unix_seconds_now();
   std::string id = given_id_.empty() ? earlier_id(run_, kWandbIdFile, steps_done) : given_id_;
   if (id.empty()) {
@@ -100,6 +102,22 @@ void Wandb::begin(std::int64_t steps_done) {
   folder_ = new_folder(root_, id, began_unix_seconds_);
   file_.emplace((fs::path(folder_) / ("run-" + id + ".wandb")).string());
   keep_id(run_, kWandbIdFile, id);
+  bool has_earlier = false;
+  if (earlier) {
+    earlier([&](const Point& point) {
+      if (!std::exchange(has_earlier, true)) {
+        began_unix_seconds_ = point.unix_seconds > 0 ? point.unix_seconds : began_unix_seconds_;
+        write_run(id, 0);
+      }
+      log({&point, 1});
+    });
+  }
+  if (!has_earlier) {
+    write_run(id, steps_done);
+  }
+}
+
+void Wandb::write_run(const std::string& id, std::int64_t steps_done) {
   const auto of = [&](const char* variable) { return run_.environment(variable).value_or(""); };
   const config::LogSection& log = run_.config.log;
   write(run_record({.id = id,
@@ -138,9 +156,11 @@ void Wandb::end(End how) {
   write(summary_record(summary_));
   write(exit_record(how, runtime));
   file_->sync();
-  closing_words_ = sync_ && how == End::Finished
-                       ? run_sync(folder_, kSyncLimit)
-                       : "tracker wandb: to upload the run: " + sync_command(folder_);
+  closing_words_ =
+      sync_ && how == End::Finished
+          ? run_sync(folder_, kSyncLimit,
+                     [&] { return is_abandoned() || sherd::launch::StopRequest::requested(); })
+          : "tracker wandb: to upload the run: " + sync_command(folder_);
 }
 
 std::string Wandb::closing_words() const {

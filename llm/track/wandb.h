@@ -17,8 +17,9 @@ namespace llm::track {
 [[nodiscard]] bool wandb_is_disabled(const TrackedRun& run);
 
 /// Writes the folder of an offline run, `wandb/offline-run-TIME-ID`, one for each session of a run,
-/// all of one identifier. `wandb sync` takes them to the server: the user's own program, which
-/// alone knows the key.
+/// all of one identifier. A later one holds what was logged in earlier sessions too: a server lets
+/// the last folder of an identifier that it gets stand for the whole run. `wandb sync` takes it
+/// there: the user's own program, which alone knows the key.
 class Wandb final : public Tracker {
  public:
   /// Throws sherd::Error(Usage) for a WANDB_RUN_ID that is no name of a file.
@@ -26,13 +27,14 @@ class Wandb final : public Tracker {
 
   [[nodiscard]] std::string name() const override { return "wandb"; }
   [[nodiscard]] std::string place() const override;
-  void begin(std::int64_t steps_done) override;
+  void begin(std::int64_t steps_done, const EarlierPoints& earlier) override;
   void log(std::span<const Point> points) override;
   void end(End how) override;
   [[nodiscard]] std::string closing_words() const override;
   [[nodiscard]] std::chrono::milliseconds patience(End how) const override;
 
  private:
+  void write_run(const std::string& id, std::int64_t steps_done);
   void write(std::string_view record_without_number);
   void write_row();
 

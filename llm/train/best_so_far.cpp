@@ -34,9 +34,9 @@ runs::EvaluationCourse course_in(const std::string& text, config::BestBy by) {
 }  // namespace
 
 BestSoFar::BestSoFar(const sherd::World& world, const config::EvalSection& policy,
-                     std::string data_sha256,
+                     runs::EvaluationSet set,
                      const std::function<std::vector<runs::Evaluation>()>& earlier)
-    : world_(world), policy_(policy), data_sha256_(std::move(data_sha256)) {
+    : world_(world), policy_(policy), set_(std::move(set)) {
   agree([&] { evaluations_ = earlier(); });
 }
 
@@ -47,7 +47,7 @@ void BestSoFar::add(runs::Evaluation evaluation) {
 void BestSoFar::agree(const std::function<void()>& change) {
   const std::string text = from_first_rank(world_, [&] {
     change();
-    return text_of(runs::course_of(evaluations_, data_sha256_, policy_));
+    return text_of(runs::course_of(evaluations_, set_, policy_));
   });
   course_ = course_in(text, runs::measure_of(policy_));
 }

@@ -14,9 +14,9 @@ namespace llm::train {
 /// Rank 0 keeps the evaluations and judges; the others are told.
 class BestSoFar {
  public:
-  /// `data_sha256` is of the file whose evaluations count; `earlier` gives those that were made
+  /// `set` is the one whose evaluations count; `earlier` gives those that were made
   /// already, and is called on rank 0 alone. Collective. Fails on all ranks as `earlier` does.
-  BestSoFar(const sherd::World& world, const config::EvalSection& policy, std::string data_sha256,
+  BestSoFar(const sherd::World& world, const config::EvalSection& policy, runs::EvaluationSet set,
             const std::function<std::vector<runs::Evaluation>()>& earlier);
 
   /// Counts one more evaluation. Collective; rank 0's values count.
@@ -32,7 +32,7 @@ class BestSoFar {
 
   sherd::World world_;
   config::EvalSection policy_;
-  std::string data_sha256_;
+  runs::EvaluationSet set_;
   std::vector<runs::Evaluation> evaluations_;  // on rank 0
   runs::EvaluationCourse course_;
 };

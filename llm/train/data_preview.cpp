@@ -4,10 +4,13 @@
 #include <map>
 #include <utility>
 
+#include <fmt/core.h>
+
 #include "llm/data/sampler.h"
 #include "llm/data/subset.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/preview_text.h"
+#include "sherd/error.h"
 
 namespace llm::train {
 
@@ -88,7 +91,7 @@ class Sources {
   void complete(PreviewedSample& sample, std::int64_t index) {
     const std::size_t part = part_of(run_.data, index);
     const config::DataSet& set = run_.config.data.train[part];
-    const text::QuestionFile& file = file_of(part, set);
+    const text::QuestionFile& file = file_of(part);
     const auto indices = data::weighted(file.questions.size(), set.weight,
                                         static_cast<std::uint64_t>(run_.config.train.seed));
     const std::size_t number =
@@ -109,16 +112,13 @@ class Sources {
   }
 
  private:
-  const text::QuestionFile& file_of(std::size_t part, const config::DataSet& set) {
-    const auto found = files_.find(part);
-    return found != files_.end()
-               ? found->second
-               : files_
-                     .emplace(part,
-                              data::questions_of(
-                                  data::read_data_file(set.path, reading_of(set, run_.config.data)),
-                                  limit_of(set, run_.config.train)))
-                     .first->second;
+  const text::QuestionFile& file_of(std::size_t part) {
+    auto found = files_.find(part);
+    if (found == files_.end()) {
+      found = files_.emplace(part, questions_of_part(run_.data, part, run_.config, run_.tokenizer))
+                  .first;
+    }
+    return found->second;
   }
 
   const StartedRun& run_;
@@ -177,7 +177,7 @@ DataFigures data_figures(const RunData& data, const config::RunConfig& config,
   }
   std::sort(lengths.begin(), lengths.end());
   const auto at = [&](std::size_t percent) {
-    return lengths[(lengths.size() - 1) * percent / 100];
+    return lengths[(lengths.size() * percent + 99) / 100 - 1];  // so many percent are within it
   };
   figures.samples = std::ssize(lengths);
   figures.shortest = lengths.front();
@@ -198,6 +198,32 @@ DataPreview preview_of(const StartedRun& run, std::int64_t count) {
     sources.complete(preview.samples.back(), place.sample);
   }
   return preview;
+}
+
+std::vector<DealtSample> samples_of_step(const StartedRun& run, std::int64_t step,
+                                         std::int64_t ranks) {
+  const RunData& data = run.data;
+  if (step < 1 || step > data.length.total_steps) {
+    throw sherd::Error(sherd::ExitCode::Usage, fmt::format("--step {}: the run has steps 1 to {}",
+                                                           step, data.length.total_steps));
+  }
+  data::BatchShape shape = run.shape;
+  shape.world = ranks;
+  shape.validate();
+  data::Sampler sampler = sampler_of(data, run.config.train);
+  const Indices rows = sampler.batch(step - 1);
+  const std::int64_t micro_batches = shape.micro_batches(std::ssize(rows));
+  Sources sources(run);
+  std::vector<DealtSample> dealt;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
+      for (const std::int64_t sample : data.rows.samples_of(shape.samples_of(rows, micro, rank))) {
+        dealt.push_back({rank, micro, shown(data, {sample, step}, run.tokenizer)});
+        sources.complete(dealt.back().sample, sample);
+      }
+    }
+  }
+  return dealt;
 }
 
 namespace {
@@ -224,7 +250,8 @@ std::string clipped(const std::string& text) {
 
 std::string example_lines(const StartedRun& run) {
   constexpr std::int64_t kExamples = 3;
-  std::string lines = figures_line(data_figures(run.data, run.config, run.shape));
+  std::string lines = figures_line(data_figures(run.data, run.config, run.shape)) +
+                      "\nfirst samples, in [[ ]] what is supervised:";
   for (const Place& place : first_places(run.data, run.config.train, kExamples)) {
     PreviewedSample sample = shown(run.data, place, run.tokenizer);
     for (TextPart& part : sample.parts) {

@@ -59,6 +59,19 @@ struct DataPreview {
 /// collective. Throws sherd::Error as data::read_data_file() and data::questions_of() do.
 [[nodiscard]] DataPreview preview_of(const StartedRun& run, std::int64_t count);
 
+/// A sample as a rank gets it in a step.
+struct DealtSample {
+  std::int64_t rank = 0;
+  std::int64_t micro_batch = 0;  ///< of the step's, from 0
+  PreviewedSample sample = {};
+};
+
+/// What `ranks` ranks get in `step` (from 1), rank after rank: by the order of training alone. Not
+/// collective. Throws as preview_of(), and sherd::Error(Usage) for a step that the run does not
+/// have.
+[[nodiscard]] std::vector<DealtSample> samples_of_step(const StartedRun& run, std::int64_t step,
+                                                       std::int64_t ranks);
+
 /// "lengths: 12 to 40 tokens, median 20, 95 % within 31; 12.5 % supervised; no padding (…)".
 [[nodiscard]] std::string figures_line(const DataFigures& figures);
 
@@ -70,8 +83,10 @@ enum class Marks { Brackets, Colour };
 
 /// For people, without a line end; the text of data can do nothing to a terminal.
 [[nodiscard]] std::string to_text(const DataPreview& preview, Marks marks);
-/// One line.
+[[nodiscard]] std::string to_text(const std::vector<DealtSample>& dealt, Marks marks);
+/// One line, which can do nothing to a terminal either.
 [[nodiscard]] std::string to_json(const DataPreview& preview);
+[[nodiscard]] std::string to_json(const std::vector<DealtSample>& dealt);
 /// A page that needs nothing beside it.
 [[nodiscard]] std::string to_html(const DataPreview& preview);
 

@@ -8,6 +8,7 @@
 
 #include "llm/config/run_config.h"
 #include "llm/io/hf_config.h"
+#include "llm/train/agreement.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/chosen_checkpoint.h"
 #include "llm/train/load_model.h"
@@ -94,9 +95,11 @@ sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
   }
   auto model = sherd::fully_shard(shape.shapes, mesh, options);
   sherd::CheckpointManifest manifest;
-  if (model.world().rank() == 0) {
-    manifest = sherd::CheckpointManifest::read(source.checkpoint);
-  }
+  together(model.world(), [&] {
+    if (model.world().rank() == 0) {
+      manifest = sherd::CheckpointManifest::read(source.checkpoint);
+    }
+  });
   sherd::load_from_rank0(model, [&](const std::string& name) {
     return read_parameter(source.checkpoint, manifest, name);
   });

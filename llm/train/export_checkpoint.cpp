@@ -67,16 +67,8 @@ class OutFolder {
   bool begun_ = false;
 };
 
-// The dtype that the weights themselves have; a config may say another. Its word counts where there
-// are no weights: a run that began with random ones.
-c10::ScalarType weights_dtype(model::CausalLmImpl& model, const io::HfConfig& config,
-                              const std::string& folder) {
-  if (!io::has_weights(folder)) {
-    return config.dtype.value_or(c10::kFloat);
-  }
-  const sherd::SafetensorsFolder weights(folder);
-  return io::match_weights(model, weights).front().location.entry->dtype;
-}
+// What is written without being durable, at most: else the last fsync is a long silence.
+constexpr std::uint64_t kMostUnsyncedBytes = std::uint64_t{2} << 30;
 
 void check_parameters(const std::vector<sherd::SafetensorsSpec>& specs,
                       const sherd::CheckpointManifest& manifest, const std::string& checkpoint,
@@ -94,6 +86,15 @@ void check_parameters(const std::vector<sherd::SafetensorsSpec>& specs,
 
 }  // namespace
 
+c10::ScalarType weights_dtype(model::CausalLmImpl& model, const io::HfConfig& config,
+                              const std::string& folder) {
+  if (!io::has_weights(folder)) {
+    return config.dtype.value_or(c10::kFloat);
+  }
+  const sherd::SafetensorsFolder weights(folder);
+  return io::match_weights(model, weights).front().location.entry->dtype;
+}
+
 // What is exported, found out before anything is written.
 struct CheckpointExport::State {
   explicit State(const ExportOptions& options)
@@ -110,7 +111,7 @@ struct CheckpointExport::State {
     dtype = options.dtype ? *options.dtype : weights_dtype(*model, config, source);
     specs = io::export_specs(*model, dtype);
     check_parameters(specs, manifest, checkpoint, source);
-    static_cast<void>(io::copied_files(source));
+    static_cast<void>(io::copied_bytes(source));
     out.emplace(options.out, source);
     writer.emplace((fs::path(options.out) / "model.safetensors").string(), specs,
                    std::map<std::string, std::string>{{"format", "pt"}});
@@ -124,6 +125,16 @@ struct CheckpointExport::State {
   std::optional<OutFolder> out;
   std::optional<sherd::SafetensorsWriter> writer;  // gone before its folder
   std::size_t written = 0;
+  std::uint64_t unsynced_bytes = 0;
+
+  void write(const std::string& name, const at::Tensor& values) {
+    writer->write(name, values.const_data_ptr(), values.nbytes());
+    unsynced_bytes += values.nbytes();
+    if (unsynced_bytes >= kMostUnsyncedBytes) {
+      writer->sync();
+      unsynced_bytes = 0;
+    }
+  }
 };
 
 CheckpointExport::CheckpointExport(const ExportOptions& options)
@@ -139,9 +150,9 @@ void CheckpointExport::write_next() {
   const sherd::SafetensorsSpec& spec = state_->specs.at(state_->written++);
   sherd::read_checkpoint_values(
       state_->checkpoint, state_->manifest, spec.name, [&](const float* values, int64_t numel) {
-        const at::Tensor converted =
-            at::from_blob(const_cast<float*>(values), {numel}, at::kFloat).to(state_->dtype);
-        state_->writer->write(spec.name, converted.const_data_ptr(), converted.nbytes());
+        state_->write(
+            spec.name,
+            at::from_blob(const_cast<float*>(values), {numel}, at::kFloat).to(state_->dtype));
       });
 }
 

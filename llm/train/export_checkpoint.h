@@ -9,7 +9,16 @@
 
 #include <c10/core/ScalarType.h>
 
+#include "llm/io/hf_config.h"
+#include "llm/model/causal_lm.h"
+
 namespace llm::train {
+
+/// In which dtype a model's export is written: the one that the weights in its folder have,
+/// whatever config.json says; the word of that counts where there are no weights, of a run that
+/// began with random ones. Throws sherd::Error as reading the weights' headers does.
+[[nodiscard]] c10::ScalarType weights_dtype(model::CausalLmImpl& model, const io::HfConfig& config,
+                                            const std::string& folder);
 
 struct ExportOptions {
   std::string checkpoint;  ///< a checkpoint's folder, or a run's output folder (its newest)

@@ -11,6 +11,7 @@
 #include "files/json.h"
 #include "files/output.h"
 #include "files/sha256.h"
+#include "llm/io/export.h"
 #include "llm/io/hf_config.h"
 #include "llm/track/step_record.h"
 #include "llm/train/agreement.h"
@@ -55,10 +56,18 @@ bool is_exported(const std::string& output, const std::string& digest) {
 
 // What is to be exported; empty where there is nothing, or it is there already.
 std::string checkpoint_to_export(const config::RunConfig& config, const std::string& last,
-                                 const std::optional<runs::BestEvaluation>& best) {
+                                 const std::optional<runs::BestEvaluation>& best, const Say& say) {
   const Checkpoints checkpoints(config.train.output);
   const bool of_best = config.checkpoint.export_of == config::ExportOf::Best;
-  if (config.checkpoint.export_of == config::ExportOf::None || (of_best && !best)) {
+  if (config.checkpoint.export_of == config::ExportOf::None) {
+    return "";
+  }
+  if (of_best && !best) {
+    say(
+        fmt::format("nothing is exported: no evaluation after a step has a finite {}, so that none "
+                    "is the best (checkpoint.export = \"best\"). Export another checkpoint: sherd "
+                    "export --checkpoint {} --out FOLDER.",
+                    runs::name_of(runs::measure_of(config.eval)), config.train.output));
     return "";
   }
   const std::string folder = of_best ? checkpoints.folder_of(best->step).string() : last;
@@ -79,7 +88,7 @@ void give_name(const std::string& finished, const std::string& output,
   write_record(output, checkpoint, digest_of(checkpoint));
 }
 
-std::string line_of(const ExportOutcome& outcome, const std::string& folder) {
+std::string exported_line(const ExportOutcome& outcome, const std::string& folder) {
   return fmt::format("exported {} to {}: {} tensors, {}, {}", outcome.checkpoint, folder,
                      outcome.tensors, track::short_bytes(outcome.file_bytes),
                      io::name_of_dtype(outcome.dtype));
@@ -94,7 +103,8 @@ std::string export_folder(const std::string& output) {
 void require_place_of_export(const config::RunConfig& config) {
   const std::string folder = export_folder(config.train.output);
   std::error_code ignored;
-  if (config.checkpoint.export_of != config::ExportOf::None && fs::exists(folder, ignored) &&
+  const bool is_there = fs::exists(fs::symlink_status(folder, ignored));  // also a link to nothing
+  if (config.checkpoint.export_of != config::ExportOf::None && is_there &&
       !fs::is_regular_file(record_path(config.train.output), ignored)) {
     throw Error(ExitCode::CannotWrite,
                 fmt::format("'{}' is there and was not left by a run: checkpoint.export would "
@@ -103,11 +113,22 @@ void require_place_of_export(const config::RunConfig& config) {
   }
 }
 
+std::int64_t export_bytes(const config::RunConfig& config, const ModelShape& shape) {
+  if (config.checkpoint.export_of == config::ExportOf::None) {
+    return 0;
+  }
+  const std::string& folder = config.model.path;
+  model::CausalLm model = shape.shapes;
+  const c10::ScalarType dtype = weights_dtype(*model, shape.config, folder);
+  return io::copied_bytes(folder) +
+         shape.parameters * static_cast<std::int64_t>(c10::elementSize(dtype));
+}
+
 bool export_run(const config::RunConfig& config, const std::string& last,
                 const std::optional<runs::BestEvaluation>& best, sherd::World& world,
                 const RunHooks& hooks) {
   const std::string checkpoint =
-      from_first_rank(world, [&] { return checkpoint_to_export(config, last, best); });
+      from_first_rank(world, [&] { return checkpoint_to_export(config, last, best, hooks.say); });
   if (checkpoint.empty()) {
     return true;
   }
@@ -132,7 +153,7 @@ bool export_run(const config::RunConfig& config, const std::string& last,
     if (work) {
       const ExportOutcome outcome = work->finish();
       give_name(making, output, checkpoint);
-      hooks.say(line_of(outcome, export_folder(output)));
+      hooks.say(exported_line(outcome, export_folder(output)));
     }
   });
   return true;

@@ -26,7 +26,7 @@ std::int64_t checkpoint_bytes(std::int64_t parameters, const config::PrecisionSe
   return parameters * (4 + 2 * moment_bytes(precision));
 }
 
-void require_free_space(const std::string& folder, std::int64_t bytes) {
+void require_free_space(const std::string& folder, std::int64_t bytes, const std::string& what) {
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(folder, error);
   if (error || space.capacity == 0 || space.available == static_cast<std::uintmax_t>(-1)) {
@@ -37,10 +37,9 @@ void require_free_space(const std::string& folder, std::int64_t bytes) {
   if (available < bytes) {
     throw sherd::Error(
         sherd::ExitCode::CannotWrite,
-        fmt::format("a checkpoint of this model takes {}, and the output folder "
-                    "'{}' has {} free. Make room, or set train.output to a folder "
-                    "on another disk.",
-                    track::short_bytes(bytes), folder, track::short_bytes(available)));
+        fmt::format("{} {}, and the output folder '{}' has {} free. Make room, or set "
+                    "train.output to a folder on another disk.",
+                    what, track::short_bytes(bytes), folder, track::short_bytes(available)));
   }
 }
 

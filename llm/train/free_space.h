@@ -14,8 +14,10 @@ namespace llm::train {
                                             const config::PrecisionSection& precision);
 
 /// Throws sherd::Error(CannotWrite), with both numbers, if the folder's file system has less than
-/// `bytes` free. Nothing is thrown if the system does not report it. Not collective.
-void require_free_space(const std::string& folder, std::int64_t bytes);
+/// `bytes` free; `what` begins the message. Nothing is thrown if the system does not report it. Not
+/// collective.
+void require_free_space(const std::string& folder, std::int64_t bytes,
+                        const std::string& what = "a checkpoint of this model takes");
 
 /// What every rank holds between steps, at least: its part of the fp32 masters, the copy in
 /// `param_dtype` that travels, two moments, and the sums of gradients. Activations and gathered

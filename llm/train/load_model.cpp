@@ -1,6 +1,8 @@
 #include "llm/train/load_model.h"
 
 #include <filesystem>
+#include <functional>
+#include <string>
 #include <system_error>
 
 #include <fmt/core.h>
@@ -8,6 +10,7 @@
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
 #include "llm/model/random_weights.h"
+#include "llm/train/agreement.h"
 #include "llm/train/options_of_config.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
@@ -22,6 +25,8 @@ sherd::Sharded<model::CausalLm> load_weights_of(const std::string& folder, const
                                                 const io::IgnoredFields& ignored) {
   try {
     return load_sharded(folder, mesh, options, ignored);
+  } catch (const ReportedElsewhere&) {
+    throw;
   } catch (const sherd::Error& error) {
     if (io::has_weights(folder)) {
       throw;
@@ -77,12 +82,20 @@ sherd::Sharded<model::CausalLm> load_model(const config::RunConfig& config, cons
 sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder, const sherd::Mesh& mesh,
                                              const sherd::ShardOptions& options,
                                              const io::IgnoredFields& ignored) {
-  const io::HfConfig config = io::read_model_folder_config(folder, ignored);
-  auto model = sherd::on_meta([&] { return io::build_model(config); });
-  const auto names = io::names_in_file(io::match_weights(*model, sherd::SafetensorsFolder(folder)));
-  auto sharded = sherd::fully_shard(model, mesh, options);
+  struct Read {
+    model::CausalLm model;
+    std::function<std::string(const std::string&)> name_in_file;
+  };
+  sherd::World world = mesh.world();
+  Read read = read_together(world, [&] {
+    const io::HfConfig config = io::read_model_folder_config(folder, ignored);
+    auto model = sherd::on_meta([&] { return io::build_model(config); });
+    return Read{model,
+                io::names_in_file(io::match_weights(*model, sherd::SafetensorsFolder(folder)))};
+  });
+  auto sharded = sherd::fully_shard(read.model, mesh, options);
   sharded.set_gradient_divide_factor(1.0);
-  sherd::load_safetensors(sharded, folder, names);
+  sherd::load_safetensors(sharded, folder, read.name_in_file);
   return sharded;
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "files/output.h"
+#include "llm/text/printable.h"
 #include "sherd/error.h"
 
 namespace llm::train {
@@ -89,7 +90,7 @@ void write_bad_samples(const std::string& output, const std::vector<text::BadSam
   }
   sherd::files::write_file(path.string(), text::to_jsonl(bad));
   say(fmt::format("{} bad sample{} skipped, listed in {}; the first: {}: {}", bad.size(),
-                  bad.size() == 1 ? "" : "s", path.string(), bad.front().source,
+                  bad.size() == 1 ? "" : "s", path.string(), text::printable(bad.front().source),
                   bad.front().text()));
 }
 

@@ -8,6 +8,8 @@
 
 #include <sys/resource.h>
 
+#include "files/control_group.h"
+
 namespace llm::train {
 
 namespace {
@@ -32,19 +34,7 @@ std::int64_t number_in(const std::filesystem::path& path, std::int64_t otherwise
   return file >> number ? number : otherwise;
 }
 
-// The group's line in /proc/self/cgroup of version 2 is "0::/path".
-std::filesystem::path control_group() {
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("0::/", 0) == 0) {
-      return "/sys/fs/cgroup/" + line.substr(4);
-    }
-  }
-  return "/sys/fs/cgroup";
-}
-
-std::int64_t left_in_control_group() {
-  const std::filesystem::path group = control_group();
+std::int64_t left_in_control_group(const std::filesystem::path& group) {
   const std::int64_t limit = number_in(group / "memory.max", kNoLimit);
   if (limit == kNoLimit) {
     return kNoLimit;
@@ -56,6 +46,15 @@ std::int64_t left_in_control_group() {
     reclaimable += name == "inactive_file" || name == "active_file" ? value : 0;
   }
   return std::max<std::int64_t>(0, limit - number_in(group / "memory.current", 0) + reclaimable);
+}
+
+// A limit may stand at any group that holds this process's own.
+std::int64_t left_in_control_groups() {
+  std::int64_t least = kNoLimit;
+  for (const std::filesystem::path& group : sherd::files::control_groups("memory")) {
+    least = std::min(least, left_in_control_group(group));
+  }
+  return least;
 }
 
 std::int64_t left_in_address_space() {
@@ -81,7 +80,7 @@ std::int64_t available_memory_bytes(int local_ranks) {
   const std::int64_t system =
       bytes_of("/proc/meminfo", "MemAvailable:") + bytes_of("/proc/meminfo", "SwapFree:");
   const std::int64_t each = left_in_address_space();
-  const std::int64_t least = std::min({system == 0 ? kNoLimit : system, left_in_control_group(),
+  const std::int64_t least = std::min({system == 0 ? kNoLimit : system, left_in_control_groups(),
                                        each == kNoLimit ? each : each * local_ranks});
   return least == kNoLimit ? 0 : least;
 }

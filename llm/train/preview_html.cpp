@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include "llm/text/printable.h"
 #include "llm/train/data_preview.h"
 #include "llm/train/preview_text.h"
 
@@ -9,8 +10,7 @@ namespace {
 
 std::string html_text(const std::string& text) {
   std::string safe;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
+  for (const char c : text::printable(text, text::Lines::Keep)) {
     if (c == '&') {
       safe += "&amp;";
     } else if (c == '<') {
@@ -19,8 +19,6 @@ std::string html_text(const std::string& text) {
       safe += "&gt;";
     } else if (c == '"') {
       safe += "&quot;";
-    } else if (byte < 0x20 && c != '\n' && c != '\t') {
-      safe += "\xef\xbf\xbd";  // no character of HTML
     } else {
       safe += c;
     }
@@ -49,7 +47,7 @@ std::string list_of(const DataPreview& preview) {
     html += "<li>" + html_text(line_of(part)) + "</li>\n";
   }
   for (const text::BadSample& bad : preview.skipped) {
-    html += "<li>skipped: " + html_text(bad.source + ": " + bad.text()) + "</li>\n";
+    html += "<li>" + html_text(line_of(bad)) + "</li>\n";
   }
   return html +
          "</ul>\n<p><mark>Marked</mark> text is supervised: what the model learns to write."

@@ -3,31 +3,20 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "llm/text/printable.h"
+
 namespace llm::train {
 
 namespace {
 
-// Control characters of data would be commands to a terminal.
-std::string printable(const std::string& text, bool keep_lines) {
-  std::string safe;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') {
-      safe += keep_lines ? "\n" : "\\n";
-    } else if (c == '\t' || (byte >= 0x20 && byte != 0x7f)) {
-      safe += c;
-    } else {
-      safe += fmt::format("\\x{:02x}", byte);
-    }
-  }
-  return safe;
-}
+using text::Lines;
+using text::printable;
 
-std::string marked(const PreviewedSample& sample, Marks marks, bool keep_lines) {
+std::string marked(const PreviewedSample& sample, Marks marks, Lines lines) {
   const bool colour = marks == Marks::Colour;
   std::string text;
   for (const TextPart& part : sample.parts) {
-    const std::string shown = printable(part.text, keep_lines);
+    const std::string shown = printable(part.text, lines);
     text += !part.supervised ? shown
             : colour         ? "\x1b[1;32m" + shown + "\x1b[0m"
                              : "[[" + shown + "]]";
@@ -54,7 +43,8 @@ nlohmann::ordered_json json_of(const PreviewedSample& sample) {
 }  // namespace
 
 std::string one_line(const PreviewedSample& sample) {
-  return marked(sample, Marks::Brackets, false);
+  return fmt::format("{} tokens, {} supervised: {}", sample.tokens, sample.supervised_tokens,
+                     marked(sample, Marks::Brackets, Lines::Escape));
 }
 
 std::string title_of(const PreviewedSample& sample) {
@@ -64,15 +54,18 @@ std::string title_of(const PreviewedSample& sample) {
   }
   cut += sample.answer_was_cut ? "; answer cut" : "";
   cut += sample.answer_is_outside ? "; answer in what was cut off" : "";
-  return fmt::format("{}, {}, step {}: {} tokens, {} supervised{}", sample.source,
-                     printable(sample.id, false), sample.step, sample.tokens,
-                     sample.supervised_tokens, cut);
+  return printable(fmt::format("{}, {}, step {}: {} tokens, {} supervised{}", sample.source,
+                               sample.id, sample.step, sample.tokens, sample.supervised_tokens,
+                               cut));
 }
 
 std::string line_of(const TrainingPart& part) {
-  return fmt::format(
-      "{}: {} samples an epoch, of {}{}", part.report.name, part.samples, part.report.samples,
-      part.report.skipped > 0 ? fmt::format("; {} bad ones skipped", part.report.skipped) : "");
+  return printable(fmt::format("{}: {} samples an epoch, of {}{}", part.report.name, part.samples,
+                               part.report.samples, part.report.skipped_text()));
+}
+
+std::string line_of(const text::BadSample& bad) {
+  return printable("skipped: " + bad.source + ": ") + bad.text();
 }
 
 std::string figures_line(const DataFigures& f) {
@@ -89,15 +82,40 @@ std::string to_text(const DataPreview& preview, Marks marks) {
     text += "\n" + line_of(part);
   }
   for (const text::BadSample& bad : preview.skipped) {
-    text += "\nskipped: " + bad.source + ": " + printable(bad.text(), false);
+    text += "\n" + line_of(bad);
+  }
+  if (!preview.samples.empty()) {
+    text += marks == Marks::Colour
+                ? "\nin green: what is supervised, which the model learns to write"
+                : "\nin [[ ]]: what is supervised, which the model learns to write";
   }
   for (const PreviewedSample& sample : preview.samples) {
-    text += "\n\n" + title_of(sample) + "\n" + marked(sample, marks, true);
+    text += "\n\n" + title_of(sample) + "\n" + marked(sample, marks, Lines::Keep);
     if (!sample.cut_text.empty()) {
-      text += "\ncut off: " + printable(sample.cut_text, false);
+      text += "\ncut off: " + printable(sample.cut_text);
     }
   }
   return text;
+}
+
+std::string to_text(const std::vector<DealtSample>& dealt, Marks marks) {
+  std::string text;
+  for (const DealtSample& one : dealt) {
+    text +=
+        fmt::format("{}rank {}, micro-batch {}: {}\n{}", text.empty() ? "" : "\n\n", one.rank,
+                    one.micro_batch, title_of(one.sample), marked(one.sample, marks, Lines::Keep));
+  }
+  return text;
+}
+
+std::string to_json(const std::vector<DealtSample>& dealt) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const DealtSample& one : dealt) {
+    nlohmann::ordered_json json = {{"rank", one.rank}, {"micro_batch", one.micro_batch}};
+    json.update(json_of(one.sample));
+    list.push_back(std::move(json));
+  }
+  return printable(list.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 std::string to_json(const DataPreview& preview) {
@@ -132,7 +150,7 @@ std::string to_json(const DataPreview& preview) {
                     {"sources", sources},
                     {"skipped", preview.skipped.size()},
                     {"first", samples}};
-  return all.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return printable(all.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace llm::train

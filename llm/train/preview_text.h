@@ -7,7 +7,7 @@
 
 namespace llm::train {
 
-/// A sample on one line, supervised text in [[ ]].
+/// A sample on one line, supervised text in [[ ]]: "34 tokens, 3 supervised: Who?[[ Lily</s>]]".
 [[nodiscard]] std::string one_line(const PreviewedSample& sample);
 
 /// How many tokens, of which file, and what was cut: "squad.json q7, step 1: 34 tokens, 3
@@ -16,5 +16,7 @@ namespace llm::train {
 
 /// Samples of each file: "a.jsonl: 20 samples, 3 skipped".
 [[nodiscard]] std::string line_of(const TrainingPart& part);
+/// "skipped: a.jsonl: line 3, byte 57: has no …".
+[[nodiscard]] std::string line_of(const text::BadSample& bad);
 
 }  // namespace llm::train

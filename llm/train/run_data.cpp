@@ -147,12 +147,24 @@ Heldout heldout_of(const data::DataFile& file, const data::Limit& limit,
                    sherd::World& world, const Say& say) {
   data::TokenizedFile tokens = tokenize_once(world, cache, file, encoder, limit, say).tokens;
   say("evaluation data: " + tokens.report.sentence());
-  return {{data::questions_of(file, limit), std::move(tokens.samples), std::move(tokens.report)},
+  text::QuestionFile questions =
+      read_together(world, [&] { return data::questions_of(file, limit, tokens.report, encoder); });
+  return {{std::move(questions), std::move(tokens.samples), std::move(tokens.report)},
           file.sha256,
           file.reading.format};
 }
 
 }  // namespace
+
+text::QuestionFile questions_of_part(const RunData& data, std::size_t part,
+                                     const config::RunConfig& config,
+                                     const text::Tokenizer& tokenizer) {
+  const config::DataSet& set = config.data.train[part];
+  const data::DatasetReport& report = data.parts[part].report;
+  return data::questions_of(data::read_data_file(set.path, reading_of(set, config.data)),
+                            limit_of(set, config.train), report,
+                            text::PromptEncoder(tokenizer, report.limits));
+}
 
 config::RunConfig with_formats(config::RunConfig config, const RunData& data) {
   for (std::size_t i = 0; i < data.parts.size(); ++i) {

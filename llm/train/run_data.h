@@ -1,6 +1,7 @@
 #pragma once
 // The data that a run trains and evaluates on, and the number of steps that follows from it.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -70,5 +71,11 @@ struct RunData {
                                     const text::Tokenizer& tokenizer,
                                     const model::CausalLmImpl& model, sherd::World& world,
                                     const Say& say);
+
+/// The questions of a training file that have samples, read once more. Not collective. Throws
+/// sherd::Error as data::read_data_file() and data::questions_of() do.
+[[nodiscard]] text::QuestionFile questions_of_part(const RunData& data, std::size_t part,
+                                                   const config::RunConfig& config,
+                                                   const text::Tokenizer& tokenizer);
 
 }  // namespace llm::train

@@ -19,6 +19,7 @@ namespace llm::train {
 /// known by its digest, wherever it lies.
 struct EvaluationKey {
   std::int64_t step = 0;
+  runs::EvaluationSet set;
   std::string data_sha256;
   std::int64_t samples = 0;
   bool generated = false;
@@ -38,37 +39,42 @@ struct Beginning {
 /// Written by rank 0. Lines of steps have no `event`; all others have `event` and `step`.
 class RunLog {
  public:
-  /// As track::JsonlLog. `trackers` must outlive it.
-  RunLog(const std::string& path, std::int64_t steps_done, track::Trackers& trackers)
-      : path_(path), lines_(path, steps_done), trackers_(trackers) {
-    trackers_.begin(steps_done);
-  }
+  /// As track::JsonlLog. `trackers` must outlive it; `eval_paths` are those of data.eval.
+  RunLog(const std::string& path, std::int64_t steps_done, track::Trackers& trackers,
+         const std::vector<std::string>& eval_paths);
 
   void write(const track::StepRecord& record);
   void write(const Beginning& beginning);
   /// Of a checkpoint that was saved.
   void write_checkpoint(std::int64_t step, const std::string& folder, double seconds);
-  /// `data`: the file, for people; `one_of_several`: others are evaluated beside it; `predictions`:
-  /// the file of the answers, empty for none.
-  void write(const EvaluationKey& key, const std::string& data, bool one_of_several,
+  /// `data`: the file, for people; `predictions`: the file of the answers, empty for none.
+  void write(const EvaluationKey& key, const std::string& data,
              const eval::EvaluationResult& result, const std::string& predictions);
   /// Of an evaluation that is the best so far.
   void write(const runs::BestEvaluation& best);
   /// Of an end before the last step, since evaluations became no better.
   void write_early_stop(std::int64_t step, const runs::EvaluationCourse& course);
+  /// Of the end of this session, where it has written anything. `why`: of one that failed.
+  void write_end(std::int64_t step, track::End how, const std::string& why);
   /// Those in this log, of earlier beginnings too.
   [[nodiscard]] std::vector<runs::Evaluation> evaluations() const {
     return runs::read_evaluations(path_);
   }
+  /// Whether it says, after its last step, that the run ended early.
+  [[nodiscard]] bool tells_early_stop() const { return runs::tells_early_stop(path_); }
   /// Whether a line records this evaluation.
   [[nodiscard]] bool has(const EvaluationKey& key) const;
   /// As track::JsonlLog::sync.
   void sync() { lines_.sync(); }
 
  private:
+  void write_line(const std::string& json);
+
   std::string path_;
   track::JsonlLog lines_;
   track::Trackers& trackers_;
+  std::vector<std::string> eval_names_;  // in trackers
+  bool has_written_ = false;
 };
 
 }  // namespace llm::train

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "llm/config/words.h"
+#include "llm/track/shell_word.h"
 #include "llm/track/step_record.h"
 
 namespace llm::train {
@@ -11,15 +12,6 @@ namespace {
 
 std::string counted(std::int64_t number, const std::string& what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
-}
-
-// A word for the shell.
-std::string quoted(const std::string& text) {
-  const bool plain =
-      text.find_first_not_of(
-          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,") ==
-      std::string::npos;
-  return plain && !text.empty() ? text : "'" + text + "'";
 }
 
 }  // namespace
@@ -62,7 +54,7 @@ std::string next_lines(const config::RunConfig& config, const std::string& check
   if (checkpoint.empty()) {
     return "next: no checkpoint was requested: what was learned is not kept";
   }
-  const std::string output = quoted(config.train.output);
+  const std::string output = track::shell_word(config.train.output);
   return fmt::format(
       "next: sherd eval {0}{1}\n      sherd generate {0}\n      sherd export --checkpoint {0} "
       "--out "

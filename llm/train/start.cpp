@@ -7,6 +7,7 @@
 
 #include "llm/train/agreement.h"
 #include "llm/train/auto_dtype.h"
+#include "llm/train/export_run.h"
 #include "llm/train/free_space.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/peak_memory.h"
@@ -86,9 +87,13 @@ StartedRun start_run(const config::RunConfig& resolved, sherd::World& world, con
 void require_room(const config::RunConfig& config, const ModelShape& shape, sherd::World& world,
                   const Say& say) {
   together(world, [&] {
+    const std::int64_t exported = world.rank() == 0 ? export_bytes(config, shape) : 0;
     if (world.rank() == 0 &&
-        (config.checkpoint.at_end || config.checkpoint.every != config::Every{})) {
-      require_free_space(config.train.output, checkpoint_bytes(shape.parameters, config.precision));
+        (exported > 0 || config.checkpoint.at_end || config.checkpoint.every != config::Every{})) {
+      require_free_space(config.train.output,
+                         checkpoint_bytes(shape.parameters, config.precision) + exported,
+                         exported > 0 ? "a checkpoint of this model and its export take"
+                                      : "a checkpoint of this model takes");
     }
     const int ranks = world.local_size();
     const std::int64_t bytes =

@@ -22,14 +22,17 @@ TokenizedOnce tokenize_once(sherd::World& world, const data::TokenCache& cache,
   std::vector<text::BadSample> skipped;
   const auto encode = [&] {
     const text::QuestionFile questions = data::questions_of(file, limit);
-    skipped = questions.skipped;
-    return data::tokenize(questions, file.name, encoder);
+    data::TokenizedFile made = data::tokenize(questions, file.name, encoder, file.reading.bad);
+    skipped = made.report.unfit.empty()
+                  ? questions.skipped
+                  : data::questions_of(file, limit, made.report, encoder).skipped;
+    return made;
   };
   // What was skipped is not in the cache; and it may be refused now.
   const auto find = [&] {
     found = cache.find(key, file.name);
     if (found && found->report.skipped > 0) {
-      skipped = data::questions_of(file, limit).skipped;
+      skipped = data::questions_of(file, limit, found->report, encoder).skipped;
     }
   };
   together(world, [&] {

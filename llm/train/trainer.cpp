@@ -1,5 +1,6 @@
 #include "llm/train/trainer.h"
 
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "files/output.h"
 #include "llm/runs/run_summary.h"
+#include "llm/track/progress.h"
 #include "llm/track/trackers.h"
 #include "llm/train/agreement.h"
 #include "llm/train/checkpoints.h"
@@ -89,15 +91,21 @@ MeasuredMemory measured_memory(const std::optional<RunPlan>& plan, sherd::World&
   return measured;
 }
 
-// Of all sessions of the run, from its log, where that is a file.
-void write_summary(const config::RunConfig& config, sherd::World& world, const Say& say) {
-  together(world, [&] {
-    if (world.rank() == 0 && std::filesystem::is_regular_file(log_path(config))) {
-      const runs::RunSummary summary = runs::summary_of(runs::read_run(config.train.output));
-      sherd::files::write_file(summary_path(config.train.output), to_json(summary) + "\n");
-      say("summary: " + to_line(summary));
-    }
-  });
+// Of all sessions of the run, from its log, where that is a file. On rank 0.
+void write_summary(const config::RunConfig& config, track::End how, const Say& say) {
+  if (std::filesystem::is_regular_file(log_path(config))) {
+    runs::RunSummary summary = runs::summary_of(runs::read_run(config.train.output));
+    summary.ended = how;
+    sherd::files::write_file(summary_path(config.train.output), to_json(summary) + "\n");
+    say("summary: " + to_line(summary));
+  }
+}
+
+// The end of a session: its line in the log, and the summary. On rank 0.
+void record_end(TrainingLoop& loop, const config::RunConfig& config, track::End how,
+                const std::string& why, const Say& say) {
+  loop.record_end(how, why);
+  write_summary(config, how, say);
 }
 
 Candidate resume(const ResumePlan& plan, const config::RunConfig& config, const RunData& data,
@@ -137,6 +145,16 @@ Say on_first_rank(const sherd::World& world, const RunHooks& hooks) {
   };
 }
 
+// The same hooks, whose lines pass through `progress`: null on other ranks, which say nothing.
+RunHooks told_by(track::Progress* progress, RunHooks hooks) {
+  hooks.say = [progress](const std::string& line) {
+    if (progress != nullptr) {
+      progress->say(line);
+    }
+  };
+  return hooks;
+}
+
 // The configuration that all ranks were given, with its choices made.
 config::RunConfig agreed(const config::RunConfig& given, sherd::World& world, const Say& say) {
   if (const std::string notice = agree_on_start(world, config::settings_in_common(given));
@@ -149,13 +167,32 @@ config::RunConfig agreed(const config::RunConfig& given, sherd::World& world, co
 }
 
 // On rank 0, after all that ranks do together: nobody waits for a tracker but this process.
-void end_tracking(track::Trackers* trackers, const RunOutcome& outcome, const Say& say) {
-  if (trackers != nullptr) {
-    trackers->end(outcome.stopped ? track::End::Stopped : track::End::Finished);
-    for (const std::string& line : trackers->take_news()) {
-      say(line);
-    }
+void end_tracking(track::Trackers* trackers, track::End how, track::Progress* progress) {
+  if (trackers == nullptr) {
+    return;
   }
+  {
+    const track::Working waiting(progress, "waiting for trackers");
+    trackers->end(how);
+  }
+  for (const std::string& line : trackers->take_news()) {
+    progress->say(line);
+  }
+}
+
+// What a failed run leaves is told as far as that is possible: its own failure is what counts.
+void end_failed(TrainingLoop& loop, const config::RunConfig& config, const std::string& why,
+                track::Trackers* trackers, track::Progress* progress) {
+  if (progress == nullptr) {
+    return;
+  }
+  try {
+    record_end(loop, config, track::End::Failed, why,
+               [&](const std::string& line) { progress->say(line); });
+  } catch (const std::exception&) {
+    // A full disk, perhaps, of which the run has failed.
+  }
+  end_tracking(trackers, track::End::Failed, progress);
 }
 
 RunNote note_of(const StartedRun& run) {
@@ -166,29 +203,101 @@ RunNote note_of(const StartedRun& run) {
 
 }  // namespace
 
-RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHooks& hooks) {
-  const Say say = on_first_rank(world, hooks);
+namespace {
+
+// What a run needs beside its loop to come to its end.
+struct Ending {
+  const config::RunConfig& config;
+  const std::optional<RunPlan>& plan;  // on rank 0
+  std::int64_t begun_at;               // steps done before
+  track::Trackers* trackers;           // on rank 0, else null
+  track::Progress* progress;           // the same
+  const RunHooks& hooks;
+};
+
+void record_end_together(TrainingLoop& loop, const Ending& end, track::End how,
+                         sherd::World& world) {
+  together(world, [&] {
+    if (world.rank() == 0) {
+      record_end(loop, end.config, how, "", end.hooks.say);
+    }
+  });
+}
+
+// All steps, and what comes after the last as long as nobody asks for a stop.
+RunOutcome steps_and_results(TrainingLoop& loop, const Ending& end, sherd::World& world) {
+  RunOutcome outcome = loop.run();
+  if (outcome.stopped) {
+    if (outcome.steps_done > 0) {
+      record_end_together(loop, end, track::End::Stopped, world);
+    }
+    return outcome;
+  }
+  if (outcome.steps_done > end.begun_at) {
+    write_plan(end.plan, end.config.train.output, world, measured_memory(end.plan, world));
+  }
+  record_end_together(loop, end, track::End::Finished, world);
+  const track::Working exporting(end.progress, "exporting");
+  outcome.stopped = !export_run(end.config, outcome.checkpoint, loop.best(), world, end.hooks);
+  return outcome;
+}
+
+RunOutcome carry_out(TrainingLoop& loop, const Ending& end, sherd::World& world) {
+  RunOutcome outcome;
+  try {
+    outcome = steps_and_results(loop, end, world);
+  } catch (const std::exception& error) {
+    end_failed(loop, end.config, error.what(), end.trackers, end.progress);
+    throw;
+  }
+  if (!outcome.stopped) {
+    end.hooks.say(next_lines(end.config, outcome.checkpoint));
+  }
+  end_tracking(end.trackers, outcome.stopped ? track::End::Stopped : track::End::Finished,
+               end.progress);
+  if (outcome.stopped) {
+    world.barrier();  // the others leave with 75, at which a launcher may end a rank that is behind
+  }
+  return outcome;
+}
+
+}  // namespace
+
+RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHooks& of_caller) {
+  const auto progress =
+      world.rank() == 0
+          ? std::make_unique<track::Progress>(track::Output{of_caller.say, of_caller.show})
+          : nullptr;
+  const RunHooks hooks = told_by(progress.get(), of_caller);
+  const Say& say = hooks.say;
   const config::RunConfig asked = agreed(given, world, say);
   const std::shared_ptr<OutputLock> lock = lock_output(asked, world, hooks, say);
 
-  const StartedRun started = start_run(asked, world, say);
+  const StartedRun started = [&] {
+    const track::Working reading(progress.get(), "reading and tokenizing");
+    return start_run(asked, world, say);
+  }();
   const config::RunConfig& config = started.config;
   const RunData& data = started.data;
   const ModelShape& shape = started.model;
   const data::BatchShape& batch = started.shape;
-  together(world, [&] {
-    if (world.rank() == 0) {
-      write_bad_samples(config.train.output, data.skipped, say);
-    }
-  });
   say(example_lines(started));
   say(steps_line(data.length, batch));
   RunNote note = note_of(started);
   const ResumePlan plan = plan_resume(config, note, *shape.shapes, world, say);
   note.origin = plan.origin;
   require_room(config, shape, world, say);
-  const std::optional<RunPlan> plan_of_run = plan_memory(config, shape, data, batch, world, say);
+  together(world, [&] {
+    if (world.rank() == 0) {
+      write_bad_samples(config.train.output, data.skipped, say);
+    }
+  });
+  const std::optional<RunPlan> plan_of_run = [&] {
+    const track::Working planning(progress.get(), "planning memory");
+    return plan_memory(config, shape, data, batch, world, say);
+  }();
 
+  auto loading = std::make_unique<track::Working>(progress.get(), "loading the model");
   sherd::Sharded<model::CausalLm> model = load_model(config, shape, world);
   sherd::AdamW optimizer(model, adamw_options(config.optim),
                          adamw_groups(config.optim, *shape.shapes), adamw_mode(config.precision));
@@ -201,28 +310,18 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   }
   const Candidate start = resume(plan, config, data, model, optimizer, say);
   restore_scale(start, scaler, world);
+  loading.reset();
   const auto trackers = world.rank() == 0 ? std::make_unique<track::Trackers>(config) : nullptr;
-  TrainingLoop loop(
-      {config, data, started.tokenizer, batch, note, lock.get(), trackers.get(), start}, model,
-      optimizer, scaler ? &*scaler : nullptr, hooks);
+  TrainingLoop loop({config, data, started.tokenizer, batch, note, lock.get(), trackers.get(),
+                     progress.get(), start},
+                    model, optimizer, scaler ? &*scaler : nullptr, hooks);
   if (!loop.is_over()) {
     write_plan(plan_of_run, config.train.output, world);
   }
   world.barrier();
   hooks.prepared();
-  RunOutcome outcome = loop.run();
-  if (!outcome.stopped && outcome.steps_done > start.step) {
-    write_plan(plan_of_run, config.train.output, world, measured_memory(plan_of_run, world));
-  }
-  if (!outcome.stopped) {
-    write_summary(config, world, say);
-    outcome.stopped = !export_run(config, outcome.checkpoint, loop.best(), world, hooks);
-  }
-  if (!outcome.stopped) {
-    say(next_lines(config, outcome.checkpoint));
-  }
-  end_tracking(trackers.get(), outcome, say);
-  return outcome;
+  return carry_out(loop, {config, plan_of_run, start.step, trackers.get(), progress.get(), hooks},
+                   world);
 }
 
 bool dry_run(const config::RunConfig& given, sherd::World world, const RunHooks& hooks) {

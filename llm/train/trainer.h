@@ -11,7 +11,8 @@ namespace llm::train {
 
 /// Callbacks of a run to its caller.
 struct RunHooks {
-  std::function<void(const std::string& line)> say;  ///< a line for people; called on rank 0 alone
+  /// A line for people; called on rank 0 alone, on one thread at a time but not always the same.
+  std::function<void(const std::string& line)> say;
   /// Whether this rank was asked to stop: asked before each step, and in evaluations.
   std::function<bool()> stop_requested;
   /// Given, before anything takes long, a clean-up for a process that ends at once.
@@ -20,6 +21,8 @@ struct RunHooks {
   /// Called on every rank before the first step: until then there is nothing to save, and a process
   /// that is asked to stop may end at once; from then on the run stops by `stop_requested`.
   std::function<void()> prepared = [] {};
+  /// Shows what the run is at, as track::Output::show; none where nobody watches a terminal.
+  std::function<void(const std::string& text)> show = {};
 };
 
 struct RunOutcome {
@@ -30,7 +33,8 @@ struct RunOutcome {
 
 /// Trains as `config` says: all ranks agree on the run, the output folder is locked, then come
 /// tokenizer, data, model in shards, optimizer, resume, and step after step with checkpoints and
-/// evaluations. Collective. Throws sherd::Error with the exit code that the failure deserves.
+/// evaluations. However it ends from then on, it leaves summary.json and a line of it. Collective.
+/// Throws sherd::Error with the exit code that the failure deserves.
 RunOutcome run(const config::RunConfig& config, sherd::World world, const RunHooks& hooks);
 
 /// Says what run() would do, as far as that is known without a model: the configuration with its

@@ -1,5 +1,7 @@
 #include "llm/train/training_loop.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include <fmt/core.h>
@@ -41,15 +43,35 @@ std::unique_ptr<RunLog> open_log(const Prepared& run, sherd::World& world) {
   std::unique_ptr<RunLog> log;
   together(world, [&] {
     if (world.rank() == 0) {
-      log = std::make_unique<RunLog>(log_path(run.config).string(), run.start.step, *run.trackers);
+      std::vector<std::string> eval_paths;
+      for (const config::DataSet& set : run.config.data.eval) {
+        eval_paths.push_back(set.path);
+      }
+      log = std::make_unique<RunLog>(log_path(run.config).string(), run.start.step, *run.trackers,
+                                     eval_paths);
     }
   });
   return log;
 }
 
-// The digest of the file whose evaluations tell the best.
-std::string first_heldout(const RunData& data) {
-  return data.heldout.empty() ? "" : data.heldout.front().sha256;
+runs::EvaluationSet set_of(const Prepared& run, std::size_t data_file) {
+  const Heldout& heldout = run.data.heldout[data_file];
+  return runs::evaluation_set(static_cast<int>(data_file), run.config.data.eval[data_file],
+                              heldout.sha256, heldout.format);
+}
+
+// The one whose evaluations tell the best.
+runs::EvaluationSet first_heldout(const Prepared& run) {
+  return run.data.heldout.empty() ? runs::EvaluationSet() : set_of(run, 0);
+}
+
+// By its text, which is the same on all ranks: a checkpoint that is taken for another folder's
+// costs a save, no more.
+bool is_elsewhere(const Candidate& start, const Checkpoints& own) {
+  const auto plain = [](const std::filesystem::path& path) {
+    return std::filesystem::absolute(path).lexically_normal();
+  };
+  return !start.folder.empty() && plain(start.folder) != plain(own.folder_of(start.step));
 }
 
 // What evaluations after the start have left is of steps that come again.
@@ -71,26 +93,48 @@ TrainingLoop::TrainingLoop(Prepared prepared, sherd::Sharded<model::CausalLm>& m
       checkpoints_(run_.config.train.output),
       loader_(loader_of(run_, world_.rank())),
       log_(open_log(run_, world_)),
-      best_(world_, run_.config.eval, first_heldout(run_.data),
-            [&] { return log_->evaluations(); }),
-      was_over_(best_.course().is_over),
+      best_(world_, run_.config.eval, first_heldout(run_), [&] { return log_->evaluations(); }),
+      starts_elsewhere_(is_elsewhere(run_.start, checkpoints_)),
+      trace_(run_.config.log.trace_steps,
+             std::filesystem::path(run_.config.train.output) / "traces", world_.rank()),
       saved_step_(run_.start.step),
       started_(Clock::now()),
       saves_(run_.config.checkpoint.every, run_.data.length.steps_per_epoch, started_),
       evaluations_(run_.config.eval.every, run_.data.length.steps_per_epoch, started_) {
   outcome_.steps_done = run_.start.step;
   outcome_.checkpoint = run_.start.folder;
-  together(world_, [&] {
-    if (world_.rank() == 0) {
-      remove_predictions_after(last_step_kept(run_), run_.config.train.output);
-      if (!is_over() || evaluation_is_due(run_.start.step)) {
-        write_config(run_.config);
-      }
-      if (!is_over()) {
-        log_->write(beginning_of(run_, world_));
-      }
+  on_first_rank([&] {
+    remove_predictions_after(last_step_kept(run_), run_.config.train.output);
+    if (evaluation_is_due(run_.start.step)) {
+      write_config(run_.config);
     }
   });
+  begin();
+}
+
+void TrainingLoop::on_first_rank(const std::function<void()>& work) const {
+  together(world_, [&] {
+    if (world_.rank() == 0) {
+      work();
+    }
+  });
+}
+
+void TrainingLoop::begin() {
+  if (is_over() || std::exchange(has_begun_, true)) {
+    return;
+  }
+  on_first_rank([&] {
+    write_config(run_.config);
+    std::error_code ignored;  // it was of fewer steps, and says that the run is done
+    std::filesystem::remove(summary_path(run_.config.train.output), ignored);
+    log_->write(beginning_of(run_, world_));
+  });
+}
+
+void TrainingLoop::record_end(track::End how, const std::string& why) {
+  log_->write_end(outcome_.steps_done, how, why);
+  log_->sync();
 }
 
 bool TrainingLoop::is_over() const {
@@ -110,6 +154,8 @@ RunOutcome TrainingLoop::run() {
     return stop();
   }
   save_best(start);
+  begin();  // what was missing may have been an improvement
+  const track::Working training(run_.progress, fmt::format("step {}", start + 1));
   while (!is_over()) {
     const std::int64_t number = outcome_.steps_done + 1;
     if (!step(number)) {
@@ -138,12 +184,18 @@ bool TrainingLoop::step(std::int64_t number) {
   const StepPlan plan{number, run_.config.optim.clip_grad_norm, hooks_.stop_requested()};
   const std::vector<data::Batch> batches = loader_.step(number - 1);
   const double data_wait_seconds = seconds_since(start);
+  trace_.begin(number);
   const StepOutcome outcome = train_step(model_, optimizer_, scaler_, batches, plan);
+  const double seconds = seconds_since(start);
+  const std::string traced = trace_.end(number);
   if (outcome.stop_requested) {
     return false;
   }
   outcome_.steps_done = number;
-  record(number, outcome, lr, seconds_since(start), data_wait_seconds);
+  record(number, outcome, lr, seconds, data_wait_seconds);
+  if (!traced.empty()) {
+    say(traced);
+  }
   return true;
 }
 
@@ -184,9 +236,12 @@ void TrainingLoop::record(std::int64_t number, const StepOutcome& outcome, doubl
   for (const std::string& line : run_.trackers->take_news()) {
     say(line);
   }
+  const double each = seconds_since(started_) / static_cast<double>(made_.steps);
+  const std::string line =
+      track::step_line(record, each * static_cast<double>(length.total_steps - number));
+  run_.progress->set(line);
   if (number % run_.config.log.every_steps == 0 || number == length.total_steps) {
-    const double each = seconds_since(started_) / static_cast<double>(made_.steps);
-    say(track::step_line(record, each * static_cast<double>(length.total_steps - number)));
+    say(line);
   }
   if (outcome.overflowed) {
     say(
@@ -214,9 +269,21 @@ bool TrainingLoop::evaluation_is_due(std::int64_t number) const {
          (evaluations_.is_due(number, evaluation_time_is_up_) || (last && policy.at_end));
 }
 
-EvaluationKey TrainingLoop::evaluation_key(std::int64_t number, const Heldout& heldout) const {
-  return {number, heldout.sha256, static_cast<std::int64_t>(heldout.dataset.samples.size()),
-          run_.config.eval.generate};
+EvaluationKey TrainingLoop::evaluation_key(std::int64_t number, std::size_t data_file) const {
+  const Heldout& heldout = run_.data.heldout[data_file];
+  return {number, set_of(run_, data_file), heldout.sha256,
+          static_cast<std::int64_t>(heldout.dataset.samples.size()), run_.config.eval.generate};
+}
+
+eval::EvaluationOptions TrainingLoop::evaluation_options(std::int64_t samples) const {
+  const config::EvalSection& policy = run_.config.eval;
+  eval::EvaluationOptions options{policy.batch, policy.generate, hooks_.stop_requested};
+  if (run_.progress != nullptr) {
+    options.on_progress = [progress = run_.progress, samples](std::int64_t done) {
+      progress->count(done, samples, "questions");
+    };
+  }
+  return options;
 }
 
 bool TrainingLoop::is_evaluated(const EvaluationKey& key) {
@@ -225,7 +292,7 @@ bool TrainingLoop::is_evaluated(const EvaluationKey& key) {
 
 bool TrainingLoop::evaluate(std::int64_t number, bool only_missing) {
   for (std::size_t i = 0; i < run_.data.heldout.size(); ++i) {
-    const EvaluationKey key = evaluation_key(number, run_.data.heldout[i]);
+    const EvaluationKey key = evaluation_key(number, i);
     if (!(only_missing && is_evaluated(key)) && !evaluate(number, i)) {
       return false;
     }
@@ -237,13 +304,15 @@ bool TrainingLoop::evaluate(std::int64_t number, bool only_missing) {
 bool TrainingLoop::evaluate(std::int64_t number, std::size_t data_file) {
   const config::EvalSection& policy = run_.config.eval;
   const Heldout& heldout = run_.data.heldout[data_file];
-  const EvaluationKey key = evaluation_key(number, heldout);
+  const EvaluationKey key = evaluation_key(number, data_file);
   const std::string& name = heldout.dataset.report.name;
   const std::string of_file = run_.data.heldout.size() > 1 ? " of " + name : "";
   say(fmt::format("evaluating {} questions{} {} …", key.samples, of_file,
                   number == 0 ? "before the first step" : fmt::format("after step {}", number)));
-  const auto result = eval::evaluate(model_, heldout.dataset, run_.tokenizer,
-                                     {policy.batch, policy.generate, hooks_.stop_requested});
+  const auto result = [&] {
+    const track::Working evaluating(run_.progress, "evaluating" + of_file);
+    return eval::evaluate(model_, heldout.dataset, run_.tokenizer, evaluation_options(key.samples));
+  }();
   if (!result) {
     return false;
   }
@@ -254,8 +323,7 @@ bool TrainingLoop::evaluate(std::int64_t number, std::size_t data_file) {
       if (keeps_answers) {
         write_predictions(run_.config.train.output, answers, result->predictions);
       }
-      log_->write(key, name, run_.data.heldout.size() > 1, *result,
-                  keeps_answers ? answers + ".json" : "");
+      log_->write(key, name, *result, keeps_answers ? answers + ".json" : "");
     }
   });
   say(fmt::format("evaluation{}: {}", of_file, eval::evaluation_text(*result, policy.generate)));
@@ -270,7 +338,7 @@ void TrainingLoop::judge(std::int64_t number, const eval::EvaluationResult& resu
                               .samples = result.samples,
                               .loss = result.loss,
                               .seconds = result.seconds,
-                              .data_sha256 = first_heldout(run_.data)};
+                              .set = first_heldout(run_)};
   if (run_.config.eval.generate) {
     evaluation.em = result.em;
     evaluation.f1 = result.f1;
@@ -280,8 +348,8 @@ void TrainingLoop::judge(std::int64_t number, const eval::EvaluationResult& resu
   if (number == 0 || !course.best) {
     return;
   }
-  if (log_ && best_.is_at(number)) {
-    log_->write(*course.best);
+  if (best_.is_at(number)) {
+    on_first_rank([&] { log_->write(*course.best); });
   }
   say(best_.is_at(number) ? "the best evaluation so far: " + course.best->text()
                           : "the best evaluation stays " + course.best->text());
@@ -291,7 +359,7 @@ void TrainingLoop::save_best(std::int64_t number) {
   if (!run_.config.checkpoint.keeps_best() || !best_.is_at(number)) {
     return;
   }
-  if (saved_step_ < number) {
+  if (saved_step_ < number || (starts_elsewhere_ && number == run_.start.step)) {
     save(number);
   } else if (world_.rank() == 0) {
     prune(number);  // the one that was the best before
@@ -304,9 +372,12 @@ void TrainingLoop::end_early() {
     return;
   }
   const runs::EvaluationCourse& course = best_.course();
-  if (log_ && !was_over_) {
-    log_->write_early_stop(step, course);
-  }
+  on_first_rank([&] {
+    if (!log_->tells_early_stop()) {
+      write_config(run_.config);  // with the patience that ended it
+      log_->write_early_stop(step, course);
+    }
+  });
   if (run_.config.checkpoint.at_end && saved_step_ < step) {
     save(step);
   }
@@ -327,11 +398,10 @@ void TrainingLoop::prune(std::int64_t newest) const {
 void TrainingLoop::save(std::int64_t number) {
   const Clock::time_point start = Clock::now();
   const std::string folder = checkpoints_.folder_of(number).string();
-  together(world_, [&] {
-    if (world_.rank() == 0) {
-      run_.lock->check_folder_is_there();
-      log_->sync();  // a checkpoint's steps are in the log
-    }
+  const track::Working saving(run_.progress, "saving checkpoint " + folder);
+  on_first_rank([&] {
+    run_.lock->check_folder_is_there();
+    log_->sync();  // a checkpoint's steps are in the log
   });
   RunNote note = run_.note;
   note.step = number;
@@ -347,9 +417,7 @@ void TrainingLoop::save(std::int64_t number) {
   saves_.done(Clock::now());
   outcome_.checkpoint = folder;
   const double seconds = seconds_since(start);
-  if (log_) {
-    log_->write_checkpoint(number, folder, seconds);
-  }
+  on_first_rank([&] { log_->write_checkpoint(number, folder, seconds); });
   say(fmt::format("checkpoint {} ({:.2f} s)", folder, seconds));
 }
 
@@ -364,9 +432,7 @@ RunOutcome TrainingLoop::stop() {
 
 void TrainingLoop::finish() {
   made_.seconds = seconds_since(started_);
-  if (log_) {
-    log_->sync();
-  }
+  on_first_rank([&] { log_->sync(); });
   if (made_.steps > 0) {
     say(done_line(made_));
   }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "llm/data/loader.h"
 #include "llm/model/causal_lm.h"
 #include "llm/text/tokenizer.h"
+#include "llm/track/progress.h"
 #include "llm/train/best_so_far.h"
 #include "llm/train/cadence.h"
 #include "llm/train/checkpoints.h"
@@ -21,6 +23,7 @@
 #include "llm/train/run_log.h"
 #include "llm/train/run_note.h"
 #include "llm/train/run_text.h"
+#include "llm/train/step_trace.h"
 #include "llm/train/train_step.h"
 #include "llm/train/trainer.h"
 #include "sherd/fully_shard.h"
@@ -37,6 +40,7 @@ struct Prepared {
   RunNote note;               ///< of this run, at step 0
   OutputLock* lock;           ///< on rank 0, else null
   track::Trackers* trackers;  ///< the same
+  track::Progress* progress;  ///< the same
   Candidate start;            ///< the checkpoint it continues from
 };
 
@@ -51,6 +55,8 @@ class TrainingLoop {
   /// A checkpoint that is due comes before the evaluation of its step, so that a
   /// failure of the evaluation costs no step.
   RunOutcome run();
+  /// Records how this session ended; `why`: of one that failed. Not collective: rank 0 does it.
+  void record_end(track::End how, const std::string& why = "");
   /// Whether no step is left to do: the last is done, or evaluations had become no better. Not
   /// collective.
   [[nodiscard]] bool is_over() const;
@@ -65,6 +71,8 @@ class TrainingLoop {
   bool evaluate(std::int64_t number, bool only_missing = false);
   bool evaluate(std::int64_t number, std::size_t data_file);
   void judge(std::int64_t number, const eval::EvaluationResult& result);
+  // Leaves the configuration and the beginning of this session, once, where it makes a step.
+  void begin();
   // After an evaluation: keeps the best one's checkpoint.
   void save_best(std::int64_t number);
   // Says and records why no further step is made, where the last one is not reached.
@@ -78,7 +86,10 @@ class TrainingLoop {
   [[nodiscard]] bool checkpoint_is_due(std::int64_t number) const;
   [[nodiscard]] bool evaluation_is_due(std::int64_t number) const;
   [[nodiscard]] bool is_evaluated(const EvaluationKey& key);
-  [[nodiscard]] EvaluationKey evaluation_key(std::int64_t number, const Heldout& heldout) const;
+  [[nodiscard]] EvaluationKey evaluation_key(std::int64_t number, std::size_t data_file) const;
+  // On rank 0, whose fault is then that of all.
+  void on_first_rank(const std::function<void()>& work) const;
+  [[nodiscard]] eval::EvaluationOptions evaluation_options(std::int64_t samples) const;
   void say(const std::string& line) const;
 
   Prepared run_;
@@ -91,8 +102,10 @@ class TrainingLoop {
   data::Loader loader_;
   std::unique_ptr<RunLog> log_;  // on rank 0
   BestSoFar best_;
-  bool was_over_;  // before this start of the run
+  bool has_begun_ = false;  // see begin()
+  bool starts_elsewhere_;   // at a checkpoint of another folder
   LossWatch watch_;
+  StepTrace trace_;
   std::int64_t saved_step_;  // the newest that a checkpoint holds
   std::chrono::steady_clock::time_point started_;
   Cadence saves_;

@@ -57,11 +57,14 @@ AttentionInputs for_products(const AttentionInputs& inputs) {
           inputs.documents, inputs.slopes};
 }
 
-// Up to this size heads have less work in products than in scores and copies between them.
+// Up to this size heads have less work in products than in scores and copies between them; where
+// tiles multiply, up to half of it, which is half a tile's depth. Never by the batch's lengths: a
+// sample has the same bits beside any other.
 constexpr int64_t kSmallHead = 32;
 
 bool has_small_heads(const AttentionInputs& inputs) {
-  return inputs.query.size(2) <= kSmallHead;
+  const bool has_tiles = isa() == Isa::Amx && inputs.query.scalar_type() == at::kBFloat16;
+  return inputs.query.size(2) <= (has_tiles ? kSmallHead / 2 : kSmallHead);
 }
 
 // With each head's numbers side by side.

@@ -131,7 +131,7 @@ void* BufferedCommunicator::gather(Segment segment, void* slot) {
   tell(&Observer::started, Operation::Gather, segment, bytes);
   if (world_size() > 1) {
     ++counts_.gathers;
-    counts_.bytes_sent += gathers_in_place() ? 0 : bytes * (world_size() - 1);
+    counts_.bytes_sent += bytes * gather_peers();
   }
   detail::add_to_history(history_, Operation::Gather, segment,
                          static_cast<int64_t>(spec(segment).dtype));

@@ -14,9 +14,6 @@ namespace sherd::detail {
 
 namespace {
 
-constexpr int kTags =
-    1 << 30;  // tags come round again long after their messages have been received
-
 at::Tensor bytes_at(void* data, int64_t bytes) {
   return at::from_blob(data, {bytes}, at::kByte);
 }

@@ -24,7 +24,7 @@ struct ProcessGroups {
 /// reduce-scatter sums in another order, and over Gloo costs an all-reduce. Segments larger than a
 /// block's are exchanged in parts of at most that size, so that no more than two blocks' gradients
 /// are received at a time.
-class C10dCommunicator final : public BufferedCommunicator {
+class C10dCommunicator : public BufferedCommunicator {
  public:
   explicit C10dCommunicator(ProcessGroups groups) : groups_(std::move(groups)) {}
 
@@ -38,8 +38,17 @@ class C10dCommunicator final : public BufferedCommunicator {
   /// Copies `data` of `root` to all. Collective.
   void broadcast_bytes(void* data, int64_t bytes, int root);
 
- private:
+ protected:
   using Work = c10::intrusive_ptr<c10d::Work>;
+  static constexpr int kTags =
+      1 << 30;  ///< tags come round again long after their messages have been received
+  [[nodiscard]] const ProcessGroups& groups() const { return groups_; }
+  void gather_numbers(std::span<const double> mine, std::span<double> all) override;
+  [[nodiscard]] int rank_of_world(int member) const override {
+    return groups_.roster.group().rank_at(member);
+  }
+
+ private:
   struct Sent : Exchange {
     int first_tag = 0;
     std::vector<Identity> identities = {};  ///< by rank
@@ -57,10 +66,6 @@ class C10dCommunicator final : public BufferedCommunicator {
   void finish_exchange(Exchange& exchange) override;
   [[nodiscard]] int64_t receive_bytes(const SegmentSpec& spec,
                                       c10::ScalarType dtype) const override;
-  void gather_numbers(std::span<const double> mine, std::span<double> all) override;
-  [[nodiscard]] int rank_of_world(int member) const override {
-    return groups_.roster.group().rank_at(member);
-  }
 
   [[nodiscard]] int64_t part_numel(const Sent& sent) const;
   [[nodiscard]] int64_t next_part(const Sent& sent) const;

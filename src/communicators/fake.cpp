@@ -7,6 +7,11 @@
 namespace sherd::detail {
 
 void* FakeCommunicator::start_gather(Segment segment, void* slot) {
+  if (like_ == Like::Hosts) {
+    const int64_t bytes = segment_bytes(spec(segment), hosts_ - 1);
+    received_.erase(segment);
+    received_.emplace(segment, LedgerEntry(bytes, MemoryKind::Gathered, ledger()));
+  }
   return gathers_in_place() ? travelling_shard(segment) : slot;
 }
 
@@ -20,6 +25,7 @@ int64_t FakeCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType
     case Like::Alone:
     case Like::SharedMemory:
       return 0;
+    case Like::Hosts:
     case Like::ProcessGroups:
       return others_parts_bytes(spec, dtype, block_piece_bytes(), world_size());
     case Like::Nccl:

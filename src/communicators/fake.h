@@ -1,6 +1,9 @@
 #pragma once
 // One rank of many that are not there: what it would hold, and in which order it would call.
 
+#include <map>
+
+#include "communicators/shared_memory/shared_buffers.h"
 #include "sherd/buffered_communicator.h"
 #include "sherd/world.h"
 
@@ -10,21 +13,23 @@ namespace sherd::detail {
 /// observer the same, and moves nothing. For segments on the meta device.
 class FakeCommunicator final : public BufferedCommunicator {
  public:
-  enum class Like : std::uint8_t { Alone, SharedMemory, ProcessGroups, Nccl };
+  enum class Like : std::uint8_t { Alone, SharedMemory, Hosts, ProcessGroups, Nccl };
 
-  FakeCommunicator(const RankGroup& group, int rank, Like like)
-      : group_(group), rank_(group.index_of(rank)), like_(like) {}
+  /// `hosts`: how many the group's ranks are on.
+  FakeCommunicator(const RankGroup& group, int rank, Like like, int hosts = 1)
+      : group_(group), rank_(group.index_of(rank)), like_(like), hosts_(hosts) {}
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int world_size() const override { return group_.size; }
   [[nodiscard]] std::string transport() const override { return "nothing (fake ranks)"; }
   [[nodiscard]] bool gathers_in_place() const override {
-    return like_ == Like::Alone || like_ == Like::SharedMemory;
+    return like_ == Like::Alone || like_ == Like::SharedMemory || like_ == Like::Hosts;
   }
 
  private:
   void* start_gather(Segment segment, void* slot) override;
   void finish_gather(Segment /*segment*/) override {}
+  void finish_reading(Segment segment) override { received_.erase(segment); }
   void start_exchange(Exchange& exchange) override;
   void finish_exchange(Exchange& /*exchange*/) override {}
   [[nodiscard]] int64_t receive_bytes(const SegmentSpec& spec,
@@ -36,6 +41,8 @@ class FakeCommunicator final : public BufferedCommunicator {
   RankGroup group_;
   int rank_;
   Like like_;
+  int hosts_;
+  std::map<Segment, LedgerEntry> received_;  ///< from other hosts
 };
 
 }  // namespace sherd::detail

@@ -9,7 +9,9 @@
 #include "base/without_sigpipe.h"
 #include "communicators/c10d.h"
 #include "communicators/device.h"
+#include "communicators/hosts.h"
 #include "communicators/local.h"
+#include "communicators/shared_memory/communicator.h"
 #include "communicators/shared_memory/meeting.h"
 #include "communicators/staged.h"
 #include "launch/rank_environment.h"
@@ -122,9 +124,12 @@ class C10dWorld final : public Backend {
  private:
   std::unique_ptr<Communicator> connected_communicator(const RankGroup& group) {
     if (meeting_) {
-      if (auto shared = meeting_->make_communicator(group, roster(group))) {
+      if (auto host = meeting_->share(group, roster(group))) {
+        if (host->group->size() < group.size) {
+          return std::make_unique<HostsCommunicator>(groups(group), std::move(*host));
+        }
         ++communicators_;  // others of the world may be making one over process groups
-        return shared;
+        return std::make_unique<SharedMemoryCommunicator>(std::move(*host));
       }
     }
     if (group.size == 1) {

@@ -3,8 +3,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "world/lookup.h"
 
 namespace sherd::detail {
 
@@ -16,14 +19,26 @@ struct Endpoint {
 
 /// What became of a try to connect.
 struct Dialled {
-  std::string address;  ///< numeric, as `host` resolved; empty where it did not
-  std::string fault;    ///< empty: it answered
+  /// Numeric: that which answered, else all that `host` resolved to; empty where it did not.
+  std::string address;
+  std::string fault;  ///< empty: it answered
 };
 
-/// Tries to connect to all of them at the same time and lets go of what answered. Takes no longer
-/// than `patience`, and as long as the resolver takes for names.
-[[nodiscard]] std::vector<Dialled> dial(const std::vector<Endpoint>& endpoints,
-                                        std::chrono::milliseconds patience);
+/// Tries to connect to endpoints, once or several times.
+class Dialler {
+ public:
+  explicit Dialler(std::vector<Endpoint> endpoints, Resolver resolver = &getaddrinfo);
+
+  /// Tries all endpoints, and all addresses of each, at the same time, and lets go of what
+  /// answered. Takes no longer than `patience`: a name that is still being looked up then is a
+  /// fault, and the next try waits for the same lookup.
+  [[nodiscard]] std::vector<Dialled> dial(std::chrono::milliseconds patience);
+
+ private:
+  std::vector<Endpoint> endpoints_;
+  Resolver resolver_;
+  std::vector<std::optional<Lookup>> lookups_;  ///< by endpoint
+};
 
 /// "node0:29500, which is 10.0.0.7 here: Connection refused".
 [[nodiscard]] std::string to_text(const Endpoint& endpoint, const Dialled& dialled);

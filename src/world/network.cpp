@@ -1,66 +1,96 @@
 #include "world/network.h"
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <memory>
 #include <system_error>
 
+#include <c10/util/Exception.h>
 #include <linux/filter.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
+#include "files/file_descriptor.h"
 #include "sherd/error.h"
+#include "world/lookup.h"
 
 namespace sherd::detail {
 
 namespace {
 
-using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+// A name that the system knows is known within moments.
+constexpr std::chrono::seconds kLongLookup{4};
 
 [[noreturn]] void unavailable(const std::string& what) {
   throw Error(ExitCode::Unavailable, what);
 }
 
-Addresses resolve(const std::string& host, std::uint16_t port, int socket_type) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = socket_type;
-  addrinfo* found = nullptr;
-  const int failure = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (failure != 0) {
-    unavailable("cannot resolve the address '" + host + "' of rank 0: " + gai_strerror(failure) +
+Lookup resolve(const std::string& host, std::uint16_t port, int socket_type) {
+  Lookup lookup(host, port, socket_type);
+  if (!lookup.ends_before(std::chrono::steady_clock::now() + kLongLookup)) {
+    TORCH_WARN("[World] the name '", host, "' of rank 0's host is still being looked up here. If ",
+               "it stays so: set MASTER_ADDR to an address, or look at this host's resolver.");
+  }
+  if (!lookup.fault().empty()) {
+    unavailable("cannot resolve the address '" + host + "' of rank 0: " + lookup.fault() +
                 ". Set MASTER_ADDR to a name or address that every host knows.");
   }
-  return {found, &freeaddrinfo};
+  return lookup;
+}
+
+// Negative with errno where that fails.
+int listening_socket(const addrinfo& address) {
+  files::FileDescriptor fd(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const bool listens = fd.get() >= 0 && bind(fd.get(), address.ai_addr, address.ai_addrlen) == 0 &&
+                       listen(fd.get(), SOMAXCONN) == 0;
+  const int error = errno;
+  const int result = listens ? fd.release() : -1;
+  fd.close();
+  errno = error;
+  return result;
+}
+
+// This host's numeric address on the way to another; empty with errno where there is no way.
+std::string own_address_towards(const addrinfo& address) {
+  files::FileDescriptor fd(socket(address.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage own{};
+  socklen_t size = sizeof own;
+  // Connecting a datagram socket sends nothing; it only chooses the route.
+  const bool routed = fd.get() >= 0 &&
+                      connect(fd.get(), address.ai_addr, address.ai_addrlen) == 0 &&
+                      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &size) == 0;
+  const int error = errno;
+  fd.close();
+  errno = error;
+  return routed ? numeric_address(reinterpret_cast<sockaddr*>(&own), size) : "";
 }
 
 }  // namespace
 
 int listen_on(const std::string& host, std::uint16_t port) {
   const std::string place = host + ":" + std::to_string(port);
-  const Addresses address = resolve(host, port, SOCK_STREAM);
-  const int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) {
-    unavailable(std::string("cannot open a socket: ") + std::strerror(errno));
-  }
-  const int on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (bind(fd, address->ai_addr, address->ai_addrlen) != 0 || listen(fd, SOMAXCONN) != 0) {
-    const int error = errno;
-    close(fd);
-    if (error == EADDRINUSE) {
-      unavailable(
-          "port in use: " + place +
-          " is taken by another process. Set MASTER_PORT to a free port, or end the other run.");
+  const Lookup lookup = resolve(host, port, SOCK_STREAM);
+  int error = 0;
+  const addrinfo* one = lookup.addresses();
+  for (; one != nullptr && error != EADDRINUSE; one = one->ai_next) {
+    const int fd = listening_socket(*one);
+    if (fd >= 0) {
+      return fd;
     }
-    unavailable("cannot listen on " + place + ": " + std::strerror(error) +
-                ". Rank 0 must run on the host that MASTER_ADDR names.");
+    error = errno;
   }
-  return fd;
+  if (error == EADDRINUSE) {
+    unavailable(
+        "port in use: " + place +
+        " is taken by another process. Set MASTER_PORT to a free port, or end the other run.");
+  }
+  unavailable("cannot listen on " + place + ": " + std::strerror(error) +
+              ". Rank 0 must run on the host that MASTER_ADDR names.");
 }
 
 std::uint16_t port_of(int socket) {
@@ -100,23 +130,16 @@ std::vector<int> listening_sockets() {
 }
 
 std::string local_address_towards(const std::string& host, std::uint16_t port) {
-  const Addresses address = resolve(host, port, SOCK_DGRAM);
-  const int fd = socket(address->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  sockaddr_storage own{};
-  socklen_t size = sizeof own;
-  // Connecting a datagram socket sends nothing; it only chooses the route.
-  const bool routed = fd >= 0 && connect(fd, address->ai_addr, address->ai_addrlen) == 0 &&
-                      getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0;
-  const int error = errno;
-  if (fd >= 0) {
-    close(fd);
+  const Lookup lookup = resolve(host, port, SOCK_DGRAM);
+  int error = 0;
+  for (const addrinfo* one = lookup.addresses(); one != nullptr; one = one->ai_next) {
+    std::string own = own_address_towards(*one);
+    if (!own.empty()) {
+      return own;
+    }
+    error = errno;
   }
-  char text[NI_MAXHOST] = {};
-  if (!routed || getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text, sizeof text, nullptr, 0,
-                             NI_NUMERICHOST) != 0) {
-    unavailable("no route to '" + host + "', the host of rank 0: " + std::strerror(error));
-  }
-  return text;
+  unavailable("no route to '" + host + "', the host of rank 0: " + std::strerror(error));
 }
 
 bool is_loopback(const std::string& address) {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <c10/util/Exception.h>
@@ -14,6 +16,7 @@
 #include "sherd/error.h"
 #include "world/dial.h"
 #include "world/network.h"
+#include "world/round.h"
 #include "world/sealed_store.h"
 
 namespace sherd::detail {
@@ -24,7 +27,9 @@ using Clock = std::chrono::steady_clock;
 using launch::RankEnvironment;
 
 constexpr std::chrono::milliseconds kBetweenLooks{10};
-constexpr std::chrono::milliseconds kBetweenTries{20};
+// Doubled after each, so that a thousand ranks do not flood a host that is late.
+constexpr std::chrono::milliseconds kAfterFirstTry{20};
+constexpr std::chrono::milliseconds kBetweenTries{1000};
 // The delay with which a rank that has ended is noticed.
 constexpr std::chrono::milliseconds kBetweenLooksAtProcesses{200};
 // Ranks of one command usually start within less.
@@ -47,22 +52,27 @@ std::string reason_of(const std::exception& error) {
 /// One rank among those that come.
 class Arrival {
  public:
-  Arrival(const RankEnvironment& environment, c10d::Store& store, std::chrono::milliseconds timeout)
+  Arrival(const RankEnvironment& environment, c10::intrusive_ptr<c10d::Store> store,
+          std::chrono::milliseconds timeout)
       : environment_(environment),
-        store_(store),
+        common_(std::move(store)),
         timeout_(timeout),
         deadline_(Clock::now() + timeout) {
     for (int rank = 0; rank < environment.world_size; ++rank) {
       keys_.push_back("came/" + std::to_string(rank));
     }
+    if (environment.agent_store) {
+      sealed_ = c10::make_intrusive<SealedStore>(common_, environment.job_secret);
+      round_.emplace(*sealed_, environment.rank, environment.world_size);
+    } else {
+      enter(environment.job_secret);
+    }
   }
 
-  void wait_for_all() {
-    const std::string here = place_.to_text();
-    store_.set(keys_[static_cast<size_t>(environment_.rank)],
-               std::vector<uint8_t>(here.begin(), here.end()));
+  /// The store in which they have met, which nobody else has used.
+  c10::intrusive_ptr<c10d::Store> wait_for_all() {
     auto next_look = Clock::now() + kBetweenLooksAtProcesses;
-    while (!store_.check(keys_)) {
+    while (!all_came()) {
       if (Clock::now() >= deadline_) {
         throw Error(ExitCode::PeerLost, meeting() + ": " + absent() +
                                             " did not come in time. Check that all ranks were "
@@ -76,6 +86,7 @@ class Arrival {
       }
       std::this_thread::sleep_for(kBetweenLooks);
     }
+    return store_;
   }
 
   /// "rendezvous of rank 1 of 4 at host7:29500".
@@ -86,10 +97,30 @@ class Arrival {
   }
 
  private:
+  void enter(const std::string& secret) {
+    store_ = c10::make_intrusive<SealedStore>(common_, secret);
+    const std::string here = place_.to_text();
+    store_->set(keys_[static_cast<size_t>(environment_.rank)],
+                std::vector<uint8_t>(here.begin(), here.end()));
+  }
+
+  bool all_came() {
+    if (round_) {
+      if (const std::string& name = round_->look(); name != name_) {
+        name_ = name;
+        enter(environment_.job_secret + "/" + name);
+      }
+    }
+    return store_ && store_->check(keys_);
+  }
+
   [[nodiscard]] std::string absent() const {
+    if (!store_) {
+      return "rank 0";  // it has not answered in this round
+    }
     std::string names;
     for (size_t rank = 0; rank < keys_.size(); ++rank) {
-      if (!store_.check({keys_[rank]})) {
+      if (!store_->check({keys_[rank]})) {
         names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank);
       }
     }
@@ -121,11 +152,11 @@ class Arrival {
 
   // Of other hosts nothing is known but that they came.
   void look_at_processes() const {
-    for (size_t rank = 0; rank < keys_.size(); ++rank) {
-      if (!store_.check({keys_[rank]})) {
+    for (size_t rank = 0; store_ && rank < keys_.size(); ++rank) {
+      if (!store_->check({keys_[rank]})) {
         continue;
       }
-      const std::vector<uint8_t> text = store_.get(keys_[rank]);
+      const std::vector<uint8_t> text = store_->get(keys_[rank]);
       const RankPlace place = RankPlace::from_text({text.begin(), text.end()});
       if (place.shares_host_with(place_) && !place.is_alive()) {
         throw Error(ExitCode::PeerLost, meeting() + ": rank " + std::to_string(rank) +
@@ -136,7 +167,11 @@ class Arrival {
   }
 
   const RankEnvironment& environment_;
-  c10d::Store& store_;
+  c10::intrusive_ptr<c10d::Store> common_;  ///< with whatever others have put there
+  c10::intrusive_ptr<c10d::Store> sealed_;  ///< that of all rounds; null where there is but one
+  std::optional<Round> round_;
+  std::string name_;                       ///< of the round
+  c10::intrusive_ptr<c10d::Store> store_;  ///< that of the round; null until its name is known
   std::chrono::milliseconds timeout_;
   Clock::time_point deadline_;
   bool warned_ = false;
@@ -149,11 +184,12 @@ void wait_for_answer(const RankEnvironment& environment, std::chrono::millisecon
   const Endpoint store{*environment.master_address, *environment.master_port};
   const auto start = Clock::now();
   const auto deadline = start + timeout;
+  Dialler dialler({store});
   bool warned = false;
-  while (true) {
+  for (auto pause = kAfterFirstTry;; pause = std::min(2 * pause, kBetweenTries)) {
     const auto limit = std::min<Clock::duration>(kUntilNoAnswer, deadline - Clock::now());
     const Dialled dialled =
-        dial({store}, std::chrono::ceil<std::chrono::milliseconds>(limit)).front();
+        dialler.dial(std::chrono::ceil<std::chrono::milliseconds>(limit)).front();
     if (dialled.fault.empty()) {
       return;
     }
@@ -168,7 +204,7 @@ void wait_for_answer(const RankEnvironment& environment, std::chrono::millisecon
                  " s more. If rank 0 was started: is MASTER_ADDR its address in the network that "
                  "the hosts share, and may they connect to MASTER_PORT?");
     }
-    std::this_thread::sleep_for(kBetweenTries);
+    std::this_thread::sleep_for(std::min<Clock::duration>(pause, deadline - Clock::now()));
   }
 }
 
@@ -192,9 +228,8 @@ c10::intrusive_ptr<c10d::Store> meet(const RankEnvironment& environment,
     if (!options.isServer) {
       wait_for_answer(environment, timeout);
     }
-    auto store = c10::make_intrusive<SealedStore>(
-        c10::make_intrusive<c10d::TCPStore>(host, options), environment.job_secret);
-    Arrival(environment, *store, timeout).wait_for_all();
+    Arrival arrival(environment, c10::make_intrusive<c10d::TCPStore>(host, options), timeout);
+    auto store = arrival.wait_for_all();
     if (options.isServer && closes_store) {
       set_admitting(*options.masterListenFd, false);
     }

@@ -272,9 +272,14 @@ TEST(BadConfig, EveryFaultIsNamedWithItsPlace) {
   refuse(64, {"train", typo}, {"typo.toml:2", "global_bach", "global_batch"});
 }
 
-TEST(BadModelName, OfAHubIsNoFolder) {
-  refuse(66, {"eval", "--model", "HuggingFaceTB/SmolLM2-135M", "--data", kQuestions},
+TEST(BadModelName, OfAFolderOrAHubIsTold) {
+  refuse(66, {"eval", "--model", "./no-such-model", "--data", kQuestions},
          {"does not exist", "`sherd fetch ORG/NAME` brings one"});
+  const TempFolder home;
+  const Ended offline =
+      expect_code(66, {"eval", "--model", "HuggingFaceTB/SmolLM2-135M", "--data", kQuestions},
+                  {"HF_HOME=" + home.path().string(), "HF_HUB_OFFLINE=1"});
+  EXPECT_THAT(offline.err, HasSubstr("sherd fetch HuggingFaceTB/SmolLM2-135M"));
 }
 
 TEST(BadConfig, IsToldOnceUnderTheLauncher) {

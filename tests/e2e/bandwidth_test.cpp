@@ -24,6 +24,11 @@ TEST(Bandwidth, MeasuresEachCollectiveAndEachPair) {
   std::vector<std::vector<int>> pairs;
   for (const auto& pair : result.at("pairs")) {
     pairs.push_back(pair.at("ranks"));
+    EXPECT_EQ(pair.at("transport"), "shared memory");
+    EXPECT_EQ(pair.at("sizes").size(), 3U);  // 4 KiB, 64 KiB, 1 MiB
+    EXPECT_EQ(pair.at("sizes").at(2).at("bytes"), 1 << 20);
+    EXPECT_EQ(pair.at("sizes").at(2).at("gb_per_second"), pair.at("gb_per_second"));
+    EXPECT_EQ(pair.at("sizes").at(0).at("seconds"), pair.at("latency_seconds"));
     EXPECT_GT(pair.at("gb_per_second"), 0);
   }
   EXPECT_EQ(pairs, (std::vector<std::vector<int>>{{0, 1}, {0, 2}, {1, 2}}));
@@ -32,8 +37,9 @@ TEST(Bandwidth, MeasuresEachCollectiveAndEachPair) {
 
 TEST(Bandwidth, IsATableForPeople) {
   const Ended ended = expect_code(0, {"bandwidth", "-n", "2", "--max-mib", "1"});
-  for (const char* const text : {"2 ranks on 1 host, over shared memory", "all-gather", "  64 KiB ",
-                                 "   1 MiB ", "slowest pair: ranks 0 and 1, "}) {
+  for (const char* const text :
+       {"2 ranks on 1 host, over shared memory", "all-gather", "  64 KiB ", "   1 MiB ",
+        "slowest pair over shared memory: ranks 0 and 1: 4 KiB in ", " ms, 64 KiB at "}) {
     EXPECT_THAT(ended.out, HasSubstr(text));
   }
 }
@@ -43,7 +49,31 @@ TEST(Bandwidth, SaysWhetherItIsEnough) {
     return Arguments{"bandwidth", "-n", "2", "--max-mib", "1", "--at-least", rate};
   };
   EXPECT_THAT(expect_code(0, asked("1e-6")).out, HasSubstr(" GB/s, at least the 1e-06 asked for"));
-  EXPECT_THAT(expect_code(1, asked("1e6")).out, HasSubstr(" GB/s, below the 1e+06 asked for"));
+  // All ranks end with the answer, and the first has said it: that is no failure of a rank.
+  const Ended below = expect_code(1, asked("1e6"));
+  EXPECT_THAT(below.out, HasSubstr(" GB/s, below the 1e+06 asked for"));
+  EXPECT_THAT(below.err, testing::Not(HasSubstr("exited with code")));
+}
+
+// Numbers of ranks of a host that no rank has as 0, as where they are set by hand.
+TEST(Bandwidth, KnowsHostsWithoutALauncher) {
+  const std::string port = std::to_string(launch::listen_on_loopback({}).port);
+  const auto variables = [&](const std::string& rank) {
+    return Arguments{"RANK=" + rank,       "WORLD_SIZE=2",          "LOCAL_RANK=1",
+                     "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port};
+  };
+  const Arguments words = {"bandwidth", "--max-mib", "1", "--json"};
+  Program second(words, variables("1"));
+  Program first(words, variables("0"));
+  const Ended ended = first.finish();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(nlohmann::json::parse(ended.out).at("hosts"), 1);
+  EXPECT_EQ(second.finish().code, 0);
+}
+
+TEST(Bandwidth, RefusesWhatMemoryDoesNotHold) {
+  EXPECT_THAT(expect_code(81, {"bandwidth", "-n", "2", "--max-mib", "65536"}).err,
+              HasSubstr("tensors of 65536 MiB take "));
 }
 
 TEST(Bandwidth, RefusesWhatCannotBe) {

@@ -12,8 +12,11 @@ using testing::Not;
 TEST(AtStart, IsEvaluatedOnceBeforeTheFirstStep) {
   const TempFolder folder;
   const fs::path output = folder.path() / "run";
-  const Arguments run = evaluated(output, "3", "never") +
-                        Arguments{"--eval.at_start", "true", "--checkpoint.every", "2 steps"};
+  const Arguments run =
+      train(output, "3") +
+      Arguments{"--data.eval[0].path",        kQuestions, "--data.eval[0].limit", "8",
+                "--data.eval[0].limit_order", "file",     "--eval.at_start",      "true",
+                "--checkpoint.every",         "2 steps"};
   const Ended ended = expect_code(0, run);
   EXPECT_THAT(ended.out, HasSubstr("evaluating 8 questions before the first step"));
   EXPECT_THAT(steps_of(output, "evaluation"), ElementsAre(0, 3));
@@ -22,9 +25,12 @@ TEST(AtStart, IsEvaluatedOnceBeforeTheFirstStep) {
   EXPECT_EQ(found.at("eval_loss_at_start"), evaluations[0].at("loss"));
   EXPECT_EQ(found.at("eval_loss"), evaluations[1].at("loss"));
   // The loss of the model as it came.
-  const Ended plain = expect_code(
-      0, {"eval", kModel, "--data", kQuestions, "--loss-only", "--json", "--max-length", "128"});
-  EXPECT_NE(nlohmann::json::parse(plain.out).at("loss"), evaluations[0].at("loss"));  // 32, not 8
+  const Ended plain =
+      expect_code(0, {"eval", kModel, "--data", kQuestions, "--limit", "8", "--loss-only", "--json",
+                      "--max-length", "128", "--dtype", "float32"});
+  EXPECT_NEAR(nlohmann::json::parse(plain.out).at("loss").get<double>(),
+              evaluations[0].at("loss").get<double>(), 1e-5);
+  EXPECT_NE(evaluations[0].at("loss"), evaluations[1].at("loss"));
 
   fs::remove_all(output / "checkpoints/step-00000003");
   const Ended again = expect_code(0, run);
@@ -51,6 +57,67 @@ TEST(Best, IsRecordedAndItsCheckpointKept) {
       expect_code(0, {"eval", output, "--checkpoint", "best", "--loss-only", "--json"});
   EXPECT_NEAR(nlohmann::json::parse(of_best.out).at("loss").get<double>(),
               events(output, "evaluation").front().at("loss").get<double>(), 1e-6);
+}
+
+// What was the best before a stop is the best after it, and its checkpoint stays.
+TEST(Best, IsKeptAcrossAResume) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  const Arguments run = evaluated(output, "4", "1 steps") + kFirstIsBest +
+                        Arguments{"--checkpoint.keep", "2",   "--checkpoint.every", "1 steps",
+                                  "--checkpoint.best", "true"};
+  expect_code(0, run);
+  EXPECT_THAT(checkpoint_names(output),
+              ElementsAre("step-00000001", "step-00000003", "step-00000004"));
+  fs::remove_all(output / "checkpoints/step-00000004");
+  const Ended again = expect_code(0, run);
+  EXPECT_THAT(again.out, HasSubstr("resumed from"));
+  EXPECT_THAT(again.out, HasSubstr("the best evaluation stays em 0.0 at step 1"));
+  EXPECT_THAT(steps_of(output, "best"), ElementsAre(1));
+  EXPECT_THAT(checkpoint_names(output),
+              ElementsAre("step-00000001", "step-00000003", "step-00000004"));
+}
+
+// The start is the best, and lies in another run's folder: it is kept in this one's.
+TEST(Best, IsKeptWhereTheRunBeganFromAnother) {
+  const TempFolder folder;
+  const fs::path other = folder.path() / "other";
+  const fs::path output = folder.path() / "run";
+  expect_code(0, train(other, "4") + Arguments{"--checkpoint.every", "2 steps", "--checkpoint.keep",
+                                               "9", "--data.max_answer_tokens", "1"});
+  const std::string start = other / "checkpoints/step-00000002";
+  expect_code(0, evaluated(output, "4", "1 steps") + kFirstIsBest +
+                     Arguments{"--checkpoint.keep", "1", "--checkpoint.every", "never",
+                               "--checkpoint.best", "true", "--resume", start});
+  EXPECT_THAT(steps_of(output, "best"), ElementsAre(2));
+  EXPECT_THAT(checkpoint_names(output), ElementsAre("step-00000002", "step-00000004"));
+  EXPECT_TRUE(exported_weights(output / "checkpoints/step-00000002") == exported_weights(start));
+}
+
+// Two entries of one file with other samples are two evaluations, of which the first tells the
+// best.
+TEST(Best, IsOfTheFirstEntryOfOneFile) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  const Arguments run =
+      train(output, "2") +
+      Arguments{"--data.eval[0].path", kQuestions, "--data.eval[0].limit", "8",
+                "--data.eval[1].path", kQuestions, "--data.eval[1].limit", "4",
+                "--eval.every",        "1 steps",  "--checkpoint.every",   "1 steps"};
+  expect_code(0, run);
+  const auto lines = events(output, "evaluation");
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_EQ(lines[0].at("data_sha256"), lines[1].at("data_sha256"));
+  EXPECT_NE(lines[0].at("data_set"), lines[1].at("data_set"));
+  EXPECT_EQ(summary(output).at("best").at("step"), 2);
+  EXPECT_EQ(summary(output).at("best").at("value"), lines[2].at("loss"));
+  EXPECT_EQ(summary(output).at("eval_loss"), lines[2].at("loss"));
+  // Other samples are another evaluation of the last step, which is made up for.
+  const Ended other =
+      expect_code(0, train(output, "2") +
+                         Arguments{"--data.eval[0].path", kQuestions, "--data.eval[0].limit", "6"});
+  EXPECT_THAT(other.out, HasSubstr("evaluating 6 questions after step 2"));
+  EXPECT_EQ(summary(output).at("best").at("value"), events(output, "evaluation").back().at("loss"));
 }
 
 TEST(Best, IsKnownWithoutItsCheckpoint) {
@@ -100,6 +167,26 @@ TEST(EarlyStop, IsTheSameInARunThatWasResumed) {
   EXPECT_THAT(again.out, HasSubstr("ended early after step 6 of 10"));
   EXPECT_THAT(steps_of(output, "evaluation"), ElementsAre(2, 4, 6));
   EXPECT_TRUE(weights == exported_weights(output));
+}
+
+// A run that has had all the patience it is given now ends where it is, and says so.
+TEST(EarlyStop, IsRecordedWhereThePatienceIsLessThanBefore) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  const Arguments run =
+      evaluated(output, "9", "1 steps") + Arguments{"--checkpoint.every", "1 steps"};
+  Program first(run + no_improvement("400"));
+  first.wait_for("step 4/");
+  first.signal(SIGTERM);
+  EXPECT_EQ(first.finish().code, 75);
+  EXPECT_THAT(steps_of(output, "early_stop"), testing::IsEmpty());
+  const Arguments less = run + no_improvement("2");
+  EXPECT_THAT(expect_code(0, less).out, HasSubstr("ended early after step "));
+  EXPECT_THAT(steps_of(output, "early_stop"), testing::SizeIs(1));
+  EXPECT_EQ(summary(output).at("ended_early"), true);
+  EXPECT_EQ(summary(output).at("ended"), "finished");
+  EXPECT_THAT(expect_code(0, less).out, HasSubstr("ended early after step "));
+  EXPECT_THAT(steps_of(output, "early_stop"), testing::SizeIs(1));
 }
 
 TEST(EarlyStop, GivesWayToMorePatience) {

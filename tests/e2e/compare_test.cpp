@@ -1,5 +1,9 @@
 // `sherd compare` of real runs.
 
+#include <array>
+#include <cstdio>
+#include <map>
+
 #include "tests/e2e/training.h"
 
 namespace sherd::test {
@@ -7,6 +11,34 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+
+// All that a program of the shell's prints to standard output.
+std::string output_of(const std::string& command) {
+  FILE* const program = ::popen(command.c_str(), "r");
+  std::string text;
+  std::array<char, 4096> bytes{};
+  for (std::size_t size = 1; size > 0;) {
+    size = std::fread(bytes.data(), 1, bytes.size(), program);
+    text.append(bytes.data(), size);
+  }
+  ::pclose(program);
+  return text;
+}
+
+// What stands between each `<tag …>` and its end.
+std::vector<std::string> texts_of(const std::string& html, const std::string& tag) {
+  std::vector<std::string> texts;
+  const std::string end = "</" + tag + ">";
+  for (std::size_t at = html.find("<" + tag); at != std::string::npos;
+       at = html.find("<" + tag, at + 1)) {
+    const char next = html.at(at + 1 + tag.size());
+    if (next == '>' || next == ' ') {
+      const std::size_t from = html.find('>', at) + 1;
+      texts.push_back(html.substr(from, html.find(end, from) - from));
+    }
+  }
+  return texts;
+}
 
 class Compare : public testing::Test {
  protected:
@@ -19,6 +51,7 @@ class Compare : public testing::Test {
   }
   static void TearDownTestSuite() { folder_.reset(); }
   static fs::path run(const std::string& name) { return folder_->path() / name; }
+  static const fs::path& folder_path() { return folder_->path(); }
   static fs::path page() { return folder_->path() / "page.html"; }
   static Arguments compare(const Arguments& more) { return Arguments{"compare"} + more; }
 
@@ -62,6 +95,36 @@ TEST_F(Compare, WritesAPageAndCsv) {
   EXPECT_THAT(read_file(page()), HasSubstr("<td>one</td><td>full_shard</td><td>1</td>"));
 }
 
+// A browser without a network shows the numbers of the runs, and a curve of each.
+TEST_F(Compare, WritesAPageThatABrowserShows) {
+  if (output_of("command -v chromium").empty()) {
+    GTEST_SKIP() << "SKIPPED: there is no chromium (Debian's package of this name)";
+  }
+  expect_code(0, compare({run("one"), run("two"), "--html", page()}));
+  const std::string home = (folder_path() / "browser").string();
+  const std::string dom = output_of(
+      "HOME=" + home + " timeout 60 chromium --headless --no-sandbox --disable-gpu " +
+      "--user-data-dir=" + home + " --dump-dom file://" + page().string() + " 2> /dev/null");
+  const json runs =
+      json::parse(expect_code(0, compare({run("one"), run("two"), "--json"})).out).at("runs");
+  const auto titles = texts_of(dom, "th");
+  const auto cells = texts_of(dom, "td");
+  ASSERT_EQ(cells.size(), 2 * titles.size()) << dom;
+  const std::map<std::string, std::string> shown = {
+      {"ranks", "ranks"},         {"train loss", "train_loss"},
+      {"eval loss", "eval_loss"}, {"samples/s", "train_samples_per_second"},
+      {"speed-up", "speedup"},    {"runtime s", "runtime_seconds"}};
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const auto found = shown.find(titles[i % titles.size()]);
+    if (found != shown.end()) {
+      const double value = runs.at(i / titles.size()).at(found->second).get<double>();
+      EXPECT_NEAR(std::stod(cells[i]), value, 0.01 * value) << found->first;
+    }
+  }
+  EXPECT_EQ(texts_of(dom, "figure").size(), 4U);
+  EXPECT_EQ(texts_of(dom, "polyline").size(), 4U + 3U * 2U);  // losses of both kinds
+}
+
 TEST_F(Compare, TakesARunThatGoesOnOrWasKilled) {
   const fs::path broken = run("broken");
   fs::copy(run("one"), broken, fs::copy_options::recursive);
@@ -78,10 +141,42 @@ TEST_F(Compare, RefusesWhatIsNoRun) {
   expect_code(73, compare({run("one"), "--html", "/no/such/folder/page.html"}));
 }
 
+TEST_F(Compare, AStoppedRunEndsWithItsSummaryToo) {
+  const fs::path output = run("stopped");
+  Program program(train(output, "400"));
+  program.wait_for("step 3/");
+  program.signal(SIGTERM);
+  const Ended ended = program.finish();
+  EXPECT_EQ(ended.code, 75);
+  EXPECT_THAT(ended.out, HasSubstr("summary: stopped: train_loss "));
+  const json summary = json::parse(read_file(output / "summary.json"));
+  EXPECT_EQ(summary.at("ended"), "stopped");
+  const std::string log = read_file(output / "log.jsonl");
+  EXPECT_THAT(log, HasSubstr(R"({"event":"end","step":)"));
+  EXPECT_THAT(log, HasSubstr(R"("how":"stopped")"));
+}
+
+// The disk of the checkpoints is away: what was learned until then is told.
+TEST_F(Compare, AFailedRunEndsWithItsSummaryToo) {
+  const fs::path output = run("failed");
+  Program program(train(output, "400") + Arguments{"--checkpoint.every", "6 steps"});
+  program.wait_for("checkpoint ");
+  fs::rename(output / "checkpoints", run("away"));
+  std::ofstream(output / "checkpoints") << "a file";
+  const Ended ended = program.finish();
+  EXPECT_NE(ended.code, 0);
+  EXPECT_THAT(ended.out, HasSubstr("summary: failed: train_loss "));
+  EXPECT_EQ(json::parse(read_file(output / "summary.json")).at("ended"), "failed");
+  EXPECT_THAT(read_file(output / "log.jsonl"), HasSubstr(R"("how":"failed","why":")"));
+  EXPECT_THAT(expect_code(0, {"watch", output.string()}).out,
+              HasSubstr("; failed: the same command goes on"));
+}
+
 TEST_F(Compare, ARunEndsWithItsSummary) {
   const json summary = json::parse(read_file(run("one") / "summary.json"));
   EXPECT_EQ(summary.at("name"), "one");
   EXPECT_EQ(summary.at("steps"), 6);
+  EXPECT_EQ(summary.at("ended"), "finished");
   const Ended again = expect_code(0, train(run("told"), "3"));
   EXPECT_THAT(again.out, HasSubstr("summary: train_loss "));
   EXPECT_THAT(again.out, HasSubstr(" samples/s, "));

@@ -22,7 +22,7 @@ struct Previewed {
     fs::remove(folder.path() / "model" / "model.safetensors");
     folder.write(
         "my.jsonl",
-        R"({"prompt": "Who is <b>it</b>?\u001b[2J", "completion": "<script>Lily & \u0007"})"
+        R"({"prompt": "Who is <b>it</b>?\u001b[2J\u009b2J\u202e", "completion": "<script>Lily & \u0007"})"
         "\n"
         R"({"prompt": "Who?", "completion": "A dog"})"
         "\nbad\n");
@@ -94,11 +94,15 @@ TEST(DataPreview, TextAndPageAreHarmless) {
   EXPECT_THAT(ended.out, HasSubstr("[[ A dog</s>]]"));
   EXPECT_THAT(ended.out, HasSubstr("\\x1b[2J"));
   EXPECT_THAT(ended.out, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(ended.out, HasSubstr("\\u009b2J\\u202e"));
+  EXPECT_THAT(ended.out, Not(HasSubstr("\u009b")));
+  EXPECT_THAT(ended.out, Not(HasSubstr("\u202e")));
   EXPECT_THAT(ended.out, HasSubstr("my.jsonl: line 3, byte "));
   EXPECT_THAT(ended.out, HasSubstr("bytes cut off\n"));
   const std::string html = read_file(page);
   EXPECT_THAT(html, HasSubstr("&lt;script&gt;Lily &amp; "));
   EXPECT_THAT(html, Not(HasSubstr("<script")));
+  EXPECT_THAT(html, Not(HasSubstr("\u202e")));
   EXPECT_THAT(html, HasSubstr("<mark> A dog&lt;/s&gt;</mark>"));
   EXPECT_THAT(html, Not(HasSubstr("http")));
   EXPECT_THAT(html, HasSubstr("color-scheme: light dark"));

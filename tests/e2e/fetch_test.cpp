@@ -1,41 +1,12 @@
-// `sherd fetch` and hub names in model.path, with a hub on loopback.
+// `sherd fetch`, with a hub on loopback.
 
-#include "tests/e2e/training.h"
-#include "tests/support/hub_server.h"
+#include "tests/e2e/fetching.h"
 
 namespace sherd::test {
 namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-
-const Arguments kFetch = {"fetch", kHubModel};
-
-class Fetch : public testing::Test {
- protected:
-  [[nodiscard]] Arguments variables(const Arguments& more = {}) const {
-    return Arguments{"HF_HOME=" + home().string(), "HF_ENDPOINT=" + hub.url()} + more;
-  }
-  [[nodiscard]] fs::path home() const { return folder.path() / "hf"; }
-  [[nodiscard]] fs::path repo() const { return home() / "hub/models--tiny-org--stories"; }
-  [[nodiscard]] fs::path snapshot() const { return repo() / "snapshots" / kCommit; }
-  [[nodiscard]] fs::path blob(const std::string& path) const {
-    return repo() / "blobs" / hub.digest(path);
-  }
-  [[nodiscard]] Arguments train_by_name() const {
-    Arguments run = train(folder.path() / "run", "2");
-    std::replace(run.begin(), run.end(), kModel, kHubModel);
-    return run;
-  }
-  // Expects the fetch to fail with these words and no other blob than whole ones.
-  void refuse(int code, const std::string& why, const Arguments& more = {}) const {
-    EXPECT_THAT(expect_code(code, kFetch, variables(more)).err, HasSubstr(why));
-    EXPECT_FALSE(fs::exists(blob("model.safetensors")));
-  }
-
-  TempFolder folder;
-  HubServer hub{kModel};
-};
 
 TEST_F(Fetch, FillsTheCacheAsHuggingFacesLibrariesDo) {
   const Ended ended = expect_code(0, kFetch, variables());
@@ -53,7 +24,6 @@ TEST_F(Fetch, FillsTheCacheAsHuggingFacesLibrariesDo) {
   EXPECT_EQ(expect_code(0, kFetch, variables()).out, ended.out);
   EXPECT_EQ(hub.asked().size(), asked + 2);  // the revision, and the list of its files
   EXPECT_EQ(expect_code(0, kFetch + Arguments{"--revision", kCommit}, variables()).out, ended.out);
-  EXPECT_EQ(hub.asked().size(), asked + 2);  // a commit stays what it is
   const Ended offline = expect_code(0, kFetch, variables({"HF_HUB_OFFLINE=1"}));
   EXPECT_EQ(offline.out, ended.out);
 }
@@ -90,19 +60,33 @@ TEST_F(Fetch, RefusesOtherBytesThanTheHubSaid) {
     answer.body[100] = static_cast<char>(~answer.body[100]);
     return answer;
   };
-  refuse(65, "the hub says " + std::to_string(hub.files.at("model.safetensors").size()) +
-                 " bytes and the SHA-256 " + hub.digest("model.safetensors"));
+  refuse(65, "the hub says the SHA-256 " + hub.digest("model.safetensors") + ", and what came has");
   EXPECT_FALSE(fs::exists(blob("model.safetensors").string() + ".incomplete"));
   hub.at_storage = [](const Asked&, Answer answer) {
     answer.body += "more";
     return answer;
   };
-  refuse(65, "more bytes come than");
+  refuse(65, "that were said before");
+  const std::string other(hub.files.at("config.json").size(), ' ');
   hub.before = [&](const Asked& asked) -> std::optional<Answer> {
-    return asked.path.ends_with("/config.json") ? std::optional(Answer{200, "{}"}) : std::nullopt;
+    return asked.path.ends_with("/config.json") ? std::optional(Answer{200, other}) : std::nullopt;
   };
   hub.at_storage = [](const Asked&, Answer answer) { return answer; };
   EXPECT_THAT(expect_code(65, kFetch, variables()).err, HasSubstr("git blob SHA-1"));
+}
+
+// What all processes of this host were called with.
+std::string command_lines() {
+  std::string lines;
+  for (const auto& process : fs::directory_iterator("/proc")) {
+    const std::string id = process.path().filename();
+    if (id.find_first_not_of("0123456789") == std::string::npos) {
+      std::string line = read_file(process.path() / "cmdline");
+      std::replace(line.begin(), line.end(), '\0', ' ');
+      lines += line + "\n";
+    }
+  }
+  return lines;
 }
 
 TEST_F(Fetch, TheTokenGoesToTheHubAlone) {
@@ -112,18 +96,23 @@ TEST_F(Fetch, TheTokenGoesToTheHubAlone) {
                ? std::nullopt
                : std::optional(Answer{401, "{}", {{"X-Error-Code", "GatedRepo"}}});
   };
-  refuse(77, "is gated, and no token was given: accept its conditions at " + hub.url() +
+  refuse(77, "is gated, and no token was sent: accept its conditions at " + hub.url() +
                  "/tiny-org/stories");
   fs::create_directories(home());
   std::ofstream(home() / "token") << token << "\n";
   const Ended by_file = expect_code(0, kFetch, variables());
   fs::remove(home() / "token");
   fs::remove_all(repo());
+  std::string commands;  // of all processes, while the token is in use
+  hub.at_storage = [&](const Asked&, Answer answer) {
+    commands = command_lines();
+    return answer;
+  };
   Program program(kFetch, variables({"HF_TOKEN=" + token}));
-  EXPECT_THAT(read_file("/proc/" + std::to_string(program.pid()) + "/cmdline"),
-              Not(HasSubstr("canary")));
   const Ended by_variable = program.finish();
   EXPECT_EQ(by_variable.code, 0);
+  EXPECT_THAT(commands, HasSubstr(kHubModel));
+  EXPECT_THAT(commands, Not(HasSubstr("canary")));
   for (const Ended& ended : {by_file, by_variable}) {
     EXPECT_THAT(ended.out + ended.err, Not(HasSubstr("canary")));
   }
@@ -151,7 +140,9 @@ TEST_F(Fetch, ExplainsRefusals) {
   answer(401, "RepoNotFound");
   refuse(66, "has no model tiny-org/stories, or a private one that wants a token");
   answer(401, "", "Invalid credentials in Authorization header");
-  refuse(77, "The token may have expired", {"HF_TOKEN=x"});
+  refuse(77, "It may have expired", {"HF_TOKEN=x"});
+  answer(403, "", "not\x1b[31m for you");
+  refuse(77, "(status 403: not?[31m for you). The token's account", {"HF_TOKEN=x"});
   answer(429, "");
   refuse(69, "It takes no more requests for now");
   answer(500, "", "on fire");
@@ -176,11 +167,170 @@ TEST_F(Fetch, RefusesNamesThatLeadOutOfTheFolder) {
   EXPECT_FALSE(fs::exists(home()));
 }
 
+TEST_F(Fetch, ExplainsWhatARefusalOfAFileMeans) {
+  const auto file_answer = [&](int status, const std::string& code) {
+    hub.before = [=](const Asked& asked) {
+      return asked.path.find("/resolve/") == std::string::npos
+                 ? std::nullopt
+                 : std::optional(Answer{status, "{}", {{"X-Error-Code", code}}});
+    };
+  };
+  file_answer(403, "GatedRepo");  // the list of a gated model is open to all
+  refuse(77, "is gated, and no token was sent: accept its conditions");
+  file_answer(404, "EntryNotFound");
+  refuse(66, "the hub lists this file, and does not have it");
+  hub.before = [](const Asked&) { return std::nullopt; };
+  hub.at_storage = [](const Asked&, const Answer&) { return Answer{403, "SignatureExpired"}; };
+  const Ended ended = expect_code(69, kFetch, variables({"HF_TOKEN=x"}));
+  EXPECT_THAT(ended.err, HasSubstr("/model.safetensors: this host, to which the hub sends for a "
+                                   "file of tiny-org/stories, answers with status 403"));
+  EXPECT_THAT(ended.err, Not(HasSubstr("HF_TOKEN")));
+  EXPECT_THAT(ended.err, Not(HasSubstr("canary")));
+}
+
+TEST_F(Fetch, TakesABusyHubsAnswerLater) {
+  hub.before = [tries = 0](const Asked&) mutable {
+    return ++tries == 1 ? std::optional(Answer{503, "busy"}) : std::nullopt;
+  };
+  expect_code(0, kFetch, variables());
+}
+
+TEST_F(Fetch, ReadsTheListInPages) {
+  const auto list = hub.tree();
+  std::string next = "?recursive=true&cursor=2";
+  hub.before = [&](const Asked& asked) -> std::optional<Answer> {
+    if (asked.path.find("/tree/") == std::string::npos) {
+      return std::nullopt;
+    }
+    const bool is_first = asked.target.find("cursor") == std::string::npos;
+    const auto half = list.begin() + static_cast<std::ptrdiff_t>(list.size() / 2);
+    const nlohmann::json page(is_first ? std::vector<nlohmann::json>(list.begin(), half)
+                                       : std::vector<nlohmann::json>(half, list.end()));
+    Answer answer{200, page.dump()};
+    if (is_first) {
+      const std::string url = next.starts_with("?") ? hub.url() + asked.path + next : next;
+      answer.headers["Link"] = "<" + url + ">; rel=\"next\"";
+    }
+    return answer;
+  };
+  expect_code(0, kFetch, variables());
+  fs::remove_all(home());
+  next = "http://127.0.0.2:9/elsewhere";
+  refuse(65, "the list of files goes on elsewhere");
+}
+
+TEST_F(Fetch, RefusesAListThatCannotBeRight) {
+  auto list = hub.tree();
+  hub.before = [&](const Asked& asked) {
+    return asked.path.find("/tree/") == std::string::npos ? std::nullopt
+                                                          : std::optional(Answer{200, list.dump()});
+  };
+  const auto original = list;
+  const auto refuse_with = [&](const std::string& file, const auto& spoil, const std::string& why) {
+    list = original;
+    for (auto& entry : list) {
+      if (entry.at("path") == file) {
+        spoil(entry);
+      }
+    }
+    refuse(65, why);
+  };
+  const std::string weights = "model.safetensors";
+  refuse_with(
+      weights, [](auto& file) { file["size"] = "many"; }, "without 'path' or 'size'");
+  refuse_with(
+      weights, [](auto& file) { file["size"] = -1; }, "without 'path' or 'size'");
+  refuse_with(
+      weights, [](auto& file) { file["path"] = 7; }, "without 'path' or 'size'");
+  refuse_with(
+      weights, [](auto& file) { file["lfs"].erase("oid"); }, "no text 'oid'");
+  refuse_with(
+      weights, [](auto& file) { file["lfs"]["oid"] = "../x"; },
+      "'oid' is not of 64 hexadecimal digits");
+  refuse_with(
+      weights, [](auto& file) { file.erase("lfs"); }, "the hub says the git blob SHA-1 aaaa");
+  refuse_with(
+      weights, [](auto& file) { file["size"] = 5; }, "bytes, not the 5 that were said");
+  list = 7;
+  refuse(65, "no list of files");
+}
+
+TEST_F(Fetch, RefusesAnotherCommitThanItAskedFor) {
+  const std::string other(40, 'b');
+  hub.before = [&](const Asked& asked) {
+    return asked.path.ends_with("/revision/" + other)
+               ? std::optional(Answer{200, R"({"sha": ")" + kCommit + R"("})"})
+               : std::nullopt;
+  };
+  EXPECT_THAT(
+      expect_code(65, kFetch + Arguments{"--revision", other}, variables()).err,
+      HasSubstr("the hub was asked for the commit " + other + ", and answers with " + kCommit));
+  const Ended offline =
+      expect_code(66, kFetch + Arguments{"--revision", other}, variables({"HF_HUB_OFFLINE=1"}));
+  EXPECT_THAT(offline.err, HasSubstr("sherd fetch " + kHubModel + " --revision " + other));
+}
+
+TEST_F(Fetch, TakesTheShardsThatTheIndexNames) {
+  const std::string index = "model.safetensors.index.json";
+  hub.files["weights-a.safetensors"] = hub.files.at("model.safetensors");
+  hub.files["model-00009-of-00009.safetensors"] = "of another time";
+  hub.files.erase("model.safetensors");
+  hub.files[index] = R"({"weight_map": {"x": "weights-a.safetensors"}})";
+  expect_code(0, kFetch, variables());
+  EXPECT_TRUE(fs::exists(snapshot() / "weights-a.safetensors"));
+  EXPECT_FALSE(fs::exists(snapshot() / "model-00009-of-00009.safetensors"));
+  hub.files[index] = R"({"weight_map": {"x": "weights-a.safetensors", "y": "b.safetensors"}})";
+  EXPECT_THAT(expect_code(65, kFetch, variables()).err,
+              HasSubstr("has no b.safetensors, which its model.safetensors.index.json names"));
+  hub.files[index] = R"({"weight_map": {}})";
+  EXPECT_THAT(expect_code(65, kFetch, variables()).err, HasSubstr("no index of weights"));
+}
+
+TEST_F(Fetch, CompletesWhatAnotherToolBrought) {
+  expect_code(0, kFetch, variables());
+  fs::remove(snapshot() / "tokenizer_config.json");
+  expect_code(0, kFetch + Arguments{"--revision", kCommit}, variables());
+  EXPECT_TRUE(fs::exists(snapshot() / "tokenizer_config.json"));
+}
+
+TEST_F(Fetch, SendsNoTokenWhereOthersReadAlong) {
+  // A proxy on loopback stands for one anywhere; it does not know what it is asked for.
+  const Ended ended =
+      expect_code(66, kFetch, variables({"HF_TOKEN=hf_canary", "http_proxy=" + hub.url()}));
+  EXPECT_THAT(ended.err, HasSubstr("the token is not sent to " + hub.url() +
+                                   ": others could read "
+                                   "along"));
+  EXPECT_EQ(ended.err.find("the token is not sent"), ended.err.rfind("the token is not sent"));
+  for (const Asked& asked : hub.asked()) {
+    EXPECT_EQ(asked.header("Authorization"), "");
+  }
+}
+
+TEST_F(Fetch, ShowsNoPasswordOfTheEndpoint) {
+  const std::string endpoint = "HF_ENDPOINT=http://me:canary@" + hub.url().substr(7);
+  hub.before = [](const Asked&) {
+    return std::optional(Answer{403, "{}", {{"X-Error-Code", "GatedRepo"}}});
+  };
+  const Arguments home_only{"HF_HOME=" + home().string()};
+  EXPECT_THAT(expect_code(77, kFetch, home_only + Arguments{endpoint}).err,
+              Not(HasSubstr("canary")));
+  hub.before = [](const Asked&) {
+    return std::optional(Answer{401, "{}", {{"X-Error-Code", "RepoNotFound"}}});
+  };
+  EXPECT_THAT(expect_code(66, kFetch, home_only + Arguments{endpoint}).err,
+              Not(HasSubstr("canary")));
+  EXPECT_THAT(
+      expect_code(64, kFetch, home_only + Arguments{"HF_ENDPOINT=http://me:can/ary@host"}).err,
+      Not(HasSubstr("can/ary")));
+}
+
 TEST_F(Fetch, RefusesWhatIsNoModelForIt) {
   hub.files.erase("model.safetensors");
   hub.files["model-q4.safetensors"] = "x";
-  EXPECT_THAT(expect_code(65, kFetch, variables()).err,
-              HasSubstr("has no weights in safetensors: pytorch_model.bin can run code when read"));
+  EXPECT_THAT(
+      expect_code(65, kFetch, variables()).err,
+      HasSubstr("has no model.safetensors: no weights in safetensors; pytorch_model.bin can "
+                "run code when read"));
   hub.files.erase("tokenizer.json");
   EXPECT_THAT(expect_code(65, kFetch, variables()).err, HasSubstr("has no tokenizer.json"));
   hub.files.erase("config.json");
@@ -202,7 +352,6 @@ TEST_F(Fetch, SaysWhatStandsInTheWay) {
   wrong(64, {"fetch", "stories"}, "'stories' is no name on a hub");
   wrong(64, {"fetch", "../x"}, "is no name on a hub");
   wrong(64, kFetch + Arguments{"--revision", "../x"}, "'../x' is no revision");
-  wrong(64, {"fetch", "rajpurkar/squad", "--dataset"}, "data sets are not fetched yet");
   EXPECT_THAT(expect_code(64, kFetch, {"HF_ENDPOINT=" + hub.url()}).err, HasSubstr("set HF_HOME"));
 }
 
@@ -215,40 +364,66 @@ TEST_F(Fetch, TwoAtOnceFetchOnce) {
   EXPECT_EQ(read_file(snapshot() / "model.safetensors"), hub.files.at("model.safetensors"));
 }
 
-TEST_F(Fetch, ARunTakesTheNameOfAModel) {
-  const Ended reading = expect_code(
-      66, {"plan", "--model.path", kHubModel, "--data.train", kQuestions, "--train.output", "x"},
-      variables());
-  EXPECT_THAT(reading.err,
-              HasSubstr("Fetch it where there is a network: sherd fetch " + kHubModel));
-  EXPECT_TRUE(hub.asked().empty());
-  const Ended first = expect_code(0, on_ranks(2, train_by_name()), variables());
-  EXPECT_THAT(first.out, HasSubstr("model.safetensors: "));
-  EXPECT_EQ(hub.asked_of_storage().size(), 1U);
-  EXPECT_THAT(read_file(folder.path() / "run/config.toml"), HasSubstr(snapshot().string()));
+class FetchData : public Fetch {
+ protected:
+  [[nodiscard]] static std::string parquet(const std::string& name) {
+    return read_file(SHERD_TEST_SOURCE_DIR "/tests/data/parquet/" + name);
+  }
+  [[nodiscard]] Arguments variables_of_data(const Arguments& more = {}) const {
+    return Arguments{"HF_HOME=" + home().string(), "HF_ENDPOINT=" + data.url()} + more;
+  }
+
+  HubServer data{{{"README.md", "---"},
+                  {"plain_text/train-00000-of-00001.parquet", parquet("squad-32.parquet")},
+                  {"plain_text/validation-00000-of-00001.parquet", parquet("squad-v2.parquet")},
+                  {"other/train-00000-of-00001.parquet", parquet("sums-gzip.parquet")},
+                  {"script.py", "import os"}}};
+};
+
+TEST_F(FetchData, BringsTheFilesOfAConfiguration) {
+  const Arguments fetch{"fetch", kHubData, "--dataset"};
+  EXPECT_THAT(expect_code(64, fetch, variables_of_data()).err,
+              HasSubstr("has several configurations: other, plain_text"));
+  const Ended ended =
+      expect_code(0, fetch + Arguments{"--config", "plain_text"}, variables_of_data());
+  const fs::path there = home() / "hub/datasets--tiny-org--questions/snapshots" / kCommit;
+  EXPECT_EQ(ended.out, there.string() + "\n");
+  EXPECT_TRUE(fs::exists(there / "README.md"));
+  EXPECT_FALSE(fs::exists(there / "other"));
+  EXPECT_FALSE(fs::exists(there / "script.py"));
+  EXPECT_EQ(read_file(there / "plain_text/validation-00000-of-00001.parquet"),
+            parquet("squad-v2.parquet"));
+  EXPECT_EQ(read_file(there / "plain_text/train-00000-of-00001.parquet"),
+            parquet("squad-32.parquet"));
+  EXPECT_EQ(expect_code(0, fetch, variables_of_data({"HF_HUB_OFFLINE=1"})).out, ended.out);
+  EXPECT_THAT(expect_code(66, fetch + Arguments{"--config", "x"}, variables_of_data()).err,
+              HasSubstr("has no configuration 'x'. It has: other, plain_text"));
+  EXPECT_THAT(expect_code(64, kFetch + Arguments{"--config", "x"}, variables_of_data()).err,
+              HasSubstr("--dataset"));
+}
+
+TEST_F(FetchData, ARunTakesTheNameOfADataSet) {
+  const std::string name = kHubData + ":plain_text/train";
+  Arguments run = train(folder.path() / "run", "2");
+  std::replace(run.begin(), run.end(), kQuestions, name);
+  Arguments dry = run;
+  dry.emplace_back("--dry-run");
+  EXPECT_THAT(expect_code(66, dry, variables_of_data()).err,
+              HasSubstr("sherd fetch " + kHubData + " --dataset"));
+  expect_code(0, on_ranks(2, run), variables_of_data());
+  EXPECT_EQ(data.asked_of_storage().size(), 1U);
   const TempFolder other;
   expect_code(0, on_ranks(2, train(other.path() / "run", "2")));
   EXPECT_EQ(column(folder.path() / "run", "loss"), column(other.path() / "run", "loss"));
-}
-
-TEST_F(Fetch, ARunSaysOnceWhyANameIsNoModel) {
-  const Ended ended =
-      expect_code(66, on_ranks(2, train_by_name()), variables({"HF_HUB_OFFLINE=1"}));
-  EXPECT_THAT(ended.err,
-              HasSubstr("model.path = \"tiny-org/stories\": there is no such folder, and as the "
-                        "name of a model on a hub: "));
-  const Arguments second_rank = {"RANK=1",
-                                 "LOCAL_RANK=1",
-                                 "WORLD_SIZE=2",
-                                 "LOCAL_WORLD_SIZE=2",
-                                 "MASTER_ADDR=127.0.0.1",
-                                 "MASTER_PORT=29511",
-                                 "HF_HUB_OFFLINE=1"};
-  EXPECT_EQ(expect_code(66, train_by_name(), variables(second_rank)).err, "");
-  Arguments run = train(folder.path() / "run", "2");
-  std::replace(run.begin(), run.end(), kQuestions, std::string("rajpurkar/squad"));
-  EXPECT_THAT(expect_code(66, run, variables()).err,
-              HasSubstr("data.train = \"rajpurkar/squad\": there is no such file, and data sets"));
+  EXPECT_THAT(read_file(folder.path() / "run/config.toml"), HasSubstr("\"parquet\""));
+  const Ended lacking = expect_code(66, {"eval", kModel, "--data", kHubData + ":plain_text/test"},
+                                    variables_of_data());
+  EXPECT_THAT(lacking.err, HasSubstr("--data = \"tiny-org/questions:plain_text/test\": there is no "
+                                     "such file, and as the name of a data set on a hub: "));
+  EXPECT_THAT(lacking.err, HasSubstr("has no split 'test' in 'plain_text'. It has: train, "
+                                     "validation"));
+  expect_code(0, {"eval", kModel, "--loss-only", "--data", kHubData + ":plain_text/dev"},
+              variables_of_data());
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // `sherd generate`: what a model makes of prompts.
 
+#include <algorithm>
+#include <fstream>
 #include <sstream>
 
 #include "tests/e2e/training.h"
@@ -109,6 +111,49 @@ TEST_F(Generate, WritesPromptsAsTheModelsTemplateSays) {
   const Ended raw = expect_code(0, verb + Arguments{"--raw"});
   EXPECT_NE(raw.out, chat.out);
   EXPECT_EQ(raw.out, continued("The") + "\n");
+}
+
+// `sherd train` writes nothing around a prompt, whatever template the model has.
+TEST_F(Generate, ContinuesPromptsOfARunAsItWasTrained) {
+  const fs::path model = copy_of_model(folder_.path() / "model");
+  auto config = json::parse(read_file(model / "tokenizer_config.json"));
+  config["chat_template"] = "{{ bos_token }}{{ messages[0].content }} dog";
+  std::ofstream(model / "tokenizer_config.json") << config;
+  const fs::path output = folder_.path() / "run";
+  Arguments run = train(output, "1");
+  std::replace(run.begin(), run.end(), kModel, model.string());
+  expect_code(0, run);
+  const auto continued_by = [&](const std::string& prompt, const Arguments& flags = {}) {
+    return expect_code(
+        0, Arguments{"generate", output, "--max-new-tokens", "12", "--prompt", prompt} + flags);
+  };
+  const Ended as_trained = continued_by("The");
+  EXPECT_THAT(as_trained.err, HasSubstr("as the run was trained; --chat writes them by"));
+  EXPECT_EQ(continued_by("The", {"--raw"}).out, as_trained.out);
+  EXPECT_EQ(continued_by("The ").out, as_trained.out);  // the blank belongs to what follows
+  EXPECT_EQ(continued_by("The dog").out, continued_by("The", {"--chat"}).out);
+  EXPECT_NE(continued_by("The dog").out, as_trained.out);
+}
+
+// What is lost is no success.
+TEST_F(Generate, AndEvalSayThatTheirOutputIsLost) {
+  const auto into = [](const std::string& to, const Arguments& verb) {
+    return Program(verb, {}, "{ \"$0\" \"$@\"; echo code $? >&2; } " + to).finish();
+  };
+  const Arguments one = {"generate", kModel, "--max-new-tokens", "2", "--prompt", "Tom"};
+  const Arguments eval = {"eval",    kModel, "--data",      kQuestions,
+                          "--limit", "2",    "--loss-only", "--json"};
+  for (const Arguments& verb : {one, eval, Arguments{"recipes", "ls"}}) {
+    const Ended full = into("> /dev/full", verb);
+    EXPECT_THAT(full.err, HasSubstr("cannot be written to: No space left on device"));
+    EXPECT_THAT(full.err, HasSubstr("code 74"));
+  }
+  const Ended gone = into("| true", {"generate", kModel, "--prompts", file(), "--batch", "1"});
+  EXPECT_THAT(gone.err, HasSubstr("cannot be written to: Broken pipe"));
+  EXPECT_THAT(gone.err, HasSubstr("code 74"));
+  // A run outlives its terminal.
+  const Ended run = into("> /dev/full", train(folder_.path() / "run", "1"));
+  EXPECT_THAT(run.err, HasSubstr("code 0"));
 }
 
 TEST_F(Generate, SaysWhatIsWrong) {

@@ -60,8 +60,8 @@ TEST(LastEvaluation, StopsAtASignalAndIsMadeUpFor) {
   Arguments run = on_ranks(2, train(output, "2") + Arguments{"--train.micro_batch", "6"});
   replace(run, "128", "512");
   Program program(run + kGenerating);
-  program.wait_for("step 2/2");
-  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  program.wait_for("evaluating ");
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // of about a second
   program.signal(SIGTERM);
   const Ended stopped = program.finish();
   EXPECT_EQ(stopped.code, 75) << stopped.out << stopped.err;
@@ -260,6 +260,35 @@ TEST(FinishedRun, SaysWhatComesNext) {
   EXPECT_THAT(ended.out, HasSubstr("next: sherd eval " + output.string()));
   EXPECT_THAT(ended.out, HasSubstr("sherd export --checkpoint " + output.string()));
   EXPECT_THAT(ended.out, HasSubstr("| epoch 1.00"));
+}
+
+// What an earlier run has left out stands until another one has begun in its place.
+TEST(RefusedStart, LeavesTheListOfBadSamples) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  const std::string good = R"({"prompt": "a", "completion": "b"})"
+                           "\n";
+  const fs::path data = folder.write("data.jsonl", good + good + "bad\n");
+  const Arguments run = {"train",
+                         SHERD_TEST_SOURCE_DIR "/tests/e2e/base.toml",
+                         "--model.path",
+                         kModel,
+                         "--data.train",
+                         data.string(),
+                         "--data.on_bad_sample",
+                         "skip",
+                         "--train.output",
+                         output.string(),
+                         "--train.max_steps",
+                         "2",
+                         "--train.global_batch",
+                         "2"};
+  expect_code(0, run);
+  const std::string listed = read_file(output / "bad_samples.jsonl");
+  EXPECT_NE(listed, "");
+  std::ofstream(data) << good << good << "worse\nworst\n";
+  expect_code(64, run);  // other data
+  EXPECT_EQ(read_file(output / "bad_samples.jsonl"), listed);
 }
 
 TEST(RemovedOutput, EndsTheRun) {

@@ -1,6 +1,7 @@
 // Data of one's own, as its owner would train on it.
 
 #include <fstream>
+#include <optional>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -13,6 +14,7 @@ namespace sherd::test {
 namespace {
 
 using nlohmann::json;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -55,7 +57,9 @@ TEST(OwnData, IsLearnedAndScoredByItsCompletions) {
   const Ended ended = expect_code(0, own("train", output));
   EXPECT_THAT(ended.out, HasSubstr("general-knowledge.jsonl: 20 records, "));
   EXPECT_THAT(ended.out, HasSubstr("lengths: "));
-  EXPECT_THAT(ended.out, HasSubstr("?[[ "));
+  EXPECT_THAT(ended.out, HasSubstr("first samples, in [[ ]] what is supervised:\n  "));
+  EXPECT_THAT(ended.out,
+              ContainsRegex("\n  31 tokens, 13 supervised: <s> Which is .*\\?\\[\\[ The"));
   EXPECT_FALSE(fs::exists(output / "bad_samples.jsonl"));
   const std::string config = read_file(output / "config.toml");
   EXPECT_THAT(config, HasSubstr("format = \"jsonl\""));
@@ -125,11 +129,12 @@ TEST(OwnData, BadRecordsMayBeSkippedAndAreListed) {
       folder.write("my.jsonl", kGood + "\n{\"prompt\": \"a\"}\n" + kGood + "\nno\n" + kGood);
   const Arguments skip = {"--data.on_bad_sample", "skip", "--data.cache",
                           (folder.path() / "cache").string()};
+  std::optional<fs::file_time_type> written;  // the tokens, by the first run
   for (const std::string name : {"encoded", "cached"}) {
     const fs::path output = folder.path() / name;
     const Ended ended = expect_code(0, on_ranks(2, train_on(file, output) + skip));
     EXPECT_THAT(ended.out, HasSubstr("my.jsonl: 3 records, "));
-    EXPECT_THAT(ended.out, HasSubstr("; 2 bad ones skipped\n"));
+    EXPECT_THAT(ended.out, HasSubstr("; 2 bad samples skipped\n"));
     EXPECT_THAT(ended.out, HasSubstr("2 bad samples skipped, listed in " +
                                      (output / "bad_samples.jsonl").string() + "; the first: "));
     std::ifstream listed(output / "bad_samples.jsonl");
@@ -143,6 +148,13 @@ TEST(OwnData, BadRecordsMayBeSkippedAndAreListed) {
     EXPECT_EQ(lines[1]["line"], 4);
     EXPECT_GT(lines[1]["byte"], lines[0]["byte"]);
     EXPECT_THAT(lines[1]["reason"].get<std::string>(), HasSubstr("no JSON"));
+    EXPECT_EQ(lines[0]["text"], "{\"prompt\": \"a\"}");
+    EXPECT_EQ(lines[1]["text"], "no");
+    const auto names = listing(folder.path() / "cache");
+    ASSERT_EQ(names.size(), 1U);
+    const auto time = fs::last_write_time(folder.path() / "cache" / names.front());
+    EXPECT_EQ(time, written.value_or(time)) << "the second run has encoded again";
+    written = time;
   }
   // What is in the cache is refused all the same where it has to be.
   const fs::path output = folder.path() / "other";
@@ -150,6 +162,75 @@ TEST(OwnData, BadRecordsMayBeSkippedAndAreListed) {
       expect_code(65, train_on(file, output) + skip + Arguments{"--data.max_bad_samples", "1"});
   EXPECT_THAT(capped.err, HasSubstr("2 bad samples are more than data.max_bad_samples = 1"));
   expect_code(65, train_on(file, output) + Arguments{skip[2], skip[3]});
+}
+
+// A question that has no room is one more bad sample, in the tokens of the next run too.
+TEST(OwnData, QuestionsThatDoNotFitMayBeSkipped) {
+  const TempFolder folder;
+  const auto question = [](const std::string& id, const std::string& text) {
+    return R"({"id": ")" + id + R"(", "question": ")" + text +
+           R"(", "answers": [{"text": "Lily", "answer_start": 0}]})";
+  };
+  const auto file = folder.write(
+      "long.json", R"({"data": [{"paragraphs": [{"context": "Lily.", "qas": [)" +
+                       question("q1", "Who?") + "," + question("q2", std::string(100, 'q')) + "," +
+                       question("q3", "Who is it?") + "]}]}]}");
+  const Arguments limits = {"--data.max_length",
+                            "64",
+                            "--data.max_answer_tokens",
+                            "8",
+                            "--data.cache",
+                            (folder.path() / "cache").string()};
+  EXPECT_THAT(expect_code(65, train_on(file, folder.path() / "none") + limits).err,
+              HasSubstr("long.json: question q2: the prompt takes "));
+  const Arguments skip =
+      limits + Arguments{"--data.on_bad_sample", "skip", "--data.eval", file.string(),
+                         "--eval.generate",      "true"};
+  for (const std::string name : {"encoded", "cached"}) {
+    const fs::path output = folder.path() / name;
+    const Ended ended = expect_code(0, on_ranks(2, train_on(file, output) + skip));
+    EXPECT_THAT(ended.out, HasSubstr("long.json: 2 questions, "));
+    const std::string listed = read_file(output / "bad_samples.jsonl");
+    EXPECT_THAT(listed, HasSubstr(R"("question":"q2","reason":"the prompt takes )"));
+    const auto answers = json::parse(read_file(output / "predictions-2.json"));
+    EXPECT_EQ(answers.size(), 2U);
+    EXPECT_TRUE(answers.contains("q3"));
+  }
+  Arguments preview_of_it = train_on(file, folder.path() / "none");
+  preview_of_it[0] = "preview";
+  const Ended preview = expect_code(
+      0, Arguments{"data"} + preview_of_it + limits + Arguments{"--data.on_bad_sample", "skip"});
+  EXPECT_THAT(preview.out, HasSubstr("long.json, q3, step 1"));
+  EXPECT_THAT(preview.out, HasSubstr("skipped: " + file.string() + ": question q2: the prompt"));
+}
+
+// The name of the file does not tell its format, and one of its lines is bad.
+TEST(OwnData, AnEvaluationOfARunReadsItsDataAsTheRunDid) {
+  const TempFolder folder;
+  const auto file = folder.write("my.jsonl", kGood + "\n" + kGood);
+  const auto held = folder.write("held.txt", kGood + "\nbad\n" + kGood);
+  const fs::path output = folder.path() / "run";
+  expect_code(0, train_on(file, output) + Arguments{"--data.eval[0].path", held.string(),
+                                                    "--data.eval[0].format", "jsonl",
+                                                    "--data.on_bad_sample", "skip",
+                                                    "--eval.generate", "false"});
+  const Arguments eval = {"eval", output.string(), "--loss-only", "--json"};
+  const auto own = json::parse(expect_code(0, eval).out);
+  EXPECT_EQ(own["samples"], 2);
+  EXPECT_EQ(own["skipped"], 1);
+
+  const Arguments given = eval + Arguments{"--data", held.string()};
+  EXPECT_THAT(expect_code(65, given).err, HasSubstr("held.txt: "));
+  const Arguments lines = given + Arguments{"--format", "jsonl"};
+  EXPECT_THAT(expect_code(65, lines).err, HasSubstr("line 2, byte "));
+  const Arguments skip = lines + Arguments{"--on-bad-sample", "skip"};
+  EXPECT_EQ(json::parse(expect_code(0, skip).out)["loss"], own["loss"]);
+  EXPECT_THAT(expect_code(64, given + Arguments{"--format", "csv"}).err, HasSubstr("--format"));
+  EXPECT_THAT(expect_code(64, given + Arguments{"--on-bad-sample", "x"}).err,
+              HasSubstr("--on-bad-sample"));
+  const auto [first, second] = run_unlike_ranks(skip, lines);
+  EXPECT_EQ(first.code, 78) << first.err;
+  EXPECT_THAT(first.err, HasSubstr("--on-bad-sample"));
 }
 
 TEST(OwnData, UnanswerableQuestionsAreTrainedAndScored) {

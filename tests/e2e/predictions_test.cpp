@@ -90,9 +90,22 @@ TEST_F(Predictions, HaveTheScoresThatTheLogHas) {
 
 TEST_F(Predictions, AreTheSameBySherdEval) {
   const fs::path out = folder_->path() / "answers/of-last";
-  expect_code(0, {"eval", output_, "--predictions", out, "--batch", "5"});
+  const Ended ended =
+      expect_code(0, {"eval", output_, "--predictions", out, "--batch", "5", "--json"});
   EXPECT_EQ(read_file(out / "predictions.json"), read_file(output_ / "predictions-2.json"));
   EXPECT_EQ(read_file(out / "predictions.jsonl"), read_file(output_ / "predictions-2.jsonl"));
+  // Of each data.eval.
+  EXPECT_EQ(read_file(out / "predictions-1.json"), read_file(output_ / "predictions-2-1.json"));
+  const json line = json::parse(ended.out);
+  EXPECT_EQ(line.at("samples"), 8);
+  ASSERT_EQ(line.at("files").size(), 2U);
+  EXPECT_EQ(line.at("files")[0].at("loss"), line.at("loss"));
+  EXPECT_EQ(line.at("files")[1].at("samples"), 2);
+  EXPECT_EQ(line.at("files")[1].at("data"), kQuestions);
+  const Ended text = expect_code(0, {"eval", output_, "--loss-only"});
+  EXPECT_THAT(text.out, HasSubstr("evaluation of " + kQuestions + ": loss "));
+  EXPECT_THAT(text.out, HasSubstr(" over 8 samples"));
+  EXPECT_THAT(text.out, HasSubstr(" over 2 samples"));
 }
 
 TEST_F(Predictions, NeedAnswersAndAFolder) {

@@ -18,6 +18,20 @@ TEST(Recipes, ListsWhatShips) {
   }
 }
 
+// A line of the comment at the head may be "#" alone.
+TEST(Recipes, AreSummedUpByTheFirstSentenceOfTheirHead) {
+  const TempFolder folder;
+  fs::create_directories(folder.path() / "bin");
+  fs::create_directories(folder.path() / "share/sherd/recipes");
+  const fs::path program = folder.path() / "bin/sherd";
+  fs::copy_file(SHERD_TEST_BINARY_DIR "/bin/sherd", program);
+  folder.write("share/sherd/recipes/one.toml", "#\n# One of\n#\n# mine. And more.\nx = 1\n");
+  folder.write("share/sherd/recipes/two.toml", "# Two\n#");
+  const Ended ended = Program({}, {}, "exec " + program.string() + " recipes ls").finish();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ended.out, "one  One of mine\ntwo  Two\n");
+}
+
 TEST(Recipes, ACopyRunsFromAnyFolder) {
   const TempFolder folder;
   const fs::path copy = folder.path() / "my.toml";

@@ -79,6 +79,20 @@ TEST(RunExport, ThatIsKilledIsMadeByTheNextRun) {
   EXPECT_TRUE(read_file(output / "export/model.safetensors") == exported_weights(output));
 }
 
+// What cannot be copied at the end is refused before weights are read.
+TEST(RunExport, ThatCannotBeMadeEndsTheRunAtItsStart) {
+  const TempFolder folder;
+  const fs::path model = copy_of_model(folder.path() / "model");
+  fs::create_symlink("/etc/passwd", model / "NOTICE");
+  const fs::path output = folder.path() / "run";
+  Arguments run = on_ranks(2, train(output, "1") + Arguments{"--train.micro_batch", "6"});
+  std::replace(run.begin(), run.end(), kModel, model.string());
+  const Ended ended = expect_code(65, run + Arguments{"--checkpoint.export", "end"});
+  EXPECT_THAT(ended.err, HasSubstr("NOTICE: links to /etc/passwd, outside of its folder"));
+  EXPECT_FALSE(fs::exists(output / "checkpoints"));
+  expect_code(0, run);
+}
+
 TEST(RunExport, ReplacesNoFolderOfTheUsers) {
   const TempFolder folder;
   const fs::path output = folder.path() / "run";

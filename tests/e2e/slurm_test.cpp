@@ -23,6 +23,51 @@ TEST(Slurm, PrintsTheJobOfARun) {
   }
 }
 
+TEST(Slurm, WritesWhatTheGuideShows) {
+  const TempFolder folder;
+  const std::string recipe = folder.write(
+      "run.toml", read_file(SHERD_TEST_SOURCE_DIR "/recipes/stories260k-squad-32.toml"));
+  std::string job =
+      expect_code(0, {"slurm", recipe, "--nodes", "2", "--ranks-per-node", "8", "--cpus-per-rank",
+                      "8", "--setup", "module load gcc", "--", "--time=4:00:00"})
+          .out;
+  const auto shorten = [&](const std::string& word, const std::string& by) {
+    ASSERT_NE(job.find(word), std::string::npos) << word;
+    job.replace(job.find(word), word.size(), by);
+  };
+  shorten(SHERD_TEST_BINARY_DIR "/bin/sherd", "sherd");
+  shorten(recipe, "run.toml");
+  EXPECT_THAT(read_file(SHERD_TEST_SOURCE_DIR "/docs/guide/launching.md"),
+              HasSubstr("```bash\n" + job + "```\n"));
+}
+
+TEST(Slurm, SaysThatGpusWouldBeIdle) {
+  const TempFolder folder;
+  const fs::path file = folder.path() / "job.sbatch";
+  const Arguments job = kJob + Arguments{"--gpus-per-node", "8", "-o", file.string()};
+  EXPECT_THAT(
+      expect_code(0, job).err,
+      HasSubstr("WARNING: this version of the program computes on CPUs, and would leave the "
+                "8 GPUs of each node idle"));
+  fs::remove(file);
+  EXPECT_THAT(expect_code(64, job + Arguments{"--submit"}).err,
+              HasSubstr("not submitted: this version of the program computes on CPUs"));
+  EXPECT_FALSE(fs::exists(file));
+}
+
+// sbatch ends at a quote that it finds no end of.
+TEST(Slurm, NamesTheJobAsSlurmTakesIt) {
+  const TempFolder folder;
+  const fs::path recipe =
+      folder.write("bob's run.toml", read_file(SHERD_TEST_SOURCE_DIR "/tests/e2e/base.toml"));
+  const Ended ended =
+      expect_code(0, Arguments{"slurm", recipe.string(), "--model.path", kModel, "--data.train",
+                               kQuestions, "--train.output", (folder.path() / "run").string()});
+  EXPECT_THAT(ended.out, HasSubstr("#SBATCH --job-name=bob_s_run\n"));
+  EXPECT_THAT(ended.out, HasSubstr("newest() { ls " + (folder.path() / "run").string() +
+                                   "/checkpoints/step-*[0-9]/manifest.json "));
+}
+
 TEST(Slurm, WritesAFileThatTheShellTakes) {
   const TempFolder folder;
   const fs::path file = folder.path() / "job.sbatch";

@@ -57,6 +57,62 @@ TEST_F(Sweep, SeveralHostsNeedABatchSystem) {
               HasSubstr("there is no sbatch here. Submit "));
 }
 
+/// A sweep of one run on a Slurm of which only the commands are there.
+class SweepOfJobs : public Sweep {
+ protected:
+  SweepOfJobs() {
+    command("sbatch", "echo \"$@\" >> " + in("submitted") + "; echo 7");
+    command("squeue", "exit 0");
+  }
+  void command(const std::string& name, const std::string& line) const {
+    fs::permissions(commands_.write(name, "#!/bin/sh\n" + line + "\n"), fs::perms::owner_all);
+  }
+  [[nodiscard]] std::string in(const std::string& name) const {
+    return (commands_.path() / name).string();
+  }
+  [[nodiscard]] Ended call(int code) const {
+    return expect_code(code, {"sweep", sweep_, "--slurm"},
+                       {"PATH=" + commands_.path().string() + ":/usr/bin:/bin"});
+  }
+  [[nodiscard]] std::int64_t submissions() const {
+    const std::string all = read_file(in("submitted"));
+    return std::count(all.begin(), all.end(), '\n');
+  }
+
+ private:
+  TempFolder commands_;
+  std::string sweep_ = file("[[run]]\nname = \"one\"\nset = { train.max_steps = 3 }\n");
+};
+
+TEST_F(SweepOfJobs, IsNotSubmittedTwiceWhereSlurmDoesNotAnswer) {
+  EXPECT_THAT(call(0).out, HasSubstr("run 1 of 1, 'one': job 7"));
+  command("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1");
+  EXPECT_THAT(call(69).err, HasSubstr("what became of job 7 is not known, since squeue failed: "
+                                      "Unable to contact slurm controller. Nothing was submitted"));
+  command("squeue", "echo '6 PENDING'; echo '7 RUNNING'");
+  EXPECT_THAT(call(0).out, HasSubstr("run 1 of 1, 'one': job 7 is RUNNING"));
+  EXPECT_EQ(submissions(), 1);
+  command("squeue", "echo '71 RUNNING'");
+  EXPECT_THAT(call(0).out, HasSubstr("'one': job 7 after 7, which has ended"));
+  EXPECT_EQ(submissions(), 2);
+}
+
+TEST_F(SweepOfJobs, ARunThatFailedIsSaidAndNotSubmittedAgain) {
+  static_cast<void>(call(0));
+  const std::string code_file = (output() / "one.code").string();
+  EXPECT_THAT(read_file(output() / "one.sbatch"), HasSubstr("\necho $code > " + code_file + "\n"));
+  std::ofstream(code_file) << "79\n";
+  const Ended ended = call(1);
+  EXPECT_THAT(ended.out, HasSubstr("run 1 of 1, 'one': job 7 failed with exit code 79, and is not "
+                                   "submitted again: change its settings, or delete " +
+                                   code_file));
+  EXPECT_THAT(ended.out, HasSubstr("failed: 'one' (79)"));
+  EXPECT_EQ(submissions(), 1);
+  fs::remove(code_file);
+  static_cast<void>(call(0));
+  EXPECT_EQ(submissions(), 2);
+}
+
 TEST_F(Sweep, RecordsAFailureAndGoesOn) {
   const std::string sweep = file(R"(
 [[run]]

@@ -1,6 +1,10 @@
 // Runs that are tracked, as their users see them: figures everywhere, secrets nowhere, and the same
 // numbers whatever becomes of a tracker.
 
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
 #include <sys/mount.h>
 
 #include "launch/loopback_socket.h"
@@ -72,6 +76,42 @@ nlohmann::json gist_of(const nlohmann::json& requests) {
     }
   }
   return gist;
+}
+
+// The steps of the rows of an offline run of W&B.
+std::vector<std::string> wandb_steps(const std::string& bytes) {
+  const std::string key = "_step\x82\x01";  // and the length of its value, a byte
+  std::vector<std::string> steps;
+  for (std::size_t at = bytes.find(key); at != std::string::npos; at = bytes.find(key, at + 1)) {
+    const std::size_t size = static_cast<std::uint8_t>(bytes.at(at + key.size()));
+    const std::string value = bytes.substr(at + key.size() + 1, size);
+    if (value.find('.') == std::string::npos) {  // that of the summary is a float
+      steps.push_back(value);
+    }
+  }
+  return steps;
+}
+
+// `text` in base64, from a byte of it on: as it would stand in another text's.
+std::string base64_inside(const std::string& text, std::size_t from) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string digits;
+  for (std::size_t i = from; i + 3 <= text.size(); i += 3) {
+    const auto byte = [&](std::size_t k) { return std::uint32_t(std::uint8_t(text[i + k])); };
+    const std::uint32_t three = byte(0) << 16U | byte(1) << 8U | byte(2);
+    for (const unsigned shift : {18U, 12U, 6U, 0U}) {
+      digits.push_back(kDigits[three >> shift & 63U]);
+    }
+  }
+  return digits;
+}
+
+void expect_no_secret(const std::string& text, const std::string& secret) {
+  EXPECT_THAT(text, Not(HasSubstr(secret)));
+  for (std::size_t from = 0; from < 3; ++from) {
+    EXPECT_THAT(text, Not(HasSubstr(base64_inside(secret, from)))) << secret << " in base64";
+  }
 }
 
 class Trackers : public testing::Test {
@@ -161,7 +201,53 @@ TEST_F(Trackers, OfAResumedRunGoOn) {
     });
   };
   EXPECT_EQ(sessions("events.out.tfevents."), 2);
-  EXPECT_EQ(sessions("run-" + id.substr(0, 8) + ".wandb"), 2);
+  const std::string wandb_file = "run-" + id.substr(0, 8) + ".wandb";
+  EXPECT_EQ(sessions(wandb_file), 2);
+  // The last folder of W&B has all steps, the first those of its session; event files have theirs.
+  std::vector<std::vector<std::string>> steps_of_sessions;
+  for (const auto& entry : fs::directory_iterator(output("run/wandb"))) {
+    steps_of_sessions.push_back(wandb_steps(read_file(entry.path() / wandb_file)));
+  }
+  EXPECT_THAT(steps_of_sessions, testing::Each(testing::ElementsAre("1", "2", "3")));
+  EXPECT_EQ(column(output("run"), "loss").size(), 3U);
+  const std::string newest = *std::max_element(
+      names.begin(), names.end(), [](const std::string& one, const std::string& other) {
+        return (one.find("tfevents") != std::string::npos ? one : "") <
+               (other.find("tfevents") != std::string::npos ? other : "");
+      });
+  EXPECT_EQ(count_of(read_file(output("run") / newest), "train/loss"), 1U);
+}
+
+// A server that takes connections and never answers holds no run, and no process at its end.
+TEST_F(Trackers, ThatNeverAnswerAreLeftAtTheEnd) {
+  const auto silent = launch::listen_on_loopback({});
+  const std::string url = "http://127.0.0.1:" + std::to_string(silent.port);
+  Program run(train(output("run"), "400") + Arguments{"--log.sink[1].kind", "mlflow"},
+              {tracking_uri(url)});
+  run.wait_for("step 3/");
+  run.signal(SIGTERM);
+  const Ended ended = run.finish();
+  EXPECT_EQ(ended.code, 75) << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("tracker mlflow: not waited for any longer, after 5 s\n"),
+                               HasSubstr(" points were dropped\n")));
+  EXPECT_LT(ended.seconds, 15);
+}
+
+// A failed run says what its trackers have not got.
+TEST_F(Trackers, OfAFailedRunAreToldOf) {
+  const auto silent = launch::listen_on_loopback({});
+  const std::string url = "http://127.0.0.1:" + std::to_string(silent.port);
+  Program run(train(output("run"), "400") + kFiles +
+                  Arguments{"--log.sink[3].kind", "mlflow", "--checkpoint.every", "6 steps"},
+              {tracking_uri(url)});
+  run.wait_for("checkpoint ");
+  fs::rename(output("run/checkpoints"), output("away"));
+  folder_.write("run/checkpoints", "a file in the place of a folder");
+  const Ended ended = run.finish();
+  EXPECT_NE(ended.code, 0);
+  EXPECT_NE(ended.code, 128 + SIGSEGV);
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("tracker wandb: to upload the run: wandb sync "),
+                               HasSubstr("tracker mlflow: not waited for any longer, after 2 s")));
 }
 
 TEST_F(Trackers, ThatFailAreSaidOnceAndChangeNothing) {
@@ -217,12 +303,35 @@ TEST_F(Trackers, KeepNoSecrets) {
   const Ended ended = expect_code(0, on_ranks(2, train(output("run"), "3") + kAll), secrets);
   const std::string text = all_text(ended, folder_.path());
   EXPECT_THAT(text, HasSubstr("offline-run-"));
-  EXPECT_FALSE(server.asked().empty());
+  // The server got them, and nobody else.
+  ASSERT_FALSE(server.asked().empty());
+  for (const Asked& asked : server.asked()) {
+    EXPECT_EQ(asked.header("Authorization"),
+              "Basic Y2FuYXJ5LXVzZXI6Y2FuYXJ5LXBhc3N3b3Jk");  // canary-user:canary-password
+  }
+  for (const std::string& word : words) {
+    expect_no_secret(text, word);
+  }
   EXPECT_THAT(text, Not(HasSubstr("canary")));
+  // Of an address that is none, what stands before the host is not said either.
+  for (const std::string odd :
+       {"http://me:can/ary@host", "http://me:canary@host:500000", "http://me:ca nary@host"}) {
+    const fs::path place = output("odd");
+    const Ended said = run_program(train(place, "3") + Arguments{"--log.sink[1].kind", "mlflow"},
+                                   {tracking_uri(odd)});
+    const std::string all = all_text(said, fs::exists(place) ? place : folder_.path() / "run");
+    for (const std::string part : {"canary", "can/ary", "ca nary", "me:can", "me:ca"}) {
+      EXPECT_THAT(all, Not(HasSubstr(part))) << odd;
+    }
+    fs::remove_all(place);
+  }
   const HttpServer refuses([](const Asked&) { return Answer{403, "{}"}; });
   const Arguments others = {"MLFLOW_TRACKING_TOKEN=" + words[4], tracking_uri(refuses.url())};
   const Ended refused = expect_code(
       0, train(output("refused"), "3") + Arguments{"--log.sink[1].kind", "mlflow"}, others);
+  for (const Asked& asked : refuses.asked()) {
+    EXPECT_EQ(asked.header("Authorization"), "Bearer " + words[4]);
+  }
   EXPECT_THAT(refused.out, AllOf(HasSubstr("answers 403; look at MLFLOW_TRACKING_USERNAME"),
                                  HasSubstr("the run goes on without it")));
   EXPECT_THAT(all_text(refused, output("refused")), Not(HasSubstr("canary")));

@@ -167,6 +167,12 @@ int act(const RankEnvironment& environment, const std::string& action) {
     std::signal(number, SIG_DFL);  // a sanitizer may have its own handler
     std::raise(number);
   }
+  if (verb == "answer-late") {  // no, once the others have said so
+    watch = std::make_unique<sherd::launch::PeerWatch>(environment);
+    std::this_thread::sleep_for(std::chrono::milliseconds(number));
+    sherd::launch::write_all(STDOUT_FILENO, "the answer is no\n");
+    return 1;
+  }
   if (verb == "stop-late") {
     return stop_late(environment, number);
   }

@@ -270,6 +270,8 @@ TEST(RankEnvironment, KnowsWhatTheRanksOfAJobShare) {
       {"SLURM_JOB_ID", "42"}, {"SLURM_STEP_ID", "3"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}};
   const Environment torchrun = {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"TORCHELASTIC_RUN_ID", "r7"}};
   EXPECT_EQ(detect_in(slurm).job_secret, "42.3");
+  // Queued again, a job has the number that it had.
+  EXPECT_EQ(detect_in(with(slurm, {{"SLURM_RESTART_COUNT", "2"}})).job_secret, "42.3/2");
   EXPECT_EQ(detect_in(torchrun).job_secret, "r7");
   EXPECT_EQ(detect_in(with(torchrun, {{"SHERD_JOB_SECRET", "abc"}})).job_secret, "abc");
   EXPECT_EQ(detect_in({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).job_secret, "");

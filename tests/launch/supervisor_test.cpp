@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "launch/loopback_socket.h"
 #include "launch/rank_process.h"
+#include "launch/spinning.h"
 #include "sherd/error.h"
 #include "tests/launch/child.h"
 
@@ -34,9 +35,32 @@ Outcome run(const std::vector<std::string>& arguments, std::vector<std::string> 
 }
 
 TEST(Supervisor, ReturnsZeroWhenAllRanksDo) {
-  const Outcome outcome = run({"3"});
+  const Outcome outcome = run({std::to_string(usable_cores())});
   EXPECT_EQ(outcome.status.shell_code(), 0);
   EXPECT_EQ(outcome.err, "");
+}
+
+TEST(Supervisor, SaysWhereCoresAreFewerThanRanks) {
+  const std::string cores = std::to_string(usable_cores());
+  const std::string ranks = std::to_string(usable_cores() + 1);
+  const Outcome outcome = run({ranks});
+  EXPECT_EQ(outcome.status.shell_code(), 0);
+  EXPECT_THAT(outcome.err, HasSubstr("sherd launch: " + ranks + " ranks share " + cores + " core"));
+  EXPECT_THAT(outcome.err, HasSubstr("-n " + cores + " gives each a core of its own\n"));
+}
+
+TEST(Supervisor, LetsAllRanksAnswerNo) {
+  const Outcome outcome = run({"2", "grace=20", "0=answer-late:500", "1=exit:1"});
+  EXPECT_EQ(outcome.status.shell_code(), 1);
+  EXPECT_THAT(outcome.out, HasSubstr("the answer is no"));
+  EXPECT_THAT(outcome.err, Not(HasSubstr("rank ")));
+  // Of a program of the user's it may mean anything.
+  EXPECT_THAT(run({"2", "0=watch", "1=exit:1"}).err, HasSubstr("rank 1 exited with code 1"));
+}
+
+TEST(Supervisor, AnAnswerOfNoHidesNoFailure) {
+  EXPECT_EQ(run({"2", "grace=20", "0=exit:1", "1=exit:79"}).status.shell_code(), 79);
+  EXPECT_EQ(run({"2", "grace=1", "0=exit:1", "1=deaf"}).status.shell_code(), 1);
 }
 
 TEST(Supervisor, TellsEachRankWhoItIs) {

@@ -80,6 +80,7 @@ TEST(HttpClient, NoOtherHostOfARedirectGetsTheToken) {
   const Response response = client.send({.url = hub.url() + "/file", .authorization = kSecret});
   EXPECT_EQ(response.status, 200);
   EXPECT_EQ(response.body, "bytes");
+  EXPECT_EQ(response.url, storage.url() + "/stored");
   ASSERT_EQ(hub.asked().size(), 2U);
   EXPECT_EQ(hub.asked()[0].header("Authorization"), kSecret);
   EXPECT_EQ(hub.asked()[1].header("Authorization"), kSecret);  // the same origin
@@ -147,6 +148,62 @@ TEST(HttpClient, GivesUpOnASlowServer) {
       ExitCode::Unavailable, {server.url(), "timed out"});
 }
 
+TEST(HttpClient, AsksABusyServerAgain) {
+  const HttpServer server([tries = 0](const Asked&) mutable {
+    return ++tries % 3 == 0 ? Answer{200, "here"} : Answer{503, "busy"};
+  });
+  constexpr std::chrono::milliseconds kPause{1};
+  Client client;
+  Request request{.url = server.url(), .tries = 3, .first_pause = kPause};
+  EXPECT_EQ(client.send(request).body, "here");
+  request.tries = 2;
+  EXPECT_EQ(client.send(request).status, 503);  // the fourth and the fifth
+  request.tries = 3;
+  request.method = "POST";
+  EXPECT_EQ(client.send(request).status, 200);  // the sixth
+  EXPECT_EQ(client.send(request).status, 503);  // is not repeated
+  EXPECT_EQ(server.asked().size(), 7U);
+}
+
+TEST(HttpClient, AsksAgainWhereTheConnectionBroke) {
+  const HttpServer server([tries = 0](const Asked&) mutable {
+    return Answer{.body = std::string(1000, 'x'),
+                  .cut_after_bytes = ++tries == 1 ? 10U : std::string::npos};
+  });
+  Client client;
+  const Request once{.url = server.url()};
+  expect_error([&] { static_cast<void>(client.send(once)); }, ExitCode::Unavailable,
+               {server.url()});
+  const HttpServer other([tries = 0](const Asked&) mutable {
+    return Answer{.body = std::string(1000, 'x'),
+                  .cut_after_bytes = ++tries == 1 ? 10U : std::string::npos};
+  });
+  const Response response =
+      client.send({.url = other.url(), .tries = 2, .first_pause = std::chrono::milliseconds(1)});
+  EXPECT_EQ(response.body, std::string(1000, 'x'));
+}
+
+TEST(HttpClient, WaitsAsLongAsTheServerSaysUpToALimit) {
+  const HttpServer server([tries = 0](const Asked& asked) mutable {
+    return asked.path == "/long" ? Answer{429, "", {{"Retry-After", "3600"}}}
+           : ++tries > 1         ? Answer{200, "here"}
+                                 : Answer{503, "", {{"Retry-After", "2"}}};
+  });
+  Client client;
+  std::chrono::milliseconds told{0};
+  Request request{.url = server.url(),
+                  .tries = 3,
+                  .first_pause = std::chrono::milliseconds(1),
+                  .on_pause = [&](std::chrono::milliseconds pause) { told = pause; }};
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(client.send(request).body, "here");
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  EXPECT_EQ(told, std::chrono::seconds(2));
+  request.url += "/long";
+  EXPECT_EQ(client.send(request).status, 429);
+  EXPECT_EQ(server.asked().size(), 3U);
+}
+
 TEST(HttpClient, RefusesHeadersThatWouldBecomeTwo) {
   Client client;
   expect_error(
@@ -155,6 +212,18 @@ TEST(HttpClient, RefusesHeadersThatWouldBecomeTwo) {
             {.url = "http://127.0.0.1:9", .authorization = "Bearer x\r\nX-Other: canary"}));
       },
       ExitCode::Usage, {"the HTTP header 'Authorization'", "control character"});
+}
+
+TEST(HttpClient, QuotesNoProxyOfTheEnvironment) {
+  ::setenv("http_proxy", "nonsense://me:canary@proxy", 1);
+  Client client;
+  try {
+    static_cast<void>(client.send({.url = "http://no.such.host.invalid/x"}));
+    ADD_FAILURE() << "an answer of nobody";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::Not(HasSubstr("canary")));
+  }
+  ::unsetenv("http_proxy");
 }
 
 TEST(HttpClient, UsesTheProxyOfTheEnvironment) {

@@ -77,6 +77,18 @@ TEST(SafetensorsWriter, WritesTheFormat) {
   EXPECT_EQ(file.metadata().at("format"), "pt");
 }
 
+TEST(SafetensorsWriter, MayBeMadeDurableInBetween) {
+  const test::TemporaryFolder folder;
+  SafetensorsWriter writer(folder / "x.safetensors", kTwo);
+  const float values[] = {1, 2};
+  writer.write("a", values, 8);
+  writer.sync();
+  writer.write("b", values, 4);
+  writer.sync();
+  writer.finish();
+  EXPECT_EQ(SafetensorsFile(folder / "x.safetensors").entries().size(), 2U);
+}
+
 TEST(SafetensorsWriter, WritesNothingAtAll) {
   const test::TemporaryFolder folder;
   SafetensorsWriter(folder / "x", {}).finish();

@@ -33,7 +33,21 @@ void send_and_break(const Answer& answer, httplib::Response& response) {
         if (offset < end) {
           sink.write(answer.body.data() + offset, end - offset);
         }
-        return offset < end && end < answer.cut_after_bytes;
+        const bool goes_on = offset < end && end < answer.cut_after_bytes;
+        if (!goes_on) {
+          std::this_thread::sleep_for(answer.stall);
+        }
+        return goes_on;
+      });
+}
+
+void send_without_length(const Answer& answer, httplib::Response& response) {
+  response.set_content_provider(
+      "application/octet-stream", [answer](std::size_t, httplib::DataSink& sink) {
+        const auto bytes = std::min(answer.body.size(), answer.cut_after_bytes);
+        sink.write(answer.body.data(), bytes);
+        sink.done();
+        return true;
       });
 }
 
@@ -47,7 +61,7 @@ void HttpServer::State::answer(const httplib::Request& request, httplib::Respons
                    {request.headers.begin(), request.headers.end()},
                    request.body});
   const Answer answer = handler(asked.back());
-  if (answer.status != 200) {
+  if (answer.status != 200 || answer.ignores_range || answer.says_no_length) {
     response.status = answer.status;
     // Else the library would cut the asked-for range out of any answer.
     const_cast<httplib::Request&>(request).ranges.clear();
@@ -55,7 +69,10 @@ void HttpServer::State::answer(const httplib::Request& request, httplib::Respons
   for (const auto& [name, value] : answer.headers) {
     response.set_header(name, value);
   }
-  if (answer.cut_after_bytes != std::string::npos) {
+  if (answer.says_no_length) {
+    response.set_header("Connection", "close");
+    send_without_length(answer, response);
+  } else if (answer.cut_after_bytes != std::string::npos) {
     send_and_break(answer, response);
   } else {
     response.set_content(answer.body, "application/octet-stream");

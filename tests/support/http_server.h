@@ -2,6 +2,7 @@
 // A real HTTP server on loopback that a test starts, answers by a function, and asks afterwards
 // what it was sent. (By cpp-httplib, which only the source of this header sees.)
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <map>
@@ -29,6 +30,9 @@ struct Answer {
   std::string body = {};
   std::map<std::string, std::string> headers = {};
   std::size_t cut_after_bytes = std::string::npos;  ///< the connection breaks after so many
+  std::chrono::milliseconds stall{0};               ///< before it breaks
+  bool ignores_range = false;                       ///< all of it comes, whatever was asked for
+  bool says_no_length = false;                      ///< the body ends where the connection does
 };
 
 class HttpServer {

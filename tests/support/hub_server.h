@@ -1,5 +1,6 @@
 #pragma once
-// A hub of one model, as Hugging Face's answers, with its large files in a storage on another host.
+// A hub of one repository, as Hugging Face's answers, with its large files in a storage on another
+// host.
 
 #include <filesystem>
 #include <functional>
@@ -18,6 +19,7 @@ namespace sherd::test {
 
 inline const std::string kCommit = "0123456789abcdef0123456789abcdef01234567";
 inline const std::string kHubModel = "tiny-org/stories";
+inline const std::string kHubData = "tiny-org/questions";
 
 class HubServer {
  public:
@@ -28,8 +30,14 @@ class HubServer {
     }
     files["pytorch_model.bin"] = "a pickle";
   }
+  /// Of the data set kHubData, with these files.
+  explicit HubServer(std::map<std::string, std::string> data_files)
+      : files(std::move(data_files)),
+        api_("/api/datasets/" + kHubData),
+        page_("/datasets/" + kHubData) {}
 
   std::map<std::string, std::string> files;
+  std::string commit = kCommit;  ///< that `main` is
   /// Names that the list of files has in the place of others.
   std::map<std::string, std::string> listed_as;
   /// Answers in the hub's place, where it gives an answer.
@@ -44,7 +52,7 @@ class HubServer {
   [[nodiscard]] std::vector<Asked> asked() const { return hub_.asked(); }
   [[nodiscard]] std::vector<Asked> asked_of_storage() const { return storage_.asked(); }
   [[nodiscard]] static bool is_large(const std::string& path) {
-    return path.ends_with(".safetensors") || path.ends_with(".bin");
+    return path.ends_with(".safetensors") || path.ends_with(".bin") || path.ends_with(".parquet");
   }
   /// The name of a file's blob in the cache.
   [[nodiscard]] std::string digest(const std::string& path) const {
@@ -59,15 +67,14 @@ class HubServer {
     if (auto other = before(asked)) {
       return *std::move(other);
     }
-    const std::string api = "/api/models/" + kHubModel;
-    const std::string resolve = "/" + kHubModel + "/resolve/" + kCommit + "/";
-    if (asked.path == api + "/revision/main" || asked.path == api + "/revision/" + kCommit) {
-      return {200, nlohmann::json{{"id", kHubModel}, {"sha", kCommit}}.dump()};
+    const std::string resolve = page_ + "/resolve/" + commit + "/";
+    if (asked.path == api_ + "/revision/main" || asked.path == api_ + "/revision/" + commit) {
+      return {200, nlohmann::json{{"sha", commit}}.dump()};
     }
-    if (asked.path.starts_with(api + "/revision/")) {
+    if (asked.path.starts_with(api_ + "/revision/")) {
       return {404, "{}", {{"X-Error-Code", "RevisionNotFound"}}};
     }
-    if (asked.path == api + "/tree/" + kCommit) {
+    if (asked.path == api_ + "/tree/" + commit) {
       return {200, tree().dump()};
     }
     if (asked.path.starts_with(resolve)) {
@@ -80,6 +87,9 @@ class HubServer {
     }
     return {401, "{}", {{"X-Error-Code", "RepoNotFound"}}};
   }
+
+ public:
+  /// The list of files, as the hub tells it.
   [[nodiscard]] nlohmann::json tree() const {
     nlohmann::json list = {{{"type", "directory"}, {"path", "onnx"}}};
     for (const auto& [path, bytes] : files) {
@@ -96,6 +106,9 @@ class HubServer {
     return list;
   }
 
+ private:
+  std::string api_ = "/api/models/" + kHubModel;
+  std::string page_ = "/" + kHubModel;
   HttpServer storage_{[this](const Asked& asked) {
                         return at_storage(asked, {200, files.at(asked.path.substr(1))});
                       },

@@ -7,9 +7,11 @@
 #include <exception>
 #include <functional>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,16 +28,17 @@ inline constexpr Transport kTransports[] = {Transport::SharedMemory, Transport::
 /// `socket`. It exits with 0, or the code of the Error that ended `body` (1 for other exceptions).
 /// Call it before the test's process has threads of its own.
 inline pid_t fork_rank(const launch::LoopbackSocket& socket, int rank, int world_size,
-                       const std::function<void()>& body) {
+                       const std::function<void()>& body, int local_size = 0) {
+  local_size = local_size == 0 ? world_size : local_size;
   std::fflush(nullptr);
   const pid_t child = fork();
   if (child != 0) {
     return child;
   }
   setenv("RANK", std::to_string(rank).c_str(), 1);
-  setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
+  setenv("LOCAL_RANK", std::to_string(rank % local_size).c_str(), 1);
   setenv("WORLD_SIZE", std::to_string(world_size).c_str(), 1);
-  setenv("LOCAL_WORLD_SIZE", std::to_string(world_size).c_str(), 1);
+  setenv("LOCAL_WORLD_SIZE", std::to_string(local_size).c_str(), 1);
   setenv("MASTER_ADDR", "127.0.0.1", 1);
   setenv("MASTER_PORT", std::to_string(socket.port).c_str(), 1);
   setenv("SHERD_SUPERVISOR_FD", "0", 1);  // as under `sherd launch`; nobody reads it here
@@ -97,6 +100,30 @@ inline std::vector<int> run_processes_over(
     Transport transport, int world_size, const std::function<void(World)>& body,
     std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
   return run_processes(world_size, body, timeout, c10::DeviceType::CPU, transport);
+}
+
+/// The same as ranks of several hosts: processes of different users do not share memory, any more
+/// than those of different hosts do. Needs root.
+inline bool can_play_hosts() {
+  return geteuid() == 0;
+}
+inline std::vector<int> run_processes_on_hosts(
+    int hosts, int local_size, const std::function<void(World)>& body,
+    std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+  const launch::LoopbackSocket socket = launch::listen_on_loopback({});
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < hosts * local_size; ++rank) {
+    const auto as_of_its_host = [&, rank] {
+      const uid_t first_user = 1000;
+      if (seteuid(first_user + static_cast<uid_t>(rank / local_size)) != 0 ||
+          prctl(PR_SET_DUMPABLE, 1) != 0) {  // else its own /proc is closed to it
+        throw std::runtime_error("cannot become another user");
+      }
+      body(World::from_environment({timeout, c10::DeviceType::CPU, Transport::Automatic}));
+    };
+    children.push_back(fork_rank(socket, rank, hosts * local_size, as_of_its_host, local_size));
+  }
+  return statuses_of(children);
 }
 
 }  // namespace sherd::test

@@ -38,10 +38,11 @@ class TwoHosts {
     }
     return done;
   }
-  /// What `name` means on that host alone, whatever it means elsewhere.
+  /// What `name` means on that host alone, whatever it means elsewhere; once more for another
+  /// address of it, or another name.
   void resolve(int host, const std::string& name_of_host, const std::string& address) const {
     const std::string folder = "/etc/netns/" + name(host);
-    shell("mkdir -p " + folder + " && echo " + address + " " + name_of_host + " > " + folder +
+    shell("mkdir -p " + folder + " && echo " + address + " " + name_of_host + " >> " + folder +
           "/hosts");
   }
   /// Nobody connects to that host any more, which itself connects to others. False where there is
@@ -57,6 +58,12 @@ class TwoHosts {
   }
   /// What goes before a command for the shell.
   [[nodiscard]] std::string on(int host) const { return "ip netns exec " + name(host) + " "; }
+  /// The same, for programs that look at control groups, which `ip netns exec` hides.
+  [[nodiscard]] std::string with_control_groups_on(int host) const {
+    const std::string hosts = "/etc/netns/" + name(host) + "/hosts";
+    return "nsenter --net=/run/netns/" + name(host) + " unshare --mount sh -c 'mount --bind " +
+           hosts + " /etc/hosts; exec \"$@\"' sh ";
+  }
 
  private:
   static bool shell(const std::string& command) {

@@ -3,6 +3,7 @@
 mod chat;
 mod checks;
 mod guard;
+mod parquet;
 mod squad;
 mod tokenizer;
 
@@ -10,6 +11,7 @@ use std::ffi::{c_char, CStr};
 use std::slice;
 
 use guard::{free_c_string, guarded, to_c_string, Fault};
+use parquet::Rows;
 use tokenizer::Tokenizer;
 
 #[repr(C)]
@@ -176,6 +178,57 @@ pub unsafe extern "C" fn sherd_text_render_chat(
 ) -> i32 {
     guarded(error, || {
         give_text(&chat::render(template.text()?, variables.text()?)?, rendered, length_bytes);
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_parquet_open(
+    file: Slice,
+    wanted: Slice,
+    rows: *mut *mut Rows,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        let wanted: Vec<String> =
+            serde_json::from_str(wanted.text()?).map_err(|fault| Fault(format!("the wanted columns: {fault}")))?;
+        *rows = Box::into_raw(Box::new(Rows::open(file.bytes(), &wanted)?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_parquet_close(rows: *mut Rows) {
+    if !rows.is_null() {
+        drop(Box::from_raw(rows));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_parquet_columns(
+    rows: *const Rows,
+    names: *mut *mut c_char,
+    length_bytes: *mut usize,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        give_text(&serde_json::Value::from((*rows).names().to_vec()).to_string(), names, length_bytes);
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_parquet_next(
+    rows: *mut Rows,
+    row: *mut *mut c_char,
+    length_bytes: *mut usize,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        match (*rows).next()? {
+            Some(text) => give_text(&text, row, length_bytes),
+            None => *row = std::ptr::null_mut(),
+        }
         Ok(())
     })
 }

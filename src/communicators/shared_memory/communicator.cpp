@@ -13,17 +13,6 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 
-// What went wrong, for all ranks to agree on.
-template <class Fn>
-std::string fault_of(const Fn& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 }  // namespace
 
 std::shared_ptr<CommunicatorMemory> SharedMemoryCommunicator::allocate() {

@@ -7,6 +7,7 @@
 
 #include "communicators/shared_memory/group.h"
 #include "communicators/shared_memory/layout.h"
+#include "communicators/shared_memory/meeting.h"
 #include "communicators/shared_memory/region.h"
 #include "communicators/shared_memory/shared_buffers.h"
 
@@ -18,9 +19,8 @@ namespace sherd::detail {
 /// call that finds them complete, at the latest when its buffers are needed.
 class SharedMemoryCommunicator final : public BufferedCommunicator {
  public:
-  /// `data`: the file that all of them have, without a size yet.
-  SharedMemoryCommunicator(std::unique_ptr<SharedGroup> group, SharedRegion data)
-      : data_(std::move(data)), group_(std::move(group)) {}
+  explicit SharedMemoryCommunicator(HostMemory memory)
+      : data_(std::move(memory.data)), group_(std::move(memory.group)) {}
 
   [[nodiscard]] int rank() const override { return group_->rank(); }
   [[nodiscard]] int world_size() const override { return group_->size(); }

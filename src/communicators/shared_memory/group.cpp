@@ -140,20 +140,21 @@ void SharedGroup::gather_numbers(std::span<const double> mine, std::span<double>
   }
 }
 
+void refuse_shared_memory(const std::string& fault, int rank_of_world) {
+  throw Error(ExitCode::Unavailable,
+              fault.empty() ? "rank " + std::to_string(rank_of_world) +
+                                  " cannot allocate the shared memory of this model; its own "
+                                  "message says what to try."
+                            : fault);
+}
+
 void SharedGroup::agree_on_fault(const std::string& fault) {
   const double mine = fault.empty() ? 0 : 1;
   std::vector<double> faulty(static_cast<size_t>(size()));
   gather_numbers({&mine, 1}, faulty);
-  if (!fault.empty()) {
-    throw Error(ExitCode::Unavailable, fault);
-  }
   const auto found = std::find(faulty.begin(), faulty.end(), 1.0);
   if (found != faulty.end()) {
-    const int member = static_cast<int>(found - faulty.begin());
-    throw Error(ExitCode::Unavailable,
-                "rank " + std::to_string(rank_of_world(member)) +
-                    " cannot allocate the shared memory of this model; its own "
-                    "message says what to try.");
+    refuse_shared_memory(fault, rank_of_world(static_cast<int>(found - faulty.begin())));
   }
 }
 

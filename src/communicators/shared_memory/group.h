@@ -14,6 +14,7 @@
 #include "communicators/shared_memory/rank_place.h"
 #include "communicators/shared_memory/region.h"
 #include "sherd/buffered_communicator.h"
+#include "sherd/error.h"
 
 namespace sherd::detail {
 
@@ -26,6 +27,20 @@ struct SharedGroupOptions {
   std::chrono::milliseconds timeout{0};
   Roster roster;
 };
+
+/// What went wrong, for all ranks to agree on; empty where nothing did.
+template <class Fn>
+[[nodiscard]] std::string fault_of(const Fn& fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// Throws Error(Unavailable): this rank's own fault, or where it has none that of another.
+[[noreturn]] void refuse_shared_memory(const std::string& fault, int rank_of_world);
 
 /// What a rank waits for, for messages.
 struct Awaited {

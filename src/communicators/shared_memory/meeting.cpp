@@ -5,7 +5,6 @@
 
 #include <c10/util/Exception.h>
 
-#include "communicators/shared_memory/communicator.h"
 #include "communicators/shared_memory/hand_over.h"
 #include "sherd/error.h"
 
@@ -63,11 +62,31 @@ std::vector<RankPlace> SharedMemoryMeeting::places_of(const RankGroup& group) co
   return places;
 }
 
-bool SharedMemoryMeeting::on_one_host(const RankGroup& group) const {
+// Those side by side with this rank in the group; this rank alone where hosts do not have the same
+// number each.
+RankGroup SharedMemoryMeeting::on_this_host(const RankGroup& group) const {
   const std::vector<RankPlace> places = places_of(group);
-  return std::all_of(places.begin(), places.end(), [&](const RankPlace& place) {
-    return place.shares_host_with(places.front());
-  });
+  const auto host_of = [&](int member) -> const RankPlace& {
+    return places[static_cast<size_t>(member)];
+  };
+  int host_size = 1;
+  while (host_size < group.size && host_of(host_size).shares_host_with(host_of(0))) {
+    ++host_size;
+  }
+  const RankGroup alone{rank_, group.stride, 1};
+  for (int member = 0; member < group.size; ++member) {
+    for (int other = 0; other < member; ++other) {
+      const bool same_block = member / host_size == other / host_size;
+      if (same_block != host_of(member).shares_host_with(host_of(other))) {
+        return alone;
+      }
+    }
+  }
+  if (group.size % host_size != 0) {
+    return alone;
+  }
+  const int first = group.index_of(rank_) / host_size * host_size;
+  return {group.rank_at(first), group.stride, host_size};
 }
 
 void SharedMemoryMeeting::hand_over_regions(Regions& regions, const RankGroup& group) const {
@@ -122,7 +141,7 @@ void SharedMemoryMeeting::refuse_or_warn(const std::string& fault, const RankGro
                     " WorldOptions::transport = Transport::Automatic exchanges over process groups "
                     "there.");
   }
-  if (rank_ == group.first && on_one_host(group)) {
+  if (rank_ == group.first && on_this_host(group).size > 1) {
     TORCH_WARN_ONCE("[World] ", ranks,
                     " of this host exchange over process groups, since they cannot "
                     "share memory: ",
@@ -130,15 +149,18 @@ void SharedMemoryMeeting::refuse_or_warn(const std::string& fault, const RankGro
   }
 }
 
-std::unique_ptr<Communicator> SharedMemoryMeeting::make_communicator(const RankGroup& group,
-                                                                     const Roster& roster) const {
+std::optional<HostMemory> SharedMemoryMeeting::share(const RankGroup& group,
+                                                     const Roster& roster) const {
   if (places_.empty()) {
-    return nullptr;
+    return std::nullopt;
   }
-  const bool shares = group.size > 1 && on_one_host(group);
-  const bool leads = shares && rank_ == group.first;
+  const RankGroup here = on_this_host(group);
+  const bool is_asked_for = transport_ == Transport::SharedMemory;
+  const bool shares = here.size > 1 && (here.size == group.size || !is_asked_for);
+  const bool leads = shares && rank_ == here.first;
   Regions regions;
-  std::string fault = shares || group.size == 1 ? "" : "they are on several hosts.";
+  std::string fault =
+      shares || group.size == 1 || !is_asked_for ? "" : "they are on several hosts.";
   const auto attempt = [&](const auto& step) {
     try {
       if (shares && fault.empty()) {
@@ -151,42 +173,41 @@ std::unique_ptr<Communicator> SharedMemoryMeeting::make_communicator(const RankG
   attempt([&] {
     if (leads) {
       regions = {open_hand_over(), SharedRegion::make(), SharedRegion::make()};
-      regions.numbers.set_size(SharedGroup::region_bytes(group.size));
+      regions.numbers.set_size(SharedGroup::region_bytes(here.size));
     }
   });
   // Each first rank's name; empty where it has nothing to hand over.
   const std::vector<std::string> names = all_gather_(fault.empty() ? regions.socket.name : "");
-  const std::string& name = names[static_cast<size_t>(group.first)];
+  const std::string& name = names[static_cast<size_t>(here.first)];
   attempt([&] {
     if (leads) {
-      hand_over_regions(regions, group);
+      hand_over_regions(regions, here);
     } else if (!name.empty()) {
-      regions = take_over_regions(name, group);
+      regions = take_over_regions(name, here);
     }
   });
   attempt([&] {
     if (!name.empty()) {
-      enter(regions, group);
+      enter(regions, here);
     }
   });
   fault = fault_among(all_gather_(fault), group);
   if (!fault.empty()) {
     refuse_or_warn(fault, group);
-    return nullptr;
+    return std::nullopt;
   }
-  if (group.size == 1) {
-    return nullptr;
+  if (!shares) {
+    return std::nullopt;
   }
-  const RankPlace& here = places_[static_cast<size_t>(rank_)];
+  const RankPlace& place = places_[static_cast<size_t>(rank_)];
   const auto host_ranks =
       std::count_if(places_.begin(), places_.end(),
-                    [&](const RankPlace& other) { return here.shares_host_with(other); });
-  return std::make_unique<SharedMemoryCommunicator>(
-      std::make_unique<SharedGroup>(
-          std::move(regions.numbers),
-          SharedGroupOptions{group, group.index_of(rank_), places_of(group),
-                             static_cast<int>(host_ranks), timeout_, roster}),
-      std::move(regions.data));
+                    [&](const RankPlace& other) { return place.shares_host_with(other); });
+  return HostMemory{std::make_unique<SharedGroup>(
+                        std::move(regions.numbers),
+                        SharedGroupOptions{here, here.index_of(rank_), places_of(here),
+                                           static_cast<int>(host_ranks), timeout_, roster}),
+                    std::move(regions.data)};
 }
 
 }  // namespace sherd::detail

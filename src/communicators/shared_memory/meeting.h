@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,13 @@
 
 namespace sherd::detail {
 
-/// Makes communicators in shared memory for the groups of a world, whose ranks agree on it over its
-/// control group.
+/// What the ranks of a group that are on this host share.
+struct HostMemory {
+  std::unique_ptr<SharedGroup> group;  ///< of these ranks
+  SharedRegion data;                   ///< a file that all of them have, without a size yet
+};
+
+/// Sets up shared memory for the groups of a world, whose ranks agree on it over its control group.
 class SharedMemoryMeeting {
  public:
   /// Each rank's text, by rank; a collective of the world.
@@ -24,16 +30,17 @@ class SharedMemoryMeeting {
   SharedMemoryMeeting(int rank, Transport transport, std::chrono::milliseconds timeout,
                       AllGather all_gather);
 
-  /// Null where the ranks of the group are on several hosts or cannot share memory, and so use
-  /// process groups; the same on all of them. Throws Error(Unavailable) there if the transport is
-  /// SharedMemory. Collective over the world, also where groups differ.
-  [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group,
-                                                                const Roster& roster) const;
+  /// For the ranks of the group on this host: all of them, or as many as on each of its other
+  /// hosts, side by side. Nothing where hosts have one rank of it or not the same number, or where
+  /// some cannot share memory; the same on all ranks of the group. Throws Error(Unavailable) where
+  /// the transport is SharedMemory and they are not all on this host. Collective over the world,
+  /// also where groups differ.
+  [[nodiscard]] std::optional<HostMemory> share(const RankGroup& group, const Roster& roster) const;
 
  private:
   struct Regions;
   [[nodiscard]] std::vector<RankPlace> places_of(const RankGroup& group) const;
-  [[nodiscard]] bool on_one_host(const RankGroup& group) const;
+  [[nodiscard]] RankGroup on_this_host(const RankGroup& group) const;
   void hand_over_regions(Regions& regions, const RankGroup& group) const;
   [[nodiscard]] Regions take_over_regions(const std::string& name, const RankGroup& group) const;
   void enter(Regions& regions, const RankGroup& group) const;

@@ -132,12 +132,27 @@ void SharedRegion::collapse(int64_t first, int64_t end) const {
 }
 
 void SharedRegion::populate(const void* begin, int64_t bytes) const {
+  if (bytes >= kHugePageBytes) {
+    const int64_t first = static_cast<const char*>(begin) - data_;
+    collapse(first, first + bytes);
+  }
+  take_pages(begin, bytes);
+}
+
+void SharedRegion::give_back_pages(const void* begin, int64_t bytes) const {
+  const int64_t place = static_cast<const char*>(begin) - data_;
+  const int64_t first = (place + kMemoryPageBytes - 1) / kMemoryPageBytes * kMemoryPageBytes;
+  const int64_t end = (place + bytes) / kMemoryPageBytes * kMemoryPageBytes;
+  if (end > first) {
+    // Where the kernel refuses, the pages stay: more memory, nothing wrong.
+    madvise(data_ + first, static_cast<size_t>(end - first), MADV_REMOVE);
+  }
+}
+
+void SharedRegion::take_pages(const void* begin, int64_t bytes) const {
   const int64_t first =
       (static_cast<const char*>(begin) - data_) / kMemoryPageBytes * kMemoryPageBytes;
   const int64_t end = static_cast<const char*>(begin) - data_ + bytes;
-  if (bytes >= kHugePageBytes) {
-    collapse(first, end);
-  }
   const bool refused = bytes > 0 && madvise(data_ + first, static_cast<size_t>(end - first),
                                             kPopulateForWriting) != 0;
   if (refused && errno != EINVAL) {  // EINVAL: this kernel cannot; pages come when touched

@@ -33,6 +33,11 @@ class SharedRegion {
   /// memory runs out this throws Error (OutOfMemory), instead of a signal when the range is
   /// written.
   void populate(const void* begin, int64_t bytes) const;
+  /// The same with pages as they come.
+  void take_pages(const void* begin, int64_t bytes) const;
+  /// Gives the pages that lie wholly in a range back to the system, for all processes: it reads as
+  /// zeros afterwards.
+  void give_back_pages(const void* begin, int64_t bytes) const;
 
   /// To be handed to others; before map().
   [[nodiscard]] int file() const { return file_.get(); }

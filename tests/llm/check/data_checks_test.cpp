@@ -50,7 +50,7 @@ TEST_F(DataChecks, FailWhereMoreThanTheAnswerIsSupervised) {
   EXPECT_FALSE(item.ok);
   EXPECT_EQ(item.measured, 1);
   EXPECT_THAT(item.message, HasSubstr("of 32 samples decodes to their answers in all but 1"));
-  EXPECT_THAT(item.message, HasSubstr("; sample 3: '"));
+  EXPECT_THAT(item.message, HasSubstr("; sample 3: \""));
 }
 
 TEST_F(DataChecks, FailWhereAnswersAreOtherQuestions) {

@@ -43,11 +43,13 @@ const std::vector<Row>& rows() {
        "run.toml:5: log.sink[0].kind = 'tensorbord': must be one of"},
       {"[[log.sink]]\nkind = 'wandb'\nsync = 'yes'", "must be true or false"},
       {"log.tags = 'a'", "must be a list of strings such as"},
+      {"log.trace_steps = '0-3'", "must be \"never\", or steps from 1 on such as"},
+      {"log.trace_steps = '12-10'", "must be \"never\", or steps from 1 on such as"},
       {"log.name = 3", "run.toml:4: log.name = 3: must be a string"},
       {"log.project = true", "run.toml:4: log.project = true: must be a string"},
-      {"[[data.eval]]\npath = 'e'\nformat = 'parquet'",
-       "run.toml:6: data.eval[0].format = 'parquet': not there yet; must be one of "
-       "\"auto\", \"squad\", \"jsonl\", \"json\""},
+      {"[[data.eval]]\npath = 'e'\nformat = 'csv'",
+       "run.toml:6: data.eval[0].format = 'csv': not there yet; must be one of "
+       "\"auto\", \"squad\", \"jsonl\", \"json\", \"parquet\""},
       {"[[data.eval]]\npath = 'e'\nlimti = 3",
        "run.toml:6: data.eval[0].limti: unknown key; did you mean data.eval[0].limit?"},
       {"[[data.eval]]\npath = 'e'\n[[data.eval]]\nqqqqqq = 3",

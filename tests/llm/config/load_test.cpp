@@ -86,8 +86,8 @@ TEST_F(Load, ReadsBackWhatIsPrinted) {
   config.checkpoint = {Every::steps(5), false, 3, true, ExportOf::Best, "never"};
   config.eval = {true, Every::time(std::chrono::minutes(90)), false, true, false, 2, BestBy::Em, 4,
                  0.5};
-  config.log = {
-      10, "n", "p", {"a", "b"}, {{SinkKind::Jsonl, "l.jsonl"}, {SinkKind::Wandb, "", true}}};
+  config.log = {10,         "n",      "p",
+                {"a", "b"}, {10, 12}, {{SinkKind::Jsonl, "l.jsonl"}, {SinkKind::Wandb, "", true}}};
   EXPECT_EQ(load(write(to_toml(config)), {}), config) << to_toml(config);
 
   config.schedule.warmup = {std::nullopt, 0.05};

@@ -56,7 +56,7 @@ TEST(Print, TheListOfFlags) {
           "log.every_steps 1",
           "log.name WANDB_NAME for wandb, else the name of train.output's folder",
           "log.project WANDB_PROJECT or MLFLOW_EXPERIMENT_NAME, else sherd", "log.tags []",
-          "log.sink[0].kind \"jsonl\"",
+          "log.trace_steps \"never\"", "log.sink[0].kind \"jsonl\"",
           "log.sink[0].path log.jsonl, tensorboard or wandb in train.output; WANDB_DIR says "
           "another "
           "place for wandb",
@@ -77,8 +77,8 @@ TEST(Print, TomlHasEveryKeyUnderItsSection) {
               HasSubstr("cache = \"auto\"\npacking = \"none\"\non_bad_sample = "
                         "\"error\"\nmax_bad_samples = 100\ntrain = []\neval = []\n\n[train]\n"));
   EXPECT_THAT(text, HasSubstr("\n[optim]\nkind = \"adamw\"\nlr = 2e-05\nbetas = [0.9, 0.999]\n"));
-  EXPECT_THAT(text, HasSubstr("\n[log]\nevery_steps = 1\nname = \"\"\nproject = \"\"\ntags = []\n\n"
-                              "[[log.sink]]\nkind = \"jsonl\"\n"));
+  EXPECT_THAT(text, HasSubstr("\n[log]\nevery_steps = 1\nname = \"\"\nproject = \"\"\ntags = []\n"
+                              "trace_steps = \"never\"\n\n[[log.sink]]\nkind = \"jsonl\"\n"));
 }
 
 TEST(Print, TheCommittedReferencePageIsTheGeneratedOne) {

@@ -101,6 +101,63 @@ TEST(Dataset, NamesTheQuestionThatDoesNotFit) {
                {"long.json: question q7: the prompt takes", "data.max_length (64)"});
 }
 
+// A file of a question too long for 64 tokens between two that are not.
+std::string with_a_long_question() {
+  const auto question = [](const std::string& id, const std::string& text) {
+    return R"({"id": ")" + id + R"(", "question": ")" + text +
+           R"(", "answers": [{"text": "Lily", "answer_start": 0}]})";
+  };
+  return R"({"data": [{"paragraphs": [{"context": "Lily.", "qas": [)" + question("q1", "Who?") +
+         "," + question("q2", std::string(100, 'q')) + "," + question("q3", "Who is it?") +
+         "]}]}]}";
+}
+
+TEST(Dataset, SkipsQuestionsThatDoNotFitWhereThatIsAllowed) {
+  const sherd::test::TempFolder folder;
+  const auto path = folder.write("long.json", with_a_long_question());
+  const DataFile file = read_data_file(path, {.bad = {.skip = true}});
+  const Dataset dataset = load_dataset(file, encoder(64, 8));
+  ASSERT_EQ(dataset.samples.size(), 2U);
+  ASSERT_EQ(dataset.file.questions.size(), 2U);
+  EXPECT_EQ(dataset.file.questions[1].id, "q3");
+  EXPECT_THAT(dataset.report.unfit, testing::ElementsAre(1));
+  EXPECT_THAT(dataset.report.sentence(), testing::EndsWith("; 1 bad sample skipped"));
+  ASSERT_EQ(dataset.file.skipped.size(), 1U);
+  EXPECT_THAT(dataset.file.skipped[0].text(),
+              testing::StartsWith("question q2: the prompt takes "));
+  EXPECT_EQ(dataset.file.skipped[0].source, path.string());
+  // A file's questions are those of its tokens, from wherever these came.
+  EXPECT_EQ(questions_of(file, {}, dataset.report, encoder(64, 8)).questions.size(), 2U);
+  EXPECT_EQ(questions_of(file, {2}, dataset.report, encoder(64, 8)).questions.size(), 1U);
+
+  const DataFile none = read_data_file(path, {.bad = {true, 0}});
+  expect_error([&] { load_dataset(none, encoder(64, 8)); }, ExitCode::BadData,
+               {"1 bad samples are more than data.max_bad_samples = 0", "question q2: the prompt"});
+}
+
+TEST(Dataset, BadRecordsAndThoseThatDoNotFitCountTogether) {
+  const sherd::test::TempFolder folder;
+  const std::string good = R"({"prompt": "a", "completion": "b"})"
+                           "\n";
+  const auto path =
+      folder.write("a.jsonl", good + "bad\n" + R"({"prompt": "🦙", "completion": "b"})");
+  // Of three tokens <s> takes one, and 🦙 needs four.
+  const auto tight = encoder(11, 8);
+  const Dataset dataset = load_dataset(read_data_file(path, {.bad = {true, 2}}), tight);
+  EXPECT_EQ(dataset.report.samples, 1);
+  EXPECT_EQ(dataset.report.skipped, 2);
+  EXPECT_EQ(dataset.file.skipped[1].unit, "line");
+  EXPECT_EQ(dataset.file.skipped[1].place, "3");
+  expect_error(
+      [&] {
+        load_dataset(read_data_file(path, {.bad = {true, 1}}), tight);
+      },
+      ExitCode::BadData, {"2 bad samples are more than data.max_bad_samples = 1"});
+  const auto all = folder.write("b.jsonl", R"({"prompt": "🦙", "completion": "b"})");
+  expect_error([&] { load_dataset(read_data_file(all, {.bad = {.skip = true}}), tight); },
+               ExitCode::BadData, {"b.jsonl: no sample fits in the limits; the last: line 1: "});
+}
+
 TEST(DataFile, TheFormatFollowsFromNameAndContent) {
   using enum config::DataFormat;
   EXPECT_EQ(format_of("a.jsonl", "[1]"), Jsonl);

@@ -60,8 +60,28 @@ TEST(TokenCache, KnowsRecordsAndHowManyWereSkipped) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->report.skipped, 1);
   EXPECT_THAT(found->report.sentence(), testing::AllOf(testing::HasSubstr("1 records"),
-                                                       testing::EndsWith("; 1 bad ones skipped")));
+                                                       testing::EndsWith("; 1 bad sample skipped")));
   EXPECT_EQ(found->report.sentence(), expected.report.sentence());
+}
+
+TEST(TokenCache, KnowsWhichQuestionsDidNotFit) {
+  const TempFolder folder;
+  const auto lines = folder.write("a.jsonl", R"({"prompt": "🦙", "completion": "b"})"
+                                             "\n"
+                                             R"({"prompt": "a", "completion": "b"})");
+  const DataFile file = read_data_file(lines, {.bad = {.skip = true}});
+  const auto tight = stories(11, 8);
+  const TokenizedFile made = tokenize(questions_of(file, {}), "a.jsonl", tight, file.reading.bad);
+  const TokenCache cache(folder.path().string());
+  ASSERT_EQ(cache.write("key", made), "");
+  const auto found = cache.find("key", "a.jsonl");
+  ASSERT_TRUE(found);
+  EXPECT_THAT(found->report.unfit, testing::ElementsAre(0));
+  ASSERT_EQ(found->samples.size(), 1U);
+  EXPECT_THAT(found->samples[0].ids, testing::ElementsAreArray(made.samples[0].ids));
+  const text::QuestionFile questions = questions_of(file, {}, found->report, tight);
+  EXPECT_EQ(questions.questions[0].id, "line 2");
+  EXPECT_EQ(questions.skipped[0].place, "1");
 }
 
 TEST(TokenCache, HasNothingWhereTheFileIsDamaged) {

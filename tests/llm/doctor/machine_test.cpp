@@ -15,6 +15,16 @@ TEST(BusyCores, AreCountedAmongTheUsable) {
   EXPECT_DOUBLE_EQ(busy_cores_between("", "", {0}), 0);
 }
 
+TEST(Gpus, AreReadFromNvidiaSmi) {
+  const std::vector<Gpu> gpus =
+      gpus_in("NVIDIA H100 80GB HBM3, 81559, 580.65\nGRID X, [N/A], 1\nno line of a GPU\n");
+  ASSERT_EQ(gpus.size(), 2U);
+  EXPECT_EQ(gpus[0].name, "NVIDIA H100 80GB HBM3");
+  EXPECT_EQ(gpus[0].memory_bytes, std::uint64_t{81559} << 20U);
+  EXPECT_EQ(gpus[0].driver, "580.65");
+  EXPECT_EQ(gpus[1].memory_bytes, std::nullopt);
+}
+
 TEST(InstructionSets, AreThoseThatMatter) {
   EXPECT_THAT(instruction_sets_of("model name\t: x\nflags\t\t: fpu avx2 sse fma avx512_bf16 \n"),
               testing::ElementsAre("avx2", "fma", "avx512_bf16"));

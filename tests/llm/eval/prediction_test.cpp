@@ -67,15 +67,19 @@ TEST(Predictions, ThatAreNoUtf8AreWrittenWithReplacements) {
 }
 
 TEST(Predictions, ThatThereIsNoAnswerIsTheEmptyTextOfVersionTwo) {
-  const std::vector<Prediction> some = {{"a", "?", {"unanswerable"}, " Unanswerable.", {1, 1}},
-                                        {"b", "?", {"Paris"}, "unanswerable", {0, 0}},
-                                        {"c", "?", {"unanswerable"}, "Paris", {0, 0}}};
+  const std::vector<Prediction> some = {
+      {"a", "?", {"unanswerable"}, " Unanswerable.", {1, 1}, true},
+      {"b", "?", {"Paris"}, "unanswerable", {0, 0}},
+      {"c", "?", {"unanswerable"}, "Paris", {0, 0}, true}};
   const json file = json::parse(squad_json(some));
   EXPECT_EQ(file["a"], "");
   EXPECT_EQ(file["b"], "");
   EXPECT_EQ(file["c"], "Paris");
   const json without = json::parse(squad_json(std::span(some).subspan(1, 1)));
   EXPECT_EQ(without["b"], "unanswerable");
+  // A question of version 1.1 may have that word as its answer.
+  const std::vector<Prediction> word = {{"a", "?", {"unanswerable"}, "unanswerable", {1, 1}}};
+  EXPECT_EQ(json::parse(squad_json(word))["a"], "unanswerable");
 }
 
 }  // namespace

@@ -1,8 +1,15 @@
 #include "llm/hub/cache.h"
 
+#include <cerrno>
+#include <thread>
+
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/test_data.h"
+#include "tests/support/without_system_call.h"
 
 namespace llm::hub {
 namespace {
@@ -48,6 +55,13 @@ TEST_F(Cache, AModelIsWholeWithAllItsWeights) {
       R"({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})");
   put("model-1.safetensors", "1");
   EXPECT_EQ(cache.whole_model(kCommit), std::nullopt);
+  for (const char* const index : {"{", "[]", R"({"weight_map": {}})", R"({"weight_map": {"a": 1}})",
+                                  R"({"weight_map": {"a": "../../model-1.safetensors"}})"}) {
+    const std::string right = bytes_of(cache.snapshot(kCommit) / "model.safetensors.index.json");
+    put("model.safetensors.index.json", index);
+    EXPECT_EQ(cache.whole_model(kCommit), std::nullopt) << index;
+    put("model.safetensors.index.json", right);
+  }
   put("model-2.safetensors", "2");
   EXPECT_EQ(cache.whole_model(kCommit), cache.snapshot(kCommit));
   EXPECT_EQ(cache.whole_model("refs/pr/1"), cache.snapshot(kCommit));
@@ -69,6 +83,34 @@ TEST_F(Cache, ALockIsHeldByOne) {
   });
   other.join();
   EXPECT_TRUE(waited);
+}
+
+TEST_F(Cache, ALockThatWasRemovedIsNone) {
+  auto held = cache.lock("blob", [] { FAIL() << "waits for nobody"; });
+  const fs::path path = folder.path() / ".locks/models--org--name/blob.lock";
+  sherd::files::FileDescriptor newer;
+  const auto waited_for = cache.lock("blob", [&] {
+    fs::remove(path);  // whoever comes now makes another
+    newer = cache.lock("blob", [] { FAIL() << "waits for nobody"; });
+    held.close();
+    newer.close();
+  });
+  struct stat is = {};
+  struct stat named = {};
+  ASSERT_EQ(::fstat(waited_for.get(), &is), 0);
+  ASSERT_EQ(::stat(path.c_str(), &named), 0);
+  EXPECT_EQ(is.st_ino, named.st_ino);
+}
+
+TEST_F(Cache, DoesWithoutLocksWhereThereAreNone) {
+  for (const int error : {ENOSYS, EOPNOTSUPP, ENOLCK}) {
+    EXPECT_EQ(sherd::test::without_system_call(SYS_flock, error,
+                                               [&] {
+                                                 const auto lock = cache.lock("blob", [] {});
+                                                 return lock.get() < 0 ? 0 : 1;
+                                               }),
+              0);
+  }
 }
 
 TEST_F(Cache, SaysWhereItCannotBe) {

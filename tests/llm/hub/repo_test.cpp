@@ -1,6 +1,5 @@
 #include "llm/hub/repo.h"
 
-#include "llm/hub/choice.h"
 #include "tests/support/expect_error.h"
 
 namespace llm::hub {
@@ -51,28 +50,6 @@ TEST(Revision, IsABranchATagOrACommit) {
   for (const char* const revision : {"", "../x", "/x", "a b", "main~1"}) {
     expect_error([&] { check_revision(revision); }, sherd::ExitCode::Usage, {"is no revision"});
   }
-}
-
-TEST(Choice, TakesWhatARunReadsAndConfigLast) {
-  std::vector<HubFile> files;
-  for (const char* const path :
-       {"config.json", ".gitattributes", "LICENSE.txt", "README.md", "chat_template.jinja",
-        "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
-        "model.safetensors.index.json", "onnx/model.onnx", "original/consolidated.00.pth",
-        "pytorch_model.bin", "tokenizer.json", "other/config.json", "model.safetensors"}) {
-    files.push_back({path, 1, {}});
-  }
-  const Choice choice = choose_model_files(repo_of(RepoKind::Model, "org/name"), files);
-  std::vector<std::string> paths;
-  for (const HubFile& file : choice.files) {
-    paths.push_back(file.path);
-  }
-  EXPECT_THAT(paths, testing::ElementsAre(
-                         "LICENSE.txt", "README.md", "chat_template.jinja",
-                         "model.safetensors.index.json", "model-00001-of-00002.safetensors",
-                         "model-00002-of-00002.safetensors", "tokenizer.json", "config.json"));
-  EXPECT_THAT(choice.pickles,
-              testing::ElementsAre("original/consolidated.00.pth", "pytorch_model.bin"));
 }
 
 }  // namespace

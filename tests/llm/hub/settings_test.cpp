@@ -38,16 +38,18 @@ TEST(HubSettings, TheTokenIsTheVariablesElseTheFiles) {
   const TempFolder folder;
   folder.write("token", "of_home\n");
   std::map<std::string, std::string> variables = {{"HF_HOME", folder.path().string()}};
-  EXPECT_EQ(settings_of(variables).token, "of_home");
+  EXPECT_EQ(token_of(settings_of(variables)), "of_home");
   variables["HF_TOKEN_PATH"] = folder.write("other", "of_path").string();
-  EXPECT_EQ(settings_of(variables).token, "of_path");
+  EXPECT_EQ(token_of(settings_of(variables)), "of_path");
   variables["HF_TOKEN"] = " of_variable\n";
-  EXPECT_EQ(settings_of(variables).token, "of_variable");
-  expect_error(
-      [&] {
-        settings_of({{"HF_HOME", "/x"}, {"HF_TOKEN_PATH", "/dev/null"}});
-      },
-      sherd::ExitCode::BadData, {"/dev/null"});
+  EXPECT_EQ(token_of(settings_of(variables)), "of_variable");
+}
+
+TEST(HubSettings, TheTokensFileIsReadWhereATokenIsWanted) {
+  const HubSettings settings = settings_of({{"HF_HOME", "/x"}, {"HF_TOKEN_PATH", "/dev/null"}});
+  expect_error([&] { static_cast<void>(token_of(settings)); }, sherd::ExitCode::BadData,
+               {"/dev/null"});
+  EXPECT_EQ(token_of(settings_of({{"HF_HUB_CACHE", "/no/such"}})), "");
 }
 
 TEST(HubSettings, OfflineIsAnyWordForYes) {
@@ -59,7 +61,35 @@ TEST(HubSettings, OfflineIsAnyWordForYes) {
   }
 }
 
+TEST(HubSettings, SayWhoCouldReadAlong) {
+  const auto is_open = [](const std::string& endpoint) {
+    return settings_of({{"HF_HOME", "/x"}, {"HF_ENDPOINT", endpoint}}).is_open_to_others;
+  };
+  EXPECT_FALSE(is_open(""));
+  EXPECT_FALSE(is_open("http://127.0.0.1:5000"));
+  EXPECT_TRUE(is_open("http://mirror.example"));
+}
+
+TEST(HubSettings, ShowTheEndpointWithoutItsPassword) {
+  const HubSettings settings =
+      settings_of({{"HF_HOME", "/x"}, {"HF_ENDPOINT", "https://me:canary@mirror.example/hub/"}});
+  EXPECT_EQ(shown_place(settings), "https://mirror.example/hub");
+  EXPECT_EQ(shown_place(settings, "/x?canary"), "https://mirror.example/hub/x");
+  EXPECT_EQ(shown_place(settings_of({{"HF_HOME", "/x"}})), "https://huggingface.co");
+  try {
+    settings_of({{"HF_HOME", "/x"}, {"HF_ENDPOINT", "http://me:can/ary@host"}});
+    FAIL() << "no error";
+  } catch (const sherd::Error& error) {
+    EXPECT_EQ(error.code(), sherd::ExitCode::Usage);
+    EXPECT_STREQ(error.what(),
+                 "HF_ENDPOINT: 'http://host' is no URL of a server: give one like "
+                 "https://host/path");
+  }
+}
+
 TEST(HubSettings, NeedAPlaceAndTrimTheEndpoint) {
+  EXPECT_EQ(settings_of({{"HF_HUB_CACHE", "/disk"}}).cache, "/disk");  // is place enough
+
   expect_error([] { settings_of({}); }, sherd::ExitCode::Usage, {"set HF_HOME or HF_HUB_CACHE"});
   EXPECT_EQ(settings_of({{"HF_HOME", "/x"}, {"HF_ENDPOINT", "https://mirror.example//"}}).endpoint,
             "https://mirror.example");

@@ -35,6 +35,37 @@ TEST(Export, TakesTheFilesOfTheLicenceAlong) {
   std::filesystem::create_directory(source / "LICENSES");
   EXPECT_EQ(copied_files(source.path()),
             (std::vector<std::string>{"LICENSE.txt", "Notice", "README.md", "USE_POLICY.md"}));
+  write_all(source / "COPYING", "");
+  write_all(source / "MODEL_LICENSE", "");
+  write_all(source / "LICENSES/MIT.txt", "MIT");
+  std::filesystem::create_directories(source / "additional_chat_templates/more");
+  write_all(source / "additional_chat_templates/tool_use.jinja", "{{ x }}");
+  EXPECT_EQ(copied_files(source.path()),
+            (std::vector<std::string>{"COPYING", "LICENSE.txt", "MODEL_LICENSE", "Notice",
+                                      "README.md", "USE_POLICY.md", "LICENSES/MIT.txt",
+                                      "additional_chat_templates/tool_use.jinja"}));
+  const TemporaryFolder out;
+  copy_config_and_tokenizer(source.path(), out.path(), at::kFloat);
+  EXPECT_EQ(read_all(out / "LICENSES/MIT.txt"), "MIT");
+  EXPECT_EQ(read_all(out / "additional_chat_templates/tool_use.jinja"), "{{ x }}");
+  std::filesystem::create_symlink("/etc/passwd", source / "LICENSES/other");
+  expect_error([&] { static_cast<void>(copied_files(source.path())); }, sherd::ExitCode::BadData,
+               "LICENSES/other: links to /etc/passwd");
+}
+
+TEST(Export, WhatIsCopiedIsCountedBeforehand) {
+  const TemporaryFolder source;
+  write_all(source / "config.json", "{}");
+  write_all(source / "LICENSE", "12345");
+  write_all(source / "tokenizer.json", "{}");
+  EXPECT_EQ(copied_bytes(source.path()), 7);
+  std::filesystem::resize_file(source / "LICENSE", (std::uintmax_t{128} << 20) + 1);
+  expect_error([&] { static_cast<void>(copied_bytes(source.path())); }, sherd::ExitCode::BadData,
+               "LICENSE: has 134217729 bytes, more than the 134217728 of a file that is copied");
+  std::filesystem::remove(source / "LICENSE");
+  std::filesystem::create_directory(source / "vocab.json");
+  expect_error([&] { static_cast<void>(copied_bytes(source.path())); }, sherd::ExitCode::BadData,
+               "vocab.json");
 }
 
 TEST(Export, KeepsTheSpellingOfTheDtype) {

@@ -94,6 +94,23 @@ TEST(StepTime, OfHybridShardWaitsForSumsAlone) {
   EXPECT_GT(exposed(sherd::Strategy::NoShard), 0);
 }
 
+// Each host of two gathers half of every unit for forward and, inside the root, for backward, and
+// sends as many bytes of each of its two ranks' gradients.
+TEST(StepTime, AShardCrossesToAHostOfSeveralRanksOnce) {
+  PlannedRun run = planned_run("llama", 4, sherd::Strategy::FullShard);
+  run.ranks.local_size = 2;
+  const double rate = 1e5;
+  const double crossed = plan_step_time(run, products_at(1e15), {.host_bytes_per_second = rate})
+                             .exposed_communication_seconds *
+                         rate;
+  double bytes = 0;
+  for (const at::Tensor& parameter : meta_module(run)->parameters()) {
+    bytes += static_cast<double>(parameter.nbytes());
+  }
+  EXPECT_GT(crossed, 1.5 * bytes);
+  EXPECT_LT(crossed, 2.1 * bytes);
+}
+
 TEST(StepTime, OfNoShardUpdatesTheWholeModel) {
   const auto seconds = [](sherd::Strategy strategy, double of_optimizer) {
     Rates rates = products_at(1e12);

@@ -16,11 +16,16 @@ namespace {
 using config::BestBy;
 
 Evaluation of(std::int64_t step, double loss, double f1 = 0) {
-  return {.step = step, .loss = loss, .em = f1 / 2, .f1 = f1, .data_sha256 = "dev"};
+  return {.step = step, .loss = loss, .em = f1 / 2, .f1 = f1, .set = {0, "dev"}};
+}
+
+// One that wrote no answers.
+Evaluation of_loss_alone(std::int64_t step, double loss) {
+  return {.step = step, .loss = loss, .set = {0, "dev"}};
 }
 
 EvaluationCourse course(const std::vector<Evaluation>& evaluations, config::EvalSection policy) {
-  return course_of(evaluations, "dev", policy);
+  return course_of(evaluations, {0, "dev"}, policy);
 }
 
 std::int64_t best_step(const std::vector<Evaluation>& evaluations, BestBy by) {
@@ -48,7 +53,7 @@ TEST(BestEvaluation, IsByF1WhereAnswersAreWritten) {
 
 TEST(BestEvaluation, CountsNeitherTheStartNorOtherFilesNorWhatIsNotFinite) {
   Evaluation other = of(4, 0.1);
-  other.data_sha256 = "train";
+  other.set.digest = "train";
   EXPECT_EQ(best_step({of(0, 0.5), of(2, NAN), other, of(6, 2)}, BestBy::Loss), 6);
   EXPECT_FALSE(course({of(0, 0.5), of(2, NAN), other}, {}).best);
 }
@@ -66,6 +71,33 @@ TEST(Patience, EndsWithTheEvaluationsThatAreNoBetter) {
   EXPECT_TRUE(course({of(1, 3), of(2, 4), of(3, 5)}, policy).is_over);
   EXPECT_FALSE(course({of(1, 3), of(2, 4), of(3, 2)}, policy).is_over);
   EXPECT_TRUE(course({of(1, NAN), of(2, NAN)}, policy).is_over);
+}
+
+// Other samples of the same file, or of another entry of data.eval, are another set.
+TEST(BestEvaluation, IsOfOneSet) {
+  Evaluation of_other_entry = of(4, 0.1);
+  of_other_entry.set.index = 1;
+  const std::vector<Evaluation> mixed = {of(2, 3), of_other_entry, of(6, 2)};
+  EXPECT_EQ(best_step(mixed, BestBy::Loss), 6);
+  EXPECT_EQ(first_set(mixed), (EvaluationSet{0, "dev"}));
+  Evaluation of_other_limit = of(8, 5);
+  of_other_limit.set.digest = "dev, 8 of it";  // the run went on with another limit
+  EXPECT_EQ(first_set(std::vector<Evaluation>{of(2, 3), of_other_limit, of_other_entry}),
+            of_other_limit.set);
+  EXPECT_EQ(first_set({}), EvaluationSet());
+}
+
+// A run that began without answers, and goes on with them, has lost none of its patience.
+TEST(Patience, DoesNotCountEvaluationsThatLackTheMeasure) {
+  config::EvalSection policy;
+  policy.patience = 2;
+  policy.best_by = BestBy::F1;
+  const std::vector<Evaluation> begun = {of_loss_alone(1, 3), of_loss_alone(2, 2),
+                                         of_loss_alone(3, 1), of(4, 1, 10), of(5, 1, 5)};
+  EXPECT_EQ(course(begun, policy).without_improvement, 1);
+  EXPECT_EQ(course(begun, policy).best->step, 4);
+  EXPECT_FALSE(course(begun, policy).is_over);
+  EXPECT_TRUE(course({of(1, 1, 10), of(2, 1, NAN), of(3, 1, NAN)}, policy).is_over);
 }
 
 // What is better by less than min_delta is the best, and no improvement all the same.

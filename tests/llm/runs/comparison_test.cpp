@@ -23,6 +23,7 @@ class Compared : public testing::Test {
   Comparison beside(const WrittenRun& other) {
     return compare({WrittenRun().write(folder_.path()), other.write(folder_.path())});
   }
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_.path(); }
 
  private:
   TempFolder folder_;
@@ -51,6 +52,38 @@ TEST_F(Compared, SayWhatIsNotTheSame) {
                                             "other: SHA-256 of data.train d2, first: d1",
                                             "other: instructions avx512, first: avx2"));
   EXPECT_THAT(to_text(both), HasSubstr("not comparable: other: optim.lr = 0.5, first: 0.001"));
+}
+
+TEST_F(Compared, SayThatOtherQuestionsWereEvaluated) {
+  const auto of = [&](const std::string& name, const std::string& sha, int samples,
+                      const std::string& set) {
+    return WrittenRun{.name = name,
+                      .eval_data = fmt::format(
+                          R"(,"data_sha256":"{}","samples":{},"data_index":0,"data_set":"{}")", sha,
+                          samples, set)}
+        .write(folder());
+  };
+  const auto differences = [&](const std::filesystem::path& other) {
+    return compare({of("first", "e1", 10, "s1"), other}).differences;
+  };
+  EXPECT_THAT(differences(of("same", "e1", 10, "s1")), IsEmpty());
+  EXPECT_THAT(differences(of("file", "e2", 10, "s2")),
+              ElementsAre("file: SHA-256 of data.eval[0] e2, first: e1"));
+  EXPECT_THAT(differences(of("limit", "e1", 5, "s2")),
+              ElementsAre("limit: samples of data.eval[0] 5, first: 10"));
+  EXPECT_THAT(differences(of("order", "e1", 10, "s2")),
+              ElementsAre("order: choice of samples of data.eval[0] s2, first: s1"));
+}
+
+// A curve ends where the run has come to, however many points it has.
+TEST_F(Compared, KeepTheLastPointOfALongCurve) {
+  std::string steps;
+  for (int step = 5; step <= 1500; ++step) {
+    steps += fmt::format(R"({{"step":{},"loss":1,"supervised_tokens":1}})", step) + "\n";
+  }
+  const std::string page = to_html(compare({WrittenRun().write(folder(), steps)}));
+  const std::size_t last_x = 630;  // of the page's curves
+  EXPECT_THAT(page, HasSubstr(fmt::format(" {}.0,", last_x)));
 }
 
 TEST_F(Compared, AreATableForPeople) {

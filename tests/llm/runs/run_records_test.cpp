@@ -2,9 +2,13 @@
 
 #include "llm/runs/run_records.h"
 
+#include <cmath>
+#include <fstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 
 #include "llm/runs/run_summary.h"
 #include "sherd/error.h"
@@ -53,6 +57,51 @@ TEST_F(Records, AreStepsEvaluationsAndBeginnings) {
 TEST_F(Records, OfARunThatGoesOnEndWithItsLastWholeLine) {
   const RunRecords run = read_run(WrittenRun().write(folder(), R"({"step":5,"loss":0.)"));
   EXPECT_EQ(run.steps.size(), 4);
+}
+
+TEST_F(Records, OfAPipeAreNone) {
+  const std::filesystem::path pipe = folder() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_TRUE(read_evaluations(pipe).empty());  // and nobody waits for its writer
+  EXPECT_FALSE(tells_early_stop(pipe));
+}
+
+TEST_F(Records, TellAnEarlyStopUntilAStepFollows) {
+  const auto path = folder() / "log.jsonl";
+  const std::string stop = R"({"event":"early_stop","step":1})";
+  std::ofstream(path) << WrittenRun().step(1) << "\n";
+  EXPECT_FALSE(tells_early_stop(path));
+  std::ofstream(path, std::ios::app) << stop << "\n" << WrittenRun::evaluation(1, 2, 3) << "\n";
+  EXPECT_TRUE(tells_early_stop(path));
+  std::ofstream(path, std::ios::app) << WrittenRun().step(2) << "\n";
+  EXPECT_FALSE(tells_early_stop(path));
+}
+
+TEST_F(Records, TellHowTheRunEnded) {
+  const std::string failed = R"({"event":"end","step":4,"how":"failed","why":"no disk"})";
+  EXPECT_EQ(read_run(WrittenRun().write(folder())).ended, std::nullopt);
+  EXPECT_EQ(read_run(WrittenRun().write(folder(), failed + "\n")).ended, track::End::Failed);
+  const auto on = WrittenRun().write(folder(), failed + "\n" + WrittenRun().step(5) + "\n");
+  EXPECT_EQ(read_run(on).ended, std::nullopt);  // it went on since
+  const RunSummary summary = summary_of(read_run(WrittenRun().write(folder(), failed + "\n")));
+  EXPECT_EQ(nlohmann::json::parse(to_json(summary)).at("ended"), "failed");
+  EXPECT_TRUE(to_line(summary).starts_with("failed: train_loss 2.5000, 4 steps "));
+  std::ofstream(folder() / "summary.json") << to_json(summary);
+  EXPECT_EQ(end_in_summary(folder() / "summary.json"), "failed");
+  EXPECT_EQ(end_in_summary(folder() / "none.json"), "");
+}
+
+// Null of a measure is a number that was not finite; what is not there was not taken.
+TEST_F(Records, KnowWhatIsAbsentFromWhatIsNotFinite) {
+  const auto run = read_run(WrittenRun().write(
+      folder(), R"({"event":"evaluation","step":4,"loss":1,"f1":null,"data_index":1,)"
+                R"("data_set":"ab"})"
+                "\n"));
+  const Evaluation& last = run.evaluations.back();
+  EXPECT_FALSE(last.em);
+  ASSERT_TRUE(last.f1);
+  EXPECT_TRUE(std::isnan(*last.f1));
+  EXPECT_EQ(last.set, (EvaluationSet{1, "ab"}));
 }
 
 TEST_F(Records, AFolderGivenWithASlashHasItsName) {

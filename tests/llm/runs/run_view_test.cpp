@@ -72,6 +72,24 @@ TEST_F(View, SaysHowLongWhatIsLeftTakes) {
   EXPECT_THAT(text, HasSubstr("| eta 00:00:02 |"));  // four steps of half a second
 }
 
+// Of several files, the curve is of the first.
+TEST_F(View, HasTheCurveOfOneEvaluatedFile) {
+  RunRecords records = read_run(run());
+  Evaluation other = records.evaluations.back();
+  other.data = "train.json";
+  other.set.index = 1;
+  other.loss = 99;
+  records.evaluations.push_back(other);
+  const std::string text = view_of(records, RunState::Running, 60);
+  EXPECT_THAT(text, HasSubstr("\nevaluation loss of dev.json\n      3.5 "));
+  EXPECT_THAT(text, HasSubstr("step 4: train.json loss 99.0000"));
+}
+
+TEST_F(View, OfARunThatHasWrittenNothingYetSaysSo) {
+  EXPECT_EQ(view_of_beginning("runs/first/"),
+            "first: running\nno step yet: data and model are being read");
+}
+
 TEST_F(View, OfARunWithoutAStepSaysSo) {
   RunRecords records = read_run(run());
   records.steps.clear();
@@ -89,8 +107,12 @@ TEST_F(View, KnowsWhetherSomebodyTrains) {
     ASSERT_EQ(::flock(held.get(), LOCK_EX | LOCK_NB), 0);
     EXPECT_EQ(state_of(folder), RunState::Running);
   }
-  std::ofstream(folder / "summary.json") << "{}";
+  std::ofstream(folder / "summary.json") << "{}";  // as earlier versions, of finished runs alone
   EXPECT_EQ(state_of(folder), RunState::Finished);
+  std::ofstream(folder / "summary.json") << R"({"ended": "stopped"})";
+  EXPECT_EQ(state_of(folder), RunState::Stopped);
+  std::ofstream(folder / "summary.json") << R"({"ended": "failed"})";
+  EXPECT_EQ(state_of(folder), RunState::Failed);
 }
 
 }  // namespace

@@ -52,6 +52,25 @@ TEST_F(Sweep, RemembersTheJobOfARun) {
   std::filesystem::create_directories(output() / "a");
   folder_.write("sweep/a/summary.json", "{}");
   EXPECT_TRUE(SweepRecords(output()).is_done(run_, config_));
+  for (const std::string ended : {"stopped", "failed"}) {
+    folder_.write("sweep/a/summary.json", R"({"ended": ")" + ended + "\"}");
+    EXPECT_FALSE(SweepRecords(output()).is_done(run_, config_)) << ended;
+  }
+}
+
+TEST_F(Sweep, KnowsAJobThatFailed) {
+  SweepRecords(output()).add({run_, config_, std::nullopt, 0, "12"});
+  const auto failure = [&](const config::RunConfig& config) {
+    return SweepRecords(output()).failure_of_job(run_, config);
+  };
+  EXPECT_EQ(failure(config_), std::nullopt);
+  std::ofstream(SweepRecords(output()).code_file_of(run_)) << "0\n";
+  EXPECT_EQ(failure(config_), std::nullopt);
+  std::ofstream(SweepRecords(output()).code_file_of(run_)) << "79\n";
+  EXPECT_EQ(failure(config_), 79);
+  config::RunConfig other = config_;
+  other.optim.lr = 0.5;
+  EXPECT_EQ(failure(other), std::nullopt);
 }
 
 TEST_F(Sweep, MakesARunThatFailedAgain) {

@@ -21,6 +21,7 @@ struct WrittenRun {
   std::int64_t global_batch = 8;
   std::string data_sha256 = "d1";
   std::string isa = "avx2";
+  std::string eval_data = "";  ///< more of each evaluation's line: `,"data_sha256":"e1"`
 
   [[nodiscard]] std::string step(int number) const {
     return fmt::format(
@@ -30,11 +31,12 @@ struct WrittenRun {
         number, 5 - number, step_seconds, number / 2.0, global_batch);
   }
 
-  [[nodiscard]] static std::string evaluation(int step, double loss, double em) {
+  [[nodiscard]] static std::string evaluation(int step, double loss, double em,
+                                              const std::string& more = "") {
     return fmt::format(
         R"({{"event":"evaluation","step":{},"samples":10,"data":"dev.json","loss":{},"em":{},)"
-        R"("f1":{},"seconds":1.0}})",
-        step, loss, em, em + 5);
+        R"("f1":{},"seconds":1.0{}}})",
+        step, loss, em, em + 5, more);
   }
 
   [[nodiscard]] std::vector<std::string> lines() const {
@@ -44,10 +46,10 @@ struct WrittenRun {
             step(1),
             step(2),
             R"({"event":"checkpoint","step":2,"seconds":0.25})",
-            evaluation(2, 3.5, 10),
+            evaluation(2, 3.5, 10, eval_data),
             step(3),
             step(4),
-            evaluation(4, 2.5, 20)};
+            evaluation(4, 2.5, 20, eval_data)};
   }
 
   /// Returns its path.

@@ -30,6 +30,15 @@ TEST(PromptFile, MayBeJsonLines) {
   EXPECT_EQ(prompts[0].text, "a\nb");
 }
 
+TEST(PromptFile, MayBeginWithAByteOrderMark) {
+  const TempFolder folder;
+  const std::string mark = "\xef\xbb\xbf";
+  EXPECT_EQ(read_prompts(folder.write("p.txt", mark + "Tom\n").string())[0].text, "Tom");
+  EXPECT_EQ(
+      read_prompts(folder.write("p.jsonl", mark + "{\"prompt\": \"Tom\"}\n").string())[0].text,
+      "Tom");
+}
+
 TEST(PromptFile, ThatCannotBeRightIsToldWithItsLine) {
   const TempFolder folder;
   const auto refuse = [&](const std::string& name, const std::string& bytes, ExitCode code,
@@ -42,6 +51,7 @@ TEST(PromptFile, ThatCannotBeRightIsToldWithItsLine) {
          "p.jsonl:2: should be an object with a string `prompt`");
   refuse("p.jsonl", good + "[1]\n", ExitCode::BadData, "p.jsonl:2: should be an object");
   refuse("p.jsonl", good + "{\"prompt\"\n", ExitCode::BadData, "p.jsonl:2");
+  refuse("p.txt", "Tom\ncaf\xe9 au lait\n", ExitCode::BadData, "p.txt:2: no UTF-8 at byte 3");
   refuse("p.txt", "\n\n", ExitCode::BadData, "there is no prompt in it");
   refuse("p.csv", "a", ExitCode::Usage, "give a .txt file");
   expect_error([] { static_cast<void>(read_prompts("/no/p.txt")); }, ExitCode::InputMissing,

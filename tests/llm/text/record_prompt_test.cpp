@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/test_data.h"
 
 namespace llm::text {
@@ -70,6 +71,61 @@ TEST(RecordPrompt, ACompletionMayHaveWhatThePromptLeaves) {
   EXPECT_TRUE(cut.answer_was_cut);
   EXPECT_EQ(cut.ids.size(), 64U);
   EXPECT_NE(cut.ids.back(), encoder.tokenizer().end_id());
+}
+
+// Nothing comes before the first token that it could be learned from.
+TEST(RecordPrompt, OfTheSmallestLengthsTheFirstTokenIsNeverSupervised) {
+  const std::string prompt = "Who is it? 🦙";
+  for (std::int64_t length = 2; length < 30; ++length) {
+    for (std::int64_t answer = 1; answer < length; ++answer) {
+      const PromptEncoder encoder = records_encoder(length, answer);
+      if (length - answer == 1) {  // the tokenizer's <s> takes it
+        sherd::test::expect_error(
+            [&] { static_cast<void>(encode_record(encoder, prompt, "Lily")); },
+            sherd::ExitCode::BadData,
+            {"nothing of the prompt is left", "data.max_length (" + std::to_string(length) + ")",
+             "leaves 1 for it"});
+        continue;
+      }
+      try {
+        const LabelledPrompt sample = encode_record(encoder, prompt, "Lily");
+        EXPECT_EQ(sample.supervised.front(), 0) << length << ", " << answer;
+        EXPECT_LE(std::ssize(sample.ids), length);
+      } catch (const sherd::Error& error) {
+        EXPECT_LE(length - answer, 5) << error.what();  // <s>, a space and 🦙 are six tokens
+      }
+    }
+  }
+}
+
+TEST(RecordPrompt, ForGenerationIsThatOfTraining) {
+  const PromptEncoder encoder = records_encoder(256, 8);
+  for (const std::string prompt : {"Who is it?", "Who is it? ", "Who is it?\t ", "One\ntwo\n"}) {
+    const LabelledPrompt sample = encode_record(encoder, prompt, "Lily");
+    const auto prompt_tokens = std::count(sample.supervised.begin(), sample.supervised.end(), 0);
+    EXPECT_EQ(encode_prompt(encoder.tokenizer(), prompt),
+              std::vector<TokenId>(sample.ids.begin(), sample.ids.begin() + prompt_tokens))
+        << prompt;
+  }
+  EXPECT_EQ(encode_prompt(encoder.tokenizer(), "").size(), 1U);  // <s>
+}
+
+// A tokenizer whose template ends every text: the end is for the model to write.
+TEST(RecordPrompt, ForGenerationHasNoTokenBehindIt) {
+  const sherd::test::TempFolder folder;
+  folder.write("tokenizer.json", R"({"version": "1.0", "added_tokens": [],
+    "pre_tokenizer": {"type": "WhitespaceSplit"},
+    "post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}},
+      {"SpecialToken": {"id": "<end>", "type_id": 0}}], "pair": [],
+      "special_tokens": {"<end>": {"id": "<end>", "ids": [1], "tokens": ["<end>"]}}},
+    "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "<end>": 1, "Lily": 2}}})");
+  folder.write("tokenizer_config.json", R"({"eos_token": "<end>"})");
+  const PromptEncoder encoder(Tokenizer::from_folder(folder.path()), {32, 8});
+  EXPECT_EQ(encode_prompt(encoder.tokenizer(), "Lily "), std::vector<TokenId>{2});
+  EXPECT_EQ(encoder.encode("Who?", "Lily").back(), 0);  // "Answer:", not the end
+  const LabelledPrompt sample = encode_record(encoder, "Lily", "Lily");
+  EXPECT_EQ(sample.ids, (std::vector<TokenId>{2, 2, 1}));
+  EXPECT_EQ(sample.supervised, (std::vector<std::uint8_t>{0, 1, 1}));
 }
 
 }  // namespace

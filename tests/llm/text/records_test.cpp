@@ -77,6 +77,8 @@ TEST_P(BadRecords, AreNamedWithPlaceAndReason) {
   EXPECT_EQ(line["line"], 2);
   EXPECT_EQ(line["byte"], first.size() + std::stoul(bad.byte));
   EXPECT_THAT(line["reason"].get<std::string>(), HasSubstr(bad.reason));
+  const bool is_text = std::string(bad.name) != "NoUtf8";
+  EXPECT_EQ(line.value("text", ""), is_text ? bad.record : "");
 }
 
 std::string nested(int depth) {
@@ -108,6 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
             R"(the column "prompt" is there twice)"},
         Bad{"NoUtf8", "{\"prompt\": \"a\xff\", \"completion\": \"b\"}", "13", "ill-formed UTF-8"},
         Bad{"Nul", std::string("{\"prompt\": \"a\"\0}", 16), "14", "a NUL byte"},
+        Bad{"HugeNumber", R"({"x": 1e999})", "10", "no JSON: number overflow parsing '1e999'"},
         Bad{"DeeplyNested", nested(100), "0", "nested deeper than 64 levels"}),
     [](const auto& bad) { return bad.param.name; });
 
@@ -124,9 +127,20 @@ TEST(Records, ALineThatIsTooLongIsBad) {
 TEST(Records, OfAnArrayBadOnesAreNumbered) {
   const std::string bytes = "[" + kGood + ", {\"prompt\": 3}, " + kGood + ", ]";
   expect_error([&] { array(bytes); }, ExitCode::BadData,
-               {"my.json: 2 faults", "record 2, byte 37: \"prompt\" should be a string",
-                "record 4, byte 88: no JSON"});
+               {"my.json: 2 faults", "record 2, line 1, byte 37: \"prompt\" should be a string",
+                "record 4, line 1, byte 88: no JSON"});
   EXPECT_EQ(array(bytes, {.skip = true}).questions.size(), 2U);
+}
+
+TEST(Records, OfAnArrayTheLineOfTheFaultIsTold) {
+  const QuestionFile file =
+      array("[\n" + kGood + ",\n{\n \"prompt\": 3\n},\n\n{\n \"prompt\": x} ]", {.skip = true});
+  ASSERT_EQ(file.skipped.size(), 2U);
+  EXPECT_EQ(file.skipped[0].text().substr(0, 26), "record 2, line 3, byte 38:");
+  const auto last = nlohmann::json::parse(to_jsonl({file.skipped[1]}));
+  EXPECT_EQ(last["record"], 3);
+  EXPECT_EQ(last["line"], 8);
+  EXPECT_EQ(last["text"], "{\n \"prompt\": x}");
 }
 
 TEST(Records, AFileAsAWholeMayBeBad) {
@@ -157,8 +171,40 @@ TEST(Records, SkippingHasACap) {
         lines(bytes, {true, 2});
       },
       ExitCode::BadData,
-      {"my.jsonl: 3 bad samples are more than data.max_bad_samples = 2 allows to skip; "
+      {"my.jsonl: 3 bad samples are more than data.max_bad_samples = 2 allows to skip",
        "the first: line 2"});
+}
+
+// Ten million bad lines are told like twenty, and need no more memory.
+TEST(Records, ManyBadOnesAreCountedAndFewKept) {
+  std::string bytes = kGood + "\n";
+  for (int i = 0; i < 100000; ++i) {
+    bytes += "bad\n";
+  }
+  expect_error([&] { lines(bytes); }, ExitCode::BadData,
+               {"my.jsonl: 100000 faults", "\n  line 21, ", "and 99980 more"});
+  // Beyond the cap nothing is read.
+  expect_error([&] { lines(bytes, {.skip = true}); }, ExitCode::BadData,
+               {"101 bad samples are more than data.max_bad_samples = 100",
+                "the rest of the file was not looked at"});
+}
+
+TEST(Records, LongNamesAndTextsAreNotRepeated) {
+  const std::string name(1 << 20, 'n');
+  const std::string record = "{\"" + name + "\": \"b\"}";
+  const QuestionFile file = lines(kGood + "\n" + record, {.skip = true});
+  ASSERT_EQ(file.skipped.size(), 1U);
+  EXPECT_LT(file.skipped[0].reason.size(), 300U);
+  EXPECT_THAT(file.skipped[0].reason, HasSubstr("its columns are \"nnn"));
+  EXPECT_EQ(file.skipped[0].content, "");
+  const QuestionFile number =
+      lines(kGood + "\n{\"x\": 1" + std::string(5000, '0') + "}", {.skip = true});
+  EXPECT_LT(number.skipped[0].reason.size(), 300U);
+}
+
+TEST(Records, WhatAMessageQuotesCommandsNoTerminal) {
+  const QuestionFile file = lines(kGood + "\n{\"\u009b2J\u202E\": \"b\"}", {.skip = true});
+  EXPECT_THAT(file.skipped[0].text(), HasSubstr("its columns are \"\\u009b2J\\u202e\""));
 }
 
 }  // namespace

@@ -99,13 +99,65 @@ TEST(Squad, BadQuestionsMayBeSkipped) {
   ASSERT_EQ(kept.skipped.size(), 2U);
   const std::string place = "/data/0/paragraphs/0/qas/" + std::to_string(before);
   EXPECT_EQ(kept.skipped[0].text(),
-            place + ": id is empty; question should be a string, is number");
+            place + ", line 1, byte " +
+                std::to_string(file.dump().find("{\"answers\"", file.dump().find("q2"))) +
+                ": id is empty; question should be a string, is number");
   EXPECT_EQ(kept.skipped[1].source, "squad.json");
+  EXPECT_EQ(kept.skipped[1].content, "7");
+  EXPECT_EQ(json::parse(kept.skipped[0].content), bad);
   expect_error(
       [&] {
         parse_squad(file.dump(), "squad.json", {true, 1});
       },
       ExitCode::BadData, {"2 bad samples are more than data.max_bad_samples = 1"});
+}
+
+// Of a bad context each question is lost, and told.
+TEST(Squad, QuestionsOfABadContextAreSkippedOneByOne) {
+  json file = good();
+  json other = file["data"][0]["paragraphs"][0];
+  other["context"] = 7;
+  other["qas"][0]["id"] = "q3";
+  other["qas"][1]["id"] = "q4";
+  other["qas"][1]["question"] = "";
+  file["data"][0]["paragraphs"].push_back(other);
+  const SquadFile kept = parse_squad(file.dump(), "squad.json", {.skip = true});
+  EXPECT_EQ(kept.questions.size(), 2U);
+  ASSERT_EQ(kept.skipped.size(), 2U);
+  EXPECT_EQ(kept.skipped[0].place, "/data/0/paragraphs/1/qas/0");
+  EXPECT_EQ(kept.skipped[0].reason, "its context should be a string, is number");
+  EXPECT_EQ(kept.skipped[1].reason, "its context should be a string, is number; question is empty");
+  expect_error(
+      [&] {
+        parse_squad(file.dump(), "squad.json", {true, 1});
+      },
+      ExitCode::BadData, {"2 bad samples are more than data.max_bad_samples = 1"});
+}
+
+// Nobody knows how many questions are missing there.
+TEST(Squad, WhatHoldsQuestionsIsNeverSkipped) {
+  const auto refuse = [](const json& file, const std::string& part) {
+    expect_error([&] { parse_squad(file.dump(), "squad.json", {.skip = true}); }, ExitCode::BadData,
+                 {part, "what is lost in such a place is not known"});
+  };
+  json file = good();
+  file["data"].push_back(3);
+  refuse(file, "squad.json: not a SQuAD file: /data/1: should be an object, is number (line 1");
+  file = good();
+  file["data"][0]["paragraphs"].push_back(nullptr);
+  refuse(file, ": /data/0/paragraphs/1: should be an object, is null");
+  file = good();
+  file["data"][0]["paragraphs"].push_back({{"context", "c"}});
+  refuse(file, ": /data/0/paragraphs/1/qas: is missing");
+  file["data"][0]["paragraphs"][0]["qas"][0]["id"] = "";
+  refuse(file, ": /data/0/paragraphs/1/qas: is missing");  // not among what can be skipped
+}
+
+TEST(Squad, AFileWithoutAGoodQuestionIsRefused) {
+  json file = good();
+  file["data"][0]["paragraphs"][0]["context"] = "";
+  expect_error([&] { parse_squad(file.dump(), "squad.json", {.skip = true}); }, ExitCode::BadData,
+               {"/data/0/paragraphs/0/context: is empty", "No question is good."});
 }
 
 struct Fault {
@@ -223,8 +275,20 @@ TEST(Squad, TellsAllFaultsAtOnce) {
   file["data"][0]["paragraphs"][0]["qas"][0].erase("id");
   file["data"][0]["paragraphs"][0]["qas"][1]["answers"][1]["answer_start"] = 5;
   expect_error([&] { read(file.dump()); }, ExitCode::BadData,
-               {"2 faults\n  " + kQa + "/id: is missing\n  " + kParagraph +
-                "/qas/1/answers/1/answer_start: the answer"});
+               {"2 faults\n  " + kQa + "/id: is missing (line 1, byte ",
+                ")\n  " + kParagraph + "/qas/1/answers/1/answer_start: the answer",
+                "data.on_bad_sample = \"skip\""});
+}
+
+TEST(Squad, FaultsHaveLinesAndBytes) {
+  const std::string text = good().dump(1);
+  std::string bad = text;
+  bad.replace(bad.find("\"Where?\""), 8, "\"      \"");
+  const std::size_t byte = bad.find("\"      \"");
+  const auto line = 1 + std::count(bad.begin(), bad.begin() + static_cast<long>(byte), '\n');
+  expect_error([&] { read(bad); }, ExitCode::BadData,
+               {kQa + "/question: is empty (line " + std::to_string(line) + ", byte " +
+                std::to_string(byte) + ")"});
 }
 
 // Answers that cannot be looked up are no fault of their own.

@@ -72,7 +72,7 @@ class MlflowServer : public testing::Test {
 TEST_F(MlflowServer, GetsRunSettingsMetricsAndEnd) {
   const sherd::test::HttpServer server(usual);
   Mlflow mlflow = tracker(server, {}, {.tags = {"small"}});
-  mlflow.begin(0);
+  mlflow.begin(0, {});
   const std::vector<Point> points = {{1, 1e9, {{"train/loss", 2.5}, {"train/epoch", NAN}}},
                                      {2, 1e9 + 0.5, {{"train/loss", 1.5}}}};
   mlflow.log(points);
@@ -98,16 +98,16 @@ TEST_F(MlflowServer, GetsRunSettingsMetricsAndEnd) {
 
 TEST_F(MlflowServer, OfAResumedRunGoesOnInIt) {
   const sherd::test::HttpServer server(usual);
-  tracker(server).begin(0);
+  tracker(server).begin(0, {});
   const std::size_t before = server.asked().size();
   Mlflow second = tracker(server);
-  second.begin(4);
+  second.begin(4, {});
   second.end(End::Stopped);
   ASSERT_EQ(server.asked().size(), before + 2);
   EXPECT_EQ(body(server, before), Json::parse(R"({"run_id": "r1", "status": "RUNNING"})"));
   EXPECT_EQ(body(server, before + 1).at("status"), "KILLED");
   Mlflow anew = tracker(server);
-  anew.begin(0);
+  anew.begin(0, {});
   EXPECT_EQ(calls(server).at(before + 4), "runs/create");
 }
 
@@ -115,8 +115,8 @@ TEST_F(MlflowServer, ThatHasForgottenTheRunGetsANewOne) {
   const sherd::test::HttpServer server([](const Asked& asked) {
     return call_of(asked) == "runs/update" ? Answer{404, kNoExperiment} : usual(asked);
   });
-  tracker(server).begin(0);
-  tracker(server).begin(4);
+  tracker(server).begin(0, {});
+  tracker(server).begin(4, {});
   EXPECT_THAT(calls(server), testing::Contains("runs/create").Times(2));
 }
 
@@ -126,13 +126,13 @@ TEST_F(MlflowServer, TakesItsEnvironment) {
                                   {"MLFLOW_RUN_NAME", "n"},
                                   {"MLFLOW_TRACKING_USERNAME", "user"},
                                   {"MLFLOW_TRACKING_PASSWORD", "pass"}});
-  named.begin(0);
+  named.begin(0, {});
   EXPECT_THAT(server.asked()[0].target, HasSubstr("experiment_name=my%20runs"));
   EXPECT_EQ(body(server, 2).at("run_name"), "n");
   EXPECT_EQ(server.asked()[0].header("Authorization"), "Basic dXNlcjpwYXNz");
   const std::size_t before = server.asked().size();
   Mlflow given = tracker(server, {{"MLFLOW_RUN_ID", "r1"}, {"MLFLOW_TRACKING_TOKEN", "t"}});
-  given.begin(0);
+  given.begin(0, {});
   EXPECT_EQ(calls(server).at(before), "runs/update");
   EXPECT_EQ(server.asked()[before].header("Authorization"), "Bearer t");
   EXPECT_EQ(calls(server).at(before + 1), "runs/log-batch");  // a new run's settings
@@ -144,8 +144,8 @@ TEST_F(MlflowServer, MayAnswerLater) {
     return call_of(asked) == "runs/log-batch" && busy-- > 0 ? Answer{503, "busy"} : usual(asked);
   });
   Mlflow mlflow = tracker(server);
-  EXPECT_THROW(mlflow.begin(0), TryLater);
-  mlflow.begin(0);  // goes on where it was
+  EXPECT_THROW(mlflow.begin(0, {}), TryLater);
+  mlflow.begin(0, {});  // goes on where it was
   EXPECT_THAT(calls(server), testing::Contains("runs/create").Times(1));
 }
 
@@ -154,7 +154,7 @@ TEST_F(MlflowServer, IsSaidWhereItRefuses) {
     const sherd::test::HttpServer server([&](const Asked&) { return Answer{status, answer}; });
     Mlflow mlflow = tracker(server, {{"MLFLOW_TRACKING_TOKEN", "canary"}});
     try {
-      mlflow.begin(0);
+      mlflow.begin(0, {});
       ADD_FAILURE() << status;
     } catch (const sherd::Error& error) {
       for (const std::string& part : parts) {
@@ -179,7 +179,7 @@ TEST_F(MlflowServer, ThatIsNotThereMayComeLater) {
     url = server.url();
   }
   Mlflow mlflow(run_in(folder_, {{"MLFLOW_TRACKING_URI", url}}));
-  EXPECT_THROW(mlflow.begin(0), TryLater);
+  EXPECT_THROW(mlflow.begin(0, {}), TryLater);
 }
 
 TEST_F(MlflowServer, HasToBeGiven) {

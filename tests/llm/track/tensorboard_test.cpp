@@ -103,7 +103,7 @@ TEST(TensorBoard, HasEachStepAndTheConfiguration) {
   const sherd::test::TempFolder folder;
   const TrackedRun run = run_in(folder);
   TensorBoard board({.kind = config::SinkKind::TensorBoard}, run);
-  board.begin(0);
+  board.begin(0, {});
   const std::vector<Point> points = {{1, 1e9, {{"train/loss", 2.5}, {"train/epoch", 0.5}}},
                                      {2, 1e9, {{"train/loss", 1.25}}}};
   board.log(points);
@@ -130,7 +130,7 @@ TEST(TensorBoard, GoesOnInALaterFileThatTakesStepsBack) {
   const TrackedRun run = run_in(folder);
   for (const std::int64_t steps_done : {0, 4, 4}) {
     TensorBoard board({.kind = config::SinkKind::TensorBoard}, run);
-    board.begin(steps_done);
+    board.begin(steps_done, {});
     const std::vector<Point> points = {{steps_done + 1, 1e9, {{"train/loss", 2.5}}}};
     board.log(points);
     board.end(End::Stopped);
@@ -149,7 +149,7 @@ TEST(TensorBoard, SaysWhereItCannotWrite) {
   const sherd::test::TempFolder folder;
   const std::string path = folder.write("file", "").string();
   TensorBoard board({config::SinkKind::TensorBoard, path}, run_in(folder));
-  EXPECT_THROW(board.begin(0), sherd::Error);
+  EXPECT_THROW(board.begin(0, {}), sherd::Error);
   EXPECT_EQ(bytes_of(path), "");
 }
 

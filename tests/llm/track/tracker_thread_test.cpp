@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -11,6 +12,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 namespace llm::track {
 namespace {
@@ -37,7 +39,7 @@ class Keeper final : public Tracker {
 
   [[nodiscard]] std::string name() const override { return "keeper"; }
   [[nodiscard]] std::string place() const override { return "here"; }
-  void begin(std::int64_t steps_done) override {
+  void begin(std::int64_t steps_done, const EarlierPoints& /*earlier*/) override {
     const std::lock_guard lock(told_->mutex);
     told_->begun.push_back(steps_done);
   }
@@ -100,9 +102,13 @@ TEST(TrackerThread, ThatFailsIsToldOnceAndCounted) {
   for (std::int64_t step = 1; step <= 7; ++step) {
     thread.push({step, 0, {}});
   }
-  EXPECT_THAT(end(thread),
-              ElementsAre("tracker keeper: the disk is full; the run goes on without it",
-                          "tracker keeper: 7 of 7 points were dropped", "kept"));
+  std::vector<std::string> news;
+  while (news.empty()) {
+    std::this_thread::sleep_for(milliseconds(1));
+    news = thread.take_news();
+  }
+  EXPECT_THAT(news, ElementsAre("tracker keeper: the disk is full; the run goes on without it"));
+  EXPECT_THAT(end(thread), ElementsAre("tracker keeper: 7 of 7 points were dropped", "kept"));
   EXPECT_THAT(told->ended, IsEmpty());
 }
 
@@ -134,8 +140,133 @@ TEST(TrackerThread, ThatIsNotThereIsNotWaitedFor) {
   thread.push({1, 0, {}});
   std::this_thread::sleep_for(milliseconds(20));  // it pauses for a second now
   const auto start = Clock::now();
-  EXPECT_THAT(end(thread), testing::Contains("tracker keeper: 1 of 1 points were dropped"));
-  EXPECT_LT(Clock::now() - start, milliseconds(500));
+  EXPECT_THAT(end(thread),
+              ElementsAre("tracker keeper: nobody answers; the run goes on, and what is missing is "
+                          "sent later",
+                          "tracker keeper: nobody answers; what it has not taken is lost",
+                          "tracker keeper: 1 of 1 points were dropped", "kept"));
+  EXPECT_LT(Clock::now() - start, milliseconds(1500));  // tried at once, and after a second
+}
+
+// What it could not take before, it is given once more.
+TEST(TrackerThread, InItsPauseIsAskedOnceMoreAtTheEnd) {
+  const auto told = std::make_shared<Told>();
+  const auto answers = std::make_shared<std::atomic<bool>>(false);
+  TrackerThread thread(std::make_unique<Keeper>(told,
+                                                [answers] {
+                                                  if (!*answers) {
+                                                    throw TryLater("nobody answers");
+                                                  }
+                                                }),
+                       {.first_pause = milliseconds(60'000)});
+  thread.push({1, 0, {}});
+  while (thread.take_news().empty()) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  *answers = true;
+  thread.push({2, 0, {}});
+  EXPECT_THAT(end(thread), ElementsAre("kept"));
+  EXPECT_THAT(told->steps, ElementsAre(1, 2));
+  EXPECT_THAT(told->ended, ElementsAre(End::Finished));
+}
+
+// A server that is busy for one request at the end loses nothing.
+TEST(TrackerThread, IsTriedAgainAtTheEnd) {
+  const auto told = std::make_shared<Told>();
+  const auto asked = std::make_shared<std::atomic<bool>>(false);
+  const auto refusals = std::make_shared<std::atomic<int>>(0);
+  TrackerThread thread(std::make_unique<Keeper>(told,
+                                                [asked, refusals] {
+                                                  while (!*asked) {
+                                                    std::this_thread::sleep_for(milliseconds(1));
+                                                  }
+                                                  if ((*refusals)++ == 0) {
+                                                    throw TryLater("503");
+                                                  }
+                                                }),
+                       kQuick);
+  thread.push({1, 0, {}});
+  thread.ask_to_end(End::Finished);
+  *asked = true;
+  EXPECT_THAT(end(thread), ElementsAre("kept"));
+  EXPECT_THAT(told->steps, ElementsAre(1));
+}
+
+// Where threads are not to be had (a stack of this size cannot be), the run goes on.
+TEST(TrackerThread, WithoutAThreadIsToldOnceAndCounted) {
+  pthread_attr_t usual;
+  pthread_attr_t huge;
+  ASSERT_EQ(::pthread_getattr_default_np(&usual), 0);
+  ASSERT_EQ(::pthread_attr_init(&huge), 0);
+  ASSERT_EQ(::pthread_attr_setstacksize(&huge, std::size_t{1} << 46U), 0);
+  ASSERT_EQ(::pthread_setattr_default_np(&huge), 0);
+  sigset_t before;
+  sigset_t after;
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &before);
+  const auto told = std::make_shared<Told>();
+  TrackerThread thread(std::make_unique<Keeper>(told));
+  thread.push({1, 0, {}});
+  thread.push({2, 0, {}});
+  ::pthread_setattr_default_np(&usual);
+  EXPECT_THAT(end(thread), ElementsAre(testing::StartsWith("tracker keeper: no thread for it: "),
+                                       "tracker keeper: 2 of 2 points were dropped", "kept"));
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &after);
+  EXPECT_EQ(sigismember(&before, SIGTERM), sigismember(&after, SIGTERM));
+  ::pthread_attr_destroy(&usual);
+  ::pthread_attr_destroy(&huge);
+}
+
+// Two that hang are waited for at the same time, each from the moment the end was asked for.
+TEST(TrackerThread, IsWaitedForFromTheMomentOfAsking) {
+  const auto go_on = std::make_shared<std::atomic<bool>>(false);
+  const auto hang = [go_on] {
+    while (!*go_on) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  };
+  TrackerThread one(std::make_unique<Keeper>(std::make_shared<Told>(), hang),
+                    {.grace = milliseconds(1)});
+  TrackerThread other(std::make_unique<Keeper>(std::make_shared<Told>(), hang),
+                      {.grace = milliseconds(1)});
+  const auto asked = Clock::now();
+  for (TrackerThread* const thread : {&one, &other}) {
+    thread->push({1, 0, {}});
+    thread->ask_to_end(End::Finished);
+  }
+  for (TrackerThread* const thread : {&one, &other}) {
+    thread->wait_for_end(asked);
+  }
+  EXPECT_LT(Clock::now() - asked, milliseconds(3500));  // not twice the patience of 2 s
+  *go_on = true;
+}
+
+// A tracker that listens is no longer there when nobody waits for it any more.
+TEST(TrackerThread, ThatListensEndsWhenItIsAbandoned) {
+  class Listener final : public Tracker {
+   public:
+    explicit Listener(std::shared_ptr<std::atomic<bool>> is_gone) : is_gone_(std::move(is_gone)) {}
+    [[nodiscard]] std::string name() const override { return "listener"; }
+    [[nodiscard]] std::string place() const override { return "here"; }
+    void begin(std::int64_t /*steps_done*/, const EarlierPoints& /*earlier*/) override {
+      while (!is_abandoned()) {
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+      *is_gone_ = true;
+      throw TryLater("cancelled");
+    }
+    void log(std::span<const Point> /*points*/) override {}
+    void end(End /*how*/) override {}
+    [[nodiscard]] milliseconds patience(End /*how*/) const override { return milliseconds(50); }
+
+   private:
+    std::shared_ptr<std::atomic<bool>> is_gone_;
+  };
+  const auto is_gone = std::make_shared<std::atomic<bool>>(false);
+  TrackerThread thread(std::make_unique<Listener>(is_gone));
+  thread.push({1, 0, {}});
+  EXPECT_THAT(end(thread), ElementsAre("tracker listener: not waited for any longer, after 0 s",
+                                       "tracker listener: 1 of 1 points were dropped"));
+  EXPECT_TRUE(*is_gone);
 }
 
 TEST(TrackerThread, ThatIsSlowDropsWhatWaitsTooLong) {
@@ -168,11 +299,13 @@ TEST(TrackerThread, ThatHangsIsLeftAlone) {
   const auto told = std::make_shared<Told>();
   const auto go_on = std::make_shared<std::atomic<bool>>(false);
   {
-    TrackerThread thread(std::make_unique<Keeper>(told, [go_on] {
-      while (!*go_on) {
-        std::this_thread::sleep_for(milliseconds(1));
-      }
-    }));
+    TrackerThread thread(std::make_unique<Keeper>(told,
+                                                  [go_on] {
+                                                    while (!*go_on) {
+                                                      std::this_thread::sleep_for(milliseconds(1));
+                                                    }
+                                                  }),
+                         {.grace = milliseconds(1)});
     thread.push({1, 0, {}});
     EXPECT_THAT(end(thread), ElementsAre("tracker keeper: not waited for any longer, after 2 s",
                                          "tracker keeper: 1 of 1 points were dropped"));

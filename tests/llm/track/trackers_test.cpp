@@ -49,10 +49,18 @@ TEST(Points, OfEvaluationsNameTheFileWhereThereAreSeveral) {
   record.generated = true;
   record.em = 30;
   record.f1 = 46;
-  record.data = "data/dev.json";
+  record.data = "dev";
   EXPECT_THAT(point_of(record).metrics,
               ElementsAre(Pair("eval/dev/loss", 2), Pair("eval/dev/em", 30),
                           Pair("eval/dev/f1", 46), Pair("eval/dev/seconds", 5)));
+}
+
+TEST(Points, OfEvaluatedFilesHaveNamesOfTheirOwnThatTrackersTake) {
+  EXPECT_THAT(evaluation_names({"data/dev.json"}), ElementsAre(""));
+  EXPECT_THAT(evaluation_names({"a/dev.json", "b/dev.jsonl", "dev", "Fragen (größer).json"}),
+              ElementsAre("dev", "dev-1", "dev-2", "Fragen__gr____er_"));
+  EXPECT_THAT(evaluation_names({"a/dev-1.json", "a/dev.json", "b/dev.json"}),
+              ElementsAre("dev-1", "dev", "dev-2"));
 }
 
 TEST(Trackers, AreThoseOfTheSinks) {

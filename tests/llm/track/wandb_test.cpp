@@ -3,6 +3,8 @@
 
 #include "llm/track/wandb.h"
 
+#include <chrono>
+#include <csignal>
 #include <fstream>
 #include <map>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "files/hex.h"
 #include "llm/track/crc32.h"
 #include "llm/track/wandb_records.h"
+#include "llm/track/wandb_sync.h"
 #include "tests/llm/track/tracked_runs.h"
 #include "tests/support/expect_error.h"
 
@@ -101,9 +104,10 @@ struct Session {
   std::string words;
 };
 
-Session track(const TrackedRun& run, std::int64_t steps_done = 0, End how = End::Finished) {
+Session track(const TrackedRun& run, std::int64_t steps_done = 0, End how = End::Finished,
+              const EarlierPoints& earlier = {}) {
   Wandb wandb({.kind = config::SinkKind::Wandb}, run);
-  wandb.begin(steps_done);
+  wandb.begin(steps_done, earlier);
   const std::int64_t step = steps_done + 1;
   const std::vector<Point> points = {{step, 1e9, {{"train/loss", 2.5}}},
                                      {step, 1e9 + 1, {{"eval/loss", 3}}},
@@ -193,6 +197,28 @@ TEST(Wandb, GoesOnUnderTheSameIdentifier) {
   EXPECT_EQ(second.records[0].numbers.at(14), 3);
 }
 
+// A server lets the folder that it gets last stand for the run.
+TEST(Wandb, HoldsWhatEarlierSessionsHaveLogged) {
+  const sherd::test::TempFolder folder;
+  const EarlierPoints earlier = [](const std::function<void(const Point&)>& take) {
+    take({1, 9e8, {{"train/loss", 4.5}}});
+    take({2, 9e8 + 1, {{"train/loss", 3.5}}});
+    take({2, 9e8 + 2, {{"eval/loss", 5.5}}});
+  };
+  const Session session = track(run_in(folder), 2, End::Finished, earlier);
+  ASSERT_EQ(session.records.size(), 7U);
+  EXPECT_FALSE(session.records[0].numbers.contains(14));  // it starts at the first step
+  std::vector<std::string> steps;
+  for (std::size_t i = 1; i <= 4; ++i) {
+    steps.push_back(session.records[i].items.at("_step"));
+  }
+  EXPECT_THAT(steps, ElementsAre("1", "2", "3", "4"));
+  EXPECT_EQ(session.records[2].items.at("train/loss"), "3.5");
+  EXPECT_EQ(session.records[2].items.at("eval/loss"), "5.5");
+  EXPECT_EQ(session.records[2].items.at("_runtime"), "2.0");
+  EXPECT_EQ(session.records[3].items.at("train/loss"), "2.5");
+}
+
 TEST(WandbLog, HasTheBytesOfThePackagesOwn) {
   const sherd::test::TempFolder folder;
   const std::string path = folder.path() / "run-x.wandb";
@@ -236,9 +262,12 @@ class WandbSync : public testing::Test {
   void TearDown() override { ::setenv("PATH", path_.c_str(), 1); }
   std::string words_at_end(End how) {
     Wandb wandb({.kind = config::SinkKind::Wandb, .sync = true}, run_in(folder_));
-    wandb.begin(0);
+    wandb.begin(0, {});
     wandb.end(how);
     return wandb.closing_words();
+  }
+  [[nodiscard]] std::string file(const std::string& name) const {
+    return (folder_.path() / name).string();
   }
   sherd::test::TempFolder folder_;
 
@@ -258,6 +287,43 @@ TEST_F(WandbSync, SaysThatItFailed) {
   write_program("exit 3\n");
   EXPECT_THAT(words_at_end(End::Finished),
               HasSubstr("wandb sync failed, as it says above. To try again: wandb sync /"));
+}
+
+// The child neither waits for a terminal nor sees the secrets of others.
+TEST_F(WandbSync, IsAwayFromTheTerminalAndFromOthersSecrets) {
+  ::setenv("HF_TOKEN", "canary", 1);
+  ::setenv("MLFLOW_TRACKING_PASSWORD", "canary", 1);
+  ::setenv("WANDB_API_KEY", "mine", 1);
+  write_program("env > " + file("environment") + "; ps -o sid= -p $$ > " + file("session") +
+                "; echo $$ > " + file("pid") + "; cat > " + file("input") + "\n");
+  EXPECT_THAT(words_at_end(End::Finished), HasSubstr("synchronised by"));
+  for (const char* const name : {"HF_TOKEN", "MLFLOW_TRACKING_PASSWORD", "WANDB_API_KEY"}) {
+    ::unsetenv(name);
+  }
+  EXPECT_THAT(bytes_of(file("environment")), HasSubstr("WANDB_API_KEY=mine"));
+  EXPECT_THAT(bytes_of(file("environment")), testing::Not(HasSubstr("canary")));
+  EXPECT_EQ(bytes_of(file("input")), "");
+  EXPECT_EQ(std::stoi(bytes_of(file("session"))), std::stoi(bytes_of(file("pid"))));
+}
+
+TEST_F(WandbSync, IsEndedWithAllThatItStarted) {
+  write_program("sleep 60 &\necho $! > " + file("child") + "\nwait\n");
+  const auto start = std::chrono::steady_clock::now();
+  const std::string words = run_sync("a folder", std::chrono::milliseconds(300), {});
+  EXPECT_EQ(words,
+            "tracker wandb: wandb sync took longer than 0.3 s, and was ended. To try again: wandb "
+            "sync 'a folder'");
+  EXPECT_THAT(run_sync("f", std::chrono::minutes(5), [] { return true; }),
+              HasSubstr("wandb sync was ended, since a stop was asked for"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
+// Where nobody keeps the children's ends, theirs is not waited for.
+TEST_F(WandbSync, SaysThatItDoesNotKnowHowItEnded) {
+  write_program("exit 0\n");
+  const auto before = std::signal(SIGCHLD, SIG_IGN);
+  EXPECT_THAT(run_sync("f", std::chrono::minutes(5), {}), HasSubstr("has ended, how is not known"));
+  std::signal(SIGCHLD, before);
 }
 
 TEST_F(WandbSync, SaysThatThereIsNone) {

@@ -54,5 +54,22 @@ TEST(OutputFolder, TheConfigurationReplacesNoDevice) {
   EXPECT_TRUE(fs::is_regular_file(path));
 }
 
+TEST(OutputFolder, WhatIsSaidOfBadSamplesCommandsNoTerminal) {
+  const TempFolder folder;
+  std::string said;
+  const std::vector<text::BadSample> bad = {{.source = "a.jsonl",
+                                             .unit = "line",
+                                             .place = "3",
+                                             .byte = 7,
+                                             .reason = "\u009b2J\u202E",
+                                             .content = "\u009b"}};
+  write_bad_samples(folder.path().string(), bad, [&](const std::string& line) { said = line; });
+  EXPECT_NE(said.find("the first: a.jsonl: line 3, byte 7: \\u009b2J\\u202e"), std::string::npos)
+      << said;
+  EXPECT_TRUE(fs::exists(folder.path() / "bad_samples.jsonl"));
+  write_bad_samples(folder.path().string(), {}, [](const std::string& /*line*/) {});
+  EXPECT_FALSE(fs::exists(folder.path() / "bad_samples.jsonl"));
+}
+
 }  // namespace
 }  // namespace llm::train

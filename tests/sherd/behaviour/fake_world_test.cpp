@@ -1,5 +1,6 @@
 // Ranks that are not there hold what real ones do, byte by byte, and call in the same order.
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -75,30 +76,47 @@ std::vector<Case> cases() {
   return all;
 }
 
-void expect_as_real(int ranks, const FakeRanks& fake, Transport transport) {
+using Run = std::function<std::vector<int>(const std::function<void(World)>& body)>;
+
+void expect_as_real(const FakeRanks& fake, const Run& run) {
   std::vector<std::string> expected;
   for (const Case& c : cases()) {
     expected.push_back(trace_of(World::fake(fake), c, /*is_fake=*/true));
   }
-  const auto statuses = run_processes_over(transport, ranks, [&](World world) {
+  const auto statuses = run([&](World world) {
     for (size_t i = 0; i < expected.size(); ++i) {
       const Case c = cases()[i];
       const std::string real = trace_of(world, c, /*is_fake=*/false);
-      TORCH_CHECK(world.rank() != 0 || real == expected[i], "case ", i, " of ", ranks,
+      TORCH_CHECK(world.rank() != 0 || real == expected[i], "case ", i, " of ", fake.size,
                   " ranks. Real:\n", real, "Fake:\n", expected[i]);
     }
   });
-  EXPECT_EQ(statuses, std::vector<int>(static_cast<size_t>(ranks), 0));
+  EXPECT_EQ(statuses, std::vector<int>(static_cast<size_t>(fake.size), 0));
+}
+
+Run over(Transport transport, int ranks) {
+  return [=](const std::function<void(World)>& body) {
+    return run_processes_over(transport, ranks, body);
+  };
 }
 
 TEST(FakeWorld, HoldsAndCallsWhatARealOneDoes) {
   for (const int ranks : {1, 2, 4}) {
-    expect_as_real(ranks, {.size = ranks, .local_size = ranks}, Transport::SharedMemory);
+    expect_as_real({.size = ranks, .local_size = ranks}, over(Transport::SharedMemory, ranks));
   }
 }
 
 TEST(FakeWorld, OfHostsWithOneRankIsLikeProcessGroups) {
-  expect_as_real(2, {.size = 2, .local_size = 1}, Transport::ProcessGroups);
+  expect_as_real({.size = 2, .local_size = 1}, over(Transport::ProcessGroups, 2));
+}
+
+TEST(FakeWorld, OfHostsWithSeveralRanksIsLikeTheirs) {
+  if (!can_play_hosts()) {
+    GTEST_SKIP() << "ranks play several hosts as several users, which takes root";
+  }
+  expect_as_real({.size = 4, .local_size = 2}, [](const std::function<void(World)>& body) {
+    return run_processes_on_hosts(2, 2, body);
+  });
 }
 
 TEST(FakeWorld, TakesNoMemory) {

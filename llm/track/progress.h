@@ -1,0 +1,98 @@
+#pragma once
+// What a run is at, so that nobody wonders whether it still is.
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace llm::track {
+
+/// Where lines for people go.
+struct Output {
+  std::function<void(const std::string& line)> say;  ///< a line that stays
+  /// Shows text in the place of what it showed before, until it is given an empty one; none where
+  /// the output is no terminal.
+  std::function<void(const std::string& text)> show = {};
+};
+
+/// Says what takes long: on a terminal in a live line, as soon as it has taken a second; elsewhere
+/// in a line of its own, whenever nothing was said for ten. For rank 0. It has a thread, so that
+/// work need not think of it; without one, if the system has none, it only passes lines on.
+class Progress {
+ public:
+  struct Times {
+    std::chrono::milliseconds silence{10'000};  ///< never longer
+    std::chrono::milliseconds before_live{1'000};
+    std::chrono::milliseconds refresh{500};  ///< of the live line
+  };
+
+  explicit Progress(Output output) : Progress(std::move(output), {}) {}
+  Progress(Output output, Times times);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress();
+
+  /// A line that stays.
+  void say(const std::string& line);
+  /// Work begins, within what goes on already: "loading the model".
+  void begin(const std::string& what);
+  /// The newest work is at this now: "step 12/400 | …"; its time starts again.
+  void set(const std::string& what);
+  /// As much of the newest work is done: "120 of 400 questions".
+  void count(std::int64_t done, std::int64_t total, const std::string& unit);
+  /// The newest work has ended.
+  void end();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Work {
+    std::string what;
+    std::string counted;
+    Clock::time_point begun;
+    Clock::time_point since;  // its text is told
+  };
+
+  void watch();
+  // With the mutex held.
+  void look(Clock::time_point now);
+  void clear_live();
+  [[nodiscard]] std::string text(Clock::time_point now) const;
+
+  Output output_;
+  Times times_;
+  std::mutex mutex_;  // over all below
+  std::condition_variable changed_;
+  std::vector<Work> works_;
+  Clock::time_point said_;
+  bool is_live_ = false;
+  bool ends_ = false;
+  std::thread thread_;
+};
+
+/// Work from here to the end of the block; none where `progress` is null, as on other ranks.
+class Working {
+ public:
+  Working(Progress* progress, const std::string& what) : progress_(progress) {
+    if (progress_ != nullptr) {
+      progress_->begin(what);
+    }
+  }
+  ~Working() {
+    if (progress_ != nullptr) {
+      progress_->end();
+    }
+  }
+  Working(const Working&) = delete;
+  Working& operator=(const Working&) = delete;
+
+ private:
+  Progress* progress_;
+};
+
+}  // namespace llm::track

@@ -1,0 +1,143 @@
+#include "llm/text/parquet.h"
+
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "llm/text/squad.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/test_data.h"
+
+namespace llm::text {
+namespace {
+
+using sherd::ExitCode;
+using sherd::test::bytes_of;
+using sherd::test::expect_error;
+
+const std::filesystem::path kParquet = SHERD_TEST_SOURCE_DIR "/tests/data/parquet";
+
+QuestionFile read_parquet(const std::string& file, const Columns& columns = {},
+                          const BadSamplePolicy& policy = {}) {
+  return parse_parquet(bytes_of(kParquet / file), file, columns, policy);
+}
+
+void expect_parquet_refused(const std::string& bytes, const std::vector<std::string>& why,
+                            const Columns& columns = {}) {
+  expect_error([&] { static_cast<void>(parse_parquet(bytes, "my.parquet", columns, {})); },
+               ExitCode::BadData, why);
+}
+
+TEST(Parquet, HoldsTheQuestionsOfTheHubsSquad) {
+  const QuestionFile file = read_parquet("squad-32.parquet");
+  const std::filesystem::path source = SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json";
+  const QuestionFile squad = parse_squad(bytes_of(source), "squad-32.json");
+  ASSERT_EQ(file.questions.size(), 32U);
+  ASSERT_EQ(file.questions.size(), squad.questions.size());
+  EXPECT_LE(file.contexts.size(), squad.contexts.size());
+  for (std::size_t i = 0; i < squad.questions.size(); ++i) {
+    const Question& one = file.questions[i];
+    const Question& other = squad.questions[i];
+    EXPECT_EQ(one.id, other.id);
+    EXPECT_EQ(one.question, other.question);
+    EXPECT_EQ(file.contexts[one.context], squad.contexts[other.context]);
+    ASSERT_EQ(one.answers.size(), other.answers.size());
+    for (std::size_t answer = 0; answer < one.answers.size(); ++answer) {
+      EXPECT_EQ(one.answers[answer].text, other.answers[answer].text);
+      EXPECT_EQ(one.answers[answer].begin_byte, other.answers[answer].begin_byte);
+    }
+    EXPECT_FALSE(one.unanswerable);
+  }
+}
+
+TEST(Parquet, HoldsRecords) {
+  for (const char* const name : {"sums-none.parquet", "sums-gzip.parquet"}) {
+    const QuestionFile file = read_parquet(name);
+    ASSERT_EQ(file.questions.size(), 7U) << name;
+    EXPECT_EQ(file.questions[6].question, "7 + 7 = ");
+    EXPECT_EQ(file.questions[6].answers.at(0).text, "14 é");
+    EXPECT_EQ(file.questions[6].id, "row 7");
+    EXPECT_TRUE(file.questions[6].is_record());
+  }
+  const QuestionFile named = read_parquet("sums-none.parquet", {"completion", "prompt"});
+  EXPECT_EQ(named.questions[0].question, "2 é");
+}
+
+TEST(Parquet, AQuestionMayHaveNoAnswer) {
+  const QuestionFile file = read_parquet("squad-v2.parquet");
+  ASSERT_EQ(file.questions.size(), 2U);
+  EXPECT_EQ(file.contexts.size(), 1U);
+  EXPECT_FALSE(file.questions[0].unanswerable);
+  EXPECT_TRUE(file.questions[1].unanswerable);
+  EXPECT_EQ(file.questions[1].answers.at(0).text, kNoAnswer);
+}
+
+TEST(Parquet, AnswersMayBeAListOfStructs) {
+  const QuestionFile file = read_parquet("list-of-structs.parquet");
+  ASSERT_EQ(file.questions.size(), 1U);
+  EXPECT_EQ(file.questions[0].id, "1");
+  EXPECT_EQ(file.questions[0].answers.at(0).text, "Ada");
+  EXPECT_EQ(file.questions[0].answers.at(0).begin_byte, 7);  // the file counts characters
+}
+
+TEST(Parquet, NamesRowAndColumnOfWhatIsBad) {
+  expect_parquet_refused(
+      bytes_of(kParquet / "bad-rows.parquet"),
+      {"my.parquet", "row 2: column \"question\": is missing",
+       "row 3: column \"answers\": the answer \"Ada\" is not at character 4 of the context, but "
+       "elsewhere in it",
+       "row 4: column \"context\": is empty", "row 5: column \"id\": \"a\" occurs twice",
+       "row 6: column \"answers\": should be a struct of the lists"});
+  const QuestionFile file = read_parquet("bad-rows.parquet", {}, {.skip = true, .most_skipped = 5});
+  EXPECT_EQ(file.questions.size(), 1U);
+  ASSERT_EQ(file.skipped.size(), 5U);
+  EXPECT_EQ(file.skipped[1].unit, "row");
+  EXPECT_EQ(file.skipped[1].place, "3");
+  expect_parquet_refused(bytes_of(kParquet / "sums-none.parquet"),
+                         {"row 1", "\"n\" should be a string, is number"}, {"prompt", "n"});
+}
+
+TEST(Parquet, NamesTheColumnOfTextThatIsNone) {
+  expect_parquet_refused(bytes_of(kParquet / "not-utf8.parquet"),
+                         {"my.parquet: row 2, column \"completion\": "});
+}
+
+TEST(Parquet, SaysWhichColumnsThereAre) {
+  expect_parquet_refused(bytes_of(kParquet / "sums-none.parquet"),
+                         {"my.parquet: has neither \"q\" and \"a\" nor",
+                          "its columns are \"prompt\", \"completion\", \"n\": name two of them"},
+                         {"q", "a"});
+}
+
+TEST(Parquet, SaysWhichCompressionItDoesNotRead) {
+  expect_parquet_refused(bytes_of(kParquet / "sums-zstd.parquet"),
+                         {"my.parquet: compressed by ZSTD", "write it with Snappy"});
+}
+
+TEST(Parquet, RefusesABrokenFile) {
+  const std::string whole = bytes_of(kParquet / "squad-32.parquet");
+  expect_parquet_refused("", {"my.parquet: no Parquet file, or a broken one"});
+  expect_parquet_refused("PAR1", {"no Parquet file, or a broken one"});
+  expect_parquet_refused(whole.substr(0, whole.size() / 2), {"no Parquet file, or a broken one"});
+  std::string hole = whole;
+  hole.replace(200, 2000, std::string(2000, '\x7f'));
+  expect_parquet_refused(hole, {"my.parquet: row 1, column \"id\": "});
+}
+
+// Whatever the bytes are, it ends with questions or an error.
+TEST(Parquet, SurvivesFlippedBytes) {
+  const std::string whole = bytes_of(kParquet / "bad-rows.parquet");
+  for (std::size_t at = 0; at < whole.size(); at += 3) {
+    std::string bytes = whole;
+    bytes[at] = static_cast<char>(bytes[at] ^ 0x55);
+    try {
+      static_cast<void>(parse_parquet(bytes, "f", {}, {.skip = true}));
+    } catch (const sherd::Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::BadData) << at << ": " << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace llm::text

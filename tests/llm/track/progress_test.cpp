@@ -1,0 +1,135 @@
+// What is said of work that takes long: a live line on a terminal, plain lines elsewhere.
+
+#include "llm/track/progress.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace llm::track {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using testing::StartsWith;
+using Clock = std::chrono::steady_clock;
+
+// What was said, and when.
+struct Heard {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  std::vector<Clock::time_point> times;
+
+  void add(const std::string& line) {
+    const std::lock_guard lock(mutex);
+    lines.push_back(line);
+    times.push_back(Clock::now());
+  }
+  std::size_t size() {
+    const std::lock_guard lock(mutex);
+    return lines.size();
+  }
+  void wait_for(std::size_t count) {
+    const auto deadline = Clock::now() + std::chrono::seconds(20);
+    while (size() < count && Clock::now() < deadline) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  }
+};
+
+Output to(Heard& lines) {
+  return {.say = [&](const std::string& line) { lines.add(line); }};
+}
+
+Output to(Heard& lines, Heard& live) {
+  Output output = to(lines);
+  output.show = [&](const std::string& text) { live.add(text); };
+  return output;
+}
+
+const Progress::Times kOften = {
+    .silence = milliseconds(200), .before_live = milliseconds(50), .refresh = milliseconds(20)};
+
+TEST(Progress, NeverLetsAFileBeSilentForLong) {
+  Heard lines;
+  Progress progress(to(lines), kOften);
+  const auto start = Clock::now();
+  const Working working(&progress, "loading the model");
+  lines.wait_for(3);
+  EXPECT_THAT(lines.lines, testing::Each(StartsWith("loading the model … ")));
+  Clock::time_point before = start;
+  for (const Clock::time_point time : lines.times) {
+    EXPECT_LT(time - before, kOften.silence + milliseconds(100));  // of a busy machine
+    before = time;
+  }
+}
+
+TEST(Progress, LeavesLinesThatAreSaidAnywayAlone) {
+  Heard lines;
+  Progress progress(to(lines), kOften);
+  const Working working(&progress, "training");
+  for (int step = 0; step < 10; ++step) {
+    std::this_thread::sleep_for(milliseconds(50));
+    progress.say("step");
+  }
+  EXPECT_THAT(lines.lines, testing::Each("step"));
+}
+
+TEST(Progress, IsSilentWithoutWork) {
+  Heard lines;
+  Progress progress(to(lines), kOften);
+  std::this_thread::sleep_for(milliseconds(400));
+  EXPECT_THAT(lines.lines, IsEmpty());
+}
+
+TEST(Progress, TellsTheNewestWorkAndHowMuchOfItIsDone) {
+  Heard lines;
+  Progress progress(to(lines), kOften);
+  const Working training(&progress, "training");
+  {
+    const Working evaluating(&progress, "evaluating");
+    progress.count(8, 32, "questions");
+    lines.wait_for(1);
+  }
+  progress.set("step 3/9");
+  lines.wait_for(2);
+  EXPECT_THAT(lines.lines, ElementsAre(StartsWith("evaluating, 8 of 32 questions … "),
+                                       StartsWith("step 3/9 … ")));
+}
+
+TEST(Progress, OnATerminalIsALiveLineThatLinesPush) {
+  Heard lines;
+  Heard live;
+  {
+    Progress progress(to(lines, live), kOften);
+    const Working working(&progress, "loading");
+    live.wait_for(2);
+    progress.say("a line");
+    live.wait_for(live.size() + 2);
+  }
+  EXPECT_THAT(lines.lines, ElementsAre("a line"));
+  EXPECT_THAT(live.lines, testing::Contains("").Times(testing::Ge(1)));
+  EXPECT_THAT(live.lines.front(), StartsWith("loading … "));
+  EXPECT_EQ(live.lines.back(), "");  // nothing stays
+}
+
+TEST(Progress, OnATerminalLeavesShortWorkUnsaid) {
+  Heard lines;
+  Heard live;
+  {
+    Progress progress(to(lines, live), {.before_live = milliseconds(10'000)});
+    const Working working(&progress, "loading");
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  EXPECT_THAT(live.lines, IsEmpty());
+}
+
+TEST(Progress, IsNoneOnOtherRanks) {
+  const Working working(nullptr, "loading");
+}
+
+}  // namespace
+}  // namespace llm::track
