@@ -59,8 +59,9 @@ TEST(TokenCache, KnowsRecordsAndHowManyWereSkipped) {
   const auto found = cache.find("key", "a.jsonl");
   ASSERT_TRUE(found);
   EXPECT_EQ(found->report.skipped, 1);
-  EXPECT_THAT(found->report.sentence(), testing::AllOf(testing::HasSubstr("1 records"),
-                                                       testing::EndsWith("; 1 bad sample skipped")));
+  EXPECT_THAT(
+      found->report.sentence(),
+      testing::AllOf(testing::HasSubstr("1 records"), testing::EndsWith("; 1 bad sample skipped")));
   EXPECT_EQ(found->report.sentence(), expected.report.sentence());
 }
 
