@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/movable_storage.h"
 #include "communicators/communicator_memory.h"
 #include "communicators/exchange.h"
 #include "communicators/reduce_buffers.h"
