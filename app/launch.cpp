@@ -39,6 +39,13 @@ std::vector<std::string> own_command() {
   return command;
 }
 
+// Whether 1 is what all ranks answer, by the words behind the program's.
+bool answers(const std::vector<std::string>& command) {
+  const std::string verb = command.size() > 1 ? command[1] : "";
+  const bool is_dry = std::find(command.begin(), command.end(), "--dry-run") != command.end();
+  return verb == "check" || verb == "bandwidth" || (verb == "train" && is_dry);
+}
+
 // OpenMP reads its variables when it is loaded, and that has happened: the program starts again.
 void spin_shortly_where_cores_are_busy() {
   auto variable = sherd::launch::spin_variable_now(1, sherd::launch::process_environment);
@@ -97,6 +104,7 @@ void set_command(LaunchOptions& options, const std::vector<std::string>& words) 
   options.command.insert(options.command.begin(),
                          std::filesystem::read_symlink("/proc/self/exe").string());
   options.holds_stop_signals = true;
+  options.answers = answers(options.command);
   if (asks_for_help(words)) {
     options.ranks = 1;  // one of them prints it
   }
@@ -149,8 +157,10 @@ std::optional<int> start_ranks(std::optional<int> ranks) {
   const auto environment = sherd::launch::detect(sherd::launch::process_environment);
   if (environment.launcher == sherd::launch::Launcher::Alone) {
     if (ranks.value_or(1) > 1) {
-      return sherd::launch::supervise(
-          {.command = own_command(), .ranks = *ranks, .holds_stop_signals = true});
+      return sherd::launch::supervise({.command = own_command(),
+                                       .ranks = *ranks,
+                                       .holds_stop_signals = true,
+                                       .answers = answers(own_command())});
     }
     spin_shortly_where_cores_are_busy();
     return std::nullopt;

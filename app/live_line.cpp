@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "app/rank.h"
+#include "launch/rank_environment.h"
 
 namespace app {
 
@@ -29,7 +30,11 @@ int terminal_columns(int otherwise) {
 
 std::function<void(const std::string& text)> live_line() {
   constexpr int kUsualColumns = 80;
-  if (::isatty(STDOUT_FILENO) == 0) {
+  using sherd::launch::Launcher;
+  // Open MPI gives its ranks a terminal of their own, whatever its output is.
+  const Launcher launcher = sherd::launch::detect(sherd::launch::process_environment).launcher;
+  const bool is_mpi = launcher == Launcher::OpenMpi || launcher == Launcher::Pmi;
+  if (is_mpi || ::isatty(STDOUT_FILENO) == 0) {
     return {};
   }
   return [](const std::string& text) {

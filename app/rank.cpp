@@ -6,6 +6,7 @@
 #include <iostream>
 #include <optional>
 
+#include <poll.h>
 #include <unistd.h>
 
 #include "files/system_text.h"
@@ -53,7 +54,7 @@ int Rank::run(const std::function<int()>& work) {
     return work();
   } catch (const llm::train::ReportedElsewhere&) {
     const bool is_told = environment_.supervisor_fd.has_value();
-    watch_->await_loss(std::chrono::seconds(is_told ? 10 : 1));
+    watch_->await_loss(std::chrono::seconds(is_told ? 10 : 3));
     throw;
   }
 }
@@ -69,6 +70,9 @@ void print_result(const std::string& line) {
     const ssize_t put = ::write(STDOUT_FILENO, text.data() + done, text.size() - done);
     if (put >= 0) {
       done += static_cast<std::size_t>(put);
+    } else if (errno == EAGAIN) {  // another program has left it so
+      pollfd ready{STDOUT_FILENO, POLLOUT, 0};
+      ::poll(&ready, 1, -1);
     } else if (errno != EINTR) {
       const std::string why = sherd::files::errno_text(errno);
       throw sherd::Error(sherd::ExitCode::StorageIo,

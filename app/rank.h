@@ -31,6 +31,8 @@ class Rank {
   /// (llm::train::ReportedElsewhere), waits until that one has reported it and ended: launchers
   /// quote the first rank to end. Throws what `work` throws.
   int run(const std::function<int()>& work);
+  /// This rank fails and still records why: another one's end does not end it from now on.
+  void outlive_peers() { watch_->outlive_peers(); }
   [[nodiscard]] const sherd::launch::RankEnvironment& environment() const { return environment_; }
 
  private:

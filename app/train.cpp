@@ -72,6 +72,7 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   };
   hooks.prepared = [&] { end_at_once.disarm(); };
   hooks.show = live_line();
+  hooks.failing = [&rank] { rank.outlive_peers(); };
   if (dry) {
     return llm::train::dry_run(config, world, hooks) ? 0 : 1;
   }

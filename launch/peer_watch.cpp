@@ -52,6 +52,11 @@ void PeerWatch::await_loss(std::chrono::milliseconds most) {
   changed_.wait_for(lock, most, [this] { return lost_; });
 }
 
+void PeerWatch::outlive_peers() {
+  const std::lock_guard lock(mutex_);
+  awaited_ = true;
+}
+
 void PeerWatch::watch() {
   std::string news;
   bool launcher_gone = false;

@@ -30,6 +30,8 @@ class PeerWatch {
   /// no longer ends this process. Returns once one is lost, or after `most`, so that launchers see
   /// the other one end first.
   void await_loss(std::chrono::milliseconds most);
+  /// From now on a lost peer does not end this process: it fails already, and still says why.
+  void outlive_peers();
 
  private:
   void take_over_news(int fd);

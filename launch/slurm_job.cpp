@@ -99,7 +99,7 @@ std::string options_of(const SlurmJob& job) {
 // Each task of Slurm's runs it. To srun 75 is a bad exit: it would kill those that still save. One
 // that lost a peer ends by itself, and srun ends what is left two minutes after the first.
 std::string on_all_tasks(const std::vector<std::string>& command) {
-  std::string line = "srun --cpus-per-task=$SLURM_CPUS_PER_TASK --kill-on-bad-exit=0 --wait=120";
+  std::string line = "srun --cpus-per-task=$SLURM_CPUS_PER_TASK --kill-on-bad-exit=0 --wait=600";
   for (const std::string& word : command) {
     line += " " + shell_word(word);
   }

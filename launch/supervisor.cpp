@@ -260,7 +260,7 @@ void Supervisor::reap() {
     errors_.push(rank.words.finish());
     if (status->signal == 0 && status->code == static_cast<int>(ExitCode::Stopped)) {
       on_stop();
-    } else if (options_.holds_stop_signals && status->signal == 0 && status->code == kNo) {
+    } else if (options_.answers && status->signal == 0 && status->code == kNo) {
       on_no();
     } else if (!rank.killed_here && status->shell_code() != 0) {
       fresh.push_back({rank.number, *status});

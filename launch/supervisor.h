@@ -37,6 +37,8 @@ struct LaunchOptions {
   /// What the other ranks have to stop once one of them has, before they are killed; only with
   /// `holds_stop_signals`.
   std::chrono::seconds stop_grace{60};
+  /// Whether exit code 1 is the answer of all ranks (no), and no failure of one.
+  bool answers = false;
 };
 
 /// Runs `ranks` copies of the command on this host until all have ended, and returns the exit code
@@ -54,8 +56,8 @@ struct LaunchOptions {
 /// begins with "sherd: ") is passed on once. The reader of standard error may stall: ranks
 /// then wait when they write there, and the launcher goes on.
 ///
-/// Of ranks with `holds_stop_signals` 1 is an answer, no failure: the others have `stop_grace` to
-/// give theirs. A line says where there are more ranks than cores.
+/// Of ranks with `answers` 1 is no failure: the others have `stop_grace` to give theirs. A line
+/// says where there are more ranks than cores.
 ///
 /// A rank that exits with another code than those, 0 and 75, or is killed, ends the others within
 /// 5 s:

@@ -22,6 +22,21 @@ struct RankGroup {
   [[nodiscard]] int index_of(int rank) const { return (rank - first) / stride; }
   /// The rank of the world at a position of the group.
   [[nodiscard]] int rank_at(int index) const { return first + index * stride; }
+  /// How many ranks each host has of the group, where hosts have `local_size` ranks of the world
+  /// one behind the other: 1 where they have not as many each.
+  [[nodiscard]] int ranks_of_a_host(int local_size) const {
+    const auto host_of = [&](int index) { return rank_at(index) / local_size; };
+    int block = 1;
+    while (block < size && host_of(block) == host_of(0)) {
+      ++block;
+    }
+    for (int index = 1; index < size; ++index) {
+      if ((host_of(index) == host_of(index - 1)) != (index % block != 0)) {
+        return 1;
+      }
+    }
+    return size % block == 0 ? block : 1;
+  }
 };
 
 /// A collective that a rank waits in.

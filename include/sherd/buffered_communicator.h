@@ -80,10 +80,6 @@ class BufferedCommunicator : public Communicator {
     bool has_ended = false;     ///< set by the back end where the sum is there already
   };
 
-  /// To how many ranks a gather sends this rank's shard: what counts() adds up.
-  [[nodiscard]] virtual int gather_peers() const {
-    return gathers_in_place() ? 0 : world_size() - 1;
-  }
   /// Starts to gather into `slot`; returns where the segment will lie.
   virtual void* start_gather(Segment segment, void* slot) = 0;
   /// Returns when it lies there. Called at most once after each start_gather(); not for a gather

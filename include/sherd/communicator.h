@@ -73,6 +73,11 @@ class Communicator {
   /// Whether gather() needs memory to gather into. Where it does not, gathered segments have
   /// addresses of their own.
   [[nodiscard]] virtual bool gathers_in_place() const = 0;
+  /// Of how many ranks' pieces a gathered segment takes memory on this rank: none where ranks share
+  /// memory, and only those that it receives itself where hosts do.
+  [[nodiscard]] virtual int gathered_pieces() const {
+    return gathers_in_place() ? 0 : world_size();
+  }
   /// Starts to gather a segment into `slot` (world_size pieces; null where gathers_in_place()) and
   /// returns where it will lie. Its bytes may be read after wait_gather().
   virtual void* gather(Segment segment, void* slot) = 0;

@@ -23,13 +23,6 @@ using Paths = std::vector<fs::path>;
 
 constexpr const char* kOffline = "HF_HUB_OFFLINE is set";
 
-void bring_all(Transfer& transfer, const std::vector<HubFile>& files) {
-  transfer.require_room(files);
-  for (const HubFile& file : files) {
-    static_cast<void>(transfer.bring(file));
-  }
-}
-
 // Of the split that a file is of one may be in the cache and another not: only what is there
 // counts.
 std::vector<std::string> paths_in(const fs::path& snapshot) {
@@ -126,7 +119,7 @@ fs::path fetch_model(const HubSettings& settings, const Wanted& wanted, const Sa
     say(fmt::format("left out, since pickles can run code when read: {}",
                     fmt::join(choice.pickles, ", ")));
   }
-  bring_all(transfer, choice.files);
+  transfer.bring_all(choice.files);
   return transfer.finish();
 }
 
@@ -152,7 +145,7 @@ fs::path fetch_data(const HubSettings& settings, const Wanted& wanted, const Dat
       files.push_back(file);
     }
   }
-  bring_all(transfer, files);
+  transfer.bring_all(files);
   return transfer.finish();
 }
 

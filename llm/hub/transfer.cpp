@@ -107,6 +107,22 @@ void Transfer::require_room(const std::vector<HubFile>& files) const {
 }
 
 fs::path Transfer::bring(const HubFile& file) {
+  bring_bytes(file);
+  cache_.link(listing_.commit, file.path, file.digest.hex);
+  return cache_.snapshot(listing_.commit) / file.path;
+}
+
+void Transfer::bring_all(const std::vector<HubFile>& files) {
+  require_room(files);
+  for (const HubFile& file : files) {
+    bring_bytes(file);
+  }
+  for (const HubFile& file : files) {
+    cache_.link(listing_.commit, file.path, file.digest.hex);
+  }
+}
+
+void Transfer::bring_bytes(const HubFile& file) {
   cache_.make_folders();
   if (!has(file)) {
     const auto lock = cache_.lock(file.digest.hex, [&] {
@@ -119,8 +135,6 @@ fs::path Transfer::bring(const HubFile& file) {
       fetch(file, part);
     }
   }
-  cache_.link(listing_.commit, file.path, file.digest.hex);
-  return cache_.snapshot(listing_.commit) / file.path;
 }
 
 fs::path Transfer::finish() const {

@@ -28,12 +28,16 @@ class Transfer {
   /// a process that fetches the same file is waited for. Throws sherd::Error: CannotWrite, BadData
   /// (other bytes than the hub said), StorageIo, Unavailable, and what refuse() throws.
   std::filesystem::path bring(const HubFile& file);
+  /// The same for several, whose names appear when all of them are there: what is in a snapshot is
+  /// taken for all that there is of it.
+  void bring_all(const std::vector<HubFile>& files);
 
   /// Notes what the revision is, and returns the folder of the snapshot.
   [[nodiscard]] std::filesystem::path finish() const;
 
  private:
   [[nodiscard]] bool has(const HubFile& file) const;
+  void bring_bytes(const HubFile& file);
   void fetch(const HubFile& file, const std::filesystem::path& part);
   void ask_for(const HubFile& file, const std::filesystem::path& part);
   [[nodiscard]] sherd::net::Progress progress_of(const HubFile& file, std::uint64_t begun) const;

@@ -70,7 +70,8 @@ class Timeline {
     const double bytes_to_a_peer = is_gather ? bytes : bytes / peers;
     const double on_host = peers_on_host(collective) * bytes_to_a_peer;
     const double elsewhere = (peers - peers_on_host(collective)) * bytes_to_a_peer;
-    const int receivers = is_gather ? peers_on_host(collective) + 1 : 1;
+    const sherd::RankGroup group{0, collective.stride, collective.ranks};
+    const int receivers = is_gather ? group.ranks_of_a_host(run_.ranks.local_size) : 1;
     const double from_host = elsewhere * run_.ranks.local_size / receivers;
     const auto over = [](double sent, double rate) { return rate > 0 ? sent / rate : 0; };
     return links_.latency_seconds + std::max(over(on_host, links_.rank_bytes_per_second),

@@ -161,7 +161,8 @@ bool RunLog::has(const EvaluationKey& key) const {
     const auto line = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
     bool same = line.is_object();
     for (const auto& [name, value] : wanted.items()) {
-      same = same && line.contains(name) && line[name] == nlohmann::json(value);
+      const bool is_new = name == "data_set" || name == "data_index";  // since after 0.1.0
+      same = same && (line.contains(name) ? line[name] == nlohmann::json(value) : is_new);
     }
     if (same) {
       return true;

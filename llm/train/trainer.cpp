@@ -182,10 +182,11 @@ void end_tracking(track::Trackers* trackers, track::End how, track::Progress* pr
 
 // What a failed run leaves is told as far as that is possible: its own failure is what counts.
 void end_failed(TrainingLoop& loop, const config::RunConfig& config, const std::string& why,
-                track::Trackers* trackers, track::Progress* progress) {
+                track::Trackers* trackers, track::Progress* progress, const RunHooks& hooks) {
   if (progress == nullptr) {
     return;
   }
+  hooks.failing();
   try {
     record_end(loop, config, track::End::Failed, why,
                [&](const std::string& line) { progress->say(line); });
@@ -247,7 +248,7 @@ RunOutcome carry_out(TrainingLoop& loop, const Ending& end, sherd::World& world)
   try {
     outcome = steps_and_results(loop, end, world);
   } catch (const std::exception& error) {
-    end_failed(loop, end.config, error.what(), end.trackers, end.progress);
+    end_failed(loop, end.config, error.what(), end.trackers, end.progress, end.hooks);
     throw;
   }
   if (!outcome.stopped) {

@@ -23,6 +23,8 @@ struct RunHooks {
   std::function<void()> prepared = [] {};
   /// Shows what the run is at, as track::Output::show; none where nobody watches a terminal.
   std::function<void(const std::string& text)> show = {};
+  /// Called on rank 0 where the run has failed, before it records that.
+  std::function<void()> failing = [] {};
 };
 
 struct RunOutcome {

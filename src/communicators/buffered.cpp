@@ -131,7 +131,7 @@ void* BufferedCommunicator::gather(Segment segment, void* slot) {
   tell(&Observer::started, Operation::Gather, segment, bytes);
   if (world_size() > 1) {
     ++counts_.gathers;
-    counts_.bytes_sent += bytes * gather_peers();
+    counts_.bytes_sent += bytes * (gathers_in_place() ? gathered_pieces() : world_size() - 1);
   }
   detail::add_to_history(history_, Operation::Gather, segment,
                          static_cast<int64_t>(spec(segment).dtype));
@@ -280,7 +280,12 @@ void BufferedCommunicator::abandon() {
   for (SegmentState& mine : states_) {
     mine.gradients = nullptr;
   }
-  forget_exchanges();
+  try {
+    forget_exchanges();
+  } catch (const std::exception& error) {
+    failure = failure == nullptr ? std::current_exception() : failure;
+    cancel(error.what());
+  }
   memory_->reduce->release_all();
   if (failure != nullptr) {
     std::rethrow_exception(failure);

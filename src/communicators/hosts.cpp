@@ -32,7 +32,8 @@ HostLayout::HostLayout(const std::vector<SegmentSpec>& segments, int world_size,
 HostsCommunicator::~HostsCommunicator() {
   for (Segment segment = 0; segment < static_cast<Segment>(accounts_.size()); ++segment) {
     try {
-      if (!is_cancelled_.load(std::memory_order_acquire)) {
+      // Of a gather that failed here the counterparts may wait in the same way.
+      if (!is_cancelled_.load(std::memory_order_acquire) && !account(segment).is_under_way) {
         finish_sends(segment);
       }
     } catch (const Error&) {
@@ -129,13 +130,13 @@ void HostsCommunicator::post_receives(Segment segment) {
   for_each_counterpart([&](int member) {
     data_.take_pages(piece(segment, member), segment_bytes(spec(segment), 1));
   });
-  mine.has_posted_receives = true;
   exchange(groups().roster, described(Collective::Operation::Gather, segment), [&] {
     for_each_counterpart([&](int member) {
       std::vector<at::Tensor> tensors{bytes_of(segment, member)};
       mine.receives.push_back(groups().gather->recv(tensors, member, mine.tag));
     });
   });
+  mine.has_posted_receives = true;
 }
 
 void HostsCommunicator::finish_sends(Segment segment) {
@@ -150,14 +151,18 @@ void HostsCommunicator::finish_sends(Segment segment) {
 }
 
 void* HostsCommunicator::start_gather(Segment segment, void* /*slot*/) {
-  finish_sends(segment);
   Account& mine = account(segment);
+  if (mine.is_under_way) {
+    give_up(segment);
+  }
+  finish_sends(segment);
   mine.keeps_pages = false;  // they are about to be used again
   give_back_pages();
   mine.tag = next_gather_tag_;
   next_gather_tag_ = (next_gather_tag_ + 1) % kTags;
   mine.is_under_way = true;
   mine.has_posted_receives = false;
+  awaited_.push_back(segment);
   mine.received.emplace(segment_bytes(spec(segment), hosts() - 1), MemoryKind::Gathered, ledger());
   post_sends(segment);
   // Others of the host may still read what was gathered last; then nothing is received for now.
@@ -167,22 +172,41 @@ void* HostsCommunicator::start_gather(Segment segment, void* /*slot*/) {
   return piece(segment, 0);
 }
 
+// In the order in which gathers were started, and waiting for nothing that another rank of the host
+// does later: it may be waiting for any of these, while this rank lets go of them in another order.
+void HostsCommunicator::receive_until(Segment segment) {
+  while (std::find(awaited_.begin(), awaited_.end(), segment) != awaited_.end()) {
+    const Segment oldest = awaited_.front();
+    Account& mine = account(oldest);
+    if (!mine.has_posted_receives) {
+      wait_for_host(oldest, &GatherLine::released, mine.read, "all-gather");
+      post_receives(oldest);
+    }
+    exchange(groups().roster, described(Collective::Operation::Gather, oldest), [&] {
+      for (const Work& receive : std::exchange(mine.receives, {})) {
+        receive->wait();
+      }
+    });
+    line(oldest, group_->rank()).arrived.raise_to(++mine.arrived);
+    awaited_.pop_front();
+  }
+}
+
 void HostsCommunicator::finish_gather(Segment segment) {
   Account& mine = account(segment);
-  mine.is_under_way = false;
-  if (!mine.has_posted_receives) {
-    wait_for_host(segment, &GatherLine::released, mine.read, "all-gather");
-    post_receives(segment);
-  }
-  exchange(groups().roster, described(Collective::Operation::Gather, segment), [&] {
-    for (const Work& receive : std::exchange(mine.receives, {})) {
-      receive->wait();
-    }
-  });
-  line(segment, group_->rank()).arrived.raise_to(++mine.arrived);
+  receive_until(segment);
   wait_for_host(segment, &GatherLine::published, mine.published, "all-gather");
   wait_for_host(segment, &GatherLine::arrived, mine.arrived, "all-gather");
   ++mine.read;
+  mine.is_under_way = false;
+}
+
+// Others of the host count on what this rank receives. It reads nothing, and so waits for no other.
+void HostsCommunicator::give_up(Segment segment) {
+  receive_until(segment);
+  ++account(segment).read;
+  account(segment).is_under_way = false;
+  finish_reading(segment);
 }
 
 void HostsCommunicator::finish_reading(Segment segment) {
@@ -217,12 +241,10 @@ void HostsCommunicator::show_published(Segment segment) {
   line(segment, group_->rank()).published.raise_to(++account(segment).published);
 }
 
-// Others of the host wait for what this rank receives, and count it.
 void HostsCommunicator::forget_exchanges() {
   for (Segment segment = 0; segment < static_cast<Segment>(accounts_.size()); ++segment) {
     if (account(segment).is_under_way && !is_cancelled_.load(std::memory_order_acquire)) {
-      finish_gather(segment);
-      finish_reading(segment);
+      give_up(segment);
     }
   }
 }

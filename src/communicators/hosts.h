@@ -3,6 +3,7 @@
 // groups (docs/design/communicators.md).
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,6 +62,7 @@ class HostsCommunicator final : public C10dCommunicator {
 
   [[nodiscard]] std::string transport() const override;
   [[nodiscard]] bool gathers_in_place() const override { return true; }
+  [[nodiscard]] int gathered_pieces() const override { return hosts() - 1; }
 
  private:
   /// This rank's own account of a segment.
@@ -78,7 +80,6 @@ class HostsCommunicator final : public C10dCommunicator {
     std::optional<LedgerEntry> received = {};
   };
 
-  [[nodiscard]] int gather_peers() const override { return hosts() - 1; }
   [[nodiscard]] std::shared_ptr<CommunicatorMemory> allocate() override;
   void* start_gather(Segment segment, void* slot) override;
   void finish_gather(Segment segment) override;
@@ -105,12 +106,15 @@ class HostsCommunicator final : public C10dCommunicator {
   void post_sends(Segment segment);
   void post_receives(Segment segment);
   void finish_sends(Segment segment);
+  void receive_until(Segment segment);
+  void give_up(Segment segment);
   void give_back_pages();
 
   std::unique_ptr<SharedGroup> group_;
   SharedRegion data_;
   HostLayout layout_;
   std::vector<Account> accounts_;
+  std::deque<Segment> awaited_;  ///< started and not received, the oldest first
   std::vector<LedgerEntry> pieces_;
   int next_gather_tag_ = 0;
   std::atomic<bool> is_cancelled_ = false;

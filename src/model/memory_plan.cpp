@@ -96,10 +96,11 @@ int64_t planned_peak_bytes(const Model& model, const MicroBatches& micro_batches
       4 * sizes.trained / rows + (replicas > 1 ? 4 * sizes.trained / rows / replicas : 0);
   const bool accumulates = micro_batches.count > 1;
   const bool unsharded = accumulates && !micro_batches.requires_gradient_sync && rows > 1;
-  const bool in_slots = !model.communicators->shards().gathers_in_place();
+  const Communicator& shards = model.communicators->shards();
   return held + sums + (unsharded ? 4 * sizes.trained : 0) +
-         (in_slots ? gathered_limit_bytes(model) : 0) + most_unreduced(sizes, rows, accumulates) +
-         most_partial(sizes, model, micro_batches) + model.communicators->most_received_bytes();
+         gathered_limit_bytes(model) * shards.gathered_pieces() / shards.world_size() +
+         most_unreduced(sizes, rows, accumulates) + most_partial(sizes, model, micro_batches) +
+         model.communicators->most_received_bytes();
 }
 
 }  // namespace sherd::detail

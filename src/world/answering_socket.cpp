@@ -1,11 +1,14 @@
 #include "world/answering_socket.h"
 
 #include <array>
+#include <string>
+#include <system_error>
 
 #include <poll.h>
 #include <sys/socket.h>
 
 #include "launch/quiet_thread.h"
+#include "sherd/error.h"
 #include "world/network.h"
 
 namespace sherd::detail {
@@ -13,7 +16,12 @@ namespace sherd::detail {
 AnsweringSocket::AnsweringSocket(const std::string& host)
     : listening_(listen_on(host, 0)), stop_(launch::make_pipe()) {
   launch::set_non_blocking(listening_.get());
-  thread_ = launch::start_quiet_thread([this] { answer(); });
+  try {
+    thread_ = launch::start_quiet_thread([this] { answer(); });
+  } catch (const std::system_error& error) {
+    throw Error(ExitCode::Unavailable,
+                std::string("no thread can be started to answer other hosts: ") + error.what());
+  }
 }
 
 AnsweringSocket::~AnsweringSocket() {

@@ -1,6 +1,5 @@
 // Ranks that are not there, but for one.
 
-#include <algorithm>
 #include <cstring>
 
 #include "communicators/fake.h"
@@ -24,8 +23,8 @@ class FakeWorld final : public Backend {
   [[nodiscard]] int local_size() const override { return ranks_.local_size; }
   [[nodiscard]] c10::Device device() const override { return c10::Device(c10::kMeta); }
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
-    return std::make_unique<FakeCommunicator>(group, rank(), like(group),
-                                              group.size / std::max(on_a_host(group), 1));
+    return std::make_unique<FakeCommunicator>(
+        group, rank(), like(group), group.size / group.ranks_of_a_host(ranks_.local_size));
   }
   [[nodiscard]] Communicator& control() override { return control_; }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
@@ -42,19 +41,10 @@ class FakeWorld final : public Backend {
     if (ranks_.device == c10::DeviceType::CUDA) {
       return Like::Nccl;
     }
-    const bool is_on_one_host =
-        group.first / ranks_.local_size == group.rank_at(group.size - 1) / ranks_.local_size;
-    if (is_on_one_host) {
-      return Like::SharedMemory;
-    }
-    return on_a_host(group) > 1 && group.size % on_a_host(group) == 0 ? Like::Hosts
-                                                                      : Like::ProcessGroups;
-  }
-
-  // How many of a group's ranks are on the first one's host.
-  [[nodiscard]] int on_a_host(const RankGroup& group) const {
-    const int left = ranks_.local_size - group.first % ranks_.local_size;
-    return std::min(group.size, (left + group.stride - 1) / group.stride);
+    const int of_a_host = group.ranks_of_a_host(ranks_.local_size);
+    return of_a_host == group.size ? Like::SharedMemory
+           : of_a_host > 1         ? Like::Hosts
+                                   : Like::ProcessGroups;
   }
 
   FakeRanks ranks_;

@@ -174,8 +174,8 @@ TEST(EarlyStop, IsRecordedWhereThePatienceIsLessThanBefore) {
   const TempFolder folder;
   const fs::path output = folder.path() / "run";
   const Arguments run =
-      evaluated(output, "9", "1 steps") + Arguments{"--checkpoint.every", "1 steps"};
-  Program first(run + no_improvement("400"));
+      evaluated(output, "900", "1 steps") + Arguments{"--checkpoint.every", "1 steps"};
+  Program first(run + no_improvement("1000000"));
   first.wait_for("step 4/");
   first.signal(SIGTERM);
   EXPECT_EQ(first.finish().code, 75);

@@ -112,7 +112,7 @@ TEST_F(Fetch, TheTokenGoesToTheHubAlone) {
   const Ended by_variable = program.finish();
   EXPECT_EQ(by_variable.code, 0);
   EXPECT_THAT(commands, HasSubstr(kHubModel));
-  EXPECT_THAT(commands, Not(HasSubstr("canary")));
+  EXPECT_THAT(commands, Not(HasSubstr(token)));
   for (const Ended& ended : {by_file, by_variable}) {
     EXPECT_THAT(ended.out + ended.err, Not(HasSubstr("canary")));
   }

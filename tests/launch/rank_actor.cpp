@@ -229,7 +229,7 @@ int main(int argc, char** argv) {
         } else if (arguments[i].starts_with("timeout=")) {
           options.timeout = std::chrono::seconds(std::stoi(arguments[i].substr(8)));
         } else if (arguments[i].starts_with("grace=")) {  // as of sherd's own verbs
-          options.holds_stop_signals = true;
+          options.holds_stop_signals = options.answers = true;
           options.stop_grace = std::chrono::seconds(std::stoi(arguments[i].substr(6)));
         } else if (arguments[i].starts_with("command=")) {
           options.command = {arguments[i].substr(8)};

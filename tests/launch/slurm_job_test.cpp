@@ -61,7 +61,7 @@ for try in {1..100}; do
 done
 newest() { ls 'my runs/checkpoints'/step-*[0-9]/manifest.json 2>/dev/null | tail -n 1; }
 before=$(newest)
-srun --cpus-per-task=$SLURM_CPUS_PER_TASK --kill-on-bad-exit=0 --wait=120 /opt/sherd train 'my run.toml' --optim.lr 1e-5
+srun --cpus-per-task=$SLURM_CPUS_PER_TASK --kill-on-bad-exit=0 --wait=600 /opt/sherd train 'my run.toml' --optim.lr 1e-5
 code=$?
 if [ $code -eq 75 ]; then        # stopped on request: the same command goes on
     if [ "$(newest)" = "$before" ] && [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then
@@ -82,7 +82,7 @@ TEST(SlurmJobFile, TestsTheNetworkFirstWhereAsked) {
   EXPECT_THAT(slurm_job_file(tested),
               HasSubstr(" /opt/sherd bandwidth --at-least 5\ncode=$?\nif [ $code -eq 0 ]; then\n"
                         "    srun --cpus-per-task=$SLURM_CPUS_PER_TASK --kill-on-bad-exit=0 "
-                        "--wait=120 /opt/sherd train "));
+                        "--wait=600 /opt/sherd train "));
 }
 
 /// A folder in which job files run by the shell, with an srun and an scontrol that note what they

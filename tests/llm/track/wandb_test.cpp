@@ -294,8 +294,8 @@ TEST_F(WandbSync, IsAwayFromTheTerminalAndFromOthersSecrets) {
   ::setenv("HF_TOKEN", "canary", 1);
   ::setenv("MLFLOW_TRACKING_PASSWORD", "canary", 1);
   ::setenv("WANDB_API_KEY", "mine", 1);
-  write_program("env > " + file("environment") + "; ps -o sid= -p $$ > " + file("session") +
-                "; echo $$ > " + file("pid") + "; cat > " + file("input") + "\n");
+  write_program("env > " + file("environment") + "; cut -d' ' -f6 /proc/$$/stat > " +
+                file("session") + "; echo $$ > " + file("pid") + "; cat > " + file("input") + "\n");
   EXPECT_THAT(words_at_end(End::Finished), HasSubstr("synchronised by"));
   for (const char* const name : {"HF_TOKEN", "MLFLOW_TRACKING_PASSWORD", "WANDB_API_KEY"}) {
     ::unsetenv(name);

@@ -235,5 +235,46 @@ TEST_F(Hosts, GoOnAfterAStepThatFailed) {
   EXPECT_EQ(statuses, zeros(4));
 }
 
+// Rank 1 lets go of its gathers in another order than rank 0 waits for them.
+TEST_F(Hosts, ARankThatFailsAloneHoldsUpNobody) {
+  const auto statuses = run_processes_on_hosts(2, 2, [](World world) {
+    const Gathered segments(world);
+    segments.write(3);
+    segments->begin_update(1);
+    segments->publish(1);
+    segments->gather(1, nullptr);
+    segments->gather(0, nullptr);
+    if (world.rank() == 1) {
+      segments->abandon();
+      return;
+    }
+    segments->wait_gather(1);
+    segments->wait_gather(0);
+    segments->release(1);
+    segments->release(0);
+  });
+  EXPECT_EQ(statuses, zeros(4));
+}
+
+TEST_F(Hosts, HoldNoMoreThanIsPlanned) {
+  for (const Strategy strategy : {Strategy::FullShard, Strategy::ShardGradOp}) {
+    const auto statuses = run_processes_on_hosts(2, 2, [=](World world) {
+      const ShardOptions options{strategy, {.param_dtype = at::kBFloat16}, 1};
+      auto model = fully_shard(make_net(), mesh_for(world, strategy), options);
+      AdamW optimizer(model, {.lr = 1e-2});
+      const int64_t planned = model.planned_peak_bytes();
+      for (int step = 0; step < 3; ++step) {
+        const Example example = make_example(step);
+        sum_of_errors(model(example.x), example.y).backward();
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+      TORCH_CHECK(model.memory().peak_bytes() <= planned, model.memory().peak_bytes(),
+                  " bytes were held, and ", planned, " planned");
+    });
+    EXPECT_EQ(statuses, zeros(4)) << name_of(strategy);
+  }
+}
+
 }  // namespace
 }  // namespace sherd::test
