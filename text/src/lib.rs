@@ -4,6 +4,7 @@ mod chat;
 mod checks;
 mod guard;
 mod parquet;
+mod parquet_footer;
 mod squad;
 mod tokenizer;
 

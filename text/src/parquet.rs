@@ -12,6 +12,7 @@ use parquet::schema::types::Type;
 use serde_json::{Map, Value};
 
 use crate::guard::Fault;
+use crate::parquet_footer;
 
 /// Some columns of a file, row by row.
 pub struct Rows {
@@ -74,6 +75,7 @@ impl Rows {
 }
 
 fn open(file: &Bytes) -> Result<SerializedFileReader<Bytes>, Fault> {
+    parquet_footer::require_sound(file)?;
     SerializedFileReader::new(file.clone()).map_err(|error| Fault(format!("no Parquet file, or a broken one: {error}")))
 }
 

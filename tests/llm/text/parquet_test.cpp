@@ -125,6 +125,33 @@ TEST(Parquet, RefusesABrokenFile) {
   expect_parquet_refused(hole, {"my.parquet: row 1, column \"id\": "});
 }
 
+std::string with_footer(const std::string& footer) {
+  std::string length;
+  for (unsigned shift = 0; shift < 32; shift += 8) {
+    length += static_cast<char>((footer.size() >> shift) & 0xff);
+  }
+  return "PAR1" + footer + length + "PAR1";
+}
+
+// Lists that would be allocated, and a schema that would be recursed into, before anything is read.
+TEST(Parquet, RefusesAFooterThatClaimsTooMuch) {
+  const std::string version("\x15\x02", 2);
+  const std::string no_schema("\x19\x0c\x16\x00", 4);
+  const std::string groups("\x19\xfc\xff\xff\xff\xff\x07\x00", 8);  // 2^31 - 1 row groups
+  expect_parquet_refused(
+      with_footer(version + no_schema + groups),
+      {"my.parquet: no Parquet file, or a broken one: its footer makes no sense"});
+  std::string nested("\x19\xfc\xe0\xd4\x03", 5);  // 60,000 groups, each in the one before
+  for (int group = 0; group < 60'000; ++group) {
+    nested += std::string("\x48\x01g\x15\x02\x00", 6);
+  }
+  expect_parquet_refused(with_footer(version + nested + std::string(1, '\0')),
+                         {"its footer makes no sense"});
+  std::string many("\x19\x1c", 2);  // one group of 2^31 - 1 columns
+  many += std::string("\x48\x01g\x15\xfe\xff\xff\xff\x0f\x00\x00", 11);
+  expect_parquet_refused(with_footer(version + many), {"its footer makes no sense"});
+}
+
 // Whatever the bytes are, it ends with questions or an error.
 TEST(Parquet, SurvivesFlippedBytes) {
   const std::string whole = bytes_of(kParquet / "bad-rows.parquet");
