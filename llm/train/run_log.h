@@ -54,7 +54,7 @@ class RunLog {
   void write(const runs::BestEvaluation& best);
   /// Of an end before the last step, since evaluations became no better.
   void write_early_stop(std::int64_t step, const runs::EvaluationCourse& course);
-  /// Of the end of this session, where it has written anything. `why`: of one that failed.
+  /// Of the end of this call of the run, where it has written anything. `why`: of one that failed.
   void write_end(std::int64_t step, track::End how, const std::string& why);
   /// Those in this log, of earlier beginnings too.
   [[nodiscard]] std::vector<runs::Evaluation> evaluations() const {

@@ -55,7 +55,8 @@ class TrainingLoop {
   /// A checkpoint that is due comes before the evaluation of its step, so that a
   /// failure of the evaluation costs no step.
   RunOutcome run();
-  /// Records how this session ended; `why`: of one that failed. Not collective: rank 0 does it.
+  /// Records how this call of the run ended; `why`: of one that failed. Not collective: rank 0 does
+  /// it.
   void record_end(track::End how, const std::string& why = "");
   /// Whether no step is left to do: the last is done, or evaluations had become no better. Not
   /// collective.
@@ -71,7 +72,8 @@ class TrainingLoop {
   bool evaluate(std::int64_t number, bool only_missing = false);
   bool evaluate(std::int64_t number, std::size_t data_file);
   void judge(std::int64_t number, const eval::EvaluationResult& result);
-  // Leaves the configuration and the beginning of this session, once, where it makes a step.
+  // Leaves the configuration and the beginning of this call of the run, once, where it makes a
+  // step.
   void begin();
   // After an evaluation: keeps the best one's checkpoint.
   void save_best(std::int64_t number);
