@@ -18,7 +18,10 @@ build: setup     ## build everything (PRESET=release: in build/release)
 test: build      ## build and run the tests
 	ctest --preset $(PRESET)
 
-test-long: test-thread-sanitized test-sanitized trackers  ## what takes too long for every change: the thread sanitizer, and tests with the label `long`
+test-long: test-thread-sanitized test-sanitized build  ## what takes too long for every change: sanitizers, each source compiled alone, and tests with the label `long`
+	cmake --preset dev
+	cmake --build --preset dev
+	ctest --preset release-long
 	ctest --preset asan-long
 
 trackers: build  ## track a run with TensorBoard, W&B and MLflow, and read it back with their own readers

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/launch.h"
+#include "app/numbers.h"
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "llm/train/agreement.h"
@@ -191,7 +192,7 @@ void add_bandwidth(CLI::App& program, int& exit_code) {
       ->check(CLI::Range(1, 65536));
   verb->add_option("--at-least", flags->at_least_gb_per_second,
                    "GB/s of bus bandwidth of an all-gather of 64 MiB; below that: exit code 1")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   verb->add_flag("--json", flags->json, "one line of JSON on standard output");
   verb->footer(
       "Examples: sherd bandwidth -n 2\n"

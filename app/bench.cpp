@@ -15,6 +15,8 @@
 #include "app/hub_names.h"
 #include "app/ignore_fields.h"
 #include "app/launch.h"
+#include "app/live_line.h"
+#include "app/numbers.h"
 #include "app/rank.h"
 #include "app/threads.h"
 #include "app/verbs.h"
@@ -30,7 +32,7 @@ namespace app {
 namespace {
 
 using llm::bench::BenchResult;
-using llm::bench::StepProfile;
+using llm::train::StepProfile;
 
 struct BenchFlags {
   llm::bench::BenchOptions options;
@@ -65,8 +67,8 @@ Spread spread_of(std::vector<double> values) {
 nlohmann::ordered_json times_json(const BenchResult& result) {
   const Spread step = spread_of(result.step_seconds);
   nlohmann::ordered_json split;
-  for (int i = 0; i < llm::bench::kPhases; ++i) {
-    split[llm::bench::name_of(static_cast<llm::bench::Phase>(i))] =
+  for (int i = 0; i < llm::train::kPhases; ++i) {
+    split[llm::train::name_of(static_cast<llm::train::Phase>(i))] =
         result.split_seconds[static_cast<size_t>(i)];
   }
   return {{"step_seconds", {{"median", step.median}, {"min", step.min}, {"max", step.max}}},
@@ -96,7 +98,7 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
                {"grad_norms", result.grad_norms}});
   if (flags.profile) {
     for (const StepProfile::Entry& entry : result.operators) {
-      line["operators"].push_back({{"phase", llm::bench::name_of(entry.phase)},
+      line["operators"].push_back({{"phase", llm::train::name_of(entry.phase)},
                                    {"name", entry.name},
                                    {"seconds", entry.seconds},
                                    {"calls", entry.calls}});
@@ -113,8 +115,8 @@ void print_times(const BenchResult& result) {
                   result.matmul_limit_seconds,
                   result.matmul_operations / result.matmul_limit_seconds / 1e9,
                   step.median / result.matmul_limit_seconds));
-  for (int i = 0; i < llm::bench::kPhases; ++i) {
-    say(fmt::format("  {:<10} {:8.4f} s", llm::bench::name_of(static_cast<llm::bench::Phase>(i)),
+  for (int i = 0; i < llm::train::kPhases; ++i) {
+    say(fmt::format("  {:<10} {:8.4f} s", llm::train::name_of(static_cast<llm::train::Phase>(i)),
                     result.split_seconds[static_cast<size_t>(i)]));
   }
 }
@@ -135,7 +137,7 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
     for (const StepProfile::Entry& entry : result.operators) {
       say(fmt::format("  {:9.5f} s  {:6.1f} calls  {:<9} {}", entry.seconds,
                       static_cast<double>(entry.calls) / static_cast<double>(flags.options.steps),
-                      llm::bench::name_of(entry.phase), entry.name));
+                      llm::train::name_of(entry.phase), entry.name));
     }
   }
 }
@@ -158,12 +160,6 @@ llm::train::Settings bench_settings(const BenchFlags& flags) {
           {"the model's config.json (SHA-256)", llm::bench::config_digest(options)}};
 }
 
-// Standard output is the result's.
-void say_progress(const llm::bench::BenchProgress& progress) {
-  say(fmt::format("step {} of {}: {:.3f} s", progress.step, progress.steps, progress.seconds),
-      true);
-}
-
 // What CLI::Range or "none" let through.
 std::optional<double> minutes_of(const std::string& text) {
   return text == "none" ? std::nullopt : std::optional(std::stod(text));
@@ -171,16 +167,20 @@ std::optional<double> minutes_of(const std::string& text) {
 
 // Keeps what `sherd plan` computes with.
 int calibrate(Rank& rank, const BenchFlags& flags) {
+  const auto progress = progress_of(rank, /*json_on_stdout=*/true);
+  auto working = std::make_unique<llm::track::Working>(progress.get(), "starting");
   sherd::World world = rank.join();
   const int threads =
       flags.threads.value_or(std::max(1, sherd::launch::usable_cores() / world.size()));
   use_threads(threads);
   const auto say_next = [&](const std::string& what) {
-    if (rank.is_first()) {
-      say("measuring " + what, /*json_on_stdout=*/true);
+    if (progress) {
+      progress->set("measuring " + what);
+      progress->say("measuring " + what);
     }
   };
   llm::plan::Rates rates = llm::bench::calibrate(world, llm::bench::references(), say_next);
+  working.reset();
   if (rank.is_first()) {
     const llm::plan::RateKey key{world.size(), threads};
     rates.source =
@@ -200,20 +200,21 @@ int bench(Rank& rank, BenchFlags flags) {
   flags.options.answers_only = flags.supervised == "answer";
   flags.options.operators = flags.profile;
   flags.options.max_minutes = minutes_of(flags.max_minutes);
-  HubNames names({.json_on_stdout = true}, &rank);
+  const auto progress = progress_of(rank, /*json_on_stdout=*/true);  // the result's is the other
+  auto working = std::make_unique<llm::track::Working>(progress.get(), "starting");
+  HubNames names({.json_on_stdout = true, .progress = progress.get()}, &rank);
   names.resolve_model(flags.options.model, "--model");
   sherd::World world = rank.join();
   names.require_same(world);
   const std::string notice = llm::train::agree_on_start(
       world, llm::train::read_together(world, [&] { return bench_settings(flags); }));
-  if (rank.is_first() && !notice.empty()) {
-    say(notice, flags.json);
+  if (progress && !notice.empty()) {
+    progress->say(notice);
   }
-  if (rank.is_first()) {
-    flags.options.progress = say_progress;
-  }
+  flags.options.progress = progress.get();
   flags.options.give_back_memory = give_back_free_memory;
   const BenchResult result = llm::bench::bench(flags.options, world);
+  working.reset();
   if (rank.is_first()) {
     flags.json ? print_result(to_json(result, flags).dump()) : print_table(result, flags);
   }
@@ -237,14 +238,14 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
       ->check(positive);
   verb.add_option("--accum", options.accumulation, "micro-batches a step")->check(positive);
   verb.add_option("--steps", options.steps, "that are timed; 0: memory alone")
-      ->check(CLI::NonNegativeNumber);
-  verb.add_option("--warmup", options.warmup, "steps before them")->check(CLI::NonNegativeNumber);
+      ->check(at_least_zero());
+  verb.add_option("--warmup", options.warmup, "steps before them")->check(at_least_zero());
   verb.add_option("--link", options.link_gb_per_second,
                   "GB/s that each host sends and receives, for the planned time of a step")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   verb.add_option("--max-minutes", flags.max_minutes,
                   "refuse what would take longer; none: no limit")
-      ->check(CLI::PositiveNumber | CLI::IsMember({"none"}));
+      ->check(above_zero() | CLI::IsMember({"none"}));
   verb.add_option("--dtype", flags.dtype, "of parameters and gradients")
       ->check(CLI::IsMember(dtypes_by_name()));
   verb.add_option("--strategy", flags.strategy, "what each rank keeps")
@@ -253,7 +254,7 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
       ->check(CLI::IsMember({"all", "answer"}));
   verb.add_option("--tokens", options.tokens, "file of int32 token ids, read in order");
   verb.add_option("--seed", options.seed, "of weights and token ids");
-  verb.add_option("--lr", options.lr, "learning rate")->check(CLI::NonNegativeNumber);
+  verb.add_option("--lr", options.lr, "learning rate")->check(at_least_zero());
   verb.add_flag("--checkpoint-activations", flags.checkpoint_activations,
                 "compute activations again in backward");
   verb.add_flag("--profile", flags.profile, "time of each operator");

@@ -10,6 +10,7 @@
 #include "app/end_at_once.h"
 #include "app/hub_names.h"
 #include "app/launch.h"
+#include "app/live_line.h"
 #include "app/rank.h"
 #include "app/recipe.h"
 #include "app/threads.h"
@@ -27,16 +28,18 @@ struct CheckFlags {
 };
 
 int check(Rank& rank, const CheckFlags& flags, const std::vector<std::string>& words) {
+  const auto progress = progress_of(rank, flags.json);
   EndAtOnce end_at_once(
       static_cast<int>(sherd::ExitCode::Stopped),
       [] { return sherd::launch::StopRequest::requested(); },
-      [&rank] {
-        if (rank.is_first()) {
-          say("stopped on request; nothing is left of the check", true);
+      [&] {
+        if (progress) {
+          progress->aside([] { say("stopped on request; nothing is left of the check", true); });
         }
       });
+  auto checking = std::make_unique<llm::track::Working>(progress.get(), "checking");
   llm::config::RunConfig config = load_recipe_on(rank, words);
-  HubNames names({.json_on_stdout = flags.json}, &rank);
+  HubNames names({.json_on_stdout = flags.json, .progress = progress.get()}, &rank);
   names.resolve(config);
   if (config.device.threads) {
     use_threads(*config.device.threads);
@@ -44,12 +47,14 @@ int check(Rank& rank, const CheckFlags& flags, const std::vector<std::string>& w
   sherd::World world = rank.join({.timeout = config.parallel.timeout});
   names.require_same(world);
   const llm::check::CheckHooks hooks{
-      [&](const std::string& line) { say(line, flags.json); },
-      [&](const llm::check::CheckItem& item) { say(llm::check::to_text(item), flags.json); },
-      [&](std::function<void()> clean_up) { end_at_once.set_clean_up(std::move(clean_up)); }};
+      [&](const std::string& line) { progress->say(line); },
+      [&](const llm::check::CheckItem& item) { progress->say(llm::check::to_text(item)); },
+      [&](std::function<void()> clean_up) { end_at_once.set_clean_up(std::move(clean_up)); },
+      progress.get()};
   const auto items = llm::check::check(config, world, hooks);
   world.barrier();  // the folder is gone when the first rank ends
   end_at_once.disarm();
+  checking.reset();
   const bool ok = llm::check::all_ok(items);
   if (rank.is_first() && flags.json) {
     print_result(llm::check::to_json(items));
@@ -73,6 +78,7 @@ void add_check(CLI::App& program, int& exit_code) {
       "Example: sherd check recipes/smollm2-135m-squad.toml -n 2\n"
       "Every key of the configuration is a flag, as of sherd train. The run's output is not "
       "touched. Exit code 1: an item failed.");
+  show_recipe_in_usage(*verb);
   verb->allow_extras();  // the configuration's flags are llm::config's to read
   verb->callback([verb, flags, &exit_code] {
     if (const auto code = start_ranks(flags->ranks)) {

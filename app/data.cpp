@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "app/hub_names.h"
+#include "app/live_line.h"
 #include "app/rank.h"
 #include "app/recipe.h"
 #include "app/verbs.h"
@@ -26,16 +27,19 @@ struct PreviewFlags {
 };
 
 int preview(const PreviewFlags& flags, const std::vector<std::string>& words) {
-  const auto tell = [&](const std::string& line) { say(line, flags.json); };
+  llm::track::Progress progress(output_for_people(flags.json));
+  const auto tell = [&](const std::string& line) { progress.say(line); };
   sherd::World world = sherd::World::alone();
   auto given = load_recipe(words, tell);
-  HubNames({.json_on_stdout = flags.json}).resolve(given);
+  HubNames({.json_on_stdout = flags.json, .progress = &progress}).resolve(given);
   const auto config = llm::train::resolved(given, world);
-  const auto run = llm::train::start_run(config, world, tell);
-  const llm::train::DataPreview shown = llm::train::preview_of(run, flags.samples);
+  const auto run = llm::train::start_run(config, world, tell, &progress);
+  const auto shown = llm::track::with_progress(&progress, "reading the samples shown", [&] {
+    return llm::train::preview_of(run, flags.samples);
+  });
   if (!flags.html.empty()) {
     sherd::files::write_file(flags.html, to_html(shown));
-    say("written: " + flags.html, flags.json);
+    tell("written: " + flags.html);
   }
   using llm::train::Marks;
   const Marks marks = ::isatty(STDOUT_FILENO) == 1 ? Marks::Colour : Marks::Brackets;
@@ -60,6 +64,7 @@ void add_data(CLI::App& program, int& exit_code) {
       "Example: sherd data preview recipes/own-data.toml\n"
       "Every key of the configuration is a flag, as of sherd train. No weights are loaded, and the "
       "run's output is not touched.");
+  show_recipe_in_usage(*verb);
   verb->allow_extras();  // the configuration's flags are llm::config's to read
   verb->callback([verb, flags, &exit_code] { exit_code = preview(*flags, verb->remaining()); });
 }

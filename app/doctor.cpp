@@ -1,5 +1,6 @@
 // sherd doctor [--json]
 
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -9,6 +10,7 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 
+#include "app/live_line.h"
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "llm/doctor/diagnosis.h"
@@ -47,7 +49,9 @@ int doctor(bool json) {
     machine.processor.isa_fault = error.what();
   }
   const llm::doctor::Diagnosis found = llm::doctor::diagnose(machine);
-  print_result(json ? to_json(machine, found) : to_text(machine, found));
+  constexpr int kColumnsOfAFile = std::numeric_limits<int>::max();  // read by programs too
+  print_result(json ? to_json(machine, found)
+                    : to_text(machine, found, terminal_columns(kColumnsOfAFile)));
   return found.faults.empty() ? 0 : 1;
 }
 

@@ -195,7 +195,8 @@ llm::train::Settings eval_settings(const EvalFlags& flags, const Evaluated& foun
 
 std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluated& found,
                                           const llm::text::Tokenizer& tokenizer,
-                                          const llm::model::CausalLmImpl& model) {
+                                          const llm::model::CausalLmImpl& model,
+                                          llm::track::Progress* progress) {
   const auto& source = found.model;
   tokenizer.check_vocabulary(model.vocab_rows());
   const llm::text::PromptEncoder encoder(
@@ -203,7 +204,9 @@ std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluate
                   source.max_answer_tokens});
   std::vector<llm::data::Dataset> datasets;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    datasets.push_back(llm::data::load_dataset(files[i], encoder, found.files[i].limit));
+    const llm::track::Working tokenizing(progress, "tokenizing " + files[i].name);
+    datasets.push_back(llm::data::load_dataset(files[i], encoder, found.files[i].limit,
+                                               llm::track::counted_in("samples", progress)));
   }
   return datasets;
 }
@@ -283,14 +286,13 @@ void report(const std::vector<Outcome>& outcomes, std::size_t files, const EvalF
 }
 
 int evaluate(Rank& rank, EvalFlags flags) {
-  HubNames names({.json_on_stdout = flags.json}, &rank);
+  const auto progress = progress_of(rank, flags.json);
+  auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
+  HubNames names({.json_on_stdout = flags.json, .progress = progress.get()}, &rank);
   names.resolve_model(flags.model, "--model");
   names.resolve_data(flags.data, "--data");
   sherd::World world = rank.join();
   names.require_same(world);
-  const auto progress = rank.is_first()
-                            ? std::make_unique<llm::track::Progress>(output_for_people(flags.json))
-                            : nullptr;
   const auto tell = [&](const std::string& line) {
     if (progress && !line.empty()) {
       progress->say(line);
@@ -309,10 +311,8 @@ int evaluate(Rank& rank, EvalFlags flags) {
   make_predictions_folder(flags, world);
   tell(
       llm::train::length_remark("--max-length", source.max_length, shape.shapes->context_length()));
-  auto reading = std::make_unique<llm::track::Working>(progress.get(), "reading and tokenizing");
   const std::vector<llm::data::Dataset> datasets = llm::train::read_together(
-      world, [&] { return load_data(files, found, tokenizer, *shape.shapes); });
-  reading.reset();
+      world, [&] { return load_data(files, found, tokenizer, *shape.shapes, progress.get()); });
   if (!source.checkpoint.empty()) {
     tell("checkpoint " + source.checkpoint);
   }
@@ -321,27 +321,23 @@ int evaluate(Rank& rank, EvalFlags flags) {
   }
   sherd::ShardOptions options;
   options.precision.param_dtype = source.param_dtype;
-  auto loading = std::make_unique<llm::track::Working>(progress.get(), "loading the model");
-  auto model = llm::train::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
-  loading.reset();
+  auto model = llm::track::with_progress(progress.get(), "loading the model", [&] {
+    return llm::train::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
+  });
+  starting.reset();
   if (world.size() > 1) {
     tell("exchange between ranks: " + world.transport());
   }
   std::vector<Outcome> outcomes;
   for (const llm::data::Dataset& dataset : datasets) {
-    auto result = [&] {
-      const llm::track::Working evaluating(progress.get(), "evaluating");
+    const auto count = llm::track::counted_in("questions", progress.get());
+    const auto total = static_cast<std::int64_t>(dataset.samples.size());
+    auto result = llm::track::with_progress(progress.get(), "evaluating", [&] {
       return llm::eval::evaluate(model, dataset, tokenizer,
                                  {.batch = found.batch,
                                   .generate = !flags.loss_only,
-                                  .on_progress = [&](std::int64_t done) {
-                                    if (progress) {
-                                      progress->count(
-                                          done, static_cast<std::int64_t>(dataset.samples.size()),
-                                          "questions");
-                                    }
-                                  }});
-    }();
+                                  .on_progress = [&](std::int64_t done) { count(done, total); }});
+    });
     outcomes.push_back({std::move(*result), dataset.report});
     llm::train::together(world, [&] {
       if (rank.is_first()) {

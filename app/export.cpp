@@ -34,12 +34,10 @@ void add_export(CLI::App& program, int& exit_code) {
     if (!dtype->empty()) {
       options->dtype = dtypes_by_name().at(*dtype);
     }
-    HubNames({}).resolve_model(options->model, "--model");
     llm::track::Progress progress(output_for_people());
-    const llm::train::ExportOutcome outcome = [&] {
-      const llm::track::Working exporting(&progress, "exporting");
-      return llm::train::export_checkpoint(*options);
-    }();
+    HubNames({.progress = &progress}).resolve_model(options->model, "--model");
+    const auto outcome = llm::track::with_progress(
+        &progress, "exporting", [&] { return llm::train::export_checkpoint(*options); });
     say(fmt::format("exported {} to {}: {} tensors, {}, {}", outcome.checkpoint, options->out,
                     outcome.tensors, llm::track::short_bytes(outcome.file_bytes),
                     llm::io::name_of_dtype(outcome.dtype)));

@@ -7,6 +7,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "app/hub_names.h"
+#include "app/live_line.h"
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "launch/rank_environment.h"
@@ -28,13 +30,14 @@ int fetch(const FetchFlags& flags) {
       llm::hub::repo_of(flags.dataset ? RepoKind::Dataset : RepoKind::Model, flags.name),
       flags.revision};
   const auto settings = llm::hub::hub_settings(sherd::launch::process_environment);
-  const auto tell = [](const std::string& line) {
-    say(line, /*json_on_stdout=*/true);  // standard output is the folder alone
-  };
-  const auto folder = flags.dataset
-                          ? llm::hub::fetch_data(settings, wanted, {flags.config, ""}, tell)
-                          : llm::hub::fetch_model(settings, wanted, tell);
-  print_result(folder.string());
+  llm::track::Progress progress(output_for_people(/*json_on_stdout=*/true));
+  const auto tell = [&](const std::string& line) { progress.say(line); };
+  const auto grown = counted_in_megabytes(&progress);
+  const auto folder = llm::track::with_progress(&progress, "fetching " + flags.name, [&] {
+    return flags.dataset ? llm::hub::fetch_data(settings, wanted, {flags.config, ""}, tell, grown)
+                         : llm::hub::fetch_model(settings, wanted, tell, grown);
+  });
+  print_result(folder.string());  // of standard output this is all
   return 0;
 }
 

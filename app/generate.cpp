@@ -15,6 +15,7 @@
 #include "app/hub_names.h"
 #include "app/ignore_fields.h"
 #include "app/launch.h"
+#include "app/live_line.h"
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "files/output.h"
@@ -163,10 +164,12 @@ llm::train::Settings generate_settings(const GenerateFlags& flags,
           {"the model's config.json (SHA-256)", config.sha256}};
 }
 
-// Standard output is kept for what the model writes.
-void remark(const Rank& rank, const std::string& line) {
-  if (rank.is_first() && !line.empty()) {
-    say(line, /*json_on_stdout=*/true);
+// Where progress is told, which is null on other ranks than the first.
+using llm::track::Progress;
+
+void remark(Progress* progress, const std::string& line) {
+  if (progress != nullptr && !line.empty()) {
+    progress->say(line);
   }
 }
 
@@ -177,7 +180,7 @@ std::string completion_line(const GivenPrompt& prompt, const std::string& comple
 
 // A prompt that cannot be answered is told, and the next one asked for.
 void answer_at_terminal(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& encoder,
-                        const GenerateFlags& flags) {
+                        const GenerateFlags& flags, Progress& progress) {
   std::string line;
   const auto ask = [&line] {
     if (::isatty(STDIN_FILENO) == 1) {
@@ -190,10 +193,12 @@ void answer_at_terminal(sherd::Sharded<llm::model::CausalLm>& model, const Encod
       continue;
     }
     try {
-      llm::eval::complete(
-          model, encoder.encode(std::vector<GivenPrompt>{{"the prompt", line}}),
-          encoder.tokenizer(), flags.options,
-          [](std::size_t, const std::string& text) { print_result(for_stdout(text)); });
+      const llm::track::Working generating(&progress, "generating");
+      llm::eval::complete(model, encoder.encode(std::vector<GivenPrompt>{{"the prompt", line}}),
+                          encoder.tokenizer(), flags.options,
+                          [&](std::size_t, const std::string& text) {
+                            progress.aside([&] { print_result(for_stdout(text)); });
+                          });
     } catch (const Error& error) {
       if (error.code() != ExitCode::BadData) {
         throw;
@@ -216,19 +221,25 @@ std::unique_ptr<sherd::files::NewFile> out_file(const GenerateFlags& flags, sher
 
 // To the file, or to standard output as they come.
 void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& encoder,
-                  const GenerateFlags& flags, const std::vector<GivenPrompt>& prompts) {
+                  const GenerateFlags& flags, const std::vector<GivenPrompt>& prompts,
+                  Progress* progress) {
   sherd::World& world = model.world();
   const auto encoded = llm::train::read_together(world, [&] { return encoder.encode(prompts); });
   const auto file = out_file(flags, world);
+  const auto count = llm::track::counted_in("prompts", progress);
+  const llm::track::Working generating(progress, "generating");
   std::string lines;
   const auto take = [&](std::size_t i, const std::string& text) {
     llm::train::together(world, [&] {  // where the output is lost, all ranks end
       if (file) {
         lines += completion_line(prompts[i], text) + '\n';
       } else if (world.rank() == 0) {
-        print_result(for_stdout(flags.prompt ? text : completion_line(prompts[i], text)));
+        progress->aside([&] {
+          print_result(for_stdout(flags.prompt ? text : completion_line(prompts[i], text)));
+        });
       }
     });
+    count(static_cast<std::int64_t>(i) + 1, std::ssize(prompts));
   };
   llm::eval::complete(model, encoded, encoder.tokenizer(), flags.options, take);
   llm::train::together(world, [&] {
@@ -241,7 +252,10 @@ void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& en
 
 int generate(Rank& rank, GenerateFlags flags) {
   using llm::train::read_together;
-  HubNames names({.json_on_stdout = true}, &rank);
+  // Standard output is kept for what the model writes.
+  const auto progress = progress_of(rank, /*json_on_stdout=*/true);
+  auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
+  HubNames names({.json_on_stdout = true, .progress = progress.get()}, &rank);
   names.resolve_model(flags.model, "--model");
   sherd::World world = rank.join();
   names.require_same(world);
@@ -257,23 +271,26 @@ int generate(Rank& rank, GenerateFlags flags) {
   const auto prompts = read_together(world, [&] { return given_prompts(flags); });
   const auto shape = read_together(
       world, [&] { return llm::train::model_shape(source.model_folder, source.ignored_fields); });
-  remark(rank, llm::train::agree_on_start(world, read_together(world, [&] {
-                                            return generate_settings(flags, source, prompts,
-                                                                     tokenizer);
-                                          })));
+  remark(progress.get(), llm::train::agree_on_start(world, read_together(world, [&] {
+                                                      return generate_settings(flags, source,
+                                                                               prompts, tokenizer);
+                                                    })));
   const auto encoder = read_together(world, [&] {
     tokenizer.check_vocabulary(shape.shapes->vocab_rows());
     return Encoder(flags, source, tokenizer, shape.shapes->context_length());
   });
-  remark(rank, source.checkpoint.empty() ? "" : "checkpoint " + source.checkpoint);
-  remark(rank, encoder.remark());
+  remark(progress.get(), source.checkpoint.empty() ? "" : "checkpoint " + source.checkpoint);
+  remark(progress.get(), encoder.remark());
   sherd::ShardOptions options;
   options.precision.param_dtype = source.param_dtype;
-  auto model = llm::train::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
+  auto model = llm::track::with_progress(progress.get(), "loading the model", [&] {
+    return llm::train::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
+  });
+  starting.reset();
   if (flags.asks_at_terminal()) {
-    answer_at_terminal(model, encoder, flags);
+    answer_at_terminal(model, encoder, flags, *progress);
   } else {
-    answer_given(model, encoder, flags, prompts);
+    answer_given(model, encoder, flags, prompts, progress.get());
   }
   return 0;
 }

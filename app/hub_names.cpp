@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 
 #include "launch/rank_environment.h"
+#include "llm/data/data_file.h"
 #include "llm/hub/cache.h"
 #include "llm/hub/failure_note.h"
 #include "llm/hub/fetch.h"
@@ -27,22 +28,6 @@ using sherd::ExitCode;
 
 constexpr const char* kReadsOnly = "this command reads only";
 
-bool is_name_on_hub(const std::string& path) {
-  std::error_code ignored;
-  return llm::hub::is_repo_name(path) && !fs::exists(path, ignored) &&
-         !fs::exists(fs::path(path).parent_path(), ignored);
-}
-
-bool is_data_on_hub(const std::string& path) {
-  constexpr std::array<std::string_view, 7> kFiles{".json", ".jsonl", ".ndjson", ".parquet",
-                                                   ".csv",  ".tsv",   ".txt"};
-  std::error_code ignored;
-  const std::string name = llm::hub::named_data(path).repo;
-  return is_name_on_hub(name) && !fs::exists(path, ignored) &&
-         std::none_of(kFiles.begin(), kFiles.end(),
-                      [&](std::string_view end) { return name.ends_with(end); });
-}
-
 // What the ranks of a run have in common, and other runs do not.
 std::string run_of(const Rank* rank) {
   if (rank == nullptr || rank->environment().launcher == sherd::launch::Launcher::Alone) {
@@ -59,6 +44,35 @@ llm::hub::HubSettings settings_now() {
 
 }  // namespace
 
+bool is_name_on_hub(const std::string& path) {
+  std::error_code ignored;
+  return llm::hub::is_repo_name(path) && !fs::exists(path, ignored) &&
+         !fs::exists(fs::path(path).parent_path(), ignored);
+}
+
+bool is_data_on_hub(const std::string& path) {
+  constexpr std::array<std::string_view, 7> kFiles{".json", ".jsonl", ".ndjson", ".parquet",
+                                                   ".csv",  ".tsv",   ".txt"};
+  std::error_code ignored;
+  const std::string name = llm::hub::named_data(path).repo;
+  return is_name_on_hub(name) && !fs::exists(path, ignored) &&
+         std::none_of(kFiles.begin(), kFiles.end(),
+                      [&](std::string_view end) { return name.ends_with(end); });
+}
+
+llm::hub::Grown counted_in_megabytes(llm::track::Progress* progress) {
+  if (progress == nullptr) {
+    return {};
+  }
+  return [progress](const std::string& file, std::uint64_t done_bytes, std::uint64_t size_bytes) {
+    const auto megabytes = [](std::uint64_t bytes) {
+      constexpr std::uint64_t kMegabyte = 1'000'000;
+      return static_cast<std::int64_t>(bytes / kMegabyte);
+    };
+    progress->count(megabytes(done_bytes), megabytes(size_bytes), "MB of " + file);
+  };
+}
+
 HubNames::HubNames(const HubNameOptions& options, const Rank* rank)
     : options_(options), rank_(rank) {}
 
@@ -66,6 +80,7 @@ HubNames::HubNames(const HubNameOptions& options, const Rank* rank)
 template <class Work>
 auto HubNames::for_all(const std::string& key, const std::string& name, const char* what,
                        const Work& work) {
+  const llm::track::Working fetching(options_.progress, "fetching " + name);
   const std::string run = run_of(rank_);
   tried_ = false;
   const llm::hub::Asker asker{
@@ -75,7 +90,7 @@ auto HubNames::for_all(const std::string& key, const std::string& name, const ch
           tell(fmt::format("{}: waiting for another process that fetches it", name));
         }
       },
-      [&] { tried_ = true; }};
+      [&] { tried_ = true; }, counted_in_megabytes(options_.progress)};
   try {
     return work(asker);
   } catch (const Error& error) {
@@ -91,6 +106,14 @@ auto HubNames::for_all(const std::string& key, const std::string& name, const ch
                                           key, name, what,
                                           std::string_view(what) == "folder" ? "model" : "data set",
                                           error.what()));
+  }
+}
+
+void HubNames::tell(const std::string& line) const {
+  if (options_.progress != nullptr) {
+    options_.progress->say(line);
+  } else {
+    say(line, options_.json_on_stdout);
   }
 }
 
@@ -127,37 +150,31 @@ void HubNames::resolve_data(std::string& path, const std::string& key) {
   if (!is_data_on_hub(path)) {
     return;
   }
-  const auto files = data_files(path, key, "validation");
-  if (files.size() != 1) {
-    throw Error(ExitCode::Usage, fmt::format("{}: {} is in {} files: give one of them, such as {}",
-                                             key, path, files.size(), files.front()));
-  }
-  path = files.front();
+  path = path_of_split(path, key, "validation");
 }
 
-// Several files of a split train as several data sets would.
+// All files of a split, which are one data set.
+std::string HubNames::path_of_split(const std::string& name, const std::string& key,
+                                    const char* usual_split) {
+  const std::vector<std::string> files = data_files(name, key, usual_split);
+  const std::optional<std::string> all =
+      files.size() == 1 ? std::optional(files.front()) : llm::data::pattern_of(files);
+  if (!all) {
+    throw Error(ExitCode::Usage,
+                fmt::format("{}: {} is in {} files with names that no pattern with one `*` tells "
+                            "from others: give one of them, such as {}",
+                            key, name, files.size(), files.front()));
+  }
+  return *all;
+}
+
 void HubNames::resolve_list(std::vector<llm::config::DataSet>& sets, const std::string& key,
                             bool trains) {
-  std::vector<llm::config::DataSet> resolved;
   for (llm::config::DataSet& set : sets) {
-    std::vector<std::string> files = {set.path};
-    if (trains && is_data_on_hub(set.path)) {
-      files = data_files(set.path, key, "train");
-    } else if (!trains) {
-      resolve_data(files.front(), key);
-    }
-    if (files.size() > 1 && set.limit) {
-      throw Error(ExitCode::Usage,
-                  fmt::format("{}: {} is in {} files, and a limit is of one: give a file, such as "
-                              "{}, or no limit",
-                              key, set.path, files.size(), files.front()));
-    }
-    for (std::string& file : files) {
-      resolved.push_back(set);
-      resolved.back().path = std::move(file);
+    if (is_data_on_hub(set.path)) {
+      set.path = path_of_split(set.path, key, trains ? "train" : "validation");
     }
   }
-  sets = std::move(resolved);
 }
 
 std::vector<std::string> HubNames::data_files(const std::string& name, const std::string& key,

@@ -86,9 +86,23 @@ bool asks_for_help(const std::vector<std::string>& words) {
 // CLI11 consumes a `--`, but leaves everything from the first word that is not a flag untouched.
 constexpr const char* kProgram = "program";
 
+constexpr std::array kVerbs{"train", "eval", "generate", "bench", "check", "bandwidth"};
+
+// torchrun takes its flags with underscores as well: --nproc_per_node. Those of what is launched
+// stay as they are.
+void name_flags_with_dashes(std::vector<std::string>& words) {
+  for (std::string& word : words) {
+    if (word == "--" || std::find(kVerbs.begin(), kVerbs.end(), word) != kVerbs.end()) {
+      return;
+    }
+    if (word.starts_with("--")) {
+      std::replace(word.begin(), std::find(word.begin(), word.end(), '='), '_', '-');
+    }
+  }
+}
+
 // A verb of this program, or after `--` any program.
 void set_command(LaunchOptions& options, const std::vector<std::string>& words) {
-  constexpr std::array kVerbs{"train", "eval", "generate", "bench", "check", "bandwidth"};
   options.command = words;
   if (words.size() > 1 && words[0] == kProgram && words[1] == "--") {
     options.command.erase(options.command.begin(), options.command.begin() + 2);
@@ -124,6 +138,7 @@ void name_options_of_sbatch(std::vector<std::string>& words) {
 std::vector<std::string> command_line(int argc, char** argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   if (!words.empty() && words.front() == "launch") {
+    name_flags_with_dashes(words);
     const auto mark = std::find(words.begin(), words.end(), "--");
     if (mark != words.end()) {
       words.insert(mark, kProgram);
@@ -213,7 +228,7 @@ void add_launch(CLI::App& program, int& exit_code) {
       "          sherd launch --nnodes 2 --node-rank 0 --master-addr host0 -n 8 train my.toml");
   verb->callback([verb, options, hosts, nodes, timeout_s, grace_s, &exit_code] {
     set_command(*options, verb->remaining());
-    if (nodes->count() > 0) {
+    if (nodes->count() > 0 && hosts->hosts > 1) {
       options->hosts = *hosts;
     }
     if (*timeout_s) {

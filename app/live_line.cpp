@@ -4,9 +4,7 @@
 #include <iostream>
 
 #include <sys/ioctl.h>
-#include <unistd.h>
 
-#include "app/rank.h"
 #include "launch/rank_environment.h"
 
 namespace app {
@@ -22,31 +20,43 @@ std::string cut_to(const std::string& text, int columns) {
   return text;
 }
 
-int terminal_columns(int otherwise) {
+int terminal_columns(int otherwise, int descriptor) {
   winsize size{};
-  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  const bool known = ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
   return known ? size.ws_col : otherwise;
 }
 
-std::function<void(const std::string& text)> live_line() {
+std::optional<int> terminal_rows() {
+  winsize size{};
+  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0;
+  return known ? std::optional<int>(size.ws_row) : std::nullopt;
+}
+
+std::function<void(const std::string& text)> live_line(int descriptor) {
   constexpr int kUsualColumns = 80;
   using sherd::launch::Launcher;
   // Open MPI gives its ranks a terminal of their own, whatever its output is.
   const Launcher launcher = sherd::launch::detect(sherd::launch::process_environment).launcher;
   const bool is_mpi = launcher == Launcher::OpenMpi || launcher == Launcher::Pmi;
-  if (is_mpi || ::isatty(STDOUT_FILENO) == 0) {
+  if (is_mpi || ::isatty(descriptor) == 0) {
     return {};
   }
-  return [](const std::string& text) {
+  return [descriptor](const std::string& text) {
     // A line that fills the last column would go on in the next.
-    const int columns = terminal_columns(kUsualColumns) - 1;
-    std::cout << "\r\x1b[K" << cut_to(text, columns) << std::flush;
+    const int columns = terminal_columns(kUsualColumns, descriptor) - 1;
+    (descriptor == STDERR_FILENO ? std::cerr : std::cout)
+        << "\r\x1b[K" << cut_to(text, columns) << std::flush;
   };
 }
 
 llm::track::Output output_for_people(bool json_on_stdout) {
   return {.say = [json_on_stdout](const std::string& line) { say(line, json_on_stdout); },
-          .show = json_on_stdout ? nullptr : live_line()};
+          .show = live_line(json_on_stdout ? STDERR_FILENO : STDOUT_FILENO)};
+}
+
+std::unique_ptr<llm::track::Progress> progress_of(const Rank& rank, bool json_on_stdout) {
+  return rank.is_first() ? std::make_unique<llm::track::Progress>(output_for_people(json_on_stdout))
+                         : nullptr;
 }
 
 }  // namespace app

@@ -6,14 +6,18 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "app/hub_names.h"
+#include "app/live_line.h"
+#include "app/numbers.h"
 #include "app/rank.h"
 #include "app/recipe.h"
 #include "app/verbs.h"
 #include "launch/spinning.h"
 #include "llm/plan/device.h"
 #include "llm/train/options_of_config.h"
+#include "llm/train/plan_beside_estimate.h"
 #include "llm/train/plan_search.h"
 #include "llm/train/run_plan.h"
 #include "sherd/error.h"
@@ -35,16 +39,17 @@ struct PlanFlags {
 // None where it is not there: a recipe is planned before its data is fetched, too.
 std::optional<llm::train::RunData> data_of(const llm::config::RunConfig& config,
                                            const llm::train::ModelShape& shape,
-                                           const llm::train::Say& say) {
+                                           const llm::train::Say& say,
+                                           llm::track::Progress& progress) {
   try {
     sherd::World world = sherd::World::alone();
     const auto tokenizer = llm::train::load_tokenizer(config.model.path);
-    return llm::train::load_run_data(config, tokenizer, *shape.shapes, world, say);
+    return llm::train::load_run_data(config, tokenizer, *shape.shapes, world, say, &progress);
   } catch (const sherd::Error& error) {
     if (error.code() != sherd::ExitCode::InputMissing) {
       throw;
     }
-    say(error.what());
+    say(fmt::format("planned without the data: {}", error.what()));
     return std::nullopt;
   }
 }
@@ -61,11 +66,35 @@ llm::train::PlannedHosts hosts_of(const PlanFlags& flags, const llm::config::Run
   return hosts;
 }
 
+using Found = std::optional<std::vector<llm::train::FittingSetting>>;
+using BesideEstimate = std::optional<llm::train::PlanBesideEstimate>;
+
+std::string json_text(const llm::train::RunPlan& plan, const Found& found,
+                      const BesideEstimate& beside) {
+  auto line = found ? llm::train::json_of(plan, *found) : llm::train::json_of(plan);
+  if (beside) {
+    line["usual_estimate"] = llm::train::json_of(*beside);
+  }
+  return line.dump();
+}
+
+std::string people_text(const llm::train::RunPlan& plan, const Found& found,
+                        const BesideEstimate& beside) {
+  return llm::train::to_text(plan) + (found ? "\n" + llm::train::to_text(*found) : "") +
+         (beside ? "\n" + llm::train::to_text(*beside) : "");
+}
+
 int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
   using llm::config::RunConfig;
-  const auto say_aside = [](const std::string& line) { say(line, /*json_on_stdout=*/true); };
+  llm::track::Progress progress(output_for_people(/*json_on_stdout=*/true));
+  const llm::track::Working planning(&progress, "planning");
+  const auto say_aside = [&](const std::string& line) { progress.say(line); };
+  const auto print = [&](const std::string& text) { progress.aside([&] { print_result(text); }); };
   RunConfig config = load_recipe(words, say_aside);
-  HubNames({.may_fetch = false, .data_may_be_missing = true, .json_on_stdout = true})
+  HubNames({.may_fetch = false,
+            .data_may_be_missing = true,
+            .json_on_stdout = true,
+            .progress = &progress})
       .resolve(config);
   const llm::train::PlannedHosts hosts = hosts_of(flags, config);
   for (const std::string& line :
@@ -73,7 +102,7 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
     say_aside(line);
   }
   const auto shape = llm::train::model_shape(config.model.path, {config.model.ignore_fields});
-  const std::optional<llm::train::RunData> data = data_of(config, shape, say_aside);
+  const std::optional<llm::train::RunData> data = data_of(config, shape, say_aside, progress);
   const auto batches_of = [&](const RunConfig& of) {
     const auto batch = llm::train::batch_shape(of.train, hosts.hosts * hosts.ranks);
     return data ? llm::train::planned_batches(*data, of, batch)
@@ -85,14 +114,13 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
     config.train.micro_batch = fastest.value_or(1);
   }
   const llm::train::RunPlan made = llm::train::plan_run(config, shape, hosts, batches_of(config));
-  if (!flags.search) {
-    print_result(flags.json ? llm::train::to_json(made) : llm::train::to_text(made));
-    return made.fits() ? 0 : 1;
-  }
-  const auto found = llm::train::search_plans(config, shape, hosts, batches_of);
-  print_result(flags.json ? llm::train::to_json(made, found)
-                          : llm::train::to_text(made) + "\n" + llm::train::to_text(found));
-  return found.empty() ? 1 : 0;
+  const auto beside = llm::train::plan_beside_estimate(config, shape, flags.link_gb_per_second);
+  const auto found = flags.search
+                         ? std::optional(llm::train::search_plans(config, shape, hosts, batches_of))
+                         : std::nullopt;
+  print(flags.json ? json_text(made, found, beside) : people_text(made, found, beside));
+  const bool fits = found ? !found->empty() : made.fits();
+  return fits ? 0 : 1;
 }
 
 }  // namespace
@@ -112,10 +140,10 @@ void add_plan(CLI::App& program, int& exit_code) {
   verb->add_option("--memory", flags->memory_gb,
                    "GB of each GPU, or of each host where ranks compute on the CPU (default: what "
                    "there is)")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   verb->add_option("--link", flags->link_gb_per_second,
                    "GB/s that each host sends and receives (default: assumed)")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   verb->add_flag(
       "--search", flags->search,
       "also list the settings of strategy, micro-batch, checkpointing and moments that fit");
@@ -125,6 +153,7 @@ void add_plan(CLI::App& program, int& exit_code) {
       "Every key of the configuration is a flag, as of sherd train. Nothing is allocated. Exit "
       "code "
       "1: it does not fit; with --search: nothing does.");
+  show_recipe_in_usage(*verb);
   verb->allow_extras();  // the configuration's flags are llm::config's to read
   verb->callback([verb, flags, &exit_code] { exit_code = plan(*flags, verb->remaining()); });
 }

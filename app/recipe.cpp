@@ -1,7 +1,10 @@
 #include "app/recipe.h"
 
 #include <filesystem>
+#include <memory>
 #include <optional>
+#include <thread>
+#include <utility>
 
 #include "llm/train/agreement.h"
 #include "sherd/error.h"
@@ -36,28 +39,41 @@ std::string take_file(std::vector<std::string>& words) {
   return "";
 }
 
+class WithRecipe : public CLI::Formatter {
+  [[nodiscard]] std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string usage = CLI::Formatter::make_usage(app, std::move(name));
+    return usage.insert(usage.find_last_not_of('\n') + 1, " RECIPE.toml [--section.key VALUE ...]");
+  }
+};
+
 }  // namespace
 
 llm::config::RunConfig load_recipe(std::vector<std::string> words,
-                                   const std::function<void(const std::string&)>& say) {
+                                   const std::function<void(const std::string&)>& say,
+                                   std::optional<int> most_threads) {
   const std::string file = take_file(words);
   return llm::config::load(file.empty() ? std::nullopt : std::optional<std::filesystem::path>(file),
-                           expand(words), say);
+                           expand(words), say, most_threads);
 }
 
 llm::config::RunConfig load_recipe_on(const Rank& rank, const std::vector<std::string>& words) {
+  const auto say_first = [&](const std::string& line) {
+    if (rank.is_first()) {
+      say(line);
+    }
+  };
   try {
-    return load_recipe(words, [&](const std::string& line) {
-      if (rank.is_first()) {
-        say(line);
-      }
-    });
+    return load_recipe(words, say_first, static_cast<int>(std::thread::hardware_concurrency()));
   } catch (const sherd::Error& error) {
     if (rank.is_first()) {
       throw;
     }
     throw llm::train::ReportedElsewhere(error.code(), "");
   }
+}
+
+void show_recipe_in_usage(CLI::App& verb) {
+  verb.formatter(std::make_shared<WithRecipe>());
 }
 
 }  // namespace app

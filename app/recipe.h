@@ -2,8 +2,11 @@
 // A configuration from the words of a command line: a file, and a flag for each key.
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include <CLI/CLI.hpp>
 
 #include "app/rank.h"
 #include "llm/config/run_config.h"
@@ -11,14 +14,19 @@
 namespace app {
 
 /// Takes the file out of a command's words and reads it with the flags that remain; `--resume X` is
-/// short for `--checkpoint.resume X`. `say` is told of old names. Throws sherd::Error as
-/// llm::config::load does.
-[[nodiscard]] llm::config::RunConfig load_recipe(
-    std::vector<std::string> words, const std::function<void(const std::string&)>& say);
+/// short for `--checkpoint.resume X`. `say` is told of old names; `most_threads` as
+/// llm::config::load takes it. Throws sherd::Error as that does.
+[[nodiscard]] llm::config::RunConfig load_recipe(std::vector<std::string> words,
+                                                 const std::function<void(const std::string&)>& say,
+                                                 std::optional<int> most_threads = std::nullopt);
 
-/// The same on a rank: the first speaks for all, since their words are the same. On others throws
+/// The same on a rank, which is to compute here: more threads than there are processors are a
+/// fault. The first speaks for all, since their words are the same. On others throws
 /// llm::train::ReportedElsewhere in its place.
 [[nodiscard]] llm::config::RunConfig load_recipe_on(const Rank& rank,
                                                     const std::vector<std::string>& words);
+
+/// `--help` of a verb whose other words are load_recipe's shows them.
+void show_recipe_in_usage(CLI::App& verb);
 
 }  // namespace app

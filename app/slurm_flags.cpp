@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "app/numbers.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -47,7 +48,7 @@ void add_slurm_flags(CLI::App& verb, SlurmFlags& flags) {
   verb.add_option("--bandwidth", flags.at_least_gb_per_second,
                   "first measure what the ranks exchange, and end where an all-gather of 64 MiB "
                   "is below so many GB/s")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   verb.add_option("--stop-before", flags.job.stop_seconds,
                   "seconds before the time limit at which the run is asked to save and end")
       ->capture_default_str()

@@ -1,10 +1,11 @@
-// sherd sweep FILE | sherd sweep RECIPE [-n 1,2,4] [--section.key a,b …] [--slurm -- --time=1:00:00
-// …]
+// sherd sweep FILE [--section.key a …] | sherd sweep RECIPE [-n 1,2,4] [--section.key a,b …]
+//   [--slurm [--no-submit] -- --time=1:00:00 … | --launcher COMMAND]
 
 #include "llm/runs/sweep.h"
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -16,9 +17,11 @@
 
 #include "app/rank.h"
 #include "app/slurm_flags.h"
+#include "app/sweep_inputs.h"
 #include "app/verbs.h"
 #include "files/file_descriptor.h"
 #include "files/output.h"
+#include "launch/slurm_job.h"
 #include "launch/supervisor.h"
 #include "llm/config/sweep_file.h"
 #include "llm/runs/comparison.h"
@@ -36,7 +39,9 @@ struct SweepFlags {
   std::string file;
   std::vector<int> ranks = {1};
   SlurmFlags slurm;
-  bool submits = false;
+  bool makes_jobs = false;
+  bool only_writes_jobs = false;
+  std::string launcher;  ///< of runs over several hosts, without Slurm
   bool json = false;
 };
 
@@ -44,13 +49,13 @@ Sweep sweep_of(const SweepFlags& flags, const std::vector<std::string>& settings
   if (!llm::config::is_sweep_file(flags.file)) {
     return llm::config::sweep_of(flags.file, settings, flags.ranks);
   }
-  if (!settings.empty() || flags.ranks != std::vector{1}) {
+  if (flags.ranks != std::vector{1}) {
     throw sherd::Error(sherd::ExitCode::Usage,
-                       fmt::format("'{}' is a sweep, which says itself what its runs are: settings "
-                                   "and -n go with a recipe",
+                       fmt::format("'{}' is a sweep, which says itself on how many ranks its runs "
+                                   "are: -n goes with a recipe",
                                    flags.file));
   }
-  return llm::config::read_sweep(flags.file);
+  return llm::config::read_sweep(flags.file, settings);
 }
 
 // What `sherd train` takes.
@@ -66,6 +71,26 @@ int train(const Sweep& sweep, const SweepRun& run) {
   command.insert(command.begin(), {fs::read_symlink("/proc/self/exe").string(), "train"});
   return sherd::launch::supervise(
       {.command = std::move(command), .ranks = run.ranks, .holds_stop_signals = true});
+}
+
+// The shell's line that starts a run on its hosts. It is one process here, and no rank: what tells
+// ranks where they are must not reach theirs.
+std::string line_of(const std::string& launcher) {
+  const bool has_threads = std::getenv("OMP_NUM_THREADS") != nullptr;
+  return "unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT "
+         "SHERD_SUPERVISOR_FD SHERD_MASTER_FD" +
+         std::string(has_threads ? "" : " OMP_NUM_THREADS") + "; export SHERD_BIN=" +
+         sherd::launch::shell_word(fs::read_symlink("/proc/self/exe").parent_path()) + "; exec " +
+         launcher + " \"$@\"";  // requests to stop are the launcher's
+}
+
+// LAUNCHER --nnodes HOSTS -n RANKS train …, as `sherd launch` has it, with what else that needs.
+int train_on_hosts(const Sweep& sweep, const SweepRun& run, const std::string& launcher) {
+  std::vector<std::string> command = words_of(sweep, run);
+  command.insert(command.begin(),
+                 {"/bin/sh", "-c", line_of(launcher), "sh", "--nnodes", std::to_string(run.hosts),
+                  "-n", std::to_string(run.ranks / run.hosts), "train"});
+  return sherd::launch::supervise({.command = std::move(command)});
 }
 
 void say_comparison(const Sweep& sweep, const std::vector<SweepRun>& done, bool json) {
@@ -113,12 +138,22 @@ class Turns {
       : flags_(flags), sweep_(sweep), records_(sweep.output) {
     for (const SweepRun& run : sweep.runs) {  // known of all before one begins
       is_done_.push_back(records_.is_done(run, llm::config::config_of(sweep, run)));
-      if (run.hosts > 1 && !flags.submits && !is_done_.back()) {
+      if (run.hosts > 1 && !flags.makes_jobs && flags.launcher.empty() && !is_done_.back()) {
         throw sherd::Error(
             sherd::ExitCode::Usage,
-            fmt::format("run '{}' is over {} hosts, which only a batch system gives: --slurm",
+            fmt::format("run '{}' is over {} hosts, which a batch system gives, --slurm, or a "
+                        "command that starts `sherd launch` on each, --launcher",
                         run.name, run.hosts));
       }
+    }
+    if (!flags.makes_jobs) {  // what one run lacks, others mostly lack too
+      std::vector<NamedConfig> runs;
+      for (std::size_t i = 0; i < sweep.runs.size(); ++i) {
+        if (!is_done_[i]) {
+          runs.push_back({sweep.runs[i].name, llm::config::config_of(sweep, sweep.runs[i])});
+        }
+      }
+      require_inputs(runs, flags.json);
     }
   }
 
@@ -130,7 +165,9 @@ class Turns {
       if (is_done_[i]) {
         say(which_ + ": done before", flags_.json);
         done_.push_back(run);
-      } else if (flags_.submits) {
+      } else if (flags_.only_writes_jobs) {
+        say(fmt::format("{}: job file {}", which_, write_job(run)), flags_.json);
+      } else if (flags_.makes_jobs) {
         submit_as_job(run);
       } else if (const int code = train_here(run); is_stop(code)) {
         say(which_ + ": stopped; the same command goes on", flags_.json);
@@ -147,11 +184,13 @@ class Turns {
  private:
   int train_here(const SweepRun& run) {
     using Clock = std::chrono::steady_clock;
-    say(fmt::format("{}: {} rank{}", which_, run.ranks, run.ranks == 1 ? "" : "s"), flags_.json);
+    say(fmt::format("{}: {} rank{}{}", which_, run.ranks, run.ranks == 1 ? "" : "s",
+                    run.hosts == 1 ? "" : fmt::format(" on {} hosts", run.hosts)),
+        flags_.json);
     const auto start = Clock::now();
     const int code = [&] {
       const StandardOutputAside aside(flags_.json);
-      return train(sweep_, run);
+      return run.hosts == 1 ? train(sweep_, run) : train_on_hosts(sweep_, run, flags_.launcher);
     }();
     if (is_stop(code)) {
       return code;
@@ -191,18 +230,23 @@ class Turns {
       return;
     }
     fs::remove(code_file);
-    sherd::launch::SlurmJob job =
-        train_job(flags_.slurm, run.name, words_of(sweep_, run), config.train.output);
-    job.code_file = code_file.string();
-    job.nodes = run.hosts;
-    job.ranks_per_node = run.ranks / run.hosts;
-    const std::string file = (fs::path(sweep_.output) / (run.name + ".sbatch")).string();
-    sherd::files::write_file(file, slurm_job_file(job));
-    const std::string number = submit(file);
+    const std::string number = submit(write_job(run));
     records_.add({run, config, std::nullopt, 0, number});
     say(fmt::format("{}: job {}{}", which_, number,
                     before.empty() ? "" : fmt::format(" after {}, which has ended", before)),
         flags_.json);
+  }
+
+  // The path of its file.
+  [[nodiscard]] std::string write_job(const SweepRun& run) const {
+    sherd::launch::SlurmJob job = train_job(flags_.slurm, run.name, words_of(sweep_, run),
+                                            llm::config::config_of(sweep_, run).train.output);
+    job.code_file = records_.code_file_of(run).string();
+    job.nodes = run.hosts;
+    job.ranks_per_node = run.ranks / run.hosts;
+    std::string file = (fs::path(sweep_.output) / (run.name + ".sbatch")).string();
+    sherd::files::write_file(file, slurm_job_file(job));
+    return file;
   }
 
   const SweepFlags& flags_;
@@ -226,17 +270,23 @@ void add_sweep(CLI::App& program, int& exit_code) {
       ->delimiter(',')
       ->check(CLI::Range(1, 1024));
   verb->add_flag("--json", flags->json, "the comparison as one line of JSON");
-  auto* slurm =
-      verb->add_flag("--slurm", flags->submits, "submit a job for each run; again: what is done");
+  auto* slurm = verb->add_flag("--slurm", flags->makes_jobs,
+                               "submit a job for each run; again: what is done");
+  verb->add_flag("--no-submit", flags->only_writes_jobs, "write the jobs' files, and submit none");
+  verb->add_option("--launcher", flags->launcher,
+                   "a command of the shell's that starts runs over several hosts: it is given "
+                   "--nnodes HOSTS -n RANKS train …, for `sherd launch` on each")
+      ->excludes(slurm);
   add_slurm_flags(*verb, flags->slurm);
   for (const char* const flag :
-       {"--cpus-per-rank", "--setup", "--bandwidth", "--stop-before", "--sbatch"}) {
+       {"--no-submit", "--cpus-per-rank", "--setup", "--bandwidth", "--stop-before", "--sbatch"}) {
     verb->get_option(flag)->needs(slurm);
   }
   verb->footer(
       "Examples: sherd sweep recipes/workshop/small-bloom.toml\n"
       "          sherd sweep my.toml --parallel.strategy no_shard,full_shard -n 1,2\n"
       "          sherd sweep my-sweep.toml --slurm -- --time=1:00:00\n"
+      "          sherd sweep recipes/workshop/small-bloom.toml --train.epochs 1: of all its runs\n"
       "Runs that are done are passed over when it is started again; one that fails is recorded, "
       "and "
       "the others go on. Exit code 1: a run failed.");

@@ -1,6 +1,7 @@
-// sherd train [CONFIG.toml] [--section.key value …]
+// sherd train [RECIPE.toml] [--section.key value …]
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 
 #include <ATen/Parallel.h>
@@ -56,13 +57,17 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
     }
   });
   llm::config::RunConfig config = load_recipe_on(rank, words);
-  HubNames names({.may_fetch = !dry}, &rank);
+  auto progress = progress_of(rank);  // until the run speaks for itself
+  auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
+  HubNames names({.may_fetch = !dry, .progress = progress.get()}, &rank);
   names.resolve(config);
   if (config.device.threads) {
     use_threads(*config.device.threads);
   }
   sherd::World world = rank.join({.timeout = config.parallel.timeout});
   names.require_same(world);
+  starting.reset();
+  progress.reset();
   if (rank.is_first()) {
     say(ranks_line(rank, world.size()));
   }
@@ -73,6 +78,7 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   hooks.prepared = [&] { end_at_once.disarm(); };
   hooks.show = live_line();
   hooks.failing = [&rank] { rank.outlive_peers(); };
+  hooks.warn = [](const std::string& line) { say(line, /*json_on_stdout=*/true); };
   if (dry) {
     return llm::train::dry_run(config, world, hooks) ? 0 : 1;
   }
@@ -88,9 +94,10 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
 void add_train(CLI::App& program, int& exit_code) {
   CLI::App* verb =
       program.add_subcommand("train", "Fine-tune a model as a TOML file and flags say");
+  show_recipe_in_usage(*verb);
   verb->footer([] {
-    return "sherd train [CONFIG.toml] [-n RANKS] [--dry-run] [--resume WHAT] [--section.key VALUE "
-           "...]; --dry-run says what it would do, without a model (exit code 1: it does not fit); "
+    return "-n RANKS starts that many here; --dry-run says what it would do, without a model (exit "
+           "code 1: it does not fit); "
            "the file's keys are in docs/guide/configuration.md, and each is a flag; --resume is "
            "short "
            "for --checkpoint.resume:\n" +

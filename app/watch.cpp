@@ -44,10 +44,14 @@ void redraw(const std::string& text) {
   std::fflush(stdout);
 }
 
+// A file has as many rows as it takes.
+llm::runs::Screen screen() {
+  return {.columns = terminal_columns(kColumnsOfAFile), .rows = terminal_rows()};
+}
+
 std::string view_of(const std::string& folder, RunState state) {
   try {
-    return llm::runs::view_of(llm::runs::read_run(folder), state,
-                              terminal_columns(kColumnsOfAFile));
+    return llm::runs::view_of(llm::runs::read_run(folder), state, screen());
   } catch (const sherd::Error& error) {
     if (state != RunState::Running || error.code() != sherd::ExitCode::InputMissing) {
       throw;
@@ -86,7 +90,9 @@ void require_same_data(const llm::runs::RunRecords& records, const llm::train::R
 int show_step(const WatchFlags& flags) {
   const llm::runs::RunRecords records = llm::runs::read_run(flags.folder);
   sherd::World world = sherd::World::alone();
-  const auto run = llm::train::start_run(records.config, world, [](const std::string&) {});
+  llm::track::Progress progress(output_for_people(/*json_on_stdout=*/true));
+  const auto silent = [](const std::string&) {};
+  const auto run = llm::train::start_run(records.config, world, silent, &progress);
   require_same_data(records, run.data);
   const auto dealt =
       llm::train::samples_of_step(run, *flags.step, records.ranks > 0 ? records.ranks : 1);

@@ -42,5 +42,5 @@ if(SHERD_BUILD_LLM)
   endif()
   set_target_properties(sherd_program PROPERTIES INSTALL_RPATH "${run_path}")
   install(TARGETS sherd_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes DESTINATION share/sherd)  # beside bin/: app/recipes.cpp looks there
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes DESTINATION share/sherd USE_SOURCE_PERMISSIONS)  # beside bin/: app/recipes.cpp looks there
 endif()

@@ -4,9 +4,9 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "files/system_text.h"
-#include "sherd/error.h"
 
 namespace sherd::files {
 
@@ -14,6 +14,14 @@ namespace {
 
 [[noreturn]] void cannot_append(const std::string& path, const std::string& why) {
   throw Error(ExitCode::CannotWrite, path + ": cannot be written to: " + why);
+}
+
+[[noreturn]] void failed(const std::string& path, const char* what, int number) {
+  const std::string message = path + ": " + what + " failed: " + errno_text(number);
+  if (number == ENOSPC || number == EDQUOT) {
+    throw NoRoom(message);
+  }
+  throw Error(ExitCode::StorageIo, message);
 }
 
 }  // namespace
@@ -37,10 +45,15 @@ void AppendedFile::append(std::string_view bytes) {
   if (regular_ && ::fstat(descriptor_.get(), &status) == 0 && status.st_nlink == 0) {
     throw Error(ExitCode::StorageIo, path_ + ": was removed while it was written to");
   }
+  const std::size_t all = bytes.size();
   while (!bytes.empty()) {
     const ssize_t written = ::write(descriptor_.get(), bytes.data(), bytes.size());
     if (written < 0 && errno != EINTR) {
-      throw Error(ExitCode::StorageIo, path_ + ": writing failed: " + errno_text(errno));
+      const int fault = errno;
+      if (regular_ && bytes.size() < all) {  // to make a file smaller needs no room
+        static_cast<void>(::ftruncate(descriptor_.get(), status.st_size));
+      }
+      failed(path_, "writing", fault);
     }
     bytes.remove_prefix(written < 0 ? 0 : static_cast<size_t>(written));
   }
@@ -48,7 +61,7 @@ void AppendedFile::append(std::string_view bytes) {
 
 void AppendedFile::sync() {
   if (regular_ && ::fdatasync(descriptor_.get()) != 0) {
-    throw Error(ExitCode::StorageIo, path_ + ": fdatasync failed: " + errno_text(errno));
+    failed(path_, "fdatasync", errno);
   }
 }
 

@@ -5,8 +5,15 @@
 #include <string_view>
 
 #include "files/file_descriptor.h"
+#include "sherd/error.h"
 
 namespace sherd::files {
+
+/// A disk or a quota is full.
+class NoRoom : public Error {
+ public:
+  explicit NoRoom(const std::string& message) : Error(ExitCode::StorageIo, message) {}
+};
 
 /// Something that lines are appended to. A regular file is created if it is not there; a device or
 /// a pipe is written to as it is.
@@ -17,9 +24,10 @@ class AppendedFile {
 
   [[nodiscard]] bool is_regular() const { return regular_; }
   /// Writes all of `bytes` through to the operating system. Throws Error(StorageIo) if that fails,
-  /// and if a regular file has been removed: what is written then could not be read.
+  /// after which a regular file ends where it did before: NoRoom where it is full; and if a regular
+  /// file has been removed: what is written then could not be read.
   void append(std::string_view bytes);
-  /// Makes a regular file durable. Throws Error(StorageIo).
+  /// Makes a regular file durable. Throws NoRoom, Error(StorageIo).
   void sync();
 
  private:

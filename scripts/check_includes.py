@@ -33,15 +33,15 @@ ALLOWED = {
     "llm/track": {"include/sherd/error.h", "files", "launch", "net", "llm/config"},
     "llm/runs": {"include/sherd/error.h", "files", "llm/config", "llm/track"},
     "llm/hub": {"include/sherd/error.h", "files", "net"},
-    "llm/doctor": {"include/sherd/error.h", "files/control_group.h", "llm/hub/settings.h"},
+    "llm/doctor": {"include/sherd/error.h", "files/control_group.h", "files/wrapped_text.h", "llm/hub/settings.h"},
     "llm/eval": {"include/sherd", "llm/model", "llm/data", "llm/text", "llm/config", "torch"},
     "llm/plan": {"include/sherd", "torch", "llm/model", "llm/io", "files", "ops/documents.h", "ops/cpu/isa.h"},
     "llm/train": {"include/sherd", "files", "torch", "llm/config", "llm/text", "llm/data", "llm/model", "llm/io",
                   "llm/eval", "llm/track", "llm/runs", "llm/plan", "ops/cpu/isa.h", "ops/cpu/isa_agreement.h"},
     "llm/check": {"include/sherd", "files", "torch", "llm/config", "llm/text", "llm/data", "llm/model", "llm/eval",
                   "llm/track", "llm/train"},
-    "llm/bench": {"include/sherd", "torch", "llm/train", "llm/plan", "llm/data", "llm/model", "llm/io", "llm/families",
-                  "ops"},
+    "llm/bench": {"include/sherd", "torch", "llm/train", "llm/plan", "llm/track", "llm/data", "llm/model", "llm/io",
+                  "llm/families", "ops"},
 }
 # The layers of libsherd from the bottom (docs/design/engine.md): each uses itself and those before it. "src" is what lies
 # in no folder.

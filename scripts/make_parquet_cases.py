@@ -35,7 +35,10 @@ def squad_rows(path):
 
 write("squad-32.parquet", list(squad_rows("recipes/data/squad-32.json")), SQUAD, compression="snappy",
       row_group_size=10)
-for compression in ("zstd", "gzip", "none"):
+# The same in pages of the second version, whose levels are not compressed.
+write("squad-32-zstd.parquet", list(squad_rows("recipes/data/squad-32.json")), SQUAD, compression="zstd",
+      row_group_size=10, data_page_version="2.0")
+for compression in ("zstd", "gzip", "brotli", "lz4", "none"):
     write(f"sums-{compression}.parquet",
           [dict(prompt=f"{i} + {i} = ", completion=f"{2 * i} é", n=i) for i in range(1, 8)], compression=compression)
 write("squad-v2.parquet", [row("a", "Who?", ["Ada"], [0]), row("b", "When?", [], [])], UNTITLED)

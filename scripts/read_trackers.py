@@ -1,6 +1,6 @@
 """Tracks a small run with all trackers and reads it back with their own readers; see scripts/trackers.
 
-Every figure must be that of log.jsonl.
+Every figure must be that of log.jsonl. W&B's own program uploads the run to a server on loopback, too.
 """
 import http.server
 import json
@@ -15,13 +15,16 @@ import time
 import urllib.error
 import urllib.request
 
+from wandb_server import WandbServer
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHERD = os.environ.get("SHERD_PROGRAM", str(ROOT / "build/release/bin/sherd"))
+WANDB_KEY = "0123456789abcdef" * 2 + "canaries"  # of 40 characters, as the package wants it
 RECORDED = ROOT / "tests/data/trackers/mlflow.json"
 NAMES = {"train/loss": "loss", "train/grad_norm": "grad_norm", "train/learning_rate": "lr", "train/epoch": "epoch",
          "perf/tokens_per_second": "tokens_per_second", "perf/samples_per_second": "samples_per_second",
          "perf/step_seconds": "step_seconds", "perf/data_wait_seconds": "data_wait_seconds",
-         "perf/peak_memory_bytes": "peak_rank_bytes"}
+         "perf/peak_memory_bytes": "peak_rank_bytes", "perf/mfu": "mfu"}
 
 
 def free_port() -> int:
@@ -75,18 +78,24 @@ class Recorder(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def train(output: pathlib.Path, uri: str) -> None:
-    """Six steps of a run, or those that are left of it."""
-    environment = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "MLFLOW_TRACKING_URI": uri}
+def train(output: pathlib.Path, uri: str, wandb_server: WandbServer) -> None:
+    """Six steps of a run, or those that are left of it, uploaded by W&B's own program."""
+    environment = {"PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
+                   "MLFLOW_TRACKING_URI": uri, "HOME": str(output.parent), "WANDB_BASE_URL": wandb_server.url,
+                   "WANDB_API_KEY": WANDB_KEY, "WANDB_ERROR_REPORTING": "false",
+                   "WANDB_DIR": str(output.parent)}  # for logs of its own
     questions = "recipes/data/squad-32.json"
     flags = ["--model.path", "tests/data/stories260k-hf", "--data.train", questions, "--data.eval", questions,
              "--data.eval[0].limit", "4", "--train.output", str(output), "--train.max_steps", "6",
              "--train.global_batch", "12", "--data.max_length", "128", "--checkpoint.every", "3 steps", "--log.tags", "small",
-             "--log.sink[1].kind", "tensorboard", "--log.sink[2].kind", "wandb", "--log.sink[3].kind", "mlflow"]
+             "--log.sink[1].kind", "tensorboard", "--log.sink[2].kind", "wandb", "--log.sink[2].sync", "true",
+             "--log.sink[2].path", str(output), "--log.sink[3].kind", "mlflow"]
     done = subprocess.run([SHERD, "train", "tests/e2e/base.toml", *flags], cwd=ROOT, env=environment, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
     assert "dropped" not in done.stdout, done.stdout
+    assert "tracker wandb: synchronised by wandb sync " in done.stdout, (done.stdout, wandb_server.refused)
+    assert WANDB_KEY not in done.stdout, done.stdout
     print("".join(line for line in done.stdout.splitlines(keepends=True) if line.startswith("tracker")), end="")
 
 
@@ -96,11 +105,13 @@ def expected(output: pathlib.Path) -> dict[str, dict[int, float]]:
     for line in (output / "log.jsonl").read_text().splitlines():
         record = json.loads(line)
         for name, key in NAMES.items():
-            if "event" not in record:
+            if "event" not in record and key in record:
                 figures[name][record["step"]] = record[key]
         if record.get("event") == "evaluation":
             figures["eval/loss"][record["step"]] = record["loss"]
             figures["eval/seconds"][record["step"]] = record["seconds"]
+    if not figures["perf/mfu"]:  # where the processor's peak is not known
+        del figures["perf/mfu"]
     assert all(figures.values()), figures
     return figures
 
@@ -165,6 +176,24 @@ def read_wandb(output: pathlib.Path) -> dict[str, dict[int, float]]:
     return read
 
 
+def read_wandb_server(output: pathlib.Path, server: WandbServer) -> dict[str, dict[int, float]]:
+    """What `wandb sync` has uploaded of the newest folder, which stands for the whole run."""
+    assert not server.refused, server.refused
+    assert not server.sent_key_elsewhere and server.ends == [0, 0], server.ends
+    (run,) = server.runs.values()
+    assert run["displayName"] == output.name and run["project"] == "sherd" and run["tags"] == ["small"], run
+    assert json.loads(run["config"])["optim"]["value"]["lr"] == 2e-5, run["config"]
+    read: dict[str, dict[int, float]] = {}
+    newest: dict[str, float] = {}
+    for row in server.rows("wandb-history.jsonl"):
+        for name, value in row.items():
+            if not name.startswith("_"):
+                read.setdefault(name, {})[row["_step"]] = newest[name] = value
+    (summary,) = server.rows("wandb-summary.json")
+    assert {name: summary[name] for name in newest} == newest and summary["_step"] == 6, (summary, newest)
+    return read
+
+
 def read_mlflow(output: pathlib.Path, url: str) -> dict[str, dict[int, float]]:
     import mlflow
     client = mlflow.MlflowClient(url)
@@ -186,15 +215,19 @@ def main() -> None:
             threading.Thread(target=proxy.serve_forever, daemon=True).start()
             output = folder / "run"
             uri = f"http://127.0.0.1:{proxy.server_port}"
-            train(output, uri)
-            recorded = list(Recorder.heard)
-            for later in output.glob("checkpoints/step-00000006"):  # as if the run had been killed before it
-                subprocess.run(["rm", "-r", str(later)], check=True)
-            train(output, uri)
+            with WandbServer(WANDB_KEY) as wandb_server:
+                train(output, uri, wandb_server)
+                recorded = list(Recorder.heard)
+                for later in output.glob("checkpoints/step-00000006"):  # as if the run had been killed before it
+                    subprocess.run(["rm", "-r", str(later)], check=True)
+                train(output, uri, wandb_server)
             wanted = expected(output)
             compare("TensorBoard", read_tensorboard(output), wanted, 1e-6)
             compare("W&B", read_wandb(output), wanted, 1e-12)
+            compare("W&B, uploaded by wandb sync", read_wandb_server(output, wandb_server), wanted, 1e-12)
             compare("MLflow", read_mlflow(output, url), wanted, 1e-12)
+            keeping = [str(file) for file in folder.rglob("*") if file.is_file() and WANDB_KEY.encode() in file.read_bytes()]
+            assert not keeping, keeping
             if "--record" in sys.argv:
                 RECORDED.parent.mkdir(parents=True, exist_ok=True)
                 RECORDED.write_text(json.dumps(recorded, indent=1).replace(name, "/srv") + "\n")

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <optional>
 
 #include <ATen/Parallel.h>
@@ -173,24 +174,28 @@ void Bench::step() {
 }
 
 void Bench::report(double seconds) {
-  const auto now = Clock::now();
-  if (!options_.progress || now - last_report_ < kBetweenReports) {
+  if (options_.progress == nullptr) {
     return;
   }
-  last_report_ = now;
-  options_.progress({step_, options_.warmup + options_.steps + 1, seconds});
+  const std::string line =
+      fmt::format("step {} of {}: {:.3f} s", step_, options_.warmup + options_.steps + 1, seconds);
+  options_.progress->set(line);
+  if (const auto now = Clock::now(); now - last_report_ >= kBetweenReports) {
+    last_report_ = now;
+    options_.progress->say(line);
+  }
 }
 
 void Bench::timed_steps() {
-  StepProfile profile(options_.operators ? StepProfile::Detail::Operators
-                                         : StepProfile::Detail::Phases);
+  train::StepProfile profile(options_.operators ? train::StepProfile::Detail::Operators
+                                                : train::StepProfile::Detail::Phases);
   for (std::int64_t i = 0; i < options_.steps; ++i) {
     const auto start = Clock::now();
     step();
     result_.step_seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
   }
   const auto steps = static_cast<double>(options_.steps);
-  for (StepProfile::Entry entry : profile.entries()) {
+  for (train::StepProfile::Entry entry : profile.entries()) {
     entry.seconds /= steps;
     result_.split_seconds[static_cast<size_t>(entry.phase)] += entry.seconds;
     result_.operators.push_back(std::move(entry));
@@ -203,14 +208,14 @@ void Bench::timed_steps() {
   for (const double seconds : result_.step_seconds) {
     all += seconds / steps;
   }
-  result_.split_seconds[static_cast<size_t>(Phase::Other)] += all - named;
+  result_.split_seconds[static_cast<size_t>(train::Phase::Other)] += all - named;
   world_.all_reduce(result_.step_seconds, sherd::ReduceOp::Max);
 }
 
 void Bench::measure_memory() {
   std::int64_t largest = 0;
   {
-    StepProfile profile(StepProfile::Detail::Phases);
+    train::StepProfile profile(train::StepProfile::Detail::Phases);
     profile.set_at_phase_end(
         [&] { largest = std::max(largest, train::proportional_resident_bytes()); });
     step();
@@ -232,6 +237,7 @@ void Bench::warm_up() {
 }
 
 void Bench::measure_products() {
+  const track::Working measuring(options_.progress, "measuring matrix products alone");
   const auto shapes = step_products(found_.config, options_);
   world_.barrier();  // all ranks multiply at the same time, as in a step
   result_.matmul_limit_seconds =
@@ -241,6 +247,7 @@ void Bench::measure_products() {
 }
 
 BenchResult Bench::run() {
+  const track::Working training(options_.progress, "the first step");
   warm_up();
   if (options_.steps > 0) {
     timed_steps();
@@ -251,6 +258,14 @@ BenchResult Bench::run() {
   }
   result_.transport = world_.transport();
   return result_;
+}
+
+BenchResult measured(const BenchModel& found, const BenchOptions& options,
+                     const sherd::World& world) {
+  auto making = std::make_unique<track::Working>(options.progress, "making the model");
+  Bench bench(found, options, world);
+  making.reset();
+  return bench.run();
 }
 
 }  // namespace
@@ -267,17 +282,21 @@ BenchResult bench(const BenchOptions& options, sherd::World world) {
   if (options.give_back_memory) {
     options.give_back_memory();
   }
+  auto planning = std::make_unique<track::Working>(options.progress, "planning memory");
   const std::int64_t constant_bytes = train::constant_bytes(found.config, options.sharding);
   const plan::PlannedRun run = planned_run(found, options, world);
   plan::MemoryPlan planned = plan::plan_memory(run);
-  BenchResult result = Bench(found, options, world).run();
+  planning.reset();
+  BenchResult result = measured(found, options, world);
   result.isa = sherd::ops::cpu::isa_name();
   result.planned = std::move(planned);
   const plan::Device& device = plan::device_of_name("cpu");
+  const track::Working timing(options.progress, "planning a step's time");
   const plan::Rates rates = plan::rates_of(device, {run.ranks.local_size, at::get_num_threads()});
-  result.planned_time = plan::plan_step_time(
-      run, rates,
-      plan::links_of(device, run.ranks.size / run.ranks.local_size, options.link_gb_per_second));
+  result.planned_time =
+      plan::plan_step_time(run, rates,
+                           plan::links_of(device, run.ranks.size / run.ranks.local_size,
+                                          run.ranks.local_size, options.link_gb_per_second));
   result.planned_rates = rates.source;
   result.constant_rank_pss_bytes = of_all_ranks(world, constant_bytes);
   return result;

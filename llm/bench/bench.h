@@ -10,9 +10,10 @@
 
 #include <c10/core/ScalarType.h>
 
-#include "llm/bench/step_profile.h"
 #include "llm/plan/memory_plan.h"
 #include "llm/plan/step_time.h"
+#include "llm/track/progress.h"
+#include "llm/train/step_profile.h"
 #include "sherd/options.h"
 #include "sherd/world.h"
 
@@ -20,13 +21,6 @@ namespace llm::bench {
 
 /// Of a sample, where answers alone are supervised.
 inline constexpr std::int64_t kAnswerTokens = 8;
-
-/// A step that has ended.
-struct BenchProgress {
-  std::int64_t step = 0;  ///< from 1, warm-up too
-  std::int64_t steps = 0;
-  double seconds = 0;
-};
 
 struct BenchOptions {
   std::string model;   ///< a config.json, or a folder with one; its weights if it has any
@@ -47,8 +41,9 @@ struct BenchOptions {
   /// Gives the system what the allocator keeps. Called before anything is measured: a run does not
   /// multiply what a bench does to know how long it will take.
   std::function<void()> give_back_memory;
-  std::function<void(const BenchProgress&)> progress;  ///< called at most once a second
-  sherd::ShardOptions sharding;                        ///< `precision.param_dtype` is set
+  /// Told what is measured, and of steps as they end, at most one a second; null: nobody is.
+  track::Progress* progress = nullptr;
+  sherd::ShardOptions sharding;  ///< `precision.param_dtype` is set
 };
 
 /// Rank 0's times, except where said.
@@ -56,8 +51,8 @@ struct BenchResult {
   std::string isa;                   ///< the path of the processor that all ranks took
   std::string transport;             ///< what carries parameters and gradients between ranks
   std::vector<double> step_seconds;  ///< of each timed step, the slowest rank's
-  std::array<double, kPhases> split_seconds = {};  ///< mean exclusive time a step, by Phase
-  std::vector<StepProfile::Entry> operators;       ///< seconds a step, the longest first
+  std::array<double, train::kPhases> split_seconds = {};  ///< mean exclusive time a step, by Phase
+  std::vector<train::StepProfile::Entry> operators;       ///< seconds a step, the longest first
   double matmul_limit_seconds = 0;
   double matmul_operations = 0;                       ///< of one rank and step
   std::int64_t tokens_a_step = 0;                     ///< of all ranks

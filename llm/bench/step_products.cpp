@@ -1,8 +1,8 @@
 #include "llm/bench/step_products.h"
 
 #include <algorithm>
-#include <string>
 
+#include "llm/plan/model_flops.h"
 #include "sherd/fully_shard.h"
 
 namespace llm::bench {
@@ -13,10 +13,6 @@ std::vector<MatmulShape> step_products(const io::HfConfig& config, const BenchOp
   const std::int64_t supervised =
       options.micro_batch *
       std::min(options.sequence - 1, options.answers_only ? kAnswerTokens : options.sequence);
-  const std::string embedding = built->embedding_name();
-  const auto is_table = [&](const std::string& name) {
-    return name == embedding || name.starts_with("lm_head");
-  };
   std::vector<MatmulShape> shapes;
   const auto add = [&](MatmulShape shape) {
     for (MatmulShape& known : shapes) {
@@ -28,10 +24,8 @@ std::vector<MatmulShape> step_products(const io::HfConfig& config, const BenchOp
     }
     shapes.push_back(shape);
   };
-  for (const auto& item : built->named_parameters()) {
-    if (item.value().dim() == 2 && !is_table(item.key())) {
-      add({rows, item.value().size(1), item.value().size(0), options.accumulation});
-    }
+  for (const at::Tensor& weight : plan::linear_weights(*built)) {
+    add({rows, weight.size(1), weight.size(0), options.accumulation});
   }
   const model::DecoderConfig& shape = config.shape;
   add({supervised, shape.hidden_size, shape.vocab_size, options.accumulation});

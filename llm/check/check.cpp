@@ -72,17 +72,21 @@ std::vector<CheckItem> check(const config::RunConfig& given, sherd::World world,
   }
   config::RunConfig fresh = given;
   fresh.checkpoint.resume = "never";
-  const train::StartedRun run = train::start_run(train::resolved(fresh, world), world, say);
+  const train::StartedRun run =
+      train::start_run(train::resolved(fresh, world), world, say, hooks.progress);
   found(data_order(run.data, run.config, run.shape, world));
   found(labels(run.data, run.config, run.tokenizer, world));
   found(padding(run.data, run.config, run.shape));
   train::require_room(run.config, run.model, world, say);
   const train::PlannedBatches batches = train::planned_batches(run.data, run.config, run.shape);
-  const train::RunPlan plan =
-      train::plan_run(run.config, run.model, train::hosts_of(world), batches);
+  const train::RunPlan plan = track::with_progress(hooks.progress, "planning memory", [&] {
+    return train::plan_run(run.config, run.model, train::hosts_of(world), batches);
+  });
 
   ScratchFolder folder(run.config.train.output, world, hooks.before_an_end_at_once);
-  sherd::Sharded<model::CausalLm> model = train::load_model(run.config, run.model, world);
+  auto model = track::with_progress(hooks.progress, "loading the model", [&] {
+    return train::load_model(run.config, run.model, world);
+  });
   sherd::AdamW optimizer(model, train::adamw_options(run.config.optim),
                          train::adamw_groups(run.config.optim, *run.model.shapes),
                          train::adamw_mode(run.config.precision));
@@ -90,10 +94,13 @@ std::vector<CheckItem> check(const config::RunConfig& given, sherd::World world,
   if (train::scales_loss(run.config.precision)) {
     scaler.emplace(model);
   }
-  CheckedRun checked{run.config, run.data,  run.shape,
-                     model,      optimizer, scaler ? &*scaler : nullptr};
-  found(ranks_agree_parameters(checked));
-  found(ranks_agree_loss(checked));
+  CheckedRun checked{run.config,    run.data,  run.shape,
+                     model,         optimizer, scaler ? &*scaler : nullptr,
+                     hooks.progress};
+  found(track::with_progress(hooks.progress, "comparing the ranks' parameters",
+                             [&] { return ranks_agree_parameters(checked); }));
+  found(track::with_progress(hooks.progress, "comparing the ranks' losses",
+                             [&] { return ranks_agree_loss(checked); }));
   bool is_finite = true;
   for (CheckItem& item : learns(checked, plan, folder.path() / "checkpoint")) {
     const bool is_about_numbers = item.name == "finite";
@@ -102,7 +109,8 @@ std::vector<CheckItem> check(const config::RunConfig& given, sherd::World world,
   }
   folder.remove();
   if (is_finite) {
-    found(memory(checked, plan, batches.training_samples));
+    found(track::with_progress(hooks.progress, "a step on the longest micro-batch",
+                               [&] { return memory(checked, plan, batches.training_samples); }));
   }
   return items;
 }

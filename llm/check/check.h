@@ -7,6 +7,7 @@
 
 #include "llm/check/check_item.h"
 #include "llm/config/run_config.h"
+#include "llm/track/progress.h"
 #include "sherd/world.h"
 
 namespace llm::check {
@@ -16,6 +17,7 @@ struct CheckHooks {
   std::function<void(const CheckItem& item)> found;  ///< each item as it is known; on rank 0 alone
   /// Given what has to be done before a process that is asked to stop may end.
   std::function<void(std::function<void()> clean_up)> before_an_end_at_once;
+  track::Progress* progress = nullptr;  ///< told what takes long; null on other ranks
 };
 
 /// Runs each item on the run's real ranks: configuration, data, model, four steps and a checkpoint

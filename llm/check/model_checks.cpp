@@ -15,6 +15,7 @@
 #include "llm/train/peak_memory.h"
 #include "llm/train/train_step.h"
 #include "sherd/checkpoint.h"
+#include "sherd/error.h"
 #include "sherd/state_dict.h"
 
 namespace llm::check {
@@ -174,6 +175,8 @@ CheckItem ranks_agree_loss(CheckedRun& run) {
 
 std::vector<CheckItem> learns(CheckedRun& run, const train::RunPlan& plan,
                               const std::filesystem::path& folder) try {
+  const track::Working working(run.progress, "training on the first batch");
+  const auto count = track::counted_in("steps", run.progress);
   run.optimizer.set_lr(run.config.optim.lr);
   const std::vector<data::Batch> batches = first_batches(run, run.model.world().rank());
   std::vector<train::StepOutcome> outcomes;
@@ -183,14 +186,17 @@ std::vector<CheckItem> learns(CheckedRun& run, const train::RunPlan& plan,
     const Clock::time_point start = Clock::now();
     outcomes.push_back(step(run, batches, number));
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    count(number, kSteps);
     if (number == 1) {
+      const track::Working saving(run.progress, "saving a checkpoint");
       sherd::save_checkpoint(run.model, run.optimizer, folder.string(), "");
       saved_loss = probe_loss(run);
     } else {
       fastest = std::max(fastest, static_cast<double>(outcomes.back().tokens) / seconds);
     }
   }
-  sherd::load_checkpoint(run.model, run.optimizer, folder.string());
+  track::with_progress(run.progress, "loading the checkpoint",
+                       [&] { sherd::load_checkpoint(run.model, run.optimizer, folder.string()); });
   const double loaded_loss = probe_loss(run);
   const double first = outcomes.front().loss;
   const double last = outcomes.back().loss;

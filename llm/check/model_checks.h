@@ -9,6 +9,7 @@
 #include "llm/config/run_config.h"
 #include "llm/data/batch.h"
 #include "llm/model/causal_lm.h"
+#include "llm/track/progress.h"
 #include "llm/train/run_data.h"
 #include "llm/train/run_plan.h"
 #include "sherd/fully_shard.h"
@@ -24,6 +25,7 @@ struct CheckedRun {
   sherd::Sharded<model::CausalLm>& model;
   sherd::AdamW& optimizer;
   sherd::GradScaler* scaler;
+  track::Progress* progress = nullptr;  ///< null on other ranks than the first
 };
 
 /// A digest of each unit's gathered parameters, the same on all ranks. Collective. Memory: one

@@ -1,10 +1,11 @@
+#include <optional>
 #include <stdexcept>
-#include <thread>
 
 #include <fmt/core.h>
 
 #include "llm/config/flags.h"
 #include "llm/config/reading.h"
+#include "llm/config/recipe_paths.h"
 #include "llm/config/toml_file.h"
 #include "sherd/error.h"
 
@@ -23,11 +24,9 @@ void check_whole(Reading& reading) {
   }
 }
 
-/// Depends on this machine: the configuration may be valid on another.
-void check_threads(Reading& reading) {
-  const auto most = static_cast<int>(std::thread::hardware_concurrency());
+void check_threads(int most, Reading& reading) {
   const int threads = reading.config.device.threads.value_or(0);
-  if (most > 0 && threads > most) {
+  if (threads > most) {
     reading.faults.push_back(
         fmt::format("{}: device.threads = {} is more than the processors that a rank may use "
                     "here: {}",
@@ -49,6 +48,16 @@ std::string joined(const std::vector<std::string>& faults) {
              : fmt::format("{} faults in the configuration:{}", faults.size(), lines(faults));
 }
 
+// What a recipe reads.
+void find_shipped(const std::filesystem::path& recipe, RunConfig& config) {
+  config.model.path = path_in_recipe(config.model.path, recipe);
+  for (auto* sets : {&config.data.train, &config.data.eval}) {
+    for (DataSet& set : *sets) {
+      set.path = path_in_recipe(set.path, recipe);
+    }
+  }
+}
+
 /// runs/my for my.toml.
 void name_output(const std::optional<std::filesystem::path>& file, Reading& reading) {
   const bool given = reading.places.contains("train.output");
@@ -60,15 +69,18 @@ void name_output(const std::optional<std::filesystem::path>& file, Reading& read
 }  // namespace
 
 RunConfig load(const std::optional<std::filesystem::path>& file, std::span<const std::string> flags,
-               const Note& note) {
+               const Note& note, std::optional<int> most_threads) {
   Reading reading;
   if (file) {
     read_toml(*file, reading);
+    find_shipped(*file, reading.config);
   }
   read_flags(flags, reading);
   name_output(file, reading);
   check_whole(reading);
-  check_threads(reading);
+  if (most_threads) {
+    check_threads(*most_threads, reading);
+  }
   if (!reading.faults.empty()) {
     throw sherd::Error(sherd::ExitCode::Usage, joined(reading.faults));
   }

@@ -221,9 +221,11 @@ using Note = std::function<void(const std::string& line)>;
 /// `--section.key=value`. Throws `sherd::Error` (Usage) with all faults of both, one a line, each
 /// with file:line or flag: a file that cannot be read or is not TOML, unknown keys with the nearest
 /// name, keys of features that do not exist yet, wrong types and ranges, a key given twice, missing
-/// keys, and what `validate` finds.
+/// keys, and what `validate` finds. Where the run is to be on this machine, `most_threads` is what
+/// device.threads may be at most; a plan or a job file is for another.
 [[nodiscard]] RunConfig load(const std::optional<std::filesystem::path>& file,
-                             std::span<const std::string> flags, const Note& note = {});
+                             std::span<const std::string> flags, const Note& note = {},
+                             std::optional<int> most_threads = std::nullopt);
 
 /// An error and the key ("section.key") at which it is best corrected.
 struct Fault {

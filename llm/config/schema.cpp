@@ -99,9 +99,10 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
   return {{
       {.name = "path",
        .slot = string(set.path),
-       .doc = "file of questions, or of prompts and completions; or a data set on a hub, ORG/NAME, "
-              "ORG/NAME:SPLIT or ORG/NAME:CONFIG/SPLIT, of the hub's cache, fetched where it is "
-              "missing",
+       .doc =
+           "file of questions, or of prompts and completions, or several files, a * in their name "
+           "standing for any characters; or a data set on a hub, ORG/NAME, ORG/NAME:SPLIT or "
+           "ORG/NAME:CONFIG/SPLIT, of the hub's cache, fetched where it is missing",
        .required = true,
        .of_host = true},
       {.name = "format",
@@ -191,7 +192,7 @@ Table fields(DataSection& data) {
               "left out, and listed in bad_samples.jsonl in train.output"},
       {.name = "max_bad_samples",
        .slot = integer(data.max_bad_samples, at_least(0)),
-       .doc = "the most samples of a file that are skipped; a file with more is refused",
+       .doc = "the most samples of a data set that are skipped; one with more is refused",
        .unit = "samples",
        .idle = no_effect(data.on_bad_sample == OnBadSample::Error, "data.on_bad_sample is error")},
       not_yet("workers", "threads that prepare data"),

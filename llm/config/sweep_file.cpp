@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "llm/config/fields.h"
+#include "llm/config/recipe_paths.h"
 #include "llm/config/run_config.h"
 #include "llm/config/toml_nodes.h"
 #include "sherd/error.h"
@@ -222,8 +223,9 @@ bool takes_a_list(const std::string& key, const std::string& value) {
          found.field->value()->set(FlagText{value});
 }
 
-std::vector<Axis> axes_of(const std::vector<std::string>& flags) {
-  std::vector<Axis> axes;
+// --key value and --key=value.
+std::vector<std::pair<std::string, std::string>> pairs_of(const std::vector<std::string>& flags) {
+  std::vector<std::pair<std::string, std::string>> pairs;
   for (std::size_t i = 0; i < flags.size(); ++i) {
     const std::size_t equals = flags[i].find('=');
     const std::string key = flags[i].substr(0, equals);
@@ -232,10 +234,30 @@ std::vector<Axis> axes_of(const std::vector<std::string>& flags) {
       refuse({fmt::format("'{}': a setting is given as --section.key value", flags[i])});
     }
     const std::string value = in_one ? flags[i].substr(equals + 1) : flags[++i];
-    const std::string name = key.substr(2);
-    axes.push_back({name, takes_a_list(name, value) ? std::vector{value} : split(value)});
+    pairs.emplace_back(key.substr(2), value);
+  }
+  return pairs;
+}
+
+std::vector<Axis> axes_of(const std::vector<std::string>& flags) {
+  std::vector<Axis> axes;
+  for (const auto& [key, value] : pairs_of(flags)) {
+    axes.push_back({key, takes_a_list(key, value) ? std::vector{value} : split(value)});
   }
   return axes;
+}
+
+// For each of the runs.
+void add_settings(const std::vector<std::string>& settings, Sweep& sweep) {
+  for (const auto& [key, value] : pairs_of(settings)) {
+    if (key == "train.output") {
+      sweep.output = value;
+      continue;
+    }
+    for (SweepRun& run : sweep.runs) {
+      run.set.emplace_back(key, value);
+    }
+  }
 }
 
 // A word says enough; of a number one wants to know what of.
@@ -292,12 +314,14 @@ bool is_sweep_file(const std::filesystem::path& file) {
   }
 }
 
-Sweep read_sweep(const std::filesystem::path& file) {
+Sweep read_sweep(const std::filesystem::path& file, const std::vector<std::string>& settings) {
   SweepReader reader(file.string());
   Sweep sweep = reader.read(parsed(file));
   if (!reader.faults().empty()) {
     refuse(reader.faults());
   }
+  sweep.recipe = path_in_recipe(sweep.recipe, file);
+  add_settings(settings, sweep);
   check_runs(sweep);
   return sweep;
 }

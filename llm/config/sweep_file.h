@@ -36,9 +36,11 @@ struct Sweep {
 ///     hosts = 1
 ///     set = { "parallel.strategy" = "full_shard", "train.micro_batch" = 2 }
 ///
-/// Throws sherd::Error(Usage) with all faults, each with file:line, those of every run's
+/// and adds the settings to those of each run, as `load` takes flags; of train.output the sweep's
+/// output. Throws sherd::Error(Usage) with all faults, each with file:line, those of every run's
 /// configuration among them.
-[[nodiscard]] Sweep read_sweep(const std::filesystem::path& file);
+[[nodiscard]] Sweep read_sweep(const std::filesystem::path& file,
+                               const std::vector<std::string>& settings = {});
 
 /// Each combination of values of the flags that give several, a,b, with each number of ranks. What
 /// is itself a list is none. Names are made of what differs. Throws sherd::Error(Usage) as

@@ -1,6 +1,7 @@
 #include "llm/data/dataset.h"
 
 #include <algorithm>
+#include <atomic>
 #include <future>
 #include <iterator>
 #include <utility>
@@ -8,19 +9,12 @@
 #include <fmt/core.h>
 #include <sched.h>
 
-#include "files/input.h"
-#include "files/sha256.h"
-#include "llm/text/parquet.h"
+#include "llm/data/unfit.h"
 #include "llm/text/record_prompt.h"
-#include "llm/text/squad.h"
-#include "llm/text/utf8.h"
 #include "sherd/error.h"
 
 namespace llm::data {
 namespace {
-
-// A file is held in memory, at about five times its size. SQuAD v1.1's has 30 MB.
-constexpr std::uint64_t kMaxFileBytes = std::uint64_t{4} << 30;
 
 std::size_t usable_cores() {
   cpu_set_t cores;
@@ -42,34 +36,45 @@ void count(const text::LabelledPrompt& sample, DatasetReport& report) {
   report.answers_outside += sample.answer_is_outside ? 1 : 0;
 }
 
-// A record is known by its line or number, which its id tells: "line 3"; a question by its id.
-text::BadSample bad_sample(const text::Question& question, std::string reason) {
-  constexpr std::size_t kIdBytes = 1000;
-  const std::size_t blank = question.is_record() ? question.id.find(' ') : std::string::npos;
-  return {.unit = blank == std::string::npos ? "question" : question.id.substr(0, blank),
-          .place = blank == std::string::npos ? std::string(text::start_of(question.id, kIdBytes))
-                                              : question.id.substr(blank + 1),
-          .reason = std::move(reason)};
-}
-
 // The prompts of some questions, and the indices of those that fit in none.
 struct Encoded {
   std::vector<text::LabelledPrompt> prompts;
   std::vector<std::int64_t> unfit;
 };
 
+// How many of a file's questions are encoded, by all threads together.
+class EncodedCount {
+ public:
+  EncodedCount(const OnEncoded& told, std::size_t total)
+      : told_(told), total_(static_cast<std::int64_t>(total)) {}
+  void add_one() {
+    constexpr std::int64_t kBetween = 64;  // some 20 ms
+    const std::int64_t done = ++done_;
+    if (told_ && done % kBetween == 0) {
+      told_(done, total_);
+    }
+  }
+
+ private:
+  const OnEncoded& told_;
+  std::int64_t total_;
+  std::atomic<std::int64_t> done_ = 0;
+};
+
 // Where questions may be skipped, up to one more than that.
 Encoded encode_range(const text::QuestionFile& file, std::size_t begin, std::size_t end,
-                     const std::string& name, const text::PromptEncoder& encoder,
-                     const text::BadSamplePolicy& policy) {
+                     const text::PromptEncoder& encoder, const text::BadSamplePolicy& policy,
+                     EncodedCount& encoded) {
+  const auto most_unfit =
+      static_cast<std::size_t>(policy.skip ? policy.most_skipped : std::ssize(file.questions));
   Encoded part;
-  for (std::size_t i = begin; i < end && std::ssize(part.unfit) <= policy.most_skipped; ++i) {
+  for (std::size_t i = begin; i < end && part.unfit.size() <= most_unfit; ++i) {
+    encoded.add_one();
     try {
       part.prompts.push_back(encode_question(file, i, encoder));
     } catch (const sherd::Error& error) {
-      if (!policy.skip || error.code() != sherd::ExitCode::BadData) {
-        throw sherd::Error(error.code(),
-                           name + ": " + bad_sample(file.questions[i], error.what()).text());
+      if (error.code() != sherd::ExitCode::BadData) {
+        throw;
       }
       part.unfit.push_back(static_cast<std::int64_t>(i));
     }
@@ -77,18 +82,19 @@ Encoded encode_range(const text::QuestionFile& file, std::size_t begin, std::siz
   return part;
 }
 
-// Each thread takes a range of the questions. The first error in file order is reported.
-Encoded encode_all(const text::QuestionFile& file, const std::string& name,
-                   const text::PromptEncoder& encoder, const text::BadSamplePolicy& policy) {
+// Each thread takes a range of the questions.
+Encoded encode_all(const text::QuestionFile& file, const text::PromptEncoder& encoder,
+                   const text::BadSamplePolicy& policy, const OnEncoded& on_encoded) {
   constexpr std::size_t kLeastOfAThread = 64;  // below that a thread costs more than it saves
   const std::size_t questions = file.questions.size();
   const std::size_t threads =
       std::clamp<std::size_t>(questions / kLeastOfAThread, 1, usable_cores());
+  EncodedCount encoded(on_encoded, questions);
   std::vector<std::future<Encoded>> parts;
   for (std::size_t part = 0; part < threads; ++part) {
     const auto encode = [&, begin = questions * part / threads,
                          end = questions * (part + 1) / threads] {
-      return encode_range(file, begin, end, name, encoder, policy);
+      return encode_range(file, begin, end, encoder, policy, encoded);
     };
     parts.push_back(std::async(threads == 1 ? std::launch::deferred : std::launch::async, encode));
   }
@@ -102,30 +108,6 @@ Encoded encode_all(const text::QuestionFile& file, const std::string& name,
     std::move(part.prompts.begin(), part.prompts.end(), std::back_inserter(all.prompts));
   }
   return all;
-}
-
-// Why a question fits in no sample.
-std::string misfit(const text::QuestionFile& file, std::size_t index,
-                   const text::PromptEncoder& encoder) {
-  try {
-    static_cast<void>(encode_question(file, index, encoder));
-  } catch (const sherd::Error& error) {
-    return error.what();
-  }
-  return "does not fit";
-}
-
-// What was skipped of a file, with the questions that fit in no sample.
-std::vector<text::BadSample> all_skipped(const text::QuestionFile& file, const std::string& name,
-                                         const std::vector<std::int64_t>& unfit,
-                                         const text::PromptEncoder& encoder,
-                                         const text::BadSamplePolicy& policy) {
-  text::BadSamples bad(name, policy, file.skipped);
-  for (const std::int64_t index : unfit) {
-    const auto at = static_cast<std::size_t>(index);
-    bad.add(bad_sample(file.questions[at], misfit(file, at, encoder)));
-  }
-  return std::move(bad).skipped();
 }
 
 }  // namespace
@@ -151,44 +133,7 @@ std::string DatasetReport::sentence() const {
       contexts_cut, limits.max_answer_tokens, answers_cut, answers_outside, left_out);
 }
 
-config::DataFormat format_of(const std::string& name, std::string_view bytes) {
-  if (name.ends_with(".jsonl") || name.ends_with(".ndjson")) {
-    return config::DataFormat::Jsonl;
-  }
-  if (name.ends_with(".parquet") || text::is_parquet(bytes)) {
-    return config::DataFormat::Parquet;
-  }
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  const std::size_t begin = bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
-  const std::size_t first = bytes.find_first_not_of(" \t\r\n", begin);
-  const bool is_array = first != std::string_view::npos && bytes[first] == '[';
-  return is_array ? config::DataFormat::Json : config::DataFormat::Squad;
-}
-
-DataFile read_data_file(const std::filesystem::path& path, const FileReading& reading) {
-  DataFile file{path.string(), sherd::files::read_file(path.string(), kMaxFileBytes), {}, reading};
-  file.sha256 = sherd::files::sha256_of(file.bytes);
-  if (reading.format == config::DataFormat::Auto) {
-    file.reading.format = format_of(file.name, file.bytes);
-  }
-  return file;
-}
-
 namespace {
-
-text::QuestionFile parsed(const DataFile& file) {
-  const FileReading& reading = file.reading;
-  switch (reading.format) {
-    case config::DataFormat::Jsonl:
-      return text::parse_jsonl(file.bytes, file.name, reading.columns, reading.bad);
-    case config::DataFormat::Json:
-      return text::parse_json_records(file.bytes, file.name, reading.columns, reading.bad);
-    case config::DataFormat::Parquet:
-      return text::parse_parquet(file.bytes, file.name, reading.columns, reading.bad);
-    default:
-      return text::parse_squad(file.bytes, file.name, reading.bad);
-  }
-}
 
 // Moves questions that fit in no sample to what was skipped.
 void leave_out(const std::vector<std::int64_t>& unfit, text::QuestionFile& questions,
@@ -196,7 +141,7 @@ void leave_out(const std::vector<std::int64_t>& unfit, text::QuestionFile& quest
   if (unfit.empty()) {
     return;
   }
-  questions.skipped = all_skipped(questions, file.name, unfit, encoder, file.reading.bad);
+  questions.skipped = with_unfit(questions, unfit, file, encoder);
   std::vector<text::Question>& all = questions.questions;
   auto next = unfit.begin();
   std::size_t kept = 0;
@@ -226,7 +171,7 @@ text::LabelledPrompt encode_question(const text::QuestionFile& file, std::size_t
 }
 
 text::QuestionFile questions_of(const DataFile& file, const Limit& limit) {
-  text::QuestionFile questions = parsed(file);
+  text::QuestionFile questions = parse_data_file(file);
   std::vector<text::Question>& all = questions.questions;
   const auto count = static_cast<std::size_t>(limit.samples);
   if (count == 0 || count >= all.size()) {
@@ -249,20 +194,20 @@ text::QuestionFile questions_of(const DataFile& file, const Limit& limit,
   return questions;
 }
 
-TokenizedFile tokenize(const text::QuestionFile& file, const std::string& name,
-                       const text::PromptEncoder& encoder, const text::BadSamplePolicy& policy) {
-  Encoded encoded = encode_all(file, name, encoder, policy);
+TokenizedFile tokenize(const text::QuestionFile& questions, const DataFile& file,
+                       const text::PromptEncoder& encoder, const OnEncoded& on_encoded) {
+  Encoded encoded = encode_all(questions, encoder, file.reading.bad, on_encoded);
   TokenizedFile tokenized;
-  tokenized.report.name = name;
+  tokenized.report.name = file.name;
   tokenized.report.limits = encoder.limits();
-  tokenized.report.records = file.questions.front().is_record();
-  tokenized.report.skipped = std::ssize(file.skipped);
+  tokenized.report.records = questions.questions.front().is_record();
+  tokenized.report.skipped = std::ssize(questions.skipped);
   if (!encoded.unfit.empty()) {
-    const auto skipped = all_skipped(file, name, encoded.unfit, encoder, policy);
+    const auto skipped = with_unfit(questions, encoded.unfit, file, encoder);
     tokenized.report.skipped = std::ssize(skipped);
     if (encoded.prompts.empty()) {
       throw sherd::Error(sherd::ExitCode::BadData,
-                         fmt::format("{}: no sample fits in the limits; the last: {}", name,
+                         fmt::format("{}: no sample fits in the limits; the last: {}", file.name,
                                      skipped.back().text()));
     }
   }
@@ -274,9 +219,10 @@ TokenizedFile tokenize(const text::QuestionFile& file, const std::string& name,
   return tokenized;
 }
 
-Dataset load_dataset(const DataFile& file, const text::PromptEncoder& encoder, const Limit& limit) {
+Dataset load_dataset(const DataFile& file, const text::PromptEncoder& encoder, const Limit& limit,
+                     const OnEncoded& on_encoded) {
   Dataset dataset{questions_of(file, limit), {}, {}};
-  TokenizedFile tokenized = tokenize(dataset.file, file.name, encoder, file.reading.bad);
+  TokenizedFile tokenized = tokenize(dataset.file, file, encoder, on_encoded);
   leave_out(tokenized.report.unfit, dataset.file, file, encoder);
   dataset.samples = std::move(tokenized.samples);
   dataset.report = std::move(tokenized.report);

@@ -3,16 +3,15 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "llm/config/run_config.h"
+#include "llm/data/data_file.h"
 #include "llm/data/samples.h"
 #include "llm/data/subset.h"
 #include "llm/text/prompt.h"
 #include "llm/text/questions.h"
-#include "llm/text/records.h"
 
 namespace llm::data {
 
@@ -51,35 +50,11 @@ struct Dataset {
   DatasetReport report;
 };
 
-/// How a data file is written, and what its bad samples lead to.
-struct FileReading {
-  config::DataFormat format = config::DataFormat::Auto;
-  text::Columns columns = {};
-  text::BadSamplePolicy bad = {};
-};
-
-/// A data file, read once: its questions, their tokens and its digest come from the same bytes,
-/// even if the file changes in the meantime.
-struct DataFile {
-  std::string name;
-  std::string bytes;
-  std::string sha256;
-  FileReading reading = {};  ///< its format is never Auto
-};
-
-/// What Auto means for a file: jsonl or parquet by the ending of its name (.jsonl, .ndjson,
-/// .parquet); else parquet where it begins as such files do, json where it begins with '[', and
-/// squad where it does not.
-config::DataFormat format_of(const std::string& name, std::string_view bytes);
-
-/// Throws sherd::Error InputMissing if it cannot be read.
-DataFile read_data_file(const std::filesystem::path& path, const FileReading& reading = {});
-
-/// The questions of a file, or those that `limit` leaves of the good ones.
-/// Throws sherd::Error as `text::parse_squad`, `parse_jsonl` and `parse_json_records` do.
+/// The questions of a data set, or those that `limit` leaves of the good ones. Throws sherd::Error
+/// as parse_data_file() does.
 text::QuestionFile questions_of(const DataFile& file, const Limit& limit);
-/// Those that have samples, in their order, where the file's tokens are told by `report`: what did
-/// not fit is in `skipped`, or refused, as the file's policy is.
+/// Those that have samples, in their order, where the set's tokens are told by `report`: what did
+/// not fit is in `skipped`, or refused, as its policy is.
 text::QuestionFile questions_of(const DataFile& file, const Limit& limit,
                                 const DatasetReport& report, const text::PromptEncoder& encoder);
 
@@ -87,17 +62,19 @@ text::QuestionFile questions_of(const DataFile& file, const Limit& limit,
 text::LabelledPrompt encode_question(const text::QuestionFile& file, std::size_t index,
                                      const text::PromptEncoder& encoder);
 
-/// Encodes questions, each with its first answer, on as many threads as there are cores to use;
-/// `name` is for messages. What does not fit in the limits is left out where `policy` allows it.
-/// Cost: about 0.3 ms a question and thread. Memory: 5 bytes a token. Throws sherd::Error BadData,
-/// naming the question, if one does not fit and may not be skipped, and if none fits.
-TokenizedFile tokenize(const text::QuestionFile& file, const std::string& name,
-                       const text::PromptEncoder& encoder,
-                       const text::BadSamplePolicy& policy = {});
+/// Told now and then, by several threads, how many of a file's questions are encoded.
+using OnEncoded = std::function<void(std::int64_t done, std::int64_t total)>;
+
+/// Encodes questions of `file`, each with its first answer, on as many threads as there are cores
+/// to use. What does not fit in the limits is left out where the file's policy allows it. Cost:
+/// about 0.3 ms a question and thread. Memory: 5 bytes a token and 20 a sample. Throws sherd::Error
+/// BadData, naming the questions, if some do not fit and may not be skipped, and if none fits.
+TokenizedFile tokenize(const text::QuestionFile& questions, const DataFile& file,
+                       const text::PromptEncoder& encoder, const OnEncoded& on_encoded = {});
 
 /// `questions_of` and `tokenize`.
 Dataset load_dataset(const DataFile& file, const text::PromptEncoder& encoder,
-                     const Limit& limit = {});
+                     const Limit& limit = {}, const OnEncoded& on_encoded = {});
 /// The same of a file that is still to be read.
 Dataset load_dataset(const std::filesystem::path& path, const text::PromptEncoder& encoder,
                      const Limit& limit = {});

@@ -8,6 +8,7 @@ struct SamplesBuilder::Storage {
   std::vector<std::int64_t> begins = {0};
   std::vector<text::TokenId> ids;
   std::vector<std::uint8_t> supervised;
+  std::vector<SampleCut> cuts;
 };
 
 SamplesBuilder::SamplesBuilder() : storage_(std::make_shared<Storage>()) {}
@@ -17,10 +18,12 @@ void SamplesBuilder::add(const Sample& sample) {
   all.ids.insert(all.ids.end(), sample.ids.begin(), sample.ids.end());
   all.supervised.insert(all.supervised.end(), sample.supervised.begin(), sample.supervised.end());
   all.begins.push_back(static_cast<std::int64_t>(all.ids.size()));
+  all.cuts.push_back(sample.cut);
 }
 
 Samples SamplesBuilder::build() && {
-  const Samples::Arrays arrays{storage_->begins, storage_->ids, storage_->supervised};
+  const Samples::Arrays arrays{storage_->begins, storage_->ids, storage_->supervised,
+                               storage_->cuts};
   return {std::move(storage_), arrays};
 }
 
@@ -36,7 +39,11 @@ std::span<const text::TokenId> Sample::prompt() const {
 Samples::Samples(const std::vector<text::LabelledPrompt>& prompts) {
   SamplesBuilder builder;
   for (const text::LabelledPrompt& prompt : prompts) {
-    builder.add({prompt.ids, prompt.supervised});
+    builder.add({prompt.ids,
+                 prompt.supervised,
+                 {.prompt_tokens = static_cast<std::int32_t>(prompt.cut_tokens),
+                  .answer_tokens = static_cast<std::int32_t>(prompt.cut_answer_tokens),
+                  .answer_is_outside = prompt.answer_is_outside ? 1 : 0}});
   }
   *this = std::move(builder).build();
 }
@@ -44,7 +51,8 @@ Samples::Samples(const std::vector<text::LabelledPrompt>& prompts) {
 Sample Samples::operator[](std::size_t index) const {
   const auto begin = static_cast<std::size_t>(arrays_.begins[index]);
   const std::size_t size = static_cast<std::size_t>(arrays_.begins[index + 1]) - begin;
-  return {arrays_.ids.subspan(begin, size), arrays_.supervised.subspan(begin, size)};
+  return {arrays_.ids.subspan(begin, size), arrays_.supervised.subspan(begin, size),
+          arrays_.cuts[index]};
 }
 
 }  // namespace llm::data

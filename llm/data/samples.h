@@ -12,10 +12,19 @@
 
 namespace llm::data {
 
+/// What a sample has lost; see llm::text::LabelledPrompt.
+struct SampleCut {
+  std::int32_t prompt_tokens = 0;  ///< of the context's end, or a record's begin
+  std::int32_t answer_tokens = 0;
+  std::int32_t answer_is_outside = 0;  ///< 1: in what was taken off the context
+  bool operator==(const SampleCut&) const = default;
+};
+
 /// A question in tokens; see llm::text::LabelledPrompt. Valid as long as the Samples it is from.
 struct Sample {
   std::span<const text::TokenId> ids;        ///< prompt, answer, end token
   std::span<const std::uint8_t> supervised;  ///< [ids]: 1 if the loss counts it, else 0
+  SampleCut cut = {};
 
   [[nodiscard]] std::int64_t supervised_tokens() const;
   /// The ids before the first supervised one: what a model is asked to continue.
@@ -31,10 +40,11 @@ class Samples {
     std::span<const std::int64_t> begins;      ///< [samples + 1], from 0
     std::span<const text::TokenId> ids;        ///< [tokens]
     std::span<const std::uint8_t> supervised;  ///< [tokens]
+    std::span<const SampleCut> cuts;           ///< [samples]
   };
 
   Samples() = default;
-  /// Copies the ids. Memory: 5 bytes a token and 8 a sample.
+  /// Copies the ids. Memory: 5 bytes a token and 20 a sample.
   explicit Samples(const std::vector<text::LabelledPrompt>& prompts);
   /// Uses arrays that `owner` keeps alive.
   Samples(std::shared_ptr<const void> owner, const Arrays& arrays)
@@ -51,7 +61,7 @@ class Samples {
   Arrays arrays_;
 };
 
-/// Puts samples side by side. Memory: 5 bytes a token and 8 a sample.
+/// Puts samples side by side. Memory: 5 bytes a token and 20 a sample.
 class SamplesBuilder {
  public:
   SamplesBuilder();

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 namespace files = sherd::files;
 
 // Changes with what a prompt is, and with the layout below.
-constexpr std::string_view kRule = "sherd tokens 4";
+constexpr std::string_view kRule = "sherd tokens 5";
 
 // How a file begins; the arrays of Samples follow, and after the first of them the indices of
 // `unfit`. All in the machine's byte order: the cache stays where it was written.
@@ -47,6 +47,7 @@ struct Header {
   std::int64_t unfit;
 };
 static_assert(sizeof(Header) % sizeof(std::int64_t) == 0);
+static_assert(sizeof(SampleCut) == 12 && alignof(SampleCut) <= sizeof(text::TokenId));
 
 Header header_of(const TokenizedFile& file) {
   const DatasetReport& r = file.report;
@@ -95,6 +96,7 @@ std::string bytes_of(const TokenizedFile& file) {
   append(bytes, file.samples.arrays().begins);
   append(bytes, std::span<const std::int64_t>(file.report.unfit));
   append(bytes, file.samples.arrays().ids);
+  append(bytes, file.samples.arrays().cuts);
   append(bytes, file.samples.arrays().supervised);
   const std::string digest = files::sha256_of(std::string_view(bytes).substr(sizeof header.digest));
   bytes.replace(0, digest.size(), digest);
@@ -137,7 +139,8 @@ bool is_sound(const Header& header, std::string_view bytes) {
     return false;  // its numbers may be anything
   }
   const std::int64_t size = static_cast<std::int64_t>(sizeof header) +
-                            8 * (header.samples + 1 + header.unfit) + 5 * header.tokens;
+                            8 * (header.samples + 1 + header.unfit) + 5 * header.tokens +
+                            std::int64_t{sizeof(SampleCut)} * header.samples;
   return static_cast<std::size_t>(size) == bytes.size();
 }
 
@@ -146,8 +149,9 @@ Samples::Arrays arrays_of(const Header& header, const char* body) {
   const auto* numbers = reinterpret_cast<const std::int64_t*>(body);
   const auto tokens = static_cast<std::size_t>(header.tokens);
   const auto* ids = reinterpret_cast<const text::TokenId*>(numbers + samples + 1 + header.unfit);
-  const auto* supervised = reinterpret_cast<const std::uint8_t*>(ids + tokens);
-  return {{numbers, samples + 1}, {ids, tokens}, {supervised, tokens}};
+  const auto* cuts = reinterpret_cast<const SampleCut*>(ids + tokens);
+  const auto* supervised = reinterpret_cast<const std::uint8_t*>(cuts + samples);
+  return {{numbers, samples + 1}, {ids, tokens}, {supervised, tokens}, {cuts, samples}};
 }
 
 fs::path folder_of(const std::string& setting) {

@@ -18,8 +18,8 @@ struct Diagnosis {
 
 [[nodiscard]] Diagnosis diagnose(const Machine& machine);
 
-/// For people: a fact a line, then what follows from them.
-[[nodiscard]] std::string to_text(const Machine& machine, const Diagnosis& diagnosis);
+/// For people, on a terminal of so many columns: the facts, then what follows from them.
+[[nodiscard]] std::string to_text(const Machine& machine, const Diagnosis& diagnosis, int columns);
 /// One line: `ok`, what was found, `recommended`, `slow`, `faults`.
 [[nodiscard]] std::string to_json(const Machine& machine, const Diagnosis& diagnosis);
 

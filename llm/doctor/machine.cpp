@@ -154,7 +154,7 @@ std::vector<ProcessLimit> limits() {
   constexpr std::array<Named, 4> kNamed{{{"open files", RLIMIT_NOFILE},
                                          {"processes", RLIMIT_NPROC},
                                          {"address space bytes", RLIMIT_AS},
-                                         {"locked bytes", RLIMIT_MEMLOCK}}};
+                                         {"locked memory bytes", RLIMIT_MEMLOCK}}};
   std::vector<ProcessLimit> found;
   for (const Named& named : kNamed) {
     rlimit limit{};

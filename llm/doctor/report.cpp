@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "files/wrapped_text.h"
 #include "llm/doctor/diagnosis.h"
 
 namespace llm::doctor {
@@ -14,9 +15,28 @@ std::string gib(std::uint64_t bytes) {
   return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1U << 30U));
 }
 
-std::string line(const std::string& what, const std::string& text) {
-  return fmt::format("{:<14} {}\n", what, text);
+// "8 MiB", "23.5 GiB".
+std::string size(std::uint64_t bytes) {
+  return bytes < std::uint64_t{1} << 30U ? fmt::format("{} MiB", bytes >> 20U) : gib(bytes);
 }
+
+// Facts for people, each a name and what there is to say of it, in lines of a terminal.
+class Facts {
+ public:
+  explicit Facts(int columns) : columns_(columns) {}
+
+  void add(const std::string& name, const std::string& text) {
+    constexpr int kNames = 15;
+    text_ += text_.empty() ? "" : "\n";
+    text_ +=
+        sherd::files::wrapped(fmt::format("{:<{}} {}", name, kNames - 1, text), columns_, kNames);
+  }
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  int columns_;
+  std::string text_;
+};
 
 std::string cores_text(const Processor& processor) {
   return fmt::format(
@@ -41,8 +61,12 @@ std::string memory_text(const Memory& memory) {
 std::string limits_text(const std::vector<ProcessLimit>& limits) {
   std::string text;
   for (const ProcessLimit& limit : limits) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", limit.name,
-                        limit.value ? std::to_string(*limit.value) : "unlimited");
+    const std::size_t unit = limit.name.find(" bytes");
+    const bool is_size = unit != std::string::npos;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", limit.name.substr(0, unit),
+                        !limit.value ? "unlimited"
+                        : is_size    ? size(*limit.value)
+                                     : std::to_string(*limit.value));
   }
   return text;
 }
@@ -124,32 +148,33 @@ ordered_json json_of(const std::vector<Interface>& interfaces) {
 
 }  // namespace
 
-std::string to_text(const Machine& machine, const Diagnosis& diagnosis) {
+std::string to_text(const Machine& machine, const Diagnosis& diagnosis, int columns) {
   const Processor& processor = machine.processor;
-  std::string text =
-      line("processor", processor.model) + line("cores", cores_text(processor)) +
-      line("instructions",
-           fmt::format("{}; path taken: {}", fmt::join(processor.instruction_sets, " "),
-                       processor.isa.empty() ? "none" : processor.isa)) +
-      line("memory", memory_text(machine.memory)) + line("limits", limits_text(machine.limits)) +
-      line("GPUs", gpus_text(machine.gpus)) + line("network", interfaces_text(machine.interfaces)) +
-      line("hub cache",
-           fmt::format(
-               "{}{}", machine.hub.cache.string(),
-               machine.hub.free_bytes ? ", " + gib(*machine.hub.free_bytes) + " free" : "")) +
-      line("variables", machine.hub.variables.empty()
-                            ? "none of the hub's or a proxy's is set"
-                            : fmt::format("{} set", fmt::join(machine.hub.variables, ", "))) +
-      line("recommended", fmt::format("-n {}, --device.threads {}, --precision.param_dtype {}",
-                                      diagnosis.ranks, diagnosis.threads, diagnosis.param_dtype));
+  const HubPlace& hub = machine.hub;
+  Facts facts(columns);
+  facts.add("processor", processor.model);
+  facts.add("cores", cores_text(processor));
+  facts.add("instructions",
+            fmt::format("{}; path taken: {}", fmt::join(processor.instruction_sets, " "),
+                        processor.isa.empty() ? "none" : processor.isa));
+  facts.add("memory", memory_text(machine.memory));
+  facts.add("limits", limits_text(machine.limits));
+  facts.add("GPUs", gpus_text(machine.gpus));
+  facts.add("network", interfaces_text(machine.interfaces));
+  facts.add("hub cache",
+            hub.cache.string() + (hub.free_bytes ? ", " + gib(*hub.free_bytes) + " free" : ""));
+  facts.add("variables", hub.variables.empty()
+                             ? "none of the hub's or a proxy's is set"
+                             : fmt::format("{} set", fmt::join(hub.variables, ", ")));
+  facts.add("recommended", fmt::format("-n {}, --device.threads {}, --precision.param_dtype {}",
+                                       diagnosis.ranks, diagnosis.threads, diagnosis.param_dtype));
   for (const std::string& why : diagnosis.slow) {
-    text += line("slow", why);
+    facts.add("slow", why);
   }
   for (const std::string& fault : diagnosis.faults) {
-    text += line("will not work", fault);
+    facts.add("will not work", fault);
   }
-  text.pop_back();
-  return text;
+  return facts.text();
 }
 
 std::string to_json(const Machine& machine, const Diagnosis& diagnosis) {

@@ -101,7 +101,8 @@ void refuse_uncached(const HubSettings& settings, const Wanted& wanted, const st
                           is_main ? "" : " --revision " + wanted.revision));
 }
 
-fs::path fetch_model(const HubSettings& settings, const Wanted& wanted, const Say& say) {
+fs::path fetch_model(const HubSettings& settings, const Wanted& wanted, const Say& say,
+                     const Grown& grown) {
   check_revision(wanted.revision);
   if (settings.offline) {
     if (auto folder = RepoCache(settings.cache, wanted.repo).whole_model(wanted.revision)) {
@@ -109,7 +110,7 @@ fs::path fetch_model(const HubSettings& settings, const Wanted& wanted, const Sa
     }
     refuse_uncached(settings, wanted, kOffline);
   }
-  Transfer transfer(settings, wanted.repo, wanted.revision, say);
+  Transfer transfer(settings, wanted.repo, wanted.revision, say, grown);
   const std::vector<HubFile>& listed = transfer.listing().files;
   const HubFile* index = find_file(listed, kWeightIndex);
   const Choice choice = choose_model_files(
@@ -124,14 +125,14 @@ fs::path fetch_model(const HubSettings& settings, const Wanted& wanted, const Sa
 }
 
 fs::path fetch_data(const HubSettings& settings, const Wanted& wanted, const DataPart& part,
-                    const Say& say) {
+                    const Say& say, const Grown& grown) {
   check_revision(wanted.revision);
   if (settings.offline) {
     static_cast<void>(cached_data(settings, wanted, part, kOffline));
     const RepoCache cache(settings.cache, wanted.repo);
     return cache.snapshot(*cache.commit_of(wanted.revision));
   }
-  Transfer transfer(settings, wanted.repo, wanted.revision, say);
+  Transfer transfer(settings, wanted.repo, wanted.revision, say, grown);
   std::vector<std::string> paths;
   for (const HubFile& file : transfer.listing().files) {
     paths.push_back(file.path);
@@ -154,7 +155,7 @@ fs::path cached_or_fetched_model(const HubSettings& settings, const Wanted& want
   const RepoCache cache(settings.cache, wanted.repo);
   return cached_or_fetched(
       settings, wanted, "", asker, [&] { return cache.whole_model(wanted.revision); },
-      [&] { return fetch_model(settings, wanted, say); });
+      [&] { return fetch_model(settings, wanted, say, asker.grown); });
 }
 
 Paths cached_or_fetched_data(const HubSettings& settings, const Wanted& wanted,
@@ -162,7 +163,7 @@ Paths cached_or_fetched_data(const HubSettings& settings, const Wanted& wanted,
   const auto look = [&] { return data_in_cache(settings, wanted, part); };
   return cached_or_fetched(
       settings, wanted, ":" + part.config + "/" + part.split, asker, look, [&] {
-        const fs::path folder = fetch_data(settings, wanted, part, say);
+        const fs::path folder = fetch_data(settings, wanted, part, say, asker.grown);
         return below(folder, choose_data_files(wanted.repo, paths_in(folder), part));
       });
 }

@@ -26,6 +26,7 @@ struct Asker {
   std::function<void()> on_wait = [] {};
   /// Called before it fetches itself.
   std::function<void()> on_try = [] {};
+  Grown grown = {};
 };
 
 /// Compares the cache with what the hub has of a model, fetches what is missing of what a run
@@ -36,11 +37,12 @@ struct Asker {
 /// too little room in it), BadData (other bytes than the hub said, no model), StorageIo;
 /// InputMissing when offline.
 [[nodiscard]] std::filesystem::path fetch_model(const HubSettings& settings, const Wanted& wanted,
-                                                const Say& say);
+                                                const Say& say, const Grown& grown = {});
 
 /// The same of files of a data set, choose_data_files(), and its README and licence.
 [[nodiscard]] std::filesystem::path fetch_data(const HubSettings& settings, const Wanted& wanted,
-                                               const DataPart& part, const Say& say);
+                                               const DataPart& part, const Say& say,
+                                               const Grown& grown = {});
 
 /// The folder of a model by its name: of the cache, if it has all that a run needs, else fetched.
 /// Of several processes that ask for it at once one fetches; where that fails, the others throw

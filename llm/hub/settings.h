@@ -1,6 +1,7 @@
 #pragma once
 // Which hub is asked, as whom, and where its files are kept: Hugging Face's own variables.
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -11,8 +12,11 @@ namespace llm::hub {
 /// Looks up a variable of the environment.
 using Lookup = std::function<std::optional<std::string>(const std::string& name)>;
 
-/// Told a line for people: what is fetched, how far it is, for whom it waits.
+/// Told a line for people: what is fetched, for whom it waits.
 using Say = std::function<void(const std::string& line)>;
+/// Told a few times a second how much of a file is there; where it is empty, lines tell of that.
+using Grown = std::function<void(const std::string& file, std::uint64_t done_bytes,
+                                 std::uint64_t size_bytes)>;
 
 struct HubSettings {
   std::string endpoint;  ///< HF_ENDPOINT, else https://huggingface.co; no slash at its end

@@ -22,7 +22,8 @@ using sherd::Error;
 using sherd::ExitCode;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kLongestSilence{5};
+constexpr std::chrono::milliseconds kLongestSilence{5'000};
+constexpr std::chrono::milliseconds kBetweenCounts{200};
 
 std::string megabytes(std::uint64_t bytes) {
   return fmt::format("{:.1f}", static_cast<double>(bytes) / 1e6);
@@ -80,11 +81,12 @@ HubSettings with_token(HubSettings settings, const Say& say) {
 }  // namespace
 
 Transfer::Transfer(const HubSettings& settings, const Repo& repo, std::string revision,
-                   const Say& say)
+                   const Say& say, Grown grown)
     : settings_(with_token(settings, say)),
       repo_(repo),
       revision_(std::move(revision)),
       say_(say),
+      grown_(std::move(grown)),
       cache_(settings.cache, repo),
       listing_(list_files(client_, settings_, repo, revision_, say)) {}
 
@@ -186,15 +188,19 @@ void Transfer::ask_for(const HubFile& file, const fs::path& part) {
   }
 }
 
-// A line now and then.
+// A line now and then, unless somebody counts.
 sherd::net::Progress Transfer::progress_of(const HubFile& file, std::uint64_t begun) const {
   return [this, &file, begun, start = Clock::now(), said = Clock::now()](std::uint64_t done,
                                                                          std::uint64_t) mutable {
     const auto now = Clock::now();
-    if (now - said < kLongestSilence) {
+    if (now - said < (grown_ ? kBetweenCounts : kLongestSilence)) {
       return;
     }
     said = now;
+    if (grown_) {
+      grown_(file.path, done, file.size_bytes);
+      return;
+    }
     const double seconds = std::chrono::duration<double>(now - start).count();
     say_(fmt::format("{}: {} of {} MB, {} MB/s", file.path, megabytes(done),
                      megabytes(file.size_bytes),

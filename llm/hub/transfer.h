@@ -15,7 +15,8 @@ namespace llm::hub {
 class Transfer {
  public:
   /// Asks the hub what there is. Throws sherd::Error as list_files() and token_of().
-  Transfer(const HubSettings& settings, const Repo& repo, std::string revision, const Say& say);
+  Transfer(const HubSettings& settings, const Repo& repo, std::string revision, const Say& say,
+           Grown grown);
 
   [[nodiscard]] const Listing& listing() const { return listing_; }
   [[nodiscard]] const RepoCache& cache() const { return cache_; }
@@ -48,6 +49,7 @@ class Transfer {
   const Repo& repo_;
   std::string revision_;
   const Say& say_;
+  Grown grown_;
   RepoCache cache_;
   sherd::net::Client client_;
   Listing listing_;

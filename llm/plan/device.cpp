@@ -17,18 +17,25 @@ constexpr const char* kNotThere =
 
 }  // namespace
 
+std::int64_t reserve_bytes(const Device& device, int ranks, std::int64_t planned_bytes) {
+  constexpr std::int64_t kNccl = 1024 * kMiB, kShareOfFragments = 20;
+  return device.type == c10::DeviceType::CPU
+             ? 0
+             : planned_bytes / kShareOfFragments + (ranks > 1 ? kNccl : 0);
+}
+
 const std::vector<Device>& devices() {
   constexpr auto kGpu = c10::DeviceType::CUDA;
   static const std::vector<Device> known = {
       {"cpu"},
       {"h100-80g", kGpu, 81'559 * kMiB, kContext, c10::ScalarType::BFloat16, kNotThere, 495e12,
-       2.5e12, 337e9, 400e9},
+       2.5e12, 337e9, 50e9, 989e12, kCachingPooling},
       {"a100-80g", kGpu, 81'920 * kMiB, kContext, c10::ScalarType::BFloat16, kNotThere, 156e12,
-       1.5e12, 225e9, 200e9},
+       1.5e12, 225e9, 25e9, 312e12, kCachingPooling},
       {"v100-32g", kGpu, 32'510 * kMiB, kContext, c10::ScalarType::Half,
        "no build of Sherd runs on this device, whose compute capability is 7.0, and it has no "
        "bfloat16",
-       62e12, 0.7e12, 112e9, 100e9}};
+       62e12, 0.7e12, 112e9, 12.5e9, 125e12, kCachingPooling}};
   return known;
 }
 

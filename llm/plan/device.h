@@ -15,10 +15,21 @@ namespace llm::plan {
 struct Pooling {
   std::int64_t large_bytes = 0;
   std::int64_t page_bytes = 0;
+  std::int64_t unit_bytes = 1;     ///< of which a smaller block takes a multiple
+  std::int64_t segment_bytes = 1;  ///< of which all smaller ones together do
+  bool holds_buffers = false;      ///< the engine's too; else they are the system's
 };
 
 /// That of the program on CPUs.
 inline constexpr Pooling kHostPooling{std::int64_t{4} << 20, std::int64_t{2} << 20};
+
+/// LibTorch's caching allocator of GPUs: multiples of 512 bytes in segments of 20 MiB, from 10 MiB
+/// on segments of their own in multiples of 2 MiB. PyTorch: `CUDACachingAllocator`.
+inline constexpr Pooling kCachingPooling{.large_bytes = std::int64_t{10} << 20,
+                                         .page_bytes = std::int64_t{2} << 20,
+                                         .unit_bytes = 512,
+                                         .segment_bytes = std::int64_t{20} << 20,
+                                         .holds_buffers = true};
 
 /// What oneDNN and MKL keep for a model's products on a CPU, and malloc loses between small blocks:
 /// about as much whatever the model (`benchmarks/plan`).
@@ -36,13 +47,22 @@ struct Device {
   c10::ScalarType auto_dtype = c10::ScalarType::Float;
   std::string remark = {};  ///< for people
   /// Assumed: half of what the vendor states of products in 16 bits, three quarters of its memory's
-  /// rate, and of the links between ranks of a host; of a host's network 400 Gbit/s a rank. 0: of
-  /// the CPU.
+  /// rate, and of the links between ranks of a host; of the network a rank's own adapter, of 400,
+  /// 200 and 100 Gbit/s. 0: of the CPU.
   double operations_per_second = 0;
   double bytes_per_second = 0;
   double link_bytes_per_second = 0;
-  double network_bytes_per_second = 0;
+  double network_bytes_per_second = 0;  ///< of a rank
+  /// What the vendor states of dense products in 16 bits; 0: of the CPU.
+  double peak_operations_per_second = 0;
+  Pooling pooling = kHostPooling;
 };
+
+/// What has to be left free beside `planned_bytes` on a GPU, assumed and not measured: 1 GiB for
+/// NCCL's buffers where there are several ranks, and 5 % of what is planned for what the caching
+/// allocator loses between its blocks. None on the CPU.
+[[nodiscard]] std::int64_t reserve_bytes(const Device& device, int ranks,
+                                         std::int64_t planned_bytes);
 
 /// "cpu", "h100-80g", "a100-80g", "v100-32g".
 [[nodiscard]] const std::vector<Device>& devices();

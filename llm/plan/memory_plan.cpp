@@ -60,7 +60,7 @@ class Planner {
     PhasePlan ended{name, meter_.peak_bytes(), meter_.at_peak()};
     meter_.reset_peak();
     if (name != "load" && run_.libraries_bytes > 0) {
-      ended.items["other libraries"] = run_.libraries_bytes;
+      ended.items[kLibrariesItem] = run_.libraries_bytes;
       ended.total_bytes += run_.libraries_bytes;
     }
     const auto known = std::find_if(phases_.begin(), phases_.end(),

@@ -12,6 +12,9 @@
 
 namespace llm::plan {
 
+/// The item of what other libraries keep (PlannedRun::libraries_bytes).
+inline constexpr const char* kLibrariesItem = "oneDNN and MKL";
+
 /// What is held at the worst moment of a phase.
 struct PhasePlan {
   std::string name;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -11,18 +12,35 @@
 
 namespace llm::plan {
 
+namespace {
+
+std::int64_t rounded_up(std::int64_t bytes, std::int64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
 // What an allocator has taken from the system, of which it gives nothing back.
 struct Pool {
-  std::int64_t used_bytes = 0;
+  std::int64_t asked_bytes = 0;  // for
+  std::int64_t used_bytes = 0;   // of what was taken
   std::int64_t taken_bytes = 0;
+  std::int64_t segment_bytes = 1;  // of which it takes a multiple
 
+  void use(std::int64_t asked, std::int64_t used, bool counts_peaks) {
+    asked_bytes += asked;
+    used_bytes += used;
+    if (counts_peaks) {
+      taken_bytes = std::max(taken_bytes, rounded_up(used_bytes, segment_bytes));
+    }
+  }
   [[nodiscard]] std::int64_t kept_bytes() const {
-    return std::max<std::int64_t>(0, taken_bytes - used_bytes);
+    return std::max<std::int64_t>(0, taken_bytes - asked_bytes);
   }
 };
 
 struct MetaMeter::State {
-  explicit State(const Pooling& of) : pooling(of) {}
+  explicit State(const Pooling& of) : pooling(of) { small.segment_bytes = of.segment_bytes; }
 
   Pooling pooling;
   bool counts_peaks = true;
@@ -31,6 +49,7 @@ struct MetaMeter::State {
   std::int64_t held_bytes = 0;
   Items held;
   std::int64_t peak_bytes = 0;
+  std::int64_t in_use_at_peak = 0;
   Items at_peak;
   struct Scope {
     std::string name;
@@ -43,31 +62,41 @@ struct MetaMeter::State {
   // Blocks of no pool come from the system and go back to it.
   [[nodiscard]] Pool* pool_of(std::int64_t bytes) {
     const bool is_buffer = !open.empty() && open.back().is_buffer;
-    if (pooling.page_bytes == 0 || is_buffer) {
+    if (pooling.page_bytes == 0 || (is_buffer && !pooling.holds_buffers)) {
       return nullptr;
     }
     return bytes >= pooling.large_bytes ? &large : &small;
   }
 
   [[nodiscard]] std::int64_t taken_for(std::int64_t bytes, const Pool* pool) const {
-    const std::int64_t page = pooling.page_bytes;
-    return pool == &large ? (bytes + page - 1) / page * page : bytes;
+    return rounded_up(bytes, pool == &large ? pooling.page_bytes : pooling.unit_bytes);
   }
 
-  void add(const std::string& item, std::int64_t bytes, Pool* pool) {
+  [[nodiscard]] std::int64_t kept_bytes() const { return small.kept_bytes() + large.kept_bytes(); }
+
+  // `times` is -1 where the block is freed.
+  void add(const std::string& item, std::int64_t bytes, Pool* pool, int times) {
     if (pool != nullptr) {
-      pool->used_bytes += bytes;
-      pool->taken_bytes =
-          counts_peaks ? std::max(pool->taken_bytes, pool->used_bytes) : pool->taken_bytes;
-      const std::int64_t kept = small.kept_bytes() + large.kept_bytes();
-      held_bytes += kept - std::exchange(held[kKeptItem], kept);
+      pool->use(times * bytes, times * taken_for(bytes, pool), counts_peaks);
+      held_bytes += kept_bytes() - std::exchange(held[kKeptItem], kept_bytes());
     }
-    held_bytes += bytes;
-    held[item] += bytes;
-    if (counts_peaks && held_bytes > peak_bytes) {
-      peak_bytes = held_bytes;
-      at_peak = held;
+    held_bytes += times * bytes;
+    held[item] += times * bytes;
+    note_peak();
+  }
+
+  // Of moments at which as much is held, that at which more of it is in use.
+  void note_peak() {
+    const std::int64_t in_use = held_bytes - kept_bytes();
+    if (counts_peaks && std::tie(held_bytes, in_use) > std::tie(peak_bytes, in_use_at_peak)) {
+      begin_peak();
     }
+  }
+
+  void begin_peak() {
+    peak_bytes = held_bytes;
+    in_use_at_peak = held_bytes - kept_bytes();
+    at_peak = held;
   }
 
   [[nodiscard]] std::string item() const {
@@ -95,7 +124,7 @@ struct Block {
 
 void free_block(void* context) {
   const std::unique_ptr<Block> block(static_cast<Block*>(context));
-  block->state->add(block->item, -block->bytes, block->pool);
+  block->state->add(block->item, block->bytes, block->pool, -1);
 }
 
 class CountingAllocator final : public c10::Allocator {
@@ -104,8 +133,8 @@ class CountingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     const auto asked_bytes = static_cast<std::int64_t>(bytes);
     Pool* const pool = state_->pool_of(asked_bytes);
-    auto* block = new Block{state_, state_->item(), pool, state_->taken_for(asked_bytes, pool)};
-    state_->add(block->item, block->bytes, pool);
+    auto* block = new Block{state_, state_->item(), pool, asked_bytes};
+    state_->add(block->item, block->bytes, pool, 1);
     return {nullptr, block, &free_block, c10::Device(c10::kMeta)};
   }
   void copy_data(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) const override {}
@@ -174,8 +203,7 @@ void MetaMeter::without_peaks(const std::function<void()>& work) {
 }
 
 void MetaMeter::reset_peak() {
-  state_->peak_bytes = state_->held_bytes;
-  state_->at_peak = state_->held;
+  state_->begin_peak();
 }
 
 }  // namespace llm::plan

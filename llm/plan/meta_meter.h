@@ -24,8 +24,8 @@ class MetaMeter {
   /// LibTorch's.
   using Items = std::map<std::string, std::int64_t>;
 
-  /// With `pooling`, what an allocator has taken and keeps is held too, as an item of its own;
-  /// buffers of the engine are the system's in any case.
+  /// With `pooling`, what an allocator has taken and keeps is held too, as an item of its own, and
+  /// so is what it rounds up.
   explicit MetaMeter(const Pooling& pooling = {});
   ~MetaMeter();
   MetaMeter(const MetaMeter&) = delete;

@@ -12,6 +12,7 @@
 #include "files/cache_folder.h"
 #include "files/input.h"
 #include "files/output.h"
+#include "llm/plan/operator_watch.h"
 #include "ops/cpu/isa.h"
 #include "sherd/error.h"
 
@@ -49,8 +50,12 @@ double log_interpolated(const RatePoint& a, const RatePoint& b, double amount) {
   return std::exp(std::log(a.seconds) + share * std::log(b.seconds / a.seconds));
 }
 
+bool is_linear(const std::string& kind) {
+  return kind.find("linear") != std::string::npos;
+}
+
 bool is_product(const std::string& kind) {
-  return kind.find("linear") != std::string::npos || kind.starts_with("attention");
+  return is_linear(kind) || kind.starts_with("attention");
 }
 
 Rates assumed_rates(const Device& device, const RateKey& key) {
@@ -164,7 +169,29 @@ Rates rates_of(const Device& device, const RateKey& key) {
   }
 }
 
-Links links_of(const Device& device, int hosts, std::optional<double> host_gb_per_second) {
+std::optional<Peak> peak_of(const Device& device, const RateKey& key, c10::ScalarType dtype) {
+  if (device.type != c10::DeviceType::CPU) {
+    return dtype == c10::kFloat ? std::nullopt
+                                : std::optional(Peak{device.peak_operations_per_second,
+                                                     "what its vendor states of " + device.name});
+  }
+  Peak peak{0, "the fastest product that sherd bench --calibrate measured"};
+  try {
+    for (const auto& [kind, points] : load_rates(key).value_or(Rates{}).kinds) {
+      for (const RatePoint& point : points) {
+        if (is_linear(kind) && kind.ends_with(bits_of(dtype)) && point.seconds > 0) {
+          peak.operations_per_second =
+              std::max(peak.operations_per_second, point.amount / point.seconds);
+        }
+      }
+    }
+  } catch (const sherd::Error&) {  // which rates_of() tells of
+  }
+  return peak.operations_per_second > 0 ? std::optional(peak) : std::nullopt;
+}
+
+Links links_of(const Device& device, int hosts, int ranks_of_host,
+               std::optional<double> host_gb_per_second) {
   constexpr double kGb = 1e9, kEthernet = 1.25e9, kMessageSeconds = 50e-6;
   const bool on_cpu = device.type == c10::DeviceType::CPU;
   Links links{.rank_bytes_per_second = device.link_bytes_per_second};
@@ -172,8 +199,8 @@ Links links_of(const Device& device, int hosts, std::optional<double> host_gb_pe
     links.latency_seconds = kMessageSeconds;
     links.host_bytes_per_second = host_gb_per_second ? *host_gb_per_second * kGb
                                   : on_cpu           ? kEthernet
-                                                     : device.network_bytes_per_second;
-    links.source = fmt::format("{:.2f} GB/s between hosts{}", links.host_bytes_per_second / kGb,
+                                           : device.network_bytes_per_second * ranks_of_host;
+    links.source = fmt::format("{:g} GB/s between hosts{}", links.host_bytes_per_second / kGb,
                                host_gb_per_second ? "" : ", assumed (--link says otherwise)");
   }
   return links;

@@ -61,8 +61,19 @@ std::string save_rates(const RateKey& key, const Rates& rates);
 
 /// Those that were kept, else such as are assumed of the device.
 [[nodiscard]] Rates rates_of(const Device& device, const RateKey& key);
-/// Between ranks on devices of a kind; `host_gb_per_second` between hosts where that is known.
-[[nodiscard]] Links links_of(const Device& device, int hosts,
+/// What a rank could compute at most.
+struct Peak {
+  double operations_per_second = 0;  ///< of matrix products
+  std::string source = {};           ///< for people
+};
+/// Of products in `dtype`: of a GPU in 16 bits what its vendor states; of a CPU the fastest product
+/// of a linear layer in the rates that were kept, which products reach on it. None where that is
+/// not known.
+[[nodiscard]] std::optional<Peak> peak_of(const Device& device, const RateKey& key,
+                                          c10::ScalarType dtype);
+/// Between ranks on devices of a kind, `ranks_of_host` of them on each host; `host_gb_per_second`
+/// between hosts where that is known.
+[[nodiscard]] Links links_of(const Device& device, int hosts, int ranks_of_host,
                              std::optional<double> host_gb_per_second);
 
 }  // namespace llm::plan

@@ -9,13 +9,18 @@ namespace llm::runs {
 
 namespace {
 
-// A rank's batch may differ with the number of ranks, as in weak scaling: then so does the global
-// one.
-bool is_weak_scaling(const ComparedRun& first, const ComparedRun& other) {
+Scaling scaling_of(const ComparedRun& first, const ComparedRun& other) {
   const auto batch = [](const ComparedRun& run) { return run.records.config.train.global_batch; };
-  return first.records.ranks > 0 && other.records.ranks > 0 &&
-         first.records.ranks != other.records.ranks &&
-         batch(first) * other.records.ranks == batch(other) * first.records.ranks;
+  if (first.records.ranks == 0 || other.records.ranks == 0 ||
+      first.records.ranks == other.records.ranks) {
+    return Scaling::None;
+  }
+  if (batch(first) == batch(other)) {
+    return Scaling::Strong;
+  }
+  return batch(first) * other.records.ranks == batch(other) * first.records.ranks
+             ? Scaling::Weak
+             : Scaling::Neither;
 }
 
 // What each entry of data.eval was when it was evaluated last.
@@ -33,7 +38,7 @@ void add_differences(const ComparedRun& first, const ComparedRun& other,
   const std::string& of = first.records.name;
   for (const config::Difference& difference :
        config::deciding_differences(first.records.config, other.records.config)) {
-    if (difference.key != "train.global_batch" || !is_weak_scaling(first, other)) {
+    if (difference.key != "train.global_batch" || other.scaling != Scaling::Weak) {
       lines.push_back(fmt::format("{}: {} = {}, {}: {}", name, difference.key, difference.after, of,
                                   difference.before));
     }
@@ -43,7 +48,7 @@ void add_differences(const ComparedRun& first, const ComparedRun& other,
       lines.push_back(fmt::format("{}: {} {}, {}: {}", name, what, its, of, the_first));
     }
   };
-  if (!is_weak_scaling(first, other)) {
+  if (other.scaling != Scaling::Weak) {
     say("steps", other.summary.steps, first.summary.steps);
   }
   say("model.path", other.records.config.model.path, first.records.config.model.path);
@@ -73,6 +78,7 @@ void add_differences(const ComparedRun& first, const ComparedRun& other,
 
 void put_beside(const ComparedRun& first, ComparedRun& run) {
   const double speed = first.summary.train_samples_per_second;
+  run.scaling = scaling_of(first, run);
   run.speedup = speed > 0 ? run.summary.train_samples_per_second / speed : 0;
   if (first.records.ranks > 0 && run.records.ranks > 0) {
     run.scaling_efficiency =

@@ -172,9 +172,11 @@ std::vector<Curve> loss_curves(const Comparison& comparison) {
   return curves;
 }
 
-std::string table(const Comparison& comparison) {
-  std::string html = "<table id=\"runs\"><thead><tr>";
-  const auto rows = table_of(comparison);
+std::string table(const char* id, const std::vector<std::vector<std::string>>& rows) {
+  if (rows.empty()) {
+    return "";
+  }
+  std::string html = fmt::format("<div class=\"wide\">\n<table id=\"{}\"><thead><tr>", id);
   for (const std::string& title : rows.front()) {
     html += "<th>" + escaped(title) + "</th>";
   }
@@ -186,7 +188,7 @@ std::string table(const Comparison& comparison) {
     }
     html += "</tr>\n";
   }
-  return html + "</tbody></table>\n";
+  return html + "</tbody></table>\n</div>\n";
 }
 
 std::string differences(const Comparison& comparison) {
@@ -225,8 +227,7 @@ svg text { font-size: 11px; fill: currentColor; }
 std::string to_html(const Comparison& comparison) {
   constexpr double kMib = 1024.0 * 1024.0;
   using Step = const track::StepRecord&;
-  return kHead + ("<div class=\"wide\">\n" + table(comparison) + "</div>\n") +
-         differences(comparison) +
+  return kHead + table("runs", table_of(comparison)) + differences(comparison) +
          chart("loss", "Loss (dashed: evaluated)", "steps", loss_curves(comparison)) +
          chart("memory", "Largest resident memory of a rank, MiB", "steps",
                curves_of_steps(
@@ -236,7 +237,7 @@ std::string to_html(const Comparison& comparison) {
                curves_of_steps(comparison, [](Step step) { return step.step_seconds; })) +
          chart("waiting", "Waiting for data in a step, seconds", "steps",
                curves_of_steps(comparison, [](Step step) { return step.data_wait_seconds; })) +
-         "</body></html>\n";
+         table("phases", phases_table_of(comparison)) + "</body></html>\n";
 }
 
 }  // namespace llm::runs

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <functional>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -33,9 +35,25 @@ std::string strategy_of(const ComparedRun& run) {
   return config::word_of(run.records.config.parallel.strategy, config::strategy_words());
 }
 
-const std::vector<Column>& columns() {
+// Empty where there is none to speak of.
+std::string word_of(Scaling scaling) {
+  switch (scaling) {
+    case Scaling::Strong:
+      return "strong";
+    case Scaling::Weak:
+      return "weak";
+    case Scaling::Neither:
+      return "neither";
+    case Scaling::None:
+      break;
+  }
+  return "";
+}
+
+// Without that of what no run knows.
+std::vector<Column> columns_of(const Comparison& comparison) {
   using Run = const ComparedRun&;
-  static const std::vector<Column> kColumns = {
+  std::vector<Column> columns = {
       {"name", "run", [](Run run) { return run.records.name; }},
       {"strategy", "strategy", strategy_of},
       {"ranks", "ranks", [](Run run) { return fmt::format("{}", run.summary.ranks); }},
@@ -48,6 +66,7 @@ const std::vector<Column>& columns() {
        [](Run run) { return number(run.summary.train_samples_per_second); }},
       {"train_steps_per_second", "steps/s",
        [](Run run) { return number(run.summary.train_steps_per_second); }},
+      {"mfu", "MFU", [](Run run) { return number_or_none(run.summary.mfu, "{:.3f}"); }},
       {"eval_samples_per_second", "eval samples/s",
        [](Run run) { return number(run.summary.eval_samples_per_second); }},
       {"mean_peak_mib", "mean peak MiB",
@@ -57,8 +76,16 @@ const std::vector<Column>& columns() {
       {"speedup", "speed-up", [](Run run) { return number(run.speedup, "{:.2f}"); }},
       {"scaling_efficiency", "efficiency",
        [](Run run) { return number_or_none(run.scaling_efficiency, "{:.2f}"); }},
+      {"scaling", "scaling", [](Run run) { return word_of(run.scaling); }},
   };
-  return kColumns;
+  // Some know their utilization, and some have other ranks than the first.
+  std::erase_if(columns, [&](const Column& column) {
+    const std::string_view name = column.name;
+    return (name == "mfu" || name == "scaling") &&
+           std::all_of(comparison.runs.begin(), comparison.runs.end(),
+                       [&](Run run) { return column.text(run).empty(); });
+  });
+  return columns;
 }
 
 // Columns as wide as they need, the first to the left, numbers to the right.
@@ -143,19 +170,22 @@ std::string to_json(const Comparison& comparison) {
     json["scaling_efficiency"] = run.scaling_efficiency
                                      ? nlohmann::ordered_json(*run.scaling_efficiency)
                                      : nlohmann::ordered_json(nullptr);
+    json["scaling"] = run.scaling == Scaling::None ? nlohmann::ordered_json(nullptr)
+                                                   : nlohmann::ordered_json(word_of(run.scaling));
     line["runs"].push_back(std::move(json));
   }
   return line.dump();
 }
 
 std::string to_csv(const Comparison& comparison) {
+  const std::vector<Column> columns = columns_of(comparison);
   std::string text;
-  for (const Column& column : columns()) {
+  for (const Column& column : columns) {
     text += (text.empty() ? "" : ",") + std::string(column.name);
   }
   for (const ComparedRun& run : comparison.runs) {
     std::string line;
-    for (const Column& column : columns()) {
+    for (const Column& column : columns) {
       line += (line.empty() ? "" : ",") + csv_field(column.text(run));
     }
     text += "\n" + line;
@@ -164,14 +194,42 @@ std::string to_csv(const Comparison& comparison) {
 }
 
 std::vector<Row> table_of(const Comparison& comparison) {
+  const std::vector<Column> columns = columns_of(comparison);
   std::vector<Row> rows(1);
-  for (const Column& column : columns()) {
+  for (const Column& column : columns) {
     rows[0].push_back(column.title);
   }
   for (const ComparedRun& run : comparison.runs) {
     Row& row = rows.emplace_back();
-    for (const Column& column : columns()) {
+    for (const Column& column : columns) {
       row.push_back(column.text(run));
+    }
+  }
+  return rows;
+}
+
+std::vector<Row> phases_table_of(const Comparison& comparison) {
+  // In the order of a step; what a run has not timed is in none of them.
+  constexpr std::array kPhases = {"gather", "forward", "backward",  "reduce",
+                                  "clip",   "wait",    "optimizer", "other"};
+  std::vector<Row> rows;
+  for (const ComparedRun& run : comparison.runs) {
+    const RunSummary& summary = run.summary;
+    if (summary.phase_seconds.empty() || summary.steps == 0) {
+      continue;
+    }
+    if (rows.empty()) {
+      rows.push_back({"a step, ms", "all", "data"});
+      rows.back().insert(rows.back().end(), kPhases.begin(), kPhases.end());
+    }
+    const auto cell = [&](double seconds) {
+      return fmt::format("{:.1f}", 1e3 * seconds / static_cast<double>(summary.steps));
+    };
+    Row& row = rows.emplace_back(
+        Row{run.records.name, cell(summary.train_seconds), cell(summary.data_wait_seconds)});
+    for (const char* phase : kPhases) {
+      const auto found = summary.phase_seconds.find(phase);
+      row.push_back(found == summary.phase_seconds.end() ? "" : cell(found->second));
     }
   }
   return rows;
@@ -179,6 +237,9 @@ std::vector<Row> table_of(const Comparison& comparison) {
 
 std::string to_text(const Comparison& comparison) {
   std::string text = aligned(table_of(comparison)) + losses_table(comparison);
+  if (const std::vector<Row> phases = phases_table_of(comparison); !phases.empty()) {
+    text += "\n" + aligned(phases);
+  }
   for (const std::string& difference : comparison.differences) {
     text += "\nnot comparable: " + difference;
   }

@@ -31,6 +31,21 @@ std::vector<double> columns_of(const std::vector<PlotPoint>& points, int width) 
   return sums;
 }
 
+/// What lies between two columns with values lies on the line from one to the other.
+void fill_between(std::vector<double>& values) {
+  std::size_t before = 0;  // the first and the last have values
+  for (std::size_t at = 1; at < values.size(); ++at) {
+    if (std::isnan(values[at])) {
+      continue;
+    }
+    const double slope = (values[at] - values[before]) / static_cast<double>(at - before);
+    for (std::size_t i = before + 1; i < at; ++i) {
+      values[i] = values[before] + slope * static_cast<double>(i - before);
+    }
+    before = at;
+  }
+}
+
 /// Characters of Braille dots.
 class Canvas {
  public:
@@ -69,30 +84,40 @@ std::vector<std::string> plot(const std::vector<PlotPoint>& points, int columns,
   if (finite.empty()) {
     return {};
   }
-  const std::vector<double> values = columns_of(finite, columns * kDotsAcross);
-  double least = std::numeric_limits<double>::infinity();
-  double most = -least;
-  for (const double value : values) {
-    least = std::isnan(value) ? least : std::min(least, value);
-    most = std::isnan(value) ? most : std::max(most, value);
-  }
-  const double span = std::max(most - least, std::numeric_limits<double>::min());
+  std::vector<double> values = columns_of(finite, columns * kDotsAcross);
+  fill_between(values);
+  const auto end =
+      std::find_if(values.begin(), values.end(), [](double y) { return std::isnan(y); });
+  const auto [least, most] = std::minmax_element(values.begin(), end);  // of one step all, or one
+  const double span = std::max(*most - *least, std::numeric_limits<double>::min());
   Canvas canvas(columns, rows);
   const int bottom = rows * kDotsDown - 1;
-  for (std::size_t x = 0; x < values.size(); ++x) {
-    if (!std::isnan(values[x])) {
-      canvas.set(static_cast<int>(x),
-                 static_cast<int>(std::lround((most - values[x]) / span * bottom)));
+  const auto height = [&, top = *most](double y) {
+    return static_cast<int>(std::lround((top - y) / span * bottom));
+  };
+  int last = height(values.front());
+  for (auto value = values.begin(); value != end; ++value) {
+    const int now = height(*value);
+    const int from = now == last ? now : last < now ? last + 1 : last - 1;
+    for (int y = std::min(from, now); y <= std::max(from, now); ++y) {
+      canvas.set(static_cast<int>(value - values.begin()), y);
     }
+    last = now;
   }
   std::vector<std::string> lines;
   for (int row = 0; row < rows; ++row) {
-    const std::string label = row == 0          ? fmt::format("{:.4g}", most)
-                              : row == rows - 1 ? fmt::format("{:.4g}", least)
+    const std::string label = row == 0          ? fmt::format("{:.4g}", *most)
+                              : row == rows - 1 ? fmt::format("{:.4g}", *least)
                                                 : "";
     lines.push_back(fmt::format("{:>9} ", label) + canvas.line(row));
   }
   return lines;
+}
+
+std::string plot_axis(const std::string& first, const std::string& last, int columns) {
+  const auto least = static_cast<int>(last.size()) + 1;
+  const int between = std::max(least, columns - static_cast<int>(first.size()));
+  return fmt::format("{:>9} {}{:>{}}", "", first, last, between);
 }
 
 }  // namespace llm::runs

@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -49,6 +51,18 @@ std::string text_in(const json& line, const char* key) {
   return found != line.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+std::map<std::string, double> numbers_in(const json& line, const char* key) {
+  std::map<std::string, double> numbers;
+  const auto found = line.find(key);
+  const json none = json::object();
+  for (const auto& [name, value] : (found == line.end() ? none : *found).items()) {
+    if (value.is_number()) {
+      numbers[name] = value.get<double>();
+    }
+  }
+  return numbers;
+}
+
 track::StepRecord step_in(const json& line) {
   return {.step = count_in(line, "step"),
           .loss = loss_in(line),
@@ -61,7 +75,9 @@ track::StepRecord step_in(const json& line) {
           .unix_seconds = number_in(line, "time"),
           .peak_rank_bytes = count_in(line, "peak_rank_bytes"),
           .data_wait_seconds = number_in(line, "data_wait_seconds"),
-          .epochs = number_in(line, "epoch")};
+          .epochs = number_in(line, "epoch"),
+          .mfu = optional_in(line, "mfu"),
+          .phase_seconds = numbers_in(line, "phase_seconds")};
 }
 
 Evaluation evaluation_in(const json& line) {
@@ -85,28 +101,53 @@ std::optional<track::End> end_in(const json& line) {
                             : std::nullopt;
 }
 
-// Lines of earlier versions do not say which entry of data.eval it is: that of the first of them.
-void add_evaluation(Evaluation evaluation, RunRecords& run) {
-  if (evaluation.set.digest.empty() && !run.evaluations.empty() &&
-      evaluation.data != run.evaluations.front().data) {
-    evaluation.set.index = 1;
+// Evaluations, line by line. Those of earlier versions do not say which entry of data.eval they are
+// of: the lines of a step stand in the order of the entries.
+class EvaluationReader {
+ public:
+  Evaluation read(const json& line) {
+    Evaluation one = evaluation_in(line);
+    place_ = step_ == one.step ? place_ + 1 : 0;
+    step_ = one.step;
+    if (!line.contains("data_index")) {
+      one.set.index = place_;
+    }
+    return one;
   }
-  run.evaluations.push_back(std::move(evaluation));
+  /// The run begins, or goes on: a step may be evaluated again.
+  void begin() { step_ = kNone; }
+
+ private:
+  static constexpr std::int64_t kNone = -1;
+  std::int64_t step_ = kNone;  // of the last line
+  int place_ = 0;              // of that among its step's
+};
+
+// By what later lines say of the same samples.
+void name_sets_by_later_lines(std::vector<Evaluation>& evaluations) {
+  std::map<int, std::string> named;  // the newest digest, by entry
+  for (const Evaluation& one : std::vector(evaluations)) {
+    if (std::exchange(named[one.set.index], one.set.digest) != one.set.digest) {
+      name_sets(evaluations, one);
+    }
+  }
 }
 
-void add(const json& line, RunRecords& run) {
+void add(const json& line, EvaluationReader& evaluations, RunRecords& run) {
   const std::string event = text_in(line, "event");
   run.ended = event == "end" ? end_in(line) : std::nullopt;
+  run.why = event == "end" ? text_in(line, "why") : "";
   if (event.empty()) {
     run.steps.push_back(step_in(line));
     run.ended_early = false;  // a run that was given more patience goes on
   } else if (event == "evaluation") {
-    add_evaluation(evaluation_in(line), run);
+    run.evaluations.push_back(evaluations.read(line));
   } else if (event == "checkpoint") {
     run.checkpoint_seconds += number_in(line, "seconds");
   } else if (event == "early_stop") {
     run.ended_early = true;
   } else if (event == "begin") {
+    evaluations.begin();
     run.ranks = static_cast<int>(count_in(line, "ranks"));
     run.hosts = static_cast<int>(count_in(line, "hosts"));
     run.isa = text_in(line, "isa");
@@ -117,6 +158,7 @@ void add(const json& line, RunRecords& run) {
 // Of each whole line.
 void read_log(const fs::path& log, RunRecords& run) {
   const std::string text = files::read_file(log.string(), kLargestLog_bytes);
+  EvaluationReader evaluations;
   std::size_t begin = 0;
   for (int number = 1;; ++number) {
     const std::size_t end = text.find('\n', begin);
@@ -131,7 +173,7 @@ void read_log(const fs::path& log, RunRecords& run) {
                          fmt::format("{}:{}: not a record of a run: one JSON object with `step`",
                                      log.string(), number));
     }
-    add(line, run);
+    add(line, evaluations, run);
     begin = end + 1;
   }
 }
@@ -185,9 +227,11 @@ RunRecords read_run(const fs::path& folder) {
   if (!fs::is_regular_file(log)) {
     throw sherd::Error(
         sherd::ExitCode::InputMissing,
-        fmt::format("the run '{}' has no log: {} is not there", folder.string(), log.string()));
+        fmt::format("the run '{}' has no log: {} is {}", folder.string(), log.string(),
+                    fs::exists(log) ? "no file, and cannot be read back" : "not there"));
   }
   read_log(log, run);
+  name_sets_by_later_lines(run.evaluations);
   read_ranks_of_plan(folder / "plan.json", run);
   run.memory = read_memory(folder / "plan.json");
   return run;
@@ -213,12 +257,15 @@ void for_each_line(const fs::path& log, const std::function<void(const json& lin
 
 void for_each_record(const fs::path& log, const std::function<void(const track::StepRecord&)>& step,
                      const std::function<void(const Evaluation&)>& evaluation) {
+  EvaluationReader evaluations;
   for_each_line(log, [&](const json& line) {
     const std::string event = text_in(line, "event");
     if (event.empty()) {
       step(step_in(line));
     } else if (event == "evaluation") {
-      evaluation(evaluation_in(line));
+      evaluation(evaluations.read(line));
+    } else if (event == "begin") {
+      evaluations.begin();
     }
   });
 }
@@ -228,6 +275,15 @@ std::vector<Evaluation> read_evaluations(const fs::path& log) {
   for_each_record(
       log, [](const track::StepRecord&) {}, [&](const Evaluation& one) { found.push_back(one); });
   return found;
+}
+
+void name_sets(std::span<Evaluation> evaluations, const Evaluation& known) {
+  for (Evaluation& one : evaluations) {
+    if (one.set == EvaluationSet{known.set.index, ""} && one.data_sha256 == known.data_sha256 &&
+        one.samples == known.samples) {
+      one.set = known.set;
+    }
+  }
 }
 
 bool tells_early_stop(const fs::path& log) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,7 @@ struct RunRecords {
   std::vector<Evaluation> evaluations;   ///< in order
   bool ended_early = false;  ///< after the last of its steps: evaluations became no better
   std::optional<track::End> ended = std::nullopt;  ///< none: it goes on, was killed, or is older
+  std::string why = {};                            ///< it has failed
   double checkpoint_seconds = 0;                   ///< of all of them
   int ranks = 0;                                   ///< of the last beginning; 0: not known
   int hosts = 0;
@@ -59,6 +61,10 @@ struct RunRecords {
 /// The evaluations in a log, in order. None in what is no regular file and cannot be read back;
 /// lines that are no records are passed over.
 [[nodiscard]] std::vector<Evaluation> read_evaluations(const std::filesystem::path& log);
+
+/// Evaluations in logs of earlier versions do not say what they have read of a file. Those of the
+/// entry, the file and the number of samples of `known` get its set.
+void name_sets(std::span<Evaluation> evaluations, const Evaluation& known);
 
 /// Calls one of both for each step and evaluation in a log, in order, as read_evaluations() finds
 /// them: a long one is never in memory as a whole.

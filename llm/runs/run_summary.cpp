@@ -32,6 +32,16 @@ std::vector<std::optional<double>> means(
   return found;
 }
 
+std::optional<double> mean_mfu(const std::vector<track::StepRecord>& steps) {
+  double sum = 0;
+  double seconds = 0;
+  for (const track::StepRecord& step : steps) {
+    sum += step.mfu.value_or(0) * step.step_seconds;
+    seconds += step.mfu ? step.step_seconds : 0;
+  }
+  return seconds > 0 ? std::optional(sum / seconds) : std::nullopt;
+}
+
 void add_steps(const RunRecords& run, RunSummary& summary) {
   std::map<std::int64_t, std::vector<double>> losses;
   double tokens = 0;
@@ -48,6 +58,9 @@ void add_steps(const RunRecords& run, RunSummary& summary) {
     samples += static_cast<double>(step.samples);
     summary.train_seconds += step.step_seconds;
     summary.data_wait_seconds += step.data_wait_seconds;
+    for (const auto& [phase, seconds] : step.phase_seconds) {
+      summary.phase_seconds[phase] += seconds;
+    }
     summary.max_peak_bytes = std::max(summary.max_peak_bytes, step.peak_rank_bytes);
   }
   summary.mean_peak_bytes = summary.max_peak_bytes;
@@ -62,6 +75,7 @@ void add_steps(const RunRecords& run, RunSummary& summary) {
     summary.train_tokens_per_second = tokens / summary.train_seconds;
     summary.train_steps_per_second = static_cast<double>(summary.steps) / summary.train_seconds;
   }
+  summary.mfu = mean_mfu(run.steps);
   summary.train_loss_by_epoch = means(losses);
 }
 
@@ -197,11 +211,14 @@ std::string to_json(const RunSummary& s) {
                                        {"train_samples_per_second", s.train_samples_per_second},
                                        {"train_steps_per_second", s.train_steps_per_second},
                                        {"train_tokens_per_second", s.train_tokens_per_second},
+                                       {"mfu", or_null(s.mfu)},
                                        {"eval_samples_per_second", s.eval_samples_per_second},
                                        {"data_wait_seconds", s.data_wait_seconds},
+                                       {"phase_seconds", s.phase_seconds},
                                        {"mean_peak_bytes", s.mean_peak_bytes},
                                        {"max_peak_bytes", s.max_peak_bytes},
-                                       {"constant_bytes", s.constant_bytes}};
+                                       {"constant_bytes", s.constant_bytes},
+                                       {"lost_records", s.lost_records}};
   return json.dump();
 }
 
@@ -212,6 +229,9 @@ std::string to_line(const RunSummary& s) {
       "steps/s",
       is_short ? track::name_of(*s.ended) + ": " : "", s.train_loss, s.steps,
       track::clock_text(s.runtime_seconds), s.train_samples_per_second, s.train_steps_per_second);
+  if (s.mfu) {
+    line += ", mfu " + track::percent(*s.mfu);
+  }
   if (s.eval_loss) {
     line += fmt::format(", eval_loss {:.4f}{}", *s.eval_loss, at_start(s.eval_loss_at_start, 4));
   }
@@ -222,8 +242,12 @@ std::string to_line(const RunSummary& s) {
   if (s.best && s.best->value != last_value(s, s.best->by)) {
     line += ", best " + s.best->text();
   }
-  return line + fmt::format(", memory {} a rank, {} at most", track::short_bytes(s.mean_peak_bytes),
-                            track::short_bytes(s.max_peak_bytes));
+  line += fmt::format(", memory {} a rank, {} at most", track::short_bytes(s.mean_peak_bytes),
+                      track::short_bytes(s.max_peak_bytes));
+  return s.lost_records == 0
+             ? line
+             : line + fmt::format("; without {} record{} that a full disk kept from the log",
+                                  s.lost_records, s.lost_records == 1 ? "" : "s");
 }
 
 }  // namespace llm::runs

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,11 +39,15 @@ struct RunSummary {
   double train_samples_per_second = 0;
   double train_steps_per_second = 0;
   double train_tokens_per_second = 0;
+  std::optional<double> mfu;           ///< mean of the steps that tell it, by their time
   double eval_samples_per_second = 0;  ///< 0: nothing was evaluated
   double data_wait_seconds = 0;
-  std::int64_t mean_peak_bytes = 0;  ///< over the ranks: what each took at its most
+  std::map<std::string, double> phase_seconds;  ///< of all steps, on the first rank's thread
+  std::int64_t mean_peak_bytes = 0;             ///< over the ranks: what each took at its most
   std::int64_t max_peak_bytes = 0;
   std::int64_t constant_bytes = 0;  ///< what of it a rank takes without a model; 0: not known
+  /// Of the last session, that are not in the log since its disk was full.
+  std::int64_t lost_records = 0;
 };
 
 /// Of several evaluated files the first one's figures count.

@@ -2,6 +2,7 @@
 // A run as `sherd watch` shows it.
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "llm/runs/run_records.h"
@@ -21,8 +22,15 @@ enum class RunState {
 /// A run that has not written down what it is yet.
 [[nodiscard]] std::string view_of_beginning(const std::filesystem::path& folder);
 
+/// The terminal that shows it.
+struct Screen {
+  int columns = 80;
+  std::optional<int> rows = std::nullopt;  ///< none: as many as there is to show
+};
+
 /// Several lines, without a line end after the last: what the run is and how far, the last step,
-/// curves of the losses and of memory, the evaluations. `columns` is the width of the terminal.
-[[nodiscard]] std::string view_of(const RunRecords& run, RunState state, int columns);
+/// curves of the losses, of speed and of memory, the evaluations. Where there are few rows curves
+/// are lower, and what comes last is left out, so that with the line below they suffice.
+[[nodiscard]] std::string view_of(const RunRecords& run, RunState state, const Screen& screen);
 
 }  // namespace llm::runs

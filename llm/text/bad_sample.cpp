@@ -56,7 +56,9 @@ void BadSamples::add(BadSample sample, std::string_view content) {
   if (!policy_.skip && kept_.size() >= FaultList::kMostTold) {
     return;
   }
-  sample.source = name_;
+  if (sample.source.empty()) {
+    sample.source = name_;
+  }
   if (sample.reason.size() > kMostReasonBytes) {
     sample.reason = std::string(start_of(sample.reason, kMostReasonBytes)) + "…";
   }
@@ -71,8 +73,12 @@ void BadSamples::add(BadSample sample, std::string_view content) {
         sherd::ExitCode::BadData,
         fmt::format("{}: {} bad samples are more than data.max_bad_samples = {} allows to skip, "
                     "and the rest of the file was not looked at; the first: {}",
-                    name_, count_, policy_.most_skipped, kept_.front().text()));
+                    name_, count_, policy_.most_skipped, told(kept_.front())));
   }
+}
+
+std::string BadSamples::told(const BadSample& sample) const {
+  return (sample.source == name_ ? "" : printable(sample.source) + ": ") + sample.text();
 }
 
 std::vector<BadSample> BadSamples::skipped() && {
@@ -81,7 +87,7 @@ std::vector<BadSample> BadSamples::skipped() && {
   }
   FaultList faults;
   for (const BadSample& sample : kept_) {
-    faults.add(sample.text());
+    faults.add(told(sample));
   }
   faults.add_untold(count_ - faults.count());
   throw sherd::Error(sherd::ExitCode::BadData, name_ + ": " + faults.text() + advice_to_skip());

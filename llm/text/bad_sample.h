@@ -27,7 +27,7 @@ struct BadSample {
 /// What bad samples lead to.
 struct BadSamplePolicy {
   bool skip = false;                ///< leave them out; else the file is refused
-  std::int64_t most_skipped = 100;  ///< of a file; more are refused
+  std::int64_t most_skipped = 100;  ///< of a data set; more are refused
 };
 
 /// Faults of a file as a message tells them: all counted, the first 20 kept.
@@ -47,16 +47,19 @@ class FaultList {
   std::vector<std::string> told_;
 };
 
-/// Gathers the bad samples of a file. Memory: those that may be skipped, else the 20 that are told,
-/// of each at most some KB.
+/// Gathers the bad samples of a data set. Memory: those that may be skipped, else the 20 that are
+/// told, of each at most some KB.
 class BadSamples {
  public:
-  /// `earlier` were skipped of the same file before, and count.
+  /// `name` is that of the data set, and the source of samples that have none; `earlier` were
+  /// skipped of it before, and count.
   BadSamples(std::string name, const BadSamplePolicy& policy, std::vector<BadSample> earlier = {});
 
   /// Keeps the sample, with `content` if that is UTF-8 and at most 4 KiB. Throws
   /// sherd::Error(BadData) for one more than the policy allows to skip.
   void add(BadSample sample, std::string_view content = {});
+  /// Counts samples that nobody will read.
+  void add_untold(std::int64_t samples) { count_ += samples; }
   [[nodiscard]] std::int64_t count() const { return count_; }
   /// The first one; there is one.
   [[nodiscard]] const BadSample& first() const { return kept_.front(); }
@@ -64,6 +67,9 @@ class BadSamples {
   [[nodiscard]] std::vector<BadSample> skipped() &&;
 
  private:
+  // With its file, where that is not the data set.
+  [[nodiscard]] std::string told(const BadSample& sample) const;
+
   std::string name_;
   BadSamplePolicy policy_;
   std::int64_t count_;

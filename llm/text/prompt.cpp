@@ -85,7 +85,8 @@ LabelledPrompt labelled(Encoding whole, const AnswerBounds& bounds, TokenId end_
   // Where a token reaches over the prompt's end, the prompt may be a token longer than alone.
   const std::int64_t longest =
       std::min(supervised_begin + bounds.max_answer_tokens, bounds.max_length_tokens);
-  sample.answer_was_cut = static_cast<std::int64_t>(sample.ids.size()) > longest;
+  sample.cut_answer_tokens = std::max<std::int64_t>(0, std::ssize(sample.ids) - longest);
+  sample.answer_was_cut = sample.cut_answer_tokens > 0;
   if (sample.answer_was_cut) {
     sample.ids.resize(static_cast<std::size_t>(longest));
     supervised_begin = std::min(supervised_begin, longest);
@@ -102,6 +103,7 @@ struct PromptEncoder::Fitted {
   PromptText prompt;
   std::string_view context;
   std::vector<TokenId> ids;
+  std::int64_t cut_tokens = 0;
 };
 
 PromptEncoder::PromptEncoder(Tokenizer tokenizer, PromptLimits limits)
@@ -118,13 +120,15 @@ PromptEncoder::PromptEncoder(Tokenizer tokenizer, PromptLimits limits)
 
 PromptEncoder::Fitted PromptEncoder::fit(const std::string& question,
                                          std::string_view context) const {
+  std::int64_t whole_tokens = 0;
   for (std::string_view kept = context;;) {
     PromptText prompt(question, kept);
     Encoding encoding = tokenizer_.encode(prompt.text);
     const auto tokens = static_cast<std::int64_t>(encoding.ids.size());
+    whole_tokens = std::max(whole_tokens, tokens);  // each time it is less
     if (tokens <= limits_.prompt_tokens()) {
       drop_appended(encoding);
-      return {std::move(prompt), kept, std::move(encoding.ids)};
+      return {std::move(prompt), kept, std::move(encoding.ids), whole_tokens - tokens};
     }
     if (kept.empty()) {
       throw sherd::Error(sherd::ExitCode::BadData,
@@ -145,7 +149,7 @@ std::vector<TokenId> PromptEncoder::encode(const std::string& question,
 
 LabelledPrompt PromptEncoder::encode_labelled(const std::string& question, std::string_view context,
                                               const Answer& answer) const {
-  Fitted fitted{PromptText(question, context), context, {}};
+  Fitted fitted{PromptText(question, context), context, {}, 0};
   Encoding whole = encode_whole(tokenizer_, fitted.prompt, answer);
   const auto prompt_end = [&] { return static_cast<std::int64_t>(fitted.prompt.text.size()); };
   if (tokens_before(whole, prompt_end()) + kAtPromptsEnd > limits_.prompt_tokens()) {
@@ -157,6 +161,7 @@ LabelledPrompt PromptEncoder::encode_labelled(const std::string& question, std::
       tokenizer_.end_id());
   sample.context_was_cut = fitted.context.size() < context.size();
   sample.cut_bytes = static_cast<std::int64_t>(context.size() - fitted.context.size());
+  sample.cut_tokens = fitted.cut_tokens;
   sample.answer_is_outside = answer.begin_byte + static_cast<std::int64_t>(answer.text.size()) >
                              static_cast<std::int64_t>(fitted.context.size());
   return sample;

@@ -28,7 +28,9 @@ struct LabelledPrompt {
                                          ///< is 0, for nothing comes before it
   bool context_was_cut = false;          ///< the prompt was too long for its context
   std::int64_t cut_bytes = 0;  ///< taken off the context's end, or a record's begin, to make it fit
-  bool answer_was_cut = false;  ///< answer and end token were longer than max_answer_tokens
+  std::int64_t cut_tokens = 0;         ///< that the prompt would have more with them
+  bool answer_was_cut = false;         ///< answer and end token were longer than max_answer_tokens
+  std::int64_t cut_answer_tokens = 0;  ///< taken off them
   bool answer_is_outside =
       false;  ///< the answer's span is not wholly within what was kept of the context
 };

@@ -30,13 +30,21 @@ std::string_view without_first_tokens(std::string_view prompt, const Encoding& e
   return next == starts.size() ? std::string_view() : prompt.substr(starts[next]);
 }
 
-std::string_view fitting(const PromptEncoder& encoder, std::string_view prompt) {
+// What is left of a prompt, and how many tokens that are less.
+struct Fitting {
+  std::string_view prompt;
+  std::int64_t cut_tokens = 0;
+};
+
+Fitting fitting(const PromptEncoder& encoder, std::string_view prompt) {
   const PromptLimits& limits = encoder.limits();
+  std::int64_t whole_tokens = 0;
   for (;;) {
     const Encoding encoding = encoder.tokenizer().encode(prompt);
     const auto tokens = static_cast<std::int64_t>(encoding.ids.size());
+    whole_tokens = std::max(whole_tokens, tokens);  // each time it is less
     if (tokens <= limits.prompt_tokens()) {
-      return prompt;
+      return {prompt, whole_tokens - tokens};
     }
     prompt = without_first_tokens(prompt, encoding, tokens - limits.prompt_tokens());
     if (prompt.empty()) {
@@ -73,7 +81,7 @@ std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, std::string_view 
 LabelledPrompt encode_record(const PromptEncoder& encoder, std::string_view prompt,
                              std::string_view completion) {
   const std::string_view whole_prompt = without_blanks_at_end(prompt);
-  const std::string_view kept = fitting(encoder, whole_prompt);
+  const auto [kept, cut_tokens] = fitting(encoder, whole_prompt);
   std::string text(kept);
   text.append(prompt.substr(whole_prompt.size()));
   if (!text.empty() && !is_space(text.back()) && !is_space(completion.front())) {
@@ -87,6 +95,7 @@ LabelledPrompt encode_record(const PromptEncoder& encoder, std::string_view prom
                                     .max_length_tokens = room},
                                    encoder.tokenizer().end_id());
   sample.cut_bytes = static_cast<std::int64_t>(whole_prompt.size() - kept.size());
+  sample.cut_tokens = cut_tokens;
   sample.context_was_cut = sample.cut_bytes > 0;
   return sample;
 }

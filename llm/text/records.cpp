@@ -25,6 +25,11 @@ bool is_blank(std::string_view text) {
   return text.find_first_not_of(kSpace) == std::string_view::npos;
 }
 
+std::string_view without_space_at_end(std::string_view text) {
+  const std::size_t last = text.find_last_not_of(kSpace);
+  return text.substr(0, last == std::string_view::npos ? 0 : last + 1);
+}
+
 // Where the text begins: after a byte order mark.
 std::size_t begin_of(std::string_view bytes) {
   return bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
@@ -73,9 +78,12 @@ class Collector {
       add_bad(record, bytes, number, begin + record.fault_byte);
       return;
     }
+    const std::string_view trimmed = without_space_at_end(bytes);
     file_.questions.push_back({.id = unit_ + " " + std::to_string(number),
                                .question = std::move(record.prompt),
-                               .answers = {{std::move(record.completion)}}});
+                               .answers = {{std::move(record.completion)}},
+                               .begin_byte = static_cast<std::int64_t>(begin),
+                               .end_byte = static_cast<std::int64_t>(begin + trimmed.size())});
   }
 
   QuestionFile finish() && {
@@ -97,8 +105,7 @@ class Collector {
     if (unit_ != "line") {
       bad.line = lines_.line_of(byte);
     }
-    const std::size_t end = bytes.find_last_not_of(kSpace);
-    bad_.add(std::move(bad), bytes.substr(0, end == std::string_view::npos ? 0 : end + 1));
+    bad_.add(std::move(bad), without_space_at_end(bytes));
   }
 
   std::string name_;

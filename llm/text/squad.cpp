@@ -359,6 +359,38 @@ std::vector<BadSample> with_positions(std::vector<BadSample> bad, const std::str
 
 }  // namespace
 
+std::unordered_map<std::string, JsonPosition> squad_positions(
+    const std::string& bytes, const std::unordered_set<std::string>& ids) {
+  const json root = sherd::files::parse_json(bytes, "");
+  std::unordered_map<std::string, std::string> places;  // id -> its JSON pointer
+  const json& articles = root.at("data");
+  for (std::size_t a = 0; a < articles.size(); ++a) {
+    const json& paragraphs = articles[a].at("paragraphs");
+    for (std::size_t p = 0; p < paragraphs.size(); ++p) {
+      const json& questions = paragraphs[p].at("qas");
+      for (std::size_t q = 0; q < questions.size(); ++q) {
+        const json id = questions[q].is_object() ? questions[q].value("id", json()) : json();
+        if (id.is_string() && ids.contains(id.get<std::string>())) {
+          places.emplace(id.get<std::string>(),
+                         fmt::format("/data/{}/paragraphs/{}/qas/{}", a, p, q));
+        }
+      }
+    }
+  }
+  std::unordered_set<std::string> pointers;
+  for (const auto& [id, place] : places) {
+    pointers.insert(place);
+  }
+  const auto found = json_positions(bytes, pointers);
+  std::unordered_map<std::string, JsonPosition> positions;
+  for (const auto& [id, place] : places) {
+    if (const auto position = found.find(place); position != found.end()) {
+      positions.emplace(id, position->second);
+    }
+  }
+  return positions;
+}
+
 QuestionFile parse_squad(const std::string& bytes, const std::string& name,
                          const BadSamplePolicy& policy) {
   const json root = parse_whole(bytes, name);

@@ -2,8 +2,11 @@
 // Question answering data in SQuAD's JSON.
 
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "llm/text/bad_sample.h"
+#include "llm/text/json_positions.h"
 #include "llm/text/questions.h"
 
 namespace llm::text {
@@ -24,5 +27,10 @@ using SquadFile = QuestionFile;
 /// Sources: Rajpurkar et al. 2016, arXiv:1606.05250; 2018, arXiv:1806.03822.
 QuestionFile parse_squad(const std::string& bytes, const std::string& name,
                          const BadSamplePolicy& policy = {});
+
+/// Where the questions with these ids stand, of a file that parse_squad() has read. Cost: that of
+/// reading it once more.
+[[nodiscard]] std::unordered_map<std::string, JsonPosition> squad_positions(
+    const std::string& bytes, const std::unordered_set<std::string>& ids);
 
 }  // namespace llm::text

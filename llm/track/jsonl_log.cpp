@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -57,24 +58,29 @@ files::AppendedFile open_log(const std::string& path, std::int64_t steps_done) {
 
 }  // namespace
 
-JsonlLog::JsonlLog(const std::string& path, std::int64_t steps_done)
-    : path_(path), file_(open_log(path, steps_done)), synced_(Clock::now()) {}
+JsonlLog::JsonlLog(const std::string& path, std::int64_t steps_done, Warn warn)
+    : path_(path),
+      warn_(std::move(warn)),
+      file_(open_log(path, steps_done)),
+      synced_(Clock::now()) {}
 
 JsonlLog::~JsonlLog() {
   try {
-    file_.sync();
+    sync();
   } catch (const Error&) {
     // A finished run does not fail because the end of its log cannot be flushed.
   }
 }
 
-void JsonlLog::write(const std::string& json) {
-  constexpr std::chrono::seconds kSyncEvery{1};
+template <class Work>
+void JsonlLog::if_there_is_room(const Work& work) {
   try {
-    file_.append(json + '\n');
-    if (const auto now = Clock::now(); now - synced_ >= kSyncEvery) {
-      file_.sync();
-      synced_ = now;
+    work();
+  } catch (const files::NoRoom& error) {
+    if (const Warn warn = std::exchange(warn_, {})) {
+      warn("the log '" + path_ + "' lacks records: " + error.what() +
+           ". The run goes on, and they follow when there is room; summary.json counts those that "
+           "are lost.");
     }
   } catch (const Error& error) {
     throw Error(ExitCode::StorageIo,
@@ -82,14 +88,42 @@ void JsonlLog::write(const std::string& json) {
   }
 }
 
-void JsonlLog::sync() {
-  try {
-    file_.sync();
-    synced_ = Clock::now();
-  } catch (const Error& error) {
-    throw Error(ExitCode::StorageIo,
-                "writing the log '" + path_ + "' to the disk failed: " + error.what() + ".");
+void JsonlLog::write_waiting() {
+  while (!waiting_.empty()) {
+    file_.append(waiting_.front());
+    waiting_bytes_ -= waiting_.front().size();
+    waiting_.pop_front();
   }
+}
+
+void JsonlLog::sync_now() {
+  file_.sync();
+  synced_ = Clock::now();
+}
+
+void JsonlLog::write(const std::string& json) {
+  constexpr std::chrono::seconds kSyncEvery{1};
+  constexpr std::size_t kMostWaiting_bytes = std::size_t{4} << 20;
+  waiting_.push_back(json + '\n');
+  waiting_bytes_ += waiting_.back().size();
+  if_there_is_room([&] {
+    write_waiting();
+    if (Clock::now() - synced_ >= kSyncEvery) {
+      sync_now();
+    }
+  });
+  while (waiting_bytes_ > kMostWaiting_bytes) {
+    waiting_bytes_ -= waiting_.front().size();
+    waiting_.pop_front();
+    ++dropped_;
+  }
+}
+
+void JsonlLog::sync() {
+  if_there_is_room([&] {
+    write_waiting();
+    sync_now();
+  });
 }
 
 }  // namespace llm::track

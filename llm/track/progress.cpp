@@ -4,7 +4,7 @@
 #include <system_error>
 #include <utility>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include "launch/quiet_thread.h"
 
@@ -32,9 +32,13 @@ Progress::~Progress() {
 }
 
 void Progress::say(const std::string& line) {
+  aside([&] { output_.say(line); });
+}
+
+void Progress::aside(const std::function<void()>& write) {
   const std::lock_guard lock(mutex_);
   clear_live();
-  output_.say(line);
+  write();
   said_ = Clock::now();
 }
 
@@ -54,7 +58,8 @@ void Progress::set(const std::string& what) {
 void Progress::count(std::int64_t done, std::int64_t total, const std::string& unit) {
   const std::lock_guard lock(mutex_);
   if (!works_.empty()) {
-    works_.back().counted = fmt::format(", {} of {} {}", done, total, unit);
+    works_.back().counted =
+        fmt::format(", {} of {} {}", fmt::group_digits(done), fmt::group_digits(total), unit);
   }
 }
 

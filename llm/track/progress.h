@@ -40,11 +40,13 @@ class Progress {
 
   /// A line that stays.
   void say(const std::string& line);
+  /// Calls what writes to the terminal by itself, or throws: no live line is in its way.
+  void aside(const std::function<void()>& write);
   /// Work begins, within what goes on already: "loading the model".
   void begin(const std::string& what);
   /// The newest work is at this now: "step 12/400 | …"; its time starts again.
   void set(const std::string& what);
-  /// As much of the newest work is done: "120 of 400 questions".
+  /// As much of the newest work is done: "12,000 of 87,599 questions".
   void count(std::int64_t done, std::int64_t total, const std::string& unit);
   /// The newest work has ended.
   void end();
@@ -94,5 +96,22 @@ class Working {
  private:
   Progress* progress_;
 };
+
+/// What `work` gives, which is told of as `what` while it goes on.
+template <class Work>
+decltype(auto) with_progress(Progress* progress, const std::string& what, const Work& work) {
+  const Working working(progress, what);
+  return work();
+}
+
+/// Progress::count() of this unit, to be called as work goes on; nothing where `progress` is null.
+[[nodiscard]] inline std::function<void(std::int64_t done, std::int64_t total)> counted_in(
+    const std::string& unit, Progress* progress) {
+  return [=](std::int64_t done, std::int64_t total) {
+    if (progress != nullptr) {
+      progress->count(done, total, unit);
+    }
+  };
+}
 
 }  // namespace llm::track

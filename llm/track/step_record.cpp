@@ -24,10 +24,17 @@ double unix_seconds_now() {
 }
 
 std::string short_count(double value) {
+  if (value >= 1e9) {
+    return fmt::format("{:.2f}B", value / 1e9);
+  }
   if (value >= 1e6) {
     return fmt::format("{:.1f}M", value / 1e6);
   }
   return value >= 1e3 ? fmt::format("{:.1f}k", value / 1e3) : fmt::format("{:.0f}", value);
+}
+
+std::string percent(double share) {
+  return fmt::format("{:.1f}%", 100 * share);
 }
 
 std::string short_bytes(std::int64_t bytes) {
@@ -45,28 +52,34 @@ std::string step_line(const StepRecord& r, double eta_seconds) {
   const std::string learned = r.supervised_tokens > 0
                                   ? fmt::format("loss {:.4f} | gnorm {:.3g}", r.loss, r.grad_norm)
                                   : "no supervised token: nothing learned";
-  const std::string line =
-      fmt::format("step {}/{} | {} | lr {:.3g} | {} tok/s | mem {} | eta {}", r.step, r.total_steps,
-                  learned, r.lr, short_count(r.tokens_per_second()), short_bytes(r.peak_rank_bytes),
-                  clock_text(eta_seconds));
+  const std::string line = fmt::format(
+      "step {}/{} | {} | lr {:.3g} | {} tok/s{} | mem {} | eta {}", r.step, r.total_steps, learned,
+      r.lr, short_count(r.tokens_per_second()), r.mfu ? " | mfu " + percent(*r.mfu) : "",
+      short_bytes(r.peak_rank_bytes), clock_text(eta_seconds));
   return r.epochs > 0 ? fmt::format("{} | epoch {:.2f}", line, r.epochs) : line;
 }
 
 std::string step_json(const StepRecord& r) {
-  const nlohmann::ordered_json record = {{"step", r.step},
-                                         {"loss", r.loss},
-                                         {"grad_norm", r.grad_norm},
-                                         {"lr", r.lr},
-                                         {"tokens", r.tokens},
-                                         {"supervised_tokens", r.supervised_tokens},
-                                         {"step_seconds", r.step_seconds},
-                                         {"tokens_per_second", r.tokens_per_second()},
-                                         {"peak_rank_bytes", r.peak_rank_bytes},
-                                         {"data_wait_seconds", r.data_wait_seconds},
-                                         {"epoch", r.epochs},
-                                         {"samples", r.samples},
-                                         {"samples_per_second", r.samples_per_second()},
-                                         {"time", r.unix_seconds}};
+  nlohmann::ordered_json record = {{"step", r.step},
+                                   {"loss", r.loss},
+                                   {"grad_norm", r.grad_norm},
+                                   {"lr", r.lr},
+                                   {"tokens", r.tokens},
+                                   {"supervised_tokens", r.supervised_tokens},
+                                   {"step_seconds", r.step_seconds},
+                                   {"tokens_per_second", r.tokens_per_second()},
+                                   {"peak_rank_bytes", r.peak_rank_bytes},
+                                   {"data_wait_seconds", r.data_wait_seconds},
+                                   {"epoch", r.epochs},
+                                   {"samples", r.samples},
+                                   {"samples_per_second", r.samples_per_second()},
+                                   {"time", r.unix_seconds}};
+  if (r.mfu) {
+    record["mfu"] = *r.mfu;
+  }
+  if (!r.phase_seconds.empty()) {
+    record["phase_seconds"] = r.phase_seconds;
+  }
   return record.dump();
 }
 

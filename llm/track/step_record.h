@@ -2,6 +2,8 @@
 // The record of a training step, as a line for people and as JSON for programs.
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 
 namespace llm::track {
@@ -21,13 +23,19 @@ struct StepRecord {
   std::int64_t peak_rank_bytes = 0;  ///< the largest resident peak (VmHWM) over the ranks
   double data_wait_seconds = 0;      ///< the longest that a rank waited for its batches
   double epochs = 0;                 ///< passes over the data so far, with this step
+  /// Model FLOPs utilization: 1 is all that the ranks could compute; none where that is not known.
+  std::optional<double> mfu = std::nullopt;
+  /// Of the first rank's thread, what nested work takes left out: gather, forward, backward,
+  /// reduce, clip, optimizer, wait (for other ranks), other.
+  std::map<std::string, double> phase_seconds = {};
 
   [[nodiscard]] double tokens_per_second() const;
   [[nodiscard]] double samples_per_second() const;
 };
 
-/// `step 120/1000 | loss 1.234 | gnorm 0.87 | lr 1.9e-05 | 8.4k tok/s | mem 96.1 GiB | eta
-/// 00:41:12 | epoch 1.20`; without the epoch where it is 0.
+/// `step 120/1000 | loss 1.234 | gnorm 0.87 | lr 1.9e-05 | 8.4k tok/s | mfu 49.6% | mem 96.1 GiB |
+/// eta 00:41:12 | epoch 1.20`; without the epoch where it is 0, and the utilization where it is not
+/// known.
 [[nodiscard]] std::string step_line(const StepRecord& record, double eta_seconds);
 /// One JSON object without a line end; a number that is not finite becomes null.
 [[nodiscard]] std::string step_json(const StepRecord& record);
@@ -35,7 +43,9 @@ struct StepRecord {
 /// Now, as records have it: seconds since 1970, to the millisecond.
 [[nodiscard]] double unix_seconds_now();
 
-/// "8.4k", "950", "1.2M".
+/// "49.6%", of 0.496.
+[[nodiscard]] std::string percent(double share);
+/// "8.4k", "950", "1.2M", "8.03B".
 [[nodiscard]] std::string short_count(double value);
 /// "96.1 GiB", "812 MiB".
 [[nodiscard]] std::string short_bytes(std::int64_t bytes);

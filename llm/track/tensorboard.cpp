@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include <fmt/core.h>
-#include <protozero/pbf_writer.hpp>
+#include <protozero/pbf_builder.hpp>
 #include <unistd.h>
 
 #include "files/folder.h"
@@ -19,44 +19,30 @@ namespace llm::track {
 namespace {
 
 namespace fs = std::filesystem;
-using protozero::pbf_writer;
+using protozero::pbf_builder;
+using protozero::pbf_tag_type;
 
-// Numbers of the fields of TensorFlow's event.proto, summary.proto, tensor.proto and
-// tensor_shape.proto.
-namespace event {
-constexpr protozero::pbf_tag_type kWallTime = 1;
-constexpr protozero::pbf_tag_type kStep = 2;
-constexpr protozero::pbf_tag_type kFileVersion = 3;
-constexpr protozero::pbf_tag_type kSummary = 5;
-constexpr protozero::pbf_tag_type kSessionLog = 7;
-}  // namespace event
-namespace session {
-constexpr protozero::pbf_tag_type kStatus = 1;
-constexpr int kStart = 1;
-}  // namespace session
-namespace summary {
-constexpr protozero::pbf_tag_type kValue = 1;
-}
-namespace value {
-constexpr protozero::pbf_tag_type kTag = 1;
-constexpr protozero::pbf_tag_type kSimpleValue = 2;
-constexpr protozero::pbf_tag_type kTensor = 8;
-constexpr protozero::pbf_tag_type kMetadata = 9;
-}  // namespace value
-namespace metadata {
-constexpr protozero::pbf_tag_type kPluginData = 1;
-constexpr protozero::pbf_tag_type kPluginName = 1;  // of the plugin data
-}  // namespace metadata
-namespace tensor {
-constexpr protozero::pbf_tag_type kDtype = 1;
-constexpr protozero::pbf_tag_type kShape = 2;
-constexpr protozero::pbf_tag_type kStringValue = 8;
-constexpr int kString = 7;  // a dtype
-}  // namespace tensor
-namespace shape {
-constexpr protozero::pbf_tag_type kDim = 2;
-constexpr protozero::pbf_tag_type kSize = 1;  // of a dim
-}  // namespace shape
+// Fields of the messages, by number, as in TensorFlow's event.proto, summary.proto, tensor.proto
+// and tensor_shape.proto.
+enum class Event : pbf_tag_type {
+  WallTime = 1,
+  Step = 2,
+  FileVersion = 3,
+  Summary = 5,
+  SessionLog = 7
+};
+enum class Session : pbf_tag_type { Status = 1 };
+enum class Summary : pbf_tag_type { Value = 1 };
+enum class Value : pbf_tag_type { Tag = 1, SimpleValue = 2, Tensor = 8, Metadata = 9 };
+enum class Metadata : pbf_tag_type { PluginData = 1 };
+enum class PluginData : pbf_tag_type { Name = 1 };
+enum class Tensor : pbf_tag_type { Dtype = 1, Shape = 2, StringValue = 8 };
+enum class Shape : pbf_tag_type { Dim = 2 };
+enum class Dim : pbf_tag_type { Size = 1 };
+
+// Values of their enumerations.
+constexpr int kStart = 1;   // a session's status
+constexpr int kString = 7;  // a tensor's dtype
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 
@@ -65,62 +51,63 @@ std::uint32_t masked_crc(std::string_view bytes) {
   return ((crc >> 15U) | (crc << 17U)) + 0xa282ead8U;
 }
 
-std::string version_event(double unix_seconds) {
+// An event of this time, which `fill` completes.
+template <class Fill>
+std::string event_of(double unix_seconds, const Fill& fill) {
   std::string bytes;
-  pbf_writer event(bytes);
-  event.add_double(event::kWallTime, unix_seconds);
-  event.add_string(event::kFileVersion, "brain.Event:2");
+  pbf_builder<Event> event(bytes);
+  event.add_double(Event::WallTime, unix_seconds);
+  fill(event);
   return bytes;
+}
+
+std::string version_event(double unix_seconds) {
+  return event_of(unix_seconds, [](pbf_builder<Event>& event) {
+    event.add_string(Event::FileVersion, "brain.Event:2");
+  });
 }
 
 // Of earlier files, readers let go of events of this step and later ones.
 std::string start_event(double unix_seconds, std::int64_t first_step) {
-  std::string bytes;
-  pbf_writer event(bytes);
-  event.add_double(event::kWallTime, unix_seconds);
-  event.add_int64(event::kStep, first_step);
-  pbf_writer log(event, event::kSessionLog);
-  log.add_enum(session::kStatus, session::kStart);
-  return bytes;
+  return event_of(unix_seconds, [&](pbf_builder<Event>& event) {
+    event.add_int64(Event::Step, first_step);
+    pbf_builder<Session>(event, Event::SessionLog).add_enum(Session::Status, kStart);
+  });
+}
+
+void add_text(pbf_builder<Value>& value, const std::string& text) {
+  pbf_builder<Tensor> tensor(value, Value::Tensor);
+  tensor.add_enum(Tensor::Dtype, kString);
+  {
+    pbf_builder<Shape> shape(tensor, Tensor::Shape);
+    pbf_builder<Dim>(shape, Shape::Dim).add_int64(Dim::Size, 1);
+  }
+  tensor.add_bytes(Tensor::StringValue, text);
 }
 
 std::string text_event(double unix_seconds, std::int64_t step, const std::string& tag,
                        const std::string& text) {
-  std::string bytes;
-  pbf_writer event(bytes);
-  event.add_double(event::kWallTime, unix_seconds);
-  event.add_int64(event::kStep, step);
-  pbf_writer all(event, event::kSummary);
-  pbf_writer one(all, summary::kValue);
-  one.add_string(value::kTag, tag);
-  {
-    pbf_writer tensor(one, value::kTensor);
-    tensor.add_enum(tensor::kDtype, tensor::kString);
-    {
-      pbf_writer shape(tensor, tensor::kShape);
-      pbf_writer dim(shape, shape::kDim);
-      dim.add_int64(shape::kSize, 1);
-    }
-    tensor.add_bytes(tensor::kStringValue, text);
-  }
-  pbf_writer metadata(one, value::kMetadata);
-  pbf_writer plugin(metadata, metadata::kPluginData);
-  plugin.add_string(metadata::kPluginName, "text");
-  return bytes;
+  return event_of(unix_seconds, [&](pbf_builder<Event>& event) {
+    event.add_int64(Event::Step, step);
+    pbf_builder<Summary> summary(event, Event::Summary);
+    pbf_builder<Value> value(summary, Summary::Value);
+    value.add_string(Value::Tag, tag);
+    add_text(value, text);
+    pbf_builder<Metadata> metadata(value, Value::Metadata);
+    pbf_builder<PluginData>(metadata, Metadata::PluginData).add_string(PluginData::Name, "text");
+  });
 }
 
 std::string scalars_event(const Point& point) {
-  std::string bytes;
-  pbf_writer event(bytes);
-  event.add_double(event::kWallTime, point.unix_seconds);
-  event.add_int64(event::kStep, point.step);
-  pbf_writer all(event, event::kSummary);
-  for (const auto& [name, number] : point.metrics) {
-    pbf_writer one(all, summary::kValue);
-    one.add_string(value::kTag, name);
-    one.add_float(value::kSimpleValue, static_cast<float>(number));
-  }
-  return bytes;
+  return event_of(point.unix_seconds, [&](pbf_builder<Event>& event) {
+    event.add_int64(Event::Step, point.step);
+    pbf_builder<Summary> summary(event, Event::Summary);
+    for (const auto& [name, number] : point.metrics) {
+      pbf_builder<Value> value(summary, Summary::Value);
+      value.add_string(Value::Tag, name);
+      value.add_float(Value::SimpleValue, static_cast<float>(number));
+    }
+  });
 }
 
 std::string as_code(const std::string& text) {

@@ -56,6 +56,9 @@ Point point_of(const StepRecord& record) {
                         {"perf/step_seconds", record.step_seconds},
                         {"perf/data_wait_seconds", record.data_wait_seconds},
                         {"perf/peak_memory_bytes", static_cast<double>(record.peak_rank_bytes)}});
+  if (record.mfu) {
+    point.metrics.emplace_back("perf/mfu", *record.mfu);
+  }
   return point;
 }
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include <nlohmann/json.hpp>
-#include <protozero/pbf_writer.hpp>
+#include <protozero/pbf_builder.hpp>
 
 #include "llm/track/tracked_run.h"
 
@@ -12,53 +12,35 @@ namespace llm::track {
 
 namespace {
 
+using protozero::pbf_builder;
 using protozero::pbf_tag_type;
-using protozero::pbf_writer;
 
-// Numbers of the fields.
-namespace record {
-constexpr pbf_tag_type kNumber = 1;
-constexpr pbf_tag_type kHistory = 2;
-constexpr pbf_tag_type kSummary = 3;
-constexpr pbf_tag_type kRun = 17;
-constexpr pbf_tag_type kExit = 18;
-}  // namespace record
-namespace run_field {
-constexpr pbf_tag_type kId = 1;
-constexpr pbf_tag_type kEntity = 2;
-constexpr pbf_tag_type kProject = 3;
-constexpr pbf_tag_type kConfig = 4;
-constexpr pbf_tag_type kGroup = 6;
-constexpr pbf_tag_type kJobType = 7;
-constexpr pbf_tag_type kDisplayName = 8;
-constexpr pbf_tag_type kNotes = 9;
-constexpr pbf_tag_type kTag = 10;
-constexpr pbf_tag_type kHost = 13;
-constexpr pbf_tag_type kStartingStep = 14;
-constexpr pbf_tag_type kStartTime = 17;
-}  // namespace run_field
-namespace item {
-constexpr pbf_tag_type kUpdate = 1;  // in a configuration, a summary and a history
-constexpr pbf_tag_type kKey = 1;
-constexpr pbf_tag_type kValueJson = 16;
-}  // namespace item
-namespace history {
-constexpr pbf_tag_type kStep = 2;
-constexpr pbf_tag_type kStepNumber = 1;
-}  // namespace history
-namespace exit_field {
-constexpr pbf_tag_type kCode = 1;
-constexpr pbf_tag_type kRuntime = 2;
-}  // namespace exit_field
-namespace timestamp {
-constexpr pbf_tag_type kSeconds = 1;
-constexpr pbf_tag_type kNanoseconds = 2;
-}  // namespace timestamp
+// Fields of the messages, by number.
+enum class Record : pbf_tag_type { Number = 1, History = 2, Summary = 3, Run = 17, Exit = 18 };
+enum class Run : pbf_tag_type {
+  Id = 1,
+  Entity = 2,
+  Project = 3,
+  Config = 4,
+  Group = 6,
+  JobType = 7,
+  DisplayName = 8,
+  Notes = 9,
+  Tag = 10,
+  Host = 13,
+  StartingStep = 14,
+  StartTime = 17
+};
+enum class Items : pbf_tag_type { Update = 1, Step = 2 };  // of a configuration, summary, history
+enum class Item : pbf_tag_type { Key = 1, ValueJson = 16 };
+enum class Step : pbf_tag_type { Number = 1 };
+enum class Exit : pbf_tag_type { Code = 1, Runtime = 2 };
+enum class Timestamp : pbf_tag_type { Seconds = 1, Nanoseconds = 2 };
 
-void add_item(pbf_writer& items, const std::string& key, const std::string& value_json) {
-  pbf_writer one(items, item::kUpdate);
-  one.add_string(item::kKey, key);
-  one.add_string(item::kValueJson, value_json);
+void add_item(pbf_builder<Items>& items, const std::string& key, const std::string& value_json) {
+  pbf_builder<Item> one(items, Items::Update);
+  one.add_string(Item::Key, key);
+  one.add_string(Item::ValueJson, value_json);
 }
 
 // As Python's json module writes it, which the server reads.
@@ -70,9 +52,9 @@ std::string number_json(double number) {
                             : nlohmann::json(number).dump();
 }
 
-void add_text(pbf_writer& message, pbf_tag_type tag, const std::string& text) {
+void add_text(pbf_builder<Run>& message, Run field, const std::string& text) {
   if (!text.empty()) {
-    message.add_string(tag, text);
+    message.add_string(field, text);
   }
 }
 
@@ -87,84 +69,87 @@ nlohmann::ordered_json tree_of(const config::RunConfig& config) {
   return tree;
 }
 
-void add_time(pbf_writer& run, double unix_seconds) {
-  pbf_writer time(run, run_field::kStartTime);
+void add_time(pbf_builder<Run>& run, double unix_seconds) {
+  pbf_builder<Timestamp> time(run, Run::StartTime);
   const double whole = std::floor(unix_seconds);
-  time.add_int64(timestamp::kSeconds, static_cast<std::int64_t>(whole));
-  time.add_int32(timestamp::kNanoseconds, static_cast<std::int32_t>((unix_seconds - whole) * 1e9));
+  time.add_int64(Timestamp::Seconds, static_cast<std::int64_t>(whole));
+  time.add_int32(Timestamp::Nanoseconds, static_cast<std::int32_t>((unix_seconds - whole) * 1e9));
+}
+
+// A record that holds one message, which `fill` writes.
+template <class Field, class Fill>
+std::string record_of(Record kind, const Fill& fill) {
+  std::string bytes;
+  pbf_builder<Record> record(bytes);
+  {
+    pbf_builder<Field> message(record, kind);
+    fill(message);
+  }
+  return bytes;
 }
 
 }  // namespace
 
 std::string numbered(std::int64_t number, std::string_view record) {
   std::string bytes;
-  pbf_writer(bytes).add_int64(record::kNumber, number);
+  pbf_builder<Record>(bytes).add_int64(Record::Number, number);
   bytes += record;
   return bytes;
 }
 
 std::string run_record(const WandbRun& run, const config::RunConfig& config) {
-  std::string bytes;
-  pbf_writer whole(bytes);
-  pbf_writer message(whole, record::kRun);
-  message.add_string(run_field::kId, run.id);
-  add_text(message, run_field::kEntity, run.entity);
-  message.add_string(run_field::kProject, run.project);
-  {
-    pbf_writer items(message, run_field::kConfig);
-    const nlohmann::ordered_json tree = tree_of(config);
-    for (const auto& [section, keys] : tree.items()) {
-      add_item(items, section, keys.dump());
+  return record_of<Run>(Record::Run, [&](pbf_builder<Run>& message) {
+    message.add_string(Run::Id, run.id);
+    add_text(message, Run::Entity, run.entity);
+    message.add_string(Run::Project, run.project);
+    {
+      pbf_builder<Items> items(message, Run::Config);
+      const nlohmann::ordered_json tree = tree_of(config);
+      for (const auto& [section, keys] : tree.items()) {
+        add_item(items, section, keys.dump());
+      }
     }
-  }
-  add_text(message, run_field::kGroup, run.group);
-  add_text(message, run_field::kJobType, run.job_type);
-  message.add_string(run_field::kDisplayName, run.display_name);
-  add_text(message, run_field::kNotes, run.notes);
-  for (const std::string& tag : run.tags) {
-    message.add_string(run_field::kTag, tag);
-  }
-  message.add_string(run_field::kHost, run.host);
-  if (run.steps_done > 0) {
-    message.add_int64(run_field::kStartingStep, run.steps_done + 1);
-  }
-  add_time(message, run.began_unix_seconds);
-  return bytes;
+    add_text(message, Run::Group, run.group);
+    add_text(message, Run::JobType, run.job_type);
+    message.add_string(Run::DisplayName, run.display_name);
+    add_text(message, Run::Notes, run.notes);
+    for (const std::string& tag : run.tags) {
+      message.add_string(Run::Tag, tag);
+    }
+    message.add_string(Run::Host, run.host);
+    if (run.steps_done > 0) {
+      message.add_int64(Run::StartingStep, run.steps_done + 1);
+    }
+    add_time(message, run.began_unix_seconds);
+  });
 }
 
 std::string history_record(const Point& point, double runtime_seconds) {
-  std::string bytes;
-  pbf_writer whole(bytes);
-  pbf_writer message(whole, record::kHistory);
-  for (const auto& [name, number] : point.metrics) {
-    add_item(message, name, number_json(number));
-  }
-  add_item(message, "_step", std::to_string(point.step));
-  add_item(message, "_timestamp", number_json(point.unix_seconds));
-  add_item(message, "_runtime", number_json(runtime_seconds));
-  pbf_writer step(message, history::kStep);
-  step.add_int64(history::kStepNumber, point.step);
-  return bytes;
+  return record_of<Items>(Record::History, [&](pbf_builder<Items>& row) {
+    for (const auto& [name, number] : point.metrics) {
+      add_item(row, name, number_json(number));
+    }
+    add_item(row, "_step", std::to_string(point.step));
+    add_item(row, "_timestamp", number_json(point.unix_seconds));
+    add_item(row, "_runtime", number_json(runtime_seconds));
+    pbf_builder<Step>(row, Items::Step).add_int64(Step::Number, point.step);
+  });
 }
 
 std::string summary_record(const std::map<std::string, double>& newest) {
-  std::string bytes;
-  pbf_writer whole(bytes);
-  pbf_writer message(whole, record::kSummary);
-  for (const auto& [name, number] : newest) {
-    add_item(message, name, number_json(number));
-  }
-  return bytes;
+  return record_of<Items>(Record::Summary, [&](pbf_builder<Items>& summary) {
+    for (const auto& [name, number] : newest) {
+      add_item(summary, name, number_json(number));
+    }
+  });
 }
 
 std::string exit_record(End how, double runtime_seconds) {
   constexpr int kCodes[] = {0, 255, 1};  // by End
-  std::string bytes;
-  pbf_writer whole(bytes);
-  pbf_writer message(whole, record::kExit);
-  message.add_int32(exit_field::kCode, kCodes[static_cast<int>(how)]);
-  message.add_int32(exit_field::kRuntime, static_cast<std::int32_t>(runtime_seconds));
-  return bytes;
+  return record_of<Exit>(Record::Exit, [&](pbf_builder<Exit>& message) {
+    message.add_int32(Exit::Code, kCodes[static_cast<int>(how)]);
+    message.add_int32(Exit::Runtime, static_cast<std::int32_t>(runtime_seconds));
+  });
 }
 
 }  // namespace llm::track

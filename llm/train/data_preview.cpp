@@ -69,7 +69,8 @@ PreviewedSample shown(const RunData& data, const Place& place, const text::Token
   return {.step = place.step,
           .tokens = static_cast<std::int64_t>(sample.ids.size()),
           .supervised_tokens = sample.supervised_tokens(),
-          .parts = parts_of(sample, tokenizer)};
+          .parts = parts_of(sample, tokenizer),
+          .cut = sample.cut};
 }
 
 std::size_t part_of(const RunData& data, std::int64_t sample) {
@@ -99,10 +100,9 @@ class Sources {
     const text::Question& question = file.questions[number];
     const text::LabelledPrompt prompt = data::encode_question(file, number, encoder_);
     const auto cut = static_cast<std::size_t>(prompt.cut_bytes);
-    sample.source = run_.data.parts[part].report.name;
+    sample.source =
+        file.files.empty() ? run_.data.parts[part].report.name : file.files[question.file];
     sample.id = question.id;
-    sample.answer_was_cut = prompt.answer_was_cut;
-    sample.answer_is_outside = prompt.answer_is_outside;
     if (question.is_record()) {
       sample.cut_text = question.question.substr(0, cut);
     } else {

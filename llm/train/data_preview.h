@@ -26,9 +26,8 @@ struct PreviewedSample {
   std::int64_t tokens = 0;
   std::int64_t supervised_tokens = 0;
   std::vector<TextPart> parts = {};
-  std::string cut_text = {};       ///< taken off, of a context's end or a prompt's begin
-  bool answer_was_cut = false;     ///< to what there is room for
-  bool answer_is_outside = false;  ///< of a question: in what was taken off
+  data::SampleCut cut = {};
+  std::string cut_text = {};  ///< taken off, of a context's end or a prompt's begin
 };
 
 /// Of the first epoch's samples.

@@ -36,7 +36,20 @@ fs::path run_folder_of(const fs::path& path) {
     return fs::absolute(path / ".").parent_path().parent_path().parent_path();
   }
   const bool is_model = fs::exists(path / "config.json", ignored);
-  return !is_model && fs::exists(path / "checkpoints", ignored) ? path : fs::path();
+  const bool is_run =
+      fs::exists(path / "checkpoints", ignored) || fs::exists(path / "config.toml", ignored);
+  return !is_model && is_run ? path : fs::path();
+}
+
+void require_checkpoint(const fs::path& run) {
+  if (Checkpoints(run).complete_steps().empty()) {
+    throw sherd::Error(
+        sherd::ExitCode::InputMissing,
+        fmt::format("'{}' is a run without a complete checkpoint, so nothing of what "
+                    "it learned is there: checkpoint.every and checkpoint.at_end "
+                    "say when it saves",
+                    run.string()));
+  }
 }
 
 // A whole parameter of a checkpoint, in fp32; undefined if it has none of that name.
@@ -66,6 +79,9 @@ EvaluatedModel find_evaluated(const std::string& path, const std::string& which)
   }
   if (run.empty()) {
     return {.model_folder = path, .checkpoint = ""};
+  }
+  if (!is_checkpoint(path)) {
+    require_checkpoint(run);
   }
   EvaluatedModel found;
   found.checkpoint =

@@ -61,9 +61,8 @@ RunConfig with(const RunConfig& config, const Saving& saving) {
 // A plan is within a few percent of what a run takes.
 bool fits_with_room(const RunPlan& plan) {
   constexpr std::int64_t kRoom = 20;
-  return plan.available_bytes == 0 ||
-         plan.constant_bytes + plan.memory.peak_bytes + plan.memory.peak_bytes / kRoom <=
-             plan.available_bytes;
+  const std::int64_t room = std::max(plan.reserve_bytes, plan.memory.peak_bytes / kRoom);
+  return plan.available_bytes == 0 || plan.needed_bytes() + room <= plan.available_bytes;
 }
 
 FittingSetting setting_of(const RunConfig& config, RunPlan plan) {
@@ -75,6 +74,67 @@ FittingSetting setting_of(const RunConfig& config, RunPlan plan) {
         config.memory.activation_checkpointing ? "true" : "false"},
        {"precision.moments_dtype", narrow ? "bfloat16" : "float32"}},
       std::move(plan)};
+}
+
+// What a plan cannot tell apart.
+bool as_fast(const FittingSetting& one, const FittingSetting& fastest) {
+  constexpr double kWithin = 0.99;
+  return one.plan.tokens_per_second >= kWithin * fastest.plan.tokens_per_second;
+}
+
+nlohmann::ordered_json set_json(const FittingSetting& one) {
+  nlohmann::ordered_json set;
+  for (const auto& [key, value] : one.set) {
+    set[key] = value;
+  }
+  return set;
+}
+
+// A cell each for speed, memory and each of the set; what they are above them.
+std::vector<std::vector<std::string>> cells_of(const std::vector<FittingSetting>& found) {
+  std::vector<std::vector<std::string>> rows = {{"tokens/s", "memory"}};
+  for (const auto& [key, value] : found.front().set) {
+    rows.front().push_back(key.substr(key.find('.') + 1));
+  }
+  const FittingSetting* fastest = nullptr;
+  for (const FittingSetting& one : found) {
+    const bool is_as_fast = fastest != nullptr && as_fast(one, *fastest);
+    fastest = is_as_fast ? fastest : &one;
+    rows.push_back({is_as_fast ? "as fast" : track::short_count(one.plan.tokens_per_second),
+                    track::short_bytes(one.plan.memory.peak_bytes)});
+    for (const auto& [key, value] : one.set) {
+      rows.back().push_back(value);
+    }
+  }
+  return rows;
+}
+
+std::string table_of(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths(rows.front().size(), 0);
+  for (const auto& row : rows) {
+    for (std::size_t column = 0; column < row.size(); ++column) {
+      widths[column] = std::max(widths[column], row[column].size());
+    }
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    text += "\n";
+    for (std::size_t column = 0; column < row.size(); ++column) {
+      text += fmt::format("  {:>{}}", row[column], widths[column]);
+    }
+  }
+  return text;
+}
+
+std::string recommended_lines(const std::vector<FittingSetting>& found) {
+  std::string text =
+      "\nrecommended: of those that no other is more than 1 % faster than, what takes least memory";
+  const auto& set = recommended(found).set;
+  for (std::size_t at = 0; at < set.size(); ++at) {
+    text += fmt::format("{}--{} {}{}", at % 2 == 0 ? "\n  " : " ", set[at].first, set[at].second,
+                        at % 2 == 1 && at + 1 < set.size() ? " \\" : "");
+  }
+  return text;
 }
 
 std::optional<FittingSetting> first_that_fits(const RunConfig& config, const ModelShape& shape,
@@ -143,34 +203,34 @@ std::string micro_batch_line(const std::optional<std::int64_t>& fastest) {
                  : "train.micro_batch: 1, since none is planned to fit";
 }
 
-std::string to_json(const RunPlan& plan, const std::vector<FittingSetting>& found) {
+const FittingSetting& recommended(const std::vector<FittingSetting>& found) {
+  const auto end = std::find_if(found.begin(), found.end(), [&](const FittingSetting& one) {
+    return !as_fast(one, found.front());
+  });
+  return *std::min_element(found.begin(), end, [](const auto& a, const auto& b) {
+    return a.plan.memory.peak_bytes < b.plan.memory.peak_bytes;
+  });
+}
+
+nlohmann::ordered_json json_of(const RunPlan& plan, const std::vector<FittingSetting>& found) {
   nlohmann::ordered_json line = json_of(plan);
   line["search"] = nlohmann::ordered_json::array();
   for (const FittingSetting& one : found) {
-    nlohmann::ordered_json set;
-    for (const auto& [key, value] : one.set) {
-      set[key] = value;
-    }
-    line["search"].push_back({{"set", std::move(set)},
+    line["search"].push_back({{"set", set_json(one)},
                               {"peak_bytes", one.plan.memory.peak_bytes},
                               {"tokens_per_second", one.plan.tokens_per_second}});
   }
-  return line.dump();
+  if (!found.empty()) {
+    line["recommended"] = set_json(recommended(found));
+  }
+  return line;
 }
 
 std::string to_text(const std::vector<FittingSetting>& found) {
   if (found.empty()) {
     return "no setting of strategy, micro-batch, activation checkpointing and moments fits";
   }
-  std::string text = "what fits, the fastest first:";
-  for (const FittingSetting& one : found) {
-    text += fmt::format("\n  {:>7} tokens/s {:>9} ", track::short_count(one.plan.tokens_per_second),
-                        track::short_bytes(one.plan.memory.peak_bytes));
-    for (const auto& [key, value] : one.set) {
-      text += fmt::format(" --{} {}", key, value);
-    }
-  }
-  return text;
+  return "what fits, the fastest first:" + table_of(cells_of(found)) + recommended_lines(found);
 }
 
 }  // namespace llm::train

@@ -39,9 +39,14 @@ using BatchesOf = std::function<PlannedBatches(const config::RunConfig&)>;
 /// "train.micro_batch: 4, the fastest that fits".
 [[nodiscard]] std::string micro_batch_line(const std::optional<std::int64_t>& fastest);
 
-/// The plan with `search`: [{set, peak_bytes, tokens_per_second}].
-[[nodiscard]] std::string to_json(const RunPlan& plan, const std::vector<FittingSetting>& found);
-/// A line each, as flags: "12.3k tokens/s, 3.1 GiB: --parallel.strategy full_shard …".
+/// Of those that are within 1 % of the fastest, the one that takes least memory. `found` as
+/// search_plans() has it, and not empty.
+[[nodiscard]] const FittingSetting& recommended(const std::vector<FittingSetting>& found);
+
+/// The plan with `search`: [{set, peak_bytes, tokens_per_second}], and `recommended`: a set.
+[[nodiscard]] nlohmann::ordered_json json_of(const RunPlan& plan,
+                                             const std::vector<FittingSetting>& found);
+/// A table, and the recommended one as flags.
 [[nodiscard]] std::string to_text(const std::vector<FittingSetting>& found);
 
 }  // namespace llm::train

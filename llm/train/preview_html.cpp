@@ -44,7 +44,8 @@ del { opacity: .6; }
 std::string list_of(const DataPreview& preview) {
   std::string html = "<ul>\n<li>" + html_text(figures_line(preview.figures)) + "</li>\n";
   for (const TrainingPart& part : preview.parts) {
-    html += "<li>" + html_text(line_of(part)) + "</li>\n";
+    html += "<li>" + html_text(line_of(part)) + "</li>\n<li>" + html_text(part.report.sentence()) +
+            "</li>\n";
   }
   for (const text::BadSample& bad : preview.skipped) {
     html += "<li>" + html_text(line_of(bad)) + "</li>\n";

@@ -35,28 +35,38 @@ nlohmann::ordered_json json_of(const PreviewedSample& sample) {
           {"tokens", sample.tokens},
           {"supervised_tokens", sample.supervised_tokens},
           {"text", text},
+          {"cut_tokens", sample.cut.prompt_tokens},
           {"cut_text", sample.cut_text},
-          {"answer_was_cut", sample.answer_was_cut},
-          {"answer_is_outside", sample.answer_is_outside}};
+          {"cut_answer_tokens", sample.cut.answer_tokens},
+          {"answer_was_cut", sample.cut.answer_tokens > 0},
+          {"answer_is_outside", sample.cut.answer_is_outside == 1}};
+}
+
+// "34 tokens, 3 supervised; 30 tokens cut off".
+std::string lengths_of(const PreviewedSample& sample) {
+  std::string text =
+      fmt::format("{} tokens, {} supervised", sample.tokens, sample.supervised_tokens);
+  if (sample.cut.prompt_tokens > 0 || !sample.cut_text.empty()) {
+    text += fmt::format("; {} tokens cut off", sample.cut.prompt_tokens);
+  }
+  if (!sample.cut_text.empty()) {
+    text += fmt::format(" ({} bytes)", sample.cut_text.size());
+  }
+  if (sample.cut.answer_tokens > 0) {
+    text += fmt::format("; {} tokens of the answer cut off", sample.cut.answer_tokens);
+  }
+  return text + (sample.cut.answer_is_outside == 1 ? "; answer in what was cut off" : "");
 }
 
 }  // namespace
 
 std::string one_line(const PreviewedSample& sample) {
-  return fmt::format("{} tokens, {} supervised: {}", sample.tokens, sample.supervised_tokens,
-                     marked(sample, Marks::Brackets, Lines::Escape));
+  return lengths_of(sample) + ": " + marked(sample, Marks::Brackets, Lines::Escape);
 }
 
 std::string title_of(const PreviewedSample& sample) {
-  std::string cut;
-  if (!sample.cut_text.empty()) {
-    cut += fmt::format("; {} bytes cut off", sample.cut_text.size());
-  }
-  cut += sample.answer_was_cut ? "; answer cut" : "";
-  cut += sample.answer_is_outside ? "; answer in what was cut off" : "";
-  return printable(fmt::format("{}, {}, step {}: {} tokens, {} supervised{}", sample.source,
-                               sample.id, sample.step, sample.tokens, sample.supervised_tokens,
-                               cut));
+  return printable(fmt::format("{}, {}, step {}: {}", sample.source, sample.id, sample.step,
+                               lengths_of(sample)));
 }
 
 std::string line_of(const TrainingPart& part) {

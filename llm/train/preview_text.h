@@ -7,11 +7,12 @@
 
 namespace llm::train {
 
-/// A sample on one line, supervised text in [[ ]]: "34 tokens, 3 supervised: Who?[[ Lily</s>]]".
+/// A sample on one line, supervised text in [[ ]]: "34 tokens, 3 supervised; 30 tokens cut off:
+/// Who?[[ Lily</s>]]".
 [[nodiscard]] std::string one_line(const PreviewedSample& sample);
 
-/// How many tokens, of which file, and what was cut: "squad.json q7, step 1: 34 tokens, 3
-/// supervised; 120 bytes cut off".
+/// How many tokens, of which file, and what was cut: "squad.json, q7, step 1: 34 tokens, 3
+/// supervised; 30 tokens cut off (120 bytes)".
 [[nodiscard]] std::string title_of(const PreviewedSample& sample);
 
 /// Samples of each file: "a.jsonl: 20 samples, 3 skipped".

@@ -106,14 +106,14 @@ void append(std::vector<text::BadSample>& all, const std::vector<text::BadSample
 // All training files as one data set.
 void read_training(RunData& data, const config::RunConfig& config, const Files& files,
                    const data::TokenCache& cache, const text::PromptEncoder& encoder,
-                   sherd::World& world, const Say& say) {
+                   sherd::World& world, const Say& say, track::Progress* progress) {
   const auto seed = static_cast<std::uint64_t>(config.train.seed);
   std::vector<data::Part> parts;
   std::int64_t first = 0;
   for (std::size_t i = 0; i < files.training.size(); ++i) {
     const config::DataSet& set = config.data.train[i];
-    TokenizedOnce once =
-        tokenize_once(world, cache, files.training[i], encoder, limit_of(set, config.train), say);
+    TokenizedOnce once = tokenize_once(world, cache, files.training[i], encoder,
+                                       limit_of(set, config.train), say, progress);
     say("data: " + once.tokens.report.sentence());
     append(data.skipped, once.skipped);
     const auto count = static_cast<std::int64_t>(
@@ -144,8 +144,9 @@ data::Rows rows_of(const config::RunConfig& config, const data::Samples& samples
 
 Heldout heldout_of(const data::DataFile& file, const data::Limit& limit,
                    const data::TokenCache& cache, const text::PromptEncoder& encoder,
-                   sherd::World& world, const Say& say) {
-  data::TokenizedFile tokens = tokenize_once(world, cache, file, encoder, limit, say).tokens;
+                   sherd::World& world, const Say& say, track::Progress* progress) {
+  data::TokenizedFile tokens =
+      tokenize_once(world, cache, file, encoder, limit, say, progress).tokens;
   say("evaluation data: " + tokens.report.sentence());
   text::QuestionFile questions =
       read_together(world, [&] { return data::questions_of(file, limit, tokens.report, encoder); });
@@ -177,7 +178,8 @@ config::RunConfig with_formats(config::RunConfig config, const RunData& data) {
 }
 
 RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& tokenizer,
-                      const model::CausalLmImpl& model, sherd::World& world, const Say& say) {
+                      const model::CausalLmImpl& model, sherd::World& world, const Say& say,
+                      track::Progress* progress) {
   Files files;
   together(world, [&] {
     tokenizer.check_vocabulary(model.vocab_rows());
@@ -196,12 +198,13 @@ RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& to
   });
   const data::TokenCache cache(config.data.cache == "auto" ? "" : config.data.cache);
   RunData found;
-  read_training(found, config, files, cache, *encoder, world, say);
+  read_training(found, config, files, cache, *encoder, world, say, progress);
   found.rows = rows_of(config, found.training, encoder->limits().max_length_tokens, say);
   found.identity = identity_of(files, static_cast<std::int64_t>(found.training.size()));
   for (std::size_t i = 0; i < files.heldout.size(); ++i) {
     const data::Limit limit = limit_of(config.data.eval[i], config.train);
-    found.heldout.push_back(heldout_of(files.heldout[i], limit, cache, *encoder, world, say));
+    found.heldout.push_back(
+        heldout_of(files.heldout[i], limit, cache, *encoder, world, say, progress));
     append(found.skipped, found.heldout.back().dataset.file.skipped);
   }
   together(world, [&] { found.length = run_length(config, found.rows.size()); });

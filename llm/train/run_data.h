@@ -12,6 +12,7 @@
 #include "llm/data/rows.h"
 #include "llm/model/causal_lm.h"
 #include "llm/text/tokenizer.h"
+#include "llm/track/progress.h"
 #include "llm/train/run_note.h"
 #include "sherd/world.h"
 
@@ -66,11 +67,11 @@ struct RunData {
 
 /// Reads all files, compares them over the ranks, and tokenizes. Collective; `model` holds shapes
 /// only. Throws the same sherd::Error on every rank: InputMissing, BadData, RanksDisagree, Usage.
-/// `say` is called on rank 0 alone.
+/// `say` is called on rank 0 alone; `progress`, null on other ranks, counts what is tokenized.
 [[nodiscard]] RunData load_run_data(const config::RunConfig& config,
                                     const text::Tokenizer& tokenizer,
                                     const model::CausalLmImpl& model, sherd::World& world,
-                                    const Say& say);
+                                    const Say& say, track::Progress* progress = nullptr);
 
 /// The questions of a training file that have samples, read once more. Not collective. Throws
 /// sherd::Error as data::read_data_file() and data::questions_of() do.

@@ -51,9 +51,9 @@ track::EarlierPoints points_of(const std::string& path, std::int64_t steps_done,
 }  // namespace
 
 RunLog::RunLog(const std::string& path, std::int64_t steps_done, track::Trackers& trackers,
-               const std::vector<std::string>& eval_paths)
+               const std::vector<std::string>& eval_paths, track::JsonlLog::Warn warn)
     : path_(path),
-      lines_(path, steps_done),
+      lines_(path, steps_done, std::move(warn)),
       trackers_(trackers),
       eval_names_(track::evaluation_names(eval_paths)) {
   trackers_.begin(steps_done, steps_done > 0 ? points_of(path, steps_done, eval_names_)
@@ -99,15 +99,18 @@ void RunLog::write(const EvaluationKey& key, const std::string& data,
 }
 
 void RunLog::write(const Beginning& beginning) {
-  const nlohmann::ordered_json line = {{"event", "begin"},
-                                       {"step", beginning.step},
-                                       {"ranks", beginning.ranks},
-                                       {"hosts", beginning.hosts},
-                                       {"threads", beginning.threads},
-                                       {"transport", beginning.transport},
-                                       {"isa", beginning.isa},
-                                       {"data_sha256", beginning.data_sha256},
-                                       {"time", track::unix_seconds_now()}};
+  nlohmann::ordered_json line = {{"event", "begin"},
+                                 {"step", beginning.step},
+                                 {"ranks", beginning.ranks},
+                                 {"hosts", beginning.hosts},
+                                 {"threads", beginning.threads},
+                                 {"transport", beginning.transport},
+                                 {"isa", beginning.isa},
+                                 {"data_sha256", beginning.data_sha256}};
+  if (beginning.peak_operations_per_second) {
+    line["peak_operations_per_second"] = *beginning.peak_operations_per_second;
+  }
+  line["time"] = track::unix_seconds_now();
   write_line(line.dump());
 }
 
@@ -149,6 +152,13 @@ void RunLog::write_end(std::int64_t step, track::End how, const std::string& why
   }
   line["time"] = track::unix_seconds_now();
   lines_.write(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+std::vector<runs::Evaluation> RunLog::evaluations(const EvaluationKey& first) const {
+  std::vector<runs::Evaluation> found = runs::read_evaluations(path_);
+  runs::name_sets(found,
+                  {.samples = first.samples, .data_sha256 = first.data_sha256, .set = first.set});
+  return found;
 }
 
 bool RunLog::has(const EvaluationKey& key) const {

@@ -3,6 +3,7 @@
 // trackers too.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,8 @@ struct Beginning {
   int threads = 1;  ///< of a rank
   std::string transport;
   std::string isa;
-  std::string data_sha256;  ///< of the training data
+  std::string data_sha256;                           ///< of the training data
+  std::optional<double> peak_operations_per_second;  ///< of a rank: what `mfu` is a share of
 };
 
 /// Written by rank 0. Lines of steps have no `event`; all others have `event` and `step`.
@@ -41,7 +43,7 @@ class RunLog {
  public:
   /// As track::JsonlLog. `trackers` must outlive it; `eval_paths` are those of data.eval.
   RunLog(const std::string& path, std::int64_t steps_done, track::Trackers& trackers,
-         const std::vector<std::string>& eval_paths);
+         const std::vector<std::string>& eval_paths, track::JsonlLog::Warn warn = {});
 
   void write(const track::StepRecord& record);
   void write(const Beginning& beginning);
@@ -56,16 +58,17 @@ class RunLog {
   void write_early_stop(std::int64_t step, const runs::EvaluationCourse& course);
   /// Of the end of this call of the run, where it has written anything. `why`: of one that failed.
   void write_end(std::int64_t step, track::End how, const std::string& why);
-  /// Those in this log, of earlier beginnings too.
-  [[nodiscard]] std::vector<runs::Evaluation> evaluations() const {
-    return runs::read_evaluations(path_);
-  }
+  /// Those in this log, of earlier beginnings too, also of versions that did not name their set;
+  /// `first`: an evaluation of the first set as it is now.
+  [[nodiscard]] std::vector<runs::Evaluation> evaluations(const EvaluationKey& first) const;
   /// Whether it says, after its last step, that the run ended early.
   [[nodiscard]] bool tells_early_stop() const { return runs::tells_early_stop(path_); }
   /// Whether a line records this evaluation.
   [[nodiscard]] bool has(const EvaluationKey& key) const;
   /// As track::JsonlLog::sync.
   void sync() { lines_.sync(); }
+  /// As track::JsonlLog::missing_records.
+  [[nodiscard]] std::int64_t missing_records() const { return lines_.missing_records(); }
 
  private:
   void write_line(const std::string& json);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "llm/config/words.h"
+#include "llm/plan/memory_table.h"
 #include "llm/track/step_record.h"
 #include "llm/train/auto_dtype.h"
 #include "llm/train/free_space.h"
@@ -51,43 +52,85 @@ plan::PlannedRun planned_step(const config::RunConfig& config, const ModelShape&
           .adamw = adamw_mode(config.precision),
           .loss_chunk_tokens = config.memory.loss_chunk_tokens,
           .micro_batches = std::vector<plan::MicroBatch>(micro_batches, batch),
-          .pooling = on_cpu ? plan::kHostPooling : plan::Pooling{},
+          .pooling = hosts.device.pooling,
           .libraries_bytes = on_cpu ? plan::kHostLibrariesBytes : 0};
 }
 
 void plan_time(RunPlan& plan, const plan::PlannedRun& run) {
   const PlannedHosts& hosts = plan.hosts;
   const plan::Rates rates = plan::rates_of(hosts.device, {hosts.ranks, hosts.threads});
-  const plan::Links links = plan::links_of(hosts.device, hosts.hosts, hosts.link_gb_per_second);
+  const plan::Links links =
+      plan::links_of(hosts.device, hosts.hosts, hosts.ranks, hosts.link_gb_per_second);
   plan.time = plan::plan_step_time(run, rates, links);
   plan.rates = links.source.empty() ? rates.source : rates.source + "; " + links.source;
 }
 
-// "attention 1.2 GiB, linear 812 MiB": the largest of a phase.
-std::string largest_items(const plan::PhasePlan& phase) {
-  constexpr size_t kNamed = 4;
-  constexpr std::int64_t kLeastShare = 50;  // 2 %
-  std::vector<std::pair<std::string, std::int64_t>> items(phase.items.begin(), phase.items.end());
-  std::sort(items.begin(), items.end(),
-            [](const auto& a, const auto& b) { return a.second > b.second; });
-  items.resize(std::min(items.size(), kNamed));
-  std::vector<std::string> named;
-  for (const auto& [name, bytes] : items) {
-    if (kLeastShare * bytes >= phase.total_bytes) {
-      named.push_back(fmt::format("{} {}", name, track::short_bytes(bytes)));
-    }
+const plan::PhasePlan& worst_phase(const RunPlan& plan) {
+  return *std::find_if(plan.memory.phases.begin(), plan.memory.phases.end(),
+                       [&](const auto& phase) { return phase.name == plan.memory.peak_phase; });
+}
+
+// "backward (activations)": where most is in use, and for what.
+std::string worst_text(const RunPlan& plan) {
+  return fmt::format("{} ({})", plan.memory.peak_phase,
+                     plan::name_of(plan::largest_of(worst_phase(plan)), plan.param_dtype));
+}
+
+std::string memory_text(const RunPlan& plan) {
+  using track::short_bytes;
+  const bool on_cpu = plan.hosts.device.type == c10::DeviceType::CPU;
+  std::string text = plan::memory_table(plan.memory, plan.param_dtype);
+  const std::string activations = plan::largest_activations(worst_phase(plan));
+  if (!activations.empty()) {
+    text += fmt::format("\nactivations in {}: {}", plan.memory.peak_phase, activations);
   }
-  return fmt::format("{}", fmt::join(named, ", "));
+  text += fmt::format("\nbefore it: {}, {}", short_bytes(plan.constant_bytes),
+                      on_cpu ? "the program itself" : "the driver and its libraries (assumed)");
+  if (plan.reserve_bytes > 0) {
+    text += fmt::format("\nin reserve: {}, {} (assumed)", short_bytes(plan.reserve_bytes),
+                        plan.hosts.hosts * plan.hosts.ranks > 1
+                            ? "NCCL's buffers, and what lies idle between blocks"
+                            : "what lies idle between blocks");
+  }
+  return text + "\n";
+}
+
+std::string verdict_text(const RunPlan& plan) {
+  using track::short_bytes;
+  const std::string needed = short_bytes(plan.needed_bytes());
+  if (plan.available_bytes == 0) {
+    return fmt::format("needs {} a rank; what there is, is not known\n", needed);
+  }
+  return fmt::format(
+      "{}: {}{} of {} a rank, most of it in {}\n", plan.fits() ? "fits" : "does not fit", needed,
+      plan.reserve_bytes > 0 ? fmt::format(" and {} in reserve,", short_bytes(plan.reserve_bytes))
+                             : "",
+      short_bytes(plan.available_bytes), worst_text(plan));
+}
+
+// Each source in a line of its own.
+std::string rates_lines(std::string rates) {
+  const std::string between = "; ";
+  for (std::size_t at = rates.find(between); at != std::string::npos;
+       at = rates.find(between, at)) {
+    rates.replace(at, between.size(), ";\n  ");
+  }
+  return rates;
 }
 
 std::string time_text(const RunPlan& plan) {
   const plan::StepTime& time = plan.time;
-  return fmt::format(
-      "a step takes {:.3g} s{}, {} tokens/s ({})", time.step_seconds,
+  std::string text = fmt::format(
+      "a step takes {:.3g} s{}, {} tokens/s\n  {}", time.step_seconds,
       time.exposed_communication_seconds > 0
           ? fmt::format(", {:.3g} of it waiting for links", time.exposed_communication_seconds)
           : "",
-      track::short_count(plan.tokens_per_second), plan.rates);
+      track::short_count(plan.tokens_per_second), rates_lines(plan.rates));
+  if (plan.hosts.hosts > 1) {
+    text +=
+        "\n  (which strategy is the fastest depends on that link: `sherd bandwidth` measures it)";
+  }
+  return text;
 }
 
 std::string ranks_text(const PlannedHosts& hosts) {
@@ -116,6 +159,7 @@ RunPlan plan_run(const config::RunConfig& given, const ModelShape& shape, const 
           on_cpu ? constant_bytes(shape.config, shard_options(config)) : hosts.device.context_bytes,
       .available_bytes = available_to_a_rank(hosts),
       .checkpoint_bytes = checkpoint_bytes(shape.parameters, config.precision)};
+  made.reserve_bytes = plan::reserve_bytes(hosts.device, run.ranks.size, made.memory.peak_bytes);
   plan_time(made, planned_step(config, shape, hosts, batches.typical));
   made.tokens_per_second = batches.tokens_a_step / made.time.step_seconds;
   return made;
@@ -132,6 +176,7 @@ nlohmann::ordered_json json_of(const RunPlan& plan) {
           {"param_dtype", plan.param_dtype},
           {"batch", plan.batch},
           {"constant_bytes", plan.constant_bytes},
+          {"reserve_bytes", plan.reserve_bytes},
           {"available_bytes", plan.available_bytes},
           {"peak_bytes", plan.memory.peak_bytes},
           {"peak_phase", plan.memory.peak_phase},
@@ -155,7 +200,6 @@ std::string to_json(const RunPlan& plan, const std::optional<MeasuredMemory>& me
 }
 
 std::string to_text(const RunPlan& plan) {
-  using track::short_bytes;
   std::string text =
       fmt::format("plan: {}, {} parameters, {}, {} in {}, device {}\nbatch: {}\n", plan.model,
                   track::short_count(static_cast<double>(plan.parameters)), ranks_text(plan.hosts),
@@ -163,24 +207,9 @@ std::string to_text(const RunPlan& plan) {
   if (!plan.hosts.device.remark.empty()) {
     text += plan.hosts.device.remark + "\n";
   }
-  text += "a rank holds at most:\n";
-  for (const plan::PhasePlan& phase : plan.memory.phases) {
-    text += fmt::format("  {:<10} {:>9}   {}\n", phase.name, short_bytes(phase.total_bytes),
-                        largest_items(phase));
-  }
-  text += fmt::format("  before it  {:>9}   {}\n", short_bytes(plan.constant_bytes),
-                      plan.hosts.device.type == c10::DeviceType::CPU
-                          ? "the program itself"
-                          : "the driver and its libraries (assumed)");
-  const std::int64_t needed = plan.constant_bytes + plan.memory.peak_bytes;
-  text += plan.available_bytes == 0
-              ? fmt::format("needs {} a rank; what there is, is not known\n", short_bytes(needed))
-              : fmt::format("{}: {} of {} a rank, most of it in {} ({})\n",
-                            plan.fits() ? "fits" : "does not fit", short_bytes(needed),
-                            short_bytes(plan.available_bytes), plan.memory.peak_phase,
-                            plan.memory.peak_item);
-  return text + fmt::format("a checkpoint takes {}\n{}", short_bytes(plan.checkpoint_bytes),
-                            time_text(plan));
+  return text + memory_text(plan) + verdict_text(plan) +
+         fmt::format("a checkpoint takes {}\n", track::short_bytes(plan.checkpoint_bytes)) +
+         time_text(plan);
 }
 
 std::string planned_line(const RunPlan& plan) {

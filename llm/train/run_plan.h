@@ -40,11 +40,14 @@ struct RunPlan {
   double tokens_per_second = 0;      ///< of all ranks
   std::string rates = {};            ///< for people: what `time` rests on
   std::int64_t constant_bytes = 0;   ///< of a rank before anything is made
+  std::int64_t reserve_bytes = 0;    ///< of a rank, for what is not planned
   std::int64_t available_bytes = 0;  ///< to a rank; 0: not known
   std::int64_t checkpoint_bytes = 0;
 
+  /// Of a rank at its most.
+  [[nodiscard]] std::int64_t needed_bytes() const { return constant_bytes + memory.peak_bytes; }
   [[nodiscard]] bool fits() const {
-    return available_bytes == 0 || constant_bytes + memory.peak_bytes <= available_bytes;
+    return available_bytes == 0 || needed_bytes() + reserve_bytes <= available_bytes;
   }
 };
 

@@ -68,7 +68,9 @@ PlannedHosts hosts_of(const sherd::World& world) {
   return hosts;
 }
 
-StartedRun start_run(const config::RunConfig& resolved, sherd::World& world, const Say& say) {
+StartedRun start_run(const config::RunConfig& resolved, sherd::World& world, const Say& say,
+                     track::Progress* progress) {
+  const track::Working reading(progress, "reading data");
   for (const std::string& line : config::settings_without_effect(resolved, world.size())) {
     say(line);
   }
@@ -77,9 +79,10 @@ StartedRun start_run(const config::RunConfig& resolved, sherd::World& world, con
   auto shape =
       read_together(world, [&] { return model_shape(folder, {resolved.model.ignore_fields}); });
   say(model_line(resolved, shape));
-  RunData data = load_run_data(resolved, tokenizer, *shape.shapes, world, say);
-  config::RunConfig config =
-      with_micro_batch(with_formats(resolved, data), shape, data, world, say);
+  RunData data = load_run_data(resolved, tokenizer, *shape.shapes, world, say, progress);
+  config::RunConfig config = track::with_progress(progress, "planning the micro-batch", [&] {
+    return with_micro_batch(with_formats(resolved, data), shape, data, world, say);
+  });
   const data::BatchShape batch = batch_shape(config.train, world.size());
   return {std::move(config), std::move(tokenizer), std::move(shape), std::move(data), batch};
 }

@@ -26,9 +26,9 @@ struct StartedRun {
 
 /// Reads tokenizer, shapes and data of a resolved configuration. Collective. Throws the same
 /// sherd::Error on every rank: InputMissing, BadData, RanksDisagree, Usage. `say` is called on rank
-/// 0 alone.
+/// 0 alone; `progress`, null on other ranks, is told what takes long.
 [[nodiscard]] StartedRun start_run(const config::RunConfig& resolved, sherd::World& world,
-                                   const Say& say);
+                                   const Say& say, track::Progress* progress = nullptr);
 
 /// Where this run is, for plans. Not collective.
 [[nodiscard]] PlannedHosts hosts_of(const sherd::World& world);

@@ -7,22 +7,19 @@
 
 namespace llm::train {
 
-namespace {
-
-constexpr std::size_t kWorthALine_bytes = std::size_t{4} << 20;  // some seconds of encoding
-
-}  // namespace
-
 TokenizedOnce tokenize_once(sherd::World& world, const data::TokenCache& cache,
                             const data::DataFile& file, const text::PromptEncoder& encoder,
                             const data::Limit& limit,
-                            const std::function<void(const std::string& line)>& say) {
+                            const std::function<void(const std::string& line)>& say,
+                            track::Progress* progress) {
   std::string key;
   std::optional<data::TokenizedFile> found;
   std::vector<text::BadSample> skipped;
   const auto encode = [&] {
+    const track::Working tokenizing(progress, "tokenizing " + file.name);
     const text::QuestionFile questions = data::questions_of(file, limit);
-    data::TokenizedFile made = data::tokenize(questions, file.name, encoder, file.reading.bad);
+    data::TokenizedFile made =
+        data::tokenize(questions, file, encoder, track::counted_in("samples", progress));
     skipped = made.report.unfit.empty()
                   ? questions.skipped
                   : data::questions_of(file, limit, made.report, encoder).skipped;
@@ -39,9 +36,6 @@ TokenizedOnce tokenize_once(sherd::World& world, const data::TokenCache& cache,
     key = data::token_key(file, encoder, limit);
     find();
     if (!found && world.rank() == 0) {
-      if (file.bytes.size() >= kWorthALine_bytes) {
-        say("tokenizing " + file.name + " …");
-      }
       found = encode();
       if (const std::string why = cache.write(key, *found); !why.empty()) {
         say("tokens are not kept for the next run: " + why);

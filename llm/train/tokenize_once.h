@@ -7,6 +7,7 @@
 
 #include "llm/data/dataset.h"
 #include "llm/data/token_cache.h"
+#include "llm/track/progress.h"
 #include "sherd/world.h"
 
 namespace llm::train {
@@ -19,11 +20,13 @@ struct TokenizedOnce {
 
 /// The samples of a data file, or of the questions that `limit` leaves, and what was skipped: from
 /// the cache; else rank 0 encodes them, and the others map what it wrote, or encode for themselves
-/// where they do not see it. Collective. `say` is told, on rank 0, that it will take a while, and
-/// why nothing could be kept. Throws sherd::Error as `data::load_dataset` does, on every rank.
+/// where they do not see it. Collective. `say` is told, on rank 0, why nothing could be kept;
+/// `progress`, null on other ranks, what is encoded. Throws sherd::Error as `data::load_dataset`
+/// does, on every rank.
 TokenizedOnce tokenize_once(sherd::World& world, const data::TokenCache& cache,
                             const data::DataFile& file, const text::PromptEncoder& encoder,
                             const data::Limit& limit,
-                            const std::function<void(const std::string& line)>& say);
+                            const std::function<void(const std::string& line)>& say,
+                            track::Progress* progress);
 
 }  // namespace llm::train

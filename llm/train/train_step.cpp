@@ -25,21 +25,33 @@ void backward(const at::Tensor& loss) {
   loss.backward();
 }
 
+std::int64_t attended_pairs(const data::Batch& batch) {
+  std::int64_t pairs = 0;
+  for (std::int64_t i = 0; i < batch.samples(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const std::int64_t length = batch.bounds[at + 1] - batch.bounds[at];
+    pairs += length * (length + 1) / 2;
+  }
+  return pairs;
+}
+
 // What all ranks must know before the step: how many tokens it has, and whether it is to be.
 StepOutcome count(sherd::World& world, const std::vector<data::Batch>& micro_batches,
                   bool stop_here) {
-  double totals[] = {0, 0, 0, stop_here ? 1.0 : 0.0};
+  double totals[] = {0, 0, 0, 0, stop_here ? 1.0 : 0.0};
   for (const data::Batch& batch : micro_batches) {
     totals[0] += static_cast<double>(batch.tokens());
     totals[1] += static_cast<double>(batch.supervised_tokens);
     totals[2] += static_cast<double>(batch.samples());
+    totals[3] += static_cast<double>(attended_pairs(batch));
   }
   world.all_reduce(totals);
   StepOutcome outcome;
   outcome.tokens = static_cast<std::int64_t>(totals[0]);
   outcome.supervised_tokens = static_cast<std::int64_t>(totals[1]);
   outcome.samples = static_cast<std::int64_t>(totals[2]);
-  outcome.stop_requested = totals[3] > 0;
+  outcome.attended_pairs = static_cast<std::int64_t>(totals[3]);
+  outcome.stop_requested = totals[4] > 0;
   return outcome;
 }
 

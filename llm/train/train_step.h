@@ -19,8 +19,9 @@ struct StepOutcome {
   std::int64_t tokens = 0;
   std::int64_t supervised_tokens = 0;
   std::int64_t samples = 0;
-  bool overflowed = false;      ///< fp16 gradients were not finite: nothing was updated
-  bool stop_requested = false;  ///< some rank was asked to stop: the step was not begun
+  std::int64_t attended_pairs = 0;  ///< of a token and itself or one before it in its sample
+  bool overflowed = false;          ///< fp16 gradients were not finite: nothing was updated
+  bool stop_requested = false;      ///< some rank was asked to stop: the step was not begun
 };
 
 /// The inputs of a step besides its data.

@@ -17,6 +17,7 @@
 #include "llm/train/checkpoints.h"
 #include "llm/train/data_preview.h"
 #include "llm/train/export_run.h"
+#include "llm/train/flops_utilization.h"
 #include "llm/train/load_model.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/output_folder.h"
@@ -92,10 +93,12 @@ MeasuredMemory measured_memory(const std::optional<RunPlan>& plan, sherd::World&
 }
 
 // Of all sessions of the run, from its log, where that is a file. On rank 0.
-void write_summary(const config::RunConfig& config, track::End how, const Say& say) {
+void write_summary(const config::RunConfig& config, track::End how, std::int64_t lost_records,
+                   const Say& say) {
   if (std::filesystem::is_regular_file(log_path(config))) {
     runs::RunSummary summary = runs::summary_of(runs::read_run(config.train.output));
     summary.ended = how;
+    summary.lost_records = lost_records;
     sherd::files::write_file(summary_path(config.train.output), to_json(summary) + "\n");
     say("summary: " + to_line(summary));
   }
@@ -105,7 +108,7 @@ void write_summary(const config::RunConfig& config, track::End how, const Say& s
 void record_end(TrainingLoop& loop, const config::RunConfig& config, track::End how,
                 const std::string& why, const Say& say) {
   loop.record_end(how, why);
-  write_summary(config, how, say);
+  write_summary(config, how, loop.missing_records(), say);
 }
 
 Candidate resume(const ResumePlan& plan, const config::RunConfig& config, const RunData& data,
@@ -137,21 +140,26 @@ void restore_scale(const Candidate& start, std::optional<sherd::GradScaler>& sca
   }
 }
 
-Say on_first_rank(const sherd::World& world, const RunHooks& hooks) {
-  return [first = world.rank() == 0, &hooks](const std::string& line) {
-    if (first) {
-      hooks.say(line);
-    }
-  };
+// On rank 0; null on others, which say nothing.
+std::unique_ptr<track::Progress> progress_of(const sherd::World& world, const RunHooks& hooks) {
+  return world.rank() == 0 ? std::make_unique<track::Progress>(track::Output{hooks.say, hooks.show})
+                           : nullptr;
 }
 
-// The same hooks, whose lines pass through `progress`: null on other ranks, which say nothing.
+// The same hooks, whose lines pass through `progress`.
 RunHooks told_by(track::Progress* progress, RunHooks hooks) {
   hooks.say = [progress](const std::string& line) {
     if (progress != nullptr) {
       progress->say(line);
     }
   };
+  if (!hooks.warn) {
+    hooks.warn = hooks.say;
+  } else if (progress != nullptr) {
+    hooks.warn = [progress, warn = hooks.warn](const std::string& line) {
+      progress->aside([&] { warn(line); });
+    };
+  }
   return hooks;
 }
 
@@ -194,6 +202,19 @@ void end_failed(TrainingLoop& loop, const config::RunConfig& config, const std::
     // A full disk, perhaps, of which the run has failed.
   }
   end_tracking(trackers, track::End::Failed, progress);
+}
+
+// On rank 0, which says what it is a share of; nothing on the others.
+FlopsUtilization utilization_on_first(const config::RunConfig& config, const ModelShape& shape,
+                                      const sherd::World& world, const Say& say) {
+  if (world.rank() != 0) {
+    return {};
+  }
+  FlopsUtilization mfu = flops_utilization(config, shape, world);
+  if (mfu.peak) {
+    say(mfu.line());
+  }
+  return mfu;
 }
 
 RunNote note_of(const StartedRun& run) {
@@ -265,19 +286,14 @@ RunOutcome carry_out(TrainingLoop& loop, const Ending& end, sherd::World& world)
 }  // namespace
 
 RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHooks& of_caller) {
-  const auto progress =
-      world.rank() == 0
-          ? std::make_unique<track::Progress>(track::Output{of_caller.say, of_caller.show})
-          : nullptr;
+  const auto progress = progress_of(world, of_caller);
   const RunHooks hooks = told_by(progress.get(), of_caller);
   const Say& say = hooks.say;
+  auto starting = std::make_unique<track::Working>(progress.get(), "starting");
   const config::RunConfig asked = agreed(given, world, say);
   const std::shared_ptr<OutputLock> lock = lock_output(asked, world, hooks, say);
 
-  const StartedRun started = [&] {
-    const track::Working reading(progress.get(), "reading and tokenizing");
-    return start_run(asked, world, say);
-  }();
+  const StartedRun started = start_run(asked, world, say, progress.get());
   const config::RunConfig& config = started.config;
   const RunData& data = started.data;
   const ModelShape& shape = started.model;
@@ -293,10 +309,9 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
       write_bad_samples(config.train.output, data.skipped, say);
     }
   });
-  const std::optional<RunPlan> plan_of_run = [&] {
-    const track::Working planning(progress.get(), "planning memory");
-    return plan_memory(config, shape, data, batch, world, say);
-  }();
+  const std::optional<RunPlan> plan_of_run =
+      track::with_progress(progress.get(), "planning memory",
+                           [&] { return plan_memory(config, shape, data, batch, world, say); });
 
   auto loading = std::make_unique<track::Working>(progress.get(), "loading the model");
   sherd::Sharded<model::CausalLm> model = load_model(config, shape, world);
@@ -313,21 +328,25 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   restore_scale(start, scaler, world);
   loading.reset();
   const auto trackers = world.rank() == 0 ? std::make_unique<track::Trackers>(config) : nullptr;
+  const FlopsUtilization mfu = utilization_on_first(config, shape, world, say);
   TrainingLoop loop({config, data, started.tokenizer, batch, note, lock.get(), trackers.get(),
-                     progress.get(), start},
+                     progress.get(), start, mfu},
                     model, optimizer, scaler ? &*scaler : nullptr, hooks);
   if (!loop.is_over()) {
     write_plan(plan_of_run, config.train.output, world);
   }
   world.barrier();
   hooks.prepared();
+  starting.reset();
   return carry_out(loop, {config, plan_of_run, start.step, trackers.get(), progress.get(), hooks},
                    world);
 }
 
 bool dry_run(const config::RunConfig& given, sherd::World world, const RunHooks& hooks) {
-  const Say say = on_first_rank(world, hooks);
-  const StartedRun started = start_run(agreed(given, world, say), world, say);
+  const auto progress = progress_of(world, hooks);
+  const Say say = told_by(progress.get(), hooks).say;
+  const track::Working working(progress.get(), "planning");
+  const StartedRun started = start_run(agreed(given, world, say), world, say, progress.get());
   const ResumePlan begin =
       plan_resume(started.config, note_of(started), *started.model.shapes, world, say);
   const std::string fits = from_first_rank(world, [&] {

@@ -25,6 +25,9 @@ struct RunHooks {
   std::function<void(const std::string& text)> show = {};
   /// Called on rank 0 where the run has failed, before it records that.
   std::function<void()> failing = [] {};
+  /// A line that must not be missed, such as of a full disk; called as `say` is, which takes its
+  /// place where it is none.
+  std::function<void(const std::string& line)> warn = {};
 };
 
 struct RunOutcome {

@@ -12,6 +12,7 @@
 #include "llm/train/prediction_files.h"
 #include "llm/train/schedule.h"
 #include "llm/train/start.h"
+#include "llm/train/step_profile.h"
 #include "ops/cpu/isa.h"
 #include "sherd/checkpoint.h"
 
@@ -33,13 +34,19 @@ data::Loader loader_of(const Prepared& run, int rank) {
 
 Beginning beginning_of(const Prepared& run, const sherd::World& world) {
   const PlannedHosts hosts = hosts_of(world);
-  return {run.start.step,          world.size(),      hosts.hosts,
-          hosts.threads,           world.transport(), sherd::ops::cpu::isa_name(),
-          run.data.identity.sha256};
+  return {.step = run.start.step,
+          .ranks = world.size(),
+          .hosts = hosts.hosts,
+          .threads = hosts.threads,
+          .transport = world.transport(),
+          .isa = sherd::ops::cpu::isa_name(),
+          .data_sha256 = run.data.identity.sha256,
+          .peak_operations_per_second =
+              run.mfu.peak ? std::optional(run.mfu.peak->operations_per_second) : std::nullopt};
 }
 
 // On rank 0, null on the others. A resumed run keeps its lines up to the start.
-std::unique_ptr<RunLog> open_log(const Prepared& run, sherd::World& world) {
+std::unique_ptr<RunLog> open_log(const Prepared& run, sherd::World& world, const RunHooks& hooks) {
   std::unique_ptr<RunLog> log;
   together(world, [&] {
     if (world.rank() == 0) {
@@ -48,7 +55,7 @@ std::unique_ptr<RunLog> open_log(const Prepared& run, sherd::World& world) {
         eval_paths.push_back(set.path);
       }
       log = std::make_unique<RunLog>(log_path(run.config).string(), run.start.step, *run.trackers,
-                                     eval_paths);
+                                     eval_paths, hooks.warn);
     }
   });
   return log;
@@ -92,8 +99,8 @@ TrainingLoop::TrainingLoop(Prepared prepared, sherd::Sharded<model::CausalLm>& m
       world_(model.world()),
       checkpoints_(run_.config.train.output),
       loader_(loader_of(run_, world_.rank())),
-      log_(open_log(run_, world_)),
-      best_(world_, run_.config.eval, first_heldout(run_), [&] { return log_->evaluations(); }),
+      log_(open_log(run_, world_, hooks)),
+      best_(world_, run_.config.eval, first_heldout(run_), [&] { return earlier_evaluations(); }),
       starts_elsewhere_(is_elsewhere(run_.start, checkpoints_)),
       trace_(run_.config.log.trace_steps,
              std::filesystem::path(run_.config.train.output) / "traces", world_.rank()),
@@ -110,6 +117,11 @@ TrainingLoop::TrainingLoop(Prepared prepared, sherd::Sharded<model::CausalLm>& m
     }
   });
   begin();
+}
+
+std::vector<runs::Evaluation> TrainingLoop::earlier_evaluations() const {
+  return run_.data.heldout.empty() ? std::vector<runs::Evaluation>()
+                                   : log_->evaluations(evaluation_key(run_.start.step, 0));
 }
 
 void TrainingLoop::on_first_rank(const std::function<void()>& work) const {
@@ -185,14 +197,15 @@ bool TrainingLoop::step(std::int64_t number) {
   const std::vector<data::Batch> batches = loader_.step(number - 1);
   const double data_wait_seconds = seconds_since(start);
   trace_.begin(number);
+  const StepProfile profile(StepProfile::Detail::Phases);
   const StepOutcome outcome = train_step(model_, optimizer_, scaler_, batches, plan);
-  const double seconds = seconds_since(start);
+  const StepTimes times{seconds_since(start), data_wait_seconds, profile.phase_seconds()};
   const std::string traced = trace_.end(number);
   if (outcome.stop_requested) {
     return false;
   }
   outcome_.steps_done = number;
-  record(number, outcome, lr, seconds, data_wait_seconds);
+  record(number, outcome, lr, times);
   if (!traced.empty()) {
     say(traced);
   }
@@ -200,10 +213,10 @@ bool TrainingLoop::step(std::int64_t number) {
 }
 
 void TrainingLoop::record(std::int64_t number, const StepOutcome& outcome, double lr,
-                          double seconds, double data_wait_seconds) {
+                          const StepTimes& times) {
   const Clock::time_point now = Clock::now();
   const bool keeps_time = world_.rank() == 0;  // clocks differ, and all ranks must do the same
-  double largest[] = {static_cast<double>(peak_resident_bytes()), data_wait_seconds,
+  double largest[] = {static_cast<double>(peak_resident_bytes()), times.data_wait_seconds,
                       keeps_time && saves_.time_is_up(now) ? 1.0 : 0.0,
                       keeps_time && evaluations_.time_is_up(now) ? 1.0 : 0.0};
   world_.all_reduce(largest, sherd::ReduceOp::Max);
@@ -226,11 +239,13 @@ void TrainingLoop::record(std::int64_t number, const StepOutcome& outcome, doubl
       .tokens = outcome.tokens,
       .supervised_tokens = outcome.supervised_tokens,
       .samples = outcome.samples,
-      .step_seconds = seconds,
+      .step_seconds = times.seconds,
       .unix_seconds = track::unix_seconds_now(),
       .peak_rank_bytes = static_cast<std::int64_t>(largest[0]),
       .data_wait_seconds = largest[1],
-      .epochs = static_cast<double>(number) / static_cast<double>(length.steps_per_epoch)};
+      .epochs = static_cast<double>(number) / static_cast<double>(length.steps_per_epoch),
+      .mfu = run_.mfu.of(outcome, times.seconds),
+      .phase_seconds = times.phase_seconds};
   run_.lock->check_folder_is_there();
   log_->write(record);
   for (const std::string& line : run_.trackers->take_news()) {

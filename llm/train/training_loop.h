@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "llm/config/run_config.h"
 #include "llm/data/loader.h"
@@ -16,6 +18,7 @@
 #include "llm/train/best_so_far.h"
 #include "llm/train/cadence.h"
 #include "llm/train/checkpoints.h"
+#include "llm/train/flops_utilization.h"
 #include "llm/train/loss_watch.h"
 #include "llm/train/output_lock.h"
 #include "llm/train/resume.h"
@@ -42,6 +45,14 @@ struct Prepared {
   track::Trackers* trackers;  ///< the same
   track::Progress* progress;  ///< the same
   Candidate start;            ///< the checkpoint it continues from
+  FlopsUtilization mfu = {};  ///< how it is taken, on rank 0
+};
+
+/// Where the time of a step went, on this rank.
+struct StepTimes {
+  double seconds = 0;
+  double data_wait_seconds = 0;                 ///< of it, for its batches
+  std::map<std::string, double> phase_seconds;  ///< of it, by StepProfile
 };
 
 /// Trains from the step after the start to the last. All methods are collective.
@@ -58,6 +69,8 @@ class TrainingLoop {
   /// Records how this call of the run ended; `why`: of one that failed. Not collective: rank 0 does
   /// it.
   void record_end(track::End how, const std::string& why = "");
+  /// As track::JsonlLog::missing_records, on rank 0.
+  [[nodiscard]] std::int64_t missing_records() const { return log_->missing_records(); }
   /// Whether no step is left to do: the last is done, or evaluations had become no better. Not
   /// collective.
   [[nodiscard]] bool is_over() const;
@@ -83,12 +96,13 @@ class TrainingLoop {
   void prune(std::int64_t newest) const;
   RunOutcome stop();
   void finish();
-  void record(std::int64_t number, const StepOutcome& outcome, double lr, double seconds,
-              double data_wait_seconds);
+  void record(std::int64_t number, const StepOutcome& outcome, double lr, const StepTimes& times);
   [[nodiscard]] bool checkpoint_is_due(std::int64_t number) const;
   [[nodiscard]] bool evaluation_is_due(std::int64_t number) const;
   [[nodiscard]] bool is_evaluated(const EvaluationKey& key);
   [[nodiscard]] EvaluationKey evaluation_key(std::int64_t number, std::size_t data_file) const;
+  // Those that tell of the best so far. On rank 0.
+  [[nodiscard]] std::vector<runs::Evaluation> earlier_evaluations() const;
   // On rank 0, whose fault is then that of all.
   void on_first_rank(const std::function<void()>& work) const;
   [[nodiscard]] eval::EvaluationOptions evaluation_options(std::int64_t samples) const;

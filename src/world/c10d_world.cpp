@@ -79,7 +79,7 @@ class C10dWorld final : public Backend {
         timeout_(timeout_of(options, environment)),
         device_(device_of_rank(options.device, environment.local_rank)),
         // NCCL opens further connections to the store.
-        store_(meet(environment, timeout_, /*closes_store=*/device_.is_cpu())),
+        rendezvous_(meet(environment, timeout_, /*closes_store=*/device_.is_cpu())),
         door_(reachable_address()) {
     control_ = std::make_unique<C10dCommunicator>(groups({0, 1, size()}));
     door_.set_open(false);
@@ -155,13 +155,13 @@ class C10dWorld final : public Backend {
   [[nodiscard]] std::string own_address() const {
     return environment_.all_local
                ? "127.0.0.1"
-               : local_address_towards(*environment_.master_address, *environment_.master_port);
+               : local_address_towards(rendezvous_.address, *environment_.master_port);
   }
 
   [[nodiscard]] std::string reachable_address() const {
     std::string address = own_address();
     if (!environment_.all_local) {
-      check_reachable(*store_, environment_, address, timeout_);
+      check_reachable(*rendezvous_.store, environment_, address, timeout_);
     }
     return address;
   }
@@ -169,7 +169,7 @@ class C10dWorld final : public Backend {
   c10::intrusive_ptr<c10d::Backend> connect(const std::string& name, const RankGroup& ranks) {
     auto options = c10d::ProcessGroupGloo::Options::create(timeout_);
     options->devices.push_back(door_.interface());
-    auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
+    auto store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous_.store);
     try {
       return c10::make_intrusive<c10d::ProcessGroupGloo>(store, ranks.index_of(rank()), ranks.size,
                                                          options);
@@ -188,8 +188,8 @@ class C10dWorld final : public Backend {
   // One for all communicators: a rank may be waiting in another one.
   Roster roster(const RankGroup& ranks) {
     const auto patience = std::min<std::chrono::milliseconds>(timeout_, std::chrono::seconds(5));
-    return {c10::make_intrusive<c10d::PrefixStore>("sherd/roster", store_), ranks, rank(), patience,
-            board_};
+    return {c10::make_intrusive<c10d::PrefixStore>("sherd/roster", rendezvous_.store), ranks,
+            rank(), patience, board_};
   }
 
   std::string next_name(const RankGroup& ranks) {
@@ -199,7 +199,7 @@ class C10dWorld final : public Backend {
   ProcessGroups nccl_groups(const RankGroup& ranks) {
     const std::string name = next_name(ranks);
     const auto connected = [&](const std::string& purpose) {
-      auto store = c10::make_intrusive<c10d::PrefixStore>(name + purpose, store_);
+      auto store = c10::make_intrusive<c10d::PrefixStore>(name + purpose, rendezvous_.store);
       return make_nccl_group(store, ranks.index_of(rank()), ranks.size, timeout_);
     };
     return {connected("/gather"), connected("/reduce"), roster(ranks)};
@@ -215,7 +215,7 @@ class C10dWorld final : public Backend {
   c10::Device device_;
   std::vector<std::string> gpus_;  ///< by rank; empty without GPUs
   std::shared_ptr<WaitBoard> board_ = std::make_shared<WaitBoard>();
-  c10::intrusive_ptr<c10d::Store> store_;
+  Rendezvous rendezvous_;
   Door door_;
   std::unique_ptr<C10dCommunicator> control_;
   std::optional<SharedMemoryMeeting> meeting_;  ///< without GPUs

@@ -55,19 +55,24 @@ int listening_socket(const addrinfo& address) {
   return result;
 }
 
+// All zero where there is none.
+sockaddr_storage name_of(int socket) {
+  sockaddr_storage name{};
+  socklen_t size = sizeof name;
+  getsockname(socket, reinterpret_cast<sockaddr*>(&name), &size);
+  return name;
+}
+
 // This host's numeric address on the way to another; empty with errno where there is no way.
 std::string own_address_towards(const addrinfo& address) {
   files::FileDescriptor fd(socket(address.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage own{};
-  socklen_t size = sizeof own;
   // Connecting a datagram socket sends nothing; it only chooses the route.
-  const bool routed = fd.get() >= 0 &&
-                      connect(fd.get(), address.ai_addr, address.ai_addrlen) == 0 &&
-                      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &size) == 0;
+  const bool routed = fd.get() >= 0 && connect(fd.get(), address.ai_addr, address.ai_addrlen) == 0;
   const int error = errno;
+  std::string own = routed ? address_of(fd.get()) : "";
   fd.close();
   errno = error;
-  return routed ? numeric_address(reinterpret_cast<sockaddr*>(&own), size) : "";
+  return own;
 }
 
 }  // namespace
@@ -93,10 +98,13 @@ int listen_on(const std::string& host, std::uint16_t port) {
               ". Rank 0 must run on the host that MASTER_ADDR names.");
 }
 
+std::string address_of(int socket) {
+  const sockaddr_storage bound = name_of(socket);
+  return numeric_address(reinterpret_cast<const sockaddr*>(&bound), sizeof bound);
+}
+
 std::uint16_t port_of(int socket) {
-  sockaddr_storage bound{};
-  socklen_t size = sizeof bound;
-  getsockname(socket, reinterpret_cast<sockaddr*>(&bound), &size);
+  const sockaddr_storage bound = name_of(socket);
   return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
                                            : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
 }

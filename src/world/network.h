@@ -11,6 +11,9 @@ namespace sherd::detail {
 /// naming host, port and what to try.
 [[nodiscard]] int listen_on(const std::string& host, std::uint16_t port);
 
+/// The numeric address that a socket is bound to.
+[[nodiscard]] std::string address_of(int socket);
+
 /// The port that a socket is bound to.
 [[nodiscard]] std::uint16_t port_of(int socket);
 

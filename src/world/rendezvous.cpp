@@ -52,10 +52,10 @@ std::string reason_of(const std::exception& error) {
 /// One rank among those that come.
 class Arrival {
  public:
-  Arrival(const RankEnvironment& environment, c10::intrusive_ptr<c10d::Store> store,
-          std::chrono::milliseconds timeout)
+  Arrival(const RankEnvironment& environment, Rendezvous place, std::chrono::milliseconds timeout)
       : environment_(environment),
-        common_(std::move(store)),
+        address_(std::move(place.address)),
+        common_(std::move(place.store)),
         timeout_(timeout),
         deadline_(Clock::now() + timeout) {
     for (int rank = 0; rank < environment.world_size; ++rank) {
@@ -132,12 +132,11 @@ class Arrival {
     if (environment_.rank != 0 || environment_.all_local || environment_.agent_store) {
       return "";
     }
-    const std::string& host = *environment_.master_address;
-    const std::string address = local_address_towards(host, *environment_.master_port);
-    return is_loopback(address) ? " On this host '" + host + "' is " + address +
-                                      ", which no other host reaches: set MASTER_ADDR to this "
-                                      "host's address in the network that they share."
-                                : "";
+    return is_loopback(address_)
+               ? " On this host '" + *environment_.master_address + "' is " + address_ +
+                     ", which no other host reaches: set MASTER_ADDR to this "
+                     "host's address in the network that they share."
+               : "";
   }
 
   // A rank that was never started, or died before this point, looks like one that is late.
@@ -167,6 +166,7 @@ class Arrival {
   }
 
   const RankEnvironment& environment_;
+  std::string address_;                     ///< of the store
   c10::intrusive_ptr<c10d::Store> common_;  ///< with whatever others have put there
   c10::intrusive_ptr<c10d::Store> sealed_;  ///< that of all rounds; null where there is but one
   std::optional<Round> round_;
@@ -179,8 +179,9 @@ class Arrival {
   std::vector<std::string> keys_;
 };
 
-// A store's client tries for as long as the timeout is and says nothing meanwhile.
-void wait_for_answer(const RankEnvironment& environment, std::chrono::milliseconds timeout) {
+// The address that answered. A store's client tries for as long as the timeout is and says nothing
+// meanwhile; of several addresses it spends all that on the first, where that one is silent.
+std::string wait_for_answer(const RankEnvironment& environment, std::chrono::milliseconds timeout) {
   const Endpoint store{*environment.master_address, *environment.master_port};
   const auto start = Clock::now();
   const auto deadline = start + timeout;
@@ -188,10 +189,9 @@ void wait_for_answer(const RankEnvironment& environment, std::chrono::millisecon
   bool warned = false;
   for (auto pause = kAfterFirstTry;; pause = std::min(2 * pause, kBetweenTries)) {
     const auto limit = std::min<Clock::duration>(kUntilNoAnswer, deadline - Clock::now());
-    const Dialled dialled =
-        dialler.dial(std::chrono::ceil<std::chrono::milliseconds>(limit)).front();
+    Dialled dialled = dialler.dial(std::chrono::ceil<std::chrono::milliseconds>(limit)).front();
     if (dialled.fault.empty()) {
-      return;
+      return std::move(dialled.address);
     }
     const std::string what = "cannot reach rank 0 at " + to_text(store, dialled);
     if (Clock::now() >= deadline) {
@@ -210,8 +210,8 @@ void wait_for_answer(const RankEnvironment& environment, std::chrono::millisecon
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Store> meet(const RankEnvironment& environment,
-                                     std::chrono::milliseconds timeout, bool closes_store) {
+Rendezvous meet(const RankEnvironment& environment, std::chrono::milliseconds timeout,
+                bool closes_store) {
   const std::string& host = *environment.master_address;
   c10d::TCPStoreOptions options;
   options.port = *environment.master_port;
@@ -225,15 +225,16 @@ c10::intrusive_ptr<c10d::Store> meet(const RankEnvironment& environment,
         environment.master_fd ? *environment.master_fd : listen_on(host, options.port);
   }
   try {
-    if (!options.isServer) {
-      wait_for_answer(environment, timeout);
-    }
-    Arrival arrival(environment, c10::make_intrusive<c10d::TCPStore>(host, options), timeout);
-    auto store = arrival.wait_for_all();
+    // The store's server is a client of itself.
+    const std::string address = options.isServer ? address_of(*options.masterListenFd)
+                                                 : wait_for_answer(environment, timeout);
+    auto store = c10::make_intrusive<c10d::TCPStore>(address, options);
+    Arrival arrival(environment, {std::move(store), address}, timeout);
+    Rendezvous met{arrival.wait_for_all(), address};
     if (options.isServer && closes_store) {
       set_admitting(*options.masterListenFd, false);
     }
-    return store;
+    return met;
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

@@ -2,6 +2,7 @@
 // Where the ranks of a job meet.
 
 #include <chrono>
+#include <string>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -9,13 +10,19 @@
 
 namespace sherd::detail {
 
+struct Rendezvous {
+  c10::intrusive_ptr<c10d::Store> store;
+  /// Numeric: the one of the store's addresses that answered this rank; on rank 0, where it
+  /// listens.
+  std::string address;
+};
+
 /// The store of the job, on rank 0 or with torchrun's agent, once all ranks have come. Collective.
 /// With `closes_store`, rank 0 then accepts no further connection to it. Warns after ten seconds of
 /// waiting, naming the ranks that have not come. Throws Error: PeerLost, naming the ranks, where
 /// some do not come within `timeout` or a process of this host that came has ended; Unavailable for
 /// a port or address that is not available.
-[[nodiscard]] c10::intrusive_ptr<c10d::Store> meet(const launch::RankEnvironment& environment,
-                                                   std::chrono::milliseconds timeout,
-                                                   bool closes_store);
+[[nodiscard]] Rendezvous meet(const launch::RankEnvironment& environment,
+                              std::chrono::milliseconds timeout, bool closes_store);
 
 }  // namespace sherd::detail

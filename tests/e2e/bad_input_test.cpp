@@ -312,6 +312,20 @@ TEST(BadFlags, NameTheirVerbAndItsHelp) {
   refuse(64, {"train", "--ranks"}, {"-n needs a number of ranks, from 1 to 1024"});
 }
 
+TEST(BadFlags, OutOfRange) {
+  const Arguments generate{"generate", "tests/data/stories260k-hf"};
+  refuse(64, generate + Arguments{"--max-new-tokens", "0"}, {"--max-new-tokens: Value 0 not in"});
+  refuse(64, generate + Arguments{"--batch", "0"}, {"--batch: Value 0 not in range"});
+  refuse(64, {"bench", "--threads", "0"}, {"--threads: Value 0 not in range 1 to 1024"});
+  refuse(64, {"bench", "--link", "0"}, {"--link: 0 must be a number above 0"});
+  refuse(64, {"bench", "--lr", "-1"}, {"--lr: -1 must be a number of at least 0"});
+  refuse(64, {"bench", "--max-minutes", "long"}, {"--max-minutes: long must be a number above 0"});
+  refuse(64, {"plan", "--memory", "nan"}, {"--memory: nan must be a number above 0"});
+  const Arguments slurm{"slurm", "recipes/llama-3-8b.toml", "--nodes", "1"};
+  refuse(64, slurm + Arguments{"--stop-before", "0"}, {"--stop-before: Value 0 not in range"});
+  refuse(64, slurm + Arguments{"--cpus-per-rank", "0"}, {"--cpus-per-rank: Value 0 not in"});
+}
+
 TEST(BadModel, IsLookedForWhereTheProgramWasStarted) {
   const TempFolder folder;
   refuse(66,

@@ -153,12 +153,16 @@ TEST(EarlyStop, EndsTheRunInTheNormalWayOnAllRanks) {
   EXPECT_EQ(nlohmann::json::parse(read_file(output / "plan.json")), plan);
 }
 
+Arguments ended_at_six(const fs::path& output) {
+  return evaluated(output, "10", "2 steps") + no_improvement("2") +
+         Arguments{"--checkpoint.every", "3 steps", "--checkpoint.keep", "9"};
+}
+
 // From the checkpoint of step 3 the run remembers the evaluation of step 2.
 TEST(EarlyStop, IsTheSameInARunThatWasResumed) {
   const TempFolder folder;
   const fs::path output = folder.path() / "run";
-  const Arguments run = evaluated(output, "10", "2 steps") + no_improvement("2") +
-                        Arguments{"--checkpoint.every", "3 steps", "--checkpoint.keep", "9"};
+  const Arguments run = ended_at_six(output);
   expect_code(0, run);
   const std::string weights = exported_weights(output);
   fs::remove_all(output / "checkpoints/step-00000006");
@@ -167,6 +171,32 @@ TEST(EarlyStop, IsTheSameInARunThatWasResumed) {
   EXPECT_THAT(again.out, HasSubstr("ended early after step 6 of 10"));
   EXPECT_THAT(steps_of(output, "evaluation"), ElementsAre(2, 4, 6));
   EXPECT_TRUE(weights == exported_weights(output));
+}
+
+// Of lines of versions that did not say what was read of a file, the entry's samples tell.
+TEST(EarlyStop, IsTheSameInARunThatAnEarlierVersionBegan) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  const Arguments run = ended_at_six(output);
+  expect_code(0, run);
+  const auto best = summary(output).at("best");
+  std::string earlier_log;
+  std::ifstream log(output / "log.jsonl");
+  for (std::string line; std::getline(log, line);) {
+    auto record = nlohmann::ordered_json::parse(line);
+    if (record.at("step") > 3) {
+      break;
+    }
+    record.erase("data_index");
+    record.erase("data_set");
+    earlier_log += record.dump() + "\n";
+  }
+  folder.write("run/log.jsonl", earlier_log);
+  fs::remove_all(output / "checkpoints/step-00000006");
+  const Ended again = expect_code(0, run);
+  EXPECT_THAT(again.out, HasSubstr("ended early after step 6 of 10"));
+  EXPECT_THAT(steps_of(output, "evaluation"), ElementsAre(2, 4, 6));
+  EXPECT_EQ(summary(output).at("best"), best);
 }
 
 // A run that has had all the patience it is given now ends where it is, and says so.

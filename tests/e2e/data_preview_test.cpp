@@ -12,6 +12,7 @@ namespace sherd::test {
 namespace {
 
 using nlohmann::json;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -71,13 +72,15 @@ TEST(DataPreview, TellsTheFirstSamplesInTheOrderOfTraining) {
   ASSERT_EQ(all["first"].size(), 6U);
   std::int64_t tokens = 0;
   bool cut = false;
+  const auto context = [](const json& sample) { return sample["cut_text"].get<std::string>(); };
   for (std::size_t i = 0; i < 6; ++i) {
     const json& sample = all["first"][i];
     EXPECT_EQ(sample["step"], i / 2 + 1);
     tokens += sample["tokens"].get<std::int64_t>();
     EXPECT_EQ(sample["text"].back()["supervised"], true);
     const bool of_squad = sample["source"] == kQuestions;
-    cut = cut || !sample["cut_text"].get<std::string>().empty();
+    cut = cut || !context(sample).empty();
+    EXPECT_EQ(sample["cut_tokens"] > 0, !context(sample).empty());
     EXPECT_THAT(sample["text"][0]["text"].get<std::string>(),
                 HasSubstr(of_squad ? "Question: " : "Who"));
   }
@@ -98,15 +101,40 @@ TEST(DataPreview, TextAndPageAreHarmless) {
   EXPECT_THAT(ended.out, Not(HasSubstr("\u009b")));
   EXPECT_THAT(ended.out, Not(HasSubstr("\u202e")));
   EXPECT_THAT(ended.out, HasSubstr("my.jsonl: line 3, byte "));
-  EXPECT_THAT(ended.out, HasSubstr("bytes cut off\n"));
+  EXPECT_THAT(ended.out,
+              ContainsRegex("step [1-3]: [0-9]+ tokens, [0-9]+ supervised; [0-9]+ tokens cut "
+                            "off \\([0-9]+ bytes\\)"));
+  EXPECT_THAT(ended.out, HasSubstr("\ncut off: "));
   const std::string html = read_file(page);
   EXPECT_THAT(html, HasSubstr("&lt;script&gt;Lily &amp; "));
   EXPECT_THAT(html, Not(HasSubstr("<script")));
   EXPECT_THAT(html, Not(HasSubstr("\u202e")));
   EXPECT_THAT(html, HasSubstr("<mark> A dog&lt;/s&gt;</mark>"));
   EXPECT_THAT(html, Not(HasSubstr("http")));
+  for (const std::string shown :
+       {"lengths: ", "% supervised; no padding (", "my.jsonl: 2 records, ", "prompt cut in ",
+        "context cut in ", " tokens cut off (", "<del>"}) {
+    EXPECT_THAT(html, HasSubstr(shown));
+  }
   EXPECT_THAT(html, HasSubstr("color-scheme: light dark"));
   EXPECT_THAT(html, HasSubstr("name=\"viewport\""));
+}
+
+// What training prints of its first samples, without reading their files again.
+TEST(DataPreview, TrainingTellsWhatItsFirstSamplesLost) {
+  const TempFolder folder;
+  const Arguments tight = {"--data.max_answer_tokens", "4"};
+  const std::string cut = "supervised; [0-9]+ tokens cut off; [^:]*: <s> Question: ";
+  for (const std::string name : {"encoded", "cached"}) {
+    const Ended ended = expect_code(0, train(folder.path() / name, "1") + tight +
+                                           Arguments{"--data.cache", folder.path() / "cache"});
+    EXPECT_THAT(ended.out, HasSubstr("lengths: "));
+    EXPECT_THAT(ended.out, HasSubstr("% supervised; no padding ("));
+    const std::string first = ended.out.substr(ended.out.find("first samples, in [[ ]]"));
+    EXPECT_THAT(first, ContainsRegex(cut));
+    EXPECT_THAT(first, HasSubstr("; answer in what was cut off"));
+    EXPECT_THAT(first, ContainsRegex("; [0-9]+ tokens of the answer cut off"));
+  }
 }
 
 TEST(DataPreview, SaysWhatIsMissing) {

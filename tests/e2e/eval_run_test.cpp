@@ -71,5 +71,16 @@ TEST_F(EvalRun, NeedsDataOfItsOwnOrAFlag) {
   refuse(66, {bare, "--checkpoint", "best"}, "has no evaluation after a step");
 }
 
+TEST_F(EvalRun, OfARunThatHasSavedNothingSaysSo) {
+  const fs::path unsaved = folder_->path() / "unsaved";
+  expect_code(0, train(unsaved, "1") +
+                     Arguments{"--checkpoint.every", "never", "--checkpoint.at_end", "false"});
+  fs::remove(unsaved / "checkpoints");  // which is there only if something was saved
+  const std::string why = "'" + unsaved.string() + "' is a run without a complete checkpoint";
+  refuse(66, {unsaved}, why);
+  refuse(66, {unsaved, "--checkpoint", "last"}, why);
+  EXPECT_THAT(expect_code(66, {"generate", unsaved, "--prompt", "Once"}).err, HasSubstr(why));
+}
+
 }  // namespace
 }  // namespace sherd::test

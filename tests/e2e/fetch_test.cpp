@@ -1,6 +1,7 @@
 // `sherd fetch`, with a hub on loopback.
 
 #include "tests/e2e/fetching.h"
+#include "tests/e2e/secrets.h"
 
 namespace sherd::test {
 namespace {
@@ -73,20 +74,6 @@ TEST_F(Fetch, RefusesOtherBytesThanTheHubSaid) {
   };
   hub.at_storage = [](const Asked&, Answer answer) { return answer; };
   EXPECT_THAT(expect_code(65, kFetch, variables()).err, HasSubstr("git blob SHA-1"));
-}
-
-// What all processes of this host were called with.
-std::string command_lines() {
-  std::string lines;
-  for (const auto& process : fs::directory_iterator("/proc")) {
-    const std::string id = process.path().filename();
-    if (id.find_first_not_of("0123456789") == std::string::npos) {
-      std::string line = read_file(process.path() / "cmdline");
-      std::replace(line.begin(), line.end(), '\0', ' ');
-      lines += line + "\n";
-    }
-  }
-  return lines;
 }
 
 TEST_F(Fetch, TheTokenGoesToTheHubAlone) {
@@ -424,6 +411,31 @@ TEST_F(FetchData, ARunTakesTheNameOfADataSet) {
                                      "validation"));
   expect_code(0, {"eval", kModel, "--loss-only", "--data", kHubData + ":plain_text/dev"},
               variables_of_data());
+}
+
+TEST_F(FetchData, SeveralFilesOfASplitAreOneDataSet) {
+  for (const std::string split : {"train", "validation"}) {
+    data.files["sums/" + split + "-00000-of-00002.parquet"] = parquet("sums-none.parquet");
+    data.files["sums/" + split + "-00001-of-00002.parquet"] = parquet("sums-zstd.parquet");
+  }
+  const fs::path output = folder.path() / "run";
+  Arguments run = train(output, "2") +
+                  Arguments{"--data.train[0].limit", "9", "--data.train[0].limit_order", "file"};
+  std::replace(run.begin(), run.end(), kQuestions, kHubData + ":sums/train");
+  const std::string told = "sums/train-0000*-of-00002.parquet: 9 records, ";
+  EXPECT_THAT(expect_code(0, on_ranks(2, run), variables_of_data()).out, HasSubstr(told));
+  EXPECT_EQ(data.asked_of_storage().size(), 2U);
+  EXPECT_THAT(read_file(output / "config.toml"), HasSubstr("sums/train-0000*-of-00002.parquet\""));
+  EXPECT_THAT(expect_code(0, run, variables_of_data()).out, HasSubstr(told));  // it is complete
+
+  const fs::path answers = folder.path() / "answers";
+  const Ended scored = expect_code(0,
+                                   {"eval", kModel, "--data", kHubData + ":sums/validation",
+                                    "--predictions", answers.string(), "--json"},
+                                   variables_of_data());
+  EXPECT_EQ(nlohmann::json::parse(scored.out)["samples"], 14);
+  const auto by_id = nlohmann::json::parse(read_file(answers / "predictions.json"));
+  EXPECT_EQ(by_id.size(), 14U);  // an id each
 }
 
 }  // namespace

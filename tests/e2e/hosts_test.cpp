@@ -169,26 +169,59 @@ TEST_F(Hosts, MeetAtWhicheverAddressOfANameAnswers) {
   EXPECT_EQ(second->finish().code, 0);
 }
 
+TEST_F(Hosts, MeetWhereTheFirstAddressOfANameIsSilent) {
+  for (const int host : {0, 1}) {
+    hosts_.resolve(host, "node0", TwoHosts::silent_address());
+    hosts_.resolve(host, "node0", TwoHosts::address(0));
+    if (!hosts_.lead_nowhere(host)) {
+      GTEST_SKIP() << "SKIPPED: no address here that never answers (/etc/gai.conf, ip neigh)";
+    }
+  }
+  const auto first = launch(0, {"bandwidth", "--max-mib", "1"}, 1, "node0");
+  const auto second = launch(1, {"bandwidth", "--max-mib", "1"}, 1, "node0");
+  const Ended ended = first->finish();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_LT(ended.seconds, 15);  // of the 30 that a rank would wait for the silent one
+  EXPECT_EQ(second->finish().code, 0);
+}
+
+/// Runs of a model whose parameters are more than its activations.
+class HostsWithAWideModel : public Hosts {
+ protected:
+  // Two steps of four samples, into output(strategy).
+  void train_on_both(const std::string& strategy, int ranks, const Arguments& more = {}) const {
+    Arguments run = train(output(strategy), "2") +
+                    Arguments{"--model.init",        "random", "--parallel.strategy", strategy,
+                              "--checkpoint.at_end", "false"} +
+                    more;
+    std::replace(run.begin(), run.end(), kModel, std::string("recipes/models/wide-bloom"));
+    std::replace(run.begin(), run.end(), std::string("12"), std::string("4"));  // samples a step
+    const auto [first, second] = on_both(run, ranks);
+    EXPECT_EQ(first.code, 0) << first.err;
+  }
+};
+
+// Ranks of one host share what is gathered; here each has its own.
+TEST_F(HostsWithAWideModel, TheMoreIsShardedTheLessARankHolds) {
+  // Above what the program holds without a model.
+  const auto memory = [&](const std::string& strategy) {
+    train_on_both(strategy, 1);
+    const auto summary = nlohmann::json::parse(read_file(output(strategy) / "summary.json"));
+    return summary.at("max_peak_bytes").get<double>() - summary.at("constant_bytes").get<double>();
+  };
+  const double shard_grad_op = memory("shard_grad_op");
+  EXPECT_LT(memory("full_shard"), 0.95 * shard_grad_op);
+  EXPECT_LT(shard_grad_op, 0.95 * memory("no_shard"));
+}
+
 // In fp32: what crosses the link is sums of gradients alone under HYBRID_SHARD, and under
 // FULL_SHARD parameters too, twice.
-TEST_F(Hosts, HybridShardIsFasterThanFullShardAcrossASlowLink) {
+TEST_F(HostsWithAWideModel, HybridShardIsFasterThanFullShardAcrossASlowLink) {
   if (!hosts_.shape("300mbit")) {
     GTEST_SKIP() << "SKIPPED: this kernel does not shape links (tc qdisc tbf)";
   }
-  const fs::path model = wide_bloom(output("model"));
   const auto step_seconds = [&](const std::string& strategy) {
-    Arguments run = train(output(strategy), "2") + Arguments{"--model.init",
-                                                             "random",
-                                                             "--parallel.strategy",
-                                                             strategy,
-                                                             "--precision.param_dtype",
-                                                             "float32",
-                                                             "--checkpoint.at_end",
-                                                             "false"};
-    std::replace(run.begin(), run.end(), kModel, model.string());
-    std::replace(run.begin(), run.end(), std::string("12"), std::string("4"));  // samples a step
-    const auto [first, second] = on_both(run, 2);
-    EXPECT_EQ(first.code, 0) << first.err;
+    train_on_both(strategy, 2, {"--precision.param_dtype", "float32"});
     return column(output(strategy), "step_seconds").at(1);
   };
   EXPECT_LT(step_seconds("hybrid_shard"), 0.8 * step_seconds("full_shard"));
@@ -202,11 +235,19 @@ TEST(HostFlags, AreChecked) {
                 HasSubstr(why));
   };
   refused({"--nnodes", "0"}, "--nnodes");
+  refused({"--nnodes=2", "--node_rank", "2", "--master_addr=a_b"}, "host 2 of 2");  // as torchrun
   refused({"--nnodes", "2", "--node-rank", "2", "--master-addr", "a"}, "host 2 of 2");
   refused({"--nnodes", "2"}, "--master-addr");
   refused({"--node-rank", "1"}, "--nnodes");
   refused({"--nnodes", "2", "--master-addr", "a", "--port", "29500"}, "excludes");
   refused({"--nnodes", "2", "--master-addr", "a", "--master-port", "0"}, "--master-port");
+}
+
+TEST(HostFlags, AskForNoAddressOfOneHost) {
+  EXPECT_EQ(expect_code(0, {"launch", "--nnodes", "1", "--nproc_per_node", "2", "--", "printenv",
+                            "MASTER_ADDR"})
+                .out,
+            "127.0.0.1\n127.0.0.1\n");
 }
 
 }  // namespace

@@ -121,7 +121,8 @@ TEST(SherdLaunch, HelpAndFaultsAreReadOnce) {
     }
     return found;
   };
-  EXPECT_EQ(count(expect_code(0, {"launch", "-n", "2", "train", "--help"}).out, "CONFIG.toml] [-n"),
+  EXPECT_EQ(count(expect_code(0, {"launch", "-n", "2", "train", "--help"}).out,
+                  "sherd train [OPTIONS] RECIPE.toml [--section.key VALUE ...]"),
             1);
   const TempFolder folder;
   const Ended ended = expect_code(66, {"launch", "-n", "3", "eval", "--model",

@@ -182,7 +182,7 @@ TEST(OwnData, QuestionsThatDoNotFitMayBeSkipped) {
                             "--data.cache",
                             (folder.path() / "cache").string()};
   EXPECT_THAT(expect_code(65, train_on(file, folder.path() / "none") + limits).err,
-              HasSubstr("long.json: question q2: the prompt takes "));
+              HasSubstr("long.json: question q2, line 1, byte 138: the prompt takes "));
   const Arguments skip =
       limits + Arguments{"--data.on_bad_sample", "skip", "--data.eval", file.string(),
                          "--eval.generate",      "true"};
@@ -191,7 +191,8 @@ TEST(OwnData, QuestionsThatDoNotFitMayBeSkipped) {
     const Ended ended = expect_code(0, on_ranks(2, train_on(file, output) + skip));
     EXPECT_THAT(ended.out, HasSubstr("long.json: 2 questions, "));
     const std::string listed = read_file(output / "bad_samples.jsonl");
-    EXPECT_THAT(listed, HasSubstr(R"("question":"q2","reason":"the prompt takes )"));
+    EXPECT_THAT(listed,
+                HasSubstr(R"("question":"q2","line":1,"byte":138,"reason":"the prompt takes )"));
     const auto answers = json::parse(read_file(output / "predictions-2.json"));
     EXPECT_EQ(answers.size(), 2U);
     EXPECT_TRUE(answers.contains("q3"));
@@ -201,7 +202,8 @@ TEST(OwnData, QuestionsThatDoNotFitMayBeSkipped) {
   const Ended preview = expect_code(
       0, Arguments{"data"} + preview_of_it + limits + Arguments{"--data.on_bad_sample", "skip"});
   EXPECT_THAT(preview.out, HasSubstr("long.json, q3, step 1"));
-  EXPECT_THAT(preview.out, HasSubstr("skipped: " + file.string() + ": question q2: the prompt"));
+  EXPECT_THAT(preview.out, HasSubstr("skipped: " + file.string() +
+                                     ": question q2, line 1, byte 138: the prompt"));
 }
 
 // The name of the file does not tell its format, and one of its lines is bad.

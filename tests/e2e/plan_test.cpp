@@ -1,6 +1,7 @@
 // `sherd plan`: what it says, of this machine and of others, and its exit code.
 
 #include <algorithm>
+#include <sstream>
 
 #include "tests/e2e/training.h"
 
@@ -50,10 +51,13 @@ TEST_F(Plan, SaysOfEachPhaseWhatItHolds) {
   const Ended ended = expect_code(0, {"plan", kRecipe, "-n", "2"});
   for (const char* const part :
        {"2 ranks on 1 host, full_shard in ", "batch: the longest micro-batch of the data: ",
-        "load ", "forward ", "backward ", "optimizer ", "save ", "the program itself",
-        "fits: ", "a checkpoint takes ", "a step takes ", " tokens/s ("}) {
+        "a rank holds at most, MiB: ", "  load  forward  backward  optimizer    save",
+        "\n  their float32 masters ", "\n  AdamW's moments ", "\n  activations ",
+        "\nactivations in backward: linear ", "the program itself", "fits: ", "a checkpoint takes ",
+        "a step takes ", " tokens/s\n  "}) {
     EXPECT_THAT(ended.out, HasSubstr(part));
   }
+  EXPECT_THAT(ended.out, Not(HasSubstr("the usual estimate")));  // there is none of its shape
 }
 
 TEST_F(Plan, IsTheSameAsJson) {
@@ -102,8 +106,10 @@ TEST_F(Plan, IsOfOtherMachinesToo) {
 TEST_F(Plan, ListsWhatFits) {
   const json plan = plan_of(0, {"plan", kRecipe, "-n", "2", "--search", "--json"});
   EXPECT_EQ(plan.at("search").size(), 9);  // three strategies, and 1, 2 and 4 of 4 samples
+  EXPECT_TRUE(plan.at("recommended").contains("parallel.strategy"));
   EXPECT_THAT(expect_code(0, {"plan", kRecipe, "--search"}).out,
-              HasSubstr("what fits, the fastest first:"));
+              testing::AllOf(HasSubstr("what fits, the fastest first:"),
+                             HasSubstr("\nrecommended: "), HasSubstr("\n  --parallel.strategy ")));
   const json checkpointed = plan_of(
       0, {"plan", kRecipe, "--search", "--json", "--memory.activation_checkpointing", "true"});
   EXPECT_EQ(checkpointed.at("search").at(0).at("set").at("memory.activation_checkpointing"),
@@ -121,6 +127,84 @@ TEST_F(Plan, OfTheRecipesOfLargeModels) {
   const Arguments large = Arguments{"plan", "recipes/llama-3-70b.toml"} + hosts;
   EXPECT_THAT(expect_code(1, large + Arguments{"2"}).out, HasSubstr("does not fit: "));
   EXPECT_THAT(expect_code(0, large + Arguments{"4"}).out, HasSubstr("fits: "));
+}
+
+// Of how many characters the longest line is.
+size_t longest_line(const std::string& text) {
+  std::istringstream lines(text);
+  size_t longest = 0;
+  for (std::string line; std::getline(lines, line);) {
+    longest = std::max(longest, line.size());
+  }
+  return longest;
+}
+
+TEST_F(Plan, OfALargeModelStandsBesideTheUsualEstimate) {
+  const Arguments plan = {"plan", "recipes/llama-3-8b.toml", "--device", "h100-80g", "-n", "8"};
+  const Ended ended = expect_code(0, plan);
+  EXPECT_THAT(ended.err, HasSubstr("planned without the data: "));
+  EXPECT_LE(longest_line(ended.out), 120U);
+  for (const char* const part :
+       {"8.03B parameters", "the usual estimate of Llama 3 8B beside a plan, in GB",
+        "full_shard in bfloat16 on 8 x a100-80g of one host, 4 x 2048 tokens a GPU, checkpointed",
+        "\n  gradients                                       16     32.1  summed in float32",
+        "\n  their float32 masters                            -     32.1", "12 + activations",
+        "15-25 %", "up to 50 %", "2000-4000"}) {
+    EXPECT_THAT(ended.out, HasSubstr(part));
+  }
+  const json estimate = plan_of(0, plan + Arguments{"--json"}).at("usual_estimate");
+  EXPECT_EQ(estimate.at("model"), "Llama 3 8B");
+  EXPECT_EQ(estimate.at("rows").size(), 16);
+  for (const json& row : estimate.at("rows")) {
+    EXPECT_FALSE(row.at("planned").get<std::string>().empty()) << row;
+  }
+  // It is of one setting, whatever is planned.
+  EXPECT_EQ(plan_of(1, plan + Arguments{"--json", "--memory", "10"}).at("usual_estimate"),
+            estimate);
+  const json large = plan_of(0, {"plan", "recipes/llama-3-70b.toml", "--device", "h100-80g", "-n",
+                                 "8", "--nodes", "4", "--json"});
+  EXPECT_EQ(large.at("usual_estimate").at("model"), "Llama 3 70B");
+  EXPECT_FALSE(plan_of(0, {"plan", kRecipe, "--json"}).contains("usual_estimate"));
+}
+
+// What the guide shows was printed by the program.
+TEST_F(Plan, BesideTheUsualEstimateIsInTheGuide) {
+  const std::string guide = read_file(SHERD_TEST_SOURCE_DIR "/docs/guide/llama3.md");
+  for (const Arguments& of : {Arguments{"recipes/llama-3-8b.toml", "-n", "8"},
+                              Arguments{"recipes/llama-3-70b.toml", "--nodes", "4", "-n", "8"}}) {
+    const std::string out =
+        expect_code(0, Arguments{"plan"} + of + Arguments{"--device", "h100-80g"}).out;
+    std::istringstream lines(out.substr(out.find("the usual estimate")));
+    for (std::string line; std::getline(lines, line);) {
+      EXPECT_THAT(guide, HasSubstr("    " + line + "\n"));
+    }
+  }
+}
+
+TEST_F(Plan, OfSeveralHostsTakesALinkOfEachRank) {
+  const Arguments hosts = {"plan", "recipes/llama-3-8b.toml", "--device", "h100-80g", "--nodes"};
+  EXPECT_THAT(expect_code(0, hosts + Arguments{"8"}).out,
+              testing::AllOf(HasSubstr("50 GB/s between hosts, assumed (--link says otherwise)"),
+                             HasSubstr("which strategy is the fastest depends on that link")));
+  const auto speed = [&](const char* strategy, const Arguments& link) {
+    return plan_of(0, hosts +
+                          Arguments{"2", "-n", "8", "--json", "--train.global_batch", "64",
+                                    "--parallel.strategy", strategy} +
+                          link)
+        .at("tokens_per_second")
+        .get<double>();
+  };
+  EXPECT_LT(speed("full_shard", {"--link", "12.5"}), speed("hybrid_shard", {"--link", "12.5"}));
+}
+
+TEST_F(Plan, LeavesAReserveOnGpus) {
+  const json plan = plan_of(0, large_model({"-n", "8", "--device", "h100-80g"}));
+  EXPECT_GT(plan.at("reserve_bytes"), 1 << 30);
+  EXPECT_THAT(plan.at("phases").at("optimizer").at("items").dump(), HasSubstr("kept for"));
+  EXPECT_EQ(plan_of(0, {"plan", kRecipe, "--json"}).at("reserve_bytes"), 0);
+  EXPECT_THAT(
+      expect_code(1, {"plan", "recipes/llama-3-8b.toml", "--device", "v100-32g", "-n", "8"}).out,
+      HasSubstr("NCCL's buffers, and what lies idle between blocks (assumed)"));
 }
 
 TEST(DryRun, SaysWhatARunWouldDoAndWritesNothing) {

@@ -42,9 +42,71 @@ TEST(Recipes, ACopyRunsFromAnyFolder) {
               "cd / && exec \"$0\" \"$@\"")
           .finish();
   EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
-  expect_code(0, {"recipes", "cp", "workshop/small-bloom", folder.path().string()});
-  EXPECT_THAT(read_file(folder.path() / "small-bloom.toml"),
-              HasSubstr("/recipes/workshop/small-bloom-run.toml\""));
+}
+
+// The program as it is installed, with all that ships beside it and nothing else.
+class InstalledRecipes : public testing::Test {
+ protected:
+  void SetUp() override {
+    fs::create_directories(program_.parent_path());
+    fs::create_directories(elsewhere_);
+    fs::create_directories(folder_.path() / "share/sherd");
+    fs::copy_file(SHERD_TEST_BINARY_DIR "/bin/sherd", program_);
+    fs::copy(SHERD_TEST_SOURCE_DIR "/recipes", folder_.path() / "share/sherd/recipes",
+             fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  }
+
+  // In a folder where nothing is.
+  Ended run(const Arguments& arguments) {
+    return Program(arguments, {},
+                   "cd " + elsewhere_.string() + " && exec " + program_.string() + " \"$@\"")
+        .finish();
+  }
+  static bool is_sweep(const std::string& text) { return text.find("\n[[run]]") != text.npos; }
+  // "x" in `recipe = "x"`.
+  static std::string recipe_of(const std::string& sweep) {
+    const std::string key = "\nrecipe = \"";
+    const std::size_t begin = sweep.find(key) + key.size();
+    return sweep.substr(begin, sweep.find('"', begin) - begin);
+  }
+
+  TempFolder folder_;
+  fs::path program_ = folder_.path() / "bin/sherd";
+  fs::path elsewhere_ = folder_.path() / "elsewhere";
+};
+
+TEST_F(InstalledRecipes, CanAllBeCopiedAndTried) {
+  std::istringstream lines(run({"recipes", "ls"}).out);
+  int tried = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const std::string name = line.substr(0, line.find(' '));
+    const fs::path copy = elsewhere_ / "my.toml";
+    fs::remove(copy);
+    EXPECT_EQ(run({"recipes", "cp", name, copy.string()}).code, 0) << name;
+    const std::string text = read_file(copy);
+    const std::string recipe = is_sweep(text) ? recipe_of(text) : copy.string();
+    const Ended ended =
+        name.starts_with("llama-3-")
+            ? run({"plan", recipe, "--device", "h100-80g", "-n", "8"})
+            : run({"train", recipe, "--dry-run", "--train.output", elsewhere_ / "run"});
+    // Models that are too large to ship with the program.
+    if (text.find("bloom-560m") != text.npos || text.find("smollm2-135m") != text.npos) {
+      EXPECT_EQ(ended.code, 66) << name;
+      EXPECT_THAT(ended.err, testing::Not(HasSubstr("recipes/"))) << name;
+    } else {
+      EXPECT_THAT(ended.code, testing::AnyOf(0, name.starts_with("llama-3-") ? 1 : 0))
+          << name << ended.err;
+      ++tried;
+    }
+  }
+  EXPECT_GE(tried, 7);
+}
+
+TEST_F(InstalledRecipes, CopiedSweepsRun) {
+  EXPECT_EQ(run({"recipes", "cp", "fsdp-against-ddp"}).code, 0);
+  const Ended ended = run({"sweep", "fsdp-against-ddp.toml", "--train.max_steps", "1"});
+  EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("shard-grad-op"));
 }
 
 TEST(Recipes, RefusesWhatIsNotThereAndWhatIs) {

@@ -47,14 +47,121 @@ TEST_F(Sweep, RunsEachSettingAndPassesOverWhatIsDone) {
   EXPECT_EQ(column(output() / "no_shard-n1", "loss"), column(output() / "full_shard-n1", "loss"));
 }
 
-TEST_F(Sweep, SeveralHostsNeedABatchSystem) {
-  const std::string sweep = file("[[run]]\nname = \"wide\"\nranks = 2\nhosts = 2\n");
-  EXPECT_THAT(expect_code(64, {"sweep", sweep}).err,
-              HasSubstr("run 'wide' is over 2 hosts, which only a batch system gives: --slurm"));
+const std::string kOnTwoHosts = "[[run]]\nname = \"wide\"\nranks = 4\nhosts = 2\n";
+
+TEST_F(Sweep, SeveralHostsNeedABatchSystemOrALauncher) {
+  const std::string sweep = file(kOnTwoHosts);
+  EXPECT_THAT(
+      expect_code(64, {"sweep", sweep}).err,
+      HasSubstr("run 'wide' is over 2 hosts, which a batch system gives, --slurm, or a command "
+                "that starts `sherd launch` on each, --launcher"));
   EXPECT_THAT(expect_code(64, {"sweep", sweep, "--setup", "true"}).err, HasSubstr("--slurm"));
+  EXPECT_THAT(expect_code(64, {"sweep", sweep, "--no-submit"}).err, HasSubstr("--slurm"));
+  EXPECT_THAT(expect_code(64, {"sweep", sweep, "--slurm", "--launcher", "true"}).err,
+              HasSubstr("--slurm excludes --launcher"));
   const TempFolder nothing;
   EXPECT_THAT(expect_code(69, {"sweep", sweep, "--slurm"}, {"PATH=" + nothing.path().string()}).err,
               HasSubstr("there is no sbatch here. Submit "));
+}
+
+/// A sweep of one run on two hosts, and a launcher that starts nothing.
+class SweepByALauncher : public Sweep {
+ protected:
+  [[nodiscard]] Arguments call(const std::string& launcher) const {
+    const fs::path file_of_it = commands_.write("launcher", "#!/bin/bash\n" + launcher + "\n");
+    fs::permissions(file_of_it, fs::perms::owner_all);
+    return {"sweep", file(kOnTwoHosts), "--launcher", file_of_it.string() + " --rate '1 gbit'"};
+  }
+  [[nodiscard]] fs::path given() const { return commands_.path() / "given"; }
+
+ private:
+  TempFolder commands_;
+};
+
+// What it is given is for `sherd launch` on each host, in an environment that is no rank's.
+TEST_F(SweepByALauncher, GivesItWhatEachHostStarts) {
+  const std::string to = " " + given().string();
+  const Ended ended = expect_code(1, call("echo \"$*\" >" + to + "; env >>" + to + "; exit 76"));
+  EXPECT_THAT(ended.out, HasSubstr("run 1 of 1, 'wide': 4 ranks on 2 hosts"));
+  EXPECT_THAT(ended.out, HasSubstr("failed: 'wide' (76)"));
+  const std::string words = read_file(given());
+  EXPECT_TRUE(
+      words.starts_with("--rate 1 gbit --nnodes 2 -n 2 train recipes/stories260k-squad-32"
+                        ".toml --train.output " +
+                        (output() / "wide").string() + "\n"))
+      << words;
+  EXPECT_THAT(words, HasSubstr("SHERD_BIN=" SHERD_TEST_BINARY_DIR "/bin\n"));
+  EXPECT_THAT(words, Not(HasSubstr("WORLD_SIZE=")));
+}
+
+TEST_F(SweepByALauncher, PassesARequestToStopOn) {
+  Program program(call("trap 'exit 75' TERM; echo begun; while :; do sleep 0.1; done"));
+  program.wait_for("begun");
+  program.signal(SIGTERM);
+  const Ended ended = program.finish();
+  EXPECT_EQ(ended.code, 75) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("'wide': stopped; the same command goes on"));
+}
+
+TEST_F(Sweep, WritesJobsWithoutSubmittingThem) {
+  const TempFolder nothing;
+  const Ended ended =
+      expect_code(0, {"sweep", file(kOnTwoHosts), "--slurm", "--no-submit", "--", "--time=1:00:00"},
+                  {"PATH=" + nothing.path().string()});
+  EXPECT_EQ(ended.out,
+            "run 1 of 1, 'wide': job file " + (output() / "wide.sbatch").string() + "\n");
+  const std::string job = read_file(output() / "wide.sbatch");
+  EXPECT_THAT(job, HasSubstr("#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n"));
+  EXPECT_THAT(job, HasSubstr("#SBATCH --time=1:00:00\n"));
+  EXPECT_FALSE(fs::exists(output() / "sweep.json"));
+}
+
+TEST_F(Sweep, TakesSettingsForAllRunsOfAFile) {
+  const std::string sweep = file(
+      "[[run]]\nname = \"a\"\n[[run]]\nname = \"b\"\nset = { optim.lr = "
+      "1e-4 }\n");
+  const fs::path other = output().parent_path() / "other";
+  expect_code(0, {"sweep", sweep, "--train.max_steps=2", "--train.output", other.string()});
+  for (const char* const name : {"a", "b"}) {
+    EXPECT_EQ(json::parse(read_file(other / name / "summary.json")).at("steps"), 2);
+  }
+  EXPECT_FALSE(fs::exists(output()));
+  EXPECT_THAT(expect_code(64, {"sweep", sweep, "--optim.lr", "1e-3"}).err,
+              HasSubstr("run 'b': --optim.lr"));
+}
+
+// Told once, not by each run in its turn.
+TEST_F(Sweep, LooksForFilesBeforeTheFirstRun) {
+  const std::string sweep = file(R"(
+[[run]]
+name = "sound"
+[[run]]
+name = "one"
+set = { model.path = "tests/data/none" }
+[[run]]
+name = "two"
+set = { model.path = "tests/data/none", data.train = "tests/data/none-*.json" }
+)");
+  const Ended ended = expect_code(66, {"sweep", sweep});
+  EXPECT_THAT(ended.err, HasSubstr("no run was begun, since they need what is not there"));
+  EXPECT_THAT(ended.err, HasSubstr("\n  data.train[0].path = \"tests/data/none-*.json\": there is "
+                                   "no such file (of 'two')"));
+  EXPECT_THAT(ended.err, HasSubstr("\n  model.path = \"tests/data/none\": there is no such folder "
+                                   "(of 'one', 'two')"));
+  EXPECT_EQ(ended.out, "");
+  EXPECT_FALSE(fs::exists(output() / "sound"));
+}
+
+// What may be a name on a hub is asked for there, once.
+TEST_F(Sweep, LooksForNamesOnAHubBeforeTheFirstRun) {
+  const TempFolder cache;
+  const Ended ended = expect_code(
+      66, sweep({"--parallel.strategy", "no_shard,full_shard", "--data.eval", "nobody/nothing"}),
+      {"HF_HUB_OFFLINE=1", "HF_HOME=" + cache.path().string()});
+  EXPECT_THAT(ended.err, HasSubstr("data.eval = \"nobody/nothing\": there is no such file, and as "
+                                   "the name of a data set on a hub"));
+  EXPECT_EQ(ended.err.find("nobody/nothing\":"), ended.err.rfind("nobody/nothing\":"));
+  EXPECT_FALSE(fs::exists(output() / "no_shard"));
 }
 
 /// A sweep of one run on a Slurm of which only the commands are there.
@@ -152,8 +259,7 @@ TEST_F(Sweep, RefusesWhatCannotBeBeforeTheFirstRun) {
   };
   refused({"sweep", file("[[run]]\nname = \"a\"\nset = { optim.lr = -1 }\n")},
           "run 'a': --optim.lr -1");
-  refused({"sweep", file("[[run]]\nname = \"a\"\n"), "--optim.lr", "1e-5"},
-          "settings and -n go with a recipe");
+  refused({"sweep", file("[[run]]\nname = \"a\"\n"), "-n", "2"}, "-n goes with a recipe");
   refused({"sweep", "/no/such/file.toml"}, "/no/such/file.toml");
   refused({"sweep", kModel}, "is a folder");
   refused(sweep({"-n", "0"}), "--ranks");

@@ -3,13 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string_view>
-
-#include <sys/mount.h>
 
 #include "launch/loopback_socket.h"
-#include "tests/e2e/training.h"
-#include "tests/support/http_server.h"
+#include "tests/e2e/secrets.h"
+#include "tests/e2e/tracking.h"
+#include "tests/support/small_disk.h"
 
 namespace sherd::test {
 namespace {
@@ -17,22 +15,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-const Arguments kFiles = {"--log.sink[1].kind", "tensorboard", "--log.sink[2].kind", "wandb"};
-const Arguments kAll = kFiles + Arguments{"--log.sink[3].kind", "mlflow"};
-
-std::string tracking_uri(const std::string& url) {
-  return "MLFLOW_TRACKING_URI=" + url;
-}
-
-// Answers as a tracking server does that has no experiment.
-Answer as_mlflow(const Asked& asked) {
-  if (asked.path.ends_with("get-by-name")) {
-    return {404, R"({"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "none"})"};
-  }
-  return {200, R"({"experiment_id": "1", "run": {"info": {"run_id": "r1"}},
-                   "run_info": {"run_id": "r1", "experiment_id": "1"}})"};
-}
 
 // All that a run has printed and written below `folder`, in one text.
 std::string all_text(const Ended& ended, const fs::path& folder) {
@@ -44,14 +26,6 @@ std::string all_text(const Ended& ended, const fs::path& folder) {
     }
   }
   return text;
-}
-
-std::size_t count_of(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
-    ++count;
-  }
-  return count;
 }
 
 // What was asked of a tracking server, whenever that was and in whatever batches; of the settings,
@@ -92,28 +66,6 @@ std::vector<std::string> wandb_steps(const std::string& bytes) {
   return steps;
 }
 
-// `text` in base64, from a byte of it on: as it would stand in another text's.
-std::string base64_inside(const std::string& text, std::size_t from) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string digits;
-  for (std::size_t i = from; i + 3 <= text.size(); i += 3) {
-    const auto byte = [&](std::size_t k) { return std::uint32_t(std::uint8_t(text[i + k])); };
-    const std::uint32_t three = byte(0) << 16U | byte(1) << 8U | byte(2);
-    for (const unsigned shift : {18U, 12U, 6U, 0U}) {
-      digits.push_back(kDigits[three >> shift & 63U]);
-    }
-  }
-  return digits;
-}
-
-void expect_no_secret(const std::string& text, const std::string& secret) {
-  EXPECT_THAT(text, Not(HasSubstr(secret)));
-  for (std::size_t from = 0; from < 3; ++from) {
-    EXPECT_THAT(text, Not(HasSubstr(base64_inside(secret, from)))) << secret << " in base64";
-  }
-}
-
 class Trackers : public testing::Test {
  protected:
   [[nodiscard]] fs::path output(const std::string& name) const { return folder_.path() / name; }
@@ -121,11 +73,6 @@ class Trackers : public testing::Test {
   [[nodiscard]] fs::path plain() const {
     expect_code(0, train(output("plain"), "3"));
     return output("plain");
-  }
-  static void expect_same(const fs::path& run, const fs::path& plain) {
-    EXPECT_EQ(column(run, "loss"), column(plain, "loss"));
-    EXPECT_EQ(column(run, "grad_norm"), column(plain, "grad_norm"));
-    EXPECT_EQ(exported_weights(run), exported_weights(plain));
   }
   TempFolder folder_;
 };
@@ -271,17 +218,15 @@ TEST_F(Trackers, ThatFailAreSaidOnceAndChangeNothing) {
 }
 
 TEST_F(Trackers, OnAFullDiskChangeNothing) {
-  const fs::path disk = folder_.path() / "disk";
-  fs::create_directory(disk);
-  if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=16k") != 0) {
-    GTEST_SKIP() << "SKIPPED: a file system of 16 KiB needs the right to mount one";
+  const SmallDisk disk(folder_.path() / "disk");
+  if (!disk.is_there()) {
+    GTEST_SKIP() << SmallDisk::kWhyNot;
   }
   const Arguments verb = train(output("run"), "3") + kFiles +
-                         Arguments{"--log.sink[1].path", (disk / "tensorboard").string(),
-                                   "--log.sink[2].path", (disk / "wandb").string(),
+                         Arguments{"--log.sink[1].path", (disk.path() / "tensorboard").string(),
+                                   "--log.sink[2].path", (disk.path() / "wandb").string(),
                                    "--log.tags",         std::string(20'000, 'x')};
   const Ended ended = run_program(verb);
-  ::umount(disk.c_str());
   ASSERT_EQ(ended.code, 0) << ended.err;
   EXPECT_THAT(ended.out, AllOf(HasSubstr("tracker tensorboard: "), HasSubstr("No space left"),
                                HasSubstr("the run goes on without it")));
@@ -310,7 +255,7 @@ TEST_F(Trackers, KeepNoSecrets) {
               "Basic Y2FuYXJ5LXVzZXI6Y2FuYXJ5LXBhc3N3b3Jk");  // canary-user:canary-password
   }
   for (const std::string& word : words) {
-    expect_no_secret(text, word);
+    EXPECT_FALSE(holds_secret(text, word)) << word;
   }
   EXPECT_THAT(text, Not(HasSubstr("canary")));
   // Of an address that is none, what stands before the host is not said either.

@@ -1,17 +1,16 @@
-// `sherd watch` beside a run that goes on, on a terminal too, and what a run shows of itself there.
+// `sherd watch` beside a run that goes on, on a terminal too.
 
-#include <array>
-#include <cstdlib>
+#include <algorithm>
+#include <atomic>
 #include <map>
-#include <memory>
 #include <set>
+#include <thread>
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/file.h>
-#include <sys/ioctl.h>
 
 #include "tests/e2e/evaluations.h"
+#include "tests/e2e/on_terminal.h"
 
 namespace sherd::test {
 namespace {
@@ -19,60 +18,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-// A program whose standard output is a terminal of 100 columns.
-class OnTerminal {
- public:
-  explicit OnTerminal(const Arguments& arguments) {
-    const winsize size{30, 100, 0, 0};
-    terminal_ = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-    EXPECT_EQ(::grantpt(terminal_), 0);
-    EXPECT_EQ(::unlockpt(terminal_), 0);
-    EXPECT_EQ(::ioctl(terminal_, TIOCSWINSZ, &size), 0);
-    std::array<char, 64> name{};
-    EXPECT_EQ(::ptsname_r(terminal_, name.data(), name.size()), 0);
-    program_ = std::make_unique<Program>(arguments, Arguments{"TERM=xterm"},
-                                         "exec \"$0\" \"$@\" > " + std::string(name.data()));
-  }
-  ~OnTerminal() { ::close(terminal_); }
-  OnTerminal(const OnTerminal&) = delete;
-  OnTerminal& operator=(const OnTerminal&) = delete;
-
-  // All that it shows until it has shown `text`, or nothing for a long time.
-  const std::string& wait_for(const std::string& text) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (shown_.find(text) == std::string::npos && std::chrono::steady_clock::now() < deadline) {
-      read_some(100);
-    }
-    EXPECT_THAT(shown_, HasSubstr(text));
-    return shown_;
-  }
-  Ended finish() {
-    // Its end is the end of the terminal's other side.
-    while (read_some(20'000)) {
-    }
-    Ended ended = program_->finish();
-    ended.out = shown_;
-    return ended;
-  }
-  void signal(int number) { program_->signal(number); }
-
- private:
-  bool read_some(int milliseconds) {
-    pollfd event{terminal_, POLLIN, 0};
-    std::array<char, 4096> bytes{};
-    if (::poll(&event, 1, milliseconds) <= 0) {
-      return false;
-    }
-    const ssize_t size = ::read(terminal_, bytes.data(), bytes.size());
-    shown_.append(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(0, size)));
-    return size > 0;
-  }
-
-  int terminal_ = -1;
-  std::string shown_;
-  std::unique_ptr<Program> program_;
-};
 
 TEST(Watch, ShowsARunWithoutDisturbingIt) {
   const TempFolder folder;
@@ -99,6 +44,62 @@ TEST(Watch, OnATerminalShowsAFinishedRunOnce) {
   EXPECT_THAT(ended.out, testing::StartsWith("\x1b[H\x1b[2J"));
   EXPECT_THAT(ended.out, AllOf(HasSubstr("; finished"), HasSubstr("100 %"),
                                HasSubstr("train_loss "), Not(HasSubstr("running"))));
+}
+
+// Name, bar and step line stay in sight.
+TEST(Watch, FitsIntoTheRowsOfATerminal) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  expect_code(0, evaluated(output, "4", "1 steps"));
+  for (const unsigned short rows : std::initializer_list<unsigned short>{24, 40}) {
+    OnTerminal watched({"watch", output.string()}, OnTerminal::Output::Standard, {}, {80, rows});
+    const Ended ended = watched.finish();
+    EXPECT_EQ(ended.code, 0);
+    EXPECT_LT(std::count(ended.out.begin(), ended.out.end(), '\n'), rows) << ended.out;
+    EXPECT_THAT(ended.out, AllOf(HasSubstr("run: "), HasSubstr("100 %"), HasSubstr("training loss"),
+                                 HasSubstr("evaluation loss"), HasSubstr("train_loss ")));
+  }
+}
+
+// With a live line, and somebody who looks at it all the time.
+TEST(Watch, AndATerminalChangeNoNumbers) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  const fs::path plain = folder.path() / "plain";
+  const Arguments often = {"--checkpoint.every", "10 steps"};
+  const std::string steps = "60";
+  expect_code(0, on_ranks(2, evaluated(plain, steps, "20 steps") + often));
+  OnTerminal run(on_ranks(2, evaluated(output, steps, "20 steps") + often));
+  run.wait_for("step 3/");
+  std::atomic<bool> has_ended = false;
+  std::thread watcher([&] {
+    while (!has_ended) {
+      expect_code(0, {"watch", output.string()});
+    }
+  });
+  OnTerminal watched({"watch", output.string()});
+  EXPECT_EQ(run.finish().code, 0);
+  has_ended = true;
+  watcher.join();
+  EXPECT_EQ(watched.finish().code, 0);
+  expect_same(output, plain);
+  const auto losses = [](const fs::path& of) {
+    std::vector<double> found;
+    for (const auto& one : events(of, "evaluation")) {
+      found.push_back(one.at("loss"));
+    }
+    return found;
+  };
+  EXPECT_EQ(losses(output), losses(plain));
+}
+
+// A failure that comes again tells of itself, and of no command that goes on.
+TEST(Watch, SaysWhyARunHasFailed) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  expect_code(79, train(output, "3") + Arguments{"--optim.lr", "1e30"});
+  EXPECT_THAT(expect_code(0, {"watch", output.string()}).out,
+              AllOf(HasSubstr("; failed: "), HasSubstr("loss"), Not(HasSubstr("goes on"))));
 }
 
 TEST(Watch, OnATerminalFollowsARunToItsEnd) {
@@ -183,22 +184,6 @@ TEST(Watch, RefusesWhatIsNoRun) {
   EXPECT_THAT(expect_code(66, {"watch", "/no/such"}).err,
               HasSubstr("'/no/such' is not the folder of a run"));
   EXPECT_THAT(expect_code(64, {"watch"}).err, HasSubstr("run is required"));
-}
-
-// A run that says little has a live line on a terminal, which leaves nothing behind, and none in a
-// file.
-TEST(LiveLine, IsOnATerminalAlone) {
-  const TempFolder folder;
-  const Arguments quiet = {"--log.every_steps", "100000", "--checkpoint.every", "never"};
-  OnTerminal run(train(folder.path() / "run", "100000") + quiet);
-  const std::string& shown = run.wait_for("\r\x1b[Kstep ");
-  EXPECT_THAT(shown, HasSubstr("/100000 | loss "));
-  run.signal(SIGTERM);
-  const Ended ended = run.finish();
-  EXPECT_EQ(ended.code, 75);
-  EXPECT_THAT(ended.out, HasSubstr("\r\x1b[Kcheckpoint "));  // in its place
-  const Ended plain = expect_code(0, train(folder.path() / "plain", "3") + quiet);
-  EXPECT_THAT(plain.out, Not(HasSubstr("\x1b")));
 }
 
 TEST(Trace, IsLeftByEachRankAndChangesNoNumbers) {

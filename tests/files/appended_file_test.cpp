@@ -7,6 +7,7 @@
 
 #include "tests/files/odd_files.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/small_disk.h"
 #include "tests/support/temp_folder.h"
 
 namespace sherd::files {
@@ -73,6 +74,22 @@ TEST(AppendedFile, ThatCannotBeWrittenToIsTold) {
                {"cannot be written to: Is a directory"});
   expect_error([&] { AppendedFile{"/dev/full"}.append("x"); }, ExitCode::StorageIo,
                {"/dev/full: writing failed: No space left on device"});
+  EXPECT_THROW(AppendedFile{"/dev/full"}.append("x"), NoRoom);
+}
+
+TEST(AppendedFile, OnAFullDiskHasNoPartOfWhatFailed) {
+  const TempFolder folder;
+  const test::SmallDisk disk(folder.path() / "disk");
+  if (!disk.is_there()) {
+    GTEST_SKIP() << test::SmallDisk::kWhyNot;
+  }
+  const fs::path path = disk.path() / "log";
+  AppendedFile file(path);
+  file.append("one\n");
+  EXPECT_THROW(file.append(std::string(1 << 20, 'x')), NoRoom);
+  EXPECT_EQ(content_of(path), "one\n");
+  file.append("two\n");
+  EXPECT_EQ(content_of(path), "one\ntwo\n");
 }
 
 TEST(AppendedFile, ThatWasRemovedIsTold) {

@@ -1,9 +1,10 @@
-// Several rendezvous in a store that outlives them, as that of torchrun's agent.
+// Where ranks meet; several times in a store that outlives them, as that of torchrun's agent.
 
 #include "world/rendezvous.h"
 
 #include <chrono>
 #include <future>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 
 #include "launch/loopback_socket.h"
 #include "tests/support/expect_error.h"
+#include "world/network.h"
 
 namespace sherd::test {
 namespace {
@@ -27,7 +29,7 @@ class AgentStore : public testing::Test {
     environment.master_port = agent_->getPort();
     environment.agent_store = true;
     environment.job_secret = "job";
-    return detail::meet(environment, timeout, /*closes_store=*/false);
+    return detail::meet(environment, timeout, /*closes_store=*/false).store;
   }
   [[nodiscard]] std::vector<c10::intrusive_ptr<c10d::Store>> both_meet() const {
     auto other = std::async(std::launch::async, [&] { return meet_as(1, milliseconds(20'000)); });
@@ -59,6 +61,42 @@ TEST_F(AgentStore, ARankThatCameInThePastHasNotComeAgain) {
                {"rank 1 did not come in time"});
   expect_error([&] { static_cast<void>(meet_as(1, milliseconds(600))); }, ExitCode::PeerLost,
                {"rank 0 did not come in time"});
+}
+
+/// At which address two ranks meet that know the first of them by `host`, where it listens on
+/// `socket`: on rank 0, and on rank 1.
+std::vector<std::string> addresses_of_meeting(const std::string& host, int socket) {
+  const auto address_on = [&](int rank) {
+    launch::RankEnvironment environment;
+    environment.rank = rank;
+    environment.world_size = 2;
+    environment.master_address = host;
+    environment.master_port = detail::port_of(socket);
+    environment.master_fd = socket;  // of rank 0, whose store closes it
+    return detail::meet(environment, milliseconds(20'000), /*closes_store=*/true);
+  };
+  auto other = std::async(std::launch::async, address_on, 1);
+  const detail::Rendezvous own = address_on(0);
+  return {own.address, other.get().address};
+}
+
+// A name may have addresses that do not answer: whoever goes on takes this one.
+TEST(Meet, GivesTheAddressThatAnswered) {
+  const std::vector<std::string> loopback = {"127.0.0.1", "127.0.0.1"};
+  EXPECT_EQ(addresses_of_meeting("localhost", launch::listen_on_loopback({}).fd.release()),
+            loopback);
+  EXPECT_EQ(addresses_of_meeting("127.0.0.1", launch::listen_on_loopback({}).fd.release()),
+            loopback);
+}
+
+TEST(Meet, TakesAddressesOfBothKinds) {
+  int socket = -1;
+  try {
+    socket = detail::listen_on("::1", 0);
+  } catch (const Error&) {
+    GTEST_SKIP() << "SKIPPED: no IPv6 here";
+  }
+  EXPECT_EQ(addresses_of_meeting("::1", socket), (std::vector<std::string>{"::1", "::1"}));
 }
 
 }  // namespace

@@ -45,6 +45,19 @@ class TwoHosts {
     shell("mkdir -p " + folder + " && echo " + address + " " + name_of_host + " >> " + folder +
           "/hosts");
   }
+  /// Gives that host a second network, where it is alone: what it sends to `silent_address()` is
+  /// never answered. Of several addresses of a name it tries that one first. False where the system
+  /// cannot.
+  [[nodiscard]] bool lead_nowhere(int host) const {
+    const std::string inside = "ip -n " + name(host) + " ";
+    const std::string on_nowhere = " dev nowhere0";
+    return shell(
+        "echo precedence ::ffff:" + silent_address() + "/128 100 > /etc/netns/" + name(host) +
+        "/gai.conf && " + inside + "link add nowhere0 type veth peer name nowhere1 && " + inside +
+        "addr add 10.213.18." + std::to_string(host + 1) + "/24" + on_nowhere + " && " + inside +
+        "link set nowhere0 up && " + inside + "link set nowhere1 up && " + inside + "neigh add " +
+        silent_address() + " lladdr 02:00:00:00:00:4d" + on_nowhere + " nud permanent");
+  }
   /// Nobody connects to that host any more, which itself connects to others. False where there is
   /// no nft, or no kernel for it.
   [[nodiscard]] bool admit_nobody(int host) const {
@@ -56,6 +69,7 @@ class TwoHosts {
   [[nodiscard]] static std::string address(int host) {
     return "10.213.17." + std::to_string(host + 1);
   }
+  [[nodiscard]] static std::string silent_address() { return "10.213.18.77"; }
   /// What goes before a command for the shell.
   [[nodiscard]] std::string on(int host) const { return "ip netns exec " + name(host) + " "; }
   /// The same, for programs that look at control groups, which `ip netns exec` hides.

@@ -79,14 +79,18 @@ fn open(file: &Bytes) -> Result<SerializedFileReader<Bytes>, Fault> {
     SerializedFileReader::new(file.clone()).map_err(|error| Fault(format!("no Parquet file, or a broken one: {error}")))
 }
 
-/// Others need C libraries, whose names clash with those of the libraries that the program loads.
+/// Brotli and LZ4 are rare, and not built in.
 fn require_known_compression(reader: &SerializedFileReader<Bytes>) -> Result<(), Fault> {
+    use Compression::{GZIP, SNAPPY, UNCOMPRESSED, ZSTD};
     let chunks = reader.metadata().row_groups().iter().flat_map(|group| group.columns());
     let codecs = chunks.map(|chunk| chunk.compression());
     for codec in codecs {
-        if !matches!(codec, Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::GZIP(_)) {
+        if !matches!(codec, UNCOMPRESSED | SNAPPY | GZIP(_) | ZSTD(_)) {
+            let told = codec.to_string();
+            let name = told.split('(').next().unwrap_or(&told); // without its level
             return Err(Fault(format!(
-                "compressed by {codec}, which is not read: write it with Snappy, gzip or without compression"
+                "compressed by {name}, which is not read: write it again with Zstandard, Snappy, gzip or without \
+                 compression"
             )));
         }
     }

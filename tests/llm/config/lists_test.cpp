@@ -96,5 +96,13 @@ sync = true
   EXPECT_EQ(of_flags.log.tags, (std::vector<std::string>{"x", "y"}));
 }
 
+TEST_F(Lists, AWeightIsAboveZero) {
+  for (const std::string weight : {"0", "-1", "'a'"}) {
+    EXPECT_THAT(faults(write(kWithoutData + "[[data.train]]\npath = 'a'\nweight = " + weight)),
+                HasSubstr("data.train[0].weight = "))
+        << weight;
+  }
+}
+
 }  // namespace
 }  // namespace llm::config::testing

@@ -107,12 +107,19 @@ TEST_F(Load, NamesTheOutputAfterTheFile) {
               HasSubstr("train.output is missing"));
 }
 
-TEST_F(Load, RefusesMoreThreadsThanThisMachineHas) {
+TEST_F(Load, RefusesMoreThreadsThanTheMachineHasOnWhichItIsToRun) {
   const auto file = write(kRequired);
-  EXPECT_THAT(faults(file, {"--train.threads", "1024"}),
-              StartsWith("--train.threads: device.threads = 1024 is more than the "
-                         "processors that a rank may use here: "));
-  EXPECT_EQ(faults(file, {"--device.threads", "1"}), "");
+  const std::vector<std::string> flags = {"--train.threads", "3"};
+  EXPECT_EQ(load(file, flags, {}, 3).device.threads, 3);
+  EXPECT_EQ(load(file, flags).device.threads, 3);
+  try {
+    (void)load(file, flags, {}, 2);
+    FAIL() << "taken";
+  } catch (const sherd::Error& error) {
+    EXPECT_EQ(error.code(), sherd::ExitCode::Usage);
+    EXPECT_THAT(error.what(), HasSubstr("--train.threads: device.threads = 3 is more than the "
+                                        "processors that a rank may use here: 2"));
+  }
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "llm/data/dataset.h"
 
+#include <mutex>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -53,6 +55,30 @@ TEST(Dataset, ReportsWhatWasCut) {
   EXPECT_EQ(report.supervised_tokens, supervised);
 }
 
+TEST(Dataset, SamplesKnowWhatTheyHaveLost) {
+  const Dataset whole = load_dataset(recipe("squad-100-heldout.json"), encoder(512));
+  const auto tight = encoder(300, 8);
+  const Dataset dataset = load_dataset(recipe("squad-100-heldout.json"), tight);
+  std::int64_t contexts = 0;
+  std::int64_t answers = 0;
+  std::int64_t outside = 0;
+  for (std::size_t i = 0; i < dataset.samples.size(); ++i) {
+    const SampleCut& cut = dataset.samples[i].cut;
+    contexts += cut.prompt_tokens > 0 ? 1 : 0;
+    answers += cut.answer_tokens > 0 ? 1 : 0;
+    outside += cut.answer_is_outside;
+    // Nothing is cut of the whole ones. White space at the cut may be a token less.
+    const Sample full = whole.samples[i];
+    EXPECT_EQ(full.cut, SampleCut());
+    const auto lost = full.prompt().size() - dataset.samples[i].prompt().size();
+    EXPECT_NEAR(static_cast<double>(cut.prompt_tokens), static_cast<double>(lost), 1) << i;
+    EXPECT_EQ(full.supervised_tokens() - dataset.samples[i].supervised_tokens(), cut.answer_tokens);
+  }
+  EXPECT_EQ(contexts, dataset.report.contexts_cut);
+  EXPECT_EQ(answers, dataset.report.answers_cut);
+  EXPECT_EQ(outside, dataset.report.answers_outside);
+}
+
 TEST(Dataset, TheGuideQuotesItsReport) {
   DatasetReport report = load_dataset(recipe("squad-100-heldout.json"), encoder(300, 8)).report;
   report.name = "recipes/data/squad-100-heldout.json";
@@ -98,7 +124,36 @@ TEST(Dataset, NamesTheQuestionThatDoesNotFit) {
     "question": ")" + std::string(100, 'q') +
                        R"(", "answers": [{"text": "Lily", "answer_start": 0}]}]}]}]})");
   expect_error([&] { load_dataset(file, encoder(64, 8)); }, ExitCode::BadData,
-               {"long.json: question q7: the prompt takes", "data.max_length (64)"});
+               {"long.json: question q7, line 1, byte 55: the prompt takes", "data.max_length (64)",
+                "data.on_bad_sample = \"skip\""});
+}
+
+TEST(Dataset, CountsAllThatDoNotFit) {
+  const sherd::test::TempFolder folder;
+  std::string lines;
+  for (int line = 0; line < 200; ++line) {
+    lines += line % 2 == 0 ? R"({"prompt": "🦙", "completion": "b"})"
+                             "\n"
+                           : R"({"prompt": "a", "completion": "b"})"
+                             "\n";
+  }
+  const auto file = folder.write("a.jsonl", lines);
+  expect_error([&] { load_dataset(file, encoder(11, 8)); }, ExitCode::BadData,
+               {"a.jsonl: 100 faults\n  line 1, byte 0: nothing of the prompt is left",
+                "\n  line 3, ", "\n  line 39, ", "and 80 more"});
+}
+
+TEST(Dataset, ARecordOfAnArrayThatDoesNotFitIsNamedWithItsLine) {
+  const sherd::test::TempFolder folder;
+  const std::string llama = R"({"prompt": "🦙", "completion": "b"})";
+  const auto path =
+      folder.write("a.json", "[\n{\"prompt\": \"a\", \"completion\": \"b\"},\n " + llama + " ]");
+  const Dataset dataset =
+      load_dataset(read_data_file(path, {.bad = {.skip = true}}), encoder(11, 8));
+  ASSERT_EQ(dataset.file.skipped.size(), 1U);
+  const text::BadSample& bad = dataset.file.skipped[0];
+  EXPECT_THAT(bad.text(), testing::StartsWith("record 2, line 3, byte 39: nothing of the prompt"));
+  EXPECT_EQ(bad.content, llama);
 }
 
 // A file of a question too long for 64 tokens between two that are not.
@@ -124,15 +179,17 @@ TEST(Dataset, SkipsQuestionsThatDoNotFitWhereThatIsAllowed) {
   EXPECT_THAT(dataset.report.sentence(), testing::EndsWith("; 1 bad sample skipped"));
   ASSERT_EQ(dataset.file.skipped.size(), 1U);
   EXPECT_THAT(dataset.file.skipped[0].text(),
-              testing::StartsWith("question q2: the prompt takes "));
+              testing::StartsWith("question q2, line 1, byte 138: the prompt takes "));
+  EXPECT_THAT(dataset.file.skipped[0].content, testing::StartsWith(R"({"id": "q2", "question")"));
   EXPECT_EQ(dataset.file.skipped[0].source, path.string());
   // A file's questions are those of its tokens, from wherever these came.
   EXPECT_EQ(questions_of(file, {}, dataset.report, encoder(64, 8)).questions.size(), 2U);
   EXPECT_EQ(questions_of(file, {2}, dataset.report, encoder(64, 8)).questions.size(), 1U);
 
   const DataFile none = read_data_file(path, {.bad = {true, 0}});
-  expect_error([&] { load_dataset(none, encoder(64, 8)); }, ExitCode::BadData,
-               {"1 bad samples are more than data.max_bad_samples = 0", "question q2: the prompt"});
+  expect_error(
+      [&] { load_dataset(none, encoder(64, 8)); }, ExitCode::BadData,
+      {"1 bad samples are more than data.max_bad_samples = 0", "question q2, line 1, byte "});
 }
 
 TEST(Dataset, BadRecordsAndThoseThatDoNotFitCountTogether) {
@@ -155,7 +212,8 @@ TEST(Dataset, BadRecordsAndThoseThatDoNotFitCountTogether) {
       ExitCode::BadData, {"2 bad samples are more than data.max_bad_samples = 1"});
   const auto all = folder.write("b.jsonl", R"({"prompt": "🦙", "completion": "b"})");
   expect_error([&] { load_dataset(read_data_file(all, {.bad = {.skip = true}}), tight); },
-               ExitCode::BadData, {"b.jsonl: no sample fits in the limits; the last: line 1: "});
+               ExitCode::BadData,
+               {"b.jsonl: no sample fits in the limits; the last: line 1, byte 0: "});
 }
 
 TEST(DataFile, TheFormatFollowsFromNameAndContent) {
@@ -169,6 +227,17 @@ TEST(DataFile, TheFormatFollowsFromNameAndContent) {
   const auto file = folder.write("a.txt", R"([{"prompt": "a", "completion": "b"}])");
   EXPECT_EQ(read_data_file(file).reading.format, Json);
   EXPECT_EQ(read_data_file(file, {.format = Jsonl}).reading.format, Jsonl);
+}
+
+TEST(Dataset, TellsHowManyAreEncoded) {
+  std::mutex mutex;
+  std::vector<std::pair<std::int64_t, std::int64_t>> told;
+  const Dataset dataset = load_dataset(read_data_file(recipe("squad-100-heldout.json")),
+                                       encoder(300, 8), {}, [&](auto done, auto total) {
+                                         const std::lock_guard lock(mutex);
+                                         told.emplace_back(done, total);
+                                       });
+  EXPECT_THAT(told, testing::ElementsAre(std::pair(64, 101)));
 }
 
 TEST(Dataset, OfRecordsTheCompletionIsTheReference) {

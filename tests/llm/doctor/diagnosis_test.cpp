@@ -1,5 +1,7 @@
 #include "llm/doctor/diagnosis.h"
 
+#include <sstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -84,7 +86,7 @@ TEST(Doctor, NamesWhatWillBeSlow) {
 
 TEST(Doctor, TellsOfGpus) {
   Machine machine = good();
-  const auto text = [&] { return to_text(machine, diagnose(machine)); };
+  const auto text = [&] { return to_text(machine, diagnose(machine), 120); };
   EXPECT_THAT(text(),
               HasSubstr("\nGPUs           none; this build computes on CPUs, without NCCL\n"));
   machine.gpus.found = {{"NVIDIA H100", std::uint64_t{80} << 30, "580.1"}, {"NVIDIA T4", {}, ""}};
@@ -97,6 +99,23 @@ TEST(Doctor, TellsOfGpus) {
               HasSubstr(R"("gpus":{"found":[{"name":"NVIDIA H100","memory_bytes":85899345920,)"
                         R"("driver":"580.1"},{"name":"NVIDIA T4","memory_bytes":null,)"
                         R"("driver":""}],"in_build":true,"usable":2,"nccl":"2.27.3"})"));
+}
+
+TEST(Doctor, FitsIntoTheColumnsOfATerminal) {
+  Machine machine = good();
+  machine.limits = {{"open files", 1024},
+                    {"address space bytes", {}},
+                    {"locked memory bytes", std::uint64_t{8} << 20}};
+  machine.processor.busy_cores = 2.5;
+  const std::string text = to_text(machine, diagnose(machine), 60);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 60U) << line;
+  }
+  EXPECT_THAT(text, HasSubstr("\nlimits         open files 1024, address space unlimited,\n"
+                              "               locked memory 8 MiB\n"));
+  EXPECT_THAT(text, HasSubstr("\nslow           2.5 of 4 cores are busy with other work:\n"
+                              "               ranks wait for the slowest of them"));
 }
 
 TEST(Doctor, NamesWhatWillNotWork) {

@@ -21,11 +21,6 @@
 namespace llm::plan {
 namespace {
 
-const PhasePlan& phase(const MemoryPlan& plan, const std::string& name) {
-  return *std::find_if(plan.phases.begin(), plan.phases.end(),
-                       [&](const PhasePlan& one) { return one.name == name; });
-}
-
 // Of forward and backward of a real step, LibTorch's tensors alone: the engine's buffers are not.
 std::int64_t real_peak(const PlannedRun& run) {
   auto model =
@@ -147,6 +142,31 @@ TEST(MetaMeter, CountsWhatIsHeldByWhatAskedForIt) {
   EXPECT_EQ(meter.at_peak().at("aten::empty"), 600);
   kept = at::Tensor();
   EXPECT_EQ(meter.held_bytes(), 0);
+}
+
+TEST(MetaMeter, RoundsAsTheCachingAllocatorOfGpusDoes) {
+  constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+  const MetaMeter meter(kCachingPooling);
+  const auto on_meta = at::TensorOptions().device(at::kMeta).dtype(at::kByte);
+  const at::Tensor small = at::empty({100}, on_meta);
+  EXPECT_EQ(meter.held().at("aten::empty"), 100);
+  EXPECT_EQ(meter.held_bytes(), 20 * kMiB);  // a segment
+  { const at::Tensor large = at::empty({11 * kMiB}, on_meta); }
+  EXPECT_EQ(meter.peak_bytes(), 32 * kMiB);
+  EXPECT_EQ(meter.held_bytes(), 32 * kMiB);  // it keeps what it has
+  EXPECT_EQ(meter.held().at(kKeptItem), 32 * kMiB - 100);
+}
+
+// On GPUs the engine's buffers are the allocator's, too.
+TEST(MemoryPlan, KeepsBuffersWhereTheAllocatorHoldsThem) {
+  PlannedRun run = planned_run("llama", 2, sherd::Strategy::FullShard);
+  run.ranks.local_size = 1;
+  run.pooling = {.large_bytes = 1 << 16, .page_bytes = 1 << 12};
+  const std::int64_t of_system = plan_memory(run).peak_bytes;
+  run.pooling.holds_buffers = true;
+  const MemoryPlan plan = plan_memory(run);
+  EXPECT_EQ(phase(plan, "optimizer").total_bytes, plan.peak_bytes);
+  EXPECT_LE(plan.peak_bytes, of_system + of_system / 50);  // what is free serves them as well
 }
 
 }  // namespace

@@ -91,12 +91,61 @@ TEST_F(KeptRates, ComeBeforeThoseThatAreAssumed) {
               HasSubstr("assumed: 495 TFLOP/s"));
 }
 
+// The fastest linear product of the dtype, whatever else was measured.
+TEST_F(KeptRates, TellThePeakOfACpu) {
+  const Device& cpu = device_of_name("cpu");
+  EXPECT_FALSE(peak_of(cpu, {2, 1}, c10::kFloat));  // nothing is assumed
+  Rates rates = measured();
+  rates.kinds["linear_backward float32"] = {{1e9, 0.05}};
+  rates.kinds["swiglu_linear 16 bits"] = {{1e9, 0.01}};
+  rates.kinds["attention float32"] = {{1e9, 1e-4}};
+  rates.kinds["rms_norm float32"] = {{1e9, 1e-4}};
+  save_rates({2, 1}, rates);
+  const auto peak = peak_of(cpu, {2, 1}, c10::kFloat);
+  ASSERT_TRUE(peak);
+  EXPECT_DOUBLE_EQ(peak->operations_per_second, 2e10);
+  EXPECT_THAT(peak->source, HasSubstr("--calibrate measured"));
+  EXPECT_DOUBLE_EQ(peak_of(cpu, {2, 1}, c10::kBFloat16)->operations_per_second, 1e11);
+  EXPECT_FALSE(peak_of(cpu, {1, 1}, c10::kFloat));
+  std::ofstream(save_rates({2, 1}, rates)) << "{";
+  EXPECT_FALSE(peak_of(cpu, {2, 1}, c10::kFloat));
+}
+
+TEST(Peak, OfAGpuIsItsVendorsIn16Bits) {
+  const auto operations = [](const char* device) {
+    return peak_of(device_of_name(device), {8, 1}, c10::kBFloat16)->operations_per_second;
+  };
+  EXPECT_EQ(operations("h100-80g"), 989e12);
+  EXPECT_EQ(operations("a100-80g"), 312e12);
+  EXPECT_EQ(operations("v100-32g"), 125e12);
+  EXPECT_FALSE(peak_of(device_of_name("h100-80g"), {8, 1}, c10::kFloat));
+}
+
 TEST(Links, AreAssumedUnlessTheyAreGiven) {
-  EXPECT_EQ(links_of(device_of_name("cpu"), 1, std::nullopt).host_bytes_per_second, 0);
-  EXPECT_THAT(links_of(device_of_name("cpu"), 2, std::nullopt).source,
+  EXPECT_EQ(links_of(device_of_name("cpu"), 1, 2, std::nullopt).host_bytes_per_second, 0);
+  EXPECT_THAT(links_of(device_of_name("cpu"), 2, 2, std::nullopt).source,
               HasSubstr("1.25 GB/s between hosts, assumed"));
-  EXPECT_EQ(links_of(device_of_name("cpu"), 2, 3.0).source, "3.00 GB/s between hosts");
-  EXPECT_GT(links_of(device_of_name("h100-80g"), 1, std::nullopt).rank_bytes_per_second, 1e11);
+  EXPECT_EQ(links_of(device_of_name("cpu"), 2, 2, 3.0).source, "3 GB/s between hosts");
+  EXPECT_GT(links_of(device_of_name("h100-80g"), 1, 8, std::nullopt).rank_bytes_per_second, 1e11);
+}
+
+TEST(Links, OfAHostWithGpusAreThoseOfItsRanks) {
+  const auto of_host = [](const char* device, int ranks) {
+    return links_of(device_of_name(device), 2, ranks, std::nullopt).host_bytes_per_second;
+  };
+  EXPECT_DOUBLE_EQ(of_host("h100-80g", 8), 400e9);
+  EXPECT_DOUBLE_EQ(of_host("h100-80g", 1), 50e9);
+  EXPECT_DOUBLE_EQ(of_host("a100-80g", 4), 100e9);
+  EXPECT_DOUBLE_EQ(of_host("v100-32g", 1), 12.5e9);
+  EXPECT_DOUBLE_EQ(of_host("cpu", 1), of_host("cpu", 8));  // a host's own
+  EXPECT_DOUBLE_EQ(links_of(device_of_name("h100-80g"), 2, 8, 3.0).host_bytes_per_second, 3e9);
+}
+
+TEST(Reserve, IsLeftOnGpusAlone) {
+  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  EXPECT_EQ(reserve_bytes(device_of_name("cpu"), 8, 100 * kGiB), 0);
+  EXPECT_EQ(reserve_bytes(device_of_name("h100-80g"), 1, 20 * kGiB), kGiB);
+  EXPECT_EQ(reserve_bytes(device_of_name("h100-80g"), 8, 20 * kGiB), 2 * kGiB);
 }
 
 }  // namespace

@@ -1,12 +1,14 @@
 #pragma once
 // A small step of each family, planned and real.
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "llm/data/batch.h"
 #include "llm/data/label.h"
 #include "llm/families/family.h"
+#include "llm/plan/memory_plan.h"
 #include "llm/plan/meta_run.h"
 
 namespace llm::plan {
@@ -38,6 +40,12 @@ inline PlannedRun planned_run(const std::string& family, int ranks, sherd::Strat
           .ranks = {.size = ranks, .local_size = ranks},
           .sharding = {.strategy = strategy},
           .micro_batches = {batch}};
+}
+
+/// The one of a name.
+inline const PhasePlan& phase(const MemoryPlan& plan, const std::string& name) {
+  return *std::find_if(plan.phases.begin(), plan.phases.end(),
+                       [&](const PhasePlan& one) { return one.name == name; });
 }
 
 inline data::Batch real_batch() {

@@ -13,6 +13,7 @@ namespace llm::runs {
 namespace {
 
 using sherd::test::TempFolder;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -24,6 +25,14 @@ class Compared : public testing::Test {
     return compare({WrittenRun().write(folder_.path()), other.write(folder_.path())});
   }
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_.path(); }
+  // In all that shows it.
+  static void expect_scaling(const Comparison& both, const std::string& word) {
+    EXPECT_THAT(table_of(both).at(0), Contains("scaling"));
+    EXPECT_EQ(table_of(both).at(1).back(), "");
+    EXPECT_EQ(table_of(both).at(2).back(), word);
+    EXPECT_THAT(to_json(both), HasSubstr(R"("scaling":")" + word + "\""));
+    EXPECT_THAT(to_html(both), HasSubstr("<td>" + word + "</td>"));
+  }
 
  private:
   TempFolder folder_;
@@ -35,12 +44,24 @@ TEST_F(Compared, OfTheSameBatchShowStrongScaling) {
   EXPECT_EQ(both.runs[0].speedup, 1);
   EXPECT_EQ(both.runs[1].speedup, 2);
   EXPECT_EQ(both.runs[1].scaling_efficiency, 1);
+  expect_scaling(both, "strong");
 }
 
 TEST_F(Compared, OfTheSameBatchARankShowWeakScaling) {
   const Comparison both = beside({.name = "two", .ranks = 2, .global_batch = 16});
   EXPECT_THAT(both.differences, IsEmpty());
   EXPECT_EQ(both.runs[1].scaling_efficiency, 1);
+  expect_scaling(both, "weak");
+}
+
+TEST_F(Compared, OfAnotherBatchShowNeither) {
+  expect_scaling(beside({.name = "two", .ranks = 2, .global_batch = 12}), "neither");
+}
+
+TEST_F(Compared, OfAsManyRanksShowNoScaling) {
+  const Comparison both = beside({.name = "other"});
+  EXPECT_THAT(to_text(both), Not(HasSubstr("scaling")));
+  EXPECT_THAT(to_json(both), HasSubstr(R"("scaling":null)"));
 }
 
 TEST_F(Compared, SayWhatIsNotTheSame) {
@@ -95,6 +116,14 @@ TEST_F(Compared, AreATableForPeople) {
   EXPECT_THAT(text, Not(HasSubstr("not comparable")));
 }
 
+TEST_F(Compared, HaveAColumnOfTheUtilizationWhereSomeKnowIt) {
+  const Comparison both = beside({.name = "two", .more_of_a_step = R"(,"mfu":0.25)"});
+  EXPECT_THAT(to_text(both), HasSubstr("  steps/s    MFU  eval samples/s"));
+  EXPECT_THAT(to_text(both), HasSubstr("        2  0.250              10"));
+  EXPECT_THAT(to_csv(both), HasSubstr("train_steps_per_second,mfu,"));
+  EXPECT_THAT(to_csv(beside({.name = "three"})), Not(HasSubstr("mfu")));
+}
+
 TEST_F(Compared, AreJsonAndCsv) {
   const Comparison both = beside({.name = "a,b", .ranks = 2, .step_seconds = 0.25});
   const auto json = nlohmann::json::parse(to_json(both));
@@ -118,6 +147,19 @@ TEST_F(Compared, AreAPageThatNeedsNothingElse) {
   EXPECT_THAT(page, Not(HasSubstr("http")));
   EXPECT_THAT(page, Not(HasSubstr("nan")));
   EXPECT_THAT(page, Not(HasSubstr("inf")));
+}
+
+TEST_F(Compared, ShowWhereTheTimeOfAStepWentInRunsThatTimedIt) {
+  EXPECT_THAT(phases_table_of(beside({.name = "two"})), IsEmpty());
+  const Comparison both = beside({.name = "timed",
+                                  .step_seconds = 0.4,
+                                  .more_of_a_step = R"(,"phase_seconds":{"forward":0.125})"});
+  const auto rows = phases_table_of(both);
+  ASSERT_EQ(rows.size(), 2);
+  EXPECT_THAT(rows[1],
+              testing::ElementsAre("timed", "400.0", "100.0", "", "125.0", "", "", "", "", "", ""));
+  EXPECT_THAT(to_text(both), HasSubstr("a step, ms    all   data  gather  forward"));
+  EXPECT_THAT(to_html(both), HasSubstr("<table id=\"phases\">"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -104,6 +105,42 @@ TEST_F(Records, KnowWhatIsAbsentFromWhatIsNotFinite) {
   EXPECT_EQ(last.set, (EvaluationSet{1, "ab"}));
 }
 
+// Of `samples` of dev.json, as versions wrote it that did not name the set.
+std::string earlier_line(int step, int samples, const std::string& more = "") {
+  return fmt::format(R"({{"event":"evaluation","step":{},"data_sha256":"e1","samples":{},)"
+                     R"("generated":false,"data":"dev.json","loss":1{}}})",
+                     step, samples, more) +
+         "\n";
+}
+
+// By the order of a step's lines, and by later lines of the same samples.
+TEST_F(Records, OfEarlierVersionsAreOfTheSetsThatLaterLinesName) {
+  const std::string begin = R"({"event":"begin","step":2})"
+                            "\n";
+  const auto path = WrittenRun().write(folder());
+  std::ofstream(path / "log.jsonl")
+      << earlier_line(1, 8) << earlier_line(1, 4) << earlier_line(2, 8) << begin
+      << earlier_line(2, 6) << earlier_line(2, 4)
+      << earlier_line(3, 8, R"(,"data_index":0,"data_set":"eight")");
+  const EvaluationSet eight = {0, "eight"};
+  const EvaluationSet six = {0, ""};  // which nothing names
+  const EvaluationSet other = {1, ""};
+  const auto sets = [](const std::vector<Evaluation>& evaluations) {
+    std::vector<EvaluationSet> found;
+    for (const Evaluation& one : evaluations) {
+      found.push_back(one.set);
+    }
+    return found;
+  };
+  EXPECT_THAT(sets(read_run(path).evaluations),
+              ElementsAre(eight, other, eight, six, other, eight));
+  // Where the run goes on with the version that names them, before it has evaluated.
+  auto earlier = read_evaluations(path / "log.jsonl");
+  name_sets(earlier, {.samples = 6, .data_sha256 = "e1", .set = {0, "six"}});
+  name_sets(earlier, {.samples = 4, .data_sha256 = "e2", .set = {1, "of another file"}});
+  EXPECT_THAT(sets(earlier), ElementsAre(six, other, six, EvaluationSet{0, "six"}, other, eight));
+}
+
 TEST_F(Records, AFolderGivenWithASlashHasItsName) {
   EXPECT_EQ(read_run(WrittenRun().write(folder()).string() + "/").name, "first");
 }
@@ -120,7 +157,9 @@ TEST_F(Records, AFolderThatIsNoRunIsNamed) {
   expect_fault(ExitCode::InputMissing, folder() / "nowhere", "is not the folder of a run");
   const auto run = WrittenRun().write(folder());
   std::filesystem::remove(run / "log.jsonl");
-  expect_fault(ExitCode::InputMissing, run, "has no log: ");
+  expect_fault(ExitCode::InputMissing, run, "log.jsonl is not there");
+  std::filesystem::create_symlink("/dev/full", run / "log.jsonl");
+  expect_fault(ExitCode::InputMissing, run, "log.jsonl is no file, and cannot be read back");
   std::ofstream(run / "config.toml") << "[optim]\nlr = \"no number\"\n";
   expect_fault(ExitCode::BadData, run, "config.toml: ");
 }
@@ -162,6 +201,30 @@ TEST_F(Records, MakeASummary) {
             "train_loss 2.5000, 4 steps in 00:00:04, 16 samples/s, 2 steps/s, eval_loss 2.5000, EM "
             "20.0, F1 25.0, memory 4 MiB a rank, 4 MiB at most");
   EXPECT_EQ(nlohmann::json::parse(to_json(summary)).at("train_loss_by_epoch").size(), 2);
+}
+
+// By time: a step of half a second, and one of a second and a half.
+TEST_F(Records, TellTheMeanUtilizationWhereStepsKnowIt) {
+  const RunSummary unknown = summary_of(read_run(WrittenRun().write(folder())));
+  EXPECT_FALSE(unknown.mfu);
+  EXPECT_TRUE(nlohmann::json::parse(to_json(unknown)).at("mfu").is_null());
+  const auto path = WrittenRun().write(
+      folder(), WrittenRun{.more_of_a_step = R"(,"mfu":0.8)"}.step(5) + "\n" +
+                    WrittenRun{.step_seconds = 1.5, .more_of_a_step = R"(,"mfu":0.4)"}.step(6) +
+                    "\n");
+  const RunSummary summary = summary_of(read_run(path));
+  ASSERT_TRUE(summary.mfu);
+  EXPECT_DOUBLE_EQ(*summary.mfu, 0.5);
+  EXPECT_THAT(to_line(summary), HasSubstr(" steps/s, mfu 50.0%, "));
+  EXPECT_EQ(nlohmann::json::parse(to_json(summary)).at("mfu"), *summary.mfu);
+}
+
+TEST_F(Records, AddUpThePhasesOfSteps) {
+  const WrittenRun timed{.more_of_a_step = R"(,"phase_seconds":{"forward":0.1,"wait":null})"};
+  const RunSummary summary = summary_of(read_run(timed.write(folder())));
+  ASSERT_EQ(summary.phase_seconds.size(), 1);
+  EXPECT_DOUBLE_EQ(summary.phase_seconds.at("forward"), 0.4);
+  EXPECT_TRUE(nlohmann::json::parse(to_json(summary)).at("phase_seconds").contains("forward"));
 }
 
 TEST_F(Records, HaveEachLossUnderItsEpoch) {

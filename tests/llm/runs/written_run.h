@@ -21,14 +21,15 @@ struct WrittenRun {
   std::int64_t global_batch = 8;
   std::string data_sha256 = "d1";
   std::string isa = "avx2";
-  std::string eval_data = "";  ///< more of each evaluation's line: `,"data_sha256":"e1"`
+  std::string more_of_a_step = "";  ///< of each step's line: `,"mfu":0.5`
+  std::string eval_data = "";       ///< more of each evaluation's line: `,"data_sha256":"e1"`
 
   [[nodiscard]] std::string step(int number) const {
     return fmt::format(
         R"({{"step":{0},"loss":{1},"grad_norm":1.0,"lr":0.1,"tokens":100,"supervised_tokens":10,)"
         R"("step_seconds":{2},"peak_rank_bytes":{0}000000,"data_wait_seconds":0.1,"epoch":{3},)"
-        R"("samples":{4}}})",
-        number, 5 - number, step_seconds, number / 2.0, global_batch);
+        R"("samples":{4}{5}}})",
+        number, 5 - number, step_seconds, number / 2.0, global_batch, more_of_a_step);
   }
 
   [[nodiscard]] static std::string evaluation(int step, double loss, double em,

@@ -29,8 +29,7 @@ void expect_parquet_refused(const std::string& bytes, const std::vector<std::str
                ExitCode::BadData, why);
 }
 
-TEST(Parquet, HoldsTheQuestionsOfTheHubsSquad) {
-  const QuestionFile file = read_parquet("squad-32.parquet");
+void expect_squad_32(const QuestionFile& file) {
   const std::filesystem::path source = SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json";
   const QuestionFile squad = parse_squad(bytes_of(source), "squad-32.json");
   ASSERT_EQ(file.questions.size(), 32U);
@@ -51,8 +50,16 @@ TEST(Parquet, HoldsTheQuestionsOfTheHubsSquad) {
   }
 }
 
+TEST(Parquet, HoldsTheQuestionsOfTheHubsSquad) {
+  expect_squad_32(read_parquet("squad-32.parquet"));
+}
+
+TEST(Parquet, ReadsZstandard) {
+  expect_squad_32(read_parquet("squad-32-zstd.parquet"));
+}
+
 TEST(Parquet, HoldsRecords) {
-  for (const char* const name : {"sums-none.parquet", "sums-gzip.parquet"}) {
+  for (const char* const name : {"sums-none.parquet", "sums-gzip.parquet", "sums-zstd.parquet"}) {
     const QuestionFile file = read_parquet(name);
     ASSERT_EQ(file.questions.size(), 7U) << name;
     EXPECT_EQ(file.questions[6].question, "7 + 7 = ");
@@ -111,8 +118,36 @@ TEST(Parquet, SaysWhichColumnsThereAre) {
 }
 
 TEST(Parquet, SaysWhichCompressionItDoesNotRead) {
-  expect_parquet_refused(bytes_of(kParquet / "sums-zstd.parquet"),
-                         {"my.parquet: compressed by ZSTD", "write it with Snappy"});
+  expect_parquet_refused(bytes_of(kParquet / "sums-brotli.parquet"),
+                         {"my.parquet: compressed by BROTLI, which is not read: write it again "
+                          "with Zstandard, Snappy"});
+  expect_parquet_refused(bytes_of(kParquet / "sums-lz4.parquet"),
+                         {"my.parquet: compressed by LZ4_RAW, which is not read"});
+}
+
+// The file with what stands at the begin of its first page replaced: Zstandard's frames begin with
+// a magic number.
+std::string with_page(const std::string& begin) {
+  std::string bytes = bytes_of(kParquet / "squad-32-zstd.parquet");
+  const std::size_t frame = bytes.find("\x28\xb5\x2f\xfd");
+  bytes.replace(frame + 4, begin.size(), begin);
+  return bytes;
+}
+
+TEST(Parquet, NamesTheColumnOfADamagedPage) {
+  const std::vector<std::string> damaged = {"my.parquet: row 1, column \"id\": ", "damaged: "};
+  const std::string a_huge_window("\x00\xf8", 2);  // of 2 TB
+  expect_parquet_refused(with_page(a_huge_window), damaged);
+  // Blocks of 128 KiB of one character each, where some hundred bytes should be.
+  std::string too_much("\x00\x38", 2);
+  for (int block = 0; block < 20; ++block) {
+    too_much += std::string("\x02\x00\x10x", 4);
+  }
+  expect_parquet_refused(with_page(too_much), damaged);
+  expect_parquet_refused(with_page(std::string(40, '\xff')), damaged);
+  // One block of the right length, and a checksum that is not its own.
+  const std::string of_other_data("\x04\x38\xc3\x08\x00x....", 10);
+  expect_parquet_refused(with_page(of_other_data), {"row 1, column \"id\": ", "its checksum is"});
 }
 
 TEST(Parquet, RefusesABrokenFile) {
@@ -154,14 +189,17 @@ TEST(Parquet, RefusesAFooterThatClaimsTooMuch) {
 
 // Whatever the bytes are, it ends with questions or an error.
 TEST(Parquet, SurvivesFlippedBytes) {
-  const std::string whole = bytes_of(kParquet / "bad-rows.parquet");
-  for (std::size_t at = 0; at < whole.size(); at += 3) {
-    std::string bytes = whole;
-    bytes[at] = static_cast<char>(bytes[at] ^ 0x55);
-    try {
-      static_cast<void>(parse_parquet(bytes, "f", {}, {.skip = true}));
-    } catch (const sherd::Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::BadData) << at << ": " << error.what();
+  for (const auto& [file, stride] : std::vector<std::pair<std::string, std::size_t>>{
+           {"bad-rows.parquet", 3}, {"sums-zstd.parquet", 1}, {"squad-32-zstd.parquet", 37}}) {
+    const std::string whole = bytes_of(kParquet / file);
+    for (std::size_t at = 0; at < whole.size(); at += stride) {
+      std::string bytes = whole;
+      bytes[at] = static_cast<char>(bytes[at] ^ 0x55);
+      try {
+        static_cast<void>(parse_parquet(bytes, "f", {}, {.skip = true}));
+      } catch (const sherd::Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::BadData) << file << " " << at << ": " << error.what();
+      }
     }
   }
 }

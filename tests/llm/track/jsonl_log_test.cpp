@@ -4,12 +4,16 @@
 
 #include <fstream>
 #include <iterator>
+#include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #include "tests/support/expect_error.h"
+#include "tests/support/small_disk.h"
 #include "tests/support/temp_folder.h"
 
 namespace llm::track {
@@ -73,6 +77,56 @@ TEST(JsonlLog, NeverReplacesADeviceOrAPipe) {
   sherd::test::expect_error([&] { JsonlLog(pipe, 5); }, sherd::ExitCode::CannotWrite,
                             {"a pipe that nobody reads", "log.sink[0].path"});
   EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+}
+
+// The lines of a file, each a whole record.
+std::vector<int> steps_in(const std::filesystem::path& path) {
+  std::vector<int> steps;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    steps.push_back(nlohmann::json::parse(line).at("step"));
+  }
+  return steps;
+}
+
+TEST(JsonlLog, OnAFullDiskWaitsForRoom) {
+  const sherd::test::TempFolder folder;
+  const sherd::test::SmallDisk disk(folder.path() / "disk");
+  if (!disk.is_there()) {
+    GTEST_SKIP() << sherd::test::SmallDisk::kWhyNot;
+  }
+  const std::string filling(12'000, 'x');
+  std::ofstream(disk.path() / "other") << filling;
+  std::vector<std::string> warnings;
+  const auto path = disk.path() / "log.jsonl";
+  JsonlLog log(path, 0, [&](const std::string& line) { warnings.push_back(line); });
+  std::vector<int> all;
+  for (int step = 1; step <= 200; ++step) {
+    log.write(R"({"step":)" + std::to_string(step) + R"(,"more":"these are some bytes"})");
+    all.push_back(step);
+  }
+  EXPECT_NO_THROW(log.sync());
+  EXPECT_THAT(warnings, testing::ElementsAre(testing::AllOf(
+                            testing::StartsWith("the log '" + path.string() + "' lacks records: "),
+                            testing::HasSubstr("No space left on device"),
+                            testing::HasSubstr("The run goes on"))));
+  const auto written = static_cast<std::int64_t>(steps_in(path).size());
+  EXPECT_GT(written, 0);
+  EXPECT_EQ(log.missing_records(), 200 - written);
+  std::filesystem::remove(disk.path() / "other");
+  log.write(R"({"step":201})");
+  all.push_back(201);
+  EXPECT_EQ(log.missing_records(), 0);
+  EXPECT_EQ(steps_in(path), all);
+}
+
+TEST(JsonlLog, ThatCannotBeWrittenKeepsAFewMebibytesInMemory) {
+  JsonlLog log("/dev/full", 0);
+  const std::string record(1 << 20, 'x');
+  for (int i = 0; i < 10; ++i) {
+    log.write(record);
+  }
+  EXPECT_EQ(log.missing_records(), 10);  // some wait, others are lost
 }
 
 TEST(JsonlLog, ThatWasRemovedEndsTheRun) {

@@ -2,6 +2,8 @@
 
 #include "llm/track/progress.h"
 
+#include <stdexcept>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -96,13 +98,13 @@ TEST(Progress, TellsTheNewestWorkAndHowMuchOfItIsDone) {
   const Working training(&progress, "training");
   {
     const Working evaluating(&progress, "evaluating");
-    progress.count(8, 32, "questions");
+    counted_in("questions", &progress)(12'000, 87'599);
     lines.wait_for(1);
   }
   progress.set("step 3/9");
   lines.wait_for(2);
   const std::vector<std::string> said = lines.said();
-  EXPECT_THAT(said.front(), StartsWith("evaluating, 8 of 32 questions … "));
+  EXPECT_THAT(said.front(), StartsWith("evaluating, 12,000 of 87,599 questions … "));
   EXPECT_THAT(said.back(), StartsWith("step 3/9 … "));
 }
 
@@ -133,8 +135,35 @@ TEST(Progress, OnATerminalLeavesShortWorkUnsaid) {
   EXPECT_THAT(live.lines, IsEmpty());
 }
 
+// What writes to the terminal by itself finds it without a live line, and may fail.
+TEST(Progress, StepsAside) {
+  Heard lines;
+  Heard live;
+  Progress progress(to(lines, live), kOften);
+  const Working working(&progress, "generating");
+  live.wait_for(1);
+  progress.aside([&] { lines.add(live.said().back()); });
+  EXPECT_THAT(lines.said(), ElementsAre(""));
+  EXPECT_THROW(progress.aside([] { throw std::runtime_error("lost"); }), std::runtime_error);
+  live.wait_for(live.size() + 2);  // it goes on
+  EXPECT_THAT(live.said().back(), StartsWith("generating … "));
+}
+
+TEST(Progress, GivesWhatWorkGives) {
+  Heard lines;
+  Progress progress(to(lines), kOften);
+  const auto work = [&] {
+    lines.wait_for(1);
+    return 7;
+  };
+  EXPECT_EQ(with_progress(&progress, "loading", work), 7);
+  EXPECT_THAT(lines.said().front(), StartsWith("loading … "));
+}
+
 TEST(Progress, IsNoneOnOtherRanks) {
   const Working working(nullptr, "loading");
+  counted_in("questions", nullptr)(1, 2);
+  EXPECT_EQ(with_progress(nullptr, "loading", [] { return 7; }), 7);
 }
 
 }  // namespace

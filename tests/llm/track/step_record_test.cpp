@@ -36,6 +36,14 @@ TEST(StepLine, TellsTheEpochWhereItIsKnown) {
   EXPECT_EQ(nlohmann::json::parse(step_json(with_epoch)).at("epoch"), 1.254);
 }
 
+TEST(StepLine, TellsTheUtilizationWhereItIsKnown) {
+  StepRecord with_mfu = record();
+  with_mfu.mfu = 0.4962;
+  EXPECT_NE(step_line(with_mfu, 0).find(" tok/s | mfu 49.6% | mem "), std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(step_json(with_mfu)).at("mfu"), 0.4962);
+  EXPECT_FALSE(nlohmann::json::parse(step_json(record())).contains("mfu"));
+}
+
 TEST(StepLine, SaysThatNothingWasLearned) {
   StepRecord empty = record();
   empty.supervised_tokens = 0;
@@ -56,6 +64,14 @@ TEST(StepJson, HasEveryNumber) {
   EXPECT_EQ(json.at("data_wait_seconds"), 0.25);
 }
 
+TEST(StepJson, HasThePhasesThatWereTimed) {
+  EXPECT_FALSE(nlohmann::json::parse(step_json(record())).contains("phase_seconds"));
+  StepRecord timed = record();
+  timed.phase_seconds = {{"forward", 0.5}, {"backward", 1.25}};
+  EXPECT_EQ(nlohmann::json::parse(step_json(timed)).at("phase_seconds"),
+            nlohmann::json({{"backward", 1.25}, {"forward", 0.5}}));
+}
+
 TEST(StepJson, HasNullForWhatIsNotFinite) {
   StepRecord broken = record();
   broken.loss = std::numeric_limits<double>::quiet_NaN();
@@ -66,6 +82,7 @@ TEST(ShortForms, OfCountsBytesAndTimes) {
   EXPECT_EQ(short_count(950), "950");
   EXPECT_EQ(short_count(8400), "8.4k");
   EXPECT_EQ(short_count(1.23e6), "1.2M");
+  EXPECT_EQ(short_count(8.0303e9), "8.03B");
   EXPECT_EQ(short_bytes(852'492'288), "813 MiB");
   EXPECT_EQ(short_bytes(std::int64_t{3} << 29), "1.5 GiB");
   EXPECT_EQ(clock_text(3725.9), "01:02:05");

@@ -39,6 +39,11 @@ TEST(Points, OfAStepHaveTheNamesOfOthers) {
                           Pair("perf/peak_memory_bytes", 1024)));
 }
 
+TEST(Points, OfAStepHaveTheUtilizationWhereItIsKnown) {
+  EXPECT_THAT(point_of(StepRecord{.step = 1, .mfu = 0.5}).metrics,
+              testing::Contains(Pair("perf/mfu", 0.5)));
+}
+
 TEST(Points, OfAStepThatLearnedNothingHaveNoLoss) {
   EXPECT_EQ(point_of(StepRecord{.step = 1}).metrics.front().first, "train/learning_rate");
 }

@@ -23,6 +23,7 @@ class Search : public testing::Test {
     config_.train.global_batch = 8;
     config_.data.max_length = 256;
     hosts_.memory_bytes = std::int64_t{8} << 30;
+    hosts_.device.pooling = {};  // whose segments are larger than the model
   }
 
   [[nodiscard]] BatchesOf batches_of() const {
@@ -31,12 +32,12 @@ class Search : public testing::Test {
   [[nodiscard]] std::vector<FittingSetting> search() const {
     return search_plans(config_, shape_, hosts_, batches_of());
   }
-  // Of a rank on what is planned, with all else as it is.
+  // Of a rank with its reserve, with all else as it is.
   [[nodiscard]] std::int64_t needed(std::int64_t micro_batch) const {
     config::RunConfig config = config_;
     config.train.micro_batch = micro_batch;
     const RunPlan plan = plan_run(config, shape_, hosts_, batches_of()(config));
-    return plan.constant_bytes + plan.memory.peak_bytes;
+    return plan.needed_bytes() + plan.reserve_bytes;
   }
 
   config::RunConfig config_;
@@ -57,7 +58,8 @@ TEST_F(Search, ListsStrategiesAndMicroBatchesTheFastestFirst) {
     EXPECT_EQ(one.set.at(3).second, "float32");
   }
   EXPECT_EQ(strategies, (std::set<std::string>{"full_shard", "no_shard", "shard_grad_op"}));
-  EXPECT_THAT(to_text(found), HasSubstr("--parallel.strategy full_shard --train.micro_batch"));
+  EXPECT_THAT(to_text(found), HasSubstr("micro_batch  activation_checkpointing  moments_dtype\n"));
+  EXPECT_THAT(to_text(found), HasSubstr("recommended: "));
 }
 
 TEST_F(Search, HasHybridStrategiesOnSeveralHosts) {
@@ -81,8 +83,7 @@ TEST_F(Search, SavesMemoryWhereItIsShort) {
 
 TEST_F(Search, IsInTheJsonOfAPlan) {
   config_.train.micro_batch = 2;
-  const auto line = nlohmann::json::parse(
-      to_json(plan_run(config_, shape_, hosts_, batches_of()(config_)), search()));
+  const auto line = json_of(plan_run(config_, shape_, hosts_, batches_of()(config_)), search());
   EXPECT_TRUE(line.at("fits"));
   EXPECT_EQ(line.at("search").size(), 9);
   EXPECT_GT(line.at("search").at(0).at("tokens_per_second"), 0.0);
@@ -90,11 +91,35 @@ TEST_F(Search, IsInTheJsonOfAPlan) {
   EXPECT_TRUE(line.at("search").at(0).at("set").contains("train.micro_batch"));
 }
 
+FittingSetting setting(const std::string& strategy, double tokens_per_second,
+                       std::int64_t peak_bytes) {
+  FittingSetting made{{{"parallel.strategy", strategy}}, {}};
+  made.plan.tokens_per_second = tokens_per_second;
+  made.plan.memory.peak_bytes = peak_bytes;
+  return made;
+}
+
+TEST(Recommended, IsWhatTakesLeastMemoryOfThoseThatAreAsFast) {
+  const std::vector<FittingSetting> found = {
+      setting("no_shard", 1000, 300), setting("shard_grad_op", 1000, 200),
+      setting("full_shard", 995, 100), setting("hybrid_shard", 989, 50)};
+  EXPECT_EQ(recommended(found).set[0].second, "full_shard");
+  const std::string text = to_text(found);
+  EXPECT_THAT(text, HasSubstr("as fast   0 MiB  shard_grad_op\n"));
+  EXPECT_THAT(text, HasSubstr("as fast   0 MiB     full_shard\n"));
+  EXPECT_THAT(text, HasSubstr("989   0 MiB   hybrid_shard\n"));
+  EXPECT_THAT(text, HasSubstr("recommended: of those that no other is more than 1 % faster than, "
+                              "what takes least memory\n  --parallel.strategy full_shard"));
+  const auto line = json_of(RunPlan{}, found);
+  EXPECT_EQ(line.at("recommended").at("parallel.strategy"), "full_shard");
+  EXPECT_FALSE(json_of(RunPlan{}, std::vector<FittingSetting>{}).contains("recommended"));
+}
+
 TEST_F(Search, TakesTheFastestMicroBatchThatFits) {
   config_.train.micro_batch = std::nullopt;
   const auto chosen = [&] { return fastest_micro_batch(config_, shape_, hosts_, batches_of()); };
   EXPECT_EQ(chosen(), 4);
-  hosts_.memory_bytes = needed(4) + 1;  // no room for what a plan does not know
+  hosts_.memory_bytes = needed(4) - 1;  // not all of the reserve
   EXPECT_EQ(chosen(), 2);
   hosts_.memory_bytes = (needed(1) + needed(2)) / 2;
   EXPECT_EQ(chosen(), 1);

@@ -2,6 +2,8 @@
 
 #include "llm/train/run_data.h"
 
+#include <mutex>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -97,6 +99,43 @@ TEST(RunData, ComesFromOneReadOfEachFile) {
   for (std::size_t i = 0; i < file.questions.size(); ++i) {
     EXPECT_EQ(evaluation.file.questions[i].id, file.questions[i].id);
   }
+}
+
+// A file that takes a while, and one that is in the cache.
+TEST(RunData, TellsHowMuchOfAFileIsTokenized) {
+  const sherd::test::TempFolder folder;
+  std::string records;
+  for (int i = 0; i < 20'000; ++i) {
+    records += R"({"prompt": "Who went to the park?", "completion": "Lily"})"
+               "\n";
+  }
+  config::RunConfig config;
+  config.model.path = SHERD_TEST_SOURCE_DIR "/tests/data/stories260k-hf";
+  config.data.train = {{.path = folder.write("a.jsonl", records).string()}};
+  config.data.cache = (folder.path() / "cache").string();
+  const ModelShape shape = model_shape(config.model.path);
+  const text::Tokenizer tokenizer = load_tokenizer(config.model.path);
+  sherd::World world = sherd::World::alone();
+  const auto silent = [](const std::string& /*line*/) {};
+  const auto shown_lines = [&] {
+    std::mutex mutex;
+    std::string shown;
+    track::Progress progress(
+        {.say = silent,
+         .show =
+             [&](const std::string& text) {
+               const std::lock_guard lock(mutex);
+               shown += text + "\n";
+             }},
+        {.before_live = std::chrono::milliseconds(0), .refresh = std::chrono::milliseconds(1)});
+    static_cast<void>(load_run_data(config, tokenizer, *shape.shapes, world, silent, &progress));
+    const std::lock_guard lock(mutex);
+    return shown;
+  };
+  const std::string file = config.data.train[0].path;
+  EXPECT_THAT(shown_lines(),
+              testing::ContainsRegex("tokenizing " + file + ", [0-9,]+ of 20,000 samples … 0 s"));
+  EXPECT_THAT(shown_lines(), Not(HasSubstr("tokenizing")));
 }
 
 TEST(RunText, TellsModelStepsAndMemory) {

@@ -145,16 +145,28 @@ TEST(PlannedStep, IsOfTheDeviceAndOfWhatIsEvaluated) {
                                     [&](const auto& one) { return one.name == name; });
     return found == plan.phases.end() ? plan::PhasePlan{} : *found;
   };
-  for (const char* const item : {"other libraries", plan::kKeptItem}) {
-    EXPECT_TRUE(phase(plan_on("cpu"), "optimizer").items.contains(item)) << item;
-    EXPECT_FALSE(phase(plan_on("h100-80g"), "optimizer").items.contains(item)) << item;
+  EXPECT_TRUE(phase(plan_on("cpu"), "optimizer").items.contains(plan::kLibrariesItem));
+  EXPECT_FALSE(phase(plan_on("h100-80g"), "optimizer").items.contains(plan::kLibrariesItem));
+  for (const char* const device : {"cpu", "h100-80g"}) {
+    EXPECT_GT(phase(plan_on(device), "optimizer").items.at(plan::kKeptItem), 0) << device;
   }
-  const std::int64_t at_once = phase(plan_on("h100-80g"), "forward").total_bytes;
+  const auto at_once = phase(plan_on("h100-80g"), "forward").items;
   config.memory.loss_chunk_tokens = 16;
-  EXPECT_NE(phase(plan_on("h100-80g"), "forward").total_bytes, at_once);
+  EXPECT_NE(phase(plan_on("h100-80g"), "forward").items, at_once);
   EXPECT_EQ(phase(plan_on("cpu"), "evaluation").total_bytes, 0);
   config.data.eval = {{.path = "heldout.json"}};
   EXPECT_GT(phase(plan_on("cpu"), "evaluation").total_bytes, 0);
+}
+
+TEST(RunPlan, FitsOnlyWithWhatIsInReserve) {
+  RunPlan plan;
+  plan.memory.peak_bytes = 800;
+  plan.constant_bytes = 100;
+  plan.available_bytes = 1000;
+  plan.reserve_bytes = 100;
+  EXPECT_TRUE(plan.fits());
+  plan.reserve_bytes = 101;
+  EXPECT_FALSE(plan.fits());
 }
 
 TEST(PlannedLine, NamesWhatTakesMostAndWhetherThatIsThere) {

@@ -1,4 +1,4 @@
-#include "llm/bench/step_profile.h"
+#include "llm/train/step_profile.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,7 +9,7 @@
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
-namespace llm::bench {
+namespace llm::train {
 
 namespace {
 
@@ -137,8 +137,16 @@ std::vector<StepProfile::Entry> StepProfile::entries() const {
   return found;
 }
 
+std::map<std::string, double> StepProfile::phase_seconds() const {
+  std::map<std::string, double> seconds;
+  for (const auto& [key, sum] : state_->sums) {
+    seconds[name_of(key.first)] += sum.seconds;
+  }
+  return seconds;
+}
+
 void StepProfile::set_at_phase_end(std::function<void()> callback) {
   state_->at_phase_end = std::move(callback);
 }
 
-}  // namespace llm::bench
+}  // namespace llm::train

@@ -3,11 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-namespace llm::bench {
+namespace llm::train {
 
 /// What the main thread is doing; `Other` is everything outside the rest.
 enum class Phase { Gather, Forward, Backward, Reduce, Clip, Optimizer, Wait, Other };
@@ -37,6 +38,8 @@ class StepProfile {
   };
   /// Exclusive times since construction, the longest first.
   [[nodiscard]] std::vector<Entry> entries() const;
+  /// The same by the names of the phases.
+  [[nodiscard]] std::map<std::string, double> phase_seconds() const;
   /// Called at the end of forward, backward and the optimizer.
   void set_at_phase_end(std::function<void()> callback);
 
@@ -47,4 +50,4 @@ class StepProfile {
   std::uint64_t handle_;
 };
 
-}  // namespace llm::bench
+}  // namespace llm::train

@@ -1,0 +1,224 @@
+#include "llm/data/data_file.h"
+
+#include <algorithm>
+#include <iterator>
+#include <system_error>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "files/input.h"
+#include "files/sha256.h"
+#include "llm/text/parquet.h"
+#include "llm/text/printable.h"
+#include "llm/text/squad.h"
+#include "sherd/error.h"
+
+namespace llm::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A file is held in memory, at about five times its size. SQuAD v1.1's has 30 MB.
+constexpr std::uint64_t kMaxFileBytes = std::uint64_t{4} << 30;
+
+// Whether a name is the pattern, in which a '*' stands for any characters.
+bool matches(std::string_view name, std::string_view pattern) {
+  std::size_t at = 0;
+  std::size_t next = 0;
+  std::size_t star = std::string_view::npos;  // the last one so far, which takes what is left over
+  std::size_t after_star = 0;                 // of the name, where that begins
+  while (at < name.size()) {
+    if (next < pattern.size() && pattern[next] == '*') {
+      star = next++;
+      after_star = at;
+    } else if (next < pattern.size() && pattern[next] == name[at]) {
+      ++next;
+      ++at;
+    } else if (star != std::string_view::npos) {
+      next = star + 1;
+      at = ++after_star;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', next) == std::string_view::npos;
+}
+
+std::string name_in_folder(const std::string& path) {
+  return fs::path(path).filename().string();
+}
+
+text::QuestionFile parsed(const NamedBytes& file, const FileReading& reading) {
+  switch (reading.format) {
+    case config::DataFormat::Jsonl:
+      return text::parse_jsonl(file.bytes, file.name, reading.columns, reading.bad);
+    case config::DataFormat::Json:
+      return text::parse_json_records(file.bytes, file.name, reading.columns, reading.bad);
+    case config::DataFormat::Parquet:
+      return text::parse_parquet(file.bytes, file.name, reading.columns, reading.bad);
+    default:
+      return text::parse_squad(file.bytes, file.name, reading.bad);
+  }
+}
+
+// Whether a question's id is its place in the file: "line 3".
+bool is_place(const text::Question& question) {
+  constexpr std::string_view kRow = "row ";  // of a Parquet file without ids
+  const std::string_view id = question.id;
+  return question.is_record() ||
+         (id.starts_with(kRow) &&
+          id.find_first_not_of("0123456789", kRow.size()) == std::string_view::npos);
+}
+
+// The questions of several files as those of one.
+class JoinedQuestions {
+ public:
+  explicit JoinedQuestions(const DataFile& file) : bad_(file.name, file.reading.bad) {}
+
+  void add(text::QuestionFile part, const std::string& name) {
+    const std::size_t number = all_.files.size();
+    const std::size_t contexts = all_.contexts.size();
+    all_.files.push_back(name);
+    std::move(part.contexts.begin(), part.contexts.end(), std::back_inserter(all_.contexts));
+    for (text::BadSample& sample : part.skipped) {
+      const std::string content = std::move(sample.content);
+      bad_.add(std::move(sample), content);
+    }
+    for (text::Question& question : part.questions) {
+      question.file = number;
+      question.context += question.is_record() ? 0 : contexts;
+      if (is_place(question)) {
+        question.id += " of " + name_in_folder(name);
+      } else if (is_taken(question)) {
+        continue;
+      }
+      all_.questions.push_back(std::move(question));
+    }
+  }
+
+  text::QuestionFile finish() && {
+    all_.skipped = std::move(bad_).skipped();
+    return std::move(all_);
+  }
+
+ private:
+  bool is_taken(const text::Question& question) {
+    const auto [first, is_new] = first_file_.emplace(question.id, question.file);
+    if (!is_new) {
+      bad_.add({.source = all_.files.back(),
+                .unit = "question",
+                .place = question.id,
+                .reason = "a question of " + text::printable(all_.files[first->second]) +
+                          " has the same id"});
+    }
+    return !is_new;
+  }
+
+  text::QuestionFile all_;
+  text::BadSamples bad_;
+  std::unordered_map<std::string, std::size_t> first_file_;  // id -> index in all_.files
+};
+
+}  // namespace
+
+config::DataFormat format_of(const std::string& name, std::string_view bytes) {
+  if (name.ends_with(".jsonl") || name.ends_with(".ndjson")) {
+    return config::DataFormat::Jsonl;
+  }
+  if (name.ends_with(".parquet") || text::is_parquet(bytes)) {
+    return config::DataFormat::Parquet;
+  }
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  const std::size_t begin = bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+  const std::size_t first = bytes.find_first_not_of(" \t\r\n", begin);
+  const bool is_array = first != std::string_view::npos && bytes[first] == '[';
+  return is_array ? config::DataFormat::Json : config::DataFormat::Squad;
+}
+
+std::vector<std::string> files_of(const fs::path& path) {
+  const std::string pattern = path.filename().string();
+  std::error_code none_there;
+  if (pattern.find('*') == std::string::npos || fs::exists(path, none_there)) {
+    return {path.string()};
+  }
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::vector<std::string> files;
+  for (const auto& entry : fs::directory_iterator(folder, none_there)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_hidden = name.starts_with('.') && !pattern.starts_with('.');
+    std::error_code ignored;
+    if (matches(name, pattern) && !is_hidden && !entry.is_directory(ignored)) {
+      files.push_back((path.parent_path() / name).string());
+    }
+  }
+  if (files.empty()) {
+    throw sherd::Error(
+        sherd::ExitCode::InputMissing,
+        fmt::format("{}: no file in {} has such a name", path.string(), folder.string()));
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::optional<std::string> pattern_of(const std::vector<std::string>& files) {
+  const fs::path folder = fs::path(files.front()).parent_path();
+  std::string begin = name_in_folder(files.front());
+  std::string end = begin;
+  for (const std::string& file : files) {
+    const std::string name = name_in_folder(file);
+    begin.erase(std::mismatch(begin.begin(), begin.end(), name.begin(), name.end()).first,
+                begin.end());
+    const auto differ = std::mismatch(end.rbegin(), end.rend(), name.rbegin(), name.rend()).first;
+    end.erase(end.begin(), differ.base());
+  }
+  std::size_t shortest = begin.size() + end.size();
+  for (const std::string& file : files) {
+    shortest = std::min(shortest, name_in_folder(file).size());
+  }
+  begin.resize(std::min(begin.size(), shortest - std::min(shortest, end.size())));
+  const std::string pattern = (folder / (begin + "*" + end)).string();
+  std::vector<std::string> in_order = files;
+  std::sort(in_order.begin(), in_order.end());
+  std::error_code none_there;
+  const bool is_file = fs::exists(pattern, none_there);
+  return !is_file && files_of(pattern) == in_order ? std::optional(pattern) : std::nullopt;
+}
+
+DataFile read_data_file(const fs::path& path, const FileReading& reading) {
+  DataFile all{path.string(), {}, {}, reading};
+  std::string digests;
+  for (const std::string& name : files_of(path)) {
+    const NamedBytes& file =
+        all.files.emplace_back(NamedBytes{name, sherd::files::read_file(name, kMaxFileBytes)});
+    digests += sherd::files::sha256_of(file.bytes);
+    if (reading.format != config::DataFormat::Auto) {
+      continue;
+    }
+    const config::DataFormat format = format_of(name, file.bytes);
+    if (all.files.size() > 1 && format != all.reading.format) {
+      throw sherd::Error(
+          sherd::ExitCode::BadData,
+          fmt::format("{}: {} is of another format than {}: give each format a data set of its "
+                      "own, or say with `format` what all are",
+                      all.name, name, all.files.front().name));
+    }
+    all.reading.format = format;
+  }
+  all.sha256 = all.files.size() > 1 ? sherd::files::sha256_of(digests) : digests;
+  return all;
+}
+
+text::QuestionFile parse_data_file(const DataFile& file) {
+  if (file.files.size() == 1) {
+    return parsed(file.files.front(), file.reading);
+  }
+  JoinedQuestions joined(file);
+  for (const NamedBytes& one : file.files) {
+    joined.add(parsed(one, file.reading), one.name);
+  }
+  return std::move(joined).finish();
+}
+
+}  // namespace llm::data

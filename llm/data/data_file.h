@@ -1,0 +1,60 @@
+#pragma once
+// The files of a data set as they are read.
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llm/config/run_config.h"
+#include "llm/text/bad_sample.h"
+#include "llm/text/questions.h"
+#include "llm/text/records.h"
+
+namespace llm::data {
+
+/// How a data file is written, and what its bad samples lead to.
+struct FileReading {
+  config::DataFormat format = config::DataFormat::Auto;
+  text::Columns columns = {};
+  text::BadSamplePolicy bad = {};
+};
+
+struct NamedBytes {
+  std::string name;
+  std::string bytes;
+};
+
+/// A data set's file, read once: its questions, their tokens and its digest come from the same
+/// bytes, even if the file changes in the meantime. Or several, which are one data set.
+struct DataFile {
+  std::string name;               ///< its path, which may hold a `*`
+  std::vector<NamedBytes> files;  ///< one at least, in the order of their names
+  std::string sha256;             ///< of several files that of their digests, one after the other
+  FileReading reading = {};       ///< its format is never Auto
+};
+
+/// What Auto means for a file: jsonl or parquet by the ending of its name (.jsonl, .ndjson,
+/// .parquet); else parquet where it begins as such files do, json where it begins with '[', and
+/// squad where it does not.
+config::DataFormat format_of(const std::string& name, std::string_view bytes);
+
+/// The files that a path means, in the order of their names: those of its folder whose names are
+/// its last part, a `*` standing for any characters; or the one that has just this name. Throws
+/// sherd::Error(InputMissing) where a `*` stands for no file.
+std::vector<std::string> files_of(const std::filesystem::path& path);
+
+/// The path with one `*` that means these files and no others; none where there is no such path.
+std::optional<std::string> pattern_of(const std::vector<std::string>& files);
+
+/// Reads files_of(path). Throws as it does, and sherd::Error: InputMissing if a file cannot be
+/// read, BadData where Auto means something else for one than for another.
+DataFile read_data_file(const std::filesystem::path& path, const FileReading& reading = {});
+
+/// All good questions. Of several files in their order; places in them are told with the file, and
+/// a question whose id another file has too is bad. Throws sherd::Error as `text::parse_squad`,
+/// `parse_jsonl`, `parse_json_records` and `parse_parquet` do.
+text::QuestionFile parse_data_file(const DataFile& file);
+
+}  // namespace llm::data
