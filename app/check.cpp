@@ -33,8 +33,9 @@ int check(Rank& rank, const CheckFlags& flags, const std::vector<std::string>& w
       static_cast<int>(sherd::ExitCode::Stopped),
       [] { return sherd::launch::StopRequest::requested(); },
       [&] {
-        if (progress) {
-          progress->aside([] { say("stopped on request; nothing is left of the check", true); });
+        const auto tell = [] { say("stopped on request; nothing is left of the check", true); };
+        if (progress && !progress->try_aside(tell)) {
+          tell();
         }
       });
   auto checking = std::make_unique<llm::track::Working>(progress.get(), "checking");

@@ -73,13 +73,26 @@ int train(const Sweep& sweep, const SweepRun& run) {
       {.command = std::move(command), .ranks = run.ranks, .holds_stop_signals = true});
 }
 
+// The secret of the caller's own, kept from the one that supervise() makes for its ranks.
+constexpr const char* kCallersSecret = "SHERD_CALLERS_JOB_SECRET";
+
 // The shell's line that starts a run on its hosts. It is one process here, and no rank: what tells
-// ranks where they are must not reach theirs.
+// ranks where they are, how they wait and how they know each other must not reach theirs.
 std::string line_of(const std::string& launcher) {
-  const bool has_threads = std::getenv("OMP_NUM_THREADS") != nullptr;
+  const auto unless_given = [](const char* name) {
+    return std::getenv(name) == nullptr ? std::string(" ") + name : "";
+  };
+  const char* secret = std::getenv("SHERD_JOB_SECRET");
+  if (secret != nullptr) {
+    ::setenv(kCallersSecret, secret, 1);
+  }
   return "unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT "
          "SHERD_SUPERVISOR_FD SHERD_MASTER_FD" +
-         std::string(has_threads ? "" : " OMP_NUM_THREADS") + "; export SHERD_BIN=" +
+         unless_given("SHERD_JOB_SECRET") + unless_given("OMP_NUM_THREADS") +
+         unless_given("GOMP_SPINCOUNT") +
+         (secret == nullptr ? ""
+                            : fmt::format("; export SHERD_JOB_SECRET=\"${}\"", kCallersSecret)) +
+         "; export SHERD_BIN=" +
          sherd::launch::shell_word(fs::read_symlink("/proc/self/exe").parent_path()) + "; exec " +
          launcher + " \"$@\"";  // requests to stop are the launcher's
 }

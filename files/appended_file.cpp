@@ -42,7 +42,8 @@ AppendedFile::AppendedFile(const std::string& path) : path_(path) {
 
 void AppendedFile::append(std::string_view bytes) {
   struct stat status = {};
-  if (regular_ && ::fstat(descriptor_.get(), &status) == 0 && status.st_nlink == 0) {
+  const bool is_known = regular_ && ::fstat(descriptor_.get(), &status) == 0;
+  if (is_known && status.st_nlink == 0) {
     throw Error(ExitCode::StorageIo, path_ + ": was removed while it was written to");
   }
   const std::size_t all = bytes.size();
@@ -50,7 +51,7 @@ void AppendedFile::append(std::string_view bytes) {
     const ssize_t written = ::write(descriptor_.get(), bytes.data(), bytes.size());
     if (written < 0 && errno != EINTR) {
       const int fault = errno;
-      if (regular_ && bytes.size() < all) {  // to make a file smaller needs no room
+      if (is_known && bytes.size() < all) {  // to make a file smaller needs no room
         static_cast<void>(::ftruncate(descriptor_.get(), status.st_size));
       }
       failed(path_, "writing", fault);

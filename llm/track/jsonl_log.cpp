@@ -93,12 +93,20 @@ void JsonlLog::write_waiting() {
     file_.append(waiting_.front());
     waiting_bytes_ -= waiting_.front().size();
     waiting_.pop_front();
+    ++unsynced_;
   }
 }
 
+// Where room is found only now, as over a network, what the system could not store is gone.
 void JsonlLog::sync_now() {
-  file_.sync();
   synced_ = Clock::now();
+  const std::int64_t lines = std::exchange(unsynced_, 0);
+  try {
+    file_.sync();
+  } catch (const files::NoRoom&) {
+    dropped_ += lines;
+    throw;
+  }
 }
 
 void JsonlLog::write(const std::string& json) {

@@ -52,6 +52,7 @@ class JsonlLog {
   std::deque<std::string> waiting_;  // lines that are to be written, the oldest first
   std::size_t waiting_bytes_ = 0;
   std::int64_t dropped_ = 0;
+  std::int64_t unsynced_ = 0;  // lines that are written, and perhaps not on the disk yet
   sherd::files::AppendedFile file_;
   std::chrono::steady_clock::time_point synced_;
 };

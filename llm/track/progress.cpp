@@ -37,6 +37,18 @@ void Progress::say(const std::string& line) {
 
 void Progress::aside(const std::function<void()>& write) {
   const std::lock_guard lock(mutex_);
+  write_aside(write);
+}
+
+bool Progress::try_aside(const std::function<void()>& write) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock) {
+    write_aside(write);
+  }
+  return lock.owns_lock();
+}
+
+void Progress::write_aside(const std::function<void()>& write) {
   clear_live();
   write();
   said_ = Clock::now();

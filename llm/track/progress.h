@@ -42,6 +42,8 @@ class Progress {
   void say(const std::string& line);
   /// Calls what writes to the terminal by itself, or throws: no live line is in its way.
   void aside(const std::function<void()>& write);
+  /// The same, and true, unless another thread is writing, whose reader may have stopped.
+  bool try_aside(const std::function<void()>& write);
   /// Work begins, within what goes on already: "loading the model".
   void begin(const std::string& what);
   /// The newest work is at this now: "step 12/400 | …"; its time starts again.
@@ -64,6 +66,7 @@ class Progress {
   // With the mutex held.
   void look(Clock::time_point now);
   void clear_live();
+  void write_aside(const std::function<void()>& write);
   [[nodiscard]] std::string text(Clock::time_point now) const;
 
   Output output_;

@@ -86,17 +86,18 @@ struct StepProfile::State {
 
 namespace {
 
-// Observers are plain functions; this is how one finds its profile.
+// Observers are plain functions; this is how one finds its profile. What Gloo sends and receives
+// begins and ends where it likes: it is no part of what nests.
 thread_local StepProfile::State* observed = nullptr;
 
 std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function) {
-  if (observed != nullptr) {
+  if (observed != nullptr && !function.isAsync()) {
     observed->begin(function);
   }
   return nullptr;
 }
-void on_end(const at::RecordFunction& /*function*/, at::ObserverContext* /*context*/) {
-  if (observed != nullptr && !observed->open.empty()) {
+void on_end(const at::RecordFunction& function, at::ObserverContext* /*context*/) {
+  if (observed != nullptr && !function.isAsync() && !observed->open.empty()) {
     observed->end();
   }
 }

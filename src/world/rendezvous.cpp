@@ -132,7 +132,7 @@ class Arrival {
     if (environment_.rank != 0 || environment_.all_local || environment_.agent_store) {
       return "";
     }
-    return is_loopback(address_)
+    return is_loopback(address_) || address_ == "0.0.0.0" || address_ == "::"
                ? " On this host '" + *environment_.master_address + "' is " + address_ +
                      ", which no other host reaches: set MASTER_ADDR to this "
                      "host's address in the network that they share."

@@ -107,15 +107,15 @@ TEST(LiveLine, CountsTokenizedSamplesOfAPreview) {
   for (int sentence = 0; sentence < 8; ++sentence) {
     prompt += "The girl went to the park with her dog on a sunny day. ";
   }
-  const std::string data = write_records(folder, 12'000, prompt).string();
+  const std::string data = write_records(folder, 40'000, prompt).string();
   Arguments preview = train(folder.path() / "run") + Arguments{"--json"};
   preview[0] = "data";
   preview.insert(preview.begin() + 1, "preview");
   std::replace(preview.begin(), preview.end(), kQuestions, data);
   const OnOneCore slowly;
   const Ended ended = expect_lines(preview, Output::Error, {"tokenizing " + data + ", "});
-  EXPECT_THAT(ended.err, HasSubstr(" of 12,000 samples … "));
-  EXPECT_EQ(json::parse(ended.out).at("samples"), 12'000);
+  EXPECT_THAT(ended.err, HasSubstr(" of 40,000 samples … "));
+  EXPECT_EQ(json::parse(ended.out).at("samples"), 40'000);
 }
 
 TEST(LiveLine, TellsWhatACheckTries) {

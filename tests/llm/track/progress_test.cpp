@@ -3,6 +3,7 @@
 #include "llm/track/progress.h"
 
 #include <stdexcept>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -147,6 +148,18 @@ TEST(Progress, StepsAside) {
   EXPECT_THROW(progress.aside([] { throw std::runtime_error("lost"); }), std::runtime_error);
   live.wait_for(live.size() + 2);  // it goes on
   EXPECT_THAT(live.said().back(), StartsWith("generating … "));
+}
+
+// A request to stop is told also where the reader of what is being written has stopped.
+TEST(Progress, DoesNotWaitToStepAsideWhereItIsWriting) {
+  Heard lines;
+  Progress progress(to(lines), kOften);
+  progress.aside([&] {
+    std::thread([&] { EXPECT_FALSE(progress.try_aside([] { FAIL() << "called"; })); }).join();
+  });
+  int calls = 0;
+  EXPECT_TRUE(progress.try_aside([&] { ++calls; }));
+  EXPECT_EQ(calls, 1);
 }
 
 TEST(Progress, GivesWhatWorkGives) {
