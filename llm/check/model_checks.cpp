@@ -203,7 +203,7 @@ std::vector<CheckItem> learns(CheckedRun& run, const train::RunPlan& plan,
   const double norm = outcomes.back().grad_norm;
   const auto overflows = std::count_if(outcomes.begin(), outcomes.end(),
                                        [](const auto& outcome) { return outcome.overflowed; });
-  return {{"finite", overflows < kSteps, norm, 0, "norm",
+  return {{"finite", overflows < kSteps, static_cast<double>(overflows), kSteps - 1, "steps",
            fmt::format("losses of {} steps are finite, gradients of {}; the last norm is {:.3g}",
                        kSteps, kSteps - overflows, norm)},
           {"loss_falls", last < first, last, first, "nats",
@@ -229,15 +229,15 @@ CheckItem memory(CheckedRun& run, const train::RunPlan& plan,
   double largest = static_cast<double>(train::proportional_resident_bytes());
   world.all_reduce({&largest, 1}, sherd::ReduceOp::Max);
   const auto available = static_cast<double>(plan.available_bytes);
+  const auto planned = static_cast<double>(plan.constant_bytes + plan.memory.peak_bytes);
   const auto bytes = [](double of) { return track::short_bytes(static_cast<std::int64_t>(of)); };
   return {"memory",
           plan.available_bytes == 0 || largest <= available,
           largest,
           available,
           "bytes",
-          fmt::format("the longest micro-batch takes {} of {} a rank; planned {}", bytes(largest),
-                      bytes(available),
-                      bytes(static_cast<double>(plan.constant_bytes + plan.memory.peak_bytes)))};
+          fmt::format("the longest micro-batch takes {} of {} a rank, {:.0f} % of the planned {}",
+                      bytes(largest), bytes(available), 100 * largest / planned, bytes(planned))};
 }
 
 }  // namespace llm::check

@@ -90,7 +90,12 @@ Wandb::Wandb(const config::Sink& sink, const TrackedRun& run)
       given_id_(checked_id(run.environment("WANDB_RUN_ID").value_or(""))) {}
 
 std::string Wandb::place() const {
-  return "offline, in " + (fs::path(root_) / "wandb").string();
+  const bool is_asked_online = run_.environment("WANDB_MODE").value_or("") == "online";
+  return "offline, in " + (fs::path(root_) / "wandb").string() +
+         (is_asked_online && !sync_
+              ? " (WANDB_MODE=online: nothing is sent before the end; sync = true of its sink "
+                "uploads the run then)"
+              : "");
 }
 
 void Wandb::begin(std::int64_t steps_done, const EarlierPoints& earlier) {

@@ -61,6 +61,8 @@ TEST(Recipes, NameWhatShipsFromAnyFolder) {
             source + "/recipes/workshop/small-bloom-run.toml");
   EXPECT_EQ(path_in_recipe("recipes/none", kRecipes / "own-data.toml"), "recipes/none");
   EXPECT_EQ(path_in_recipe("recipes/data", folder.path() / "my.toml"), "recipes/data");
+  EXPECT_EQ(path_in_recipe("recipes/data/squad-*.json", kRecipes / "own-data.toml"),
+            source + "/recipes/data/squad-*.json");
   fs::create_directories("recipes/data");  // what is here comes first
   EXPECT_EQ(path_in_recipe("recipes/data", kRecipes / "own-data.toml"), "recipes/data");
   fs::current_path(before);

@@ -173,6 +173,9 @@ TEST(Wandb, TakesItsEnvironment) {
   EXPECT_EQ(configured.records[0].texts.count(10U), 1U);
   EXPECT_TRUE(wandb_is_disabled(run_in(folder, {{"WANDB_MODE", "disabled"}})));
   EXPECT_FALSE(wandb_is_disabled(run_in(folder, {{"WANDB_MODE", "offline"}})));
+  const TrackedRun online = run_in(folder, {{"WANDB_MODE", "online"}});
+  EXPECT_THAT(Wandb({}, online).place(), testing::HasSubstr("(WANDB_MODE=online: nothing is sent"));
+  EXPECT_THAT(Wandb({.sync = true}, online).place(), testing::Not(testing::HasSubstr("online")));
   sherd::test::expect_error(
       [&] {
         Wandb({}, run_in(folder, {{"WANDB_RUN_ID", "../x"}}));
