@@ -81,12 +81,17 @@ TEST_F(ModelChecks, FailWhereARunIsSlowerThanPlannedWithMeasuredRates) {
   train::RunPlan plan;
   plan.tokens_per_second = 1e15;
   plan.rates = "measured here";
+  plan.time.step_seconds = 0.25;
   OnOneRank slow(*this, sherd::World::alone());
   const auto found = learnt(slow, plan);
   EXPECT_FALSE(found.at("throughput").ok);
   EXPECT_EQ(found.at("throughput").limit, 5e14);
   EXPECT_TRUE(found.at("loss_falls").ok);
   fs::remove_all(checkpoint());
+  plan.time.step_seconds = 0.1;  // too short to tell
+  EXPECT_TRUE(learnt(slow, plan).at("throughput").ok);
+  fs::remove_all(checkpoint());
+  plan.time.step_seconds = 0.25;
   plan.rates = "assumed: 40 GFLOP/s";
   EXPECT_TRUE(learnt(slow, plan).at("throughput").ok);
 }
