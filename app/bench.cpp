@@ -39,6 +39,7 @@ struct BenchFlags {
   std::optional<int> ranks;
   std::optional<int> threads;  // none: 1, and to calibrate all cores in use
   std::string dtype = "bf16";
+  std::string master = "float32";
   std::string strategy = "full_shard";
   std::string supervised = "all";
   std::string max_minutes = "10";
@@ -47,6 +48,10 @@ struct BenchFlags {
   bool calibrate = false;
   bool json = false;
 };
+
+std::map<std::string, sherd::Master> masters_by_name() {
+  return {{"float32", sherd::Master::Float32}, {"split", sherd::Master::Split}};
+}
 
 // "bf16" also where "bfloat16" was given.
 std::string short_name_of(c10::ScalarType dtype) {
@@ -83,6 +88,7 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
   nlohmann::ordered_json line = {
       {"isa", result.isa},
       {"dtype", short_name_of(*flags.options.sharding.precision.param_dtype)},
+      {"master", flags.master},
       {"transport", result.transport}};
   if (flags.options.steps > 0) {
     line.update(times_json(result));
@@ -154,6 +160,7 @@ llm::train::Settings bench_settings(const BenchFlags& flags) {
           {"--lr", llm::config::float_text(options.lr)},
           {"--dtype", short_name_of(*options.sharding.precision.param_dtype)},
           {"--strategy", flags.strategy},
+          {"--master", flags.master},
           {"--supervised", flags.supervised},
           {"--max-minutes", flags.max_minutes},
           {"--checkpoint-activations", flags.checkpoint_activations ? "given" : "not given"},
@@ -170,6 +177,13 @@ int calibrate(Rank& rank, const BenchFlags& flags) {
   const auto progress = progress_of(rank, /*json_on_stdout=*/true);
   auto working = std::make_unique<llm::track::Working>(progress.get(), "starting");
   sherd::World world = rank.join();
+  if (world.local_size() != world.size()) {
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format("sherd bench --calibrate measures the ranks of one host, and these {} are on "
+                    "several: run it once on each kind of host, with `-n {}`",
+                    world.size(), world.local_size()));
+  }
   const int threads =
       flags.threads.value_or(std::max(1, sherd::launch::usable_cores() / world.size()));
   use_threads(threads);
@@ -195,6 +209,7 @@ int bench(Rank& rank, BenchFlags flags) {
   use_threads(flags.threads.value_or(1));
   flags.options.sharding.strategy = llm::train::strategies_by_name().at(flags.strategy);
   flags.options.sharding.precision.param_dtype = dtypes_by_name().at(flags.dtype);
+  flags.options.sharding.precision.master = masters_by_name().at(flags.master);
   flags.options.sharding.units =
       sherd::unit_policy::every_unit({.checkpoint_activations = flags.checkpoint_activations});
   flags.options.answers_only = flags.supervised == "answer";
@@ -248,6 +263,9 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
       ->check(above_zero() | CLI::IsMember({"none"}));
   verb.add_option("--dtype", flags.dtype, "of parameters and gradients")
       ->check(CLI::IsMember(dtypes_by_name()));
+  verb.add_option("--master", flags.master,
+                  "how master weights lie under bf16; split: 2 bytes a parameter less")
+      ->check(CLI::IsMember(masters_by_name()));
   verb.add_option("--strategy", flags.strategy, "what each rank keeps")
       ->check(CLI::IsMember(llm::train::strategies_by_name()));
   verb.add_option("--supervised", flags.supervised, "all tokens, or the last 8 of each sample")

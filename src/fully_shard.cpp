@@ -59,6 +59,16 @@ void check_precision(const Precision& precision) {
   check("param_dtype", precision.param_dtype);
   check("buffer_dtype", precision.buffer_dtype);
   check("output_dtype", precision.output_dtype);
+  if (precision.master == Master::Split &&
+      (precision.full_precision_in_eval || precision.param_dtype == at::kHalf)) {
+    refuse_option(std::string("Master::Split keeps what bf16 leaves of fp32 values, so that ") +
+                  (precision.full_precision_in_eval
+                       ? "there are no fp32 masters to evaluate with: leave "
+                         "full_precision_in_eval"
+                       : "it cannot be had with param_dtype Half: choose "
+                         "BFloat16") +
+                  " or Master::Float32.");
+  }
   if (precision.reduce_dtype != at::kFloat) {
     refuse_option(std::string("reduce_dtype is Float, got ") +
                   c10::toString(precision.reduce_dtype) + ": gradients are summed in fp32.");

@@ -99,6 +99,8 @@ std::string plan_line(const detail::UnitState& unit, const detail::FlatSegment& 
           std::to_string(layout.bytes() / layout.world_size) + " bytes a rank";
   if (segment.has_separate_master()) {
     line += " and " + std::to_string(layout.shard_numel * 4) + " of fp32 master";
+  } else if (segment.has_split_master()) {
+    line += " and " + std::to_string(layout.shard_numel * 2) + " of the masters' low halves";
   }
   return line + (unit.settings().checkpoint_activations ? ", activations checkpointed" : "") + "\n";
 }

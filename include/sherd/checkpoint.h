@@ -34,10 +34,11 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
 /// `<folder>.tmp` and `<folder>.old`; a file, or a folder that holds anything else, is refused.
 /// `note` is kept for the caller: any text (a JSON of the trainer's state).
 ///
-/// Collective. Memory: none on the CPU; with a GPU one tensor's shard, on the host. Throws the same
-/// Error on every rank: Usage where the state is torn; CannotWrite, StorageIo: the name then holds
-/// what it held, or, where the failure came while folders were exchanged, the new checkpoint or
-/// none, the older one being in `<folder>.old`. PyTorch: `torch.distributed.checkpoint.save`.
+/// Collective. Memory: none on the CPU; with a GPU, and of split masters, one tensor's shard, on
+/// the host. Throws the same Error on every rank: Usage where the state is torn; CannotWrite,
+/// StorageIo: the name then holds what it held, or, where the failure came while folders were
+/// exchanged, the new checkpoint or none, the older one being in `<folder>.old`. PyTorch:
+/// `torch.distributed.checkpoint.save`.
 void save_checkpoint(ShardedModule& model, const CheckpointableOptimizer& optimizer,
                      const std::string& folder, const std::string& note);
 /// The same without an optimizer: parameters and buffers.

@@ -40,12 +40,23 @@ enum class Strategy {
 /// The enumerator's name, as in messages: "FullShard".
 [[nodiscard]] const char* name_of(Strategy strategy);
 
+/// How the values lie that an optimizer updates, where less than fp32 travels.
+enum class Master {
+  Float32,  ///< a shard of their own: 4 bytes a parameter beside what travels
+  /// As the bf16 that travels and 16 more bits: 2 bytes a parameter beside it. The same values and
+  /// the same training, to the bit; optimizers of LibTorch cannot take them.
+  Split,
+};
+
 /// The dtypes of a sharded model. Nothing else is cast. PyTorch: `MixedPrecisionPolicy`, and
 /// FSDP1's `MixedPrecision` for what FSDP2 dropped.
 struct Precision {
   /// Dtype of gathered parameters, and so of computation: kFloat, kBFloat16 or kHalf. Unset: each
-  /// parameter's own. The master shard that the optimizer updates is fp32 whatever this is.
+  /// parameter's own. What the optimizer updates is fp32 whatever this is.
   std::optional<c10::ScalarType> param_dtype = std::nullopt;
+  /// Of parameters that travel in bf16; others have no use for it. Split excludes Half and
+  /// full_precision_in_eval. PyTorch: none.
+  Master master = Master::Float32;
   /// Dtype in which gradients of ranks and micro-batches are summed, and of the gradient shard.
   /// Only kFloat: sums in fewer bits lose what small gradients add. What travels has `param_dtype`.
   c10::ScalarType reduce_dtype = c10::ScalarType::Float;

@@ -35,9 +35,11 @@ struct ParameterShard {
   c10::ScalarType original_dtype;  ///< before sharding
   bool trainable = true;           ///< at sharding time
   int64_t begin =
-      0;             ///< elements [begin, end) of the flattened parameter; empty where begin == end
-  int64_t end = 0;   ///< see begin
-  at::Tensor value;  ///< [end − begin]: fp32 master; of a frozen parameter the travelling shard
+      0;            ///< elements [begin, end) of the flattened parameter; empty where begin == end
+  int64_t end = 0;  ///< see begin
+  /// [end − begin]: fp32 master; of a frozen parameter the travelling shard; of a split master
+  /// (Precision::master) a copy, which is not written back.
+  at::Tensor value;
   /// [end − begin] fp32 sum; zeros of a parameter that no rank used, in a unit whose backward ran;
   /// undefined before a reduction, and after a backward that failed.
   at::Tensor gradient;

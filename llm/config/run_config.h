@@ -40,6 +40,8 @@ enum class Strategy { FullShard, ShardGradOp, NoShard, HybridShard, HybridShardG
 /// Dtype of the parameters that are gathered and computed with. Auto: the trainer chooses, and
 /// writes its choice into the run's configuration.
 enum class ParamDtype { Auto, Float32, BFloat16, Float16 };
+/// How master weights lie where bf16 travels (`sherd::Master`).
+enum class MasterFormat { Float32, Split };
 /// Dtype of AdamW's moments.
 enum class MomentsDtype { Float32, BFloat16 };
 /// Dtype in which gradients are summed over ranks.
@@ -137,6 +139,7 @@ struct PrecisionSection {
   ParamDtype param_dtype = ParamDtype::Auto;
   ReduceDtype reduce_dtype = ReduceDtype::Float32;
   MomentsDtype moments_dtype = MomentsDtype::Float32;
+  MasterFormat master = MasterFormat::Float32;
   Scaler scaler = Scaler::Auto;
   bool operator==(const PrecisionSection&) const = default;
 };

@@ -369,6 +369,15 @@ Table fields(PrecisionSection& precision) {
        .slot = choice<ReduceDtype>(precision.reduce_dtype, {{"float32", ReduceDtype::Float32}}),
        .doc = "dtype in which gradients are summed over ranks",
        .decides = true},
+      {.name = "master",
+       .slot = choice<MasterFormat>(
+           precision.master, {{"float32", MasterFormat::Float32}, {"split", MasterFormat::Split}}),
+       .doc =
+           "how master weights are kept under bfloat16: float32, beside the weights that travel; "
+           "split: as those and 16 more bits, in two bytes a parameter less, with the same "
+           "results to the bit",
+       .idle = no_effect(precision.param_dtype == ParamDtype::Float32,
+                         "precision.param_dtype is float32: weights are their own masters")},
       {.name = "moments_dtype",
        .slot = choice<MomentsDtype>(
            precision.moments_dtype,

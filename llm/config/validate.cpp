@@ -57,6 +57,15 @@ void check_batch(const TrainSection& train, std::vector<Fault>& faults) {
   }
 }
 
+void check_precision(const PrecisionSection& precision, std::vector<Fault>& faults) {
+  if (precision.master == MasterFormat::Split && precision.param_dtype == ParamDtype::Float16) {
+    faults.push_back({"precision.master",
+                      "precision.master = \"split\" keeps what bfloat16 leaves of a weight, and "
+                      "precision.param_dtype is \"float16\": set that to \"bfloat16\", or "
+                      "precision.master = \"float32\""});
+  }
+}
+
 void check_warmup(const RunConfig& config, std::vector<Fault>& faults) {
   const auto steps = config.train.max_steps;
   const auto warmup = config.schedule.warmup.steps;
@@ -154,6 +163,7 @@ std::string jsonl_path(const LogSection& log) {
 std::vector<Fault> validate(const RunConfig& config) {
   std::vector<Fault> faults;
   check_required(config, faults);
+  check_precision(config.precision, faults);
   check_batch(config.train, faults);
   check_warmup(config, faults);
   check_lengths(config.data, faults);

@@ -70,12 +70,15 @@ Held held_for(const std::string& item) {
   return found == std::end(kItems) ? Held::Activations : found->second;
 }
 
-std::string name_of(Held held, const std::string& param_dtype) {
+std::string name_of(Held held, const Weights& weights) {
   switch (held) {
     case Held::Parameters:
-      return "parameters, " + param_dtype;
+      return "parameters, " + weights.dtype;
     case Held::Masters:
-      return param_dtype == "float32" ? "parameters, float32" : "their float32 masters";
+      if (weights.split_masters) {
+        return "their masters' low halves";
+      }
+      return weights.dtype == "float32" ? "parameters, float32" : "their float32 masters";
     case Held::Moments:
       return "AdamW's moments";
     case Held::Gradients:
@@ -128,7 +131,7 @@ std::string largest_activations(const PhasePlan& phase) {
   return fmt::format("{}", fmt::join(named, ", "));
 }
 
-std::string memory_table(const MemoryPlan& plan, const std::string& param_dtype) {
+std::string memory_table(const MemoryPlan& plan, const Weights& weights) {
   const Unit unit = unit_for(plan.peak_bytes);
   std::string text = fmt::format("{:<29}", fmt::format("a rank holds at most, {}:", unit.name));
   for (const PhasePlan& phase : plan.phases) {
@@ -138,7 +141,7 @@ std::string memory_table(const MemoryPlan& plan, const std::string& param_dtype)
     const auto bytes_in = [&](const PhasePlan& phase) { return bytes_of(phase, held); };
     if (std::any_of(plan.phases.begin(), plan.phases.end(),
                     [&](const PhasePlan& phase) { return bytes_in(phase) != 0; })) {
-      text += line_of(name_of(held, param_dtype), plan, unit, bytes_in);
+      text += line_of(name_of(held, weights), plan, unit, bytes_in);
     }
   }
   return text + line_of("in all", plan, unit, [](const PhasePlan& of) { return of.total_bytes; });

@@ -23,8 +23,14 @@ enum class Held {
 
 /// Of an item of a phase.
 [[nodiscard]] Held held_for(const std::string& item);
-/// "gradients, float32"; `param_dtype` is that of the parameters.
-[[nodiscard]] std::string name_of(Held held, const std::string& param_dtype);
+/// How parameters lie, as the configuration says it.
+struct Weights {
+  std::string dtype;           ///< "bfloat16"
+  bool split_masters = false;  ///< as sherd::Master::Split
+};
+
+/// "parameters, bfloat16".
+[[nodiscard]] std::string name_of(Held held, const Weights& weights);
 [[nodiscard]] std::int64_t bytes_of(const PhasePlan& phase, Held held);
 /// For what it holds most of what is in use.
 [[nodiscard]] Held largest_of(const PhasePlan& phase);
@@ -34,6 +40,6 @@ enum class Held {
 
 /// A line for each of Held that is there, a column for each phase, and the unit in the first line.
 /// Ends without a line's end.
-[[nodiscard]] std::string memory_table(const MemoryPlan& plan, const std::string& param_dtype);
+[[nodiscard]] std::string memory_table(const MemoryPlan& plan, const Weights& weights);
 
 }  // namespace llm::plan

@@ -47,7 +47,9 @@ std::int64_t least_rank_bytes(std::int64_t parameters, int shard_size,
                               const config::RunConfig& config) {
   const auto dtype = config.precision.param_dtype;
   const bool narrow = dtype == config::ParamDtype::BFloat16 || dtype == config::ParamDtype::Float16;
-  const std::int64_t each = 4 + (narrow ? 2 : 0) + 2 * moment_bytes(config.precision) + 4;
+  const bool split = dtype == config::ParamDtype::BFloat16 &&
+                     config.precision.master == config::MasterFormat::Split;
+  const std::int64_t each = 4 + (narrow && !split ? 2 : 0) + 2 * moment_bytes(config.precision) + 4;
   return (parameters + shard_size - 1) / shard_size * each;
 }
 
@@ -58,8 +60,9 @@ void require_memory(std::int64_t rank_bytes, int local_ranks, std::int64_t avail
   throw sherd::Error(sherd::ExitCode::OutOfMemory,
                      fmt::format("the model does not fit: each rank holds at least {} between "
                                  "steps, the {} of this host together {}, and {} are available. "
-                                 "Use more hosts, parallel.strategy = \"full_shard\", or "
-                                 "precision.moments_dtype = \"bfloat16\".",
+                                 "Use more hosts, parallel.strategy = \"full_shard\", "
+                                 "precision.master = \"split\", or precision.moments_dtype = "
+                                 "\"bfloat16\".",
                                  track::short_bytes(rank_bytes), local_ranks,
                                  track::short_bytes(rank_bytes * local_ranks),
                                  track::short_bytes(available_bytes)));

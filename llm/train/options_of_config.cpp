@@ -68,6 +68,9 @@ sherd::ShardOptions shard_options(const config::RunConfig& config) {
       {.checkpoint_activations = config.memory.activation_checkpointing});
   options.prefetch_depth = config.parallel.prefetch_depth;
   options.precision.param_dtype = dtype_of(config.precision.param_dtype);
+  options.precision.master = config.precision.master == config::MasterFormat::Split
+                                 ? sherd::Master::Split
+                                 : sherd::Master::Float32;
   return options;
 }
 

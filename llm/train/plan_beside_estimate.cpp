@@ -17,6 +17,7 @@ config::RunConfig estimated(config::RunConfig config, int hosts) {
   config.parallel.shard_size = std::nullopt;
   config.parallel.reshard_after_forward_size = std::nullopt;
   config.precision.param_dtype = config::ParamDtype::BFloat16;
+  config.precision.master = config::MasterFormat::Float32;
   config.precision.moments_dtype = config::MomentsDtype::Float32;
   config.memory.activation_checkpointing = true;
   config.data.max_length = kSampleTokens;

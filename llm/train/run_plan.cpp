@@ -73,13 +73,13 @@ const plan::PhasePlan& worst_phase(const RunPlan& plan) {
 // "backward (activations)": where most is in use, and for what.
 std::string worst_text(const RunPlan& plan) {
   return fmt::format("{} ({})", plan.memory.peak_phase,
-                     plan::name_of(plan::largest_of(worst_phase(plan)), plan.param_dtype));
+                     plan::name_of(plan::largest_of(worst_phase(plan)), plan.weights));
 }
 
 std::string memory_text(const RunPlan& plan) {
   using track::short_bytes;
   const bool on_cpu = plan.hosts.device.type == c10::DeviceType::CPU;
-  std::string text = plan::memory_table(plan.memory, plan.param_dtype);
+  std::string text = plan::memory_table(plan.memory, plan.weights);
   const std::string activations = plan::largest_activations(worst_phase(plan));
   if (!activations.empty()) {
     text += fmt::format("\nactivations in {}: {}", plan.memory.peak_phase, activations);
@@ -151,7 +151,9 @@ RunPlan plan_run(const config::RunConfig& given, const ModelShape& shape, const 
       .model = config.model.path,
       .hosts = hosts,
       .strategy = config::word_of(config.parallel.strategy, config::strategy_words()),
-      .param_dtype = config::word_of(config.precision.param_dtype, config::param_dtype_words()),
+      .weights = {config::word_of(config.precision.param_dtype, config::param_dtype_words()),
+                  config.precision.master == config::MasterFormat::Split &&
+                      config.precision.param_dtype == config::ParamDtype::BFloat16},
       .batch = batches.source,
       .parameters = shape.parameters,
       .memory = plan::plan_memory(run),
@@ -173,7 +175,7 @@ nlohmann::ordered_json json_of(const RunPlan& plan) {
           {"model", plan.model},
           {"parameters", plan.parameters},
           {"strategy", plan.strategy},
-          {"param_dtype", plan.param_dtype},
+          {"param_dtype", plan.weights.dtype},
           {"batch", plan.batch},
           {"constant_bytes", plan.constant_bytes},
           {"reserve_bytes", plan.reserve_bytes},
@@ -203,7 +205,7 @@ std::string to_text(const RunPlan& plan) {
   std::string text =
       fmt::format("plan: {}, {} parameters, {}, {} in {}, device {}\nbatch: {}\n", plan.model,
                   track::short_count(static_cast<double>(plan.parameters)), ranks_text(plan.hosts),
-                  plan.strategy, plan.param_dtype, plan.hosts.device.name, plan.batch);
+                  plan.strategy, plan.weights.dtype, plan.hosts.device.name, plan.batch);
   if (!plan.hosts.device.remark.empty()) {
     text += plan.hosts.device.remark + "\n";
   }

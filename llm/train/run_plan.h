@@ -11,6 +11,7 @@
 #include "llm/config/run_config.h"
 #include "llm/plan/device.h"
 #include "llm/plan/memory_plan.h"
+#include "llm/plan/memory_table.h"
 #include "llm/plan/step_time.h"
 #include "llm/train/load_model.h"
 #include "llm/train/planned_batches.h"
@@ -31,9 +32,9 @@ struct PlannedHosts {
 struct RunPlan {
   std::string model;
   PlannedHosts hosts;
-  std::string strategy;     ///< as the configuration has it
-  std::string param_dtype;  ///< the same, chosen
-  std::string batch;        ///< PlannedBatches::source
+  std::string strategy;   ///< as the configuration has it
+  plan::Weights weights;  ///< the same, chosen
+  std::string batch;      ///< PlannedBatches::source
   std::int64_t parameters = 0;
   plan::MemoryPlan memory;
   plan::StepTime time = {};

@@ -23,7 +23,7 @@ struct Target {
   std::string kind;
   std::string name;
   int64_t begin = 0;  // elements of the whole tensor
-  at::Tensor values;
+  detail::ShardValues values;
 };
 
 using LoadedOptimizer = CheckpointableOptimizer*;  // null: none
@@ -139,13 +139,12 @@ void read_into(detail::ShardFiles& files, const CheckpointManifest& manifest,
   for_each_overlap(
       manifest, target, [&](const CheckpointPiece& piece, int64_t first, int64_t last) {
         const SafetensorsEntry& entry = files.verified(piece, target.kind, target.name);
-        detail::fill_through_host(target.values.narrow(0, first - target.begin, last - first),
-                                  [&](const at::Tensor& host) {
-                                    files.open(piece.file)
-                                        .read_elements(entry, first - piece.begin,
-                                                       last - piece.begin, host.scalar_type(),
-                                                       host.mutable_data_ptr());
-                                  });
+        detail::fill_through_host(
+            target.values.narrow(first - target.begin, last - first), [&](const at::Tensor& host) {
+              files.open(piece.file)
+                  .read_elements(entry, first - piece.begin, last - piece.begin, host.scalar_type(),
+                                 host.mutable_data_ptr());
+            });
       });
 }
 

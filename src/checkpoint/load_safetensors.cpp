@@ -29,7 +29,7 @@ std::string source_fault(const detail::StateEntry& entry, const std::string& nam
     return "\n  '" + name + "' has shape " + c10::str(at::IntArrayRef(found.shape)) +
            ", and the model's " + what + " " + c10::str(at::IntArrayRef(entry.shape));
   }
-  if (found.dtype != entry.mine.scalar_type() &&
+  if (found.dtype != entry.mine.dtype() &&
       !(c10::isFloatingType(found.dtype) && entry.mine.is_floating_point())) {
     return "\n  '" + name + "' has dtype " + std::string(found.dtype_name) + ", and the model's " +
            what + " " + c10::toString(entry.original_dtype);

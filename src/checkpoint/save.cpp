@@ -27,7 +27,7 @@ struct HeldPiece {
   std::string name;
   int64_t begin = 0;
   int64_t end = 0;
-  std::map<std::string, at::Tensor> tensors;
+  std::map<std::string, detail::ShardValues> tensors;
 };
 
 using SavedOptimizer = const CheckpointableOptimizer*;  // null: none
@@ -53,7 +53,7 @@ std::vector<HeldPiece> held_pieces(ShardedModule& model, SavedOptimizer optimize
     HeldPiece& piece =
         held.emplace_back(HeldPiece{entry.name, entry.begin, entry.begin + entry.mine.numel(), {}});
     if (const auto shard = shards.find(entry.name); shard != shards.end()) {
-      piece.tensors = shard->second.tensors;
+      piece.tensors = {shard->second.tensors.begin(), shard->second.tensors.end()};
     }
     piece.tensors["value"] = entry.mine;
   }
@@ -65,16 +65,16 @@ json write_shard(const std::string& folder, const std::string& file,
                  const std::vector<HeldPiece>& held) {
   std::vector<SafetensorsSpec> specs;
   for (const HeldPiece& piece : held) {
-    for (const auto& [kind, tensor] : piece.tensors) {
-      specs.push_back({kind + "/" + piece.name, tensor.scalar_type(), {tensor.numel()}});
+    for (const auto& [kind, values] : piece.tensors) {
+      specs.push_back({kind + "/" + piece.name, values.dtype(), {values.numel()}});
     }
   }
   SafetensorsWriter writer(folder + "/" + file, specs);
   json pieces = json::object();
   for (const HeldPiece& piece : held) {
     json digests = json::object();
-    for (const auto& [kind, held_tensor] : piece.tensors) {
-      const at::Tensor tensor = held_tensor.cpu();
+    for (const auto& [kind, values] : piece.tensors) {
+      const at::Tensor tensor = values.read().cpu();
       const auto bytes = static_cast<size_t>(tensor.nbytes());
       files::Sha256 digest;
       digest.add(tensor.const_data_ptr(), bytes);

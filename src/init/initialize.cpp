@@ -41,15 +41,14 @@ int64_t ParameterInit::fan_in() const {
 }
 
 void ParameterInit::fill_constant(double value) {
-  const at::NoGradGuard no_grad;
-  entry_.mine.fill_(value);
+  entry_.mine.fill(value);
   filled_ = true;
 }
 
 template <class Draw>
 void ParameterInit::draw(const Draw& elements) {
   if (!entry_.mine.is_floating_point()) {
-    refuse(std::string("is ") + c10::toString(entry_.mine.scalar_type()) +
+    refuse(std::string("is ") + c10::toString(entry_.mine.dtype()) +
            ", and random numbers are floating-point: use fill_constant or fill_from.");
   }
   const detail::RandomElements random(seed_, entry_.name);

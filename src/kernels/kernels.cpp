@@ -172,12 +172,77 @@ SHERD_CLONES void narrow_all(const float* values, uint16_t* out, int64_t numel) 
   }
 }
 
+// [Note: Masters in two halves]: such values are moved towards zero.
+inline uint32_t settled(uint32_t bits) {
+  return bits - static_cast<uint32_t>((bits & 0x1ffffU) == 0x8000U);
+}
+
+SHERD_CLONES void settle_all(float* values, int64_t numel) {
+  for (int64_t i = 0; i < numel; ++i) {
+    values[i] = std::bit_cast<float>(settled(std::bit_cast<uint32_t>(values[i])));
+  }
+}
+
+SHERD_CLONES void split_all(const float* values, uint16_t* high, int16_t* low, int64_t numel) {
+  for (int64_t i = 0; i < numel; ++i) {
+    const uint32_t bits = settled(std::bit_cast<uint32_t>(values[i]));
+    const uint16_t rounded = narrow(std::bit_cast<float>(bits));
+    const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
+    const uint32_t distance = bits - (static_cast<uint32_t>(rounded) << 16);
+    high[i] = rounded;
+    low[i] = static_cast<int16_t>(is_nan ? 0U : distance);
+  }
+}
+
+SHERD_CLONES void join_all(const uint16_t* high, const int16_t* low, float* out, int64_t numel) {
+  for (int64_t i = 0; i < numel; ++i) {
+    const uint32_t bits = static_cast<uint32_t>(high[i]) << 16;
+    out[i] = std::bit_cast<float>(bits + static_cast<uint32_t>(int32_t{low[i]}));
+  }
+}
+
 void narrow_block(const float* values, uint16_t* out, int64_t numel, bool streamed) {
   std::array<uint16_t, kBlock> halves;
   narrow_all(values, streamed ? halves.data() : out, numel);
   if (streamed) {
     stream(halves.data(), out, numel * int64_t{sizeof(uint16_t)});
   }
+}
+
+// fn(begin, numel) for each block.
+template <class Fn>
+void for_blocks(int64_t numel, const Fn& fn) {
+  for (int64_t begin = 0; begin < numel; begin += kBlock) {
+    fn(begin, std::min(kBlock, numel - begin));
+  }
+}
+
+// update(master, begin, numel) of each block of a whole master, which then travels.
+template <class Update>
+void update_whole(float* master, uint16_t* travelling, int64_t numel, const Update& update) {
+  const bool streamed = is_streamed<uint16_t>(numel);
+  for_blocks(numel, [&](int64_t begin, int64_t size) {
+    float* block = master + begin;
+    if (travelling == nullptr) {
+      return update(block, begin, size);
+    }
+    settle_all(block, size);
+    update(block, begin, size);
+    settle_all(block, size);
+    narrow_block(block, travelling + begin, size, streamed);
+  });
+  end_of_stream();
+}
+
+template <class Update>
+void update_split(SplitMaster master, int64_t numel, const Update& update) {
+  std::array<float, kBlock> room;
+  for_blocks(numel, [&](int64_t begin, int64_t size) {
+    const SplitMaster block = master.from(begin);
+    join(block, room.data(), size);
+    update(room.data(), begin, size);
+    split(room.data(), block, size);
+  });
 }
 
 SHERD_CLONES void multiply_all(float* values, float factor, int64_t numel) {
@@ -214,32 +279,59 @@ void to_bfloat16(const float* values, uint16_t* out, int64_t numel) {
   narrow_all(values, out, numel);
 }
 
+void split(const float* values, SplitMaster out, int64_t numel) {
+  split_all(values, out.travelling, out.low, numel);
+}
+
+void join(SplitMaster master, float* out, int64_t numel) {
+  join_all(master.travelling, master.low, out, numel);
+}
+
+void settle(float* master, int64_t numel) {
+  settle_all(master, numel);
+}
+
+namespace {
+
+// One step of a block whose master lies as fp32.
+auto adamw_of_blocks(float* exp_avg, float* exp_avg_sq, const float* gradient,
+                     const AdamWStep& step) {
+  return [=, &step](float* master, int64_t begin, int64_t size) {
+    adamw_update(master, exp_avg + begin, exp_avg_sq + begin, gradient + begin, size, step);
+  };
+}
+
+auto adamw_of_blocks(uint16_t* exp_avg, uint16_t* exp_avg_sq, const float* gradient,
+                     const AdamWStep& step, uint64_t first_element) {
+  return [=, &step](float* master, int64_t begin, int64_t size) {
+    adamw_update_bf16(master, exp_avg + begin, exp_avg_sq + begin, gradient + begin, size, step,
+                      first_element + static_cast<uint64_t>(begin));
+  };
+}
+
+}  // namespace
+
 void adamw(float* master, float* exp_avg, float* exp_avg_sq, const float* gradient,
            uint16_t* travelling, int64_t numel, const AdamWStep& step) {
-  const bool streamed = is_streamed<uint16_t>(numel);
-  for (int64_t begin = 0; begin < numel; begin += kBlock) {
-    const int64_t size = std::min(kBlock, numel - begin);
-    adamw_update(master + begin, exp_avg + begin, exp_avg_sq + begin, gradient + begin, size, step);
-    if (travelling != nullptr) {
-      narrow_block(master + begin, travelling + begin, size, streamed);
-    }
-  }
-  end_of_stream();
+  update_whole(master, travelling, numel, adamw_of_blocks(exp_avg, exp_avg_sq, gradient, step));
 }
 
 void adamw_bf16_moments(float* master, uint16_t* exp_avg, uint16_t* exp_avg_sq,
                         const float* gradient, uint16_t* travelling, int64_t numel,
                         const AdamWStep& step, uint64_t first_element) {
-  const bool streamed = is_streamed<uint16_t>(numel);
-  for (int64_t begin = 0; begin < numel; begin += kBlock) {
-    const int64_t size = std::min(kBlock, numel - begin);
-    adamw_update_bf16(master + begin, exp_avg + begin, exp_avg_sq + begin, gradient + begin, size,
-                      step, first_element + static_cast<uint64_t>(begin));
-    if (travelling != nullptr) {
-      narrow_block(master + begin, travelling + begin, size, streamed);
-    }
-  }
-  end_of_stream();
+  update_whole(master, travelling, numel,
+               adamw_of_blocks(exp_avg, exp_avg_sq, gradient, step, first_element));
+}
+
+void adamw_split(SplitMaster master, float* exp_avg, float* exp_avg_sq, const float* gradient,
+                 int64_t numel, const AdamWStep& step) {
+  update_split(master, numel, adamw_of_blocks(exp_avg, exp_avg_sq, gradient, step));
+}
+
+void adamw_split_bf16_moments(SplitMaster master, uint16_t* exp_avg, uint16_t* exp_avg_sq,
+                              const float* gradient, int64_t numel, const AdamWStep& step,
+                              uint64_t first_element) {
+  update_split(master, numel, adamw_of_blocks(exp_avg, exp_avg_sq, gradient, step, first_element));
 }
 
 }  // namespace sherd::kernels

@@ -25,6 +25,24 @@ void scale_in_place(float* values, float factor, int64_t numel);
 /// Rounds to the nearest bf16, ties to even; NaN stays NaN.
 void to_bfloat16(const float* values, uint16_t* out, int64_t numel);
 
+/// [Note: Masters in two halves] An fp32 value is its rounding to bf16, which travels, and a signed
+/// distance from there in units of its last place, which fits in 16 bits: no bit is kept twice. The
+/// one kind of value without such a distance lies halfway above an even bf16 (one in 131,072); it
+/// moves by one unit in its last place, towards zero: where it is split, and by an update of whole
+/// masters, before and after, so that both train to the same bits.
+struct SplitMaster {
+  uint16_t* travelling = nullptr;  ///< bf16, as bits
+  int16_t* low = nullptr;
+  [[nodiscard]] SplitMaster from(int64_t element) const {
+    return {travelling + element, low + element};
+  }
+};
+void split(const float* values, SplitMaster out, int64_t numel);
+/// What split() was given, but for values that it moves; NaN stays NaN.
+void join(SplitMaster master, float* out, int64_t numel);
+/// Moves whole masters where split() would.
+void settle(float* master, int64_t numel);
+
 /// The numbers of one AdamW step that are the same for a whole group.
 struct AdamWStep {
   float keep = 1;             ///< 1 − lr × weight_decay
@@ -49,9 +67,9 @@ struct AdamWStep {
   return x ^ (x >> 16);
 }
 
-/// One pass: reads gradients, updates master and moments, and writes bf16 bits where `travelling`
-/// is not null. Paper: arXiv:1711.05101, algorithm 2, in the order of operations of
-/// torch.optim.AdamW.
+/// One pass: reads gradients, updates master and moments, and writes settled masters' bf16 bits
+/// where `travelling` is not null. Paper: arXiv:1711.05101, algorithm 2, in the order of operations
+/// of torch.optim.AdamW.
 void adamw(float* master, float* exp_avg, float* exp_avg_sq, const float* gradient,
            uint16_t* travelling, int64_t numel, const AdamWStep& step);
 
@@ -61,5 +79,12 @@ void adamw(float* master, float* exp_avg, float* exp_avg_sq, const float* gradie
 void adamw_bf16_moments(float* master, uint16_t* exp_avg, uint16_t* exp_avg_sq,
                         const float* gradient, uint16_t* travelling, int64_t numel,
                         const AdamWStep& step, uint64_t first_element);
+
+/// adamw() and adamw_bf16_moments() of masters in two halves: the same bits.
+void adamw_split(SplitMaster master, float* exp_avg, float* exp_avg_sq, const float* gradient,
+                 int64_t numel, const AdamWStep& step);
+void adamw_split_bf16_moments(SplitMaster master, uint16_t* exp_avg, uint16_t* exp_avg_sq,
+                              const float* gradient, int64_t numel, const AdamWStep& step,
+                              uint64_t first_element);
 
 }  // namespace sherd::kernels

@@ -7,6 +7,9 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/bitwise_and.h>
+#include <ATen/ops/bitwise_left_shift.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
@@ -130,6 +133,24 @@ double sum_of_powers(const at::Tensor& values, double p) {
   return std::isinf(p) ? norm : std::pow(norm, p);
 }
 
+namespace {
+
+kernels::SplitMaster halves_of(const at::Tensor& travelling, const at::Tensor& low) {
+  return {bits(travelling), low.mutable_data_ptr<int16_t>()};
+}
+
+// As kernels::split(), of fp32 values as their bits.
+void settle(at::Tensor values) {
+  values.sub_(at::bitwise_and(values, 0x1ffff).eq(0x8000).to(at::kInt));
+}
+
+// A new int32 tensor: the bits of bf16 values where fp32 has them.
+at::Tensor in_place_of_high(const at::Tensor& travelling) {
+  return at::bitwise_left_shift(travelling.view(at::kShort).to(at::kInt), 16);
+}
+
+}  // namespace
+
 void round_into(const at::Tensor& values, const at::Tensor& out) {
   if (has_own_loops(out) && out.scalar_type() == at::kBFloat16) {
     const auto* all = values.const_data_ptr<float>();
@@ -140,6 +161,36 @@ void round_into(const at::Tensor& values, const at::Tensor& out) {
   }
   at::Tensor target = out;
   target.copy_(values);
+}
+
+void split(const at::Tensor& values, const at::Tensor& travelling, const at::Tensor& low) {
+  if (has_own_loops(travelling)) {
+    const kernels::SplitMaster halves = halves_of(travelling, low);
+    const auto* all = values.const_data_ptr<float>();
+    return for_parts(values.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
+      kernels::split(all + begin, halves.from(begin), numel);
+    });
+  }
+  const at::Tensor whole = values.clone();
+  settle(whole.view(at::kInt));
+  at::Tensor high = travelling;
+  high.copy_(whole);
+  at::Tensor distance = whole.view(at::kInt).sub(in_place_of_high(travelling));
+  distance.masked_fill_(whole.ne(whole), 0);  // NaN
+  at::Tensor rest = low;
+  rest.copy_(distance);
+}
+
+at::Tensor join(const at::Tensor& travelling, const at::Tensor& low) {
+  if (has_own_loops(travelling)) {
+    at::Tensor values = at::empty(travelling.sizes(), travelling.options().dtype(at::kFloat));
+    const kernels::SplitMaster halves = halves_of(travelling, low);
+    for_parts(values.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
+      kernels::join(halves.from(begin), floats(values) + begin, numel);
+    });
+    return values;
+  }
+  return in_place_of_high(travelling).add_(low).view(at::kFloat);
 }
 
 namespace {
@@ -160,36 +211,87 @@ void adamw_with_aten(const AdamWTensors& t, const kernels::AdamWStep& s) {
   }
 }
 
+// One step of the elements from `begin`: with(moments…) of either dtype, as pointers there.
+template <class Wide, class Narrow>
+void with_moments(const AdamWTensors& t, int64_t begin, const Wide& wide, const Narrow& narrow) {
+  if (t.exp_avg.scalar_type() == at::kFloat) {
+    wide(floats(t.exp_avg) + begin, floats(t.exp_avg_sq) + begin);
+  } else {
+    narrow(bits(t.exp_avg) + begin, bits(t.exp_avg_sq) + begin,
+           static_cast<uint64_t>(t.first_element + begin));
+  }
+}
+
 // `travelling` is null where the loops do not write it.
 void adamw_on_cpu(const AdamWTensors& t, uint16_t* travelling, const kernels::AdamWStep& step) {
   const auto* gradient = t.gradient.const_data_ptr<float>();
-  float* master = floats(t.master);
-  const bool wide = t.exp_avg.scalar_type() == at::kFloat;
   for_parts(t.master.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
+    float* master = floats(t.master) + begin;
     uint16_t* rounded = travelling == nullptr ? nullptr : travelling + begin;
-    if (wide) {
-      kernels::adamw(master + begin, floats(t.exp_avg) + begin, floats(t.exp_avg_sq) + begin,
-                     gradient + begin, rounded, numel, step);
-    } else {
-      kernels::adamw_bf16_moments(master + begin, bits(t.exp_avg) + begin,
-                                  bits(t.exp_avg_sq) + begin, gradient + begin, rounded, numel,
-                                  step, static_cast<uint64_t>(t.first_element + begin));
-    }
+    with_moments(
+        t, begin,
+        [&](float* m, float* v) {
+          kernels::adamw(master, m, v, gradient + begin, rounded, numel, step);
+        },
+        [&](uint16_t* m, uint16_t* v, uint64_t first) {
+          kernels::adamw_bf16_moments(master, m, v, gradient + begin, rounded, numel, step, first);
+        });
   });
+}
+
+void adamw_split_on_cpu(const AdamWTensors& t, const kernels::AdamWStep& step) {
+  const auto* gradient = t.gradient.const_data_ptr<float>();
+  const kernels::SplitMaster halves = halves_of(t.travelling, t.low);
+  for_parts(t.low.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
+    const kernels::SplitMaster master = halves.from(begin);
+    with_moments(
+        t, begin,
+        [&](float* m, float* v) {
+          kernels::adamw_split(master, m, v, gradient + begin, numel, step);
+        },
+        [&](uint16_t* m, uint16_t* v, uint64_t first) {
+          kernels::adamw_split_bf16_moments(master, m, v, gradient + begin, numel, step, first);
+        });
+  });
+}
+
+// `settles`: see [Note: Masters in two halves].
+void adamw_of_whole(const AdamWTensors& t, const kernels::AdamWStep& step, bool settles) {
+  if (settles) {
+    settle(t.master.view(at::kInt));
+  }
+  adamw_with_aten(t, step);
+  if (settles) {
+    settle(t.master.view(at::kInt));
+  }
+}
+
+// Of masters in two halves.
+void adamw_split(const AdamWTensors& t, const kernels::AdamWStep& step) {
+  if (has_own_loops(t.travelling)) {
+    return adamw_split_on_cpu(t, step);
+  }
+  AdamWTensors whole = t;
+  whole.master = join(t.travelling, t.low);
+  adamw_with_aten(whole, step);
+  split(whole.master, t.travelling, t.low);
 }
 
 }  // namespace
 
 void adamw(const AdamWTensors& t, const kernels::AdamWStep& step) {
+  if (t.low.defined()) {
+    return adamw_split(t, step);
+  }
   const bool narrow = t.travelling.defined();
+  const bool narrow_is_bf16 = narrow && t.travelling.scalar_type() == at::kBFloat16;
   if (!has_own_loops(t.master)) {
-    adamw_with_aten(t, step);
+    adamw_of_whole(t, step, narrow_is_bf16);
     if (narrow) {
       round_into(t.master, t.travelling);
     }
     return;
   }
-  const bool narrow_is_bf16 = narrow && t.travelling.scalar_type() == at::kBFloat16;
   adamw_on_cpu(t, narrow_is_bf16 ? bits(t.travelling) : nullptr, step);
   if (narrow && !narrow_is_bf16) {
     round_into(t.master, t.travelling);

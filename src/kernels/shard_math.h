@@ -27,14 +27,21 @@ void scale_in_place(const at::Tensor& values, float factor);
 /// Rounds fp32 values into another dtype.
 void round_into(const at::Tensor& values, const at::Tensor& out);
 
+/// fp32 values into halves, see [Note: Masters in two halves]: `travelling` bf16 and `low` int16,
+/// all [n].
+void split(const at::Tensor& values, const at::Tensor& travelling, const at::Tensor& low);
+/// A new fp32 tensor [n] of them.
+[[nodiscard]] at::Tensor join(const at::Tensor& travelling, const at::Tensor& low);
+
 /// What one AdamW step reads and writes, all of one length.
 struct AdamWTensors {
-  at::Tensor master;          ///< fp32
+  at::Tensor master;          ///< fp32; undefined where it is split
   at::Tensor exp_avg;         ///< fp32 or bf16
   at::Tensor exp_avg_sq;      ///< of the same dtype
   at::Tensor gradient;        ///< fp32
   at::Tensor travelling;      ///< undefined where the master travels
   int64_t first_element = 0;  ///< number of the first one in its parameter
+  at::Tensor low = {};        ///< int16, of masters that are split; else undefined
 };
 /// Moments in bf16 are rounded at random on CPUs, to nearest elsewhere.
 void adamw(const AdamWTensors& tensors, const kernels::AdamWStep& step);

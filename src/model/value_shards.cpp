@@ -13,7 +13,7 @@ std::vector<ParameterShard> value_shards(const Model& model) {
                        shard.trainable = parameter.trainable;
                        shard.begin = held.range.begin;
                        shard.end = held.range.end;
-                       shard.value = held.of(held.segment.values());
+                       shard.value = held.values().read();
                      });
   return shards;
 }

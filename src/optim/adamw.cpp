@@ -70,14 +70,20 @@ void add_moments(SegmentMoments& state, c10::ScalarType dtype,
     const auto moment = [&, from = offset](const Buffer& buffer) {
       return all(buffer).narrow(0, from, held.range.size());
     };
-    state.runs.push_back(
-        {held.start,
-         held.range.size(),
-         place,
-         {held.of(segment.master()), moment(state.exp_avg_buffer), moment(state.exp_avg_sq_buffer),
-          at::Tensor(),
-          segment.has_separate_master() ? held.of(segment.travelling()) : at::Tensor(),
-          held.range.begin}});
+    const auto part = [&held](const at::Tensor& piece, bool is_updated) {
+      return is_updated && piece.defined() ? held.of(piece) : at::Tensor();
+    };
+    state.runs.push_back({held.start,
+                          held.range.size(),
+                          place,
+                          {.master = part(segment.master(), true),
+                           .exp_avg = moment(state.exp_avg_buffer),
+                           .exp_avg_sq = moment(state.exp_avg_sq_buffer),
+                           .gradient = at::Tensor(),
+                           .travelling = part(segment.travelling(), segment.has_separate_master() ||
+                                                                        segment.has_split_master()),
+                           .first_element = held.range.begin,
+                           .low = part(segment.low(), true)}});
   }
 }
 

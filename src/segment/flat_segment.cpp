@@ -10,12 +10,15 @@ namespace sherd::detail {
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
+constexpr int64_t kHalfBytes = sizeof(int16_t);
 
 }  // namespace
 
-FlatSegment::FlatSegment(SegmentLayout layout, std::vector<std::vector<int64_t>> shapes)
+FlatSegment::FlatSegment(SegmentLayout layout, std::vector<std::vector<int64_t>> shapes,
+                         Master master)
     : layout_(std::move(layout)),
       shapes_(std::move(shapes)),
+      master_format_(master),
       forbidden_(layout_.bytes()),
       storage_(movable_storage(layout_.bytes(), layout_.device)),
       wide_storage_(movable_storage(layout_.numel() * kFloatBytes, layout_.device)) {
@@ -63,6 +66,11 @@ void FlatSegment::attach(const SegmentCommunicators& communicators, Communicator
     return;
   }
   gradients_->attach(communicators, id, ledger, spare_shards);
+  if (has_split_master()) {
+    master_buffer_ = Buffer(numel * kHalfBytes, MemoryKind::MasterShard, ledger, layout_.device);
+    low_ = flat_tensor(master_buffer_.data(), numel, c10::kShort, layout_.device);
+    return;
+  }
   if (!has_separate_master()) {
     master_ = travelling_;
     return;
@@ -172,7 +180,18 @@ void FlatSegment::keep_post_forward_shard() {
 }
 
 bool FlatSegment::has_separate_master() const {
-  return layout_.trainable && layout_.dtype != c10::kFloat;
+  return layout_.trainable && layout_.dtype != c10::kFloat && !has_split_master();
+}
+
+bool FlatSegment::has_split_master() const {
+  return layout_.trainable && layout_.dtype == c10::kBFloat16 && master_format_ == Master::Split;
+}
+
+ShardValues FlatSegment::values() const {
+  if (has_split_master()) {
+    return {travelling_, low_};
+  }
+  return layout_.trainable ? master_ : travelling_;
 }
 
 void FlatSegment::begin_update() {

@@ -13,13 +13,16 @@
 #include "memory/forbidden_region.h"
 #include "memory/gather_arena.h"
 #include "segment/segment_gradients.h"
+#include "segment/shard_values.h"
+#include "sherd/options.h"
 
 namespace sherd::detail {
 
 /// [Note: Kinds of bytes of a segment]
 /// - the *travelling shard* [shard_numel] in the layout's dtype, owned by the communicator;
 /// - the *master shard* [shard_numel] fp32, which the optimizer updates: the travelling shard
-///   itself where that is fp32;
+///   itself where that is fp32; or, of masters that are split, the *low shard* [shard_numel] int16,
+///   which is what the travelling shard in bf16 leaves of them;
 /// - the *gathered segment* [world × shard_numel], an arena's slot or the communicator's own, which
 ///   parameters view through one storage whose address is changed on unshard and reshard;
 /// - the *post-forward shard*, 1/n of the gathered segment, where reshard_after_forward_size is
@@ -27,7 +30,7 @@ namespace sherd::detail {
 /// - gradients, see SegmentGradients. Frozen segments have neither these nor a master.
 class FlatSegment {
  public:
-  FlatSegment(SegmentLayout layout, std::vector<std::vector<int64_t>> shapes);
+  FlatSegment(SegmentLayout layout, std::vector<std::vector<int64_t>> shapes, Master master);
   ~FlatSegment();
   FlatSegment(const FlatSegment&) = delete;
   FlatSegment& operator=(const FlatSegment&) = delete;
@@ -73,21 +76,23 @@ class FlatSegment {
   /// Parameters are about to change.
   void forget_post_forward_shard() { has_post_forward_shard_ = false; }
 
-  /// fp32 [shard_numel]; of a frozen segment undefined.
+  /// fp32 [shard_numel]; of a frozen segment and of split masters undefined.
   [[nodiscard]] const at::Tensor& master() const { return master_; }
   /// The travelling shard as a tensor [shard_numel].
   [[nodiscard]] const at::Tensor& travelling() const { return travelling_; }
+  /// int16 [shard_numel] of split masters, else undefined.
+  [[nodiscard]] const at::Tensor& low() const { return low_; }
   /// What holds the values: the master, or the travelling shard of a frozen segment.
-  [[nodiscard]] const at::Tensor& values() const {
-    return layout_.trainable ? master_ : travelling_;
-  }
-  /// Whether optimizer writes must be rounded into the travelling shard.
+  [[nodiscard]] ShardValues values() const;
+  /// Whether there is an fp32 shard that is rounded into the travelling shard.
   [[nodiscard]] bool has_separate_master() const;
+  /// Whether masters lie in two halves.
+  [[nodiscard]] bool has_split_master() const;
   /// Waits until no rank reads master or travelling shard.
   void begin_update();
   /// Both have been written.
   void publish();
-  /// Rounds the master into the travelling shard where they are two.
+  /// Rounds the master into the travelling shard where it is one of its own.
   void write_travelling_from_master();
 
   /// Null where frozen.
@@ -104,6 +109,7 @@ class FlatSegment {
 
   SegmentLayout layout_;
   std::vector<std::vector<int64_t>> shapes_;
+  Master master_format_;
   SegmentCommunicators communicators_;
   Communicator::Segment id_ = 0;
   ForbiddenRegion forbidden_;
@@ -120,6 +126,7 @@ class FlatSegment {
   Buffer master_buffer_;
   at::Tensor travelling_;
   at::Tensor master_;
+  at::Tensor low_;
 };
 
 }  // namespace sherd::detail

@@ -43,15 +43,14 @@ void StateEntry::write(int64_t first, const at::Tensor& values) {
   const int64_t from = std::max(first, begin);
   const int64_t to = std::min(first + values.numel(), begin + mine.numel());
   if (from < to) {
-    const at::NoGradGuard no_grad;
-    mine.narrow(0, from - begin, to - from).copy_(values.narrow(0, from - first, to - from));
+    mine.narrow(from - begin, to - from).write(values.narrow(0, from - first, to - from));
   }
 }
 
 void StateEntry::finish_writing() {
-  if (is_buffer() && !mine.is_alias_of(buffer)) {  // `mine` is a contiguous copy
+  if (is_buffer() && !mine.in_place().is_alias_of(buffer)) {  // `mine` is a contiguous copy
     const at::NoGradGuard no_grad;
-    buffer.copy_(mine.view(shape));
+    buffer.copy_(mine.in_place().view(shape));
   }
   *has_values = true;
 }
@@ -66,7 +65,7 @@ StateEntry entry_of(UnitParameter& parameter, const HeldPart& held, int shard_si
   entry.shape = parameter.tensor.sizes().vec();
   entry.original_dtype = parameter.original_dtype;
   entry.begin = held.range.begin;
-  entry.mine = held.of(held.segment.values());
+  entry.mine = held.values();
   entry.is_written = parameter.has_values;
   entry.has_values = &parameter.has_values;
   for (int rank = 0; rank < shard_size; ++rank) {

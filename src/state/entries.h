@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "segment/shard_layout.h"
+#include "segment/shard_values.h"
 #include "sherd/sharded_module.h"
 
 namespace sherd::detail {
@@ -19,7 +20,7 @@ struct StateEntry {
   c10::ScalarType original_dtype = c10::ScalarType::Float;
   std::vector<Range> pieces;  ///< by shard rank: which elements it sends where all are wanted
   int64_t begin = 0;          ///< the first element of `mine`
-  at::Tensor mine;            ///< [n] what this rank holds; writing to it writes the state
+  ShardValues mine;           ///< [n] what this rank holds; writing to it writes the state
   at::Tensor buffer;          ///< of a buffer: the module's tensor, whole on every rank
   bool is_written = true;     ///< false: built on meta and without values yet
   bool* has_values = nullptr;

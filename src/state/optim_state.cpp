@@ -81,7 +81,7 @@ std::string check_dict(const OptimStateDict& dict, const std::vector<MomentEntri
 void scatter_from_rank0(World& world, const at::Tensor& whole, detail::StateEntry& entry) {
   const at::Tensor flat = whole.defined() ? whole.detach().reshape({-1}) : at::Tensor();
   detail::broadcast_elements(
-      world, 0, flat, entry.numel(), entry.mine.scalar_type(),
+      world, 0, flat, entry.numel(), entry.mine.dtype(),
       [&](int64_t first, const at::Tensor& values) { entry.write(first, values); });
 }
 
@@ -110,7 +110,7 @@ void for_each_full_optim_state(
   const std::vector<int> senders = detail::senders(model);
   for (const MomentEntries& entry : moment_entries(model, optimizer)) {
     const auto whole = [&](const detail::StateEntry& moment) {
-      return detail::collect(world, senders, moment, moment.mine.scalar_type(), wanted);
+      return detail::collect(world, senders, moment, moment.mine.dtype(), wanted);
     };
     const at::Tensor exp_avg = whole(entry.exp_avg);
     const OptimState state{exp_avg, whole(entry.exp_avg_sq), optimizer.steps_done(entry.name())};

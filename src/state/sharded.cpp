@@ -164,7 +164,7 @@ ShardedStateDict sharded_state_dict(ShardedModule& model) {
   for (const detail::StateEntry& entry : detail::state_entries(model)) {
     if (entry.is_buffer()) {
       const ParameterShard whole{entry.name, entry.shape,   entry.original_dtype, false,
-                                 0,          entry.numel(), entry.mine,           {}};
+                                 0,          entry.numel(), entry.mine.read(),    {}};
       dict.insert(entry.name, whole);
       for (const std::string& alias : entry.aliases) {
         dict.insert(alias, whole);

@@ -39,9 +39,10 @@ at::Tensor collect(World& world, const std::vector<int>& senders, const StateEnt
   for (size_t shard_rank = 0; shard_rank < entry.pieces.size(); ++shard_rank) {
     const Range& piece = entry.pieces[shard_rank];
     const int sender = senders[shard_rank];
-    const at::Tensor source = world.rank() == sender && piece.size() > 0
-                                  ? entry.mine.narrow(0, piece.begin - entry.begin, piece.size())
-                                  : at::Tensor();
+    const at::Tensor source =
+        world.rank() == sender && piece.size() > 0
+            ? entry.mine.narrow(piece.begin - entry.begin, piece.size()).read()
+            : at::Tensor();
     broadcast_elements(
         world, sender, source, piece.size(), dtype, [&](int64_t first, const at::Tensor& values) {
           if (wanted) {

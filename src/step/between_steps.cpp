@@ -118,8 +118,24 @@ void Step::zero_grad() {
   master_views_.forget_gradients();
 }
 
+namespace {
+
+void refuse_split_masters(const Model& model) {
+  for (const SegmentOfUnit& of : model.segments) {
+    if (of.segment->has_split_master()) {
+      throw Error(ExitCode::Usage,
+                  "[optim_parameters] the masters of unit '" + of.unit->name() +
+                      "' are split (Precision::master), and optimizers of LibTorch need fp32 "
+                      "tensors: use sherd::AdamW or Master::Float32.");
+    }
+  }
+}
+
+}  // namespace
+
 torch::OrderedDict<std::string, at::Tensor> Step::hand_out_masters() {
   if (!masters_handed_out()) {
+    refuse_split_masters(model_);
     master_views_.make(model_);
     open_update_window();
     gradients_.apply_pending_factor();  // views show clipped gradients

@@ -47,7 +47,8 @@ void UnitState::make_segments(const Mesh& mesh) {
       parameter.place = place;
       shapes.push_back(parameter.tensor.sizes().vec());
     }
-    segments_.push_back(std::make_unique<FlatSegment>(std::move(layouts[s]), std::move(shapes)));
+    segments_.push_back(std::make_unique<FlatSegment>(std::move(layouts[s]), std::move(shapes),
+                                                      settings().precision.master));
     FlatSegment& segment = *segments_.back();
     for (size_t place = 0; place < segment.layout().places.size(); ++place) {
       segment.name_parameter(place, parameter_at(segment, place).name, name());
@@ -67,9 +68,8 @@ void UnitState::take_over_parameters() {
   for (UnitParameter& parameter : parameters()) {
     const HeldPart held = held_part(parameter);
     if (parameter.has_values && held.range.size() > 0) {
-      held.of(held.segment.values())
-          .copy_(parameter.tensor.detach().reshape({-1}).narrow(0, held.range.begin,
-                                                                held.range.size()));
+      held.values().write(
+          parameter.tensor.detach().reshape({-1}).narrow(0, held.range.begin, held.range.size()));
     }
     // The module's members and registry hold this very TensorImpl, so both follow.
     const at::Tensor view = held.segment.parameter_view(parameter.place);

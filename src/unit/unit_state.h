@@ -63,6 +63,8 @@ struct HeldPart {
   [[nodiscard]] at::Tensor of(const at::Tensor& piece) const {
     return piece.narrow(0, start, range.size());
   }
+  /// These elements of the values.
+  [[nodiscard]] ShardValues values() const { return segment.values().narrow(start, range.size()); }
 };
 
 /// ≙ FSDPParamGroup without its step. Methods that gather are collective.

@@ -49,6 +49,14 @@ TEST_F(Hosts, TrainAsOneHostDoes) {
   EXPECT_EQ(exported_weights(output("hosts")), exported_weights(output("ranks")));
 }
 
+TEST_F(Hosts, CalibrateEachForItself) {
+  const auto [first, second] = on_both({"bench", "--calibrate"});
+  EXPECT_EQ(first.code, 64) << first.err;
+  EXPECT_EQ(second.code, 64) << second.err;
+  EXPECT_THAT(first.err, HasSubstr("these 2 are on several: run it once on each kind of host, with "
+                                   "`-n 1`"));
+}
+
 TEST_F(Hosts, ShareMemoryWithinAndGatherWithinUnderHybridShard) {
   const auto [first, second] =
       on_both(train(output("hybrid"), "3") + Arguments{"--parallel.strategy", "hybrid_shard"}, 2);

@@ -60,6 +60,21 @@ TEST_F(Plan, SaysOfEachPhaseWhatItHolds) {
   EXPECT_THAT(ended.out, Not(HasSubstr("the usual estimate")));  // there is none of its shape
 }
 
+TEST_F(Plan, OfSplitMastersHoldsTwoBytesAParameterLess) {
+  const Arguments halves = {"plan",     kRecipe,  "--precision.param_dtype",
+                            "bfloat16", "--json", "--precision.master"};
+  const auto masters_bytes = [&](const std::string& master) {
+    const json plan = plan_of(0, halves + Arguments{master});
+    return plan["phases"]["load"]["items"]["master shards"].get<std::int64_t>();
+  };
+  EXPECT_GT(masters_bytes("split"), 0);
+  EXPECT_EQ(2 * masters_bytes("split"), masters_bytes("float32"));
+  EXPECT_THAT(expect_code(0, {"plan", kRecipe, "--precision.param_dtype", "bfloat16",
+                              "--precision.master", "split"})
+                  .out,
+              HasSubstr("\n  their masters' low halves "));
+}
+
 TEST_F(Plan, IsTheSameAsJson) {
   const json plan = plan_of(0, {"plan", kRecipe, "-n", "2", "--json"});
   EXPECT_TRUE(plan.at("fits"));

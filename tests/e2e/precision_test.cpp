@@ -46,6 +46,28 @@ TEST(Precision, Float16LearnsWithAScaledLoss) {
   }
 }
 
+// Also where one goes on from the other's checkpoint.
+TEST(Precision, SplitMastersTrainAsWholeOnesBitByBit) {
+  const TempFolder folder;
+  const auto run = [&](const std::string& name, const char* master, const Arguments& more = {}) {
+    const fs::path output = folder.path() / name;
+    expect_code(0, on_ranks(2, train(output, "6")) +
+                       Arguments{"--precision.param_dtype", "bfloat16", "--precision.master",
+                                 master, "--checkpoint.every", "3 steps"} +
+                       more);
+    return output;
+  };
+  const fs::path whole = run("whole", "float32");
+  const fs::path split = run("split", "split");
+  const fs::path both =
+      run("both", "float32", {"--resume", (split / "checkpoints/step-00000003").string()});
+  const auto all = column(whole, "loss");
+  EXPECT_EQ(column(split, "loss"), all);
+  EXPECT_EQ(column(both, "loss", 4), std::vector<double>(all.begin() + 3, all.end()));
+  EXPECT_TRUE(exported_weights(split) == exported_weights(whole));
+  EXPECT_TRUE(exported_weights(both) == exported_weights(whole));
+}
+
 // The scale of the loss is kept in the checkpoint: the second half is that of the whole run.
 TEST(Precision, Float16GoesOnBitByBit) {
   const TempFolder folder;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
@@ -125,6 +126,87 @@ TEST(Kernels, RoundsToBfloat16AsLibTorchDoes) {
     } else {
       ASSERT_EQ(bits[i], c10::BFloat16(values[i]).x) << values[i];
     }
+  }
+}
+
+bool is_nan(uint32_t bits) {
+  return (bits & 0x7fffffffU) > 0x7f800000U;
+}
+
+// [Note: Masters in two halves], for every fp32 value there is, by their upper 16 bits.
+TEST(Kernels, SplitMastersLoseNoBitOfAnyValue) {
+  constexpr int64_t kStretch = int64_t{1} << 16;
+  constexpr uint32_t kTie = 0x8000;
+  std::vector<float> values(kStretch);
+  std::vector<float> joined(kStretch);
+  std::vector<uint16_t> travelling(kStretch);
+  std::vector<int16_t> low(kStretch);
+  for (uint32_t high = 0; high < kStretch; ++high) {
+    for (uint32_t i = 0; i < kStretch; ++i) {
+      values[i] = std::bit_cast<float>(high << 16 | i);
+    }
+    const std::vector<uint16_t> nearest = to_bits(values);
+    split(values.data(), {travelling.data(), low.data()}, kStretch);
+    join({travelling.data(), low.data()}, joined.data(), kStretch);
+    std::vector<float> whole = values;
+    settle(whole.data(), kStretch);
+    ASSERT_EQ(travelling, nearest);
+    ASSERT_EQ(travelling, to_bits(whole));
+    if (is_nan(high << 16 | 1U)) {
+      const auto first = (high & 0x7fU) == 0 ? 1 : 0;  // an infinity
+      ASSERT_TRUE(first == 0 || (joined[0] == values[0] && whole[0] == values[0])) << high;
+      ASSERT_TRUE(
+          std::all_of(joined.begin() + first, joined.end(), [](float x) { return x != x; }));
+      ASSERT_TRUE(std::all_of(whole.begin() + first, whole.end(), [](float x) { return x != x; }));
+      continue;
+    }
+    if (high % 2 == 0) {
+      values[kTie] = std::bit_cast<float>((high << 16 | kTie) - 1);
+    }
+    ASSERT_EQ(std::memcmp(joined.data(), values.data(), kStretch * sizeof(float)), 0) << high;
+    ASSERT_EQ(std::memcmp(whole.data(), values.data(), kStretch * sizeof(float)), 0) << high;
+  }
+}
+
+TEST(Kernels, AdamWOfSplitMastersHasTheBitsOfWholeOnes) {
+  for (const int64_t numel : kSizes) {
+    const auto n = static_cast<size_t>(numel);
+    std::vector<float> master = random_floats(numel, 7);
+    std::vector<uint16_t> travelling(n);
+    std::vector<uint16_t> high(n);
+    std::vector<int16_t> low(n);
+    const SplitMaster halves{high.data(), low.data()};
+    split(master.data(), halves, numel);
+    std::vector<std::vector<float>> wide(4, std::vector<float>(n));
+    std::vector<std::vector<uint16_t>> narrow(4, std::vector<uint16_t>(n));
+    for (uint32_t t = 1; t <= 6; ++t) {
+      const auto gradient = random_floats(numel, 100 + t);
+      const AdamWStep step{.keep = 0.999F,
+                           .step_size = 0.01F,
+                           .one_minus_beta1 = 0.1F,
+                           .beta2 = 0.99F,
+                           .one_minus_beta2 = 0.01F,
+                           .eps = 1e-8F,
+                           .number = t};
+      if (t % 2 == 0) {
+        adamw(master.data(), wide[0].data(), wide[1].data(), gradient.data(), travelling.data(),
+              numel, step);
+        adamw_split(halves, wide[2].data(), wide[3].data(), gradient.data(), numel, step);
+      } else {
+        adamw_bf16_moments(master.data(), narrow[0].data(), narrow[1].data(), gradient.data(),
+                           travelling.data(), numel, step, 11);
+        adamw_split_bf16_moments(halves, narrow[2].data(), narrow[3].data(), gradient.data(), numel,
+                                 step, 11);
+      }
+    }
+    std::vector<float> joined(n);
+    join(halves, joined.data(), numel);
+    EXPECT_EQ(joined, master);
+    EXPECT_EQ(high, travelling);
+    EXPECT_EQ(wide[0], wide[2]);
+    EXPECT_EQ(wide[1], wide[3]);
+    EXPECT_EQ(narrow[0], narrow[2]);
+    EXPECT_EQ(narrow[1], narrow[3]);
   }
 }
 

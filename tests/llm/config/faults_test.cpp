@@ -142,6 +142,9 @@ const std::vector<Row>& rows() {
       {"schedule.kind = 1", "must be one of"},
       {"precision.reduce_dtype = 'bfloat16'",
        "precision.reduce_dtype = 'bfloat16': must be \"float32\""},
+      {"precision.master = 'split'\nprecision.param_dtype = 'float16'",
+       "run.toml:4: precision.master = \"split\" keeps what bfloat16 leaves of a weight, and "
+       "precision.param_dtype is \"float16\""},
       {"eval.generate = 1", "run.toml:4: eval.generate = 1: must be true or false"},
       {"eval.generate = 'yes'", "must be true or false"},
       {"data.cache = 3", "run.toml:4: data.cache = 3: must be a string"},

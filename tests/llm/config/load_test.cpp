@@ -80,8 +80,8 @@ TEST_F(Load, ReadsBackWhatIsPrinted) {
                   std::nullopt};
   config.schedule = {Schedule::Cosine, {7, 0}, 0.1};
   config.parallel = {Strategy::HybridShard, 4, 2, 0, std::chrono::milliseconds(1500)};
-  config.precision = {ParamDtype::Float16, ReduceDtype::Float32, MomentsDtype::BFloat16,
-                      Scaler::None};
+  config.precision = {ParamDtype::BFloat16, ReduceDtype::Float32, MomentsDtype::BFloat16,
+                      MasterFormat::Split, Scaler::None};
   config.memory = {true, 100};
   config.checkpoint = {Every::steps(5), false, 3, true, ExportOf::Best, "never"};
   config.eval = {true, Every::time(std::chrono::minutes(90)), false, true, false, 2, BestBy::Em, 4,

@@ -35,6 +35,10 @@ TEST(Memory, OfARankIsItsPartOfTheState) {
   EXPECT_EQ(least_rank_bytes(1000, 4, config), 4'000);
   config.precision.param_dtype = config::ParamDtype::BFloat16;
   EXPECT_EQ(least_rank_bytes(1000, 1, config), 18'000);
+  config.precision.master = config::MasterFormat::Split;
+  EXPECT_EQ(least_rank_bytes(1000, 1, config), 16'000);
+  config.precision.param_dtype = config::ParamDtype::Float16;  // has no halves
+  EXPECT_EQ(least_rank_bytes(1000, 1, config), 18'000);
 }
 
 TEST(Memory, ThatIsNotThereIsRefusedWithNumbers) {
