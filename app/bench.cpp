@@ -50,7 +50,9 @@ struct BenchFlags {
 };
 
 std::map<std::string, sherd::Master> masters_by_name() {
-  return {{"float32", sherd::Master::Float32}, {"split", sherd::Master::Split}};
+  return {{"float32", sherd::Master::Float32},
+          {"split", sherd::Master::Split},
+          {"bfloat16", sherd::Master::BFloat16}};
 }
 
 // "bf16" also where "bfloat16" was given.
@@ -263,8 +265,10 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
       ->check(above_zero() | CLI::IsMember({"none"}));
   verb.add_option("--dtype", flags.dtype, "of parameters and gradients")
       ->check(CLI::IsMember(dtypes_by_name()));
-  verb.add_option("--master", flags.master,
-                  "how master weights lie under bf16; split: 2 bytes a parameter less")
+  verb.add_option(
+          "--master", flags.master,
+          "how master weights lie under bf16; split: 2 bytes a parameter less; bfloat16: 4, and "
+          "updates are rounded at random")
       ->check(CLI::IsMember(masters_by_name()));
   verb.add_option("--strategy", flags.strategy, "what each rank keeps")
       ->check(CLI::IsMember(llm::train::strategies_by_name()));

@@ -285,6 +285,21 @@ void report(const std::vector<Outcome>& outcomes, std::size_t files, const EvalF
   }
 }
 
+// Evaluates one file after the other; the first rank reports each.
+template <class Evaluate>
+void evaluate_each(const std::vector<llm::data::Dataset>& datasets, const EvalFlags& flags,
+                   const Rank& rank, sherd::World& world, const Evaluate& evaluate) {
+  std::vector<Outcome> outcomes;
+  for (const llm::data::Dataset& dataset : datasets) {
+    outcomes.push_back({*evaluate(dataset), dataset.report});
+    llm::train::together(world, [&] {
+      if (rank.is_first()) {
+        report(outcomes, datasets.size(), flags);
+      }
+    });
+  }
+}
+
 int evaluate(Rank& rank, EvalFlags flags) {
   const auto progress = progress_of(rank, flags.json);
   auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
@@ -328,24 +343,37 @@ int evaluate(Rank& rank, EvalFlags flags) {
   if (world.size() > 1) {
     tell("exchange between ranks: " + world.transport());
   }
-  std::vector<Outcome> outcomes;
-  for (const llm::data::Dataset& dataset : datasets) {
+  evaluate_each(datasets, flags, rank, world, [&](const llm::data::Dataset& dataset) {
     const auto count = llm::track::counted_in("questions", progress.get());
     const auto total = static_cast<std::int64_t>(dataset.samples.size());
-    auto result = llm::track::with_progress(progress.get(), "evaluating", [&] {
+    return llm::track::with_progress(progress.get(), "evaluating", [&] {
       return llm::eval::evaluate(model, dataset, tokenizer,
                                  {.batch = found.batch,
                                   .generate = !flags.loss_only,
                                   .on_progress = [&](std::int64_t done) { count(done, total); }});
     });
-    outcomes.push_back({std::move(*result), dataset.report});
-    llm::train::together(world, [&] {
-      if (rank.is_first()) {
-        report(outcomes, datasets.size(), flags);
-      }
-    });
-  }
+  });
   return 0;
+}
+
+// How the data is read.
+void add_data_flags(CLI::App& verb, EvalFlags& flags) {
+  verb.add_option("--data", flags.data,
+                  "SQuAD file, or JSON lines (.jsonl) or an array of prompts and completions "
+                  "(default: each of the run's data.eval, read as the run read it)");
+  verb.add_option(
+          "--format", flags.format,
+          "of the data: auto, squad, jsonl, json or parquet (default: the run's for its own data, "
+          "else auto)")
+      ->check(CLI::IsMember(formats_by_name()));
+  verb.add_option("--on-bad-sample", flags.on_bad_sample,
+                  "error or skip (default: the run's for its own data, else error)")
+      ->check(CLI::IsMember({"error", "skip"}));
+  verb.add_option("--columns", flags.columns,
+                  "names of a record's prompt and completion, as PROMPT,COMPLETION (default: the "
+                  "run's, else prompt,completion)")
+      ->delimiter(',')
+      ->expected(2);
 }
 
 }  // namespace
@@ -362,22 +390,7 @@ void add_eval(CLI::App& program, int& exit_code) {
       ->required();
   verb->add_option("--checkpoint", flags->checkpoint,
                    "of a run: best, last or a step (default: last)");
-  verb->add_option("--data", flags->data,
-                   "SQuAD file, or JSON lines (.jsonl) or an array of prompts and completions "
-                   "(default: each of the run's data.eval, read as the run read it)");
-  verb->add_option(
-          "--format", flags->format,
-          "of the data: auto, squad, jsonl, json or parquet (default: the run's for its own data, "
-          "else auto)")
-      ->check(CLI::IsMember(formats_by_name()));
-  verb->add_option("--on-bad-sample", flags->on_bad_sample,
-                   "error or skip (default: the run's for its own data, else error)")
-      ->check(CLI::IsMember({"error", "skip"}));
-  verb->add_option("--columns", flags->columns,
-                   "names of a record's prompt and completion, as PROMPT,COMPLETION (default: the "
-                   "run's, else prompt,completion)")
-      ->delimiter(',')
-      ->expected(2);
+  add_data_flags(*verb, *flags);
   add_ignore_fields(*verb, flags->ignored_fields);
   verb->add_option("-n,--ranks", flags->ranks, "ranks of this host to start (default: 1)")
       ->check(CLI::Range(1, 1024));

@@ -59,19 +59,19 @@ void check_precision(const Precision& precision) {
   check("param_dtype", precision.param_dtype);
   check("buffer_dtype", precision.buffer_dtype);
   check("output_dtype", precision.output_dtype);
-  if (precision.master == Master::Split &&
+  if (precision.master != Master::Float32 &&
       (precision.full_precision_in_eval || precision.param_dtype == at::kHalf)) {
-    refuse_option(std::string("Master::Split keeps what bf16 leaves of fp32 values, so that ") +
-                  (precision.full_precision_in_eval
-                       ? "there are no fp32 masters to evaluate with: leave "
-                         "full_precision_in_eval"
-                       : "it cannot be had with param_dtype Half: choose "
-                         "BFloat16") +
+    refuse_option(std::string("Master::") + name_of(precision.master) +
+                  " is of parameters that travel in bf16 and leaves no fp32 masters: " +
+                  (precision.full_precision_in_eval ? "there is nothing to evaluate with, leave "
+                                                      "full_precision_in_eval"
+                                                    : "instead of param_dtype Half choose "
+                                                      "BFloat16") +
                   " or Master::Float32.");
   }
-  if (precision.reduce_dtype != at::kFloat) {
-    refuse_option(std::string("reduce_dtype is Float, got ") +
-                  c10::toString(precision.reduce_dtype) + ": gradients are summed in fp32.");
+  if (precision.reduce_dtype != at::kFloat && precision.reduce_dtype != at::kBFloat16) {
+    refuse_option(std::string("reduce_dtype is Float or BFloat16, got ") +
+                  c10::toString(precision.reduce_dtype) + ".");
   }
 }
 

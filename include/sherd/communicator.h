@@ -86,10 +86,10 @@ class Communicator {
   /// The gathered segment is not read any more; every gather() is followed by one.
   virtual void release(Segment segment) = 0;
 
-  /// Where gradients go. `shard` is this rank's fp32 sum, `accumulate` says whether it holds one
+  /// Where gradients go. `shard` is this rank's sum, `accumulate` says whether it holds one
   /// already.
   struct Reduction {
-    float* shard = nullptr;   ///< shard_numel values
+    void* shard = nullptr;    ///< shard_numel values of `dtype`
     bool accumulate = false;  ///< add to them; else they are overwritten
     float scale = 1.0F;       ///< each rank's gradient is multiplied by it
     /// fp32 gradients of the whole segment, to be reduced instead of an acquired buffer. They must
@@ -98,6 +98,7 @@ class Communicator {
     /// Where not null: becomes the sum of squares of what `shard` then holds, or NaN. A
     /// communicator that does not see the values while they are added up leaves it alone.
     double* squares = nullptr;
+    c10::ScalarType dtype = c10::ScalarType::Float;  ///< or BFloat16: each sum is rounded to it
   };
   /// Memory for the gradients of a whole segment, in its dtype, contents undefined. Not collective,
   /// but may wait for an earlier reduction.

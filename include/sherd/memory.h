@@ -12,10 +12,10 @@ namespace sherd {
 
 /// What a buffer of the engine is for.
 enum class MemoryKind : std::uint8_t {
-  MasterShard,        ///< fp32 master shard, where it is not the travelling shard itself
+  MasterShard,        ///< what is kept of masters beside the travelling shard: fp32, or low halves
   TravellingShard,    ///< this rank's pieces in the dtype that travels
   OptimizerState,     ///< moments
-  GradientShard,      ///< fp32 sums of gradients of this rank's pieces
+  GradientShard,      ///< sums of gradients of this rank's pieces, in reduce_dtype
   UnshardedGradient,  ///< fp32 sums of whole units, where micro-batches accumulate without
                       ///< communication
   PostForwardShard,   ///< pieces of a smaller group, kept from forward to backward

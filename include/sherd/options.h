@@ -46,19 +46,31 @@ enum class Master {
   /// As the bf16 that travels and 16 more bits: 2 bytes a parameter beside it. The same values and
   /// the same training, to the bit; optimizers of LibTorch cannot take them.
   Split,
+  /// The bf16 that travels is all that there is: nothing beside it. AdamW computes in fp32 and
+  /// rounds up or down at random, so that updates below 1/256 of a value are not lost but come at
+  /// times; the same bits on any number of ranks and in any repetition. Optimizers of LibTorch
+  /// cannot take them. Paper: arXiv:2010.06192.
+  BFloat16,
 };
+
+/// The enumerator's name, as in messages: "Split".
+[[nodiscard]] const char* name_of(Master master);
 
 /// The dtypes of a sharded model. Nothing else is cast. PyTorch: `MixedPrecisionPolicy`, and
 /// FSDP1's `MixedPrecision` for what FSDP2 dropped.
 struct Precision {
   /// Dtype of gathered parameters, and so of computation: kFloat, kBFloat16 or kHalf. Unset: each
-  /// parameter's own. What the optimizer updates is fp32 whatever this is.
+  /// parameter's own. What the optimizer updates has the values of fp32 whatever this is, unless
+  /// `master` is BFloat16.
   std::optional<c10::ScalarType> param_dtype = std::nullopt;
-  /// Of parameters that travel in bf16; others have no use for it. Split excludes Half and
-  /// full_precision_in_eval. PyTorch: none.
+  /// Of parameters that travel in bf16; others have no use for it. Split and BFloat16 exclude Half
+  /// and full_precision_in_eval. PyTorch: none.
   Master master = Master::Float32;
-  /// Dtype in which gradients of ranks and micro-batches are summed, and of the gradient shard.
-  /// Only kFloat: sums in fewer bits lose what small gradients add. What travels has `param_dtype`.
+  /// Dtype of the gradient shard: kFloat, or kBFloat16, which parameters that travel in bf16 then
+  /// use. Gradients travel in `param_dtype` and are added up in fp32 in either case; in bf16 the
+  /// sum over the ranks is rounded for each micro-batch and for the replicas, so that many
+  /// micro-batches lose what small gradients add, and results depend on how a batch is cut.
+  /// Optimizers of LibTorch cannot take it. PyTorch: `reduce_dtype`, in which gradients travel.
   c10::ScalarType reduce_dtype = c10::ScalarType::Float;
   /// Casts floating-point buffers once, in fully_shard(). Unset: left as they are. FSDP1:
   /// `buffer_dtype`.

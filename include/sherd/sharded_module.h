@@ -37,10 +37,10 @@ struct ParameterShard {
   int64_t begin =
       0;            ///< elements [begin, end) of the flattened parameter; empty where begin == end
   int64_t end = 0;  ///< see begin
-  /// [end − begin]: fp32 master; of a frozen parameter the travelling shard; of a split master
-  /// (Precision::master) a copy, which is not written back.
+  /// [end − begin]: fp32 master; of a frozen parameter, and of a master in bf16, the travelling
+  /// shard; of a split master (Precision::master) a copy, which is not written back.
   at::Tensor value;
-  /// [end − begin] fp32 sum; zeros of a parameter that no rank used, in a unit whose backward ran;
+  /// [end − begin] sum, in reduce_dtype; zeros of a parameter that no rank used, in a unit whose backward ran;
   /// undefined before a reduction, and after a backward that failed.
   at::Tensor gradient;
 };

@@ -41,11 +41,11 @@ enum class Strategy { FullShard, ShardGradOp, NoShard, HybridShard, HybridShardG
 /// writes its choice into the run's configuration.
 enum class ParamDtype { Auto, Float32, BFloat16, Float16 };
 /// How master weights lie where bf16 travels (`sherd::Master`).
-enum class MasterFormat { Float32, Split };
+enum class MasterFormat { Float32, Split, BFloat16 };
 /// Dtype of AdamW's moments.
 enum class MomentsDtype { Float32, BFloat16 };
 /// Dtype in which gradients are summed over ranks.
-enum class ReduceDtype { Float32 };
+enum class ReduceDtype { Float32, BFloat16 };
 /// Whether the loss is scaled, so that small gradients do not vanish. Auto: under float16.
 enum class Scaler { Auto, None };
 /// What a log is written as.
@@ -138,7 +138,7 @@ struct ParallelSection {
 struct PrecisionSection {
   ParamDtype param_dtype = ParamDtype::Auto;
   ReduceDtype reduce_dtype = ReduceDtype::Float32;
-  MomentsDtype moments_dtype = MomentsDtype::Float32;
+  MomentsDtype moments = MomentsDtype::Float32;
   MasterFormat master = MasterFormat::Float32;
   Scaler scaler = Scaler::Auto;
   bool operator==(const PrecisionSection&) const = default;

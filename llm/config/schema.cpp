@@ -144,21 +144,22 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
   }};
 }
 
+Table training_fields(DataSet& set, std::size_t i) {
+  Table table = fields(set, true, i == 0 ? "data.train_limit" : "");
+  table.fields.push_back(
+      {.name = "weight",
+       .slot = number(set.weight, {.least = 0, .most = 1000, .above_least = true}),
+       .doc = "how often a question is seen in an epoch; of 0.25, each epoch has the same quarter "
+              "of the questions, drawn by train.seed",
+       .decides = true});
+  return table;
+}
+
+Table held_out_fields(DataSet& set, std::size_t i) {
+  return fields(set, false, i == 0 ? "data.eval_limit" : "");
+}
+
 Table fields(DataSection& data) {
-  const auto training = [](DataSet& set, std::size_t i) {
-    Table table = fields(set, true, i == 0 ? "data.train_limit" : "");
-    table.fields.push_back(
-        {.name = "weight",
-         .slot = number(set.weight, {.least = 0, .most = 1000, .above_least = true}),
-         .doc =
-             "how often a question is seen in an epoch; of 0.25, each epoch has the same quarter "
-             "of the questions, drawn by train.seed",
-         .decides = true});
-    return table;
-  };
-  const auto held_out = [](DataSet& set, std::size_t i) {
-    return fields(set, false, i == 0 ? "data.eval_limit" : "");
-  };
   return {{
       {.name = "max_length",
        .slot = integer_or("model", data.max_length, at_least(1)),
@@ -197,12 +198,12 @@ Table fields(DataSection& data) {
        .idle = no_effect(data.on_bad_sample == OnBadSample::Error, "data.on_bad_sample is error")},
       not_yet("workers", "threads that prepare data"),
       {.name = "train",
-       .slot = list_of(data.train, training, "path"),
+       .slot = list_of(data.train, training_fields, "path"),
        .doc = "What is trained on. `train = \"f.json\"` is short for one file, and `--data.train "
               "f.json` gives it as a flag.",
        .required = true},
       {.name = "eval",
-       .slot = list_of(data.eval, held_out, "path"),
+       .slot = list_of(data.eval, held_out_fields, "path"),
        .doc =
            "What is evaluated, held out from training, each file by itself; without it nothing is. "
            "`eval = \"f.json\"` is short for one file."},
@@ -366,24 +367,28 @@ Table fields(PrecisionSection& precision) {
               "written into the run's config.toml",
        .decides = true},
       {.name = "reduce_dtype",
-       .slot = choice<ReduceDtype>(precision.reduce_dtype, {{"float32", ReduceDtype::Float32}}),
-       .doc = "dtype in which gradients are summed over ranks",
-       .decides = true},
+       .slot = choice<ReduceDtype>(precision.reduce_dtype, {{"float32", ReduceDtype::Float32},
+                                                            {"bfloat16", ReduceDtype::BFloat16}}),
+       .doc = "dtype that sums of gradients are kept in; bfloat16, under bfloat16, takes two bytes "
+              "a parameter less and rounds the sum of each micro-batch",
+       .decides = true,
+       .idle = no_effect(precision.param_dtype == ParamDtype::Float32 ||
+                             precision.param_dtype == ParamDtype::Float16,
+                         "precision.param_dtype is not bfloat16")},
       {.name = "master",
-       .slot = choice<MasterFormat>(
-           precision.master, {{"float32", MasterFormat::Float32}, {"split", MasterFormat::Split}}),
+       .slot = choice<MasterFormat>(precision.master, master_words()),
        .doc =
            "how master weights are kept under bfloat16: float32, beside the weights that travel; "
            "split: as those and 16 more bits, in two bytes a parameter less, with the same "
-           "results to the bit",
+           "results to the bit; bfloat16: the weights that travel alone, which updates round at "
+           "random",
        .idle = no_effect(precision.param_dtype == ParamDtype::Float32,
                          "precision.param_dtype is float32: weights are their own masters")},
-      {.name = "moments_dtype",
-       .slot = choice<MomentsDtype>(
-           precision.moments_dtype,
-           {{"float32", MomentsDtype::Float32}, {"bfloat16", MomentsDtype::BFloat16}}),
+      {.name = "moments",
+       .slot = choice<MomentsDtype>(precision.moments, {{"float32", MomentsDtype::Float32},
+                                                        {"bfloat16", MomentsDtype::BFloat16}}),
        .doc = "dtype of AdamW's moments; bfloat16 halves their memory and adds noise to updates",
-       .old_names = {{.key = "memory.moments_dtype"}}},
+       .old_names = {{.key = "precision.moments_dtype"}, {.key = "memory.moments_dtype"}}},
       {.name = "scaler",
        .slot = choice<Scaler>(precision.scaler, {{"auto", Scaler::Auto}, {"none", Scaler::None}}),
        .doc = "auto: under float16 the loss is multiplied by a scale that adapts itself, so that "

@@ -4,6 +4,7 @@
 
 #include "llm/config/fields.h"
 #include "llm/config/run_config.h"
+#include "llm/config/words.h"
 
 namespace llm::config {
 namespace {
@@ -58,11 +59,12 @@ void check_batch(const TrainSection& train, std::vector<Fault>& faults) {
 }
 
 void check_precision(const PrecisionSection& precision, std::vector<Fault>& faults) {
-  if (precision.master == MasterFormat::Split && precision.param_dtype == ParamDtype::Float16) {
+  if (precision.master != MasterFormat::Float32 && precision.param_dtype == ParamDtype::Float16) {
     faults.push_back({"precision.master",
-                      "precision.master = \"split\" keeps what bfloat16 leaves of a weight, and "
-                      "precision.param_dtype is \"float16\": set that to \"bfloat16\", or "
-                      "precision.master = \"float32\""});
+                      fmt::format("precision.master = \"{}\" is for weights in bfloat16, and "
+                                  "precision.param_dtype is \"float16\": set that to \"bfloat16\", "
+                                  "or precision.master = \"float32\"",
+                                  word_of(precision.master, master_words()))});
   }
 }
 

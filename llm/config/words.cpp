@@ -20,4 +20,11 @@ const std::vector<Word<ParamDtype>>& param_dtype_words() {
   return words;
 }
 
+const std::vector<Word<MasterFormat>>& master_words() {
+  static const std::vector<Word<MasterFormat>> words = {{"float32", MasterFormat::Float32},
+                                                        {"split", MasterFormat::Split},
+                                                        {"bfloat16", MasterFormat::BFloat16}};
+  return words;
+}
+
 }  // namespace llm::config

@@ -11,6 +11,7 @@ namespace llm::config {
 
 [[nodiscard]] const std::vector<Word<Strategy>>& strategy_words();
 [[nodiscard]] const std::vector<Word<ParamDtype>>& param_dtype_words();
+[[nodiscard]] const std::vector<Word<MasterFormat>>& master_words();
 
 /// The word of `value`, which has one.
 template <class Enum>

@@ -53,7 +53,7 @@ std::vector<EstimateRow> rows_of_parameters(const UsualEstimate& usual,
        "summed in float32: sums in bfloat16 lose small ones"},
       {"AdamW's moments, float32", usual.moments, of_all(plans.checkpointed, Held::Moments), ""},
       {"AdamW's moments, bfloat16", usual.narrow_moments, of_all(plans.narrow, Held::Moments),
-       "precision.moments_dtype"},
+       "precision.moments"},
       {"all of it", usual.all, gb(plans.ranks * of_a_gpu(plans.checkpointed)),
        usual.all.empty() ? "" : "the estimate's own parts add up to 840"}};
 }

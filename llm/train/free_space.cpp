@@ -17,13 +17,40 @@ namespace {
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 
 std::int64_t moment_bytes(const config::PrecisionSection& precision) {
-  return precision.moments_dtype == config::MomentsDtype::BFloat16 ? 2 : 4;
+  return precision.moments == config::MomentsDtype::BFloat16 ? 2 : 4;
+}
+
+bool has_narrow_weights(const config::PrecisionSection& precision) {
+  return precision.param_dtype == config::ParamDtype::BFloat16;
+}
+
+// What travels, and what is kept of masters beside it.
+std::int64_t weight_bytes(const config::PrecisionSection& precision) {
+  if (!has_narrow_weights(precision)) {
+    return precision.param_dtype == config::ParamDtype::Float16 ? 6 : 4;
+  }
+  switch (precision.master) {
+    case config::MasterFormat::Float32:
+      return 6;
+    case config::MasterFormat::Split:
+      return 4;
+    case config::MasterFormat::BFloat16:
+      return 2;
+  }
+  return 6;
+}
+
+std::int64_t gradient_bytes(const config::PrecisionSection& precision) {
+  const bool narrow = precision.reduce_dtype == config::ReduceDtype::BFloat16;
+  return narrow && has_narrow_weights(precision) ? 2 : 4;
 }
 
 }  // namespace
 
 std::int64_t checkpoint_bytes(std::int64_t parameters, const config::PrecisionSection& precision) {
-  return parameters * (4 + 2 * moment_bytes(precision));
+  const bool narrow =
+      has_narrow_weights(precision) && precision.master == config::MasterFormat::BFloat16;
+  return parameters * ((narrow ? 2 : 4) + 2 * moment_bytes(precision));
 }
 
 void require_free_space(const std::string& folder, std::int64_t bytes, const std::string& what) {
@@ -45,11 +72,9 @@ void require_free_space(const std::string& folder, std::int64_t bytes, const std
 
 std::int64_t least_rank_bytes(std::int64_t parameters, int shard_size,
                               const config::RunConfig& config) {
-  const auto dtype = config.precision.param_dtype;
-  const bool narrow = dtype == config::ParamDtype::BFloat16 || dtype == config::ParamDtype::Float16;
-  const bool split = dtype == config::ParamDtype::BFloat16 &&
-                     config.precision.master == config::MasterFormat::Split;
-  const std::int64_t each = 4 + (narrow && !split ? 2 : 0) + 2 * moment_bytes(config.precision) + 4;
+  const config::PrecisionSection& precision = config.precision;
+  const std::int64_t each =
+      weight_bytes(precision) + 2 * moment_bytes(precision) + gradient_bytes(precision);
   return (parameters + shard_size - 1) / shard_size * each;
 }
 
@@ -61,7 +86,7 @@ void require_memory(std::int64_t rank_bytes, int local_ranks, std::int64_t avail
                      fmt::format("the model does not fit: each rank holds at least {} between "
                                  "steps, the {} of this host together {}, and {} are available. "
                                  "Use more hosts, parallel.strategy = \"full_shard\", "
-                                 "precision.master = \"split\", or precision.moments_dtype = "
+                                 "precision.master = \"split\", or precision.moments = "
                                  "\"bfloat16\".",
                                  track::short_bytes(rank_bytes), local_ranks,
                                  track::short_bytes(rank_bytes * local_ranks),

@@ -60,6 +60,22 @@ c10::ScalarType dtype_of(config::MomentsDtype dtype) {
   return dtype == config::MomentsDtype::Float32 ? c10::kFloat : c10::kBFloat16;
 }
 
+namespace {
+
+sherd::Master master_of(config::MasterFormat format) {
+  switch (format) {
+    case config::MasterFormat::Float32:
+      return sherd::Master::Float32;
+    case config::MasterFormat::Split:
+      return sherd::Master::Split;
+    case config::MasterFormat::BFloat16:
+      return sherd::Master::BFloat16;
+  }
+  return sherd::Master::Float32;
+}
+
+}  // namespace
+
 sherd::ShardOptions shard_options(const config::RunConfig& config) {
   sherd::ShardOptions options;
   options.strategy = strategy_of(config.parallel.strategy);
@@ -68,9 +84,9 @@ sherd::ShardOptions shard_options(const config::RunConfig& config) {
       {.checkpoint_activations = config.memory.activation_checkpointing});
   options.prefetch_depth = config.parallel.prefetch_depth;
   options.precision.param_dtype = dtype_of(config.precision.param_dtype);
-  options.precision.master = config.precision.master == config::MasterFormat::Split
-                                 ? sherd::Master::Split
-                                 : sherd::Master::Float32;
+  options.precision.master = master_of(config.precision.master);
+  options.precision.reduce_dtype =
+      config.precision.reduce_dtype == config::ReduceDtype::BFloat16 ? c10::kBFloat16 : c10::kFloat;
   return options;
 }
 
@@ -98,7 +114,7 @@ std::vector<sherd::ParamGroup> adamw_groups(const config::OptimSection& optim,
 }
 
 sherd::AdamWMode adamw_mode(const config::PrecisionSection& precision) {
-  return {.moments_dtype = dtype_of(precision.moments_dtype)};
+  return {.moments_dtype = dtype_of(precision.moments)};
 }
 
 bool scales_loss(const config::PrecisionSection& precision) {

@@ -18,7 +18,7 @@ config::RunConfig estimated(config::RunConfig config, int hosts) {
   config.parallel.reshard_after_forward_size = std::nullopt;
   config.precision.param_dtype = config::ParamDtype::BFloat16;
   config.precision.master = config::MasterFormat::Float32;
-  config.precision.moments_dtype = config::MomentsDtype::Float32;
+  config.precision.moments = config::MomentsDtype::Float32;
   config.memory.activation_checkpointing = true;
   config.data.max_length = kSampleTokens;
   config.data.eval.clear();
@@ -56,7 +56,7 @@ std::optional<PlanBesideEstimate> plan_beside_estimate(const config::RunConfig& 
   const config::RunConfig one_host = estimated(config, 1);
   config::RunConfig kept = one_host, narrow = one_host;
   kept.memory.activation_checkpointing = false;
-  narrow.precision.moments_dtype = config::MomentsDtype::BFloat16;
+  narrow.precision.moments = config::MomentsDtype::BFloat16;
   const RunPlan checkpointed = planner.plan(one_host, 1);
   const plan::PlansBesideEstimate plans{.device = kDevice,
                                         .ranks = kRanks,

@@ -45,16 +45,34 @@ std::vector<config::Strategy> strategies(const PlannedHosts& hosts) {
 
 // What takes less memory than a setting, the cheapest first.
 struct Saving {
+  bool splits_masters = false;  // loses nothing
   bool checkpoints = false;
   bool narrow_moments = false;
 };
-constexpr Saving kSavings[] = {{false, false}, {true, false}, {false, true}, {true, true}};
+
+std::vector<Saving> savings(const config::PrecisionSection& precision) {
+  const bool may_split = precision.param_dtype == config::ParamDtype::BFloat16 &&
+                         precision.master == config::MasterFormat::Float32;
+  std::vector<Saving> found;
+  for (const bool narrow_moments : {false, true}) {
+    for (const bool checkpoints : {false, true}) {
+      found.push_back({false, checkpoints, narrow_moments});
+      if (may_split) {
+        found.push_back({true, checkpoints, narrow_moments});
+      }
+    }
+  }
+  return found;
+}
 
 RunConfig with(const RunConfig& config, const Saving& saving) {
   RunConfig made = config;
   made.memory.activation_checkpointing = saving.checkpoints;
-  made.precision.moments_dtype =
+  made.precision.moments =
       saving.narrow_moments ? config::MomentsDtype::BFloat16 : config::MomentsDtype::Float32;
+  if (saving.splits_masters) {
+    made.precision.master = config::MasterFormat::Split;
+  }
   return made;
 }
 
@@ -66,13 +84,14 @@ bool fits_with_room(const RunPlan& plan) {
 }
 
 FittingSetting setting_of(const RunConfig& config, RunPlan plan) {
-  const bool narrow = config.precision.moments_dtype == config::MomentsDtype::BFloat16;
+  const bool narrow = config.precision.moments == config::MomentsDtype::BFloat16;
   return {
       {{"parallel.strategy", config::word_of(config.parallel.strategy, config::strategy_words())},
        {"train.micro_batch", fmt::format("{}", config.train.micro_batch.value_or(1))},
        {"memory.activation_checkpointing",
         config.memory.activation_checkpointing ? "true" : "false"},
-       {"precision.moments_dtype", narrow ? "bfloat16" : "float32"}},
+       {"precision.master", config::word_of(config.precision.master, config::master_words())},
+       {"precision.moments", narrow ? "bfloat16" : "float32"}},
       std::move(plan)};
 }
 
@@ -140,7 +159,7 @@ std::string recommended_lines(const std::vector<FittingSetting>& found) {
 std::optional<FittingSetting> first_that_fits(const RunConfig& config, const ModelShape& shape,
                                               const PlannedHosts& hosts,
                                               const PlannedBatches& batches) {
-  for (const Saving& saving : kSavings) {
+  for (const Saving& saving : savings(config.precision)) {
     const RunConfig tried = with(config, saving);
     RunPlan plan = plan_run(tried, shape, hosts, batches);
     if (fits_with_room(plan)) {
@@ -228,7 +247,8 @@ nlohmann::ordered_json json_of(const RunPlan& plan, const std::vector<FittingSet
 
 std::string to_text(const std::vector<FittingSetting>& found) {
   if (found.empty()) {
-    return "no setting of strategy, micro-batch, activation checkpointing and moments fits";
+    return "no setting of strategy, micro-batch, activation checkpointing, masters and moments "
+           "fits";
   }
   return "what fits, the fastest first:" + table_of(cells_of(found)) + recommended_lines(found);
 }

@@ -36,7 +36,7 @@ int64_t FakeCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType
 
 void* FakeCommunicator::place_of_sum(Segment segment, const Reduction& target) {
   const bool in_place =
-      like_ == Like::Alone && spec(segment).dtype == c10::ScalarType::Float && !target.accumulate;
+      like_ == Like::Alone && spec(segment).dtype == target.dtype && !target.accumulate;
   return in_place ? target.shard : nullptr;
 }
 

@@ -12,7 +12,7 @@ void* LocalCommunicator::start_gather(Segment segment, void* /*slot*/) {
 }
 
 void* LocalCommunicator::place_of_sum(Segment segment, const Reduction& target) {
-  const bool in_place = spec(segment).dtype == c10::ScalarType::Float && !target.accumulate;
+  const bool in_place = spec(segment).dtype == target.dtype && !target.accumulate;
   return in_place ? target.shard : nullptr;
 }
 
@@ -22,7 +22,7 @@ void LocalCommunicator::start_exchange(Exchange& exchange) {
   if (exchange.gradients != target.shard) {
     add_piece(exchange, {exchange.gradients}, 0, numel);
   } else if (target.scale != 1.0F) {
-    shard_math::scale_in_place(flat_tensor(target.shard, numel, c10::kFloat, device()),
+    shard_math::scale_in_place(flat_tensor(target.shard, numel, target.dtype, device()),
                                target.scale);
   }
   exchange.has_ended = true;

@@ -72,7 +72,9 @@ void sum_piece(const Communicator::Reduction& target, c10::ScalarType dtype,
   for (const void* source : sources) {
     tensors.push_back(flat_tensor(const_cast<void*>(source), numel, dtype, device));
   }
-  const at::Tensor shard = flat_tensor(target.shard + first, numel, c10::kFloat, device);
+  const auto begin = first * static_cast<int64_t>(c10::elementSize(target.dtype));
+  const at::Tensor shard =
+      flat_tensor(static_cast<char*>(target.shard) + begin, numel, target.dtype, device);
   const double squares =
       shard_math::sum_in_rank_order(shard, target.accumulate, target.scale, tensors);
   if (target.squares != nullptr) {

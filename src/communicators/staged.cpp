@@ -59,11 +59,14 @@ void StagedCommunicator::start_exchange(Exchange& exchange) {
   const Reduction& target = mine.target;
   const at::Tensor on_device = flat_tensor(exchange.gradients, numel, mine.dtype, device());
   // What the device holds is added to on the host, in the same order as everywhere.
-  mine.sum = at::empty({shard_numel}, at::kFloat);
+  mine.sum = at::empty({shard_numel}, target.dtype);
   if (target.accumulate) {
-    mine.sum.copy_(flat_tensor(target.shard, shard_numel, at::kFloat, device()));
+    mine.sum.copy_(flat_tensor(target.shard, shard_numel, target.dtype, device()));
   }
-  Reduction on_host{mine.sum.mutable_data_ptr<float>(), target.accumulate, target.scale};
+  Reduction on_host{.shard = mine.sum.mutable_data_ptr(),
+                    .accumulate = target.accumulate,
+                    .scale = target.scale,
+                    .dtype = target.dtype};
   if (target.source == nullptr) {
     void* buffer = host_->acquire_reduce_buffer(mine.segment, on_host);
     flat_tensor(buffer, numel, mine.dtype, kHost).copy_(on_device);
@@ -78,7 +81,8 @@ void StagedCommunicator::start_exchange(Exchange& exchange) {
 
 void StagedCommunicator::finish_exchange(Exchange& exchange) {
   host_->finish_reductions();
-  flat_tensor(exchange.target.shard, spec(exchange.segment).shard_numel, at::kFloat, device())
+  const Reduction& target = exchange.target;
+  flat_tensor(target.shard, spec(exchange.segment).shard_numel, target.dtype, device())
       .copy_(static_cast<OnHost&>(exchange).sum);
 }
 

@@ -113,6 +113,18 @@ SHERD_CLONES double block_sum_of_squares(const float* values, int64_t numel) {
   return sum;
 }
 
+SHERD_CLONES void widen_all(const uint16_t* halves, float* out, int64_t numel) {
+  for (int64_t i = 0; i < numel; ++i) {
+    out[i] = widen(halves[i]);
+  }
+}
+
+SHERD_CLONES void narrow_all(const float* values, uint16_t* out, int64_t numel) {
+  for (int64_t i = 0; i < numel; ++i) {
+    out[i] = narrow(values[i]);
+  }
+}
+
 template <class T>
 double sum_blocks(float* out, bool accumulate, float scale, std::span<const T* const> sources,
                   int64_t numel) {
@@ -132,6 +144,24 @@ double sum_blocks(float* out, bool accumulate, float scale, std::span<const T* c
   return squares;
 }
 
+template <class T>
+double sum_blocks(uint16_t* out, bool accumulate, float scale, std::span<const T* const> sources,
+                  int64_t numel) {
+  std::array<float, kBlock> sums;
+  double squares = 0;
+  for (int64_t begin = 0; begin < numel; begin += kBlock) {
+    const int64_t size = std::min(kBlock, numel - begin);
+    if (accumulate) {
+      widen_all(out + begin, sums.data(), size);
+    }
+    sum_block(sums.data(), accumulate, scale, sources, begin, size);
+    narrow_all(sums.data(), out + begin, size);
+    widen_all(out + begin, sums.data(), size);  // what is there afterwards
+    squares += block_sum_of_squares(sums.data(), size);
+  }
+  return squares;
+}
+
 SHERD_CLONES void adamw_update(float* master, float* exp_avg, float* exp_avg_sq,
                                const float* gradient, int64_t numel, const AdamWStep& s) {
   for (int64_t i = 0; i < numel; ++i) {
@@ -147,7 +177,16 @@ SHERD_CLONES void adamw_update(float* master, float* exp_avg, float* exp_avg_sq,
 
 inline uint16_t narrow_at_random(float value, uint32_t noise) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
-  return static_cast<uint16_t>((bits + (noise & 0xffffU)) >> 16);
+  const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
+  return static_cast<uint16_t>((is_nan ? (bits | 0x00400000U) : bits + (noise & 0xffffU)) >> 16);
+}
+
+SHERD_CLONES void narrow_all_at_random(const float* values, uint16_t* out, int64_t numel,
+                                       uint64_t first_element, uint32_t number) {
+  for (int64_t i = 0; i < numel; ++i) {
+    const uint32_t noise = rounding_noise(first_element + static_cast<uint64_t>(i), number);
+    out[i] = narrow_at_random(values[i], noise);
+  }
 }
 
 SHERD_CLONES void adamw_update_bf16(float* master, uint16_t* exp_avg, uint16_t* exp_avg_sq,
@@ -163,12 +202,6 @@ SHERD_CLONES void adamw_update_bf16(float* master, uint16_t* exp_avg, uint16_t* 
     exp_avg_sq[i] = narrow_at_random(v, noise >> 16);
     const float denominator = std::sqrt(v) / s.bias_correction2_sqrt + s.eps;
     master[i] = master[i] * s.keep - s.step_size * (m / denominator);
-  }
-}
-
-SHERD_CLONES void narrow_all(const float* values, uint16_t* out, int64_t numel) {
-  for (int64_t i = 0; i < numel; ++i) {
-    out[i] = narrow(values[i]);
   }
 }
 
@@ -217,32 +250,51 @@ void for_blocks(int64_t numel, const Fn& fn) {
   }
 }
 
-// update(master, begin, numel) of each block of a whole master, which then travels.
-template <class Update>
-void update_whole(float* master, uint16_t* travelling, int64_t numel, const Update& update) {
-  const bool streamed = is_streamed<uint16_t>(numel);
-  for_blocks(numel, [&](int64_t begin, int64_t size) {
-    float* block = master + begin;
-    if (travelling == nullptr) {
-      return update(block, begin, size);
-    }
-    settle_all(block, size);
-    update(block, begin, size);
-    settle_all(block, size);
-    narrow_block(block, travelling + begin, size, streamed);
-  });
-  end_of_stream();
+// A block of values as floats: where they lie, or widened into `room`.
+const float* as_floats(ConstValues values, float* room, int64_t numel) {
+  if (const auto* floats = std::get_if<const float*>(&values)) {
+    return *floats;
+  }
+  widen_all(std::get<const uint16_t*>(values), room, numel);
+  return room;
 }
 
-template <class Update>
-void update_split(SplitMaster master, int64_t numel, const Update& update) {
-  std::array<float, kBlock> room;
-  for_blocks(numel, [&](int64_t begin, int64_t size) {
-    const SplitMaster block = master.from(begin);
-    join(block, room.data(), size);
-    update(room.data(), begin, size);
-    split(room.data(), block, size);
-  });
+// Of a block: the masters as floats, where they lie or in `room`.
+float* open_masters(const AdamWShards& block, float* room, int64_t numel) {
+  if (block.master == nullptr) {
+    block.low != nullptr ? join_all(block.travelling, block.low, room, numel)
+                         : widen_all(block.travelling, room, numel);
+    return room;
+  }
+  if (block.travelling != nullptr) {
+    settle_all(block.master, numel);
+  }
+  return block.master;
+}
+
+// The way back.
+void close_masters(const AdamWShards& block, float* masters, int64_t numel, uint32_t step,
+                   bool streamed) {
+  if (block.low != nullptr) {
+    split_all(masters, block.travelling, block.low, numel);
+  } else if (block.master == nullptr) {
+    narrow_all_at_random(masters, block.travelling, numel, block.first_element,
+                         masters_number(step));
+  } else if (block.travelling != nullptr) {
+    settle_all(masters, numel);
+    narrow_block(masters, block.travelling, numel, streamed);
+  }
+}
+
+void update_block(const AdamWShards& block, float* masters, const float* gradient, int64_t numel,
+                  const AdamWStep& step) {
+  if (const auto* exp_avg = std::get_if<float*>(&block.exp_avg)) {
+    adamw_update(masters, *exp_avg, std::get<float*>(block.exp_avg_sq), gradient, numel, step);
+  } else {
+    adamw_update_bf16(masters, std::get<uint16_t*>(block.exp_avg),
+                      std::get<uint16_t*>(block.exp_avg_sq), gradient, numel, step,
+                      block.first_element);
+  }
 }
 
 SHERD_CLONES void multiply_all(float* values, float factor, int64_t numel) {
@@ -253,26 +305,41 @@ SHERD_CLONES void multiply_all(float* values, float factor, int64_t numel) {
 
 }  // namespace
 
-double sum_in_rank_order(float* out, bool accumulate, float scale,
+double sum_in_rank_order(Values out, bool accumulate, float scale,
                          std::span<const float* const> sources, int64_t numel) {
-  return sum_blocks<float>(out, accumulate, scale, sources, numel);
+  return std::visit(
+      [&](auto* sums) { return sum_blocks<float>(sums, accumulate, scale, sources, numel); }, out);
 }
 
-double sum_in_rank_order(float* out, bool accumulate, float scale,
+double sum_in_rank_order(Values out, bool accumulate, float scale,
                          std::span<const uint16_t* const> sources, int64_t numel) {
-  return sum_blocks<uint16_t>(out, accumulate, scale, sources, numel);
+  return std::visit(
+      [&](auto* sums) { return sum_blocks<uint16_t>(sums, accumulate, scale, sources, numel); },
+      out);
 }
 
-double sum_of_squares(const float* values, int64_t numel) {
+double sum_of_squares(ConstValues values, int64_t numel) {
+  std::array<float, kBlock> room;
   double sum = 0;
-  for (int64_t begin = 0; begin < numel; begin += kBlock) {
-    sum += block_sum_of_squares(values + begin, std::min(kBlock, numel - begin));
-  }
+  for_blocks(numel, [&](int64_t begin, int64_t size) {
+    const ConstValues block =
+        std::visit([&](const auto* all) { return ConstValues(all + begin); }, values);
+    sum += block_sum_of_squares(as_floats(block, room.data(), size), size);
+  });
   return sum;
 }
 
-void scale_in_place(float* values, float factor, int64_t numel) {
-  multiply_all(values, factor, numel);
+void scale_in_place(Values values, float factor, int64_t numel) {
+  if (auto* const* floats = std::get_if<float*>(&values)) {
+    return multiply_all(*floats, factor, numel);
+  }
+  std::array<float, kBlock> room;
+  auto* halves = std::get<uint16_t*>(values);
+  for_blocks(numel, [&](int64_t begin, int64_t size) {
+    widen_all(halves + begin, room.data(), size);
+    multiply_all(room.data(), factor, size);
+    narrow_all(room.data(), halves + begin, size);
+  });
 }
 
 void to_bfloat16(const float* values, uint16_t* out, int64_t numel) {
@@ -291,47 +358,29 @@ void settle(float* master, int64_t numel) {
   settle_all(master, numel);
 }
 
-namespace {
-
-// One step of a block whose master lies as fp32.
-auto adamw_of_blocks(float* exp_avg, float* exp_avg_sq, const float* gradient,
-                     const AdamWStep& step) {
-  return [=, &step](float* master, int64_t begin, int64_t size) {
-    adamw_update(master, exp_avg + begin, exp_avg_sq + begin, gradient + begin, size, step);
-  };
+AdamWShards AdamWShards::from(int64_t element) const {
+  const auto place = [element](auto* all) { return all == nullptr ? nullptr : all + element; };
+  return {
+      .master = place(master),
+      .travelling = place(travelling),
+      .low = place(low),
+      .exp_avg = std::visit([&](auto* all) { return Values(place(all)); }, exp_avg),
+      .exp_avg_sq = std::visit([&](auto* all) { return Values(place(all)); }, exp_avg_sq),
+      .gradient = std::visit([&](const auto* all) { return ConstValues(place(all)); }, gradient),
+      .first_element = first_element + static_cast<uint64_t>(element)};
 }
 
-auto adamw_of_blocks(uint16_t* exp_avg, uint16_t* exp_avg_sq, const float* gradient,
-                     const AdamWStep& step, uint64_t first_element) {
-  return [=, &step](float* master, int64_t begin, int64_t size) {
-    adamw_update_bf16(master, exp_avg + begin, exp_avg_sq + begin, gradient + begin, size, step,
-                      first_element + static_cast<uint64_t>(begin));
-  };
-}
-
-}  // namespace
-
-void adamw(float* master, float* exp_avg, float* exp_avg_sq, const float* gradient,
-           uint16_t* travelling, int64_t numel, const AdamWStep& step) {
-  update_whole(master, travelling, numel, adamw_of_blocks(exp_avg, exp_avg_sq, gradient, step));
-}
-
-void adamw_bf16_moments(float* master, uint16_t* exp_avg, uint16_t* exp_avg_sq,
-                        const float* gradient, uint16_t* travelling, int64_t numel,
-                        const AdamWStep& step, uint64_t first_element) {
-  update_whole(master, travelling, numel,
-               adamw_of_blocks(exp_avg, exp_avg_sq, gradient, step, first_element));
-}
-
-void adamw_split(SplitMaster master, float* exp_avg, float* exp_avg_sq, const float* gradient,
-                 int64_t numel, const AdamWStep& step) {
-  update_split(master, numel, adamw_of_blocks(exp_avg, exp_avg_sq, gradient, step));
-}
-
-void adamw_split_bf16_moments(SplitMaster master, uint16_t* exp_avg, uint16_t* exp_avg_sq,
-                              const float* gradient, int64_t numel, const AdamWStep& step,
-                              uint64_t first_element) {
-  update_split(master, numel, adamw_of_blocks(exp_avg, exp_avg_sq, gradient, step, first_element));
+void adamw(const AdamWShards& shards, int64_t numel, const AdamWStep& step) {
+  const bool streamed = is_streamed<uint16_t>(numel);
+  for_blocks(numel, [&](int64_t begin, int64_t size) {
+    std::array<float, kBlock> masters_room;
+    std::array<float, kBlock> gradient_room;
+    const AdamWShards block = shards.from(begin);
+    float* masters = open_masters(block, masters_room.data(), size);
+    update_block(block, masters, as_floats(block.gradient, gradient_room.data(), size), size, step);
+    close_masters(block, masters, size, step.number, streamed);
+  });
+  end_of_stream();
 }
 
 }  // namespace sherd::kernels

@@ -4,23 +4,28 @@
 
 #include <cstdint>
 #include <span>
+#include <variant>
 
 namespace sherd::kernels {
 
-/// Sums gradients in rank order: out (+)= scale × sources[0], += scale × sources[1], … With
-/// `accumulate` the first addition is to what `out` holds, without it out is overwritten. One order
-/// for ranks and micro-batches alike, so the result does not depend on how a batch is cut. Returns
-/// sum_of_squares(out) of the result, without another pass over it.
-double sum_in_rank_order(float* out, bool accumulate, float scale,
+/// Where values lie: fp32, or bf16 as its bits.
+using Values = std::variant<float*, uint16_t*>;
+using ConstValues = std::variant<const float*, const uint16_t*>;
+
+/// Sums gradients in rank order, in fp32: out (+)= scale × sources[0], += scale × sources[1], …
+/// With `accumulate` the first addition is to what `out` holds, without it out is overwritten. One
+/// order for ranks and micro-batches alike, so the result does not depend on how a batch is cut. A
+/// sum in bf16 is rounded to nearest once a call. Returns sum_of_squares(out) of the result,
+/// without another pass over it.
+double sum_in_rank_order(Values out, bool accumulate, float scale,
                          std::span<const float* const> sources, int64_t numel);
-/// The same from bf16, given as its bits.
-double sum_in_rank_order(float* out, bool accumulate, float scale,
+double sum_in_rank_order(Values out, bool accumulate, float scale,
                          std::span<const uint16_t* const> sources, int64_t numel);
 
 /// Sum of squares: floats within short blocks, doubles over them.
-[[nodiscard]] double sum_of_squares(const float* values, int64_t numel);
+[[nodiscard]] double sum_of_squares(ConstValues values, int64_t numel);
 
-void scale_in_place(float* values, float factor, int64_t numel);
+void scale_in_place(Values values, float factor, int64_t numel);
 
 /// Rounds to the nearest bf16, ties to even; NaN stays NaN.
 void to_bfloat16(const float* values, uint16_t* out, int64_t numel);
@@ -53,7 +58,7 @@ struct AdamWStep {
   float bias_correction2_sqrt = 1;  ///< sqrt(1 − beta2^t)
   float eps = 0;
   float grad_scale = 1;  ///< the clip factor
-  uint32_t number = 0;   ///< of the step, for the noise of bf16 moments
+  uint32_t number = 0;   ///< of the step, for the noise
 };
 
 /// 32 random bits of an element at a step: the same on any world size. (lowbias32 by C. Wellons.)
@@ -66,25 +71,32 @@ struct AdamWStep {
   x *= 0x846ca68bU;
   return x ^ (x >> 16);
 }
+/// Moments use it at the step's number; masters, whose noise is another, at this one.
+[[nodiscard]] inline uint32_t masters_number(uint32_t step) {
+  return ~step;
+}
 
-/// One pass: reads gradients, updates master and moments, and writes settled masters' bf16 bits
-/// where `travelling` is not null. Paper: arXiv:1711.05101, algorithm 2, in the order of operations
-/// of torch.optim.AdamW.
-void adamw(float* master, float* exp_avg, float* exp_avg_sq, const float* gradient,
-           uint16_t* travelling, int64_t numel, const AdamWStep& step);
+/// What an AdamW step reads and writes, all of one length.
+struct AdamWShards {
+  /// Masters lie in one of four ways: `master` alone, which travels in fp32; with its rounding to
+  /// bf16, `travelling`; as halves, `travelling` and `low` (see [Note: Masters in two halves]); or
+  /// as `travelling` alone, rounded at random.
+  float* master = nullptr;
+  uint16_t* travelling = nullptr;
+  int16_t* low = nullptr;
+  /// Of one dtype. In bf16 they are rounded at random: rounding to nearest would swallow every
+  /// change below 1/256 of a moment, and with it nearly all of what beta2 = 0.999 adds.
+  Values exp_avg = {};
+  Values exp_avg_sq = {};
+  ConstValues gradient = {};
+  uint64_t first_element = 0;  ///< number of the first one in its parameter, for the noise
+  [[nodiscard]] AdamWShards from(int64_t element) const;
+};
 
-/// The same with moments in bf16, rounded up or down at random so that their expectation is exact:
-/// rounding to nearest would swallow every change below 1/256 of a moment, and with it nearly all
-/// of what beta2 = 0.999 adds. `first_element` numbers the first element in its parameter.
-void adamw_bf16_moments(float* master, uint16_t* exp_avg, uint16_t* exp_avg_sq,
-                        const float* gradient, uint16_t* travelling, int64_t numel,
-                        const AdamWStep& step, uint64_t first_element);
-
-/// adamw() and adamw_bf16_moments() of masters in two halves: the same bits.
-void adamw_split(SplitMaster master, float* exp_avg, float* exp_avg_sq, const float* gradient,
-                 int64_t numel, const AdamWStep& step);
-void adamw_split_bf16_moments(SplitMaster master, uint16_t* exp_avg, uint16_t* exp_avg_sq,
-                              const float* gradient, int64_t numel, const AdamWStep& step,
-                              uint64_t first_element);
+/// One pass: reads gradients, updates masters and moments, and writes what travels. Whole masters
+/// whose rounding travels are settled, so that halves have the same bits. What is rounded at random
+/// keeps its expectation, on any number of ranks with the same bits.
+/// Paper: arXiv:1711.05101, algorithm 2, in the order of operations of torch.optim.AdamW.
+void adamw(const AdamWShards& shards, int64_t numel, const AdamWStep& step);
 
 }  // namespace sherd::kernels

@@ -7,8 +7,11 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/bitwise_and.h>
 #include <ATen/ops/bitwise_left_shift.h>
+#include <ATen/ops/bitwise_right_shift.h>
+#include <ATen/ops/bitwise_xor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -29,6 +32,21 @@ float* floats(const at::Tensor& tensor) {
 
 uint16_t* bits(const at::Tensor& tensor) {
   return static_cast<uint16_t*>(tensor.mutable_data_ptr());
+}
+
+// In own loops: fp32 or bf16, from an element on.
+kernels::Values values_of(const at::Tensor& tensor, int64_t begin) {
+  if (tensor.scalar_type() == at::kFloat) {
+    return floats(tensor) + begin;
+  }
+  return bits(tensor) + begin;
+}
+kernels::ConstValues const_values_of(const at::Tensor& tensor, int64_t begin) {
+  const void* all = tensor.const_data_ptr();
+  if (tensor.scalar_type() == at::kFloat) {
+    return static_cast<const float*>(all) + begin;
+  }
+  return static_cast<const uint16_t*>(all) + begin;
 }
 
 // What a thread takes at a time: whole blocks of the loops, and enough for stores that bypass the
@@ -62,14 +80,13 @@ double sum_over_parts(int64_t numel, const Fn& fn) {
 template <class T>
 double sum_on_cpu(const at::Tensor& out, bool accumulate, float scale,
                   std::span<const at::Tensor> sources) {
-  float* sums = floats(out);
   return sum_over_parts(out.numel(), [&](int64_t begin, int64_t numel) {
     std::vector<const T*> typed;
     typed.reserve(sources.size());
     for (const at::Tensor& source : sources) {
       typed.push_back(static_cast<const T*>(source.const_data_ptr()) + begin);
     }
-    return kernels::sum_in_rank_order(sums + begin, accumulate, scale, typed, numel);
+    return kernels::sum_in_rank_order(values_of(out, begin), accumulate, scale, typed, numel);
   });
 }
 
@@ -83,15 +100,19 @@ double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
                ? sum_on_cpu<float>(out, accumulate, scale, sources)
                : sum_on_cpu<uint16_t>(out, accumulate, scale, sources);
   }
-  at::Tensor target = out;
+  at::Tensor sum = out.to(at::kFloat);  // `out` itself where it is fp32
   for (const at::Tensor& source : sources) {
     if (accumulate) {
-      target.add_(at::mul(source.to(at::kFloat), scale));
+      sum.add_(at::mul(source.to(at::kFloat), scale));
     } else {
-      target.copy_(source);
-      target.mul_(scale);
+      sum.copy_(source);
+      sum.mul_(scale);
     }
     accumulate = true;
+  }
+  if (out.scalar_type() != at::kFloat) {
+    at::Tensor target = out;
+    target.copy_(sum);
   }
   return std::numeric_limits<double>::quiet_NaN();
 }
@@ -103,9 +124,8 @@ double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
 
 void scale_in_place(const at::Tensor& values, float factor) {
   if (has_own_loops(values)) {
-    float* all = floats(values);
     return for_parts(values.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
-      kernels::scale_in_place(all + begin, factor, numel);
+      kernels::scale_in_place(values_of(values, begin), factor, numel);
     });
   }
   at::Tensor target = values;
@@ -114,9 +134,8 @@ void scale_in_place(const at::Tensor& values, float factor) {
 
 double sum_of_squares(const at::Tensor& values) {
   if (has_own_loops(values)) {
-    const auto* all = values.const_data_ptr<float>();
     return sum_over_parts(values.numel(), [&](int64_t begin, int64_t numel) {
-      return kernels::sum_of_squares(all + begin, numel);
+      return kernels::sum_of_squares(const_values_of(values, begin), numel);
     });
   }
   const double norm =
@@ -193,107 +212,100 @@ at::Tensor join(const at::Tensor& travelling, const at::Tensor& low) {
   return in_place_of_high(travelling).add_(low).view(at::kFloat);
 }
 
+at::Tensor rounding_noise(int64_t first, int64_t numel, uint32_t number, c10::Device device) {
+  constexpr int64_t kAllBits = 0xffffffff;
+  const auto mixed = [](const at::Tensor& x, int64_t shift) {
+    return at::bitwise_xor(x, at::bitwise_right_shift(x, shift));
+  };
+  const auto times = [](const at::Tensor& x, int64_t factor) {
+    return at::bitwise_and(at::mul(x, factor), kAllBits);
+  };
+  const at::Tensor element =
+      at::arange(first, first + numel, at::TensorOptions().dtype(at::kLong).device(device));
+  const at::Tensor high = times(at::bitwise_right_shift(element, 32), 0x9e3779b9);
+  const auto step = static_cast<int64_t>(number * 0x85ebca6bU);
+  at::Tensor x = at::bitwise_xor(at::bitwise_xor(at::bitwise_and(element, kAllBits), high), step);
+  x = times(mixed(x, 16), 0x7feb352d);
+  x = times(mixed(x, 15), 0x846ca68b);
+  return mixed(x, 16);
+}
+
+void round_at_random(const at::Tensor& values, const at::Tensor& out, const at::Tensor& noise) {
+  constexpr int64_t kNan = 0x7fc00000;
+  at::Tensor moved = at::bitwise_and(noise, 0xffff).to(at::kInt).add_(values.view(at::kInt));
+  moved.masked_fill_(values.ne(values), kNan);
+  at::Tensor target = out;
+  target.copy_(at::bitwise_right_shift(moved, 16).to(at::kShort).view(at::kBFloat16));
+}
+
 namespace {
 
-// The order of operations of torch.optim.AdamW, as in kernels::adamw().
-void adamw_with_aten(const AdamWTensors& t, const kernels::AdamWStep& s) {
-  const at::Tensor g = at::mul(t.gradient, s.grad_scale);
+// The order of operations of torch.optim.AdamW, as in kernels::adamw(), of fp32 masters.
+void update_with_aten(const AdamWTensors& t, const at::Tensor& masters,
+                      const kernels::AdamWStep& s) {
+  const at::Tensor g = at::mul(t.gradient.to(at::kFloat), s.grad_scale);
   at::Tensor exp_avg = t.exp_avg.to(at::kFloat);
   at::Tensor exp_avg_sq = t.exp_avg_sq.to(at::kFloat);
   exp_avg.lerp_(g, s.one_minus_beta1);
   exp_avg_sq.mul_(s.beta2).addcmul_(g, g, s.one_minus_beta2);
   const at::Tensor denominator = exp_avg_sq.sqrt().div_(s.bias_correction2_sqrt).add_(s.eps);
-  at::Tensor master = t.master;
-  master.mul_(s.keep).addcdiv_(exp_avg, denominator, -s.step_size);
+  at::Tensor updated = masters;
+  updated.mul_(s.keep).addcdiv_(exp_avg, denominator, -s.step_size);
   if (t.exp_avg.scalar_type() != at::kFloat) {
-    t.exp_avg.copy_(exp_avg);
-    t.exp_avg_sq.copy_(exp_avg_sq);
+    const at::Tensor noise =
+        rounding_noise(t.first_element, masters.numel(), s.number, masters.device());
+    round_at_random(exp_avg, t.exp_avg, noise);
+    round_at_random(exp_avg_sq, t.exp_avg_sq, at::bitwise_right_shift(noise, 16));
   }
 }
 
-// One step of the elements from `begin`: with(moments…) of either dtype, as pointers there.
-template <class Wide, class Narrow>
-void with_moments(const AdamWTensors& t, int64_t begin, const Wide& wide, const Narrow& narrow) {
-  if (t.exp_avg.scalar_type() == at::kFloat) {
-    wide(floats(t.exp_avg) + begin, floats(t.exp_avg_sq) + begin);
-  } else {
-    narrow(bits(t.exp_avg) + begin, bits(t.exp_avg_sq) + begin,
-           static_cast<uint64_t>(t.first_element + begin));
+void adamw_with_aten(const AdamWTensors& t, const kernels::AdamWStep& step) {
+  if (t.low.defined()) {
+    const at::Tensor masters = join(t.travelling, t.low);
+    update_with_aten(t, masters, step);
+    return split(masters, t.travelling, t.low);
   }
-}
-
-// `travelling` is null where the loops do not write it.
-void adamw_on_cpu(const AdamWTensors& t, uint16_t* travelling, const kernels::AdamWStep& step) {
-  const auto* gradient = t.gradient.const_data_ptr<float>();
-  for_parts(t.master.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
-    float* master = floats(t.master) + begin;
-    uint16_t* rounded = travelling == nullptr ? nullptr : travelling + begin;
-    with_moments(
-        t, begin,
-        [&](float* m, float* v) {
-          kernels::adamw(master, m, v, gradient + begin, rounded, numel, step);
-        },
-        [&](uint16_t* m, uint16_t* v, uint64_t first) {
-          kernels::adamw_bf16_moments(master, m, v, gradient + begin, rounded, numel, step, first);
-        });
-  });
-}
-
-void adamw_split_on_cpu(const AdamWTensors& t, const kernels::AdamWStep& step) {
-  const auto* gradient = t.gradient.const_data_ptr<float>();
-  const kernels::SplitMaster halves = halves_of(t.travelling, t.low);
-  for_parts(t.low.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
-    const kernels::SplitMaster master = halves.from(begin);
-    with_moments(
-        t, begin,
-        [&](float* m, float* v) {
-          kernels::adamw_split(master, m, v, gradient + begin, numel, step);
-        },
-        [&](uint16_t* m, uint16_t* v, uint64_t first) {
-          kernels::adamw_split_bf16_moments(master, m, v, gradient + begin, numel, step, first);
-        });
-  });
-}
-
-// `settles`: see [Note: Masters in two halves].
-void adamw_of_whole(const AdamWTensors& t, const kernels::AdamWStep& step, bool settles) {
+  if (!t.master.defined()) {
+    const at::Tensor masters = t.travelling.to(at::kFloat);
+    update_with_aten(t, masters, step);
+    return round_at_random(masters, t.travelling,
+                           rounding_noise(t.first_element, masters.numel(),
+                                          kernels::masters_number(step.number), masters.device()));
+  }
+  const bool settles = t.travelling.defined() && t.travelling.scalar_type() == at::kBFloat16;
   if (settles) {
     settle(t.master.view(at::kInt));
   }
-  adamw_with_aten(t, step);
+  update_with_aten(t, t.master, step);
   if (settles) {
     settle(t.master.view(at::kInt));
   }
 }
 
-// Of masters in two halves.
-void adamw_split(const AdamWTensors& t, const kernels::AdamWStep& step) {
-  if (has_own_loops(t.travelling)) {
-    return adamw_split_on_cpu(t, step);
-  }
-  AdamWTensors whole = t;
-  whole.master = join(t.travelling, t.low);
-  adamw_with_aten(whole, step);
-  split(whole.master, t.travelling, t.low);
+// Writes what travels in bf16, too.
+void adamw_on_cpu(const AdamWTensors& t, const kernels::AdamWStep& step) {
+  const bool writes_travelling =
+      t.travelling.defined() && t.travelling.scalar_type() == at::kBFloat16;
+  const kernels::AdamWShards shards = {
+      .master = t.master.defined() ? floats(t.master) : nullptr,
+      .travelling = writes_travelling ? bits(t.travelling) : nullptr,
+      .low = t.low.defined() ? t.low.mutable_data_ptr<int16_t>() : nullptr,
+      .exp_avg = values_of(t.exp_avg, 0),
+      .exp_avg_sq = values_of(t.exp_avg_sq, 0),
+      .gradient = const_values_of(t.gradient, 0),
+      .first_element = static_cast<uint64_t>(t.first_element)};
+  for_parts(t.gradient.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
+    kernels::adamw(shards.from(begin), numel, step);
+  });
 }
 
 }  // namespace
 
 void adamw(const AdamWTensors& t, const kernels::AdamWStep& step) {
-  if (t.low.defined()) {
-    return adamw_split(t, step);
-  }
-  const bool narrow = t.travelling.defined();
-  const bool narrow_is_bf16 = narrow && t.travelling.scalar_type() == at::kBFloat16;
-  if (!has_own_loops(t.master)) {
-    adamw_of_whole(t, step, narrow_is_bf16);
-    if (narrow) {
-      round_into(t.master, t.travelling);
-    }
-    return;
-  }
-  adamw_on_cpu(t, narrow_is_bf16 ? bits(t.travelling) : nullptr, step);
-  if (narrow && !narrow_is_bf16) {
+  const bool own_loops = has_own_loops(t.gradient);
+  own_loops ? adamw_on_cpu(t, step) : adamw_with_aten(t, step);
+  const bool is_rounded = t.master.defined() && t.travelling.defined();
+  if (is_rounded && !(own_loops && t.travelling.scalar_type() == at::kBFloat16)) {
     round_into(t.master, t.travelling);
   }
 }

@@ -10,8 +10,8 @@
 namespace sherd::detail::shard_math {
 
 /// out (+)= scale × sources[0], += scale × sources[1], … each product and sum rounded to fp32.
-/// `out` fp32 [n], sources [n] of one dtype. Returns sum_of_squares(out) where Sherd's own loops
-/// add, NaN elsewhere.
+/// `out` fp32 or bf16 [n], rounded once; sources [n] of one dtype. Returns sum_of_squares(out)
+/// where Sherd's own loops add, NaN elsewhere.
 double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
                          std::span<const at::Tensor> sources);
 double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
@@ -19,7 +19,7 @@ double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
 
 void scale_in_place(const at::Tensor& values, float factor);
 
-/// Of fp32 values, in double; waits for the device.
+/// Of fp32 or bf16 values, in double; waits for the device.
 [[nodiscard]] double sum_of_squares(const at::Tensor& values);
 /// Σ |x|^p in double for any p, or max |x| where p is infinity; waits for the device.
 [[nodiscard]] double sum_of_powers(const at::Tensor& values, double p);
@@ -33,17 +33,22 @@ void split(const at::Tensor& values, const at::Tensor& travelling, const at::Ten
 /// A new fp32 tensor [n] of them.
 [[nodiscard]] at::Tensor join(const at::Tensor& travelling, const at::Tensor& low);
 
-/// What one AdamW step reads and writes, all of one length.
+/// kernels::rounding_noise() of `numel` elements from `first` on: int64 [numel] on `device`.
+[[nodiscard]] at::Tensor rounding_noise(int64_t first, int64_t numel, uint32_t number,
+                                        c10::Device device);
+/// Rounds fp32 values [n] into bf16 at random, as kernels::adamw() does.
+void round_at_random(const at::Tensor& values, const at::Tensor& out, const at::Tensor& noise);
+
+/// What one AdamW step reads and writes, all of one length; see kernels::AdamWShards.
 struct AdamWTensors {
-  at::Tensor master;          ///< fp32; undefined where it is split
+  at::Tensor master;          ///< fp32; undefined where it lies in halves or is bf16 alone
   at::Tensor exp_avg;         ///< fp32 or bf16
   at::Tensor exp_avg_sq;      ///< of the same dtype
-  at::Tensor gradient;        ///< fp32
+  at::Tensor gradient;        ///< fp32 or bf16
   at::Tensor travelling;      ///< undefined where the master travels
   int64_t first_element = 0;  ///< number of the first one in its parameter
   at::Tensor low = {};        ///< int16, of masters that are split; else undefined
 };
-/// Moments in bf16 are rounded at random on CPUs, to nearest elsewhere.
 void adamw(const AdamWTensors& tensors, const kernels::AdamWStep& step);
 
 }  // namespace sherd::detail::shard_math

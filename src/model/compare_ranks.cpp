@@ -16,12 +16,12 @@ std::string dtype_name(const std::optional<c10::ScalarType>& dtype) {
 }
 
 std::string describe(const Precision& precision) {
-  return c10::str("param_dtype ", dtype_name(precision.param_dtype), ", master ",
-                  precision.master == Master::Split ? "Split" : "Float32", ", buffer_dtype ",
-                  dtype_name(precision.buffer_dtype), ", output_dtype ",
-                  dtype_name(precision.output_dtype), ", cast_forward_inputs ",
-                  precision.cast_forward_inputs, ", full_precision_in_eval ",
-                  precision.full_precision_in_eval);
+  return c10::str(
+      "param_dtype ", dtype_name(precision.param_dtype), ", master ", name_of(precision.master),
+      ", reduce_dtype ", c10::toString(precision.reduce_dtype), ", buffer_dtype ",
+      dtype_name(precision.buffer_dtype), ", output_dtype ", dtype_name(precision.output_dtype),
+      ", cast_forward_inputs ", precision.cast_forward_inputs, ", full_precision_in_eval ",
+      precision.full_precision_in_eval);
 }
 
 // One line for each field, so that messages can quote the first that differs.

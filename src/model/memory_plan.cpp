@@ -11,27 +11,31 @@ namespace {
 /// What the limits are made of, in elements per segment or counts.
 struct Sizes {
   int64_t trained = 0;             ///< elements of all trainable segments
+  int64_t sum_bytes = 0;           ///< of sums of their gradients
   int64_t largest_bytes = 0;       ///< of a trainable segment outside the root, when gathered
-  int64_t largest = 0;             ///< its elements
+  int64_t largest_sum_bytes = 0;   ///< of the sum of such a one's gradients
   int64_t root_bytes = 0;          ///< of the root's trainable segments
-  int64_t root = 0;                ///< their elements
+  int64_t root_sum_bytes = 0;      ///< of sums of their gradients
   int64_t widened_root_bytes = 0;  ///< of those whose gradients are no sum until they are widened
   int64_t segments = 0;            ///< trainable ones outside the root
   int64_t written_at_once = 0;     ///< segments of a unit, times the levels that units are nested
-  bool narrow = false;             ///< whether a block's gradients travel in less than fp32
+  bool narrow = false;             ///< whether a block's gradients are no sum until widened
 };
 
 void add_segment(Sizes& sizes, const UnitState& unit, const SegmentLayout& layout) {
-  const bool narrow = layout.dtype != c10::ScalarType::Float;
+  const bool narrow = layout.dtype != layout.reduce_dtype;
+  const int64_t sum_bytes =
+      layout.numel() * static_cast<int64_t>(c10::elementSize(layout.reduce_dtype));
   sizes.trained += layout.numel();
+  sizes.sum_bytes += sum_bytes;
   if (unit.is_root()) {
-    sizes.root += layout.numel();
+    sizes.root_sum_bytes += sum_bytes;
     sizes.root_bytes += layout.bytes();
     sizes.widened_root_bytes += narrow ? layout.bytes() : 0;
     return;
   }
   sizes.largest_bytes = std::max(sizes.largest_bytes, layout.bytes());
-  sizes.largest = std::max(sizes.largest, layout.numel());
+  sizes.largest_sum_bytes = std::max(sizes.largest_sum_bytes, sum_bytes);
   sizes.narrow = sizes.narrow || narrow;
   ++sizes.segments;
 }
@@ -81,7 +85,7 @@ int64_t most_partial(const Sizes& sizes, const Model& model, const MicroBatches&
       (!micro_batches.requires_all_reduce || (!micro_batches.requires_gradient_sync && rows == 1));
   const int64_t in_flight = (rows > 1 ? 3 : 1) + sizes.written_at_once;
   const int64_t blocks = waits ? sizes.segments : std::min(in_flight, sizes.segments);
-  return 4 * (sizes.largest * blocks + sizes.root) / rows;
+  return (sizes.largest_sum_bytes * blocks + sizes.root_sum_bytes) / rows;
 }
 
 }  // namespace
@@ -93,7 +97,7 @@ int64_t planned_peak_bytes(const Model& model, const MicroBatches& micro_batches
   const int replicas = model.mesh.replicate_size();
   const int64_t held = ledger.sharded_state_bytes() + ledger.bytes(MemoryKind::PostForwardShard);
   const int64_t sums =
-      4 * sizes.trained / rows + (replicas > 1 ? 4 * sizes.trained / rows / replicas : 0);
+      sizes.sum_bytes / rows + (replicas > 1 ? sizes.sum_bytes / rows / replicas : 0);
   const bool accumulates = micro_batches.count > 1;
   const bool unsharded = accumulates && !micro_batches.requires_gradient_sync && rows > 1;
   const Communicator& shards = model.communicators->shards();

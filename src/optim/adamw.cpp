@@ -70,20 +70,20 @@ void add_moments(SegmentMoments& state, c10::ScalarType dtype,
     const auto moment = [&, from = offset](const Buffer& buffer) {
       return all(buffer).narrow(0, from, held.range.size());
     };
-    const auto part = [&held](const at::Tensor& piece, bool is_updated) {
-      return is_updated && piece.defined() ? held.of(piece) : at::Tensor();
+    const auto part = [&held](const at::Tensor& piece) {
+      return piece.defined() ? held.of(piece) : at::Tensor();
     };
+    const bool is_whole = segment.master().is_same(segment.travelling());
     state.runs.push_back({held.start,
                           held.range.size(),
                           place,
-                          {.master = part(segment.master(), true),
+                          {.master = part(segment.master()),
                            .exp_avg = moment(state.exp_avg_buffer),
                            .exp_avg_sq = moment(state.exp_avg_sq_buffer),
                            .gradient = at::Tensor(),
-                           .travelling = part(segment.travelling(), segment.has_separate_master() ||
-                                                                        segment.has_split_master()),
+                           .travelling = is_whole ? at::Tensor() : part(segment.travelling()),
                            .first_element = held.range.begin,
-                           .low = part(segment.low(), true)}});
+                           .low = part(segment.low())}});
   }
 }
 

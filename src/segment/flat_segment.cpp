@@ -40,8 +40,7 @@ SegmentSpec FlatSegment::spec(const std::string& unit, bool is_root) const {
 
 SegmentSpec FlatSegment::replica_spec(const std::string& unit, bool is_root, int replicas) const {
   const int64_t numel = layout_.trainable ? layout_.shard_numel / replicas : 0;
-  return {
-      unit, numel, c10::ScalarType::Float, layout_.trainable, is_root, MemoryKind::GradientShard};
+  return {unit, numel, layout_.reduce_dtype, layout_.trainable, is_root, MemoryKind::GradientShard};
 }
 
 SegmentSpec FlatSegment::post_forward_spec(const std::string& unit, int size, bool is_kept) const {
@@ -72,7 +71,7 @@ void FlatSegment::attach(const SegmentCommunicators& communicators, Communicator
     return;
   }
   if (!has_separate_master()) {
-    master_ = travelling_;
+    master_ = layout_.dtype == c10::kFloat ? travelling_ : at::Tensor();
     return;
   }
   void* place = nullptr;
@@ -180,18 +179,19 @@ void FlatSegment::keep_post_forward_shard() {
 }
 
 bool FlatSegment::has_separate_master() const {
-  return layout_.trainable && layout_.dtype != c10::kFloat && !has_split_master();
+  return layout_.trainable && layout_.dtype != c10::kFloat && master_format() == Master::Float32;
 }
 
-bool FlatSegment::has_split_master() const {
-  return layout_.trainable && layout_.dtype == c10::kBFloat16 && master_format_ == Master::Split;
+Master FlatSegment::master_format() const {
+  const bool is_bf16 = layout_.trainable && layout_.dtype == c10::kBFloat16;
+  return is_bf16 ? master_format_ : Master::Float32;
 }
 
 ShardValues FlatSegment::values() const {
   if (has_split_master()) {
     return {travelling_, low_};
   }
-  return layout_.trainable ? master_ : travelling_;
+  return master_.defined() ? master_ : travelling_;
 }
 
 void FlatSegment::begin_update() {

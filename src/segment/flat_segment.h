@@ -21,8 +21,8 @@ namespace sherd::detail {
 /// [Note: Kinds of bytes of a segment]
 /// - the *travelling shard* [shard_numel] in the layout's dtype, owned by the communicator;
 /// - the *master shard* [shard_numel] fp32, which the optimizer updates: the travelling shard
-///   itself where that is fp32; or, of masters that are split, the *low shard* [shard_numel] int16,
-///   which is what the travelling shard in bf16 leaves of them;
+///   itself where that is fp32, or bf16 alone; or, of masters that are split, the *low shard*
+///   [shard_numel] int16, which is what the travelling shard in bf16 leaves of them;
 /// - the *gathered segment* [world × shard_numel], an arena's slot or the communicator's own, which
 ///   parameters view through one storage whose address is changed on unshard and reshard;
 /// - the *post-forward shard*, 1/n of the gathered segment, where reshard_after_forward_size is
@@ -76,18 +76,20 @@ class FlatSegment {
   /// Parameters are about to change.
   void forget_post_forward_shard() { has_post_forward_shard_ = false; }
 
-  /// fp32 [shard_numel]; of a frozen segment and of split masters undefined.
+  /// fp32 [shard_numel]; undefined of a frozen segment and where masters are no fp32 tensor.
   [[nodiscard]] const at::Tensor& master() const { return master_; }
   /// The travelling shard as a tensor [shard_numel].
   [[nodiscard]] const at::Tensor& travelling() const { return travelling_; }
   /// int16 [shard_numel] of split masters, else undefined.
   [[nodiscard]] const at::Tensor& low() const { return low_; }
-  /// What holds the values: the master, or the travelling shard of a frozen segment.
+  /// What holds the values: the master, or the travelling shard where there is no other.
   [[nodiscard]] ShardValues values() const;
   /// Whether there is an fp32 shard that is rounded into the travelling shard.
   [[nodiscard]] bool has_separate_master() const;
   /// Whether masters lie in two halves.
-  [[nodiscard]] bool has_split_master() const;
+  [[nodiscard]] bool has_split_master() const { return master_format() == Master::Split; }
+  /// Float32 for all that does not travel in bf16.
+  [[nodiscard]] Master master_format() const;
   /// Waits until no rank reads master or travelling shard.
   void begin_update();
   /// Both have been written.
@@ -98,7 +100,7 @@ class FlatSegment {
   /// Null where frozen.
   [[nodiscard]] SegmentGradients* gradients() const { return gradients_.get(); }
   [[nodiscard]] bool has_gradient() const { return gradients_ != nullptr && gradients_->has_sum(); }
-  /// fp32 [shard_numel], where has_gradient().
+  /// [shard_numel] in the layout's reduce_dtype, where has_gradient().
   [[nodiscard]] const at::Tensor& gradient() const { return gradients_->shard(); }
 
   [[nodiscard]] const SegmentLayout& layout() const { return layout_; }

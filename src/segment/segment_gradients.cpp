@@ -45,18 +45,25 @@ void SegmentGradients::attach(const SegmentCommunicators& communicators, Communi
 
 Communicator::Reduction SegmentGradients::target(float scale) {
   if (!shard_.defined()) {
-    const int64_t bytes = layout_.shard_numel * static_cast<int64_t>(sizeof(float));
-    shard_buffer_ = spare_shards_->take(bytes, ledger_, layout_.device);
-    shard_ = flat_tensor(shard_buffer_.data(), layout_.shard_numel, c10::kFloat, layout_.device);
+    const auto element = static_cast<int64_t>(c10::elementSize(layout_.reduce_dtype));
+    shard_buffer_ = spare_shards_->take(layout_.shard_numel * element, ledger_, layout_.device);
+    shard_ = flat_tensor(shard_buffer_.data(), layout_.shard_numel, layout_.reduce_dtype,
+                         layout_.device);
   }
   if (!is_replicated()) {
-    return {shard_.mutable_data_ptr<float>(), has_sum_, scale, nullptr, &squares_};
+    return {.shard = shard_.mutable_data_ptr(),
+            .accumulate = has_sum_,
+            .scale = scale,
+            .squares = &squares_,
+            .dtype = layout_.reduce_dtype};
   }
   if (partial_reduce_output_ == nullptr) {
-    partial_reduce_output_ =
-        static_cast<float*>(communicators_.replicas->acquire_reduce_buffer(id_, {}));
+    partial_reduce_output_ = communicators_.replicas->acquire_reduce_buffer(id_, {});
   }
-  return {partial_reduce_output_, has_partial_reduce_output_, scale};
+  return {.shard = partial_reduce_output_,
+          .accumulate = has_partial_reduce_output_,
+          .scale = scale,
+          .dtype = layout_.reduce_dtype};
 }
 
 void SegmentGradients::bind() {
@@ -130,7 +137,7 @@ void SegmentGradients::reduce(float scale) {
 at::Tensor SegmentGradients::reduced_part() {
   Communicator& replicas = *communicators_.replicas;
   return flat_tensor(replicas.travelling_shard(id_), layout_.shard_numel / replicas.world_size(),
-                     c10::kFloat, layout_.device);
+                     layout_.reduce_dtype, layout_.device);
 }
 
 void SegmentGradients::start_all_reduce() {
@@ -142,7 +149,9 @@ void SegmentGradients::start_all_reduce() {
     // Callers may have changed the shard, which is what is added to.
     part.copy_(shard_.narrow(0, replicas.rank() * part.numel(), part.numel()));
   }
-  replicas.reduce(id_, {part.mutable_data_ptr<float>(), has_sum_ || !first, 1.0F});
+  replicas.reduce(id_, {.shard = part.mutable_data_ptr(),
+                        .accumulate = has_sum_ || !first,
+                        .dtype = layout_.reduce_dtype});
   partial_reduce_output_ = nullptr;
   has_partial_reduce_output_ = false;
 }
@@ -158,7 +167,7 @@ void SegmentGradients::wait_sum() {
   communicators_.replicas->wait_gather(id_);
   if (summed_ != shard_buffer_.data()) {
     // Gathered in place it lies in memory that the replicas share; the shard is this rank's own.
-    shard_.copy_(flat_tensor(summed_, layout_.shard_numel, c10::kFloat, layout_.device));
+    shard_.copy_(flat_tensor(summed_, layout_.shard_numel, layout_.reduce_dtype, layout_.device));
   }
   communicators_.replicas->release(id_);
   has_sum_ = true;

@@ -31,10 +31,12 @@ class SpareShards {
 ///   operators and hooks write during backward, through views of one movable storage;
 /// - the *unsharded sum* [world × shard_numel] fp32: only where micro-batches accumulate without
 ///   communication;
-/// - the *partial reduce output* [shard_numel] fp32, the sum over the shard group: only where there
+/// - the *partial reduce output* [shard_numel] in reduce_dtype, the sum over the shard group: only
+/// where there
 ///   are replicas, as input of their all-reduce, which sums [shard_numel / replicas] on each rank
 ///   and gathers these parts;
-/// - the *gradient shard* [shard_numel] fp32, the sum over all ranks and micro-batches, allocated
+/// - the *gradient shard* [shard_numel] in reduce_dtype, the sum over all ranks and micro-batches,
+/// allocated
 ///   with the first gradient.
 class SegmentGradients {
  public:
@@ -78,7 +80,7 @@ class SegmentGradients {
   /// Calls it with the shard, where that has been reduced since.
   void run_all_reduce_hook();
 
-  /// fp32 [shard_numel], meaningful where has_sum().
+  /// [shard_numel] in the layout's reduce_dtype, meaningful where has_sum().
   [[nodiscard]] const at::Tensor& shard() const { return shard_; }
   [[nodiscard]] bool has_sum() const { return has_sum_; }
   /// Of the shard. It was taken while gradients were added up, where the communicator could; else
@@ -116,7 +118,7 @@ class SegmentGradients {
   std::vector<bool> written_;
   std::vector<bool> used_;
   void* reduce_buffer_ = nullptr;
-  float* partial_reduce_output_ = nullptr;
+  void* partial_reduce_output_ = nullptr;
   void* summed_ = nullptr;  ///< where the sum over the replicas is gathered
   Buffer unsharded_buffer_;
   Buffer shard_buffer_;

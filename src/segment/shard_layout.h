@@ -41,6 +41,7 @@ struct Range {
 
 struct SegmentLayout {
   c10::ScalarType dtype = c10::ScalarType::Float;
+  c10::ScalarType reduce_dtype = c10::ScalarType::Float;  ///< of sums of its gradients
   bool trainable = true;
   int world_size = 1;
   c10::Device device = c10::Device(c10::kCPU);

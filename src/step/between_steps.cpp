@@ -120,13 +120,19 @@ void Step::zero_grad() {
 
 namespace {
 
-void refuse_split_masters(const Model& model) {
+// Optimizers of LibTorch need masters and gradients that are fp32 tensors.
+void check_fp32(const Model& model) {
   for (const SegmentOfUnit& of : model.segments) {
-    if (of.segment->has_split_master()) {
+    const Master master = of.segment->master_format();
+    const bool is_narrow = of.segment->layout().reduce_dtype != c10::kFloat;
+    if (master != Master::Float32 || is_narrow) {
       throw Error(ExitCode::Usage,
-                  "[optim_parameters] the masters of unit '" + of.unit->name() +
-                      "' are split (Precision::master), and optimizers of LibTorch need fp32 "
-                      "tensors: use sherd::AdamW or Master::Float32.");
+                  "[optim_parameters] unit '" + of.unit->name() + "' has " +
+                      (is_narrow ? "gradients in BFloat16 (Precision::reduce_dtype)"
+                                 : std::string("masters in the format ") + name_of(master) +
+                                       " (Precision::master)") +
+                      ", and optimizers of LibTorch need fp32 tensors: use sherd::AdamW, or " +
+                      (is_narrow ? "reduce_dtype Float." : "Master::Float32."));
     }
   }
 }
@@ -135,7 +141,7 @@ void refuse_split_masters(const Model& model) {
 
 torch::OrderedDict<std::string, at::Tensor> Step::hand_out_masters() {
   if (!masters_handed_out()) {
-    refuse_split_masters(model_);
+    check_fp32(model_);
     master_views_.make(model_);
     open_update_window();
     gradients_.apply_pending_factor();  // views show clipped gradients

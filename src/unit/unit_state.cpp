@@ -39,6 +39,9 @@ void UnitState::make_segments(const Mesh& mesh) {
   }
   auto layouts = lay_out(specs, mesh.shard_size(), mesh.replicate_size(), device_);
   for (size_t s = 0; s < layouts.size(); ++s) {
+    if (layouts[s].dtype == c10::kBFloat16) {
+      layouts[s].reduce_dtype = settings().precision.reduce_dtype;
+    }
     std::vector<std::vector<int64_t>> shapes;
     for (size_t place = 0; place < layouts[s].places.size(); ++place) {
       UnitParameter& parameter =

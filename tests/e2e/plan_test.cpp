@@ -75,6 +75,17 @@ TEST_F(Plan, OfSplitMastersHoldsTwoBytesAParameterLess) {
               HasSubstr("\n  their masters' low halves "));
 }
 
+TEST_F(Plan, OfAllInBf16HoldsEightBytesAParameter) {
+  const json plan = plan_of(
+      0, {"plan", kRecipe, "--precision.param_dtype", "bfloat16", "--precision.master", "bfloat16",
+          "--precision.moments", "bfloat16", "--precision.reduce_dtype", "bfloat16", "--json"});
+  const json& items = plan["phases"]["optimizer"]["items"];
+  const auto weights = items["travelling shards"].get<std::int64_t>();
+  EXPECT_FALSE(items.contains("master shards"));
+  EXPECT_EQ(items["optimizer state"], 2 * weights);
+  EXPECT_EQ(items["gradient shards"], weights);
+}
+
 TEST_F(Plan, IsTheSameAsJson) {
   const json plan = plan_of(0, {"plan", kRecipe, "-n", "2", "--json"});
   EXPECT_TRUE(plan.at("fits"));

@@ -68,6 +68,33 @@ TEST(Precision, SplitMastersTrainAsWholeOnesBitByBit) {
   EXPECT_TRUE(exported_weights(both) == exported_weights(whole));
 }
 
+// Eight bytes a parameter: the losses of fp32 masters but for rounding, also from a checkpoint.
+TEST(Precision, AllInBf16TrainsRepeatsAndGoesOn) {
+  const TempFolder folder;
+  const auto run = [&](const std::string& name, const Arguments& more) {
+    const fs::path output = folder.path() / name;
+    expect_code(0, train(output, "6") +
+                       Arguments{"--precision.param_dtype", "bfloat16", "--optim.lr", "1e-3",
+                                 "--checkpoint.every", "3 steps"} +
+                       more);
+    return output;
+  };
+  const Arguments narrow = {"--precision.master",       "bfloat16",
+                            "--precision.moments",      "bfloat16",
+                            "--precision.reduce_dtype", "bfloat16"};
+  const auto full = column(run("full", {}), "loss");
+  const fs::path whole = run("narrow", narrow);
+  const fs::path rest =
+      run("rest", narrow + Arguments{"--resume", (whole / "checkpoints/step-00000003").string()});
+  const auto all = column(whole, "loss");
+  for (size_t i = 0; i < full.size(); ++i) {
+    EXPECT_NEAR(all[i], full[i], 0.03 * full[i]) << "step " << i + 1;
+  }
+  EXPECT_LT(all.back(), all.front());
+  EXPECT_EQ(column(rest, "loss", 4), std::vector<double>(all.begin() + 3, all.end()));
+  EXPECT_TRUE(exported_weights(rest) == exported_weights(whole));
+}
+
 // The scale of the loss is kept in the checkpoint: the second half is that of the whole run.
 TEST(Precision, Float16GoesOnBitByBit) {
   const TempFolder folder;

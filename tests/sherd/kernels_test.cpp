@@ -168,6 +168,12 @@ TEST(Kernels, SplitMastersLoseNoBitOfAnyValue) {
   }
 }
 
+template <class T>
+void set_moments(AdamWShards& shards, std::vector<T>& exp_avg, std::vector<T>& exp_avg_sq) {
+  shards.exp_avg = exp_avg.data();
+  shards.exp_avg_sq = exp_avg_sq.data();
+}
+
 TEST(Kernels, AdamWOfSplitMastersHasTheBitsOfWholeOnes) {
   for (const int64_t numel : kSizes) {
     const auto n = static_cast<size_t>(numel);
@@ -188,15 +194,19 @@ TEST(Kernels, AdamWOfSplitMastersHasTheBitsOfWholeOnes) {
                            .one_minus_beta2 = 0.01F,
                            .eps = 1e-8F,
                            .number = t};
+      AdamWShards whole{.master = master.data(), .travelling = travelling.data()};
+      AdamWShards split{.travelling = halves.travelling, .low = halves.low};
       if (t % 2 == 0) {
-        adamw(master.data(), wide[0].data(), wide[1].data(), gradient.data(), travelling.data(),
-              numel, step);
-        adamw_split(halves, wide[2].data(), wide[3].data(), gradient.data(), numel, step);
+        set_moments(whole, wide[0], wide[1]);
+        set_moments(split, wide[2], wide[3]);
       } else {
-        adamw_bf16_moments(master.data(), narrow[0].data(), narrow[1].data(), gradient.data(),
-                           travelling.data(), numel, step, 11);
-        adamw_split_bf16_moments(halves, narrow[2].data(), narrow[3].data(), gradient.data(), numel,
-                                 step, 11);
+        set_moments(whole, narrow[0], narrow[1]);
+        set_moments(split, narrow[2], narrow[3]);
+      }
+      for (AdamWShards* shards : {&whole, &split}) {
+        shards->gradient = gradient.data();
+        shards->first_element = 11;
+        adamw(*shards, numel, step);
       }
     }
     std::vector<float> joined(n);
@@ -207,6 +217,113 @@ TEST(Kernels, AdamWOfSplitMastersHasTheBitsOfWholeOnes) {
     EXPECT_EQ(wide[1], wide[3]);
     EXPECT_EQ(narrow[0], narrow[2]);
     EXPECT_EQ(narrow[1], narrow[3]);
+  }
+}
+
+// Each update is a fortieth of what rounding to nearest would not lose.
+TEST(Kernels, AdamWOfMastersInBf16LosesNoUpdateInExpectation) {
+  constexpr int64_t kNumel = 4096;
+  constexpr float kUpdate = 1e-4F;
+  std::vector<uint16_t> master(kNumel, 0x3f80);  // 1.0
+  std::vector<float> exp_avg(kNumel);
+  std::vector<float> exp_avg_sq(kNumel);
+  const std::vector<float> gradient(kNumel, 3.0F);
+  constexpr uint32_t kSteps = 1000;
+  for (uint32_t t = 1; t <= kSteps; ++t) {
+    adamw({.travelling = master.data(),
+           .exp_avg = exp_avg.data(),
+           .exp_avg_sq = exp_avg_sq.data(),
+           .gradient = gradient.data()},
+          kNumel,
+          {.step_size = kUpdate,
+           .one_minus_beta1 = 1,
+           .beta2 = 0,
+           .one_minus_beta2 = 1,
+           .number = t});
+  }
+  double mean = 0;
+  for (const uint16_t bits : master) {
+    mean += double{from_bits(bits)} / kNumel;
+  }
+  EXPECT_NEAR(mean, 1 - kSteps * kUpdate, 1e-3);
+}
+
+// Wherever a shard is cut, and on values that rounding must leave alone.
+TEST(Kernels, AdamWOfMastersInBf16DependsOnTheElementAlone) {
+  const int64_t numel = 5000;
+  const auto n = static_cast<size_t>(numel);
+  const auto gradient = random_floats(numel, 4);
+  const AdamWStep step{.step_size = 0.01F,
+                       .one_minus_beta1 = 0.1F,
+                       .beta2 = 0.99F,
+                       .one_minus_beta2 = 0.01F,
+                       .eps = 1e-8F,
+                       .number = 3};
+  const auto updated = [&](int64_t cut) {
+    std::vector<uint16_t> master = to_bits(random_floats(numel, 7));
+    master[1] = 0x7f80;  // infinity
+    master[2] = 0xffff;  // NaN
+    std::vector<uint16_t> exp_avg(n);
+    std::vector<uint16_t> exp_avg_sq(n);
+    const AdamWShards all{.travelling = master.data(),
+                          .exp_avg = exp_avg.data(),
+                          .exp_avg_sq = exp_avg_sq.data(),
+                          .gradient = gradient.data(),
+                          .first_element = 5};
+    adamw(all, cut, step);
+    adamw(all.from(cut), numel - cut, step);
+    return master;
+  };
+  const std::vector<uint16_t> whole = updated(numel);
+  EXPECT_EQ(whole[1], 0x7f80);
+  EXPECT_TRUE(std::isnan(from_bits(whole[2])));
+  EXPECT_EQ(whole, updated(1));
+  EXPECT_EQ(whole, updated(2049));
+}
+
+TEST(Kernels, AdamWReadsGradientsInBf16AsTheirValues) {
+  for (const int64_t numel : kSizes) {
+    const auto n = static_cast<size_t>(numel);
+    const std::vector<uint16_t> narrow = to_bits(random_floats(numel, 4));
+    std::vector<float> wide(n);
+    std::transform(narrow.begin(), narrow.end(), wide.begin(), from_bits);
+    const auto updated = [&](ConstValues gradient) {
+      std::vector<float> values = random_floats(numel, 7);
+      std::vector<float> exp_avg(n);
+      std::vector<float> exp_avg_sq(n);
+      adamw({.master = values.data(),
+             .exp_avg = exp_avg.data(),
+             .exp_avg_sq = exp_avg_sq.data(),
+             .gradient = gradient},
+            numel,
+            {.step_size = 0.1F, .one_minus_beta1 = 0.1F, .beta2 = 0.9F, .one_minus_beta2 = 0.1F});
+      values.insert(values.end(), exp_avg_sq.begin(), exp_avg_sq.end());
+      return values;
+    };
+    EXPECT_EQ(updated(narrow.data()), updated(wide.data()));
+  }
+}
+
+// What fp32 sums are, rounded once a call.
+TEST(Kernels, SumsIntoBf16) {
+  for (const int64_t numel : kSizes) {
+    const auto n = static_cast<size_t>(numel);
+    const std::vector<std::vector<float>> parts = {random_floats(numel, 1),
+                                                   random_floats(numel, 2)};
+    const std::vector<const float*> sources = {parts[0].data(), parts[1].data()};
+    std::vector<uint16_t> narrow(n);
+    std::vector<float> wide(n);
+    for (const bool accumulate : {false, true}) {
+      sum_in_rank_order(wide.data(), accumulate, 0.5F, sources, numel);
+      const double squares = sum_in_rank_order(narrow.data(), accumulate, 0.5F, sources, numel);
+      ASSERT_EQ(narrow, to_bits(wide)) << numel;
+      std::transform(narrow.begin(), narrow.end(), wide.begin(), from_bits);
+      ASSERT_EQ(squares, sum_of_squares(narrow.data(), numel));
+      ASSERT_EQ(squares, sum_of_squares(wide.data(), numel));
+    }
+    scale_in_place(narrow.data(), 0.3F, numel);
+    scale_in_place(wide.data(), 0.3F, numel);
+    ASSERT_EQ(narrow, to_bits(wide));
   }
 }
 
@@ -230,7 +347,11 @@ TEST(Kernels, AdamWAgainstDoubles) {
       const auto gradient = random_floats(numel, static_cast<unsigned>(100 + t));
       const double correction1 = 1 - std::pow(beta1, t);
       const double correction2 = 1 - std::pow(beta2, t);
-      adamw(master.data(), exp_avg.data(), exp_avg_sq.data(), gradient.data(), travelling.data(),
+      adamw({.master = master.data(),
+             .travelling = travelling.data(),
+             .exp_avg = exp_avg.data(),
+             .exp_avg_sq = exp_avg_sq.data(),
+             .gradient = gradient.data()},
             numel,
             {.keep = static_cast<float>(1 - lr * decay),
              .step_size = static_cast<float>(lr / correction1),

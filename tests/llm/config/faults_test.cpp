@@ -140,10 +140,12 @@ const std::vector<Row>& rows() {
        "run.toml:4: schedule.kind = 'cosin': must be one of \"linear\", \"cosine\", "
        "\"constant\""},
       {"schedule.kind = 1", "must be one of"},
-      {"precision.reduce_dtype = 'bfloat16'",
-       "precision.reduce_dtype = 'bfloat16': must be \"float32\""},
+      {"precision.reduce_dtype = 'float16'",
+       "precision.reduce_dtype = 'float16': must be one of \"float32\", \"bfloat16\""},
+      {"precision.moments = 'float16'",
+       "precision.moments = 'float16': must be one of \"float32\", \"bfloat16\""},
       {"precision.master = 'split'\nprecision.param_dtype = 'float16'",
-       "run.toml:4: precision.master = \"split\" keeps what bfloat16 leaves of a weight, and "
+       "run.toml:4: precision.master = \"split\" is for weights in bfloat16, and "
        "precision.param_dtype is \"float16\""},
       {"eval.generate = 1", "run.toml:4: eval.generate = 1: must be true or false"},
       {"eval.generate = 'yes'", "must be true or false"},

@@ -41,17 +41,17 @@ warmup_steps = 5
 TEST_F(OldNames, AreFlags) {
   const RunConfig config = read(
       write(kRequired), {"--checkpoint.every_steps", "50", "--eval.every_steps=0", "--log.jsonl",
-                         "l", "--memory.moments_dtype=bfloat16", "--optim.min_lr_ratio", "0.5"});
+                         "l", "--precision.moments_dtype=bfloat16", "--optim.min_lr_ratio", "0.5"});
   EXPECT_EQ(config.checkpoint.every, Every::steps(50));
   EXPECT_EQ(config.eval.every, Every{});
   EXPECT_EQ(config.log.sink.front().path, "l");
-  EXPECT_EQ(config.precision.moments_dtype, MomentsDtype::BFloat16);
+  EXPECT_EQ(config.precision.moments, MomentsDtype::BFloat16);
   EXPECT_EQ(config.schedule.min_lr_ratio, 0.5);
   EXPECT_THAT(notes,
               ElementsAre("--checkpoint.every_steps is now --checkpoint.every = \"50 steps\"",
                           "--eval.every_steps is now --eval.every = \"never\"",
                           "--log.jsonl is now --log.sink[0].path",
-                          "--memory.moments_dtype is now --precision.moments_dtype",
+                          "--precision.moments_dtype is now --precision.moments",
                           "--optim.min_lr_ratio is now --schedule.min_lr_ratio"));
 }
 

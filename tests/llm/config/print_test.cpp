@@ -47,7 +47,7 @@ TEST(Print, TheListOfFlags) {
           "parallel.reshard_after_forward_size \"strategy\"", "parallel.prefetch_depth 1",
           "parallel.timeout \"auto\"", "precision.param_dtype \"auto\"",
           "precision.reduce_dtype \"float32\"", "precision.master \"float32\"",
-          "precision.moments_dtype \"float32\"", "precision.scaler \"auto\"",
+          "precision.moments \"float32\"", "precision.scaler \"auto\"",
           "memory.activation_checkpointing false", "memory.loss_chunk_tokens 512",
           "checkpoint.every \"10 min\"", "checkpoint.at_end true", "checkpoint.keep 2",
           "checkpoint.best false", "checkpoint.export \"none\"", "checkpoint.resume \"auto\"",

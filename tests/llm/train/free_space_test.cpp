@@ -17,7 +17,7 @@ constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 TEST(FreeSpace, OfACheckpointIsKnownBefore) {
   config::PrecisionSection memory;
   EXPECT_EQ(checkpoint_bytes(1000, memory), 12'000);
-  memory.moments_dtype = config::MomentsDtype::BFloat16;
+  memory.moments = config::MomentsDtype::BFloat16;
   EXPECT_EQ(checkpoint_bytes(1000, memory), 8'000);
 }
 

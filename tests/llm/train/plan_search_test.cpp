@@ -58,7 +58,8 @@ TEST_F(Search, ListsStrategiesAndMicroBatchesTheFastestFirst) {
     EXPECT_EQ(one.set.at(3).second, "float32");
   }
   EXPECT_EQ(strategies, (std::set<std::string>{"full_shard", "no_shard", "shard_grad_op"}));
-  EXPECT_THAT(to_text(found), HasSubstr("micro_batch  activation_checkpointing  moments_dtype\n"));
+  EXPECT_THAT(to_text(found),
+              HasSubstr("micro_batch  activation_checkpointing   master  moments\n"));
   EXPECT_THAT(to_text(found), HasSubstr("recommended: "));
 }
 

@@ -160,8 +160,11 @@ TEST(MomentsInBf16, FollowGradientsThatGetSmaller) {
                                      .beta2 = 0.999F,
                                      .one_minus_beta2 = 0.001F,
                                      .number = step};
-    kernels::adamw_bf16_moments(master.data(), exp_avg.data(), exp_avg_sq.data(), gradient.data(),
-                                nullptr, kNumel, numbers, 0);
+    kernels::adamw({.master = master.data(),
+                    .exp_avg = exp_avg.data(),
+                    .exp_avg_sq = exp_avg_sq.data(),
+                    .gradient = gradient.data()},
+                   kNumel, numbers);
   }
   double mean = 0;
   for (const uint16_t bits : exp_avg_sq) {

@@ -415,7 +415,7 @@ TEST(Precision, RefusesDtypesItDoesNotHave) {
   refused({.param_dtype = at::kLong},
           "[fully_shard] param_dtype is Float, BFloat16 or Half, got Long.");
   refused({.reduce_dtype = at::kHalf},
-          "[fully_shard] reduce_dtype is Float, got Half: gradients are summed in fp32.");
+          "[fully_shard] reduce_dtype is Float or BFloat16, got Half.");
   refused({.buffer_dtype = at::kDouble},
           "[fully_shard] buffer_dtype is Float, BFloat16 or Half, got Double.");
   refused({.output_dtype = at::kInt},

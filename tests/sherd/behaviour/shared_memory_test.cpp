@@ -391,7 +391,7 @@ TEST(SharedMemory, ARankThatIsKilledIsMissedAtOnce) {
     const at::Tensor loss = model(make_example(1).x).sum();
     world.barrier();
     if (world.rank() == 2) {
-      raise(SIGKILL);
+      ::raise(SIGKILL);
     }
     const auto begin = Clock::now();
     expect_error(
@@ -490,7 +490,7 @@ TEST(SharedMemory, LeavesNothingBehind) {
     TORCH_CHECK(!holds_hand_over_socket(), "a socket is kept open");
     TORCH_CHECK(entries_of("/dev/shm") == before, "memory has a name");
     world.barrier();
-    raise(SIGKILL);
+    ::raise(SIGKILL);
   });
   EXPECT_EQ(statuses, std::vector<int>(2, 128 + SIGKILL));
   EXPECT_EQ(entries_of("/dev/shm"), before);

@@ -140,13 +140,14 @@ TEST(SplitMaster, RefusesWhatNeedsWholeOnes) {
   ShardOptions options = options_of(Master::Split);
   auto model = fully_shard(make_net(), mesh, options);
   expect_error([&] { static_cast<void>(optim_parameters(model)); }, ExitCode::Usage,
-               {"[optim_parameters] the masters of unit '", "use sherd::AdamW or Master::Float32"});
+               {"[optim_parameters] unit '", "masters in the format Split",
+                "use sherd::AdamW, or Master::Float32"});
   options.precision.full_precision_in_eval = true;
   expect_error([&] { fully_shard(make_net(), mesh, options); }, ExitCode::Usage,
                {"[fully_shard] Master::Split", "leave full_precision_in_eval"});
   options.precision = {.param_dtype = at::kHalf, .master = Master::Split};
   expect_error([&] { fully_shard(make_net(), mesh, options); }, ExitCode::Usage,
-               {"cannot be had with param_dtype Half"});
+               {"instead of param_dtype Half choose BFloat16"});
 }
 
 }  // namespace

@@ -18,4 +18,16 @@ const char* name_of(Strategy strategy) {
   return "";
 }
 
+const char* name_of(Master master) {
+  switch (master) {
+    case Master::Float32:
+      return "Float32";
+    case Master::Split:
+      return "Split";
+    case Master::BFloat16:
+      return "BFloat16";
+  }
+  return "";
+}
+
 }  // namespace sherd
