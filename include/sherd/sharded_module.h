@@ -40,8 +40,8 @@ struct ParameterShard {
   /// [end − begin]: fp32 master; of a frozen parameter, and of a master in bf16, the travelling
   /// shard; of a split master (Precision::master) a copy, which is not written back.
   at::Tensor value;
-  /// [end − begin] sum, in reduce_dtype; zeros of a parameter that no rank used, in a unit whose backward ran;
-  /// undefined before a reduction, and after a backward that failed.
+  /// [end − begin] sum, in reduce_dtype; zeros of a parameter that no rank used, in a unit whose
+  /// backward ran; undefined before a reduction, and after a backward that failed.
   at::Tensor gradient;
 };
 

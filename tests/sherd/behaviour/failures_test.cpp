@@ -97,14 +97,19 @@ TEST(FullyShard, NamesTheRankThatHasOtherOptions) {
                       "reshard_after_forward_size 2");
   expect_disagreement({.debug = true}, "debug 0", "debug 1");
   const std::string root = "unit 'root': reshard_after_forward 0, checkpoint_activations 0, ";
-  const std::string own = "param_dtype own, master Float32, reduce_dtype Float, buffer_dtype own, output_dtype own, ";
+  const std::string own =
+      "param_dtype own, master Float32, reduce_dtype Float, buffer_dtype own, output_dtype own, ";
   const std::string rest = "cast_forward_inputs 1, full_precision_in_eval 0";
-  expect_disagreement(
-      {.precision = {.buffer_dtype = at::kHalf}}, root + own + rest,
-      root + "param_dtype own, master Float32, reduce_dtype Float, buffer_dtype Half, output_dtype own, " + rest);
-  expect_disagreement(
-      {.precision = {.output_dtype = at::kHalf}}, root + own + rest,
-      root + "param_dtype own, master Float32, reduce_dtype Float, buffer_dtype own, output_dtype Half, " + rest);
+  expect_disagreement({.precision = {.buffer_dtype = at::kHalf}}, root + own + rest,
+                      root +
+                          "param_dtype own, master Float32, reduce_dtype Float, buffer_dtype Half, "
+                          "output_dtype own, " +
+                          rest);
+  expect_disagreement({.precision = {.output_dtype = at::kHalf}}, root + own + rest,
+                      root +
+                          "param_dtype own, master Float32, reduce_dtype Float, buffer_dtype own, "
+                          "output_dtype Half, " +
+                          rest);
   expect_disagreement({.precision = {.cast_forward_inputs = false}}, root + own + rest,
                       root + own + "cast_forward_inputs 0, full_precision_in_eval 0");
   const std::string block = "unit 'block0': reshard_after_forward 1, checkpoint_activations ";
