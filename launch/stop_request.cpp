@@ -1,11 +1,15 @@
 #include "launch/stop_request.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <ctime>
 
+#include <sys/auxv.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "launch/signals.h"
@@ -57,13 +61,27 @@ void on_signal(int number, siginfo_t* info, void* /*context*/) {
   errno = error;
 }
 
+// Loops of LibTorch's libraries move the stack pointer to where their data lie; what the system
+// writes there for a handler would destroy numbers, or the heap. The stack is kept for good.
+void take_own_stack() {
+  constexpr std::size_t kUsual = std::size_t{64} << 10;
+  const std::size_t size = std::max(kUsual, 4 * std::size_t{::getauxval(AT_MINSIGSTKSZ)});
+  void* const base =
+      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base != MAP_FAILED) {
+    const stack_t stack{base, 0, size};
+    ::sigaltstack(&stack, nullptr);
+  }
+}
+
 }  // namespace
 
 void StopRequest::install(bool launched) {
   launcher_pid = launched ? ::getppid() : 0;
+  take_own_stack();
   struct sigaction action {};
   action.sa_sigaction = on_signal;
-  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
   action.sa_mask = stop_signals();
   for (const int signal : kStopSignals) {
     ::sigaction(signal, &action, nullptr);

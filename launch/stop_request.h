@@ -14,7 +14,8 @@ class StopRequest {
   /// which passes on what it is sent itself. A batch system or a terminal signals launcher and
   /// ranks alike, so that one request may reach a rank once from each; and a launcher may repeat
   /// itself. Signals of the parent and those of others are therefore counted apart, and those of
-  /// the parent within one second are one.
+  /// the parent within one second are one. Called by the main thread, which computes: handlers run
+  /// on a stack of their own.
   static void install(bool launched);
   /// True once asked. Ranks must agree on it before they act: only some of them may have been
   /// asked.
