@@ -49,12 +49,6 @@ struct BenchFlags {
   bool json = false;
 };
 
-std::map<std::string, sherd::Master> masters_by_name() {
-  return {{"float32", sherd::Master::Float32},
-          {"split", sherd::Master::Split},
-          {"bfloat16", sherd::Master::BFloat16}};
-}
-
 // "bf16" also where "bfloat16" was given.
 std::string short_name_of(c10::ScalarType dtype) {
   return dtype == c10::kFloat ? "fp32" : dtype == c10::kHalf ? "fp16" : "bf16";
@@ -211,7 +205,7 @@ int bench(Rank& rank, BenchFlags flags) {
   use_threads(flags.threads.value_or(1));
   flags.options.sharding.strategy = llm::train::strategies_by_name().at(flags.strategy);
   flags.options.sharding.precision.param_dtype = dtypes_by_name().at(flags.dtype);
-  flags.options.sharding.precision.master = masters_by_name().at(flags.master);
+  flags.options.sharding.precision.master = llm::train::masters_by_name().at(flags.master);
   flags.options.sharding.units =
       sherd::unit_policy::every_unit({.checkpoint_activations = flags.checkpoint_activations});
   flags.options.answers_only = flags.supervised == "answer";
@@ -269,7 +263,7 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
           "--master", flags.master,
           "how master weights lie under bf16; split: 2 bytes a parameter less; bfloat16: 4, and "
           "updates are rounded at random")
-      ->check(CLI::IsMember(masters_by_name()));
+      ->check(CLI::IsMember(llm::train::masters_by_name()));
   verb.add_option("--strategy", flags.strategy, "what each rank keeps")
       ->check(CLI::IsMember(llm::train::strategies_by_name()));
   verb.add_option("--supervised", flags.supervised, "all tokens, or the last 8 of each sample")

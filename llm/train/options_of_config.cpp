@@ -60,8 +60,6 @@ c10::ScalarType dtype_of(config::MomentsDtype dtype) {
   return dtype == config::MomentsDtype::Float32 ? c10::kFloat : c10::kBFloat16;
 }
 
-namespace {
-
 sherd::Master master_of(config::MasterFormat format) {
   switch (format) {
     case config::MasterFormat::Float32:
@@ -74,7 +72,13 @@ sherd::Master master_of(config::MasterFormat format) {
   return sherd::Master::Float32;
 }
 
-}  // namespace
+std::map<std::string, sherd::Master> masters_by_name() {
+  std::map<std::string, sherd::Master> named;
+  for (const auto& [word, format] : config::master_words()) {
+    named[word] = master_of(format);
+  }
+  return named;
+}
 
 sherd::ShardOptions shard_options(const config::RunConfig& config) {
   sherd::ShardOptions options;

@@ -21,6 +21,9 @@ namespace llm::train {
 [[nodiscard]] sherd::Strategy strategy_of(config::Strategy strategy);
 /// By the names that the configuration has for them.
 [[nodiscard]] std::map<std::string, sherd::Strategy> strategies_by_name();
+[[nodiscard]] sherd::Master master_of(config::MasterFormat format);
+/// The same.
+[[nodiscard]] std::map<std::string, sherd::Master> masters_by_name();
 
 /// Throws sherd::Error(Usage) for a `parallel.shard_size` that does not divide the ranks.
 [[nodiscard]] sherd::Mesh mesh_of(const config::RunConfig& config, const sherd::World& world);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "sherd/checkpoint.h"
+#include "tests/support/bytes_per_element.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temp_folder.h"
@@ -63,22 +64,14 @@ TEST(AllBf16, TrainsLikeFp32Masters) {
 TEST(AllBf16, TakesTheBytesThatTheGuideSays) {
   for (const int ranks : {1, 2}) {
     run_ranks(ranks, [&](World world) {
-      const auto bytes_per_element = [&](Master master, c10::ScalarType moments,
-                                         c10::ScalarType reduce_dtype) {
-        auto model = fully_shard(make_net(), Mesh::shard(world), options_of(master, reduce_dtype));
-        const AdamW optimizer(model, {}, {}, {.moments_dtype = moments});
-        model(make_example(0).x).sum().backward();
-        const MemoryLedger& held = model.memory();
-        return 2.0 *
-               static_cast<double>(held.sharded_state_bytes() +
-                                   held.bytes(MemoryKind::GradientShard)) /
-               static_cast<double>(held.bytes(MemoryKind::TravellingShard));
+      const auto bytes = [&](Master master, c10::ScalarType moments, c10::ScalarType reduce_dtype) {
+        return bytes_per_element(world, options_of(master, reduce_dtype), moments);
       };
-      EXPECT_EQ(bytes_per_element(Master::Float32, at::kFloat, at::kBFloat16), 16);
-      EXPECT_EQ(bytes_per_element(Master::BFloat16, at::kFloat, at::kFloat), 14);
-      EXPECT_EQ(bytes_per_element(Master::Split, at::kBFloat16, at::kBFloat16), 10);
-      EXPECT_EQ(bytes_per_element(Master::BFloat16, at::kBFloat16, at::kFloat), 10);
-      EXPECT_EQ(bytes_per_element(Master::BFloat16, at::kBFloat16, at::kBFloat16), 8);
+      EXPECT_EQ(bytes(Master::Float32, at::kFloat, at::kBFloat16), 16);
+      EXPECT_EQ(bytes(Master::BFloat16, at::kFloat, at::kFloat), 14);
+      EXPECT_EQ(bytes(Master::Split, at::kBFloat16, at::kBFloat16), 10);
+      EXPECT_EQ(bytes(Master::BFloat16, at::kBFloat16, at::kFloat), 10);
+      EXPECT_EQ(bytes(Master::BFloat16, at::kBFloat16, at::kBFloat16), 8);
     });
   }
 }

@@ -5,6 +5,7 @@
 #include "sherd/checkpoint.h"
 #include "sherd/init.h"
 #include "sherd/state_dict.h"
+#include "tests/support/bytes_per_element.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temp_folder.h"
@@ -48,20 +49,13 @@ TEST(SplitMaster, TakesTwoBytesAParameterBesideWhatTravels) {
 
 TEST(SplitMaster, AndNarrowMomentsTakeTheBytesThatTheGuideSays) {
   run_ranks(2, [](World world) {
-    const auto bytes_per_element = [&](Master master, c10::ScalarType moments) {
-      auto model = fully_shard(make_net(), Mesh::shard(world), options_of(master));
-      AdamW optimizer(model, {}, {}, {.moments_dtype = moments});
-      model(make_example(0).x).sum().backward();
-      const MemoryLedger& held = model.memory();
-      return 2.0 *
-             static_cast<double>(held.sharded_state_bytes() +
-                                 held.bytes(MemoryKind::GradientShard)) /
-             static_cast<double>(held.bytes(MemoryKind::TravellingShard));
+    const auto bytes = [&](Master master, c10::ScalarType moments) {
+      return bytes_per_element(world, options_of(master), moments);
     };
-    EXPECT_EQ(bytes_per_element(Master::Float32, at::kFloat), 18);
-    EXPECT_EQ(bytes_per_element(Master::Split, at::kFloat), 16);
-    EXPECT_EQ(bytes_per_element(Master::Float32, at::kBFloat16), 14);
-    EXPECT_EQ(bytes_per_element(Master::Split, at::kBFloat16), 12);
+    EXPECT_EQ(bytes(Master::Float32, at::kFloat), 18);
+    EXPECT_EQ(bytes(Master::Split, at::kFloat), 16);
+    EXPECT_EQ(bytes(Master::Float32, at::kBFloat16), 14);
+    EXPECT_EQ(bytes(Master::Split, at::kBFloat16), 12);
   });
 }
 
