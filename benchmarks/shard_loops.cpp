@@ -83,12 +83,12 @@ const std::vector<Loop>& loops() {
                                        .beta2 = 0.999F,
                                        .one_minus_beta2 = 0.001F,
                                        .eps = 1e-8F};
-         const kernels::AdamWShards all{.master = a.master,
-                                        .travelling = a.travelling,
-                                        .exp_avg = a.exp_avg,
-                                        .exp_avg_sq = a.exp_avg_sq,
-                                        .gradient = a.gradient};
-         kernels::adamw(all.from(begin), kPart, step);
+         const kernels::AdamWShards shards{.master = a.master,
+                                           .travelling = a.travelling,
+                                           .exp_avg = a.exp_avg,
+                                           .exp_avg_sq = a.exp_avg_sq,
+                                           .gradient = a.gradient};
+         kernels::adamw(shards.from(begin), kPart, step);
        }},
   };
   return all;
