@@ -85,6 +85,7 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
       {"isa", result.isa},
       {"dtype", short_name_of(*flags.options.sharding.precision.param_dtype)},
       {"master", flags.master},
+      {"offloaded_bytes", result.planned.offloaded_bytes},
       {"transport", result.transport}};
   if (flags.options.steps > 0) {
     line.update(times_json(result));
@@ -157,6 +158,8 @@ llm::train::Settings bench_settings(const BenchFlags& flags) {
           {"--dtype", short_name_of(*options.sharding.precision.param_dtype)},
           {"--strategy", flags.strategy},
           {"--master", flags.master},
+          {"--offload-optimizer",
+           options.sharding.offload.optimizer_folder.empty() ? "not given" : "given"},
           {"--supervised", flags.supervised},
           {"--max-minutes", flags.max_minutes},
           {"--checkpoint-activations", flags.checkpoint_activations ? "given" : "not given"},
@@ -264,6 +267,8 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
           "how master weights lie under bf16; split: 2 bytes a parameter less; bfloat16: 4, and "
           "updates are rounded at random")
       ->check(CLI::IsMember(llm::train::masters_by_name()));
+  verb.add_option("--offload-optimizer", options.sharding.offload.optimizer_folder,
+                  "a folder for masters and moments, on a disk");
   verb.add_option("--strategy", flags.strategy, "what each rank keeps")
       ->check(CLI::IsMember(llm::train::strategies_by_name()));
   verb.add_option("--supervised", flags.supervised, "all tokens, or the last 8 of each sample")

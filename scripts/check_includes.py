@@ -45,7 +45,7 @@ ALLOWED = {
 }
 # The layers of libsherd from the bottom (docs/design/engine.md): each uses itself and those before it. "src" is what lies
 # in no folder.
-ENGINE = ("base", "kernels", "memory", "communicators", "world", "segment", "unit", "model", "step", "seam", "optim",
+ENGINE = ("base", "kernels", "memory", "offload", "communicators", "world", "segment", "unit", "model", "step", "seam", "optim",
           "state", "init", "checkpoint", "")
 below = {"include/sherd", "files", "launch", "torch"}
 for folder in ENGINE:

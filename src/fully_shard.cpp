@@ -75,7 +75,24 @@ void check_precision(const Precision& precision) {
   }
 }
 
+void check_offload(const ShardOptions& options, const Mesh& mesh) {
+  if (options.offload.optimizer_folder.empty()) {
+    return;
+  }
+  const c10::Device device = mesh.world().device();
+  if (!device.is_cpu() && !device.is_meta()) {
+    refuse_option("offload to a disk is for ranks on CPUs, and this one is on " + device.str() +
+                  ": leave Offload::optimizer_folder empty.");
+  }
+  if (options.precision.full_precision_in_eval) {
+    refuse_option(
+        "masters that rest on a disk (Offload::optimizer_folder) are not gathered: leave "
+        "full_precision_in_eval, or the folder empty.");
+  }
+}
+
 void check_options(const ShardOptions& options, const Mesh& mesh) {
+  check_offload(options, mesh);
   check_precision(options.precision);
   if (options.prefetch_depth < 0 || options.prefetch_depth > 8) {
     refuse_option("prefetch_depth is 0 to 8, got " + std::to_string(options.prefetch_depth) + ".");

@@ -194,6 +194,11 @@ const MemoryLedger& ShardedModule::memory() const {
   return *engine_->model.ledger;
 }
 
+std::string ShardedModule::offload_transfers() const {
+  const auto& offload = engine_->model.offload;
+  return offload == nullptr ? "" : offload->description();
+}
+
 int64_t ShardedModule::planned_peak_bytes(const MicroBatches& micro_batches) const {
   return detail::planned_peak_bytes(engine_->model, micro_batches);
 }

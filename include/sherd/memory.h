@@ -22,9 +22,10 @@ enum class MemoryKind : std::uint8_t {
   Gathered,           ///< slots that gathered units lie in
   ReduceBuffer,       ///< whole units' gradients before their reduction
   ReceiveBuffer,      ///< what a communicator receives into
+  OffloadSlot,        ///< masters and moments that rest on a disk, while they are in memory
 };
 /// How many kinds there are.
-inline constexpr int kMemoryKinds = 9;
+inline constexpr int kMemoryKinds = 10;
 
 /// Bytes of the engine's buffers of one sharded model on this rank, by kind, and their peak since
 /// the last reset. Not in it: the module's own buffers, activations, copies in
@@ -45,11 +46,16 @@ class MemoryLedger {
   [[nodiscard]] std::int64_t peak_bytes() const noexcept { return peak_; }
   /// Sets the peak to what is held now.
   void reset_peak() noexcept { peak_ = total_; }
+  /// Records bytes that rest on a disk (Offload), or no longer.
+  void add_offloaded(std::int64_t bytes) noexcept { offloaded_ += bytes; }
+  /// Bytes that rest on a disk; they are in none of the other counts.
+  [[nodiscard]] std::int64_t offloaded_bytes() const noexcept { return offloaded_; }
 
  private:
   std::array<std::int64_t, kMemoryKinds> bytes_{};
   std::int64_t total_ = 0;
   std::int64_t peak_ = 0;
+  std::int64_t offloaded_ = 0;
 };
 
 /// Zeroed memory of a device; on the CPU aligned to 64 bytes, to huge pages where it is large.

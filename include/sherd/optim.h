@@ -50,7 +50,8 @@ struct AdamWMode {
   std::function<bool(const std::string& name)> contains = {};
 };
 
-/// This rank's part of one parameter's moments, as views.
+/// This rank's part of one parameter's moments, as views; of moments that rest on a disk (Offload)
+/// copies, which are not written back.
 struct MomentShard {
   std::string name;       ///< of the parameter, qualified
   at::Tensor exp_avg;     ///< [end − begin] of the ParameterShard of that name, in moments_dtype

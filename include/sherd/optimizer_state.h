@@ -2,6 +2,7 @@
 // What a checkpoint keeps of an optimizer, whichever it is.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -25,6 +26,9 @@ struct OptimizerShard {
   /// the ParameterShard of that name.
   std::map<std::string, at::Tensor> tensors;
   int64_t steps = 0;  ///< updates that the parameter has had
+  /// Where not empty, `tensors` rest elsewhere (Offload): a view of one may be read, or written
+  /// with `true`, while what this returns lives.
+  std::function<std::shared_ptr<void>(const at::Tensor& view, bool writes)> use = {};
 };
 
 /// Which kinds of tensors a checkpoint has of each parameter.

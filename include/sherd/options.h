@@ -90,6 +90,17 @@ struct Precision {
   bool full_precision_in_eval = false;
 };
 
+/// What rests on a disk while nothing computes with it.
+struct Offload {
+  /// A folder for masters, where another dtype travels, and AdamW's moments: on each rank a file
+  /// without a name, which is gone with the process. They come into memory for their update, some
+  /// millions of elements at a time (MemoryKind::OffloadSlot): results are those of state in
+  /// memory, to the bit. Empty: they stay in memory. For ranks on CPUs; excludes
+  /// full_precision_in_eval and LibTorch's optimizers. PyTorch: `CPUOffloadPolicy`, which moves
+  /// more, to the host. Paper: ZeRO-Infinity, arXiv:2104.07857.
+  std::string optimizer_folder = {};
+};
+
 /// What may differ between the units of a model.
 struct UnitOptions {
   /// Unset: the model's. Its buffer_dtype is unset or the model's. PyTorch: `fully_shard(block,
@@ -185,6 +196,7 @@ struct ShardOptions {
   /// that differs is named before anything hangs: Error(RanksDisagree) on every rank. Costs one
   /// more exchange for each. PyTorch: `TORCH_DISTRIBUTED_DEBUG=DETAIL`.
   bool debug = false;
+  Offload offload = {};  ///< what rests on a disk
 };
 
 }  // namespace sherd

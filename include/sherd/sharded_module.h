@@ -142,6 +142,9 @@ class ShardedModule {
   [[nodiscard]] std::string dtypes() const;
   /// The engine's bytes on this rank.
   [[nodiscard]] const MemoryLedger& memory() const;
+  /// What moves what rests on a disk (ShardOptions::offload): "io_uring, direct"; empty where
+  /// nothing does.
+  [[nodiscard]] std::string offload_transfers() const;
   /// The most bytes that memory() will hold in training steps, known before the first: what is held
   /// now (with the moments, once the optimizer is there), gradients and their sums, gathered units
   /// and the buffers of reductions. Not in it: activations, and evaluation in full precision. It

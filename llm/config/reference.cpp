@@ -1,6 +1,6 @@
 // What people read about the keys: the reference page and --help.
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include "llm/config/fields.h"
 #include "llm/config/run_config.h"
@@ -34,19 +34,28 @@ std::string row(const Field& field, const std::string& prefix = "") {
                      field.decides ? "yes" : "", field.doc);
 }
 
-/// What is refused as not there yet, in one sentence.
-std::string not_yet(const Table& table) {
-  std::string text;
+void add_not_yet(const Table& table, const std::string& prefix, std::vector<std::string>& found) {
   for (const Field& field : table.fields) {
+    const std::string name = prefix + field.name;
     if (field.is_not_yet()) {
-      text += fmt::format("{}`{}` ({})", text.empty() ? "" : ", ", field.name, field.doc);
-    }
-    for (const std::string& word :
-         field.value() != nullptr ? field.value()->planned_words : std::vector<std::string>()) {
-      text += fmt::format("{}`{} = \"{}\"`", text.empty() ? "" : ", ", field.name, word);
+      found.push_back(fmt::format("`{}` ({})", name, field.doc));
+    } else if (field.table() != nullptr) {
+      add_not_yet(*field.table(), name + ".", found);
+    } else if (field.value() != nullptr) {
+      for (const std::string& word : field.value()->planned_words) {
+        found.push_back(fmt::format("`{} = \"{}\"`", name, word));
+      }
     }
   }
-  return text.empty() ? "" : "\nNot there yet, and refused as such: " + text + ".\n";
+}
+
+/// What is refused as not there yet, in one sentence.
+std::string not_yet(const Table& table) {
+  std::vector<std::string> found;
+  add_not_yet(table, "", found);
+  return found.empty()
+             ? ""
+             : fmt::format("\nNot there yet, and refused as such: {}.\n", fmt::join(found, ", "));
 }
 
 void describe(const Table& table, const std::string& title, const std::string& doc,
@@ -59,7 +68,7 @@ void describe(const Table& table, const std::string& title, const std::string& d
     text += field.value() != nullptr ? row(field) : "";
     for (const Field& inner :
          field.table() != nullptr ? field.table()->fields : std::vector<Field>()) {
-      text += row(inner, field.name + ".");
+      text += inner.value() != nullptr ? row(inner, field.name + ".") : "";
     }
   }
   text += not_yet(table);

@@ -144,9 +144,16 @@ struct PrecisionSection {
   bool operator==(const PrecisionSection&) const = default;
 };
 
+/// What rests outside of memory while nothing computes with it.
+struct OffloadSection {
+  std::string optimizer_folder = {};  ///< on a disk; empty: none
+  bool operator==(const OffloadSection&) const = default;
+};
+
 struct MemorySection {
   bool activation_checkpointing = false;
   std::int64_t loss_chunk_tokens = 512;
+  OffloadSection offload = {};
   bool operator==(const MemorySection&) const = default;
 };
 

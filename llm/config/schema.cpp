@@ -399,6 +399,21 @@ Table fields(PrecisionSection& precision) {
   }};
 }
 
+Table fields(OffloadSection& offload) {
+  return {{
+      {.name = "optimizer",
+       .slot = disk_folder(offload.optimizer_folder),
+       .doc = "AdamW's moments and, under bfloat16, the masters; on a disk they take 8 to 12 bytes "
+              "a parameter of it instead of memory, with the same results to the bit, and each "
+              "step reads and writes them: a folder on a fast local disk, where every rank keeps a "
+              "file without a name that ends with it",
+       .of_host = true},
+      not_yet("gradients", "gradients outside of memory"),
+      not_yet("parameters", "parameters outside of memory"),
+      not_yet("activations", "activations outside of a GPU's memory"),
+  }};
+}
+
 Table fields(MemorySection& memory) {
   return {{
       {.name = "activation_checkpointing",
@@ -410,7 +425,10 @@ Table fields(MemorySection& memory) {
        .doc = "rows of logits, one for each supervised token, that are held at a time; more where "
               "splitting them would take more memory",
        .unit = "tokens"},
-      not_yet("offload", "parameters and moments outside of the device's memory"),
+      {.name = "offload",
+       .slot = fields(memory.offload),
+       .doc = "What rests outside of memory while nothing computes with it: \"none\", or "
+              "\"disk:FOLDER\"."},
   }};
 }
 

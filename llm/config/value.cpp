@@ -289,6 +289,22 @@ Value warmup(Warmup& slot) {
               }};
 }
 
+Value disk_folder(std::string& slot) {
+  const std::string disk = "disk:";
+  return {.kind = R"("none" or "disk:FOLDER")",
+          .text = [&slot, disk] { return quote(slot.empty() ? "none" : disk + slot); },
+          .set =
+              [&slot, disk](const Raw& raw) {
+                const std::string text = as_string(raw).value_or("");
+                const bool is_folder = text.starts_with(disk) && text.size() > disk.size();
+                if (is_folder || text == "none") {
+                  slot = is_folder ? text.substr(disk.size()) : "";
+                }
+                return is_folder || text == "none";
+              },
+          .planned_words = {"host"}};
+}
+
 Value choice_of(std::vector<std::string> words, std::function<std::size_t()> get,
                 std::function<void(std::size_t)> set, std::vector<std::string> planned_words) {
   std::string kind = words.size() > 1 ? "one of " : "";

@@ -71,6 +71,8 @@ struct Value {
                                 std::chrono::milliseconds least);
 [[nodiscard]] Value every(Every& slot);
 [[nodiscard]] Value step_span(StepSpan& slot);
+/// "none", or "disk:FOLDER", of which the folder is kept.
+[[nodiscard]] Value disk_folder(std::string& slot);
 [[nodiscard]] Value warmup(Warmup& slot);
 
 /// One of some words, by the position of each.

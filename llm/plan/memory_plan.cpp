@@ -38,7 +38,7 @@ class Planner {
       evaluate(model, *run_.evaluation);
       end_phase("evaluation");
     }
-    return result();
+    return result(model.memory().offloaded_bytes());
   }
 
  private:
@@ -73,8 +73,9 @@ class Planner {
   }
 
   // Memory that is kept is there in every phase: what decides is what is in use.
-  MemoryPlan result() {
+  MemoryPlan result(std::int64_t offloaded_bytes) {
     MemoryPlan plan{std::move(phases_)};
+    plan.offloaded_bytes = offloaded_bytes;
     std::int64_t most_in_use = -1;
     for (const PhasePlan& phase : plan.phases) {
       plan.peak_bytes = std::max(plan.peak_bytes, phase.total_bytes);

@@ -27,6 +27,7 @@ struct MemoryPlan {
   std::int64_t peak_bytes = 0;         ///< of the worst phase
   std::string peak_phase = {};         ///< where most is in use
   std::string peak_item = {};          ///< the largest in that phase
+  std::int64_t offloaded_bytes = 0;    ///< that rest on a disk
 };
 
 /// Runs the model's own forward and backward, and the engine's own calls, on the meta device, and

@@ -16,9 +16,10 @@ namespace {
 
 constexpr std::int64_t kMebibyte = std::int64_t{1} << 20;
 
-constexpr std::array kAll = {Held::Parameters,  Held::Masters,       Held::Moments,
-                             Held::Gradients,   Held::GatheredUnits, Held::ExchangedGradients,
-                             Held::Activations, Held::Libraries,     Held::Kept};
+constexpr std::array kAll = {Held::Parameters, Held::Masters,       Held::Moments,
+                             Held::Gradients,  Held::GatheredUnits, Held::ExchangedGradients,
+                             Held::Offloaded,  Held::Activations,   Held::Libraries,
+                             Held::Kept};
 
 // Buffers of the engine by the names that it has for them; what is not here is an operator's.
 constexpr std::pair<std::string_view, Held> kItems[] = {
@@ -31,6 +32,7 @@ constexpr std::pair<std::string_view, Held> kItems[] = {
     {"shards kept after forward", Held::GatheredUnits},
     {"gradients to be reduced", Held::ExchangedGradients},
     {"gradients to be received", Held::ExchangedGradients},
+    {"slots of what rests on a disk", Held::Offloaded},
     {kLibrariesItem, Held::Libraries},
     {kKeptItem, Held::Kept}};
 
@@ -87,6 +89,8 @@ std::string name_of(Held held, const Weights& weights) {
       return "gathered units";
     case Held::ExchangedGradients:
       return "gradients to be exchanged";
+    case Held::Offloaded:
+      return "of what rests on the disk";
     case Held::Activations:
       return "activations";
     case Held::Libraries:

@@ -73,8 +73,12 @@ void require_free_space(const std::string& folder, std::int64_t bytes, const std
 std::int64_t least_rank_bytes(std::int64_t parameters, int shard_size,
                               const config::RunConfig& config) {
   const config::PrecisionSection& precision = config.precision;
-  const std::int64_t each =
-      weight_bytes(precision) + 2 * moment_bytes(precision) + gradient_bytes(precision);
+  const bool is_wide = precision.param_dtype == config::ParamDtype::Float32;
+  const std::int64_t travelling = is_wide ? 4 : 2;
+  const std::int64_t state = config.memory.offload.optimizer_folder.empty()
+                                 ? weight_bytes(precision) + 2 * moment_bytes(precision)
+                                 : travelling;
+  const std::int64_t each = state + gradient_bytes(precision);
   return (parameters + shard_size - 1) / shard_size * each;
 }
 

@@ -91,6 +91,7 @@ sherd::ShardOptions shard_options(const config::RunConfig& config) {
   options.precision.master = master_of(config.precision.master);
   options.precision.reduce_dtype =
       config.precision.reduce_dtype == config::ReduceDtype::BFloat16 ? c10::kBFloat16 : c10::kFloat;
+  options.offload.optimizer_folder = config.memory.offload.optimizer_folder;
   return options;
 }
 

@@ -86,6 +86,10 @@ std::string memory_text(const RunPlan& plan) {
   }
   text += fmt::format("\nbefore it: {}, {}", short_bytes(plan.constant_bytes),
                       on_cpu ? "the program itself" : "the driver and its libraries (assumed)");
+  if (plan.memory.offloaded_bytes > 0) {
+    text += fmt::format("\non the disk: {} a rank, of masters and moments",
+                        short_bytes(plan.memory.offloaded_bytes));
+  }
   if (plan.reserve_bytes > 0) {
     text += fmt::format("\nin reserve: {}, {} (assumed)", short_bytes(plan.reserve_bytes),
                         plan.hosts.hosts * plan.hosts.ranks > 1
@@ -184,6 +188,7 @@ nlohmann::ordered_json json_of(const RunPlan& plan) {
           {"peak_phase", plan.memory.peak_phase},
           {"peak_item", plan.memory.peak_item},
           {"phases", plan::phases_json(plan.memory)},
+          {"offloaded_bytes", plan.memory.offloaded_bytes},
           {"checkpoint_bytes", plan.checkpoint_bytes},
           {"step_seconds", plan.time.step_seconds},
           {"exposed_communication_seconds", plan.time.exposed_communication_seconds},

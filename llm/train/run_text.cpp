@@ -45,6 +45,13 @@ std::string memory_line(std::int64_t rank_bytes, std::int64_t available_bytes) {
                      available);
 }
 
+std::string offload_line(const config::RunConfig& config, std::int64_t rank_bytes,
+                         const std::string& transfers) {
+  return fmt::format("masters and moments rest in '{}': {} a rank, moved by {}",
+                     config.memory.offload.optimizer_folder, track::short_bytes(rank_bytes),
+                     transfers);
+}
+
 std::string done_line(const StepsMade& made) {
   return fmt::format("done: {} in {}, loss {:.4f} -> {:.4f}", counted(made.steps, "step"),
                      track::clock_text(made.seconds), made.first_loss, made.last_loss);

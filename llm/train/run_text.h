@@ -20,6 +20,10 @@ namespace llm::train {
 /// "memory: at least 2.1 GiB a rank between steps; 14.2 GiB available on this host"
 [[nodiscard]] std::string memory_line(std::int64_t rank_bytes, std::int64_t available_bytes);
 
+/// "masters and moments rest in 'scratch': 1.5 GiB a rank, moved by io_uring, direct"
+[[nodiscard]] std::string offload_line(const config::RunConfig& config, std::int64_t rank_bytes,
+                                       const std::string& transfers);
+
 /// How the steps of this process went.
 struct StepsMade {
   std::int64_t steps = 0;

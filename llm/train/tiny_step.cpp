@@ -31,6 +31,7 @@ std::int64_t constant_bytes(const io::HfConfig& like, const sherd::ShardOptions&
     sherd::ShardOptions alone = options;
     alone.strategy = sherd::Strategy::FullShard;
     alone.reshard_after_forward_size = 0;
+    alone.offload = {};
     auto model = random_sharded(narrow(like), sherd::Mesh::shard(sherd::World::alone()), alone, 1);
     sherd::AdamW optimizer(model, {});
     const at::Tensor ids = at::zeros({kTokens}, at::kLong);

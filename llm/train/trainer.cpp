@@ -324,6 +324,9 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   if (world.size() > 1) {
     say("exchange between ranks: " + world.transport());
   }
+  if (const std::string transfers = model.offload_transfers(); !transfers.empty()) {
+    say(offload_line(config, model.memory().offloaded_bytes(), transfers));
+  }
   const Candidate start = resume(plan, config, data, model, optimizer, say);
   restore_scale(start, scaler, world);
   loading.reset();

@@ -38,7 +38,8 @@ std::vector<Target> targets_of(const Entries& entries, const std::vector<Optimiz
   }
   for (const OptimizerShard& shard : shards) {
     for (const auto& [kind, tensor] : shard.tensors) {
-      targets.push_back({kind, shard.parameter, begins.at(shard.parameter), tensor});
+      targets.push_back({kind, shard.parameter, begins.at(shard.parameter),
+                         detail::ShardValues(tensor).resting(shard.use)});
     }
   }
   return targets;
@@ -140,10 +141,11 @@ void read_into(detail::ShardFiles& files, const CheckpointManifest& manifest,
       manifest, target, [&](const CheckpointPiece& piece, int64_t first, int64_t last) {
         const SafetensorsEntry& entry = files.verified(piece, target.kind, target.name);
         detail::fill_through_host(
-            target.values.narrow(first - target.begin, last - first), [&](const at::Tensor& host) {
+            target.values.narrow(first - target.begin, last - first),
+            [&, in_piece = first - piece.begin](int64_t begin, const at::Tensor& host) {
               files.open(piece.file)
-                  .read_elements(entry, first - piece.begin, last - piece.begin, host.scalar_type(),
-                                 host.mutable_data_ptr());
+                  .read_elements(entry, in_piece + begin, in_piece + begin + host.numel(),
+                                 host.scalar_type(), host.mutable_data_ptr());
             });
       });
 }
@@ -178,6 +180,7 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model,
     for (const Target& target : targets) {
       read_into(files, manifest, target);
     }
+    detail::rest(detail::engine_of(model).model);
     return "";
   }));
   for (detail::StateEntry& entry : entries) {

@@ -76,9 +76,9 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
   detail::ShardWriter writer(detail::engine_of(model).step, "load_safetensors");
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
     for (const Source& source : sources) {
-      detail::fill_through_host(source.entry.mine, [&](const at::Tensor& host) {
-        source.location.file->read_elements(*source.location.entry, source.entry.begin,
-                                            source.entry.begin + source.entry.mine.numel(),
+      detail::fill_through_host(source.entry.mine, [&](int64_t first, const at::Tensor& host) {
+        const int64_t begin = source.entry.begin + first;
+        source.location.file->read_elements(*source.location.entry, begin, begin + host.numel(),
                                             host.scalar_type(), host.mutable_data_ptr());
       });
     }

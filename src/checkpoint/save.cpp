@@ -53,7 +53,9 @@ std::vector<HeldPiece> held_pieces(ShardedModule& model, SavedOptimizer optimize
     HeldPiece& piece =
         held.emplace_back(HeldPiece{entry.name, entry.begin, entry.begin + entry.mine.numel(), {}});
     if (const auto shard = shards.find(entry.name); shard != shards.end()) {
-      piece.tensors = {shard->second.tensors.begin(), shard->second.tensors.end()};
+      for (const auto& [kind, tensor] : shard->second.tensors) {
+        piece.tensors[kind] = detail::ShardValues(tensor).resting(shard->second.use);
+      }
     }
     piece.tensors["value"] = entry.mine;
   }
@@ -74,11 +76,13 @@ json write_shard(const std::string& folder, const std::string& file,
   for (const HeldPiece& piece : held) {
     json digests = json::object();
     for (const auto& [kind, values] : piece.tensors) {
-      const at::Tensor tensor = values.read().cpu();
-      const auto bytes = static_cast<size_t>(tensor.nbytes());
       files::Sha256 digest;
-      digest.add(tensor.const_data_ptr(), bytes);
-      writer.write(kind + "/" + piece.name, tensor.const_data_ptr(), bytes);
+      values.for_each_stretch(/*writes=*/false, [&](int64_t, const detail::ShardValues& part) {
+        const at::Tensor tensor = part.read().cpu();
+        const auto bytes = static_cast<size_t>(tensor.nbytes());
+        digest.add(tensor.const_data_ptr(), bytes);
+        writer.write(kind + "/" + piece.name, tensor.const_data_ptr(), bytes);
+      });
       digests[kind] = digest.finish();
     }
     pieces[piece.name] = {{"begin", piece.begin}, {"end", piece.end}, {"sha256", digests}};
@@ -149,7 +153,9 @@ void save(const std::string& folder, ShardedModule& model, SavedOptimizer optimi
         return std::string();  // the first row writes the same
       }
       const std::string file = detail::shard_file_name(mesh.shard_rank(), mesh.shard_size());
-      return write_shard(temporary, file, held_pieces(model, optimizer)).dump();
+      std::string pieces = write_shard(temporary, file, held_pieces(model, optimizer)).dump();
+      detail::rest(detail::engine_of(model).model);
+      return pieces;
     });
     static_cast<void>(detail::agree(world, failure, [&]() -> std::string {
       if (first) {

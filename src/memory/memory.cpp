@@ -42,6 +42,8 @@ const char* name_of(MemoryKind kind) {
       return "gradients to be reduced";
     case MemoryKind::ReceiveBuffer:
       return "gradients to be received";
+    case MemoryKind::OffloadSlot:
+      return "slots of what rests on a disk";
   }
   return "";
 }

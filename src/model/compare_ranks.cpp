@@ -32,7 +32,8 @@ std::string describe(const Model& model) {
       model.mesh.shard_size(), " ranks\nprefetch_depth ", options.prefetch_depth,
       "\nbackward_prefetch ", options.backward_prefetch == BackwardPrefetch::Pre ? "Pre" : "Post",
       "\nreshard_after_forward_size ", options.reshard_after_forward_size, "\ndebug ",
-      options.debug, "\n");
+      options.debug, "\noffload of the optimizer ",
+      options.offload.optimizer_folder.empty() ? "none" : "to a disk", "\n");
   for (const std::string& name : options.forward_order) {
     text += "forward_order '" + name + "'\n";
   }

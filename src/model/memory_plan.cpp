@@ -95,7 +95,8 @@ int64_t planned_peak_bytes(const Model& model, const MicroBatches& micro_batches
   const MemoryLedger& ledger = *model.ledger;
   const int rows = model.mesh.shard_size();
   const int replicas = model.mesh.replicate_size();
-  const int64_t held = ledger.sharded_state_bytes() + ledger.bytes(MemoryKind::PostForwardShard);
+  const int64_t held = ledger.sharded_state_bytes() + ledger.bytes(MemoryKind::PostForwardShard) +
+                       (model.offload ? model.offload->most_in_memory_bytes() : 0);
   const int64_t sums =
       sizes.sum_bytes / rows + (replicas > 1 ? sizes.sum_bytes / rows / replicas : 0);
   const bool accumulates = micro_batches.count > 1;

@@ -51,11 +51,17 @@ Model::Model(Mesh mesh_of_rows, ShardOptions shard_options, std::vector<UnitPlan
   communicators = std::make_unique<ModelCommunicators>(mesh, options, full_precision);
   collectives.locally("allocation", "all",
                       [&] { communicators->attach(segments, mesh.world().device(), ledger); });
+  if (!options.offload.optimizer_folder.empty()) {
+    collectives.locally("allocation", "all", [&] {
+      offload = std::make_shared<OffloadStore>(options.offload.optimizer_folder,
+                                               mesh.world().device(), ledger);
+    });
+  }
   const auto spare_shards = std::make_shared<SpareShards>();
   Communicator::Segment id = 0;
   for (const SegmentOfUnit& of : segments) {
     collectives.locally("allocation", of.unit->name(), [&] {
-      of.segment->attach(communicators->all(), id++, ledger, spare_shards);
+      of.segment->attach(communicators->all(), id++, ledger, spare_shards, offload);
     });
   }
   for (const auto& unit : units) {
@@ -65,6 +71,12 @@ Model::Model(Mesh mesh_of_rows, ShardOptions shard_options, std::vector<UnitPlan
 
 void begin_update(Model& model, const SegmentOfUnit& of) {
   model.collectives.run("wait for readers", of.unit->name(), [&] { of.segment->begin_update(); });
+}
+
+void rest(Model& model) {
+  if (model.offload != nullptr) {
+    model.collectives.locally("write back", "all", [&] { model.offload->rest(); });
+  }
 }
 
 // Units that are kept (as the root is), those gathered ahead, the running one and those around it.

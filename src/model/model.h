@@ -30,6 +30,7 @@ struct Model {
   ShardOptions options;
   std::shared_ptr<MemoryLedger> ledger = std::make_shared<MemoryLedger>();
   GatherArena arena;
+  std::shared_ptr<OffloadStore> offload;  ///< null where all state is in memory
   Collectives collectives;
   std::vector<std::unique_ptr<UnitState>> units;  ///< in registration order; the first is the root
   std::vector<SegmentOfUnit> segments;            ///< of all units, in their order
@@ -53,6 +54,8 @@ void for_each_held_part(const Model& model, Visit&& visit) {
 /// Waits until no rank reads the segment's shards, which may be written then until they are
 /// published. Collective.
 void begin_update(Model& model, const SegmentOfUnit& of);
+/// Gives back the memory of what rests on a disk, if anything does.
+void rest(Model& model);
 /// Of the slots that units are gathered in, in a training step.
 [[nodiscard]] int64_t gathered_limit_bytes(const Model& model);
 /// Throws Error(Usage), naming `operation`, for what was built on meta and has no values yet.

@@ -33,8 +33,9 @@ struct SegmentMoments {
   detail::SegmentOfUnit of;
   Buffer exp_avg_buffer;
   Buffer exp_avg_sq_buffer;
-  std::map<size_t, Updated> updated;  ///< by place in the segment
-  std::vector<Run> runs;              ///< of those that this rank holds a part of
+  std::unique_ptr<detail::SegmentHome> home;  ///< of both, where they rest on a disk
+  std::map<size_t, Updated> updated;          ///< by place in the segment
+  std::vector<Run> runs;                      ///< of those that this rank holds a part of
 };
 
 // Offsets of each updated parameter's moments, by place, and their total number: laid out as the
@@ -54,21 +55,30 @@ std::pair<std::map<size_t, int64_t>, int64_t> lay_out_moments(const SegmentMomen
   return {std::move(offsets), whole ? layout.shard_numel : end};
 }
 
-void add_moments(SegmentMoments& state, c10::ScalarType dtype,
-                 const std::shared_ptr<MemoryLedger>& ledger) {
-  const detail::FlatSegment& segment = *state.of.segment;
-  const detail::SegmentLayout& layout = segment.layout();
-  const auto [offsets, numel] = lay_out_moments(state);
+// exp_avg and exp_avg_sq of a segment, [numel] each.
+std::pair<at::Tensor, at::Tensor> allocate_moments(SegmentMoments& state, int64_t numel,
+                                                   c10::ScalarType dtype,
+                                                   const detail::Model& model) {
+  const c10::Device device = state.of.segment->layout().device;
   const int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
-  state.exp_avg_buffer = Buffer(bytes, MemoryKind::OptimizerState, ledger, layout.device);
-  state.exp_avg_sq_buffer = Buffer(bytes, MemoryKind::OptimizerState, ledger, layout.device);
-  const auto all = [&, count = numel](const Buffer& buffer) {
-    return detail::flat_tensor(buffer.data(), count, dtype, layout.device);
-  };
+  if (model.offload != nullptr) {
+    state.home = std::make_unique<detail::SegmentHome>(model.offload, 2 * bytes);
+    return {state.home->view(0, numel, dtype), state.home->view(bytes, numel, dtype)};
+  }
+  state.exp_avg_buffer = Buffer(bytes, MemoryKind::OptimizerState, model.ledger, device);
+  state.exp_avg_sq_buffer = Buffer(bytes, MemoryKind::OptimizerState, model.ledger, device);
+  return {detail::flat_tensor(state.exp_avg_buffer.data(), numel, dtype, device),
+          detail::flat_tensor(state.exp_avg_sq_buffer.data(), numel, dtype, device)};
+}
+
+void add_moments(SegmentMoments& state, c10::ScalarType dtype, const detail::Model& model) {
+  const detail::FlatSegment& segment = *state.of.segment;
+  const auto [offsets, numel] = lay_out_moments(state);
+  const auto [exp_avg, exp_avg_sq] = allocate_moments(state, numel, dtype, model);
   for (const auto& [place, offset] : offsets) {
     const detail::HeldPart held = state.of.unit->held_part(*state.updated.at(place).parameter);
-    const auto moment = [&, from = offset](const Buffer& buffer) {
-      return all(buffer).narrow(0, from, held.range.size());
+    const auto moment = [&, from = offset](const at::Tensor& all) {
+      return all.narrow(0, from, held.range.size());
     };
     const auto part = [&held](const at::Tensor& piece) {
       return piece.defined() ? held.of(piece) : at::Tensor();
@@ -78,13 +88,55 @@ void add_moments(SegmentMoments& state, c10::ScalarType dtype,
                           held.range.size(),
                           place,
                           {.master = part(segment.master()),
-                           .exp_avg = moment(state.exp_avg_buffer),
-                           .exp_avg_sq = moment(state.exp_avg_sq_buffer),
+                           .exp_avg = moment(exp_avg),
+                           .exp_avg_sq = moment(exp_avg_sq),
                            .gradient = at::Tensor(),
                            .travelling = is_whole ? at::Tensor() : part(segment.travelling()),
                            .first_element = held.range.begin,
                            .low = part(segment.low())}});
   }
+}
+
+// What is updated at once: a part of a run, or the whole of one that is in memory.
+struct Stretch {
+  const SegmentMoments* state = nullptr;
+  const Run* run = nullptr;
+  int64_t first = 0;  ///< in the run
+  int64_t numel = 0;
+
+  [[nodiscard]] at::Tensor of(const at::Tensor& all) const {
+    return all.defined() ? all.narrow(0, first, numel) : all;
+  }
+};
+
+constexpr int64_t kStretch = int64_t{1} << 20;
+
+void add_stretches(std::vector<Stretch>& stretches, const SegmentMoments& state, const Run& run) {
+  const int64_t most = state.home == nullptr ? run.numel : kStretch;
+  for (int64_t first = 0; first < run.numel; first += most) {
+    stretches.push_back({&state, &run, first, std::min(most, run.numel - first)});
+  }
+}
+
+// Calls fn(home, view) for what of a stretch rests on a disk.
+template <class Fn>
+void for_each_home(const Stretch& stretch, const Fn& fn) {
+  const detail::shard_math::AdamWTensors& tensors = stretch.run->tensors;
+  if (detail::SegmentHome* const home = stretch.state->of.segment->master_home()) {
+    fn(*home, stretch.of(tensors.low.defined() ? tensors.low : tensors.master));
+  }
+  if (stretch.state->home != nullptr) {
+    fn(*stretch.state->home, stretch.of(tensors.exp_avg));
+    fn(*stretch.state->home, stretch.of(tensors.exp_avg_sq));
+  }
+}
+
+// One stretch that is updated, one that is read, and two that are written.
+int64_t offload_limit_bytes() {
+  constexpr int64_t kTensors = 3;
+  constexpr int64_t kInFlight = 4;
+  constexpr int64_t kBytes = kStretch * int64_t{sizeof(float)} + detail::HomeChunk::kBytes;
+  return kInFlight * kTensors * kBytes;
 }
 
 kernels::AdamWStep step_numbers(const AdamWOptions& o, int64_t step, double grad_scale) {
@@ -149,8 +201,9 @@ struct AdamW::Impl {
 
   [[nodiscard]] detail::Engine& engine() const { return detail::engine_of(model); }
   [[nodiscard]] bool is_updated(const SegmentMoments& state, size_t place) const;
-  void update(SegmentMoments& state);
-  void update_runs(SegmentMoments& state);
+  void update(const std::vector<SegmentMoments*>& due);
+  void add_due_stretches(std::vector<Stretch>& stretches, SegmentMoments& state);
+  void update_stretch(const Stretch& stretch);
   void update_in_backward(detail::SegmentGradients& gradients);
   void forget_failed_backward();
   void check_there_are_gradients() const;
@@ -193,6 +246,9 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
                 "[AdamW] `contains` accepts no trainable parameter: there is nothing to update. It "
                 "is asked with qualified names, as plan() lists them.");
   }
+  if (impl_->engine().model.offload != nullptr) {
+    impl_->engine().model.offload->raise_limit(offload_limit_bytes());
+  }
 }
 
 void AdamW::Impl::add_segment(const detail::SegmentOfUnit& of,
@@ -210,7 +266,7 @@ void AdamW::Impl::add_segment(const detail::SegmentOfUnit& of,
   }
   if (!state.updated.empty()) {
     engine().model.collectives.locally("allocation", of.unit->name(), [&] {
-      add_moments(state, mode.moments_dtype, engine().model.ledger);
+      add_moments(state, mode.moments_dtype, engine().model);
     });
     segments.push_back(std::move(state));
   }
@@ -226,27 +282,63 @@ bool AdamW::Impl::is_updated(const SegmentMoments& state, size_t place) const {
          (mode.in_backward || state.of.segment->gradients()->used(place));
 }
 
-void AdamW::Impl::update(SegmentMoments& state) {
-  engine().model.collectives.locally("update", state.of.unit->name(), [&] { update_runs(state); });
-  state.of.segment->publish();
+// What rests on a disk is read one stretch ahead, and written while the next is updated.
+void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
+  std::vector<Stretch> stretches;
+  for (SegmentMoments* state : due) {
+    add_due_stretches(stretches, *state);
+  }
+  std::vector<std::shared_ptr<void>> in_use;
+  size_t next = 0;
+  const auto update_next = [&] {
+    if (next + 1 < stretches.size()) {
+      for_each_home(stretches[next + 1], [](auto& home, const auto& view) { home.fetch(view); });
+    }
+    std::vector<std::shared_ptr<void>> used;
+    for_each_home(stretches[next], [&](auto& home, const auto& view) {
+      used.push_back(home.use(view, /*writes=*/true));
+    });
+    in_use.swap(used);
+    used.clear();
+    if (next > 0) {
+      for_each_home(stretches[next - 1],
+                    [](auto& home, const auto& view) { home.write_back(view); });
+    }
+    update_stretch(stretches[next++]);
+  };
+  for (SegmentMoments* state : due) {
+    engine().model.collectives.locally("update", state->of.unit->name(), [&] {
+      while (next < stretches.size() && stretches[next].state == state) {
+        update_next();
+      }
+    });
+    state->of.segment->publish();
+  }
 }
 
-void AdamW::Impl::update_runs(SegmentMoments& state) {
-  const detail::FlatSegment& segment = *state.of.segment;
+void AdamW::Impl::add_due_stretches(std::vector<Stretch>& stretches, SegmentMoments& state) {
   for (const Run& run : state.runs) {
-    if (!is_updated(state, run.place)) {
-      continue;
+    if (is_updated(state, run.place)) {
+      ++state.updated.at(run.place).steps;
+      add_stretches(stretches, state, run);
     }
-    Updated& updated = state.updated.at(run.place);
-    ++updated.steps;
-    if (run.numel == 0) {
-      continue;
-    }
-    detail::shard_math::AdamWTensors tensors = run.tensors;
-    tensors.gradient = segment.gradient().narrow(0, run.begin, run.numel);
-    detail::shard_math::adamw(tensors, step_numbers(groups[updated.group], updated.steps,
-                                                    engine().step.gradients().pending_factor()));
   }
+}
+
+void AdamW::Impl::update_stretch(const Stretch& stretch) {
+  const Run& run = *stretch.run;
+  const detail::shard_math::AdamWTensors& all = run.tensors;
+  const Updated& updated = stretch.state->updated.at(run.place);
+  detail::shard_math::adamw({.master = stretch.of(all.master),
+                             .exp_avg = stretch.of(all.exp_avg),
+                             .exp_avg_sq = stretch.of(all.exp_avg_sq),
+                             .gradient = stretch.state->of.segment->gradient().narrow(
+                                 0, run.begin + stretch.first, stretch.numel),
+                             .travelling = stretch.of(all.travelling),
+                             .first_element = all.first_element + stretch.first,
+                             .low = stretch.of(all.low)},
+                            step_numbers(groups[updated.group], updated.steps,
+                                         engine().step.gradients().pending_factor()));
 }
 
 // Units updated before the failure may be updated again.
@@ -277,7 +369,7 @@ void AdamW::Impl::update_in_backward(detail::SegmentGradients& gradients) {
   // Ends with the backward: without the units still to come it is half an update.
   engine().step.writing_begins(detail::State::Values, "an optimizer in backward");
   engine().step.writing_begins(detail::State::Optimizer, "an optimizer in backward");
-  update(*state);
+  update({&*state});
   gradients.release_shard();
 }
 
@@ -303,20 +395,19 @@ void AdamW::step() {
   engine.model.collectives.set_phase(detail::Phase::Optimizer);
   engine.step.reshard_all();
   engine.step.gradients().used_parameters().agree();
+  std::vector<SegmentMoments*> due;
   for (SegmentMoments& state : impl_->segments) {
     if (state.of.segment->has_gradient()) {
       detail::begin_update(engine.model, state.of);  // all of them, before the first is written
+      due.push_back(&state);
     }
   }
   for (const detail::State state : {detail::State::Values, detail::State::Optimizer}) {
     engine.step.writing_begins(state, "AdamW::step");
   }
   ++impl_->steps;
-  for (SegmentMoments& state : impl_->segments) {
-    if (state.of.segment->has_gradient()) {
-      impl_->update(state);
-    }
-  }
+  impl_->update(due);
+  detail::rest(engine.model);
   for (const detail::State state : {detail::State::Values, detail::State::Optimizer}) {
     engine.step.writing_ended(state);
   }
@@ -412,21 +503,28 @@ void AdamW::set_steps_done(const std::string& parameter, int64_t steps) {
 
 std::vector<MomentShard> AdamW::moments() const {
   std::vector<MomentShard> moments;
-  for (const SegmentMoments& state : impl_->segments) {
-    for (const Run& run : state.runs) {
-      moments.push_back({state.updated.at(run.place).parameter->name, run.tensors.exp_avg,
-                         run.tensors.exp_avg_sq});
-    }
+  for (const OptimizerShard& shard : state_shards()) {
+    const auto shown = [&](const char* kind) {
+      return detail::ShardValues(shard.tensors.at(kind)).resting(shard.use).read();
+    };
+    moments.push_back({shard.parameter, shown("exp_avg"), shown("exp_avg_sq")});
   }
   return moments;
 }
 
 std::vector<OptimizerShard> AdamW::state_shards() const {
   std::vector<OptimizerShard> shards;
-  for (const MomentShard& moment : moments()) {
-    shards.push_back({moment.name,
-                      {{"exp_avg", moment.exp_avg}, {"exp_avg_sq", moment.exp_avg_sq}},
-                      steps_done(moment.name)});
+  for (const SegmentMoments& state : impl_->segments) {
+    for (const Run& run : state.runs) {
+      const Updated& updated = state.updated.at(run.place);
+      OptimizerShard& shard = shards.emplace_back();
+      shard.parameter = updated.parameter->name;
+      shard.tensors = {{"exp_avg", run.tensors.exp_avg}, {"exp_avg_sq", run.tensors.exp_avg_sq}};
+      shard.steps = updated.steps;
+      if (state.home != nullptr) {
+        shard.use = state.home->usable();
+      }
+    }
   }
   return shards;
 }

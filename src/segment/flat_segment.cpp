@@ -10,7 +10,6 @@ namespace sherd::detail {
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
-constexpr int64_t kHalfBytes = sizeof(int16_t);
 
 }  // namespace
 
@@ -55,7 +54,8 @@ SegmentSpec FlatSegment::full_precision_spec(const std::string& unit) const {
 
 void FlatSegment::attach(const SegmentCommunicators& communicators, Communicator::Segment id,
                          const std::shared_ptr<MemoryLedger>& ledger,
-                         const std::shared_ptr<SpareShards>& spare_shards) {
+                         const std::shared_ptr<SpareShards>& spare_shards,
+                         const std::shared_ptr<OffloadStore>& offload) {
   communicators_ = communicators;
   id_ = id;
   const int64_t numel = layout_.shard_numel;
@@ -66,22 +66,28 @@ void FlatSegment::attach(const SegmentCommunicators& communicators, Communicator
   }
   gradients_->attach(communicators, id, ledger, spare_shards);
   if (has_split_master()) {
-    master_buffer_ = Buffer(numel * kHalfBytes, MemoryKind::MasterShard, ledger, layout_.device);
-    low_ = flat_tensor(master_buffer_.data(), numel, c10::kShort, layout_.device);
-    return;
-  }
-  if (!has_separate_master()) {
+    low_ = allocate_master(c10::kShort, ledger, offload);
+  } else if (!has_separate_master()) {
     master_ = layout_.dtype == c10::kFloat ? travelling_ : at::Tensor();
-    return;
-  }
-  void* place = nullptr;
-  if (has_full_precision()) {
-    place = communicators.full_precision->travelling_shard(id);
+  } else if (has_full_precision()) {
+    master_ = flat_tensor(communicators.full_precision->travelling_shard(id), numel, c10::kFloat,
+                          layout_.device);
   } else {
-    master_buffer_ = Buffer(numel * kFloatBytes, MemoryKind::MasterShard, ledger, layout_.device);
-    place = master_buffer_.data();
+    master_ = allocate_master(c10::kFloat, ledger, offload);
   }
-  master_ = flat_tensor(place, numel, c10::kFloat, layout_.device);
+}
+
+// What is kept of masters beside the travelling shard: [shard_numel].
+at::Tensor FlatSegment::allocate_master(c10::ScalarType dtype,
+                                        const std::shared_ptr<MemoryLedger>& ledger,
+                                        const std::shared_ptr<OffloadStore>& offload) {
+  const int64_t bytes = layout_.shard_numel * static_cast<int64_t>(c10::elementSize(dtype));
+  if (offload != nullptr) {
+    master_home_ = std::make_unique<SegmentHome>(offload, bytes);
+    return master_home_->view(0, layout_.shard_numel, dtype);
+  }
+  master_buffer_ = Buffer(bytes, MemoryKind::MasterShard, ledger, layout_.device);
+  return flat_tensor(master_buffer_.data(), layout_.shard_numel, dtype, layout_.device);
 }
 
 at::Tensor FlatSegment::parameter_view(size_t place) const {
@@ -188,10 +194,10 @@ Master FlatSegment::master_format() const {
 }
 
 ShardValues FlatSegment::values() const {
-  if (has_split_master()) {
-    return {travelling_, low_};
-  }
-  return master_.defined() ? master_ : travelling_;
+  const ShardValues values = has_split_master()  ? ShardValues(travelling_, low_)
+                             : master_.defined() ? ShardValues(master_)
+                                                 : ShardValues(travelling_);
+  return master_home_ == nullptr ? values : values.resting(master_home_->usable());
 }
 
 void FlatSegment::begin_update() {
@@ -210,7 +216,9 @@ void FlatSegment::publish() {
 
 void FlatSegment::write_travelling_from_master() {
   if (has_separate_master()) {
-    shard_math::round_into(master_, travelling_);
+    values().for_each_stretch(/*writes=*/false, [&](int64_t first, const ShardValues& part) {
+      shard_math::round_into(part.read(), travelling_.narrow(0, first, part.numel()));
+    });
   }
 }
 

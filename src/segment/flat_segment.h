@@ -12,6 +12,7 @@
 
 #include "memory/forbidden_region.h"
 #include "memory/gather_arena.h"
+#include "offload/segment_home.h"
 #include "segment/segment_gradients.h"
 #include "segment/shard_values.h"
 #include "sherd/options.h"
@@ -35,10 +36,12 @@ class FlatSegment {
   FlatSegment(const FlatSegment&) = delete;
   FlatSegment& operator=(const FlatSegment&) = delete;
 
-  /// Takes its travelling shard from the communicator and allocates the master where it is another.
+  /// Takes its travelling shard from the communicator and allocates the master where it is another:
+  /// in `offload`, unless that is null.
   void attach(const SegmentCommunicators& communicators, Communicator::Segment id,
               const std::shared_ptr<MemoryLedger>& ledger,
-              const std::shared_ptr<SpareShards>& spare_shards);
+              const std::shared_ptr<SpareShards>& spare_shards,
+              const std::shared_ptr<OffloadStore>& offload);
   /// What each communicator is told of it. `replicas`, `size`: sizes of these groups; `is_kept`:
   /// whether it leaves a piece there.
   [[nodiscard]] SegmentSpec spec(const std::string& unit, bool is_root) const;
@@ -82,6 +85,8 @@ class FlatSegment {
   [[nodiscard]] const at::Tensor& travelling() const { return travelling_; }
   /// int16 [shard_numel] of split masters, else undefined.
   [[nodiscard]] const at::Tensor& low() const { return low_; }
+  /// What master() or low() rests in; null where it is in memory.
+  [[nodiscard]] SegmentHome* master_home() const { return master_home_.get(); }
   /// What holds the values: the master, or the travelling shard where there is no other.
   [[nodiscard]] ShardValues values() const;
   /// Whether there is an fp32 shard that is rounded into the travelling shard.
@@ -108,6 +113,9 @@ class FlatSegment {
  private:
   void point_parameters_at(void* gathered);
   void give_back_slot(GatherArena& arena);
+  [[nodiscard]] at::Tensor allocate_master(c10::ScalarType dtype,
+                                           const std::shared_ptr<MemoryLedger>& ledger,
+                                           const std::shared_ptr<OffloadStore>& offload);
 
   SegmentLayout layout_;
   std::vector<std::vector<int64_t>> shapes_;
@@ -126,6 +134,7 @@ class FlatSegment {
   bool in_full_precision_ = false;
   bool has_post_forward_shard_ = false;
   Buffer master_buffer_;
+  std::unique_ptr<SegmentHome> master_home_;
   at::Tensor travelling_;
   at::Tensor master_;
   at::Tensor low_;

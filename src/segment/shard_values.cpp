@@ -1,6 +1,7 @@
 #include "segment/shard_values.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
 #include "kernels/shard_math.h"
@@ -8,30 +9,45 @@
 namespace sherd::detail {
 
 ShardValues ShardValues::narrow(int64_t start, int64_t numel) const {
-  return is_split() ? ShardValues(values_.narrow(0, start, numel), low_.narrow(0, start, numel))
-                    : ShardValues(values_.narrow(0, start, numel));
+  ShardValues part(values_.narrow(0, start, numel));
+  part.low_ = is_split() ? low_.narrow(0, start, numel) : low_;
+  part.use_ = use_;
+  return part;
 }
 
 at::Tensor ShardValues::read() const {
-  return is_split() ? shard_math::join(values_, low_) : values_;
+  if (!use_) {
+    return is_split() ? shard_math::join(values_, low_) : values_;
+  }
+  const at::Tensor all = at::empty({numel()}, values_.options().dtype(dtype()));
+  for_each_stretch(/*writes=*/false, [&](int64_t first, const ShardValues& part) {
+    all.narrow(0, first, part.numel()).copy_(part.read());
+  });
+  return all;
 }
 
 void ShardValues::write(const at::Tensor& values) const {
   const at::NoGradGuard no_grad;
-  if (is_split()) {
-    shard_math::split(values.to(values_.device(), c10::kFloat).contiguous(), values_, low_);
-  } else {
-    values_.copy_(values);
-  }
+  for_each_stretch(/*writes=*/true, [&](int64_t first, const ShardValues& part) {
+    const at::Tensor source = values.narrow(0, first, part.numel());
+    if (is_split()) {
+      shard_math::split(source.to(values_.device(), c10::kFloat).contiguous(), part.values_,
+                        part.low_);
+    } else {
+      part.values_.copy_(source);
+    }
+  });
 }
 
 void ShardValues::fill(double value) const {
   const at::NoGradGuard no_grad;
-  if (is_split()) {
-    write(at::full({numel()}, value, values_.options().dtype(c10::kFloat)));
-  } else {
-    values_.fill_(value);
-  }
+  for_each_stretch(/*writes=*/true, [&](int64_t, const ShardValues& part) {
+    if (is_split()) {
+      part.write(at::full({part.numel()}, value, values_.options().dtype(c10::kFloat)));
+    } else {
+      part.values_.fill_(value);
+    }
+  });
 }
 
 }  // namespace sherd::detail

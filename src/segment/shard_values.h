@@ -1,7 +1,10 @@
 #pragma once
 // What a rank holds of a parameter, however it lies.
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -12,12 +15,22 @@ namespace sherd::detail {
 /// halves] in kernels.h). A view: it is written where it lies.
 class ShardValues {
  public:
+  /// Brings a view of values that rest elsewhere into memory, until what it returns goes.
+  using Use = std::function<std::shared_ptr<void>(const at::Tensor& view, bool writes)>;
+
   ShardValues() = default;
   ShardValues(at::Tensor values)  // NOLINT(google-explicit-constructor): most values are tensors
       : values_(std::move(values)) {}
   /// fp32 values whose rounding to bf16 is `travelling`; `low` int16.
   ShardValues(at::Tensor travelling, at::Tensor low)
       : values_(std::move(travelling)), low_(std::move(low)) {}
+
+  /// The same, of which the tensor, or `low`, may be used only within `use`; empty: always.
+  [[nodiscard]] ShardValues resting(Use use) const {
+    ShardValues values = *this;
+    values.use_ = std::move(use);
+    return values;
+  }
 
   [[nodiscard]] bool is_split() const { return low_.defined(); }
   [[nodiscard]] int64_t numel() const { return values_.numel(); }
@@ -28,17 +41,35 @@ class ShardValues {
   [[nodiscard]] bool is_floating_point() const { return c10::isFloatingType(dtype()); }
   [[nodiscard]] ShardValues narrow(int64_t start, int64_t numel) const;
 
-  /// The tensor that they are; of halves a new one, which is not written back.
+  /// The tensor that they are; of halves, and of what rests elsewhere, a new one, which is not
+  /// written back.
   [[nodiscard]] at::Tensor read() const;
-  /// Where they lie as a tensor; undefined for halves.
-  [[nodiscard]] at::Tensor in_place() const { return is_split() ? at::Tensor() : values_; }
+  /// Where they lie as a tensor; undefined where read() makes one.
+  [[nodiscard]] at::Tensor in_place() const { return is_split() || use_ ? at::Tensor() : values_; }
   /// Converts from any dtype of the same kind.
   void write(const at::Tensor& values) const;
   void fill(double value) const;
 
+  /// Calls fn(first, part) for parts in order, each in memory during the call: all values at once
+  /// where they are in memory anyway.
+  template <class Fn>
+  void for_each_stretch(bool writes, const Fn& fn) const {
+    if (!use_) {
+      return fn(int64_t{0}, *this);
+    }
+    for (int64_t first = 0; first < numel(); first += kStretch) {
+      const ShardValues part = narrow(first, std::min(kStretch, numel() - first)).resting({});
+      const auto in_use = use_(part.is_split() ? part.low_ : part.values_, writes);
+      fn(first, part);
+    }
+  }
+
  private:
+  static constexpr int64_t kStretch = int64_t{1} << 20;
+
   at::Tensor values_;
   at::Tensor low_;
+  Use use_;
 };
 
 }  // namespace sherd::detail

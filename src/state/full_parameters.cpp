@@ -91,19 +91,18 @@ class Gathered {
     const at::Tensor shown =
         parameter.tensor.detach().view({-1}).narrow(0, held.range.begin, held.range.size());
     const at::Tensor travelling = held.of(held.segment.travelling());
-    const bool is_split = held.segment.has_split_master();
-    if (is_split || held.segment.has_separate_master()) {
-      const at::Tensor changed = shown.view(at::kShort).ne(travelling.view(at::kShort));
-      if (is_split) {
-        held.of(held.segment.low()).masked_fill_(changed, 0);
-        travelling.copy_(shown);
-        return;
-      }
-      const at::Tensor master = held.of(held.segment.master());
-      master.copy_(at::where(changed, shown.to(at::kFloat), master));
-    } else {
+    if (!held.segment.has_split_master() && !held.segment.has_separate_master()) {
       travelling.copy_(shown);
+      return;
     }
+    const at::Tensor changed = shown.view(at::kShort).ne(travelling.view(at::kShort));
+    held.values().for_each_stretch(
+        /*writes=*/true, [&](int64_t first, const detail::ShardValues& part) {
+          const auto here = [&](const at::Tensor& all) {
+            return all.narrow(0, first, part.numel());
+          };
+          part.write(at::where(here(changed), here(shown).to(at::kFloat), part.read()));
+        });
   }
 
   detail::Engine& engine_;

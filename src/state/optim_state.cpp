@@ -22,17 +22,19 @@ struct MomentEntries {
 };
 
 std::vector<MomentEntries> moment_entries(ShardedModule& model, const AdamW& optimizer) {
-  std::map<std::string, MomentShard> moments;
-  for (MomentShard& moment : optimizer.moments()) {
-    moments.emplace(moment.name, std::move(moment));
+  std::map<std::string, OptimizerShard> moments;
+  for (OptimizerShard& moment : optimizer.state_shards()) {
+    moments.emplace(moment.parameter, std::move(moment));
   }
   std::vector<MomentEntries> entries;
   for (const detail::StateEntry& parameter : detail::state_entries(model)) {
     const auto found = moments.find(parameter.name);
     if (found != moments.end() && !parameter.is_buffer()) {
       MomentEntries& entry = entries.emplace_back(MomentEntries{parameter, parameter});
-      entry.exp_avg.mine = found->second.exp_avg;
-      entry.exp_avg_sq.mine = found->second.exp_avg_sq;
+      const OptimizerShard& shard = found->second;
+      entry.exp_avg.mine = detail::ShardValues(shard.tensors.at("exp_avg")).resting(shard.use);
+      entry.exp_avg_sq.mine =
+          detail::ShardValues(shard.tensors.at("exp_avg_sq")).resting(shard.use);
     }
   }
   return entries;

@@ -120,8 +120,14 @@ void Step::zero_grad() {
 
 namespace {
 
-// Optimizers of LibTorch need masters and gradients that are fp32 tensors.
+// Optimizers of LibTorch need masters and gradients that are fp32 tensors in memory.
 void check_fp32(const Model& model) {
+  if (model.offload != nullptr) {
+    throw Error(ExitCode::Usage,
+                "[optim_parameters] masters rest on a disk (Offload::optimizer_folder), where "
+                "optimizers of LibTorch do not find them: use sherd::AdamW, or leave the folder "
+                "empty.");
+  }
   for (const SegmentOfUnit& of : model.segments) {
     const Master master = of.segment->master_format();
     const bool is_narrow = of.segment->layout().reduce_dtype != c10::kFloat;

@@ -1,0 +1,76 @@
+#include "offload/offload_file.h"
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include <fcntl.h>
+
+#include "files/folder.h"
+#include "files/system_text.h"
+#include "sherd/error.h"
+
+namespace sherd::detail {
+
+namespace {
+
+// Where the file system has no files without names.
+int make_and_unlink(const std::string& folder, int flags) {
+  std::string path = folder + "/sherd-offload-XXXXXX";
+  const int descriptor = ::mkostemp(path.data(), flags | O_CLOEXEC);
+  if (descriptor >= 0) {
+    ::unlink(path.c_str());
+  }
+  return descriptor;
+}
+
+int open_nameless(const std::string& folder, int flags) {
+  const int descriptor = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
+  const bool knows_none = descriptor < 0 && (errno == EOPNOTSUPP || errno == EISDIR);
+  return knows_none ? make_and_unlink(folder, flags) : descriptor;
+}
+
+}  // namespace
+
+OffloadFile::OffloadFile(const std::string& folder) : folder_(folder) {
+  files::make_folder(folder);
+  file_ = files::FileDescriptor(open_nameless(folder, O_DIRECT));
+  if (file_.get() < 0 && errno == EINVAL) {
+    is_direct_ = false;
+    file_ = files::FileDescriptor(open_nameless(folder, 0));
+  }
+  if (file_.get() < 0) {
+    throw Error(ExitCode::CannotWrite, "a file for what is offloaded cannot be made in '" + folder +
+                                           "': " + files::errno_text(errno) + ".");
+  }
+  const std::string name = "the file for what is offloaded in '" + folder + "'";
+  transfers_ = transfers_by_io_uring(file_.get(), name);
+  if (transfers_ == nullptr) {
+    transfers_ = transfers_by_threads(file_.get(), name);
+  }
+}
+
+std::int64_t OffloadFile::allocate(std::int64_t bytes) {
+  std::error_code ignored;
+  const auto free = std::filesystem::space(folder_, ignored).available;
+  int error = ::fallocate(file_.get(), 0, bytes_, bytes) == 0 ? 0 : errno;
+  if (error == EOPNOTSUPP && static_cast<std::uintmax_t>(bytes) < free) {
+    error = ::ftruncate(file_.get(), bytes_ + bytes) == 0 ? 0 : errno;
+  }
+  if (error != 0) {
+    throw Error(ExitCode::CannotWrite,
+                "no room for what is offloaded to '" + folder_ + "': after " +
+                    std::to_string(bytes_) + " bytes " + std::to_string(bytes) +
+                    " more are needed, and " + std::to_string(free) + " are free (" +
+                    files::errno_text(error) + "). Make room, or choose a folder on another disk.");
+  }
+  const std::int64_t begin = bytes_;
+  bytes_ += bytes;
+  return begin;
+}
+
+std::string OffloadFile::description() const {
+  return std::string(transfers_->name()) + (is_direct_ ? ", direct" : ", through the page cache");
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,273 @@
+#include "offload/segment_home.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include <sys/mman.h>
+
+#include "base/movable_storage.h"
+#include "base/own_work.h"
+#include "files/system_text.h"
+#include "sherd/error.h"
+
+namespace sherd::detail {
+
+namespace {
+
+// Of small homes pages, of others chunks, which are huge pages.
+std::int64_t rounded(std::int64_t bytes) {
+  const std::int64_t unit =
+      bytes < HomeChunk::kBytes ? OffloadFile::kAlignmentBytes : HomeChunk::kBytes;
+  return (bytes + unit - 1) / unit * unit;
+}
+
+[[noreturn]] void refused(std::int64_t bytes, int error) {
+  throw Error(ExitCode::OutOfMemory, "out of memory: " + std::to_string(bytes) +
+                                         " bytes of what rests on a disk could not be mapped (" +
+                                         files::errno_text(error) + ").");
+}
+
+// Addresses without memory and without rights, from a chunk's bound on.
+void* reserve(std::int64_t bytes) {
+  const auto size = static_cast<std::size_t>(bytes + HomeChunk::kBytes);
+  void* const base =
+      ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) {
+    refused(bytes, errno);
+  }
+  auto* const start = static_cast<char*>(base);
+  const auto past = reinterpret_cast<std::uintptr_t>(base) % HomeChunk::kBytes;
+  const std::size_t before = past == 0 ? 0 : static_cast<std::size_t>(HomeChunk::kBytes) - past;
+  const std::size_t after = static_cast<std::size_t>(HomeChunk::kBytes) - before;
+  if (before > 0) {
+    ::munmap(start, before);
+  }
+  if (after > 0) {
+    ::munmap(start + before + bytes, after);
+  }
+  return start + before;
+}
+
+}  // namespace
+
+OffloadStore::OffloadStore(const std::string& folder, c10::Device device,
+                           std::shared_ptr<MemoryLedger> ledger)
+    : device_(device),
+      file_(device.is_meta() ? nullptr : std::make_unique<OffloadFile>(folder)),
+      ledger_(std::move(ledger)) {}
+
+std::int64_t OffloadStore::allocate(std::int64_t bytes) {
+  const std::int64_t begin = file_ ? file_->allocate(bytes) : 0;
+  allocated_bytes_ += bytes;
+  ledger_->add_offloaded(bytes);
+  return begin;
+}
+
+// What has not been used for longest goes first.
+void OffloadStore::make_room(std::int64_t bytes) {
+  while (held_bytes_ + bytes > limit_bytes_) {
+    const auto oldest = std::find_if(in_memory_.begin(), in_memory_.end(),
+                                     [](const HomeChunk* chunk) { return chunk->uses == 0; });
+    if (oldest == in_memory_.end()) {
+      return;
+    }
+    leave(**oldest);
+  }
+}
+
+void OffloadStore::rest() {
+  const std::vector<HomeChunk*> held(in_memory_.begin(), in_memory_.end());
+  for (HomeChunk* chunk : held) {
+    write_back(*chunk);  // all of them, before the first is waited for
+  }
+  for (HomeChunk* chunk : held) {
+    if (chunk->uses == 0) {
+      leave(*chunk);
+    }
+  }
+}
+
+void OffloadStore::fetch(HomeChunk& chunk) {
+  if (chunk.place != HomeChunk::Place::File) {
+    return;
+  }
+  make_room(chunk.bytes);
+  if (!file_) {
+    chunk.on_meta = Buffer(chunk.bytes, MemoryKind::OffloadSlot, ledger_, device_);
+  } else if (::mprotect(chunk.data, static_cast<std::size_t>(chunk.bytes),
+                        PROT_READ | PROT_WRITE) != 0) {
+    refused(chunk.bytes, errno);
+  } else {
+    ledger_->add(MemoryKind::OffloadSlot, chunk.bytes);
+  }
+  held_bytes_ += chunk.bytes;
+  chunk.place = HomeChunk::Place::Memory;
+  in_memory_.push_back(&chunk);
+  if (!file_) {
+    return;
+  }
+  try {
+    chunk.transfer =
+        file_->transfers().start(Transfers::Direction::Read, chunk.data, chunk.bytes, chunk.offset);
+    chunk.place = HomeChunk::Place::OnTheWay;
+  } catch (...) {
+    forget(chunk);
+    throw;
+  }
+}
+
+// Waits for a transfer that is under way.
+void OffloadStore::settle(HomeChunk& chunk) {
+  using Place = HomeChunk::Place;
+  if (chunk.place != Place::OnTheWay && chunk.place != Place::WrittenBack) {
+    return;
+  }
+  const bool was_read = std::exchange(chunk.place, Place::Memory) == Place::OnTheWay;
+  try {
+    file_->transfers().wait(chunk.transfer);
+  } catch (...) {
+    if (was_read) {
+      forget(chunk);
+    } else {
+      chunk.differs = true;
+    }
+    throw;
+  }
+}
+
+void OffloadStore::bring(HomeChunk& chunk) {
+  fetch(chunk);
+  settle(chunk);
+  in_memory_.splice(in_memory_.end(), in_memory_,
+                    std::find(in_memory_.begin(), in_memory_.end(), &chunk));
+}
+
+void OffloadStore::write_back(HomeChunk& chunk) {
+  if (!chunk.differs || chunk.uses > 0 || chunk.place != HomeChunk::Place::Memory || !file_) {
+    return;
+  }
+  chunk.transfer =
+      file_->transfers().start(Transfers::Direction::Write, chunk.data, chunk.bytes, chunk.offset);
+  chunk.place = HomeChunk::Place::WrittenBack;
+  chunk.differs = false;
+}
+
+void OffloadStore::leave(HomeChunk& chunk) {
+  write_back(chunk);
+  settle(chunk);
+  forget(chunk);
+}
+
+// Its memory goes, with what differs.
+void OffloadStore::forget(HomeChunk& chunk) {
+  if (file_) {
+    const auto size = static_cast<std::size_t>(chunk.bytes);
+    ::madvise(chunk.data, size, MADV_DONTNEED);
+    ::mprotect(chunk.data, size, PROT_NONE);
+    ledger_->add(MemoryKind::OffloadSlot, -chunk.bytes);
+  }
+  chunk.on_meta = Buffer();
+  held_bytes_ -= chunk.bytes;
+  in_memory_.remove(&chunk);
+  chunk.place = HomeChunk::Place::File;
+  chunk.differs = false;
+}
+
+class SegmentHome::Use {
+ public:
+  Use(SegmentHome& home, Span span) : home_(home), span_(span) {
+    for (std::size_t i = span_.first; i < span_.last; ++i) {
+      ++home_.chunks_[i].uses;
+    }
+  }
+  ~Use() {
+    for (std::size_t i = span_.first; i < span_.last; ++i) {
+      --home_.chunks_[i].uses;
+    }
+  }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+ private:
+  SegmentHome& home_;
+  Span span_;
+};
+
+SegmentHome::SegmentHome(std::shared_ptr<OffloadStore> store, std::int64_t bytes)
+    : store_(std::move(store)), bytes_(rounded(bytes)) {
+  const bool has_memory = !store_->device_.is_meta();
+  const std::int64_t offset = store_->allocate(bytes_);
+  addresses_ = has_memory ? reserve(bytes_) : nullptr;
+  if (has_memory) {
+    ::madvise(addresses_, static_cast<std::size_t>(bytes_), MADV_HUGEPAGE);
+  }
+  storage_ = movable_storage(bytes_, store_->device_);
+  point_at(*storage_, addresses_);
+  for (std::int64_t begin = 0; begin < bytes_; begin += HomeChunk::kBytes) {
+    HomeChunk& chunk = chunks_.emplace_back();
+    chunk.data = has_memory ? static_cast<char*>(addresses_) + begin : nullptr;
+    chunk.bytes = std::min(HomeChunk::kBytes, bytes_ - begin);
+    chunk.offset = offset + begin;
+  }
+}
+
+SegmentHome::~SegmentHome() {
+  for (HomeChunk& chunk : chunks_) {
+    try {
+      store_->settle(chunk);
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): nobody wants it any more
+    }
+    if (chunk.place != HomeChunk::Place::File) {
+      store_->forget(chunk);
+    }
+  }
+  store_->ledger_->add_offloaded(-bytes_);
+  point_at(*storage_, nullptr);
+  if (addresses_ != nullptr) {
+    ::munmap(addresses_, static_cast<std::size_t>(bytes_));
+  }
+}
+
+at::Tensor SegmentHome::view(std::int64_t offset, std::int64_t numel, c10::ScalarType dtype) const {
+  const auto element = static_cast<std::int64_t>(c10::elementSize(dtype));
+  return view_of(storage_, offset / element, {numel}, dtype);
+}
+
+SegmentHome::Span SegmentHome::chunks_of(const at::Tensor& view) const {
+  const auto element = static_cast<std::int64_t>(view.element_size());
+  const std::int64_t begin = view.storage_offset() * element;
+  const std::int64_t end = begin + view.numel() * element;
+  return {static_cast<std::size_t>(begin / HomeChunk::kBytes),
+          static_cast<std::size_t>((end + HomeChunk::kBytes - 1) / HomeChunk::kBytes)};
+}
+
+void SegmentHome::fetch(const at::Tensor& view) {
+  const Span span = chunks_of(view);
+  const Use stays(*this, span);  // while room is made for the next
+  for (std::size_t i = span.first; i < span.last; ++i) {
+    store_->fetch(chunks_[i]);
+  }
+}
+
+std::shared_ptr<void> SegmentHome::use(const at::Tensor& view, bool writes) {
+  const Span span = chunks_of(view);
+  auto stays = std::make_shared<Use>(*this, span);
+  for (std::size_t i = span.first; i < span.last; ++i) {
+    store_->fetch(chunks_[i]);
+  }
+  for (std::size_t i = span.first; i < span.last; ++i) {
+    store_->bring(chunks_[i]);
+    chunks_[i].differs = chunks_[i].differs || writes;
+  }
+  return stays;
+}
+
+void SegmentHome::write_back(const at::Tensor& view) {
+  const Span span = chunks_of(view);
+  for (std::size_t i = span.first; i < span.last; ++i) {
+    store_->write_back(chunks_[i]);
+  }
+}
+
+}  // namespace sherd::detail

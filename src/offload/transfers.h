@@ -1,0 +1,42 @@
+#pragma once
+// Reads and writes of a file that go on beside the caller.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace sherd::detail {
+
+/// Of one open file. Used by one thread.
+class Transfers {
+ public:
+  enum class Direction { Read, Write };
+  using Ticket = std::uint64_t;
+
+  Transfers() = default;
+  Transfers(const Transfers&) = delete;
+  Transfers& operator=(const Transfers&) = delete;
+  /// Returns when those under way have ended; whether they failed does not matter any more.
+  virtual ~Transfers() = default;
+
+  /// Starts to move `bytes` between `data` and `offset` in the file; for direct I/O all three are
+  /// multiples of 4,096. `data` must stay until wait(), which is called once for each.
+  [[nodiscard]] virtual Ticket start(Direction direction, void* data, std::int64_t bytes,
+                                     std::int64_t offset) = 0;
+  /// Returns when it has ended. Throws Error(StorageIo) where it failed.
+  virtual void wait(Ticket ticket) = 0;
+  /// What carries it out, for people: "io_uring".
+  [[nodiscard]] virtual const char* name() const = 0;
+};
+
+/// By io_uring; null where the system refuses it, or this build has no liburing. `name`: of the
+/// file, for messages.
+[[nodiscard]] std::unique_ptr<Transfers> transfers_by_io_uring(int descriptor, std::string name);
+/// By pread() and pwrite() on threads.
+[[nodiscard]] std::unique_ptr<Transfers> transfers_by_threads(int descriptor, std::string name);
+
+/// Throws Error(StorageIo) for an errno value, or 0: the file ends too early.
+[[noreturn]] void transfer_failed(const std::string& name, Transfers::Direction direction,
+                                  int error);
+
+}  // namespace sherd::detail

@@ -1,0 +1,134 @@
+// Masters and moments that rest on a disk: the same run, in less memory, that leaves nothing there.
+
+#include <csignal>
+
+#include "tests/e2e/training.h"
+#include "tests/support/small_disk.h"
+
+namespace sherd::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// A shape whose 100 million parameters are more than all else that a step takes.
+std::string wide_shape(const TempFolder& folder) {
+  auto config = nlohmann::json::parse(
+      read_file(SHERD_TEST_SOURCE_DIR "/recipes/models/wide-bloom/config.json"));
+  config["hidden_size"] = 1024;
+  std::ofstream(folder.path() / "config.json") << config.dump();
+  return folder.path() / "config.json";
+}
+
+Arguments on_disk(const fs::path& folder) {
+  return {"--memory.offload.optimizer", "disk:" + folder.string()};
+}
+
+Arguments in_bf16(const fs::path& output) {
+  return train(output) +
+         Arguments{"--precision.param_dtype", "bfloat16", "--checkpoint.every", "2 steps"};
+}
+
+TEST(Offload, TrainsToTheSameBitsAndLeavesNothing) {
+  const TempFolder folder;
+  const fs::path disk = folder.path() / "disk";
+  expect_code(0, on_ranks(2, in_bf16(folder.path() / "plain")));
+  const Ended ended = expect_code(0, on_ranks(2, in_bf16(folder.path() / "run") + on_disk(disk)));
+  EXPECT_THAT(ended.out, HasSubstr("masters and moments rest in '" + disk.string() + "': "));
+  EXPECT_THAT(ended.out, HasSubstr(" a rank, moved by "));
+  expect_same(folder.path() / "run", folder.path() / "plain");
+  EXPECT_THAT(listing(disk), IsEmpty());
+}
+
+TEST(Offload, LeavesNothingWhereItIsKilledAndGoesOnWithoutIt) {
+  const TempFolder folder;
+  const fs::path disk = folder.path() / "disk";
+  expect_code(0, in_bf16(folder.path() / "plain"));
+  {
+    Program killed(in_bf16(folder.path() / "run") + on_disk(disk));
+    killed.wait_for("step 3/");
+    killed.signal(SIGKILL);
+    EXPECT_EQ(killed.finish().code, 128 + SIGKILL);
+  }
+  EXPECT_THAT(listing(disk), IsEmpty());
+  const Ended resumed = expect_code(0, in_bf16(folder.path() / "run"));
+  EXPECT_THAT(resumed.out, HasSubstr("resum"));
+  EXPECT_EQ(exported_weights(folder.path() / "run"), exported_weights(folder.path() / "plain"));
+}
+
+// Under a limit of memory that the same run without a disk exceeds.
+TEST(Offload, TrainsWhereMemoryIsTooSmallOtherwise) {
+  const TempFolder folder;
+  const auto bench = [&](const Arguments& more, const std::string& line) {
+    const Arguments words = {"bench",   "--json", "--model",  wide_shape(folder),
+                             "--steps", "3",      "--seq",    "32",
+                             "--dtype", "bf16",   "--warmup", "0"};
+    Program program(words + more, {}, line);
+    return program.finish();
+  };
+  const std::string limited = "ulimit -d 1400000; exec \"$0\" \"$@\"";
+  const Ended plain = bench({}, "");
+  ASSERT_EQ(plain.code, 0) << plain.err;
+  EXPECT_EQ(bench({}, limited).code, 81);
+  const Ended ended = bench({"--offload-optimizer", folder.path().string()}, limited);
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const auto expected = nlohmann::json::parse(plain.out);
+  const auto found = nlohmann::json::parse(ended.out);
+  EXPECT_EQ(found["losses"], expected["losses"]);
+  EXPECT_EQ(found["grad_norms"], expected["grad_norms"]);
+  EXPECT_GT(found["offloaded_bytes"], 0);
+  EXPECT_EQ(expected["offloaded_bytes"], 0);
+}
+
+TEST(Offload, ToADiskThatIsTooSmallEndsBeforeTheFirstStep) {
+  const TempFolder folder;
+  const SmallDisk disk(folder.path() / "small");
+  if (!disk.is_there()) {
+    GTEST_SKIP() << SmallDisk::kWhyNot;
+  }
+  const Ended ended = expect_code(73, in_bf16(folder.path() / "run") + on_disk(disk.path()));
+  EXPECT_THAT(ended.err,
+              HasSubstr("no room for what is offloaded to '" + disk.path().string() + "'"));
+  EXPECT_THAT(ended.err, HasSubstr("choose a folder on another disk"));
+  EXPECT_THAT(read_log(folder.path() / "run" / "log.jsonl"), IsEmpty());
+}
+
+TEST(Offload, ToWhatIsNoFolder) {
+  const TempFolder folder;
+  std::ofstream(folder.path() / "file") << "x";
+  const Ended ended =
+      expect_code(73, in_bf16(folder.path() / "run") + on_disk(folder.path() / "file"));
+  EXPECT_THAT(ended.err, HasSubstr((folder.path() / "file").string()));
+}
+
+TEST(Offload, ToWhatIsNotThere) {
+  const TempFolder folder;
+  const auto refused = [&](const std::string& key, const std::string& place) {
+    return expect_code(64,
+                       train(folder.path() / "run") + Arguments{"--memory.offload." + key, place})
+        .err;
+  };
+  EXPECT_THAT(refused("optimizer", "host"), HasSubstr("not there yet; must be \"none\" or"));
+  EXPECT_THAT(refused("optimizer", "disk:"), HasSubstr("must be \"none\" or \"disk:FOLDER\""));
+  for (const char* part : {"gradients", "parameters", "activations"}) {
+    EXPECT_THAT(refused(part, "host"), HasSubstr("not there yet"));
+  }
+}
+
+TEST(Offload, IsPlanned) {
+  const TempFolder folder;
+  const auto plan = [&](const Arguments& more) {
+    Arguments words = in_bf16(folder.path() / "run") + more + Arguments{"--json"};
+    words.front() = "plan";
+    return nlohmann::json::parse(expect_code(0, words).out);
+  };
+  const auto plain = plan({});
+  const auto offloaded = plan(on_disk(folder.path() / "never made"));
+  EXPECT_EQ(plain["offloaded_bytes"], 0);
+  EXPECT_GT(offloaded["offloaded_bytes"], 12 * 260'000);
+  EXPECT_FALSE(offloaded["phases"]["save"]["items"].contains("optimizer state"));
+  EXPECT_FALSE(fs::exists(folder.path() / "never made"));
+}
+
+}  // namespace
+}  // namespace sherd::test

@@ -1,0 +1,186 @@
+// Masters and moments that rest on a disk: the same training, to the bit, in less memory.
+
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "sherd/checkpoint.h"
+#include "sherd/init.h"
+#include "sherd/state_dict.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/ranks.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/train_small_net.h"
+
+namespace sherd::test {
+namespace {
+
+/// Precisions, with what rests on the disk.
+struct Mode {
+  const char* name;
+  Precision precision;
+  AdamWMode optimizer;
+};
+
+const std::vector<Mode>& modes() {
+  static const std::vector<Mode> all = {
+      {"fp32", {}, {}},
+      {"bf16", {.param_dtype = at::kBFloat16}, {}},
+      {"halves", {.param_dtype = at::kBFloat16, .master = Master::Split}, {}},
+      {"narrow moments", {.param_dtype = at::kBFloat16}, {.moments_dtype = at::kBFloat16}},
+      {"in backward", {.param_dtype = at::kBFloat16}, {.in_backward = true}}};
+  return all;
+}
+
+ShardOptions offload_options(const Mode& mode, const std::string& folder,
+                             Strategy strategy = Strategy::FullShard) {
+  return {
+      .strategy = strategy, .precision = mode.precision, .offload = {.optimizer_folder = folder}};
+}
+
+/// Values and moments after some steps, and what held them.
+struct Trained {
+  std::map<std::string, at::Tensor> tensors;
+  int64_t resident_bytes = 0;  ///< of masters and moments, without what is in use
+};
+
+void put_states(Trained& trained, ShardedModule& model, const AdamW& optimizer) {
+  for (const ParameterShard& shard : model.parameter_shards()) {
+    trained.tensors["value " + shard.name] = shard.value.clone();
+  }
+  for (const MomentShard& moment : optimizer.moments()) {
+    trained.tensors["exp_avg " + moment.name] = moment.exp_avg.clone();
+    trained.tensors["exp_avg_sq " + moment.name] = moment.exp_avg_sq.clone();
+  }
+  const StateDict values = full_state_dict(model, {.rank0_only = false});
+  for (const auto& item : values) {
+    trained.tensors["whole " + item.key()] = item.value();
+  }
+  const OptimStateDict states = full_optim_state_dict(model, optimizer, /*rank0_only=*/false);
+  for (const auto& item : states) {
+    trained.tensors["whole exp_avg " + item.key()] = item.value().exp_avg;
+    trained.tensors["whole exp_avg_sq " + item.key()] = item.value().exp_avg_sq;
+  }
+  trained.resident_bytes = model.memory().bytes(MemoryKind::MasterShard) +
+                           model.memory().bytes(MemoryKind::OptimizerState);
+}
+
+void step(auto& model, AdamW& optimizer, int index) {
+  const Example example = make_example(index);
+  sum_of_errors(model(example.x), example.y).backward();
+  optimizer.step();
+  optimizer.zero_grad();
+}
+
+Trained train(World world, const Mode& mode, const std::string& folder, Strategy strategy) {
+  auto model =
+      fully_shard(make_net(), mesh_for(world, strategy), offload_options(mode, folder, strategy));
+  AdamW optimizer(model, {.lr = 1e-2}, {}, mode.optimizer);
+  for (int index = 0; index < 4; ++index) {
+    step(model, optimizer, index);
+  }
+  EXPECT_LE(model.memory().peak_bytes(), model.planned_peak_bytes());
+  Trained trained;
+  put_states(trained, model, optimizer);
+  return trained;
+}
+
+void expect_equal(const Trained& expected, const Trained& found, const std::string& what) {
+  ASSERT_EQ(expected.tensors.size(), found.tensors.size());
+  for (const auto& [name, tensor] : expected.tensors) {
+    EXPECT_TRUE(at::equal(tensor, found.tensors.at(name))) << what << ": " << name;
+  }
+}
+
+TEST(Offload, OfTheOptimizerTrainsToTheSameBits) {
+  const TempFolder folder;
+  for (const Mode& mode : modes()) {
+    for (const int ranks : {1, 2, 4}) {
+      for (const Strategy strategy : kStrategies) {
+        run_ranks(ranks, [&](World world) {
+          const Trained expected = train(world, mode, "", strategy);
+          const Trained found = train(world, mode, folder.path().string(), strategy);
+          expect_equal(expected, found, std::string(mode.name) + ", " + name_of(strategy));
+          EXPECT_GT(expected.resident_bytes, 0);
+          EXPECT_EQ(found.resident_bytes, 0);
+        });
+      }
+    }
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+// Each form goes on from a checkpoint of each.
+TEST(Offload, GoesOnFromCheckpointsOfStateInMemoryAndBack) {
+  const TempFolder folder;
+  const std::string disk = (folder.path() / "disk").string();
+  for (const Mode& mode : {modes()[1], modes()[2]}) {
+    for (const std::string& saved : {std::string(), disk}) {
+      const std::string path = (folder.path() / ("saved" + std::to_string(saved.size()))).string();
+      run_ranks(2, [&](World world) {
+        auto model = fully_shard(make_net(), Mesh::shard(world), offload_options(mode, saved));
+        AdamW optimizer(model, {.lr = 1e-2});
+        step(model, optimizer, 0);
+        save_checkpoint(model, optimizer, path, "");
+        step(model, optimizer, 1);
+        Trained expected;
+        put_states(expected, model, optimizer);
+        for (const std::string& resumed : {std::string(), disk}) {
+          auto other = fully_shard(make_net(), Mesh::shard(world), offload_options(mode, resumed));
+          AdamW its(other, {.lr = 1e-2});
+          load_checkpoint(other, its, path);
+          step(other, its, 1);
+          Trained found;
+          put_states(found, other, its);
+          expect_equal(expected, found, mode.name);
+        }
+      });
+    }
+  }
+}
+
+// What is filled, shown whole, written, and loaded from whole tensors.
+TEST(Offload, IsFilledShownAndWrittenAsStateInMemory) {
+  const TempFolder folder;
+  for (const Mode& mode : {modes()[0], modes()[1], modes()[2]}) {
+    run_ranks(2, [&](World world) {
+      std::vector<Trained> outcomes;
+      for (const std::string& place : {std::string(), folder.path().string()}) {
+        Net net = make_net();
+        auto model = fully_shard(net, Mesh::shard(world), offload_options(mode, place));
+        AdamW optimizer(model, {.lr = 1e-2});
+        int number = 0;
+        initialize(model, 5, [&](ParameterInit& parameter) {
+          ++number % 2 == 0 ? parameter.fill_constant(1.0 / 3.0) : parameter.fill_normal(0, 0.1);
+        });
+        with_full_parameters(model, "", [&] { net->parameters().front().flatten()[0] = 7.5; },
+                             {.writeback = true});
+        step(model, optimizer, 0);
+        const StateDict values = full_state_dict(model);
+        const OptimStateDict states = full_optim_state_dict(model, optimizer);
+        step(model, optimizer, 1);
+        load_full_state_dict(model, values);
+        load_full_optim_state_dict(model, optimizer, states);
+        step(model, optimizer, 2);
+        put_states(outcomes.emplace_back(), model, optimizer);
+      }
+      expect_equal(outcomes[0], outcomes[1], mode.name);
+    });
+  }
+}
+
+TEST(Offload, RefusesWhatItDoesNotGoWith) {
+  const TempFolder folder;
+  const Mesh mesh = Mesh::shard(World::alone());
+  ShardOptions options = offload_options(modes()[1], folder.path().string());
+  auto model = fully_shard(make_net(), mesh, options);
+  expect_error(
+      [&] { static_cast<void>(optim_parameters(model)); }, ExitCode::Usage,
+      {"[optim_parameters]", "rest on a disk (Offload::optimizer_folder)", "use sherd::AdamW"});
+  options.precision.full_precision_in_eval = true;
+  expect_error([&] { fully_shard(make_net(), mesh, options); }, ExitCode::Usage,
+               {"[fully_shard] masters that rest on a disk", "leave full_precision_in_eval"});
+}
+
+}  // namespace
+}  // namespace sherd::test
