@@ -40,6 +40,7 @@ struct BenchFlags {
   std::optional<int> threads;  // none: 1, and to calibrate all cores in use
   std::string dtype = "bf16";
   std::string master = "float32";
+  std::string reduce_dtype = "fp32";
   std::string strategy = "full_shard";
   std::string supervised = "all";
   std::string max_minutes = "10";
@@ -162,6 +163,8 @@ llm::train::Settings bench_settings(const BenchFlags& flags) {
            options.sharding.offload.optimizer_folder.empty() ? "not given" : "given"},
           {"--supervised", flags.supervised},
           {"--max-minutes", flags.max_minutes},
+          {"--reduce-dtype", flags.reduce_dtype},
+          {"--update-in-backward", options.update_in_backward ? "given" : "not given"},
           {"--checkpoint-activations", flags.checkpoint_activations ? "given" : "not given"},
           {"the model's config.json (SHA-256)", llm::bench::config_digest(options)}};
 }
@@ -209,6 +212,7 @@ int bench(Rank& rank, BenchFlags flags) {
   flags.options.sharding.strategy = llm::train::strategies_by_name().at(flags.strategy);
   flags.options.sharding.precision.param_dtype = dtypes_by_name().at(flags.dtype);
   flags.options.sharding.precision.master = llm::train::masters_by_name().at(flags.master);
+  flags.options.sharding.precision.reduce_dtype = dtypes_by_name().at(flags.reduce_dtype);
   flags.options.sharding.units =
       sherd::unit_policy::every_unit({.checkpoint_activations = flags.checkpoint_activations});
   flags.options.answers_only = flags.supervised == "answer";
@@ -267,6 +271,12 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
           "how master weights lie under bf16; split: 2 bytes a parameter less; bfloat16: 4, and "
           "updates are rounded at random")
       ->check(CLI::IsMember(llm::train::masters_by_name()));
+  verb.add_option("--reduce-dtype", flags.reduce_dtype,
+                  "of sums of gradients; bf16, under bf16: 2 bytes a parameter less")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  verb.add_flag("--update-in-backward", options.update_in_backward,
+                "use gradients as soon as they are there: those of a block are held at a time, "
+                "unclipped");
   verb.add_option("--offload-optimizer", options.sharding.offload.optimizer_folder,
                   "a folder for masters and moments, on a disk");
   verb.add_option("--strategy", flags.strategy, "what each rank keeps")

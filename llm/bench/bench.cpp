@@ -89,6 +89,13 @@ std::vector<std::int64_t> of_all_ranks(sherd::World& world, std::int64_t bytes) 
 
 // Refuses before any weight is made what would take too long.
 void check(const BenchModel& found, const BenchOptions& options, sherd::World& world) {
+  if (options.update_in_backward &&
+      (options.accumulation > 1 || options.sharding.precision.param_dtype == c10::kHalf)) {
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        "--update-in-backward uses the gradients of one micro-batch, unscaled: leave "
+        "--accum 1 and --dtype bf16 or fp32.");
+  }
   check_sequence(found, options);
   const double step = options.max_minutes
                           ? estimated_step_seconds(step_products(found.config, options),
@@ -108,6 +115,7 @@ plan::PlannedRun planned_run(const BenchModel& found, const BenchOptions& option
   return {.model = found.config,
           .ranks = {.size = world.size(), .local_size = hosts_are_alike ? world.local_size() : 1},
           .sharding = options.sharding,
+          .adamw = {.in_backward = options.update_in_backward},
           .micro_batches =
               std::vector<plan::MicroBatch>(static_cast<size_t>(options.accumulation), batch),
           .pooling = plan::kHostPooling,
@@ -122,7 +130,7 @@ class Bench {
         world_(std::move(world)),
         found_(found),
         model_(make_model(found_, options, world_)),
-        optimizer_(model_, {.lr = options.lr}),
+        optimizer_(model_, {.lr = options.lr}, {}, {.in_backward = options.update_in_backward}),
         tokens_(tokens_of(options, model_.module()->vocab_rows())) {
     if (options.sharding.precision.param_dtype == c10::kHalf) {
       scaler_.emplace(model_);
@@ -165,11 +173,15 @@ void Bench::step() {
   const auto start = Clock::now();
   const train::StepOutcome outcome =
       train::train_step(model_, optimizer_, scaler_ ? &*scaler_ : nullptr, micro_batches(),
-                        {step_ + 1, kClipGradNorm, false});
+                        {.number = step_ + 1,
+                         .clip_grad_norm = kClipGradNorm,
+                         .updated_in_backward = options_.update_in_backward});
   ++step_;
   result_.tokens_a_step = outcome.tokens;
   result_.losses.push_back(outcome.loss);
-  result_.grad_norms.push_back(outcome.grad_norm);
+  if (!options_.update_in_backward) {
+    result_.grad_norms.push_back(outcome.grad_norm);
+  }
   report(std::chrono::duration<double>(Clock::now() - start).count());
 }
 

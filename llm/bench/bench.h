@@ -35,6 +35,8 @@ struct BenchOptions {
   double lr = 1e-4;
   bool answers_only = false;  ///< the last 8 tokens of each sample are supervised, not all
   bool operators = false;     ///< profile by operator
+  /// Of one micro-batch a step: gradients are used as soon as they are there, and not clipped.
+  bool update_in_backward = false;
   /// That each host sends and receives, for the planned time; none: assumed.
   std::optional<double> link_gb_per_second = std::nullopt;
   std::optional<double> max_minutes = 10;  ///< a bench that would take longer is refused
@@ -61,9 +63,9 @@ struct BenchResult {
   std::vector<std::int64_t> constant_rank_pss_bytes;  ///< without a model
   plan::MemoryPlan planned;                           ///< of what a rank takes beside those
   plan::StepTime planned_time;
-  std::string planned_rates;   ///< for people: what that rests on
-  std::vector<double> losses;  ///< of every step, warm-up too
-  std::vector<double> grad_norms;
+  std::string planned_rates;       ///< for people: what that rests on
+  std::vector<double> losses;      ///< of every step, warm-up too
+  std::vector<double> grad_norms;  ///< none of updates in backward
 };
 
 /// SHA-256 of the model's config.json, for ranks to compare. Throws sherd::Error as llm::io does.

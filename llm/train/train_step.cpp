@@ -100,7 +100,7 @@ StepOutcome train_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& opt
   outcome.overflowed = scaler != nullptr && !scaler->unscale();
   if (outcome.overflowed) {
     refuse_hopeless(*scaler, plan.number);
-  } else {
+  } else if (!plan.updated_in_backward) {
     outcome.grad_norm = sherd::clip_grad_norm(
         model, plan.clip_grad_norm.value_or(std::numeric_limits<double>::infinity()));
     refuse_non_finite("the gradient norm", outcome.grad_norm, plan.number);
