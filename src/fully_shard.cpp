@@ -75,19 +75,19 @@ void check_precision(const Precision& precision) {
   }
 }
 
-void check_offload(const ShardOptions& options, const Mesh& mesh) {
-  if (options.offload.optimizer_folder.empty()) {
-    return;
-  }
-  const c10::Device device = mesh.world().device();
-  if (!device.is_cpu() && !device.is_meta()) {
-    refuse_option("offload to a disk is for ranks on CPUs, and this one is on " + device.str() +
-                  ": leave Offload::optimizer_folder empty.");
-  }
-  if (options.precision.full_precision_in_eval) {
+void check_offload(const Precision& precision, const ShardOptions& options) {
+  if (!options.offload.optimizer_folder.empty() && precision.full_precision_in_eval) {
     refuse_option(
         "masters that rest on a disk (Offload::optimizer_folder) are not gathered: leave "
         "full_precision_in_eval, or the folder empty.");
+  }
+}
+
+void check_offload(const ShardOptions& options, const Mesh& mesh) {
+  const c10::Device device = mesh.world().device();
+  if (!options.offload.optimizer_folder.empty() && !device.is_cpu() && !device.is_meta()) {
+    refuse_option("offload to a disk is for ranks on CPUs, and this one is on " + device.str() +
+                  ": leave Offload::optimizer_folder empty.");
   }
 }
 
@@ -135,6 +135,7 @@ UnitSettings settings_of(const UnitModule& unit, const ShardOptions& options, bo
   UnitSettings settings;
   settings.precision = unit.options.precision.value_or(options.precision);
   check_precision(settings.precision);
+  check_offload(settings.precision, options);
   if (settings.precision.buffer_dtype != options.precision.buffer_dtype &&
       settings.precision.buffer_dtype) {
     refuse_option("buffer_dtype of unit '" + unit.name +

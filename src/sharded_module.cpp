@@ -52,6 +52,16 @@ std::vector<std::pair<std::string, std::string>> ShardedModule::tied_names() con
 }
 
 void ShardedModule::publish() {
+  for (const detail::SegmentOfUnit& of : engine_->model.segments) {
+    if (of.segment->master_home() != nullptr) {
+      throw Error(
+          ExitCode::Usage,
+          "[publish] values of unit '" + of.unit->name() +
+              "' rest on a disk (Offload::optimizer_folder), and ParameterShard::value is a "
+              "copy of them: write them by initialize(), load_safetensors(), "
+              "load_from_rank0(), load_full_state_dict() or with_full_parameters().");
+    }
+  }
   engine_->step.reshard_all();  // may refuse, before anything is torn
   engine_->step.writing_begins(detail::State::Values, "publish");
   engine_->step.publish_values();
@@ -197,6 +207,11 @@ const MemoryLedger& ShardedModule::memory() const {
 std::string ShardedModule::offload_transfers() const {
   const auto& offload = engine_->model.offload;
   return offload == nullptr ? "" : offload->description();
+}
+
+int64_t ShardedModule::offload_slot_bytes() const {
+  const auto& offload = engine_->model.offload;
+  return offload == nullptr ? 0 : offload->most_in_memory_bytes();
 }
 
 int64_t ShardedModule::planned_peak_bytes(const MicroBatches& micro_batches) const {

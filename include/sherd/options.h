@@ -96,7 +96,8 @@ struct Offload {
   /// without a name, which is gone with the process. They come into memory for their update, some
   /// millions of elements at a time (MemoryKind::OffloadSlot): results are those of state in
   /// memory, to the bit. Empty: they stay in memory. For ranks on CPUs; excludes
-  /// full_precision_in_eval and LibTorch's optimizers. PyTorch: `CPUOffloadPolicy`, which moves
+  /// full_precision_in_eval and LibTorch's optimizers; ParameterShard::value of what rests there is
+  /// a copy, and publish() refuses it. PyTorch: `CPUOffloadPolicy`, which moves
   /// more, to the host. Paper: ZeRO-Infinity, arXiv:2104.07857.
   std::string optimizer_folder = {};
 };

@@ -33,7 +33,8 @@ class Planner {
     step(model, optimizer);
     phases_.resize(1);  // from the second step on all of the optimizer's state is there
     step(model, optimizer);
-    end_phase("save");  // a rank writes what it holds from where it lies
+    end_phase("save",
+              model.offload_slot_bytes());  // a rank writes what it holds from where it lies
     if (run_.evaluation) {
       evaluate(model, *run_.evaluation);
       end_phase("evaluation");
@@ -52,13 +53,15 @@ class Planner {
     }
     // What its operators take on this device, its loops on others do not.
     meter_.without_peaks([&] { optimizer.step(); });
-    end_phase("optimizer");
+    end_phase("optimizer", model.offload_slot_bytes());
   }
 
   // Of several micro-batches the one that held most.
-  void end_phase(const std::string& name) {
+  void end_phase(const std::string& name, std::int64_t offload_bytes = 0) {
     PhasePlan ended{name, meter_.peak_bytes(), meter_.at_peak()};
     meter_.reset_peak();
+    ended.items[kOffloadItem] += offload_bytes;
+    ended.total_bytes += offload_bytes;
     if (name != "load" && run_.libraries_bytes > 0) {
       ended.items[kLibrariesItem] = run_.libraries_bytes;
       ended.total_bytes += run_.libraries_bytes;

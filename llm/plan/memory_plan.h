@@ -15,6 +15,9 @@ namespace llm::plan {
 /// The item of what other libraries keep (PlannedRun::libraries_bytes).
 inline constexpr const char* kLibrariesItem = "oneDNN and MKL";
 
+/// The item of what is in memory of what rests on a disk.
+inline constexpr const char* kOffloadItem = "slots of what rests on a disk";
+
 /// What is held at the worst moment of a phase.
 struct PhasePlan {
   std::string name;

@@ -32,7 +32,7 @@ constexpr std::pair<std::string_view, Held> kItems[] = {
     {"shards kept after forward", Held::GatheredUnits},
     {"gradients to be reduced", Held::ExchangedGradients},
     {"gradients to be received", Held::ExchangedGradients},
-    {"slots of what rests on a disk", Held::Offloaded},
+    {kOffloadItem, Held::Offloaded},
     {kLibrariesItem, Held::Libraries},
     {kKeptItem, Held::Kept}};
 

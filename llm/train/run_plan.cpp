@@ -130,6 +130,10 @@ std::string time_text(const RunPlan& plan) {
           ? fmt::format(", {:.3g} of it waiting for links", time.exposed_communication_seconds)
           : "",
       track::short_count(plan.tokens_per_second), rates_lines(plan.rates));
+  if (plan.memory.offloaded_bytes > 0) {
+    text += fmt::format("\n  without the disk, from which each rank reads {} a step and writes it",
+                        track::short_bytes(plan.memory.offloaded_bytes));
+  }
   if (plan.hosts.hosts > 1) {
     text +=
         "\n  (which strategy is the fastest depends on that link: `sherd bandwidth` measures it)";
@@ -149,6 +153,12 @@ RunPlan plan_run(const config::RunConfig& given, const ModelShape& shape, const 
                  const PlannedBatches& batches) {
   const config::RunConfig config = on_device(given, hosts.device);
   const bool on_cpu = hosts.device.type == c10::DeviceType::CPU;
+  if (!on_cpu && !config.memory.offload.optimizer_folder.empty()) {
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       fmt::format("memory.offload.optimizer is for CPUs so far, and {} is none: "
+                                   "leave it \"none\".",
+                                   hosts.device.name));
+  }
   plan::PlannedRun run = planned_step(config, shape, hosts, batches.training);
   run.evaluation = batches.evaluation;
   RunPlan made{

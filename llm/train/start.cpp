@@ -87,8 +87,8 @@ StartedRun start_run(const config::RunConfig& resolved, sherd::World& world, con
   return {std::move(config), std::move(tokenizer), std::move(shape), std::move(data), batch};
 }
 
-void require_room(const config::RunConfig& config, const ModelShape& shape, sherd::World& world,
-                  const Say& say) {
+void require_room_on_disk(const config::RunConfig& config, const ModelShape& shape,
+                          sherd::World& world) {
   together(world, [&] {
     const std::int64_t exported = world.rank() == 0 ? export_bytes(config, shape) : 0;
     if (world.rank() == 0 &&
@@ -98,6 +98,13 @@ void require_room(const config::RunConfig& config, const ModelShape& shape, sher
                          exported > 0 ? "a checkpoint of this model and its export take"
                                       : "a checkpoint of this model takes");
     }
+  });
+}
+
+void require_room(const config::RunConfig& config, const ModelShape& shape, sherd::World& world,
+                  const Say& say) {
+  require_room_on_disk(config, shape, world);
+  together(world, [&] {
     const int ranks = world.local_size();
     const std::int64_t bytes =
         least_rank_bytes(shape.parameters, state_shards(config, world), config);

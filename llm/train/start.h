@@ -37,5 +37,9 @@ struct StartedRun {
 /// sherd::Error: CannotWrite, OutOfMemory.
 void require_room(const config::RunConfig& config, const ModelShape& shape, sherd::World& world,
                   const Say& say);
+/// Of these that a checkpoint fits, and the export at the end. Collective. Throws
+/// sherd::Error(CannotWrite).
+void require_room_on_disk(const config::RunConfig& config, const ModelShape& shape,
+                          sherd::World& world);
 
 }  // namespace llm::train

@@ -326,6 +326,7 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   }
   if (const std::string transfers = model.offload_transfers(); !transfers.empty()) {
     say(offload_line(config, model.memory().offloaded_bytes(), transfers));
+    require_room_on_disk(config, shape, world);  // beside that, which may be on the same disk
   }
   const Candidate start = resume(plan, config, data, model, optimizer, say);
   restore_scale(start, scaler, world);

@@ -180,7 +180,6 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model,
     for (const Target& target : targets) {
       read_into(files, manifest, target);
     }
-    detail::rest(detail::engine_of(model).model);
     return "";
   }));
   for (detail::StateEntry& entry : entries) {

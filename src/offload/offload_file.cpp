@@ -51,9 +51,15 @@ OffloadFile::OffloadFile(const std::string& folder) : folder_(folder) {
 }
 
 std::int64_t OffloadFile::allocate(std::int64_t bytes) {
+  if (bytes == 0) {
+    return bytes_;
+  }
   std::error_code ignored;
   const auto free = std::filesystem::space(folder_, ignored).available;
-  int error = ::fallocate(file_.get(), 0, bytes_, bytes) == 0 ? 0 : errno;
+  int error = 0;
+  do {
+    error = ::fallocate(file_.get(), 0, bytes_, bytes) == 0 ? 0 : errno;
+  } while (error == EINTR);
   if (error == EOPNOTSUPP && static_cast<std::uintmax_t>(bytes) < free) {
     error = ::ftruncate(file_.get(), bytes_ + bytes) == 0 ? 0 : errno;
   }
@@ -67,6 +73,12 @@ std::int64_t OffloadFile::allocate(std::int64_t bytes) {
   const std::int64_t begin = bytes_;
   bytes_ += bytes;
   return begin;
+}
+
+void OffloadFile::release(std::int64_t begin, std::int64_t bytes) {
+  if (bytes > 0) {  // where the file system cannot, the place goes with the file
+    ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, bytes);
+  }
 }
 
 std::string OffloadFile::description() const {

@@ -23,6 +23,8 @@ class OffloadFile {
   /// Room for `bytes` more, which are zero: where it begins. Throws Error(CannotWrite), with what
   /// is missing, before anything is written.
   [[nodiscard]] std::int64_t allocate(std::int64_t bytes);
+  /// What began there is not needed any more; its place on the disk is given back.
+  void release(std::int64_t begin, std::int64_t bytes);
   [[nodiscard]] Transfers& transfers() { return *transfers_; }
   /// "io_uring, direct"
   [[nodiscard]] std::string description() const;

@@ -64,6 +64,14 @@ std::int64_t OffloadStore::allocate(std::int64_t bytes) {
   return begin;
 }
 
+void OffloadStore::release(std::int64_t begin, std::int64_t bytes) {
+  if (file_) {
+    file_->release(begin, bytes);
+  }
+  allocated_bytes_ -= bytes;
+  ledger_->add_offloaded(-bytes);
+}
+
 // What has not been used for longest goes first.
 void OffloadStore::make_room(std::int64_t bytes) {
   while (held_bytes_ + bytes > limit_bytes_) {
@@ -99,6 +107,7 @@ void OffloadStore::fetch(HomeChunk& chunk) {
                         PROT_READ | PROT_WRITE) != 0) {
     refused(chunk.bytes, errno);
   } else {
+    ::madvise(chunk.data, static_cast<std::size_t>(chunk.bytes), MADV_HUGEPAGE);
     ledger_->add(MemoryKind::OffloadSlot, chunk.bytes);
   }
   held_bytes_ += chunk.bytes;
@@ -163,8 +172,9 @@ void OffloadStore::leave(HomeChunk& chunk) {
 void OffloadStore::forget(HomeChunk& chunk) {
   if (file_) {
     const auto size = static_cast<std::size_t>(chunk.bytes);
-    ::madvise(chunk.data, size, MADV_DONTNEED);
-    ::mprotect(chunk.data, size, PROT_NONE);
+    // Mapped anew, so that a system that counts what was promised counts it no longer.
+    ::mmap(chunk.data, size, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+           0);
     ledger_->add(MemoryKind::OffloadSlot, -chunk.bytes);
   }
   chunk.on_meta = Buffer();
@@ -195,20 +205,21 @@ class SegmentHome::Use {
 };
 
 SegmentHome::SegmentHome(std::shared_ptr<OffloadStore> store, std::int64_t bytes)
-    : store_(std::move(store)), bytes_(rounded(bytes)) {
-  const bool has_memory = !store_->device_.is_meta();
-  const std::int64_t offset = store_->allocate(bytes_);
-  addresses_ = has_memory ? reserve(bytes_) : nullptr;
-  if (has_memory) {
-    ::madvise(addresses_, static_cast<std::size_t>(bytes_), MADV_HUGEPAGE);
-  }
+    : store_(std::move(store)), bytes_(rounded(bytes)), offset_(store_->allocate(bytes_)) {
+  const bool has_memory = !store_->device_.is_meta() && bytes_ > 0;
   storage_ = movable_storage(bytes_, store_->device_);
+  try {
+    addresses_ = has_memory ? reserve(bytes_) : nullptr;
+  } catch (...) {
+    store_->release(offset_, bytes_);
+    throw;
+  }
   point_at(*storage_, addresses_);
   for (std::int64_t begin = 0; begin < bytes_; begin += HomeChunk::kBytes) {
     HomeChunk& chunk = chunks_.emplace_back();
     chunk.data = has_memory ? static_cast<char*>(addresses_) + begin : nullptr;
     chunk.bytes = std::min(HomeChunk::kBytes, bytes_ - begin);
-    chunk.offset = offset + begin;
+    chunk.offset = offset_ + begin;
   }
 }
 
@@ -222,7 +233,7 @@ SegmentHome::~SegmentHome() {
       store_->forget(chunk);
     }
   }
-  store_->ledger_->add_offloaded(-bytes_);
+  store_->release(offset_, bytes_);
   point_at(*storage_, nullptr);
   if (addresses_ != nullptr) {
     ::munmap(addresses_, static_cast<std::size_t>(bytes_));

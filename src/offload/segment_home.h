@@ -54,6 +54,7 @@ class OffloadStore {
  private:
   friend class SegmentHome;
   [[nodiscard]] std::int64_t allocate(std::int64_t bytes);
+  void release(std::int64_t begin, std::int64_t bytes);
   void fetch(HomeChunk& chunk);
   void bring(HomeChunk& chunk);
   void write_back(HomeChunk& chunk);
@@ -108,6 +109,7 @@ class SegmentHome {
 
   std::shared_ptr<OffloadStore> store_;
   std::int64_t bytes_;
+  std::int64_t offset_ = 0;  ///< in the file
   void* addresses_ = nullptr;
   c10::intrusive_ptr<c10::StorageImpl> storage_;
   std::vector<HomeChunk> chunks_;

@@ -132,11 +132,20 @@ void for_each_home(const Stretch& stretch, const Fn& fn) {
 }
 
 // One stretch that is updated, one that is read, and two that are written.
-int64_t offload_limit_bytes() {
-  constexpr int64_t kTensors = 3;
+int64_t offload_limit_bytes(const std::vector<SegmentMoments>& segments) {
   constexpr int64_t kInFlight = 4;
-  constexpr int64_t kBytes = kStretch * int64_t{sizeof(float)} + detail::HomeChunk::kBytes;
-  return kInFlight * kTensors * kBytes;
+  int64_t largest = 0;
+  for (const SegmentMoments& state : segments) {
+    for (const Run& run : state.runs) {
+      int64_t bytes = 0;
+      for_each_home({&state, &run, 0, std::min(kStretch, run.numel)},
+                    [&](const detail::SegmentHome&, const at::Tensor& view) {
+                      bytes += static_cast<int64_t>(view.nbytes()) + detail::HomeChunk::kBytes;
+                    });
+      largest = std::max(largest, bytes);
+    }
+  }
+  return kInFlight * largest;
 }
 
 kernels::AdamWStep step_numbers(const AdamWOptions& o, int64_t step, double grad_scale) {
@@ -247,7 +256,7 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
                 "is asked with qualified names, as plan() lists them.");
   }
   if (impl_->engine().model.offload != nullptr) {
-    impl_->engine().model.offload->raise_limit(offload_limit_bytes());
+    impl_->engine().model.offload->raise_limit(offload_limit_bytes(impl_->segments));
   }
 }
 

@@ -153,6 +153,7 @@ void load_full_optim_state_dict(ShardedModule& model, AdamW& optimizer,
     scatter_from_rank0(world, state.exp_avg_sq, entry.exp_avg_sq);
   }
   set_steps(optimizer, entries, answers[0]);
+  detail::rest(detail::engine_of(model).model);
   detail::engine_of(model).step.writing_ended(detail::State::Optimizer);
 }
 

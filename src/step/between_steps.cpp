@@ -98,6 +98,7 @@ void Step::publish() {
     of.segment->write_travelling_from_master();
     of.segment->publish();
   }
+  rest(model_);
 }
 
 void Step::publish_values() {

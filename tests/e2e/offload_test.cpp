@@ -127,7 +127,18 @@ TEST(Offload, IsPlanned) {
   EXPECT_EQ(plain["offloaded_bytes"], 0);
   EXPECT_GT(offloaded["offloaded_bytes"], 12 * 260'000);
   EXPECT_FALSE(offloaded["phases"]["save"]["items"].contains("optimizer state"));
+  EXPECT_GT(offloaded["phases"]["optimizer"]["items"]["slots of what rests on a disk"],
+            12 * 260'000 / 2);
   EXPECT_FALSE(fs::exists(folder.path() / "never made"));
+}
+
+TEST(Offload, IsNotPlannedForGpus) {
+  const TempFolder folder;
+  Arguments words =
+      in_bf16(folder.path() / "run") + on_disk(folder.path()) + Arguments{"--device", "h100-80g"};
+  words.front() = "plan";
+  EXPECT_THAT(expect_code(64, words).err,
+              HasSubstr("memory.offload.optimizer is for CPUs so far, and h100-80g is none"));
 }
 
 }  // namespace

@@ -110,6 +110,40 @@ TEST(Offload, OfTheOptimizerTrainsToTheSameBits) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
+// Each parameter is updated in several stretches, of which the last is shorter.
+TEST(Offload, OfLargeParametersTrainsToTheSameBits) {
+  const TempFolder folder;
+  for (const Mode& mode : modes()) {
+    run_ranks(2, [&](World world) {
+      std::vector<Trained> outcomes;
+      for (const std::string& place : {std::string(), folder.path().string()}) {
+        auto model =
+            fully_shard(make_net(1, 1900), Mesh::shard(world), offload_options(mode, place));
+        AdamW optimizer(model, {.lr = 1e-2}, {}, mode.optimizer);
+        for (int index = 0; index < 2; ++index) {
+          step(model, optimizer, index);
+        }
+        EXPECT_EQ(model.memory().bytes(MemoryKind::OffloadSlot), 0) << mode.name;
+        put_states(outcomes.emplace_back(), model, optimizer);
+      }
+      expect_equal(outcomes[0], outcomes[1], mode.name);
+    });
+  }
+}
+
+// Of a rank that holds none of them there is nothing to offload.
+TEST(Offload, OfChosenParametersThatLieOnOneRank) {
+  const TempFolder folder;
+  run_ranks(2, [&](World world) {
+    auto model = fully_shard(make_net(), Mesh::shard(world),
+                             offload_options(modes()[1], folder.path().string()));
+    AdamW optimizer(model, {.lr = 1e-2}, {},
+                    {.contains = [](const std::string& name) { return name.starts_with("head"); }});
+    step(model, optimizer, 0);
+    EXPECT_EQ(optimizer.steps_done(), 1);
+  });
+}
+
 // Each form goes on from a checkpoint of each.
 TEST(Offload, GoesOnFromCheckpointsOfStateInMemoryAndBack) {
   const TempFolder folder;
@@ -177,6 +211,13 @@ TEST(Offload, RefusesWhatItDoesNotGoWith) {
   expect_error(
       [&] { static_cast<void>(optim_parameters(model)); }, ExitCode::Usage,
       {"[optim_parameters]", "rest on a disk (Offload::optimizer_folder)", "use sherd::AdamW"});
+  expect_error([&] { model.publish(); }, ExitCode::Usage,
+               {"[publish] values of unit", "rest on a disk", "is a copy of them"});
+  options.units = unit_policy::every_unit(
+      {.precision = Precision{.param_dtype = at::kBFloat16, .full_precision_in_eval = true}});
+  expect_error([&] { fully_shard(make_net(), mesh, options); }, ExitCode::Usage,
+               {"leave full_precision_in_eval"});
+  options.units = {};
   options.precision.full_precision_in_eval = true;
   expect_error([&] { fully_shard(make_net(), mesh, options); }, ExitCode::Usage,
                {"[fully_shard] masters that rest on a disk", "leave full_precision_in_eval"});
