@@ -16,10 +16,8 @@ config::RunConfig estimated(config::RunConfig config, int hosts) {
   config.parallel.strategy = config::Strategy::FullShard;
   config.parallel.shard_size = std::nullopt;
   config.parallel.reshard_after_forward_size = std::nullopt;
-  config.precision.param_dtype = config::ParamDtype::BFloat16;
-  config.precision.master = config::MasterFormat::Float32;
-  config.precision.moments = config::MomentsDtype::Float32;
-  config.memory.activation_checkpointing = true;
+  config.precision = {.param_dtype = config::ParamDtype::BFloat16};
+  config.memory = {.activation_checkpointing = true};
   config.data.max_length = kSampleTokens;
   config.data.eval.clear();
   config.train.micro_batch = kSamples;

@@ -185,8 +185,10 @@ TEST_F(Plan, OfALargeModelStandsBesideTheUsualEstimate) {
     EXPECT_FALSE(row.at("planned").get<std::string>().empty()) << row;
   }
   // It is of one setting, whatever is planned.
-  EXPECT_EQ(plan_of(1, plan + Arguments{"--json", "--memory", "10"}).at("usual_estimate"),
-            estimate);
+  const Arguments others = {"--json",   "--memory",           "10",    "--precision.reduce_dtype",
+                            "bfloat16", "--precision.master", "split", "--memory.loss_chunk_tokens",
+                            "64"};
+  EXPECT_EQ(plan_of(1, plan + others).at("usual_estimate"), estimate);
   const json large = plan_of(0, {"plan", "recipes/llama-3-70b.toml", "--device", "h100-80g", "-n",
                                  "8", "--nodes", "4", "--json"});
   EXPECT_EQ(large.at("usual_estimate").at("model"), "Llama 3 70B");
