@@ -125,10 +125,12 @@ CheckItem labels(const train::RunData& data, const config::RunConfig& config,
     const std::size_t samples = std::min(answers.size(), data.training.size());
     const std::size_t stride = std::max<std::size_t>(1, samples / kSome);
     for (std::size_t i = 0; i < samples; i += stride, ++count) {
-      const std::string text = supervised_text(data.training[i], tokenizer);
+      const data::Sample sample = data.training[i];
+      const std::string text = supervised_text(sample, tokenizer);
       const std::string answer = trimmed(answers[i]);
-      // A long answer is cut to data.max_answer_tokens.
-      if (text.empty() ? !answer.empty() : !answer.starts_with(text)) {
+      const bool is_answer =
+          sample.cut.answer_tokens > 0 ? !text.empty() && answer.starts_with(text) : text == answer;
+      if (!is_answer || sample.supervised.back() == 0) {  // the last is the end token
         ++different;
         wrong = fmt::format("; sample {}: {} is not the answer {}", i, text::in_quotes(text),
                             text::in_quotes(answer));

@@ -2,6 +2,8 @@
 
 #include "llm/check/data_checks.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,6 +53,22 @@ TEST_F(DataChecks, FailWhereMoreThanTheAnswerIsSupervised) {
   EXPECT_EQ(item.measured, 1);
   EXPECT_THAT(item.message, HasSubstr("of 32 samples decodes to their answers in all but 1"));
   EXPECT_THAT(item.message, HasSubstr("; sample 3: \""));
+}
+
+TEST_F(DataChecks, FailWhereLessThanTheAnswerIsSupervised) {
+  std::vector<text::LabelledPrompt> prompts;
+  for (std::size_t i = 0; i < data.training.size(); ++i) {
+    const data::Sample sample = data.training[i];
+    prompts.push_back({{sample.ids.begin(), sample.ids.end()},
+                       {sample.supervised.begin(), sample.supervised.end()}});
+  }
+  const auto first_of = [](std::vector<std::uint8_t>& supervised) {
+    return std::find(supervised.begin(), supervised.end(), 1);
+  };
+  prompts[2].supervised.back() = 0;
+  *first_of(prompts[5].supervised) = 0;
+  data.training = data::Samples(prompts);
+  EXPECT_EQ(labels(data, config, *tokenizer, world_).measured, 2);
 }
 
 TEST_F(DataChecks, FailWhereAnswersAreOtherQuestions) {
