@@ -45,6 +45,10 @@ struct Comparison {
 /// Titles, then a row a run.
 [[nodiscard]] std::vector<std::vector<std::string>> table_of(const Comparison& comparison);
 
+/// Losses by epoch: titles, then a row for training and one for the evaluation of each run; no rows
+/// where no epoch has ended.
+[[nodiscard]] std::vector<std::vector<std::string>> losses_table_of(const Comparison& comparison);
+
 /// Where the time of a mean step went, in milliseconds: titles, then a row for each run that has
 /// timed its phases; no rows where none has.
 [[nodiscard]] std::vector<std::vector<std::string>> phases_table_of(const Comparison& comparison);

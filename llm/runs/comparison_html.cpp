@@ -228,6 +228,7 @@ std::string to_html(const Comparison& comparison) {
   constexpr double kMib = 1024.0 * 1024.0;
   using Step = const track::StepRecord&;
   return kHead + table("runs", table_of(comparison)) + differences(comparison) +
+         table("losses", losses_table_of(comparison)) +
          chart("loss", "Loss (dashed: evaluated)", "steps", loss_curves(comparison)) +
          chart("memory", "Largest resident memory of a rank, MiB", "steps",
                curves_of_steps(

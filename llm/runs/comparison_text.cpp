@@ -125,26 +125,6 @@ Row losses_row(const std::string& name, const std::vector<std::optional<double>>
   return row;
 }
 
-std::string losses_table(const Comparison& comparison) {
-  const std::size_t epochs = epochs_of(comparison);
-  if (epochs == 0) {
-    return "";
-  }
-  std::vector<Row> rows = {{"loss by epoch"}};
-  for (std::size_t i = 1; i <= epochs; ++i) {
-    rows[0].push_back(fmt::format("{}", i));
-  }
-  for (const ComparedRun& run : comparison.runs) {
-    rows.push_back(
-        losses_row(run.records.name + " train", run.summary.train_loss_by_epoch, epochs));
-    if (!run.summary.eval_loss_by_epoch.empty()) {
-      rows.push_back(
-          losses_row(run.records.name + " eval", run.summary.eval_loss_by_epoch, epochs));
-    }
-  }
-  return "\n" + aligned(rows);
-}
-
 // As CSV has it: quoted where it holds what separates.
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) {
@@ -208,6 +188,26 @@ std::vector<Row> table_of(const Comparison& comparison) {
   return rows;
 }
 
+std::vector<Row> losses_table_of(const Comparison& comparison) {
+  const std::size_t epochs = epochs_of(comparison);
+  if (epochs == 0) {
+    return {};
+  }
+  std::vector<Row> rows = {{"loss by epoch"}};
+  for (std::size_t i = 1; i <= epochs; ++i) {
+    rows[0].push_back(fmt::format("{}", i));
+  }
+  for (const ComparedRun& run : comparison.runs) {
+    rows.push_back(
+        losses_row(run.records.name + " train", run.summary.train_loss_by_epoch, epochs));
+    if (!run.summary.eval_loss_by_epoch.empty()) {
+      rows.push_back(
+          losses_row(run.records.name + " eval", run.summary.eval_loss_by_epoch, epochs));
+    }
+  }
+  return rows;
+}
+
 std::vector<Row> phases_table_of(const Comparison& comparison) {
   // In the order of a step; what a run has not timed is in none of them.
   constexpr std::array kPhases = {"gather", "forward", "backward",  "reduce",
@@ -236,7 +236,10 @@ std::vector<Row> phases_table_of(const Comparison& comparison) {
 }
 
 std::string to_text(const Comparison& comparison) {
-  std::string text = aligned(table_of(comparison)) + losses_table(comparison);
+  std::string text = aligned(table_of(comparison));
+  if (const std::vector<Row> losses = losses_table_of(comparison); !losses.empty()) {
+    text += "\n" + aligned(losses);
+  }
   if (const std::vector<Row> phases = phases_table_of(comparison); !phases.empty()) {
     text += "\n" + aligned(phases);
   }

@@ -143,6 +143,8 @@ TEST_F(Compared, AreAPageThatNeedsNothingElse) {
   EXPECT_THAT(page, HasSubstr("<td>&lt;b&gt;&amp;</td>"));
   EXPECT_THAT(page, Not(HasSubstr("<b>&")));
   EXPECT_THAT(page, HasSubstr("<figure id=\"loss\">"));
+  EXPECT_THAT(page, HasSubstr("<table id=\"losses\">"));
+  EXPECT_THAT(page, HasSubstr("<td>first train</td>"));
   EXPECT_THAT(page, HasSubstr("<li>&lt;b&gt;&amp;: optim.lr = 0.5, first: 0.001</li>"));
   EXPECT_THAT(page, Not(HasSubstr("http")));
   EXPECT_THAT(page, Not(HasSubstr("nan")));
