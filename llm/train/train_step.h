@@ -28,10 +28,10 @@ struct StepOutcome {
 struct StepPlan {
   std::int64_t number = 0;                              ///< of the step in the run, for messages
   std::optional<double> clip_grad_norm = std::nullopt;  ///< without it the norm is only measured
+  bool stop_here = false;  ///< this rank was asked to stop; if any was, no rank begins the step
   /// The optimizer updates in backward: no norm is taken, and what is not finite is found too late
   /// to leave the parameters as they were.
   bool updated_in_backward = false;
-  bool stop_here = false;  ///< this rank was asked to stop; if any was, no rank begins the step
 };
 
 /// Runs forward and backward of this rank's micro-batches and updates the parameters. The loss is
