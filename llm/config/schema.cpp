@@ -1,5 +1,6 @@
 // Every key, once: its section, kind, bounds, unit, meaning, whether it decides the run, and the
 // names it had. A feature to come is one NotYet entry, or a planned word of a choice.
+// One file, though long: it is a table, and what users are promised is read in one place.
 
 #include <utility>
 
