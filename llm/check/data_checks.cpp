@@ -23,20 +23,39 @@ data::Sampler sampler_of(const train::RunData& data, const config::TrainSection&
   return {data.length.rows, train.global_batch, static_cast<std::uint64_t>(train.seed)};
 }
 
-// Of the first epoch, of one rank.
-Indices samples_of_rank(const train::RunData& data, const config::RunConfig& config,
-                        const data::BatchShape& shape, int rank) {
+// Of the first epoch, of one rank; visit(samples).
+template <class Visit>
+void for_each_micro_batch_of(const train::RunData& data, const config::RunConfig& config,
+                             const data::BatchShape& shape, std::int64_t rank, const Visit& visit) {
   data::Sampler sampler = sampler_of(data, config.train);
-  Indices samples;
   for (std::int64_t step = 0; step < data.length.steps_per_epoch; ++step) {
     const Indices rows = sampler.batch(step);
     const std::int64_t count = shape.micro_batches(static_cast<std::int64_t>(rows.size()));
     for (std::int64_t micro = 0; micro < count; ++micro) {
-      const Indices some = data.rows.samples_of(shape.samples_of(rows, micro, rank));
-      samples.insert(samples.end(), some.begin(), some.end());
+      visit(data.rows.samples_of(shape.samples_of(rows, micro, rank)));
     }
   }
+}
+
+// Of the first epoch, of one rank.
+Indices samples_of_rank(const train::RunData& data, const config::RunConfig& config,
+                        const data::BatchShape& shape, int rank) {
+  Indices samples;
+  for_each_micro_batch_of(data, config, shape, rank, [&](const Indices& some) {
+    samples.insert(samples.end(), some.begin(), some.end());
+  });
   return samples;
+}
+
+// Those of which a token before them in their sample tells the probability.
+std::int64_t predicted_labels(const data::Batch& batch) {
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i + 1 < batch.bounds.size(); ++i) {
+    count += std::count_if(batch.labels.begin() + batch.bounds[i] + 1,
+                           batch.labels.begin() + batch.bounds[i + 1],
+                           [](std::int64_t label) { return label != data::kUnsupervised; });
+  }
+  return count;
 }
 
 Indices numbers_in(const std::string& text) {
@@ -151,33 +170,32 @@ CheckItem labels(const train::RunData& data, const config::RunConfig& config,
 
 CheckItem padding(const train::RunData& data, const config::RunConfig& config,
                   const data::BatchShape& shape) {
-  data::Sampler sampler = sampler_of(data, config.train);
   std::int64_t tokens = 0;
   std::int64_t of_samples = 0;
+  std::int64_t predicted = 0;
   std::int64_t supervised = 0;
-  std::int64_t supervised_of_samples = 0;
-  for (std::int64_t step = 0; step < data.length.steps_per_epoch; ++step) {
-    const Indices rows = sampler.batch(step);
-    const Indices samples = data.rows.samples_of(rows);
+  const auto count = [&](const Indices& samples) {
     const data::Batch batch = data::collate(data.training, samples);
-    tokens += static_cast<std::int64_t>(batch.input_ids.size());
-    supervised += batch.supervised_tokens;
+    tokens += std::ssize(batch.input_ids);
+    predicted += predicted_labels(batch);
     for (const std::int64_t index : samples) {
       const data::Sample sample = data.training[static_cast<std::size_t>(index)];
-      of_samples += static_cast<std::int64_t>(sample.ids.size());
-      supervised_of_samples += sample.supervised_tokens();
+      of_samples += std::ssize(sample.ids);
+      supervised += sample.supervised_tokens();
     }
+  };
+  for (std::int64_t rank = 0; rank < shape.world; ++rank) {
+    for_each_micro_batch_of(data, config, shape, rank, count);
   }
   const auto extra = static_cast<double>(tokens - of_samples);
-  return {
-      "padding",
-      extra == 0 && supervised == supervised_of_samples,
-      tokens == 0 ? 0 : 100 * extra / static_cast<double>(tokens),
-      0,
-      "%",
-      fmt::format("{} tokens of an epoch, of which {:.0f} are padding; {} supervised, {} in the "
-                  "samples (micro-batches of {})",
-                  tokens, extra, supervised, supervised_of_samples, shape.micro_batch)};
+  return {"padding",
+          extra == 0 && predicted == supervised,
+          tokens == 0 ? 0 : 100 * extra / static_cast<double>(tokens),
+          0,
+          "%",
+          fmt::format("{} tokens of an epoch, of which {:.0f} are padding; {} supervised, of which "
+                      "{} are predicted (micro-batches of {})",
+                      tokens, extra, supervised, predicted, shape.micro_batch)};
 }
 
 }  // namespace llm::check

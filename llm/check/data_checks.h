@@ -20,8 +20,8 @@ namespace llm::check {
 [[nodiscard]] CheckItem labels(const train::RunData& data, const config::RunConfig& config,
                                const text::Tokenizer& tokenizer, sherd::World& world);
 
-/// The share of the first epoch's tokens that belong to no sample, and supervised ones outside of
-/// them. Not collective.
+/// The share of the first epoch's tokens, in the micro-batches of all ranks, that belong to no
+/// sample, and supervised ones that the token before them does not predict. Not collective.
 [[nodiscard]] CheckItem padding(const train::RunData& data, const config::RunConfig& config,
                                 const data::BatchShape& shape);
 

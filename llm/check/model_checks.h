@@ -41,7 +41,8 @@ struct CheckedRun {
 [[nodiscard]] std::vector<CheckItem> learns(CheckedRun& run, const train::RunPlan& plan,
                                             const std::filesystem::path& folder);
 
-/// One step on the longest micro-batch: what it takes of the memory that there is. Collective.
+/// One step on the longest micro-batch: what it takes, of the memory that there is and beside what
+/// was planned. Collective.
 [[nodiscard]] CheckItem memory(CheckedRun& run, const train::RunPlan& plan,
                                const std::vector<std::int64_t>& longest_samples);
 

@@ -86,22 +86,29 @@ TEST_F(Check, FailsWhereRanksWereGivenOtherSettings) {
 }
 
 TEST_F(Check, EndsAsTrainWouldOnWhatItCannotRead) {
+  EXPECT_THAT(expect_code(64, check({"-n", "0"})).err, HasSubstr("--ranks"));
   EXPECT_THAT(expect_code(66, check({"--data.eval", "/no/such/file.json"})).err,
               HasSubstr("/no/such/file.json"));
   EXPECT_THAT(expect_code(64, check({"--train.no_such_key", "1"})).err, HasSubstr("no_such_key"));
 }
 
+// While it trains, long before it would end.
 TEST_F(Check, LeavesNothingWhereItIsStopped) {
-  Program program(check());
-  program.wait_for("ok   padding");
-  const auto begin = std::chrono::steady_clock::now();
-  while (listing(output().parent_path()).empty() &&  // until the folder of its own is there
-         std::chrono::steady_clock::now() - begin < std::chrono::seconds(10)) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (const Arguments& ranks : {Arguments{}, Arguments{"-n", "2"}}) {
+    Program program(check(ranks + Arguments{"--train.micro_batch", "1"}));
+    program.wait_for("ok   padding");
+    const auto begin = std::chrono::steady_clock::now();
+    while (listing(output().parent_path()).empty() &&  // until the folder of its own is there
+           std::chrono::steady_clock::now() - begin < std::chrono::seconds(10)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    program.signal(SIGTERM);
+    const Ended ended = program.finish();
+    EXPECT_EQ(ended.code, 75) << ended.out << ended.err;
+    EXPECT_THAT(ended.out + ended.err,
+                HasSubstr("stopped on request; nothing is left of the check"));
+    EXPECT_TRUE(listing(output().parent_path()).empty());
   }
-  program.signal(SIGTERM);
-  const Ended ended = program.finish();
-  EXPECT_TRUE(ended.code == 75 || ended.code == 0) << ended.out << ended.err;
 }
 
 }  // namespace

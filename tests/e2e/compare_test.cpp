@@ -1,9 +1,8 @@
 // `sherd compare` of real runs.
 
-#include <array>
-#include <cstdio>
 #include <map>
 
+#include "tests/e2e/browser.h"
 #include "tests/e2e/training.h"
 
 namespace sherd::test {
@@ -11,34 +10,6 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
-
-// All that a program of the shell's prints to standard output.
-std::string output_of(const std::string& command) {
-  FILE* const program = ::popen(command.c_str(), "r");
-  std::string text;
-  std::array<char, 4096> bytes{};
-  for (std::size_t size = 1; size > 0;) {
-    size = std::fread(bytes.data(), 1, bytes.size(), program);
-    text.append(bytes.data(), size);
-  }
-  ::pclose(program);
-  return text;
-}
-
-// What stands between each `<tag …>` and its end.
-std::vector<std::string> texts_of(const std::string& html, const std::string& tag) {
-  std::vector<std::string> texts;
-  const std::string end = "</" + tag + ">";
-  for (std::size_t at = html.find("<" + tag); at != std::string::npos;
-       at = html.find("<" + tag, at + 1)) {
-    const char next = html.at(at + 1 + tag.size());
-    if (next == '>' || next == ' ') {
-      const std::size_t from = html.find('>', at) + 1;
-      texts.push_back(html.substr(from, html.find(end, from) - from));
-    }
-  }
-  return texts;
-}
 
 class Compare : public testing::Test {
  protected:
@@ -51,7 +22,6 @@ class Compare : public testing::Test {
   }
   static void TearDownTestSuite() { folder_.reset(); }
   static fs::path run(const std::string& name) { return folder_->path() / name; }
-  static const fs::path& folder_path() { return folder_->path(); }
   static fs::path page() { return folder_->path() / "page.html"; }
   static Arguments compare(const Arguments& more) { return Arguments{"compare"} + more; }
 
@@ -97,14 +67,11 @@ TEST_F(Compare, WritesAPageAndCsv) {
 
 // A browser without a network shows the numbers of the runs, and a curve of each.
 TEST_F(Compare, WritesAPageThatABrowserShows) {
-  if (output_of("command -v chromium").empty()) {
-    GTEST_SKIP() << "SKIPPED: there is no chromium (Debian's package of this name)";
+  if (browser().empty()) {
+    GTEST_SKIP() << kNoBrowser;
   }
   expect_code(0, compare({run("one"), run("two"), "--html", page()}));
-  const std::string home = (folder_path() / "browser").string();
-  const std::string dom = output_of(
-      "HOME=" + home + " timeout 60 chromium --headless --no-sandbox --disable-gpu " +
-      "--user-data-dir=" + home + " --dump-dom file://" + page().string() + " 2> /dev/null");
+  const std::string dom = shown(page(), {}).dom;
   const json runs =
       json::parse(expect_code(0, compare({run("one"), run("two"), "--json"})).out).at("runs");
   const std::string figures = dom.substr(0, dom.find("</table>"));
@@ -124,6 +91,22 @@ TEST_F(Compare, WritesAPageThatABrowserShows) {
   }
   EXPECT_EQ(texts_of(dom, "figure").size(), 4U);
   EXPECT_EQ(texts_of(dom, "polyline").size(), 4U + 3U * 2U);  // losses of both kinds
+}
+
+// Nothing lies outside of a narrow screen, and what is written is light where the page is dark.
+TEST_F(Compare, WritesAPageForAPhoneAndForTheDark) {
+  if (browser().empty()) {
+    GTEST_SKIP() << kNoBrowser;
+  }
+  expect_code(0, compare({run("one"), run("two"), "--html", page()}));
+  for (const Screen& screen : {kPhone, kDarkPhone}) {
+    const ShownPage found = shown(page(), screen);
+    const std::string colour = screen.is_dark ? "rgb(255, 255, 255)" : "rgb(0, 0, 0)";
+    EXPECT_EQ(found.content_width_px, screen.width_px);
+    EXPECT_EQ(found.text_colour, colour);
+    ASSERT_FALSE(found.svg_colours.empty());
+    EXPECT_THAT(found.svg_colours, testing::Each(colour));
+  }
 }
 
 TEST_F(Compare, TakesARunThatGoesOnOrWasKilled) {

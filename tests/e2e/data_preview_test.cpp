@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/e2e/browser.h"
 #include "tests/e2e/training.h"
 
 namespace sherd::test {
@@ -118,6 +119,21 @@ TEST(DataPreview, TextAndPageAreHarmless) {
   }
   EXPECT_THAT(html, HasSubstr("color-scheme: light dark"));
   EXPECT_THAT(html, HasSubstr("name=\"viewport\""));
+}
+
+TEST(DataPreview, ThePageIsForAPhoneAndForTheDarkToo) {
+  if (browser().empty()) {
+    GTEST_SKIP() << kNoBrowser;
+  }
+  const Previewed data;
+  const fs::path page = data.folder.path() / "page.html";
+  expect_code(0, data.preview() + Arguments{"--samples=6", "--html", page.string()});
+  for (const Screen& screen : {kPhone, kDarkPhone}) {
+    const ShownPage found = shown(page, screen);
+    EXPECT_EQ(found.content_width_px, screen.width_px);
+    EXPECT_EQ(found.text_colour, screen.is_dark ? "rgb(255, 255, 255)" : "rgb(0, 0, 0)");
+    EXPECT_EQ(texts_of(found.dom, "article").size(), 6U);
+  }
 }
 
 // What training prints of its first samples, without reading their files again.

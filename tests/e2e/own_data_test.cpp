@@ -75,6 +75,8 @@ TEST(OwnData, IsLearnedAndScoredByItsCompletions) {
   const auto scored = json::parse(expect_code(0, eval + Arguments{output.string()}).out);
   EXPECT_EQ(scored["em"], summary["em"]);
   expect_code(0, eval + Arguments{kModel, "--columns", "question,answer", "--loss-only"});
+  EXPECT_THAT(expect_code(64, eval + Arguments{kModel, "--columns", "question"}).err,
+              HasSubstr("--columns: At least 2 required but received 1"));
   const Ended unnamed = expect_code(65, eval + Arguments{kModel});
   EXPECT_THAT(unnamed.err, HasSubstr("its columns are \"question\", \"answer\""));
 

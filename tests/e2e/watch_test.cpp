@@ -161,6 +161,8 @@ TEST(Watch, ShowsTheSamplesOfAStep) {
   EXPECT_THAT(
       text, AllOf(HasSubstr("rank 1, micro-batch 0: "), HasSubstr("Question: "), HasSubstr("[[")));
   EXPECT_THAT(expect_code(64, verb + Arguments{"4"}).err, HasSubstr("the run has steps 1 to 3"));
+  EXPECT_THAT(expect_code(64, verb + Arguments{"1", "--once"}).err,
+              HasSubstr("--once excludes --step"));
   expect_code(64, {"watch", output.string(), "--json"});
 }
 

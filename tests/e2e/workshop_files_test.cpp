@@ -21,10 +21,13 @@ void replace_all(std::string& text, const std::string& what, const std::string& 
 TEST(WorkshopFiles, JobsAreWhatSweepWrites) {
   const TempFolder folder;
   std::size_t jobs = 0;
-  for (const char* const sweep : {"bloom-560m", "bloom-560m-hosts"}) {
-    expect_code(0, {"sweep", "recipes/workshop/" + std::string(sweep) + ".toml", "--train.output",
-                    folder.path().string(), "--slurm", "--no-submit", "--cpus-per-rank", "8", "--",
-                    "--time=4:00:00"});
+  for (const std::string sweep : {"bloom-560m", "bloom-560m-hosts"}) {
+    const bool over_hosts = sweep.ends_with("-hosts");
+    expect_code(
+        0, Arguments{"sweep", "recipes/workshop/" + sweep + ".toml", "--train.output",
+                     folder.path().string(), "--slurm", "--no-submit", "--cpus-per-rank", "8"} +
+               (over_hosts ? Arguments{"--bandwidth", "1"} : Arguments{}) +
+               Arguments{"--", "--time=4:00:00"});
   }
   for (const auto& entry : fs::directory_iterator(folder.path())) {
     std::string job = read_file(entry.path());
@@ -33,15 +36,23 @@ TEST(WorkshopFiles, JobsAreWhatSweepWrites) {
     EXPECT_EQ(job, read_file(kWorkshop / "jobs" / entry.path().filename())) << entry;
     ++jobs;
   }
-  EXPECT_EQ(jobs, 13U);
+  EXPECT_EQ(jobs, 14U);
   EXPECT_EQ(listing(kWorkshop / "jobs").size(), jobs);
 }
 
 // A copy of the folder, whose environment file is edited as a student does.
 class Experiments : public testing::Test {
  protected:
-  Experiments() { fs::copy(kWorkshop, copy()); }
-  [[nodiscard]] fs::path copy() const { return folder_.path() / "workshop"; }
+  Experiments() {
+    fs::create_directory(copy().parent_path());
+    for (const auto& recipe : fs::directory_iterator(kWorkshop.parent_path())) {
+      if (recipe.is_regular_file()) {
+        fs::copy(recipe, copy().parent_path());
+      }
+    }
+    fs::copy(kWorkshop, copy());
+  }
+  [[nodiscard]] fs::path copy() const { return folder_.path() / "recipes" / "workshop"; }
   [[nodiscard]] fs::path output() const { return folder_.path() / "runs"; }
   void edit(const std::string& line, const std::string& by) const {
     std::string text = read_file(copy() / "workshop.env");
@@ -50,7 +61,8 @@ class Experiments : public testing::Test {
     std::ofstream(copy() / "workshop.env") << text;
   }
   [[nodiscard]] Ended run(const std::string& flags) const {
-    edit("OUTPUT_DIR=runs/workshop/$EXPERIMENT_NAME", "OUTPUT_DIR=" + output().string());
+    std::ofstream(copy() / "workshop.env", std::ios::app)
+        << "OUTPUT_DIR=" << output().string() << '\n';
     return Program({}, {"SHERD_BIN=" SHERD_TEST_BINARY_DIR "/bin"},
                    "exec " + (copy() / "experiments").string() + " " + flags)
         .finish();
@@ -73,7 +85,7 @@ TEST_F(Experiments, TakeTheValuesOfTheEnvironmentFile) {
   edit("EXPERIMENT_NAME=small-bloom", "EXPERIMENT_NAME=bloom-560m");
   for (const char* const name :
        {"MODEL_NAME", "MAX_LENGTH", "TRAIN_SIZE", "EVAL_SIZE", "NUM_EPOCHS", "BATCH_SIZE",
-        "LEARNING_RATE", "WEIGHT_DECAY", "BF16"}) {
+        "GRAD_ACC", "LEARNING_RATE", "WEIGHT_DECAY", "FP16", "BF16"}) {
     edit("# " + std::string(name) + "=", std::string(name) + "=");
   }
   const Ended ended = run("hosts --slurm --no-submit");
@@ -83,6 +95,35 @@ TEST_F(Experiments, TakeTheValuesOfTheEnvironmentFile) {
                         "'--data.train[0].limit' 250 '--data.eval[0].limit' 100 --train.epochs 5 "
                         "--train.micro_batch 1 --optim.lr 5e-5 --optim.weight_decay 0.01 "
                         "--precision.param_dtype bfloat16\n"));
+}
+
+// Beside the values of the recipe's own.
+TEST_F(Experiments, TakeAccumulationPrecisionAndTheFolderOfLogs) {
+  edit("# LOG_DIR=logs ", "LOG_DIR=" + (copy() / "logs").string() + " ");
+  edit("# BATCH_SIZE=1", "BATCH_SIZE=2");
+  edit("# GRAD_ACC=4", "GRAD_ACC=3");
+  edit("# FP16=False", "FP16=True");
+  const Ended ended = run("--slurm --no-submit -- --time=10:00");
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const std::string job = read_file(output() / "4-four-ranks.sbatch");
+  EXPECT_THAT(job, HasSubstr("#SBATCH --time=10:00\n#SBATCH --output=" +
+                             (copy() / "logs").string() + "/%x_%j.out\n"));
+  EXPECT_THAT(job, HasSubstr(" --train.global_batch 24 --train.micro_batch 2 "
+                             "--precision.param_dtype float16\n"));
+  EXPECT_TRUE(fs::is_directory(copy() / "logs"));
+}
+
+TEST_F(Experiments, SayWhatDoesNotGoTogether) {
+  edit("# FP16=False", "FP16=True");
+  edit("# BF16=True", "BF16=True");
+  Ended ended = run("--slurm --no-submit");
+  EXPECT_EQ(ended.code, 64);
+  EXPECT_THAT(ended.err, HasSubstr("FP16 and BF16 of "));
+  edit("\nFP16=True", "\nFP16=False");
+  edit("# GRAD_ACC=4", "GRAD_ACC=4");
+  ended = run("--slurm --no-submit");
+  EXPECT_NE(ended.code, 0);
+  EXPECT_THAT(ended.err, HasSubstr("needs BATCH_SIZE beside it"));
 }
 
 }  // namespace

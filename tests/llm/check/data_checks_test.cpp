@@ -15,6 +15,17 @@ namespace {
 
 using testing::HasSubstr;
 
+// To be changed, and made samples again.
+std::vector<text::LabelledPrompt> prompts_of(const data::Samples& samples) {
+  std::vector<text::LabelledPrompt> prompts;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const data::Sample sample = samples[i];
+    prompts.push_back({{sample.ids.begin(), sample.ids.end()},
+                       {sample.supervised.begin(), sample.supervised.end()}});
+  }
+  return prompts;
+}
+
 class DataChecks : public testing::Test, protected CheckedData {
  protected:
   sherd::World world_ = sherd::World::alone();
@@ -40,12 +51,7 @@ TEST_F(DataChecks, FailWhereRanksSeeTheSame) {
 
 TEST_F(DataChecks, FailWhereMoreThanTheAnswerIsSupervised) {
   EXPECT_TRUE(labels(data, config, *tokenizer, world_).ok);
-  std::vector<text::LabelledPrompt> prompts;
-  for (std::size_t i = 0; i < data.training.size(); ++i) {
-    const data::Sample sample = data.training[i];
-    prompts.push_back({{sample.ids.begin(), sample.ids.end()},
-                       {sample.supervised.begin(), sample.supervised.end()}});
-  }
+  std::vector<text::LabelledPrompt> prompts = prompts_of(data.training);
   prompts[3].supervised.assign(prompts[3].supervised.size(), 1);
   data.training = data::Samples(prompts);
   const CheckItem item = labels(data, config, *tokenizer, world_);
@@ -56,12 +62,7 @@ TEST_F(DataChecks, FailWhereMoreThanTheAnswerIsSupervised) {
 }
 
 TEST_F(DataChecks, FailWhereLessThanTheAnswerIsSupervised) {
-  std::vector<text::LabelledPrompt> prompts;
-  for (std::size_t i = 0; i < data.training.size(); ++i) {
-    const data::Sample sample = data.training[i];
-    prompts.push_back({{sample.ids.begin(), sample.ids.end()},
-                       {sample.supervised.begin(), sample.supervised.end()}});
-  }
+  std::vector<text::LabelledPrompt> prompts = prompts_of(data.training);
   const auto first_of = [](std::vector<std::uint8_t>& supervised) {
     return std::find(supervised.begin(), supervised.end(), 1);
   };
@@ -69,6 +70,19 @@ TEST_F(DataChecks, FailWhereLessThanTheAnswerIsSupervised) {
   *first_of(prompts[5].supervised) = 0;
   data.training = data::Samples(prompts);
   EXPECT_EQ(labels(data, config, *tokenizer, world_).measured, 2);
+}
+
+// What begins a sample no token predicts: it would be learnt from the sample before, or not at all.
+TEST_F(DataChecks, FailWhereASupervisedTokenHasNoneBefore) {
+  const CheckItem good = padding(data, config, {8, 4, 2});
+  EXPECT_TRUE(good.ok) << good.message;
+  EXPECT_EQ(good.measured, 0);
+  std::vector<text::LabelledPrompt> prompts = prompts_of(data.training);
+  prompts[7].supervised.front() = 1;
+  data.training = data::Samples(prompts);
+  const CheckItem item = padding(data, config, {8, 4, 2});
+  EXPECT_FALSE(item.ok);
+  EXPECT_THAT(item.message, HasSubstr(" are padding; "));
 }
 
 TEST_F(DataChecks, FailWhereAnswersAreOtherQuestions) {

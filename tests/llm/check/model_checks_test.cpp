@@ -132,12 +132,25 @@ TEST_F(ModelChecks, FailWhereTheLongestMicroBatchTakesMoreThanThereIs) {
   OnOneRank of(*this, sherd::World::alone());
   CheckedRun run = checked(of);
   train::RunPlan plan;
+  plan.constant_bytes = std::int64_t{1} << 40;
   plan.available_bytes = 1'000'000;
   const CheckItem item = memory(run, plan, {0, 1, 2, 3});
   EXPECT_FALSE(item.ok);
+  EXPECT_EQ(item.limit, 1'000'000);
   EXPECT_GT(item.measured, item.limit);
   plan.available_bytes = std::int64_t{1} << 40;
   EXPECT_TRUE(memory(run, plan, {0, 1, 2, 3}).ok);
+}
+
+TEST_F(ModelChecks, FailWhereTheLongestMicroBatchTakesMoreThanPlanned) {
+  OnOneRank of(*this, sherd::World::alone());
+  CheckedRun run = checked(of);
+  train::RunPlan plan;
+  plan.constant_bytes = 1'000'000;  // the program alone takes more
+  const CheckItem item = memory(run, plan, {0, 1, 2, 3});
+  EXPECT_FALSE(item.ok);
+  EXPECT_EQ(item.limit, 1'000'000 + (64 << 20));
+  EXPECT_THAT(item.message, HasSubstr("more than the plan may be wrong by"));
 }
 
 }  // namespace

@@ -164,6 +164,9 @@ const std::vector<Row>& rows() {
       {"log.jsonl = '\xff\xfe'", "not valid TOML: "},
       {std::string("a\0b", 3), "not valid TOML: "},
       {"{\"optim\": 1}", "not valid TOML: "},
+      {"train.micro_batch = 'many'",
+       "run.toml:4: train.micro_batch = 'many': must be \"auto\" or an integer from 1 to 1000000"},
+      {"train.micro_batch = 0", "must be \"auto\" or an integer from 1 to 1000000"},
       {"train.micro_batch = 16",
        "run.toml:4: train.micro_batch = 16 is larger than train.global_batch = 8"},
   };

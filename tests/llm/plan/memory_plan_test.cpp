@@ -5,18 +5,22 @@
 #include <algorithm>
 #include <string>
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
 #include "llm/eval/batch_tensors.h"
+#include "llm/eval/generation.h"
 #include "llm/plan/meta_meter.h"
 #include "llm/train/load_model.h"
 #include "ops/cpu/isa.h"
+#include "sherd/checkpoint.h"
 #include "sherd/optim.h"
 #include "tests/llm/plan/small_runs.h"
 #include "tests/ops/with_isa.h"
 #include "tests/support/allocated_bytes.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
 
 namespace llm::plan {
 namespace {
@@ -70,6 +74,69 @@ TEST_P(PlanOf, AStepIsWhatItTakes) {
           << (narrow ? "bf16" : "fp32") << (checkpointed ? ", checkpointed" : "");
     }
   }
+}
+
+// Its loss, then answers where they are planned: kSupervised tokens each, none of which ends one.
+std::int64_t real_evaluation_peak(const PlannedRun& run) {
+  auto model =
+      train::random_sharded(run.model, sherd::Mesh::shard(sherd::World::alone()), run.sharding, 1);
+  const at::NoGradGuard no_grad;
+  const data::Batch batch = real_batch();
+  std::vector<std::vector<text::TokenId>> prompts;
+  for (std::int64_t sample = 0; sample < kSamples; ++sample) {
+    const auto begin = batch.input_ids.begin() + batch.bounds.at(static_cast<size_t>(sample));
+    prompts.emplace_back(begin, begin + kSample - kSupervised);
+  }
+  std::int64_t peak = 0;
+  for (int times = 0; times < 2; ++times) {  // what is made once is there in the second
+    const sherd::test::AllocatedBytes bytes;
+    static_cast<void>(eval::loss_sum(model, eval::to_tensors(batch)));
+    if (run.evaluation->max_new_tokens > 0) {
+      static_cast<void>(eval::generate(model, prompts, kSupervised, {}));
+    }
+    peak = bytes.peak();
+  }
+  return peak;
+}
+
+TEST_P(PlanOf, AnEvaluationIsWhatItTakes) {
+  for (const bool narrow : {false, true}) {
+    for (const bool generates : {false, true}) {
+      PlannedRun run = planned_run(GetParam(), 1, sherd::Strategy::FullShard);
+      run.evaluation =
+          PlannedEvaluation{run.micro_batches.front(), generates ? kSupervised : std::int64_t{0}};
+      if (narrow) {
+        run.sharding.precision.param_dtype = at::kBFloat16;
+      }
+      const PhasePlan evaluation = phase(plan_memory(run), "evaluation");
+      const auto planned =
+          static_cast<double>(evaluation.total_bytes - bytes_of_engine(evaluation));
+      EXPECT_NEAR(planned / static_cast<double>(real_evaluation_peak(run)), 1, 0.02)
+          << (narrow ? "bf16" : "fp32") << (generates ? ", with answers" : "");
+    }
+  }
+}
+
+// Bytes go from files to where they stay, and from there to files: beside what stays there is
+// nothing to speak of, as the plan has it.
+TEST_P(PlanOf, LoadingAndSavingTakeNothingBesideWhatStays) {
+  const sherd::test::TempFolder folder;
+  const PlannedRun run = planned_run(GetParam(), 1, sherd::Strategy::FullShard);
+  const MemoryPlan plan = plan_memory(run);
+  const sherd::Mesh mesh = sherd::Mesh::shard(sherd::World::alone());
+  auto saved = train::random_sharded(run.model, mesh, run.sharding, 1);
+  auto model = train::random_sharded(run.model, mesh, run.sharding, 2);
+  sherd::AdamW saved_optimizer(saved), optimizer(model);
+  const std::int64_t allowance = phase(plan, "load").total_bytes / 50;
+  const sherd::test::AllocatedBytes bytes;
+  sherd::save_checkpoint(saved, saved_optimizer, (folder.path() / "checkpoint").string(), "");
+  sherd::load_checkpoint(model, optimizer, (folder.path() / "checkpoint").string());
+  EXPECT_LE(bytes.peak(), allowance);
+  for (const char* const name : {"load", "save"}) {
+    const PhasePlan& of = phase(plan, name);
+    EXPECT_LE(of.total_bytes - bytes_of_engine(of), allowance) << name;
+  }
+  EXPECT_EQ(saved.memory().total_bytes(), bytes_of_engine(phase(plan, "load")));
 }
 
 TEST(MemoryPlan, ShardsWhatTheStrategyShards) {
