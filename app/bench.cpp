@@ -146,6 +146,10 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
   }
 }
 
+std::string given_or_not(const std::string& value) {
+  return value.empty() ? "not given" : "given";
+}
+
 // What must be the same on all ranks.
 llm::train::Settings bench_settings(const BenchFlags& flags) {
   const llm::bench::BenchOptions& options = flags.options;
@@ -159,8 +163,9 @@ llm::train::Settings bench_settings(const BenchFlags& flags) {
           {"--dtype", short_name_of(*options.sharding.precision.param_dtype)},
           {"--strategy", flags.strategy},
           {"--master", flags.master},
-          {"--offload-optimizer",
-           options.sharding.offload.optimizer_folder.empty() ? "not given" : "given"},
+          {"--offload-optimizer", given_or_not(options.sharding.offload.optimizer_folder)},
+          {"--offload-gradients", given_or_not(options.sharding.offload.gradient_folder)},
+          {"--offload-parameters", given_or_not(options.sharding.offload.parameter_folder)},
           {"--supervised", flags.supervised},
           {"--max-minutes", flags.max_minutes},
           {"--reduce-dtype", flags.reduce_dtype},
@@ -222,7 +227,8 @@ int bench(Rank& rank, BenchFlags flags) {
   auto working = std::make_unique<llm::track::Working>(progress.get(), "starting");
   HubNames names({.json_on_stdout = true, .progress = progress.get()}, &rank);
   names.resolve_model(flags.options.model, "--model");
-  sherd::World world = rank.join();
+  sherd::World world =
+      rank.join({.transport = llm::train::transport_of(flags.options.sharding.offload)});
   names.require_same(world);
   const std::string notice = llm::train::agree_on_start(
       world, llm::train::read_together(world, [&] { return bench_settings(flags); }));
@@ -279,6 +285,10 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
                 "unclipped");
   verb.add_option("--offload-optimizer", options.sharding.offload.optimizer_folder,
                   "a folder for masters and moments, on a disk");
+  verb.add_option("--offload-gradients", options.sharding.offload.gradient_folder,
+                  "the same for sums of gradients");
+  verb.add_option("--offload-parameters", options.sharding.offload.parameter_folder,
+                  "the same for parameters as they travel; several ranks share no memory then");
   verb.add_option("--strategy", flags.strategy, "what each rank keeps")
       ->check(CLI::IsMember(llm::train::strategies_by_name()));
   verb.add_option("--supervised", flags.supervised, "all tokens, or the last 8 of each sample")

@@ -16,6 +16,7 @@
 #include "app/threads.h"
 #include "app/verbs.h"
 #include "launch/stop_request.h"
+#include "llm/train/options_of_config.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -45,12 +46,16 @@ int check(Rank& rank, const CheckFlags& flags, const std::vector<std::string>& w
   if (config.device.threads) {
     use_threads(*config.device.threads);
   }
-  sherd::World world = rank.join({.timeout = config.parallel.timeout});
+  sherd::World world =
+      rank.join({.timeout = config.parallel.timeout,
+                 .transport = llm::train::transport_of(llm::train::shard_options(config).offload)});
   names.require_same(world);
   const llm::check::CheckHooks hooks{
       [&](const std::string& line) { progress->say(line); },
       [&](const llm::check::CheckItem& item) { progress->say(llm::check::to_text(item)); },
-      [&](std::function<void()> clean_up) { end_at_once.set_clean_up(std::move(clean_up)); },
+      [&](const std::function<void()>& work, std::function<void()> clean_up) {
+        end_at_once.begin(work, std::move(clean_up));
+      },
       progress.get()};
   const auto items = llm::check::check(config, world, hooks);
   world.barrier();  // the folder is gone when the first rank ends

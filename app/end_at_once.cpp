@@ -23,6 +23,12 @@ void EndAtOnce::set_clean_up(std::function<void()> clean_up) {
   clean_up_ = std::move(clean_up);
 }
 
+void EndAtOnce::begin(const std::function<void()>& work, std::function<void()> clean_up) {
+  const std::lock_guard lock(mutex_);
+  work();
+  clean_up_ = std::move(clean_up);
+}
+
 void EndAtOnce::disarm() {
   thread_.request_stop();
   if (thread_.joinable()) {

@@ -21,6 +21,8 @@ class EndAtOnce {
 
   /// Called before the last words, so that nothing half-written is left behind.
   void set_clean_up(std::function<void()> clean_up);
+  /// Does `work`, which no end comes between, and which `clean_up` makes undone from then on.
+  void begin(const std::function<void()>& work, std::function<void()> clean_up);
   /// From now on requests are handled elsewhere.
   void disarm();
 

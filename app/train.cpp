@@ -16,6 +16,7 @@
 #include "app/threads.h"
 #include "app/verbs.h"
 #include "launch/stop_request.h"
+#include "llm/train/options_of_config.h"
 #include "llm/train/trainer.h"
 #include "sherd/error.h"
 
@@ -64,7 +65,9 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   if (config.device.threads) {
     use_threads(*config.device.threads);
   }
-  sherd::World world = rank.join({.timeout = config.parallel.timeout});
+  sherd::World world =
+      rank.join({.timeout = config.parallel.timeout,
+                 .transport = llm::train::transport_of(llm::train::shard_options(config).offload)});
   names.require_same(world);
   starting.reset();
   progress.reset();

@@ -83,11 +83,15 @@ void check_offload(const Precision& precision, const ShardOptions& options) {
   }
 }
 
+bool rests_on_disk(const Offload& offload) {
+  return !(offload.optimizer_folder + offload.gradient_folder + offload.parameter_folder).empty();
+}
+
 void check_offload(const ShardOptions& options, const Mesh& mesh) {
   const c10::Device device = mesh.world().device();
-  if (!options.offload.optimizer_folder.empty() && !device.is_cpu() && !device.is_meta()) {
+  if (rests_on_disk(options.offload) && !device.is_cpu() && !device.is_meta()) {
     refuse_option("offload to a disk is for ranks on CPUs, and this one is on " + device.str() +
-                  ": leave Offload::optimizer_folder empty.");
+                  ": leave the folders of ShardOptions::offload empty.");
   }
 }
 

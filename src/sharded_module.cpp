@@ -23,6 +23,21 @@ World& ShardedModule::world() {
   return engine_->model.mesh.world();
 }
 
+namespace {
+
+// Where it lies, to be changed by callers; of what rests on a disk a copy.
+at::Tensor shown_gradient(const detail::HeldPart& held) {
+  detail::SegmentGradients& gradients = *held.segment.gradients();
+  if (gradients.home() != nullptr) {
+    const auto in_use = gradients.use(/*writes=*/false);
+    return held.of(gradients.shard()).clone();
+  }
+  gradients.expose();
+  return held.of(gradients.shard());
+}
+
+}  // namespace
+
 std::vector<ParameterShard> ShardedModule::parameter_shards() const {
   engine_->step.leave_failed_backward();
   engine_->step.gradients().apply_pending_factor();
@@ -31,8 +46,7 @@ std::vector<ParameterShard> ShardedModule::parameter_shards() const {
   detail::for_each_held_part(engine_->model,
                              [&](const auto&, const auto&, const detail::HeldPart& held) {
                                if (held.segment.has_gradient()) {
-                                 held.segment.gradients()->expose();
-                                 shard->gradient = held.of(held.segment.gradient());
+                                 shard->gradient = shown_gradient(held);
                                }
                                ++shard;
                              });
@@ -53,13 +67,12 @@ std::vector<std::pair<std::string, std::string>> ShardedModule::tied_names() con
 
 void ShardedModule::publish() {
   for (const detail::SegmentOfUnit& of : engine_->model.segments) {
-    if (of.segment->master_home() != nullptr) {
-      throw Error(
-          ExitCode::Usage,
-          "[publish] values of unit '" + of.unit->name() +
-              "' rest on a disk (Offload::optimizer_folder), and ParameterShard::value is a "
-              "copy of them: write them by initialize(), load_safetensors(), "
-              "load_from_rank0(), load_full_state_dict() or with_full_parameters().");
+    if (of.segment->values().rests()) {
+      throw Error(ExitCode::Usage,
+                  "[publish] values of unit '" + of.unit->name() +
+                      "' rest on a disk (ShardOptions::offload), and ParameterShard::value is a "
+                      "copy of them: write them by initialize(), load_safetensors(), "
+                      "load_from_rank0(), load_full_state_dict() or with_full_parameters().");
     }
   }
   engine_->step.reshard_all();  // may refuse, before anything is torn
@@ -205,13 +218,16 @@ const MemoryLedger& ShardedModule::memory() const {
 }
 
 std::string ShardedModule::offload_transfers() const {
-  const auto& offload = engine_->model.offload;
-  return offload == nullptr ? "" : offload->description();
+  std::string text;
+  for (const detail::OffloadStore* store : engine_->model.offload.all()) {
+    const std::string one = store->description();
+    text += text.find(one) != std::string::npos ? "" : (text.empty() ? "" : "; ") + one;
+  }
+  return text;
 }
 
 int64_t ShardedModule::offload_slot_bytes() const {
-  const auto& offload = engine_->model.offload;
-  return offload == nullptr ? 0 : offload->most_in_memory_bytes();
+  return engine_->model.offload.most_in_memory_bytes();
 }
 
 int64_t ShardedModule::planned_peak_bytes(const MicroBatches& micro_batches) const {

@@ -108,6 +108,9 @@ class BufferedCommunicator : public Communicator {
     return nullptr;
   }
 
+  /// Whether a piece may lie where SegmentSpec::piece says: no other rank reads it in place.
+  [[nodiscard]] virtual bool takes_pieces() const { return false; }
+
   /// all[rank × mine.size() + i] = mine[i] of each rank.
   virtual void gather_numbers(std::span<const double> mine, std::span<double> all) = 0;
 

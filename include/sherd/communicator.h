@@ -25,6 +25,10 @@ struct SegmentSpec {
   bool trainable = true;  ///< a frozen segment is gathered but never reduced
   bool is_root = false;   ///< of the root unit: kept out of the slots that blocks share
   MemoryKind shard_kind = MemoryKind::TravellingShard;  ///< what this rank's piece counts as
+  /// Where this rank's piece lies, where that is the engine's memory (Offload): it may be read from
+  /// gather() to wait_gather(), or, where gathers are in place, from wait_gather() to release().
+  /// Null: it is the communicator's.
+  void* piece = nullptr;
 };
 
 /// How all_reduce() joins the values of the ranks. PyTorch: `ReduceOp`.

@@ -100,6 +100,16 @@ struct Offload {
   /// a copy, and publish() refuses it. PyTorch: `CPUOffloadPolicy`, which moves
   /// more, to the host. Paper: ZeRO-Infinity, arXiv:2104.07857.
   std::string optimizer_folder = {};
+  /// A folder for the sums of gradients, in the same way: a unit's comes into memory while it is
+  /// added to, and for the update. ParameterShard::gradient is a copy then. Where AdamW updates in
+  /// backward they are gone before they could rest. Micro-batches that are added up without
+  /// communication (set_requires_gradient_sync(false)) stay in memory, whole.
+  std::string gradient_folder = {};
+  /// A folder for parameters as they travel: a unit's are read when it is gathered. For one rank,
+  /// ranks of one process, and ranks over process groups (Transport::ProcessGroups): such that
+  /// share memory hold parameters once a host, in place. Excludes publish(), as optimizer_folder
+  /// does where there are masters.
+  std::string parameter_folder = {};
 };
 
 /// What may differ between the units of a model.

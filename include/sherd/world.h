@@ -47,6 +47,8 @@ struct FakeRanks {
   /// Whose memory and exchange are imitated: over shared memory or process groups on the CPU, over
   /// NCCL with c10::kCUDA. Neither has to be there.
   c10::DeviceType device = c10::DeviceType::CPU;
+  /// As WorldOptions::transport; process groups on the CPU share no memory.
+  Transport transport = Transport::Automatic;
 };
 
 /// The ranks of a run. A value: copies name the same world, which ends with the last of them. One

@@ -113,7 +113,9 @@ plan::PlannedRun planned_run(const BenchModel& found, const BenchOptions& option
                                std::vector<std::int64_t>(rows, supervised)};
   const bool hosts_are_alike = world.size() % world.local_size() == 0;
   return {.model = found.config,
-          .ranks = {.size = world.size(), .local_size = hosts_are_alike ? world.local_size() : 1},
+          .ranks = {.size = world.size(),
+                    .local_size = hosts_are_alike ? world.local_size() : 1,
+                    .transport = train::transport_of(options.sharding.offload)},
           .sharding = options.sharding,
           .adamw = {.in_backward = options.update_in_backward},
           .micro_batches =

@@ -83,7 +83,7 @@ std::vector<CheckItem> check(const config::RunConfig& given, sherd::World world,
     return train::plan_run(run.config, run.model, train::hosts_of(world), batches);
   });
 
-  ScratchFolder folder(run.config.train.output, world, hooks.before_an_end_at_once);
+  ScratchFolder folder(run.config.train.output, world, hooks.begin);
   auto model = track::with_progress(hooks.progress, "loading the model", [&] {
     return train::load_model(run.config, run.model, world);
   });

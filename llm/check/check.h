@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "llm/check/check_item.h"
+#include "llm/check/scratch_folder.h"
 #include "llm/config/run_config.h"
 #include "llm/track/progress.h"
 #include "sherd/world.h"
@@ -15,8 +16,7 @@ namespace llm::check {
 struct CheckHooks {
   std::function<void(const std::string& line)> say;  ///< a line for people; called on rank 0 alone
   std::function<void(const CheckItem& item)> found;  ///< each item as it is known; on rank 0 alone
-  /// Given what has to be done before a process that is asked to stop may end.
-  std::function<void(std::function<void()> clean_up)> before_an_end_at_once;
+  BeginsToBeUndone begin;               ///< what a process that is asked to stop has to undo
   track::Progress* progress = nullptr;  ///< told what takes long; null on other ranks
 };
 

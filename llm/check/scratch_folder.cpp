@@ -25,31 +25,36 @@ fs::path folder_above(const fs::path& output) {
   return folder;
 }
 
+std::string make_folder(const fs::path& above) {
+  std::string name = (above / ".sherd-check-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) {
+    throw sherd::Error(sherd::ExitCode::CannotWrite,
+                       fmt::format("cannot make a folder {}: {}. A check saves a checkpoint where "
+                                   "the run would: make room there, or set train.output.",
+                                   name, sherd::files::errno_text(errno)));
+  }
+  return name;
+}
+
+// Under another name first, so that what a rank still writes there finds no folder.
 void remove_folder(const fs::path& folder) {
   std::error_code ignored;
+  const fs::path gone = folder.string() + ".gone";
+  fs::rename(folder, gone, ignored);
+  fs::remove_all(gone, ignored);
   fs::remove_all(folder, ignored);
 }
 
 }  // namespace
 
-ScratchFolder::ScratchFolder(
-    const fs::path& output, sherd::World& world,
-    const std::function<void(std::function<void()>)>& before_an_end_at_once) {
+ScratchFolder::ScratchFolder(const fs::path& output, sherd::World& world,
+                             const BeginsToBeUndone& begin) {
   path_ = train::from_first_rank(world, [&] {
-    std::string name = (folder_above(output) / ".sherd-check-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw sherd::Error(
-          sherd::ExitCode::CannotWrite,
-          fmt::format("cannot make a folder {}: {}. A check saves a checkpoint where "
-                      "the run would: make room there, or set train.output.",
-                      name, sherd::files::errno_text(errno)));
-    }
-    return name;
+    const auto name = std::make_shared<std::string>();
+    begin([&] { *name = make_folder(folder_above(output)); }, [name] { remove_folder(*name); });
+    removes_ = std::shared_ptr<void>(nullptr, [name](void*) { remove_folder(*name); });
+    return *name;
   });
-  if (world.rank() == 0) {
-    removes_ = std::shared_ptr<void>(nullptr, [path = path_](void*) { remove_folder(path); });
-    before_an_end_at_once([path = path_] { remove_folder(path); });
-  }
 }
 
 }  // namespace llm::check

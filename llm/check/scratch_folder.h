@@ -10,14 +10,17 @@
 
 namespace llm::check {
 
+/// Does `work`, and from then on `clean_up` before a process that is asked to stop ends at once.
+using BeginsToBeUndone =
+    std::function<void(const std::function<void()>& work, std::function<void()> clean_up)>;
+
 /// A new folder beside the output folder, so on its file system, the same for all ranks; rank 0
 /// makes it and removes it.
 class ScratchFolder {
  public:
-  /// Collective. `before_an_end_at_once` is given what removes the folder, for a process that is
-  /// asked to stop. Throws sherd::Error(CannotWrite) on every rank.
+  /// Collective. Throws sherd::Error(CannotWrite) on every rank.
   ScratchFolder(const std::filesystem::path& output, sherd::World& world,
-                const std::function<void(std::function<void()>)>& before_an_end_at_once);
+                const BeginsToBeUndone& begin);
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;
   ~ScratchFolder() = default;

@@ -147,6 +147,12 @@ struct PrecisionSection {
 /// What rests outside of memory while nothing computes with it.
 struct OffloadSection {
   std::string optimizer_folder = {};  ///< on a disk; empty: none
+  std::string gradient_folder = {};   ///< the same of sums of gradients
+  std::string parameter_folder = {};  ///< the same of parameters, as they travel
+  /// Whether anything does.
+  [[nodiscard]] bool any() const {
+    return !(optimizer_folder + gradient_folder + parameter_folder).empty();
+  }
   bool operator==(const OffloadSection&) const = default;
 };
 

@@ -409,8 +409,17 @@ Table fields(OffloadSection& offload) {
               "step reads and writes them: a folder on a fast local disk, where every rank keeps a "
               "file without a name that ends with it",
        .of_host = true},
-      not_yet("gradients", "gradients outside of memory"),
-      not_yet("parameters", "parameters outside of memory"),
+      {.name = "gradients",
+       .slot = disk_folder(offload.gradient_folder),
+       .doc = "the sums of gradients, 4 bytes a parameter (2 under precision.reduce_dtype = "
+              "\"bfloat16\"): each unit's is in memory while it is added to and for its update",
+       .of_host = true},
+      {.name = "parameters",
+       .slot = disk_folder(offload.parameter_folder),
+       .doc = "parameters as they travel, 2 bytes each under bfloat16, else 4: a unit's are read "
+              "when it is gathered; several ranks exchange over process groups then, and share no "
+              "memory",
+       .of_host = true},
       not_yet("activations", "activations outside of a GPU's memory"),
   }};
 }

@@ -60,8 +60,10 @@ class Planner {
   void end_phase(const std::string& name, std::int64_t offload_bytes = 0) {
     PhasePlan ended{name, meter_.peak_bytes(), meter_.at_peak()};
     meter_.reset_peak();
-    ended.items[kOffloadItem] += offload_bytes;
-    ended.total_bytes += offload_bytes;
+    std::int64_t& slots = ended.items[kOffloadItem];
+    const std::int64_t more = std::max<std::int64_t>(0, offload_bytes - slots);
+    slots += more;
+    ended.total_bytes += more;
     if (name != "load" && run_.libraries_bytes > 0) {
       ended.items[kLibrariesItem] = run_.libraries_bytes;
       ended.total_bytes += run_.libraries_bytes;

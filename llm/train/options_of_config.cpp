@@ -91,8 +91,14 @@ sherd::ShardOptions shard_options(const config::RunConfig& config) {
   options.precision.master = master_of(config.precision.master);
   options.precision.reduce_dtype =
       config.precision.reduce_dtype == config::ReduceDtype::BFloat16 ? c10::kBFloat16 : c10::kFloat;
-  options.offload.optimizer_folder = config.memory.offload.optimizer_folder;
+  options.offload = {config.memory.offload.optimizer_folder, config.memory.offload.gradient_folder,
+                     config.memory.offload.parameter_folder};
   return options;
+}
+
+sherd::Transport transport_of(const sherd::Offload& offload) {
+  return offload.parameter_folder.empty() ? sherd::Transport::Automatic
+                                          : sherd::Transport::ProcessGroups;
 }
 
 sherd::AdamWOptions adamw_options(const config::OptimSection& optim) {

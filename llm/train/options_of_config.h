@@ -35,6 +35,8 @@ namespace llm::train {
 [[nodiscard]] c10::ScalarType dtype_of(config::MomentsDtype dtype);
 
 [[nodiscard]] sherd::ShardOptions shard_options(const config::RunConfig& config);
+/// What ranks exchange over: such that share memory cannot offload parameters.
+[[nodiscard]] sherd::Transport transport_of(const sherd::Offload& offload);
 [[nodiscard]] sherd::AdamWOptions adamw_options(const config::OptimSection& optim);
 /// Norms and biases, which is what has one dimension, in a group without weight decay; no group
 /// where they are decayed like the rest. `shapes` names all parameters.

@@ -15,6 +15,7 @@
 #include "llm/train/options_of_config.h"
 #include "llm/train/peak_memory.h"
 #include "llm/train/tiny_step.h"
+#include "ops/cpu/isa.h"
 
 namespace llm::train {
 
@@ -32,6 +33,8 @@ config::RunConfig on_device(config::RunConfig config, const plan::Device& device
   return config;
 }
 
+constexpr auto kPathOfAGpu = sherd::ops::cpu::Isa::Avx512Bf16;
+
 std::int64_t available_to_a_rank(const PlannedHosts& hosts) {
   if (hosts.device.type != c10::DeviceType::CPU) {
     return hosts.memory_bytes.value_or(hosts.device.memory_bytes);
@@ -46,7 +49,10 @@ plan::PlannedRun planned_step(const config::RunConfig& config, const ModelShape&
   const auto micro_batches = static_cast<size_t>(batches.micro_batches(batches.global_batch));
   const bool on_cpu = hosts.device.type == c10::DeviceType::CPU;
   return {.model = shape.config,
-          .ranks = {.size = ranks, .local_size = hosts.ranks, .device = hosts.device.type},
+          .ranks = {.size = ranks,
+                    .local_size = hosts.ranks,
+                    .device = hosts.device.type,
+                    .transport = transport_of(shard_options(config).offload)},
           .sharding = shard_options(config),
           .shard_size = config.parallel.shard_size,
           .adamw = adamw_mode(config.precision),
@@ -87,7 +93,7 @@ std::string memory_text(const RunPlan& plan) {
   text += fmt::format("\nbefore it: {}, {}", short_bytes(plan.constant_bytes),
                       on_cpu ? "the program itself" : "the driver and its libraries (assumed)");
   if (plan.memory.offloaded_bytes > 0) {
-    text += fmt::format("\non the disk: {} a rank, of masters and moments",
+    text += fmt::format("\non the disk: {} a rank, of what memory.offload names",
                         short_bytes(plan.memory.offloaded_bytes));
   }
   if (plan.reserve_bytes > 0) {
@@ -131,8 +137,10 @@ std::string time_text(const RunPlan& plan) {
           : "",
       track::short_count(plan.tokens_per_second), rates_lines(plan.rates));
   if (plan.memory.offloaded_bytes > 0) {
-    text += fmt::format("\n  without the disk, from which each rank reads {} a step and writes it",
-                        track::short_bytes(plan.memory.offloaded_bytes));
+    text += fmt::format(
+        "\n  without the disk, on which {} of each rank rest, read and written in a "
+        "step",
+        track::short_bytes(plan.memory.offloaded_bytes));
   }
   if (plan.hosts.hosts > 1) {
     text +=
@@ -153,11 +161,16 @@ RunPlan plan_run(const config::RunConfig& given, const ModelShape& shape, const 
                  const PlannedBatches& batches) {
   const config::RunConfig config = on_device(given, hosts.device);
   const bool on_cpu = hosts.device.type == c10::DeviceType::CPU;
-  if (!on_cpu && !config.memory.offload.optimizer_folder.empty()) {
+  if (!on_cpu && config.memory.offload.any()) {
     throw sherd::Error(sherd::ExitCode::Usage,
-                       fmt::format("memory.offload.optimizer is for CPUs so far, and {} is none: "
-                                   "leave it \"none\".",
+                       fmt::format("memory.offload is for CPUs so far, and {} is none: leave it "
+                                   "\"none\".",
                                    hosts.device.name));
+  }
+  // A GPU multiplies bf16 as it is, whatever the processor beside it can.
+  std::optional<sherd::ops::cpu::AssumedIsa> path;
+  if (!on_cpu) {
+    path.emplace(kPathOfAGpu);
   }
   plan::PlannedRun run = planned_step(config, shape, hosts, batches.training);
   run.evaluation = batches.evaluation;

@@ -45,11 +45,28 @@ std::string memory_line(std::int64_t rank_bytes, std::int64_t available_bytes) {
                      available);
 }
 
+namespace {
+
+// "masters and moments in '/a', gradients in '/b'"
+std::string places_text(const config::OffloadSection& offload) {
+  std::string text;
+  const auto add = [&](const char* what, const std::string& folder) {
+    if (!folder.empty()) {
+      text += fmt::format("{}{} in '{}'", text.empty() ? "" : ", ", what, folder);
+    }
+  };
+  add("masters and moments", offload.optimizer_folder);
+  add("gradients", offload.gradient_folder);
+  add("parameters", offload.parameter_folder);
+  return text;
+}
+
+}  // namespace
+
 std::string offload_line(const config::RunConfig& config, std::int64_t rank_bytes,
                          const std::string& transfers) {
-  return fmt::format("masters and moments rest in '{}': {} a rank, moved by {}",
-                     config.memory.offload.optimizer_folder, track::short_bytes(rank_bytes),
-                     transfers);
+  return fmt::format("on the disk: {}, {} a rank, moved by {}", places_text(config.memory.offload),
+                     track::short_bytes(rank_bytes), transfers);
 }
 
 std::string done_line(const StepsMade& made) {

@@ -166,6 +166,14 @@ void use_isa(Isa isa) {
   isa_in_use().store(isa, std::memory_order_relaxed);
 }
 
+AssumedIsa::AssumedIsa(Isa assumed) : before_(isa()) {
+  isa_in_use().store(assumed, std::memory_order_relaxed);
+}
+
+AssumedIsa::~AssumedIsa() {
+  isa_in_use().store(before_, std::memory_order_relaxed);
+}
+
 Isa least_of(const std::vector<std::string>& names) {
   Isa least = Isa::Amx;
   for (size_t rank = 0; rank < names.size(); ++rank) {

@@ -61,6 +61,19 @@ struct IsaLimits {
 /// above the machine's.
 void use_isa(Isa isa);
 
+/// On the meta device, operators allocate as on a processor of this path while it lives, whatever
+/// this machine has. Nothing is to be computed meanwhile.
+class AssumedIsa {
+ public:
+  explicit AssumedIsa(Isa isa);
+  ~AssumedIsa();
+  AssumedIsa(const AssumedIsa&) = delete;
+  AssumedIsa& operator=(const AssumedIsa&) = delete;
+
+ private:
+  Isa before_;
+};
+
 /// What ranks with these paths can all do, so that all compute alike: the least of isa_name() of
 /// each. Throws sherd::Error (RanksDisagree) for a name that no path has, as another version of
 /// the program on a host could give.

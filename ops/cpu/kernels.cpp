@@ -20,7 +20,7 @@ const KernelSet& best_set() {
     }
     return sets;
   }();
-  return best[static_cast<size_t>(isa())];
+  return best.at(static_cast<size_t>(isa()));  // none of an assumed one
 }
 
 }  // namespace

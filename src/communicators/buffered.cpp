@@ -27,6 +27,10 @@ std::unique_ptr<BufferedCommunicator::Exchange> BufferedCommunicator::make_excha
 std::shared_ptr<detail::CommunicatorMemory> BufferedCommunicator::allocate() {
   auto memory = std::make_shared<detail::CommunicatorMemory>();
   for (const SegmentSpec& spec : segments_) {
+    if (spec.piece != nullptr && takes_pieces()) {
+      memory->travelling.push_back(spec.piece);
+      continue;
+    }
     memory->shards.emplace_back(segment_bytes(spec, 1), spec.shard_kind, ledger_, device_);
     memory->travelling.push_back(memory->shards.back().data());
   }

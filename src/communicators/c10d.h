@@ -32,6 +32,7 @@ class C10dCommunicator : public BufferedCommunicator {
   [[nodiscard]] int world_size() const override { return groups_.gather->getSize(); }
   [[nodiscard]] std::string transport() const override;
   [[nodiscard]] bool gathers_in_place() const override { return false; }
+  [[nodiscard]] bool takes_pieces() const override { return true; }
 
   /// Each rank's bytes, by rank. Collective.
   [[nodiscard]] std::vector<std::string> all_gather_bytes(const std::string& bytes);

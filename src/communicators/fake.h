@@ -38,6 +38,9 @@ class FakeCommunicator final : public BufferedCommunicator {
   [[nodiscard]] int64_t receive_bytes(const SegmentSpec& spec,
                                       c10::ScalarType dtype) const override;
   [[nodiscard]] void* place_of_sum(Segment segment, const Reduction& target) override;
+  [[nodiscard]] bool takes_pieces() const override {
+    return like_ == Like::Alone || like_ == Like::ProcessGroups;
+  }
   void gather_numbers(std::span<const double> mine, std::span<double> all) override;
   [[nodiscard]] int rank_of_world(int member) const override { return group_.rank_at(member); }
 

@@ -107,6 +107,9 @@ void InProcessCommunicator::show_published(Segment segment) {
 }
 
 void* InProcessCommunicator::start_gather(Segment segment, void* slot) {
+  if (spec(segment).piece != nullptr) {
+    change(segment, [](auto& view) { ++view.readable; });
+  }
   return slots_[static_cast<size_t>(segment)] = slot;
 }
 
@@ -115,6 +118,11 @@ void InProcessCommunicator::finish_gather(Segment segment) {
   int64_t version = 0;
   change(segment, [&](auto& view) { version = view.published; });
   wait_segment(Collective::Operation::Gather, segment, &SegmentView::published, version);
+  if (spec(segment).piece != nullptr) {
+    int64_t readable = 0;
+    change(segment, [&](auto& view) { readable = view.readable; });
+    wait_segment(Collective::Operation::Gather, segment, &SegmentView::readable, readable);
+  }
   std::vector<const void*> pieces;
   {
     const std::lock_guard lock(hub_->mutex());
@@ -128,7 +136,11 @@ void InProcessCommunicator::finish_gather(Segment segment) {
     std::memcpy(out, piece, bytes);
     out += bytes;
   }
-  change(segment, [](auto& view) { ++view.gathered; });
+  int64_t gathered = 0;
+  change(segment, [&](auto& view) { gathered = ++view.gathered; });
+  if (spec(segment).piece != nullptr) {  // which may go from here on: the others have read it
+    wait_segment(Collective::Operation::Gather, segment, &SegmentView::gathered, gathered);
+  }
 }
 
 std::unique_ptr<BufferedCommunicator::Exchange> InProcessCommunicator::make_exchange() {

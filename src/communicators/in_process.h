@@ -30,6 +30,7 @@ class InProcessHub {
     const void* travelling = nullptr;
     std::array<PostedGradients, 2> posted_gradients = {};  ///< in turns
     int64_t published = 0;
+    int64_t readable = 0;  ///< gathers for which a piece that may go has come
     int64_t gathered = 0;
     int64_t posted = 0;
     int64_t summed = 0;
@@ -75,6 +76,7 @@ class InProcessCommunicator final : public BufferedCommunicator {
   [[nodiscard]] int world_size() const override { return hub_->world_size(); }
   [[nodiscard]] std::string transport() const override { return "threads of one process"; }
   [[nodiscard]] bool gathers_in_place() const override { return false; }
+  [[nodiscard]] bool takes_pieces() const override { return true; }
 
  private:
   using SegmentView = InProcessHub::SegmentView;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "communicators/reduce_buffers.h"
 #include "model/model.h"
 
 namespace sherd::detail {
@@ -90,15 +91,23 @@ int64_t most_partial(const Sizes& sizes, const Model& model, const MicroBatches&
 
 }  // namespace
 
+// One that backward writes, those in flight, and the root's from the head to the embedding.
+int64_t reduced_at_once_bytes(const Model& model) {
+  const Sizes sizes = measure(model);
+  const int64_t blocks = std::min<int64_t>(
+      sizes.written_at_once + static_cast<int64_t>(kReductionsInFlight), sizes.segments);
+  return (sizes.root_sum_bytes + blocks * sizes.largest_sum_bytes) / model.mesh.shard_size();
+}
+
 int64_t planned_peak_bytes(const Model& model, const MicroBatches& micro_batches) {
   const Sizes sizes = measure(model);
   const MemoryLedger& ledger = *model.ledger;
   const int rows = model.mesh.shard_size();
   const int replicas = model.mesh.replicate_size();
   const int64_t held = ledger.sharded_state_bytes() + ledger.bytes(MemoryKind::PostForwardShard) +
-                       (model.offload ? model.offload->most_in_memory_bytes() : 0);
-  const int64_t sums =
-      sizes.sum_bytes / rows + (replicas > 1 ? sizes.sum_bytes / rows / replicas : 0);
+                       model.offload.most_in_memory_bytes();
+  const int64_t sums = (model.offload.gradients ? 0 : sizes.sum_bytes / rows) +
+                       (replicas > 1 ? sizes.sum_bytes / rows / replicas : 0);
   const bool accumulates = micro_batches.count > 1;
   const bool unsharded = accumulates && !micro_batches.requires_gradient_sync && rows > 1;
   const Communicator& shards = model.communicators->shards();

@@ -12,4 +12,7 @@ struct Model;
 /// See ShardedModule::planned_peak_bytes().
 [[nodiscard]] int64_t planned_peak_bytes(const Model& model, const MicroBatches& micro_batches);
 
+/// Of gradient shards: those of units that are written or reduced at the same time.
+[[nodiscard]] int64_t reduced_at_once_bytes(const Model& model);
+
 }  // namespace sherd::detail

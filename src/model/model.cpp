@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "model/compare_ranks.h"
+#include "model/memory_plan.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {
@@ -24,6 +25,40 @@ std::vector<int> indices_of(const std::vector<std::string>& names,
     order.push_back((*unit)->index());
   }
   return order;
+}
+
+// Parameters that rest have their place before communicators are told of it.
+void open_stores(Model& model) {
+  const Offload& folders = model.options.offload;
+  const auto open = [&](std::shared_ptr<OffloadStore>& store, const std::string& folder) {
+    if (!folder.empty()) {
+      store = std::make_shared<OffloadStore>(folder, model.mesh.world().device(), model.ledger);
+    }
+  };
+  model.collectives.locally("allocation", "all", [&] {
+    open(model.offload.optimizer, folders.optimizer_folder);
+    open(model.offload.gradients, folders.gradient_folder);
+    open(model.offload.parameters, folders.parameter_folder);
+  });
+  if (model.offload.parameters == nullptr) {
+    return;
+  }
+  for (const SegmentOfUnit& of : model.segments) {
+    model.collectives.locally("allocation", of.unit->name(),
+                              [&] { of.segment->rest_parameters_in(model.offload.parameters); });
+  }
+}
+
+// Of parameters, what is gathered at a time stays in memory; of gradients, what is reduced.
+void limit_stores(Model& model) {
+  if (model.offload.parameters != nullptr) {
+    const bool in_place = model.communicators->shards().gathers_in_place();
+    model.offload.parameters->raise_limit(gathered_limit_bytes(model) /
+                                          (in_place ? 1 : model.mesh.shard_size()));
+  }
+  if (model.offload.gradients != nullptr) {
+    model.offload.gradients->raise_limit(reduced_at_once_bytes(model));
+  }
 }
 
 }  // namespace
@@ -49,14 +84,9 @@ Model::Model(Mesh mesh_of_rows, ShardOptions shard_options, std::vector<UnitPlan
     return unit->settings().precision.full_precision_in_eval;
   });
   communicators = std::make_unique<ModelCommunicators>(mesh, options, full_precision);
+  open_stores(*this);
   collectives.locally("allocation", "all",
                       [&] { communicators->attach(segments, mesh.world().device(), ledger); });
-  if (!options.offload.optimizer_folder.empty()) {
-    collectives.locally("allocation", "all", [&] {
-      offload = std::make_shared<OffloadStore>(options.offload.optimizer_folder,
-                                               mesh.world().device(), ledger);
-    });
-  }
   const auto spare_shards = std::make_shared<SpareShards>();
   Communicator::Segment id = 0;
   for (const SegmentOfUnit& of : segments) {
@@ -64,6 +94,7 @@ Model::Model(Mesh mesh_of_rows, ShardOptions shard_options, std::vector<UnitPlan
       of.segment->attach(communicators->all(), id++, ledger, spare_shards, offload);
     });
   }
+  limit_stores(*this);
   for (const auto& unit : units) {
     unit->take_over_parameters();
   }
@@ -74,8 +105,8 @@ void begin_update(Model& model, const SegmentOfUnit& of) {
 }
 
 void rest(Model& model) {
-  if (model.offload != nullptr) {
-    model.collectives.locally("write back", "all", [&] { model.offload->rest(); });
+  if (!model.offload.all().empty()) {
+    model.collectives.locally("write back", "all", [&] { model.offload.rest(); });
   }
 }
 

@@ -30,7 +30,7 @@ struct Model {
   ShardOptions options;
   std::shared_ptr<MemoryLedger> ledger = std::make_shared<MemoryLedger>();
   GatherArena arena;
-  std::shared_ptr<OffloadStore> offload;  ///< null where all state is in memory
+  OffloadStores offload;
   Collectives collectives;
   std::vector<std::unique_ptr<UnitState>> units;  ///< in registration order; the first is the root
   std::vector<SegmentOfUnit> segments;            ///< of all units, in their order

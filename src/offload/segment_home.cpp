@@ -96,10 +96,8 @@ void OffloadStore::rest() {
   }
 }
 
-void OffloadStore::fetch(HomeChunk& chunk) {
-  if (chunk.place != HomeChunk::Place::File) {
-    return;
-  }
+// Of a chunk that lies in the file alone.
+void OffloadStore::give_memory(HomeChunk& chunk) {
   make_room(chunk.bytes);
   if (!file_) {
     chunk.on_meta = Buffer(chunk.bytes, MemoryKind::OffloadSlot, ledger_, device_);
@@ -113,6 +111,13 @@ void OffloadStore::fetch(HomeChunk& chunk) {
   held_bytes_ += chunk.bytes;
   chunk.place = HomeChunk::Place::Memory;
   in_memory_.push_back(&chunk);
+}
+
+void OffloadStore::fetch(HomeChunk& chunk) {
+  if (chunk.place != HomeChunk::Place::File) {
+    return;
+  }
+  give_memory(chunk);
   if (!file_) {
     return;
   }
@@ -204,6 +209,30 @@ class SegmentHome::Use {
   Span span_;
 };
 
+std::vector<OffloadStore*> OffloadStores::all() const {
+  std::vector<OffloadStore*> stores;
+  for (const auto& store : {optimizer, gradients, parameters}) {
+    if (store != nullptr) {
+      stores.push_back(store.get());
+    }
+  }
+  return stores;
+}
+
+std::int64_t OffloadStores::most_in_memory_bytes() const {
+  std::int64_t bytes = 0;
+  for (const OffloadStore* store : all()) {
+    bytes += store->most_in_memory_bytes();
+  }
+  return bytes;
+}
+
+void OffloadStores::rest() const {
+  for (OffloadStore* store : all()) {
+    store->rest();
+  }
+}
+
 SegmentHome::SegmentHome(std::shared_ptr<OffloadStore> store, std::int64_t bytes)
     : store_(std::move(store)), bytes_(rounded(bytes)), offset_(store_->allocate(bytes_)) {
   const bool has_memory = !store_->device_.is_meta() && bytes_ > 0;
@@ -214,7 +243,7 @@ SegmentHome::SegmentHome(std::shared_ptr<OffloadStore> store, std::int64_t bytes
     store_->release(offset_, bytes_);
     throw;
   }
-  point_at(*storage_, addresses_);
+  point_at(*storage_, has_memory ? addresses_ : this);
   for (std::int64_t begin = 0; begin < bytes_; begin += HomeChunk::kBytes) {
     HomeChunk& chunk = chunks_.emplace_back();
     chunk.data = has_memory ? static_cast<char*>(addresses_) + begin : nullptr;
@@ -272,6 +301,28 @@ std::shared_ptr<void> SegmentHome::use(const at::Tensor& view, bool writes) {
     chunks_[i].differs = chunks_[i].differs || writes;
   }
   return stays;
+}
+
+std::shared_ptr<void> SegmentHome::use_anew() {
+  auto stays = std::make_shared<Use>(*this, Span{0, chunks_.size()});
+  for (HomeChunk& chunk : chunks_) {
+    store_->settle(chunk);
+    if (chunk.place == HomeChunk::Place::File) {
+      store_->give_memory(chunk);
+    }
+    store_->bring(chunk);
+    chunk.differs = true;
+  }
+  return stays;
+}
+
+void SegmentHome::discard() {
+  for (HomeChunk& chunk : chunks_) {
+    store_->settle(chunk);
+    if (chunk.place != HomeChunk::Place::File && chunk.uses == 0) {
+      store_->forget(chunk);
+    }
+  }
 }
 
 void SegmentHome::write_back(const at::Tensor& view) {

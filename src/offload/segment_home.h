@@ -48,6 +48,8 @@ class OffloadStore {
   [[nodiscard]] c10::Device device() const { return device_; }
   /// Writes back what differs, and gives back the memory of all that is not used.
   void rest();
+  /// Bytes of the homes that are there.
+  [[nodiscard]] std::int64_t allocated_bytes() const { return allocated_bytes_; }
   /// "io_uring, direct"
   [[nodiscard]] std::string description() const { return file_ ? file_->description() : "none"; }
 
@@ -55,6 +57,7 @@ class OffloadStore {
   friend class SegmentHome;
   [[nodiscard]] std::int64_t allocate(std::int64_t bytes);
   void release(std::int64_t begin, std::int64_t bytes);
+  void give_memory(HomeChunk& chunk);
   void fetch(HomeChunk& chunk);
   void bring(HomeChunk& chunk);
   void write_back(HomeChunk& chunk);
@@ -72,6 +75,19 @@ class OffloadStore {
   std::list<HomeChunk*> in_memory_;  ///< the longest unused first
 };
 
+/// Where parts of a model rest; null: in memory.
+struct OffloadStores {
+  std::shared_ptr<OffloadStore> optimizer = nullptr;   ///< masters and moments
+  std::shared_ptr<OffloadStore> gradients = nullptr;   ///< their sums
+  std::shared_ptr<OffloadStore> parameters = nullptr;  ///< as they travel
+
+  [[nodiscard]] std::vector<OffloadStore*> all() const;
+  /// OffloadStore::most_in_memory_bytes() of all.
+  [[nodiscard]] std::int64_t most_in_memory_bytes() const;
+  /// OffloadStore::rest() of all.
+  void rest() const;
+};
+
 /// Bytes that are zero at first, at addresses that stay; they have memory, and may be read and
 /// written, only while a Use of them lives. An access without one faults. Used by one thread.
 class SegmentHome {
@@ -83,6 +99,9 @@ class SegmentHome {
 
   /// With what chunks are rounded up to.
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+  [[nodiscard]] OffloadStore& store() const { return *store_; }
+  /// Where it begins; on the meta device an address of nothing.
+  [[nodiscard]] void* address() const { return storage_->mutable_data(); }
   /// [numel] at `offset` bytes. It may outlive the home, and is of no use then.
   [[nodiscard]] at::Tensor view(std::int64_t offset, std::int64_t numel,
                                 c10::ScalarType dtype) const;
@@ -92,6 +111,10 @@ class SegmentHome {
   /// Brings it into memory and waits; it stays while what is returned lives. `writes`: it differs
   /// from the file afterwards.
   [[nodiscard]] std::shared_ptr<void> use(const at::Tensor& view, bool writes);
+  /// The same of all of it, to be written anew: nothing is read, and what it holds is undefined.
+  [[nodiscard]] std::shared_ptr<void> use_anew();
+  /// What it holds is not needed any more: undefined until it is written.
+  void discard();
   /// use() as a function that the home has to outlive.
   [[nodiscard]] std::function<std::shared_ptr<void>(const at::Tensor& view, bool writes)> usable() {
     return [this](const at::Tensor& view, bool writes) { return use(view, writes); };

@@ -61,8 +61,8 @@ std::pair<at::Tensor, at::Tensor> allocate_moments(SegmentMoments& state, int64_
                                                    const detail::Model& model) {
   const c10::Device device = state.of.segment->layout().device;
   const int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
-  if (model.offload != nullptr) {
-    state.home = std::make_unique<detail::SegmentHome>(model.offload, 2 * bytes);
+  if (model.offload.optimizer != nullptr) {
+    state.home = std::make_unique<detail::SegmentHome>(model.offload.optimizer, 2 * bytes);
     return {state.home->view(0, numel, dtype), state.home->view(bytes, numel, dtype)};
   }
   state.exp_avg_buffer = Buffer(bytes, MemoryKind::OptimizerState, model.ledger, device);
@@ -107,45 +107,62 @@ struct Stretch {
   [[nodiscard]] at::Tensor of(const at::Tensor& all) const {
     return all.defined() ? all.narrow(0, first, numel) : all;
   }
+  [[nodiscard]] at::Tensor gradient() const {
+    return state->of.segment->gradients()->shard().narrow(0, run->begin + first, numel);
+  }
 };
 
 constexpr int64_t kStretch = int64_t{1} << 20;
 
+bool rests(const SegmentMoments& state) {
+  const detail::FlatSegment& segment = *state.of.segment;
+  return state.home != nullptr || segment.parameter_home() != nullptr ||
+         segment.gradients()->home() != nullptr;
+}
+
 void add_stretches(std::vector<Stretch>& stretches, const SegmentMoments& state, const Run& run) {
-  const int64_t most = state.home == nullptr ? run.numel : kStretch;
+  const int64_t most = rests(state) ? kStretch : run.numel;
   for (int64_t first = 0; first < run.numel; first += most) {
     stretches.push_back({&state, &run, first, std::min(most, run.numel - first)});
   }
 }
 
-// Calls fn(home, view) for what of a stretch rests on a disk.
+// Calls fn(home, view, writes) for what of a stretch rests on a disk.
 template <class Fn>
 void for_each_home(const Stretch& stretch, const Fn& fn) {
   const detail::shard_math::AdamWTensors& tensors = stretch.run->tensors;
-  if (detail::SegmentHome* const home = stretch.state->of.segment->master_home()) {
-    fn(*home, stretch.of(tensors.low.defined() ? tensors.low : tensors.master));
+  const detail::FlatSegment& segment = *stretch.state->of.segment;
+  if (detail::SegmentHome* const home = segment.master_home()) {
+    fn(*home, stretch.of(tensors.low.defined() ? tensors.low : tensors.master), true);
+  }
+  if (detail::SegmentHome* const home = segment.parameter_home()) {
+    fn(*home, stretch.of(tensors.travelling.defined() ? tensors.travelling : tensors.master), true);
+  }
+  if (detail::SegmentHome* const home = segment.gradients()->home()) {
+    fn(*home, stretch.gradient(), false);
   }
   if (stretch.state->home != nullptr) {
-    fn(*stretch.state->home, stretch.of(tensors.exp_avg));
-    fn(*stretch.state->home, stretch.of(tensors.exp_avg_sq));
+    fn(*stretch.state->home, stretch.of(tensors.exp_avg), true);
+    fn(*stretch.state->home, stretch.of(tensors.exp_avg_sq), true);
   }
 }
 
 // One stretch that is updated, one that is read, and two that are written.
-int64_t offload_limit_bytes(const std::vector<SegmentMoments>& segments) {
+void raise_limits(const std::vector<SegmentMoments>& segments) {
   constexpr int64_t kInFlight = 4;
-  int64_t largest = 0;
   for (const SegmentMoments& state : segments) {
     for (const Run& run : state.runs) {
-      int64_t bytes = 0;
+      std::map<detail::OffloadStore*, int64_t> bytes;
       for_each_home({&state, &run, 0, std::min(kStretch, run.numel)},
-                    [&](const detail::SegmentHome&, const at::Tensor& view) {
-                      bytes += static_cast<int64_t>(view.nbytes()) + detail::HomeChunk::kBytes;
+                    [&](const detail::SegmentHome& home, const at::Tensor& view, bool /*writes*/) {
+                      bytes[&home.store()] +=
+                          static_cast<int64_t>(view.nbytes()) + detail::HomeChunk::kBytes;
                     });
-      largest = std::max(largest, bytes);
+      for (const auto& [store, of_a_stretch] : bytes) {
+        store->raise_limit(kInFlight * of_a_stretch);
+      }
     }
   }
-  return kInFlight * largest;
 }
 
 kernels::AdamWStep step_numbers(const AdamWOptions& o, int64_t step, double grad_scale) {
@@ -255,9 +272,7 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
                 "[AdamW] `contains` accepts no trainable parameter: there is nothing to update. It "
                 "is asked with qualified names, as plan() lists them.");
   }
-  if (impl_->engine().model.offload != nullptr) {
-    impl_->engine().model.offload->raise_limit(offload_limit_bytes(impl_->segments));
-  }
+  raise_limits(impl_->segments);
 }
 
 void AdamW::Impl::add_segment(const detail::SegmentOfUnit& of,
@@ -301,17 +316,18 @@ void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
   size_t next = 0;
   const auto update_next = [&] {
     if (next + 1 < stretches.size()) {
-      for_each_home(stretches[next + 1], [](auto& home, const auto& view) { home.fetch(view); });
+      for_each_home(stretches[next + 1],
+                    [](auto& home, const auto& view, bool /*writes*/) { home.fetch(view); });
     }
     std::vector<std::shared_ptr<void>> used;
-    for_each_home(stretches[next], [&](auto& home, const auto& view) {
-      used.push_back(home.use(view, /*writes=*/true));
+    for_each_home(stretches[next], [&](auto& home, const auto& view, bool writes) {
+      used.push_back(home.use(view, writes));
     });
     in_use.swap(used);
     used.clear();
     if (next > 0) {
       for_each_home(stretches[next - 1],
-                    [](auto& home, const auto& view) { home.write_back(view); });
+                    [](auto& home, const auto& view, bool /*writes*/) { home.write_back(view); });
     }
     update_stretch(stretches[next++]);
   };
@@ -341,8 +357,7 @@ void AdamW::Impl::update_stretch(const Stretch& stretch) {
   detail::shard_math::adamw({.master = stretch.of(all.master),
                              .exp_avg = stretch.of(all.exp_avg),
                              .exp_avg_sq = stretch.of(all.exp_avg_sq),
-                             .gradient = stretch.state->of.segment->gradient().narrow(
-                                 0, run.begin + stretch.first, stretch.numel),
+                             .gradient = stretch.gradient(),
                              .travelling = stretch.of(all.travelling),
                              .first_element = all.first_element + stretch.first,
                              .low = stretch.of(all.low)},

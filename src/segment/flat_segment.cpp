@@ -1,9 +1,11 @@
 #include "segment/flat_segment.h"
 
+#include <array>
 #include <utility>
 
 #include "base/movable_storage.h"
 #include "kernels/shard_math.h"
+#include "sherd/error.h"
 
 namespace sherd::detail {
 
@@ -34,7 +36,9 @@ FlatSegment::~FlatSegment() {
 }
 
 SegmentSpec FlatSegment::spec(const std::string& unit, bool is_root) const {
-  return {unit, layout_.shard_numel, layout_.dtype, layout_.trainable, is_root};
+  SegmentSpec spec{unit, layout_.shard_numel, layout_.dtype, layout_.trainable, is_root};
+  spec.piece = parameter_home_ == nullptr ? nullptr : parameter_home_->address();
+  return spec;
 }
 
 SegmentSpec FlatSegment::replica_spec(const std::string& unit, bool is_root, int replicas) const {
@@ -55,26 +59,46 @@ SegmentSpec FlatSegment::full_precision_spec(const std::string& unit) const {
 void FlatSegment::attach(const SegmentCommunicators& communicators, Communicator::Segment id,
                          const std::shared_ptr<MemoryLedger>& ledger,
                          const std::shared_ptr<SpareShards>& spare_shards,
-                         const std::shared_ptr<OffloadStore>& offload) {
+                         const OffloadStores& offload) {
   communicators_ = communicators;
   id_ = id;
   const int64_t numel = layout_.shard_numel;
-  travelling_ =
-      flat_tensor(communicators.shards->travelling_shard(id), numel, layout_.dtype, layout_.device);
+  void* const piece = communicators.shards->travelling_shard(id);
+  if (parameter_home_ == nullptr) {
+    travelling_ = flat_tensor(piece, numel, layout_.dtype, layout_.device);
+  } else if (piece == parameter_home_->address()) {
+    travelling_ = parameter_home_->view(0, numel, layout_.dtype);
+  } else {
+    throw Error(ExitCode::Usage,
+                "[fully_shard] parameters cannot rest on a disk (Offload::parameter_folder) where "
+                "ranks exchange by " +
+                    communicators.shards->transport() +
+                    ", which keeps them in memory of its own: use one rank, or processes with "
+                    "WorldOptions::transport = Transport::ProcessGroups.");
+  }
   if (!layout_.trainable) {
     return;
   }
-  gradients_->attach(communicators, id, ledger, spare_shards);
+  gradients_->attach(communicators, id, ledger, spare_shards, offload.gradients);
   if (has_split_master()) {
-    low_ = allocate_master(c10::kShort, ledger, offload);
+    low_ = allocate_master(c10::kShort, ledger, offload.optimizer);
   } else if (!has_separate_master()) {
     master_ = layout_.dtype == c10::kFloat ? travelling_ : at::Tensor();
   } else if (has_full_precision()) {
     master_ = flat_tensor(communicators.full_precision->travelling_shard(id), numel, c10::kFloat,
                           layout_.device);
   } else {
-    master_ = allocate_master(c10::kFloat, ledger, offload);
+    master_ = allocate_master(c10::kFloat, ledger, offload.optimizer);
   }
+}
+
+void FlatSegment::rest_parameters_in(const std::shared_ptr<OffloadStore>& store) {
+  const auto element = static_cast<int64_t>(c10::elementSize(layout_.dtype));
+  parameter_home_ = std::make_unique<SegmentHome>(store, layout_.shard_numel * element);
+}
+
+std::shared_ptr<void> FlatSegment::use_travelling(bool writes) const {
+  return parameter_home_ == nullptr ? nullptr : parameter_home_->use(travelling_, writes);
 }
 
 // What is kept of masters beside the travelling shard: [shard_numel].
@@ -133,8 +157,14 @@ void FlatSegment::gather(GatherArena& arena, bool full_precision) {
   }
   slot_ = gathered_by_->gathers_in_place() ? nullptr : arena.acquire(bytes);
   try {
+    if (gathers_from_home() && slot_ == nullptr) {
+      parameter_home_->fetch(travelling_);  // used from wait_gather() on
+    } else if (gathers_from_home()) {
+      gathered_use_ = use_travelling(/*writes=*/false);
+    }
     point_parameters_at(gathered_by_->gather(id_, slot_));
   } catch (...) {
+    gathered_use_.reset();
     give_back_slot(arena);
     in_full_precision_ = false;
     throw;
@@ -148,13 +178,21 @@ void FlatSegment::give_back_slot(GatherArena& arena) {
 }
 
 void FlatSegment::wait_gather() {
+  const bool is_read_in_place = gathers_from_home() && slot_ == nullptr;
+  if (is_read_in_place) {
+    gathered_use_ = use_travelling(/*writes=*/false);
+  }
   gathered_by_->wait_gather(id_);
+  if (!is_read_in_place) {
+    gathered_use_.reset();
+  }
 }
 
 void FlatSegment::copy_aside() {
   if (gathered_by_->gathers_in_place()) {
     aside_ = flat_tensor(gathered_, layout_.numel(), layout_.dtype, layout_.device).clone();
     gathered_by_->release(id_);
+    gathered_use_.reset();
     point_parameters_at(aside_.mutable_data_ptr());
   }
 }
@@ -167,6 +205,7 @@ void FlatSegment::release(GatherArena& arena) {
   } else {
     gathered_by_->release(id_);
   }
+  gathered_use_.reset();
   give_back_slot(arena);
 }
 
@@ -197,7 +236,17 @@ ShardValues FlatSegment::values() const {
   const ShardValues values = has_split_master()  ? ShardValues(travelling_, low_)
                              : master_.defined() ? ShardValues(master_)
                                                  : ShardValues(travelling_);
-  return master_home_ == nullptr ? values : values.resting(master_home_->usable());
+  SegmentHome* const of_tensor = has_separate_master() ? master_home_.get() : parameter_home_.get();
+  SegmentHome* const of_low = has_split_master() ? master_home_.get() : nullptr;
+  if (of_tensor == nullptr && of_low == nullptr) {
+    return values;
+  }
+  return values.resting(ShardValues::Use([of_tensor, of_low](const ShardValues& part, bool writes) {
+    auto uses = std::make_shared<std::array<std::shared_ptr<void>, 2>>();
+    (*uses)[0] = of_tensor == nullptr ? nullptr : of_tensor->use(part.tensor(), writes);
+    (*uses)[1] = of_low == nullptr ? nullptr : of_low->use(part.low(), writes);
+    return uses;
+  }));
 }
 
 void FlatSegment::begin_update() {
@@ -216,6 +265,7 @@ void FlatSegment::publish() {
 
 void FlatSegment::write_travelling_from_master() {
   if (has_separate_master()) {
+    const auto in_use = use_travelling(/*writes=*/true);
     values().for_each_stretch(/*writes=*/false, [&](int64_t first, const ShardValues& part) {
       shard_math::round_into(part.read(), travelling_.narrow(0, first, part.numel()));
     });

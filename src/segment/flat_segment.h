@@ -36,12 +36,14 @@ class FlatSegment {
   FlatSegment(const FlatSegment&) = delete;
   FlatSegment& operator=(const FlatSegment&) = delete;
 
-  /// Takes its travelling shard from the communicator and allocates the master where it is another:
-  /// in `offload`, unless that is null.
+  /// Before spec() is asked: the travelling shard rests there.
+  void rest_parameters_in(const std::shared_ptr<OffloadStore>& store);
+  /// Takes its travelling shard from the communicator, unless it rests, and allocates the master
+  /// where it is another; what rests, where `offload` says. Throws Error(Usage) where the
+  /// communicator keeps the travelling shard elsewhere.
   void attach(const SegmentCommunicators& communicators, Communicator::Segment id,
               const std::shared_ptr<MemoryLedger>& ledger,
-              const std::shared_ptr<SpareShards>& spare_shards,
-              const std::shared_ptr<OffloadStore>& offload);
+              const std::shared_ptr<SpareShards>& spare_shards, const OffloadStores& offload);
   /// What each communicator is told of it. `replicas`, `size`: sizes of these groups; `is_kept`:
   /// whether it leaves a piece there.
   [[nodiscard]] SegmentSpec spec(const std::string& unit, bool is_root) const;
@@ -81,12 +83,18 @@ class FlatSegment {
 
   /// fp32 [shard_numel]; undefined of a frozen segment and where masters are no fp32 tensor.
   [[nodiscard]] const at::Tensor& master() const { return master_; }
-  /// The travelling shard as a tensor [shard_numel].
+  /// The travelling shard as a tensor [shard_numel]; only within a use of parameter_home(), where
+  /// there is one.
   [[nodiscard]] const at::Tensor& travelling() const { return travelling_; }
+  /// Brings the travelling shard into memory, where it rests elsewhere, until what is returned
+  /// goes.
+  [[nodiscard]] std::shared_ptr<void> use_travelling(bool writes) const;
   /// int16 [shard_numel] of split masters, else undefined.
   [[nodiscard]] const at::Tensor& low() const { return low_; }
   /// What master() or low() rests in; null where it is in memory.
   [[nodiscard]] SegmentHome* master_home() const { return master_home_.get(); }
+  /// What travelling() rests in; null where it is in memory.
+  [[nodiscard]] SegmentHome* parameter_home() const { return parameter_home_.get(); }
   /// What holds the values: the master, or the travelling shard where there is no other.
   [[nodiscard]] ShardValues values() const;
   /// Whether there is an fp32 shard that is rounded into the travelling shard.
@@ -113,6 +121,10 @@ class FlatSegment {
  private:
   void point_parameters_at(void* gathered);
   void give_back_slot(GatherArena& arena);
+  /// Of the travelling shard, where it rests: a gather reads it, or is it.
+  [[nodiscard]] bool gathers_from_home() const {
+    return parameter_home_ != nullptr && gathered_by_ == communicators_.shards;
+  }
   [[nodiscard]] at::Tensor allocate_master(c10::ScalarType dtype,
                                            const std::shared_ptr<MemoryLedger>& ledger,
                                            const std::shared_ptr<OffloadStore>& offload);
@@ -135,6 +147,8 @@ class FlatSegment {
   bool has_post_forward_shard_ = false;
   Buffer master_buffer_;
   std::unique_ptr<SegmentHome> master_home_;
+  std::unique_ptr<SegmentHome> parameter_home_;
+  std::shared_ptr<void> gathered_use_;  ///< of parameter_home_, while it is read
   at::Tensor travelling_;
   at::Tensor master_;
   at::Tensor low_;

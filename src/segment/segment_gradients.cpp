@@ -36,19 +36,47 @@ SegmentGradients::~SegmentGradients() {
 
 void SegmentGradients::attach(const SegmentCommunicators& communicators, Communicator::Segment id,
                               const std::shared_ptr<MemoryLedger>& ledger,
-                              const std::shared_ptr<SpareShards>& spare_shards) {
+                              const std::shared_ptr<SpareShards>& spare_shards,
+                              const std::shared_ptr<OffloadStore>& offload) {
   communicators_ = communicators;
   id_ = id;
   ledger_ = ledger;
   spare_shards_ = spare_shards;
+  if (offload != nullptr) {
+    const auto element = static_cast<int64_t>(c10::elementSize(layout_.reduce_dtype));
+    home_ = std::make_unique<SegmentHome>(offload, layout_.shard_numel * element);
+    shard_ = home_->view(0, layout_.shard_numel, layout_.reduce_dtype);
+  }
+}
+
+void SegmentGradients::allocate_shard() {
+  const auto element = static_cast<int64_t>(c10::elementSize(layout_.reduce_dtype));
+  shard_buffer_ = spare_shards_->take(layout_.shard_numel * element, ledger_, layout_.device);
+  shard_ =
+      flat_tensor(shard_buffer_.data(), layout_.shard_numel, layout_.reduce_dtype, layout_.device);
+}
+
+std::shared_ptr<void> SegmentGradients::use(bool writes) const {
+  return home_ == nullptr ? nullptr : home_->use(shard_, writes);
+}
+
+// In memory until rest(), to be added to, or to be written where there is no sum yet.
+void SegmentGradients::hold_shard() {
+  if (home_ != nullptr && held_ == nullptr) {
+    held_ = has_sum_ ? home_->use(shard_, /*writes=*/true) : home_->use_anew();
+  }
+}
+
+void SegmentGradients::rest() {
+  if (held_ != nullptr) {
+    held_.reset();
+    home_->write_back(shard_);
+  }
 }
 
 Communicator::Reduction SegmentGradients::target(float scale) {
   if (!shard_.defined()) {
-    const auto element = static_cast<int64_t>(c10::elementSize(layout_.reduce_dtype));
-    shard_buffer_ = spare_shards_->take(layout_.shard_numel * element, ledger_, layout_.device);
-    shard_ = flat_tensor(shard_buffer_.data(), layout_.shard_numel, layout_.reduce_dtype,
-                         layout_.device);
+    allocate_shard();
   }
   if (!is_replicated()) {
     return {.shard = shard_.mutable_data_ptr(),
@@ -67,6 +95,13 @@ Communicator::Reduction SegmentGradients::target(float scale) {
 }
 
 void SegmentGradients::bind() {
+  if (home_ != nullptr && !is_replicated()) {
+    if (has_sum_) {
+      home_->fetch(shard_);  // while the unit's backward is computed
+    } else if (layout_.world_size == 1) {
+      hold_shard();  // operators may write into it
+    }
+  }
   reduce_buffer_ = communicators_.shards->acquire_reduce_buffer(id_, target(1.0F));
   point_at(*storage_, reduce_buffer_);
 }
@@ -121,6 +156,9 @@ void SegmentGradients::reduce(float scale) {
   if (has_unsharded_sum_ && bound()) {
     accumulate_unsharded();
   }
+  if (!is_replicated()) {
+    hold_shard();
+  }
   Communicator::Reduction reduction = target(scale);
   if (std::exchange(has_unsharded_sum_, false)) {
     reduction.source = unsharded_sum_.const_data_ptr<float>();
@@ -147,6 +185,7 @@ void SegmentGradients::start_all_reduce() {
   const bool first = !std::exchange(sum_started_, true);
   if (first && has_sum_) {
     // Callers may have changed the shard, which is what is added to.
+    const auto in_use = use(/*writes=*/false);
     part.copy_(shard_.narrow(0, replicas.rank() * part.numel(), part.numel()));
   }
   replicas.reduce(id_, {.shard = part.mutable_data_ptr(),
@@ -159,13 +198,14 @@ void SegmentGradients::start_all_reduce() {
 void SegmentGradients::gather_sum() {
   Communicator& replicas = *communicators_.replicas;
   replicas.publish(id_);
-  void* slot = replicas.gathers_in_place() ? nullptr : shard_buffer_.data();
+  held_ = home_ == nullptr ? nullptr : home_->use_anew();
+  void* slot = replicas.gathers_in_place() ? nullptr : shard_.mutable_data_ptr();
   summed_ = replicas.gather(id_, slot);
 }
 
 void SegmentGradients::wait_sum() {
   communicators_.replicas->wait_gather(id_);
-  if (summed_ != shard_buffer_.data()) {
+  if (summed_ != shard_.data_ptr()) {
     // Gathered in place it lies in memory that the replicas share; the shard is this rank's own.
     shard_.copy_(flat_tensor(summed_, layout_.shard_numel, layout_.reduce_dtype, layout_.device));
   }
@@ -177,12 +217,14 @@ void SegmentGradients::wait_sum() {
 void SegmentGradients::run_all_reduce_hook() {
   if (std::exchange(awaits_hook_, false) && all_reduce_hook_) {
     squares_ = kUnknown;
+    const auto in_use = use(/*writes=*/true);
     all_reduce_hook_(shard_);
   }
 }
 
 double SegmentGradients::sum_of_squares() const {
   const bool known = !std::isnan(squares_) && !exposed_;
+  const auto in_use = known ? nullptr : use(/*writes=*/false);
   return known ? squares_ : shard_math::sum_of_squares(shard_);
 }
 
@@ -191,6 +233,7 @@ void SegmentGradients::scale(float factor) {
     return;
   }
   squares_ = kUnknown;
+  const auto in_use = use(/*writes=*/true);
   shard_math::scale_in_place(shard_, factor);
 }
 
@@ -204,12 +247,18 @@ void SegmentGradients::forget() {
 
 void SegmentGradients::forget(size_t place, int64_t start, int64_t numel) {
   squares_ = kUnknown;
+  const auto in_use = use(/*writes=*/true);
   shard_.narrow(0, start, numel).zero_();
   used_[place] = false;
 }
 
 void SegmentGradients::release_shard() {
   forget();
+  if (home_ != nullptr) {
+    held_.reset();
+    home_->discard();
+    return;
+  }
   shard_.reset();
   spare_shards_->give(std::move(shard_buffer_));
 }
@@ -218,6 +267,7 @@ void SegmentGradients::abandon() {
   unbind();
   partial_reduce_output_ = nullptr;
   sum_started_ = false;
+  held_.reset();
   forget();
 }
 

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
+#include "offload/segment_home.h"
 #include "segment/segment_communicators.h"
 #include "segment/shard_layout.h"
 
@@ -37,7 +38,8 @@ class SpareShards {
 ///   and gathers these parts;
 /// - the *gradient shard* [shard_numel] in reduce_dtype, the sum over all ranks and micro-batches,
 /// allocated
-///   with the first gradient.
+///   with the first gradient; or a home of its own (Offload::gradient_folder), which is in memory
+///   while it is added to and while something reads it.
 class SegmentGradients {
  public:
   SegmentGradients(const SegmentLayout& layout, const std::vector<std::vector<int64_t>>& shapes);
@@ -45,9 +47,11 @@ class SegmentGradients {
   SegmentGradients(const SegmentGradients&) = delete;
   SegmentGradients& operator=(const SegmentGradients&) = delete;
 
+  /// `offload`: where the gradient shard rests; null: in memory.
   void attach(const SegmentCommunicators& communicators, Communicator::Segment id,
               const std::shared_ptr<MemoryLedger>& ledger,
-              const std::shared_ptr<SpareShards>& spare_shards);
+              const std::shared_ptr<SpareShards>& spare_shards,
+              const std::shared_ptr<OffloadStore>& offload);
 
   // During backward, in the reduce buffer.
   [[nodiscard]] bool bound() const { return reduce_buffer_ != nullptr; }
@@ -80,8 +84,15 @@ class SegmentGradients {
   /// Calls it with the shard, where that has been reduced since.
   void run_all_reduce_hook();
 
-  /// [shard_numel] in the layout's reduce_dtype, meaningful where has_sum().
+  /// [shard_numel] in the layout's reduce_dtype, meaningful where has_sum(); only within a use of
+  /// home(), where there is one.
   [[nodiscard]] const at::Tensor& shard() const { return shard_; }
+  /// Where the shard rests; null where it is in memory.
+  [[nodiscard]] SegmentHome* home() const { return home_.get(); }
+  /// Brings the shard into memory, where it rests elsewhere, until what is returned goes.
+  [[nodiscard]] std::shared_ptr<void> use(bool writes) const;
+  /// The reduction that was started has ended: the shard may rest.
+  void rest();
   [[nodiscard]] bool has_sum() const { return has_sum_; }
   /// Of the shard. It was taken while gradients were added up, where the communicator could; else
   /// the shard is read.
@@ -103,6 +114,8 @@ class SegmentGradients {
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
   [[nodiscard]] bool is_replicated() const { return communicators_.replicas != nullptr; }
+  void allocate_shard();
+  void hold_shard();
   [[nodiscard]] Communicator::Reduction target(float scale);
   [[nodiscard]] at::Tensor reduced_part();
   void zero_unwritten();
@@ -122,6 +135,8 @@ class SegmentGradients {
   void* summed_ = nullptr;  ///< where the sum over the replicas is gathered
   Buffer unsharded_buffer_;
   Buffer shard_buffer_;
+  std::unique_ptr<SegmentHome> home_;
+  std::shared_ptr<void> held_;  ///< the home's shard, while gradients are added to it
   at::Tensor shard_;
   at::Tensor unsharded_sum_;
   bool has_unsharded_sum_ = false;

@@ -16,7 +16,9 @@ namespace sherd::detail {
 class ShardValues {
  public:
   /// Brings a view of values that rest elsewhere into memory, until what it returns goes.
-  using Use = std::function<std::shared_ptr<void>(const at::Tensor& view, bool writes)>;
+  using UseView = std::function<std::shared_ptr<void>(const at::Tensor& view, bool writes)>;
+  /// The same of values.
+  using Use = std::function<std::shared_ptr<void>(const ShardValues& part, bool writes)>;
 
   ShardValues() = default;
   ShardValues(at::Tensor values)  // NOLINT(google-explicit-constructor): most values are tensors
@@ -25,12 +27,24 @@ class ShardValues {
   ShardValues(at::Tensor travelling, at::Tensor low)
       : values_(std::move(travelling)), low_(std::move(low)) {}
 
-  /// The same, of which the tensor, or `low`, may be used only within `use`; empty: always.
+  /// The same, which may be used only within `use`; empty: always.
   [[nodiscard]] ShardValues resting(Use use) const {
     ShardValues values = *this;
     values.use_ = std::move(use);
     return values;
   }
+  /// The same of values that are one tensor.
+  [[nodiscard]] ShardValues resting(const UseView& use) const {
+    return resting(!use ? Use() : Use([use](const ShardValues& part, bool writes) {
+      return use(part.values_, writes);
+    }));
+  }
+  /// Whether they may be used only in stretches.
+  [[nodiscard]] bool rests() const { return static_cast<bool>(use_); }
+  /// The tensor; of halves, the one that travels.
+  [[nodiscard]] const at::Tensor& tensor() const { return values_; }
+  /// Of halves, the other.
+  [[nodiscard]] const at::Tensor& low() const { return low_; }
 
   [[nodiscard]] bool is_split() const { return low_.defined(); }
   [[nodiscard]] int64_t numel() const { return values_.numel(); }
@@ -58,8 +72,8 @@ class ShardValues {
       return fn(int64_t{0}, *this);
     }
     for (int64_t first = 0; first < numel(); first += kStretch) {
-      const ShardValues part = narrow(first, std::min(kStretch, numel() - first)).resting({});
-      const auto in_use = use_(part.is_split() ? part.low_ : part.values_, writes);
+      const ShardValues part = narrow(first, std::min(kStretch, numel() - first)).resting(Use());
+      const auto in_use = use_(part, writes);
       fn(first, part);
     }
   }

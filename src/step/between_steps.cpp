@@ -123,11 +123,11 @@ namespace {
 
 // Optimizers of LibTorch need masters and gradients that are fp32 tensors in memory.
 void check_fp32(const Model& model) {
-  if (model.offload != nullptr) {
+  if (!model.offload.all().empty()) {
     throw Error(ExitCode::Usage,
-                "[optim_parameters] masters rest on a disk (Offload::optimizer_folder), where "
-                "optimizers of LibTorch do not find them: use sherd::AdamW, or leave the folder "
-                "empty.");
+                "[optim_parameters] a part of the model rests on a disk (ShardOptions::offload), "
+                "where optimizers of LibTorch do not find it: use sherd::AdamW, or leave the "
+                "folders empty.");
   }
   for (const SegmentOfUnit& of : model.segments) {
     const Master master = of.segment->master_format();

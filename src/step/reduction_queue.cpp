@@ -27,6 +27,7 @@ void ReductionQueue::tell(SegmentGradients& gradients) const {
     gradients.run_all_reduce_hook();
     when_summed_(gradients);
   }
+  gradients.rest();
 }
 
 void ReductionQueue::start_all_reduce(SegmentGradients* gradients) {

@@ -41,6 +41,9 @@ class FakeWorld final : public Backend {
     if (ranks_.device == c10::DeviceType::CUDA) {
       return Like::Nccl;
     }
+    if (ranks_.transport == Transport::ProcessGroups) {
+      return Like::ProcessGroups;
+    }
     const int of_a_host = group.ranks_of_a_host(ranks_.local_size);
     return of_a_host == group.size ? Like::SharedMemory
            : of_a_host > 1         ? Like::Hosts

@@ -1,4 +1,4 @@
-// Masters and moments that rest on a disk: the same run, in less memory, that leaves nothing there.
+// What rests on a disk: the same run, in less memory, that leaves nothing there.
 
 #include <csignal>
 
@@ -24,6 +24,11 @@ Arguments on_disk(const fs::path& folder) {
   return {"--memory.offload.optimizer", "disk:" + folder.string()};
 }
 
+Arguments all_on_disk(const fs::path& folder) {
+  return on_disk(folder) + Arguments{"--memory.offload.gradients", "disk:" + folder.string(),
+                                     "--memory.offload.parameters", "disk:" + folder.string()};
+}
+
 Arguments in_bf16(const fs::path& output) {
   return train(output) +
          Arguments{"--precision.param_dtype", "bfloat16", "--checkpoint.every", "2 steps"};
@@ -34,10 +39,40 @@ TEST(Offload, TrainsToTheSameBitsAndLeavesNothing) {
   const fs::path disk = folder.path() / "disk";
   expect_code(0, on_ranks(2, in_bf16(folder.path() / "plain")));
   const Ended ended = expect_code(0, on_ranks(2, in_bf16(folder.path() / "run") + on_disk(disk)));
-  EXPECT_THAT(ended.out, HasSubstr("masters and moments rest in '" + disk.string() + "': "));
+  EXPECT_THAT(ended.out,
+              HasSubstr("on the disk: masters and moments in '" + disk.string() + "', "));
   EXPECT_THAT(ended.out, HasSubstr(" a rank, moved by "));
   expect_same(folder.path() / "run", folder.path() / "plain");
   EXPECT_THAT(listing(disk), IsEmpty());
+}
+
+// Gradients are clipped and parameters gathered from there, over process groups.
+TEST(Offload, OfAllPartsTrainsToTheSameBitsAndLeavesNothing) {
+  const TempFolder folder;
+  const fs::path disk = folder.path() / "disk";
+  for (const int ranks : {1, 2}) {
+    const fs::path plain = folder.path() / ("plain" + std::to_string(ranks));
+    const fs::path run = folder.path() / ("run" + std::to_string(ranks));
+    expect_code(0, on_ranks(ranks, in_bf16(plain)));
+    const Ended ended = expect_code(0, on_ranks(ranks, in_bf16(run) + all_on_disk(disk)));
+    const std::string place = " in '" + disk.string() + "', ";
+    EXPECT_THAT(ended.out, HasSubstr("on the disk: masters and moments" + place + "gradients" +
+                                     place + "parameters" + place));
+    if (ranks > 1) {
+      EXPECT_THAT(ended.out, HasSubstr("exchange between ranks: process groups (gloo)"));
+    }
+    expect_same(run, plain);
+    EXPECT_THAT(listing(disk), IsEmpty());
+  }
+}
+
+TEST(Offload, OfAllPartsIsCheckedAndEvaluated) {
+  const TempFolder folder;
+  Arguments words = in_bf16(folder.path() / "run") + all_on_disk(folder.path() / "disk");
+  words.front() = "check";
+  EXPECT_THAT(expect_code(0, words + Arguments{"-n", "2"}).out, HasSubstr("ok: 11 items"));
+  expect_code(0, in_bf16(folder.path() / "evaluated") + all_on_disk(folder.path() / "disk") +
+                     Arguments{"--data.eval", kQuestions, "--eval.every", "epoch"});
 }
 
 TEST(Offload, LeavesNothingWhereItIsKilledAndGoesOnWithoutIt) {
@@ -108,11 +143,11 @@ TEST(Offload, ToWhatIsNotThere) {
                        train(folder.path() / "run") + Arguments{"--memory.offload." + key, place})
         .err;
   };
-  EXPECT_THAT(refused("optimizer", "host"), HasSubstr("not there yet; must be \"none\" or"));
-  EXPECT_THAT(refused("optimizer", "disk:"), HasSubstr("must be \"none\" or \"disk:FOLDER\""));
-  for (const char* part : {"gradients", "parameters", "activations"}) {
-    EXPECT_THAT(refused(part, "host"), HasSubstr("not there yet"));
+  for (const char* part : {"optimizer", "gradients", "parameters"}) {
+    EXPECT_THAT(refused(part, "host"), HasSubstr("not there yet; must be \"none\" or"));
+    EXPECT_THAT(refused(part, "disk:"), HasSubstr("must be \"none\" or \"disk:FOLDER\""));
   }
+  EXPECT_THAT(refused("activations", "host"), HasSubstr("not there yet"));
 }
 
 TEST(Offload, IsPlanned) {
@@ -129,6 +164,12 @@ TEST(Offload, IsPlanned) {
   EXPECT_FALSE(offloaded["phases"]["save"]["items"].contains("optimizer state"));
   EXPECT_GT(offloaded["phases"]["optimizer"]["items"]["slots of what rests on a disk"],
             12 * 260'000 / 2);
+  const auto all = plan(all_on_disk(folder.path() / "never made"));
+  EXPECT_GT(all["offloaded_bytes"], 18 * 260'000);
+  for (const char* item : {"optimizer state", "travelling shards", "gradient shards"}) {
+    EXPECT_TRUE(plain["phases"]["backward"]["items"].contains(item)) << item;
+    EXPECT_FALSE(all["phases"]["backward"]["items"].contains(item)) << item;
+  }
   EXPECT_FALSE(fs::exists(folder.path() / "never made"));
 }
 
@@ -138,7 +179,7 @@ TEST(Offload, IsNotPlannedForGpus) {
       in_bf16(folder.path() / "run") + on_disk(folder.path()) + Arguments{"--device", "h100-80g"};
   words.front() = "plan";
   EXPECT_THAT(expect_code(64, words).err,
-              HasSubstr("memory.offload.optimizer is for CPUs so far, and h100-80g is none"));
+              HasSubstr("memory.offload is for CPUs so far, and h100-80g is none"));
 }
 
 }  // namespace

@@ -15,8 +15,8 @@
 namespace sherd::test {
 namespace {
 
-constexpr int kLayers = 14;
-constexpr int64_t kWidth = 3072;  // 265 million parameters
+constexpr int kLayers = 10;
+constexpr int64_t kWidth = 3072;  // 189 million parameters, of 18 bytes each
 constexpr int kSteps = 3;
 constexpr rlim_t kLimitBytes = rlim_t{1} << 30;
 
@@ -30,21 +30,23 @@ at::Tensor random_rows(uint64_t seed, int64_t width) {
   return at::randn({4, width}, generator);
 }
 
-// Gradients are used in backward, so that those of a unit are held at a time.
+// Parameters, gradients, masters and moments rest in the folder.
 Losses train(const std::string& folder) {
   auto model = fully_shard(
       on_meta([] { return Net(kLayers, kWidth); }), Mesh::shard(World::alone()),
-      {.precision = {.param_dtype = at::kBFloat16}, .offload = {.optimizer_folder = folder}});
-  AdamW optimizer(model, {.lr = 1e-4}, {}, {.in_backward = true});
+      {.precision = {.param_dtype = at::kBFloat16},
+       .offload = {
+           .optimizer_folder = folder, .gradient_folder = folder, .parameter_folder = folder}});
+  AdamW optimizer(model, {.lr = 1e-4});
   initialize(model, 3, [](ParameterInit& parameter) { parameter.fill_normal(0, 0.01); });
   Losses losses;
   losses.offloaded_bytes = model.memory().offloaded_bytes();
   for (int step = 0; step < kSteps; ++step) {
-    const auto seed = static_cast<uint64_t>(step);
     const at::Tensor loss =
-        at::mse_loss(model(random_rows(seed, 5)).to(at::kFloat), random_rows(100 + seed, 3));
+        at::mse_loss(model(random_rows(1, 5)).to(at::kFloat), random_rows(2, 3));
     losses.of_step[step] = loss.item<double>();
     loss.backward();
+    clip_grad_norm(model, 1.0);
     optimizer.step();
     optimizer.zero_grad();
   }

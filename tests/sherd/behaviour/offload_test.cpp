@@ -1,7 +1,8 @@
-// Masters and moments that rest on a disk: the same training, to the bit, in less memory.
+// What rests on a disk: the same training, to the bit, in less memory.
 
 #include <filesystem>
 
+#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
 #include "sherd/checkpoint.h"
@@ -32,16 +33,41 @@ const std::vector<Mode>& modes() {
   return all;
 }
 
+/// Which parts rest in a folder.
+struct Part {
+  const char* name;
+  Offload (*in)(const std::string& folder);
+};
+
+const std::vector<Part>& parts() {
+  static const std::vector<Part> all = {{"optimizer",
+                                         [](const std::string& folder) {
+                                           return Offload{folder, "", ""};
+                                         }},
+                                        {"gradients",
+                                         [](const std::string& folder) {
+                                           return Offload{"", folder, ""};
+                                         }},
+                                        {"parameters",
+                                         [](const std::string& folder) {
+                                           return Offload{"", "", folder};
+                                         }},
+                                        {"all", [](const std::string& folder) {
+                                           return Offload{folder, folder, folder};
+                                         }}};
+  return all;
+}
+
 ShardOptions offload_options(const Mode& mode, const std::string& folder,
-                             Strategy strategy = Strategy::FullShard) {
-  return {
-      .strategy = strategy, .precision = mode.precision, .offload = {.optimizer_folder = folder}};
+                             Strategy strategy = Strategy::FullShard,
+                             const Part& part = parts().front()) {
+  return {.strategy = strategy, .precision = mode.precision, .offload = part.in(folder)};
 }
 
 /// Values and moments after some steps, and what held them.
 struct Trained {
   std::map<std::string, at::Tensor> tensors;
-  int64_t resident_bytes = 0;  ///< of masters and moments, without what is in use
+  std::map<MemoryKind, int64_t> resident_bytes;  ///< without what is in use
 };
 
 void put_states(Trained& trained, ShardedModule& model, const AdamW& optimizer) {
@@ -61,8 +87,10 @@ void put_states(Trained& trained, ShardedModule& model, const AdamW& optimizer) 
     trained.tensors["whole exp_avg " + item.key()] = item.value().exp_avg;
     trained.tensors["whole exp_avg_sq " + item.key()] = item.value().exp_avg_sq;
   }
-  trained.resident_bytes = model.memory().bytes(MemoryKind::MasterShard) +
-                           model.memory().bytes(MemoryKind::OptimizerState);
+  for (const MemoryKind kind : {MemoryKind::MasterShard, MemoryKind::OptimizerState,
+                                MemoryKind::GradientShard, MemoryKind::TravellingShard}) {
+    trained.resident_bytes[kind] = model.memory().bytes(kind);
+  }
 }
 
 void step(auto& model, AdamW& optimizer, int index) {
@@ -72,9 +100,10 @@ void step(auto& model, AdamW& optimizer, int index) {
   optimizer.zero_grad();
 }
 
-Trained train(World world, const Mode& mode, const std::string& folder, Strategy strategy) {
-  auto model =
-      fully_shard(make_net(), mesh_for(world, strategy), offload_options(mode, folder, strategy));
+Trained train(World world, const Mode& mode, const Part& part, const std::string& folder,
+              Strategy strategy) {
+  auto model = fully_shard(make_net(), mesh_for(world, strategy),
+                           offload_options(mode, folder, strategy, part));
   AdamW optimizer(model, {.lr = 1e-2}, {}, mode.optimizer);
   for (int index = 0; index < 4; ++index) {
     step(model, optimizer, index);
@@ -92,22 +121,78 @@ void expect_equal(const Trained& expected, const Trained& found, const std::stri
   }
 }
 
-TEST(Offload, OfTheOptimizerTrainsToTheSameBits) {
+class OffloadOf : public testing::TestWithParam<Part> {
+ protected:
+  [[nodiscard]] bool has(const std::string& part) const {
+    return GetParam().name == part || GetParam().name == std::string("all");
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Parts, OffloadOf, testing::ValuesIn(parts()),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+TEST_P(OffloadOf, TrainsToTheSameBits) {
   const TempFolder folder;
-  for (const Mode& mode : modes()) {
-    for (const int ranks : {1, 2, 4}) {
+  const bool is_long = has("optimizer");
+  for (const Mode& mode : is_long ? modes() : std::vector<Mode>{modes()[0], modes()[2]}) {
+    for (const int ranks : is_long ? std::vector<int>{1, 2, 4} : std::vector<int>{1, 2}) {
       for (const Strategy strategy : kStrategies) {
         run_ranks(ranks, [&](World world) {
-          const Trained expected = train(world, mode, "", strategy);
-          const Trained found = train(world, mode, folder.path().string(), strategy);
+          const Trained expected = train(world, mode, GetParam(), "", strategy);
+          const Trained found = train(world, mode, GetParam(), folder.path().string(), strategy);
           expect_equal(expected, found, std::string(mode.name) + ", " + name_of(strategy));
-          EXPECT_GT(expected.resident_bytes, 0);
-          EXPECT_EQ(found.resident_bytes, 0);
+          const auto expect_gone = [&](const std::string& part, MemoryKind kind) {
+            EXPECT_EQ(found.resident_bytes.at(kind),
+                      has(part) ? 0 : expected.resident_bytes.at(kind))
+                << mode.name << ", " << part << " on " << ranks;
+          };
+          expect_gone("optimizer", MemoryKind::MasterShard);
+          expect_gone("optimizer", MemoryKind::OptimizerState);
+          expect_gone("parameters", MemoryKind::TravellingShard);
         });
       }
     }
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+// Each parameter is updated in several stretches; gradients are added up, clipped, hooked and
+// shown.
+TEST_P(OffloadOf, AccumulatesAndClipsToTheSameBits) {
+  const TempFolder folder;
+  for (const Mode& mode : {modes()[0], modes()[2]}) {
+    for (const Strategy strategy : {Strategy::FullShard, Strategy::NoShard}) {
+      run_ranks(2, [&](World world) {
+        std::vector<Trained> outcomes;
+        for (const std::string& place : {std::string(), folder.path().string()}) {
+          auto model = fully_shard(make_net(1, 1300), mesh_for(world, strategy),
+                                   offload_options(mode, place, strategy, GetParam()));
+          AdamW optimizer(model, {.lr = 1e-2}, {}, mode.optimizer);
+          model.set_all_reduce_hook(
+              [](const std::string& /*unit*/, const at::Tensor& shard) { shard.mul_(0.5); });
+          double norms = 0;
+          for (int index = 0; index < 2; ++index) {
+            for (int micro = 0; micro < 2; ++micro) {
+              const Example example = make_example(2 * index + micro);
+              sum_of_errors(model(example.x), example.y).backward();
+            }
+            norms += clip_grad_norm(model, 0.1) + clip_grad_norm(model, 0.05, 1.0);
+            optimizer.step();
+            if (index == 0) {
+              optimizer.zero_grad();
+            }
+          }
+          EXPECT_EQ(model.memory().bytes(MemoryKind::OffloadSlot), 0) << mode.name;
+          Trained& trained = outcomes.emplace_back();
+          for (const ParameterShard& shard : model.parameter_shards()) {
+            trained.tensors["gradient " + shard.name] = shard.gradient.clone();
+          }
+          put_states(trained, model, optimizer);
+          trained.tensors["norms"] = at::full({1}, norms, at::kDouble);
+        }
+        expect_equal(outcomes[0], outcomes[1], mode.name);
+      });
+    }
+  }
 }
 
 // Each parameter is updated in several stretches, of which the last is shorter.
@@ -145,14 +230,15 @@ TEST(Offload, OfChosenParametersThatLieOnOneRank) {
 }
 
 // Each form goes on from a checkpoint of each.
-TEST(Offload, GoesOnFromCheckpointsOfStateInMemoryAndBack) {
+TEST_P(OffloadOf, GoesOnFromCheckpointsOfStateInMemoryAndBack) {
   const TempFolder folder;
   const std::string disk = (folder.path() / "disk").string();
   for (const Mode& mode : {modes()[1], modes()[2]}) {
     for (const std::string& saved : {std::string(), disk}) {
       const std::string path = (folder.path() / ("saved" + std::to_string(saved.size()))).string();
       run_ranks(2, [&](World world) {
-        auto model = fully_shard(make_net(), Mesh::shard(world), offload_options(mode, saved));
+        auto model = fully_shard(make_net(), Mesh::shard(world),
+                                 offload_options(mode, saved, Strategy::FullShard, GetParam()));
         AdamW optimizer(model, {.lr = 1e-2});
         step(model, optimizer, 0);
         save_checkpoint(model, optimizer, path, "");
@@ -160,7 +246,8 @@ TEST(Offload, GoesOnFromCheckpointsOfStateInMemoryAndBack) {
         Trained expected;
         put_states(expected, model, optimizer);
         for (const std::string& resumed : {std::string(), disk}) {
-          auto other = fully_shard(make_net(), Mesh::shard(world), offload_options(mode, resumed));
+          auto other = fully_shard(make_net(), Mesh::shard(world),
+                                   offload_options(mode, resumed, Strategy::FullShard, GetParam()));
           AdamW its(other, {.lr = 1e-2});
           load_checkpoint(other, its, path);
           step(other, its, 1);
@@ -174,14 +261,15 @@ TEST(Offload, GoesOnFromCheckpointsOfStateInMemoryAndBack) {
 }
 
 // What is filled, shown whole, written, and loaded from whole tensors.
-TEST(Offload, IsFilledShownAndWrittenAsStateInMemory) {
+TEST_P(OffloadOf, IsFilledShownAndWrittenAsStateInMemory) {
   const TempFolder folder;
   for (const Mode& mode : {modes()[0], modes()[1], modes()[2]}) {
     run_ranks(2, [&](World world) {
       std::vector<Trained> outcomes;
       for (const std::string& place : {std::string(), folder.path().string()}) {
         Net net = make_net();
-        auto model = fully_shard(net, Mesh::shard(world), offload_options(mode, place));
+        auto model = fully_shard(net, Mesh::shard(world),
+                                 offload_options(mode, place, Strategy::FullShard, GetParam()));
         AdamW optimizer(model, {.lr = 1e-2});
         int number = 0;
         initialize(model, 5, [&](ParameterInit& parameter) {
@@ -210,7 +298,7 @@ TEST(Offload, RefusesWhatItDoesNotGoWith) {
   auto model = fully_shard(make_net(), mesh, options);
   expect_error(
       [&] { static_cast<void>(optim_parameters(model)); }, ExitCode::Usage,
-      {"[optim_parameters]", "rest on a disk (Offload::optimizer_folder)", "use sherd::AdamW"});
+      {"[optim_parameters]", "rests on a disk (ShardOptions::offload)", "use sherd::AdamW"});
   expect_error([&] { model.publish(); }, ExitCode::Usage,
                {"[publish] values of unit", "rest on a disk", "is a copy of them"});
   options.units = unit_policy::every_unit(
@@ -221,6 +309,22 @@ TEST(Offload, RefusesWhatItDoesNotGoWith) {
   options.precision.full_precision_in_eval = true;
   expect_error([&] { fully_shard(make_net(), mesh, options); }, ExitCode::Usage,
                {"[fully_shard] masters that rest on a disk", "leave full_precision_in_eval"});
+}
+
+// Where ranks read each other's memory no piece may go.
+TEST(Offload, OfParametersIsRefusedWhereACommunicatorHoldsThem) {
+  const TempFolder folder;
+  const Offload offload = parts()[2].in(folder.path().string());
+  const Mesh mesh = Mesh::shard(World::fake({.size = 2, .local_size = 2}));
+  const auto net = on_meta([] { return make_net(); });
+  expect_error([&] { fully_shard(net, mesh, {.offload = offload}); }, ExitCode::Usage,
+               {"[fully_shard] parameters cannot rest on a disk (Offload::parameter_folder)",
+                "Transport::ProcessGroups"});
+  const Mesh apart =
+      Mesh::shard(World::fake({.size = 2, .local_size = 2, .transport = Transport::ProcessGroups}));
+  auto model = fully_shard(on_meta([] { return make_net(); }), apart, {.offload = offload});
+  EXPECT_EQ(model.memory().bytes(MemoryKind::TravellingShard), 0);
+  EXPECT_GT(model.memory().offloaded_bytes(), 0);
 }
 
 }  // namespace
