@@ -37,14 +37,14 @@ test-thread-sanitized: setup  ## what is free of LibTorch (launch/, files/, llm/
 	cmake --build --preset tsan
 	ctest --preset tsan
 
-test-cuda:       ## compile libsherd for CUDA, and run the GPU tests where there is a GPU
+test-cuda:       ## compile libsherd and the kernels for CUDA, and run the GPU tests where there is a GPU
 	@scripts/setup --tests --cuda
 	cmake --preset cuda -DSHERD_BUILD_LLM=OFF -DSHERD_WERROR=ON
-	cmake --build --preset cuda --target sherd sherd_gpu_tests
+	cmake --build --preset cuda --target sherd sherd_ops_cuda sherd_gpu_tests
 	ctest --preset cuda -L gpu
 
 format-check:    ## formatting and layers, without changing anything
-	git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format-14 --dry-run --Werror
+	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format-14 --dry-run --Werror
 	python3 scripts/check_includes.py
 
 api-docs:        ## the API reference, from the docstrings of include/sherd, in build/api/html

@@ -23,6 +23,9 @@ ALLOWED = {
     "ops/plain": {"torch", "ops/backend.h", "ops/shared"},
     "ops/cpu": {"include/sherd", "torch", "ops/backend.h", "ops/shared"},
     "ops/cpu/loops": {"torch", "ops/cpu/kernels.h"},
+    "ops/cuda": {"ops/cuda/kernels"},
+    "ops/cuda/device": set(),
+    "ops/cuda/kernels": set(),
     "text": set(),
     "llm/config": {"include/sherd/error.h"},
     "llm/text": {"include/sherd/error.h", "files", "text", "llm/config"},
@@ -122,7 +125,7 @@ def circles(sources: set[pathlib.Path]) -> list[str]:
 
 
 def main() -> int:
-    sources = [p for layer in ALLOWED for p in (ROOT / layer).rglob("*") if p.suffix in {".h", ".cpp"}]
+    sources = [p for layer in ALLOWED for p in (ROOT / layer).rglob("*") if p.suffix in {".h", ".cpp", ".cu", ".cuh"}]
     faults = sorted({fault for source in sources if layer_of(str(source.relative_to(ROOT))) for fault in faults_of(source)})
     faults += circles(set(sources))
     print("\n".join(faults) or f"check_includes: {len(set(sources))} files, every include points down")

@@ -1,0 +1,83 @@
+#pragma once
+// The part of CUDA that the kernels of ops/cuda/kernels use, on a GPU. tests/emulator/gpu.h has the
+// same for threads that a processor plays: what stands in neither, kernels do without.
+
+#include <cstdint>
+#include <limits>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+/// A kernel of blocks of so many threads.
+#define GPU_KERNEL(threads) __global__ void __launch_bounds__(threads)
+/// What kernels call.
+#define GPU_FUNCTION __device__ __forceinline__
+/// `count` values of a type that a block's threads share, undefined at first.
+#define GPU_SHARED(type, name, count) __shared__ type name[count]
+
+namespace sherd::gpu {
+
+using BFloat16 = __nv_bfloat16;
+using Half = __half;
+
+inline constexpr int kWarp = 32;
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+inline constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
+
+GPU_FUNCTION float to_float(float value) {
+  return value;
+}
+GPU_FUNCTION float to_float(BFloat16 value) {
+  return __bfloat162float(value);
+}
+GPU_FUNCTION float to_float(Half value) {
+  return __half2float(value);
+}
+/// To the nearest, ties to even.
+template <class T>
+GPU_FUNCTION T rounded(float value);
+template <>
+GPU_FUNCTION float rounded<float>(float value) {
+  return value;
+}
+template <>
+GPU_FUNCTION BFloat16 rounded<BFloat16>(float value) {
+  return __float2bfloat16_rn(value);
+}
+template <>
+GPU_FUNCTION Half rounded<Half>(float value) {
+  return __float2half_rn(value);
+}
+
+GPU_FUNCTION int thread_index() {
+  return static_cast<int>(threadIdx.x);
+}
+GPU_FUNCTION int64_t block_index() {
+  return blockIdx.x;
+}
+GPU_FUNCTION int64_t block_count() {
+  return gridDim.x;
+}
+
+/// Returns when all threads of the block have come.
+GPU_FUNCTION void sync_block() {
+  __syncthreads();
+}
+/// The value of the thread of this warp whose number differs in these bits. All of a warp's threads
+/// call it.
+GPU_FUNCTION float shuffle_xor(float value, int bits) {
+  return __shfl_xor_sync(0xffffffffU, value, bits);
+}
+
+GPU_FUNCTION float exponential(float value) {
+  return __expf(value);
+}
+GPU_FUNCTION float logarithm(float value) {
+  return __logf(value);
+}
+GPU_FUNCTION float square_root(float value) {
+  return __fsqrt_rn(value);
+}
+
+}  // namespace sherd::gpu

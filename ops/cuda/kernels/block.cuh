@@ -1,0 +1,83 @@
+#pragma once
+// What threads of a block do together, and how they read: sixteen bytes at a time.
+
+#include <gpu.h>
+
+namespace sherd::ops::cuda {
+
+/// Values that are read and written at once.
+template <class T>
+struct alignas(16) Pack {
+  static constexpr int kCount = 16 / static_cast<int>(sizeof(T));
+  T values[kCount];
+};
+
+/// `from` is a multiple of 16 bytes.
+template <class T>
+GPU_FUNCTION Pack<T> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T>*>(from);
+}
+template <class T>
+GPU_FUNCTION void store_pack(T* to, const Pack<T>& pack) {
+  *reinterpret_cast<Pack<T>*>(to) = pack;
+}
+
+/// Joins a value of each thread, join(a, b) in any order of its arguments, and gives the result to
+/// each of them; in the same order whatever the order of threads.
+template <int kThreads, class Join>
+GPU_FUNCTION float block_join(float value, const Join& join) {
+  GPU_SHARED(float, of_warp, kThreads / gpu::kWarp);
+  for (int bits = gpu::kWarp / 2; bits > 0; bits /= 2) {
+    value = join(value, gpu::shuffle_xor(value, bits));
+  }
+  if (gpu::thread_index() % gpu::kWarp == 0) {
+    of_warp[gpu::thread_index() / gpu::kWarp] = value;
+  }
+  gpu::sync_block();
+  value = of_warp[0];
+  for (int warp = 1; warp < kThreads / gpu::kWarp; ++warp) {
+    value = join(value, of_warp[warp]);
+  }
+  gpu::sync_block();  // before the next one writes there
+  return value;
+}
+
+/// As many floats as a pack of another type has values, in packs of their own.
+template <int kCount>
+GPU_FUNCTION void load_floats(const float* from, float (&to)[kCount]) {
+  for (int at = 0; at < kCount; at += Pack<float>::kCount) {
+    const Pack<float> pack = load_pack(from + at);
+    for (int i = 0; i < Pack<float>::kCount; ++i) {
+      to[at + i] = pack.values[i];
+    }
+  }
+}
+template <int kCount>
+GPU_FUNCTION void store_floats(float* to, const float (&from)[kCount]) {
+  for (int at = 0; at < kCount; at += Pack<float>::kCount) {
+    Pack<float> pack;
+    for (int i = 0; i < Pack<float>::kCount; ++i) {
+      pack.values[i] = from[at + i];
+    }
+    store_pack(to + at, pack);
+  }
+}
+
+struct Sum {
+  GPU_FUNCTION float operator()(float a, float b) const { return a + b; }
+};
+/// NaN where one of them is.
+struct Largest {
+  GPU_FUNCTION float operator()(float a, float b) const { return a > b || a != a ? a : b; }
+};
+
+template <int kThreads>
+GPU_FUNCTION float block_sum(float value) {
+  return block_join<kThreads>(value, Sum());
+}
+template <int kThreads>
+GPU_FUNCTION float block_max(float value) {
+  return block_join<kThreads>(value, Largest());
+}
+
+}  // namespace sherd::ops::cuda

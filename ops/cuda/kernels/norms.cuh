@@ -1,0 +1,190 @@
+#pragma once
+// RMSNorm and LayerNorm of rows, after an addition or without one. A row is a block's and stays in
+// its registers: it is read once, and each result written once.
+
+#include "ops/cuda/kernels/block.cuh"
+
+namespace sherd::ops::cuda {
+
+/// Rows of D = `width`, a multiple of Pack<T>::kCount; each pointer a multiple of 16 bytes.
+template <class T>
+struct NormRows {
+  const T* input = nullptr;
+  const T* residual = nullptr;  ///< null: the input alone is normalised
+  const T* weight = nullptr;    ///< [D]
+  const T* bias = nullptr;      ///< [D], of LayerNorm
+  T* sum = nullptr;             ///< input + residual; null without a residual
+  T* normalised = nullptr;
+  float* statistics = nullptr;  ///< [2, rows]: means (of LayerNorm), and 1 ÷ deviation
+  std::int64_t rows = 0;
+  int width = 0;
+  float epsilon = 0;
+};
+
+/// Bytes of one row: 4 × D × sizeof(T) with a residual, 2 × without.
+template <class T, int kThreads, int kPacks, bool kIsLayerNorm>
+GPU_KERNEL(kThreads)
+norm(NormRows<T> of) {
+  constexpr int kCount = Pack<T>::kCount;
+  const std::int64_t row = gpu::block_index();
+  float x[kPacks][kCount];
+  float total = 0;
+  for (int pack = 0; pack < kPacks; ++pack) {
+    const int at = (pack * kThreads + gpu::thread_index()) * kCount;
+    if (at < of.width) {
+      Pack<T> values = load_pack(of.input + row * of.width + at);
+      if (of.residual != nullptr) {
+        const Pack<T> more = load_pack(of.residual + row * of.width + at);
+        for (int i = 0; i < kCount; ++i) {
+          values.values[i] =
+              gpu::rounded<T>(gpu::to_float(values.values[i]) + gpu::to_float(more.values[i]));
+        }
+        store_pack(of.sum + row * of.width + at, values);
+      }
+      for (int i = 0; i < kCount; ++i) {
+        x[pack][i] = gpu::to_float(values.values[i]);
+        total += kIsLayerNorm ? x[pack][i] : x[pack][i] * x[pack][i];
+      }
+    }
+  }
+  total = block_sum<kThreads>(total) / static_cast<float>(of.width);
+  const float mean = kIsLayerNorm ? total : 0.0F;
+  if (kIsLayerNorm) {
+    float squares = 0;
+    for (int pack = 0; pack < kPacks; ++pack) {
+      const int at = (pack * kThreads + gpu::thread_index()) * kCount;
+      for (int i = 0; i < kCount && at < of.width; ++i) {
+        squares += (x[pack][i] - mean) * (x[pack][i] - mean);
+      }
+    }
+    total = block_sum<kThreads>(squares) / static_cast<float>(of.width);
+  }
+  const float inverse = 1.0F / gpu::square_root(total + of.epsilon);
+  if (gpu::thread_index() == 0) {
+    of.statistics[row] = mean;
+    of.statistics[of.rows + row] = inverse;
+  }
+  for (int pack = 0; pack < kPacks; ++pack) {
+    const int at = (pack * kThreads + gpu::thread_index()) * kCount;
+    if (at < of.width) {
+      const Pack<T> weight = load_pack(of.weight + at);
+      Pack<T> result;
+      if (kIsLayerNorm) {
+        const Pack<T> bias = load_pack(of.bias + at);
+        for (int i = 0; i < kCount; ++i) {
+          const float n = (x[pack][i] - mean) * inverse;
+          result.values[i] =
+              gpu::rounded<T>(n * gpu::to_float(weight.values[i]) + gpu::to_float(bias.values[i]));
+        }
+      } else {
+        for (int i = 0; i < kCount;
+             ++i) {  // rounded before the weight, as Hugging Face's Llama does
+          const float n = gpu::to_float(gpu::rounded<T>(x[pack][i] * inverse));
+          result.values[i] = gpu::rounded<T>(n * gpu::to_float(weight.values[i]));
+        }
+      }
+      store_pack(of.normalised + row * of.width + at, result);
+    }
+  }
+}
+
+template <class T>
+struct NormBackwardRows {
+  const T* grad = nullptr;      ///< of what was normalised
+  const T* grad_sum = nullptr;  ///< of the sum where it was handed out; null: none
+  const T* sum = nullptr;       ///< what was normalised
+  const T* weight = nullptr;
+  const float* statistics = nullptr;  ///< as forward left them
+  T* grad_input = nullptr;
+  float* weight_parts =
+      nullptr;  ///< [blocks, D]: each block's part of the weight's gradient; null: not wanted
+  float* bias_parts = nullptr;  ///< the same of the bias
+  std::int64_t rows = 0;
+  int width = 0;
+};
+
+/// Each block takes every block_count()th row. Bytes of one row: 3 × D × sizeof(T), 4 × with
+/// grad_sum.
+template <class T, int kThreads, int kPacks, bool kIsLayerNorm>
+GPU_KERNEL(kThreads)
+norm_backward(NormBackwardRows<T> of) {
+  constexpr int kCount = Pack<T>::kCount;
+  float weight_part[kPacks][kCount] = {};
+  float bias_part[kPacks][kCount] = {};
+  for (std::int64_t row = gpu::block_index(); row < of.rows; row += gpu::block_count()) {
+    const float mean = of.statistics[row];
+    const float inverse = of.statistics[of.rows + row];
+    float n[kPacks][kCount];
+    float g[kPacks][kCount];
+    float projection = 0;
+    float total = 0;
+    for (int pack = 0; pack < kPacks; ++pack) {
+      const int at = (pack * kThreads + gpu::thread_index()) * kCount;
+      if (at < of.width) {
+        const Pack<T> x = load_pack(of.sum + row * of.width + at);
+        const Pack<T> grad = load_pack(of.grad + row * of.width + at);
+        const Pack<T> weight = load_pack(of.weight + at);
+        for (int i = 0; i < kCount; ++i) {
+          const float dy = gpu::to_float(grad.values[i]);
+          n[pack][i] = (gpu::to_float(x.values[i]) - mean) * inverse;
+          g[pack][i] = dy * gpu::to_float(weight.values[i]);
+          projection += g[pack][i] * n[pack][i];
+          total += g[pack][i];
+          weight_part[pack][i] +=
+              dy * (kIsLayerNorm ? n[pack][i] : gpu::to_float(gpu::rounded<T>(n[pack][i])));
+          bias_part[pack][i] += kIsLayerNorm ? dy : 0.0F;
+        }
+      }
+    }
+    projection = block_sum<kThreads>(projection) / static_cast<float>(of.width);
+    const float shift =
+        kIsLayerNorm ? block_sum<kThreads>(total) / static_cast<float>(of.width) : 0.0F;
+    for (int pack = 0; pack < kPacks; ++pack) {
+      const int at = (pack * kThreads + gpu::thread_index()) * kCount;
+      if (at < of.width) {
+        Pack<T> result;
+        for (int i = 0; i < kCount; ++i) {
+          g[pack][i] = (g[pack][i] - shift - n[pack][i] * projection) * inverse;
+        }
+        if (of.grad_sum != nullptr) {
+          const Pack<T> more = load_pack(of.grad_sum + row * of.width + at);
+          for (int i = 0; i < kCount; ++i) {
+            g[pack][i] += gpu::to_float(more.values[i]);
+          }
+        }
+        for (int i = 0; i < kCount; ++i) {
+          result.values[i] = gpu::rounded<T>(g[pack][i]);
+        }
+        store_pack(of.grad_input + row * of.width + at, result);
+      }
+    }
+  }
+  for (int pack = 0; pack < kPacks; ++pack) {
+    const int at = (pack * kThreads + gpu::thread_index()) * kCount;
+    const std::int64_t place = gpu::block_index() * of.width + at;
+    if (at < of.width && of.weight_parts != nullptr) {
+      store_floats(of.weight_parts + place, weight_part[pack]);
+    }
+    if (kIsLayerNorm && at < of.width && of.bias_parts != nullptr) {
+      store_floats(of.bias_parts + place, bias_part[pack]);
+    }
+  }
+}
+
+/// out [columns] = the sum of rows [rows, columns] in their order. A thread a column, kThreads a
+/// block.
+template <class T, int kThreads>
+GPU_KERNEL(kThreads)
+sum_rows(const T* from, float* out, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t column = gpu::block_index() * kThreads + gpu::thread_index();
+  if (column >= columns) {
+    return;
+  }
+  float sum = 0;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    sum += gpu::to_float(from[row * columns + column]);
+  }
+  out[column] = sum;
+}
+
+}  // namespace sherd::ops::cuda

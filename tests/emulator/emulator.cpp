@@ -1,0 +1,251 @@
+#include "tests/emulator/emulator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <utility>
+
+#include <ucontext.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace sherd::emulator {
+
+namespace {
+
+// What the address sanitizer has to know of a change of stacks; nothing without it.
+#if defined(__SANITIZE_ADDRESS__)
+void leave_stack(void** kept, const void* next, std::size_t bytes) {
+  __sanitizer_start_switch_fiber(kept, next, bytes);
+}
+void enter_stack(void* kept, const void** from, std::size_t* bytes) {
+  __sanitizer_finish_switch_fiber(kept, from, bytes);
+}
+#else
+void leave_stack(void** /*kept*/, const void* /*next*/, std::size_t /*bytes*/) {}
+void enter_stack(void* /*kept*/, const void** /*from*/, std::size_t* /*bytes*/) {}
+#endif
+
+constexpr std::size_t kStackBytes = std::size_t{256} << 10;
+
+enum class Waits : std::uint8_t { Not, ForTheBlock, ForTheWarp };
+
+struct Fiber {
+  ucontext_t context{};
+  std::vector<char> stack = std::vector<char>(kStackBytes);
+  void* kept = nullptr;  // of the sanitizer
+  Waits waits = Waits::Not;
+  bool has_ended = false;
+  float shown = 0;  // to its warp
+  const char* file = "";
+  unsigned line = 0;
+};
+
+// One block at a time.
+struct Stage {
+  std::vector<std::unique_ptr<Fiber>> fibers;
+  int current = 0;
+  std::int64_t block = 0;
+  std::int64_t blocks = 0;
+  std::function<void()> body;
+  std::optional<Barrier> without;
+  std::set<Barrier> barriers;
+  std::map<std::pair<std::string, unsigned>, std::vector<char>> shared;
+  ucontext_t main{};
+  void* main_kept = nullptr;
+  const void* main_stack = nullptr;
+  std::size_t main_stack_bytes = 0;
+};
+
+Stage& stage() {
+  static thread_local Stage one;
+  return one;
+}
+
+Fiber& running() {
+  return *stage().fibers[static_cast<std::size_t>(stage().current)];
+}
+
+void back_to_main(Fiber& fiber, bool for_good) {
+  Stage& s = stage();
+  leave_stack(for_good ? nullptr : &fiber.kept, s.main_stack, s.main_stack_bytes);
+  ::swapcontext(&fiber.context, &s.main);
+  enter_stack(fiber.kept, nullptr, nullptr);
+}
+
+void run_fiber() {
+  Stage& s = stage();
+  enter_stack(nullptr, &s.main_stack, &s.main_stack_bytes);
+  s.body();
+  Fiber& fiber = running();
+  fiber.has_ended = true;
+  back_to_main(fiber, /*for_good=*/true);
+}
+
+void resume(int thread) {
+  Stage& s = stage();
+  s.current = thread;
+  Fiber& fiber = running();
+  leave_stack(&s.main_kept, fiber.stack.data(), fiber.stack.size());
+  ::swapcontext(&s.main, &fiber.context);
+  enter_stack(s.main_kept, nullptr, nullptr);
+}
+
+void wait(Waits what, const std::source_location& where) {
+  Fiber& fiber = running();
+  fiber.waits = what;
+  fiber.file = where.file_name();
+  fiber.line = where.line();
+  back_to_main(fiber, /*for_good=*/false);
+}
+
+std::unique_ptr<Fiber> make_fiber() {
+  auto fiber = std::make_unique<Fiber>();
+  ::getcontext(&fiber->context);
+  fiber->context.uc_stack.ss_sp = fiber->stack.data();
+  fiber->context.uc_stack.ss_size = fiber->stack.size();
+  fiber->context.uc_link = nullptr;
+  ::makecontext(&fiber->context, run_fiber, 0);
+  return fiber;
+}
+
+// Threads first … last may go on, if all of them wait so at one place.
+bool release(int first, int last, Waits what) {
+  const auto& fibers = stage().fibers;
+  const auto begin = fibers.begin() + first, end = fibers.begin() + last;
+  if (!std::all_of(begin, end, [&](const auto& fiber) { return fiber->waits == what; })) {
+    return false;
+  }
+  const bool at_one_place =
+      std::all_of(begin, end, [&](const auto& fiber) { return fiber->line == (*begin)->line; });
+  if (!at_one_place) {
+    throw std::logic_error("threads wait at different barriers, lines " +
+                           std::to_string((*begin)->line) + " and others");
+  }
+  std::for_each(begin, end, [](const auto& fiber) { fiber->waits = Waits::Not; });
+  return true;
+}
+
+bool can_go_on(const Fiber& fiber) {
+  return !fiber.has_ended && fiber.waits == Waits::Not;
+}
+
+// A warp's threads, in a random order, until each waits or has ended; whether there was one that
+// could.
+bool run_warp(int first, int last, std::mt19937& random) {
+  std::vector<int> order;
+  for (int thread = first; thread < last; ++thread) {
+    if (can_go_on(*stage().fibers[static_cast<std::size_t>(thread)])) {
+      order.push_back(thread);
+    }
+  }
+  std::shuffle(order.begin(), order.end(), random);
+  for (const int thread : order) {
+    resume(thread);
+  }
+  return !order.empty();
+}
+
+// Those that come first in the order run as far as they can before the others run at all: what one
+// does too early shows.
+bool run_warps(const std::vector<int>& order, int threads, std::mt19937& random) {
+  return std::any_of(order.begin(), order.end(), [&](int first) {
+    const int last = std::min(threads, first + kWarp);
+    return run_warp(first, last, random) || release(first, last, Waits::ForTheWarp);
+  });
+}
+
+void tell_who_waits() {
+  for (const auto& fiber : stage().fibers) {
+    if (!fiber->has_ended) {
+      throw std::logic_error("a barrier that not all threads reach: " + std::string(fiber->file) +
+                             ":" + std::to_string(fiber->line));
+    }
+  }
+}
+
+void play_block(int threads, std::mt19937& random) {
+  Stage& s = stage();
+  s.shared.clear();
+  s.fibers.clear();
+  for (int thread = 0; thread < threads; ++thread) {
+    s.fibers.push_back(make_fiber());
+  }
+  std::vector<int> warps;
+  for (int first = 0; first < threads; first += kWarp) {
+    warps.push_back(first);
+  }
+  do {  // from one barrier of the block to the next
+    std::shuffle(warps.begin(), warps.end(), random);
+    while (run_warps(warps, threads, random)) {
+    }
+  } while (release(0, threads, Waits::ForTheBlock));
+  tell_who_waits();
+}
+
+bool is_taken_away(const std::source_location& where) {
+  Stage& s = stage();
+  const Barrier here{where.file_name(), where.line()};
+  s.barriers.insert(here);
+  return s.without == here;
+}
+
+}  // namespace
+
+std::set<Barrier> play(std::int64_t blocks, int threads, const std::function<void()>& body,
+                       const Play& how) {
+  Stage& s = stage();
+  s.blocks = blocks;
+  s.body = body;
+  s.without = how.without;
+  s.barriers.clear();
+  std::mt19937 random(how.seed);
+  for (s.block = 0; s.block < blocks; ++s.block) {
+    play_block(threads, random);
+  }
+  return s.barriers;
+}
+
+int thread_index() {
+  return stage().current;
+}
+
+std::int64_t block_index() {
+  return stage().block;
+}
+
+std::int64_t block_count() {
+  return stage().blocks;
+}
+
+void sync_block(const std::source_location& where) {
+  if (!is_taken_away(where)) {
+    wait(Waits::ForTheBlock, where);
+  }
+}
+
+// The first wait is for what others show, the second for those that have yet to read.
+float shuffle_xor(float value, int bits, const std::source_location& where) {
+  running().shown = value;
+  wait(Waits::ForTheWarp, where);
+  const auto other = static_cast<std::size_t>(stage().current ^ bits);
+  const float shown = stage().fibers.at(other)->shown;
+  wait(Waits::ForTheWarp, where);
+  return shown;
+}
+
+void* shared_bytes(std::size_t bytes, const std::source_location& where) {
+  auto& memory = stage().shared[{where.function_name() + std::string(where.file_name()),
+                                 where.line() * 1000U + where.column()}];
+  if (memory.empty()) {
+    memory.assign(bytes, '\xff');
+  }
+  return memory.data();
+}
+
+}  // namespace sherd::emulator

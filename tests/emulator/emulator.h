@@ -1,0 +1,56 @@
+#pragma once
+// Plays a GPU's threads on one processor: a kernel's source is compiled as it is, each of a block's
+// threads is a fiber, and they run in a random order from one barrier to the next, warps ahead of
+// each other. It shows wrong results, barriers that are missing or that not all threads reach, and,
+// with the address sanitizer, accesses outside of arrays. It does not show the order in which
+// memory becomes visible, races between blocks, or speed.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <source_location>
+#include <string>
+#include <vector>
+
+namespace sherd::emulator {
+
+inline constexpr int kWarp = 32;
+
+/// A place in the source where threads wait for each other.
+struct Barrier {
+  std::string file;
+  unsigned line = 0;
+  auto operator<=>(const Barrier&) const = default;
+};
+
+/// How a kernel is played.
+struct Play {
+  std::uint32_t seed = 1;  ///< of the order of threads
+  std::optional<Barrier> without =
+      std::nullopt;  ///< a barrier that is taken away, to see whether that shows
+};
+
+/// Runs a kernel's body for all threads of all blocks, one block after the other. Throws
+/// std::logic_error where threads of a block wait at different barriers, or some have ended.
+/// Returns the barriers that were met.
+std::set<Barrier> play(std::int64_t blocks, int threads, const std::function<void()>& body,
+                       const Play& how = {});
+
+// Called by the kernel that is played.
+
+[[nodiscard]] int thread_index();
+[[nodiscard]] std::int64_t block_index();
+[[nodiscard]] std::int64_t block_count();
+void sync_block(const std::source_location& where);
+[[nodiscard]] float shuffle_xor(float value, int bits, const std::source_location& where);
+/// The block's memory of that place in the source, all ones (NaN) at its first use in a block.
+[[nodiscard]] void* shared_bytes(std::size_t bytes, const std::source_location& where);
+
+template <class T, std::size_t kCount>
+[[nodiscard]] T (&shared(std::source_location where = std::source_location::current()))[kCount] {
+  return *static_cast<T(*)[kCount]>(shared_bytes(kCount * sizeof(T), where));
+}
+
+}  // namespace sherd::emulator

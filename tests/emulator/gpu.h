@@ -1,0 +1,64 @@
+#pragma once
+// The part of CUDA that the kernels of ops/cuda/kernels use (ops/cuda/device/gpu.h), played by the
+// emulator.
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include "tests/emulator/emulator.h"
+
+#define GPU_KERNEL(threads) void
+#define GPU_FUNCTION inline
+#define GPU_SHARED(type, name, count) auto& name = sherd::emulator::shared<type, count>()
+
+namespace sherd::gpu {
+
+using BFloat16 = c10::BFloat16;
+using Half = c10::Half;
+
+inline constexpr int kWarp = emulator::kWarp;
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+inline constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
+
+template <class T>
+float to_float(T value) {
+  return static_cast<float>(value);
+}
+template <class T>
+T rounded(float value) {
+  return static_cast<T>(value);
+}
+
+inline int thread_index() {
+  return emulator::thread_index();
+}
+inline int64_t block_index() {
+  return emulator::block_index();
+}
+inline int64_t block_count() {
+  return emulator::block_count();
+}
+
+inline void sync_block(std::source_location where = std::source_location::current()) {
+  emulator::sync_block(where);
+}
+inline float shuffle_xor(float value, int bits,
+                         std::source_location where = std::source_location::current()) {
+  return emulator::shuffle_xor(value, bits, where);
+}
+
+inline float exponential(float value) {
+  return std::exp(value);
+}
+inline float logarithm(float value) {
+  return std::log(value);
+}
+inline float square_root(float value) {
+  return std::sqrt(value);
+}
+
+}  // namespace sherd::gpu

@@ -1,0 +1,100 @@
+// SwiGLU, GELU with a bias and rotation of ops/cuda beside fp64, played in several orders of
+// threads.
+
+#include "ops/cuda/kernels/activations.cuh"
+
+#include "tests/ops/cuda/played.h"
+
+namespace sherd::ops::cuda {
+namespace {
+
+using namespace test;  // NOLINT(google-build-using-namespace)
+
+constexpr int kFewThreads = 32;
+constexpr int64_t kBlocks = 3;
+
+template <class T>
+class Activations : public testing::Test {
+ protected:
+  static constexpr int64_t kRows = 7;
+  static constexpr int64_t kWidth = 3 * 64;  // more than the threads take at once, and no multiple
+  const at::Tensor a = random<T>({kRows, kWidth}, 1);
+  const at::Tensor b = random<T>({kRows, kWidth}, 2);
+  const at::Tensor bias = random<T>({kWidth}, 3);
+  const at::Tensor grad = random<T>({kRows, kWidth}, 4);
+  const at::Tensor out = unwritten<T>({kRows, kWidth});
+  const at::Tensor other = unwritten<T>({kRows, kWidth});
+};
+
+using ActivationDtypes = testing::Types<float, c10::BFloat16, c10::Half>;
+TYPED_TEST_SUITE(Activations, ActivationDtypes);
+
+at::Tensor wide(const at::Tensor& tensor) {
+  return tensor.to(at::kDouble);
+}
+
+TYPED_TEST(Activations, SwiGluIsThatOfFp64) {
+  using T = TypeParam;
+  play(kBlocks, kFewThreads,
+       [this] {
+         swiglu<T, kFewThreads>(data<T>(this->a), data<T>(this->b), data<T>(this->out),
+                                this->a.numel());
+       },
+       {this->out});
+  expect_near<T>(this->out, reference().swiglu(wide(this->a), wide(this->b)), "out");
+  play(kBlocks, kFewThreads,
+       [this] {
+         swiglu_backward<T, kFewThreads>(data<T>(this->grad), data<T>(this->a), data<T>(this->b),
+                                         data<T>(this->out), data<T>(this->other), this->a.numel());
+       },
+       {this->out, this->other});
+  const SwiGluGradients expected =
+      reference().swiglu_backward(wide(this->grad), wide(this->a), wide(this->b));
+  expect_near<T>(this->out, expected.gate, "gradient of the gate");
+  expect_near<T>(this->other, expected.up, "gradient of what it gates");
+}
+
+TYPED_TEST(Activations, BiasGeluIsThatOfFp64) {
+  using T = TypeParam;
+  const auto width = static_cast<int>(this->kWidth);
+  play(kBlocks, kFewThreads,
+       [&] {
+         bias_gelu<T, kFewThreads>(data<T>(this->a), data<T>(this->bias), data<T>(this->out),
+                                   this->a.numel(), width);
+       },
+       {this->out});
+  expect_near<T>(this->out, reference().bias_gelu(wide(this->a), wide(this->bias)), "out");
+  play(kBlocks, kFewThreads,
+       [&] {
+         bias_gelu_backward<T, kFewThreads>(data<T>(this->grad), data<T>(this->a),
+                                            data<T>(this->bias), data<T>(this->out),
+                                            this->a.numel(), width);
+       },
+       {this->out});
+  const BiasGeluGradients expected =
+      reference().bias_gelu_backward(wide(this->grad), wide(this->a), wide(this->bias), false);
+  expect_near<T>(this->out, expected.input, "gradient of the input");
+}
+
+TYPED_TEST(Activations, RotaryIsThatOfFp64) {
+  using T = TypeParam;
+  constexpr int64_t kTokens = 7, kHeads = 3, kHalf = 32;
+  const at::Tensor cosine = random<float>({kTokens, kHalf}, 5),
+                   sine = random<float>({kTokens, kHalf}, 6);
+  for (const int direction : {1, -1}) {
+    play(kBlocks, kFewThreads,
+         [&] {
+           rotary<T, kFewThreads>(data<T>(this->a), data<float>(cosine), data<float>(sine),
+                                  data<T>(this->out), kTokens, kHeads, kHalf,
+                                  static_cast<float>(direction));
+         },
+         {this->out});
+    const at::Tensor heads = wide(this->a).view({kTokens, kHeads, 2 * kHalf});
+    const at::Tensor expected =
+        reference().rotary(heads, wide(cosine).unsqueeze(1), wide(sine).unsqueeze(1), direction);
+    expect_near<T>(this->out, expected.reshape({kTokens, kHeads * 2 * kHalf}), "out");
+  }
+}
+
+}  // namespace
+}  // namespace sherd::ops::cuda

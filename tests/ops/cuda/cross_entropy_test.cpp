@@ -1,0 +1,75 @@
+// Cross-entropy of ops/cuda beside fp64, played in several orders of threads.
+
+#include "ops/cuda/kernels/cross_entropy.cuh"
+
+#include <ATen/ops/tensor.h>
+
+#include "tests/ops/cuda/played.h"
+
+namespace sherd::ops::cuda {
+namespace {
+
+using namespace test;  // NOLINT(google-build-using-namespace)
+
+constexpr int kLossThreads = 64;
+
+template <class T>
+class CrossEntropies : public testing::Test {
+ protected:
+  static constexpr int64_t kLossRows = 4,
+                           kVocabulary = 1000;  // no multiple of what the threads take
+  const at::Tensor logits = random<T>({kLossRows, kVocabulary}, 1) * 8;
+  const at::Tensor targets = at::tensor({0, 999, 17, 500}, at::kLong);
+  const at::Tensor losses = unwritten<float>({kLossRows});
+  const at::Tensor log_sums = unwritten<float>({kLossRows});
+
+  void forward(const at::Tensor& of, const at::Tensor& targets_of) const {
+    const LogitRows<T> rows{data<T>(of), data<int64_t>(targets_of), data<float>(losses),
+                            data<float>(log_sums), kVocabulary};
+    play(kLossRows, kLossThreads, [rows] { cross_entropy<T, kLossThreads>(rows); },
+         {losses, log_sums});
+  }
+};
+
+using LossDtypes = testing::Types<float, c10::BFloat16, c10::Half>;
+TYPED_TEST_SUITE(CrossEntropies, LossDtypes);
+
+TYPED_TEST(CrossEntropies, AreThoseOfFp64) {
+  using T = TypeParam;
+  this->forward(this->logits, this->targets);
+  const at::Tensor wide = this->logits.to(at::kDouble);
+  const CrossEntropy expected = reference().cross_entropy(wide, this->targets);
+  expect_near<float>(this->log_sums, expected.log_sums_R, "log sums");
+  EXPECT_NEAR(this->losses.sum().template item<double>(), expected.loss_sum.item<double>(), 1e-3);
+
+  const at::Tensor scale = at::tensor({0.25F});
+  const at::Tensor gradient = this->logits.clone();
+  emulator::play(this->kLossRows, kLossThreads, [&] {
+    cross_entropy_backward<T, kLossThreads>(data<T>(gradient), data<int64_t>(this->targets),
+                                            data<float>(this->log_sums), data<float>(scale),
+                                            this->kVocabulary);
+  });
+  at::Tensor of_fp64 = wide.clone();
+  reference().cross_entropy_backward(of_fp64, this->targets, expected.log_sums_R,
+                                     scale.to(at::kDouble).squeeze(0));
+  expect_near<T>(gradient, of_fp64, "gradient");
+}
+
+TYPED_TEST(CrossEntropies, OfLargeLogitsAndOfTargetsOutside) {
+  const at::Tensor large = at::full_like(this->logits, 5e4);
+  large.narrow(1, 3, 1).fill_(-6e4);
+  this->forward(large, at::tensor({0, 3, -1, 1000}, at::kLong));
+  const at::Tensor found = this->losses;
+  EXPECT_NEAR(found[0].template item<double>(), std::log(999.0), 1e-2);
+  EXPECT_NEAR(found[1].template item<double>() / 1.1e5, 1, 1e-2);
+  EXPECT_TRUE(std::isnan(found[2].template item<double>()));
+  EXPECT_TRUE(std::isnan(found[3].template item<double>()));
+  const at::Tensor broken = this->logits.clone();
+  broken[2][77] = NAN;
+  this->forward(broken, this->targets);
+  EXPECT_TRUE(std::isnan(this->losses[2].template item<double>()));
+  EXPECT_FALSE(std::isnan(this->losses[1].template item<double>()));
+}
+
+}  // namespace
+}  // namespace sherd::ops::cuda
