@@ -20,7 +20,8 @@
 namespace sherd::detail {
 
 /// [Note: Kinds of bytes of a segment]
-/// - the *travelling shard* [shard_numel] in the layout's dtype, owned by the communicator;
+/// - the *travelling shard* [shard_numel] in the layout's dtype, owned by the communicator, or in a
+///   home of the segment's (Offload::parameter_folder);
 /// - the *master shard* [shard_numel] fp32, which the optimizer updates: the travelling shard
 ///   itself where that is fp32, or bf16 alone; or, of masters that are split, the *low shard*
 ///   [shard_numel] int16, which is what the travelling shard in bf16 leaves of them;
