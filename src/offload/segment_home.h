@@ -48,8 +48,6 @@ class OffloadStore {
   [[nodiscard]] c10::Device device() const { return device_; }
   /// Writes back what differs, and gives back the memory of all that is not used.
   void rest();
-  /// Bytes of the homes that are there.
-  [[nodiscard]] std::int64_t allocated_bytes() const { return allocated_bytes_; }
   /// "io_uring, direct"
   [[nodiscard]] std::string description() const { return file_ ? file_->description() : "none"; }
 
