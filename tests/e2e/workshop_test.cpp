@@ -1,5 +1,7 @@
 // The workshop's experiments, with a small BLOOM and few samples: what its table has to show.
 
+#include <algorithm>
+
 #include "tests/e2e/training.h"
 
 namespace sherd::test {
@@ -98,20 +100,29 @@ TEST_F(Workshop, MoreRanksShowWeakScaling) {
 }
 
 // Experiment 5, on network namespaces: full_shard sends parameters over the link, twice a step, and
-// gradients; hybrid_shard gradients alone.
+// gradients; hybrid_shard gradients alone. The steps' median: the first makes the memory, which
+// takes as long as another step where pages are slow to come.
+double median_step_seconds(const fs::path& run) {
+  std::vector<double> seconds = column(run, "step_seconds");
+  std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
+  return seconds.at(seconds.size() / 2);
+}
+
 TEST(WorkshopOnTwoHosts, HybridShardIsFasterAcrossAGigabit) {
   const TempFolder folder;
   const Ended ended = Program({"sweep", "recipes/workshop/small-bloom-hosts.toml", "--launcher",
                                "scripts/two_hosts --rate 1gbit", "--train.output",
-                               folder.path().string(), "--train.max_steps", "4", "--json"})
-                          .finish(std::chrono::seconds(240));  // 15 on idle cores
+                               folder.path().string(), "--train.max_steps", "7", "--json"})
+                          .finish(std::chrono::seconds(240));  // 35 on idle cores
   if (ended.err.find("SKIPPED") != std::string::npos) {
     GTEST_SKIP() << ended.err;
   }
   ASSERT_EQ(ended.code, 0) << ended.err;
   const json found = json::parse(ended.out);
   EXPECT_EQ(found.at("comparable"), true) << found.at("differences");
-  EXPECT_GT(found.at("runs").at(1).at("speedup"), 1.1) << ended.out;
+  EXPECT_GT(median_step_seconds(folder.path() / "5-2-hosts-full-shard"),
+            1.1 * median_step_seconds(folder.path() / "5-2-hosts-hybrid-shard"))
+      << ended.out;
 }
 
 }  // namespace
