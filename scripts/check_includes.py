@@ -23,9 +23,9 @@ ALLOWED = {
     "ops/plain": {"torch", "ops/backend.h", "ops/shared"},
     "ops/cpu": {"include/sherd", "torch", "ops/backend.h", "ops/shared"},
     "ops/cpu/loops": {"torch", "ops/cpu/kernels.h"},
-    "ops/cuda": {"ops/cuda/kernels"},
-    "ops/cuda/device": set(),
-    "ops/cuda/kernels": set(),
+    "gpu": set(),
+    "ops/cuda": {"include/sherd", "torch", "gpu", "ops/cuda/kernels", "ops/backend.h", "ops/shared", "ops/plain/plain_backend.h"},
+    "ops/cuda/kernels": {"gpu"},
     "text": set(),
     "llm/config": {"include/sherd/error.h"},
     "llm/text": {"include/sherd/error.h", "files", "text", "llm/config"},
@@ -50,7 +50,7 @@ ALLOWED = {
 # in no folder.
 ENGINE = ("base", "kernels", "memory", "offload", "communicators", "world", "segment", "unit", "model", "step", "seam", "optim",
           "state", "init", "checkpoint", "")
-below = {"include/sherd", "files", "launch", "torch"}
+below = {"include/sherd", "files", "gpu", "launch", "torch"}
 for folder in ENGINE:
     below = below | {f"src/{folder}".rstrip("/")}
     ALLOWED[f"src/{folder}".rstrip("/")] = below

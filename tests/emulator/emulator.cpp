@@ -197,6 +197,11 @@ bool is_taken_away(const std::source_location& where) {
 
 }  // namespace
 
+std::uint32_t next_seed() {
+  static thread_local std::uint32_t seed = 0;
+  return ++seed;
+}
+
 std::set<Barrier> play(std::int64_t blocks, int threads, const std::function<void()>& body,
                        const Play& how) {
   Stage& s = stage();

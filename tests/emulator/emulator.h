@@ -32,6 +32,9 @@ struct Play {
       std::nullopt;  ///< a barrier that is taken away, to see whether that shows
 };
 
+/// Another one for each launch of this thread: 1, 2, …
+[[nodiscard]] std::uint32_t next_seed();
+
 /// Runs a kernel's body for all threads of all blocks, one block after the other. Throws
 /// std::logic_error where threads of a block wait at different barriers, or some have ended.
 /// Returns the barriers that were met.

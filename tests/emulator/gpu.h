@@ -1,6 +1,5 @@
 #pragma once
-// The part of CUDA that the kernels of ops/cuda/kernels use (ops/cuda/device/gpu.h), played by the
-// emulator.
+// The part of CUDA that kernels use (gpu/device/gpu.h), played by the emulator.
 
 #include <cmath>
 #include <cstdint>
@@ -31,6 +30,14 @@ float to_float(T value) {
 template <class T>
 T rounded(float value) {
   return static_cast<T>(value);
+}
+
+struct Stream {};
+template <int kThreads, class... Parameters, class... Arguments>
+void launch(Stream /*stream*/, int64_t blocks, void (*kernel)(Parameters...),
+            Arguments... arguments) {
+  emulator::play(blocks, kThreads, [&] { kernel(static_cast<Parameters>(arguments)...); },
+                 {.seed = emulator::next_seed()});
 }
 
 inline int thread_index() {

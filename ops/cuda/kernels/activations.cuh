@@ -1,9 +1,11 @@
 #pragma once
 // SwiGLU, GELU with a bias, rotation of heads: each value is read once and written once.
 
-#include "ops/cuda/kernels/block.cuh"
+#include "gpu/block.cuh"
 
 namespace sherd::ops::cuda {
+
+using namespace gpu;  // NOLINT(google-build-using-namespace)
 
 GPU_FUNCTION float sigmoid(float x) {
   return 1.0F / (1.0F + gpu::exponential(-x));

@@ -1,9 +1,11 @@
 #pragma once
 // Cross-entropy over rows of logits: one pass forward, and back in place.
 
-#include "ops/cuda/kernels/block.cuh"
+#include "gpu/block.cuh"
 
 namespace sherd::ops::cuda {
+
+using namespace gpu;  // NOLINT(google-build-using-namespace)
 
 /// Rows of logits [rows, V], a block each; V a multiple of Pack<T>::kCount. A target outside of [0,
 /// V) makes its loss NaN.

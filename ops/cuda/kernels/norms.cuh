@@ -2,9 +2,11 @@
 // RMSNorm and LayerNorm of rows, after an addition or without one. A row is a block's and stays in
 // its registers: it is read once, and each result written once.
 
-#include "ops/cuda/kernels/block.cuh"
+#include "gpu/block.cuh"
 
 namespace sherd::ops::cuda {
+
+using namespace gpu;  // NOLINT(google-build-using-namespace)
 
 /// Rows of D = `width`, a multiple of Pack<T>::kCount; each pointer a multiple of 16 bytes.
 template <class T>

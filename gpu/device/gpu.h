@@ -1,5 +1,5 @@
 #pragma once
-// The part of CUDA that the kernels of ops/cuda/kernels use, on a GPU. tests/emulator/gpu.h has the
+// The part of CUDA that kernels use, on a GPU. tests/emulator/gpu.h has the
 // same for threads that a processor plays: what stands in neither, kernels do without.
 
 #include <cstdint>
@@ -48,6 +48,16 @@ GPU_FUNCTION BFloat16 rounded<BFloat16>(float value) {
 template <>
 GPU_FUNCTION Half rounded<Half>(float value) {
   return __float2half_rn(value);
+}
+
+/// Kernels that are launched on one run one after the other.
+using Stream = cudaStream_t;
+/// Has `blocks` blocks of `kThreads` threads run a kernel, and does not wait for them; none for 0.
+template <int kThreads, class... Parameters, class... Arguments>
+void launch(Stream stream, int64_t blocks, void (*kernel)(Parameters...), Arguments... arguments) {
+  if (blocks > 0) {
+    kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(arguments...);
+  }
 }
 
 GPU_FUNCTION int thread_index() {

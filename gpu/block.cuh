@@ -3,7 +3,7 @@
 
 #include <gpu.h>
 
-namespace sherd::ops::cuda {
+namespace sherd::gpu {
 
 /// Values that are read and written at once.
 template <class T>
@@ -80,4 +80,4 @@ GPU_FUNCTION float block_max(float value) {
   return block_join<kThreads>(value, Largest());
 }
 
-}  // namespace sherd::ops::cuda
+}  // namespace sherd::gpu
