@@ -37,7 +37,7 @@ inline SmallOutcome train_small_net(World world, const SmallRun& run) {
     for (int micro = 0; micro < run.micro_batches; ++micro) {
       const int index = step * total + micro * world.size() + world.rank();
       const Example example = make_example(index);
-      const at::Tensor loss = sum_of_errors(model(example.x), example.y);
+      const at::Tensor loss = sum_of_errors(model(example.x), example.y.to(world.device()));
       loss.backward();
       outcome.losses[index] = loss.item<double>();
     }

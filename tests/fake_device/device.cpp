@@ -1,0 +1,131 @@
+// The fake device as LibTorch sees it: memory, streams, events, and no arithmetic (operators.cpp).
+
+#include <cstdlib>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include "tests/fake_device/fake_device.h"
+#include "tests/fake_device/streams.h"
+
+namespace sherd::fake {
+namespace {
+
+struct Block {
+  void* data;
+  std::size_t bytes;
+  c10::Stream stream;
+};
+
+void give_back(void* context) {
+  auto* const block = static_cast<Block*>(context);
+  forget_memory(block->data, block->bytes, block->stream);
+  std::free(block->data);  // NOLINT(cppcoreguidelines-no-malloc)
+  delete block;
+}
+
+class DeviceAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    constexpr std::size_t kAlignment = 512;  // as CUDA's
+    const c10::Device device(kDevice, current_device());
+    if (bytes == 0) {
+      return {nullptr, device};
+    }
+    const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    void* const data = std::aligned_alloc(kAlignment, rounded);
+    return {data, new Block{data, bytes, current_stream(device)}, &give_back, device};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+};
+
+Moment& moment_of(void* event) {
+  return *static_cast<Moment*>(event);
+}
+
+class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  c10::DeviceType type() const override { return kDevice; }
+  c10::Device exchangeDevice(c10::Device device) const override {
+    const c10::Device before = getDevice();
+    setDevice(device);
+    return before;
+  }
+  c10::Device getDevice() const override { return {kDevice, current_device()}; }
+  void setDevice(c10::Device device) const override { uncheckedSetDevice(device); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    if (device.has_index()) {
+      set_device(device.index());
+    }
+  }
+  c10::Stream getStream(c10::Device device) const override { return current_stream(device); }
+  c10::Stream getDefaultStream(c10::Device device) const override { return default_stream(device); }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*is_high*/) const override {
+    return new_stream(device);
+  }
+  c10::Stream getNewStream(c10::Device device, int /*priority*/) const override {
+    return new_stream(device);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override { return exchange_stream(stream); }
+  void destroyEvent(void* event, c10::DeviceIndex /*device*/) const noexcept override {
+    delete static_cast<Moment*>(event);
+  }
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex /*device*/,
+              c10::EventFlag /*flag*/) const override {
+    delete static_cast<Moment*>(*event);
+    *event = new Moment(fake::record(stream));
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr) {
+      fake::block(stream, moment_of(event));
+    }
+  }
+  bool queryEvent(void* event) const override {
+    return event == nullptr || moment_of(event).has_come();
+  }
+  c10::DeviceIndex deviceCount() const noexcept override { return kDevices; }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    synchronize(stream, "synchronize a stream");
+  }
+  void synchronizeEvent(void* event) const override {
+    if (event != nullptr) {
+      synchronize(current_stream(getDevice()), "synchronize an event");
+      moment_of(event).wait();
+    }
+  }
+};
+
+struct Hooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex /*device*/) const override { return true; }
+  c10::DeviceIndex deviceCount() const override { return kDevices; }
+  void setCurrentDevice(c10::DeviceIndex index) const override { set_device(index); }
+  c10::DeviceIndex getCurrentDevice() const override { return current_device(); }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex /*device*/) const override {
+    return at::detail::getDefaultCPUGenerator();
+  }
+};
+
+C10_REGISTER_GUARD_IMPL(PrivateUse1, GuardImpl);
+
+}  // namespace
+
+void register_device() {
+  static const bool once = [] {
+    static DeviceAllocator allocator;
+    static Hooks hooks;
+    c10::register_privateuse1_backend("fake");
+    c10::SetAllocator(kDevice, &allocator);
+    at::RegisterPrivateUse1HooksInterface(&hooks);
+    return true;
+  }();
+  static_cast<void>(once);
+}
+
+}  // namespace sherd::fake

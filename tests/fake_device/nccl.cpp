@@ -1,0 +1,156 @@
+#include "tests/fake_device/nccl.h"
+
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "sherd/error.h"
+
+namespace sherd::fake {
+namespace {
+
+// Where the streams of all ranks meet, for one collective after the other.
+class Meeting {
+ public:
+  explicit Meeting(int size) : shown_(static_cast<std::size_t>(size)) {}
+
+  // What each rank shows, when all have. False where the group was ended.
+  bool show(int rank, const void* mine, std::vector<const void*>& all) {
+    std::unique_lock lock(mutex_);
+    shown_[static_cast<std::size_t>(rank)] = mine;
+    if (!meet(lock)) {
+      return false;
+    }
+    all = shown_;
+    return true;
+  }
+  // All have read what was shown.
+  void leave() {
+    std::unique_lock lock(mutex_);
+    static_cast<void>(meet(lock));
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    has_ended_ = true;
+    changed_.notify_all();
+  }
+  [[nodiscard]] bool has_ended() {
+    const std::lock_guard lock(mutex_);
+    return has_ended_;
+  }
+
+ private:
+  bool meet(std::unique_lock<std::mutex>& lock) {
+    const std::uint64_t round = round_;
+    if (++arrived_ == shown_.size()) {
+      arrived_ = 0;
+      ++round_;
+      changed_.notify_all();
+    }
+    changed_.wait(lock, [&] { return round_ != round || has_ended_; });
+    return !has_ended_;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<const void*> shown_;
+  std::size_t arrived_ = 0;
+  std::uint64_t round_ = 0;
+  bool has_ended_ = false;
+};
+
+class FakeWork final : public c10d::Work {
+ public:
+  FakeWork(Moment end, c10::Device device, std::shared_ptr<Meeting> meeting)
+      : end_(std::move(end)), device_(device), meeting_(std::move(meeting)) {}
+  bool isCompleted() override { return end_.has_come(); }
+  bool wait(std::chrono::milliseconds /*timeout*/) override {
+    block(current_stream(device_), end_);
+    TORCH_CHECK(!meeting_->has_ended(), "[fake NCCL] the group was ended");
+    return true;
+  }
+
+ private:
+  Moment end_;
+  c10::Device device_;
+  std::shared_ptr<Meeting> meeting_;
+};
+
+class FakeNccl final : public c10d::Backend {
+ public:
+  FakeNccl(std::shared_ptr<Meeting> meeting, int rank, int size, c10::Device device)
+      : c10d::Backend(rank, size),
+        meeting_(std::move(meeting)),
+        device_(device),
+        stream_(new_stream(device_)) {}
+
+  const std::string getBackendName() const override { return "nccl"; }  // NOLINT
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& out, at::Tensor& in,
+                                                 const c10d::AllgatherOptions& /*o*/) override {
+    const std::size_t bytes = in.nbytes();
+    return run("all-gather", out, in,
+               [bytes, to = static_cast<char*>(out.mutable_data_ptr())](
+                   const std::vector<const void*>& all) {
+                 for (std::size_t peer = 0; peer < all.size(); ++peer) {
+                   std::memcpy(to + peer * bytes, all[peer], bytes);
+                 }
+               });
+  }
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& out, at::Tensor& in,
+                                               std::vector<int64_t>& /*out_splits*/,
+                                               std::vector<int64_t>& /*in_splits*/,
+                                               const c10d::AllToAllOptions& /*o*/) override {
+    const std::size_t bytes = in.nbytes() / static_cast<std::size_t>(getSize());
+    const auto mine = static_cast<std::size_t>(getRank()) * bytes;
+    return run(
+        "all-to-all", out, in,
+        [bytes, mine,
+         to = static_cast<char*>(out.mutable_data_ptr())](const std::vector<const void*>& all) {
+          for (std::size_t peer = 0; peer < all.size(); ++peer) {
+            std::memcpy(to + peer * bytes, static_cast<const char*>(all[peer]) + mine, bytes);
+          }
+        });
+  }
+  void abort() override { meeting_->end(); }
+
+ private:
+  // On the group's own stream, after what the current one was given so far.
+  c10::intrusive_ptr<c10d::Work> run(
+      const std::string& name, const at::Tensor& out, const at::Tensor& in,
+      const std::function<void(const std::vector<const void*>&)>& take) {
+    follow(current_stream(device_));
+    issue(stream_, name, {{in}, {out}},
+          [meeting = meeting_, rank = getRank(), take, mine = in.const_data_ptr(), keep = in,
+           kept = out] {
+            std::vector<const void*> all;
+            if (meeting->show(rank, mine, all)) {
+              take(all);
+              meeting->leave();
+            }
+          });
+    return c10::make_intrusive<FakeWork>(record(stream_), device_, meeting_);
+  }
+  // NCCL's own wait, which is never missing.
+  void follow(const c10::Stream& current) { wait_always(stream_, record(current)); }
+
+  std::shared_ptr<Meeting> meeting_;
+  c10::Device device_;
+  c10::Stream stream_;
+};
+
+}  // namespace
+
+std::vector<c10::intrusive_ptr<c10d::Backend>> make_fake_nccl(
+    const std::vector<c10::Device>& devices) {
+  const auto size = static_cast<int>(devices.size());
+  auto meeting = std::make_shared<Meeting>(size);
+  std::vector<c10::intrusive_ptr<c10d::Backend>> groups;
+  for (int rank = 0; rank < size; ++rank) {
+    groups.push_back(c10::make_intrusive<FakeNccl>(meeting, rank, size,
+                                                   devices[static_cast<std::size_t>(rank)]));
+  }
+  return groups;
+}
+
+}  // namespace sherd::fake

@@ -1,0 +1,90 @@
+#include "tests/fake_device/ranks.h"
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "src/communicators/device.h"
+#include "src/communicators/local.h"
+#include "tests/fake_device/fake_device.h"
+#include "tests/fake_device/nccl.h"
+#include "tests/support/ranks.h"
+
+namespace sherd::fake {
+namespace {
+
+using Groups = std::vector<c10::intrusive_ptr<c10d::Backend>>;
+
+// The process groups of all ranks: the first that asks makes them.
+class Connections {
+ public:
+  Groups of(const std::string& name, const RankGroup& group) {
+    const std::lock_guard lock(mutex_);
+    Groups& found = groups_[name];
+    if (found.empty()) {
+      std::vector<c10::Device> devices;
+      for (int member = 0; member < group.size; ++member) {
+        devices.emplace_back(kDevice, static_cast<c10::DeviceIndex>(group.rank_at(member)));
+      }
+      found = make_fake_nccl(devices);
+    }
+    return found;
+  }
+  c10::intrusive_ptr<c10d::HashStore> store = c10::make_intrusive<c10d::HashStore>();
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, Groups> groups_;
+};
+
+class RankOnDevice final : public Backend {
+ public:
+  RankOnDevice(std::shared_ptr<Backend> host, std::shared_ptr<Connections> connections)
+      : host_(std::move(host)), connections_(std::move(connections)) {}
+  [[nodiscard]] int rank() const override { return host_->rank(); }
+  [[nodiscard]] int size() const override { return host_->size(); }
+  [[nodiscard]] c10::Device device() const override {
+    return {kDevice, static_cast<c10::DeviceIndex>(rank())};
+  }
+  [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
+    const std::string name = std::to_string(made_++) + "/" + std::to_string(group.first);
+    if (group.size == 1) {
+      return std::make_unique<detail::LocalCommunicator>();
+    }
+    const auto own = static_cast<std::size_t>(group.index_of(rank()));
+    return std::make_unique<detail::DeviceCommunicator>(
+        detail::ProcessGroups{
+            connections_->of(name + "/gather", group)[own],
+            connections_->of(name + "/reduce", group)[own],
+            detail::Roster(connections_->store, group, rank(), std::chrono::seconds(1), board_)},
+        device());
+  }
+  [[nodiscard]] Communicator& control() override { return host_->control(); }
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
+    return host_->all_gather(text);
+  }
+  void broadcast(void* data, int64_t bytes, int root) override {
+    host_->broadcast(data, bytes, root);
+  }
+
+ private:
+  std::shared_ptr<Backend> host_;
+  std::shared_ptr<Connections> connections_;
+  std::shared_ptr<detail::WaitBoard> board_ = std::make_shared<detail::WaitBoard>();
+  int made_ = 0;
+};
+
+}  // namespace
+
+void run_ranks_on_devices(int ranks, const std::function<void(World)>& body) {
+  register_device();
+  auto connections = std::make_shared<Connections>();
+  test::run_ranks(ranks, [&](World world) {
+    set_device(static_cast<c10::DeviceIndex>(world.rank()));
+    body(World::over(std::make_shared<RankOnDevice>(world.backend(), connections)));
+  });
+}
+
+}  // namespace sherd::fake

@@ -1,0 +1,275 @@
+#include "tests/fake_device/streams.h"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <utility>
+
+namespace sherd::fake {
+
+struct Moment::State {
+  std::mutex mutex;
+  std::condition_variable came;
+  bool has_come = false;
+};
+
+std::shared_ptr<Moment::State> Moment::make_state() {
+  return std::make_shared<State>();
+}
+
+bool Moment::has_come() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->has_come;
+}
+
+void Moment::wait() const {
+  std::unique_lock lock(state_->mutex);
+  state_->came.wait(lock, [&] { return state_->has_come; });
+}
+
+void Moment::come() {
+  const std::lock_guard lock(state_->mutex);
+  state_->has_come = true;
+  state_->came.notify_all();
+}
+
+namespace {
+
+std::atomic<std::uint64_t> seed_of_delays{1};
+
+// Runs what it is given, one after the other, each after a random while.
+class Worker {
+ public:
+  explicit Worker(int number) : number_(number), thread_([this] { run(); }) { thread_.detach(); }
+  void push(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+    filled_.notify_one();
+  }
+
+ private:
+  [[noreturn]] void run() {
+    std::mt19937_64 random(static_cast<std::uint64_t>(number_));
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      filled_.wait(lock, [&] { return !queue_.empty(); });
+      const std::function<void()> work = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      if (const std::uint64_t seed = seed_of_delays; seed != 0) {
+        const std::uint64_t draw = random() ^ (seed * 0x9e3779b97f4a7c15ULL);
+        if (draw % 4 == 0) {  // often at once, sometimes long after
+          std::this_thread::sleep_for(std::chrono::microseconds(draw % 499));
+        }
+      }
+      work();
+    }
+  }
+
+  int number_;
+  std::mutex mutex_;
+  std::condition_variable filled_;
+  std::deque<std::function<void()>> queue_;
+  std::thread thread_;
+};
+
+struct Timeline {
+  int number = 0;
+  Clock clock;
+  std::unique_ptr<Worker> worker;  // null: runs at once
+};
+
+// Of one device. Streams are issued to by one thread at a time, but read by others.
+struct Device {
+  std::mutex mutex;
+  std::deque<Timeline> streams;  // the first is the default one
+  std::vector<std::string> host_waits;
+  int waits = 0;
+  int lost = -1;
+};
+
+constexpr int kStreamsOfADevice = 4096;
+
+struct Devices {
+  std::array<Device, kDevices> all;
+  Accesses accesses;
+  Devices() {
+    for (int i = 0; i < kDevices; ++i) {
+      all[static_cast<std::size_t>(i)].streams.emplace_back().number = i * kStreamsOfADevice;
+    }
+  }
+};
+
+// Lives as long as the threads, which are never joined.
+Devices& devices() {
+  static auto* const one = new Devices();
+  return *one;
+}
+
+Device& device_of(c10::DeviceIndex index) {
+  return devices().all.at(static_cast<std::size_t>(index));
+}
+
+Timeline& timeline(const c10::Stream& stream) {
+  Device& device = device_of(stream.device_index());
+  const std::lock_guard lock(device.mutex);
+  return device.streams.at(static_cast<std::size_t>(stream.id()));
+}
+
+Range range_of(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) {
+    return {};
+  }
+  std::int64_t last = 0;
+  for (std::int64_t d = 0; d < tensor.dim(); ++d) {
+    last += (tensor.size(d) - 1) * tensor.stride(d);
+  }
+  const auto begin = reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
+  return {begin, begin + static_cast<std::size_t>(last + 1) * tensor.element_size()};
+}
+
+struct Here {
+  c10::DeviceIndex device = 0;
+  std::array<c10::StreamId, kDevices> streams{};
+};
+
+Here& here() {
+  static thread_local Here one;
+  return one;
+}
+
+}  // namespace
+
+void issue(const c10::Stream& stream, const std::string& name, const Touched& touched,
+           std::function<void()> work) {
+  Timeline& on = timeline(stream);
+  on.clock.advance(on.number);
+  const Operation operation{on.number, on.clock.of(on.number), name};
+  for (const at::Tensor& tensor : touched.reads) {
+    devices().accesses.note(range_of(tensor), false, operation, on.clock);
+  }
+  for (const at::Tensor& tensor : touched.writes) {
+    devices().accesses.note(range_of(tensor), true, operation, on.clock);
+  }
+  if (on.worker == nullptr) {
+    work();
+  } else {
+    on.worker->push(std::move(work));
+  }
+}
+
+Moment record(const c10::Stream& stream) {
+  Timeline& on = timeline(stream);
+  Moment moment;
+  moment.clock = on.clock;
+  moment.is_of_default_stream = on.worker == nullptr;
+  if (on.worker == nullptr) {
+    moment.come();
+  } else {
+    on.worker->push([moment]() mutable { moment.come(); });
+  }
+  return moment;
+}
+
+void block(const c10::Stream& stream, const Moment& moment) {
+  Device& device = device_of(stream.device_index());
+  if (!(moment.is_of_default_stream && stream.id() == 0)) {  // else they are in order anyway
+    const std::lock_guard lock(device.mutex);
+    if (device.waits++ == device.lost) {
+      return;
+    }
+  }
+  wait_always(stream, moment);
+}
+
+void wait_always(const c10::Stream& stream, const Moment& moment) {
+  Timeline& on = timeline(stream);
+  on.clock.join(moment.clock);
+  if (on.worker == nullptr) {
+    moment.wait();
+  } else {
+    on.worker->push([moment] { moment.wait(); });
+  }
+}
+
+void drain(const c10::Stream& stream) {
+  if (Timeline& on = timeline(stream); on.worker != nullptr) {
+    record(stream).wait();
+  }
+}
+
+void synchronize(const c10::Stream& stream, const std::string& why) {
+  {
+    Device& device = device_of(stream.device_index());
+    const std::lock_guard lock(device.mutex);
+    device.host_waits.push_back(why);
+  }
+  drain(stream);
+}
+
+c10::Stream new_stream(c10::Device on) {
+  Device& device = device_of(on.index());
+  const std::lock_guard lock(device.mutex);
+  const auto id = static_cast<c10::StreamId>(device.streams.size());
+  Timeline& made = device.streams.emplace_back();
+  made.number = on.index() * kStreamsOfADevice + static_cast<int>(id);
+  made.worker = std::make_unique<Worker>(made.number);
+  return c10::Stream(c10::Stream::UNSAFE, on, id);
+}
+
+c10::Stream default_stream(c10::Device device) {
+  return c10::Stream(c10::Stream::UNSAFE, device, 0);
+}
+
+c10::Stream current_stream(c10::Device device) {
+  const c10::DeviceIndex index = device.has_index() ? device.index() : here().device;
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(kDevice, index),
+                     here().streams.at(static_cast<std::size_t>(index)));
+}
+
+c10::Stream exchange_stream(const c10::Stream& stream) {
+  const c10::Stream before = current_stream(stream.device());
+  here().streams.at(static_cast<std::size_t>(stream.device_index())) = stream.id();
+  return before;
+}
+
+c10::DeviceIndex current_device() {
+  return here().device;
+}
+
+void set_device(c10::DeviceIndex index) {
+  here().device = index;
+}
+
+void forget_memory(void* data, std::size_t bytes, const c10::Stream& stream) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  devices().accesses.forget({begin, begin + bytes}, timeline(stream).clock);
+}
+
+void set_seed(std::uint64_t seed) {
+  seed_of_delays = seed;
+}
+
+std::vector<std::string> take_faults() {
+  return devices().accesses.take_faults();
+}
+
+std::vector<std::string> take_host_waits(c10::DeviceIndex index) {
+  Device& device = device_of(index);
+  const std::lock_guard lock(device.mutex);
+  return std::exchange(device.host_waits, {});
+}
+
+int lose_wait(c10::DeviceIndex index, int number) {
+  Device& device = device_of(index);
+  const std::lock_guard lock(device.mutex);
+  device.lost = number;
+  return std::exchange(device.waits, 0);
+}
+
+}  // namespace sherd::fake

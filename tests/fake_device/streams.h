@@ -1,0 +1,86 @@
+#pragma once
+// Streams and events of the fake device. The default stream of a device runs what is issued at
+// once, on the thread that issues it; each other one has a thread of its own and takes a random
+// while before each operation, so that all legal orders occur.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+#include "tests/fake_device/accesses.h"
+
+namespace sherd::fake {
+
+inline constexpr c10::DeviceType kDevice = c10::DeviceType::PrivateUse1;
+/// How many fake devices there are.
+inline constexpr int kDevices = 4;
+
+/// An end of something issued: what waits for it, and what is known then.
+class Moment {
+ public:
+  [[nodiscard]] bool has_come() const;
+  void wait() const;
+  void come();
+  Clock clock;
+  bool is_of_default_stream = false;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_ = make_state();
+  static std::shared_ptr<State> make_state();
+};
+
+/// Tensors that an operation reads and writes.
+struct Touched {
+  std::vector<at::Tensor> reads;
+  std::vector<at::Tensor> writes;
+};
+
+/// Issues an operation to a stream: notes its accesses, and runs `work` when the stream comes to
+/// it.
+void issue(const c10::Stream& stream, const std::string& name, const Touched& touched,
+           std::function<void()> work);
+/// What has been issued to the stream so far has ended when this has come.
+[[nodiscard]] Moment record(const c10::Stream& stream);
+/// What is issued to the stream from now on waits for it. One that is lost (lose_wait()) does not.
+void block(const c10::Stream& stream, const Moment& moment);
+/// The same, never lost: a wait that is not the engine's.
+void wait_always(const c10::Stream& stream, const Moment& moment);
+/// The host waits for all that was issued to the stream; counted.
+void synchronize(const c10::Stream& stream, const std::string& why);
+/// The host waits, uncounted: not a wait that a GPU would have.
+void drain(const c10::Stream& stream);
+
+/// A new stream of a device, with a thread of its own.
+[[nodiscard]] c10::Stream new_stream(c10::Device device);
+[[nodiscard]] c10::Stream default_stream(c10::Device device);
+/// The calling thread's, of a device.
+[[nodiscard]] c10::Stream current_stream(c10::Device device);
+c10::Stream exchange_stream(const c10::Stream& stream);
+/// The calling thread's device.
+[[nodiscard]] c10::DeviceIndex current_device();
+void set_device(c10::DeviceIndex index);
+
+/// Memory that was allocated while `stream` was the current one is given back: the next that is
+/// allocated there gets it, as from CUDA's caching allocator.
+void forget_memory(void* data, std::size_t bytes, const c10::Stream& stream);
+
+// For tests.
+
+/// Of the random delays; 0 for none.
+void set_seed(std::uint64_t seed);
+/// See Accesses.
+[[nodiscard]] std::vector<std::string> take_faults();
+/// Why a device made the host wait, since the last call.
+[[nodiscard]] std::vector<std::string> take_host_waits(c10::DeviceIndex index);
+/// The `number`th wait between streams of a device from now on is left out; −1 for none. Answers
+/// how many there were since the last call.
+int lose_wait(c10::DeviceIndex index, int number);
+
+}  // namespace sherd::fake
