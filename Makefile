@@ -1,6 +1,6 @@
 # The ways in. Each target can be run in a fresh clone; `make help` lists them.
 PRESET ?= release
-.PHONY: help quickstart setup build test test-long test-sanitized test-thread-sanitized test-cuda format-check api-docs docs-check real-model peers trackers clean
+.PHONY: help quickstart setup build test test-long test-sanitized test-thread-sanitized test-cuda soak format-check api-docs docs-check real-model peers trackers clean
 
 help:            ## this list
 	@sed -nE 's/^([a-z-]+): *.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 30
@@ -23,6 +23,9 @@ test-long: test-thread-sanitized test-sanitized build  ## what takes too long fo
 	cmake --build --preset dev
 	ctest --preset release-long
 	ctest --preset asan-long
+
+soak: build      ## the engine on a device with streams, 40 scenarios with 1,000 seeds each; stopped, it goes on where it was
+	scripts/soak
 
 trackers: build  ## track a run with TensorBoard, W&B and MLflow, and read it back with their own readers
 	scripts/trackers

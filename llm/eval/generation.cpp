@@ -77,7 +77,7 @@ std::optional<std::vector<std::vector<text::TokenId>>> generate(
         [&](model::CausalLmImpl& lm, const at::Tensor& ids,
             const sherd::ops::Documents& documents) { return lm.decode(ids, documents, cache); },
         writing.ids_T, writing.documents);
-    advance(writing, scores_BV.argmax(-1), stop_ids, cache);
+    advance(writing, scores_BV.argmax(-1).cpu(), stop_ids, cache);
     double unfinished_and_stops[] = {static_cast<double>(writing.going_on.size()),
                                      stop_requested && stop_requested() ? 1.0 : 0.0};
     model.world().all_reduce(unfinished_and_stops);

@@ -5,6 +5,7 @@
 
 #include "llm/model/alibi.h"
 #include "ops/linear.h"
+#include "sherd/to_device.h"
 
 namespace llm::model {
 
@@ -30,9 +31,12 @@ at::Tensor CausalLmImpl::loss_sum(const at::Tensor& ids_T, const at::Tensor& lab
   const at::Tensor counts = labels_T.ne(kIgnoredLabel);
   counts.index_fill_(0, documents.first_tokens().to(counts.device()), false);
   const at::Tensor labelled = counts.nonzero().squeeze(1);
-  const at::Tensor supervised = hidden.index_select(0, (labelled - 1).to(hidden.device()));
-  return sherd::ops::linear_cross_entropy(decoder_->final_norm(supervised), head_weight(),
-                                          labels_T.index_select(0, labelled), loss_chunk_tokens_);
+  const at::Tensor supervised =
+      hidden.index_select(0, sherd::to_device(labelled - 1, hidden.device()));
+  const at::Tensor targets =
+      sherd::to_device(labels_T.index_select(0, labelled), hidden.device());
+  return sherd::ops::linear_cross_entropy(decoder_->final_norm(supervised), head_weight(), targets,
+                                          loss_chunk_tokens_);
 }
 
 at::Tensor CausalLmImpl::logits(const at::Tensor& ids_T, const Documents& documents) {
@@ -46,7 +50,7 @@ at::Tensor CausalLmImpl::decode(const at::Tensor& ids_T, const Documents& docume
   cache.begin(documents);
   const at::Tensor hidden = hidden_states(ids_T, documents, &cache);
   cache.advance();
-  const at::Tensor ends = hidden.index_select(0, documents.last_tokens().to(hidden.device()));
+  const at::Tensor ends = hidden.index_select(0, sherd::to_device(documents.last_tokens(), hidden.device()));
   return sherd::ops::linear(decoder_->final_norm(ends), head_weight());
 }
 
@@ -60,13 +64,14 @@ at::Tensor CausalLmImpl::hidden_states(const at::Tensor& ids_T, const Documents&
 Context CausalLmImpl::context_of(const Documents& documents, KvCache* cache, at::Device device) {
   Context context{.documents = documents, .cache = cache};
   if (!config_.rope) {
-    context.alibi_slopes = alibi_slopes(config_.heads).to(device);
+    context.alibi_slopes = sherd::to_device(alibi_slopes(config_.heads), device);
     return context;
   }
   const bool goes_on = cache != nullptr && !cache->empty();
   const auto tables =
       rope_.tables(goes_on ? cache->capacity_tokens() : documents.longest(), device);
-  const at::Tensor positions = (goes_on ? cache->positions() : documents.positions()).to(device);
+  const at::Tensor positions =
+      sherd::to_device(goes_on ? cache->positions() : documents.positions(), device);
   const auto of_tokens = [&](const at::Tensor& table) {
     return table.index_select(0, positions).unsqueeze(1).unsqueeze(1);
   };

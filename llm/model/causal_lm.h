@@ -37,8 +37,8 @@ struct CausalLmNames {
 ///
 /// Of a sharded model the functions are called inside the root unit's call, on every rank alike:
 ///
-///     auto loss = model.run([](CausalLmImpl& lm, const at::Tensor& ids, …) {
-///       return lm.loss_sum(ids, labels, documents); }, ids, labels, documents);
+///     auto loss = model.run([&labels](CausalLmImpl& lm, const at::Tensor& ids, …) {
+///       return lm.loss_sum(ids, labels, documents); }, ids, documents);
 ///
 /// PyTorch: `AutoModelForCausalLM`.
 class CausalLmImpl : public torch::nn::Module {
@@ -49,7 +49,8 @@ class CausalLmImpl : public torch::nn::Module {
   /// The sum of −log p(labels[t + 1] | tokens of the document up to t) over positions whose label
   /// is not kIgnoredLabel, an fp32 scalar with a gradient; 0 where nothing is supervised.
   /// Shapes: int64 [T]; labels as `ids`, not shifted: that of a document's first token is not
-  /// looked at. Logits exist for supervised positions only, loss_chunk_tokens of them at a time.
+  /// looked at. Labels in the host's memory spare a GPU a wait: how many there are, the host has to
+  /// know. Logits exist for supervised positions only, loss_chunk_tokens of them at a time.
   [[nodiscard]] at::Tensor loss_sum(const at::Tensor& ids_T, const at::Tensor& labels_T,
                                     const sherd::ops::Documents& documents);
 

@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include "ops/attention.h"
+#include "sherd/to_device.h"
 
 namespace llm::model {
 
@@ -44,7 +45,7 @@ at::Tensor KvCache::attend(int64_t layer, const at::Tensor& query, const at::Ten
     return sherd::ops::attention(query, key, value, announced_, alibi_slopes);
   }
   const Layer& past = layers_.at(static_cast<size_t>(layer));
-  const at::Tensor place = positions_B_.to(key.device())
+  const at::Tensor place = sherd::to_device(positions_B_, key.device())
                                .view({-1, 1, 1, 1})
                                .expand({rows(), key.size(1), 1, key.size(2)});
   const auto with_new = [&](const at::Tensor& room, const at::Tensor& heads) {
@@ -54,7 +55,7 @@ at::Tensor KvCache::attend(int64_t layer, const at::Tensor& query, const at::Ten
   };
   return sherd::ops::decode_attention(query, with_new(past.keys_BKSH, key),
                                       with_new(past.values_BKSH, value),
-                                      positions_B_.to(key.device()), alibi_slopes);
+                                      sherd::to_device(positions_B_, key.device()), alibi_slopes);
 }
 
 void KvCache::advance() {

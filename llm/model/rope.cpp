@@ -6,6 +6,8 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/pow.h>
 
+#include "sherd/to_device.h"
+
 namespace llm::model {
 namespace {
 
@@ -43,7 +45,7 @@ sherd::ops::RotaryTables RopeCache::tables(int64_t positions, at::Device device)
   if (!tables_.cosine.defined() || tables_.cosine.size(0) < positions ||
       tables_.cosine.device() != device) {
     tables_ =
-        sherd::ops::rotary_tables(rope_frequencies(config_, head_size_).to(device), positions);
+        sherd::ops::rotary_tables(sherd::to_device(rope_frequencies(config_, head_size_), device), positions);
   }
   return {tables_.cosine.narrow(0, 0, positions), tables_.sine.narrow(0, 0, positions)};
 }

@@ -7,6 +7,7 @@
 
 #include "seam/input_gate.h"
 #include "sherd/error.h"
+#include "sherd/to_device.h"
 #include "sherd/unit.h"
 #include "step/step.h"
 #include "step/unit_use.h"
@@ -41,7 +42,7 @@ void ForwardScope::cast_inputs(const TensorList& inputs) {
     const bool moves = input->defined() && input->device() != unit.device();
     if (casts || moves) {
       unit_.step->model().collectives.locally("cast of inputs", unit.name(), [&] {
-        *input = input->to(unit.device());
+        *input = to_device(*input, unit.device());
         *input = casts ? input->to(*dtype) : *input;
       });
     }

@@ -14,21 +14,21 @@
 
 namespace sherd::detail {
 
-// Held by the callback that ends a backward: autograd destroys the callbacks of one that fails.
+// Held by the callback that ends a backward: autograd destroys the callbacks of one that fails, on
+// a device by a thread of its own and perhaps when the next step has begun. Each backward has a
+// mark of its own, so that one that is late says nothing of the next.
 class Step::FailureWatch {
  public:
-  explicit FailureWatch(std::shared_ptr<Step> step) : step_(std::move(step)) {}
-  ~FailureWatch() {
-    if (step_ != nullptr) {
-      step_->backward_ = Backward::Failed;
-    }
-  }
+  explicit FailureWatch(std::shared_ptr<Step> step)
+      : step_(std::move(step)), gone_(step_->callbacks_are_gone_) {}
+  ~FailureWatch() { *gone_ = true; }
   FailureWatch(const FailureWatch&) = delete;
   FailureWatch& operator=(const FailureWatch&) = delete;
   [[nodiscard]] std::shared_ptr<Step> end() { return std::exchange(step_, nullptr); }
 
  private:
   std::shared_ptr<Step> step_;
+  std::shared_ptr<std::atomic<bool>> gone_;
 };
 
 void Step::pre_backward(UnitUse& use) {
@@ -41,10 +41,7 @@ void Step::pre_backward(UnitUse& use) {
                     "that term with a model that is not sharded.");
   }
   begin_backward(use.step());
-  auto& uses = progress(unit).uses;
-  if (std::find(uses.begin(), uses.end(), &use) == uses.end()) {
-    uses.push_back(&use);  // its graph was kept after a backward
-  }
+  progress(unit).uses.add(&use);  // again, where its graph was kept after a backward
   use.set_in_backward(true);
   if (unit.backward_settings.unshard_in_backward) {
     unit.unshard();
@@ -70,6 +67,7 @@ void Step::begin_backward(const std::shared_ptr<Step>& self) {
   check_settings_of_backward();
   gradients_.apply_pending_factor();  // new gradients are added to clipped ones
   schedule_.begin_backward();
+  callbacks_are_gone_ = std::make_shared<std::atomic<bool>>(false);
   auto watch = std::make_shared<FailureWatch>(self);
   torch::autograd::Engine::get_default_engine().queue_callback(
       [watch] { watch->end()->end_backward(); });
@@ -121,9 +119,9 @@ void Step::post_backward(UnitUse& use) {
   if (!accumulates_gradients(unit)) {
     return reshard_after_backward(unit);
   }
-  auto& uses = progress(unit).uses;
-  std::erase(uses, &use);
-  if (uses.empty()) {
+  UnitUses& uses = progress(unit).uses;
+  uses.remove(&use);
+  if (uses.size() == 0) {
     reduce_unit(unit);
   }
 }
@@ -131,7 +129,7 @@ void Step::post_backward(UnitUse& use) {
 // Reduces what has been written, and reshards.
 void Step::reduce_unit(UnitState& unit) {
   UnitProgress& now = progress(unit);
-  std::erase_if(now.uses, [](const UnitUse* use) { return use->in_backward(); });
+  now.uses.remove_those_in_backward();
   now.called = now.awaits_backward();
   reshard_after_backward(unit);
   for (const auto& segment : unit.segments()) {
@@ -174,11 +172,6 @@ void Step::reshard_after_backward(UnitState& unit) {
   }
 }
 
-bool UnitProgress::in_backward() const {
-  return std::any_of(uses.begin(), uses.end(),
-                     [](const UnitUse* use) { return use->in_backward(); });
-}
-
 void Step::end_backward() {
   backward_ = Backward::Failed;  // until all of it is done
   for (const auto& unit : model_.units) {
@@ -206,14 +199,12 @@ void Step::end_backward() {
 // Work left for the end of a backward: units without an input that requires gradients, sums of
 // earlier micro-batches, parameters gathered ahead.
 void Step::finish_unit(UnitState& unit) {
-  const UnitProgress& now = progress(unit);
+  UnitProgress& now = progress(unit);
   if (has_gradients_to_reduce(unit) ||
       (accumulates_gradients(unit) && (now.called || now.in_backward()))) {
     return reduce_unit(unit);  // even without gradients: other ranks may have some
   }
-  for (UnitUse* use : now.uses) {
-    use->set_in_backward(false);
-  }
+  now.uses.leave_backward();
   reshard_after_backward(unit);  // gathered ahead and not used
 }
 
@@ -226,7 +217,9 @@ bool Step::has_gradients_to_reduce(const UnitState& unit) const {
 }
 
 void Step::drop_use(const UnitUse& use) noexcept {
-  std::erase(progress(use.unit()).uses, &use);
+  if (!progress(use.unit()).uses.remove(&use)) {
+    return;  // it has run, or its step was given up
+  }
   try {
     if (awaits_update_window() && backward_ == Backward::None && is_idle()) {
       open_update_window();

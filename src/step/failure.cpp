@@ -3,13 +3,20 @@
 #include <utility>
 
 #include "sherd/error.h"
+#include "step/graph_task.h"
 #include "step/step.h"
 #include "step/unit_use.h"
 
 namespace sherd::detail {
 
+// It cannot be under way where its callbacks are gone, or where the caller is outside of any.
+bool Step::backward_has_failed() const {
+  return backward_ == Backward::Failed ||
+         (backward_ == Backward::Running && (*callbacks_are_gone_ || !inside_backward()));
+}
+
 void Step::leave_failed_backward() {
-  if (backward_ == Backward::Failed) {
+  if (backward_has_failed()) {
     abandon();
   }
 }
@@ -43,10 +50,7 @@ void Step::abandon() {
   const bool in_backward = std::exchange(backward_, Backward::None) != Backward::None;
   gathered_ahead_.clear();
   for (UnitProgress& unit : progress_) {
-    for (UnitUse* use : unit.uses) {
-      use->set_in_backward(false);
-    }
-    unit.uses.clear();
+    unit.uses.forget();
     unit.called = false;
   }
   if (in_backward) {

@@ -57,7 +57,7 @@ void Step::post_forward(UnitState& unit, UnitUse* use, int depth_before) {
   UnitProgress& now = progress(unit);
   now.forward_depth = depth_before;
   if (use != nullptr) {
-    now.uses.push_back(use);
+    now.uses.add(use);
     now.called = true;
   }
   if (!now.in_forward()) {

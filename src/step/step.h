@@ -4,6 +4,7 @@
 // Read forward.cpp for a unit's forward, backward.cpp for its backward, between_steps.cpp for what
 // optimizers, checkpoints and loaders do to shards, failure.cpp for what an exception leaves.
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -17,6 +18,7 @@
 #include "step/master_views.h"
 #include "step/reduction_queue.h"
 #include "step/schedule.h"
+#include "step/unit_uses.h"
 
 namespace sherd::detail {
 
@@ -27,12 +29,12 @@ enum class State : std::uint8_t { Values, Optimizer };
 
 /// Where a unit is in the step.
 struct UnitProgress {
-  int forward_depth = 0;       ///< forwards of it under way
-  std::vector<UnitUse*> uses;  ///< calls whose backward is under way, or may still come
-  bool called = false;         ///< with a backward to come, since it was reduced last
+  int forward_depth = 0;  ///< forwards of it under way
+  UnitUses uses;
+  bool called = false;  ///< with a backward to come, since it was reduced last
   [[nodiscard]] bool in_forward() const { return forward_depth > 0; }
-  [[nodiscard]] bool awaits_backward() const { return !uses.empty(); }
-  [[nodiscard]] bool in_backward() const;
+  [[nodiscard]] bool awaits_backward() const { return uses.size() > 0; }
+  [[nodiscard]] bool in_backward() const { return uses.any_in_backward(); }
 };
 
 /// ≙ FSDPState of the root. Owns phase, schedule, what is gathered ahead, reductions under way and
@@ -153,6 +155,7 @@ class Step {
   }
   [[nodiscard]] bool is_idle() const;
   [[nodiscard]] bool in_forward() const;
+  [[nodiscard]] bool backward_has_failed() const;
 
   void begin_iteration();
   void reshard_after_forward(UnitState& unit);
@@ -177,7 +180,7 @@ class Step {
   void gather_what_runs();
 
   Model& model_;
-  std::vector<UnitProgress> progress_;  ///< by unit
+  std::deque<UnitProgress> progress_;  ///< by unit
   Schedule schedule_;
   std::deque<UnitState*> gathered_ahead_;
   ReductionQueue reductions_;
@@ -189,6 +192,7 @@ class Step {
   int to_be_repeated_ = 0;
   int repeated_ = 0;
   Backward backward_ = Backward::None;
+  std::shared_ptr<std::atomic<bool>> callbacks_are_gone_;  ///< autograd's, of the last backward
   int64_t failed_backwards_ = 0;
   std::map<State, std::string> torn_by_;  ///< the operation that left it so
 };

@@ -1,6 +1,9 @@
 // The fake device as LibTorch sees it: memory, streams, events, and no arithmetic (operators.cpp).
 
+#include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -44,6 +47,44 @@ class DeviceAllocator final : public c10::Allocator {
   }
 };
 
+// Pinned memory, by its first byte and the byte behind it.
+struct Pinned {
+  std::mutex mutex;
+  std::map<const void*, const void*> blocks;
+};
+
+Pinned& pinned() {
+  static auto* const one = new Pinned();
+  return *one;
+}
+
+class PinnedAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    void* const data = std::malloc(std::max<std::size_t>(bytes, 1));  // NOLINT
+    const std::lock_guard lock(pinned().mutex);
+    pinned().blocks[data] = static_cast<const char*>(data) + bytes;
+    return {data, data, &unpin, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &unpin; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+ private:
+  static void unpin(void* data) {
+    const std::lock_guard lock(pinned().mutex);
+    pinned().blocks.erase(data);
+    std::free(data);  // NOLINT(cppcoreguidelines-no-malloc)
+  }
+};
+
+bool is_pinned(const void* data) {
+  const std::lock_guard lock(pinned().mutex);
+  const auto after = pinned().blocks.upper_bound(data);
+  return after != pinned().blocks.begin() && data < std::prev(after)->second;
+}
+
 Moment& moment_of(void* event) {
   return *static_cast<Moment*>(event);
 }
@@ -66,10 +107,10 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   c10::Stream getStream(c10::Device device) const override { return current_stream(device); }
   c10::Stream getDefaultStream(c10::Device device) const override { return default_stream(device); }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*is_high*/) const override {
-    return new_stream(device);
+    return pool_stream(device);
   }
   c10::Stream getNewStream(c10::Device device, int /*priority*/) const override {
-    return new_stream(device);
+    return pool_stream(device);
   }
   c10::Stream exchangeStream(c10::Stream stream) const override { return exchange_stream(stream); }
   void destroyEvent(void* event, c10::DeviceIndex /*device*/) const noexcept override {
@@ -107,6 +148,11 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::DeviceIndex deviceCount() const override { return kDevices; }
   void setCurrentDevice(c10::DeviceIndex index) const override { set_device(index); }
   c10::DeviceIndex getCurrentDevice() const override { return current_device(); }
+  bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
+  at::Allocator* getPinnedMemoryAllocator() const override {
+    static PinnedAllocator allocator;
+    return &allocator;
+  }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex /*device*/) const override {
     return at::detail::getDefaultCPUGenerator();
   }

@@ -83,7 +83,10 @@ class FakeNccl final : public c10d::Backend {
       : c10d::Backend(rank, size),
         meeting_(std::move(meeting)),
         device_(device),
-        stream_(new_stream(device_)) {}
+        stream_(take_stream(device_)) {}
+  FakeNccl(const FakeNccl&) = delete;
+  FakeNccl& operator=(const FakeNccl&) = delete;
+  ~FakeNccl() override { give_back_stream(stream_); }
 
   const std::string getBackendName() const override { return "nccl"; }  // NOLINT
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& out, at::Tensor& in,

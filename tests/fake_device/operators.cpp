@@ -37,8 +37,11 @@ c10::Storage storage_of(void* data, std::size_t bytes, void* context, c10::Delet
 
 // The same memory as a CPU tensor, which keeps the device's tensor.
 at::Tensor on_host(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) {
+    return at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
+  }
   const c10::Storage& storage = tensor.storage();
-  void* const data = storage.nbytes() == 0 ? nullptr : storage.mutable_data();
+  void* const data = storage.mutable_data();
   const auto let_go = [](void* kept) { delete static_cast<at::Tensor*>(kept); };
   return tensor_of(storage_of(data, storage.nbytes(), new at::Tensor(tensor), let_go, at::kCPU),
                    tensor, c10::DispatchKey::CPU);
@@ -145,7 +148,46 @@ std::optional<std::size_t> argument_of(const c10::FunctionSchema& schema,
   return std::nullopt;
 }
 
-// On a stream with a thread of its own, what only writes into what it was given waits in the queue.
+// Into what it was given: what it returns is that, and it may wait in a queue.
+bool only_writes(const c10::FunctionSchema& schema) {
+  const auto& results = schema.returns();
+  return !results.empty() && std::all_of(results.begin(), results.end(), [&](const auto& result) {
+    return argument_of(schema, result).has_value();
+  });
+}
+
+// An output without elements takes on the shape of its result.
+void grow(const Call& call) {
+  for (const auto& [mine, host] : call.tensors) {
+    if (mine.numel() == 0 && host.numel() > 0) {
+      const at::Tensor made = taken_over(host, call.device);
+      c10::TensorImpl* const impl = mine.unsafeGetTensorImpl();
+      impl->set_storage_keep_dtype(made.storage());
+      impl->set_sizes_and_strides(made.sizes(), made.strides(), made.storage_offset());
+    }
+  }
+}
+
+// What makes tensors is run while the host waits, which is not counted: a GPU has no need to.
+void run_now(const c10::OperatorHandle& op, Call& call, Stack& arguments, Stack* stack) {
+  const c10::Stream stream = current_stream(call.device);
+  drain(stream);
+  issue(stream, op.schema().name(), call.touched, [] {});
+  drain(stream);
+  op.callBoxed(arguments);
+  for (const c10::IValue& result : arguments) {
+    stack->push_back(to_device(call, result));
+    const at::Tensor made = result.isTensor() ? stack->back().toTensor() : at::Tensor();
+    const bool is_new = is_on_device(made) && std::none_of(call.tensors.begin(), call.tensors.end(),
+                                                           [&](const auto& pair) {
+                                                             return pair.first.is_alias_of(made);
+                                                           });
+    if (is_new) {
+      issue(stream, op.schema().name(), {{}, {made}}, [] {});
+    }
+  }
+}
+
 void run(const c10::OperatorHandle& op, Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const std::size_t count = schema.arguments().size();
@@ -153,39 +195,24 @@ void run(const c10::OperatorHandle& op, Stack* stack) {
                                        stack->end());
   torch::jit::drop(*stack, count);
   Call call;
-  Stack on_host_stack;
+  Stack arguments;
   for (std::size_t i = 0; i < count; ++i) {
-    on_host_stack.push_back(to_host(call, given[i], is_written(schema.arguments()[i])));
+    arguments.push_back(to_host(call, given[i], is_written(schema.arguments()[i])));
   }
-  const auto& results = schema.returns();
-  const bool only_writes =
-      !results.empty() && std::all_of(results.begin(), results.end(), [&](const auto& result) {
-        return argument_of(schema, result).has_value();
-      });
+  if (!only_writes(schema)) {
+    return run_now(op, call, arguments, stack);
+  }
+  const bool grows = std::any_of(call.touched.writes.begin(), call.touched.writes.end(),
+                                 [](const at::Tensor& tensor) { return tensor.numel() == 0; });
   const c10::Stream stream = current_stream(call.device);
-  if (only_writes) {
-    issue(stream, schema.name(), call.touched,
-          [op, host = std::move(on_host_stack)]() mutable { op.callBoxed(host); });
-    for (const auto& result : results) {
-      stack->push_back(given[*argument_of(schema, result)]);
-    }
-    return;
+  issue(stream, schema.name(), call.touched,
+        [op, host = std::move(arguments)]() mutable { op.callBoxed(host); });
+  if (grows) {
+    drain(stream);
+    grow(call);
   }
-  drain(stream);
-  issue(stream, schema.name(), call.touched, [] {});
-  drain(stream);
-  op.callBoxed(on_host_stack);
-  for (const c10::IValue& result : on_host_stack) {
-    stack->push_back(to_device(call, result));
-    if (result.isTensor() && is_on_device(stack->back().toTensor())) {
-      bool is_view = false;
-      for (const auto& [mine, host] : call.tensors) {
-        is_view |= mine.is_alias_of(stack->back().toTensor());
-      }
-      if (!is_view) {
-        issue(stream, schema.name(), {{}, {stack->back().toTensor()}}, [] {});
-      }
-    }
+  for (const auto& result : schema.returns()) {
+    stack->push_back(given[*argument_of(schema, result)]);
   }
 }
 
@@ -223,8 +250,7 @@ const at::Tensor& resize(const at::Tensor& self, c10::SymIntArrayRef size,
   return self;
 }
 
-// From the host without `non_blocking` the host waits, as CUDA makes it wait for memory that is not
-// pinned; to the host it waits either way.
+// From the host it waits for memory that is not pinned, as with CUDA, and to the host always.
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_blocking) {
   const c10::Device device = is_on_device(to) ? to.device() : self.device();
   const c10::Stream stream = current_stream(device);
@@ -242,7 +268,7 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_bloc
   }
   issue(stream, "copy to the device", {{}, {to}},
         [target = on_host(to), source = self.clone()] { target.copy_(source); });
-  if (!non_blocking && self.dim() > 0) {
+  if (self.dim() > 0 && !(non_blocking && self.is_pinned())) {
     synchronize(stream, "copy to the device");
   }
   return to;
@@ -274,7 +300,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_copy_from", &copy_from);
   library.impl("_local_scalar_dense", &local_scalar);
   library.impl("nonzero", &nonzero);
-  // Its generic form has the output change its shape on the way.
+  // Its generic form has an output of one element change its shape on the way.
   library.impl("mse_loss", torch::CppFunction::makeFromBoxedFunction<&run>());
 }
 

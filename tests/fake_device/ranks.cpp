@@ -32,6 +32,13 @@ class Connections {
     }
     return found;
   }
+  // No rank waits any more for one that has failed.
+  void end() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, ranks] : groups_) {
+      ranks.front()->abort();
+    }
+  }
   c10::intrusive_ptr<c10d::HashStore> store = c10::make_intrusive<c10d::HashStore>();
 
  private:
@@ -68,6 +75,7 @@ class RankOnDevice final : public Backend {
   void broadcast(void* data, int64_t bytes, int root) override {
     host_->broadcast(data, bytes, root);
   }
+  void end_groups() { connections_->end(); }
 
  private:
   std::shared_ptr<Backend> host_;
@@ -78,12 +86,26 @@ class RankOnDevice final : public Backend {
 
 }  // namespace
 
+StreamsEndFirst::~StreamsEndFirst() {
+  if (auto* const rank = dynamic_cast<RankOnDevice*>(world_.backend().get())) {
+    if (std::uncaught_exceptions() > exceptions_) {
+      rank->end_groups();
+    }
+    finish(rank->device().index());
+  }
+}
+
 void run_ranks_on_devices(int ranks, const std::function<void(World)>& body) {
   register_device();
   auto connections = std::make_shared<Connections>();
   test::run_ranks(ranks, [&](World world) {
     set_device(static_cast<c10::DeviceIndex>(world.rank()));
-    body(World::over(std::make_shared<RankOnDevice>(world.backend(), connections)));
+    try {
+      body(World::over(std::make_shared<RankOnDevice>(world.backend(), connections)));
+    } catch (...) {
+      connections->end();
+      throw;
+    }
   });
 }
 

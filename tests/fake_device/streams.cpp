@@ -81,6 +81,7 @@ class Worker {
 struct Timeline {
   int number = 0;
   Clock clock;
+  std::string last;                // operation
   std::unique_ptr<Worker> worker;  // null: runs at once
 };
 
@@ -89,11 +90,15 @@ struct Device {
   std::mutex mutex;
   std::deque<Timeline> streams;  // the first is the default one
   std::vector<std::string> host_waits;
-  int waits = 0;
+  std::vector<c10::StreamId> pool;
+  std::size_t next_of_pool = 0;
+  std::vector<c10::StreamId> given_back;
+  std::vector<Wait> waits;
   int lost = -1;
 };
 
 constexpr int kStreamsOfADevice = 4096;
+constexpr std::size_t kPool = 8;
 
 struct Devices {
   std::array<Device, kDevices> all;
@@ -149,6 +154,7 @@ void issue(const c10::Stream& stream, const std::string& name, const Touched& to
            std::function<void()> work) {
   Timeline& on = timeline(stream);
   on.clock.advance(on.number);
+  on.last = name;
   const Operation operation{on.number, on.clock.of(on.number), name};
   for (const at::Tensor& tensor : touched.reads) {
     devices().accesses.note(range_of(tensor), false, operation, on.clock);
@@ -167,7 +173,8 @@ Moment record(const c10::Stream& stream) {
   Timeline& on = timeline(stream);
   Moment moment;
   moment.clock = on.clock;
-  moment.is_of_default_stream = on.worker == nullptr;
+  moment.stream = on.number;
+  moment.after = on.last;
   if (on.worker == nullptr) {
     moment.come();
   } else {
@@ -178,9 +185,11 @@ Moment record(const c10::Stream& stream) {
 
 void block(const c10::Stream& stream, const Moment& moment) {
   Device& device = device_of(stream.device_index());
-  if (!(moment.is_of_default_stream && stream.id() == 0)) {  // else they are in order anyway
+  const Timeline& on = timeline(stream);
+  if (on.number != moment.stream) {  // else they are in order anyway
     const std::lock_guard lock(device.mutex);
-    if (device.waits++ == device.lost) {
+    device.waits.push_back({on.number, moment.stream, moment.after});
+    if (static_cast<int>(device.waits.size()) == device.lost + 1) {
       return;
     }
   }
@@ -212,14 +221,48 @@ void synchronize(const c10::Stream& stream, const std::string& why) {
   drain(stream);
 }
 
-c10::Stream new_stream(c10::Device on) {
-  Device& device = device_of(on.index());
-  const std::lock_guard lock(device.mutex);
+namespace {
+
+c10::Stream stream_of(c10::Device device, c10::StreamId id) {
+  return c10::Stream(c10::Stream::UNSAFE, device, id);
+}
+
+// With the device's mutex held.
+c10::StreamId made_stream(Device& device, c10::DeviceIndex index) {
   const auto id = static_cast<c10::StreamId>(device.streams.size());
   Timeline& made = device.streams.emplace_back();
-  made.number = on.index() * kStreamsOfADevice + static_cast<int>(id);
+  made.number = index * kStreamsOfADevice + static_cast<int>(id);
   made.worker = std::make_unique<Worker>(made.number);
-  return c10::Stream(c10::Stream::UNSAFE, on, id);
+  return id;
+}
+
+}  // namespace
+
+c10::Stream pool_stream(c10::Device on) {
+  Device& device = device_of(on.index());
+  const std::lock_guard lock(device.mutex);
+  if (device.pool.size() < kPool) {
+    device.pool.push_back(made_stream(device, on.index()));
+  }
+  return stream_of(on, device.pool[device.next_of_pool++ % device.pool.size()]);
+}
+
+c10::Stream take_stream(c10::Device on) {
+  Device& device = device_of(on.index());
+  const std::lock_guard lock(device.mutex);
+  if (device.given_back.empty()) {
+    return stream_of(on, made_stream(device, on.index()));
+  }
+  const c10::StreamId id = device.given_back.back();
+  device.given_back.pop_back();
+  return stream_of(on, id);
+}
+
+void give_back_stream(const c10::Stream& stream) {
+  drain(stream);
+  Device& device = device_of(stream.device_index());
+  const std::lock_guard lock(device.mutex);
+  device.given_back.push_back(stream.id());
 }
 
 c10::Stream default_stream(c10::Device device) {
@@ -251,6 +294,19 @@ void forget_memory(void* data, std::size_t bytes, const c10::Stream& stream) {
   devices().accesses.forget({begin, begin + bytes}, timeline(stream).clock);
 }
 
+void finish(c10::DeviceIndex index) {
+  Device& device = device_of(index);
+  std::size_t streams = 0;
+  {
+    const std::lock_guard lock(device.mutex);
+    streams = device.streams.size();
+  }
+  for (std::size_t id = 0; id < streams; ++id) {
+    drain(c10::Stream(c10::Stream::UNSAFE, c10::Device(kDevice, index),
+                      static_cast<c10::StreamId>(id)));
+  }
+}
+
 void set_seed(std::uint64_t seed) {
   seed_of_delays = seed;
 }
@@ -265,11 +321,17 @@ std::vector<std::string> take_host_waits(c10::DeviceIndex index) {
   return std::exchange(device.host_waits, {});
 }
 
-int lose_wait(c10::DeviceIndex index, int number) {
+void lose_wait(c10::DeviceIndex index, int number) {
   Device& device = device_of(index);
   const std::lock_guard lock(device.mutex);
   device.lost = number;
-  return std::exchange(device.waits, 0);
+  device.waits.clear();
+}
+
+std::vector<Wait> waits(c10::DeviceIndex index) {
+  Device& device = device_of(index);
+  const std::lock_guard lock(device.mutex);
+  return device.waits;
 }
 
 }  // namespace sherd::fake

@@ -28,7 +28,8 @@ class Moment {
   void wait() const;
   void come();
   Clock clock;
-  bool is_of_default_stream = false;
+  int stream = 0;
+  std::string after;  ///< name of the operation before it
 
  private:
   struct State;
@@ -57,8 +58,11 @@ void synchronize(const c10::Stream& stream, const std::string& why);
 /// The host waits, uncounted: not a wait that a GPU would have.
 void drain(const c10::Stream& stream);
 
-/// A new stream of a device, with a thread of its own.
-[[nodiscard]] c10::Stream new_stream(c10::Device device);
+/// A stream of a device with a thread of its own, from a few that are given out in turns.
+[[nodiscard]] c10::Stream pool_stream(c10::Device device);
+/// A stream of a device with a thread of its own, which nobody else has until it is given back.
+[[nodiscard]] c10::Stream take_stream(c10::Device device);
+void give_back_stream(const c10::Stream& stream);
 [[nodiscard]] c10::Stream default_stream(c10::Device device);
 /// The calling thread's, of a device.
 [[nodiscard]] c10::Stream current_stream(c10::Device device);
@@ -73,14 +77,24 @@ void forget_memory(void* data, std::size_t bytes, const c10::Stream& stream);
 
 // For tests.
 
+/// The host waits, uncounted, until nothing is left to do on a device.
+void finish(c10::DeviceIndex index);
+
 /// Of the random delays; 0 for none.
 void set_seed(std::uint64_t seed);
 /// See Accesses.
 [[nodiscard]] std::vector<std::string> take_faults();
 /// Why a device made the host wait, since the last call.
 [[nodiscard]] std::vector<std::string> take_host_waits(c10::DeviceIndex index);
-/// The `number`th wait between streams of a device from now on is left out; −1 for none. Answers
-/// how many there were since the last call.
-int lose_wait(c10::DeviceIndex index, int number);
+/// The `number`th wait between streams of a device from now on is left out; −1 for none.
+void lose_wait(c10::DeviceIndex index, int number);
+/// One stream waits for what another was given before.
+struct Wait {
+  int stream = 0;
+  int waits_for = 0;
+  std::string after;  ///< the other's last operation
+};
+/// The waits between streams of a device since then.
+[[nodiscard]] std::vector<Wait> waits(c10::DeviceIndex index);
 
 }  // namespace sherd::fake

@@ -1,0 +1,100 @@
+// The trainer on a device that is not the host: the same run, near the same numbers.
+
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "llm/config/run_config.h"
+#include "llm/train/trainer.h"
+#include "tests/fake_device/ranks.h"
+#include "tests/fake_device/streams.h"
+#include "tests/support/ranks.h"
+#include "tests/support/temp_folder.h"
+
+namespace llm::train {
+namespace {
+
+using nlohmann::json;
+
+const std::filesystem::path kRecipe =
+    SHERD_TEST_SOURCE_DIR "/recipes/stories260k-squad-32.toml";
+
+config::RunConfig recipe(const std::filesystem::path& output,
+                         const std::vector<std::string>& flags = {}) {
+  std::vector<std::string> words = {"--train.output=" + output.string(), "--train.max_steps=4",
+                                    "--eval.every=2 steps", "--train.global_batch=4",
+                                    "--train.micro_batch=1"};
+  words.insert(words.end(), flags.begin(), flags.end());
+  return config::load(kRecipe, words);
+}
+
+RunHooks quiet() {
+  RunHooks hooks;
+  hooks.say = [](const std::string&) {};
+  return hooks;
+}
+
+std::vector<json> records(const std::filesystem::path& output) {
+  std::vector<json> found;
+  std::ifstream file(output / "log.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    found.push_back(json::parse(line));
+  }
+  return found;
+}
+
+// Losses, norms and scores of two runs, record by record.
+void expect_near(const std::filesystem::path& host, const std::filesystem::path& device) {
+  const auto expected = records(host);
+  const auto actual = records(device);
+  ASSERT_EQ(expected.size(), actual.size());
+  int compared = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    for (const char* const key : {"loss", "grad_norm", "eval_loss"}) {
+      if (expected[i].contains(key) && expected[i].at(key).is_number()) {
+        const double value = expected[i].at(key).get<double>();
+        EXPECT_NEAR(actual[i].at(key).get<double>(), value, 1e-4 * value) << expected[i];
+        ++compared;
+      }
+    }
+  }
+  EXPECT_GE(compared, 8);
+}
+
+class RunOnDevice : public testing::TestWithParam<int> {
+ protected:
+  const sherd::test::TempFolder folder;
+  std::filesystem::path output(const char* name) const { return folder.path() / name; }
+
+  void on_host(const config::RunConfig& config) const {
+    sherd::test::run_ranks(GetParam(), [&](sherd::World world) {
+      static_cast<void>(run(config, std::move(world), quiet()));
+    });
+  }
+  void on_devices(const config::RunConfig& config) const {
+    sherd::fake::run_ranks_on_devices(GetParam(), [&](sherd::World world) {
+      static_cast<void>(run(config, std::move(world), quiet()));
+    });
+    EXPECT_EQ(sherd::fake::take_faults(), std::vector<std::string>{});
+  }
+};
+
+TEST_P(RunOnDevice, HasTheNumbersOfTheHost) {
+  on_host(recipe(output("host")));
+  on_devices(recipe(output("device")));
+  expect_near(output("host"), output("device"));
+}
+
+TEST_P(RunOnDevice, GoesOnWithACheckpointOfTheHost) {
+  on_host(recipe(output("host")));
+  on_host(recipe(output("both"), {"--train.max_steps=2", "--checkpoint.at_end=true"}));
+  on_devices(recipe(output("both")));
+  expect_near(output("host"), output("both"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, RunOnDevice, testing::Values(1, 2));
+
+}  // namespace
+}  // namespace llm::train
