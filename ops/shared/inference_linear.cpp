@@ -15,7 +15,8 @@ at::Tensor inference_linear(const at::Tensor& input, const at::Tensor& weight,
   const Backend& backend = backend_of(input);
   const at::Tensor matrix = as_matrix(input);
   at::Tensor product = at::empty({matrix.size(0), weight.size(0)}, matrix.options());
-  if (matrix.size(0) <= backend.few_rows() && weight.is_contiguous()) {
+  const bool is_few = matrix.size(0) > 0 && matrix.size(0) <= backend.few_rows();
+  if (is_few && weight.is_contiguous()) {
     backend.few_rows_product(product, matrix.contiguous(), weight, bias.value_or(at::Tensor()));
   } else if (bias) {
     backend.addmm(product, *bias, matrix, weight.t());

@@ -1,6 +1,7 @@
 #include "communicators/device.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -27,6 +28,18 @@ DeviceCommunicator::DeviceCommunicator(ProcessGroups groups, c10::Device device)
       on_(device),
       gather_stream_(high_priority_stream(device)),
       reduce_stream_(high_priority_stream(device)) {}
+
+DeviceCommunicator::~DeviceCommunicator() {
+  try {
+    for (const auto& [segment, work] : gathers_) {
+      work->wait();
+    }
+    c10::Event reduced(on_.type());
+    reduced.record(reduce_stream_);
+    reduced.block(c10::impl::VirtualGuardImpl(on_.type()).getStream(on_));
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the groups were ended
+  }
+}
 
 void DeviceCommunicator::follow_compute(const c10::Stream& stream) const {
   const c10::impl::VirtualGuardImpl guard(on_.type());

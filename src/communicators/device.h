@@ -23,6 +23,8 @@ namespace sherd::detail {
 class DeviceCommunicator final : public BufferedCommunicator {
  public:
   DeviceCommunicator(ProcessGroups groups, c10::Device device);
+  /// What computes on the compute stream from then on finds its memory unused.
+  ~DeviceCommunicator() override;
 
   [[nodiscard]] int rank() const override { return groups_.gather->getRank(); }
   [[nodiscard]] int world_size() const override { return groups_.gather->getSize(); }

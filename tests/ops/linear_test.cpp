@@ -80,6 +80,12 @@ TEST_P(LinearTest, OfFewRowsGivesEachWhatItHasAlone) {
   }
 }
 
+TEST(Linear, OfNoRowsHasNoneWithoutAGradientEither) {
+  const PlainOperators plain;  // as on a device whose back end has no product of few rows
+  const at::NoGradGuard no_grad;
+  EXPECT_EQ(linear(at::zeros({0, 8}), at::zeros({4, 8})).sizes(), at::IntArrayRef({0, 4}));
+}
+
 TEST(Linear, SumsTheBiasGradientWithoutLosingSmallTermsInBf16) {
   const Tensors leaves = random_leaves({{400, 3}, {2, 3}, {2}}, at::kBFloat16);
   ops::linear(leaves[0], leaves[1], leaves[2]).sum().backward();
