@@ -33,8 +33,7 @@ at::Tensor CausalLmImpl::loss_sum(const at::Tensor& ids_T, const at::Tensor& lab
   const at::Tensor labelled = counts.nonzero().squeeze(1);
   const at::Tensor supervised =
       hidden.index_select(0, sherd::to_device(labelled - 1, hidden.device()));
-  const at::Tensor targets =
-      sherd::to_device(labels_T.index_select(0, labelled), hidden.device());
+  const at::Tensor targets = sherd::to_device(labels_T.index_select(0, labelled), hidden.device());
   return sherd::ops::linear_cross_entropy(decoder_->final_norm(supervised), head_weight(), targets,
                                           loss_chunk_tokens_);
 }
@@ -50,7 +49,8 @@ at::Tensor CausalLmImpl::decode(const at::Tensor& ids_T, const Documents& docume
   cache.begin(documents);
   const at::Tensor hidden = hidden_states(ids_T, documents, &cache);
   cache.advance();
-  const at::Tensor ends = hidden.index_select(0, sherd::to_device(documents.last_tokens(), hidden.device()));
+  const at::Tensor ends =
+      hidden.index_select(0, sherd::to_device(documents.last_tokens(), hidden.device()));
   return sherd::ops::linear(decoder_->final_norm(ends), head_weight());
 }
 

@@ -44,8 +44,8 @@ at::Tensor rope_frequencies(const RopeConfig& config, int64_t head_size) {
 sherd::ops::RotaryTables RopeCache::tables(int64_t positions, at::Device device) {
   if (!tables_.cosine.defined() || tables_.cosine.size(0) < positions ||
       tables_.cosine.device() != device) {
-    tables_ =
-        sherd::ops::rotary_tables(sherd::to_device(rope_frequencies(config_, head_size_), device), positions);
+    tables_ = sherd::ops::rotary_tables(
+        sherd::to_device(rope_frequencies(config_, head_size_), device), positions);
   }
   return {tables_.cosine.narrow(0, 0, positions), tables_.sine.narrow(0, 0, positions)};
 }

@@ -83,7 +83,7 @@ TEST_P(LinearTest, OfFewRowsGivesEachWhatItHasAlone) {
 TEST(Linear, OfNoRowsHasNoneWithoutAGradientEither) {
   const PlainOperators plain;  // as on a device whose back end has no product of few rows
   const at::NoGradGuard no_grad;
-  EXPECT_EQ(linear(at::zeros({0, 8}), at::zeros({4, 8})).sizes(), at::IntArrayRef({0, 4}));
+  EXPECT_EQ(ops::linear(at::zeros({0, 8}), at::zeros({4, 8})).sizes(), at::IntArrayRef({0, 4}));
 }
 
 TEST(Linear, SumsTheBiasGradientWithoutLosingSmallTermsInBf16) {
