@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/allocator.h"
+#include "app/device.h"
 #include "app/dtypes.h"
 #include "app/hub_names.h"
 #include "app/ignore_fields.h"
@@ -44,6 +45,7 @@ struct BenchFlags {
   std::string strategy = "full_shard";
   std::string supervised = "all";
   std::string max_minutes = "10";
+  llm::config::DeviceKind device = llm::config::DeviceKind::Auto;
   bool checkpoint_activations = false;
   bool profile = false;
   bool calibrate = false;
@@ -77,7 +79,9 @@ nlohmann::ordered_json times_json(const BenchResult& result) {
           {"all_step_seconds", result.step_seconds},
           {"tokens_per_second", static_cast<double>(result.tokens_a_step) / step.median},
           {"split_seconds", split},
-          {"matmul_limit_seconds", result.matmul_limit_seconds},
+          {"matmul_limit_seconds", result.matmul_limit_seconds > 0
+                                       ? nlohmann::ordered_json(result.matmul_limit_seconds)
+                                       : nlohmann::ordered_json()},
           {"matmul_operations_per_rank", result.matmul_operations}};
 }
 
@@ -115,10 +119,12 @@ void print_times(const BenchResult& result) {
   const Spread step = spread_of(result.step_seconds);
   say(fmt::format("step {:.3f} s ({:.3f} - {:.3f}), {:.1f} tokens/s", step.median, step.min,
                   step.max, static_cast<double>(result.tokens_a_step) / step.median));
-  say(fmt::format("matrix products alone: {:.3f} s ({:.1f} GFLOP/s a rank); step / that = {:.3f}",
-                  result.matmul_limit_seconds,
-                  result.matmul_operations / result.matmul_limit_seconds / 1e9,
-                  step.median / result.matmul_limit_seconds));
+  if (result.matmul_limit_seconds > 0) {
+    say(fmt::format("matrix products alone: {:.3f} s ({:.1f} GFLOP/s a rank); step / that = {:.3f}",
+                    result.matmul_limit_seconds,
+                    result.matmul_operations / result.matmul_limit_seconds / 1e9,
+                    step.median / result.matmul_limit_seconds));
+  }
   for (int i = 0; i < llm::train::kPhases; ++i) {
     say(fmt::format("  {:<10} {:8.4f} s", llm::train::name_of(static_cast<llm::train::Phase>(i)),
                     result.split_seconds[static_cast<size_t>(i)]));
@@ -129,7 +135,7 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
   if (flags.options.steps > 0) {
     print_times(result);
   }
-  say("path of the processor: " + result.isa);
+  say("computed by: " + result.isa);
   say("exchange between ranks: " + result.transport);
   for (size_t rank = 0; rank < result.peak_rank_bytes.size(); ++rank) {
     say(fmt::format("rank {}: peak {:.2f} GiB resident, {:.2f} GiB with shared pages divided", rank,
@@ -228,7 +234,8 @@ int bench(Rank& rank, BenchFlags flags) {
   HubNames names({.json_on_stdout = true, .progress = progress.get()}, &rank);
   names.resolve_model(flags.options.model, "--model");
   sherd::World world =
-      rank.join({.transport = llm::train::transport_of(flags.options.sharding.offload)});
+      rank.join({.device = device_of(rank, flags.device),
+                 .transport = llm::train::transport_of(flags.options.sharding.offload)});
   names.require_same(world);
   const std::string notice = llm::train::agree_on_start(
       world, llm::train::read_together(world, [&] { return bench_settings(flags); }));
@@ -270,6 +277,7 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_option("--max-minutes", flags.max_minutes,
                   "refuse what would take longer; none: no limit")
       ->check(above_zero() | CLI::IsMember({"none"}));
+  add_device_flag(verb, flags.device);
   verb.add_option("--dtype", flags.dtype, "of parameters and gradients")
       ->check(CLI::IsMember(dtypes_by_name()));
   verb.add_option(

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "app/device.h"
 #include "app/end_at_once.h"
 #include "app/hub_names.h"
 #include "app/launch.h"
@@ -48,6 +49,7 @@ int check(Rank& rank, const CheckFlags& flags, const std::vector<std::string>& w
   }
   sherd::World world =
       rank.join({.timeout = config.parallel.timeout,
+                 .device = device_of(rank, config.device.kind),
                  .transport = llm::train::transport_of(llm::train::shard_options(config).offload)});
   names.require_same(world);
   const llm::check::CheckHooks hooks{

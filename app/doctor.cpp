@@ -4,8 +4,6 @@
 #include <memory>
 #include <string>
 
-#include <ATen/Context.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <CLI/CLI.hpp>
 #include <dlfcn.h>
 #include <fmt/core.h>
@@ -17,6 +15,7 @@
 #include "llm/train/peak_memory.h"
 #include "ops/cpu/isa.h"
 #include "sherd/error.h"
+#include "sherd/gpus.h"
 
 namespace app {
 
@@ -38,9 +37,9 @@ int doctor(bool json) {
   llm::doctor::Machine machine = llm::doctor::look_around();
   machine.memory.available_bytes =
       static_cast<std::uint64_t>(llm::train::available_memory_bytes(/*local_ranks=*/1));
-  // at::hasCUDA() says whether there is a GPU to use now.
-  machine.gpus.in_build = at::CUDAHooksRegistry()->Has("CUDAHooks");
-  machine.gpus.usable = at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
+  const sherd::Gpus& gpus = sherd::gpus();
+  machine.gpus.problem = gpus.problem;
+  machine.gpus.usable = gpus.problem.empty() ? static_cast<int>(gpus.all.size()) : 0;
   machine.gpus.nccl = nccl_version();
   machine.processor.best_isa = name_of(sherd::ops::cpu::machine_isa());
   try {

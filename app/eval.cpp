@@ -12,6 +12,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "app/device.h"
 #include "app/dtypes.h"
 #include "app/hub_names.h"
 #include "app/ignore_fields.h"
@@ -52,6 +53,7 @@ struct EvalFlags {
   std::string dtype;                        // else the run's
   std::vector<std::string> ignored_fields;  // beside the run's
   std::optional<int> ranks;
+  llm::config::DeviceKind device = llm::config::DeviceKind::Auto;
   bool loss_only = false;
   bool json = false;
 };
@@ -306,7 +308,7 @@ int evaluate(Rank& rank, EvalFlags flags) {
   HubNames names({.json_on_stdout = flags.json, .progress = progress.get()}, &rank);
   names.resolve_model(flags.model, "--model");
   names.resolve_data(flags.data, "--data");
-  sherd::World world = rank.join();
+  sherd::World world = rank.join({.device = device_of(rank, flags.device)});
   names.require_same(world);
   const auto tell = [&](const std::string& line) {
     if (progress && !line.empty()) {
@@ -410,6 +412,7 @@ void add_eval(CLI::App& program, int& exit_code) {
       ->check(whole);
   verb->add_option("--dtype", flags->dtype, "of computation (default: the run's, else float32)")
       ->check(CLI::IsMember(dtypes_by_name()));
+  add_device_flag(*verb, flags->device);
   auto* loss_only = verb->add_flag("--loss-only", flags->loss_only, "do not generate answers");
   verb->add_option("--predictions", flags->predictions,
                    "folder for the answers: predictions.json, as SQuAD's evaluation script reads "

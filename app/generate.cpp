@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "app/device.h"
 #include "app/dtypes.h"
 #include "app/hub_names.h"
 #include "app/ignore_fields.h"
@@ -53,6 +54,7 @@ struct GenerateFlags {
   std::string dtype;  // else the run's
   std::vector<std::string> ignored_fields;
   std::optional<int> ranks;
+  llm::config::DeviceKind device = llm::config::DeviceKind::Auto;
 
   [[nodiscard]] bool asks_at_terminal() const { return !prompt && prompts.empty(); }
 };
@@ -257,7 +259,7 @@ int generate(Rank& rank, GenerateFlags flags) {
   auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
   HubNames names({.json_on_stdout = true, .progress = progress.get()}, &rank);
   names.resolve_model(flags.model, "--model");
-  sherd::World world = rank.join();
+  sherd::World world = rank.join({.device = device_of(rank, flags.device)});
   names.require_same(world);
   llm::train::together(world, [&] {
     if (flags.asks_at_terminal() && world.size() > 1) {
@@ -322,6 +324,7 @@ void add_flags(CLI::App& verb, GenerateFlags& flags) {
       ->excludes(chat);
   verb.add_option("--dtype", flags.dtype, "of computation (default: the run's, else float32)")
       ->check(CLI::IsMember(dtypes_by_name()));
+  add_device_flag(verb, flags.device);
   add_ignore_fields(verb, flags.ignored_fields);
   verb.add_option("-n,--ranks", flags.ranks, "ranks of this host to start (default: 1)")
       ->check(CLI::Range(1, 1024));

@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
 
+#include "app/device.h"
 #include "app/end_at_once.h"
 #include "app/hub_names.h"
 #include "app/launch.h"
@@ -67,6 +68,7 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   }
   sherd::World world =
       rank.join({.timeout = config.parallel.timeout,
+                 .device = device_of(rank, config.device.kind),
                  .transport = llm::train::transport_of(llm::train::shard_options(config).offload)});
   names.require_same(world);
   starting.reset();

@@ -231,11 +231,11 @@ void Bench::measure_memory() {
   {
     train::StepProfile profile(train::StepProfile::Detail::Phases);
     profile.set_at_phase_end(
-        [&] { largest = std::max(largest, train::proportional_resident_bytes()); });
+        [&] { largest = std::max(largest, train::held_bytes_on(world_.device())); });
     step();
   }
   result_.peak_rank_pss_bytes = of_all_ranks(world_, largest);
-  result_.peak_rank_bytes = of_all_ranks(world_, train::peak_resident_bytes());
+  result_.peak_rank_bytes = of_all_ranks(world_, train::peak_bytes_on(world_.device()));
 }
 
 // Its last step tells how long the timed ones will take.
@@ -251,6 +251,9 @@ void Bench::warm_up() {
 }
 
 void Bench::measure_products() {
+  if (!world_.device().is_cpu()) {
+    return;  // their limit is known of CPUs alone
+  }
   const track::Working measuring(options_.progress, "measuring matrix products alone");
   const auto shapes = step_products(found_.config, options_);
   world_.barrier();  // all ranks multiply at the same time, as in a step
@@ -297,14 +300,15 @@ BenchResult bench(const BenchOptions& options, sherd::World world) {
     options.give_back_memory();
   }
   auto planning = std::make_unique<track::Working>(options.progress, "planning memory");
-  const std::int64_t constant_bytes = train::constant_bytes(found.config, options.sharding);
+  const std::int64_t constant_bytes =
+      world.device().is_cpu() ? train::constant_bytes(found.config, options.sharding) : 0;
   const plan::PlannedRun run = planned_run(found, options, world);
   plan::MemoryPlan planned = plan::plan_memory(run);
   planning.reset();
   BenchResult result = measured(found, options, world);
-  result.isa = sherd::ops::cpu::isa_name();
+  result.isa = train::path_of(world);
   result.planned = std::move(planned);
-  const plan::Device& device = plan::device_of_name("cpu");
+  const plan::Device device = train::hosts_of(world).device;
   const track::Working timing(options.progress, "planning a step's time");
   const plan::Rates rates = plan::rates_of(device, {run.ranks.local_size, at::get_num_threads()});
   result.planned_time =

@@ -258,7 +258,7 @@ CheckItem memory(CheckedRun& run, const train::RunPlan& plan,
                                          data::collate(run.data.training, longest_samples));
   static_cast<void>(step(run, batches, kSteps + 1));
   // The allocator keeps what it has taken: this is the step's peak.
-  double largest = static_cast<double>(train::proportional_resident_bytes());
+  double largest = static_cast<double>(train::held_bytes_on(world.device()));
   world.all_reduce({&largest, 1}, sherd::ReduceOp::Max);
   return memory_item(plan, static_cast<std::int64_t>(largest));
 }

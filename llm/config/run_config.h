@@ -30,7 +30,7 @@ enum class LimitOrder { Random, File };
 /// How samples share rows.
 enum class Packing { None, FirstFit };
 /// Where a run computes.
-enum class DeviceKind { Auto, Cpu };
+enum class DeviceKind { Auto, Cpu, Cuda };
 /// What updates the parameters.
 enum class OptimKind { AdamW };
 /// Shape of the learning rate after the warm-up.

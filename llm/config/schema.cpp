@@ -249,9 +249,11 @@ Table fields(TrainSection& train) {
 Table fields(DeviceSection& device) {
   return {{
       {.name = "kind",
-       .slot = choice<DeviceKind>(device.kind,
-                                  {{"auto", DeviceKind::Auto}, {"cpu", DeviceKind::Cpu}}, {"cuda"}),
-       .doc = "where a rank computes; auto: on the CPU"},
+       .slot = choice<DeviceKind>(
+           device.kind,
+           {{"auto", DeviceKind::Auto}, {"cpu", DeviceKind::Cpu}, {"cuda", DeviceKind::Cuda}}),
+       .doc = "where a rank computes; cuda: on an NVIDIA GPU of its own; auto: on GPUs where there "
+              "are any that can be used, else on the CPU"},
       {.name = "threads",
        .slot = integer_or("auto", device.threads, between(1, 1024)),
        .doc = "CPU threads of each rank; auto: what OMP_NUM_THREADS says",

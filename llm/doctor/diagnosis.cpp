@@ -81,18 +81,8 @@ void look_at_network(const std::vector<Interface>& interfaces, Diagnosis& found)
 
 // Recommendations are for the program, which computes on CPUs.
 void look_at_gpus(const Gpus& gpus, Diagnosis& found) {
-  if (gpus.usable > 0) {
-    found.slow.push_back(
-        "this version of the program computes on CPUs, and leaves GPUs idle; a program made with "
-        "the library uses them");
-  } else if (!gpus.found.empty() && !gpus.in_build) {
-    found.slow.push_back("there are GPUs, and this build computes on CPUs");
-  } else if (!gpus.found.empty()) {
-    found.slow.push_back(fmt::format(
-        "the driver{} knows {} GPU{}, of which LibTorch can use none: is it new enough for the "
-        "CUDA of this build, and what does CUDA_VISIBLE_DEVICES say?",
-        gpus.found[0].driver.empty() ? "" : " " + gpus.found[0].driver, gpus.found.size(),
-        gpus.found.size() == 1 ? "" : "s"));
+  if (!gpus.found.empty() && gpus.usable == 0) {
+    found.slow.push_back("GPUs are left idle: " + gpus.problem);
   }
 }
 

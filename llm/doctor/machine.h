@@ -51,8 +51,8 @@ struct Gpu {
 
 struct Gpus {
   std::vector<Gpu> found;  ///< that the driver knows
-  bool in_build = false;   ///< whether this build has CUDA, usable here or not
-  int usable = 0;          ///< that LibTorch can use here
+  int usable = 0;          ///< that the program can compute on here
+  std::string problem;     ///< why on none of them; empty: it can
   std::string nccl;        ///< its version; empty in a build without
 };
 

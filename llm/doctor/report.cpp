@@ -81,9 +81,9 @@ std::string gpus_text(const Gpus& gpus) {
     text += "; driver " + gpus.found[0].driver;
   }
   return (text.empty() ? "none" : text) + "; " +
-         (gpus.in_build ? fmt::format("LibTorch with CUDA can use {}; NCCL {}", gpus.usable,
-                                      gpus.nccl.empty() ? "not found" : gpus.nccl)
-                        : "this build computes on CPUs, without NCCL");
+         (gpus.usable > 0 ? fmt::format("the program computes on {}; NCCL {}", gpus.usable,
+                                        gpus.nccl.empty() ? "not found" : gpus.nccl)
+                          : "the program computes on the CPU");
 }
 
 std::string interfaces_text(const std::vector<Interface>& interfaces) {
@@ -130,8 +130,8 @@ ordered_json json_of(const Gpus& gpus) {
         {{"name", gpu.name}, {"memory_bytes", or_null(gpu.memory_bytes)}, {"driver", gpu.driver}});
   }
   return {{"found", found},
-          {"in_build", gpus.in_build},
           {"usable", gpus.usable},
+          {"problem", gpus.problem.empty() ? ordered_json() : ordered_json(gpus.problem)},
           {"nccl", gpus.nccl.empty() ? ordered_json() : ordered_json(gpus.nccl)}};
 }
 

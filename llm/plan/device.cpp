@@ -1,6 +1,7 @@
 #include "llm/plan/device.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include <fmt/format.h>
 
@@ -12,8 +13,8 @@ namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kContext = 1024 * kMiB;
-constexpr const char* kNotThere =
-    "the program does not compute on GPUs yet: this is a plan for when it does";
+constexpr const char* kOnPaper =
+    "of this device no plan was compared with a run yet: it is one on paper";
 
 }  // namespace
 
@@ -28,9 +29,11 @@ const std::vector<Device>& devices() {
   constexpr auto kGpu = c10::DeviceType::CUDA;
   static const std::vector<Device> known = {
       {"cpu"},
-      {"h100-80g", kGpu, 81'559 * kMiB, kContext, c10::ScalarType::BFloat16, kNotThere, 495e12,
+      {"h200-141g", kGpu, 143'771 * kMiB, kContext, c10::ScalarType::BFloat16, kOnPaper, 495e12,
+       3.6e12, 337e9, 50e9, 989e12, kCachingPooling},
+      {"h100-80g", kGpu, 81'559 * kMiB, kContext, c10::ScalarType::BFloat16, kOnPaper, 495e12,
        2.5e12, 337e9, 50e9, 989e12, kCachingPooling},
-      {"a100-80g", kGpu, 81'920 * kMiB, kContext, c10::ScalarType::BFloat16, kNotThere, 156e12,
+      {"a100-80g", kGpu, 81'920 * kMiB, kContext, c10::ScalarType::BFloat16, kOnPaper, 156e12,
        1.5e12, 225e9, 25e9, 312e12, kCachingPooling},
       {"v100-32g", kGpu, 32'510 * kMiB, kContext, c10::ScalarType::Half,
        "no build of Sherd runs on this device, whose compute capability is 7.0, and it has no "
@@ -56,6 +59,27 @@ const Device& device_of_name(const std::string& name) {
                                    fmt::join(device_names(), ", ")));
   }
   return *found;
+}
+
+Device device_of_gpu(const sherd::Gpu& gpu) {
+  // "NVIDIA H100 80GB HBM3": what stands before the dash of the names above.
+  for (const Device& known : devices()) {
+    std::string kind = known.name.substr(0, known.name.find('-'));
+    std::transform(kind.begin(), kind.end(), kind.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    if (known.type != c10::DeviceType::CPU && gpu.name.find(kind) != std::string::npos) {
+      Device found = known;
+      found.memory_bytes = gpu.memory_bytes;
+      return found;
+    }
+  }
+  Device other = device_of_name("a100-80g");
+  other.name = gpu.name;
+  other.memory_bytes = gpu.memory_bytes;
+  other.auto_dtype = gpu.has_bfloat16() ? c10::ScalarType::BFloat16 : c10::ScalarType::Half;
+  other.peak_operations_per_second = 0;
+  other.remark = "rates of this GPU are not known: times are those of an A100";
+  return other;
 }
 
 }  // namespace llm::plan

@@ -8,6 +8,8 @@
 #include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
+#include "sherd/gpus.h"
+
 namespace llm::plan {
 
 /// An allocator that keeps what is freed for the next step: blocks of at least `large_bytes` in
@@ -64,7 +66,11 @@ struct Device {
 [[nodiscard]] std::int64_t reserve_bytes(const Device& device, int ranks,
                                          std::int64_t planned_bytes);
 
-/// "cpu", "h100-80g", "a100-80g", "v100-32g".
+/// A GPU that is here: by its name as one of devices(), with the memory that it has. One that is
+/// none of them is planned with the rates of an A100, and says so.
+[[nodiscard]] Device device_of_gpu(const sherd::Gpu& gpu);
+
+/// "cpu", "h200-141g", "h100-80g", "a100-80g", "v100-32g".
 [[nodiscard]] const std::vector<Device>& devices();
 /// Their names.
 [[nodiscard]] std::vector<std::string> device_names();

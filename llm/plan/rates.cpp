@@ -171,9 +171,10 @@ Rates rates_of(const Device& device, const RateKey& key) {
 
 std::optional<Peak> peak_of(const Device& device, const RateKey& key, c10::ScalarType dtype) {
   if (device.type != c10::DeviceType::CPU) {
-    return dtype == c10::kFloat ? std::nullopt
-                                : std::optional(Peak{device.peak_operations_per_second,
-                                                     "what its vendor states of " + device.name});
+    return dtype == c10::kFloat || device.peak_operations_per_second == 0
+               ? std::nullopt
+               : std::optional(Peak{device.peak_operations_per_second,
+                                    "what its vendor states of " + device.name});
   }
   Peak peak{0, "the fastest product that sherd bench --calibrate measured"};
   try {

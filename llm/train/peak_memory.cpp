@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include <ATen/DeviceAccelerator.h>
 #include <sys/resource.h>
 
 #include "files/control_group.h"
@@ -74,6 +75,24 @@ std::int64_t peak_resident_bytes() {
 
 std::int64_t proportional_resident_bytes() {
   return bytes_of("/proc/self/smaps_rollup", "Pss:");
+}
+
+namespace {
+
+// In whole segments, as the device gives them.
+c10::CachingAllocator::Stat reserved_on(c10::Device device) {
+  return at::accelerator::getDeviceStats(device.index())
+      .reserved_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+}
+
+}  // namespace
+
+std::int64_t peak_bytes_on(c10::Device device) {
+  return device.is_cuda() ? reserved_on(device).peak : peak_resident_bytes();
+}
+
+std::int64_t held_bytes_on(c10::Device device) {
+  return device.is_cuda() ? reserved_on(device).current : proportional_resident_bytes();
 }
 
 std::int64_t available_memory_bytes(int local_ranks) {

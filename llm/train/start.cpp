@@ -7,6 +7,7 @@
 
 #include "llm/train/agreement.h"
 #include "llm/train/auto_dtype.h"
+#include "llm/train/device.h"
 #include "llm/train/export_run.h"
 #include "llm/train/free_space.h"
 #include "llm/train/options_of_config.h"
@@ -41,7 +42,10 @@ config::RunConfig with_micro_batch(config::RunConfig config, const ModelShape& s
 
 config::RunConfig resolved(const config::RunConfig& config, sherd::World& world) {
   config::RunConfig made = config;
-  made.precision.param_dtype = chosen_dtype(config.precision.param_dtype);
+  made.precision.param_dtype = chosen_dtype(config.precision.param_dtype, gpu_of(world));
+  if (const sherd::Gpu* const gpu = gpu_of(world)) {
+    require_dtype(made.precision.param_dtype, *gpu);
+  }
   const bool chooses_dtype = config.precision.param_dtype == config::ParamDtype::Auto;
   if (!chooses_dtype && config.train.micro_batch) {
     return made;
@@ -63,7 +67,9 @@ config::RunConfig resolved(const config::RunConfig& config, sherd::World& world)
 
 PlannedHosts hosts_of(const sherd::World& world) {
   const int local = world.size() % world.local_size() == 0 ? world.local_size() : 1;
-  PlannedHosts hosts{plan::device_of_name("cpu"), world.size() / local, local};
+  const sherd::Gpu* const gpu = gpu_of(world);
+  PlannedHosts hosts{gpu != nullptr ? plan::device_of_gpu(*gpu) : plan::device_of_name("cpu"),
+                     world.size() / local, local};
   hosts.threads = at::get_num_threads();
   return hosts;
 }
@@ -108,7 +114,9 @@ void require_room(const config::RunConfig& config, const ModelShape& shape, sher
     const int ranks = world.local_size();
     const std::int64_t bytes =
         least_rank_bytes(shape.parameters, state_shards(config, world), config);
-    const std::int64_t available = available_memory_bytes(ranks);
+    const sherd::Gpu* const gpu = gpu_of(world);
+    const std::int64_t available =
+        gpu != nullptr ? gpu->memory_bytes * ranks : available_memory_bytes(ranks);
     say(memory_line(bytes, available));
     require_memory(bytes, ranks, available);
   });

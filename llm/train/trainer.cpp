@@ -16,6 +16,7 @@
 #include "llm/train/agreement.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/data_preview.h"
+#include "llm/train/device.h"
 #include "llm/train/export_run.h"
 #include "llm/train/flops_utilization.h"
 #include "llm/train/load_model.h"
@@ -30,7 +31,6 @@
 #include "llm/train/run_text.h"
 #include "llm/train/start.h"
 #include "llm/train/training_loop.h"
-#include "ops/cpu/isa.h"
 #include "sherd/checkpoint.h"
 
 namespace llm::train {
@@ -83,11 +83,13 @@ void write_plan(const std::optional<RunPlan>& plan, const std::string& output, s
   });
 }
 
-// What the allocator has taken it keeps, so that the end of a run shows what was needed.
+// What the allocator has taken it keeps, so that the end of a run shows what was needed; of a GPU
+// without what its driver takes.
 MeasuredMemory measured_memory(const std::optional<RunPlan>& plan, sherd::World& world) {
   MeasuredMemory measured;
-  for (const std::string& bytes : world.all_gather(std::to_string(proportional_resident_bytes()))) {
-    measured.rank_peak_bytes.push_back(std::stoll(bytes) - (plan ? plan->constant_bytes : 0));
+  const std::int64_t before = plan && world.device().is_cpu() ? plan->constant_bytes : 0;
+  for (const std::string& bytes : world.all_gather(std::to_string(held_bytes_on(world.device())))) {
+    measured.rank_peak_bytes.push_back(std::stoll(bytes) - before);
   }
   return measured;
 }
@@ -217,9 +219,9 @@ FlopsUtilization utilization_on_first(const config::RunConfig& config, const Mod
   return mfu;
 }
 
-RunNote note_of(const StartedRun& run) {
+RunNote note_of(const StartedRun& run, const sherd::World& world) {
   RunNote note = note_of_run(run.config, run.data.identity, run.data.length.total_steps);
-  note.isa = sherd::ops::cpu::isa_name();
+  note.isa = path_of(world);
   return note;
 }
 
@@ -300,7 +302,7 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   const data::BatchShape& batch = started.shape;
   say(example_lines(started));
   say(steps_line(data.length, batch));
-  RunNote note = note_of(started);
+  RunNote note = note_of(started, world);
   const ResumePlan plan = plan_resume(config, note, *shape.shapes, world, say);
   note.origin = plan.origin;
   require_room(config, shape, world, say);
@@ -352,7 +354,7 @@ bool dry_run(const config::RunConfig& given, sherd::World world, const RunHooks&
   const track::Working working(progress.get(), "planning");
   const StartedRun started = start_run(agreed(given, world, say), world, say, progress.get());
   const ResumePlan begin =
-      plan_resume(started.config, note_of(started), *started.model.shapes, world, say);
+      plan_resume(started.config, note_of(started, world), *started.model.shapes, world, say);
   const std::string fits = from_first_rank(world, [&] {
     say("configuration:\n" + config::to_toml(started.config));
     say(steps_line(started.data.length, started.shape));

@@ -7,13 +7,13 @@
 #include <fmt/core.h>
 
 #include "llm/train/agreement.h"
+#include "llm/train/device.h"
 #include "llm/train/output_folder.h"
 #include "llm/train/peak_memory.h"
 #include "llm/train/prediction_files.h"
 #include "llm/train/schedule.h"
 #include "llm/train/start.h"
 #include "llm/train/step_profile.h"
-#include "ops/cpu/isa.h"
 #include "sherd/checkpoint.h"
 
 namespace llm::train {
@@ -39,7 +39,7 @@ Beginning beginning_of(const Prepared& run, const sherd::World& world) {
           .hosts = hosts.hosts,
           .threads = hosts.threads,
           .transport = world.transport(),
-          .isa = sherd::ops::cpu::isa_name(),
+          .isa = path_of(world),
           .data_sha256 = run.data.identity.sha256,
           .peak_operations_per_second =
               run.mfu.peak ? std::optional(run.mfu.peak->operations_per_second) : std::nullopt};
@@ -216,7 +216,7 @@ void TrainingLoop::record(std::int64_t number, const StepOutcome& outcome, doubl
                           const StepTimes& times) {
   const Clock::time_point now = Clock::now();
   const bool keeps_time = world_.rank() == 0;  // clocks differ, and all ranks must do the same
-  double largest[] = {static_cast<double>(peak_resident_bytes()), times.data_wait_seconds,
+  double largest[] = {static_cast<double>(peak_bytes_on(world_.device())), times.data_wait_seconds,
                       keeps_time && saves_.time_is_up(now) ? 1.0 : 0.0,
                       keeps_time && evaluations_.time_is_up(now) ? 1.0 : 0.0};
   world_.all_reduce(largest, sherd::ReduceOp::Max);

@@ -17,9 +17,10 @@
 #include "launch/rank_environment.h"
 #include "sherd/error.h"
 #include "world/backends.h"
+#include "world/cuda_library.h"
 #include "world/gpu_sharing.h"
-#include "world/nccl_group.h"
 #include "world/network.h"
+#include "world/nvidia_driver.h"
 #include "world/reachability.h"
 #include "world/rendezvous.h"
 
@@ -72,6 +73,8 @@ class Door {
   std::vector<int> sockets_;  ///< Gloo's own
 };
 
+constexpr const char* kNoGpu = "none";
+
 class C10dWorld final : public Backend {
  public:
   C10dWorld(const RankEnvironment& environment, const WorldOptions& options)
@@ -83,9 +86,9 @@ class C10dWorld final : public Backend {
         door_(reachable_address()) {
     control_ = std::make_unique<C10dCommunicator>(groups({0, 1, size()}));
     door_.set_open(false);
-    if (!device_.is_cpu()) {
-      gpus_ = control_->all_gather_bytes(gpu_uuid(device_));
-    }
+    gpus_ = control_->all_gather_bytes(
+        device_.is_cpu() ? kNoGpu : gpus().all[static_cast<size_t>(device_.index())].uuid);
+    check_same_kind_of_device();
     if (device_.is_cpu()) {
       meeting_.emplace(rank(), options.transport, timeout_, [this](const std::string& text) {
         return control_->all_gather_bytes(text);
@@ -152,6 +155,19 @@ class C10dWorld final : public Backend {
     return std::make_unique<DeviceCommunicator>(nccl_groups(group), device_);
   }
 
+  void check_same_kind_of_device() const {
+    for (size_t other = 1; other < gpus_.size(); ++other) {
+      if ((gpus_[other] == kNoGpu) != (gpus_[0] == kNoGpu)) {
+        const std::string with = std::to_string(gpus_[0] == kNoGpu ? other : 0);
+        const std::string without = std::to_string(gpus_[0] == kNoGpu ? 0 : other);
+        throw Error(ExitCode::RanksDisagree,
+                    "[World] rank " + with + " computes on a GPU, and rank " + without +
+                        " on the CPU: all ranks compute on one kind of device. Look at what is "
+                        "missing there, or have all compute on the CPU.");
+      }
+    }
+  }
+
   [[nodiscard]] std::string own_address() const {
     return environment_.all_local
                ? "127.0.0.1"
@@ -200,7 +216,7 @@ class C10dWorld final : public Backend {
     const std::string name = next_name(ranks);
     const auto connected = [&](const std::string& purpose) {
       auto store = c10::make_intrusive<c10d::PrefixStore>(name + purpose, rendezvous_.store);
-      return make_nccl_group(store, ranks.index_of(rank()), ranks.size, timeout_);
+      return cuda_functions().make_nccl_group(store, ranks.index_of(rank()), ranks.size, timeout_);
     };
     return {connected("/gather"), connected("/reduce"), roster(ranks)};
   }
@@ -213,7 +229,7 @@ class C10dWorld final : public Backend {
   RankEnvironment environment_;
   std::chrono::milliseconds timeout_;
   c10::Device device_;
-  std::vector<std::string> gpus_;  ///< by rank; empty without GPUs
+  std::vector<std::string> gpus_;  ///< by rank
   std::shared_ptr<WaitBoard> board_ = std::make_shared<WaitBoard>();
   Rendezvous rendezvous_;
   Door door_;
@@ -228,14 +244,19 @@ c10::Device device_of_rank(c10::DeviceType type, int local_rank) {
   if (type == c10::DeviceType::CPU) {
     return c10::Device(c10::kCPU);
   }
-  const int count = cuda_devices();
-  if (type != c10::DeviceType::CUDA || count == 0) {
-    throw Error(ExitCode::Unavailable,
-                "no device '" + c10::DeviceTypeName(type, /*lower_case=*/true) +
-                    "' can be used: this machine shows none, or Sherd was built without "
-                    "-DSHERD_CUDA=ON.");
+  if (type != c10::DeviceType::CUDA) {
+    throw Error(ExitCode::Unavailable, "no device '" +
+                                           c10::DeviceTypeName(type, /*lower_case=*/true) +
+                                           "' can be used: Sherd computes on CPUs and on GPUs of "
+                                           "NVIDIA, c10::kCUDA.");
   }
-  return {type, static_cast<c10::DeviceIndex>(local_rank % count)};
+  const Gpus& found = gpus();
+  if (!found.problem.empty()) {
+    throw Error(ExitCode::Unavailable, "no GPU can be used: " + found.problem);
+  }
+  const int number = local_rank % static_cast<int>(found.all.size());
+  take_gpu(number, found.all[static_cast<size_t>(number)]);
+  return {type, static_cast<c10::DeviceIndex>(number)};
 }
 
 std::shared_ptr<Backend> make_world_from_environment(const WorldOptions& options) {

@@ -34,8 +34,8 @@ const std::vector<Row>& rows() {
       {"model.ignore_fields = ['a', 1]", "must be a list of strings"},
       {"model.ignore_fields = [1.5]", "must be a list of strings"},
       {"[[optim.group]]\nmatch = 'x'", "optim.group: not there yet: groups of parameters"},
-      {"device.kind = 'cuda'",
-       "run.toml:4: device.kind = 'cuda': not there yet; must be one of \"auto\", \"cpu\""},
+      {"device.kind = 'gpu'",
+       "run.toml:4: device.kind = 'gpu': must be one of \"auto\", \"cpu\", \"cuda\""},
       {"[[log.sink]]\nkind = 'csv'",
        "run.toml:5: log.sink[0].kind = 'csv': not there yet; must be one of \"jsonl\", "
        "\"tensorboard\", \"wandb\", \"mlflow\""},

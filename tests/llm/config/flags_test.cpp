@@ -92,7 +92,7 @@ TEST(Flags, RefuseWhatTheyCannotRead) {
       {{"--data.workers=2"}, "--data.workers: not there yet: threads that prepare data"},
       {{"--model.ignore_fields", "a,,b"}, "must be a list of strings such as"},
       {{"--data.train[0].name", "a"}, "--data.train[0].name: not there yet: names of data sets"},
-      {{"--device.kind=cuda"}, "--device.kind cuda: not there yet; must be one of"},
+      {{"--device.kind=tpu"}, "--device.kind tpu: must be one of"},
       {{"--data.train.limit", "5"},
        "--data.train.limit: unknown flag; did you mean --data.train[0].limit?"},
       {{"--data.train[2].path", "x"}, "--data.train[2].path: unknown flag"},

@@ -1,26 +1,15 @@
-#include "world/nccl_group.h"
+// What libsherd_cuda.so has for the library (world/cuda_library.h).
 
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAFunctions.h>
-#include <cuda_runtime_api.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "files/hex.h"
+#include "world/cuda_library.h"
 
 namespace sherd::detail {
+namespace {
 
-bool built_with_cuda() {
-  return true;
-}
-
-int cuda_devices() {
-  return c10::cuda::device_count();
-}
-
-std::string gpu_uuid(c10::Device device) {
-  cudaDeviceProp properties{};
-  C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device.index()));
-  return "GPU-" + files::hex_of(properties.uuid.bytes, sizeof properties.uuid.bytes);
+// Made for each generation from Turing on, and as PTX for those to come.
+bool serves(int major, int minor) {
+  return major > 7 || (major == 7 && minor >= 5);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store,
@@ -31,4 +20,11 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_group(const c10::intrusive_ptr<c10d:
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
 }
 
+}  // namespace
 }  // namespace sherd::detail
+
+extern "C" const sherd::detail::CudaFunctions* sherd_cuda_functions() {
+  static const sherd::detail::CudaFunctions functions = {&sherd::detail::serves,
+                                                         &sherd::detail::make_nccl_group};
+  return &functions;
+}

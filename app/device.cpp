@@ -1,0 +1,33 @@
+#include "app/device.h"
+
+#include <map>
+#include <string>
+
+#include "llm/train/device.h"
+#include "sherd/gpus.h"
+
+namespace app {
+
+using llm::config::DeviceKind;
+
+void add_device_flag(CLI::App& verb, DeviceKind& kind) {
+  const std::map<std::string, DeviceKind> kinds = {
+      {"auto", DeviceKind::Auto}, {"cpu", DeviceKind::Cpu}, {"cuda", DeviceKind::Cuda}};
+  verb.add_option("--device", kind,
+                  "where ranks compute: auto (GPUs where there are any, one a rank), cpu or cuda")
+      ->transform(CLI::Transformer(kinds))
+      ->type_name("KIND");
+}
+
+c10::DeviceType device_of(const Rank& rank, DeviceKind kind) {
+  static const sherd::Gpus not_asked = {};
+  return llm::train::chosen_device(kind, kind == DeviceKind::Cpu ? not_asked : sherd::gpus(),
+                                   rank.environment().local_world_size,
+                                   [&](const std::string& line) {
+                                     if (rank.is_first()) {
+                                       say(line, /*json_on_stdout=*/true);
+                                     }
+                                   });
+}
+
+}  // namespace app

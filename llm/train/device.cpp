@@ -1,0 +1,58 @@
+#include "llm/train/device.h"
+
+#include <fmt/core.h>
+
+#include "ops/cpu/isa.h"
+#include "sherd/error.h"
+
+namespace llm::train {
+
+c10::DeviceType chosen_device(config::DeviceKind kind, const sherd::Gpus& gpus, int local_ranks,
+                              const Say& say) {
+  if (kind == config::DeviceKind::Cpu) {
+    return c10::DeviceType::CPU;
+  }
+  if (!gpus.problem.empty()) {
+    if (kind == config::DeviceKind::Cuda) {
+      throw sherd::Error(sherd::ExitCode::Unavailable,
+                         "device.kind is \"cuda\", and no GPU can be used: " + gpus.problem);
+    }
+    if (!gpus.all.empty()) {
+      say("computing on the CPU: " + gpus.problem);
+    }
+    return c10::DeviceType::CPU;
+  }
+  const auto count = static_cast<int>(gpus.all.size());
+  if (local_ranks > count) {
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format("{} ranks on this host, and {} GPU{}: a rank needs one of its own. Start {} "
+                    "(-n {}), or compute on the CPU (--device.kind cpu).",
+                    local_ranks, count, count == 1 ? "" : "s", count, count));
+  }
+  return c10::DeviceType::CUDA;
+}
+
+const sherd::Gpu* gpu_of(const sherd::World& world) {
+  const c10::Device device = world.device();
+  return device.is_cuda() ? &sherd::gpus().all.at(static_cast<std::size_t>(device.index()))
+                          : nullptr;
+}
+
+std::string path_of(const sherd::World& world) {
+  const sherd::Gpu* const gpu = gpu_of(world);
+  return gpu != nullptr ? gpu->name : sherd::ops::cpu::isa_name();
+}
+
+void require_dtype(config::ParamDtype dtype, const sherd::Gpu& gpu) {
+  if (dtype == config::ParamDtype::BFloat16 && !gpu.has_bfloat16()) {
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format(
+            "precision.param_dtype is \"bfloat16\", and {}, of compute capability {}.{}, has "
+            "none: set it to \"float16\" or \"float32\".",
+            gpu.name, gpu.major, gpu.minor));
+  }
+}
+
+}  // namespace llm::train

@@ -1,0 +1,28 @@
+#pragma once
+// Where a run is computed.
+
+#include "llm/config/run_config.h"
+#include "llm/train/run_data.h"
+#include "sherd/gpus.h"
+#include "sherd/world.h"
+
+namespace llm::train {
+
+/// What `device.kind` means for a rank of a host with these GPUs and `local_ranks` ranks, one GPU
+/// each. `auto`: on GPUs where there are any that can be used; where the driver shows some that
+/// cannot be, on the CPU, and `say` is told why. Throws sherd::Error: Unavailable where `cuda`
+/// cannot be, Usage for more ranks than GPUs.
+[[nodiscard]] c10::DeviceType chosen_device(config::DeviceKind kind, const sherd::Gpus& gpus,
+                                            int local_ranks, const Say& say);
+
+/// The rank's GPU; null on the CPU.
+[[nodiscard]] const sherd::Gpu* gpu_of(const sherd::World& world);
+
+/// What a rank's numbers depend on beside its settings: the name of its GPU, or the path of the
+/// processor (ops/cpu/isa.h).
+[[nodiscard]] std::string path_of(const sherd::World& world);
+
+/// Throws sherd::Error(Usage) where a GPU has no products in `dtype`.
+void require_dtype(config::ParamDtype dtype, const sherd::Gpu& gpu);
+
+}  // namespace llm::train

@@ -1,0 +1,77 @@
+#include "world/cuda_library.h"
+
+#include <dlfcn.h>
+
+#include "sherd/error.h"
+#include "world/nvidia_driver.h"
+
+namespace sherd::detail {
+
+namespace {
+
+constexpr const char* kLibrary = "libsherd_cuda.so";
+constexpr const char* kFunction = "sherd_cuda_functions";
+
+}  // namespace
+
+const CudaFunctions* load_cuda_functions(const char* library, std::string& problem) {
+  using Functions = const CudaFunctions*();
+  // What LibTorch registers on being loaded is for all of the process.
+  void* const loaded = ::dlopen(library, RTLD_NOW | RTLD_GLOBAL);
+  auto* const functions =
+      loaded == nullptr ? nullptr : reinterpret_cast<Functions*>(::dlsym(loaded, kFunction));
+  if (functions == nullptr) {
+    const char* const why = ::dlerror();
+    problem = why == nullptr ? library : why;
+    return nullptr;
+  }
+  return functions();
+}
+
+Gpus with_library(Gpus found, const char* library) {
+  if (!found.problem.empty()) {
+    return found;
+  }
+  std::string why;
+  const CudaFunctions* const functions = load_cuda_functions(library, why);
+  if (functions == nullptr) {
+    found.problem =
+        "this Sherd has no part for GPUs that can be loaded (" + why +
+        "). Build it with -DSHERD_CUDA=ON, beside a LibTorch for CUDA (scripts/setup --gpu, or "
+        "SHERD_TORCH_DIR), or compute on the CPU.";
+    return found;
+  }
+  for (int number = 0; number < static_cast<int>(found.all.size()); ++number) {
+    const Gpu& gpu = found.all[static_cast<size_t>(number)];
+    if (!functions->serves(gpu.major, gpu.minor)) {
+      found.problem =
+          text_of(number, gpu) + " has compute capability " + std::to_string(gpu.major) + "." +
+          std::to_string(gpu.minor) +
+          ", which this build does not serve: it is made for 7.5 and newer. A Sherd and "
+          "a LibTorch for CUDA 12.6 serve 7.0 as well; or leave it out with "
+          "CUDA_VISIBLE_DEVICES.";
+    }
+  }
+  return found;
+}
+
+const CudaFunctions& cuda_functions() {
+  std::string problem = gpus().problem;
+  const CudaFunctions* const functions =
+      problem.empty() ? load_cuda_functions(kLibrary, problem) : nullptr;
+  if (functions == nullptr) {
+    throw Error(ExitCode::Unavailable, "no GPU can be used: " + problem);
+  }
+  return *functions;
+}
+
+}  // namespace sherd::detail
+
+namespace sherd {
+
+const Gpus& gpus() {
+  static const Gpus found = detail::with_library(detail::ask_nvidia_driver(), detail::kLibrary);
+  return found;
+}
+
+}  // namespace sherd

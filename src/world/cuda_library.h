@@ -1,0 +1,35 @@
+#pragma once
+// libsherd_cuda.so: what the library needs of CUDA and NCCL, in a library of its own, so that all
+// else is compiled once for machines with GPUs and without.
+
+#include <chrono>
+#include <string>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "sherd/gpus.h"
+
+namespace sherd::detail {
+
+/// What it has for others.
+struct CudaFunctions {
+  /// Whether its kernels, and LibTorch's, run on GPUs of this compute capability.
+  bool (*serves)(int major, int minor);
+  /// A process group over NCCL, on streams of high priority. Collective.
+  c10::intrusive_ptr<c10d::Backend> (*make_nccl_group)(const c10::intrusive_ptr<c10d::Store>& store,
+                                                       int rank, int size,
+                                                       std::chrono::milliseconds timeout);
+};
+
+/// Loads it by this name, once a process; null where it is not there or cannot be loaded, and then
+/// `problem` says why.
+[[nodiscard]] const CudaFunctions* load_cuda_functions(const char* library, std::string& problem);
+
+/// gpus(), where this library serves them. Those that it does not serve are refused by name.
+[[nodiscard]] Gpus with_library(Gpus found, const char* library);
+
+/// Of the library that gpus() has loaded. Throws Error(Unavailable) where there is none.
+[[nodiscard]] const CudaFunctions& cuda_functions();
+
+}  // namespace sherd::detail
