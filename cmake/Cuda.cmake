@@ -3,7 +3,8 @@ include(LibTorchCuda)
 if(SHERD_TORCH_PROBLEM)
   message(FATAL_ERROR "${SHERD_TORCH_PROBLEM}")
 endif()
-list(APPEND CMAKE_BUILD_RPATH ${sherd_cuda_runtime_dir})
+set(SHERD_PLUGIN_DIR ${PROJECT_BINARY_DIR}/lib)  # libraries that programs load by their run path
+list(APPEND CMAKE_BUILD_RPATH ${sherd_cuda_runtime_dir} ${SHERD_PLUGIN_DIR})
 # LibTorch's headers name types of CUDA libraries whose wheels, hundreds of megabytes, hold nothing else that is needed here.
 if(NOT EXISTS ${SHERD_CUDA_INCLUDE_DIR}/cublas_v2.h)
   target_include_directories(sherd::torch_cuda SYSTEM INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/cmake/shim/cuda>)

@@ -25,7 +25,8 @@ struct Attention : torch::autograd::Function<Attention> {
     const at::Tensor slopes = alibi_slopes.value_or(at::Tensor());
     const AttentionOutput output =
         choose_backend(*context, query).attention({query, key, value, documents, slopes});
-    context->save_for_backward({query, key, value, slopes, output.log_sums});
+    context->save_for_backward({query, key, value, slopes, output.log_sums,
+                                output.keeps_mixed ? output.mixed_TD : at::Tensor()});
     context->saved_data[kDocuments] = documents.bounds();
     return output.mixed_TD;
   }
@@ -38,8 +39,9 @@ struct Attention : torch::autograd::Function<Attention> {
     const AttentionInputs inputs{saved[0], saved[1], saved[2],
                                  Documents(context->saved_data[kDocuments].toIntVector()),
                                  /*slopes=*/saved[3]};
+    const AttentionOutput output{/*mixed_TD=*/saved[5], /*log_sums=*/saved[4], saved[5].defined()};
     const AttentionGradients grads =
-        chosen_backend(*context).attention_backward(inputs, /*log_sums=*/saved[4], gradients[0]);
+        chosen_backend(*context).attention_backward(inputs, output, gradients[0]);
     return {grads.query, grads.key, grads.value, at::Tensor(), at::Tensor()};
   }
 };

@@ -1,8 +1,10 @@
 #include "ops/backend.h"
 
 #include "ops/cpu/cpu_backend.h"
+#include "ops/cuda_library.h"
 #include "ops/plain/plain_backend.h"
 #include "ops/plain_operators.h"
+#include "ops/with_backend.h"
 
 namespace sherd::ops {
 namespace {
@@ -14,7 +16,17 @@ constexpr const char* kBackend = "backend";
 const Backend& backend_of(const at::Tensor& tensor) {
   static const Backend plain = plain::plain_backend();
   static const Backend cpu = cpu::cpu_backend(plain);
-  return cpu::serves(tensor) && !PlainOperators::active() ? cpu : plain;
+  if (const Backend* const chosen = WithBackend::current()) {
+    return *chosen;
+  }
+  if (PlainOperators::active()) {
+    return plain;
+  }
+  if (tensor.is_cuda()) {
+    static const Backend cuda = backend_of_cuda_library(plain);
+    return cuda;
+  }
+  return cpu::serves(tensor) ? cpu : plain;
 }
 
 const Backend& choose_backend(torch::autograd::AutogradContext& context, const at::Tensor& tensor) {

@@ -20,6 +20,7 @@ struct AttentionInputs {
 struct AttentionOutput {
   at::Tensor mixed_TD;  ///< [T, N × H]
   at::Tensor log_sums;  ///< T × N in fp32 or wider: of each query's exponentials, in any order
+  bool keeps_mixed = false;  ///< whether attention_backward reads mixed_TD, and not log_sums alone
 };
 struct AttentionGradients {
   at::Tensor query;
@@ -107,9 +108,10 @@ struct Backend {
 
   /// ops::attention().
   AttentionOutput (*attention)(const AttentionInputs& inputs);
-  /// Computes the scores again.
+  /// Computes the scores again. `output`: as forward left it, mixed_TD undefined where forward did
+  /// not keep it.
   AttentionGradients (*attention_backward)(const AttentionInputs& inputs,
-                                           const at::Tensor& log_sums,
+                                           const AttentionOutput& output,
                                            const at::Tensor& grad_mixed_TD);
   /// ops::decode_attention(); slopes undefined without ALiBi.
   at::Tensor (*decode_attention)(const at::Tensor& query, const at::Tensor& key,
@@ -134,7 +136,7 @@ struct Backend {
                        int direction);
 
   /// Of logits [R, V], contiguous, and targets int64 [R]. Throws c10::Error for a target outside
-  /// [0, V).
+  /// [0, V); on a GPU, which is not waited for, the loss is NaN then.
   CrossEntropy (*cross_entropy)(const at::Tensor& logits, const at::Tensor& targets);
   /// Turns the logits into their gradient, (softmax − one-hot target) × scale (a scalar in the
   /// losses' dtype).
@@ -143,7 +145,7 @@ struct Backend {
 };
 
 /// The back end that serves tensors of this device and dtype; the plain one while PlainOperators
-/// lives on this thread.
+/// lives on this thread, and another one while WithBackend does.
 [[nodiscard]] const Backend& backend_of(const at::Tensor& tensor);
 
 /// backend_of(`tensor`), kept for backward().

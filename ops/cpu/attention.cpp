@@ -147,13 +147,13 @@ AttentionOutput attention(const AttentionInputs& inputs) {
   return output;
 }
 
-AttentionGradients attention_backward(const AttentionInputs& inputs, const at::Tensor& log_sums,
+AttentionGradients attention_backward(const AttentionInputs& inputs, const AttentionOutput& output,
                                       const at::Tensor& grad_mixed_TD) {
   if (has_small_heads(inputs)) {
-    return small_heads_backward(inputs, log_sums, grad_mixed_TD);
+    return small_heads_backward(inputs, output.log_sums, grad_mixed_TD);
   }
   const AttentionGradients grads = blockwise_attention_backward(
-      kSteps, for_products(inputs), log_sums, for_products(grad_mixed_TD));
+      kSteps, for_products(inputs), output.log_sums, for_products(grad_mixed_TD));
   const auto dtype = inputs.query.scalar_type();
   return {grads.query.to(dtype), grads.key.to(dtype), grads.value.to(dtype)};
 }

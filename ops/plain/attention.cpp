@@ -56,9 +56,9 @@ AttentionOutput attention(const AttentionInputs& inputs) {
   return blockwise_attention(kSteps, inputs);
 }
 
-AttentionGradients attention_backward(const AttentionInputs& inputs, const at::Tensor& log_sums,
+AttentionGradients attention_backward(const AttentionInputs& inputs, const AttentionOutput& output,
                                       const at::Tensor& grad_mixed_TD) {
-  return blockwise_attention_backward(kSteps, inputs, log_sums, grad_mixed_TD);
+  return blockwise_attention_backward(kSteps, inputs, output.log_sums, grad_mixed_TD);
 }
 
 }  // namespace

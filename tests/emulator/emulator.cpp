@@ -11,6 +11,7 @@
 #include <ucontext.h>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -26,9 +27,13 @@ void leave_stack(void** kept, const void* next, std::size_t bytes) {
 void enter_stack(void* kept, const void** from, std::size_t* bytes) {
   __sanitizer_finish_switch_fiber(kept, from, bytes);
 }
+void forget_frames(const std::vector<char>& stack) {
+  __asan_unpoison_memory_region(stack.data(), stack.size());
+}
 #else
 void leave_stack(void** /*kept*/, const void* /*next*/, std::size_t /*bytes*/) {}
 void enter_stack(void* /*kept*/, const void** /*from*/, std::size_t* /*bytes*/) {}
+void forget_frames(const std::vector<char>& /*stack*/) {}
 #endif
 
 constexpr std::size_t kStackBytes = std::size_t{256} << 10;
@@ -46,7 +51,7 @@ struct Fiber {
   unsigned line = 0;
 };
 
-// One block at a time.
+// One block at a time, on the stacks of the one before.
 struct Stage {
   std::vector<std::unique_ptr<Fiber>> fibers;
   int current = 0;
@@ -104,14 +109,16 @@ void wait(Waits what, const std::source_location& where) {
   back_to_main(fiber, /*for_good=*/false);
 }
 
-std::unique_ptr<Fiber> make_fiber() {
-  auto fiber = std::make_unique<Fiber>();
-  ::getcontext(&fiber->context);
-  fiber->context.uc_stack.ss_sp = fiber->stack.data();
-  fiber->context.uc_stack.ss_size = fiber->stack.size();
-  fiber->context.uc_link = nullptr;
-  ::makecontext(&fiber->context, run_fiber, 0);
-  return fiber;
+void begin(Fiber& fiber) {
+  forget_frames(fiber.stack);
+  fiber.kept = nullptr;
+  fiber.waits = Waits::Not;
+  fiber.has_ended = false;
+  ::getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = fiber.stack.data();
+  fiber.context.uc_stack.ss_size = fiber.stack.size();
+  fiber.context.uc_link = nullptr;
+  ::makecontext(&fiber.context, run_fiber, 0);
 }
 
 // Threads first … last may go on, if all of them wait so at one place.
@@ -172,9 +179,12 @@ void tell_who_waits() {
 void play_block(int threads, std::mt19937& random) {
   Stage& s = stage();
   s.shared.clear();
-  s.fibers.clear();
-  for (int thread = 0; thread < threads; ++thread) {
-    s.fibers.push_back(make_fiber());
+  s.fibers.resize(static_cast<std::size_t>(threads));
+  for (auto& fiber : s.fibers) {
+    if (fiber == nullptr) {
+      fiber = std::make_unique<Fiber>();
+    }
+    begin(*fiber);
   }
   std::vector<int> warps;
   for (int first = 0; first < threads; first += kWarp) {

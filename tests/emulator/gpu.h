@@ -32,7 +32,7 @@ T rounded(float value) {
   return static_cast<T>(value);
 }
 
-struct Stream {};
+using Stream = void*;  ///< any one: a launch returns when its kernel has run
 template <int kThreads, class... Parameters, class... Arguments>
 void launch(Stream /*stream*/, int64_t blocks, void (*kernel)(Parameters...),
             Arguments... arguments) {

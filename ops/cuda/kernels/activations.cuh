@@ -2,6 +2,8 @@
 // SwiGLU, GELU with a bias, rotation of heads: each value is read once and written once.
 
 #include "gpu/block.cuh"
+#include "ops/cuda/kernels/arguments.h"
+#include "ops/cuda/kernels/column_sums.cuh"
 
 namespace sherd::ops::cuda {
 
@@ -33,15 +35,14 @@ swiglu(const T* gate, const T* up, T* out, std::int64_t numel) {
 /// Bytes: 5 × numel × sizeof(T).
 template <class T, int kThreads>
 GPU_KERNEL(kThreads)
-swiglu_backward(const T* grad, const T* gate, const T* up, T* grad_gate, T* grad_up,
-                std::int64_t numel) {
+swiglu_backward(SwiGluBackward<T> of) {
   constexpr int kCount = Pack<T>::kCount;
   const std::int64_t stride = gpu::block_count() * kThreads * kCount;
-  for (std::int64_t at = (gpu::block_index() * kThreads + gpu::thread_index()) * kCount; at < numel;
-       at += stride) {
-    const Pack<T> grads = load_pack(grad + at);
-    const Pack<T> gates = load_pack(gate + at);
-    const Pack<T> ups = load_pack(up + at);
+  for (std::int64_t at = (gpu::block_index() * kThreads + gpu::thread_index()) * kCount;
+       at < of.numel; at += stride) {
+    const Pack<T> grads = load_pack(of.grad + at);
+    const Pack<T> gates = load_pack(of.gate + at);
+    const Pack<T> ups = load_pack(of.up + at);
     Pack<T> of_gate;
     Pack<T> of_up;
     for (int i = 0; i < kCount; ++i) {
@@ -53,13 +54,13 @@ swiglu_backward(const T* grad, const T* gate, const T* up, T* grad_gate, T* grad
           gpu::rounded<T>(d * gpu::to_float(ups.values[i]) * (silu * (1.0F - s) + s));
       of_up.values[i] = gpu::rounded<T>(d * silu);
     }
-    store_pack(grad_gate + at, of_gate);
-    store_pack(grad_up + at, of_up);
+    store_pack(of.grad_gate + at, of_gate);
+    store_pack(of.grad_up + at, of_up);
   }
 }
 
-// gelu(x) = x × sigmoid(2 u) with u = √(2 ÷ π) (x + 0.044715 x³), for (1 + tanh u) ÷ 2 = sigmoid(2
-// u).
+// gelu(x) = x × sigmoid(2 u) with u = √(2 ÷ π) (x + 0.044715 x³), for (1 + tanh u) ÷ 2 is
+// sigmoid(2 u).
 inline constexpr float kTwiceRoot = 1.5957691216057308F;
 inline constexpr float kCubic = 0.044715F;
 
@@ -67,7 +68,7 @@ inline constexpr float kCubic = 0.044715F;
 /// sizeof(T).
 template <class T, int kThreads>
 GPU_KERNEL(kThreads)
-bias_gelu(const T* input, const T* bias, T* out, std::int64_t numel, int width) {
+bias_gelu(const T* input, const T* bias, T* out, std::int64_t numel, std::int64_t width) {
   constexpr int kCount = Pack<T>::kCount;
   const std::int64_t stride = gpu::block_count() * kThreads * kCount;
   for (std::int64_t at = (gpu::block_index() * kThreads + gpu::thread_index()) * kCount; at < numel;
@@ -84,62 +85,67 @@ bias_gelu(const T* input, const T* bias, T* out, std::int64_t numel, int width) 
   }
 }
 
-/// The gradient of the input, which sum_rows() makes the bias's of. Bytes: 3 × numel × sizeof(T).
+/// The gradient of the input, and each part's of the bias, summed before it is rounded. Bytes: 3 ×
+/// numel × sizeof(T).
 template <class T, int kThreads>
 GPU_KERNEL(kThreads)
-bias_gelu_backward(const T* grad, const T* input, const T* bias, T* grad_input, std::int64_t numel,
-                   int width) {
+bias_gelu_backward(BiasGeluBackwardRows<T> of) {
   constexpr int kCount = Pack<T>::kCount;
-  const std::int64_t stride = gpu::block_count() * kThreads * kCount;
-  for (std::int64_t at = (gpu::block_index() * kThreads + gpu::thread_index()) * kCount; at < numel;
-       at += stride) {
-    const Pack<T> grads = load_pack(grad + at);
-    const Pack<T> inputs = load_pack(input + at);
-    const Pack<T> biases = load_pack(bias + at % width);
-    Pack<T> result;
+  const auto gradients = [of](std::int64_t row, std::int64_t column, float(&result)[kCount]) {
+    const Pack<T> grads = load_pack(of.grad + row * of.columns + column);
+    const Pack<T> inputs = load_pack(of.input + row * of.columns + column);
+    const Pack<T> biases = load_pack(of.bias + column);
+    Pack<T> rounded;
     for (int i = 0; i < kCount; ++i) {
       const float x = gpu::to_float(inputs.values[i]) + gpu::to_float(biases.values[i]);
       const float gate = sigmoid(x * (kTwiceRoot + kTwiceRoot * kCubic * x * x));
       const float inner = x * (kTwiceRoot + 3.0F * kTwiceRoot * kCubic * x * x);
-      result.values[i] =
-          gpu::rounded<T>(gpu::to_float(grads.values[i]) * gate * (1.0F + inner * (1.0F - gate)));
+      result[i] = gpu::to_float(grads.values[i]) * gate * (1.0F + inner * (1.0F - gate));
+      rounded.values[i] = gpu::rounded<T>(result[i]);
     }
-    store_pack(grad_input + at, result);
-  }
+    store_pack(of.grad_input + row * of.columns + column, rounded);
+  };
+  sum_columns<kThreads, kCount>(of.bias_parts, of.rows, of.columns, gradients);
 }
 
-/// Heads [tokens, heads, 2 × half], the pairs (i, half + i) turned by the angles of their token:
-/// forwards with direction 1, back with −1. `half` a multiple of Pack<T>::kCount. Bytes: 2 × numel
-/// × sizeof(T), and the tables.
+/// Turns the pairs (i, half + i) of each head by the angles of its token. Bytes: 2 × numel ×
+/// sizeof(T), and the tables.
 template <class T, int kThreads>
 GPU_KERNEL(kThreads)
-rotary(const T* input, const float* cosine, const float* sine, T* out, std::int64_t tokens,
-       int heads, int half, float direction) {
+rotary(RotaryHeads<T> of) {
   constexpr int kCount = Pack<T>::kCount;
-  const std::int64_t packs = tokens * heads * (half / kCount);
+  const unsigned packs_of_half = static_cast<unsigned>(of.half / kCount);
+  const std::int64_t packs = of.batch * of.heads * of.tokens * packs_of_half;
   const std::int64_t stride = gpu::block_count() * kThreads;
   for (std::int64_t pack = gpu::block_index() * kThreads + gpu::thread_index(); pack < packs;
        pack += stride) {
-    const std::int64_t row = pack / (half / kCount);
-    const int at = static_cast<int>(pack % (half / kCount)) * kCount;
-    const std::int64_t angles = row / heads * half + at;
-    const std::int64_t begin = row * 2 * half + at;
-    const Pack<T> first = load_pack(input + begin);
-    const Pack<T> second = load_pack(input + begin + half);
+    // In 32 bits, whose divisions are the cheaper ones.
+    const unsigned row = static_cast<unsigned>(pack) / packs_of_half;
+    const int at = static_cast<int>(static_cast<unsigned>(pack) % packs_of_half) * kCount;
+    const auto tokens = static_cast<unsigned>(of.tokens), heads = static_cast<unsigned>(of.heads);
+    const std::int64_t token = row % tokens, head = row / tokens % heads;
+    const std::int64_t batch = row / tokens / heads;
+    const auto place = [&](const typename RotaryHeads<T>::Strides& strides) {
+      return batch * strides.batch + head * strides.head + token * strides.token + at;
+    };
+    const std::int64_t from = place(of.input_strides), angles = place(of.table_strides);
+    const Pack<T> first = load_pack(of.input + from);
+    const Pack<T> second = load_pack(of.input + from + of.half);
     float cosines[kCount];
     float sines[kCount];
-    load_floats(cosine + angles, cosines);
-    load_floats(sine + angles, sines);
+    load_floats(of.cosine + angles, cosines);
+    load_floats(of.sine + angles, sines);
     Pack<T> turned;
     Pack<T> other;
     for (int i = 0; i < kCount; ++i) {
       const float a = gpu::to_float(first.values[i]), b = gpu::to_float(second.values[i]);
-      const float c = cosines[i], s = sines[i] * direction;
+      const float c = cosines[i], s = sines[i] * of.direction;
       turned.values[i] = gpu::rounded<T>(a * c - b * s);
       other.values[i] = gpu::rounded<T>(a * s + b * c);
     }
-    store_pack(out + begin, turned);
-    store_pack(out + begin + half, other);
+    T* const to = of.out + std::int64_t{row} * 2 * of.half + at;
+    store_pack(to, turned);
+    store_pack(to + of.half, other);
   }
 }
 

@@ -2,21 +2,11 @@
 // Cross-entropy over rows of logits: one pass forward, and back in place.
 
 #include "gpu/block.cuh"
+#include "ops/cuda/kernels/arguments.h"
 
 namespace sherd::ops::cuda {
 
 using namespace gpu;  // NOLINT(google-build-using-namespace)
-
-/// Rows of logits [rows, V], a block each; V a multiple of Pack<T>::kCount. A target outside of [0,
-/// V) makes its loss NaN.
-template <class T>
-struct LogitRows {
-  const T* logits = nullptr;
-  const std::int64_t* targets = nullptr;
-  float* losses = nullptr;    ///< [rows]: log_sum − the target's logit
-  float* log_sums = nullptr;  ///< [rows]: the logarithm of the sum of exponentials
-  std::int64_t vocabulary = 0;
-};
 
 /// Keeps the largest value so far, and the sum of exponentials beside it. Bytes of one row: V ×
 /// sizeof(T).
@@ -56,13 +46,12 @@ cross_entropy(LogitRows<T> of) {
 /// logits = (softmax − one-hot target) × scale. Bytes of one row: 2 × V × sizeof(T).
 template <class T, int kThreads>
 GPU_KERNEL(kThreads)
-cross_entropy_backward(T* logits, const std::int64_t* targets, const float* log_sums,
-                       const float* scale, std::int64_t vocabulary) {
+cross_entropy_backward(LogitRows<T> of, const float* scale) {
   constexpr int kCount = Pack<T>::kCount;
-  T* const row = logits + gpu::block_index() * vocabulary;
-  const std::int64_t target = targets[gpu::block_index()];
-  const float log_sum = log_sums[gpu::block_index()];
-  for (std::int64_t at = gpu::thread_index() * kCount; at < vocabulary;
+  T* const row = of.logits + gpu::block_index() * of.vocabulary;
+  const std::int64_t target = of.targets[gpu::block_index()];
+  const float log_sum = of.log_sums[gpu::block_index()];
+  for (std::int64_t at = gpu::thread_index() * kCount; at < of.vocabulary;
        at += std::int64_t{kThreads} * kCount) {
     Pack<T> pack = load_pack(row + at);
     for (int i = 0; i < kCount; ++i) {

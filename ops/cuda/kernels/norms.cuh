@@ -3,25 +3,11 @@
 // its registers: it is read once, and each result written once.
 
 #include "gpu/block.cuh"
+#include "ops/cuda/kernels/arguments.h"
 
 namespace sherd::ops::cuda {
 
 using namespace gpu;  // NOLINT(google-build-using-namespace)
-
-/// Rows of D = `width`, a multiple of Pack<T>::kCount; each pointer a multiple of 16 bytes.
-template <class T>
-struct NormRows {
-  const T* input = nullptr;
-  const T* residual = nullptr;  ///< null: the input alone is normalised
-  const T* weight = nullptr;    ///< [D]
-  const T* bias = nullptr;      ///< [D], of LayerNorm
-  T* sum = nullptr;             ///< input + residual; null without a residual
-  T* normalised = nullptr;
-  float* statistics = nullptr;  ///< [2, rows]: means (of LayerNorm), and 1 ÷ deviation
-  std::int64_t rows = 0;
-  int width = 0;
-  float epsilon = 0;
-};
 
 /// Bytes of one row: 4 × D × sizeof(T) with a residual, 2 × without.
 template <class T, int kThreads, int kPacks, bool kIsLayerNorm>
@@ -90,21 +76,6 @@ norm(NormRows<T> of) {
   }
 }
 
-template <class T>
-struct NormBackwardRows {
-  const T* grad = nullptr;      ///< of what was normalised
-  const T* grad_sum = nullptr;  ///< of the sum where it was handed out; null: none
-  const T* sum = nullptr;       ///< what was normalised
-  const T* weight = nullptr;
-  const float* statistics = nullptr;  ///< as forward left them
-  T* grad_input = nullptr;
-  float* weight_parts =
-      nullptr;  ///< [blocks, D]: each block's part of the weight's gradient; null: not wanted
-  float* bias_parts = nullptr;  ///< the same of the bias
-  std::int64_t rows = 0;
-  int width = 0;
-};
-
 /// Each block takes every block_count()th row. Bytes of one row: 3 × D × sizeof(T), 4 × with
 /// grad_sum.
 template <class T, int kThreads, int kPacks, bool kIsLayerNorm>
@@ -171,22 +142,6 @@ norm_backward(NormBackwardRows<T> of) {
       store_floats(of.bias_parts + place, bias_part[pack]);
     }
   }
-}
-
-/// out [columns] = the sum of rows [rows, columns] in their order. A thread a column, kThreads a
-/// block.
-template <class T, int kThreads>
-GPU_KERNEL(kThreads)
-sum_rows(const T* from, float* out, std::int64_t rows, std::int64_t columns) {
-  const std::int64_t column = gpu::block_index() * kThreads + gpu::thread_index();
-  if (column >= columns) {
-    return;
-  }
-  float sum = 0;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    sum += gpu::to_float(from[row * columns + column]);
-  }
-  out[column] = sum;
 }
 
 }  // namespace sherd::ops::cuda

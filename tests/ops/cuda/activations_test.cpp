@@ -44,8 +44,9 @@ TYPED_TEST(Activations, SwiGluIsThatOfFp64) {
   expect_near<T>(this->out, reference().swiglu(wide(this->a), wide(this->b)), "out");
   play(kBlocks, kFewThreads,
        [this] {
-         swiglu_backward<T, kFewThreads>(data<T>(this->grad), data<T>(this->a), data<T>(this->b),
-                                         data<T>(this->out), data<T>(this->other), this->a.numel());
+         swiglu_backward<T, kFewThreads>({data<T>(this->grad), data<T>(this->a), data<T>(this->b),
+                                          data<T>(this->out), data<T>(this->other),
+                                          this->a.numel()});
        },
        {this->out, this->other});
   const SwiGluGradients expected =
@@ -56,7 +57,7 @@ TYPED_TEST(Activations, SwiGluIsThatOfFp64) {
 
 TYPED_TEST(Activations, BiasGeluIsThatOfFp64) {
   using T = TypeParam;
-  const auto width = static_cast<int>(this->kWidth);
+  constexpr int64_t width = Activations<T>::kWidth;
   play(kBlocks, kFewThreads,
        [&] {
          bias_gelu<T, kFewThreads>(data<T>(this->a), data<T>(this->bias), data<T>(this->out),
@@ -64,16 +65,20 @@ TYPED_TEST(Activations, BiasGeluIsThatOfFp64) {
        },
        {this->out});
   expect_near<T>(this->out, reference().bias_gelu(wide(this->a), wide(this->bias)), "out");
-  play(kBlocks, kFewThreads,
+  constexpr int64_t kParts = 2;
+  constexpr int64_t kTiles = (this->kWidth + kTile<Pack<T>::kCount> - 1) / kTile<Pack<T>::kCount>;
+  const at::Tensor parts = unwritten<float>({kParts, width});
+  play(kParts * kTiles, 2 * kFewThreads,
        [&] {
-         bias_gelu_backward<T, kFewThreads>(data<T>(this->grad), data<T>(this->a),
-                                            data<T>(this->bias), data<T>(this->out),
-                                            this->a.numel(), width);
+         bias_gelu_backward<T, 2 * kFewThreads>({data<T>(this->grad), data<T>(this->a),
+                                                 data<T>(this->bias), data<T>(this->out),
+                                                 data<float>(parts), this->kRows, width});
        },
-       {this->out});
+       {this->out, parts});
   const BiasGeluGradients expected =
-      reference().bias_gelu_backward(wide(this->grad), wide(this->a), wide(this->bias), false);
+      reference().bias_gelu_backward(wide(this->grad), wide(this->a), wide(this->bias), true);
   expect_near<T>(this->out, expected.input, "gradient of the input");
+  expect_near<float>(parts.sum(0), expected.bias, "gradient of the bias, which is not rounded");
 }
 
 TYPED_TEST(Activations, RotaryIsThatOfFp64) {
@@ -84,9 +89,17 @@ TYPED_TEST(Activations, RotaryIsThatOfFp64) {
   for (const int direction : {1, -1}) {
     play(kBlocks, kFewThreads,
          [&] {
-           rotary<T, kFewThreads>(data<T>(this->a), data<float>(cosine), data<float>(sine),
-                                  data<T>(this->out), kTokens, kHeads, kHalf,
-                                  static_cast<float>(direction));
+           rotary<T, kFewThreads>({.input = data<T>(this->a),
+                                   .cosine = data<float>(cosine),
+                                   .sine = data<float>(sine),
+                                   .out = data<T>(this->out),
+                                   .input_strides = {kHeads * 2 * kHalf, 2 * kHalf, 0},
+                                   .table_strides = {kHalf, 0, 0},
+                                   .batch = kTokens,
+                                   .heads = kHeads,
+                                   .tokens = 1,
+                                   .half = kHalf,
+                                   .direction = static_cast<float>(direction)});
          },
          {this->out});
     const at::Tensor heads = wide(this->a).view({kTokens, kHeads, 2 * kHalf});

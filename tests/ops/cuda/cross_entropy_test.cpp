@@ -23,9 +23,13 @@ class CrossEntropies : public testing::Test {
   const at::Tensor losses = unwritten<float>({kLossRows});
   const at::Tensor log_sums = unwritten<float>({kLossRows});
 
+  [[nodiscard]] LogitRows<T> rows_of(const at::Tensor& of, const at::Tensor& targets_of) const {
+    return {data<T>(of),         data<int64_t>(targets_of),
+            data<float>(losses), data<float>(log_sums),
+            kLossRows,           kVocabulary};
+  }
   void forward(const at::Tensor& of, const at::Tensor& targets_of) const {
-    const LogitRows<T> rows{data<T>(of), data<int64_t>(targets_of), data<float>(losses),
-                            data<float>(log_sums), kVocabulary};
+    const LogitRows<T> rows = rows_of(of, targets_of);
     play(kLossRows, kLossThreads, [rows] { cross_entropy<T, kLossThreads>(rows); },
          {losses, log_sums});
   }
@@ -45,9 +49,8 @@ TYPED_TEST(CrossEntropies, AreThoseOfFp64) {
   const at::Tensor scale = at::tensor({0.25F});
   const at::Tensor gradient = this->logits.clone();
   emulator::play(this->kLossRows, kLossThreads, [&] {
-    cross_entropy_backward<T, kLossThreads>(data<T>(gradient), data<int64_t>(this->targets),
-                                            data<float>(this->log_sums), data<float>(scale),
-                                            this->kVocabulary);
+    cross_entropy_backward<T, kLossThreads>(this->rows_of(gradient, this->targets),
+                                            data<float>(scale));
   });
   at::Tensor of_fp64 = wide.clone();
   reference().cross_entropy_backward(of_fp64, this->targets, expected.log_sums_R,

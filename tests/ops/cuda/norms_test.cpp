@@ -97,14 +97,7 @@ class Norms : public testing::Test {
         {grad.to(at::kDouble), has_grad_sum ? grad_sum.to(at::kDouble) : at::Tensor()}, x, wide,
         reference().norm({x, at::Tensor()}, wide).statistics, {true, kIsLayerNorm});
     expect_near<T>(grad_input, expected.sum, "gradient of the input");
-    const at::Tensor whole = unwritten<float>({width});
-    play((width + kNormThreads - 1) / kNormThreads, kNormThreads,
-         [&] {
-           sum_rows<float, kNormThreads>(data<float>(weight_parts), data<float>(whole), kTwoBlocks,
-                                         width);
-         },
-         {whole});
-    expect_near<T>(whole, expected.weight, "gradient of the weight");
+    expect_near<T>(weight_parts.sum(0), expected.weight, "gradient of the weight");
     if (kIsLayerNorm) {
       expect_near<T>(bias_parts.sum(0), expected.bias, "gradient of the bias");
     }

@@ -16,8 +16,8 @@
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
-#include "ops/plain/plain_backend.h"
 #include "tests/emulator/emulator.h"
+#include "tests/ops/cuda/tested.h"
 
 namespace sherd::ops::cuda::test {
 
@@ -40,11 +40,6 @@ at::Tensor unwritten(at::IntArrayRef shape) {
 template <class T>
 T* data(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.mutable_data_ptr<T>() : nullptr;
-}
-
-inline const Backend& reference() {
-  static const Backend plain = plain::plain_backend();
-  return plain;
 }
 
 /// As near to fp64 as T rounds, where a sum of some values was taken on the way.

@@ -1,0 +1,148 @@
+// SwiGLU, GELU with a bias, and rotation of heads, of tensors.
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include <ATen/ops/empty.h>
+
+#include "ops/cuda/column_sums.h"
+#include "ops/cuda/cuda_backend.h"
+#include "ops/cuda/dispatch.h"
+
+namespace sherd::ops::cuda {
+namespace {
+
+bool serves_swiglu(const at::Tensor& gate, at::TensorList others) {
+  return are_packed({gate}) && are_packed(others) && fits_packs(gate, gate.numel());
+}
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  if (!serves_swiglu(gate, {gate, up})) {
+    return plain_backend().swiglu(gate, up);
+  }
+  at::Tensor output = at::empty(gate.sizes(), gate.options());
+  on_device_of(gate, [&](StreamHandle stream) {
+    launch_swiglu(dtype_of(gate), stream, data(gate), data(up), mutable_data(output), gate.numel());
+  });
+  return output;
+}
+
+SwiGluGradients swiglu_backward(const at::Tensor& grad_output, const at::Tensor& gate,
+                                const at::Tensor& up) {
+  const at::Tensor grad = grad_output.contiguous();
+  if (!serves_swiglu(gate, {gate, up, grad})) {
+    return plain_backend().swiglu_backward(grad, gate, up);
+  }
+  SwiGluGradients result{at::empty(gate.sizes(), gate.options()),
+                         at::empty(gate.sizes(), gate.options())};
+  on_device_of(gate, [&](StreamHandle stream) {
+    launch_swiglu_backward(dtype_of(gate), stream,
+                           {.grad = data(grad),
+                            .gate = data(gate),
+                            .up = data(up),
+                            .grad_gate = mutable_data(result.gate),
+                            .grad_up = mutable_data(result.up),
+                            .numel = gate.numel()});
+  });
+  return result;
+}
+
+bool serves_bias_gelu(at::TensorList tensors, const at::Tensor& bias) {
+  return are_packed(tensors) && are_packed({tensors.front(), bias}) &&
+         fits_packs(bias, bias.size(0));
+}
+
+at::Tensor bias_gelu(const at::Tensor& input, const at::Tensor& bias) {
+  if (!serves_bias_gelu({input}, bias)) {
+    return plain_backend().bias_gelu(input, bias);
+  }
+  at::Tensor output = at::empty(input.sizes(), input.options());
+  on_device_of(input, [&](StreamHandle stream) {
+    launch_bias_gelu(dtype_of(input), stream, data(input), data(bias), mutable_data(output),
+                     input.numel(), bias.size(0));
+  });
+  return output;
+}
+
+BiasGeluGradients bias_gelu_backward(const at::Tensor& grad_output, const at::Tensor& input,
+                                     const at::Tensor& bias, bool wants_bias) {
+  const at::Tensor grad = grad_output.contiguous();
+  if (!serves_bias_gelu({input, grad}, bias)) {
+    return plain_backend().bias_gelu_backward(grad, input, bias, wants_bias);
+  }
+  const int64_t width = bias.size(0), rows = input.numel() / width;
+  at::Tensor grad_input = at::empty(input.sizes(), input.options());
+  const at::Tensor parts = room_for_parts(wants_bias, sum_parts(rows), width, input);
+  on_device_of(input, [&](StreamHandle stream) {
+    launch_bias_gelu_backward(dtype_of(input), stream,
+                              {.grad = data(grad),
+                               .input = data(input),
+                               .bias = data(bias),
+                               .grad_input = mutable_data(grad_input),
+                               .bias_parts = mutable_data<float>(parts),
+                               .rows = rows,
+                               .columns = width});
+  });
+  return {grad_input, sum_of_parts(parts)};
+}
+
+using Strides = RotaryHeads<void>::Strides;
+Strides strides_of(const at::Tensor& heads) {
+  return {heads.stride(0), heads.stride(1), heads.stride(2)};
+}
+
+// Whether each head [.., H], or each token's angles, begin with a pack and are whole packs.
+bool has_packed_rows(const at::Tensor& heads, int64_t count) {
+  const auto fits = [count](int64_t values) { return values % count == 0; };
+  return is_aligned(heads) && heads.stride(3) == 1 && fits(heads.size(3)) &&
+         std::all_of(heads.strides().begin(), heads.strides().begin() + 3, fits);
+}
+
+bool serves_rotary(const at::Tensor& heads, const at::Tensor& cosine, const at::Tensor& sine) {
+  constexpr int64_t kMostPacks = std::numeric_limits<uint32_t>::max();
+  const bool has_tables = cosine.scalar_type() == at::kFloat && sine.scalar_type() == at::kFloat;
+  if (!has_kernels(heads) || !has_tables || cosine.strides() != sine.strides()) {
+    return false;
+  }
+  const int64_t count = pack_count(dtype_of(heads));
+  return heads.numel() / count < kMostPacks && has_packed_rows(heads, count) &&
+         cosine.size(3) % count == 0 && has_packed_rows(cosine, pack_count(Dtype::Float)) &&
+         has_packed_rows(sine, pack_count(Dtype::Float));
+}
+
+at::Tensor rotary(const at::Tensor& input, const at::Tensor& cosines, const at::Tensor& sines,
+                  int direction) {
+  const std::vector<int64_t> angles = {input.size(0), input.size(1), input.size(2),
+                                       input.size(3) / 2};
+  const at::Tensor cosine = cosines.expand(angles), sine = sines.expand(angles);
+  if (!serves_rotary(input, cosine, sine)) {
+    return plain_backend().rotary(input, cosines, sines, direction);
+  }
+  at::Tensor output = at::empty(input.sizes(), input.options());
+  const RotaryHeads<void> heads{.input = data(input),
+                                .cosine = cosine.const_data_ptr<float>(),
+                                .sine = sine.const_data_ptr<float>(),
+                                .out = mutable_data(output),
+                                .input_strides = strides_of(input),
+                                .table_strides = strides_of(cosine),
+                                .batch = input.size(0),
+                                .heads = input.size(1),
+                                .tokens = input.size(2),
+                                .half = static_cast<int>(input.size(3) / 2),
+                                .direction = static_cast<float>(direction)};
+  on_device_of(input, [&](StreamHandle stream) { launch_rotary(dtype_of(input), stream, heads); });
+  return output;
+}
+
+}  // namespace
+
+void add_activations(Backend& backend) {
+  backend.swiglu = &swiglu;
+  backend.swiglu_backward = &swiglu_backward;
+  backend.bias_gelu = &bias_gelu;
+  backend.bias_gelu_backward = &bias_gelu_backward;
+  backend.rotary = &rotary;
+}
+
+}  // namespace sherd::ops::cuda

@@ -1,0 +1,24 @@
+#pragma once
+// Attention of documents by LibTorch's flash attention for sequences of varying length, which reads
+// grouped heads as they are and takes no memory for scores.
+
+#include "ops/backend.h"
+
+namespace sherd::ops::cuda {
+
+/// Whether it computes these: bf16 or fp16, heads of up to 256 in whole packs, no ALiBi, a device
+/// of compute capability 8.0 or above.
+[[nodiscard]] bool serves_flash_attention(const AttentionInputs& inputs);
+
+/// The documents' bounds as int32 [count + 1] on a device, by a copy that is not waited for.
+[[nodiscard]] at::Tensor document_offsets(const Documents& documents, c10::Device device);
+
+/// Backend::attention; its backward reads what it returns.
+[[nodiscard]] AttentionOutput flash_attention(const AttentionInputs& inputs);
+/// Backend::attention_backward. The gradient of queries is summed in an order that differs from run
+/// to run, unless LibTorch is told to use deterministic algorithms.
+[[nodiscard]] AttentionGradients flash_attention_backward(const AttentionInputs& inputs,
+                                                          const AttentionOutput& output,
+                                                          const at::Tensor& grad_mixed_TD);
+
+}  // namespace sherd::ops::cuda

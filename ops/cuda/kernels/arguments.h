@@ -1,0 +1,107 @@
+#pragma once
+// What kernels of many arguments are given. T is the kernel's dtype, or void where the host hands
+// pointers on: plain C++, which needs no compiler for GPUs.
+
+#include <cstdint>
+
+namespace sherd::ops::cuda {
+
+/// Rows of D = `width`, a multiple of Pack<T>::kCount; each pointer a multiple of 16 bytes.
+template <class T>
+struct NormRows {
+  const T* input = nullptr;
+  const T* residual = nullptr;  ///< null: the input alone is normalised
+  const T* weight = nullptr;    ///< [D]
+  const T* bias = nullptr;      ///< [D], of LayerNorm
+  T* sum = nullptr;             ///< input + residual; null without a residual
+  T* normalised = nullptr;
+  float* statistics = nullptr;  ///< [2, rows]: means (of LayerNorm), and 1 ÷ deviation
+  std::int64_t rows = 0;
+  int width = 0;
+  float epsilon = 0;
+};
+
+template <class T>
+struct NormBackwardRows {
+  const T* grad = nullptr;      ///< of what was normalised
+  const T* grad_sum = nullptr;  ///< of the sum where it was handed out; null: none
+  const T* sum = nullptr;       ///< what was normalised
+  const T* weight = nullptr;
+  const float* statistics = nullptr;  ///< as forward left them
+  T* grad_input = nullptr;
+  float* weight_parts =
+      nullptr;  ///< [blocks, D]: each block's part of the weight's gradient; null: not wanted
+  float* bias_parts = nullptr;  ///< the same of the bias
+  std::int64_t rows = 0;
+  int width = 0;
+};
+
+/// Of `numel` values, a multiple of Pack<T>::kCount.
+template <class T>
+struct SwiGluBackward {
+  const T* grad = nullptr;
+  const T* gate = nullptr;
+  const T* up = nullptr;
+  T* grad_gate = nullptr;
+  T* grad_up = nullptr;
+  std::int64_t numel = 0;
+};
+
+/// Rows of [rows, columns] of GELU with a bias, back; `columns` a multiple of Pack<T>::kCount.
+template <class T>
+struct BiasGeluBackwardRows {
+  const T* grad = nullptr;
+  const T* input = nullptr;
+  const T* bias = nullptr;  ///< [columns]
+  T* grad_input = nullptr;
+  float* bias_parts = nullptr;  ///< [parts, columns]; null: not wanted
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+};
+
+/// Heads [batch, heads, tokens, 2 × half], `half` a multiple of Pack<T>::kCount; strides of values,
+/// and multiples of a pack's. No more than 2³² packs.
+template <class T>
+struct RotaryHeads {
+  struct Strides {
+    std::int64_t batch = 0;
+    std::int64_t head = 0;
+    std::int64_t token = 0;
+  };
+  const T* input = nullptr;
+  const float* cosine = nullptr;  ///< angles of a token: `half` side by side
+  const float* sine = nullptr;
+  T* out = nullptr;  ///< contiguous
+  Strides input_strides;
+  Strides table_strides;  ///< of both tables; 0 where they are the same
+  std::int64_t batch = 0;
+  std::int64_t heads = 0;
+  std::int64_t tokens = 0;
+  int half = 0;
+  float direction = 1;  ///< −1 back
+};
+
+/// Rows of logits [rows, V], a block each; V a multiple of Pack<T>::kCount. A target outside of [0,
+/// V) makes its loss NaN.
+template <class T>
+struct LogitRows {
+  T* logits = nullptr;  ///< backward turns them into their gradient
+  const std::int64_t* targets = nullptr;
+  float* losses = nullptr;    ///< [rows]: log_sum − the target's logit
+  float* log_sums = nullptr;  ///< [rows]: the logarithm of the sum of exponentials
+  std::int64_t rows = 0;
+  std::int64_t vocabulary = 0;
+};
+
+/// Gradients of embedded tokens, by their ids.
+template <class T>
+struct EmbeddingRows {
+  const std::int64_t* ids = nullptr;    ///< [n], ascending
+  const std::int64_t* order = nullptr;  ///< [n]: the row of each in `gradient`
+  const T* gradient = nullptr;          ///< [n, width]
+  T* out = nullptr;                     ///< [V, width]
+  std::int64_t count = 0;               ///< n
+  std::int64_t width = 0;
+};
+
+}  // namespace sherd::ops::cuda

@@ -1,0 +1,8 @@
+// What libsherd_ops_cuda.so has for those who load it (ops/cuda_library.h): one function.
+
+#include "ops/cuda/cuda_backend.h"
+
+extern "C" __attribute__((visibility("default"))) void sherd_ops_cuda(
+    sherd::ops::Backend& backend) {
+  backend = sherd::ops::cuda::cuda_backend(backend);
+}

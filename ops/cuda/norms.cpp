@@ -1,0 +1,87 @@
+// RMSNorm and LayerNorm of tensors.
+
+#include <vector>
+
+#include <ATen/ops/empty.h>
+
+#include "ops/cuda/column_sums.h"
+#include "ops/cuda/cuda_backend.h"
+#include "ops/cuda/dispatch.h"
+
+namespace sherd::ops::cuda {
+namespace {
+
+bool serves(at::TensorList rows, const NormParameters& of) {
+  const int64_t width = of.weight.size(0);
+  return are_packed(rows) && are_packed({rows.front(), of.weight, of.bias}) &&
+         fits_packs(of.weight, width) && width <= widest_norm(dtype_of(of.weight));
+}
+
+// The plain back end's statistics, [2, ..., 1], so that either back end's backward reads the
+// other's.
+at::Tensor room_for_statistics(const at::Tensor& input) {
+  std::vector<int64_t> sizes = input.sizes().vec();
+  sizes.back() = 1;
+  sizes.insert(sizes.begin(), 2);
+  return at::empty(sizes, input.options().dtype(at::kFloat));
+}
+
+NormOutput norm(const NormInputs& inputs, const NormParameters& of) {
+  const at::Tensor& input = inputs.input;
+  if (!serves({input, inputs.residual}, of)) {
+    return plain_backend().norm(inputs, of);
+  }
+  const int64_t width = of.weight.size(0);
+  const bool has_residual = inputs.residual.defined();
+  const NormOutput out{has_residual ? at::empty(input.sizes(), input.options()) : input,
+                       at::empty(input.sizes(), input.options()), room_for_statistics(input)};
+  const NormRows<void> rows{.input = data(input),
+                            .residual = data(inputs.residual),
+                            .weight = data(of.weight),
+                            .bias = data(of.bias),
+                            .sum = has_residual ? mutable_data(out.sum) : nullptr,
+                            .normalised = mutable_data(out.normalised),
+                            .statistics = mutable_data<float>(out.statistics),
+                            .rows = input.numel() / width,
+                            .width = static_cast<int>(width),
+                            .epsilon = static_cast<float>(of.epsilon)};
+  on_device_of(input, [&](StreamHandle stream) {
+    launch_norm(dtype_of(input), stream, rows, of.is_layer_norm());
+  });
+  return out;
+}
+
+NormInputGradients norm_backward(const NormGradients& gradients, const at::Tensor& sum,
+                                 const NormParameters& of, const at::Tensor& statistics,
+                                 WantedGradients wanted) {
+  if (!serves({sum, gradients.normalised, gradients.sum}, of)) {
+    return plain_backend().norm_backward(gradients, sum, of, statistics, wanted);
+  }
+  const int64_t width = of.weight.size(0), rows = sum.numel() / width;
+  const at::Tensor grad_input = at::empty(sum.sizes(), sum.options());
+  const at::Tensor weight_parts = room_for_parts(wanted.weight, norm_parts(rows), width, sum);
+  const at::Tensor bias_parts = room_for_parts(wanted.bias, norm_parts(rows), width, sum);
+  const NormBackwardRows<void> arguments{.grad = data(gradients.normalised),
+                                         .grad_sum = data(gradients.sum),
+                                         .sum = data(sum),
+                                         .weight = data(of.weight),
+                                         .statistics = statistics.const_data_ptr<float>(),
+                                         .grad_input = mutable_data(grad_input),
+                                         .weight_parts = mutable_data<float>(weight_parts),
+                                         .bias_parts = mutable_data<float>(bias_parts),
+                                         .rows = rows,
+                                         .width = static_cast<int>(width)};
+  on_device_of(sum, [&](StreamHandle stream) {
+    launch_norm_backward(dtype_of(sum), stream, arguments, of.is_layer_norm());
+  });
+  return {grad_input, sum_of_parts(weight_parts), sum_of_parts(bias_parts)};
+}
+
+}  // namespace
+
+void add_norms(Backend& backend) {
+  backend.norm = &norm;
+  backend.norm_backward = &norm_backward;
+}
+
+}  // namespace sherd::ops::cuda

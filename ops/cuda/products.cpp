@@ -1,0 +1,81 @@
+// Matrix products, which are LibTorch's, and sums over rows.
+
+#include <ATen/ops/mm.h>
+#include <ATen/ops/sort.h>
+
+#include "ops/cuda/column_sums.h"
+#include "ops/cuda/cuda_backend.h"
+#include "ops/cuda/dispatch.h"
+
+namespace sherd::ops::cuda {
+namespace {
+
+bool is_16_bits(c10::ScalarType dtype) {
+  return dtype == at::kBFloat16 || dtype == at::kHalf;
+}
+
+void mm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  if (out.scalar_type() == at::kFloat && is_16_bits(a.scalar_type())) {
+    mm_of_16_bits(out, a, b);
+  } else {
+    plain_backend().mm(out, a, b);
+  }
+}
+
+int64_t mm_room_bytes(c10::ScalarType out, c10::ScalarType in, int64_t m, int64_t k, int64_t n) {
+  return out == at::kFloat && is_16_bits(in) ? 0 : plain_backend().mm_room_bytes(out, in, m, k, n);
+}
+
+void head_logits(at::Tensor& logits, const at::Tensor& hidden, const at::Tensor& weight) {
+  mm(logits, hidden, weight.t());
+}
+
+at::Tensor column_sums(const at::Tensor& matrix) {
+  const at::Tensor dense = matrix.contiguous();
+  return are_packed({dense}) && fits_packs(dense, dense.size(1))
+             ? sum_of_rows(dense)
+             : plain_backend().column_sums(dense);
+}
+
+// Sorted with those of an id in their order, so that a sum does not depend on the threads'.
+void add_embedding_gradient(at::Tensor& out, const at::Tensor& ids, const at::Tensor& gradient) {
+  const bool is_served = has_kernels(out) && out.is_contiguous() &&
+                         gradient.scalar_type() == out.scalar_type() && !ids.is_meta();
+  if (!is_served) {
+    plain_backend().add_embedding_gradient(out, ids, gradient);
+    return;
+  }
+  const auto [sorted, order] = at::sort(ids, /*stable=*/std::optional<bool>(true), /*dim=*/0);
+  const at::Tensor dense = gradient.contiguous();
+  const EmbeddingRows<void> rows{.ids = sorted.const_data_ptr<int64_t>(),
+                                 .order = order.const_data_ptr<int64_t>(),
+                                 .gradient = data(dense),
+                                 .out = mutable_data(out),
+                                 .count = ids.numel(),
+                                 .width = out.size(1)};
+  on_device_of(
+      out, [&](StreamHandle stream) { launch_embedding_gradient(dtype_of(out), stream, rows); });
+}
+
+}  // namespace
+
+at::Tensor sum_of_rows(const at::Tensor& matrix) {
+  const int64_t rows = matrix.size(0), columns = matrix.size(1), count = sum_parts(rows);
+  const at::Tensor parts = room_for_parts(true, count, columns, matrix);
+  on_device_of(matrix, [&](StreamHandle stream) {
+    launch_column_sums(dtype_of(matrix), stream, data(matrix), mutable_data<float>(parts), rows,
+                       columns, count);
+  });
+  return count == 1 ? parts[0] : sum_of_rows(parts);
+}
+
+void add_products(Backend& backend) {
+  backend.mm = &mm;
+  backend.mm_room_bytes = &mm_room_bytes;
+  backend.head_logits = &head_logits;
+  backend.head_input_gradient = &mm;
+  backend.column_sums = &column_sums;
+  backend.add_embedding_gradient = &add_embedding_gradient;
+}
+
+}  // namespace sherd::ops::cuda

@@ -1,0 +1,293 @@
+// Each function of the back end for GPUs beside the plain one's in fp64, in shapes that its kernels
+// serve and in shapes that they leave to the plain back end.
+
+#include <functional>
+#include <vector>
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randint.h>
+#include <gtest/gtest.h>
+
+#include "tests/ops/cuda/tested.h"
+#include "tests/ops/parity.h"
+
+namespace sherd::ops::cuda {
+namespace {
+
+using namespace test;  // NOLINT(google-build-using-namespace)
+
+class CudaBackend : public testing::TestWithParam<c10::ScalarType> {
+ protected:
+  [[nodiscard]] static at::Tensor random(at::IntArrayRef shape) {
+    return at::randn(shape, at::kDouble).to(GetParam()).to(tested_device());
+  }
+  [[nodiscard]] static at::Tensor wide(const at::Tensor& tensor) {
+    return tensor.defined() ? tensor.cpu().to(at::kDouble) : tensor;
+  }
+  static void expect_near(const at::Tensor& found, const at::Tensor& expected, const char* what) {
+    expect_close(found.cpu(), expected, tolerance_of(GetParam()), what);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, CudaBackend, testing::Values(at::kFloat, at::kBFloat16, at::kHalf),
+                         dtype_name);
+
+struct NormCase {
+  std::vector<int64_t> shape;
+  bool is_layer_norm;
+};
+
+void check_norm(const std::function<at::Tensor(at::IntArrayRef)>& random, const NormCase& of,
+                const std::function<at::Tensor(const at::Tensor&)>& wide,
+                const std::function<void(const at::Tensor&, const at::Tensor&, const char*)>& near,
+                bool is_sum) {
+  const int64_t width = of.shape.back();
+  const at::Tensor none;
+  const NormInputs inputs{random(of.shape), is_sum ? random(of.shape) : none};
+  const NormParameters parameters{random({width}), of.is_layer_norm ? random({width}) : none, 1e-5};
+  const NormParameters wide_parameters{wide(parameters.weight), wide(parameters.bias), 1e-5};
+  const NormOutput output = tested_backend().norm(inputs, parameters);
+  if (is_sum) {
+    EXPECT_TRUE(at::equal(output.sum, inputs.input + inputs.residual));
+  }
+  const at::Tensor sum = wide(output.sum);
+  const NormOutput expected = reference().norm({sum, none}, wide_parameters);
+  near(output.normalised, expected.normalised, "normalised");
+  const NormGradients gradients{random(of.shape), is_sum ? random(of.shape) : none};
+  const WantedGradients wanted{is_sum || of.is_layer_norm, of.is_layer_norm};
+  const NormInputGradients found =
+      tested_backend().norm_backward(gradients, output.sum, parameters, output.statistics, wanted);
+  const NormInputGradients of_fp64 =
+      reference().norm_backward({wide(gradients.normalised), wide(gradients.sum)}, sum,
+                                wide_parameters, expected.statistics, wanted);
+  near(found.sum, of_fp64.sum, "gradient of the sum");
+  EXPECT_EQ(found.weight.defined(), wanted.weight);
+  EXPECT_EQ(found.bias.defined(), wanted.bias);
+  if (wanted.weight) {
+    near(found.weight, of_fp64.weight, "gradient of the weight");
+  }
+  if (wanted.bias) {
+    near(found.bias, of_fp64.bias, "gradient of the bias");
+  }
+}
+
+// One, two and four packs a thread; more rows than parts (once: they take a second); and, left to
+// the plain back end, rows that are no whole packs and, in fp32, rows wider than registers hold.
+TEST_P(CudaBackend, NormsAreThoseOfFp64) {
+  const std::vector<std::vector<int64_t>> shapes = {{3, 24},   {2, 2, 1032}, {2, 3080}, {270, 8},
+                                                    {2, 8192}, {0, 16},      {5, 13}};
+  for (const auto& shape : shapes) {
+    for (const bool is_layer_norm : {false, true}) {
+      for (const bool is_sum : {false, true}) {
+        if (shape.front() > 256 && !(is_layer_norm && is_sum)) {
+          continue;
+        }
+        SCOPED_TRACE(testing::Message()
+                     << at::IntArrayRef(shape) << " " << is_layer_norm << is_sum);
+        check_norm([](at::IntArrayRef sizes) { return random(sizes); }, {shape, is_layer_norm},
+                   wide, expect_near, is_sum);
+      }
+    }
+  }
+}
+
+TEST_P(CudaBackend, SwiGluIsThatOfFp64) {
+  for (const auto& shape : std::vector<std::vector<int64_t>>{{3, 88}, {2, 5, 7}, {0, 8}}) {
+    SCOPED_TRACE(testing::Message() << at::IntArrayRef(shape));
+    const at::Tensor gate = random(shape), up = random(shape);
+    const at::Tensor grad = strided_gradient(gate.cpu()).to(tested_device());
+    expect_near(tested_backend().swiglu(gate, up), reference().swiglu(wide(gate), wide(up)), "out");
+    const SwiGluGradients found = tested_backend().swiglu_backward(grad, gate, up);
+    const SwiGluGradients expected = reference().swiglu_backward(wide(grad), wide(gate), wide(up));
+    expect_near(found.gate, expected.gate, "gradient of the gate");
+    expect_near(found.up, expected.up, "gradient of what it gates");
+  }
+}
+
+// The last but one: parts of the rows, each summed by itself.
+TEST_P(CudaBackend, BiasGeluIsThatOfFp64) {
+  for (const auto& shape :
+       std::vector<std::vector<int64_t>>{{3, 88}, {2, 5, 264}, {600, 16}, {2, 5, 7}}) {
+    SCOPED_TRACE(testing::Message() << at::IntArrayRef(shape));
+    const at::Tensor input = random(shape), bias = random({shape.back()}), grad = random(shape);
+    expect_near(tested_backend().bias_gelu(input, bias),
+                reference().bias_gelu(wide(input), wide(bias)), "out");
+    for (const bool wants_bias : {false, true}) {
+      const BiasGeluGradients found =
+          tested_backend().bias_gelu_backward(grad, input, bias, wants_bias);
+      const BiasGeluGradients expected =
+          reference().bias_gelu_backward(wide(grad), wide(input), wide(bias), true);
+      expect_near(found.input, expected.input, "gradient of the input");
+      ASSERT_EQ(found.bias.defined(), wants_bias);
+      if (wants_bias) {
+        expect_near(found.bias, expected.bias, "gradient of the bias");
+      }
+    }
+  }
+}
+
+// Heads of tokens as a model has them, alone and as parts of what lies side by side; heads first;
+// and heads that are no whole packs.
+TEST_P(CudaBackend, RotaryIsThatOfFp64) {
+  const auto angles = [](at::IntArrayRef shape) {
+    return at::randn(shape, at::kFloat).to(tested_device());
+  };
+  const std::vector<std::vector<at::Tensor>> cases = {
+      {random({5, 3, 1, 32}), angles({5, 1, 1, 16}), angles({5, 1, 1, 16})},
+      {random({5, 7, 1, 48}).slice(1, 2, 5), angles({5, 1, 1, 24}), angles({5, 1, 1, 24})},
+      {random({2, 6, 3, 16}).transpose(1, 2), angles({6, 8}), angles({6, 8})},
+      {random({2, 3, 5, 16}), angles({2, 1, 5, 8}), angles({2, 1, 5, 8})},
+      {random({2, 3, 5, 10}), angles({5, 5}), angles({5, 5})},
+      {random({2, 3, 5, 32}).slice(3, 1, 17), angles({5, 8}), angles({5, 8})},
+      {random({2, 3, 16, 5}).transpose(2, 3), angles({5, 8}), angles({5, 8})}};
+  for (const auto& in : cases) {
+    for (const int direction : {1, -1}) {
+      const at::Tensor found = tested_backend().rotary(in[0], in[1], in[2], direction);
+      EXPECT_TRUE(found.is_contiguous());
+      expect_near(found, reference().rotary(wide(in[0]), wide(in[1]), wide(in[2]), direction),
+                  "out");
+    }
+  }
+}
+
+TEST_P(CudaBackend, CrossEntropyIsThatOfFp64) {
+  for (const int64_t vocabulary : {1000, 1001}) {
+    for (const int64_t rows : {0, 3}) {
+      at::Tensor logits = random({rows, vocabulary});
+      const at::Tensor targets = at::randint(vocabulary, {rows}, at::kLong);
+      const at::Tensor targets_there = targets.to(tested_device());
+      const at::Tensor wide_logits = wide(logits);
+      const CrossEntropy found = tested_backend().cross_entropy(logits, targets_there);
+      const CrossEntropy expected = reference().cross_entropy(wide_logits, targets);
+      expect_near(found.log_sums_R, expected.log_sums_R, "log sums");
+      EXPECT_NEAR(found.loss_sum.cpu().to(at::kDouble).item<double>(),
+                  expected.loss_sum.item<double>(), 1e-3);
+      const at::Tensor scale =
+          at::full({}, 0.25, at::TensorOptions(at::kFloat).device(tested_device()));
+      tested_backend().cross_entropy_backward(logits, targets_there, found.log_sums_R, scale);
+      at::Tensor gradient = wide_logits.clone();
+      reference().cross_entropy_backward(gradient, targets, expected.log_sums_R,
+                                         at::full({}, 0.25, at::kDouble));
+      expect_near(logits, gradient, "gradient");
+    }
+  }
+}
+
+TEST_P(CudaBackend, ProductsAreThoseOfFp64) {
+  const at::Tensor a = random({24, 40}), b = random({40, 16});
+  for (const auto dtype : {GetParam(), at::kFloat}) {
+    at::Tensor out = at::empty({24, 16}, a.options().dtype(dtype));
+    tested_backend().mm(out, a, b);
+    expect_near(out, wide(a).mm(wide(b)), "product");
+    expect_close(out.cpu(), wide(a).mm(wide(b)), tolerance_of(dtype), "in the output's dtype");
+    tested_backend().head_logits(out, a, b.t());
+    expect_near(out, wide(a).mm(wide(b)), "logits");
+    at::Tensor grad = at::empty({24, 40}, a.options().dtype(dtype));
+    tested_backend().head_input_gradient(grad, a.narrow(1, 0, 16), b.t());
+    expect_close(grad.cpu(), wide(a).narrow(1, 0, 16).mm(wide(b).t()), tolerance_of(dtype),
+                 "gradient");
+  }
+  EXPECT_EQ(tested_backend().mm_room_bytes(at::kFloat, GetParam(), 24, 40, 16), 0);
+}
+
+TEST_P(CudaBackend, ColumnSumsAreThoseOfFp64) {
+  for (const auto& shape :
+       std::vector<std::vector<int64_t>>{{1, 8}, {5, 264}, {600, 16}, {3, 7}, {0, 16}}) {
+    SCOPED_TRACE(testing::Message() << at::IntArrayRef(shape));
+    const at::Tensor matrix = random(shape);
+    const at::Tensor found = tested_backend().column_sums(matrix);
+    EXPECT_EQ(found.scalar_type(), at::kFloat);
+    expect_close(found.cpu(), wide(matrix).sum(0), 1e-5, "sums");
+    const at::Tensor other = random({shape[1], shape[0]});
+    expect_close(tested_backend().column_sums(other.t()).cpu(), wide(other).sum(1), 1e-5,
+                 "sums of a transposed one");
+  }
+}
+
+TEST_P(CudaBackend, EmbeddingGradientHasThePlainOnesBits) {
+  for (const int64_t width : {40, 300, 7}) {
+    for (const int64_t tokens : {0, 1, 17}) {
+      const at::Tensor ids = at::randint(6, {tokens}, at::kLong);
+      const at::Tensor gradient = random({tokens, 2 * width}).slice(1, 0, width);
+      at::Tensor out = random({6, width});
+      at::Tensor expected = out.cpu().clone();
+      reference().add_embedding_gradient(expected, ids, gradient.cpu());
+      tested_backend().add_embedding_gradient(out, ids.to(tested_device()), gradient);
+      EXPECT_TRUE(at::equal(out.cpu(), expected)) << width << " " << tokens;
+    }
+  }
+}
+
+TEST_P(CudaBackend, AttentionIsThatOfFp64) {
+  for (const bool has_slopes : {false, true}) {
+    for (const int64_t size : {32, 6}) {
+      const Documents documents = Documents::of_lengths(std::vector<int64_t>{5, 70, 1, 3});
+      const AttentionInputs inputs{
+          random({79, 4, size}), random({79, 2, size}), random({79, 2, size}), documents,
+          has_slopes ? at::arange(1, 5, at::kFloat).to(tested_device()) * 0.1 : at::Tensor()};
+      const AttentionInputs wide_inputs{wide(inputs.query), wide(inputs.key), wide(inputs.value),
+                                        documents, wide(inputs.slopes)};
+      const at::Tensor grad = random({79, 4 * size});
+      const AttentionOutput output = tested_backend().attention(inputs);
+      const AttentionOutput expected = reference().attention(wide_inputs);
+      expect_near(output.mixed_TD, expected.mixed_TD, "mixed");
+      const AttentionOutput kept{output.keeps_mixed ? output.mixed_TD : at::Tensor(),
+                                 output.log_sums, output.keeps_mixed};
+      const AttentionGradients found = tested_backend().attention_backward(inputs, kept, grad);
+      const AttentionGradients of_fp64 =
+          reference().attention_backward(wide_inputs, expected, wide(grad));
+      expect_near(found.query, of_fp64.query, "gradient of the query");
+      expect_near(found.key, of_fp64.key, "gradient of the key");
+      expect_near(found.value, of_fp64.value, "gradient of the value");
+    }
+  }
+}
+
+void expect_same_bits(const std::function<std::vector<at::Tensor>()>& compute) {
+  const std::vector<at::Tensor> first = compute();
+  for (int again = 0; again < 2; ++again) {
+    const std::vector<at::Tensor> next = compute();
+    for (size_t i = 0; i < first.size(); ++i) {
+      EXPECT_TRUE(at::equal(first[i], next[i])) << "result " << i;
+    }
+  }
+}
+
+// Threads run in another order each time.
+TEST_P(CudaBackend, ResultsHaveTheSameBitsEveryTime) {
+  const Backend& backend = tested_backend();
+  const at::Tensor rows = random({20, 264}), grad = random({20, 264}), weight = random({264});
+  const NormParameters parameters{weight, weight, 1e-5};
+  expect_same_bits([&]() -> std::vector<at::Tensor> {
+    const NormOutput norm = backend.norm({rows, grad}, parameters);
+    const NormInputGradients grads =
+        backend.norm_backward({grad, rows}, norm.sum, parameters, norm.statistics, {true, true});
+    return {norm.normalised, norm.statistics, grads.sum, grads.weight, grads.bias};
+  });
+  expect_same_bits([&]() -> std::vector<at::Tensor> {
+    const BiasGeluGradients gelu = backend.bias_gelu_backward(grad, rows, weight, true);
+    return {gelu.input, gelu.bias, backend.column_sums(rows)};
+  });
+  const at::Tensor targets = at::arange(20, at::kLong).to(tested_device());
+  expect_same_bits([&]() -> std::vector<at::Tensor> {
+    at::Tensor table = weight.repeat({3, 1});
+    backend.add_embedding_gradient(table, targets.remainder(3), rows);
+    const CrossEntropy loss = backend.cross_entropy(rows, targets);
+    return {table, loss.loss_sum, loss.log_sums_R};
+  });
+}
+
+// A GPU is not waited for, to say so.
+TEST_P(CudaBackend, ATargetOutsideMakesTheLossNaN) {
+  for (const int64_t target : {-1, 16}) {
+    const at::Tensor targets = at::full({2}, target, at::kLong).to(tested_device());
+    const CrossEntropy found = tested_backend().cross_entropy(random({2, 16}), targets);
+    EXPECT_TRUE(found.loss_sum.isnan().item<bool>());
+  }
+}
+
+}  // namespace
+}  // namespace sherd::ops::cuda

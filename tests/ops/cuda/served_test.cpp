@@ -1,0 +1,167 @@
+// Which shapes the kernels of ops/cuda serve, by the launches that are counted, and which they
+// leave to the plain back end.
+
+#include <functional>
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "ops/cuda/flash_attention.h"
+#include "ops/cuda/launches.h"
+#include "tests/emulator/emulator.h"
+#include "tests/ops/cuda/tested.h"
+#include "tests/ops/parity.h"
+
+namespace sherd::ops::cuda {
+namespace {
+
+using namespace test;  // NOLINT(google-build-using-namespace)
+
+// Of the work on this thread: each launch takes a seed.
+int64_t launches_of(const std::function<void(const Backend&)>& work) {
+  const auto before = static_cast<int64_t>(emulator::next_seed());
+  work(tested_backend());
+  return static_cast<int64_t>(emulator::next_seed()) - before - 1;
+}
+
+class Served : public testing::TestWithParam<c10::ScalarType> {
+ protected:
+  static at::Tensor of(at::IntArrayRef shape) { return at::ones(shape, GetParam()); }
+  // The same values, 2 or 4 bytes behind a multiple of 16.
+  static at::Tensor unaligned(const at::Tensor& tensor) {
+    at::Tensor room = at::zeros({tensor.numel() + 1}, tensor.options());
+    const at::Tensor moved = room.narrow(0, 1, tensor.numel()).view(tensor.sizes());
+    return moved.copy_(tensor);
+  }
+  static int64_t count() { return GetParam() == at::kFloat ? 4 : 8; }
+
+  // Two kernels forward and back with the sums of its parts.
+  static int64_t of_norm(const at::Tensor& rows, const at::Tensor& weight) {
+    return launches_of([&](const Backend& backend) {
+      const NormParameters parameters{weight, {}, 1e-5};
+      const NormOutput output = backend.norm({rows, {}}, parameters);
+      static_cast<void>(
+          backend.norm_backward({rows, {}}, rows, parameters, output.statistics, {true, false}));
+    });
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, Served,
+                         testing::Values(at::kFloat, at::kBFloat16, at::kHalf, at::kDouble),
+                         dtype_name);
+
+TEST_P(Served, NormsOfWholePacksUpToTheWidest) {
+  const bool is_compiled = GetParam() != at::kDouble;
+  const int64_t widest = 4096 * count() / 4;
+  const int64_t launches = is_compiled ? 3 : 0;
+  for (const int64_t width : {count(), widest}) {
+    EXPECT_EQ(of_norm(of({1, width}), of({width})), launches) << width;
+    EXPECT_EQ(of_norm(unaligned(of({1, width})), of({width})), 0) << width;
+    EXPECT_EQ(of_norm(of({1, width}), unaligned(of({width}))), 0) << width;
+  }
+  EXPECT_EQ(of_norm(of({1, count() + 1}), of({count() + 1})), 0);
+  EXPECT_EQ(of_norm(of({1, widest + count()}), of({widest + count()})), 0);
+}
+
+// What forward of either back end leaves, backward of the other reads.
+TEST_P(Served, NormsGoOnWhereTheOtherBackEndWasForward) {
+  const at::Tensor rows = at::randn({3, 16}, at::kDouble).to(GetParam());
+  const at::Tensor weight = at::randn({16}, at::kDouble).to(GetParam());
+  const at::Tensor grad = at::randn({3, 16}, at::kDouble).to(GetParam());
+  const NormParameters parameters{weight, weight, 1e-5};
+  const auto gradient = [&](const at::Tensor& forward, const at::Tensor& back) {
+    const NormOutput output = tested_backend().norm({forward, {}}, parameters);
+    return tested_backend()
+        .norm_backward({back, {}}, rows, parameters, output.statistics, {true, true})
+        .sum;
+  };
+  const at::Tensor expected = gradient(rows, grad);
+  const double tolerance = tolerance_of(GetParam());
+  expect_close(gradient(rows, unaligned(grad)), expected, tolerance, "back by the plain one");
+  expect_close(gradient(unaligned(rows), grad), expected, tolerance, "forward by the plain one");
+}
+
+TEST_P(Served, ActivationsOfWholePacks) {
+  const int64_t one = GetParam() == at::kDouble ? 0 : 1;
+  const auto swiglu = [](const at::Tensor& gate, const at::Tensor& up) {
+    return launches_of(
+        [&](const Backend& backend) { static_cast<void>(backend.swiglu(gate, up)); });
+  };
+  EXPECT_EQ(swiglu(of({2, 12}), of({2, 12})), one);
+  EXPECT_EQ(swiglu(of({1, 7}), of({1, 7})), 0);
+  EXPECT_EQ(swiglu(of({2, 12}), unaligned(of({2, 12}))), 0);
+  const auto gelu = [](const at::Tensor& input, const at::Tensor& bias) {
+    return launches_of([&](const Backend& backend) {
+      static_cast<void>(backend.bias_gelu(input, bias));
+      static_cast<void>(backend.bias_gelu_backward(input, input, bias, true));
+    });
+  };
+  EXPECT_EQ(gelu(of({2, 16}), of({16})), 3 * one);
+  EXPECT_EQ(gelu(of({8, 6}), of({6})), 0);
+  EXPECT_EQ(gelu(of({2, 16}), unaligned(of({16}))), 0);
+}
+
+TEST_P(Served, RotaryOfWholePacks) {
+  const int64_t one = GetParam() == at::kDouble ? 0 : 1;
+  const auto rotary = [](const at::Tensor& heads, const at::Tensor& table) {
+    return launches_of(
+        [&](const Backend& backend) { static_cast<void>(backend.rotary(heads, table, table, 1)); });
+  };
+  const auto table = [](int64_t half) { return at::ones({5, half}, at::kFloat); };
+  EXPECT_EQ(rotary(of({2, 3, 5, 16}), table(8)), one);
+  EXPECT_EQ(rotary(of({2, 5, 3, 16}).transpose(1, 2), table(8)), one);
+  EXPECT_EQ(rotary(of({2, 3, 5, 12}), table(6)), 0);
+  EXPECT_EQ(rotary(of({2, 3, 16, 5}).transpose(2, 3), table(8)), 0);
+  EXPECT_EQ(rotary(of({2, 3, 5, 17}).slice(3, 0, 16), table(8)), 0);
+  EXPECT_EQ(rotary(unaligned(of({2, 3, 5, 16})), table(8)), 0);
+  EXPECT_EQ(rotary(of({2, 3, 5, 16}), unaligned(table(8))), 0);
+}
+
+TEST_P(Served, LogitsAndSumsOfWholePacks) {
+  const int64_t one = GetParam() == at::kDouble ? 0 : 1;
+  const auto losses = [](at::Tensor logits) {
+    return launches_of([&](const Backend& backend) {
+      const at::Tensor targets = at::zeros({logits.size(0)}, at::kLong);
+      const CrossEntropy loss = backend.cross_entropy(logits, targets);
+      backend.cross_entropy_backward(logits, targets, loss.log_sums_R, loss.loss_sum);
+    });
+  };
+  EXPECT_EQ(losses(of({2, 24})), 2 * one);
+  EXPECT_EQ(losses(of({2, 22})), 0);
+  EXPECT_EQ(losses(unaligned(of({2, 24}))), 0);
+  const auto sums = [](const at::Tensor& matrix) {
+    return launches_of(
+        [&](const Backend& backend) { static_cast<void>(backend.column_sums(matrix)); });
+  };
+  EXPECT_EQ(sums(of({2, 24})), one);
+  EXPECT_EQ(sums(of({24, 2}).t()), one);
+  EXPECT_EQ(sums(of({512, 8})), 2 * one);
+  EXPECT_EQ(sums(of({2, 22})), 0);
+  EXPECT_EQ(sums(unaligned(of({2, 24}))), 0);
+}
+
+// Of any width.
+TEST_P(Served, EmbeddingGradients) {
+  const auto embedding = [](at::Tensor out, const at::Tensor& gradient) {
+    return launches_of([&](const Backend& backend) {
+      backend.add_embedding_gradient(out, at::zeros({2}, at::kLong), gradient);
+    });
+  };
+  EXPECT_EQ(embedding(of({3, 7}), of({2, 7})), GetParam() == at::kDouble ? 0 : 1);
+  EXPECT_EQ(embedding(of({7, 3}).t(), of({2, 7})), 0);
+  EXPECT_EQ(embedding(of({3, 7}), at::ones({2, 7}, at::kDouble)), 0);
+}
+
+TEST(FlashAttention, HasTheDocumentsBoundsInInt32) {
+  const Documents documents = Documents::of_lengths(std::vector<int64_t>{4, 1, 6});
+  const at::Tensor offsets = document_offsets(documents, tested_device());
+  EXPECT_EQ(offsets.scalar_type(), at::kInt);
+  EXPECT_TRUE(offsets.equal(at::tensor({0, 4, 5, 11}, at::kInt)));
+}
+
+}  // namespace
+}  // namespace sherd::ops::cuda
