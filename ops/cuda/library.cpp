@@ -2,7 +2,6 @@
 
 #include "ops/cuda/cuda_backend.h"
 
-extern "C" __attribute__((visibility("default"))) void sherd_ops_cuda(
-    sherd::ops::Backend& backend) {
+extern "C" void sherd_ops_cuda(sherd::ops::Backend& backend) {
   backend = sherd::ops::cuda::cuda_backend(backend);
 }
