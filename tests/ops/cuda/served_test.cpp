@@ -157,6 +157,26 @@ TEST_P(Served, EmbeddingGradients) {
   EXPECT_EQ(embedding(of({3, 7}), at::ones({2, 7}, at::kDouble)), 0);
 }
 
+TEST_P(Served, FlashAttentionOf16BitsWithoutAlibi) {
+  const bool is_16_bits = GetParam() == at::kBFloat16 || GetParam() == at::kHalf;
+  const auto is_flash = [](const at::Tensor& heads, std::vector<int64_t> lengths,
+                           const at::Tensor& slopes = {}) {
+    return tested_backend()
+        .attention({heads, heads, heads, Documents::of_lengths(lengths), slopes})
+        .keeps_mixed;
+  };
+  EXPECT_EQ(is_flash(of({6, 2, 16}), {2, 4}), is_16_bits);
+  EXPECT_EQ(is_flash(of({6, 3, 2, 16}).select(1, 1), {2, 4}), is_16_bits);
+  EXPECT_FALSE(is_flash(of({6, 2, 16}), {2, 4}, at::ones({2}, at::kFloat)));
+  EXPECT_FALSE(is_flash(of({6, 2, 12}), {2, 4}));
+  EXPECT_FALSE(is_flash(of({6, 2, 264}), {2, 4}));
+  EXPECT_FALSE(is_flash(of({6, 16, 2}).transpose(1, 2), {2, 4}));
+  EXPECT_FALSE(is_flash(of({6, 2, 17}).slice(2, 0, 16), {2, 4}));
+  EXPECT_FALSE(is_flash(unaligned(of({6, 2, 16})), {2, 4}));
+  EXPECT_FALSE(is_flash(of({2, 2, 16}), {1, 1}));
+  EXPECT_FALSE(is_flash(of({0, 2, 16}), {}));
+}
+
 TEST(FlashAttention, HasTheDocumentsBoundsInInt32) {
   const Documents documents = Documents::of_lengths(std::vector<int64_t>{4, 1, 6});
   const at::Tensor offsets = document_offsets(documents, tested_device());
