@@ -11,6 +11,7 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 // Nothing to complain of.
 Machine good() {
