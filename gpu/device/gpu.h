@@ -9,8 +9,9 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-/// A kernel of blocks of so many threads.
-#define GPU_KERNEL(threads) __global__ void __launch_bounds__(threads)
+/// A kernel of blocks of so many threads; and of how many blocks at once, at least, a
+/// multiprocessor has the registers.
+#define GPU_KERNEL(...) __global__ void __launch_bounds__(__VA_ARGS__)
 /// What kernels call.
 #define GPU_FUNCTION __device__ __forceinline__
 /// `count` values of a type that a block's threads share, undefined at first.
@@ -52,6 +53,10 @@ GPU_FUNCTION Half rounded<Half>(float value) {
 
 /// Kernels that are launched on one run one after the other.
 using Stream = cudaStream_t;
+/// One that is known by its address alone.
+inline Stream stream_at(void* address) {
+  return static_cast<Stream>(address);
+}
 /// Has `blocks` blocks of `kThreads` threads run a kernel, and does not wait for them; none for 0.
 template <int kThreads, class... Parameters, class... Arguments>
 void launch(Stream stream, int64_t blocks, void (*kernel)(Parameters...), Arguments... arguments) {
@@ -79,6 +84,9 @@ GPU_FUNCTION void sync_block() {
 GPU_FUNCTION float shuffle_xor(float value, int bits) {
   return __shfl_xor_sync(0xffffffffU, value, bits);
 }
+GPU_FUNCTION double shuffle_xor(double value, int bits) {
+  return __shfl_xor_sync(0xffffffffU, value, bits);
+}
 
 GPU_FUNCTION float exponential(float value) {
   return __expf(value);
@@ -88,6 +96,9 @@ GPU_FUNCTION float logarithm(float value) {
 }
 GPU_FUNCTION float square_root(float value) {
   return __fsqrt_rn(value);
+}
+GPU_FUNCTION double square_root(double value) {
+  return __dsqrt_rn(value);
 }
 
 }  // namespace sherd::gpu

@@ -37,11 +37,11 @@ enum class Waits : std::uint8_t { Not, ForTheBlock, ForTheWarp };
 
 struct Fiber {
   ucontext_t context{};
-  std::vector<char> stack = std::vector<char>(kStackBytes);
+  std::unique_ptr<char[]> stack = std::make_unique_for_overwrite<char[]>(kStackBytes);
   void* kept = nullptr;  // of the sanitizer
   Waits waits = Waits::Not;
   bool has_ended = false;
-  float shown = 0;  // to its warp
+  double shown = 0;  // to its warp
   const char* file = "";
   unsigned line = 0;
 };
@@ -91,7 +91,7 @@ void resume(int thread) {
   Stage& s = stage();
   s.current = thread;
   Fiber& fiber = running();
-  leave_stack(&s.main_kept, fiber.stack.data(), fiber.stack.size());
+  leave_stack(&s.main_kept, fiber.stack.get(), kStackBytes);
   ::swapcontext(&s.main, &fiber.context);
   enter_stack(s.main_kept, nullptr, nullptr);
 }
@@ -107,8 +107,8 @@ void wait(Waits what, const std::source_location& where) {
 std::unique_ptr<Fiber> make_fiber() {
   auto fiber = std::make_unique<Fiber>();
   ::getcontext(&fiber->context);
-  fiber->context.uc_stack.ss_sp = fiber->stack.data();
-  fiber->context.uc_stack.ss_size = fiber->stack.size();
+  fiber->context.uc_stack.ss_sp = fiber->stack.get();
+  fiber->context.uc_stack.ss_size = kStackBytes;
   fiber->context.uc_link = nullptr;
   ::makecontext(&fiber->context, run_fiber, 0);
   return fiber;
@@ -235,11 +235,11 @@ void sync_block(const std::source_location& where) {
 }
 
 // The first wait is for what others show, the second for those that have yet to read.
-float shuffle_xor(float value, int bits, const std::source_location& where) {
+double shuffle_xor(double value, int bits, const std::source_location& where) {
   running().shown = value;
   wait(Waits::ForTheWarp, where);
   const auto other = static_cast<std::size_t>(stage().current ^ bits);
-  const float shown = stage().fibers.at(other)->shown;
+  const double shown = stage().fibers.at(other)->shown;
   wait(Waits::ForTheWarp, where);
   return shown;
 }

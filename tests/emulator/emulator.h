@@ -47,7 +47,7 @@ std::set<Barrier> play(std::int64_t blocks, int threads, const std::function<voi
 [[nodiscard]] std::int64_t block_index();
 [[nodiscard]] std::int64_t block_count();
 void sync_block(const std::source_location& where);
-[[nodiscard]] float shuffle_xor(float value, int bits, const std::source_location& where);
+[[nodiscard]] double shuffle_xor(double value, int bits, const std::source_location& where);
 /// The block's memory of that place in the source, all ones (NaN) at its first use in a block.
 [[nodiscard]] void* shared_bytes(std::size_t bytes, const std::source_location& where);
 

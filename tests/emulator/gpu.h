@@ -10,7 +10,7 @@
 
 #include "tests/emulator/emulator.h"
 
-#define GPU_KERNEL(threads) void
+#define GPU_KERNEL(...) void
 #define GPU_FUNCTION inline
 #define GPU_SHARED(type, name, count) auto& name = sherd::emulator::shared<type, count>()
 
@@ -33,6 +33,9 @@ T rounded(float value) {
 }
 
 struct Stream {};
+inline Stream stream_at(void* /*address*/) {
+  return {};
+}
 template <int kThreads, class... Parameters, class... Arguments>
 void launch(Stream /*stream*/, int64_t blocks, void (*kernel)(Parameters...),
             Arguments... arguments) {
@@ -55,6 +58,10 @@ inline void sync_block(std::source_location where = std::source_location::curren
 }
 inline float shuffle_xor(float value, int bits,
                          std::source_location where = std::source_location::current()) {
+  return static_cast<float>(emulator::shuffle_xor(value, bits, where));
+}
+inline double shuffle_xor(double value, int bits,
+                          std::source_location where = std::source_location::current()) {
   return emulator::shuffle_xor(value, bits, where);
 }
 
@@ -65,6 +72,9 @@ inline float logarithm(float value) {
   return std::log(value);
 }
 inline float square_root(float value) {
+  return std::sqrt(value);
+}
+inline double square_root(double value) {
   return std::sqrt(value);
 }
 
