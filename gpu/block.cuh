@@ -15,11 +15,11 @@ struct alignas(16) Pack {
 /// `from` is a multiple of 16 bytes.
 template <class T>
 GPU_FUNCTION Pack<T> load_pack(const T* from) {
-  return *reinterpret_cast<const Pack<T>*>(from);
+  return gpu::load_16_bytes<Pack<T>>(from);
 }
 template <class T>
 GPU_FUNCTION void store_pack(T* to, const Pack<T>& pack) {
-  *reinterpret_cast<Pack<T>*>(to) = pack;
+  gpu::store_16_bytes(to, pack);
 }
 
 /// Joins a value of each thread, join(a, b) in any order of its arguments, and gives the result to

@@ -3,6 +3,7 @@
 // same for threads that a processor plays: what stands in neither, kernels do without.
 
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include <cuda_bf16.h>
@@ -49,6 +50,22 @@ GPU_FUNCTION BFloat16 rounded<BFloat16>(float value) {
 template <>
 GPU_FUNCTION Half rounded<Half>(float value) {
   return __float2half_rn(value);
+}
+
+/// Sixteen bytes at once, of an address that is a multiple of 16: a word for the compiler, whatever
+/// is in it.
+template <class Pack>
+GPU_FUNCTION Pack load_16_bytes(const void* from) {
+  const uint4 word = *static_cast<const uint4*>(from);
+  Pack pack;
+  memcpy(&pack, &word, sizeof(word));
+  return pack;
+}
+template <class Pack>
+GPU_FUNCTION void store_16_bytes(void* to, const Pack& pack) {
+  uint4 word;
+  memcpy(&word, &pack, sizeof(word));
+  __stwb(static_cast<uint4*>(to), word);
 }
 
 /// Kernels that are launched on one run one after the other.

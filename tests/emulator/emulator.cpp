@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <memory>
 #include <random>
@@ -58,6 +59,7 @@ struct Stage {
   std::map<std::pair<std::string, unsigned>, std::vector<char>> shared;
   ucontext_t main{};
   void* main_kept = nullptr;
+  std::exception_ptr thrown;  // by a thread, for play()
   const void* main_stack = nullptr;
   std::size_t main_stack_bytes = 0;
 };
@@ -81,7 +83,11 @@ void back_to_main(Fiber& fiber, bool for_good) {
 void run_fiber() {
   Stage& s = stage();
   enter_stack(nullptr, &s.main_stack, &s.main_stack_bytes);
-  s.body();
+  try {
+    s.body();
+  } catch (...) {
+    s.thrown = std::current_exception();
+  }
   Fiber& fiber = running();
   fiber.has_ended = true;
   back_to_main(fiber, /*for_good=*/true);
@@ -147,6 +153,9 @@ bool run_warp(int first, int last, std::mt19937& random) {
   std::shuffle(order.begin(), order.end(), random);
   for (const int thread : order) {
     resume(thread);
+    if (stage().thrown != nullptr) {
+      std::rethrow_exception(std::exchange(stage().thrown, nullptr));
+    }
   }
   return !order.empty();
 }
@@ -242,6 +251,12 @@ double shuffle_xor(double value, int bits, const std::source_location& where) {
   const double shown = stage().fibers.at(other)->shown;
   wait(Waits::ForTheWarp, where);
   return shown;
+}
+
+void check_aligned(const void* address, std::size_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
+    throw std::logic_error("an access of " + std::to_string(bytes) + " bytes is not aligned");
+  }
 }
 
 void* shared_bytes(std::size_t bytes, const std::source_location& where) {

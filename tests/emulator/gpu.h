@@ -32,6 +32,17 @@ T rounded(float value) {
   return static_cast<T>(value);
 }
 
+template <class Pack>
+Pack load_16_bytes(const void* from) {
+  emulator::check_aligned(from, 16);
+  return *static_cast<const Pack*>(from);
+}
+template <class Pack>
+void store_16_bytes(void* to, const Pack& pack) {
+  emulator::check_aligned(to, 16);
+  *static_cast<Pack*>(to) = pack;
+}
+
 struct Stream {};
 inline Stream stream_at(void* /*address*/) {
   return {};
