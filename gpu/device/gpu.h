@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <stdexcept>
+#include <string>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -75,10 +77,15 @@ inline Stream stream_at(void* address) {
   return static_cast<Stream>(address);
 }
 /// Has `blocks` blocks of `kThreads` threads run a kernel, and does not wait for them; none for 0.
+/// Throws std::runtime_error where the GPU cannot: no code for it, no room.
 template <int kThreads, class... Parameters, class... Arguments>
 void launch(Stream stream, int64_t blocks, void (*kernel)(Parameters...), Arguments... arguments) {
   if (blocks > 0) {
     kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(arguments...);
+    if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) {
+      throw std::runtime_error(std::string("a kernel does not start: ") +
+                               cudaGetErrorString(error));
+    }
   }
 }
 
