@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <type_traits>
 
 #include "cuda/kernels/adamw.cuh"
 #include "cuda/kernels/sums.cuh"
@@ -23,13 +22,13 @@ using kernels::Values;
 
 constexpr int kThreads = 256;
 
-// Which of an array's first elements lie at multiples of 16 bytes: a bit for each.
+// Which of an array's first elements lie at multiples of 16 bytes: a bit for each. Of none, all.
 template <class T>
 unsigned aligned(const T* array) {
   unsigned elements = 0;
-  for (int i = 0; i < kPacked; ++i) {
-    const bool is_aligned = reinterpret_cast<uintptr_t>(array + i) % sizeof(Pack<T>) == 0;
-    elements |= (array == nullptr || is_aligned ? 1U : 0U) << i;
+  for (unsigned i = 0; i < kPacked; ++i) {
+    const auto address = reinterpret_cast<uintptr_t>(array) + i * sizeof(T);
+    elements |= (array == nullptr || address % sizeof(Pack<T>) == 0 ? 1U : 0U) << i;
   }
   return elements;
 }
