@@ -15,18 +15,18 @@ struct alignas(16) Pack {
 /// `from` is a multiple of 16 bytes.
 template <class T>
 GPU_FUNCTION Pack<T> load_pack(const T* from) {
-  return *reinterpret_cast<const Pack<T>*>(from);
+  return gpu::load_16_bytes<Pack<T>>(from);
 }
 template <class T>
 GPU_FUNCTION void store_pack(T* to, const Pack<T>& pack) {
-  *reinterpret_cast<Pack<T>*>(to) = pack;
+  gpu::store_16_bytes(to, pack);
 }
 
 /// Joins a value of each thread, join(a, b) in any order of its arguments, and gives the result to
 /// each of them; in the same order whatever the order of threads.
-template <int kThreads, class Join>
-GPU_FUNCTION float block_join(float value, const Join& join) {
-  GPU_SHARED(float, of_warp, kThreads / gpu::kWarp);
+template <int kThreads, class T, class Join>
+GPU_FUNCTION T block_join(T value, const Join& join) {
+  GPU_SHARED(T, of_warp, kThreads / gpu::kWarp);
   for (int bits = gpu::kWarp / 2; bits > 0; bits /= 2) {
     value = join(value, gpu::shuffle_xor(value, bits));
   }
@@ -64,15 +64,18 @@ GPU_FUNCTION void store_floats(float* to, const float (&from)[kCount]) {
 }
 
 struct Sum {
-  GPU_FUNCTION float operator()(float a, float b) const { return a + b; }
+  template <class T>
+  GPU_FUNCTION T operator()(T a, T b) const {
+    return a + b;
+  }
 };
 /// NaN where one of them is.
 struct Largest {
   GPU_FUNCTION float operator()(float a, float b) const { return a > b || a != a ? a : b; }
 };
 
-template <int kThreads>
-GPU_FUNCTION float block_sum(float value) {
+template <int kThreads, class T>
+GPU_FUNCTION T block_sum(T value) {
   return block_join<kThreads>(value, Sum());
 }
 template <int kThreads>

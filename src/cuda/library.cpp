@@ -2,6 +2,7 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include "cuda/launches.h"
 #include "world/cuda_library.h"
 
 namespace sherd::detail {
@@ -24,7 +25,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_group(const c10::intrusive_ptr<c10d:
 }  // namespace sherd::detail
 
 extern "C" const sherd::detail::CudaFunctions* sherd_cuda_functions() {
-  static const sherd::detail::CudaFunctions functions = {&sherd::detail::serves,
-                                                         &sherd::detail::make_nccl_group};
+  static const sherd::detail::CudaFunctions functions = {
+      &sherd::detail::serves, &sherd::detail::make_nccl_group, &sherd::cuda::device_kernels};
   return &functions;
 }

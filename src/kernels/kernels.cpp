@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 
 #include "stream.h"
@@ -22,31 +21,17 @@ namespace {
 // A block stays in the first-level cache while every rank's part is added to it.
 constexpr int64_t kBlock = 2048;
 
-inline float widen(float value) {
-  return value;
-}
-inline float widen(uint16_t bits) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-}
-
-inline uint16_t narrow(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const uint32_t rounded = bits + 0x7fffU + ((bits >> 16) & 1U);
-  const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
-  return static_cast<uint16_t>((is_nan ? (bits | 0x00400000U) : rounded) >> 16);
-}
-
 template <class T>
 inline void assign_block(float* out, float scale, const T* source, int64_t numel) {
   for (int64_t i = 0; i < numel; ++i) {
-    out[i] = scale * widen(source[i]);
+    out[i] = scale * widened(source[i]);
   }
 }
 
 template <class T>
 inline void add_block(float* out, float scale, const T* source, int64_t numel) {
   for (int64_t i = 0; i < numel; ++i) {
-    out[i] += scale * widen(source[i]);
+    out[i] += scale * widened(source[i]);
   }
 }
 
@@ -115,13 +100,13 @@ SHERD_CLONES double block_sum_of_squares(const float* values, int64_t numel) {
 
 SHERD_CLONES void widen_all(const uint16_t* halves, float* out, int64_t numel) {
   for (int64_t i = 0; i < numel; ++i) {
-    out[i] = widen(halves[i]);
+    out[i] = widened(halves[i]);
   }
 }
 
 SHERD_CLONES void narrow_all(const float* values, uint16_t* out, int64_t numel) {
   for (int64_t i = 0; i < numel; ++i) {
-    out[i] = narrow(values[i]);
+    out[i] = narrowed(values[i]);
   }
 }
 
@@ -175,17 +160,11 @@ SHERD_CLONES void adamw_update(float* master, float* exp_avg, float* exp_avg_sq,
   }
 }
 
-inline uint16_t narrow_at_random(float value, uint32_t noise) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
-  return static_cast<uint16_t>((is_nan ? (bits | 0x00400000U) : bits + (noise & 0xffffU)) >> 16);
-}
-
 SHERD_CLONES void narrow_all_at_random(const float* values, uint16_t* out, int64_t numel,
                                        uint64_t first_element, uint32_t number) {
   for (int64_t i = 0; i < numel; ++i) {
     const uint32_t noise = rounding_noise(first_element + static_cast<uint64_t>(i), number);
-    out[i] = narrow_at_random(values[i], noise);
+    out[i] = narrowed_at_random(values[i], noise);
   }
 }
 
@@ -194,43 +173,34 @@ SHERD_CLONES void adamw_update_bf16(float* master, uint16_t* exp_avg, uint16_t* 
                                     uint64_t first_element) {
   for (int64_t i = 0; i < numel; ++i) {
     const float g = gradient[i] * s.grad_scale;
-    const float old_m = widen(exp_avg[i]);
+    const float old_m = widened(exp_avg[i]);
     const float m = old_m + s.one_minus_beta1 * (g - old_m);
-    const float v = s.beta2 * widen(exp_avg_sq[i]) + s.one_minus_beta2 * g * g;
+    const float v = s.beta2 * widened(exp_avg_sq[i]) + s.one_minus_beta2 * g * g;
     const uint32_t noise = rounding_noise(first_element + static_cast<uint64_t>(i), s.number);
-    exp_avg[i] = narrow_at_random(m, noise);
-    exp_avg_sq[i] = narrow_at_random(v, noise >> 16);
+    exp_avg[i] = narrowed_at_random(m, noise);
+    exp_avg_sq[i] = narrowed_at_random(v, noise >> 16);
     const float denominator = std::sqrt(v) / s.bias_correction2_sqrt + s.eps;
     master[i] = master[i] * s.keep - s.step_size * (m / denominator);
   }
 }
 
-// [Note: Masters in two halves]: such values are moved towards zero.
-inline uint32_t settled(uint32_t bits) {
-  return bits - static_cast<uint32_t>((bits & 0x1ffffU) == 0x8000U);
-}
-
 SHERD_CLONES void settle_all(float* values, int64_t numel) {
   for (int64_t i = 0; i < numel; ++i) {
-    values[i] = std::bit_cast<float>(settled(std::bit_cast<uint32_t>(values[i])));
+    values[i] = settled(values[i]);
   }
 }
 
 SHERD_CLONES void split_all(const float* values, uint16_t* high, int16_t* low, int64_t numel) {
   for (int64_t i = 0; i < numel; ++i) {
-    const uint32_t bits = settled(std::bit_cast<uint32_t>(values[i]));
-    const uint16_t rounded = narrow(std::bit_cast<float>(bits));
-    const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
-    const uint32_t distance = bits - (static_cast<uint32_t>(rounded) << 16);
-    high[i] = rounded;
-    low[i] = static_cast<int16_t>(is_nan ? 0U : distance);
+    const Halves halves = in_halves(values[i]);
+    high[i] = halves.travelling;
+    low[i] = halves.low;
   }
 }
 
 SHERD_CLONES void join_all(const uint16_t* high, const int16_t* low, float* out, int64_t numel) {
   for (int64_t i = 0; i < numel; ++i) {
-    const uint32_t bits = static_cast<uint32_t>(high[i]) << 16;
-    out[i] = std::bit_cast<float>(bits + static_cast<uint32_t>(int32_t{low[i]}));
+    out[i] = joined({high[i], low[i]});
   }
 }
 

@@ -6,6 +6,8 @@
 #include <span>
 #include <variant>
 
+#include "bits.h"
+
 namespace sherd::kernels {
 
 /// Where values lie: fp32, or bf16 as its bits.
@@ -30,11 +32,7 @@ void scale_in_place(Values values, float factor, int64_t numel);
 /// Rounds to the nearest bf16, ties to even; NaN stays NaN.
 void to_bfloat16(const float* values, uint16_t* out, int64_t numel);
 
-/// [Note: Masters in two halves] An fp32 value is its rounding to bf16, which travels, and a signed
-/// distance from there in units of its last place, which fits in 16 bits: no bit is kept twice. The
-/// one kind of value without such a distance lies halfway above an even bf16 (one in 131,072); it
-/// moves by one unit in its last place, towards zero: where it is split, and by an update of whole
-/// masters, before and after, so that both train to the same bits.
+/// Where masters lie in halves, see [Note: Masters in two halves].
 struct SplitMaster {
   uint16_t* travelling = nullptr;  ///< bf16, as bits
   int16_t* low = nullptr;
@@ -60,21 +58,6 @@ struct AdamWStep {
   float grad_scale = 1;  ///< the clip factor
   uint32_t number = 0;   ///< of the step, for the noise
 };
-
-/// 32 random bits of an element at a step: the same on any world size. (lowbias32 by C. Wellons.)
-[[nodiscard]] inline uint32_t rounding_noise(uint64_t element, uint32_t step) {
-  auto x = static_cast<uint32_t>(element) ^ (static_cast<uint32_t>(element >> 32) * 0x9e3779b9U) ^
-           (step * 0x85ebca6bU);
-  x ^= x >> 16;
-  x *= 0x7feb352dU;
-  x ^= x >> 15;
-  x *= 0x846ca68bU;
-  return x ^ (x >> 16);
-}
-/// Moments use it at the step's number; masters, whose noise is another, at this one.
-[[nodiscard]] inline uint32_t masters_number(uint32_t step) {
-  return ~step;
-}
 
 /// What an AdamW step reads and writes, all of one length.
 struct AdamWShards {

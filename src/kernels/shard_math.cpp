@@ -16,6 +16,11 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/reciprocal.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/where.h>
+
+#include "kernels/on_device.h"
 
 namespace sherd::detail::shard_math {
 
@@ -34,7 +39,7 @@ uint16_t* bits(const at::Tensor& tensor) {
   return static_cast<uint16_t*>(tensor.mutable_data_ptr());
 }
 
-// In own loops: fp32 or bf16, from an element on.
+// In own loops and kernels: fp32 or bf16, from an element on.
 kernels::Values values_of(const at::Tensor& tensor, int64_t begin) {
   if (tensor.scalar_type() == at::kFloat) {
     return floats(tensor) + begin;
@@ -90,16 +95,47 @@ double sum_on_cpu(const at::Tensor& out, bool accumulate, float scale,
   });
 }
 
-}  // namespace
-
-double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
-                         std::span<const at::Tensor> sources) {
-  const at::Tensor& first = sources.front();
-  if (has_own_loops(first)) {
-    return first.scalar_type() == at::kFloat
-               ? sum_on_cpu<float>(out, accumulate, scale, sources)
-               : sum_on_cpu<uint16_t>(out, accumulate, scale, sources);
+// A sum of squares that kernels leave on their device, and the memory that they work in.
+struct DeviceSquares {
+  explicit DeviceSquares(c10::Device device)
+      : sum(at::empty({}, c10::TensorOptions(at::kDouble).device(device))),
+        parts(at::empty({kernels::Squares::kParts}, sum.options())) {}
+  [[nodiscard]] kernels::Squares place() const {
+    return {sum.mutable_data_ptr<double>(), parts.mutable_data_ptr<double>()};
   }
+  at::Tensor sum;
+  at::Tensor parts;
+};
+
+template <class T>
+void sum_by(const OnDevice& device, const at::Tensor& out, bool accumulate, float scale,
+            std::span<const at::Tensor> sources, const kernels::Squares& squares) {
+  std::vector<const T*> typed;
+  typed.reserve(sources.size());
+  for (const at::Tensor& source : sources) {
+    typed.push_back(static_cast<const T*>(source.const_data_ptr()));
+  }
+  device->sum_in_rank_order(values_of(out, 0), accumulate, scale, std::span<const T* const>(typed),
+                            out.numel(), squares, device.stream());
+}
+
+// Whether the device has kernels that could.
+bool sum_on_device(const at::Tensor& out, bool accumulate, float scale,
+                   std::span<const at::Tensor> sources, const kernels::Squares& squares) {
+  const OnDevice device(sources.front());
+  if (!device || static_cast<int64_t>(sources.size()) > device->most_sources) {
+    return false;
+  }
+  if (sources.front().scalar_type() == at::kFloat) {
+    sum_by<float>(device, out, accumulate, scale, sources, squares);
+  } else {
+    sum_by<uint16_t>(device, out, accumulate, scale, sources, squares);
+  }
+  return true;
+}
+
+void sum_with_aten(const at::Tensor& out, bool accumulate, float scale,
+                   std::span<const at::Tensor> sources) {
   at::Tensor sum = out.to(at::kFloat);  // `out` itself where it is fp32
   for (const at::Tensor& source : sources) {
     if (accumulate) {
@@ -114,7 +150,34 @@ double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
     at::Tensor target = out;
     target.copy_(sum);
   }
+}
+
+}  // namespace
+
+double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
+                         std::span<const at::Tensor> sources) {
+  const at::Tensor& first = sources.front();
+  if (has_own_loops(first)) {
+    return first.scalar_type() == at::kFloat
+               ? sum_on_cpu<float>(out, accumulate, scale, sources)
+               : sum_on_cpu<uint16_t>(out, accumulate, scale, sources);
+  }
+  if (!sum_on_device(out, accumulate, scale, sources, {})) {
+    sum_with_aten(out, accumulate, scale, sources);
+  }
   return std::numeric_limits<double>::quiet_NaN();
+}
+
+at::Tensor sum_with_squares_on_device(const at::Tensor& out, bool accumulate, float scale,
+                                      std::span<const at::Tensor> sources) {
+  if (OnDevice(out)) {
+    const DeviceSquares squares(out.device());
+    if (sum_on_device(out, accumulate, scale, sources, squares.place())) {
+      return squares.sum;
+    }
+  }
+  sum_in_rank_order(out, accumulate, scale, sources);
+  return sum_of_squares_on_device(out);
 }
 
 double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
@@ -128,6 +191,9 @@ void scale_in_place(const at::Tensor& values, float factor) {
       kernels::scale_in_place(values_of(values, begin), factor, numel);
     });
   }
+  if (const OnDevice device(values); device) {
+    return device->scale_in_place(values_of(values, 0), factor, values.numel(), device.stream());
+  }
   at::Tensor target = values;
   target.mul_(factor);
 }
@@ -138,9 +204,32 @@ double sum_of_squares(const at::Tensor& values) {
       return kernels::sum_of_squares(const_values_of(values, begin), numel);
     });
   }
-  const double norm =
-      at::linalg_vector_norm(values, 2, std::nullopt, false, at::kDouble).item<double>();
-  return norm * norm;
+  return sum_of_squares_on_device(values).item<double>();
+}
+
+at::Tensor sum_of_squares_on_device(const at::Tensor& values) {
+  if (has_own_loops(values)) {
+    return at::scalar_tensor(sum_of_squares(values), at::kDouble);
+  }
+  if (const OnDevice device(values); device) {
+    const DeviceSquares squares(values.device());
+    device->sum_of_squares(const_values_of(values, 0), values.numel(), squares.place(),
+                           device.stream());
+    return squares.sum;
+  }
+  const at::Tensor norm = at::linalg_vector_norm(values, 2, std::nullopt, false, at::kDouble);
+  return at::mul(norm, norm);
+}
+
+at::Tensor clip_factor_on_device(const at::Tensor& squares, double max_norm) {
+  at::Tensor factor = at::empty({}, squares.options().dtype(at::kFloat));
+  if (const OnDevice device(factor); device) {
+    device->clip_factor(squares.const_data_ptr<double>(), max_norm,
+                        factor.mutable_data_ptr<float>(), device.stream());
+    return factor;
+  }
+  const at::Tensor wanted = squares.sqrt().add_(1e-6).reciprocal_().mul_(max_norm);
+  return at::where(wanted.lt(1.0), wanted, 1.0).to(at::kFloat);
 }
 
 double sum_of_powers(const at::Tensor& values, double p) {
@@ -178,6 +267,10 @@ void round_into(const at::Tensor& values, const at::Tensor& out) {
       kernels::to_bfloat16(all + begin, rounded + begin, numel);
     });
   }
+  if (const OnDevice device(out); device && out.scalar_type() == at::kBFloat16) {
+    return device->to_bfloat16(values.const_data_ptr<float>(), bits(out), values.numel(),
+                               device.stream());
+  }
   at::Tensor target = out;
   target.copy_(values);
 }
@@ -190,6 +283,10 @@ void split(const at::Tensor& values, const at::Tensor& travelling, const at::Ten
       kernels::split(all + begin, halves.from(begin), numel);
     });
   }
+  if (const OnDevice device(travelling); device) {
+    return device->split(values.const_data_ptr<float>(), halves_of(travelling, low), values.numel(),
+                         device.stream());
+  }
   const at::Tensor whole = values.clone();
   settle(whole.view(at::kInt));
   at::Tensor high = travelling;
@@ -201,6 +298,11 @@ void split(const at::Tensor& values, const at::Tensor& travelling, const at::Ten
 }
 
 at::Tensor join(const at::Tensor& travelling, const at::Tensor& low) {
+  if (const OnDevice device(travelling); device) {
+    at::Tensor values = at::empty(travelling.sizes(), travelling.options().dtype(at::kFloat));
+    device->join(halves_of(travelling, low), floats(values), values.numel(), device.stream());
+    return values;
+  }
   if (has_own_loops(travelling)) {
     at::Tensor values = at::empty(travelling.sizes(), travelling.options().dtype(at::kFloat));
     const kernels::SplitMaster halves = halves_of(travelling, low);
@@ -243,7 +345,9 @@ namespace {
 // The order of operations of torch.optim.AdamW, as in kernels::adamw(), of fp32 masters.
 void update_with_aten(const AdamWTensors& t, const at::Tensor& masters,
                       const kernels::AdamWStep& s) {
-  const at::Tensor g = at::mul(t.gradient.to(at::kFloat), s.grad_scale);
+  const at::Tensor gradient = t.gradient.to(at::kFloat);
+  const at::Tensor g =
+      t.grad_scale.defined() ? at::mul(gradient, t.grad_scale) : at::mul(gradient, s.grad_scale);
   at::Tensor exp_avg = t.exp_avg.to(at::kFloat);
   at::Tensor exp_avg_sq = t.exp_avg_sq.to(at::kFloat);
   exp_avg.lerp_(g, s.one_minus_beta1);
@@ -282,30 +386,55 @@ void adamw_with_aten(const AdamWTensors& t, const kernels::AdamWStep& step) {
   }
 }
 
-// Writes what travels in bf16, too.
-void adamw_on_cpu(const AdamWTensors& t, const kernels::AdamWStep& step) {
+// For own loops and kernels, which write what travels in bf16, too.
+kernels::AdamWShards shards_of(const AdamWTensors& t) {
   const bool writes_travelling =
       t.travelling.defined() && t.travelling.scalar_type() == at::kBFloat16;
-  const kernels::AdamWShards shards = {
-      .master = t.master.defined() ? floats(t.master) : nullptr,
-      .travelling = writes_travelling ? bits(t.travelling) : nullptr,
-      .low = t.low.defined() ? t.low.mutable_data_ptr<int16_t>() : nullptr,
-      .exp_avg = values_of(t.exp_avg, 0),
-      .exp_avg_sq = values_of(t.exp_avg_sq, 0),
-      .gradient = const_values_of(t.gradient, 0),
-      .first_element = static_cast<uint64_t>(t.first_element)};
+  return {.master = t.master.defined() ? floats(t.master) : nullptr,
+          .travelling = writes_travelling ? bits(t.travelling) : nullptr,
+          .low = t.low.defined() ? t.low.mutable_data_ptr<int16_t>() : nullptr,
+          .exp_avg = values_of(t.exp_avg, 0),
+          .exp_avg_sq = values_of(t.exp_avg_sq, 0),
+          .gradient = const_values_of(t.gradient, 0),
+          .first_element = static_cast<uint64_t>(t.first_element)};
+}
+
+void adamw_on_cpu(const AdamWTensors& t, kernels::AdamWStep step) {
+  if (t.grad_scale.defined()) {
+    step.grad_scale = t.grad_scale.item<float>();
+  }
+  const kernels::AdamWShards shards = shards_of(t);
   for_parts(t.gradient.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
     kernels::adamw(shards.from(begin), numel, step);
   });
 }
 
+void adamw_on_device(const OnDevice& device, const AdamWTensors& t,
+                     const kernels::AdamWStep& step) {
+  const float* grad_scale = t.grad_scale.defined() ? t.grad_scale.const_data_ptr<float>() : nullptr;
+  device->adamw(shards_of(t), t.gradient.numel(), step, grad_scale, device.stream());
+}
+
+// Whether what travels in bf16 was written, too.
+bool update(const AdamWTensors& t, const kernels::AdamWStep& step) {
+  if (has_own_loops(t.gradient)) {
+    adamw_on_cpu(t, step);
+    return true;
+  }
+  if (const OnDevice device(t.gradient); device) {
+    adamw_on_device(device, t, step);
+    return true;
+  }
+  adamw_with_aten(t, step);
+  return false;
+}
+
 }  // namespace
 
 void adamw(const AdamWTensors& t, const kernels::AdamWStep& step) {
-  const bool own_loops = has_own_loops(t.gradient);
-  own_loops ? adamw_on_cpu(t, step) : adamw_with_aten(t, step);
+  const bool wrote_bf16 = update(t, step);
   const bool is_rounded = t.master.defined() && t.travelling.defined();
-  if (is_rounded && !(own_loops && t.travelling.scalar_type() == at::kBFloat16)) {
+  if (is_rounded && !(wrote_bf16 && t.travelling.scalar_type() == at::kBFloat16)) {
     round_into(t.master, t.travelling);
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
-// Arithmetic on flat shards: Sherd's own loops for fp32 and bf16 on CPUs, ATen for everything else.
+// Arithmetic on flat shards: Sherd's own loops for fp32 and bf16 on CPUs, the kernels of a library
+// that was loaded on other devices (kernels/on_device.h), ATen for everything else.
 
 #include <span>
 
@@ -16,11 +17,20 @@ double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
                          std::span<const at::Tensor> sources);
 double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
                          std::initializer_list<at::Tensor> sources);
+/// The same, and sum_of_squares_on_device(out), which own kernels take without another pass.
+[[nodiscard]] at::Tensor sum_with_squares_on_device(const at::Tensor& out, bool accumulate,
+                                                    float scale,
+                                                    std::span<const at::Tensor> sources);
 
 void scale_in_place(const at::Tensor& values, float factor);
 
 /// Of fp32 or bf16 values, in double; waits for the device.
 [[nodiscard]] double sum_of_squares(const at::Tensor& values);
+/// The same where the values are, without waiting: double [].
+[[nodiscard]] at::Tensor sum_of_squares_on_device(const at::Tensor& values);
+/// What clip_grad_norm() multiplies gradients by, without waiting: fp32 [] of their sum of squares
+/// over all ranks, double [].
+[[nodiscard]] at::Tensor clip_factor_on_device(const at::Tensor& squares, double max_norm);
 /// Σ |x|^p in double for any p, or max |x| where p is infinity; waits for the device.
 [[nodiscard]] double sum_of_powers(const at::Tensor& values, double p);
 
@@ -48,6 +58,9 @@ struct AdamWTensors {
   at::Tensor travelling;      ///< undefined where the master travels
   int64_t first_element = 0;  ///< number of the first one in its parameter
   at::Tensor low = {};        ///< int16, of masters that are split; else undefined
+  /// fp32 [] beside the others, in the place of AdamWStep::grad_scale: a factor that the host has
+  /// not waited for; undefined: none.
+  at::Tensor grad_scale = {};
 };
 void adamw(const AdamWTensors& tensors, const kernels::AdamWStep& step);
 

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "base/profiler_range.h"
 #include "communicators/reduce_buffers.h"
@@ -11,9 +12,20 @@ namespace sherd {
 
 namespace {
 
-double sum_of_powers(const detail::SegmentGradients& gradients, double p) {
-  return p == 2.0 ? gradients.sum_of_squares()
-                  : detail::shard_math::sum_of_powers(gradients.shard(), p);
+// Of each segment that has a gradient: Σ |x|^p, or max |x|.
+std::vector<double> sums_of_powers(detail::Engine& engine, double p) {
+  if (p == 2.0) {
+    return engine.step.gradients().sums_of_squares();
+  }
+  std::vector<double> sums;
+  for (const detail::SegmentOfUnit& of : engine.model.segments) {
+    if (of.segment->has_gradient()) {
+      sums.push_back(engine.model.collectives.locally("gradient norm", of.unit->name(), [&] {
+        return detail::shard_math::sum_of_powers(of.segment->gradients()->shard(), p);
+      }));
+    }
+  }
+  return sums;
 }
 
 // Norm of all gradients, equal on every rank.
@@ -21,12 +33,8 @@ double global_norm(detail::Engine& engine, double norm_type) {
   const bool largest = std::isinf(norm_type);
   const ReduceOp op = largest ? ReduceOp::Max : ReduceOp::Sum;
   double powers = 0;
-  for (const detail::SegmentOfUnit& of : engine.model.segments) {
-    if (of.segment->has_gradient()) {
-      powers = engine.model.collectives.locally("gradient norm", of.unit->name(), [&] {
-        return detail::join(powers, sum_of_powers(*of.segment->gradients(), norm_type), op);
-      });
-    }
+  for (const double more : sums_of_powers(engine, norm_type)) {
+    powers = detail::join(powers, more, op);
   }
   engine.model.collectives.run("all-reduce of the gradient norm", "root", [&] {
     powers = engine.step.gradients().used_parameters().agree_beside(powers, op);

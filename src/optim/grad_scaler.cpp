@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include <ATen/ops/mul.h>
 #include <torch/optim/optimizer.h>
@@ -13,12 +14,8 @@ namespace sherd {
 
 namespace {
 
-bool is_finite(const detail::Model& model) {
-  return std::none_of(model.segments.begin(), model.segments.end(),
-                      [](const detail::SegmentOfUnit& of) {
-                        return of.segment->has_gradient() &&
-                               !std::isfinite(of.segment->gradients()->sum_of_squares());
-                      });
+bool is_finite(const std::vector<double>& sums) {
+  return std::all_of(sums.begin(), sums.end(), [](double sum) { return std::isfinite(sum); });
 }
 
 }  // namespace
@@ -47,7 +44,7 @@ bool GradScaler::unscale() {
   }
   engine.step.reductions().check_gradients_are_kept("[GradScaler::unscale]");
   engine.step.gradients().check_reduced("[GradScaler::unscale]");
-  double overflows = is_finite(engine.model) ? 0.0 : 1.0;
+  double overflows = is_finite(engine.step.gradients().sums_of_squares()) ? 0.0 : 1.0;
   engine.model.collectives.run("all-reduce of overflows", "root", [&] {
     engine.model.communicators->shards().all_reduce({&overflows, 1}, ReduceOp::Max);
   });

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include <ATen/ops/scalar_tensor.h>
+
 #include "base/movable_storage.h"
 #include "kernels/shard_math.h"
 
@@ -222,10 +224,12 @@ void SegmentGradients::run_all_reduce_hook() {
   }
 }
 
-double SegmentGradients::sum_of_squares() const {
-  const bool known = !std::isnan(squares_) && !exposed_;
-  const auto in_use = known ? nullptr : use(/*writes=*/false);
-  return known ? squares_ : shard_math::sum_of_squares(shard_);
+at::Tensor SegmentGradients::sum_of_squares() const {
+  if (!std::isnan(squares_) && !exposed_) {
+    return at::scalar_tensor(squares_, at::kDouble);
+  }
+  const auto in_use = use(/*writes=*/false);
+  return shard_math::sum_of_squares_on_device(shard_);
 }
 
 void SegmentGradients::scale(float factor) {

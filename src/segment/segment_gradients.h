@@ -94,9 +94,9 @@ class SegmentGradients {
   /// The reduction that was started has ended: the shard may rest.
   void rest();
   [[nodiscard]] bool has_sum() const { return has_sum_; }
-  /// Of the shard. It was taken while gradients were added up, where the communicator could; else
-  /// the shard is read.
-  [[nodiscard]] double sum_of_squares() const;
+  /// Of the shard, double [] on its device or the host's, not waited for. It was taken while
+  /// gradients were added up, where the communicator could; else the shard is read.
+  [[nodiscard]] at::Tensor sum_of_squares() const;
   /// The shard is given to callers, who may change it at any time.
   void expose() { exposed_ = true; }
   /// Multiplies the sum, and what further gradients are added to.

@@ -4,6 +4,9 @@
 #include <string>
 #include <utility>
 
+#include <ATen/ops/stack.h>
+
+#include "base/own_work.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {
@@ -45,6 +48,23 @@ void Gradients::apply_pending_factor() {
       of.segment->gradients()->scale(static_cast<float>(factor));
     }
   }
+}
+
+std::vector<double> Gradients::sums_of_squares() const {
+  std::vector<at::Tensor> sums;
+  for (const SegmentOfUnit& of : model_.segments) {
+    if (of.segment->has_gradient()) {
+      sums.push_back(
+          model_.collectives.locally("sum of squares of gradients", of.unit->name(),
+                                     [&] { return of.segment->gradients()->sum_of_squares(); }));
+    }
+  }
+  if (sums.empty()) {
+    return {};
+  }
+  const at::Tensor all = own_work([&] { return at::stack(sums).cpu(); });
+  const auto* const values = all.const_data_ptr<double>();
+  return {values, values + all.numel()};
 }
 
 void Gradients::check_reduced(const char* caller) const {

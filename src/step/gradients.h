@@ -2,6 +2,7 @@
 // The gradients of a model from the backward that sums them to the update that uses them up.
 
 #include <cstdint>
+#include <vector>
 
 #include "model/model.h"
 #include "step/used_parameters.h"
@@ -30,6 +31,9 @@ class Gradients {
   void set_pending_factor(double factor) { pending_factor_ = factor; }
   /// Multiplies them now, for readers other than the fused optimizer.
   void apply_pending_factor();
+
+  /// Of each segment that has a gradient; waits for a device once, not for each of them.
+  [[nodiscard]] std::vector<double> sums_of_squares() const;
 
   /// Throws where micro-batches have left gradients that are not sums over all ranks yet.
   void check_reduced(const char* caller) const;

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include "kernels/on_device.h"
 #include "sherd/error.h"
 #include "world/nvidia_driver.h"
 
@@ -70,7 +71,15 @@ const CudaFunctions& cuda_functions() {
 namespace sherd {
 
 const Gpus& gpus() {
-  static const Gpus found = detail::with_library(detail::ask_nvidia_driver(), detail::kLibrary);
+  static const Gpus found = [] {
+    Gpus shown = detail::with_library(detail::ask_nvidia_driver(), detail::kLibrary);
+    if (shown.problem.empty()) {
+      std::string ignored;
+      detail::set_device_kernels(
+          c10::kCUDA, &detail::load_cuda_functions(detail::kLibrary, ignored)->kernels());
+    }
+    return shown;
+  }();
   return found;
 }
 

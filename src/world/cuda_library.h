@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "kernels/device_kernels.h"
 #include "sherd/gpus.h"
 
 namespace sherd::detail {
@@ -20,6 +21,8 @@ struct CudaFunctions {
   c10::intrusive_ptr<c10d::Backend> (*make_nccl_group)(const c10::intrusive_ptr<c10d::Store>& store,
                                                        int rank, int size,
                                                        std::chrono::milliseconds timeout);
+  /// For arithmetic on shards (kernels/on_device.h).
+  const kernels::DeviceKernels& (*kernels)();
 };
 
 /// Loads it by this name, once a process; null where it is not there or cannot be loaded, and then

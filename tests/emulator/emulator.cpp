@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <memory>
 #include <random>
@@ -27,13 +28,13 @@ void leave_stack(void** kept, const void* next, std::size_t bytes) {
 void enter_stack(void* kept, const void** from, std::size_t* bytes) {
   __sanitizer_finish_switch_fiber(kept, from, bytes);
 }
-void forget_frames(const std::vector<char>& stack) {
-  __asan_unpoison_memory_region(stack.data(), stack.size());
+void forget_frames(const void* stack, std::size_t bytes) {
+  __asan_unpoison_memory_region(stack, bytes);
 }
 #else
 void leave_stack(void** /*kept*/, const void* /*next*/, std::size_t /*bytes*/) {}
 void enter_stack(void* /*kept*/, const void** /*from*/, std::size_t* /*bytes*/) {}
-void forget_frames(const std::vector<char>& /*stack*/) {}
+void forget_frames(const void* /*stack*/, std::size_t /*bytes*/) {}
 #endif
 
 constexpr std::size_t kStackBytes = std::size_t{256} << 10;
@@ -42,11 +43,11 @@ enum class Waits : std::uint8_t { Not, ForTheBlock, ForTheWarp };
 
 struct Fiber {
   ucontext_t context{};
-  std::vector<char> stack = std::vector<char>(kStackBytes);
+  std::unique_ptr<char[]> stack = std::make_unique_for_overwrite<char[]>(kStackBytes);
   void* kept = nullptr;  // of the sanitizer
   Waits waits = Waits::Not;
   bool has_ended = false;
-  float shown = 0;  // to its warp
+  double shown = 0;  // to its warp
   const char* file = "";
   unsigned line = 0;
 };
@@ -63,6 +64,7 @@ struct Stage {
   std::map<std::pair<std::string, unsigned>, std::vector<char>> shared;
   ucontext_t main{};
   void* main_kept = nullptr;
+  std::exception_ptr thrown;  // by a thread, for play()
   const void* main_stack = nullptr;
   std::size_t main_stack_bytes = 0;
 };
@@ -86,7 +88,11 @@ void back_to_main(Fiber& fiber, bool for_good) {
 void run_fiber() {
   Stage& s = stage();
   enter_stack(nullptr, &s.main_stack, &s.main_stack_bytes);
-  s.body();
+  try {
+    s.body();
+  } catch (...) {
+    s.thrown = std::current_exception();
+  }
   Fiber& fiber = running();
   fiber.has_ended = true;
   back_to_main(fiber, /*for_good=*/true);
@@ -96,7 +102,7 @@ void resume(int thread) {
   Stage& s = stage();
   s.current = thread;
   Fiber& fiber = running();
-  leave_stack(&s.main_kept, fiber.stack.data(), fiber.stack.size());
+  leave_stack(&s.main_kept, fiber.stack.get(), kStackBytes);
   ::swapcontext(&s.main, &fiber.context);
   enter_stack(s.main_kept, nullptr, nullptr);
 }
@@ -110,13 +116,13 @@ void wait(Waits what, const std::source_location& where) {
 }
 
 void begin(Fiber& fiber) {
-  forget_frames(fiber.stack);
+  forget_frames(fiber.stack.get(), kStackBytes);
   fiber.kept = nullptr;
   fiber.waits = Waits::Not;
   fiber.has_ended = false;
   ::getcontext(&fiber.context);
-  fiber.context.uc_stack.ss_sp = fiber.stack.data();
-  fiber.context.uc_stack.ss_size = fiber.stack.size();
+  fiber.context.uc_stack.ss_sp = fiber.stack.get();
+  fiber.context.uc_stack.ss_size = kStackBytes;
   fiber.context.uc_link = nullptr;
   ::makecontext(&fiber.context, run_fiber, 0);
 }
@@ -154,6 +160,9 @@ bool run_warp(int first, int last, std::mt19937& random) {
   std::shuffle(order.begin(), order.end(), random);
   for (const int thread : order) {
     resume(thread);
+    if (stage().thrown != nullptr) {
+      std::rethrow_exception(std::exchange(stage().thrown, nullptr));
+    }
   }
   return !order.empty();
 }
@@ -245,13 +254,19 @@ void sync_block(const std::source_location& where) {
 }
 
 // The first wait is for what others show, the second for those that have yet to read.
-float shuffle_xor(float value, int bits, const std::source_location& where) {
+double shuffle_xor(double value, int bits, const std::source_location& where) {
   running().shown = value;
   wait(Waits::ForTheWarp, where);
   const auto other = static_cast<std::size_t>(stage().current ^ bits);
-  const float shown = stage().fibers.at(other)->shown;
+  const double shown = stage().fibers.at(other)->shown;
   wait(Waits::ForTheWarp, where);
   return shown;
+}
+
+void check_aligned(const void* address, std::size_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
+    throw std::logic_error("an access of " + std::to_string(bytes) + " bytes is not aligned");
+  }
 }
 
 void* shared_bytes(std::size_t bytes, const std::source_location& where) {

@@ -1,8 +1,9 @@
 #pragma once
 // Plays a GPU's threads on one processor: a kernel's source is compiled as it is, each of a block's
 // threads is a fiber, and they run in a random order from one barrier to the next, warps ahead of
-// each other. It shows wrong results, barriers that are missing or that not all threads reach, and,
-// with the address sanitizer, accesses outside of arrays. It does not show the order in which
+// each other. It shows wrong results, barriers that are missing or that not all threads reach,
+// accesses of 16 bytes that are not aligned, and, with the address sanitizer, those outside of
+// arrays. It does not show the order in which
 // memory becomes visible, races between blocks, or speed.
 
 #include <cstddef>
@@ -36,7 +37,8 @@ struct Play {
 [[nodiscard]] std::uint32_t next_seed();
 
 /// Runs a kernel's body for all threads of all blocks, one block after the other. Throws
-/// std::logic_error where threads of a block wait at different barriers, or some have ended.
+/// std::logic_error where threads of a block wait at different barriers, or some have ended, and
+/// what a thread has thrown.
 /// Returns the barriers that were met.
 std::set<Barrier> play(std::int64_t blocks, int threads, const std::function<void()>& body,
                        const Play& how = {});
@@ -47,7 +49,9 @@ std::set<Barrier> play(std::int64_t blocks, int threads, const std::function<voi
 [[nodiscard]] std::int64_t block_index();
 [[nodiscard]] std::int64_t block_count();
 void sync_block(const std::source_location& where);
-[[nodiscard]] float shuffle_xor(float value, int bits, const std::source_location& where);
+[[nodiscard]] double shuffle_xor(double value, int bits, const std::source_location& where);
+/// Throws std::logic_error where a GPU would stop.
+void check_aligned(const void* address, std::size_t bytes);
 /// The block's memory of that place in the source, all ones (NaN) at its first use in a block.
 [[nodiscard]] void* shared_bytes(std::size_t bytes, const std::source_location& where);
 

@@ -88,10 +88,28 @@ TEST(Emulator, NamesABarrierThatNotAllThreadsReach) {
   EXPECT_THAT(fault_of(some_elsewhere), HasSubstr("threads wait at different barriers"));
   const auto half_a_warp = [] {
     if (thread_index() % 2 == 0) {
-      static_cast<void>(gpu::shuffle_xor(1, 2));
+      static_cast<void>(gpu::shuffle_xor(1.0F, 2));
     }
   };
   EXPECT_THAT(fault_of(half_a_warp), HasSubstr("not all threads reach"));
+}
+
+TEST(Emulator, StopsWhereSixteenBytesAreNotAligned) {
+  struct alignas(16) Four {
+    float values[4];
+  };
+  const std::vector<float> from(64, 3);
+  std::vector<float> to(64);
+  const auto copy = [&](size_t first) {
+    play(1, 32, [&, first] {
+      if (thread_index() == 7) {
+        gpu::store_16_bytes(&to[first], gpu::load_16_bytes<Four>(from.data()));
+      }
+    });
+  };
+  copy(4);
+  EXPECT_EQ(to[7], 3);
+  EXPECT_THROW(copy(6), std::logic_error);
 }
 
 }  // namespace

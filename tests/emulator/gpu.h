@@ -10,7 +10,7 @@
 
 #include "tests/emulator/emulator.h"
 
-#define GPU_KERNEL(threads) void
+#define GPU_KERNEL(...) void
 #define GPU_FUNCTION inline
 #define GPU_SHARED(type, name, count) auto& name = sherd::emulator::shared<type, count>()
 
@@ -33,6 +33,20 @@ T rounded(float value) {
 }
 
 using Stream = void*;  ///< any one: a launch returns when its kernel has run
+template <class Pack>
+Pack load_16_bytes(const void* from) {
+  emulator::check_aligned(from, 16);
+  return *static_cast<const Pack*>(from);
+}
+template <class Pack>
+void store_16_bytes(void* to, const Pack& pack) {
+  emulator::check_aligned(to, 16);
+  *static_cast<Pack*>(to) = pack;
+}
+
+inline Stream stream_at(void* address) {
+  return address;
+}
 template <int kThreads, class... Parameters, class... Arguments>
 void launch(Stream /*stream*/, int64_t blocks, void (*kernel)(Parameters...),
             Arguments... arguments) {
@@ -55,6 +69,10 @@ inline void sync_block(std::source_location where = std::source_location::curren
 }
 inline float shuffle_xor(float value, int bits,
                          std::source_location where = std::source_location::current()) {
+  return static_cast<float>(emulator::shuffle_xor(value, bits, where));
+}
+inline double shuffle_xor(double value, int bits,
+                          std::source_location where = std::source_location::current()) {
   return emulator::shuffle_xor(value, bits, where);
 }
 
@@ -65,6 +83,9 @@ inline float logarithm(float value) {
   return std::log(value);
 }
 inline float square_root(float value) {
+  return std::sqrt(value);
+}
+inline double square_root(double value) {
   return std::sqrt(value);
 }
 

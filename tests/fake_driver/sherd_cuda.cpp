@@ -4,6 +4,10 @@
 
 extern "C" const sherd::detail::CudaFunctions* sherd_cuda_functions() {
   static const sherd::detail::CudaFunctions functions = {
-      [](int major, int minor) { return major * 10 + minor >= 75; }, nullptr};
+      [](int major, int minor) { return major * 10 + minor >= 75; }, nullptr,
+      []() -> const sherd::kernels::DeviceKernels& {
+        static const sherd::kernels::DeviceKernels none = {};
+        return none;
+      }};
   return &functions;
 }

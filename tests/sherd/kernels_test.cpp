@@ -129,10 +129,6 @@ TEST(Kernels, RoundsToBfloat16AsLibTorchDoes) {
   }
 }
 
-bool is_nan(uint32_t bits) {
-  return (bits & 0x7fffffffU) > 0x7f800000U;
-}
-
 // [Note: Masters in two halves], for every fp32 value there is, by their upper 16 bits.
 TEST(Kernels, SplitMastersLoseNoBitOfAnyValue) {
   constexpr int64_t kStretch = int64_t{1} << 16;

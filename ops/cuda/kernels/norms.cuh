@@ -79,7 +79,7 @@ norm(NormRows<T> of) {
 /// Each block takes every block_count()th row. Bytes of one row: 3 × D × sizeof(T), 4 × with
 /// grad_sum.
 template <class T, int kThreads, int kPacks, bool kIsLayerNorm>
-GPU_KERNEL(kThreads)
+GPU_KERNEL(kThreads, kPacks < 4 ? 2 : 1)
 norm_backward(NormBackwardRows<T> of) {
   constexpr int kCount = Pack<T>::kCount;
   float weight_part[kPacks][kCount] = {};

@@ -1,0 +1,162 @@
+// AdamW as GPUs get it has the bits of the processor's loops, in all ways that masters, moments and
+// gradients lie.
+
+#include "cuda/kernels/adamw.cuh"
+
+#include "tests/emulator/emulator.h"
+#include "tests/sherd/cuda/launched.h"
+
+namespace sherd::cuda {
+namespace {
+
+using namespace test;  // NOLINT(google-build-using-namespace)
+
+enum class Masters { Whole, Rounded, InHalves, Narrow };
+constexpr Masters kMasters[] = {Masters::Whole, Masters::Rounded, Masters::InHalves,
+                                Masters::Narrow};
+
+kernels::AdamWStep step_at(uint32_t number) {
+  const auto t = static_cast<float>(number);
+  return {.keep = 0.9997F,
+          .step_size = 0.013F / (1 - std::pow(0.9F, t)),
+          .one_minus_beta1 = 0.1F,
+          .beta2 = 0.99F,
+          .one_minus_beta2 = 0.01F,
+          .bias_correction2_sqrt = std::sqrt(1 - std::pow(0.99F, t)),
+          .eps = 1e-8F,
+          .grad_scale = 0.37F,
+          .number = number};
+}
+
+// Everything there is, whether a way uses it or not.
+template <class Moment, class Gradient>
+struct State {
+  State(Masters way, const Range& of) : masters(way), range(of) {
+    if (way == Masters::InHalves) {
+      kernels::split(master.data(), {travelling.data(), low.data()},
+                     static_cast<int64_t>(master.size()));
+    }
+  }
+
+  [[nodiscard]] kernels::AdamWShards shards() {
+    const bool has_master = masters == Masters::Whole || masters == Masters::Rounded;
+    return {.master = has_master ? begin(master, range) : nullptr,
+            .travelling = masters == Masters::Whole ? nullptr : begin(travelling, range),
+            .low = masters == Masters::InHalves ? begin(low, range) : nullptr,
+            .exp_avg = begin(exp_avg, range),
+            .exp_avg_sq = begin(exp_avg_sq, range),
+            .gradient = begin(std::as_const(gradient), range),
+            .first_element = (uint64_t{1} << 32) - 20};
+  }
+
+  void expect_same(const State& expected, const std::string& what) const {
+    EXPECT_TRUE(are_same(master, expected.master)) << "master" << what;
+    EXPECT_TRUE(are_same(travelling, expected.travelling)) << "travelling" << what;
+    EXPECT_TRUE(are_same(low, expected.low)) << "low" << what;
+    EXPECT_TRUE(are_same(exp_avg, expected.exp_avg)) << "exp_avg" << what;
+    EXPECT_TRUE(are_same(exp_avg_sq, expected.exp_avg_sq)) << "exp_avg_sq" << what;
+    EXPECT_TRUE(are_same(gradient, expected.gradient)) << "gradient" << what;
+  }
+
+  Masters masters;
+  Range range;
+  std::vector<float> master = some_floats(range, 1);
+  std::vector<uint16_t> travelling = some_values<uint16_t>(range, 1);
+  std::vector<int16_t> low = std::vector<int16_t>(master.size());
+  std::vector<Moment> exp_avg = some_values<Moment>(range, 2);
+  std::vector<Moment> exp_avg_sq = some_values<Moment>(range, 3);
+  std::vector<Gradient> gradient = some_values<Gradient>(range, 4);
+};
+
+template <class Moment, class Gradient>
+void check(Masters way, const Range& range) {
+  State<Moment, Gradient> found(way, range);
+  State<Moment, Gradient> expected(way, range);
+  for (uint32_t number = 1; number <= 3; ++number) {
+    found.gradient = expected.gradient = some_values<Gradient>(range, 10 + number);
+    kernels::AdamWStep step = step_at(number);
+    kernels::adamw(expected.shards(), range.numel, step);
+    const float grad_scale = std::exchange(step.grad_scale, number == 2 ? NAN : step.grad_scale);
+    device_kernels().adamw(found.shards(), range.numel, step, number == 2 ? &grad_scale : nullptr,
+                           nullptr);
+  }
+  found.expect_same(expected, ", way " + std::to_string(static_cast<int>(way)) + ", " +
+                                  std::to_string(range.numel) + " from " +
+                                  std::to_string(range.start));
+}
+
+TEST(AdamWOnGpus, HasTheBitsOfTheLoops) {
+  for (const Masters way : kMasters) {
+    for (const Range& range : kRanges) {
+      check<float, float>(way, range);
+      check<float, uint16_t>(way, range);
+      check<uint16_t, float>(way, range);
+      check<uint16_t, uint16_t>(way, range);
+    }
+  }
+}
+
+// Arrays that no element has at multiples of 16 bytes at once.
+TEST(AdamWOnGpus, TakesArraysThatStartApart) {
+  const Range range{300, 0};
+  for (const int64_t apart : {1, 2, 3, 5}) {
+    State<uint16_t, float> found(Masters::InHalves, range);
+    State<uint16_t, float> expected(Masters::InHalves, range);
+    const auto moved = [apart](kernels::AdamWShards shards) {
+      shards.travelling += apart;
+      shards.gradient = std::get<const float*>(shards.gradient) + 2 * apart;
+      return shards;
+    };
+    kernels::adamw(moved(expected.shards()), range.numel, step_at(1));
+    device_kernels().adamw(moved(found.shards()), range.numel, step_at(1), nullptr, nullptr);
+    found.expect_same(expected, ", apart by " + std::to_string(apart));
+  }
+}
+
+// Fewer threads than packs: each takes several. And what is broken shows.
+TEST(AdamWOnGpus, DealsItsPacksOutToFewThreads) {
+  constexpr int kThreads = 32;
+  const Range range{2069, 5};
+  const auto played = [&](const Flat& flat, uint64_t first_element) {
+    State<uint16_t, float> state(Masters::Narrow, range);
+    kernels::AdamWShards shards = state.shards();
+    const AdamWArrays<NarrowMasters, uint16_t, float> arrays{
+        {shards.travelling},
+        std::get<uint16_t*>(shards.exp_avg),
+        std::get<uint16_t*>(shards.exp_avg_sq),
+        std::get<const float*>(shards.gradient),
+        first_element};
+    emulator::play(3, kThreads, [&] {
+      adamw<NarrowMasters, uint16_t, float, kThreads>(flat, arrays, step_at(1), nullptr);
+    });
+    return state;
+  };
+  State<uint16_t, float> expected(Masters::Narrow, range);
+  const uint64_t first = expected.shards().first_element;
+  kernels::adamw(expected.shards(), range.numel, step_at(1));
+  const Flat flat{range.numel, 3, (range.numel - 3) / kPacked};
+  played(flat, first).expect_same(expected, "");
+  const auto shows = [&](const State<uint16_t, float>& broken) {
+    return !is_same(broken.travelling, expected.travelling);
+  };
+  EXPECT_TRUE(shows(played({flat.numel - 1, flat.head, flat.packs}, first)));
+  EXPECT_TRUE(shows(played(flat, first + 1)));
+}
+
+// The values tell a fused multiplication from two roundings.
+TEST(AdamWOnGpus, WouldShowWhatIsFused) {
+  State<float, float> state(Masters::Whole, {2000, 0});
+  const kernels::AdamWStep s = step_at(1);
+  int64_t differ = 0;
+  for (size_t i = 0; i < state.master.size(); ++i) {
+    float master = state.master[i], m = state.exp_avg[i], v = state.exp_avg_sq[i];
+    const float g = state.gradient[i];
+    const float fused = std::fma(s.one_minus_beta1, g - m, m);
+    update(master, m, v, g, s);
+    differ += is_same(fused, m) ? 0 : 1;
+  }
+  EXPECT_GT(differ, 100);
+}
+
+}  // namespace
+}  // namespace sherd::cuda
