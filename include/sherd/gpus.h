@@ -9,11 +9,11 @@ namespace sherd {
 
 /// A GPU as its driver describes it.
 struct Gpu {
-  std::string name;
-  int major = 0;  ///< of its compute capability
-  int minor = 0;
-  std::int64_t memory_bytes = 0;
-  std::string uuid;  ///< "GPU-…"; which no other one has, on any host
+  std::string name;               ///< "NVIDIA H100 80GB HBM3"
+  int major = 0;                  ///< of its compute capability: 9 of 9.0
+  int minor = 0;                  ///< likewise
+  std::int64_t memory_bytes = 0;  ///< all of it
+  std::string uuid;               ///< "GPU-…", which no other one has, on any host
   /// Whether products in bf16 are its own; those without are refused bf16.
   [[nodiscard]] bool has_bfloat16() const { return major >= 8; }
 };
