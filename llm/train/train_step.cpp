@@ -4,6 +4,7 @@
 #include <limits>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 #include <fmt/core.h>
 
@@ -90,11 +91,14 @@ StepOutcome train_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& opt
   }
   const auto supervised = static_cast<double>(outcome.supervised_tokens);
   optimizer.zero_grad();
+  // Read once: each look at a loss would make the host wait for a GPU.
+  at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(model.world().device()));
   for (const data::Batch& batch : micro_batches) {
     const at::Tensor loss = forward(model, batch) / supervised;
     backward(scaler != nullptr ? scaler->scale(loss) : loss);
-    outcome.loss += loss.item<double>();
+    sum.add_(loss.detach());
   }
+  outcome.loss = sum.item<double>();
   model.world().all_reduce({&outcome.loss, 1});
   refuse_non_finite("the loss", outcome.loss, plan.number);
   outcome.overflowed = scaler != nullptr && !scaler->unscale();

@@ -98,6 +98,27 @@ TEST_P(RunOnDevice, TakesTurnsWithTheHost) {
   expect_near(output("host"), output("both"));
 }
 
+// What a step asks of the device, each a wait of the host: the loss, and the norm of the gradients;
+// of several ranks what the norm is agreed on with.
+TEST_P(RunOnDevice, WaitsTwiceAStepHoweverItIsCut) {
+  const auto waits_of = [&](int steps, int micro_batches) {
+    config::RunConfig config = recipe(output("run"));
+    config.train.max_steps = steps;
+    config.train.global_batch = 2 * micro_batches;
+    config.eval.at_end = false;
+    config.checkpoint.at_end = false;
+    config.checkpoint.resume = "overwrite";
+    static_cast<void>(sherd::fake::take_host_waits(0));
+    on_devices(config);
+    return sherd::fake::take_host_waits(0);
+  };
+  const auto more = waits_of(5, 3);
+  const auto fewer = waits_of(3, 3);
+  const size_t a_step = GetParam() == 1 ? 2 : 4;
+  EXPECT_EQ(more.size() - fewer.size(), 2 * a_step) << testing::PrintToString(more);
+  EXPECT_EQ(waits_of(5, 1).size() - waits_of(3, 1).size(), 2 * a_step);
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, RunOnDevice, testing::Values(1, 2));
 
 }  // namespace
