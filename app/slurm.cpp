@@ -29,12 +29,17 @@ struct OneJob {
   bool submits = false;
 };
 
-std::string idle_gpus(int gpus_per_node) {
-  return fmt::format(
-      "this version of the program computes on CPUs, and would leave the {} GPU{} of each node "
-      "idle. Recipes with GPUs can be planned: sherd plan RECIPE --device h100-80g. On nodes "
-      "without GPUs: --ranks-per-node",
-      gpus_per_node, gpus_per_node == 1 ? "" : "s");
+// A job that asked for GPUs does not fall back to the CPU where they cannot be used.
+void ask_for_gpus(std::vector<std::string>& words, llm::config::DeviceKind kind) {
+  using llm::config::DeviceKind;
+  if (kind == DeviceKind::Cpu) {
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       "--gpus-per-node asks for GPUs that device.kind = \"cpu\" leaves idle: give "
+                       "--ranks-per-node, or --device.kind auto");
+  }
+  if (kind == DeviceKind::Auto) {
+    words.insert(words.end(), {"--device.kind", "cuda"});
+  }
 }
 
 int slurm(const OneJob& flags, const std::vector<std::string>& settings) {
@@ -43,15 +48,13 @@ int slurm(const OneJob& flags, const std::vector<std::string>& settings) {
   const auto say_aside = [](const std::string& line) { say(line, /*json_on_stdout=*/true); };
   const llm::config::RunConfig config = load_recipe(words, say_aside);
   const std::string name = std::filesystem::path(flags.recipe).stem().string();
+  if (flags.gpus_per_node) {
+    ask_for_gpus(words, config.device.kind);
+  }
   sherd::launch::SlurmJob job = train_job(flags.slurm, name, words, config.train.output);
   if (flags.gpus_per_node) {
     job.ranks_per_node = *flags.gpus_per_node;
     job.gpus = true;
-    const std::string idle = idle_gpus(*flags.gpus_per_node);
-    if (flags.submits) {
-      throw sherd::Error(sherd::ExitCode::Usage, "not submitted: " + idle);
-    }
-    say_aside("WARNING: " + idle);
   }
   const std::string text = slurm_job_file(job);
   if (flags.file.empty() && !flags.submits) {
@@ -87,9 +90,8 @@ void add_slurm(CLI::App& program, int& exit_code) {
   verb->footer(
       "Example: sherd slurm my.toml --nodes 2 --ranks-per-node 4 --cpus-per-rank 8 --setup 'module "
       "load gcc' --submit -- --time=4:00:00 --partition=long\n"
-      "Every key of the configuration is a flag, as of sherd train. This version of the program "
-      "computes on CPUs: a job with --gpus-per-node is written, with a warning, and not "
-      "submitted.");
+      "Every key of the configuration is a flag, as of sherd train. With --gpus-per-node the run "
+      "is one on GPUs (--device.kind cuda).");
   verb->allow_extras();  // the configuration's flags are llm::config's to read
   verb->callback([verb, flags, &exit_code] { exit_code = slurm(*flags, verb->remaining()); });
 }

@@ -21,6 +21,7 @@
 #include "llm/train/flops_utilization.h"
 #include "llm/train/load_model.h"
 #include "llm/train/options_of_config.h"
+#include "llm/train/out_of_memory.h"
 #include "llm/train/output_folder.h"
 #include "llm/train/output_lock.h"
 #include "llm/train/peak_memory.h"
@@ -287,6 +288,60 @@ RunOutcome carry_out(TrainingLoop& loop, const Ending& end, sherd::World& world)
 
 }  // namespace
 
+namespace {
+
+// What is known of a run before its model is made.
+struct PreparedRun {
+  const StartedRun& started;
+  const ResumePlan& resume;
+  const std::optional<RunPlan>& memory;  // on rank 0
+  const RunNote& note;
+  OutputLock* lock;           // on rank 0, else null
+  track::Progress* progress;  // the same
+  const RunHooks& hooks;
+};
+
+RunOutcome train_model(const PreparedRun& run, std::unique_ptr<track::Working> starting,
+                       sherd::World& world) {
+  const config::RunConfig& config = run.started.config;
+  const RunData& data = run.started.data;
+  const ModelShape& shape = run.started.model;
+  const Say& say = run.hooks.say;
+  auto loading = std::make_unique<track::Working>(run.progress, "loading the model");
+  sherd::Sharded<model::CausalLm> model = load_model(config, shape, world);
+  sherd::AdamW optimizer(model, adamw_options(config.optim),
+                         adamw_groups(config.optim, *shape.shapes), adamw_mode(config.precision));
+  std::optional<sherd::GradScaler> scaler;
+  if (scales_loss(config.precision)) {
+    scaler.emplace(model);
+  }
+  if (world.size() > 1) {
+    say("exchange between ranks: " + world.transport());
+  }
+  if (const std::string transfers = model.offload_transfers(); !transfers.empty()) {
+    say(offload_line(config, model.memory().offloaded_bytes(), transfers));
+    require_room_on_disk(config, shape, world);  // beside that, which may be on the same disk
+  }
+  const Candidate start = resume(run.resume, config, data, model, optimizer, say);
+  restore_scale(start, scaler, world);
+  loading.reset();
+  const auto trackers = world.rank() == 0 ? std::make_unique<track::Trackers>(config) : nullptr;
+  const FlopsUtilization mfu = utilization_on_first(config, shape, world, say);
+  TrainingLoop loop({config, data, run.started.tokenizer, run.started.shape, run.note, run.lock,
+                     trackers.get(), run.progress, start, mfu},
+                    model, optimizer, scaler ? &*scaler : nullptr, run.hooks);
+  if (!loop.is_over()) {
+    write_plan(run.memory, config.train.output, world);
+  }
+  world.barrier();
+  run.hooks.prepared();
+  starting.reset();
+  return carry_out(loop, {config, run.memory, start.step, trackers.get(), run.progress, run.hooks},
+                   world);
+}
+
+}  // namespace
+
 RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHooks& of_caller) {
   const auto progress = progress_of(world, of_caller);
   const RunHooks hooks = told_by(progress.get(), of_caller);
@@ -315,37 +370,12 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
       track::with_progress(progress.get(), "planning memory",
                            [&] { return plan_memory(config, shape, data, batch, world, say); });
 
-  auto loading = std::make_unique<track::Working>(progress.get(), "loading the model");
-  sherd::Sharded<model::CausalLm> model = load_model(config, shape, world);
-  sherd::AdamW optimizer(model, adamw_options(config.optim),
-                         adamw_groups(config.optim, *shape.shapes), adamw_mode(config.precision));
-  std::optional<sherd::GradScaler> scaler;
-  if (scales_loss(config.precision)) {
-    scaler.emplace(model);
-  }
-  if (world.size() > 1) {
-    say("exchange between ranks: " + world.transport());
-  }
-  if (const std::string transfers = model.offload_transfers(); !transfers.empty()) {
-    say(offload_line(config, model.memory().offloaded_bytes(), transfers));
-    require_room_on_disk(config, shape, world);  // beside that, which may be on the same disk
-  }
-  const Candidate start = resume(plan, config, data, model, optimizer, say);
-  restore_scale(start, scaler, world);
-  loading.reset();
-  const auto trackers = world.rank() == 0 ? std::make_unique<track::Trackers>(config) : nullptr;
-  const FlopsUtilization mfu = utilization_on_first(config, shape, world, say);
-  TrainingLoop loop({config, data, started.tokenizer, batch, note, lock.get(), trackers.get(),
-                     progress.get(), start, mfu},
-                    model, optimizer, scaler ? &*scaler : nullptr, hooks);
-  if (!loop.is_over()) {
-    write_plan(plan_of_run, config.train.output, world);
-  }
-  world.barrier();
-  hooks.prepared();
-  starting.reset();
-  return carry_out(loop, {config, plan_of_run, start.step, trackers.get(), progress.get(), hooks},
-                   world);
+  RunOutcome outcome;
+  with_memory_advice(started, world, [&] {
+    outcome = train_model({started, plan, plan_of_run, note, lock.get(), progress.get(), hooks},
+                          std::move(starting), world);
+  });
+  return outcome;
 }
 
 bool dry_run(const config::RunConfig& given, sherd::World world, const RunHooks& hooks) {

@@ -41,18 +41,13 @@ TEST(Slurm, WritesWhatTheGuideShows) {
               HasSubstr("```bash\n" + job + "```\n"));
 }
 
-TEST(Slurm, SaysThatGpusWouldBeIdle) {
-  const TempFolder folder;
-  const fs::path file = folder.path() / "job.sbatch";
-  const Arguments job = kJob + Arguments{"--gpus-per-node", "8", "-o", file.string()};
-  EXPECT_THAT(
-      expect_code(0, job).err,
-      HasSubstr("WARNING: this version of the program computes on CPUs, and would leave the "
-                "8 GPUs of each node idle"));
-  fs::remove(file);
-  EXPECT_THAT(expect_code(64, job + Arguments{"--submit"}).err,
-              HasSubstr("not submitted: this version of the program computes on CPUs"));
-  EXPECT_FALSE(fs::exists(file));
+TEST(Slurm, AJobWithGpusComputesOnThem) {
+  const Arguments job = kJob + Arguments{"--gpus-per-node", "8"};
+  EXPECT_THAT(expect_code(0, job).out, HasSubstr(" --device.kind cuda"));
+  EXPECT_THAT(expect_code(0, kJob + Arguments{"--ranks-per-node", "8"}).out,
+              testing::Not(HasSubstr("device.kind")));
+  EXPECT_THAT(expect_code(64, job + Arguments{"--device.kind", "cpu"}).err,
+              HasSubstr("--gpus-per-node asks for GPUs that device.kind = \"cpu\" leaves idle"));
 }
 
 // sbatch ends at a quote that it finds no end of.

@@ -1,6 +1,7 @@
 // The fake device as LibTorch sees it: memory, streams, events, and no arithmetic (operators.cpp).
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Exception.h>
 
 #include "tests/fake_device/fake_device.h"
 #include "tests/fake_device/streams.h"
@@ -22,8 +24,19 @@ struct Block {
   c10::Stream stream;
 };
 
+std::atomic<std::size_t> memory_limit{0};
+std::atomic<std::size_t> memory_in_use{0};
+
+void take(std::size_t bytes) {
+  if (memory_limit != 0 && memory_in_use + bytes > memory_limit) {
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "the fake device has no ", bytes, " bytes left");
+  }
+  memory_in_use += bytes;
+}
+
 void give_back(void* context) {
   auto* const block = static_cast<Block*>(context);
+  memory_in_use -= block->bytes;
   forget_memory(block->data, block->bytes, block->stream);
   std::free(block->data);  // NOLINT(cppcoreguidelines-no-malloc)
   delete block;
@@ -37,6 +50,7 @@ class DeviceAllocator final : public c10::Allocator {
     if (bytes == 0) {
       return {nullptr, device};
     }
+    take(bytes);
     const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     void* const data = std::aligned_alloc(kAlignment, rounded);
     return {data, new Block{data, bytes, current_stream(device)}, &give_back, device};
@@ -161,6 +175,10 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 C10_REGISTER_GUARD_IMPL(PrivateUse1, GuardImpl);
 
 }  // namespace
+
+void set_memory_limit(std::size_t bytes) {
+  memory_limit = bytes == 0 ? 0 : memory_in_use + bytes;
+}
 
 void register_device() {
   static const bool once = [] {

@@ -80,6 +80,8 @@ void forget_memory(void* data, std::size_t bytes, const c10::Stream& stream);
 /// The host waits, uncounted, until nothing is left to do on a device.
 void finish(c10::DeviceIndex index);
 
+/// A device has so much memory for tensors that the allocator makes; 0 for any amount.
+void set_memory_limit(std::size_t bytes);
 /// Of the random delays; 0 for none.
 void set_seed(std::uint64_t seed);
 /// See Accesses.

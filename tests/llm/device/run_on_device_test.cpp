@@ -10,6 +10,7 @@
 #include "llm/train/trainer.h"
 #include "tests/fake_device/ranks.h"
 #include "tests/fake_device/streams.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temp_folder.h"
 
@@ -119,6 +120,30 @@ TEST_P(RunOnDevice, WaitsTwiceAStepHoweverItIsCut) {
   EXPECT_EQ(waits_of(5, 1).size() - waits_of(3, 1).size(), 2 * a_step);
 }
 
+class OneRunOnDevice : public RunOnDevice {};
+
+// While the model is made, and in the first step. (Over several ranks the launcher ends the
+// others.)
+TEST_P(OneRunOnDevice, SaysWhatWouldFitWhereMemoryEnds) {
+  for (const std::size_t limit : {std::size_t{1} << 20, std::size_t{6} << 20}) {
+    sherd::test::expect_error(
+        [&] {
+          sherd::fake::run_ranks_on_devices(GetParam(), [&](sherd::World world) {
+            sherd::fake::set_memory_limit(limit);
+            config::RunConfig config = recipe(output("run"));
+            config.train.micro_batch = 4;
+            config.checkpoint.resume = "overwrite";
+            static_cast<void>(run(config, std::move(world), hooks_for(100)));
+          });
+        },
+        sherd::ExitCode::OutOfMemory,
+        {"out of memory on", "rank 0: ", "the fake device has no", "A rank was planned to take",
+         "LibTorch held", "By plan these take less, the fastest first:", "--train.micro_batch 1"});
+    sherd::fake::set_memory_limit(0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, OneRunOnDevice, testing::Values(1));
 INSTANTIATE_TEST_SUITE_P(Ranks, RunOnDevice, testing::Values(1, 2));
 
 }  // namespace

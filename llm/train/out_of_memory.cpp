@@ -1,0 +1,86 @@
+#include "llm/train/out_of_memory.h"
+
+#include <exception>
+#include <string>
+
+#include <c10/util/Exception.h>
+#include <fmt/core.h>
+
+#include "llm/track/step_record.h"
+#include "llm/train/device.h"
+#include "llm/train/peak_memory.h"
+#include "llm/train/plan_search.h"
+#include "llm/train/planned_batches.h"
+#include "sherd/error.h"
+
+namespace llm::train {
+
+namespace {
+
+constexpr std::size_t kSettings = 3;
+
+std::string first_line_of(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+std::string flags_of(const FittingSetting& setting) {
+  std::string flags;
+  for (const auto& [key, value] : setting.set) {
+    flags += fmt::format(" --{} {}", key, value);
+  }
+  return flags;
+}
+
+std::string settings_text(const StartedRun& run, const PlannedHosts& hosts, const RunPlan& plan) {
+  const auto batches_of = [&](const config::RunConfig& tried) {
+    return planned_batches(run.data, tried, batch_shape(tried.train, hosts.hosts * hosts.ranks));
+  };
+  std::string text;
+  std::size_t told = 0;
+  for (const FittingSetting& setting : search_plans(run.config, run.model, hosts, batches_of)) {
+    if (setting.plan.needed_bytes() < plan.needed_bytes() && told < kSettings) {
+      ++told;
+      text += fmt::format("\n {}: planned {}", flags_of(setting),
+                          track::short_bytes(setting.plan.needed_bytes()));
+    }
+  }
+  return told == 0 ? ". No other setting takes less by plan: use more ranks, or a smaller model."
+                   : ". By plan these take less, the fastest first:" + text;
+}
+
+std::string advice(const StartedRun& run, const sherd::World& world, const std::string& why) {
+  const PlannedHosts hosts = hosts_of(world);
+  const RunPlan plan =
+      plan_run(run.config, run.model, hosts, planned_batches(run.data, run.config, run.shape));
+  return fmt::format(
+      "out of memory on {}, rank {}: {}. A rank was planned to take {}; LibTorch held "
+      "{} there{}",
+      path_of(world), world.rank(), first_line_of(why), track::short_bytes(plan.needed_bytes()),
+      track::short_bytes(held_bytes_on(world.device())), settings_text(run, hosts, plan));
+}
+
+[[noreturn]] void throw_advice(const StartedRun& run, const sherd::World& world,
+                               const std::string& why) {
+  throw sherd::Error(sherd::ExitCode::OutOfMemory, advice(run, world, why));
+}
+
+}  // namespace
+
+void with_memory_advice(const StartedRun& run, const sherd::World& world,
+                        const std::function<void()>& work) {
+  if (world.device().is_cpu()) {
+    return work();
+  }
+  try {
+    work();
+  } catch (const c10::OutOfMemoryError& error) {
+    throw_advice(run, world, error.what_without_backtrace());
+  } catch (const sherd::Error& error) {
+    if (error.code() == sherd::ExitCode::OutOfMemory) {
+      throw_advice(run, world, error.what());
+    }
+    throw;
+  }
+}
+
+}  // namespace llm::train
