@@ -123,6 +123,9 @@ class Runner:
             packed = self.program(word)
             yield threads if word == "THREADS" else tool(word) if word in TOOLS else str(packed) if packed.is_file() else word
 
+    def without_paths(self, text):
+        return text.replace(f"{self.place.root}/", "").replace(str(self.place.scratch), "SCRATCH")
+
     def try_command(self, command, seconds):
         words = list(self.words(command))
         environment = self.environment if command[0] != "python3" else dict(os.environ)
@@ -131,14 +134,15 @@ class Runner:
             process = subprocess.Popen(words, env=environment, cwd=self.place.root, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
                                        start_new_session=True)
             code = wait(process, seconds)
-        text, problems = out.read_text(errors="replace"), err.read_text(errors="replace")
-        record = {"status": "passed", "reason": "", "command": " ".join(words), "exit_code": code}
+        text, problems = (self.without_paths(file.read_text(errors="replace")) for file in (out, err))
+        record = {"status": "passed", "reason": "", "exit_code": code,
+                  "command": self.without_paths(" ".join(name if name in TOOLS else word for name, word in zip(command, words)))}
         lines = [line for line in text.splitlines() if line.startswith("{")]
         if code == 0 and lines:
             record["result"] = json.loads(lines[-1])
         elif code == 0:
             record["said"] = text[-KEPT:]
-            if "[  SKIPPED ]" in text:
+            if "[  SKIPPED ]" in text and "[       OK ]" not in text:
                 record.update(status="skipped", reason="the program skipped its tests")
         else:
             record["status"] = "too long" if code is None else "failed"

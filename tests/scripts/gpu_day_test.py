@@ -225,9 +225,22 @@ class AGpuThatIsNone(OfPrograms):
             self.assertTrue(len(missed) == 1 and goal in missed[0], f"{goal}: {missed}")
             self.assertIn("**missed**", page.text_of([day]))
 
+    def test_tests_that_skip_themselves_reach_nothing(self):
+        self.program("packed/bin/ops_cuda_test", "#!/bin/sh\necho '[  SKIPPED ] Dtypes/CudaBackend'\n")
+        day = self.day()
+        self.assertEqual((page.tests_pass(day), page.sanitizers_pass(day)), (None, None))
+        self.assertIn("the program skipped its tests", page.text_of([day]))
+
+    def test_results_name_no_folder_of_the_machine(self):
+        found = json.dumps(self.day())
+        self.assertFalse(str(self.folder) in found or tempfile.gettempdir() in found)
+
     def test_what_was_not_measured_is_no_goal_reached(self):
-        empty = {"machine": self.day()["machine"], **{stage: {} for stage in jobs.STAGES}}
+        day = self.day()
+        empty = {"machine": day["machine"], **{stage: {} for stage in jobs.STAGES}}
         self.assertEqual({find(empty) for find in page.GOALS.values()}, {None})
+        del day["parity"]["kernels beside fp64"], day["parity"]["engine, racecheck"]
+        self.assertEqual((page.tests_pass(day), page.sanitizers_pass(day)), (None, None))
 
 
 class Pack(Folder):
