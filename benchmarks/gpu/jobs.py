@@ -17,6 +17,7 @@ class Job:
     seconds: int  # that it may take
     about: dict = dataclasses.field(default_factory=dict)  # what the page has to know of it
     otherwise: list = dataclasses.field(default_factory=list)  # commands that are tried where it fails
+    has_result: bool = True  # a line of JSON; tests have none
     needs_gpu: bool = False
     needs_gib: float = 0  # of the GPU
     needs_flag: str = ""  # that the program's --help has to name
@@ -49,7 +50,7 @@ def parity(place):
     sanitize = ["compute-sanitizer", "--error-exitcode", "9", "--target-processes", "all", "--report-api-errors", "no", "--tool"]
 
     def check(name, seconds, *words):
-        return Job(name, "parity", list(words), seconds, needs_gpu=True)
+        return Job(name, "parity", list(words), seconds, has_result=False, needs_gpu=True)
 
     yield check("kernels beside fp64", 90, "ops_cuda_test")
     yield check("engine beside the CPU", 90, "sherd_gpu_test")

@@ -82,7 +82,7 @@ def unpack(root):
     if path.exists() and not (root / "bin").exists():
         with tempfile.TemporaryDirectory(dir=root) as beside:
             with tarfile.open(path) as file:
-                file.extractall(beside)
+                file.extractall(beside, filter="data")
             for part in Path(beside).iterdir():
                 part.rename(root / part.name)
 

@@ -83,7 +83,7 @@ class Runner:
             if left < min(LEAST_SECONDS, job.seconds):
                 return None
             seconds = min(job.seconds, left)
-            tried = self.try_command(command, seconds)
+            tried = self.try_command(job, command, seconds)
             if tried["status"] == "too long" and seconds < job.seconds:
                 return None
             before = record["reason"]
@@ -126,29 +126,41 @@ class Runner:
     def without_paths(self, text):
         return text.replace(f"{self.place.root}/", "").replace(str(self.place.scratch), "SCRATCH")
 
-    def try_command(self, command, seconds):
+    def try_command(self, job, command, seconds):
         words = list(self.words(command))
+        record = {"status": "passed", "reason": "", "exit_code": None,
+                  "command": self.without_paths(" ".join(name if name in TOOLS else word for name, word in zip(command, words)))}
         environment = self.environment if command[0] != "python3" else dict(os.environ)
         out, err = self.place.scratch / "stdout", self.place.scratch / "stderr"
-        with open(out, "wb") as stdout, open(err, "wb") as stderr:
-            process = subprocess.Popen(words, env=environment, cwd=self.place.root, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
-                                       start_new_session=True)
-            code = wait(process, seconds)
+        try:
+            with open(out, "wb") as stdout, open(err, "wb") as stderr:
+                process = subprocess.Popen(words, env=environment, cwd=self.place.root, stdin=subprocess.DEVNULL, stdout=stdout,
+                                           stderr=stderr, start_new_session=True)
+        except OSError as error:
+            return record | {"status": "failed", "reason": self.without_paths(str(error))}
+        code = record["exit_code"] = wait(process, seconds)
         text, problems = (self.without_paths(file.read_text(errors="replace")) for file in (out, err))
-        record = {"status": "passed", "reason": "", "exit_code": code,
-                  "command": self.without_paths(" ".join(name if name in TOOLS else word for name, word in zip(command, words)))}
-        lines = [line for line in text.splitlines() if line.startswith("{")]
-        if code == 0 and lines:
-            record["result"] = json.loads(lines[-1])
-        elif code == 0:
-            record["said"] = text[-KEPT:]
-            if "[  SKIPPED ]" in text and "[       OK ]" not in text:
-                record.update(status="skipped", reason="the program skipped its tests")
-        else:
-            record["status"] = "too long" if code is None else "failed"
-            record["reason"] = f"stopped after {seconds:.0f} s" if code is None else \
-                (f"{text}\n{problems}".strip() or f"exit code {code}")[-KEPT:]
-        return record
+        if code is None:
+            return record | {"status": "too long", "reason": f"stopped after {seconds:.0f} s"}
+        if code != 0:
+            return record | {"status": "failed", "reason": (f"{text}\n{problems}".strip() or f"exit code {code}")[-KEPT:]}
+        return record | (result_in(text) if job.has_result else said(text))
+
+
+def result_in(text):
+    """The last line of JSON."""
+    lines = [line for line in text.splitlines() if line.startswith("{")]
+    try:
+        return {"result": json.loads(lines[-1])}
+    except (IndexError, ValueError):
+        return {"status": "failed", "reason": f"it printed no line of JSON:\n{text[-KEPT:]}".strip()}
+
+
+def said(text):
+    """Of tests."""
+    if "[  SKIPPED ]" in text and "[       OK ]" not in text:
+        return {"status": "skipped", "reason": "the program skipped its tests", "said": text[-KEPT:]}
+    return {"said": text[-KEPT:]}
 
 
 def wait(process, seconds):

@@ -1,6 +1,8 @@
 """scripts/gpu_day: pack, run and page; with programs in Sherd's place what fails, takes too long and is gone on with, and a whole day of a
 GPU that is none; with GPU_DAY_BUILD, a build's folder, the whole day in small on a CPU."""
+import contextlib
 import copy
+import io
 import json
 import os
 import pathlib
@@ -130,6 +132,9 @@ class Run(OfPrograms):
 
 class Limits(OfPrograms):
     def runner(self, seconds=100):
+        silence = contextlib.redirect_stdout(io.StringIO())
+        silence.__enter__()
+        self.addCleanup(silence.__exit__, None, None, None)
         self.out.mkdir()
         place = jobs.Place("cpu", self.folder / "packed", self.folder)
         return running.Runner(place, self.out, self.environment, time.monotonic() + seconds)
@@ -142,6 +147,13 @@ class Limits(OfPrograms):
         self.assertEqual((record["status"], record["reason"]), ("too long", "stopped after 1 s"))
         child = int((self.folder / "child").read_text())
         self.assertFalse(pathlib.Path(f"/proc/{child}/fd").exists() and os.listdir(f"/proc/{child}/fd"), "still there")
+
+    def test_what_prints_no_result_or_cannot_be_run_has_failed(self):
+        runner = self.runner()
+        for name, text in {"none": "#!/bin/sh\n", "half": "#!/bin/sh\necho '{\"losses\": [1.0'\n", "no program": "\0"}.items():
+            self.program("packed/bin/sherd", text)
+            runner.run_stage("rows", [jobs.Job(name, "rows", ["sherd"], 10)], 8)
+        self.assertEqual([one["status"] for one in self.records("rows").values()], 3 * ["failed"])
 
     def test_what_the_end_of_the_day_stops_is_left_for_another_time(self):
         self.program("packed/bin/sherd", "#!/bin/bash\nsleep 100\n")
