@@ -130,6 +130,14 @@ class Run(OfPrograms):
         self.assertLessEqual(len(list(self.out.iterdir())), 8)
 
 
+    def test_what_matters_most_of_a_gpu_comes_first(self):
+        for gib, number in {80: 4, 140: len(jobs.ROWS)}.items():
+            names = [job.name for job in jobs.of_stage("rows", jobs.Place("cuda", ROOT, self.folder, gib))]
+            self.assertEqual(names.index("Llama-3-8B, all bf16, 128 × 4 × 1024 tokens"), number)
+        cut = [job for job in jobs.of_stage("peer", jobs.Place("cuda", ROOT, self.folder, 140)) if "16 layers" in job.name]
+        self.assertEqual(cut, [])
+
+
 class Limits(OfPrograms):
     def runner(self, seconds=100):
         silence = contextlib.redirect_stdout(io.StringIO())
