@@ -17,7 +17,8 @@ TEST(Slurm, PrintsTheJobOfARun) {
   for (const char* const line :
        {"#SBATCH --ntasks-per-node=8\n", "#SBATCH --gpus-per-node=8\n",
         "#SBATCH --job-name=llama-3-8b\n", "#SBATCH --time=1:00:00\n#SBATCH --partition=gpu\n",
-        "\nmodule load gcc\n", " train recipes/llama-3-8b.toml --optim.lr 1e-5\n",
+        "\nmodule load gcc\n",
+        " train recipes/llama-3-8b.toml --optim.lr 1e-5 --device.kind cuda\n",
         "scontrol requeue $SLURM_JOB_ID"}) {
     EXPECT_THAT(ended.out, HasSubstr(line));
   }
