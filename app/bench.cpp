@@ -42,6 +42,7 @@ struct BenchFlags {
   std::string dtype = "bf16";
   std::string master = "float32";
   std::string reduce_dtype = "fp32";
+  std::string moments = "fp32";
   std::string strategy = "full_shard";
   std::string supervised = "all";
   std::string max_minutes = "10";
@@ -90,6 +91,7 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
       {"isa", result.isa},
       {"dtype", short_name_of(*flags.options.sharding.precision.param_dtype)},
       {"master", flags.master},
+      {"moments", flags.moments},
       {"offloaded_bytes", result.planned.offloaded_bytes},
       {"transport", result.transport}};
   if (flags.options.steps > 0) {
@@ -175,6 +177,7 @@ llm::train::Settings bench_settings(const BenchFlags& flags) {
           {"--supervised", flags.supervised},
           {"--max-minutes", flags.max_minutes},
           {"--reduce-dtype", flags.reduce_dtype},
+          {"--moments", flags.moments},
           {"--update-in-backward", options.update_in_backward ? "given" : "not given"},
           {"--checkpoint-activations", flags.checkpoint_activations ? "given" : "not given"},
           {"the model's config.json (SHA-256)", llm::bench::config_digest(options)}};
@@ -222,6 +225,7 @@ int bench(Rank& rank, BenchFlags flags) {
   use_threads(flags.threads.value_or(1));
   flags.options.sharding.strategy = llm::train::strategies_by_name().at(flags.strategy);
   flags.options.sharding.precision.param_dtype = dtypes_by_name().at(flags.dtype);
+  flags.options.moments_dtype = flags.moments == "bf16" ? c10::kBFloat16 : c10::kFloat;
   flags.options.sharding.precision.master = llm::train::masters_by_name().at(flags.master);
   flags.options.sharding.precision.reduce_dtype = dtypes_by_name().at(flags.reduce_dtype);
   flags.options.sharding.units =
@@ -287,6 +291,9 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
       ->check(CLI::IsMember(llm::train::masters_by_name()));
   verb.add_option("--reduce-dtype", flags.reduce_dtype,
                   "of sums of gradients; bf16, under bf16: 2 bytes a parameter less")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  verb.add_option("--moments", flags.moments,
+                  "of AdamW's moments; bf16: 4 bytes a parameter less, rounded at random")
       ->check(CLI::IsMember({"fp32", "bf16"}));
   verb.add_flag("--update-in-backward", options.update_in_backward,
                 "use gradients as soon as they are there: those of a block are held at a time, "

@@ -1,5 +1,5 @@
-// golden_check MODEL_DIR GOLDEN.safetensors [--ranks N] [--ignore-fields A,B]: does a model compute
-// what the reference implementation recorded?
+// golden_check MODEL_DIR GOLDEN.safetensors [--ranks N] [--device cpu|cuda] [--ignore-fields A,B]:
+// does a model compute what the reference implementation recorded?
 //
 // Prints one line of JSON: the largest relative differences of logits, loss and gradients, and of
 // losses and gradient norms over AdamW steps. Exits 0 when it could compare.
@@ -28,11 +28,16 @@ int main(int argc, char** argv) {
   command.add_option("--ranks", ranks, "ranks to shard over, as threads")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
+  std::string device = "cpu";
+  command.add_option("--device", device, "where it computes; cuda: one rank")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   app::add_ignore_fields(command, ignored_fields);
   try {
     command.parse(argc, argv);
-    const llm::train::GoldenDifferences found =
-        llm::train::compare_with_golden(model_folder, golden_path, ranks, ignored_fields);
+    const llm::train::GoldenDifferences found = llm::train::compare_with_golden(
+        model_folder, golden_path, ranks, ignored_fields,
+        device == "cuda" ? c10::DeviceType::CUDA : c10::DeviceType::CPU);
     const nlohmann::ordered_json report = {
         {"logits_rel", found.logits}, {"loss_rel", found.loss},
         {"grad_rel", found.gradient}, {"grad_worst", found.worst_gradient},

@@ -86,8 +86,8 @@ def kernels(place):
 
 # How many bytes a parameter takes, and what sherd bench is told for it.
 MODES = {
-    "all bf16": (8, "bf16 moments", ["--master", "bfloat16", "--reduce-dtype", "bf16"]),
-    "12 bytes": (12, "fp32 moments", ["--master", "split", "--update-in-backward"]),
+    "all bf16": (8, "bf16 moments", ["--master", "bfloat16", "--reduce-dtype", "bf16", "--moments", "bf16"]),
+    "12 bytes": (12, "bf16 moments", ["--master", "split", "--moments", "bf16"]),
     "14 bytes": (14, "fp32 moments", ["--master", "split", "--reduce-dtype", "bf16"]),
     "offload": (6, "fp32 moments", ["--offload-optimizer", "SCRATCH"]),
 }

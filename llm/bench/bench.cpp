@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
 
@@ -97,12 +98,17 @@ void check(const BenchModel& found, const BenchOptions& options, sherd::World& w
         "--accum 1 and --dtype bf16 or fp32.");
   }
   check_sequence(found, options);
-  const double step = options.max_minutes
+  // How long a GPU takes is not known before.
+  const double step = options.max_minutes && world.device().is_cpu()
                           ? estimated_step_seconds(step_products(found.config, options),
                                                    *options.sharding.precision.param_dtype)
                           : 0;
   check_time_left(static_cast<double>(options.warmup + options.steps + kStepsBesides) * step,
                   options.max_minutes, world);
+}
+
+sherd::AdamWMode adamw_mode(const BenchOptions& options) {
+  return {.moments_dtype = options.moments_dtype, .in_backward = options.update_in_backward};
 }
 
 plan::PlannedRun planned_run(const BenchModel& found, const BenchOptions& options,
@@ -111,17 +117,19 @@ plan::PlannedRun planned_run(const BenchModel& found, const BenchOptions& option
   const std::int64_t supervised = options.answers_only ? kAnswerTokens : options.sequence;
   const plan::MicroBatch batch{std::vector<std::int64_t>(rows, options.sequence),
                                std::vector<std::int64_t>(rows, supervised)};
+  const plan::Device device = train::hosts_of(world).device;
   const bool hosts_are_alike = world.size() % world.local_size() == 0;
   return {.model = found.config,
           .ranks = {.size = world.size(),
                     .local_size = hosts_are_alike ? world.local_size() : 1,
+                    .device = device.type,
                     .transport = train::transport_of(options.sharding.offload)},
           .sharding = options.sharding,
-          .adamw = {.in_backward = options.update_in_backward},
+          .adamw = adamw_mode(options),
           .micro_batches =
               std::vector<plan::MicroBatch>(static_cast<size_t>(options.accumulation), batch),
-          .pooling = plan::kHostPooling,
-          .libraries_bytes = plan::kHostLibrariesBytes};
+          .pooling = device.pooling,
+          .libraries_bytes = world.device().is_cpu() ? plan::kHostLibrariesBytes : 0};
 }
 
 // One bench: the model, and the steps it makes.
@@ -132,7 +140,7 @@ class Bench {
         world_(std::move(world)),
         found_(found),
         model_(make_model(found_, options, world_)),
-        optimizer_(model_, {.lr = options.lr}, {}, {.in_backward = options.update_in_backward}),
+        optimizer_(model_, {.lr = options.lr}, {}, adamw_mode(options)),
         tokens_(tokens_of(options, model_.module()->vocab_rows())) {
     if (options.sharding.precision.param_dtype == c10::kHalf) {
       scaler_.emplace(model_);
@@ -178,6 +186,10 @@ void Bench::step() {
                         {.number = step_ + 1,
                          .clip_grad_norm = kClipGradNorm,
                          .updated_in_backward = options_.update_in_backward});
+  if (world_.device().is_cuda()) {
+    at::accelerator::synchronizeDevice(
+        world_.device().index());  // the update is a part of the step
+  }
   ++step_;
   result_.tokens_a_step = outcome.tokens;
   result_.losses.push_back(outcome.loss);
@@ -303,7 +315,10 @@ BenchResult bench(const BenchOptions& options, sherd::World world) {
   const std::int64_t constant_bytes =
       world.device().is_cpu() ? train::constant_bytes(found.config, options.sharding) : 0;
   const plan::PlannedRun run = planned_run(found, options, world);
-  plan::MemoryPlan planned = plan::plan_memory(run);
+  plan::MemoryPlan planned = [&] {
+    const train::PathOfPlan path(world.device().type());
+    return plan::plan_memory(run);
+  }();
   planning.reset();
   BenchResult result = measured(found, options, world);
   result.isa = train::path_of(world);

@@ -45,7 +45,8 @@ struct BenchOptions {
   std::function<void()> give_back_memory;
   /// Told what is measured, and of steps as they end, at most one a second; null: nobody is.
   track::Progress* progress = nullptr;
-  sherd::ShardOptions sharding;  ///< `precision.param_dtype` is set
+  sherd::ShardOptions sharding;                            ///< `precision.param_dtype` is set
+  c10::ScalarType moments_dtype = c10::ScalarType::Float;  ///< of AdamW: fp32 or bf16
 };
 
 /// Rank 0's times, except where said.

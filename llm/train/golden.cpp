@@ -183,7 +183,7 @@ class GoldenCheck {
                             const sherd::ops::Documents& documents) {
       return lm.logits(ids, documents);
     };
-    const at::Tensor logits = model_.run(compute, tokens_.ids_T, tokens_.documents);
+    const at::Tensor logits = model_.run(compute, tokens_.ids_T, tokens_.documents).cpu();
     const at::Tensor expected = GoldenBatch{golden_.logits, golden_.logits, golden_.logits}
                                     .of_rank(model_.world())
                                     .ids.flatten(0, 1)
@@ -201,7 +201,8 @@ class GoldenCheck {
     std::vector<double> squares;  // of the difference, by parameter
     for (const auto& shard : shards) {
       const at::Tensor expected = golden_.gradients.at(shard.name).slice(0, shard.begin, shard.end);
-      const at::Tensor difference = shard.gradient.defined() ? shard.gradient - expected : expected;
+      const at::Tensor difference =
+          shard.gradient.defined() ? shard.gradient.cpu() - expected : expected;
       squares.push_back(difference.square().sum().item<double>());
     }
     model_.world().all_reduce(squares);
@@ -227,14 +228,17 @@ class GoldenCheck {
 
 GoldenDifferences compare_with_golden(const std::string& model_folder,
                                       const std::string& golden_path, int ranks,
-                                      const std::vector<std::string>& ignored_fields) {
+                                      const std::vector<std::string>& ignored_fields,
+                                      c10::DeviceType device) {
   const io::IgnoredFields ignored{ignored_fields, families::IgnoreBy::Flag};
   const ModelShape shape = model_shape(model_folder, ignored);
   // Errors are reported before any rank starts.
   (void)io::match_weights(*shape.shapes, sherd::SafetensorsFolder(model_folder));
   const Golden golden = read_golden(golden_path, *shape.shapes);
 
-  std::vector<sherd::World> worlds = sherd::World::in_process(ranks);
+  std::vector<sherd::World> worlds = device == c10::DeviceType::CPU
+                                         ? sherd::World::in_process(ranks)
+                                         : std::vector{sherd::World::alone(device)};
   std::vector<GoldenDifferences> found(worlds.size());
   std::vector<std::exception_ptr> failures(worlds.size());
   std::vector<std::thread> threads;

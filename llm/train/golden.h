@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/DeviceType.h>
+
 namespace llm::train {
 
 /// The largest relative differences between what a model computes and what was recorded.
@@ -17,9 +19,10 @@ struct GoldenDifferences {
 /// of the batch), computes in fp32 and compares with `golden_path`, a safetensors file of inputs,
 /// logits, loss, gradients, and of losses and gradient norms of steps. Throws sherd::Error as
 /// llm::io does, and BadData for a file that lacks a tensor or has one of another shape.
-/// `ignored_fields`: of config.json.
+/// `ignored_fields`: of config.json. On a GPU one rank computes, whatever `ranks` says.
 [[nodiscard]] GoldenDifferences compare_with_golden(
     const std::string& model_folder, const std::string& golden_path, int ranks,
-    const std::vector<std::string>& ignored_fields = {});
+    const std::vector<std::string>& ignored_fields = {},
+    c10::DeviceType device = c10::DeviceType::CPU);
 
 }  // namespace llm::train

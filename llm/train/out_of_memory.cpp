@@ -38,10 +38,10 @@ std::string settings_text(const StartedRun& run, const PlannedHosts& hosts, cons
   std::string text;
   std::size_t told = 0;
   for (const FittingSetting& setting : search_plans(run.config, run.model, hosts, batches_of)) {
-    if (setting.plan.needed_bytes() < plan.needed_bytes() && told < kSettings) {
+    if (setting.plan.memory.peak_bytes < plan.memory.peak_bytes && told < kSettings) {
       ++told;
       text += fmt::format("\n {}: planned {}", flags_of(setting),
-                          track::short_bytes(setting.plan.needed_bytes()));
+                          track::short_bytes(setting.plan.memory.peak_bytes));
     }
   }
   return told == 0 ? ". No other setting takes less by plan: use more ranks, or a smaller model."
@@ -55,7 +55,7 @@ std::string advice(const StartedRun& run, const sherd::World& world, const std::
   return fmt::format(
       "out of memory on {}, rank {}: {}. A rank was planned to take {}; LibTorch held "
       "{} there{}",
-      path_of(world), world.rank(), first_line_of(why), track::short_bytes(plan.needed_bytes()),
+      path_of(world), world.rank(), first_line_of(why), track::short_bytes(plan.memory.peak_bytes),
       track::short_bytes(held_bytes_on(world.device())), settings_text(run, hosts, plan));
 }
 

@@ -33,8 +33,6 @@ config::RunConfig on_device(config::RunConfig config, const plan::Device& device
   return config;
 }
 
-constexpr auto kPathOfAGpu = sherd::ops::cpu::Isa::Avx512Bf16;
-
 std::int64_t available_to_a_rank(const PlannedHosts& hosts) {
   if (hosts.device.type != c10::DeviceType::CPU) {
     return hosts.memory_bytes.value_or(hosts.device.memory_bytes);
@@ -157,6 +155,12 @@ std::string ranks_text(const PlannedHosts& hosts) {
 
 }  // namespace
 
+PathOfPlan::PathOfPlan(c10::DeviceType device) {
+  if (device != c10::DeviceType::CPU) {
+    assumed_.emplace(sherd::ops::cpu::Isa::Avx512Bf16);
+  }
+}
+
 RunPlan plan_run(const config::RunConfig& given, const ModelShape& shape, const PlannedHosts& hosts,
                  const PlannedBatches& batches) {
   const config::RunConfig config = on_device(given, hosts.device);
@@ -167,11 +171,7 @@ RunPlan plan_run(const config::RunConfig& given, const ModelShape& shape, const 
                                    "\"none\".",
                                    hosts.device.name));
   }
-  // A GPU multiplies bf16 as it is, whatever the processor beside it can.
-  std::optional<sherd::ops::cpu::AssumedIsa> path;
-  if (!on_cpu) {
-    path.emplace(kPathOfAGpu);
-  }
+  const PathOfPlan path(hosts.device.type);
   plan::PlannedRun run = planned_step(config, shape, hosts, batches.training);
   run.evaluation = batches.evaluation;
   RunPlan made{

@@ -91,7 +91,7 @@ class OfPrograms(Folder):
 
 class Run(OfPrograms):
     def test_what_fails_is_recorded_and_the_rest_goes_on(self):
-        self.run_day(0, "--device", "cpu", "--stage", "rows", SHERD_FAILS="--update-in-backward")
+        self.run_day(0, "--device", "cpu", "--stage", "rows", SHERD_FAILS="split --moments")
         records = self.records("rows")
         self.assertEqual(len(records), 1 + len(jobs.ROWS))
         for name, record in records.items():

@@ -258,7 +258,7 @@ TEST(WrongUse, AUnitThatIsShardedAlreadyInsideAnotherModel) {
 
 TEST(WrongUse, ADeviceThatIsNotThere) {
   expect_error([] { World::alone(c10::DeviceType::XPU); }, ExitCode::Unavailable,
-               {"no device 'xpu' can be used", "-DSHERD_CUDA=ON"});
+               {"no device 'xpu' can be used", "GPUs of NVIDIA"});
 }
 
 }  // namespace
