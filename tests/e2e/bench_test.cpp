@@ -32,6 +32,17 @@ void write_ids(const fs::path& path, const std::vector<std::int32_t>& ids) {
              static_cast<std::streamsize>(ids.size() * sizeof(std::int32_t)));
 }
 
+TEST(Bench, TakesMomentsInBf16) {
+  const auto with = [](const char* moments) {
+    return result_of(bench(kModel, {"--dtype", "bf16", "--master", "bfloat16", "--reduce-dtype",
+                                    "bf16", "--moments", moments, "--device", "cpu"}));
+  };
+  const json narrow = with("bf16"), wide = with("fp32");
+  EXPECT_EQ(narrow.at("moments"), "bf16");
+  EXPECT_LT(narrow.at("planned_peak_bytes"), wide.at("planned_peak_bytes"));
+  EXPECT_EQ(narrow.at("losses").at(0), wide.at("losses").at(0));  // before the first update
+}
+
 TEST(Bench, PrintsTimesMemoryAndLosses) {
   const json line = result_of(bench(kModel, {"--ranks", "2", "--profile"}));
   EXPECT_FALSE(line.at("isa").get<std::string>().empty());
