@@ -42,7 +42,7 @@ test-thread-sanitized: setup  ## what is free of LibTorch (launch/, files/, llm/
 
 test-cuda:       ## compile libsherd, ops/ and the kernels for CUDA, and run the GPU tests where there is a GPU
 	@scripts/setup --tests --cuda
-	cmake --preset cuda -DSHERD_BUILD_LLM=OFF -DSHERD_BUILD_OPS=ON -DSHERD_WERROR=ON
+	cmake --preset cuda -DSHERD_BUILD_LLM=OFF -DSHERD_BUILD_OPS=ON -DSHERD_WERROR=ON "-DCMAKE_CUDA_ARCHITECTURES=80-real;90"
 	cmake --build --preset cuda --target sherd sherd_cuda sherd_ops_cuda sherd_gpu_tests
 	ctest --preset cuda -L gpu
 

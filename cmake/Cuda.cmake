@@ -18,7 +18,8 @@ if(NOT CMAKE_CUDA_COMPILER)
   set(CMAKE_CUDA_COMPILER ${SHERD_NVCC})
 endif()
 if(NOT CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80-real 90)  # Ampere; Hopper, and by its PTX what is newer
+  # Turing to Blackwell, and by the newest one's PTX what is newer: what src/cuda/library.cpp says that it serves.
+  set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 89-real 90-real 100-real 120)
 endif()
 set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # sherd::torch_cuda brings the one that LibTorch uses
 enable_language(CUDA)
