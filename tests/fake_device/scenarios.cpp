@@ -154,9 +154,7 @@ std::vector<at::Tensor> train(const World& world, const Scenario& scenario) {
       loss.backward();
       values.push_back(loss.detach());
     }
-    if (scenario.clips) {
-      static_cast<void>(clip_grad_norm(model, 1.0));
-    }
+    static_cast<void>(clip_grad_norm(model, 1.0));
     optimizer.step();
     optimizer.zero_grad();
     if (scenario.evaluates) {

@@ -17,7 +17,6 @@ struct Scenario {
   bool sync_each = true;  ///< else gradients are reduced after the last micro-batch
   bool all_reduce_each = true;
   bool reshard_after_backward = true;
-  bool clips = true;
   bool evaluates = false;         ///< a forward without gradients after each step
   bool fails_in_forward = false;  ///< an exception in the second step, which is begun again
   bool fails_in_backward = false;
