@@ -25,9 +25,9 @@ struct Gpus {
   std::string problem;
 };
 
-/// Asks the driver, once a process, and loads libsherd_cuda.so with LibTorch's part for GPUs, which
-/// takes a second, where there is a GPU that they serve. A process that has asked must not be
-/// forked. Any thread; not collective. PyTorch: `torch.cuda.is_available()`,
+/// Asks the driver, once a process, and loads libsherd_cuda.so with LibTorch's part for GPUs where
+/// there is a GPU. A process that has asked must not be forked. Throws nothing: what is wrong is in
+/// Gpus::problem. Any thread; not collective. PyTorch: `torch.cuda.is_available()`,
 /// `get_device_properties()`.
 [[nodiscard]] const Gpus& gpus();
 
