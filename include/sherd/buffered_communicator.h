@@ -54,6 +54,7 @@ class BufferedCommunicator : public Communicator {
   void cancel(const std::string& why) final;
   [[nodiscard]] int64_t most_received_bytes() const final;
   void all_reduce(std::span<double> values, ReduceOp op) final;
+  void all_reduce_on_device(const at::Tensor& values, ReduceOp op) final;
   void barrier() final;
 
   /// What a rank says that it does: ranks that are out of step would add up each other's units.
@@ -113,6 +114,9 @@ class BufferedCommunicator : public Communicator {
 
   /// all[rank × mine.size() + i] = mine[i] of each rank.
   virtual void gather_numbers(std::span<const double> mine, std::span<double> all) = 0;
+  /// The same on the device, in the order of the current stream: all [world_size, n] of each rank's
+  /// `mine` [n], double. An undefined tensor where the back end exchanges numbers on the host.
+  [[nodiscard]] virtual at::Tensor gather_on_device(const at::Tensor& mine);
 
   /// Memory for shards and gradients; the model's, as attach() was told. For the back ends that are
   /// built in.

@@ -15,6 +15,10 @@
 #include "sherd/collective_observer.h"
 #include "sherd/memory.h"
 
+namespace at {
+class Tensor;
+}
+
 namespace sherd {
 
 /// One flat segment of a unit, as the communicator sees it: `world_size` equal pieces, one a rank.
@@ -132,6 +136,10 @@ class Communicator {
 
   /// Reduces each value over the ranks, in rank order, so that all ranks hold the same bits.
   virtual void all_reduce(std::span<double> values, ReduceOp op) = 0;
+  /// The same for `values`, double [n] on the device that attach() was given: in the order of the
+  /// calling thread's current stream, without a wait of the host. Communicators that do not
+  /// override it exchange on the host, with a copy there and back, and there the host waits.
+  virtual void all_reduce_on_device(const at::Tensor& values, ReduceOp op);
   /// Returns when all ranks have called it.
   virtual void barrier() = 0;
 

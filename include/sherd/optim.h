@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -86,6 +85,13 @@ class AdamW : public CheckpointableOptimizer {
   /// Error(Usage) where nothing has a gradient, gradients are not summed over all ranks yet, or the
   /// state is torn. PyTorch: `step`.
   void step();
+  /// The same where `found_inf` is 0; else parameters and moments stay as they are, to the bit, and
+  /// the step does not count. `found_inf`: one value on the model's device, the same on every rank,
+  /// such as `clip_grad_norm(model, 1.0).isfinite().logical_not()`. The host waits to know it in
+  /// the next step() or steps_done(). Throws Error(Usage) also for another device or number of
+  /// values, and with AdamWMode::in_backward, which has updated already. PyTorch: `found_inf` of
+  /// fused optimizers.
+  void step(const at::Tensor& found_inf);
   /// Forgets the gradients of the whole model, also of parameters that another optimizer updates.
   /// Not collective. PyTorch: `Module.zero_grad(set_to_none=True)`.
   void zero_grad();
@@ -148,16 +154,17 @@ class AdamW : public CheckpointableOptimizer {
 [[nodiscard]] torch::OrderedDict<std::string, at::Tensor> optim_parameters(ShardedModule& model);
 
 /// Scales all gradients so that their global norm is at most `max_norm`, and returns the norm
-/// before that: the same number on every rank. `norm_type` is its p: 2, another number above 0, or
+/// before that: double [] on the model's device, the same number on every rank. There the host does
+/// not wait for it; `item<double>()` does. `norm_type` is its p: 2, another number above 0, or
 /// infinity for the largest magnitude. The factor is applied in the optimizer's own pass, or when
 /// parameter_shards() is asked for, and at once where optim_parameters() has handed out views.
 /// `max_norm` = infinity only measures. A norm that is not a number is returned, and nothing is
-/// scaled.
+/// scaled; see AdamW::step() for what leaves such a step out.
 ///
 /// Collective: one all-reduce over the shard group, and those by which AdamW::step() would compare
 /// used parameters. Throws Error(Usage) for numbers that are not above 0, for gradients that are
 /// not summed over all ranks yet, and with AdamWMode::in_backward. PyTorch: `clip_grad_norm_`.
-double clip_grad_norm(ShardedModule& model, double max_norm, double norm_type = 2.0);
+at::Tensor clip_grad_norm(ShardedModule& model, double max_norm, double norm_type = 2.0);
 
 /// PyTorch: the arguments of `torch.amp.GradScaler`.
 struct GradScalerOptions {
@@ -174,8 +181,10 @@ struct GradScalerOptions {
 ///     scaler.unscale();                    // before clip_grad_norm, or left to step()
 ///     scaler.step(optimizer);
 ///
-/// All ranks hold the same scale and take the same decisions. Used by the thread that uses the
-/// model: nothing here locks. PyTorch: FSDP1's `ShardedGradScaler`. Paper: arXiv:1710.03740.
+/// All ranks hold the same scale and take the same decisions; scale and decisions lie where the
+/// model is computed, and the host waits for a device only where it asks for them. Used by the
+/// thread that uses the model: nothing here locks. PyTorch: FSDP1's `ShardedGradScaler`. Paper:
+/// arXiv:1710.03740.
 class GradScaler {
  public:
   /// Throws Error(Usage) for numbers out of range. Not collective.
@@ -183,34 +192,36 @@ class GradScaler {
 
   /// The loss times the scale.
   [[nodiscard]] at::Tensor scale(const at::Tensor& loss) const;
-  /// Divides the gradients by the scale and returns whether all of them are finite, on all ranks.
-  /// After the last backward of a step; a second call before the next backward returns the same.
-  /// Collective: one all-reduce.
-  bool unscale();
-  /// Unscales where that has not been done. Where all gradients are finite on all ranks, updates
-  /// the parameters; else forgets all gradients and updates nothing. Adapts the scale. Returns
-  /// whether the parameters were updated. Collective. Throws Error(Usage) as AdamW::step() does,
-  /// and with AdamWMode::in_backward.
-  bool step(AdamW& optimizer);
-  /// The same for an optimizer over optim_parameters().
-  bool step(torch::optim::Optimizer& optimizer);
-  /// What losses are multiplied by now.
-  [[nodiscard]] double scale() const { return scale_; }
+  /// Divides the gradients by the scale. Returns whether some of them are not finite, on some rank:
+  /// fp32 [] on the model's device, 1 or 0. After the last backward of a step; a second call before
+  /// the next backward returns the same. Collective: one all-reduce. PyTorch: `unscale_`.
+  at::Tensor unscale();
+  /// Unscales where that has not been done, updates the parameters where all gradients are finite
+  /// on all ranks, and else leaves all as it is (AdamW::step(found_inf)). Adapts the scale. Returns
+  /// what unscale() does: 1 where nothing was updated. Collective. Throws Error(Usage) as
+  /// AdamW::step() does, and with AdamWMode::in_backward.
+  at::Tensor step(AdamW& optimizer);
+  /// The same for an optimizer over optim_parameters(), for which the host waits to know.
+  at::Tensor step(torch::optim::Optimizer& optimizer);
+  /// What losses are multiplied by now; waits for a device.
+  [[nodiscard]] double scale() const;
+  /// The same, fp32 [] on the model's device, not waited for.
+  [[nodiscard]] at::Tensor scale_tensor() const { return scale_.clone(); }
   /// For resuming: what scale() was.
-  void set_scale(double scale) { scale_ = scale; }
-  /// Steps without an overflow since the scale changed.
-  [[nodiscard]] int64_t good_steps() const { return good_steps_; }
+  void set_scale(double scale);
+  /// Steps without an overflow since the scale changed; waits for a device.
+  [[nodiscard]] int64_t good_steps() const;
   /// For resuming: what good_steps() was.
-  void set_good_steps(int64_t steps) { good_steps_ = steps; }
+  void set_good_steps(int64_t steps);
 
  private:
-  bool step_with(const std::function<void()>& update);
+  void adapt(const at::Tensor& found_inf);
 
   ShardedModule model_;
   GradScalerOptions options_;
-  double scale_;
-  int64_t good_steps_ = 0;
-  std::optional<bool> finite_;    ///< of this step, once unscaled
+  at::Tensor scale_;              ///< fp32 [] on the model's device
+  at::Tensor good_steps_;         ///< int32 [] there
+  at::Tensor found_inf_;          ///< of this step, once unscaled
   int64_t unscaled_version_ = 0;  ///< of the gradients it was asked for
 };
 

@@ -1,11 +1,13 @@
 #include "llm/bench/bench.h"
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
-#include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
 
@@ -150,6 +152,7 @@ class Bench {
 
  private:
   void step();
+  void settle();
   void report(double seconds);
   void warm_up();
   void timed_steps();
@@ -165,6 +168,10 @@ class Bench {
   std::optional<sherd::GradScaler> scaler_;  // of fp16
   BenchTokens tokens_;
   std::int64_t step_ = 0;
+  std::optional<train::LaunchedStep> unread_;  // the last one; on a CPU never between steps
+  train::StepOutcome last_;
+  std::vector<double> seconds_;                         // of each step that was read
+  std::array<double, train::kPhases> phase_seconds_{};  // of them, on a device
   Clock::time_point last_report_;
   BenchResult result_;
 };
@@ -179,24 +186,38 @@ std::vector<data::Batch> Bench::micro_batches() const {
   return batches;
 }
 
+// A device is at one step while the host launches the next.
 void Bench::step() {
-  const auto start = Clock::now();
-  const train::StepOutcome outcome =
-      train::train_step(model_, optimizer_, scaler_ ? &*scaler_ : nullptr, micro_batches(),
-                        {.number = step_ + 1,
-                         .clip_grad_norm = kClipGradNorm,
-                         .updated_in_backward = options_.update_in_backward});
-  if (world_.device().is_cuda()) {
-    at::accelerator::synchronizeDevice(
-        world_.device().index());  // the update is a part of the step
+  train::StepClock clock(world_.device());
+  train::LaunchedStep launched =
+      train::launch_step(model_, optimizer_, scaler_ ? &*scaler_ : nullptr, micro_batches(),
+                         {.number = ++step_,
+                          .clip_grad_norm = kClipGradNorm,
+                          .updated_in_backward = options_.update_in_backward},
+                         std::move(clock));
+  settle();
+  unread_ = std::move(launched);
+  if (world_.device().is_cpu()) {
+    settle();
   }
-  ++step_;
-  result_.tokens_a_step = outcome.tokens;
-  result_.losses.push_back(outcome.loss);
+}
+
+void Bench::settle() {
+  if (!unread_) {
+    return;
+  }
+  last_ = unread_->read(world_);
+  unread_.reset();
+  result_.tokens_a_step = last_.tokens;
+  result_.losses.push_back(last_.loss);
   if (!options_.update_in_backward) {
-    result_.grad_norms.push_back(outcome.grad_norm);
+    result_.grad_norms.push_back(last_.grad_norm);
   }
-  report(std::chrono::duration<double>(Clock::now() - start).count());
+  seconds_.push_back(last_.seconds);
+  for (const auto& [phase, seconds] : last_.phase_seconds) {
+    phase_seconds_[static_cast<size_t>(phase)] += seconds;
+  }
+  report(last_.seconds);
 }
 
 void Bench::report(double seconds) {
@@ -215,16 +236,24 @@ void Bench::report(double seconds) {
 void Bench::timed_steps() {
   train::StepProfile profile(options_.operators ? train::StepProfile::Detail::Operators
                                                 : train::StepProfile::Detail::Phases);
+  settle();
+  seconds_.clear();
+  phase_seconds_ = {};
   for (std::int64_t i = 0; i < options_.steps; ++i) {
-    const auto start = Clock::now();
     step();
-    result_.step_seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
   }
+  settle();
+  result_.step_seconds = seconds_;
   const auto steps = static_cast<double>(options_.steps);
   for (train::StepProfile::Entry entry : profile.entries()) {
     entry.seconds /= steps;
-    result_.split_seconds[static_cast<size_t>(entry.phase)] += entry.seconds;
+    if (world_.device().is_cpu()) {  // else it is what the host takes to launch
+      result_.split_seconds[static_cast<size_t>(entry.phase)] += entry.seconds;
+    }
     result_.operators.push_back(std::move(entry));
+  }
+  for (size_t phase = 0; phase < phase_seconds_.size(); ++phase) {
+    result_.split_seconds[phase] += phase_seconds_[phase] / steps;
   }
   double named = 0;
   for (const double seconds : result_.split_seconds) {
@@ -245,6 +274,7 @@ void Bench::measure_memory() {
     profile.set_at_phase_end(
         [&] { largest = std::max(largest, train::held_bytes_on(world_.device())); });
     step();
+    settle();
   }
   result_.peak_rank_pss_bytes = of_all_ranks(world_, largest);
   result_.peak_rank_bytes = of_all_ranks(world_, train::peak_bytes_on(world_.device()));
@@ -252,13 +282,11 @@ void Bench::measure_memory() {
 
 // Its last step tells how long the timed ones will take.
 void Bench::warm_up() {
-  double seconds = 0;
   for (std::int64_t i = 0; i < options_.warmup; ++i) {
-    const auto start = Clock::now();
     step();
-    seconds = std::chrono::duration<double>(Clock::now() - start).count();
   }
-  check_time_left(static_cast<double>(options_.steps + kStepsBesides) * seconds,
+  settle();
+  check_time_left(static_cast<double>(options_.steps + kStepsBesides) * last_.seconds,
                   options_.max_minutes, world_);
 }
 

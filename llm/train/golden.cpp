@@ -156,7 +156,7 @@ class GoldenCheck {
         found.loss = relative(sum_over_ranks(part.item<double>()), golden_.loss);
         compare_gradients(found);
       }
-      const double norm = sherd::clip_grad_norm(model_, kGoldenClip);
+      const auto norm = sherd::clip_grad_norm(model_, kGoldenClip).item<double>();
       optimizer.step();
       found.gradient_norms =
           std::max(found.gradient_norms, relative(norm, golden_.gradient_norms[step]));

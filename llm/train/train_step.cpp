@@ -2,9 +2,12 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <ATen/record_function.h>
 #include <fmt/core.h>
 
@@ -63,14 +66,14 @@ void refuse_non_finite(const char* what, double value, std::int64_t step) {
         fmt::format("{} of step {} is {}. Nothing was updated. Lower optim.lr, raise "
                     "schedule.warmup, or look at the data of this step; the last checkpoint is "
                     "intact.",
-                    what, step, value));
+                    what, step, std::isnan(value) ? std::abs(value) : value));  // no "-nan"
   }
 }
 
 // Gradients that overflow although the loss is hardly scaled have another cause.
-void refuse_hopeless(const sherd::GradScaler& scaler, std::int64_t step) {
+void refuse_hopeless(double scale, std::int64_t step) {
   constexpr double kLeastScale = 1.0 / 1024;
-  if (scaler.scale() < kLeastScale) {
+  if (scale < kLeastScale) {
     throw sherd::Error(sherd::ExitCode::NonFinite,
                        fmt::format("the gradients of step {} are not finite in float16 at any "
                                    "scale of the loss. Nothing was updated. Lower optim.lr, or set "
@@ -82,39 +85,128 @@ void refuse_hopeless(const sherd::GradScaler& scaler, std::int64_t step) {
 
 }  // namespace
 
-StepOutcome train_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
-                       sherd::GradScaler* scaler, const std::vector<data::Batch>& micro_batches,
-                       const StepPlan& plan) {
-  StepOutcome outcome = count(model.world(), micro_batches, plan.stop_here);
-  if (outcome.stop_requested || outcome.supervised_tokens == 0) {
-    return outcome;
+LaunchedStep::LaunchedStep(StepOutcome known, std::int64_t number, StepClock clock)
+    : outcome_(std::move(known)), number_(number), clock_(std::move(clock)) {}
+
+void LaunchedStep::take_loss(double of_all_ranks) {
+  outcome_.loss = of_all_ranks;
+  refuse_non_finite("the loss", of_all_ranks, number_);
+}
+
+void LaunchedStep::take_norm(double norm) {
+  outcome_.grad_norm = norm;
+  refuse_non_finite("the gradient norm", norm, number_);
+}
+
+void LaunchedStep::take_overflow(double scale) {
+  outcome_.overflowed = true;
+  refuse_hopeless(scale, number_);
+}
+
+StepOutcome LaunchedStep::read(sherd::World& world) {
+  clock_.wait();
+  outcome_.seconds = clock_.seconds();
+  outcome_.phase_seconds = clock_.phase_seconds();
+  if (!figures_) {
+    return outcome_;
   }
-  const auto supervised = static_cast<double>(outcome.supervised_tokens);
-  optimizer.zero_grad();
+  const auto* const figures = figures_->wait().const_data_ptr<double>();
+  double loss = figures[0];
+  world.all_reduce({&loss, 1});
+  take_loss(loss);
+  if (figures[2] != 0) {
+    take_overflow(figures[3]);
+  } else if (norm_.defined()) {
+    take_norm(figures[1]);
+  }
+  return outcome_;
+}
+
+// This rank's part of the loss, whose gradients are there then.
+at::Tensor LaunchedStep::run(sherd::Sharded<model::CausalLm>& model,
+                             const sherd::GradScaler* scaler,
+                             const std::vector<data::Batch>& micro_batches) {
+  const auto supervised = static_cast<double>(outcome_.supervised_tokens);
   // Read once: each look at a loss would make the host wait for a GPU.
   at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(model.world().device()));
   for (const data::Batch& batch : micro_batches) {
     const at::Tensor loss = forward(model, batch) / supervised;
+    clock_.mark(Phase::Forward);
     backward(scaler != nullptr ? scaler->scale(loss) : loss);
     sum.add_(loss.detach());
+    clock_.mark(Phase::Backward);
   }
-  outcome.loss = sum.item<double>();
-  model.world().all_reduce({&outcome.loss, 1});
-  refuse_non_finite("the loss", outcome.loss, plan.number);
-  outcome.overflowed = scaler != nullptr && !scaler->unscale();
-  if (outcome.overflowed) {
-    refuse_hopeless(*scaler, plan.number);
-  } else if (!plan.updated_in_backward) {
-    outcome.grad_norm = sherd::clip_grad_norm(
-        model, plan.clip_grad_norm.value_or(std::numeric_limits<double>::infinity()));
-    refuse_non_finite("the gradient norm", outcome.grad_norm, plan.number);
+  if (sum.is_cpu()) {
+    auto loss = sum.item<double>();
+    model.world().all_reduce({&loss, 1});
+    take_loss(loss);
   }
+  return sum;
+}
+
+void LaunchedStep::clip(sherd::Sharded<model::CausalLm>& model, const StepPlan& plan) {
+  norm_ = sherd::clip_grad_norm(
+      model, plan.clip_grad_norm.value_or(std::numeric_limits<double>::infinity()));
+  if (norm_.is_cpu()) {
+    take_norm(norm_.item<double>());
+    return;
+  }
+  left_out_ = norm_.isfinite().logical_not();
+  if (plan.left_out.defined()) {
+    left_out_.logical_or_(plan.left_out);
+  }
+}
+
+void LaunchedStep::send_figures(const at::Tensor& loss, const at::Tensor& found_inf,
+                                const sherd::GradScaler* scaler) {
+  const at::Tensor none = at::zeros_like(loss);
+  figures_.emplace(at::stack({loss, norm_.defined() ? norm_ : none,
+                              found_inf.defined() ? found_inf.to(at::kDouble) : none,
+                              scaler != nullptr ? scaler->scale_tensor().to(at::kDouble) : none}));
+}
+
+void LaunchedStep::update(sherd::AdamW& optimizer, sherd::GradScaler* scaler) {
   if (scaler != nullptr) {
     scaler->step(optimizer);
+  } else if (left_out_.defined()) {
+    optimizer.step(left_out_);
   } else {
     optimizer.step();
   }
-  return outcome;
+}
+
+LaunchedStep launch_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
+                         sherd::GradScaler* scaler, const std::vector<data::Batch>& micro_batches,
+                         const StepPlan& plan, std::optional<StepClock> clock) {
+  LaunchedStep step(count(model.world(), micro_batches, plan.stop_here), plan.number,
+                    clock ? std::move(*clock) : StepClock(model.world().device()));
+  StepOutcome& outcome = step.outcome_;
+  if (outcome.stop_requested || outcome.supervised_tokens == 0) {
+    step.clock_.finish();
+    return step;
+  }
+  optimizer.zero_grad();
+  const at::Tensor loss = step.run(model, scaler, micro_batches);
+  const at::Tensor found_inf = scaler != nullptr ? scaler->unscale() : at::zeros({});
+  if (found_inf.is_cpu() && found_inf.item<float>() != 0) {
+    step.take_overflow(scaler->scale());
+  } else if (!plan.updated_in_backward) {
+    step.clip(model, plan);
+  }
+  step.clock_.mark(Phase::Clip);
+  if (!loss.is_cpu()) {
+    step.send_figures(loss, scaler != nullptr ? found_inf : at::Tensor(), scaler);
+  }
+  step.update(optimizer, scaler);
+  step.clock_.mark(Phase::Optimizer);
+  step.clock_.finish();
+  return step;
+}
+
+StepOutcome train_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
+                       sherd::GradScaler* scaler, const std::vector<data::Batch>& micro_batches,
+                       const StepPlan& plan) {
+  return launch_step(model, optimizer, scaler, micro_batches, plan).read(model.world());
 }
 
 }  // namespace llm::train

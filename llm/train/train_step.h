@@ -2,12 +2,17 @@
 // One optimizer step over all ranks.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
+
 #include "llm/data/batch.h"
 #include "llm/model/causal_lm.h"
+#include "llm/train/step_clock.h"
 #include "sherd/fully_shard.h"
+#include "sherd/host_copy.h"
 #include "sherd/optim.h"
 
 namespace llm::train {
@@ -22,6 +27,10 @@ struct StepOutcome {
   std::int64_t attended_pairs = 0;  ///< of a token and itself or one before it in its sample
   bool overflowed = false;          ///< fp16 gradients were not finite: nothing was updated
   bool stop_requested = false;      ///< some rank was asked to stop: the step was not begun
+  /// Of this rank, where the model is computed.
+  double seconds = 0;
+  /// Of them, by phases, on a device.
+  std::map<Phase, double> phase_seconds = {};
 };
 
 /// The inputs of a step besides its data.
@@ -32,14 +41,65 @@ struct StepPlan {
   /// The optimizer updates in backward: no norm is taken, and what is not finite is found too late
   /// to leave the parameters as they were.
   bool updated_in_backward = false;
+  /// On a device: whether a step before, whose figures have not been read, was left out for not
+  /// being finite; then so is this one. LaunchedStep::left_out() of the last; undefined: no.
+  at::Tensor left_out = {};
+};
+
+/// A step whose work has been given to the device: over a CPU it is done, another device may still
+/// be at it. Loss and norm come to the host when they are read, so that a device finds the next
+/// step waiting when it has done this one.
+class LaunchedStep {
+ public:
+  LaunchedStep(StepOutcome known, std::int64_t number, StepClock clock);
+
+  /// What is known at once: tokens, samples, and whether it was begun.
+  [[nodiscard]] const StepOutcome& known() const { return outcome_; }
+  /// For StepPlan::left_out of the next step.
+  [[nodiscard]] const at::Tensor& left_out() const { return left_out_; }
+  /// All of it, once the device has done the step. Collective; once. Throws
+  /// sherd::Error(NonFinite) on every rank for a loss or norm that is not finite.
+  [[nodiscard]] StepOutcome read(sherd::World& world);
+
+ private:
+  friend LaunchedStep launch_step(sherd::Sharded<model::CausalLm>&, sherd::AdamW&,
+                                  sherd::GradScaler*, const std::vector<data::Batch>&,
+                                  const StepPlan&, std::optional<StepClock>);
+  at::Tensor run(sherd::Sharded<model::CausalLm>& model, const sherd::GradScaler* scaler,
+                 const std::vector<data::Batch>& micro_batches);
+  void clip(sherd::Sharded<model::CausalLm>& model, const StepPlan& plan);
+  void take_loss(double of_all_ranks);
+  void take_norm(double norm);
+  void take_overflow(double scale);
+  void send_figures(const at::Tensor& loss, const at::Tensor& found_inf,
+                    const sherd::GradScaler* scaler);
+  void update(sherd::AdamW& optimizer, sherd::GradScaler* scaler);
+
+  StepOutcome outcome_;
+  std::int64_t number_;
+  StepClock clock_;
+  at::Tensor norm_;      // undefined: none was taken
+  at::Tensor left_out_;  // on a device
+  // On a device: this rank's loss; the norm; with a scaler whether gradients overflowed, and the
+  // scale that they had. 0 for what there is not.
+  std::optional<sherd::HostCopy> figures_;
 };
 
 /// Runs forward and backward of this rank's micro-batches and updates the parameters. The loss is
 /// the sum over the supervised tokens of all ranks and micro-batches ÷ their number, so that it
 /// does not depend on how the batch is cut. With a `scaler` the loss is scaled, and a step whose
-/// gradients are not finite is left out while the scale shrinks. Collective. Throws
-/// sherd::Error(NonFinite) on every rank, before the update, for a loss or gradient that is not
-/// finite; with a scaler only where no scale helps.
+/// gradients are not finite is left out while the scale shrinks.
+///
+/// Nothing is updated by a loss or gradients that are not finite. On a CPU it throws
+/// sherd::Error(NonFinite) on every rank before the update. Another device leaves the update out by
+/// itself, as soon as the norm is not finite, and LaunchedStep::read() throws. With a scaler either
+/// throws only where no scale helps. `clock`: of the step, where it has begun before the call.
+/// Collective.
+LaunchedStep launch_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
+                         sherd::GradScaler* scaler, const std::vector<data::Batch>& micro_batches,
+                         const StepPlan& plan, std::optional<StepClock> clock = std::nullopt);
+
+/// launch_step(), and LaunchedStep::read() at once. Collective. Throws as they do.
 StepOutcome train_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
                        sherd::GradScaler* scaler, const std::vector<data::Batch>& micro_batches,
                        const StepPlan& plan);

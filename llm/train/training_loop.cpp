@@ -190,62 +190,94 @@ RunOutcome TrainingLoop::run() {
 
 bool TrainingLoop::step(std::int64_t number) {
   const Clock::time_point start = Clock::now();
+  StepClock clock(world_.device());
   const double lr = learning_rate(run_.config.optim.lr, run_.config.schedule, number,
                                   run_.data.length.total_steps);
   optimizer_.set_lr(lr);
-  const StepPlan plan{number, run_.config.optim.clip_grad_norm, hooks_.stop_requested()};
+  StepPlan plan{number, run_.config.optim.clip_grad_norm, hooks_.stop_requested()};
+  if (unread_) {
+    plan.left_out = unread_->step.left_out();
+  }
   const std::vector<data::Batch> batches = loader_.step(number - 1);
   const double data_wait_seconds = seconds_since(start);
   trace_.begin(number);
   const StepProfile profile(StepProfile::Detail::Phases);
-  const StepOutcome outcome = train_step(model_, optimizer_, scaler_, batches, plan);
-  const StepTimes times{seconds_since(start), data_wait_seconds, profile.phase_seconds()};
-  const std::string traced = trace_.end(number);
-  if (outcome.stop_requested) {
+  Unread made{launch_step(model_, optimizer_, scaler_, batches, plan, std::move(clock)), number, lr,
+              data_wait_seconds};
+  if (world_.device().is_cpu()) {
+    made.phase_seconds = profile.phase_seconds();
+  }
+  made.traced = trace_.end(number);
+  settle();  // of the step before, while a device computes this one
+  if (made.step.known().stop_requested) {
     return false;
   }
   outcome_.steps_done = number;
-  record(number, outcome, lr, times);
-  if (!traced.empty()) {
-    say(traced);
+  agree_on_clocks(made);
+  unread_ = std::move(made);
+  if (world_.device().is_cpu()) {
+    settle();
   }
   return true;
 }
 
-void TrainingLoop::record(std::int64_t number, const StepOutcome& outcome, double lr,
-                          const StepTimes& times) {
+void TrainingLoop::agree_on_clocks(Unread& made) {
   const Clock::time_point now = Clock::now();
   const bool keeps_time = world_.rank() == 0;  // clocks differ, and all ranks must do the same
-  double largest[] = {static_cast<double>(peak_bytes_on(world_.device())), times.data_wait_seconds,
+  double largest[] = {static_cast<double>(peak_bytes_on(world_.device())), made.data_wait_seconds,
                       keeps_time && saves_.time_is_up(now) ? 1.0 : 0.0,
                       keeps_time && evaluations_.time_is_up(now) ? 1.0 : 0.0};
   world_.all_reduce(largest, sherd::ReduceOp::Max);
+  made.peak_rank_bytes = largest[0];
+  made.data_wait_seconds = largest[1];
   save_time_is_up_ = largest[2] > 0;
   evaluation_time_is_up_ = largest[3] > 0;
+}
+
+void TrainingLoop::settle() {
+  if (!unread_) {
+    return;
+  }
+  Unread made = std::move(*unread_);
+  unread_.reset();
+  // Where it was not finite, neither it nor one launched behind it has updated anything.
+  const std::int64_t steps_done = std::exchange(outcome_.steps_done, made.number - 1);
+  const StepOutcome outcome = made.step.read(world_);
+  outcome_.steps_done = steps_done;
   if (made_.steps++ == 0) {
     made_.first_loss = outcome.loss;
   }
   made_.last_loss = outcome.loss;
-  if (!log_) {
-    return;
+  if (log_) {
+    record(made, outcome);
   }
+  if (!made.traced.empty()) {
+    say(made.traced);
+  }
+}
+
+void TrainingLoop::record(const Unread& made, const StepOutcome& outcome) {
+  const std::int64_t number = made.number;
   const RunLength& length = run_.data.length;
-  const track::StepRecord record{
+  track::StepRecord record{
       .step = number,
       .total_steps = length.total_steps,
       .loss = outcome.loss,
       .grad_norm = outcome.grad_norm,
-      .lr = lr,
+      .lr = made.lr,
       .tokens = outcome.tokens,
       .supervised_tokens = outcome.supervised_tokens,
       .samples = outcome.samples,
-      .step_seconds = times.seconds,
+      .step_seconds = outcome.seconds,
       .unix_seconds = track::unix_seconds_now(),
-      .peak_rank_bytes = static_cast<std::int64_t>(largest[0]),
-      .data_wait_seconds = largest[1],
+      .peak_rank_bytes = static_cast<std::int64_t>(made.peak_rank_bytes),
+      .data_wait_seconds = made.data_wait_seconds,
       .epochs = static_cast<double>(number) / static_cast<double>(length.steps_per_epoch),
-      .mfu = run_.mfu.of(outcome, times.seconds),
-      .phase_seconds = times.phase_seconds};
+      .mfu = run_.mfu.of(outcome, outcome.seconds),
+      .phase_seconds = made.phase_seconds};
+  for (const auto& [phase, seconds] : outcome.phase_seconds) {
+    record.phase_seconds[name_of(phase)] = seconds;
+  }
   run_.lock->check_folder_is_there();
   log_->write(record);
   for (const std::string& line : run_.trackers->take_news()) {
@@ -306,6 +338,7 @@ bool TrainingLoop::is_evaluated(const EvaluationKey& key) {
 }
 
 bool TrainingLoop::evaluate(std::int64_t number, bool only_missing) {
+  settle();
   for (std::size_t i = 0; i < run_.data.heldout.size(); ++i) {
     const EvaluationKey key = evaluation_key(number, i);
     if (!(only_missing && is_evaluated(key)) && !evaluate(number, i)) {
@@ -382,6 +415,7 @@ void TrainingLoop::save_best(std::int64_t number) {
 }
 
 void TrainingLoop::end_early() {
+  settle();
   const std::int64_t step = outcome_.steps_done;
   if (step >= run_.data.length.total_steps) {
     return;
@@ -411,6 +445,7 @@ void TrainingLoop::prune(std::int64_t newest) const {
 }
 
 void TrainingLoop::save(std::int64_t number) {
+  settle();
   const Clock::time_point start = Clock::now();
   const std::string folder = checkpoints_.folder_of(number).string();
   const track::Working saving(run_.progress, "saving checkpoint " + folder);
@@ -438,6 +473,7 @@ void TrainingLoop::save(std::int64_t number) {
 
 // What was learned since the last checkpoint is saved; without a step there is nothing to save.
 RunOutcome TrainingLoop::stop() {
+  settle();
   outcome_.stopped = true;
   if (outcome_.steps_done > saved_step_) {
     save(outcome_.steps_done);

@@ -48,13 +48,6 @@ struct Prepared {
   FlopsUtilization mfu = {};  ///< how it is taken, on rank 0
 };
 
-/// Where the time of a step went, on this rank.
-struct StepTimes {
-  double seconds = 0;
-  double data_wait_seconds = 0;                 ///< of it, for its batches
-  std::map<std::string, double> phase_seconds;  ///< of it, by StepProfile
-};
-
 /// Trains from the step after the start to the last. All methods are collective.
 class TrainingLoop {
  public:
@@ -80,7 +73,20 @@ class TrainingLoop {
   }
 
  private:
+  // A step that was made, whose loss and norm were not read yet.
+  struct Unread {
+    LaunchedStep step;
+    std::int64_t number;
+    double lr;
+    double data_wait_seconds;
+    std::map<std::string, double> phase_seconds = {};  // on a CPU
+    std::string traced = {};
+    double peak_rank_bytes = 0;  // of all ranks the most
+  };
   bool step(std::int64_t number);  // false: stopped before it
+  void agree_on_clocks(Unread& made);
+  // Reads what the last step was, where that was not done yet, and records it.
+  void settle();
   // Each file, or each that is not in the log yet. False: stopped in the middle.
   bool evaluate(std::int64_t number, bool only_missing = false);
   bool evaluate(std::int64_t number, std::size_t data_file);
@@ -96,7 +102,7 @@ class TrainingLoop {
   void prune(std::int64_t newest) const;
   RunOutcome stop();
   void finish();
-  void record(std::int64_t number, const StepOutcome& outcome, double lr, const StepTimes& times);
+  void record(const Unread& made, const StepOutcome& outcome);
   [[nodiscard]] bool checkpoint_is_due(std::int64_t number) const;
   [[nodiscard]] bool evaluation_is_due(std::int64_t number) const;
   [[nodiscard]] bool is_evaluated(const EvaluationKey& key);
@@ -118,8 +124,9 @@ class TrainingLoop {
   data::Loader loader_;
   std::unique_ptr<RunLog> log_;  // on rank 0
   BestSoFar best_;
-  bool has_begun_ = false;  // see begin()
-  bool starts_elsewhere_;   // at a checkpoint of another folder
+  bool has_begun_ = false;        // see begin()
+  bool starts_elsewhere_;         // at a checkpoint of another folder
+  std::optional<Unread> unread_;  // the last one; on a CPU never between steps
   LossWatch watch_;
   StepTrace trace_;
   std::int64_t saved_step_;  // the newest that a checkpoint holds

@@ -109,6 +109,14 @@ void DeviceCommunicator::gather_numbers(std::span<const double> mine, std::span<
   flat_tensor(all.data(), world_size() * count, at::kDouble, host).copy_(out);
 }
 
+at::Tensor DeviceCommunicator::gather_on_device(const at::Tensor& mine) {
+  at::Tensor all = at::empty({world_size(), mine.numel()}, mine.options());
+  at::Tensor in = mine;
+  exchange(groups_.roster, "all-reduce",
+           [&] { return groups_.gather->_allgather_base(all, in)->wait(); });
+  return all;
+}
+
 void DeviceCommunicator::interrupt(const std::string& /*why*/) {
   groups_.gather->abort();
   groups_.reduce->abort();

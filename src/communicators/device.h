@@ -45,6 +45,7 @@ class DeviceCommunicator final : public BufferedCommunicator {
   [[nodiscard]] int64_t receive_bytes(const SegmentSpec& spec,
                                       c10::ScalarType dtype) const override;
   void gather_numbers(std::span<const double> mine, std::span<double> all) override;
+  [[nodiscard]] at::Tensor gather_on_device(const at::Tensor& mine) override;
   void interrupt(const std::string& why) override;
   [[nodiscard]] int rank_of_world(int member) const override {
     return groups_.roster.group().rank_at(member);

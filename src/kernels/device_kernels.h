@@ -41,7 +41,8 @@ struct DeviceKernels {
   void (*to_bfloat16)(const float* values, uint16_t* out, int64_t numel, Stream stream) = nullptr;
   void (*split)(const float* values, SplitMaster out, int64_t numel, Stream stream) = nullptr;
   void (*join)(SplitMaster master, float* out, int64_t numel, Stream stream) = nullptr;
-  /// `grad_scale`: one float, in the place of the step's; null: that of the step.
+  /// `grad_scale`: one float, in the place of the step's; NaN: nothing is written; null: that of
+  /// the step.
   void (*adamw)(const AdamWShards& shards, int64_t numel, const AdamWStep& step,
                 const float* grad_scale, Stream stream) = nullptr;
 };

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -14,11 +15,14 @@
 #include <ATen/ops/bitwise_xor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/isnan.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/pow.h>
 #include <ATen/ops/reciprocal.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 
 #include "kernels/on_device.h"
 
@@ -198,6 +202,15 @@ void scale_in_place(const at::Tensor& values, float factor) {
   target.mul_(factor);
 }
 
+void scale_in_place(const at::Tensor& values, const at::Tensor& factor) {
+  at::Tensor target = values;
+  if (values.scalar_type() == at::kFloat) {
+    target.mul_(factor);
+  } else {
+    target.copy_(values.to(at::kFloat).mul_(factor));  // else the factor is rounded before
+  }
+}
+
 double sum_of_squares(const at::Tensor& values) {
   if (has_own_loops(values)) {
     return sum_over_parts(values.numel(), [&](int64_t begin, int64_t numel) {
@@ -232,13 +245,12 @@ at::Tensor clip_factor_on_device(const at::Tensor& squares, double max_norm) {
   return at::where(wanted.lt(1.0), wanted, 1.0).to(at::kFloat);
 }
 
-double sum_of_powers(const at::Tensor& values, double p) {
+at::Tensor sum_of_powers(const at::Tensor& values, double p) {
   if (values.numel() == 0) {
-    return 0.0;
+    return at::zeros({}, values.options().dtype(at::kDouble));
   }
-  const double norm =
-      at::linalg_vector_norm(values, p, std::nullopt, false, at::kDouble).item<double>();
-  return std::isinf(p) ? norm : std::pow(norm, p);
+  const at::Tensor norm = at::linalg_vector_norm(values, p, std::nullopt, false, at::kDouble);
+  return std::isinf(p) ? norm : at::pow(norm, p);
 }
 
 namespace {
@@ -363,6 +375,23 @@ void update_with_aten(const AdamWTensors& t, const at::Tensor& masters,
   }
 }
 
+void adamw_with_aten(const AdamWTensors& t, const kernels::AdamWStep& step);
+
+// What the step would have written is written over with what was there, where the factor says so.
+void adamw_unless_nan(const AdamWTensors& t, const kernels::AdamWStep& step) {
+  std::vector<std::pair<at::Tensor, at::Tensor>> before;
+  for (const at::Tensor& out : {t.master, t.exp_avg, t.exp_avg_sq, t.travelling, t.low}) {
+    if (out.defined()) {
+      before.emplace_back(out, out.clone());
+    }
+  }
+  const at::Tensor leave = at::isnan(t.grad_scale);
+  adamw_with_aten(t, step);
+  for (auto& [out, old] : before) {
+    out.copy_(at::where(leave, old, out));
+  }
+}
+
 void adamw_with_aten(const AdamWTensors& t, const kernels::AdamWStep& step) {
   if (t.low.defined()) {
     const at::Tensor masters = join(t.travelling, t.low);
@@ -402,6 +431,9 @@ kernels::AdamWShards shards_of(const AdamWTensors& t) {
 void adamw_on_cpu(const AdamWTensors& t, kernels::AdamWStep step) {
   if (t.grad_scale.defined()) {
     step.grad_scale = t.grad_scale.item<float>();
+    if (std::isnan(step.grad_scale)) {
+      return;
+    }
   }
   const kernels::AdamWShards shards = shards_of(t);
   for_parts(t.gradient.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
@@ -425,7 +457,7 @@ bool update(const AdamWTensors& t, const kernels::AdamWStep& step) {
     adamw_on_device(device, t, step);
     return true;
   }
-  adamw_with_aten(t, step);
+  t.grad_scale.defined() ? adamw_unless_nan(t, step) : adamw_with_aten(t, step);
   return false;
 }
 

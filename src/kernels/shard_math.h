@@ -23,6 +23,8 @@ double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
                                                     std::span<const at::Tensor> sources);
 
 void scale_in_place(const at::Tensor& values, float factor);
+/// By fp32 [] on the same device, without waiting.
+void scale_in_place(const at::Tensor& values, const at::Tensor& factor);
 
 /// Of fp32 or bf16 values, in double; waits for the device.
 [[nodiscard]] double sum_of_squares(const at::Tensor& values);
@@ -31,8 +33,8 @@ void scale_in_place(const at::Tensor& values, float factor);
 /// What clip_grad_norm() multiplies gradients by, without waiting: fp32 [] of their sum of squares
 /// over all ranks, double [].
 [[nodiscard]] at::Tensor clip_factor_on_device(const at::Tensor& squares, double max_norm);
-/// Σ |x|^p in double for any p, or max |x| where p is infinity; waits for the device.
-[[nodiscard]] double sum_of_powers(const at::Tensor& values, double p);
+/// Σ |x|^p for any p, or max |x| where p is infinity, where the values are: double [].
+[[nodiscard]] at::Tensor sum_of_powers(const at::Tensor& values, double p);
 
 /// Rounds fp32 values into another dtype.
 void round_into(const at::Tensor& values, const at::Tensor& out);
@@ -59,7 +61,7 @@ struct AdamWTensors {
   int64_t first_element = 0;  ///< number of the first one in its parameter
   at::Tensor low = {};        ///< int16, of masters that are split; else undefined
   /// fp32 [] beside the others, in the place of AdamWStep::grad_scale: a factor that the host has
-  /// not waited for; undefined: none.
+  /// not waited for; undefined: none. NaN: nothing is written.
   at::Tensor grad_scale = {};
 };
 void adamw(const AdamWTensors& tensors, const kernels::AdamWStep& step);

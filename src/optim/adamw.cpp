@@ -1,12 +1,16 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "base/movable_storage.h"
+#include "base/own_work.h"
 #include "base/profiler_range.h"
 #include "kernels/shard_math.h"
+#include "sherd/host_copy.h"
 #include "sherd/optim.h"
 #include "step/engine.h"
 
@@ -112,6 +116,7 @@ struct Stretch {
   }
 };
 
+constexpr float kLeaveAll = std::numeric_limits<float>::quiet_NaN();  // of AdamWTensors::grad_scale
 constexpr int64_t kStretch = int64_t{1} << 20;
 
 bool rests(const SegmentMoments& state) {
@@ -222,10 +227,20 @@ struct AdamW::Impl {
   std::vector<double> initial_lrs;   ///< by group
   std::vector<SegmentMoments> segments;
   int64_t steps = 0;
+  /// The last step, where the device decides whether it is made.
+  struct Asked {
+    HostCopy found_inf;
+    std::vector<Updated*> counted;
+  };
+  std::optional<Asked> asked;
   std::set<const detail::SegmentGradients*> updated_in_backward;
   int64_t failures_seen = 0;  ///< of backwards, by updated_in_backward
+  at::Tensor grad_scale;      ///< of this step, where the host does not know it; see AdamWTensors
 
   [[nodiscard]] detail::Engine& engine() const { return detail::engine_of(model); }
+  void step(const at::Tensor& found_inf);
+  [[nodiscard]] at::Tensor grad_scale_with(const at::Tensor& found_inf) const;
+  void uncount_what_was_left_out();
   [[nodiscard]] bool is_updated(const SegmentMoments& state, size_t place) const;
   void update(const std::vector<SegmentMoments*>& due);
   void add_due_stretches(std::vector<Stretch>& stretches, SegmentMoments& state);
@@ -344,7 +359,11 @@ void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
 void AdamW::Impl::add_due_stretches(std::vector<Stretch>& stretches, SegmentMoments& state) {
   for (const Run& run : state.runs) {
     if (is_updated(state, run.place)) {
-      ++state.updated.at(run.place).steps;
+      Updated& updated = state.updated.at(run.place);
+      ++updated.steps;
+      if (asked) {
+        asked->counted.push_back(&updated);
+      }
       add_stretches(stretches, state, run);
     }
   }
@@ -360,9 +379,10 @@ void AdamW::Impl::update_stretch(const Stretch& stretch) {
                              .gradient = stretch.gradient(),
                              .travelling = stretch.of(all.travelling),
                              .first_element = all.first_element + stretch.first,
-                             .low = stretch.of(all.low)},
+                             .low = stretch.of(all.low),
+                             .grad_scale = grad_scale},
                             step_numbers(groups[updated.group], updated.steps,
-                                         engine().step.gradients().pending_factor()));
+                                         engine().step.gradients().pending_factor().number));
 }
 
 // Units updated before the failure may be updated again.
@@ -410,34 +430,86 @@ void AdamW::Impl::check_there_are_gradients() const {
 }
 
 void AdamW::step() {
+  impl_->step({});
+}
+
+void AdamW::step(const at::Tensor& found_inf) {
+  const c10::Device device = impl_->engine().model.mesh.world().device();
+  if (found_inf.numel() != 1 || found_inf.device() != device) {
+    throw Error(ExitCode::Usage, "[AdamW::step] found_inf is one value on " + device.str() +
+                                     ", got " + std::to_string(found_inf.numel()) + " on " +
+                                     found_inf.device().str() + ".");
+  }
+  impl_->engine().step.reductions().check_gradients_are_kept("[AdamW::step] found_inf");
+  if (!device.is_cpu()) {
+    impl_->step(found_inf);
+  } else if (found_inf.item().toDouble() == 0) {
+    impl_->step({});
+  }
+}
+
+// Waits for the device to have decided.
+void AdamW::Impl::uncount_what_was_left_out() {
+  if (!asked) {
+    return;
+  }
+  const bool left_out = asked->found_inf.wait().item().toDouble() != 0;
+  for (Updated* const updated : left_out ? asked->counted : std::vector<Updated*>()) {
+    --updated->steps;
+  }
+  steps -= left_out ? 1 : 0;
+  asked.reset();
+}
+
+// Undefined where the host knows all of it.
+at::Tensor AdamW::Impl::grad_scale_with(const at::Tensor& found_inf) const {
+  const detail::PendingFactor& factor = engine().step.gradients().pending_factor();
+  if (!found_inf.defined() && !factor.on_device.defined()) {
+    return {};
+  }
+  return detail::own_work([&] {
+    const at::Tensor scale = factor.on(engine().model.mesh.world().device());
+    return found_inf.defined()
+               ? scale.masked_fill(found_inf.reshape(at::IntArrayRef()).ne(0), kLeaveAll)
+               : scale;
+  });
+}
+
+void AdamW::Impl::step(const at::Tensor& found_inf) {
   const detail::ProfilerRange range("AdamW::step");
-  detail::Engine& engine = impl_->engine();
-  engine.step.leave_failed_backward();
-  engine.step.check_not_torn("AdamW::step");
-  engine.step.gradients().check_reduced("[AdamW::step]");
-  impl_->check_there_are_gradients();
-  engine.model.collectives.set_phase(detail::Phase::Optimizer);
-  engine.step.reshard_all();
-  engine.step.gradients().used_parameters().agree();
+  detail::Engine& on = engine();
+  uncount_what_was_left_out();
+  on.step.leave_failed_backward();
+  on.step.check_not_torn("AdamW::step");
+  on.step.gradients().check_reduced("[AdamW::step]");
+  check_there_are_gradients();
+  on.model.collectives.set_phase(detail::Phase::Optimizer);
+  on.step.reshard_all();
+  on.step.gradients().used_parameters().agree();
   std::vector<SegmentMoments*> due;
-  for (SegmentMoments& state : impl_->segments) {
+  for (SegmentMoments& state : segments) {
     if (state.of.segment->has_gradient()) {
-      detail::begin_update(engine.model, state.of);  // all of them, before the first is written
+      detail::begin_update(on.model, state.of);  // all of them, before the first is written
       due.push_back(&state);
     }
   }
   for (const detail::State state : {detail::State::Values, detail::State::Optimizer}) {
-    engine.step.writing_begins(state, "AdamW::step");
+    on.step.writing_begins(state, "AdamW::step");
   }
-  ++impl_->steps;
-  impl_->update(due);
-  detail::rest(engine.model);
+  grad_scale = grad_scale_with(found_inf);
+  if (found_inf.defined()) {
+    asked.emplace(Asked{HostCopy(found_inf), {}});
+  }
+  ++steps;
+  update(due);
+  grad_scale.reset();
+  detail::rest(on.model);
   for (const detail::State state : {detail::State::Values, detail::State::Optimizer}) {
-    engine.step.writing_ended(state);
+    on.step.writing_ended(state);
   }
-  impl_->updated_in_backward.clear();
-  impl_->failures_seen = engine.step.failed_backwards();
-  engine.model.collectives.set_step(impl_->steps + 1);
+  updated_in_backward.clear();
+  failures_seen = on.step.failed_backwards();
+  on.model.collectives.set_step(steps + 1);
 }
 
 void AdamW::zero_grad() {
@@ -490,10 +562,12 @@ size_t AdamW::groups() const {
 }
 
 int64_t AdamW::steps_done() const {
+  impl_->uncount_what_was_left_out();
   return impl_->steps;
 }
 
 void AdamW::set_steps_done(int64_t steps) {
+  impl_->asked.reset();
   impl_->steps = steps;
   impl_->updated_in_backward.clear();  // of a step that was not ended
   impl_->engine().model.collectives.set_step(steps + 1);
@@ -518,10 +592,12 @@ Updated& AdamW::Impl::updated(const std::string& parameter) {
 }
 
 int64_t AdamW::steps_done(const std::string& parameter) const {
+  impl_->uncount_what_was_left_out();
   return impl_->updated(parameter).steps;
 }
 
 void AdamW::set_steps_done(const std::string& parameter, int64_t steps) {
+  impl_->uncount_what_was_left_out();
   impl_->updated(parameter).steps = steps;
 }
 
@@ -537,6 +613,7 @@ std::vector<MomentShard> AdamW::moments() const {
 }
 
 std::vector<OptimizerShard> AdamW::state_shards() const {
+  impl_->uncount_what_was_left_out();
   std::vector<OptimizerShard> shards;
   for (const SegmentMoments& state : impl_->segments) {
     for (const Run& run : state.runs) {

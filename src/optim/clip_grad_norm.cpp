@@ -1,9 +1,12 @@
 #include <cmath>
 #include <string>
-#include <vector>
 
+#include <ATen/ops/mul.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/sqrt.h>
+
+#include "base/own_work.h"
 #include "base/profiler_range.h"
-#include "communicators/reduce_buffers.h"
 #include "kernels/shard_math.h"
 #include "sherd/optim.h"
 #include "step/engine.h"
@@ -12,37 +15,32 @@ namespace sherd {
 
 namespace {
 
-// Of each segment that has a gradient: Σ |x|^p, or max |x|.
-std::vector<double> sums_of_powers(detail::Engine& engine, double p) {
-  if (p == 2.0) {
-    return engine.step.gradients().sums_of_squares();
-  }
-  std::vector<double> sums;
-  for (const detail::SegmentOfUnit& of : engine.model.segments) {
-    if (of.segment->has_gradient()) {
-      sums.push_back(engine.model.collectives.locally("gradient norm", of.unit->name(), [&] {
-        return detail::shard_math::sum_of_powers(of.segment->gradients()->shard(), p);
-      }));
-    }
-  }
-  return sums;
+// Σ |x|^p over all gradients, or the largest |x|: double [] on the model's device, equal on every
+// rank.
+at::Tensor global_powers(detail::Engine& engine, double p) {
+  const ReduceOp op = std::isinf(p) ? ReduceOp::Max : ReduceOp::Sum;
+  detail::Gradients& gradients = engine.step.gradients();
+  at::Tensor powers = p == 2.0 ? gradients.sum_of_squares() : gradients.sum_of_powers(p);
+  engine.model.collectives.run("all-reduce of the gradient norm", "root", [&] {
+    powers = gradients.used_parameters().agree_beside(powers, op);
+  });
+  return powers;
 }
 
-// Norm of all gradients, equal on every rank.
-double global_norm(detail::Engine& engine, double norm_type) {
-  const bool largest = std::isinf(norm_type);
-  const ReduceOp op = largest ? ReduceOp::Max : ReduceOp::Sum;
-  double powers = 0;
-  for (const double more : sums_of_powers(engine, norm_type)) {
-    powers = detail::join(powers, more, op);
+at::Tensor norm_of(const at::Tensor& powers, double p) {
+  return std::isinf(p) ? powers : p == 2.0 ? at::sqrt(powers) : at::pow(powers, 1.0 / p);
+}
+
+// torch.nn.utils.clip_grad_norm_ adds the same 1e-6, so the clipped norm is just below max_norm.
+detail::PendingFactor factor_of(const at::Tensor& norm, double max_norm) {
+  if (std::isinf(max_norm)) {
+    return {};
   }
-  engine.model.collectives.run("all-reduce of the gradient norm", "root", [&] {
-    powers = engine.step.gradients().used_parameters().agree_beside(powers, op);
-  });
-  if (norm_type == 2.0) {
-    return std::sqrt(powers);
+  if (!norm.is_cpu()) {
+    return {.on_device = detail::shard_math::clip_factor_on_device(at::mul(norm, norm), max_norm)};
   }
-  return largest ? powers : std::pow(powers, 1.0 / norm_type);
+  const double factor = max_norm / (norm.item<double>() + 1e-6);
+  return {.number = std::isfinite(factor) && factor < 1.0 ? factor : 1.0};
 }
 
 void check_above_zero(const char* what, double value) {
@@ -54,7 +52,7 @@ void check_above_zero(const char* what, double value) {
 
 }  // namespace
 
-double clip_grad_norm(ShardedModule& model, double max_norm, double norm_type) {
+at::Tensor clip_grad_norm(ShardedModule& model, double max_norm, double norm_type) {
   const detail::ProfilerRange range("clip_grad_norm");
   check_above_zero("max_norm", max_norm);
   check_above_zero("norm_type", norm_type);
@@ -63,10 +61,9 @@ double clip_grad_norm(ShardedModule& model, double max_norm, double norm_type) {
   engine.step.reductions().check_gradients_are_kept("[clip_grad_norm]");
   engine.step.gradients().check_reduced("[clip_grad_norm]");
   engine.step.gradients().apply_pending_factor();
-  const double norm = global_norm(engine, norm_type);
-  // torch.nn.utils.clip_grad_norm_ adds the same 1e-6, so the clipped norm is just below max_norm.
-  const double factor = max_norm / (norm + 1e-6);
-  engine.step.gradients().set_pending_factor(std::isfinite(factor) && factor < 1.0 ? factor : 1.0);
+  const at::Tensor norm = norm_of(global_powers(engine, norm_type), norm_type);
+  engine.step.gradients().set_pending_factor(
+      detail::own_work([&] { return factor_of(norm, max_norm); }));
   if (engine.step.masters_handed_out()) {
     engine.step.gradients().apply_pending_factor();  // only the fused optimizer applies it
   }

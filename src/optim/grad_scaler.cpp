@@ -1,9 +1,9 @@
-#include <algorithm>
-#include <cmath>
 #include <utility>
-#include <vector>
 
+#include <ATen/ops/_amp_update_scale.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/zeros.h>
 #include <torch/optim/optimizer.h>
 
 #include "base/own_work.h"
@@ -12,16 +12,8 @@
 
 namespace sherd {
 
-namespace {
-
-bool is_finite(const std::vector<double>& sums) {
-  return std::all_of(sums.begin(), sums.end(), [](double sum) { return std::isfinite(sum); });
-}
-
-}  // namespace
-
 GradScaler::GradScaler(ShardedModule model, GradScalerOptions options)
-    : model_(std::move(model)), options_(options), scale_(options.init_scale) {
+    : model_(std::move(model)), options_(options) {
   const bool sensible = options.init_scale > 0 && options.growth_factor > 1 &&
                         options.backoff_factor > 0 && options.backoff_factor < 1 &&
                         options.growth_interval > 0;
@@ -30,56 +22,82 @@ GradScaler::GradScaler(ShardedModule model, GradScalerOptions options)
                 "[GradScaler] init_scale and growth_interval must be above 0, growth_factor above "
                 "1, backoff_factor between 0 and 1.");
   }
+  const at::TensorOptions on(detail::engine_of(model_).model.mesh.world().device());
+  scale_ = at::full({}, options.init_scale, on.dtype(at::kFloat));
+  good_steps_ = at::zeros({}, on.dtype(at::kInt));
 }
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) const {
   return detail::own_work([&] { return at::mul(loss, scale_); });
 }
 
-bool GradScaler::unscale() {
+at::Tensor GradScaler::unscale() {
   detail::Engine& engine = detail::engine_of(model_);
+  detail::Gradients& gradients = engine.step.gradients();
   engine.step.leave_failed_backward();
-  if (finite_ && unscaled_version_ == engine.step.gradients().version()) {
-    return *finite_;
+  if (found_inf_.defined() && unscaled_version_ == gradients.version()) {
+    return found_inf_;
   }
   engine.step.reductions().check_gradients_are_kept("[GradScaler::unscale]");
-  engine.step.gradients().check_reduced("[GradScaler::unscale]");
-  double overflows = is_finite(engine.step.gradients().sums_of_squares()) ? 0.0 : 1.0;
+  gradients.check_reduced("[GradScaler::unscale]");
+  const at::Tensor found = gradients.sum_of_squares().isfinite().logical_not().to(at::kDouble);
   engine.model.collectives.run("all-reduce of overflows", "root", [&] {
-    engine.model.communicators->shards().all_reduce({&overflows, 1}, ReduceOp::Max);
+    engine.model.communicators->shards().all_reduce_on_device(found.view({1}), ReduceOp::Max);
   });
-  finite_ = overflows == 0.0;
-  unscaled_version_ = engine.step.gradients().version();
-  engine.step.gradients().set_pending_factor(engine.step.gradients().pending_factor() / scale_);
+  found_inf_ = found.to(at::kFloat);
+  unscaled_version_ = gradients.version();
+  detail::PendingFactor factor = gradients.pending_factor();
+  if (scale_.is_cpu()) {
+    factor.number /= scale();
+  } else {
+    factor = {.on_device = factor.on(scale_.device()).div_(scale_)};
+  }
+  gradients.set_pending_factor(std::move(factor));
   if (engine.step.masters_handed_out()) {
-    engine.step.gradients().apply_pending_factor();  // only the fused optimizer applies it
+    gradients.apply_pending_factor();  // only the fused optimizer applies it
   }
-  return *finite_;
+  return found_inf_;
 }
 
-bool GradScaler::step(AdamW& optimizer) {
-  return step_with([&] { optimizer.step(); });
+at::Tensor GradScaler::step(AdamW& optimizer) {
+  at::Tensor found_inf = unscale();
+  found_inf_.reset();
+  optimizer.step(found_inf);
+  adapt(found_inf);
+  return found_inf;
 }
 
-bool GradScaler::step(torch::optim::Optimizer& optimizer) {
-  return step_with([&] { optimizer.step(); });
+at::Tensor GradScaler::step(torch::optim::Optimizer& optimizer) {
+  at::Tensor found_inf = unscale();
+  found_inf_.reset();
+  if (found_inf.item<float>() == 0) {
+    optimizer.step();
+  }
+  adapt(found_inf);
+  return found_inf;
 }
 
-bool GradScaler::step_with(const std::function<void()>& update) {
-  const bool finite = unscale();
-  finite_.reset();
-  if (!finite) {
-    model_.zero_grad();
-    scale_ *= options_.backoff_factor;
-    good_steps_ = 0;
-    return false;
-  }
-  update();
-  if (++good_steps_ == options_.growth_interval) {
-    scale_ *= options_.growth_factor;
-    good_steps_ = 0;
-  }
-  return true;
+void GradScaler::adapt(const at::Tensor& found_inf) {
+  detail::own_work([&] {
+    at::_amp_update_scale_(scale_, good_steps_, found_inf, options_.growth_factor,
+                           options_.backoff_factor, options_.growth_interval);
+  });
+}
+
+double GradScaler::scale() const {
+  return scale_.item<float>();
+}
+
+void GradScaler::set_scale(double scale) {
+  scale_.fill_(scale);
+}
+
+int64_t GradScaler::good_steps() const {
+  return good_steps_.item<int32_t>();
+}
+
+void GradScaler::set_good_steps(int64_t steps) {
+  good_steps_.fill_(steps);
 }
 
 }  // namespace sherd

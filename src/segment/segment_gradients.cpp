@@ -241,6 +241,13 @@ void SegmentGradients::scale(float factor) {
   shard_math::scale_in_place(shard_, factor);
 }
 
+void SegmentGradients::scale(const at::Tensor& factor) {
+  if (has_sum_) {
+    const auto in_use = use(/*writes=*/true);
+    shard_math::scale_in_place(shard_, factor);
+  }
+}
+
 void SegmentGradients::forget() {
   has_unsharded_sum_ = false;
   has_partial_reduce_output_ = false;

@@ -101,6 +101,8 @@ class SegmentGradients {
   void expose() { exposed_ = true; }
   /// Multiplies the sum, and what further gradients are added to.
   void scale(float factor);
+  /// The same by fp32 [] on the shard's device.
+  void scale(const at::Tensor& factor);
   /// The next backward writes instead of adding.
   void forget();
   /// The same for one parameter: its part of the sum becomes zero, as if it had not been used.

@@ -3,10 +3,17 @@
 #include <cmath>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include <ATen/ops/full.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 
 #include "base/own_work.h"
+#include "communicators/reduce_buffers.h"
+#include "kernels/shard_math.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {
@@ -27,7 +34,7 @@ void Gradients::forget() {
       of.segment->gradients()->forget();
     }
   }
-  pending_factor_ = 1.0;
+  pending_factor_ = {};
 }
 
 void Gradients::set_divide_factor(double factor) {
@@ -38,33 +45,61 @@ void Gradients::set_divide_factor(double factor) {
   scale_ = static_cast<float>(1.0 / factor);
 }
 
-void Gradients::apply_pending_factor() {
-  const double factor = std::exchange(pending_factor_, 1.0);
-  if (factor == 1.0) {
-    return;
+at::Tensor PendingFactor::on(c10::Device device) const {
+  if (!on_device.defined()) {
+    return at::full({}, number, at::TensorOptions(at::kFloat).device(device));
   }
+  return number == 1.0 ? on_device : at::mul(on_device, number);
+}
+
+void Gradients::apply_pending_factor() {
+  const PendingFactor factor = std::exchange(pending_factor_, {});
   for (const SegmentOfUnit& of : model_.segments) {
-    if (of.segment->has_gradient()) {
-      of.segment->gradients()->scale(static_cast<float>(factor));
+    if (of.segment->has_gradient() && factor.on_device.defined()) {
+      of.segment->gradients()->scale(factor.on(of.segment->layout().device));
+    } else if (of.segment->has_gradient() && factor.number != 1.0) {
+      of.segment->gradients()->scale(static_cast<float>(factor.number));
     }
   }
 }
 
-std::vector<double> Gradients::sums_of_squares() const {
-  std::vector<at::Tensor> sums;
+// Joined in the order of segments on the host, in one of its own on a device.
+at::Tensor Gradients::over_segments(const char* what, const OfSegment& of_segment,
+                                    ReduceOp op) const {
+  std::vector<at::Tensor> each;
   for (const SegmentOfUnit& of : model_.segments) {
     if (of.segment->has_gradient()) {
-      sums.push_back(
-          model_.collectives.locally("sum of squares of gradients", of.unit->name(),
-                                     [&] { return of.segment->gradients()->sum_of_squares(); }));
+      each.push_back(model_.collectives.locally(
+          what, of.unit->name(), [&] { return of_segment(*of.segment->gradients()); }));
     }
   }
-  if (sums.empty()) {
-    return {};
+  const auto options = at::TensorOptions(at::kDouble).device(model_.mesh.world().device());
+  if (each.empty()) {
+    return at::zeros({}, options);
   }
-  const at::Tensor all = own_work([&] { return at::stack(sums).cpu(); });
-  const auto* const values = all.const_data_ptr<double>();
-  return {values, values + all.numel()};
+  if (options.device().is_cpu()) {
+    double joined = 0;
+    for (const at::Tensor& one : each) {
+      joined = join(joined, one.item<double>(), op);
+    }
+    return at::scalar_tensor(joined, options);
+  }
+  const at::Tensor all = at::stack(each);
+  return op == ReduceOp::Sum ? all.sum() : all.amax();
+}
+
+at::Tensor Gradients::sum_of_squares() const {
+  const auto of = [](const SegmentGradients& gradients) { return gradients.sum_of_squares(); };
+  return own_work([&] { return over_segments("sum of squares of gradients", of, ReduceOp::Sum); });
+}
+
+at::Tensor Gradients::sum_of_powers(double p) const {
+  const auto of = [p](const SegmentGradients& gradients) {
+    const auto in_use = gradients.use(/*writes=*/false);
+    return shard_math::sum_of_powers(gradients.shard(), p);
+  };
+  const ReduceOp op = std::isinf(p) ? ReduceOp::Max : ReduceOp::Sum;
+  return own_work([&] { return over_segments("gradient norm", of, op); });
 }
 
 void Gradients::check_reduced(const char* caller) const {

@@ -2,12 +2,25 @@
 // The gradients of a model from the backward that sums them to the update that uses them up.
 
 #include <cstdint>
-#include <vector>
+#include <functional>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
 
 #include "model/model.h"
 #include "step/used_parameters.h"
 
 namespace sherd::detail {
+
+/// What gradients have not been multiplied by yet: a number, and one on their device that the host
+/// has not waited for.
+struct PendingFactor {
+  double number = 1.0;
+  at::Tensor on_device = {};  ///< fp32 []; undefined: none
+
+  /// Both as one: fp32 [] on `device`.
+  [[nodiscard]] at::Tensor on(c10::Device device) const;
+};
 
 class Gradients {
  public:
@@ -25,26 +38,30 @@ class Gradients {
   /// What each rank's gradients are multiplied by when they are reduced.
   [[nodiscard]] float scale() const { return scale_; }
 
-  /// A factor that gradients have not been multiplied by yet: the fused optimizer applies it in its
-  /// own pass, so that clipping and unscaling cost none.
-  [[nodiscard]] double pending_factor() const { return pending_factor_; }
-  void set_pending_factor(double factor) { pending_factor_ = factor; }
+  /// The fused optimizer applies it in its own pass, so that clipping and unscaling cost none.
+  [[nodiscard]] const PendingFactor& pending_factor() const { return pending_factor_; }
+  void set_pending_factor(PendingFactor factor) { pending_factor_ = std::move(factor); }
   /// Multiplies them now, for readers other than the fused optimizer.
   void apply_pending_factor();
 
-  /// Of each segment that has a gradient; waits for a device once, not for each of them.
-  [[nodiscard]] std::vector<double> sums_of_squares() const;
+  /// Of all segments that have a gradient: double [] on the model's device, not waited for.
+  [[nodiscard]] at::Tensor sum_of_squares() const;
+  /// The same of |x|^p for any p, or the largest |x| where p is infinity.
+  [[nodiscard]] at::Tensor sum_of_powers(double p) const;
 
   /// Throws where micro-batches have left gradients that are not sums over all ranks yet.
   void check_reduced(const char* caller) const;
   [[nodiscard]] UsedParameters& used_parameters() { return used_parameters_; }
 
  private:
+  using OfSegment = std::function<at::Tensor(const SegmentGradients& gradients)>;
+  [[nodiscard]] at::Tensor over_segments(const char* what, const OfSegment& of, ReduceOp op) const;
+
   Model& model_;
   UsedParameters used_parameters_{model_};
   int64_t version_ = 0;
   float scale_ = 1.0F;
-  double pending_factor_ = 1.0;
+  PendingFactor pending_factor_;
 };
 
 }  // namespace sherd::detail

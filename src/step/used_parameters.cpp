@@ -3,6 +3,8 @@
 #include <array>
 #include <vector>
 
+#include <ATen/ops/scalar_tensor.h>
+
 namespace sherd::detail {
 
 void UsedParameters::for_each_summed(const Visit& visit) const {
@@ -24,21 +26,18 @@ double UsedParameters::count_unused() const {
   return unused;
 }
 
-void UsedParameters::exchange_flags() {
+void UsedParameters::exchange_flags(const Reduce& reduce) {
   std::vector<double> flags;
   for_each_summed([&](const SegmentGradients& gradients, size_t place) {
     flags.push_back(gradients.used(place) ? 1 : 0);
   });
-  model_.communicators->shards().all_reduce(flags, ReduceOp::Max);
-  if (Communicator* replicas = model_.communicators->replicas()) {
-    replicas->all_reduce(flags, ReduceOp::Max);
-  }
+  reduce(flags);
   auto flag = flags.begin();
   for_each_summed(
       [&](SegmentGradients& gradients, size_t place) { gradients.set_used(place, *flag++ > 0); });
 }
 
-double UsedParameters::agree_beside(double value, ReduceOp op) {
+double UsedParameters::agree_on_cpu(double value, ReduceOp op) {
   std::array<double, 2> values = {value, agreed_ ? 0 : count_unused()};
   model_.communicators->shards().all_reduce(values, op);
   if (agreed_) {
@@ -48,16 +47,48 @@ double UsedParameters::agree_beside(double value, ReduceOp op) {
     replicas->all_reduce({&values[1], 1}, op);
   }
   if (values[1] > 0) {  // the same number on every rank
-    exchange_flags();
+    exchange_flags([this](std::span<double> flags) {
+      model_.communicators->shards().all_reduce(flags, ReduceOp::Max);
+      if (Communicator* replicas = model_.communicators->replicas()) {
+        replicas->all_reduce(flags, ReduceOp::Max);
+      }
+    });
   }
   agreed_ = true;
   return values[0];
 }
 
+void UsedParameters::agree_between_hosts() {
+  if (agreed_) {
+    return;
+  }
+  World& world = model_.mesh.world();
+  double unused = count_unused();
+  world.all_reduce({&unused, 1}, ReduceOp::Sum);
+  if (unused > 0) {
+    exchange_flags([&](std::span<double> flags) { world.all_reduce(flags, ReduceOp::Max); });
+  }
+  agreed_ = true;
+}
+
+at::Tensor UsedParameters::agree_beside(const at::Tensor& value, ReduceOp op) {
+  if (value.is_cpu()) {
+    return at::scalar_tensor(agree_on_cpu(value.item<double>(), op), value.options());
+  }
+  model_.communicators->shards().all_reduce_on_device(value.view({1}), op);
+  agree_between_hosts();
+  return value;
+}
+
 void UsedParameters::agree() {
   if (!agreed_) {
-    model_.collectives.run("all-reduce of used parameters", "all",
-                           [&] { static_cast<void>(agree_beside(0, ReduceOp::Sum)); });
+    model_.collectives.run("all-reduce of used parameters", "all", [&] {
+      if (model_.mesh.world().device().is_cpu()) {
+        static_cast<void>(agree_on_cpu(0, ReduceOp::Sum));
+      } else {
+        agree_between_hosts();
+      }
+    });
   }
 }
 

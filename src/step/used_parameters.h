@@ -2,6 +2,9 @@
 // Which parameters have got a gradient on any rank: the others are left alone by optimizers.
 
 #include <functional>
+#include <span>
+
+#include <ATen/core/Tensor.h>
 
 #include "model/model.h"
 #include "sherd/communicator.h"
@@ -14,7 +17,9 @@ namespace sherd::detail {
 /// no gradient, though: moments and weight decay would move the parameter. So each rank remembers
 /// what it has written since gradients were forgotten. Before an update the ranks compare how much
 /// that leaves out: one number, which travels with the gradient norm where that is asked for. Only
-/// if it is not zero do they exchange a flag for each parameter.
+/// if it is not zero do they exchange a flag for each parameter. The norm of gradients on a device
+/// is reduced there, and nobody waits for it; the number, which the host must know, then goes by
+/// the world's own exchange between hosts.
 class UsedParameters {
  public:
   explicit UsedParameters(Model& model) : model_(model) {}
@@ -23,15 +28,18 @@ class UsedParameters {
   void expect_changes() { agreed_ = false; }
   /// After that SegmentGradients::used() holds for all ranks. Collective.
   void agree();
-  /// The same, beside an all-reduce of `value` over the shard group, whose result it returns.
-  /// Collective.
-  [[nodiscard]] double agree_beside(double value, ReduceOp op);
+  /// The same, beside an all-reduce over the shard group of `value`, double [] on the model's
+  /// device, whose result it returns. Collective.
+  [[nodiscard]] at::Tensor agree_beside(const at::Tensor& value, ReduceOp op);
 
  private:
+  [[nodiscard]] double agree_on_cpu(double value, ReduceOp op);
+  void agree_between_hosts();
   using Visit = std::function<void(SegmentGradients& gradients, size_t place)>;
   void for_each_summed(const Visit& visit) const;
   [[nodiscard]] double count_unused() const;
-  void exchange_flags();
+  using Reduce = std::function<void(std::span<double> flags)>;
+  void exchange_flags(const Reduce& reduce);
 
   Model& model_;
   bool agreed_ = true;

@@ -149,9 +149,11 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) {
-      synchronize(current_stream(getDevice()), "synchronize an event");
-      moment_of(event).wait();
+      synchronize(current_device(), moment_of(event), "synchronize an event");
     }
+  }
+  double elapsedTime(void* from, void* to, c10::DeviceIndex /*device*/) const override {
+    return (moment_of(to).seconds() - moment_of(from).seconds()) * 1e3;
   }
 };
 

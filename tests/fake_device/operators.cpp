@@ -250,10 +250,15 @@ const at::Tensor& resize(const at::Tensor& self, c10::SymIntArrayRef size,
   return self;
 }
 
-// From the host it waits for memory that is not pinned, as with CUDA, and to the host always.
+// The host waits for memory that is not pinned, as with CUDA.
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_blocking) {
   const c10::Device device = is_on_device(to) ? to.device() : self.device();
   const c10::Stream stream = current_stream(device);
+  if (!is_on_device(to) && non_blocking && to.is_pinned()) {
+    issue(stream, "copy to pinned memory", {{self}, {}},
+          [to, source = on_host(self)] { to.copy_(source); });
+    return to;
+  }
   if (!is_on_device(to)) {
     issue(stream, "copy to the host", {{self}, {}}, [] {});
     synchronize(stream, "copy to the host");

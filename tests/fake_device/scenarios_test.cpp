@@ -14,6 +14,7 @@
 #include "sherd/optim.h"
 #include "tests/fake_device/ranks.h"
 #include "tests/fake_device/streams.h"
+#include "tests/support/left_out_step.h"
 #include "tests/support/ranks.h"
 #include "tests/support/train_small_net.h"
 
@@ -97,6 +98,12 @@ TEST(FakeDevice, RanksTrainAsOneRank) {
   run_ranks_on_devices(1, [&](const World& world) { alone = trained(world, both); });
   run_ranks_on_devices(
       2, [&](const World& world) { test::check_equal_bits(alone, trained(world, {})); });
+  EXPECT_EQ(take_faults(), std::vector<std::string>{});
+}
+
+TEST(FakeDevice, LeavesStepsOutWithoutAWaitOfTheHost) {
+  run_ranks_on_devices(2,
+                       [](const World& world) { test::expect_left_out_where_not_finite(world); });
   EXPECT_EQ(take_faults(), std::vector<std::string>{});
 }
 

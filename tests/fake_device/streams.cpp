@@ -16,6 +16,7 @@ struct Moment::State {
   std::mutex mutex;
   std::condition_variable came;
   bool has_come = false;
+  std::chrono::steady_clock::time_point came_at;
 };
 
 std::shared_ptr<Moment::State> Moment::make_state() {
@@ -32,9 +33,15 @@ void Moment::wait() const {
   state_->came.wait(lock, [&] { return state_->has_come; });
 }
 
+double Moment::seconds() const {
+  const std::lock_guard lock(state_->mutex);
+  return std::chrono::duration<double>(state_->came_at.time_since_epoch()).count();
+}
+
 void Moment::come() {
   const std::lock_guard lock(state_->mutex);
   state_->has_come = true;
+  state_->came_at = std::chrono::steady_clock::now();
   state_->came.notify_all();
 }
 
@@ -212,13 +219,24 @@ void drain(const c10::Stream& stream) {
   }
 }
 
+namespace {
+
+void count_wait(c10::DeviceIndex index, const std::string& why) {
+  Device& device = device_of(index);
+  const std::lock_guard lock(device.mutex);
+  device.host_waits.push_back(why);
+}
+
+}  // namespace
+
 void synchronize(const c10::Stream& stream, const std::string& why) {
-  {
-    Device& device = device_of(stream.device_index());
-    const std::lock_guard lock(device.mutex);
-    device.host_waits.push_back(why);
-  }
+  count_wait(stream.device_index(), why);
   drain(stream);
+}
+
+void synchronize(c10::DeviceIndex index, const Moment& moment, const std::string& why) {
+  count_wait(index, why);
+  moment.wait();
 }
 
 namespace {

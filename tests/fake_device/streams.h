@@ -26,6 +26,8 @@ class Moment {
  public:
   [[nodiscard]] bool has_come() const;
   void wait() const;
+  /// Seconds of the host's clock at which it came.
+  [[nodiscard]] double seconds() const;
   void come();
   Clock clock;
   int stream = 0;
@@ -55,6 +57,8 @@ void block(const c10::Stream& stream, const Moment& moment);
 void wait_always(const c10::Stream& stream, const Moment& moment);
 /// The host waits for all that was issued to the stream; counted.
 void synchronize(const c10::Stream& stream, const std::string& why);
+/// The host waits for what was issued before the moment; counted.
+void synchronize(c10::DeviceIndex index, const Moment& moment, const std::string& why);
 /// The host waits, uncounted: not a wait that a GPU would have.
 void drain(const c10::Stream& stream);
 

@@ -196,9 +196,10 @@ inline void train_rank(World world, const Cut& cut, const Setting& setting, Trac
       loss_sum += loss.item<double>();
     }
     world.all_reduce({&loss_sum, 1});
-    const double norm =
+    const auto norm =
         clip_grad_norm(model, setting.max_norm.value_or(std::numeric_limits<double>::infinity()),
-                       setting.norm_type);
+                       setting.norm_type)
+            .item<double>();
     if (world.rank() == 0) {
       step.loss = loss_sum;
       step.norm = norm;

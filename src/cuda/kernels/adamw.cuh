@@ -121,13 +121,16 @@ struct AdamWArrays {
   uint64_t first_element = 0;  ///< number of the first one in its parameter
 };
 
-/// `grad_scale`: one float, of a kernel before; null: that of the step. Bytes of one element: the
-/// masters', sizeof(Gradient), and 4 × sizeof(Moment).
+/// `grad_scale`: one float, of a kernel before, NaN where nothing is to be written; null: that of
+/// the step. Bytes of one element: the masters', sizeof(Gradient), and 4 × sizeof(Moment).
 template <class Masters, class Moment, class Gradient, int kThreads>
 GPU_KERNEL(kThreads, 3)
 adamw(Flat flat, AdamWArrays<Masters, Moment, Gradient> of, kernels::AdamWStep step,
       const float* grad_scale) {
   const float scale = grad_scale != nullptr ? *grad_scale : step.grad_scale;
+  if (scale != scale) {
+    return;
+  }
   for_flat<kThreads>(flat, [&]<int kElements>(Count<kElements>, int64_t at) {
     float master[kElements];
     float m[kElements];

@@ -4,6 +4,7 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/embedding.h>
 
@@ -12,6 +13,7 @@
 #include "sherd/state_dict.h"
 #include "tests/support/compare_with_plain.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/left_out_step.h"
 #include "tests/support/odd_nets.h"
 #include "tests/support/small_net.h"
 
@@ -121,6 +123,14 @@ TEST(AdamWOnChosenParameters, TwoAreOneWithTwoGroups) {
     }
     EXPECT_LT(weights_bytes, all_bytes);
   });
+}
+
+TEST(AdamWSteps, AreLeftOutWhereTheDeviceSaysSo) {
+  run_ranks(2, [](const World& world) { expect_left_out_where_not_finite(world); });
+  auto model = fully_shard(make_net(), alone());
+  AdamW optimizer(model, {}, {}, {.in_backward = true});
+  expect_error([&] { optimizer.step(at::zeros({})); }, ExitCode::Usage,
+               {"[AdamW::step] found_inf: the optimizer works in backward"});
 }
 
 TEST(AdamWOnChosenParameters, LeavesTheOthersAlone) {

@@ -105,7 +105,7 @@ TEST(AllBf16, GradientsAreFp32SumsRounded) {
         auto model = fully_shard(make_net(), Mesh::shard(world),
                                  options_of(Master::Float32, reduce_dtype, strategy));
         model(make_example(world.rank()).x).sum().backward();
-        const double norm = clip_grad_norm(model, 1e6);
+        const auto norm = clip_grad_norm(model, 1e6).item<double>();
         std::vector<at::Tensor> all;
         double squares = 0;
         for (const ParameterShard& shard : model.parameter_shards()) {

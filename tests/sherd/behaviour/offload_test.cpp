@@ -175,7 +175,8 @@ TEST_P(OffloadOf, AccumulatesAndClipsToTheSameBits) {
               const Example example = make_example(2 * index + micro);
               sum_of_errors(model(example.x), example.y).backward();
             }
-            norms += clip_grad_norm(model, 0.1) + clip_grad_norm(model, 0.05, 1.0);
+            norms += clip_grad_norm(model, 0.1).item<double>();
+            norms += clip_grad_norm(model, 0.05, 1.0).item<double>();
             optimizer.step();
             if (index == 0) {
               optimizer.zero_grad();

@@ -190,7 +190,7 @@ TEST(GradScaler, LeavesFiniteGradientsAsTheyAre) {
       for (int step = 0; step < 4; ++step) {
         const Example example = make_example(step * world.size() + world.rank());
         scaler.scale(sum_of_errors(model(example.x), example.y)).backward();
-        EXPECT_TRUE(scaler.step(optimizer));
+        EXPECT_EQ(scaler.step(optimizer).item<float>(), 0);
         optimizer.zero_grad();
       }
       for (const ParameterShard& shard : model.parameter_shards()) {  // powers of two change no bit
@@ -211,17 +211,18 @@ TEST(GradScaler, SkipsOnAllRanksWhatOverflowsOnOne) {
         scaler.scale(model(make_example(world.rank()).x).sum() * factor).backward();
       };
       backward(world.rank() == 3 ? std::numeric_limits<double>::infinity() : 1.0);
-      EXPECT_FALSE(scaler.unscale());
-      EXPECT_FALSE(scaler.step(optimizer));
+      EXPECT_EQ(scaler.unscale().item<float>(), 1);
+      EXPECT_EQ(scaler.step(optimizer).item<float>(), 1);
+      optimizer.zero_grad();
       EXPECT_EQ(scaler.scale(), 4);
       EXPECT_EQ(optimizer.steps_done(), 0);
       EXPECT_TRUE(at::equal(before, model.parameter_shards().front().value));
       for (int i = 0; i < 2; ++i) {
         backward(1.0);
-        EXPECT_TRUE(scaler.unscale());
-        const double norm = clip_grad_norm(model, 0.1);
+        EXPECT_EQ(scaler.unscale().item<float>(), 0);
+        const auto norm = clip_grad_norm(model, 0.1).item<double>();
         EXPECT_TRUE(std::isfinite(norm));
-        EXPECT_TRUE(scaler.step(optimizer));
+        EXPECT_EQ(scaler.step(optimizer).item<float>(), 0);
         optimizer.zero_grad();
       }
       EXPECT_EQ(scaler.scale(), 8);  // grown after two steps without an overflow

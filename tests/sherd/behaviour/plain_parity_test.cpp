@@ -57,7 +57,7 @@ TEST(PlainParity, ANormThatIsNoNumberIsSoOnEveryRank) {
       const Example example = make_example(world.rank());
       const double factor = world.rank() == 1 ? std::nan("") : 1.0;
       (model(example.x) * factor).sum().backward();
-      EXPECT_TRUE(std::isnan(clip_grad_norm(model, 1.0, type))) << type;
+      EXPECT_TRUE(std::isnan(clip_grad_norm(model, 1.0, type).item<double>())) << type;
     });
   }
 }
@@ -67,7 +67,7 @@ TEST(PlainParity, TheNormIsTheSameNumberOnEveryRank) {
     run_ranks(4, [&](World world) {
       auto model = fully_shard(make_net(), mesh_for(world, strategy), {.strategy = strategy});
       model(make_example(world.rank()).x).sum().backward();
-      const double norm = clip_grad_norm(model, 0.1);
+      const auto norm = clip_grad_norm(model, 0.1).item<double>();
       std::array<double, 2> extremes = {norm, -norm};
       world.all_reduce(extremes, ReduceOp::Max);
       EXPECT_EQ(extremes[0], norm) << name_of(strategy);
@@ -89,12 +89,12 @@ TEST(PlainParity, TheNormIsThatOfTheGradientShards) {
           double before = 0;
           for (int micro = 0; micro < 2; ++micro) {
             model(make_example(world.rank() + micro).x).to(at::kFloat).sum().backward();
-            before = clip_grad_norm(model, infinity);
+            before = clip_grad_norm(model, infinity).item<double>();
           }
           for (ParameterShard& shard : model.parameter_shards()) {
             shard.gradient.mul_(2);
           }
-          EXPECT_NEAR(clip_grad_norm(model, infinity), 2 * before, 1e-6 * before)
+          EXPECT_NEAR(clip_grad_norm(model, infinity).item<double>(), 2 * before, 1e-6 * before)
               << name_of(strategy) << ", " << dtype << ", step " << step;
         }
       });
@@ -106,9 +106,9 @@ TEST(PlainParity, AClippedNormIsThatOfTheClippedGradients) {
   run_ranks(2, [](World world) {
     auto model = fully_shard(make_net(), Mesh::shard(world));
     model(make_example(world.rank()).x).sum().backward();
-    const double norm = clip_grad_norm(model, 0.1);
+    const auto norm = clip_grad_norm(model, 0.1).item<double>();
     EXPECT_GT(norm, 0.2);
-    EXPECT_NEAR(clip_grad_norm(model, 1.0), 0.1, 1e-5);
+    EXPECT_NEAR(clip_grad_norm(model, 1.0).item<double>(), 0.1, 1e-5);
   });
 }
 

@@ -273,7 +273,7 @@ TEST(TorchOptim, IsGivenClippedGradients) {
         static_cast<void>(optim_parameters(model));
       }
       backward(model, world.rank());
-      EXPECT_GT(clip_grad_norm(model, 0.5), 0.5);
+      EXPECT_GT(clip_grad_norm(model, 0.5).item<double>(), 0.5);
       double squares = 0;
       for (const at::Tensor& view : optim_parameters(model).values()) {
         squares += view.grad().square().sum().item<double>();
