@@ -8,6 +8,7 @@
 #include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/empty.h>
 
+#include "ops/cuda/alibi.h"
 #include "ops/cuda/dispatch.h"
 #include "ops/shared/blockwise_attention.h"
 
@@ -30,11 +31,13 @@ bool has_packed_heads(const at::Tensor& heads) {
 bool serves_flash_attention(const AttentionInputs& inputs) {
   const at::Tensor& query = inputs.query;
   const bool is_16_bits = query.scalar_type() == at::kBFloat16 || query.scalar_type() == at::kHalf;
-  return is_16_bits && !inputs.slopes.defined() && inputs.documents.longest() > 1 &&
-         query.size(0) < std::numeric_limits<int32_t>::max() && query.size(2) <= kWidestHead &&
+  const bool has_alibi = inputs.slopes.defined();
+  return is_16_bits && inputs.documents.longest() > 1 &&
+         query.size(0) < std::numeric_limits<int32_t>::max() &&
+         query.size(2) + (has_alibi ? kAlibiColumns : 0) <= kWidestHead &&
          fits_packs(query, query.size(2)) && has_packed_heads(query) &&
          has_packed_heads(inputs.key) && has_packed_heads(inputs.value) &&
-         has_flash_attention(query.device());
+         (!has_alibi || serves_alibi_columns(inputs)) && has_flash_attention(query.device());
 }
 
 // From pinned memory, which the copy reads while the host goes on.
@@ -50,10 +53,13 @@ at::Tensor document_offsets(const Documents& documents, c10::Device device) {
 AttentionOutput flash_attention(const AttentionInputs& inputs) {
   const at::Tensor offsets = document_offsets(inputs.documents, inputs.query.device());
   const int64_t longest = inputs.documents.longest();
+  const bool has_alibi = inputs.slopes.defined();
+  const AttentionInputs read = has_alibi ? with_alibi_columns(inputs, offsets) : inputs;
   const auto result = at::_flash_attention_forward(
-      inputs.query, inputs.key, inputs.value, offsets, offsets, longest, longest, kDropout,
-      kIsCausal, /*return_debug_mask=*/false, scale_of(inputs.query));
-  const at::Tensor& mixed = std::get<0>(result);
+      read.query, read.key, read.value, offsets, offsets, longest, longest, kDropout, kIsCausal,
+      /*return_debug_mask=*/false, scale_of(inputs.query));
+  const at::Tensor& wide = std::get<0>(result);
+  const at::Tensor mixed = has_alibi ? without_columns(wide) : wide;
   return {mixed.reshape({mixed.size(0), -1}), /*log_sums=*/std::get<1>(result),
           /*keeps_mixed=*/true};
 }
@@ -64,13 +70,23 @@ AttentionGradients flash_attention_backward(const AttentionInputs& inputs,
   const at::Tensor& query = inputs.query;
   const at::Tensor offsets = document_offsets(inputs.documents, query.device());
   const int64_t longest = inputs.documents.longest();
+  const bool has_alibi = inputs.slopes.defined();
+  const AttentionInputs read = has_alibi ? with_alibi_columns(inputs, offsets) : inputs;
+  const auto as_read = [&](const at::Tensor& mixed_TD) {
+    const at::Tensor heads = mixed_TD.reshape(query.sizes());
+    return !has_alibi                ? heads
+           : has_packed_heads(heads) ? with_zero_columns(heads)
+                                     : with_zero_columns(heads.clone(at::MemoryFormat::Contiguous));
+  };
   // Without dropout nobody reads the state of random numbers.
   const at::Tensor unread = at::empty({2}, query.options().dtype(at::kUInt64));
-  const auto result = at::_flash_attention_backward(
-      grad_mixed_TD.reshape(query.sizes()), query, inputs.key, inputs.value,
-      output.mixed_TD.view(query.sizes()), output.log_sums, offsets, offsets, longest, longest,
-      kDropout, kIsCausal, unread, unread, scale_of(query));
-  return {std::get<0>(result), std::get<1>(result), std::get<2>(result)};
+  const auto [of_query, of_key, of_value] = at::_flash_attention_backward(
+      as_read(grad_mixed_TD), read.query, read.key, read.value, as_read(output.mixed_TD),
+      output.log_sums, offsets, offsets, longest, longest, kDropout, kIsCausal, unread, unread,
+      scale_of(query));
+  return has_alibi ? AttentionGradients{without_columns(of_query), without_columns(of_key),
+                                        without_columns(of_value)}
+                   : AttentionGradients{of_query, of_key, of_value};
 }
 
 }  // namespace sherd::ops::cuda

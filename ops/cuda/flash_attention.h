@@ -1,13 +1,14 @@
 #pragma once
 // Attention of documents by LibTorch's flash attention for sequences of varying length, which reads
-// grouped heads as they are and takes no memory for scores.
+// grouped heads as they are and takes no memory for scores. It knows no bias: for ALiBi, heads are
+// copied and grow by columns that hold it (alibi.h), in forward and again in backward.
 
 #include "ops/backend.h"
 
 namespace sherd::ops::cuda {
 
-/// Whether it computes these: bf16 or fp16, heads of up to 256 in whole packs, no ALiBi, a device
-/// of compute capability 8.0 or above.
+/// Whether it computes these: bf16 or fp16, heads of up to 256 in whole packs, a device of compute
+/// capability 8.0 or above; with ALiBi heads of up to 248 and documents of up to 32768 tokens.
 [[nodiscard]] bool serves_flash_attention(const AttentionInputs& inputs);
 
 /// The documents' bounds as int32 [count + 1] on a device, by a copy that is not waited for.

@@ -58,4 +58,15 @@ void launch_column_sums(Dtype dtype, StreamHandle stream, const void* matrix, fl
 
 void launch_embedding_gradient(Dtype dtype, StreamHandle stream, const EmbeddingRows<void>& of);
 
+/// Heads of 16 bits with ALiBi's columns (kernels/alibi.cuh): those of queries, of keys, and zeros.
+/// `slopes` [heads] and `document_offsets` [documents + 1] on the device; `scale`: what attention
+/// multiplies its products by.
+void launch_alibi_queries(Dtype dtype, StreamHandle stream, const WiderHeads<void>& of,
+                          const float* slopes, double scale);
+void launch_alibi_keys(Dtype dtype, StreamHandle stream, const WiderHeads<void>& of,
+                       const std::int32_t* document_offsets, int documents);
+void launch_wider_heads(Dtype dtype, StreamHandle stream, const WiderHeads<void>& of);
+/// The longest document whose positions launch_alibi_keys() writes without rounding.
+inline constexpr std::int64_t kLongestWithAlibi = 32'768;
+
 }  // namespace sherd::ops::cuda

@@ -93,6 +93,19 @@ struct LogitRows {
   std::int64_t vocabulary = 0;
 };
 
+/// Heads [tokens, heads, width] that grow by a pack of columns; `width` a multiple of
+/// Pack<T>::kCount, strides of values, and multiples of a pack's. No more than 2³² packs.
+template <class T>
+struct WiderHeads {
+  const T* input = nullptr;
+  T* out = nullptr;  ///< [tokens, heads, width + Pack<T>::kCount], contiguous
+  std::int64_t token_stride = 0;
+  std::int64_t head_stride = 0;
+  std::int64_t tokens = 0;
+  int heads = 0;
+  int width = 0;
+};
+
 /// Gradients of embedded tokens, by their ids.
 template <class T>
 struct EmbeddingRows {

@@ -9,6 +9,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include "tests/ops/cuda/tested.h"
@@ -221,6 +222,27 @@ TEST_P(CudaBackend, EmbeddingGradientHasThePlainOnesBits) {
   }
 }
 
+using Near = std::function<void(const at::Tensor&, const at::Tensor&, const char*)>;
+
+void check_attention(const AttentionInputs& inputs, const at::Tensor& grad, const Near& near) {
+  const auto wide = [](const at::Tensor& tensor) {
+    return tensor.defined() ? tensor.cpu().to(at::kDouble) : tensor;
+  };
+  const AttentionInputs wide_inputs{wide(inputs.query), wide(inputs.key), wide(inputs.value),
+                                    inputs.documents, wide(inputs.slopes)};
+  const AttentionOutput output = tested_backend().attention(inputs);
+  const AttentionOutput expected = reference().attention(wide_inputs);
+  near(output.mixed_TD, expected.mixed_TD, "mixed");
+  const AttentionOutput kept{output.keeps_mixed ? output.mixed_TD : at::Tensor(), output.log_sums,
+                             output.keeps_mixed};
+  const AttentionGradients found = tested_backend().attention_backward(inputs, kept, grad);
+  const AttentionGradients of_fp64 =
+      reference().attention_backward(wide_inputs, expected, wide(grad));
+  near(found.query, of_fp64.query, "gradient of the query");
+  near(found.key, of_fp64.key, "gradient of the key");
+  near(found.value, of_fp64.value, "gradient of the value");
+}
+
 TEST_P(CudaBackend, AttentionIsThatOfFp64) {
   for (const bool has_slopes : {false, true}) {
     for (const int64_t size : {32, 6}) {
@@ -228,22 +250,28 @@ TEST_P(CudaBackend, AttentionIsThatOfFp64) {
       const AttentionInputs inputs{
           random({79, 4, size}), random({79, 2, size}), random({79, 2, size}), documents,
           has_slopes ? at::arange(1, 5, at::kFloat).to(tested_device()) * 0.1 : at::Tensor()};
-      const AttentionInputs wide_inputs{wide(inputs.query), wide(inputs.key), wide(inputs.value),
-                                        documents, wide(inputs.slopes)};
-      const at::Tensor grad = random({79, 4 * size});
-      const AttentionOutput output = tested_backend().attention(inputs);
-      const AttentionOutput expected = reference().attention(wide_inputs);
-      expect_near(output.mixed_TD, expected.mixed_TD, "mixed");
-      const AttentionOutput kept{output.keeps_mixed ? output.mixed_TD : at::Tensor(),
-                                 output.log_sums, output.keeps_mixed};
-      const AttentionGradients found = tested_backend().attention_backward(inputs, kept, grad);
-      const AttentionGradients of_fp64 =
-          reference().attention_backward(wide_inputs, expected, wide(grad));
-      expect_near(found.query, of_fp64.query, "gradient of the query");
-      expect_near(found.key, of_fp64.key, "gradient of the key");
-      expect_near(found.value, of_fp64.value, "gradient of the value");
+      check_attention(inputs, random({79, 4 * size}), expect_near);
     }
   }
+}
+
+class CudaFlashAttention : public CudaBackend {};
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, CudaFlashAttention, testing::Values(at::kBFloat16, at::kHalf),
+                         dtype_name);
+
+// BLOOM's, of documents as long as its context and more: the steepest slope of 16 heads, the least,
+// and one that is no power of two, of parts of a packed projection, the gradient with strides. Near
+// the end of a document the bias is 1,600 and what matters a few units: fp32 in the products.
+TEST_P(CudaFlashAttention, WithAlibiIsThatOfFp64InLongDocuments) {
+  constexpr int64_t kTokens = 2300, kHeads = 3, kSize = 64;
+  const at::Tensor packed = random({kTokens, kHeads, 3, kSize});
+  const at::Tensor slopes =
+      at::tensor({0.70710677F, 0.00390625F, 0.017F}, at::kFloat).to(tested_device());
+  const AttentionInputs inputs{packed.select(2, 0), packed.select(2, 1), packed.select(2, 2),
+                               Documents::of_lengths(std::vector<int64_t>{40, 2259, 1}), slopes};
+  const at::Tensor grad = random({kTokens, 2 * kHeads * kSize}).slice(1, 0, kHeads * kSize);
+  check_attention(inputs, grad, expect_near);
 }
 
 void expect_same_bits(const std::function<std::vector<at::Tensor>()>& compute) {

@@ -1,5 +1,6 @@
 // Stands for LibTorch's flash attention, which has kernels for GPUs alone: the same operators on
-// CPU tensors, which take what those take and compute as the plain back end does.
+// CPU tensors, which take what those take and compute as the plain back end does, in fp32, with any
+// scale.
 
 #include <cmath>
 #include <optional>
@@ -26,20 +27,26 @@ Documents documents_of(const at::Tensor& offsets) {
   return Documents(std::vector<int64_t>(begin, begin + wide.numel()));
 }
 
-// What LibTorch refuses, and what would not be causal attention of these documents.
+// What LibTorch refuses, and what would not be causal attention of these documents. Queries take up
+// what the scale is beside the plain back end's own.
 AttentionInputs inputs_of(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                           const at::Tensor& offsets, const at::Tensor& key_offsets,
                           const c10::SymInt& longest, double dropout, bool is_causal,
-                          std::optional<double> scale) {
+                          double query_factor) {
   const Documents documents = documents_of(offsets);
   for (const at::Tensor& heads : {query, key, value}) {
     TORCH_CHECK(heads.dim() == 3 && heads.stride(2) == 1 && heads.size(2) % 8 == 0);
+    TORCH_CHECK(heads.size(2) == query.size(2) && heads.size(2) <= 256);
     TORCH_CHECK(heads.scalar_type() == at::kBFloat16 || heads.scalar_type() == at::kHalf);
   }
   TORCH_CHECK(at::equal(offsets, key_offsets) && longest == documents.longest());
   TORCH_CHECK(dropout == 0 && is_causal);
-  TORCH_CHECK(scale == 1 / std::sqrt(static_cast<double>(query.size(2))));
-  return {query, key, value, documents, at::Tensor()};
+  return {query.to(at::kFloat).mul_(query_factor), key.to(at::kFloat), value.to(at::kFloat),
+          documents, at::Tensor()};
+}
+
+double query_factor(const at::Tensor& query, std::optional<double> scale) {
+  return *scale * std::sqrt(static_cast<double>(query.size(2)));
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> forward(
@@ -48,11 +55,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> forward(
     c10::SymInt /*longest_key*/, double dropout, bool is_causal, bool /*debug*/,
     std::optional<double> scale, OptionalSize /*left*/, OptionalSize /*right*/,
     const OptionalTensor& /*used*/, const OptionalTensor& /*slopes*/) {
-  const AttentionOutput output = reference().attention(
-      inputs_of(query, key, value, *offsets, *key_offsets, longest, dropout, is_causal, scale));
+  const AttentionOutput output =
+      reference().attention(inputs_of(query, key, value, *offsets, *key_offsets, longest, dropout,
+                                      is_causal, query_factor(query, scale)));
   const at::Tensor state = at::empty({2}, at::kUInt64);
-  return {output.mixed_TD.view(query.sizes()), output.log_sums.view({query.size(1), query.size(0)}),
-          state, state, at::Tensor()};
+  return {output.mixed_TD.view(query.sizes()).to(query.scalar_type()),
+          output.log_sums.view({query.size(1), query.size(0)}), state, state, at::Tensor()};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(
@@ -61,13 +69,16 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(
     const at::Tensor& key_offsets, c10::SymInt longest, c10::SymInt /*longest_key*/, double dropout,
     bool is_causal, const at::Tensor& /*state*/, const at::Tensor& /*unused*/,
     std::optional<double> scale, OptionalSize /*left*/, OptionalSize /*right*/) {
+  const double factor = query_factor(query, scale);
   const AttentionInputs inputs =
-      inputs_of(query, key, value, offsets, key_offsets, longest, dropout, is_causal, scale);
+      inputs_of(query, key, value, offsets, key_offsets, longest, dropout, is_causal, factor);
   TORCH_CHECK(grad.sizes() == query.sizes());
-  TORCH_CHECK(at::equal(out.flatten(1), reference().attention(inputs).mixed_TD));
+  const at::Tensor again = reference().attention(inputs).mixed_TD.to(out.scalar_type());
+  TORCH_CHECK(at::equal(out.flatten(1), again));
   const AttentionGradients grads = reference().attention_backward(
-      inputs, {out.flatten(1), log_sums.reshape({-1}), true}, grad.flatten(1));
-  return {grads.query, grads.key, grads.value};
+      inputs, {at::Tensor(), log_sums.reshape({-1})}, grad.flatten(1).to(at::kFloat));
+  const c10::ScalarType dtype = query.scalar_type();
+  return {grads.query.mul_(factor).to(dtype), grads.key.to(dtype), grads.value.to(dtype)};
 }
 
 }  // namespace

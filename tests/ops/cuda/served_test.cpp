@@ -157,7 +157,7 @@ TEST_P(Served, EmbeddingGradients) {
   EXPECT_EQ(embedding(of({3, 7}), at::ones({2, 7}, at::kDouble)), 0);
 }
 
-TEST_P(Served, FlashAttentionOf16BitsWithoutAlibi) {
+TEST_P(Served, FlashAttentionOf16Bits) {
   const bool is_16_bits = GetParam() == at::kBFloat16 || GetParam() == at::kHalf;
   const auto is_flash = [](const at::Tensor& heads, std::vector<int64_t> lengths,
                            const at::Tensor& slopes = {}) {
@@ -167,7 +167,11 @@ TEST_P(Served, FlashAttentionOf16BitsWithoutAlibi) {
   };
   EXPECT_EQ(is_flash(of({6, 2, 16}), {2, 4}), is_16_bits);
   EXPECT_EQ(is_flash(of({6, 3, 2, 16}).select(1, 1), {2, 4}), is_16_bits);
-  EXPECT_FALSE(is_flash(of({6, 2, 16}), {2, 4}, at::ones({2}, at::kFloat)));
+  const at::Tensor slopes = at::ones({2}, at::kFloat);
+  EXPECT_EQ(is_flash(of({6, 2, 16}), {2, 4}, slopes), is_16_bits);
+  EXPECT_EQ(is_flash(of({6, 2, 248}), {2, 4}, slopes), is_16_bits);
+  EXPECT_FALSE(is_flash(of({6, 2, 256}), {2, 4}, slopes));
+  EXPECT_FALSE(is_flash(of({6, 2, 16}), {2, 4}, at::ones({4}, at::kFloat).slice(0, 0, 4, 2)));
   EXPECT_FALSE(is_flash(of({6, 2, 12}), {2, 4}));
   EXPECT_FALSE(is_flash(of({6, 2, 264}), {2, 4}));
   EXPECT_FALSE(is_flash(of({6, 16, 2}).transpose(1, 2), {2, 4}));
@@ -175,6 +179,20 @@ TEST_P(Served, FlashAttentionOf16BitsWithoutAlibi) {
   EXPECT_FALSE(is_flash(unaligned(of({6, 2, 16})), {2, 4}));
   EXPECT_FALSE(is_flash(of({2, 2, 16}), {1, 1}));
   EXPECT_FALSE(is_flash(of({0, 2, 16}), {}));
+}
+
+// Two kernels for queries and keys, one for zeros behind values; the same and two back.
+TEST(FlashAttention, WidensHeadsForAlibi) {
+  const at::Tensor heads = at::ones({6, 2, 16}, at::kHalf);
+  const AttentionInputs inputs{heads, heads, heads,
+                               Documents::of_lengths(std::vector<int64_t>{2, 4}),
+                               at::ones({2}, at::kFloat)};
+  AttentionOutput output;
+  EXPECT_EQ(launches_of([&](const Backend& backend) { output = backend.attention(inputs); }), 3);
+  EXPECT_EQ(launches_of([&](const Backend& backend) {
+              static_cast<void>(backend.attention_backward(inputs, output, heads.flatten(1)));
+            }),
+            5);
 }
 
 TEST(FlashAttention, HasTheDocumentsBoundsInInt32) {
