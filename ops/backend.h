@@ -123,7 +123,8 @@ struct Backend {
                                       const NormParameters& parameters,
                                       const at::Tensor& statistics, WantedGradients wanted);
 
-  /// silu(gate) × up, contiguous.
+  /// silu(gate) × up, contiguous. Of any strides, as in backward; gradients that columns of one
+  /// matrix have may be columns of one themselves.
   at::Tensor (*swiglu)(const at::Tensor& gate, const at::Tensor& up);
   SwiGluGradients (*swiglu_backward)(const at::Tensor& grad_output, const at::Tensor& gate,
                                      const at::Tensor& up);
@@ -142,6 +143,10 @@ struct Backend {
   /// losses' dtype).
   void (*cross_entropy_backward)(at::Tensor& logits, const at::Tensor& targets,
                                  const at::Tensor& log_sums, const at::Tensor& scale);
+
+  /// Whether one product over weights that lie side by side is to take the place of several. It
+  /// rounds otherwise: a gradient of the input is rounded once, not once a weight.
+  bool joins_products;
 };
 
 /// The back end that serves tensors of this device and dtype; the plain one while PlainOperators

@@ -1,9 +1,14 @@
 #include "ops/linear.h"
 
+#include <algorithm>
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/unsafe_split_with_sizes.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -14,6 +19,7 @@
 #include "ops/shared/matrix.h"
 #include "ops/shared/products.h"
 #include "ops/shared/recorded.h"
+#include "ops/shared/side_by_side.h"
 
 namespace sherd::ops {
 namespace {
@@ -41,15 +47,16 @@ struct Source : torch::CustomClassHolder {
 
 constexpr const char* kSource = "source";
 
-// What the weight's gradient needs: the input, or the operator that computes it again.
-void keep_input(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
-                const std::optional<at::Tensor>& bias, bool after_norm) {
+// What the weights' gradients need: the input, or the operator that computes it again. Returns what
+// is to be saved.
+at::Tensor keep_input(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
+                      bool after_norm) {
   const auto source = after_norm ? Source::of(input) : c10::intrusive_ptr<Source>();
   if (source) {
     context->saved_data[kSource] = at::IValue::make_capsule(source);
   }
   const bool kept = weight.requires_grad() && !source;
-  context->save_for_backward({kept ? input : at::Tensor(), weight, bias.value_or(at::Tensor())});
+  return kept ? input : at::Tensor();
 }
 
 at::Tensor kept_input(AutogradContext* context, const at::Tensor& saved) {
@@ -66,7 +73,8 @@ struct Linear : torch::autograd::Function<Linear> {
                             const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                             bool after_norm) {
     RECORD_FUNCTION("sherd::linear", Recorded({input, weight}));
-    keep_input(context, input, weight, bias, after_norm);
+    context->save_for_backward(
+        {keep_input(context, input, weight, after_norm), weight, bias.value_or(at::Tensor())});
     const at::Tensor matrix = as_matrix(input);
     const Backend& backend = choose_backend(*context, input);
     at::Tensor product = at::empty({matrix.size(0), weight.size(0)}, matrix.options());
@@ -104,6 +112,103 @@ struct Linear : torch::autograd::Function<Linear> {
   }
 };
 
+// Has `compute(outs)` fill tensors of all weights' gradients, as deliver_gradient() does for one.
+void deliver_gradients(const variable_list& weights, variable_list& outs, variable_list& delivered,
+                       const std::function<void(const variable_list&)>& compute) {
+  if (outs.size() == weights.size()) {
+    compute(outs);
+    return;
+  }
+  const size_t next = outs.size();
+  delivered[next] = deliver_gradient(weights[next], [&](at::Tensor& out) {
+    outs.push_back(out);
+    deliver_gradients(weights, outs, delivered, compute);
+  });
+}
+
+// Of weights that lie side by side, and that all have a gradient or none.
+struct Linears : torch::autograd::Function<Linears> {
+  static variable_list forward(AutogradContext* context, const at::Tensor& input,
+                               at::TensorList weights) {
+    const at::Tensor joined = joined_rows(weights);
+    RECORD_FUNCTION("sherd::linear", Recorded({input, joined}));
+    variable_list saved = {keep_input(context, input, weights.front(), /*after_norm=*/true)};
+    saved.insert(saved.end(), weights.begin(), weights.end());
+    context->save_for_backward(saved);
+    const Backend& backend = choose_backend(*context, input);
+    return outputs_of(product_of(backend, as_matrix(input), joined.t()), weights, input.sizes());
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const variable_list weights(saved.begin() + 1, saved.end());
+    const at::Tensor weight = joined_or(joined_rows(weights), weights, 0);
+    const at::Tensor grad_output = joined_gradient(gradients);
+    RECORD_FUNCTION("sherd::linear_backward", Recorded({grad_output, weight}));
+    once_differentiable("sherd::linear");
+    const Backend& backend = chosen_backend(*context);
+    variable_list result(saved.size());  // of the input and the weights
+    if (context->needs_input_grad(0)) {
+      result[0] =
+          with_leading_sizes(product_of(backend, grad_output, weight), gradients[0].sizes());
+    }
+    if (weights.front().requires_grad()) {
+      const at::Tensor input = as_matrix(kept_input(context, saved[0]));
+      const variable_list grads = weight_gradients(backend, weights, grad_output, input);
+      std::copy(grads.begin(), grads.end(), result.begin() + 1);
+    }
+    return result;
+  }
+
+  // Columns of a product [rows, O₁ + O₂ + …], which autograd does not take for views.
+  static variable_list outputs_of(const at::Tensor& product, at::TensorList weights,
+                                  at::IntArrayRef sizes) {
+    std::vector<int64_t> widths;
+    for (const at::Tensor& weight : weights) {
+      widths.push_back(weight.size(0));
+    }
+    variable_list outputs = at::unsafe_split_with_sizes(product, widths, 1);
+    for (at::Tensor& output : outputs) {
+      output = with_leading_sizes(output, sizes);
+    }
+    return outputs;
+  }
+
+ private:
+  static at::Tensor joined_or(const at::Tensor& joined, const variable_list& parts, int64_t dim) {
+    return joined.defined() ? joined : at::cat(parts, dim);
+  }
+  static at::Tensor joined_gradient(variable_list gradients) {
+    std::transform(gradients.begin(), gradients.end(), gradients.begin(), as_matrix);
+    return joined_or(joined_columns(gradients), gradients, 1);
+  }
+  static variable_list weight_gradients(const Backend& backend, const variable_list& weights,
+                                        const at::Tensor& grad_output, const at::Tensor& input) {
+    variable_list outs, delivered(weights.size());
+    deliver_gradients(weights, outs, delivered, [&](const variable_list& places) {
+      if (at::Tensor joined = joined_rows(places); joined.defined()) {
+        backend.mm(joined, grad_output.t(), input);
+        return;
+      }
+      int64_t begin = 0;
+      for (at::Tensor place : places) {
+        backend.mm(place, grad_output.narrow(1, begin, place.size(0)).t(), input);
+        begin += place.size(0);
+      }
+    });
+    return delivered;
+  }
+};
+
+// Whether linears_after_norm() is one product.
+bool is_one_product(const at::Tensor& input, const std::vector<at::Tensor>& weights) {
+  const auto is_like_first = [&](const at::Tensor& weight) {
+    return weight.requires_grad() == weights.front().requires_grad();
+  };
+  return backend_of(input).joins_products && joined_rows(weights).defined() &&
+         std::all_of(weights.begin(), weights.end(), is_like_first);
+}
+
 }  // namespace
 
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight,
@@ -116,6 +221,21 @@ at::Tensor linear_after_norm(const at::Tensor& input, const at::Tensor& weight,
                              const std::optional<at::Tensor>& bias) {
   return at::GradMode::is_enabled() ? Linear::apply(input, weight, bias, /*after_norm=*/true)
                                     : inference_linear(input, weight, bias);
+}
+
+std::vector<at::Tensor> linears_after_norm(const at::Tensor& input,
+                                           const std::vector<at::Tensor>& weights) {
+  if (is_one_product(input, weights)) {
+    return at::GradMode::is_enabled()
+               ? Linears::apply(input, at::TensorList(weights))
+               : Linears::outputs_of(as_matrix(inference_linear(input, joined_rows(weights))),
+                                     weights, input.sizes());
+  }
+  std::vector<at::Tensor> outputs;
+  for (const at::Tensor& weight : weights) {
+    outputs.push_back(linear_after_norm(input, weight));
+  }
+  return outputs;
 }
 
 }  // namespace sherd::ops

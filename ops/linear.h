@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -21,5 +22,12 @@ namespace sherd::ops {
 /// that was changed in place, it is linear().
 [[nodiscard]] at::Tensor linear_after_norm(const at::Tensor& input, const at::Tensor& weight,
                                            const std::optional<at::Tensor>& bias = std::nullopt);
+
+/// linear_after_norm() of one input with several weights, an output each.
+/// Where the back end gains by it (GPUs) and the weights lie side by side in memory, as a sharded
+/// unit's do that are registered one after the other, one product makes all outputs, which are then
+/// columns of one matrix, one the input's gradient, and one writes all weights' gradients.
+[[nodiscard]] std::vector<at::Tensor> linears_after_norm(const at::Tensor& input,
+                                                         const std::vector<at::Tensor>& weights);
 
 }  // namespace sherd::ops

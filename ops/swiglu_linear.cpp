@@ -22,9 +22,8 @@ struct SwiGluLinear : torch::autograd::Function<SwiGluLinear> {
                             const at::Tensor& weight) {
     RECORD_FUNCTION("sherd::swiglu_linear", Recorded({gate, weight}));
     const Backend& backend = choose_backend(*context, gate);
-    const at::Tensor dense_gate = gate.contiguous(), dense_up = up.contiguous();
-    context->save_for_backward({dense_gate, dense_up, weight});
-    const at::Tensor product = as_matrix(backend.swiglu(dense_gate, dense_up));
+    context->save_for_backward({gate, up, weight});
+    const at::Tensor product = as_matrix(backend.swiglu(gate, up));
     return with_leading_sizes(product_of(backend, product, weight.t()), gate.sizes());
   }
 
@@ -51,7 +50,7 @@ struct SwiGluLinear : torch::autograd::Function<SwiGluLinear> {
 
 at::Tensor swiglu_linear(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight) {
   if (!at::GradMode::is_enabled()) {
-    return inference_linear(backend_of(gate).swiglu(gate.contiguous(), up.contiguous()), weight);
+    return inference_linear(backend_of(gate).swiglu(gate, up), weight);
   }
   return SwiGluLinear::apply(gate, up, weight);
 }

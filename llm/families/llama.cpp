@@ -12,6 +12,7 @@
 #include "llm/families/family.h"
 #include "llm/families/fixed_fields.h"
 #include "llm/model/decoder.h"
+#include "ops/linear.h"
 #include "ops/swiglu_linear.h"
 
 namespace llm::families {
@@ -162,12 +163,15 @@ class LlamaAttention : public model::AttentionImpl {
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& normalised_TD,
                                    const model::Context& context) const override {
-    const auto heads_of = [&](const model::Projection& projection) {
-      return split_heads(projection->after_norm(normalised_TD), head_size_);
+    auto parts = sherd::ops::linears_after_norm(
+        normalised_TD, {q_proj_->weight, k_proj_->weight, v_proj_->weight});
+    const auto take_heads = [&](size_t part) {
+      return split_heads(std::exchange(parts[part], at::Tensor()), head_size_);
     };
-    const at::Tensor query = model::with_position(heads_of(q_proj_), context);
-    const at::Tensor key = model::with_position(heads_of(k_proj_), context);
-    const at::Tensor value = heads_of(v_proj_);
+    const at::Tensor query = model::with_position(take_heads(0), context);
+    const at::Tensor key = model::with_position(take_heads(1), context);
+    // Columns of one matrix with the two, which attention would keep for it: a copy is smaller.
+    const at::Tensor value = take_heads(2).contiguous();
     return o_proj_->forward(model::attend(query, key, value, context, layer_));
   }
 
@@ -189,8 +193,9 @@ class LlamaMlp : public model::FeedForwardImpl {
   }
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& normalised_TD) const override {
-    return sherd::ops::swiglu_linear(gate_proj_->after_norm(normalised_TD),
-                                     up_proj_->after_norm(normalised_TD), down_proj_->weight);
+    const auto parts =
+        sherd::ops::linears_after_norm(normalised_TD, {gate_proj_->weight, up_proj_->weight});
+    return sherd::ops::swiglu_linear(parts[0], parts[1], down_proj_->weight);
   }
 
  private:

@@ -20,7 +20,8 @@ void for_parts(int64_t numel, const F& f) {
            [&](int64_t begin, int64_t end) { f(begin * kRow, std::min(end * kRow, numel)); });
 }
 
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+at::Tensor swiglu(const at::Tensor& any_gate, const at::Tensor& any_up) {
+  const at::Tensor gate = any_gate.contiguous(), up = any_up.contiguous();
   at::Tensor output = at::empty(gate.sizes(), gate.options());
   with_dtype(gate, [&](auto type) {
     using T = decltype(type);
@@ -32,9 +33,10 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   return output;
 }
 
-SwiGluGradients swiglu_backward(const at::Tensor& grad_output, const at::Tensor& gate,
-                                const at::Tensor& up) {
+SwiGluGradients swiglu_backward(const at::Tensor& grad_output, const at::Tensor& any_gate,
+                                const at::Tensor& any_up) {
   const at::Tensor grad = grad_output.contiguous();
+  const at::Tensor gate = any_gate.contiguous(), up = any_up.contiguous();
   SwiGluGradients result{at::empty(gate.sizes(), gate.options()),
                          at::empty(gate.sizes(), gate.options())};
   with_dtype(gate, [&](auto type) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include <ATen/ops/empty.h>
@@ -13,37 +14,84 @@
 namespace sherd::ops::cuda {
 namespace {
 
-bool serves_swiglu(const at::Tensor& gate, at::TensorList others) {
-  return are_packed({gate}) && are_packed(others) && fits_packs(gate, gate.numel());
+constexpr int64_t kMostPacks = std::numeric_limits<uint32_t>::max();  // that 32 bits count
+
+// Gate and up as kernels read them: dense ones as one row, or columns of matrices.
+struct GateAndUp {
+  at::Tensor gate;
+  at::Tensor up;
+  int64_t width = 0;
+  int64_t stride = 0;
+};
+
+bool are_packed_columns(const at::Tensor& gate, const at::Tensor& up) {
+  return has_kernels(gate) && up.scalar_type() == gate.scalar_type() && gate.dim() == 2 &&
+         gate.strides() == up.strides() && gate.stride(1) == 1 && is_aligned(gate) &&
+         is_aligned(up) && fits_packs(gate, gate.size(1)) && fits_packs(gate, gate.stride(0));
+}
+
+// None where no kernel reads them.
+std::optional<GateAndUp> gate_and_up_of(const at::Tensor& gate, const at::Tensor& up) {
+  const int64_t numel = gate.numel();
+  const bool are_dense = gate.is_contiguous() && up.is_contiguous();
+  const GateAndUp rows = !are_dense && are_packed_columns(gate, up)
+                             ? GateAndUp{gate, up, gate.size(1), gate.stride(0)}
+                             : GateAndUp{gate.contiguous(), up.contiguous(), numel, numel};
+  const bool is_served = rows.width < numel || are_packed({rows.gate, rows.up});
+  return is_served && fits_packs(gate, rows.width) &&
+                 numel / pack_count(dtype_of(gate)) < kMostPacks
+             ? std::optional(rows)
+             : std::nullopt;
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  if (!serves_swiglu(gate, {gate, up})) {
+  const auto rows = gate_and_up_of(gate, up);
+  if (!rows) {
     return plain_backend().swiglu(gate, up);
   }
   at::Tensor output = at::empty(gate.sizes(), gate.options());
   on_device_of(gate, [&](StreamHandle stream) {
-    launch_swiglu(dtype_of(gate), stream, data(gate), data(up), mutable_data(output), gate.numel());
+    launch_swiglu(dtype_of(gate), stream,
+                  {.gate = data(rows->gate),
+                   .up = data(rows->up),
+                   .out = mutable_data(output),
+                   .numel = gate.numel(),
+                   .width = rows->width,
+                   .stride = rows->stride});
   });
   return output;
+}
+
+// Of columns, columns of one matrix: one product takes both.
+SwiGluGradients room_for_gradients(const GateAndUp& of) {
+  if (of.gate.is_contiguous()) {
+    return {at::empty(of.gate.sizes(), of.gate.options()),
+            at::empty(of.gate.sizes(), of.gate.options())};
+  }
+  const at::Tensor both = at::empty({of.gate.size(0), 2 * of.width}, of.gate.options());
+  return {both.narrow(1, 0, of.width), both.narrow(1, of.width, of.width)};
 }
 
 SwiGluGradients swiglu_backward(const at::Tensor& grad_output, const at::Tensor& gate,
                                 const at::Tensor& up) {
   const at::Tensor grad = grad_output.contiguous();
-  if (!serves_swiglu(gate, {gate, up, grad})) {
+  const auto rows = gate_and_up_of(gate, up);
+  if (!rows || !are_packed({grad}) || grad.scalar_type() != gate.scalar_type()) {
     return plain_backend().swiglu_backward(grad, gate, up);
   }
-  SwiGluGradients result{at::empty(gate.sizes(), gate.options()),
-                         at::empty(gate.sizes(), gate.options())};
+  const SwiGluGradients result = room_for_gradients(*rows);
   on_device_of(gate, [&](StreamHandle stream) {
-    launch_swiglu_backward(dtype_of(gate), stream,
-                           {.grad = data(grad),
-                            .gate = data(gate),
-                            .up = data(up),
-                            .grad_gate = mutable_data(result.gate),
-                            .grad_up = mutable_data(result.up),
-                            .numel = gate.numel()});
+    launch_swiglu_backward(
+        dtype_of(gate), stream,
+        {.grad = data(grad),
+         .gate = data(rows->gate),
+         .up = data(rows->up),
+         .grad_gate = mutable_data(result.gate),
+         .grad_up = mutable_data(result.up),
+         .numel = gate.numel(),
+         .width = rows->width,
+         .stride = rows->stride,
+         .grad_stride = result.gate.is_contiguous() ? rows->width : result.gate.stride(0)});
   });
   return result;
 }
@@ -100,7 +148,6 @@ bool has_packed_rows(const at::Tensor& heads, int64_t count) {
 }
 
 bool serves_rotary(const at::Tensor& heads, const at::Tensor& cosine, const at::Tensor& sine) {
-  constexpr int64_t kMostPacks = std::numeric_limits<uint32_t>::max();
   const bool has_tables = cosine.scalar_type() == at::kFloat && sine.scalar_type() == at::kFloat;
   if (!has_kernels(heads) || !has_tables || cosine.strides() != sine.strides()) {
     return false;

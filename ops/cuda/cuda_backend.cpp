@@ -5,6 +5,7 @@ namespace sherd::ops::cuda {
 Backend cuda_backend(const Backend& plain) {
   Backend backend = plain;
   backend.name = "cuda";
+  backend.joins_products = true;
   add_products(backend);
   add_attention(backend);
   add_norms(backend);

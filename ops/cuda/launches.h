@@ -32,10 +32,9 @@ void launch_norm(Dtype dtype, StreamHandle stream, const NormRows<void>& of, boo
 void launch_norm_backward(Dtype dtype, StreamHandle stream, const NormBackwardRows<void>& of,
                           bool is_layer_norm);
 
+void launch_swiglu(Dtype dtype, StreamHandle stream, const SwiGluRows<void>& of);
+void launch_swiglu_backward(Dtype dtype, StreamHandle stream, const SwiGluBackwardRows<void>& of);
 /// Of `numel` values, a multiple of pack_count().
-void launch_swiglu(Dtype dtype, StreamHandle stream, const void* gate, const void* up, void* out,
-                   std::int64_t numel);
-void launch_swiglu_backward(Dtype dtype, StreamHandle stream, const SwiGluBackward<void>& of);
 void launch_bias_gelu(Dtype dtype, StreamHandle stream, const void* input, const void* bias,
                       void* out, std::int64_t numel, std::int64_t width);
 /// With sum_parts(rows) parts of the bias's gradient.

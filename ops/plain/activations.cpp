@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kTanh = "tanh";
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  return at::silu(gate).mul_(up);
+  return at::silu(gate.contiguous()).mul_(up);
 }
 
 SwiGluGradients swiglu_backward(const at::Tensor& grad_output, const at::Tensor& gate,

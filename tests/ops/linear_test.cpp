@@ -4,14 +4,17 @@
 #include <optional>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/linear.h>
 #include <gtest/gtest.h>
 
 #include "ops/cpu/isa.h"
 #include "ops/layer_norm.h"
+#include "ops/plain/plain_backend.h"
 #include "ops/plain_operators.h"
 #include "ops/rms_norm.h"
+#include "ops/with_backend.h"
 #include "tests/ops/parity.h"
 #include "tests/support/allocated_bytes.h"
 
@@ -219,6 +222,80 @@ TEST(LinearAfterNorm, LeavesTheNormToItsInputAlone) {
   };
   EXPECT_GE(held(false) - held(true), 64 * 1024 * 4);
   EXPECT_LE(held(true), 64 * 1024);
+}
+
+// The plain back end, with products of weights that lie side by side.
+const Backend& joining_backend() {
+  static const Backend joining = [] {
+    Backend backend = plain::plain_backend();
+    backend.joins_products = true;
+    return backend;
+  }();
+  return joining;
+}
+
+constexpr int64_t kInner = 5;
+const std::vector<int64_t> kOutputs = {6, 3, 1};
+
+// One behind the other in memory: leaves of their own for autograd.
+Tensors weights_side_by_side(c10::ScalarType dtype) {
+  const at::Tensor all = at::randn({10, kInner}, at::kDouble).to(dtype);
+  Tensors weights;
+  for (const at::Tensor& weight : all.split_with_sizes(kOutputs)) {
+    weights.push_back(weight.detach().requires_grad_());
+  }
+  return weights;
+}
+
+at::Tensor side_by_side_outputs(const Tensors& in) {
+  return at::cat(linears_after_norm(in[0], {in[1], in[2], in[3]}), -1);
+}
+
+TEST_P(LinearTest, OfWeightsSideBySideAgrees) {
+  const WithBackend joining(joining_backend());
+  for (const auto& rows : std::vector<std::vector<int64_t>>{{7}, {2, 3}, {0}}) {
+    std::vector<int64_t> sizes = rows;
+    sizes.push_back(kInner);
+    Tensors leaves = random_leaves({sizes}, GetParam());
+    const Tensors weights = weights_side_by_side(GetParam());
+    leaves.insert(leaves.end(), weights.begin(), weights.end());
+    expect_parity(
+        side_by_side_outputs,
+        [](const Tensors& in) {
+          return at::cat(
+              {at::linear(in[0], in[1]), at::linear(in[0], in[2]), at::linear(in[0], in[3])}, -1);
+        },
+        leaves);
+  }
+}
+
+TEST(Linears, AreColumnsOfOneProductWhereWeightsLieSideBySide) {
+  const auto is_one = [](const Tensors& weights) {
+    const Tensors out = linears_after_norm(at::randn({4, kInner}), weights);
+    return out[0].is_alias_of(out[1]);
+  };
+  const Tensors weights = weights_side_by_side(at::kFloat);
+  EXPECT_FALSE(is_one(weights));  // the processor's back end does not join
+  const WithBackend joining(joining_backend());
+  EXPECT_TRUE(is_one(weights));
+  EXPECT_TRUE(is_one({weights[1], weights[2]}));
+  EXPECT_FALSE(is_one({weights[0], weights[2]}));
+  EXPECT_FALSE(is_one({weights[1], weights[0]}));
+  EXPECT_FALSE(is_one({weights[0], weights[1].detach().clone().requires_grad_()}));
+  EXPECT_FALSE(is_one({weights[0], weights[1].detach()}));  // has no gradient, as the other has
+  EXPECT_TRUE(is_one({weights[0].detach(), weights[1].detach()}));
+  const at::NoGradGuard no_grad;
+  EXPECT_TRUE(is_one(weights));
+}
+
+TEST(Linears, AskForTheGradientsThatAreWanted) {
+  const WithBackend joining(joining_backend());
+  const at::Tensor input = at::randn({4, kInner}).requires_grad_();
+  const Tensors weights = weights_side_by_side(at::kFloat);
+  const at::Tensor sum = side_by_side_outputs({input, weights[0], weights[1], weights[2]}).sum();
+  const Tensors found = torch::autograd::grad({sum}, {weights[1]});
+  EXPECT_TRUE(at::equal(found[0], input.detach().sum(0, /*keepdim=*/true).expand({3, kInner})));
+  EXPECT_FALSE(input.grad().defined() || weights[0].grad().defined());
 }
 
 }  // namespace

@@ -13,36 +13,47 @@ GPU_FUNCTION float sigmoid(float x) {
   return 1.0F / (1.0F + gpu::exponential(-x));
 }
 
-/// out = silu(gate) × up; `numel` a multiple of Pack<T>::kCount. Bytes: 3 × numel × sizeof(T).
+/// Calls `f(row, column, at)` for the packs that are this thread's: where one begins in its row,
+/// and where among dense values.
+template <int kCount, int kThreads, class F>
+GPU_FUNCTION void for_packs(std::int64_t numel, std::int64_t width, const F& f) {
+  const auto packs_of_row = static_cast<unsigned>(width / kCount);
+  const std::int64_t packs = numel / kCount;
+  for (std::int64_t pack = gpu::block_index() * kThreads + gpu::thread_index(); pack < packs;
+       pack += gpu::block_count() * kThreads) {
+    // In 32 bits, whose divisions are the cheaper ones.
+    const std::int64_t row = static_cast<unsigned>(pack) / packs_of_row;
+    f(row, (pack - row * packs_of_row) * kCount, pack * kCount);
+  }
+}
+
+/// out = silu(gate) × up. Bytes: 3 × numel × sizeof(T).
 template <class T, int kThreads>
 GPU_KERNEL(kThreads)
-swiglu(const T* gate, const T* up, T* out, std::int64_t numel) {
+swiglu(SwiGluRows<T> of) {
   constexpr int kCount = Pack<T>::kCount;
-  const std::int64_t stride = gpu::block_count() * kThreads * kCount;
-  for (std::int64_t at = (gpu::block_index() * kThreads + gpu::thread_index()) * kCount; at < numel;
-       at += stride) {
-    const Pack<T> gates = load_pack(gate + at);
-    const Pack<T> ups = load_pack(up + at);
+  const auto gated = [of](std::int64_t row, std::int64_t column, std::int64_t at) {
+    const Pack<T> gates = load_pack(of.gate + row * of.stride + column);
+    const Pack<T> ups = load_pack(of.up + row * of.stride + column);
     Pack<T> result;
     for (int i = 0; i < kCount; ++i) {
       const float g = gpu::to_float(gates.values[i]);
       result.values[i] = gpu::rounded<T>(g * sigmoid(g) * gpu::to_float(ups.values[i]));
     }
-    store_pack(out + at, result);
-  }
+    store_pack(of.out + at, result);
+  };
+  for_packs<kCount, kThreads>(of.numel, of.width, gated);
 }
 
 /// Bytes: 5 × numel × sizeof(T).
 template <class T, int kThreads>
 GPU_KERNEL(kThreads)
-swiglu_backward(SwiGluBackward<T> of) {
+swiglu_backward(SwiGluBackwardRows<T> of) {
   constexpr int kCount = Pack<T>::kCount;
-  const std::int64_t stride = gpu::block_count() * kThreads * kCount;
-  for (std::int64_t at = (gpu::block_index() * kThreads + gpu::thread_index()) * kCount;
-       at < of.numel; at += stride) {
+  const auto gradients = [of](std::int64_t row, std::int64_t column, std::int64_t at) {
     const Pack<T> grads = load_pack(of.grad + at);
-    const Pack<T> gates = load_pack(of.gate + at);
-    const Pack<T> ups = load_pack(of.up + at);
+    const Pack<T> gates = load_pack(of.gate + row * of.stride + column);
+    const Pack<T> ups = load_pack(of.up + row * of.stride + column);
     Pack<T> of_gate;
     Pack<T> of_up;
     for (int i = 0; i < kCount; ++i) {
@@ -54,9 +65,10 @@ swiglu_backward(SwiGluBackward<T> of) {
           gpu::rounded<T>(d * gpu::to_float(ups.values[i]) * (silu * (1.0F - s) + s));
       of_up.values[i] = gpu::rounded<T>(d * silu);
     }
-    store_pack(of.grad_gate + at, of_gate);
-    store_pack(of.grad_up + at, of_up);
-  }
+    store_pack(of.grad_gate + row * of.grad_stride + column, of_gate);
+    store_pack(of.grad_up + row * of.grad_stride + column, of_up);
+  };
+  for_packs<kCount, kThreads>(of.numel, of.width, gradients);
 }
 
 // gelu(x) = x × sigmoid(2 u) with u = √(2 ÷ π) (x + 0.044715 x³), for (1 + tanh u) ÷ 2 is

@@ -36,15 +36,29 @@ struct NormBackwardRows {
   int width = 0;
 };
 
-/// Of `numel` values, a multiple of Pack<T>::kCount.
+/// Rows of `width` values, which begin `stride` values apart, multiples of Pack<T>::kCount both.
+/// Dense ones are one row. No more than 2³² packs.
 template <class T>
-struct SwiGluBackward {
-  const T* grad = nullptr;
+struct SwiGluRows {
+  const T* gate = nullptr;
+  const T* up = nullptr;
+  T* out = nullptr;  ///< dense
+  std::int64_t numel = 0;
+  std::int64_t width = 0;
+  std::int64_t stride = 0;  ///< of gate and up
+};
+
+template <class T>
+struct SwiGluBackwardRows {
+  const T* grad = nullptr;  ///< dense
   const T* gate = nullptr;
   const T* up = nullptr;
   T* grad_gate = nullptr;
   T* grad_up = nullptr;
   std::int64_t numel = 0;
+  std::int64_t width = 0;
+  std::int64_t stride = 0;       ///< of gate and up
+  std::int64_t grad_stride = 0;  ///< of their gradients
 };
 
 /// Rows of [rows, columns] of GELU with a bias, back; `columns` a multiple of Pack<T>::kCount.

@@ -24,22 +24,32 @@ RotaryHeads<T> typed(const RotaryHeads<void>& of) {
 
 }  // namespace
 
-void launch_swiglu(Dtype dtype, StreamHandle stream, const void* gate, const void* up, void* out,
-                   std::int64_t numel) {
+void launch_swiglu(Dtype dtype, StreamHandle stream, const SwiGluRows<void>& of) {
   with_type(dtype, [&](auto type) {
     using T = decltype(type);
-    gpu::launch<kThreads>(stream_of(stream), blocks_for(numel / pack_count(dtype)),
-                          &swiglu<T, kThreads>, static_cast<const T*>(gate),
-                          static_cast<const T*>(up), static_cast<T*>(out), numel);
+    const SwiGluRows<T> typed{static_cast<const T*>(of.gate),
+                              static_cast<const T*>(of.up),
+                              static_cast<T*>(of.out),
+                              of.numel,
+                              of.width,
+                              of.stride};
+    gpu::launch<kThreads>(stream_of(stream), blocks_for(of.numel / pack_count(dtype)),
+                          &swiglu<T, kThreads>, typed);
   });
 }
 
-void launch_swiglu_backward(Dtype dtype, StreamHandle stream, const SwiGluBackward<void>& of) {
+void launch_swiglu_backward(Dtype dtype, StreamHandle stream, const SwiGluBackwardRows<void>& of) {
   with_type(dtype, [&](auto type) {
     using T = decltype(type);
-    const SwiGluBackward<T> typed{static_cast<const T*>(of.grad), static_cast<const T*>(of.gate),
-                                  static_cast<const T*>(of.up),   static_cast<T*>(of.grad_gate),
-                                  static_cast<T*>(of.grad_up),    of.numel};
+    const SwiGluBackwardRows<T> typed{static_cast<const T*>(of.grad),
+                                      static_cast<const T*>(of.gate),
+                                      static_cast<const T*>(of.up),
+                                      static_cast<T*>(of.grad_gate),
+                                      static_cast<T*>(of.grad_up),
+                                      of.numel,
+                                      of.width,
+                                      of.stride,
+                                      of.grad_stride};
     gpu::launch<kThreads>(stream_of(stream), blocks_for(of.numel / pack_count(dtype)),
                           &swiglu_backward<T, kThreads>, typed);
   });

@@ -1,5 +1,6 @@
 // A sharded model gives the losses, gradients and scores of the plain one.
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -7,6 +8,8 @@
 #include <ATen/ops/cat.h>
 #include <gtest/gtest.h>
 
+#include "ops/plain/plain_backend.h"
+#include "ops/with_backend.h"
 #include "sherd/fully_shard.h"
 #include "tests/llm/model/small_bloom.h"
 #include "tests/llm/model/small_llama.h"
@@ -82,6 +85,55 @@ TEST_P(ShardedModels, BloomHasThePlainModelsLossAndGradients) {
   const auto [ranks, tied] = GetParam();
   expect_plain_loss_and_gradients(
       ranks, [config = small_bloom_config(tied)] { return make_bloom(config); });
+}
+
+// The plain back end, which counts products of all threads.
+std::atomic<int64_t> products = 0;
+void counted_mm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  products += 1;
+  sherd::ops::plain::plain_backend().mm(out, a, b);
+}
+
+const sherd::ops::Backend& counting_backend(bool joins_products) {
+  static const auto with = [](bool joins) {
+    sherd::ops::Backend backend = sherd::ops::plain::plain_backend();
+    backend.mm = &counted_mm;
+    backend.joins_products = joins;
+    return backend;
+  };
+  static const sherd::ops::Backend joining = with(true), separate = with(false);
+  return joins_products ? joining : separate;
+}
+
+// One product for queries, keys and values, one for gate and up, whose weights lie side by side in
+// their unit: forward, back to the input, and into the weights' slots.
+TEST(ShardedLlama, ComputesSideBySideWeightsInOneProduct) {
+  DecoderConfig config = small_llama_config();
+  config.hidden_size = 16;  // whole 64 bytes: no gap between weights
+  const auto batch = make_batch({17, 5, 11}, config.vocab_size);
+  const auto run = [&](bool joins_products) {
+    std::vector<at::Tensor> gradients;
+    products = 0;
+    sherd::test::run_ranks(1, [&](sherd::World world) {
+      const sherd::ops::WithBackend on_this_thread(counting_backend(joins_products));
+      auto model = sherd::fully_shard(make_llama(config), sherd::Mesh::shard(std::move(world)));
+      model.run(loss_of, batch.ids_T, batch.labels_T, batch.documents).backward();
+      for (const auto& shard : model.parameter_shards()) {
+        gradients.push_back(shard.gradient.clone());
+      }
+    });
+    return gradients;
+  };
+  const std::vector<at::Tensor> expected = run(false);
+  const int64_t separate = products;
+  const std::vector<at::Tensor> found = run(true);
+  EXPECT_EQ(separate - products, config.layers * 3 * (2 + 1));
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_LE((found[i] - expected[i]).norm().item<double>(),
+              1e-5 * expected[i].norm().item<double>())
+        << i;
+  }
 }
 
 // Slopes rounded to param_dtype, as units round the tensors they are called with, would differ.

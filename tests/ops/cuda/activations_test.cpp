@@ -35,24 +35,55 @@ at::Tensor wide(const at::Tensor& tensor) {
 
 TYPED_TEST(Activations, SwiGluIsThatOfFp64) {
   using T = TypeParam;
+  const int64_t numel = this->a.numel();
   play(kBlocks, kFewThreads,
-       [this] {
-         swiglu<T, kFewThreads>(data<T>(this->a), data<T>(this->b), data<T>(this->out),
-                                this->a.numel());
+       [&] {
+         swiglu<T, kFewThreads>(
+             {data<T>(this->a), data<T>(this->b), data<T>(this->out), numel, numel, numel});
        },
        {this->out});
   expect_near<T>(this->out, reference().swiglu(wide(this->a), wide(this->b)), "out");
   play(kBlocks, kFewThreads,
-       [this] {
+       [&] {
          swiglu_backward<T, kFewThreads>({data<T>(this->grad), data<T>(this->a), data<T>(this->b),
-                                          data<T>(this->out), data<T>(this->other),
-                                          this->a.numel()});
+                                          data<T>(this->out), data<T>(this->other), numel, numel,
+                                          numel, numel});
        },
        {this->out, this->other});
   const SwiGluGradients expected =
       reference().swiglu_backward(wide(this->grad), wide(this->a), wide(this->b));
   expect_near<T>(this->out, expected.gate, "gradient of the gate");
   expect_near<T>(this->other, expected.up, "gradient of what it gates");
+}
+
+// Gate and up side by side, as one product leaves them, and gradients as one is to take them.
+TYPED_TEST(Activations, SwiGluOfColumnsIsThatOfFp64) {
+  using T = TypeParam;
+  constexpr int64_t width = Activations<T>::kWidth / 3, wider = Activations<T>::kWidth;
+  const auto columns = [](const at::Tensor& matrix, int64_t index) {
+    return matrix.narrow(1, index * width, width);
+  };
+  const at::Tensor gate = columns(this->a, 0), up = columns(this->a, 2);
+  const at::Tensor grads = columns(this->grad, 0).contiguous();
+  const at::Tensor result = unwritten<T>(grads.sizes());
+  play(kBlocks, kFewThreads,
+       [&] {
+         swiglu<T, kFewThreads>(
+             {data<T>(gate), data<T>(up), data<T>(result), grads.numel(), width, wider});
+       },
+       {result});
+  expect_near<T>(result, reference().swiglu(wide(gate), wide(up)), "out");
+  const at::Tensor both = unwritten<T>({this->kRows, 2 * width});
+  play(kBlocks, kFewThreads,
+       [&] {
+         swiglu_backward<T, kFewThreads>({data<T>(grads), data<T>(gate), data<T>(up), data<T>(both),
+                                          data<T>(both) + width, grads.numel(), width, wider,
+                                          2 * width});
+       },
+       {both});
+  const SwiGluGradients expected = reference().swiglu_backward(wide(grads), wide(gate), wide(up));
+  expect_near<T>(columns(both, 0), expected.gate, "gradient of the gate");
+  expect_near<T>(columns(both, 1), expected.up, "gradient of what it gates");
 }
 
 TYPED_TEST(Activations, BiasGeluIsThatOfFp64) {

@@ -108,6 +108,22 @@ TEST_P(CudaBackend, SwiGluIsThatOfFp64) {
   }
 }
 
+// Of columns of one matrix, gradients are columns of one; of those that begin or end within a pack
+// too, which the plain back end or copies serve.
+TEST_P(CudaBackend, SwiGluOfColumnsIsThatOfFp64) {
+  for (const int64_t width : {24, 12, 7}) {
+    const at::Tensor both = random({5, 2 * width}), grad = random({5, width});
+    const at::Tensor gate = both.narrow(1, 0, width), up = both.narrow(1, width, width);
+    expect_near(tested_backend().swiglu(gate, up), reference().swiglu(wide(gate), wide(up)), "out");
+    const SwiGluGradients found = tested_backend().swiglu_backward(grad, gate, up);
+    const SwiGluGradients expected = reference().swiglu_backward(wide(grad), wide(gate), wide(up));
+    expect_near(found.gate, expected.gate, "gradient of the gate");
+    expect_near(found.up, expected.up, "gradient of what it gates");
+    EXPECT_EQ(found.gate.is_alias_of(found.up),
+              width == 24 || (GetParam() == at::kFloat && width == 12));
+  }
+}
+
 // The last but one: parts of the rows, each summed by itself.
 TEST_P(CudaBackend, BiasGeluIsThatOfFp64) {
   for (const auto& shape :

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/randint.h>
 #include <gtest/gtest.h>
 
@@ -70,13 +71,14 @@ at::Tensor llama(const Tensors& in) {
   };
   const at::Tensor x = ops::embedding(ids, in[0]);
   const at::Tensor n = rms_norm(x, in[1], kEpsilon);
-  const at::Tensor query = turned(heads_of(linear_after_norm(n, in[2]), kHeads));
-  const at::Tensor key = turned(heads_of(linear_after_norm(n, in[3]), kKeyHeads));
-  const at::Tensor value = heads_of(linear_after_norm(n, in[4]), kKeyHeads);
+  const Tensors parts = linears_after_norm(n, {in[2], in[3], in[4]});
+  const at::Tensor query = turned(heads_of(parts[0], kHeads));
+  const at::Tensor key = turned(heads_of(parts[1], kKeyHeads));
+  const at::Tensor value = heads_of(parts[2], kKeyHeads);
   const at::Tensor mixed = ops::linear(attention(query, key, value, documents()), in[5]);
   const NormalisedSum sum = add_rms_norm(x, mixed, in[6], kEpsilon);
-  const at::Tensor out = swiglu_linear(linear_after_norm(sum.normalised, in[7]),
-                                       linear_after_norm(sum.normalised, in[8]), in[9]);
+  const Tensors gated = linears_after_norm(sum.normalised, {in[7], in[8]});
+  const at::Tensor out = swiglu_linear(gated[0], gated[1], in[9]);
   return linear_cross_entropy(sum.sum + out, in[10], ids, /*chunk_tokens=*/4);
 }
 
@@ -111,14 +113,17 @@ at::Tensor bloom(const Tensors& in) {
 class CudaOperators : public testing::TestWithParam<c10::ScalarType> {
  protected:
   // Values, and gradients of all leaves; rounding of layers behind each other adds up.
-  static void expect_fp64s(const Formula& formula,
-                           const std::vector<std::vector<int64_t>>& shapes) {
+  static void expect_fp64s(const Formula& formula, const std::vector<std::vector<int64_t>>& shapes,
+                           bool are_side_by_side = false) {
     const double tolerance = 3 * tolerance_of(GetParam());
     Tensors leaves, exact;
     for (const auto& leaf : random_leaves(shapes, GetParam())) {
       const at::Tensor scaled = (leaf.detach() * (leaf.dim() == 1 ? 1 : 0.3));
       exact.push_back(scaled.to(at::kDouble).requires_grad_());
       leaves.push_back(scaled.to(tested_device()).requires_grad_());
+    }
+    if (are_side_by_side) {
+      leaves = side_by_side(leaves);
     }
     const at::Tensor expected = of_plain(formula, exact);
     expected.backward();
@@ -133,6 +138,21 @@ class CudaOperators : public testing::TestWithParam<c10::ScalarType> {
   }
 
  private:
+  // As a sharded unit's parameters lie.
+  static Tensors side_by_side(const Tensors& leaves) {
+    Tensors flat, views;
+    int64_t begin = 0;
+    for (const at::Tensor& leaf : leaves) {
+      flat.push_back(leaf.detach().flatten());
+    }
+    const at::Tensor all = at::cat(flat);
+    for (const at::Tensor& leaf : leaves) {
+      const at::Tensor part = all.narrow(0, begin, leaf.numel());
+      views.push_back(part.view(leaf.sizes()).detach().requires_grad_());
+      begin += leaf.numel();
+    }
+    return views;
+  }
   static at::Tensor of_plain(const Formula& formula, const Tensors& leaves) {
     const PlainOperators plain;
     return formula(leaves);
@@ -144,6 +164,10 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, CudaOperators,
 
 TEST_P(CudaOperators, ALayerOfLlamaTrainsAsInFp64) {
   expect_fp64s(llama, kLlamaShapes);
+}
+
+TEST_P(CudaOperators, ALayerOfLlamaOfWeightsSideBySideTrainsAsInFp64) {
+  expect_fp64s(llama, kLlamaShapes, /*are_side_by_side=*/true);
 }
 
 TEST_P(CudaOperators, ALayerOfBloomTrainsAsInFp64) {

@@ -95,6 +95,9 @@ TEST_P(Served, ActivationsOfWholePacks) {
   EXPECT_EQ(swiglu(of({2, 12}), of({2, 12})), one);
   EXPECT_EQ(swiglu(of({1, 7}), of({1, 7})), 0);
   EXPECT_EQ(swiglu(of({2, 12}), unaligned(of({2, 12}))), 0);
+  const at::Tensor both = of({3, 32});
+  EXPECT_EQ(swiglu(both.slice(1, 0, 16), both.slice(1, 16)), one);
+  EXPECT_EQ(swiglu(both.slice(1, 1, 14), both.slice(1, 15, 28)), 0);
   const auto gelu = [](const at::Tensor& input, const at::Tensor& bias) {
     return launches_of([&](const Backend& backend) {
       static_cast<void>(backend.bias_gelu(input, bias));
