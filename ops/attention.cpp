@@ -1,5 +1,7 @@
 #include "ops/attention.h"
 
+#include <utility>
+
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -13,8 +15,17 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The documents' bounds, as saved_data holds them.
+// The documents, as saved_data holds them: with their bounds on the device, where they are there.
+struct KeptDocuments : torch::CustomClassHolder {
+  explicit KeptDocuments(Documents of) : documents(std::move(of)) {}
+  Documents documents;
+};
 constexpr const char* kDocuments = "documents";
+
+const Documents& kept_documents(AutogradContext* context) {
+  const auto capsule = context->saved_data.at(kDocuments).toCapsule();
+  return c10::static_intrusive_pointer_cast<KeptDocuments>(capsule)->documents;
+}
 
 struct Attention : torch::autograd::Function<Attention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& query,
@@ -27,18 +38,17 @@ struct Attention : torch::autograd::Function<Attention> {
         choose_backend(*context, query).attention({query, key, value, documents, slopes});
     context->save_for_backward({query, key, value, slopes, output.log_sums,
                                 output.keeps_mixed ? output.mixed_TD : at::Tensor()});
-    context->saved_data[kDocuments] = documents.bounds();
+    context->saved_data[kDocuments] =
+        at::IValue::make_capsule(c10::make_intrusive<KeptDocuments>(documents));
     return output.mixed_TD;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
-    RECORD_FUNCTION("sherd::attention_backward",
-                    Recorded({saved[0], context->saved_data.at(kDocuments)}));
+    const Documents& documents = kept_documents(context);
+    RECORD_FUNCTION("sherd::attention_backward", Recorded({saved[0], documents.bounds()}));
     once_differentiable("sherd::attention");
-    const AttentionInputs inputs{saved[0], saved[1], saved[2],
-                                 Documents(context->saved_data[kDocuments].toIntVector()),
-                                 /*slopes=*/saved[3]};
+    const AttentionInputs inputs{saved[0], saved[1], saved[2], documents, /*slopes=*/saved[3]};
     const AttentionOutput output{/*mixed_TD=*/saved[5], /*log_sums=*/saved[4], saved[5].defined()};
     const AttentionGradients grads =
         chosen_backend(*context).attention_backward(inputs, output, gradients[0]);

@@ -1,6 +1,7 @@
 #include "ops/documents.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
@@ -8,7 +9,25 @@
 #include <ATen/ops/tensor.h>
 #include <c10/util/Exception.h>
 
+#include "sherd/to_device.h"
+
 namespace sherd::ops {
+
+// The bounds where they were asked for last.
+class Documents::OnDevice {
+ public:
+  at::Tensor bounds(const std::vector<int64_t>& bounds, at::Device device) {
+    const std::lock_guard lock(guard_);
+    if (!bounds_.defined() || bounds_.device() != device) {
+      bounds_ = to_device(at::tensor(bounds, at::kInt), device);
+    }
+    return bounds_;
+  }
+
+ private:
+  std::mutex guard_;
+  at::Tensor bounds_;
+};
 
 Documents::Documents(std::vector<int64_t> bounds) {
   TORCH_CHECK_VALUE(!bounds.empty() && bounds.front() == 0,
@@ -19,6 +38,7 @@ Documents::Documents(std::vector<int64_t> bounds) {
                       "); expected at least one token in each");
   }
   bounds_ = std::make_shared<const std::vector<int64_t>>(std::move(bounds));
+  on_device_ = std::make_shared<OnDevice>();
 }
 
 Documents Documents::of_lengths(std::span<const int64_t> lengths) {
@@ -39,6 +59,10 @@ int64_t Documents::longest() const {
     most = std::max(most, length(d));
   }
   return most;
+}
+
+at::Tensor Documents::bounds_on(at::Device device) const {
+  return on_device_->bounds(*bounds_, device);
 }
 
 at::Tensor Documents::positions() const {

@@ -36,6 +36,10 @@ class Documents {
 
   /// As the constructor takes them: [count + 1].
   [[nodiscard]] const std::vector<int64_t>& bounds() const { return *bounds_; }
+  /// The same as int32 on a device: copied there when they are first asked for, without a wait, for
+  /// all copies of these documents and as long as one lives; of fewer than 2³¹ tokens. Those who
+  /// ask use them in the order of one stream. On any thread.
+  [[nodiscard]] at::Tensor bounds_on(at::Device device) const;
   /// The position of each token in its document, from 0: int64 [tokens] in CPU memory.
   [[nodiscard]] at::Tensor positions() const;
   /// The first and the last token of each document: int64 [count] in CPU memory.
@@ -43,9 +47,11 @@ class Documents {
   [[nodiscard]] at::Tensor last_tokens() const;
 
  private:
+  class OnDevice;
   static size_t index(int64_t document) { return static_cast<size_t>(document); }
 
   std::shared_ptr<const std::vector<int64_t>> bounds_;  // [count + 1]
+  std::shared_ptr<OnDevice> on_device_;
 };
 
 }  // namespace sherd::ops

@@ -1,8 +1,6 @@
 #include "ops/cuda/flash_attention.h"
 
-#include <algorithm>
 #include <limits>
-#include <vector>
 
 #include <ATen/ops/_flash_attention_backward.h>
 #include <ATen/ops/_flash_attention_forward.h>
@@ -40,18 +38,8 @@ bool serves_flash_attention(const AttentionInputs& inputs) {
          (!has_alibi || serves_alibi_columns(inputs)) && has_flash_attention(query.device());
 }
 
-// From pinned memory, which the copy reads while the host goes on.
-at::Tensor document_offsets(const Documents& documents, c10::Device device) {
-  const std::vector<int64_t>& bounds = documents.bounds();
-  const auto options = at::TensorOptions(at::kInt).pinned_memory(device.is_cuda());
-  const at::Tensor offsets = at::empty({static_cast<int64_t>(bounds.size())}, options);
-  std::transform(bounds.begin(), bounds.end(), offsets.mutable_data_ptr<int32_t>(),
-                 [](int64_t bound) { return static_cast<int32_t>(bound); });
-  return offsets.to(device, at::kInt, /*non_blocking=*/true);
-}
-
 AttentionOutput flash_attention(const AttentionInputs& inputs) {
-  const at::Tensor offsets = document_offsets(inputs.documents, inputs.query.device());
+  const at::Tensor offsets = inputs.documents.bounds_on(inputs.query.device());
   const int64_t longest = inputs.documents.longest();
   const bool has_alibi = inputs.slopes.defined();
   const AttentionInputs read = has_alibi ? with_alibi_columns(inputs, offsets) : inputs;
@@ -68,7 +56,7 @@ AttentionGradients flash_attention_backward(const AttentionInputs& inputs,
                                             const AttentionOutput& output,
                                             const at::Tensor& grad_mixed_TD) {
   const at::Tensor& query = inputs.query;
-  const at::Tensor offsets = document_offsets(inputs.documents, query.device());
+  const at::Tensor offsets = inputs.documents.bounds_on(query.device());
   const int64_t longest = inputs.documents.longest();
   const bool has_alibi = inputs.slopes.defined();
   const AttentionInputs read = has_alibi ? with_alibi_columns(inputs, offsets) : inputs;

@@ -11,9 +11,6 @@ namespace sherd::ops::cuda {
 /// capability 8.0 or above; with ALiBi heads of up to 248 and documents of up to 32768 tokens.
 [[nodiscard]] bool serves_flash_attention(const AttentionInputs& inputs);
 
-/// The documents' bounds as int32 [count + 1] on a device, by a copy that is not waited for.
-[[nodiscard]] at::Tensor document_offsets(const Documents& documents, c10::Device device);
-
 /// Backend::attention; its backward reads what it returns.
 [[nodiscard]] AttentionOutput flash_attention(const AttentionInputs& inputs);
 /// Backend::attention_backward. The gradient of queries is summed in an order that differs from run

@@ -1,5 +1,6 @@
 #include "ops/documents.h"
 
+#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,6 +29,17 @@ TEST(Documents, PositionsBeginAnewInEach) {
   EXPECT_EQ(numbers(documents.positions()), (std::vector<int64_t>{0, 1, 2, 0, 0, 1}));
   EXPECT_EQ(numbers(documents.first_tokens()), (std::vector<int64_t>{0, 3, 4}));
   EXPECT_EQ(numbers(documents.last_tokens()), (std::vector<int64_t>{2, 3, 5}));
+}
+
+TEST(Documents, HaveTheirBoundsOnADeviceOnceForAllCopies) {
+  const Documents documents({0, 3, 4, 6});
+  const at::Tensor bounds = documents.bounds_on(at::kCPU);
+  EXPECT_TRUE(bounds.equal(at::tensor({0, 3, 4, 6}, at::kInt)));
+  const Documents copy = documents;  // NOLINT(performance-unnecessary-copy-initialization)
+  EXPECT_TRUE(copy.bounds_on(at::kCPU).is_same(bounds));
+  EXPECT_FALSE(Documents({0, 3, 4, 6}).bounds_on(at::kCPU).is_same(bounds));
+  EXPECT_TRUE(documents.bounds_on(at::kMeta).is_meta());
+  EXPECT_TRUE(documents.bounds_on(at::kCPU).equal(bounds));
 }
 
 TEST(Documents, MayBeNone) {

@@ -12,7 +12,7 @@
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
-#include "tests/ops/cuda/tested.h"
+#include "tests/ops/cuda/played.h"
 
 namespace sherd::ops::cuda::test {
 namespace {
@@ -34,6 +34,7 @@ AttentionInputs inputs_of(const at::Tensor& query, const at::Tensor& key, const 
                           const c10::SymInt& longest, double dropout, bool is_causal,
                           double query_factor) {
   const Documents documents = documents_of(offsets);
+  given_bounds().push_back(offsets);
   for (const at::Tensor& heads : {query, key, value}) {
     TORCH_CHECK(heads.dim() == 3 && heads.stride(2) == 1 && heads.size(2) % 8 == 0);
     TORCH_CHECK(heads.size(2) == query.size(2) && heads.size(2) <= 256);
@@ -82,6 +83,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(
 }
 
 }  // namespace
+
+std::vector<at::Tensor>& given_bounds() {
+  static std::vector<at::Tensor> given;
+  return given;
+}
 
 TORCH_LIBRARY_IMPL(aten, CPU, operators) {
   operators.impl("_flash_attention_forward", TORCH_FN(forward));

@@ -52,6 +52,9 @@ void expect_near(const at::Tensor& found, const at::Tensor& expected, const char
   EXPECT_TRUE(at::allclose(found.to(at::kDouble), expected, relative, relative * largest)) << what;
 }
 
+/// The documents' bounds that what stands for flash attention was given since they were cleared.
+std::vector<at::Tensor>& given_bounds();
+
 /// Plays a kernel in several orders of threads: each has the same bits in `outputs()`.
 inline std::set<emulator::Barrier> play(int64_t blocks, int threads,
                                         const std::function<void()>& kernel,

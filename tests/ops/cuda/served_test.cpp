@@ -11,10 +11,11 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "ops/cuda/flash_attention.h"
+#include "ops/attention.h"
 #include "ops/cuda/launches.h"
+#include "ops/with_backend.h"
 #include "tests/emulator/emulator.h"
-#include "tests/ops/cuda/tested.h"
+#include "tests/ops/cuda/played.h"
 #include "tests/ops/parity.h"
 
 namespace sherd::ops::cuda {
@@ -198,11 +199,20 @@ TEST(FlashAttention, WidensHeadsForAlibi) {
             5);
 }
 
-TEST(FlashAttention, HasTheDocumentsBoundsInInt32) {
+// Two layers, forward and back.
+TEST(FlashAttention, ReadsBoundsThatAreCopiedOnceABatch) {
+  const WithBackend played(tested_backend());
+  given_bounds().clear();
   const Documents documents = Documents::of_lengths(std::vector<int64_t>{4, 1, 6});
-  const at::Tensor offsets = document_offsets(documents, tested_device());
-  EXPECT_EQ(offsets.scalar_type(), at::kInt);
-  EXPECT_TRUE(offsets.equal(at::tensor({0, 4, 5, 11}, at::kInt)));
+  at::Tensor heads = at::ones({11, 2, 16}, at::kHalf).requires_grad_();
+  for (int layer = 0; layer < 2; ++layer) {
+    heads = attention(heads, heads, heads, documents).view(heads.sizes());
+  }
+  heads.sum().backward();
+  ASSERT_EQ(given_bounds().size(), 4U);
+  for (const at::Tensor& bounds : given_bounds()) {
+    EXPECT_TRUE(bounds.is_same(given_bounds().front()));
+  }
 }
 
 }  // namespace
