@@ -13,6 +13,7 @@
 #include "launch/stop_request.h"
 #include "llm/text/printable.h"
 #include "llm/train/agreement.h"
+#include "llm/train/out_of_memory.h"
 #include "sherd/error.h"
 
 namespace {
@@ -27,9 +28,10 @@ int fail(ExitCode code, const std::string& message) {
   return static_cast<int>(code);
 }
 
-// LibTorch reports a failed allocation as any other failure.
-bool is_out_of_memory(const c10::Error& error) {
-  return std::string(error.what_without_backtrace()).find("not enough memory") != std::string::npos;
+int fail_without_memory(const std::string& why) {
+  return fail(
+      ExitCode::OutOfMemory,
+      "out of memory" + why + ". Use more ranks, a smaller train.micro_batch or data.max_length.");
 }
 
 // A rank that was asked to stop may see its peers leave before all have agreed to stop.
@@ -61,14 +63,15 @@ int main(int argc, char** argv) {
   } catch (const sherd::Error& error) {
     return fail(code_of(error), error.what());
   } catch (const std::bad_alloc&) {
-    return fail(ExitCode::OutOfMemory,
-                "out of memory. Use more ranks, a smaller train.micro_batch or data.max_length.");
+    return fail_without_memory("");
   } catch (const c10::Error& error) {
-    return fail(is_out_of_memory(error) ? ExitCode::OutOfMemory : ExitCode::Internal,
+    return fail(llm::train::says_out_of_memory(error) ? ExitCode::OutOfMemory : ExitCode::Internal,
                 error.what_without_backtrace());
   } catch (const std::system_error& error) {
     return fail(code_of(error), error.what());
   } catch (const std::exception& error) {
-    return fail(ExitCode::Internal, error.what());
+    return llm::train::says_out_of_memory(error)
+               ? fail_without_memory(std::string(" (oneDNN: ") + error.what() + ")")
+               : fail(ExitCode::Internal, error.what());
   }
 }

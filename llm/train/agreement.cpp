@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "llm/train/out_of_memory.h"
 #include "ops/cpu/isa_agreement.h"
 
 namespace llm::train {
@@ -43,7 +44,8 @@ std::string fault_of(const std::function<void()>& work, std::exception_ptr& thro
     return fault_text(ExitCode::OutOfMemory, "out of memory");
   } catch (const std::exception& error) {
     thrown = std::current_exception();
-    return fault_text(ExitCode::Internal, error.what());
+    return fault_text(says_out_of_memory(error) ? ExitCode::OutOfMemory : ExitCode::Internal,
+                      error.what());
   }
 }
 

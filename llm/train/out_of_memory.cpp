@@ -66,6 +66,19 @@ std::string advice(const StartedRun& run, const sherd::World& world, const std::
 
 }  // namespace
 
+bool says_out_of_memory(const std::exception& error) {
+  const auto* const of_c10 = dynamic_cast<const c10::Error*>(&error);
+  if (of_c10 == nullptr) {
+    // What is not implemented fails earlier, without a "primitive descriptor"; what is left is to
+    // write its machine code into new memory.
+    return std::string(error.what()) == "could not create a primitive";
+  }
+  const std::string text = of_c10->what_without_backtrace();
+  return dynamic_cast<const c10::OutOfMemoryError*>(of_c10) != nullptr ||
+         text.find("not enough memory") != std::string::npos ||
+         text.find("can't allocate memory") != std::string::npos;
+}
+
 void with_memory_advice(const StartedRun& run, const sherd::World& world,
                         const std::function<void()>& work) {
   if (world.device().is_cpu()) {

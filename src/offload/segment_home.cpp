@@ -96,6 +96,13 @@ void OffloadStore::rest() {
   }
 }
 
+void OffloadStore::forget_failure() {
+  for (HomeChunk* chunk : std::vector<HomeChunk*>(in_memory_.begin(), in_memory_.end())) {
+    settle_quietly(*chunk);
+  }
+  has_failed_ = false;
+}
+
 // Of a chunk that lies in the file alone.
 void OffloadStore::give_memory(HomeChunk& chunk) {
   make_room(chunk.bytes);
@@ -141,12 +148,21 @@ void OffloadStore::settle(HomeChunk& chunk) {
   try {
     file_->transfers().wait(chunk.transfer);
   } catch (...) {
+    has_failed_ = true;
     if (was_read) {
       forget(chunk);
     } else {
       chunk.differs = true;
     }
     throw;
+  }
+}
+
+// Where nobody wants what could not be moved any more.
+void OffloadStore::settle_quietly(HomeChunk& chunk) {
+  try {
+    settle(chunk);
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch)
   }
 }
 
@@ -233,6 +249,18 @@ void OffloadStores::rest() const {
   }
 }
 
+bool OffloadStores::take_failure() const {
+  const std::vector<OffloadStore*> stores = all();
+  if (std::none_of(stores.begin(), stores.end(),
+                   [](const OffloadStore* store) { return store->has_failed(); })) {
+    return false;
+  }
+  for (OffloadStore* store : stores) {
+    store->forget_failure();
+  }
+  return true;
+}
+
 SegmentHome::SegmentHome(std::shared_ptr<OffloadStore> store, std::int64_t bytes)
     : store_(std::move(store)), bytes_(rounded(bytes)), offset_(store_->allocate(bytes_)) {
   const bool has_memory = !store_->device_.is_meta() && bytes_ > 0;
@@ -254,10 +282,7 @@ SegmentHome::SegmentHome(std::shared_ptr<OffloadStore> store, std::int64_t bytes
 
 SegmentHome::~SegmentHome() {
   for (HomeChunk& chunk : chunks_) {
-    try {
-      store_->settle(chunk);
-    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): nobody wants it any more
-    }
+    store_->settle_quietly(chunk);
     if (chunk.place != HomeChunk::Place::File) {
       store_->forget(chunk);
     }

@@ -48,6 +48,10 @@ class OffloadStore {
   [[nodiscard]] c10::Device device() const { return device_; }
   /// Writes back what differs, and gives back the memory of all that is not used.
   void rest();
+  /// Whether a transfer has failed since forget_failure().
+  [[nodiscard]] bool has_failed() const { return has_failed_; }
+  /// Waits for transfers under way, so that no later use is told of the same fault.
+  void forget_failure();
   /// "io_uring, direct"
   [[nodiscard]] std::string description() const { return file_ ? file_->description() : "none"; }
 
@@ -60,6 +64,7 @@ class OffloadStore {
   void bring(HomeChunk& chunk);
   void write_back(HomeChunk& chunk);
   void settle(HomeChunk& chunk);
+  void settle_quietly(HomeChunk& chunk);
   void make_room(std::int64_t bytes);
   void leave(HomeChunk& chunk);
   void forget(HomeChunk& chunk);
@@ -71,6 +76,7 @@ class OffloadStore {
   std::int64_t allocated_bytes_ = 0;  ///< of all homes that were made
   std::int64_t held_bytes_ = 0;
   std::list<HomeChunk*> in_memory_;  ///< the longest unused first
+  bool has_failed_ = false;
 };
 
 /// Where parts of a model rest; null: in memory.
@@ -84,6 +90,8 @@ struct OffloadStores {
   [[nodiscard]] std::int64_t most_in_memory_bytes() const;
   /// OffloadStore::rest() of all.
   void rest() const;
+  /// Whether a transfer of any has failed since this was asked last.
+  [[nodiscard]] bool take_failure() const;
 };
 
 /// Bytes that are zero at first, at addresses that stay; they have memory, and may be read and

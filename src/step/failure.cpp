@@ -21,7 +21,19 @@ void Step::leave_failed_backward() {
   }
 }
 
+void Step::tear_what_was_lost() {
+  if (!model_.offload.take_failure()) {
+    return;
+  }
+  const char* const by = "a transfer to or from a disk";
+  torn_by_.emplace(State::Values, by);  // unless an operation is named already
+  if (model_.offload.optimizer != nullptr) {
+    torn_by_.emplace(State::Optimizer, by);
+  }
+}
+
 void Step::writing_begins(State state, const std::string& operation) {
+  tear_what_was_lost();
   torn_by_[state] = operation;
 }
 
@@ -29,7 +41,8 @@ void Step::writing_ended(State state) {
   torn_by_.erase(state);
 }
 
-void Step::check_not_torn(const std::string& operation) const {
+void Step::check_not_torn(const std::string& operation) {
+  tear_what_was_lost();
   if (torn_by_.empty()) {
     return;
   }

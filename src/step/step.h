@@ -136,11 +136,12 @@ class Step {
   /// Values, or an optimizer's moments, are about to be written by `operation`. Where that ends in
   /// an exception, writing_ended() never comes: some have been written and others not, perhaps
   /// others on other ranks. Any use of them then throws, until a load has written
-  /// all of them.
+  /// all of them. A transfer to or from a disk that fails has the same effect, wherever in the
+  /// step: what it did not move is lost.
   void writing_begins(State state, const std::string& operation);
   void writing_ended(State state);
   /// Throws Error(Usage) where a state is torn.
-  void check_not_torn(const std::string& operation) const;
+  void check_not_torn(const std::string& operation);
   [[nodiscard]] int64_t failed_backwards() const { return failed_backwards_; }
 
  private:
@@ -178,6 +179,7 @@ class Step {
   void refuse_while_full_parameters_shown(const std::string& what) const;
   void abandon();
   void gather_what_runs();
+  void tear_what_was_lost();
 
   Model& model_;
   std::deque<UnitProgress> progress_;  ///< by unit

@@ -3,6 +3,7 @@
 #include "llm/train/agreement.h"
 
 #include <atomic>
+#include <utility>
 
 #include "tests/support/expect_error.h"
 #include "tests/support/ranks.h"
@@ -52,6 +53,28 @@ TEST(Together, TellsOtherExceptionsByTheirCodes) {
       EXPECT_THROW(fail(), std::bad_alloc);
     } else {
       expect_error(fail, ExitCode::OutOfMemory, {});
+    }
+  });
+}
+
+// What oneDNN throws without memory, and what it throws otherwise.
+TEST(Together, TellsOfMemoryThatHasEndedInOneDnn) {
+  run_ranks(2, [](sherd::World world) {
+    const auto fail = [&](const char* words) {
+      together(world, [&] {
+        if (world.rank() == 0) {
+          throw std::runtime_error(words);
+        }
+      });
+    };
+    for (const auto& [words, code] :
+         {std::pair("could not create a primitive", ExitCode::OutOfMemory),
+          std::pair("could not create a primitive descriptor for a matmul", ExitCode::Internal)}) {
+      if (world.rank() == 0) {
+        EXPECT_THROW(fail(words), std::runtime_error);
+      } else {
+        expect_error([&, w = words] { fail(w); }, code, {});
+      }
     }
   });
 }

@@ -1,9 +1,14 @@
 // What rests on a disk: the same training, to the bit, in less memory.
 
+#include <csignal>
 #include <filesystem>
+#include <optional>
 
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "sherd/checkpoint.h"
 #include "sherd/init.h"
@@ -326,6 +331,161 @@ TEST(Offload, OfParametersIsRefusedWhereACommunicatorHoldsThem) {
   auto model = fully_shard(on_meta([] { return make_net(); }), apart, {.offload = offload});
   EXPECT_EQ(model.memory().bytes(MemoryKind::TravellingShard), 0);
   EXPECT_GT(model.memory().offloaded_bytes(), 0);
+}
+
+/// While it lives files may not be written past `bytes`: a write that fails half-way through a run.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  void (*handler_)(int);
+  rlimit before_ = {};
+};
+
+/// While it lives the nameless files of a folder are empty; afterwards they are as long as before,
+/// and zero: what was read is lost.
+class LostFiles {
+ public:
+  explicit LostFiles(const std::string& folder) {
+    for (const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code closed;
+      const std::string target = std::filesystem::read_symlink(one.path(), closed).string();
+      struct stat status = {};
+      if (!closed && target.starts_with(folder + "/") && ::stat(one.path().c_str(), &status) == 0) {
+        sizes_[one.path()] = status.st_size;
+      }
+    }
+    EXPECT_FALSE(sizes_.empty());
+    for (const auto& [path, size] : sizes_) {
+      EXPECT_EQ(::truncate(path.c_str(), 0), 0) << path;
+    }
+  }
+  ~LostFiles() {
+    for (const auto& [path, size] : sizes_) {
+      EXPECT_EQ(::truncate(path.c_str(), size), 0) << path;
+    }
+  }
+  LostFiles(const LostFiles&) = delete;
+  LostFiles& operator=(const LostFiles&) = delete;
+
+ private:
+  std::map<std::string, off_t> sizes_;
+};
+
+/// Training in bf16 that a transfer ends in its second step, and what goes on from the first.
+struct Interrupted {
+  Interrupted(const World& world, const Part& part, const std::string& folder, int64_t width = 13)
+      : disk(folder + "/disk"),
+        saved(folder + "/saved"),
+        model(fully_shard(make_net(3, width), Mesh::shard(world),
+                          offload_options(modes()[1], disk, Strategy::FullShard, part))),
+        optimizer(model, {.lr = 1e-2}) {
+    step(model, optimizer, 0);
+    save_checkpoint(model, optimizer, saved, "");
+    step(model, optimizer, 1);
+    put_states(expected, model, optimizer);
+    load_checkpoint(model, optimizer, saved);
+  }
+  void backward(int index) {
+    const Example example = make_example(index);
+    sum_of_errors(model(example.x), example.y).backward();
+  }
+  void expect_torn() {
+    const std::vector<std::string> words = {"of this model", "torn", "Load a checkpoint"};
+    expect_error([&] { backward(1); }, ExitCode::Usage, words);
+    expect_error([&] { optimizer.step(); }, ExitCode::Usage, {});
+    expect_error([&] { static_cast<void>(full_state_dict(model)); }, ExitCode::Usage, words);
+    expect_error([&] { save_checkpoint(model, optimizer, saved + "2", ""); }, ExitCode::Usage,
+                 words);
+  }
+  void expect_goes_on_from_checkpoint() {
+    load_checkpoint(model, optimizer, saved);
+    step(model, optimizer, 1);
+    Trained found;
+    put_states(found, model, optimizer);
+    expect_equal(expected, found, "after a load");
+  }
+
+  std::string disk;
+  std::string saved;
+  Sharded<Net> model;
+  AdamW optimizer;
+  Trained expected = {};
+};
+
+// On all ranks; each has several writes under way, which all fail.
+TEST(Offload, TellsOfAWriteThatFailsAndIsTornUntilACheckpointIsLoaded) {
+  for (const int ranks : {1, 2}) {
+    for (const Part& part : {parts()[0], parts()[2], parts()[3]}) {
+      const TempFolder folder;
+      std::optional<FileSizeLimit> full_disk;
+      run_ranks(ranks, [&](World world) {
+        Interrupted run(world, part, folder.path().string());
+        run.backward(1);
+        world.barrier();
+        if (world.rank() == 0) {
+          full_disk.emplace(rlim_t{0});
+        }
+        world.barrier();
+        expect_error([&] { run.optimizer.step(); }, ExitCode::StorageIo,
+                     {"write back of unit 'all', in the optimizer of step 2, on rank " +
+                          std::to_string(world.rank()) + " of " + std::to_string(ranks) + ": ",
+                      "writing to the file for what is offloaded in '" + run.disk + "' failed: ",
+                      "File too large", "go on from the last checkpoint"});
+        run.expect_torn();
+        world.barrier();
+        if (world.rank() == 0) {
+          full_disk.reset();
+        }
+        world.barrier();
+        run.expect_goes_on_from_checkpoint();
+      });
+    }
+  }
+}
+
+// In forward, backward and update: what is read next is not what was lost.
+TEST(Offload, TellsOfAReadThatFailsAndIsTornUntilACheckpointIsLoaded) {
+  const TempFolder folder;
+  run_ranks(1, [&](const World& world) {
+    for (const Part& part : {parts()[0], parts()[1], parts()[2]}) {
+      const bool of_parameters = part.name == std::string("parameters");
+      const bool of_gradients = part.name == std::string("gradients");
+      // Small sums of gradients are in memory still when they are added to.
+      Interrupted run(world, part, folder.path().string(), of_gradients ? 1100 : 13);
+      if (!of_parameters) {
+        run.backward(1);
+      }
+      {
+        const LostFiles lost(run.disk);
+        const std::string where = of_parameters  ? "all-gather of unit '"
+                                  : of_gradients ? "reduction of unit '"
+                                                 : "update of unit '";
+        const std::string phase = of_parameters  ? "forward"
+                                  : of_gradients ? "backward"
+                                                 : "the optimizer";
+        expect_error(
+            [&] { of_parameters || of_gradients ? run.backward(1) : run.optimizer.step(); },
+            ExitCode::StorageIo,
+            {where, "', in " + phase + " of step 2, on rank 0 of 1: ",
+             "reading from the file for what is offloaded in '" + run.disk +
+                 "' failed: it ends too early"});
+      }
+      run.expect_torn();
+      run.expect_goes_on_from_checkpoint();
+    }
+  });
 }
 
 }  // namespace
