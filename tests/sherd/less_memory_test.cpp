@@ -1,7 +1,6 @@
 // A state of 3 GiB is trained within 1 GiB, to the bits of one that lies in memory.
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include "sherd/fully_shard.h"
 #include "sherd/init.h"
 #include "sherd/optim.h"
+#include "tests/support/memory_limit.h"
 #include "tests/support/small_net.h"
 #include "tests/support/temp_folder.h"
 
@@ -18,7 +18,7 @@ namespace {
 constexpr int kLayers = 10;
 constexpr int64_t kWidth = 3072;  // 189 million parameters, of 18 bytes each
 constexpr int kSteps = 3;
-constexpr rlim_t kLimitBytes = rlim_t{1} << 30;
+constexpr int64_t kLimitBytes = int64_t{1} << 30;
 
 struct Losses {
   double of_step[kSteps] = {};
@@ -53,16 +53,15 @@ Losses train(const std::string& folder) {
   return losses;
 }
 
-// In a process of its own, with a limit of all memory but what is shared with others.
-int train_limited(const std::string& folder, Losses& result) {
+// In a process of its own, with a limit of all memory.
+int train_limited(const MemoryLimit& limit, const std::string& folder, Losses& result) {
   int ends[2];
   EXPECT_EQ(::pipe(ends), 0);
   const pid_t child = ::fork();
   if (child == 0) {
     int code = 0;
     try {
-      const rlimit limit{kLimitBytes, kLimitBytes};
-      ::setrlimit(RLIMIT_DATA, &limit);
+      limit.enter();
       const Losses found = train(folder);
       code = ::write(ends[1], &found, sizeof found) == sizeof found ? 0 : 1;
     } catch (const Error& error) {
@@ -82,11 +81,14 @@ int train_limited(const std::string& folder, Losses& result) {
 
 TEST(LessMemory, TrainsThreeTimesTheStateThatMemoryHolds) {
   const TempFolder folder;
+  const MemoryLimit limit(kLimitBytes);
+  std::printf("limited by %s\n", limit.name().c_str());
   Losses limited;
-  ASSERT_EQ(train_limited(folder.path().string(), limited), 0);
-  EXPECT_GT(limited.offloaded_bytes, 3 * static_cast<int64_t>(kLimitBytes) - (int64_t{100} << 20));
+  ASSERT_EQ(train_limited(limit, folder.path().string(), limited), 0);
+  EXPECT_GT(limited.offloaded_bytes, 3 * kLimitBytes - (int64_t{100} << 20));
   Losses refused;
-  EXPECT_EQ(train_limited("", refused), static_cast<int>(ExitCode::OutOfMemory));
+  EXPECT_EQ(train_limited(limit, "", refused),
+            limit.code_beyond(static_cast<int>(ExitCode::OutOfMemory)));
   const Losses plain = train("");
   EXPECT_EQ(plain.offloaded_bytes, 0);
   for (int step = 0; step < kSteps; ++step) {
