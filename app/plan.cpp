@@ -1,5 +1,5 @@
 // sherd plan RECIPE [-n N] [--nodes N] [--device NAME] [--memory GB] [--link GB/S] [--search]
-// [--json] …
+// [--scaling] [--json] …
 
 #include <algorithm>
 #include <memory>
@@ -18,6 +18,7 @@
 #include "llm/plan/device.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/plan_beside_estimate.h"
+#include "llm/train/plan_scaling.h"
 #include "llm/train/plan_search.h"
 #include "llm/train/run_plan.h"
 #include "sherd/error.h"
@@ -25,6 +26,8 @@
 namespace app {
 
 namespace {
+
+constexpr int kGpusOfAHost = 8;  // where -n does not say
 
 struct PlanFlags {
   int ranks = 1;
@@ -34,6 +37,7 @@ struct PlanFlags {
   std::optional<double> link_gb_per_second;
   bool search = false;
   bool json = false;
+  bool scaling = false;
 };
 
 // None where it is not there: a recipe is planned before its data is fetched, too.
@@ -67,21 +71,33 @@ llm::train::PlannedHosts hosts_of(const PlanFlags& flags, const llm::config::Run
 }
 
 using Found = std::optional<std::vector<llm::train::FittingSetting>>;
-using BesideEstimate = std::optional<llm::train::PlanBesideEstimate>;
 
-std::string json_text(const llm::train::RunPlan& plan, const Found& found,
-                      const BesideEstimate& beside) {
-  auto line = found ? llm::train::json_of(plan, *found) : llm::train::json_of(plan);
-  if (beside) {
-    line["usual_estimate"] = llm::train::json_of(*beside);
+// What is printed.
+struct Plans {
+  llm::train::RunPlan run;
+  Found found = std::nullopt;
+  std::optional<std::vector<llm::train::ScaledStep>> scaled = std::nullopt;
+  std::optional<llm::train::PlanBesideEstimate> beside = std::nullopt;
+};
+
+std::string json_text(const Plans& plans) {
+  auto line =
+      plans.found ? llm::train::json_of(plans.run, *plans.found) : llm::train::json_of(plans.run);
+  if (plans.scaled) {
+    line["scaling"] = llm::train::json_of(*plans.scaled);
+  }
+  if (plans.beside) {
+    line["usual_estimate"] = llm::train::json_of(*plans.beside);
   }
   return line.dump();
 }
 
-std::string people_text(const llm::train::RunPlan& plan, const Found& found,
-                        const BesideEstimate& beside) {
-  return llm::train::to_text(plan) + (found ? "\n" + llm::train::to_text(*found) : "") +
-         (beside ? "\n" + llm::train::to_text(*beside) : "");
+std::string people_text(const Plans& plans) {
+  const auto text_of = [](const auto& part) {
+    return part ? "\n" + llm::train::to_text(*part) : std::string();
+  };
+  return llm::train::to_text(plans.run) + text_of(plans.found) + text_of(plans.scaled) +
+         text_of(plans.beside);
 }
 
 int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
@@ -113,13 +129,18 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
     say_aside(llm::train::micro_batch_line(fastest));
     config.train.micro_batch = fastest.value_or(1);
   }
-  const llm::train::RunPlan made = llm::train::plan_run(config, shape, hosts, batches_of(config));
-  const auto beside = llm::train::plan_beside_estimate(config, shape, flags.link_gb_per_second);
-  const auto found = flags.search
-                         ? std::optional(llm::train::search_plans(config, shape, hosts, batches_of))
-                         : std::nullopt;
-  print(flags.json ? json_text(made, found, beside) : people_text(made, found, beside));
-  const bool fits = found ? !found->empty() : made.fits();
+  const llm::train::PlannedBatches batches = batches_of(config);
+  Plans plans{.run = llm::train::plan_run(config, shape, hosts, batches)};
+  plans.beside = llm::train::plan_beside_estimate(config, shape, flags.link_gb_per_second);
+  if (flags.search) {
+    plans.found = llm::train::search_plans(config, shape, hosts, batches_of);
+  }
+  if (flags.scaling) {
+    plans.scaled = llm::train::plan_scaling(config, shape, hosts,
+                                            flags.ranks > 1 ? flags.ranks : kGpusOfAHost, batches);
+  }
+  print(flags.json ? json_text(plans) : people_text(plans));
+  const bool fits = plans.found ? !plans.found->empty() : plans.run.fits();
   return fits ? 0 : 1;
 }
 
@@ -147,6 +168,9 @@ void add_plan(CLI::App& program, int& exit_code) {
   verb->add_flag(
       "--search", flags->search,
       "also list the settings of strategy, micro-batch, checkpointing and moments that fit");
+  verb->add_flag("--scaling", flags->scaling,
+                 "also plan 1, 2, 4, ... 1024 GPUs, each with the same batch: hosts of -n, else of "
+                 "8");
   verb->add_flag("--json", flags->json, "one line of JSON on standard output");
   verb->footer(
       "Example: sherd plan recipes/bloom-560m-squad.toml -n 2 --train.micro_batch 2\n"

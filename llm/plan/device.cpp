@@ -29,16 +29,16 @@ const std::vector<Device>& devices() {
   constexpr auto kGpu = c10::DeviceType::CUDA;
   static const std::vector<Device> known = {
       {"cpu"},
-      {"h200-141g", kGpu, 143'771 * kMiB, kContext, c10::ScalarType::BFloat16, kOnPaper, 495e12,
-       3.6e12, 337e9, 50e9, 989e12, kCachingPooling},
-      {"h100-80g", kGpu, 81'559 * kMiB, kContext, c10::ScalarType::BFloat16, kOnPaper, 495e12,
-       2.5e12, 337e9, 50e9, 989e12, kCachingPooling},
-      {"a100-80g", kGpu, 81'920 * kMiB, kContext, c10::ScalarType::BFloat16, kOnPaper, 156e12,
-       1.5e12, 225e9, 25e9, 312e12, kCachingPooling},
+      {"h200-141g", kGpu, 143'771 * kMiB, kContext, c10::ScalarType::BFloat16, kOnPaper, 798e12,
+       4.3e12, 360e9, 45e9, 989e12, kCachingPooling},
+      {"h100-80g", kGpu, 81'559 * kMiB, kContext, c10::ScalarType::BFloat16, kOnPaper, 798e12,
+       3.0e12, 360e9, 45e9, 989e12, kCachingPooling},
+      {"a100-80g", kGpu, 81'920 * kMiB, kContext, c10::ScalarType::BFloat16, kOnPaper, 252e12,
+       1.8e12, 240e9, 22.5e9, 312e12, kCachingPooling},
       {"v100-32g", kGpu, 32'510 * kMiB, kContext, c10::ScalarType::Half,
        "no build of Sherd runs on this device, whose compute capability is 7.0, and it has no "
        "bfloat16",
-       62e12, 0.7e12, 112e9, 12.5e9, 125e12, kCachingPooling}};
+       101e12, 0.8e12, 120e9, 11.25e9, 125e12, kCachingPooling}};
   return known;
 }
 

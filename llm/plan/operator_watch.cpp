@@ -11,6 +11,8 @@
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
+#include "llm/plan/moved_bytes.h"
+
 namespace llm::plan {
 
 namespace {
@@ -21,6 +23,7 @@ using Arguments = c10::ArrayRef<const c10::IValue>;
 constexpr std::string_view kOurs = "sherd::";
 constexpr std::string_view kLibTorchs = "aten::";
 constexpr std::string_view kBackward = "_backward";
+constexpr std::string_view kAttention = "attention";
 constexpr std::array<std::string_view, 2> kContainers = {"forward", "backward"};
 constexpr std::array<std::string_view, 4> kProducts = {"linear", "inference_linear",
                                                        "swiglu_linear", "linear_cross_entropy"};
@@ -54,12 +57,24 @@ double attention_operations(const Arguments& arguments) {
   return 4 * pairs * static_cast<double>(query.numel()) / static_cast<double>(query.size(0));
 }
 
+// Of which document's length a pair of tokens is, on average.
+double mean_document_tokens(const Arguments& arguments) {
+  const std::vector<std::int64_t> bounds = arguments[1].toIntVector();
+  double squares = 0, cubes = 0;
+  for (std::size_t i = 1; i < bounds.size(); ++i) {
+    const auto length = static_cast<double>(bounds[i] - bounds[i - 1]);
+    squares += length * length;
+    cubes += length * length * length;
+  }
+  return squares > 0 ? cubes / squares : 0;
+}
+
 double amount_of(std::string_view name, const Arguments& arguments) {
   const bool is_backward = name.ends_with(kBackward);
   const std::string_view forward =
       is_backward ? name.substr(0, name.size() - kBackward.size()) : name;
   const double directions = is_backward ? 2 : 1;
-  if (forward == "attention") {
+  if (forward == kAttention) {
     return directions * attention_operations(arguments);
   }
   if (name == "chunked_linear_cross_entropy") {
@@ -103,10 +118,16 @@ struct OperatorWatch::State {
       name.remove_prefix(kOurs.size());
       outermost = {std::string(name) + dtype_of(function.inputs()),
                    amount_of(name, function.inputs())};
+      outermost.moved_bytes = moved_bytes(name, function.inputs());
+      if (name.starts_with(kAttention)) {
+        outermost.document_tokens = mean_document_tokens(function.inputs());
+      }
     } else if (function.scope() == at::RecordScope::USER_SCOPE) {
       outermost = {std::string(name)};
     } else {
       outermost = {std::string(name) + dtype_of(function.inputs()), bytes_of(function.inputs())};
+      name.remove_prefix(name.starts_with(kLibTorchs) ? kLibTorchs.size() : 0);
+      outermost.moved_bytes = moved_bytes(name, function.inputs());
     }
     start = Clock::now();
   }

@@ -15,6 +15,8 @@ struct OperatorCall {
   std::string kind;   ///< "linear 16 bits": the name that profilers see, and of what numbers
   double amount = 0;  ///< operations of what multiplies matrices, bytes of the arguments of others
   double seconds = 0;
+  double moved_bytes = 0;      ///< see moved_bytes()
+  double document_tokens = 0;  ///< of attention: of the document that a pair is of, on average
 };
 
 /// What follows the name of a kind: " float32" or " 16 bits".

@@ -54,8 +54,41 @@ bool is_linear(const std::string& kind) {
   return kind.find("linear") != std::string::npos;
 }
 
-bool is_product(const std::string& kind) {
-  return is_linear(kind) || kind.starts_with("attention");
+bool is_attention(const std::string& kind) {
+  return kind.starts_with("attention");
+}
+
+double over(double amount, double rate) {
+  return amount > 0 && rate > 0 ? amount / rate : 0;
+}
+
+// Of cuDNN 9.19 on an H200, bfloat16, causal, heads of 128, beside products at 798 TFLOP/s. Source:
+// NVIDIA/cudnn-frontend, benchmark/sdpa_benchmark_training/results/h200_919_only_cudnn.
+std::vector<AttentionShare> attention_of_gpus() {
+  constexpr double kProducts = 798;
+  return {{2048, 484 / kProducts, 370 / kProducts},
+          {4096, 591 / kProducts, 474 / kProducts},
+          {8192, 644 / kProducts, 541 / kProducts}};
+}
+
+// Between two lengths in proportion; beyond them as the nearest.
+double share_of(const std::vector<AttentionShare>& shares, const OperatorCall& call) {
+  const bool is_backward = call.kind.find("_backward") != std::string::npos;
+  const auto share = [&](const AttentionShare& at) {
+    return is_backward ? at.backward : at.forward;
+  };
+  const auto above = std::find_if(shares.begin(), shares.end(), [&](const AttentionShare& at) {
+    return at.tokens >= call.document_tokens;
+  });
+  if (above == shares.end()) {
+    return shares.empty() ? 1 : share(shares.back());
+  }
+  if (above == shares.begin()) {
+    return share(*above);
+  }
+  const AttentionShare &a = *(above - 1), &b = *above;
+  return share(a) +
+         (call.document_tokens - a.tokens) / (b.tokens - a.tokens) * (share(b) - share(a));
 }
 
 Rates assumed_rates(const Device& device, const RateKey& key) {
@@ -63,8 +96,11 @@ Rates assumed_rates(const Device& device, const RateKey& key) {
   if (device.type != c10::DeviceType::CPU) {
     rates.operations_per_second = device.operations_per_second;
     rates.bytes_per_second = device.bytes_per_second;
-    rates.source = fmt::format("assumed: {:.0f} TFLOP/s in products, {:.1f} TB/s beside them",
-                               rates.operations_per_second / 1e12, rates.bytes_per_second / 1e12);
+    rates.attention = attention_of_gpus();
+    rates.source = fmt::format(
+        "on paper, the most that may be reached: {:.0f} TFLOP/s in products, {:.1f} TB/s beside "
+        "them",
+        rates.operations_per_second / 1e12, rates.bytes_per_second / 1e12);
     return rates;
   }
   constexpr double kOperationsOfACore = 40e9, kBytesOfACore = 5e9;
@@ -80,14 +116,19 @@ Rates assumed_rates(const Device& device, const RateKey& key) {
 
 }  // namespace
 
-double Rates::seconds(const std::string& kind, double amount) const {
+double Rates::seconds(const OperatorCall& call) const {
+  const auto found = kinds.find(call.kind);
+  if (found == kinds.end() || found->second.empty()) {
+    const double products =
+        is_attention(call.kind)
+            ? over(call.amount, operations_per_second * share_of(attention, call))
+        : is_linear(call.kind) ? over(call.amount, operations_per_second)
+                               : 0;
+    return products + over(call.moved_bytes, bytes_per_second);
+  }
+  const double amount = call.amount;
   if (amount <= 0) {
     return 0;
-  }
-  const auto found = kinds.find(kind);
-  if (found == kinds.end() || found->second.empty()) {
-    const double rate = is_product(kind) ? operations_per_second : bytes_per_second;
-    return rate > 0 ? amount / rate : 0;
   }
   const std::vector<RatePoint>& points = found->second;
   const auto above = std::find_if(points.begin(), points.end(),
@@ -196,8 +237,13 @@ Links links_of(const Device& device, int hosts, int ranks_of_host,
   constexpr double kGb = 1e9, kEthernet = 1.25e9, kMessageSeconds = 50e-6;
   const bool on_cpu = device.type == c10::DeviceType::CPU;
   Links links{.rank_bytes_per_second = device.link_bytes_per_second};
+  if (!on_cpu) {  // what NCCL counts for a ring over NVLink and networks, src/graph/tuning.cc
+    links.latency_seconds = 14e-6;
+    links.hop_seconds = 1.9e-6;
+    links.host_hop_seconds = 4e-6;
+  }
   if (hosts > 1) {
-    links.latency_seconds = kMessageSeconds;
+    links.latency_seconds = on_cpu ? kMessageSeconds : links.latency_seconds;
     links.host_bytes_per_second = host_gb_per_second ? *host_gb_per_second * kGb
                                   : on_cpu           ? kEthernet
                                            : device.network_bytes_per_second * ranks_of_host;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "llm/plan/device.h"
+#include "llm/plan/operator_watch.h"
 
 namespace llm::plan {
 
@@ -16,17 +17,25 @@ struct RatePoint {
   double seconds = 0;
 };
 
+/// How fast attention is over documents of a length, of products' rate.
+struct AttentionShare {
+  double tokens = 0;
+  double forward = 1;
+  double backward = 1;
+};
+
 /// Times of a rank's operators (by OperatorCall::kind), and under kStepKinds of what a step does
 /// beside them.
 struct Rates {
   std::map<std::string, std::vector<RatePoint>> kinds = {};  ///< by amount, the least first
-  double operations_per_second = 0;  ///< of products of kinds that were not measured
-  double bytes_per_second = 0;       ///< of their other operators
-  std::string source = {};           ///< for people: where they are from
+  double operations_per_second = 0;            ///< of products of kinds that were not measured
+  double bytes_per_second = 0;                 ///< of what they and other operators move
+  std::string source = {};                     ///< for people: where they are from
+  std::vector<AttentionShare> attention = {};  ///< by tokens; none: as fast as other products
 
-  /// What a call takes: between two amounts that were measured by interpolation of their
-  /// logarithms, beyond them in proportion.
-  [[nodiscard]] double seconds(const std::string& kind, double amount) const;
+  /// What a call takes: of a kind that was measured by interpolation of logarithms between two
+  /// amounts, beyond them in proportion; of others by what they multiply and what they move.
+  [[nodiscard]] double seconds(const OperatorCall& call) const;
 };
 
 /// What a step does beside its operators; " float32" or " 16 bits" follows.
@@ -44,6 +53,9 @@ struct Links {
   double host_bytes_per_second = 0;  ///< of a host, to other hosts; 0: no such link
   double latency_seconds = 0;        ///< of a collective without bytes
   std::string source = {};           ///< for people
+  /// Of a gather, which goes from rank to rank: from each to the next of its host, and to the next
+  /// host.
+  double hop_seconds = 0, host_hop_seconds = 0;
 };
 
 /// Which rates: of a host's ranks that compute at the same time, each on its threads.

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "llm/plan/meta_run.h"
+#include "llm/plan/moved_bytes.h"
 #include "llm/plan/operator_watch.h"
 
 namespace llm::plan {
@@ -56,7 +57,7 @@ class Timeline {
 
   // What a rank sends, and receives at the same time: to its host's others over its own link, to
   // those of other hosts over one that its host's ranks share. A gather brings each shard to a host
-  // once, whatever the number of ranks there.
+  // once, whatever the number of ranks there, and hands it on to each of them.
   [[nodiscard]] double seconds_of(const Collective& collective) const {
     const int peers = collective.ranks - 1;
     if (peers == 0) {
@@ -68,14 +69,21 @@ class Timeline {
     }
     const auto bytes = static_cast<double>(collective.bytes);
     const double bytes_to_a_peer = is_gather ? bytes : bytes / peers;
-    const double on_host = peers_on_host(collective) * bytes_to_a_peer;
-    const double elsewhere = (peers - peers_on_host(collective)) * bytes_to_a_peer;
+    const int near = peers_on_host(collective);
+    const double elsewhere = (peers - near) * bytes_to_a_peer;
     const sherd::RankGroup group{0, collective.stride, collective.ranks};
-    const int receivers = is_gather ? group.ranks_of_a_host(run_.ranks.local_size) : 1;
-    const double from_host = elsewhere * run_.ranks.local_size / receivers;
+    const int of_a_host = group.ranks_of_a_host(run_.ranks.local_size);
+    const double on_host = (is_gather && of_a_host > 1 ? peers : near) * bytes_to_a_peer;
+    const double from_host = elsewhere * run_.ranks.local_size / (is_gather ? of_a_host : 1);
     const auto over = [](double sent, double rate) { return rate > 0 ? sent / rate : 0; };
-    return links_.latency_seconds + std::max(over(on_host, links_.rank_bytes_per_second),
-                                             over(from_host, links_.host_bytes_per_second));
+    return links_.latency_seconds + (is_gather ? hops_seconds(collective.ranks, of_a_host) : 0) +
+           std::max(over(on_host, links_.rank_bytes_per_second),
+                    over(from_host, links_.host_bytes_per_second));
+  }
+
+  [[nodiscard]] double hops_seconds(int ranks, int of_a_host) const {
+    const int hosts = ranks / of_a_host;
+    return (ranks - hosts) * links_.hop_seconds + (hosts - 1) * links_.host_hop_seconds;
   }
 
   const PlannedRun& run_;
@@ -114,6 +122,29 @@ double elements_of(const model::CausalLm& module) {
   return elements;
 }
 
+struct Besides {
+  double elements = 0;  // of the model
+  double operators = 0;
+};
+
+// What no operator is. Ranks of a host without a CPU's shared memory exchange over links, and sum
+// what they received.
+double seconds_besides(const PlannedRun& run, const Rates& rates, const Besides& step) {
+  const std::string bits = bits_of(run.sharding.precision.param_dtype.value_or(c10::kFloat));
+  const int shards = shards_of(run);
+  const double shard = step.elements / shards;
+  const auto seconds = [&](const char* kind, double amount, double moved) {
+    return rates.seconds({.kind = kind + bits, .amount = amount, .moved_bytes = moved});
+  };
+  const bool sums = run.ranks.local_size > 1 || run.ranks.device != c10::DeviceType::CPU;
+  const int parts = run.sharding.strategy == sherd::Strategy::NoShard ? run.ranks.size : shards;
+  return seconds(step_kind::kOptimizer, shard, shard * update_bytes_a_parameter(run)) +
+         seconds(step_kind::kClip, shard, 0) + seconds(step_kind::kBetween, step.operators, 0) +
+         (sums ? seconds(step_kind::kExchange, step.elements,
+                         sum_bytes(run, parts, step.elements / parts))
+               : 0);
+}
+
 }  // namespace
 
 StepTime plan_step_time(const PlannedRun& run, const Rates& rates, const Links& links) {
@@ -135,20 +166,14 @@ StepTime plan_step_time(const PlannedRun& run, const Rates& rates, const Links& 
   {
     const OperatorWatch watch([&](const OperatorCall& call) {
       if (call.amount > 0) {
-        timeline.compute(rates.seconds(call.kind, call.amount));
+        timeline.compute(rates.seconds(call));
         ++operators;
       }
     });
     steps();
   }
   optimizer.step();  // waits for the last sums
-  const std::string bits = bits_of(run.sharding.precision.param_dtype.value_or(c10::kFloat));
-  const double shard = elements / shards_of(run);
-  const bool exchanges_on_host = run.ranks.local_size > 1;
-  timeline.compute(rates.seconds(step_kind::kOptimizer + bits, shard) +
-                   rates.seconds(step_kind::kClip + bits, shard) +
-                   rates.seconds(step_kind::kBetween + bits, operators) +
-                   (exchanges_on_host ? rates.seconds(step_kind::kExchange + bits, elements) : 0));
+  timeline.compute(seconds_besides(run, rates, {elements, operators}));
   return {timeline.now(), timeline.exposed()};
 }
 

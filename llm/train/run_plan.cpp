@@ -129,7 +129,8 @@ std::string rates_lines(std::string rates) {
 std::string time_text(const RunPlan& plan) {
   const plan::StepTime& time = plan.time;
   std::string text = fmt::format(
-      "a step takes {:.3g} s{}, {} tokens/s\n  {}", time.step_seconds,
+      "a step takes {}{:.3g} s{}, {} tokens/s\n  {}",
+      plan.hosts.device.type == c10::DeviceType::CPU ? "" : "at least ", time.step_seconds,
       time.exposed_communication_seconds > 0
           ? fmt::format(", {:.3g} of it waiting for links", time.exposed_communication_seconds)
           : "",

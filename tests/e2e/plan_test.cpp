@@ -213,7 +213,7 @@ TEST_F(Plan, BesideTheUsualEstimateIsInTheGuide) {
 TEST_F(Plan, OfSeveralHostsTakesALinkOfEachRank) {
   const Arguments hosts = {"plan", "recipes/llama-3-8b.toml", "--device", "h100-80g", "--nodes"};
   EXPECT_THAT(expect_code(0, hosts + Arguments{"8"}).out,
-              testing::AllOf(HasSubstr("50 GB/s between hosts, assumed (--link says otherwise)"),
+              testing::AllOf(HasSubstr("45 GB/s between hosts, assumed (--link says otherwise)"),
                              HasSubstr("which strategy is the fastest depends on that link")));
   const auto speed = [&](const char* strategy, const Arguments& link) {
     return plan_of(0, hosts +
@@ -224,6 +224,30 @@ TEST_F(Plan, OfSeveralHostsTakesALinkOfEachRank) {
         .get<double>();
   };
   EXPECT_LT(speed("full_shard", {"--link", "12.5"}), speed("hybrid_shard", {"--link", "12.5"}));
+}
+
+TEST_F(Plan, OfMoreAndMoreGpusIsOnPaper) {
+  const Arguments plan = {
+      "plan", "recipes/stories260k-squad.toml", "-n", "2", "--scaling", "--device", "h100-80g"};
+  const json rows = plan_of(0, plan + Arguments{"--json"}).at("scaling");
+  ASSERT_EQ(rows.size(), 11U);
+  EXPECT_EQ(rows[0].at("ranks"), 1);
+  EXPECT_EQ(rows[0].at("exposed_communication_seconds"), 0.0);
+  EXPECT_EQ(rows[1].at("hosts"), 1);
+  EXPECT_EQ(rows[2].at("hosts"), 2);
+  EXPECT_EQ(rows[10].at("ranks"), 1024);
+  for (size_t row = 1; row < rows.size(); ++row) {
+    EXPECT_GE(rows[row].at("exposed_communication_seconds"),
+              rows[row - 1].at("exposed_communication_seconds"));
+    EXPECT_LE(rows[row].at("mfu"), rows[row - 1].at("mfu"));
+    EXPECT_LE(rows[row].at("needed_bytes"), rows[row - 1].at("needed_bytes"));
+  }
+  EXPECT_THAT(expect_code(0, plan).out,
+              testing::AllOf(HasSubstr("on more GPUs, each with the same batch, on paper: a step "
+                                       "takes at least\n  GPUs "),
+                             HasSubstr("\n  1024    512 ")));
+  EXPECT_THAT(expect_code(64, {"plan", kRecipe, "--scaling"}).err,
+              HasSubstr("--scaling is for GPUs: say which with --device"));
 }
 
 TEST_F(Plan, LeavesAReserveOnGpus) {

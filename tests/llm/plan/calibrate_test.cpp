@@ -28,7 +28,7 @@ TEST(Calibrate, TimesEveryOperatorOfAStepAndWhatIsBesideThem) {
           "swiglu_linear", "bias_gelu", "rotary", "embedding", "embedding_backward",
           "linear_cross_entropy", "linear_cross_entropy_backward", plan::step_kind::kOptimizer,
           plan::step_kind::kClip}) {
-      EXPECT_GT(rates.seconds(kind + bits, 1e6), 0) << kind << bits;
+      EXPECT_GT(rates.seconds({kind + bits, 1e6}), 0) << kind << bits;
     }
   }
   const plan::PlannedRun run = plan::planned_run("llama", 1, sherd::Strategy::FullShard);

@@ -27,21 +27,37 @@ Rates measured() {
 
 TEST(Rates, LieBetweenAndBeyondWhatWasMeasured) {
   const Rates rates = measured();
-  EXPECT_DOUBLE_EQ(rates.seconds("linear float32", 1e6), 1e-3);
-  EXPECT_NEAR(rates.seconds("linear float32", 1e7), 3.1623e-3, 1e-6);
-  EXPECT_DOUBLE_EQ(rates.seconds("linear float32", 1e5), 1e-4);
-  EXPECT_DOUBLE_EQ(rates.seconds("linear float32", 1e9), 1e-1);
-  EXPECT_EQ(rates.seconds("linear float32", 0), 0);
+  EXPECT_DOUBLE_EQ(rates.seconds({"linear float32", 1e6}), 1e-3);
+  EXPECT_NEAR(rates.seconds({"linear float32", 1e7}), 3.1623e-3, 1e-6);
+  EXPECT_DOUBLE_EQ(rates.seconds({"linear float32", 1e5}), 1e-4);
+  EXPECT_DOUBLE_EQ(rates.seconds({"linear float32", 1e9}), 1e-1);
+  EXPECT_EQ(rates.seconds({"linear float32", 0}), 0);
 }
 
 TEST(Rates, OfKindsThatWereNotMeasuredAreThoseOfProductsAndOfTheRest) {
   Rates rates;
   rates.operations_per_second = 1e9;
   rates.bytes_per_second = 1e6;
-  EXPECT_DOUBLE_EQ(rates.seconds("swiglu_linear_backward 16 bits", 1e9), 1);
-  EXPECT_DOUBLE_EQ(rates.seconds("attention 16 bits", 1e9), 1);
-  EXPECT_DOUBLE_EQ(rates.seconds("rms_norm 16 bits", 1e6), 1);
-  EXPECT_EQ(measured().seconds("rms_norm 16 bits", 1e6), 0);
+  const auto call = [](const char* kind, double amount, double moved) {
+    return OperatorCall{.kind = kind, .amount = amount, .moved_bytes = moved};
+  };
+  EXPECT_DOUBLE_EQ(rates.seconds(call("linear 16 bits", 1e9, 0)), 1);
+  EXPECT_DOUBLE_EQ(rates.seconds(call("swiglu_linear_backward 16 bits", 1e9, 1e6)), 2);
+  EXPECT_DOUBLE_EQ(rates.seconds(call("attention 16 bits", 1e9, 0)), 1);
+  EXPECT_DOUBLE_EQ(rates.seconds(call("rms_norm 16 bits", 5e5, 1e6)), 1);
+  EXPECT_EQ(measured().seconds(call("rms_norm 16 bits", 5e5, 1e6)), 0);
+}
+
+TEST(Rates, OfAttentionGrowWithItsDocuments) {
+  const Rates rates = rates_of(device_of_name("h200-141g"), {1, 1});
+  const auto tera_a_second = [&](const char* kind, double tokens) {
+    return 1 / rates.seconds({.kind = kind, .amount = 1e12, .document_tokens = tokens});
+  };
+  EXPECT_NEAR(tera_a_second("attention 16 bits", 8192), 644, 0.1);
+  EXPECT_NEAR(tera_a_second("attention_backward 16 bits", 8192), 541, 0.1);
+  EXPECT_NEAR(tera_a_second("attention_backward 16 bits", 3072), 422, 0.1);  // between two lengths
+  EXPECT_NEAR(tera_a_second("attention 16 bits", 131072), 644, 0.1);
+  EXPECT_NEAR(tera_a_second("attention 16 bits", 100), 484, 0.1);
 }
 
 class KeptRates : public testing::Test {
@@ -59,7 +75,7 @@ TEST_F(KeptRates, AreThoseOfTheirRanksAndThreads) {
   const auto kept = load_rates({2, 1});
   ASSERT_TRUE(kept);
   EXPECT_EQ(kept->source, "measured here");
-  EXPECT_DOUBLE_EQ(kept->seconds("linear float32", 1e8), 1e-2);
+  EXPECT_DOUBLE_EQ(kept->seconds({"linear float32", 1e8}), 1e-2);
   EXPECT_FALSE(load_rates({1, 2}));
   EXPECT_FALSE(load_rates({2, 2}));
   EXPECT_FALSE(load_rates({1, 1}));
@@ -88,7 +104,7 @@ TEST_F(KeptRates, ComeBeforeThoseThatAreAssumed) {
   save_rates({2, 1}, measured());
   EXPECT_EQ(rates_of(cpu, {2, 1}).source, "measured here");
   EXPECT_THAT(rates_of(device_of_name("h100-80g"), {2, 1}).source,
-              HasSubstr("assumed: 495 TFLOP/s"));
+              HasSubstr("on paper, the most that may be reached: 798 TFLOP/s"));
 }
 
 // The fastest linear product of the dtype, whatever else was measured.
@@ -133,10 +149,10 @@ TEST(Links, OfAHostWithGpusAreThoseOfItsRanks) {
   const auto of_host = [](const char* device, int ranks) {
     return links_of(device_of_name(device), 2, ranks, std::nullopt).host_bytes_per_second;
   };
-  EXPECT_DOUBLE_EQ(of_host("h100-80g", 8), 400e9);
-  EXPECT_DOUBLE_EQ(of_host("h100-80g", 1), 50e9);
-  EXPECT_DOUBLE_EQ(of_host("a100-80g", 4), 100e9);
-  EXPECT_DOUBLE_EQ(of_host("v100-32g", 1), 12.5e9);
+  EXPECT_DOUBLE_EQ(of_host("h100-80g", 8), 360e9);
+  EXPECT_DOUBLE_EQ(of_host("h100-80g", 1), 45e9);
+  EXPECT_DOUBLE_EQ(of_host("a100-80g", 4), 90e9);
+  EXPECT_DOUBLE_EQ(of_host("v100-32g", 1), 11.25e9);
   EXPECT_DOUBLE_EQ(of_host("cpu", 1), of_host("cpu", 8));  // a host's own
   EXPECT_DOUBLE_EQ(links_of(device_of_name("h100-80g"), 2, 8, 3.0).host_bytes_per_second, 3e9);
 }

@@ -1,0 +1,134 @@
+#include "llm/plan/moved_bytes.h"
+
+#include <algorithm>
+#include <array>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+namespace llm::plan {
+
+namespace {
+
+using Arguments = c10::ArrayRef<const c10::IValue>;
+
+// How often an operator passes over as many bytes as one of its arrays has.
+struct Passes {
+  std::string_view name;
+  double count;
+};
+
+// Over their first argument. Half of a model's norms have an addition before them: two arrays more.
+constexpr std::array<Passes, 10> kOfInput = {{{"rms_norm", 3},
+                                              {"rms_norm_backward", 3.5},
+                                              {"layer_norm", 3},
+                                              {"layer_norm_backward", 3.5},
+                                              {"rotary", 2},
+                                              {"rotary_backward", 2},
+                                              {"bias_gelu", 2},
+                                              {"bias_gelu_backward", 3},
+                                              {"embedding_backward", 2},
+                                              {"index_select_backward", 2}}};
+// Over what a product has for each row and column of its weight: what SwiGLU makes of gate and up,
+// which backward makes again; the logits, which become their gradient in place.
+constexpr std::array<Passes, 2> kOfInputs = {{{"swiglu_linear", 3}, {"swiglu_linear_backward", 8}}};
+constexpr std::array<Passes, 3> kOfOutputs = {{{"linear_cross_entropy", 2},
+                                               {"linear_cross_entropy_backward", 3},
+                                               {"chunked_linear_cross_entropy", 5}}};
+constexpr std::array<std::string_view, 6> kNothing = {
+    "linear",    "linear_backward",    "inference_linear",
+    "attention", "attention_backward", "chunked_linear_cross_entropy_backward"};
+constexpr std::array<std::string_view, 17> kNewNames = {
+    "as_strided", "detach",    "empty", "expand",  "narrow",   "reshape",
+    "select",     "slice",     "split", "squeeze", "t",        "to",
+    "permute",    "transpose", "view",  "view_as", "unsqueeze"};
+
+template <std::size_t N>
+double passes_of(const std::array<Passes, N>& passes, std::string_view name) {
+  const auto found = std::find_if(passes.begin(), passes.end(),
+                                  [&](const Passes& one) { return one.name == name; });
+  return found == passes.end() ? 0 : found->count;
+}
+
+template <std::size_t N>
+bool is_among(const std::array<std::string_view, N>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+double argument_bytes(const c10::IValue& argument) {
+  return argument.isTensor() && argument.toTensor().defined()
+             ? static_cast<double>(argument.toTensor().nbytes())
+             : 0;
+}
+
+double dtype_bytes(c10::ScalarType dtype) {
+  return static_cast<double>(c10::elementSize(dtype));
+}
+
+// [rows, …] × a weight [outputs, inputs]: what there is for each row and one of those two.
+double bytes_beside_product(const Arguments& arguments, int dimension) {
+  const at::Tensor& rows = arguments[0].toTensor();
+  const at::Tensor& weight = arguments[1].toTensor();
+  return static_cast<double>(rows.numel() / rows.size(-1) * weight.size(dimension)) *
+         dtype_bytes(rows.scalar_type());
+}
+
+// LibTorch's operators: the arguments, and a result as large as the first.
+double bytes_through(const Arguments& arguments) {
+  double bytes = arguments.empty() ? 0 : argument_bytes(arguments[0]);
+  for (const c10::IValue& argument : arguments) {
+    bytes += argument_bytes(argument);
+  }
+  return bytes;
+}
+
+c10::ScalarType travelling_dtype(const PlannedRun& run) {
+  return run.sharding.precision.param_dtype.value_or(c10::kFloat);
+}
+
+}  // namespace
+
+double moved_bytes(std::string_view name, Arguments arguments) {
+  if (is_among(kNothing, name) || is_among(kNewNames, name)) {
+    return 0;
+  }
+  if (name == "embedding") {  // its rows, not the table
+    const at::Tensor& table = arguments[1].toTensor();
+    return 2 * static_cast<double>(arguments[0].toTensor().numel() * table.size(-1)) *
+           dtype_bytes(table.scalar_type());
+  }
+  if (const double passes = passes_of(kOfInput, name); passes > 0) {
+    return passes * argument_bytes(arguments[0]);
+  }
+  if (const double passes = passes_of(kOfInputs, name); passes > 0) {
+    return passes * bytes_beside_product(arguments, 1);
+  }
+  if (const double passes = passes_of(kOfOutputs, name); passes > 0) {
+    return passes * bytes_beside_product(arguments, 0);
+  }
+  return bytes_through(arguments);
+}
+
+double update_bytes_a_parameter(const PlannedRun& run) {
+  constexpr double kFloat32 = 4, kReadAndWritten = 2;
+  const sherd::Precision& precision = run.sharding.precision;
+  const double travelling = dtype_bytes(travelling_dtype(run));
+  const bool is_rounded = travelling < kFloat32 && precision.master == sherd::Master::Float32;
+  const double weights = is_rounded ? kReadAndWritten * kFloat32 + travelling
+                         : precision.master == sherd::Master::Split ? kReadAndWritten * kFloat32
+                                                                    : kReadAndWritten * travelling;
+  return weights + kReadAndWritten * 2 * dtype_bytes(run.adamw.moments_dtype) +
+         dtype_bytes(precision.reduce_dtype);
+}
+
+double sum_bytes(const PlannedRun& run, int parts, double elements) {
+  const double part = dtype_bytes(travelling_dtype(run));
+  const double sum = dtype_bytes(run.sharding.precision.reduce_dtype);
+  const auto times = static_cast<double>(run.micro_batches.size());
+  if (parts == 1 && part == sum && times == 1) {
+    return 0;  // the gradient is the sum
+  }
+  return elements * (times * (parts * part + sum) + (times - 1) * sum);
+}
+
+}  // namespace llm::plan
