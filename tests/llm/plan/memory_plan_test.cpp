@@ -192,6 +192,44 @@ TEST(MemoryPlan, TakesNoMemoryForALargeModel) {
   EXPECT_GT(plan_memory(run).peak_bytes, std::int64_t{100} << 30);
 }
 
+// Of a GPU by itself: what travels, master, two moments and the sum of the gradient.
+TEST(MemoryPlan, HasTheBytesOfEachMemoryMode) {
+  using sherd::Master;
+  PlannedRun run = planned_run("llama", 1, sherd::Strategy::FullShard);
+  run.model.shape.hidden_size = 256;  // of which no segment has to be padded
+  run.model.shape.feed_forward_size = 512;
+  run.model.shape.head_size = 128;
+  run.model.shape.vocab_size = 1024;
+  run.ranks.device = c10::DeviceType::CUDA;
+  run.sharding.precision.param_dtype = at::kBFloat16;
+  std::int64_t parameters = 0;
+  for (const at::Tensor& parameter : meta_module(run)->parameters()) {
+    parameters += parameter.numel();
+  }
+  const auto bytes_a_parameter = [&] {
+    const MemoryPlan plan = plan_memory(run);
+    std::int64_t bytes = 0;
+    for (const auto& [item, held] : phase(plan, "save").items) {
+      const bool is_kept = item == "travelling shards" || item == "master shards" ||
+                           item == "optimizer state" || item == "gradient shards";
+      bytes += is_kept ? held : 0;
+    }
+    return static_cast<double>(bytes) / static_cast<double>(parameters);
+  };
+  for (const auto& [master, master_bytes] :
+       {std::pair(Master::Float32, 4), {Master::Split, 2}, {Master::BFloat16, 0}}) {
+    for (const auto& [moments, moment_bytes] : {std::pair(at::kFloat, 4), {at::kBFloat16, 2}}) {
+      for (const auto& [sums, sum_bytes] : {std::pair(at::kFloat, 4), {at::kBFloat16, 2}}) {
+        run.sharding.precision.master = master;
+        run.sharding.precision.reduce_dtype = sums;
+        run.adamw.moments_dtype = moments;
+        EXPECT_EQ(bytes_a_parameter(), 2 + master_bytes + 2 * moment_bytes + sum_bytes)
+            << name_of(master) << ", moments " << moments << ", sums " << sums;
+      }
+    }
+  }
+}
+
 TEST(MemoryPlan, RefusesRanksThatTheStrategyDoesNotFit) {
   PlannedRun run = planned_run("llama", 4, sherd::Strategy::HybridShard);
   run.shard_size = 3;
