@@ -16,6 +16,15 @@ void Clock::advance(int stream) {
   ++ticks_[at];
 }
 
+bool Clock::knows(const Clock& other) const {
+  for (std::size_t stream = 0; stream < other.ticks_.size(); ++stream) {
+    if (of(static_cast<int>(stream)) < other.ticks_[stream]) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void Clock::join(const Clock& other) {
   ticks_.resize(std::max(ticks_.size(), other.ticks_.size()));
   for (std::size_t i = 0; i < other.ticks_.size(); ++i) {

@@ -17,6 +17,8 @@ class Clock {
   void advance(int stream);
   /// What either knows.
   void join(const Clock& other);
+  /// Whether it knows all that another does.
+  [[nodiscard]] bool knows(const Clock& other) const;
 
  private:
   std::vector<std::uint64_t> ticks_;

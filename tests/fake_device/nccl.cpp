@@ -122,7 +122,7 @@ class FakeNccl final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> run(
       const std::string& name, const at::Tensor& out, const at::Tensor& in,
       const std::function<void(const std::vector<const void*>&)>& take) {
-    follow(current_stream(device_));
+    follow(stream_, current_stream(device_));  // NCCL's own wait, which is never missing
     issue(stream_, name, {{in}, {out}},
           [meeting = meeting_, rank = getRank(), take, mine = in.const_data_ptr(), keep = in,
            kept = out] {
@@ -134,8 +134,6 @@ class FakeNccl final : public c10d::Backend {
           });
     return c10::make_intrusive<FakeWork>(record(stream_), device_, meeting_);
   }
-  // NCCL's own wait, which is never missing.
-  void follow(const c10::Stream& current) { wait_always(stream_, record(current)); }
 
   std::shared_ptr<Meeting> meeting_;
   c10::Device device_;

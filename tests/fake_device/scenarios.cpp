@@ -143,6 +143,11 @@ std::vector<at::Tensor> train(const World& world, const Scenario& scenario) {
     }
     if (step == kFailing && scenario.fails_in_backward) {
       fail_in_backward(model, example(0).x);
+    }
+    if (step == kFailing && scenario.ends_failing) {
+      return {};
+    }
+    if (step == kFailing && scenario.fails_in_backward) {
       optimizer.zero_grad();
     }
     for (int micro = 0; micro < scenario.micro_batches; ++micro) {

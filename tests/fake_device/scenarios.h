@@ -20,6 +20,7 @@ struct Scenario {
   bool evaluates = false;         ///< a forward without gradients after each step
   bool fails_in_forward = false;  ///< an exception in the second step, which is begun again
   bool fails_in_backward = false;
+  bool ends_failing = false;  ///< that exception is the end of the model
 };
 
 /// Forty.

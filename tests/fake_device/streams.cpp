@@ -89,6 +89,7 @@ struct Timeline {
   int number = 0;
   Clock clock;
   std::string last;                // operation
+  std::uint64_t given = 0;         // operations, and those of streams that always follow it
   std::unique_ptr<Worker> worker;  // null: runs at once
 };
 
@@ -162,6 +163,7 @@ void issue(const c10::Stream& stream, const std::string& name, const Touched& to
   Timeline& on = timeline(stream);
   on.clock.advance(on.number);
   on.last = name;
+  ++on.given;
   const Operation operation{on.number, on.clock.of(on.number), name};
   for (const at::Tensor& tensor : touched.reads) {
     devices().accesses.note(range_of(tensor), false, operation, on.clock);
@@ -190,27 +192,36 @@ Moment record(const c10::Stream& stream) {
   return moment;
 }
 
-void block(const c10::Stream& stream, const Moment& moment) {
-  Device& device = device_of(stream.device_index());
-  const Timeline& on = timeline(stream);
-  if (on.number != moment.stream) {  // else they are in order anyway
-    const std::lock_guard lock(device.mutex);
-    device.waits.push_back({on.number, moment.stream, moment.after});
-    if (static_cast<int>(device.waits.size()) == device.lost + 1) {
-      return;
-    }
-  }
-  wait_always(stream, moment);
-}
+namespace {
 
-void wait_always(const c10::Stream& stream, const Moment& moment) {
-  Timeline& on = timeline(stream);
+void join(Timeline& on, const Moment& moment) {
   on.clock.join(moment.clock);
   if (on.worker == nullptr) {
     moment.wait();
   } else {
     on.worker->push([moment] { moment.wait(); });
   }
+}
+
+}  // namespace
+
+void block(const c10::Stream& stream, const Moment& moment) {
+  Device& device = device_of(stream.device_index());
+  Timeline& on = timeline(stream);
+  if (on.number != moment.stream) {  // else they are in order anyway
+    const std::lock_guard lock(device.mutex);
+    device.waits.push_back(
+        {on.number, moment.stream, moment.after, !on.clock.knows(moment.clock), on.given});
+    if (static_cast<int>(device.waits.size()) == device.lost + 1) {
+      return;
+    }
+  }
+  join(on, moment);
+}
+
+void follow(const c10::Stream& stream, const c10::Stream& followed) {
+  ++timeline(followed).given;
+  join(timeline(stream), record(followed));
 }
 
 void drain(const c10::Stream& stream) {

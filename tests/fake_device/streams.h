@@ -53,8 +53,9 @@ void issue(const c10::Stream& stream, const std::string& name, const Touched& to
 [[nodiscard]] Moment record(const c10::Stream& stream);
 /// What is issued to the stream from now on waits for it. One that is lost (lose_wait()) does not.
 void block(const c10::Stream& stream, const Moment& moment);
-/// The same, never lost: a wait that is not the engine's.
-void wait_always(const c10::Stream& stream, const Moment& moment);
+/// The same for all that another was given so far, never lost: a wait that is not the engine's, of
+/// a stream that works on the other's behalf.
+void follow(const c10::Stream& stream, const c10::Stream& followed);
 /// The host waits for all that was issued to the stream; counted.
 void synchronize(const c10::Stream& stream, const std::string& why);
 /// The host waits for what was issued before the moment; counted.
@@ -98,7 +99,9 @@ void lose_wait(c10::DeviceIndex index, int number);
 struct Wait {
   int stream = 0;
   int waits_for = 0;
-  std::string after;  ///< the other's last operation
+  std::string after;        ///< the other's last operation
+  bool orders = false;      ///< something that no wait before it ordered
+  std::uint64_t given = 0;  ///< to the waiting stream before it: operations, also on its behalf
 };
 /// The waits between streams of a device since then.
 [[nodiscard]] std::vector<Wait> waits(c10::DeviceIndex index);
