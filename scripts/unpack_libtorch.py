@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Unpacks what a build needs from LibTorch's wheels: unpack_libtorch.py WHEEL_DIR OUT_DIR [--cuda].
+"""Unpacks what a build needs from LibTorch's wheels: unpack_libtorch.py WHEEL_DIR OUT_DIR --cpu|--cuda|--gpu.
 
-OUT_DIR appears whole or not at all. Left out are Python modules, and without --cuda LibTorch's CUDA libraries.
+OUT_DIR appears whole or not at all. Left out are Python modules; with --cpu LibTorch's CUDA libraries; with --cuda what is
+only loaded where there is a GPU.
 """
 import pathlib
 import shutil
@@ -10,15 +11,17 @@ import zipfile
 
 CPU_LIBRARIES = ("libtorch_cpu.so", "libc10.so", "libgomp")
 CUDA_LIBRARIES = ("libtorch_cuda.so", "libc10_cuda.so", "libtorch_nvshmem.so")
+GPU_LIBRARIES = ("libtorch_cuda_linalg.so",)  # which LibTorch loads when it is used
 
 
-def is_needed(name: str, cuda: bool) -> bool:
+def is_needed(name: str, purpose: str) -> bool:
     if name.startswith("torch/lib/"):
-        return name.removeprefix("torch/lib/").startswith(CPU_LIBRARIES + (CUDA_LIBRARIES if cuda else ()))
+        libraries = CPU_LIBRARIES + (CUDA_LIBRARIES if purpose != "--cpu" else ()) + (GPU_LIBRARIES if purpose == "--gpu" else ())
+        return name.removeprefix("torch/lib/").startswith(libraries)
     if name.startswith("nvidia/nccl/lib/"):
-        return False  # 218 MB that only a machine with a GPU uses, and LibTorch's other CUDA libraries are not here either
+        return purpose == "--gpu"  # 218 MB, and --cuda lacks LibTorch's other CUDA libraries too
     if name.startswith("nvidia/"):
-        return cuda or ".so." in name
+        return purpose != "--cpu" or ".so." in name
     return name.startswith("torch/include/") or ".dist-info/" in name
 
 
@@ -31,13 +34,13 @@ def finish_compiler(toolkit: pathlib.Path) -> None:
 
 
 def main() -> None:
-    wheels, out, cuda = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), "--cuda" in sys.argv[3:]
+    wheels, out, purpose = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
     partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     for wheel in sorted(wheels.glob("*.whl")):
         with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(partial, [name for name in archive.namelist() if is_needed(name, cuda)])
-    if cuda:
+            archive.extractall(partial, [name for name in archive.namelist() if is_needed(name, purpose)])
+    if purpose != "--cpu":
         finish_compiler(partial / "nvidia/cu13")
     shutil.rmtree(out, ignore_errors=True)
     partial.rename(out)
