@@ -142,6 +142,9 @@ class Communicator {
   virtual void all_reduce_on_device(const at::Tensor& values, ReduceOp op);
   /// Returns when all ranks have called it.
   virtual void barrier() = 0;
+  /// Throws what an exchange has failed with, where the host did not wait for its end: what such a
+  /// one has left is not to be used. Not collective.
+  virtual void check_exchanges() const {}
 
   /// How often each collective ran since construction, for tests and reports; over one rank nothing
   /// is counted.

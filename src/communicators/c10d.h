@@ -1,6 +1,7 @@
 #pragma once
 // Ranks that are processes, over c10d process groups (Gloo): the way between hosts.
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -17,6 +18,7 @@ struct ProcessGroups {
   c10::intrusive_ptr<c10d::Backend> gather;
   c10::intrusive_ptr<c10d::Backend> reduce;
   Roster roster;
+  std::function<std::string()> last_error = {};  ///< what carries the bytes said last; of devices
 };
 
 /// Gathers by all-gather into the arena's slot. Reduces by sending each rank its piece in the dtype

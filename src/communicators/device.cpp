@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -46,6 +47,27 @@ void DeviceCommunicator::follow_compute(const c10::Stream& stream) const {
   c10::Event reached(on_.type());
   reached.record(guard.getStream(on_));
   reached.block(stream);
+}
+
+// Once NCCL has failed, what is waited for never comes, or comes and is wrong: in each step the
+// host waits here, and looks.
+void DeviceCommunicator::await_compute() const {
+  c10::Event reached(on_.type());
+  reached.record(c10::impl::VirtualGuardImpl(on_.type()).getStream(on_));
+  while (!reached.query()) {
+    check_groups();
+    std::this_thread::yield();
+  }
+  check_groups();
+}
+
+void DeviceCommunicator::check_groups() const {
+  for (const auto& group : {groups_.gather, groups_.reduce}) {
+    const c10d::ErrorType error = group->getError();
+    TORCH_CHECK(error != c10d::ErrorType::TIMEOUT, "NCCL error: an operation has timed out");
+    TORCH_CHECK(error == c10d::ErrorType::SUCCESS,
+                "NCCL error: ", groups_.last_error ? groups_.last_error() : "");
+  }
 }
 
 void* DeviceCommunicator::start_gather(Segment segment, void* slot) {
@@ -104,17 +126,25 @@ void DeviceCommunicator::gather_numbers(std::span<const double> mine, std::span<
   at::Tensor in = flat_tensor(const_cast<double*>(mine.data()), count, at::kDouble, host).to(on_);
   at::Tensor out =
       at::empty({world_size() * count}, c10::TensorOptions().dtype(at::kDouble).device(on_));
-  exchange(groups_.roster, "all-reduce",
-           [&] { return groups_.gather->_allgather_base(out, in)->wait(); });
+  exchange(groups_.roster, "all-reduce", [&] {
+    groups_.gather->_allgather_base(out, in)->wait();
+    await_compute();
+  });
   flat_tensor(all.data(), world_size() * count, at::kDouble, host).copy_(out);
 }
 
 at::Tensor DeviceCommunicator::gather_on_device(const at::Tensor& mine) {
   at::Tensor all = at::empty({world_size(), mine.numel()}, mine.options());
   at::Tensor in = mine;
-  exchange(groups_.roster, "all-reduce",
-           [&] { return groups_.gather->_allgather_base(all, in)->wait(); });
+  exchange(groups_.roster, "all-reduce", [&] {
+    groups_.gather->_allgather_base(all, in)->wait();
+    check_groups();
+  });
   return all;
+}
+
+void DeviceCommunicator::check_exchanges() const {
+  exchange(groups_.roster, "exchange between ranks", [&] { check_groups(); });
 }
 
 void DeviceCommunicator::interrupt(const std::string& /*why*/) {

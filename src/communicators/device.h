@@ -30,6 +30,7 @@ class DeviceCommunicator final : public BufferedCommunicator {
   [[nodiscard]] int world_size() const override { return groups_.gather->getSize(); }
   [[nodiscard]] std::string transport() const override { return "NCCL"; }
   [[nodiscard]] bool gathers_in_place() const override { return false; }
+  void check_exchanges() const override;
 
  private:
   using Work = c10::intrusive_ptr<c10d::Work>;
@@ -51,6 +52,8 @@ class DeviceCommunicator final : public BufferedCommunicator {
     return groups_.roster.group().rank_at(member);
   }
   void follow_compute(const c10::Stream& stream) const;
+  void await_compute() const;
+  void check_groups() const;
 
   ProcessGroups groups_;
   c10::Device on_;  ///< also before attach()

@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include "base/without_sigpipe.h"
+#include "communicators/nccl_errors.h"
 #include "communicators/roster.h"
 #include "sherd/error.h"
 
@@ -26,8 +27,17 @@ inline Failure failure_of(const std::string& why) {
 template <class Fn>
 auto exchange(const Roster& roster, const std::string& what, Fn&& fn) {
   const auto failed = [&](const std::string& why) {
-    const Roster::Report report = roster.report(what, failure_of(why));
+    const std::string nccl = nccl_reason(why);
+    const Roster::Report report = roster.report(what, failure_of(why), nccl);
     const bool hangs = report.failure == Failure::TimedOut;
+    if (!nccl.empty()) {
+      return Error(hangs ? ExitCode::Hang : ExitCode::PeerLost,
+                   what + " failed on rank " + std::to_string(roster.rank()) +
+                       ". NCCL says: " + nccl + "." + report.text +
+                       " Another rank has ended or hangs, and its own message says why, or the "
+                       "network between them fails. " +
+                       nccl_interfaces() + " " + kNcclTellsMore);
+    }
     return Error(hangs ? ExitCode::Hang : ExitCode::PeerLost,
                  what + " failed: " + why + "." + report.text +
                      (hangs ? " A rank that is still there does not come here in time: it hangs, "

@@ -18,9 +18,11 @@ std::string key_of(int rank) {
   return "failed/" + std::to_string(rank);
 }
 
-// How it failed, in one letter, and at what.
-std::vector<uint8_t> note_of(const std::string& what, Failure failure) {
-  const std::string text = (failure == Failure::TimedOut ? 'T' : 'L') + what;
+// How it failed, in one letter, and at what; on another line by what cause, if that is known.
+std::vector<uint8_t> note_of(const std::string& what, Failure failure,
+                             const std::string& cause = "") {
+  const std::string text =
+      (failure == Failure::TimedOut ? 'T' : 'L') + what + (cause.empty() ? "" : "\n" + cause);
   return {text.begin(), text.end()};
 }
 
@@ -59,10 +61,11 @@ void Roster::wait_for_notes(Failure failure) const {
   }
 }
 
-Roster::Notes Roster::read_notes(const std::string& what, Failure failure) const {
+Roster::Notes Roster::read_notes(const std::string& what, Failure failure,
+                                 const std::string& cause) const {
   Notes notes;
   try {
-    store_->set(key_of(rank_), note_of(what, failure));
+    store_->set(key_of(rank_), note_of(what, failure, cause));
     wait_for_notes(failure);
     const std::vector<int> missing = without_note();
     for (int i = 0; i < group_.size; ++i) {
@@ -72,7 +75,12 @@ Roster::Notes Roster::read_notes(const std::string& what, Failure failure) const
         continue;
       }
       const std::vector<uint8_t> note = store_->get(key_of(other));
-      const std::string place(note.begin() + 1, note.end());
+      const auto line = std::find(note.begin(), note.end(), '\n');
+      const std::string place(note.begin() + 1, line);
+      if (line != note.end() && other != rank_) {
+        notes.causes += " Rank " + std::to_string(other) +
+                        " was told: " + std::string(line + 1, note.end()) + ".";
+      }
       notes.others_timed_out = notes.others_timed_out || note.front() == 'T';
       if (place != what) {
         notes.elsewhere += " Rank " + std::to_string(other) + " waited in " + place + ".";
@@ -84,9 +92,11 @@ Roster::Notes Roster::read_notes(const std::string& what, Failure failure) const
   return notes;
 }
 
-Roster::Report Roster::report(const std::string& what, Failure failure) const {
-  const Notes notes = read_notes(what, failure);
-  return {(notes.missing.empty() ? "" : " Missing rank " + notes.missing + ".") + notes.elsewhere,
+Roster::Report Roster::report(const std::string& what, Failure failure,
+                              const std::string& cause) const {
+  const Notes notes = read_notes(what, failure, cause);
+  return {(notes.missing.empty() ? "" : " Missing rank " + notes.missing + ".") + notes.elsewhere +
+              notes.causes,
           notes.others_timed_out ? Failure::TimedOut : failure};
 }
 

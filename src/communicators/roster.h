@@ -39,13 +39,17 @@ class Roster {
     std::string text;  ///< a sentence; empty where the store is gone as well
     Failure failure;   ///< how it began: TimedOut if it was so on any rank
   };
-  /// Notes that this rank failed at `what`, and returns what is known of the others.
-  [[nodiscard]] Report report(const std::string& what, Failure failure) const;
+  /// Notes that this rank failed at `what`, and returns what is known of the others. `cause`: what
+  /// this rank was told, in one line, for the others to read.
+  [[nodiscard]] Report report(const std::string& what, Failure failure,
+                              const std::string& cause = "") const;
   /// For a wait that timed out and already knows which rank is missing: only what the others
   /// waited in.
   [[nodiscard]] std::string elsewhere(const std::string& what) const;
   /// Notes that this rank lost another at `what`, for the others to read, and waits for nobody.
   void note(const std::string& what) const;
+  /// Whose it is.
+  [[nodiscard]] int rank() const { return rank_; }
   /// The ranks it is for.
   [[nodiscard]] const RankGroup& group() const { return group_; }
   /// Where this rank shows what it waits for.
@@ -55,9 +59,11 @@ class Roster {
   struct Notes {
     std::string missing;            ///< ranks without one
     std::string elsewhere;          ///< a sentence for each rank that waited in something else
+    std::string causes;             ///< a sentence for each other rank that was told one
     bool others_timed_out = false;  ///< one of them at least
   };
-  [[nodiscard]] Notes read_notes(const std::string& what, Failure failure) const;
+  [[nodiscard]] Notes read_notes(const std::string& what, Failure failure,
+                                 const std::string& cause = "") const;
   void wait_for_notes(Failure failure) const;
   [[nodiscard]] std::vector<int> without_note() const;
 

@@ -1,5 +1,7 @@
 // What libsherd_cuda.so has for the library (world/cuda_library.h).
 
+#include <cstdlib>
+
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "cuda/launches.h"
@@ -21,11 +23,27 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_group(const c10::intrusive_ptr<c10d:
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
 }
 
+std::string last_nccl_error() {
+  return c10d::getNcclErrorDetailStr(ncclRemoteError, std::nullopt);
+}
+
+// Where NCCL fails, LibTorch's watchdog is to end what waits for it, and not the process: the rank
+// says what happened. Nor is it to write traces first, for a minute. What the user set stays.
+void set_watchdog() {
+  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", std::to_string(c10d::CleanUpOnly).c_str(), 0);
+  ::setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 0);
+  ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0", 0);
+}
+
 }  // namespace
 }  // namespace sherd::detail
 
 extern "C" const sherd::detail::CudaFunctions* sherd_cuda_functions() {
-  static const sherd::detail::CudaFunctions functions = {
-      &sherd::detail::serves, &sherd::detail::make_nccl_group, &sherd::cuda::device_kernels};
+  static const sherd::detail::CudaFunctions functions = [] {
+    sherd::detail::set_watchdog();
+    return sherd::detail::CudaFunctions{&sherd::detail::serves, &sherd::detail::make_nccl_group,
+                                        &sherd::cuda::device_kernels,
+                                        &sherd::detail::last_nccl_error};
+  }();
   return &functions;
 }

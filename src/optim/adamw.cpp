@@ -454,6 +454,12 @@ void AdamW::Impl::uncount_what_was_left_out() {
     return;
   }
   const bool left_out = asked->found_inf.wait().item().toDouble() != 0;
+  engine().model.collectives.locally("update", "all", [&] {
+    engine().model.communicators->shards().check_exchanges();
+    if (const Communicator* replicas = engine().model.communicators->replicas()) {
+      replicas->check_exchanges();
+    }
+  });
   for (Updated* const updated : left_out ? asked->counted : std::vector<Updated*>()) {
     --updated->steps;
   }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "base/wait_board.h"
 #include "base/without_sigpipe.h"
 #include "communicators/c10d.h"
+#include "communicators/connect_together.h"
 #include "communicators/device.h"
 #include "communicators/hosts.h"
 #include "communicators/local.h"
@@ -83,7 +85,9 @@ class C10dWorld final : public Backend {
         device_(device_of_rank(options.device, environment.local_rank)),
         // NCCL opens further connections to the store.
         rendezvous_(meet(environment, timeout_, /*closes_store=*/device_.is_cpu())),
-        door_(reachable_address()) {
+        door_(reachable_address()),
+        connecting_(c10::make_intrusive<c10d::PrefixStore>("sherd/nccl", rendezvous_.store),
+                    {rank(), size(), with_interface(own_address())}, timeout_) {
     control_ = std::make_unique<C10dCommunicator>(groups({0, 1, size()}));
     door_.set_open(false);
     gpus_ = control_->all_gather_bytes(
@@ -109,7 +113,7 @@ class C10dWorld final : public Backend {
     const WithoutSigpipe errors_not_signals;  // of the threads that Gloo starts
     door_.set_open(true);
     control_->barrier();  // others may connect from here on
-    auto communicator = connected_communicator(group);
+    auto communicator = device_.is_cpu() ? connected_communicator(group) : on_device(group);
     // One that lets go of its end at once would break a connection that another has yet to notice.
     control_->barrier();
     door_.set_open(false);
@@ -139,8 +143,14 @@ class C10dWorld final : public Backend {
       ++communicators_;  // the others of the world may be making one
       return std::make_unique<LocalCommunicator>();
     }
-    if (device_.is_cpu()) {
-      return std::make_unique<C10dCommunicator>(groups(group));
+    return std::make_unique<C10dCommunicator>(groups(group));
+  }
+
+  std::unique_ptr<Communicator> on_device(const RankGroup& group) {
+    if (group.size == 1) {
+      ++communicators_;
+      connecting_.together(nullptr);
+      return std::make_unique<LocalCommunicator>();
     }
     if (const auto shared = shared_gpu(gpus_, group)) {
       const std::string why = "ranks " + std::to_string(shared->rank) + " and " +
@@ -149,10 +159,15 @@ class C10dWorld final : public Backend {
         TORCH_WARN_ONCE("[World] ranks exchange by way of the host, which is slow: ", why,
                         ", and NCCL takes one rank a GPU.");
       }
-      return std::make_unique<StagedCommunicator>(std::make_unique<C10dCommunicator>(groups(group)),
-                                                  why);
+      auto over_host = std::make_unique<C10dCommunicator>(groups(group));
+      connecting_.together(nullptr);
+      return std::make_unique<StagedCommunicator>(std::move(over_host), why);
     }
-    return std::make_unique<DeviceCommunicator>(nccl_groups(group), device_);
+    auto made = std::make_shared<std::optional<ProcessGroups>>();
+    connecting_.together([made, make = nccl_groups(group), device = device_] {
+      connect_groups(made->emplace(make()), device);
+    });
+    return std::make_unique<DeviceCommunicator>(std::move(made->value()), device_);
   }
 
   void check_same_kind_of_device() const {
@@ -212,13 +227,17 @@ class C10dWorld final : public Backend {
     return "sherd/" + std::to_string(communicators_++) + "/" + std::to_string(ranks.first);
   }
 
-  ProcessGroups nccl_groups(const RankGroup& ranks) {
-    const std::string name = next_name(ranks);
-    const auto connected = [&](const std::string& purpose) {
-      auto store = c10::make_intrusive<c10d::PrefixStore>(name + purpose, rendezvous_.store);
-      return cuda_functions().make_nccl_group(store, ranks.index_of(rank()), ranks.size, timeout_);
+  // It may outlive this world.
+  std::function<ProcessGroups()> nccl_groups(const RankGroup& ranks) {
+    return [ranks, name = next_name(ranks), whole = rendezvous_.store, own = ranks.index_of(rank()),
+            timeout = timeout_, roster = roster(ranks)] {
+      const CudaFunctions& cuda = cuda_functions();
+      const auto made = [&](const std::string& purpose) {
+        auto store = c10::make_intrusive<c10d::PrefixStore>(name + purpose, whole);
+        return cuda.make_nccl_group(store, own, ranks.size, timeout);
+      };
+      return ProcessGroups{made("/gather"), made("/reduce"), roster, cuda.last_nccl_error};
     };
-    return {connected("/gather"), connected("/reduce"), roster(ranks)};
   }
 
   ProcessGroups groups(const RankGroup& ranks) {
@@ -233,6 +252,7 @@ class C10dWorld final : public Backend {
   std::shared_ptr<WaitBoard> board_ = std::make_shared<WaitBoard>();
   Rendezvous rendezvous_;
   Door door_;
+  Connecting connecting_;
   std::unique_ptr<C10dCommunicator> control_;
   std::optional<SharedMemoryMeeting> meeting_;  ///< without GPUs
   int communicators_ = 0;

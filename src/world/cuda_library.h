@@ -23,6 +23,8 @@ struct CudaFunctions {
                                                        std::chrono::milliseconds timeout);
   /// For arithmetic on shards (kernels/on_device.h).
   const kernels::DeviceKernels& (*kernels)();
+  /// What NCCL said last in this process.
+  std::string (*last_nccl_error)() = nullptr;
 };
 
 /// Loads it by this name, once a process; null where it is not there or cannot be loaded, and then

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include <c10/util/Exception.h>
+#include <ifaddrs.h>
 #include <linux/filter.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -148,6 +149,24 @@ std::string local_address_towards(const std::string& host, std::uint16_t port) {
     error = errno;
   }
   unavailable("no route to '" + host + "', the host of rank 0: " + std::strerror(error));
+}
+
+std::string with_interface(const std::string& address) {
+  std::string name;
+  ifaddrs* all = nullptr;
+  static_cast<void>(::getifaddrs(&all));
+  for (const ifaddrs* one = all; one != nullptr && name.empty(); one = one->ifa_next) {
+    const int family = one->ifa_addr == nullptr ? AF_UNSPEC : one->ifa_addr->sa_family;
+    char text[NI_MAXHOST] = {};
+    if ((family == AF_INET || family == AF_INET6) &&
+        ::getnameinfo(one->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6),
+                      text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0 &&
+        address == text) {
+      name = one->ifa_name;
+    }
+  }
+  ::freeifaddrs(all);
+  return name.empty() ? address : name + " (" + address + ")";
 }
 
 bool is_loopback(const std::string& address) {

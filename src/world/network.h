@@ -28,6 +28,9 @@ void set_admitting(int listening_socket, bool admits);
 /// Error(Unavailable).
 [[nodiscard]] std::string local_address_towards(const std::string& host, std::uint16_t port);
 
+/// The interface of this host that has a numeric address, and the address: "eth0 (10.0.0.2)".
+[[nodiscard]] std::string with_interface(const std::string& address);
+
 /// Whether a numeric address is one that only its own host reaches.
 [[nodiscard]] bool is_loopback(const std::string& address);
 

@@ -1,5 +1,6 @@
 #include "tests/fake_device/nccl.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -9,6 +10,24 @@
 
 namespace sherd::fake {
 namespace {
+
+// Which rank's network fails, and when.
+struct Broken {
+  std::atomic<int> rank = -1;
+  std::atomic<bool> at_connect = false;
+  std::atomic<int> exchanges_left = 0;
+  // Whether it is now, at an exchange of the rank, that it does.
+  bool is_reached_by(int of_rank) { return of_rank == rank && --exchanges_left == 0; }
+};
+
+Broken& broken() {
+  static Broken one;
+  return one;
+}
+
+constexpr const char* kRefused = "socketStartConnect: Connect to 10.0.0.7<41231> failed : Refused";
+constexpr const char* kRetries = "NET/IB: got completion with error 12, retry counter exceeded";
+constexpr const char* kClosed = "socketProgress: connection closed by remote peer";
 
 // Where the streams of all ranks meet, for one collective after the other.
 class Meeting {
@@ -35,6 +54,16 @@ class Meeting {
     has_ended_ = true;
     changed_.notify_all();
   }
+  // As by a network that breaks: what waits ends, and has taken nothing.
+  void fail() {
+    const std::lock_guard lock(mutex_);
+    has_failed_ = true;
+    changed_.notify_all();
+  }
+  [[nodiscard]] bool has_failed() {
+    const std::lock_guard lock(mutex_);
+    return has_failed_;
+  }
   [[nodiscard]] bool has_ended() {
     const std::lock_guard lock(mutex_);
     return has_ended_;
@@ -48,8 +77,8 @@ class Meeting {
       ++round_;
       changed_.notify_all();
     }
-    changed_.wait(lock, [&] { return round_ != round || has_ended_; });
-    return !has_ended_;
+    changed_.wait(lock, [&] { return round_ != round || has_ended_ || has_failed_; });
+    return !has_ended_ && !has_failed_;
   }
 
   std::mutex mutex_;
@@ -58,6 +87,7 @@ class Meeting {
   std::size_t arrived_ = 0;
   std::uint64_t round_ = 0;
   bool has_ended_ = false;
+  bool has_failed_ = false;
 };
 
 class FakeWork final : public c10d::Work {
@@ -88,6 +118,15 @@ class FakeNccl final : public c10d::Backend {
   FakeNccl& operator=(const FakeNccl&) = delete;
   ~FakeNccl() override { give_back_stream(stream_); }
 
+  void eagerConnectSingleDevice(at::Device device) override {
+    TORCH_CHECK_WITH(
+        DistBackendError, device.index() != broken().rank || !broken().at_connect,
+        "NCCL error in: ProcessGroupNCCL.cpp:1, unhandled system error, NCCL version 2\n",
+        last_nccl_error(device.index()));
+  }
+  c10d::ErrorType getError() override {
+    return meeting_->has_failed() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
+  }
   const std::string getBackendName() const override { return "nccl"; }  // NOLINT
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& out, at::Tensor& in,
                                                  const c10d::AllgatherOptions& /*o*/) override {
@@ -123,6 +162,9 @@ class FakeNccl final : public c10d::Backend {
       const std::string& name, const at::Tensor& out, const at::Tensor& in,
       const std::function<void(const std::vector<const void*>&)>& take) {
     follow(stream_, current_stream(device_));  // NCCL's own wait, which is never missing
+    if (broken().is_reached_by(device_.index())) {
+      meeting_->fail();
+    }
     issue(stream_, name, {{in}, {out}},
           [meeting = meeting_, rank = getRank(), take, mine = in.const_data_ptr(), keep = in,
            kept = out] {
@@ -152,6 +194,20 @@ std::vector<c10::intrusive_ptr<c10d::Backend>> make_fake_nccl(
                                                    devices[static_cast<std::size_t>(rank)]));
   }
   return groups;
+}
+
+void break_network(int rank, int exchange) {
+  broken().at_connect = exchange == 0;
+  broken().exchanges_left = exchange;
+  broken().rank = rank;
+}
+
+std::string last_nccl_error(int rank) {
+  return std::string("ncclSystemError: System call failed or device error.\nLast error:\n") +
+         (rank != broken().rank ? kClosed
+          : broken().at_connect ? kRefused
+                                : kRetries) +
+         "\n";
 }
 
 }  // namespace sherd::fake

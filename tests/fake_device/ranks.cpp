@@ -6,6 +6,7 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "src/communicators/connect_together.h"
 #include "src/communicators/device.h"
 #include "src/communicators/local.h"
 #include "tests/fake_device/fake_device.h"
@@ -49,7 +50,10 @@ class Connections {
 class RankOnDevice final : public Backend {
  public:
   RankOnDevice(std::shared_ptr<Backend> host, std::shared_ptr<Connections> connections)
-      : host_(std::move(host)), connections_(std::move(connections)) {}
+      : host_(std::move(host)),
+        connections_(std::move(connections)),
+        connecting_(connections_->store, {host_->rank(), host_->size(), "threads of one process"},
+                    std::chrono::seconds(60)) {}
   [[nodiscard]] int rank() const override { return host_->rank(); }
   [[nodiscard]] int size() const override { return host_->size(); }
   [[nodiscard]] c10::Device device() const override {
@@ -58,15 +62,17 @@ class RankOnDevice final : public Backend {
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
     const std::string name = std::to_string(made_++) + "/" + std::to_string(group.first);
     if (group.size == 1) {
+      connecting_.together(nullptr);
       return std::make_unique<detail::LocalCommunicator>();
     }
     const auto own = static_cast<std::size_t>(group.index_of(rank()));
-    return std::make_unique<detail::DeviceCommunicator>(
-        detail::ProcessGroups{
-            connections_->of(name + "/gather", group)[own],
-            connections_->of(name + "/reduce", group)[own],
-            detail::Roster(connections_->store, group, rank(), std::chrono::seconds(1), board_)},
-        device());
+    const detail::ProcessGroups groups{
+        connections_->of(name + "/gather", group)[own],
+        connections_->of(name + "/reduce", group)[own],
+        detail::Roster(connections_->store, group, rank(), std::chrono::seconds(1), board_),
+        [device = device()] { return last_nccl_error(device.index()); }};
+    connecting_.together([groups, device = device()] { detail::connect_groups(groups, device); });
+    return std::make_unique<detail::DeviceCommunicator>(groups, device());
   }
   [[nodiscard]] Communicator& control() override { return host_->control(); }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
@@ -80,6 +86,7 @@ class RankOnDevice final : public Backend {
  private:
   std::shared_ptr<Backend> host_;
   std::shared_ptr<Connections> connections_;
+  detail::Connecting connecting_;
   std::shared_ptr<detail::WaitBoard> board_ = std::make_shared<detail::WaitBoard>();
   int made_ = 0;
 };

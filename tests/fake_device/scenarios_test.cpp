@@ -10,9 +10,12 @@
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sherd/error.h"
 #include "sherd/optim.h"
+#include "tests/fake_device/nccl.h"
 #include "tests/fake_device/ranks.h"
 #include "tests/fake_device/streams.h"
 #include "tests/support/left_out_step.h"
@@ -106,6 +109,58 @@ TEST(FakeDevice, LeavesStepsOutWithoutAWaitOfTheHost) {
   run_ranks_on_devices(2,
                        [](const World& world) { test::expect_left_out_where_not_finite(world); });
   EXPECT_EQ(take_faults(), std::vector<std::string>{});
+}
+
+struct Told {
+  std::vector<std::string> texts;  // by rank
+  std::vector<ExitCode> codes;
+};
+
+// What each of three ranks ends with, where the network of rank 1 fails.
+Told with_broken_network(int exchange) {
+  Told told{std::vector<std::string>(3), std::vector<ExitCode>(3)};
+  break_network(1, exchange);
+  const auto train_or_tell = [&](World world) {
+    const auto rank = static_cast<size_t>(world.rank());
+    try {
+      static_cast<void>(train(world, scenarios()[0]));
+    } catch (const Error& error) {
+      told.texts[rank] = error.what();
+      told.codes[rank] = error.code();
+      world.barrier();  // each has ended by itself, before the first that throws ends the groups
+      throw;
+    }
+  };
+  EXPECT_THROW(run_ranks_on_devices(3, train_or_tell), Error);
+  break_network(-1, 0);
+  static_cast<void>(take_faults());  // of what was left half-way
+  return told;
+}
+
+TEST(FakeDevice, RanksThatCannotConnectSayWhichOneFailed) {
+  const Told told = with_broken_network(0);
+  for (const std::string& text : told.texts) {
+    EXPECT_THAT(text,
+                testing::AllOf(
+                    testing::HasSubstr("cannot be connected over NCCL. On rank 1 (host "),
+                    testing::HasSubstr("NCCL says: socketStartConnect: Connect to 10.0.0.7<41231> "
+                                       "failed : Refused. NCCL_SOCKET_IFNAME is not set"),
+                    testing::HasSubstr("The ranks met over threads of one process: try"),
+                    testing::HasSubstr("NCCL_DEBUG=INFO")));
+  }
+  EXPECT_EQ(told.codes, std::vector<ExitCode>(3, ExitCode::Unavailable));
+}
+
+TEST(FakeDevice, RanksThatLoseTheNetworkSayWhatNcclSays) {
+  const Told told = with_broken_network(20);
+  EXPECT_THAT(told.texts[1],
+              testing::HasSubstr("failed on rank 1. NCCL says: NET/IB: got completion"));
+  for (const size_t rank : {0U, 2U}) {
+    EXPECT_THAT(told.texts[rank],
+                testing::AllOf(testing::HasSubstr("NCCL says: socketProgress: connection closed"),
+                               testing::HasSubstr(" Rank 1 was told: NET/IB: got completion")));
+  }
+  EXPECT_EQ(told.codes, std::vector<ExitCode>(3, ExitCode::PeerLost));
 }
 
 // By what is found, or by what the engine itself makes of wrong numbers.

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "src/communicators/nccl_errors.h"
 #include "src/communicators/receive_pool.h"
 #include "src/world/gpu_sharing.h"
 #include "tests/support/decorated_world.h"
@@ -115,6 +116,24 @@ TEST(ReceivePool, FreesWhatIsInTheWay) {
   pool.give(std::move(first));
   EXPECT_TRUE(pool.has_room_for(1));
   pool.give(std::move(second));
+}
+
+TEST(NcclErrors, AreToldByTheirLastLines) {
+  using detail::nccl_reason;
+  const std::string thrown =
+      "NCCL error in: /pytorch/torch/csrc/ProcessGroupNCCL.cpp:3550, unhandled system error (run "
+      "with NCCL_DEBUG=INFO for details), NCCL version 2.28.9\nncclSystemError: System call failed "
+      "or external library call failed. \nLast error:\n";
+  EXPECT_EQ(nccl_reason(thrown + "socketPollConnect: refused.\n\nNo route to host\n"),
+            "socketPollConnect: refused.; No route to host");
+  EXPECT_EQ(nccl_reason("NCCL communicator was aborted on rank 1. Original reason for failure "
+                        "was: " +
+                        thrown + "closed by peer"),
+            "closed by peer");
+  EXPECT_EQ(nccl_reason(thrown), "an error of which it says nothing");
+  EXPECT_EQ(nccl_reason("NCCL error: an operation has timed out"),
+            "NCCL error: an operation has timed out");
+  EXPECT_EQ(nccl_reason("[/gloo/transport/tcp/pair.cc:589] Connection reset by peer"), "");
 }
 
 TEST(SharedGpus, AreToldByTheirUuidAndByGroup) {

@@ -14,6 +14,11 @@
 namespace sherd::test {
 namespace {
 
+TEST(Network, NamesTheInterfaceOfAnAddress) {
+  EXPECT_EQ(detail::with_interface("127.0.0.1"), "lo (127.0.0.1)");
+  EXPECT_EQ(detail::with_interface("192.0.2.1"), "192.0.2.1");
+}
+
 TEST(Network, AListeningSocketAdmitsNobodyWhileItIsClosed) {
   const launch::LoopbackSocket socket = launch::listen_on_loopback({});
   EXPECT_TRUE(connects(socket.port));
