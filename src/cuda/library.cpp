@@ -10,9 +10,15 @@
 namespace sherd::detail {
 namespace {
 
-// Made for each generation from Turing on, and as PTX for those to come.
+// Made for each generation that the CUDA has, from Turing on or from Volta on, and as PTX for those
+// to come (cmake/Cuda.cmake).
 bool serves(int major, int minor) {
-  return major > 7 || (major == 7 && minor >= 5);
+  constexpr int kOldestMinor = CUDART_VERSION < 13000 ? 0 : 5;
+  return major > 7 || (major == 7 && minor >= kOldestMinor);
+}
+
+std::string nccl_version() {
+  return c10d::getNcclVersion();
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store,
@@ -41,9 +47,9 @@ void set_watchdog() {
 extern "C" const sherd::detail::CudaFunctions* sherd_cuda_functions() {
   static const sherd::detail::CudaFunctions functions = [] {
     sherd::detail::set_watchdog();
-    return sherd::detail::CudaFunctions{&sherd::detail::serves, &sherd::detail::make_nccl_group,
-                                        &sherd::cuda::device_kernels,
-                                        &sherd::detail::last_nccl_error};
+    return sherd::detail::CudaFunctions{
+        &sherd::detail::serves, &sherd::detail::make_nccl_group, &sherd::cuda::device_kernels,
+        &sherd::detail::last_nccl_error, &sherd::detail::nccl_version};
   }();
   return &functions;
 }

@@ -47,10 +47,11 @@ Gpus with_library(Gpus found, const char* library) {
     if (!functions->serves(gpu.major, gpu.minor)) {
       found.problem =
           text_of(number, gpu) + " has compute capability " + std::to_string(gpu.major) + "." +
-          std::to_string(gpu.minor) +
-          ", which this build does not serve: it is made for 7.5 and newer. A Sherd and "
-          "a LibTorch for CUDA 12.6 serve 7.0 as well; or leave it out with "
-          "CUDA_VISIBLE_DEVICES.";
+          std::to_string(gpu.minor) + ", which this build does not serve: it is made for " +
+          (kNeededCuda < 13000 ? "7.0 and newer. Leave"
+                               : "7.5 and newer. A Sherd and a LibTorch for CUDA 12.6 serve 7.0 as "
+                                 "well; or leave") +
+          " it out with CUDA_VISIBLE_DEVICES.";
     }
   }
   return found;

@@ -25,6 +25,8 @@ struct CudaFunctions {
   const kernels::DeviceKernels& (*kernels)();
   /// What NCCL said last in this process.
   std::string (*last_nccl_error)() = nullptr;
+  /// "2.28.9"
+  std::string (*nccl_version)() = nullptr;
 };
 
 /// Loads it by this name, once a process; null where it is not there or cannot be loaded, and then

@@ -73,7 +73,8 @@ std::string trouble_with_driver() {
   if (version < kNeededCuda) {
     return "the NVIDIA driver is too old: it is made for CUDA " + version_text(version) +
            ", and LibTorch's part for GPUs needs " + version_text(kNeededCuda) +
-           ". Install driver 580 or newer, or compute on the CPU.";
+           ". Install driver " + (kNeededCuda < 13000 ? "525" : "580") +
+           " or newer, or compute on the CPU.";
   }
   const int error = driver().call("cuInit", 0U);
   if (error == kNoDevice) {

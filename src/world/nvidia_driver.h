@@ -9,8 +9,13 @@
 
 namespace sherd::detail {
 
-/// The CUDA version that LibTorch's part for GPUs is made with: 13000 is 13.0.
-inline constexpr int kNeededCuda = 13000;
+// The build sets it where LibTorch is made with another CUDA than 13 (cmake/Cuda.cmake).
+#ifndef SHERD_NEEDED_CUDA
+#define SHERD_NEEDED_CUDA 13000
+#endif
+
+/// The CUDA version that LibTorch's part for GPUs needs of the driver: 13000 is 13.0.
+inline constexpr int kNeededCuda = SHERD_NEEDED_CUDA;
 
 /// The GPUs that the driver shows, or why it shows none: it is missing, too old, or fails.
 [[nodiscard]] Gpus ask_nvidia_driver();
