@@ -50,7 +50,8 @@ int check(Rank& rank, const CheckFlags& flags, const std::vector<std::string>& w
   sherd::World world =
       rank.join({.timeout = config.parallel.timeout,
                  .device = device_of(rank, config.device.kind),
-                 .transport = llm::train::transport_of(llm::train::shard_options(config).offload)});
+                 .transport = llm::train::transport_of(llm::train::shard_options(config).offload),
+                 .reduce_scatter = llm::train::reduce_scatter_of(config.parallel.reduce_scatter)});
   names.require_same(world);
   const llm::check::CheckHooks hooks{
       [&](const std::string& line) { progress->say(line); },

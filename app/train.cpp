@@ -69,7 +69,8 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   sherd::World world =
       rank.join({.timeout = config.parallel.timeout,
                  .device = device_of(rank, config.device.kind),
-                 .transport = llm::train::transport_of(llm::train::shard_options(config).offload)});
+                 .transport = llm::train::transport_of(llm::train::shard_options(config).offload),
+                 .reduce_scatter = llm::train::reduce_scatter_of(config.parallel.reduce_scatter)});
   names.require_same(world);
   starting.reset();
   progress.reset();

@@ -33,6 +33,8 @@ struct SegmentSpec {
   /// gather() to wait_gather(), or, where gathers are in place, from wait_gather() to release().
   /// Null: it is the communicator's.
   void* piece = nullptr;
+  /// Of the sums of its gradients (Reduction::dtype); what a collective that sums itself is given.
+  c10::ScalarType reduce_dtype = c10::ScalarType::Float;
 };
 
 /// How all_reduce() joins the values of the ranks. PyTorch: `ReduceOp`.

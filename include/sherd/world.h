@@ -22,6 +22,19 @@ enum class Transport : std::uint8_t {
   ProcessGroups,  ///< c10d: Gloo, or NCCL between GPUs
 };
 
+/// How GPUs that exchange over NCCL sum gradients.
+enum class ReduceScatter : std::uint8_t {
+  /// All-to-all in the dtype that travels, and each rank adds up its piece in fp32 and rank order:
+  /// the same bits as any other way of exchange, and as one rank that accumulates.
+  RankOrder,
+  /// NCCL's reduce-scatter in `reduce_dtype`, which switches may compute (NVLS, SHARP): bits depend
+  /// on the number of ranks and on NCCL's choice of an algorithm. Receives one rank's piece in the
+  /// place of all, where `param_dtype` is `reduce_dtype`; where it is not, gradients are first
+  /// copied into `reduce_dtype`, which takes more memory and traffic than the other way. PyTorch:
+  /// FSDP2's `reduce_scatter_tensor`.
+  Native,
+};
+
 /// How World::from_environment() waits for the others and reaches them.
 struct WorldOptions {
   /// Of waiting, where neither `timeout` nor the environment says otherwise.
@@ -38,6 +51,9 @@ struct WorldOptions {
   /// What carries parameters and gradients; the same on every rank. Rendezvous, numbers and texts
   /// of the World itself go over process groups in any case.
   Transport transport = Transport::Automatic;
+  /// How gradients are summed; the same on every rank. Ranks that share a GPU, or are alone, sum in
+  /// rank order in any case.
+  ReduceScatter reduce_scatter = ReduceScatter::RankOrder;
 };
 
 /// Ranks that are not there, for World::fake().
@@ -49,6 +65,7 @@ struct FakeRanks {
   c10::DeviceType device = c10::DeviceType::CPU;
   /// As WorldOptions::transport; process groups on the CPU share no memory.
   Transport transport = Transport::Automatic;
+  ReduceScatter reduce_scatter = ReduceScatter::RankOrder;  ///< as WorldOptions::reduce_scatter
 };
 
 /// The ranks of a run. A value: copies name the same world, which ends with the last of them. One
@@ -61,10 +78,11 @@ class World {
   /// nothing is set. Collective: returns when all ranks have met. Binds loopback only where all
   /// ranks are on this host, else the interface that leads to the first. Throws Error: Usage for
   /// values that make no sense, Unavailable for a port or address that is not free, PeerLost when
-  /// others do not come within the timeout, RanksDisagree where WorldOptions::transport differs;
-  /// Unavailable also for a device that is not there, or shared memory between GPUs. Collectives
-  /// throw Error: PeerLost where another rank is gone, Hang where one is silent for longer than the
-  /// timeout, RanksDisagree where ranks are out of step.
+  /// others do not come within the timeout, RanksDisagree where WorldOptions::transport or
+  /// reduce_scatter differs; Unavailable also for a device that is not there, shared memory between
+  /// GPUs, or ReduceScatter::Native without GPUs. Collectives throw Error: PeerLost where another
+  /// rank is gone, Hang where one is silent for longer than the timeout, RanksDisagree where ranks
+  /// are out of step.
   static World from_environment(const WorldOptions& options = {});
   /// A world of one: no process group, no collective. Throws Error(Unavailable) for a device that
   /// this build or machine does not have.
@@ -129,7 +147,8 @@ class World {
   /// WorldOptions::transport asks for shared memory that the group cannot have.
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group);
   /// What carries the communicators of this rank, for people, the latest last: "shared memory",
-  /// "process groups (gloo)", "NCCL"; empty as long as none was made. Not collective.
+  /// "process groups (gloo)", "NCCL 2.28.9, gradients in rank order"; empty as long as none was
+  /// made. Not collective.
   [[nodiscard]] std::string transport() const;
 
   /// Who is told of the collectives of this rank from now on: of the World itself, and of

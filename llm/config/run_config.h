@@ -46,6 +46,8 @@ enum class MasterFormat { Float32, Split, BFloat16 };
 enum class MomentsDtype { Float32, BFloat16 };
 /// Dtype in which gradients are summed over ranks.
 enum class ReduceDtype { Float32, BFloat16 };
+/// How GPUs sum gradients (`sherd::ReduceScatter`).
+enum class ReduceScatter { RankOrder, Native };
 /// Whether the loss is scaled, so that small gradients do not vanish. Auto: under float16.
 enum class Scaler { Auto, None };
 /// What a log is written as.
@@ -132,6 +134,7 @@ struct ParallelSection {
   std::optional<int> reshard_after_forward_size;  ///< none: as the strategy says
   int prefetch_depth = 1;
   std::optional<std::chrono::milliseconds> timeout;  ///< none: what the launcher says, else 10 min
+  ReduceScatter reduce_scatter = ReduceScatter::RankOrder;
   bool operator==(const ParallelSection&) const = default;
 };
 

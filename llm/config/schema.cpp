@@ -357,6 +357,16 @@ Table fields(ParallelSection& parallel) {
        .slot = duration_or("auto", parallel.timeout, std::chrono::seconds(1)),
        .doc = "how long a rank waits for another, at the start and in each exchange, before it "
               "gives up; auto: what `sherd launch --timeout` or SHERD_TIMEOUT says, else 10 min"},
+      {.name = "reduce_scatter",
+       .slot = choice<ReduceScatter>(
+           parallel.reduce_scatter,
+           {{"rank_order", ReduceScatter::RankOrder}, {"native", ReduceScatter::Native}}),
+       .doc =
+           "how several GPUs sum gradients; rank_order: an all-to-all, and each adds up its part "
+           "in the order of ranks, the same bits on any number of them; native: NCCL's "
+           "reduce-scatter in precision.reduce_dtype, whose bits depend on their number, and "
+           "which network switches may compute",
+       .decides = true},
       not_yet("transport", "a choice of what carries parameters and gradients"),
   }};
 }

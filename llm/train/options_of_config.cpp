@@ -101,6 +101,11 @@ sherd::Transport transport_of(const sherd::Offload& offload) {
                                           : sherd::Transport::ProcessGroups;
 }
 
+sherd::ReduceScatter reduce_scatter_of(config::ReduceScatter way) {
+  return way == config::ReduceScatter::Native ? sherd::ReduceScatter::Native
+                                              : sherd::ReduceScatter::RankOrder;
+}
+
 sherd::AdamWOptions adamw_options(const config::OptimSection& optim) {
   return {optim.lr, {optim.betas[0], optim.betas[1]}, optim.eps, optim.weight_decay};
 }

@@ -37,6 +37,7 @@ namespace llm::train {
 [[nodiscard]] sherd::ShardOptions shard_options(const config::RunConfig& config);
 /// What ranks exchange over: such that share memory cannot offload parameters.
 [[nodiscard]] sherd::Transport transport_of(const sherd::Offload& offload);
+[[nodiscard]] sherd::ReduceScatter reduce_scatter_of(config::ReduceScatter way);
 [[nodiscard]] sherd::AdamWOptions adamw_options(const config::OptimSection& optim);
 /// Norms and biases, which is what has one dimension, in a group without weight decay; no group
 /// where they are decayed like the rest. `shapes` names all parameters.

@@ -19,6 +19,7 @@ struct ProcessGroups {
   c10::intrusive_ptr<c10d::Backend> reduce;
   Roster roster;
   std::function<std::string()> last_error = {};  ///< what carries the bytes said last; of devices
+  std::string carrier = "NCCL";                  ///< likewise: its name, for people
 };
 
 /// Gathers by all-gather into the arena's slot. Reduces by sending each rank its piece in the dtype

@@ -60,9 +60,15 @@ void Connecting::together(std::function<void()> connect) {
   std::thread thread(std::move(task));
   try {
     await(std::move(connected), counter);
-  } catch (...) {
+  } catch (const Error&) {
     thread.detach();  // it may be in NCCL
     throw;
+  } catch (const std::exception& error) {  // of the store
+    thread.detach();
+    throw Error(ExitCode::PeerLost,
+                "[World] rank 0, in whose store ranks agree while GPUs connect, is gone for rank " +
+                    std::to_string(rank_.rank) + ": " + error.what() +
+                    ". Its own message says why.");
   }
   thread.join();
 }

@@ -24,9 +24,10 @@ c10::Stream high_priority_stream(c10::Device device) {
 
 }  // namespace
 
-DeviceCommunicator::DeviceCommunicator(ProcessGroups groups, c10::Device device)
+DeviceCommunicator::DeviceCommunicator(ProcessGroups groups, c10::Device device, ReduceScatter way)
     : groups_(std::move(groups)),
       on_(device),
+      way_(way),
       gather_stream_(high_priority_stream(device)),
       reduce_stream_(high_priority_stream(device)) {}
 
@@ -40,6 +41,11 @@ DeviceCommunicator::~DeviceCommunicator() {
     reduced.block(c10::impl::VirtualGuardImpl(on_.type()).getStream(on_));
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the groups were ended
   }
+}
+
+std::string DeviceCommunicator::transport() const {
+  return groups_.carrier + (way_ == ReduceScatter::Native ? ", gradients by its reduce-scatter"
+                                                          : ", gradients in rank order");
 }
 
 void DeviceCommunicator::follow_compute(const c10::Stream& stream) const {
@@ -88,7 +94,7 @@ void DeviceCommunicator::finish_gather(Segment segment) {
 }
 
 int64_t DeviceCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType dtype) const {
-  return all_pieces_bytes(spec, dtype, world_size());
+  return device_receive_bytes(spec, dtype, world_size(), way_);
 }
 
 std::unique_ptr<BufferedCommunicator::Exchange> DeviceCommunicator::make_exchange() {
@@ -97,22 +103,43 @@ std::unique_ptr<BufferedCommunicator::Exchange> DeviceCommunicator::make_exchang
 
 void DeviceCommunicator::start_exchange(Exchange& filled) {
   auto& mine = static_cast<Summed&>(filled);
-  const SegmentSpec& segment = spec(mine.segment);
-  const int64_t piece_bytes = reduced_bytes(segment, mine.target);
   follow_compute(reduce_stream_);
   const c10::StreamGuard guard(reduce_stream_);
+  const std::vector<const void*> sources = exchange(
+      groups_.roster, described(Collective::Operation::Reduction, mine.segment),
+      [&] { return way_ == ReduceScatter::Native ? sum_of_pieces(mine) : all_pieces(mine); });
+  add_piece(mine, sources, 0, spec(mine.segment).shard_numel);
+  mine.summed.record(reduce_stream_);
+}
+
+std::vector<const void*> DeviceCommunicator::all_pieces(Summed& mine) {
+  const int64_t piece_bytes = reduced_bytes(spec(mine.segment), mine.target);
   at::Tensor in = flat_tensor(mine.gradients, piece_bytes * world_size(), at::kByte, on_);
   at::Tensor out = flat_tensor(mine.received.data(), piece_bytes * world_size(), at::kByte, on_);
   std::vector<int64_t> equal_splits;
-  exchange(groups_.roster, described(Collective::Operation::Reduction, mine.segment), [&] {
-    return groups_.reduce->alltoall_base(out, in, equal_splits, equal_splits)->wait();
-  });
+  groups_.reduce->alltoall_base(out, in, equal_splits, equal_splits)->wait();
   std::vector<const void*> sources;
   for (int peer = 0; peer < world_size(); ++peer) {
     sources.push_back(static_cast<const char*>(mine.received.data()) + peer * piece_bytes);
   }
-  add_piece(mine, sources, 0, segment.shard_numel);
-  mine.summed.record(reduce_stream_);
+  return sources;
+}
+
+std::vector<const void*> DeviceCommunicator::sum_of_pieces(Summed& mine) {
+  const int64_t piece = spec(mine.segment).shard_numel;
+  const c10::ScalarType dtype = summed_dtype(spec(mine.segment), mine.dtype);
+  at::Tensor in = flat_tensor(mine.gradients, piece * world_size(), mine.dtype, on_);
+  at::Tensor out;
+  if (dtype == mine.dtype) {
+    out = flat_tensor(mine.received.data(), piece, dtype, on_);
+  } else {
+    at::Tensor wide = flat_tensor(mine.received.data(), piece * world_size(), dtype, on_);
+    in = wide.copy_(in);
+    out = wide.narrow(0, rank() * piece, piece);  // in place, as NCCL takes it
+    mine.dtype = dtype;
+  }
+  groups_.reduce->_reduce_scatter_base(out, in)->wait();
+  return {out.const_data_ptr()};
 }
 
 void DeviceCommunicator::finish_exchange(Exchange& exchange) {

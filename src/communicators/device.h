@@ -17,18 +17,20 @@ namespace sherd::detail {
 ///   writes into is free then, and the shard it reads is written. wait_gather() makes the compute
 ///   stream wait, never the host.
 /// - A reduction is an all-to-all in the dtype that travels and a sum in rank order, both on the
-///   reduce stream. Its buffers are lent again only after the compute stream waits for its end.
+///   reduce stream; or, ReduceScatter::Native, the group's own reduce-scatter there. Its buffers
+///   are lent again only after the compute stream waits for its end.
 /// All buffers are the communicator's own, so no `record_stream` is needed and no memory is held
 /// until an event is polled.
 class DeviceCommunicator final : public BufferedCommunicator {
  public:
-  DeviceCommunicator(ProcessGroups groups, c10::Device device);
+  DeviceCommunicator(ProcessGroups groups, c10::Device device,
+                     ReduceScatter way = ReduceScatter::RankOrder);
   /// What computes on the compute stream from then on finds its memory unused.
   ~DeviceCommunicator() override;
 
   [[nodiscard]] int rank() const override { return groups_.gather->getRank(); }
   [[nodiscard]] int world_size() const override { return groups_.gather->getSize(); }
-  [[nodiscard]] std::string transport() const override { return "NCCL"; }
+  [[nodiscard]] std::string transport() const override;
   [[nodiscard]] bool gathers_in_place() const override { return false; }
   void check_exchanges() const override;
 
@@ -51,12 +53,16 @@ class DeviceCommunicator final : public BufferedCommunicator {
   [[nodiscard]] int rank_of_world(int member) const override {
     return groups_.roster.group().rank_at(member);
   }
+  /// On the current stream, by rank: every rank's piece, or their sum alone.
+  [[nodiscard]] std::vector<const void*> all_pieces(Summed& exchange);
+  [[nodiscard]] std::vector<const void*> sum_of_pieces(Summed& exchange);
   void follow_compute(const c10::Stream& stream) const;
   void await_compute() const;
   void check_groups() const;
 
   ProcessGroups groups_;
   c10::Device on_;  ///< also before attach()
+  ReduceScatter way_;
   c10::Stream gather_stream_;
   c10::Stream reduce_stream_;
   std::map<Segment, Work> gathers_;

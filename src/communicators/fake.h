@@ -16,8 +16,9 @@ class FakeCommunicator final : public BufferedCommunicator {
   enum class Like : std::uint8_t { Alone, SharedMemory, Hosts, ProcessGroups, Nccl };
 
   /// `hosts`: how many the group's ranks are on.
-  FakeCommunicator(const RankGroup& group, int rank, Like like, int hosts = 1)
-      : group_(group), rank_(group.index_of(rank)), like_(like), hosts_(hosts) {}
+  FakeCommunicator(const RankGroup& group, int rank, Like like, int hosts = 1,
+                   ReduceScatter way = ReduceScatter::RankOrder)
+      : group_(group), rank_(group.index_of(rank)), like_(like), hosts_(hosts), way_(way) {}
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int world_size() const override { return group_.size; }
@@ -48,6 +49,7 @@ class FakeCommunicator final : public BufferedCommunicator {
   int rank_;
   Like like_;
   int hosts_;
+  ReduceScatter way_;
   std::map<Segment, LedgerEntry> received_;  ///< from other hosts
 };
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sherd/communicator.h"
+#include "sherd/world.h"
 
 namespace sherd::detail {
 
@@ -39,6 +40,22 @@ inline constexpr size_t kReductionsInFlight = 2;
                                                 int64_t part_bytes, int world_size) {
   const int64_t piece = spec.shard_numel * static_cast<int64_t>(c10::elementSize(dtype));
   return (part_bytes > 0 ? part_bytes : piece) * (world_size - 1);
+}
+
+/// In which dtype a collective that sums itself is given gradients: no sum is rounded further than
+/// `reduce_dtype` says.
+[[nodiscard]] inline c10::ScalarType summed_dtype(const SegmentSpec& spec, c10::ScalarType dtype) {
+  return dtype == spec.reduce_dtype ? dtype : c10::ScalarType::Float;
+}
+
+/// What a device receives into: all ranks' pieces, to be summed in rank order; or, of a collective
+/// that sums, its own piece, with all pieces before it where they are first copied into another
+/// dtype.
+[[nodiscard]] inline int64_t device_receive_bytes(const SegmentSpec& spec, c10::ScalarType dtype,
+                                                  int world_size, ReduceScatter way) {
+  const bool all = way == ReduceScatter::RankOrder || summed_dtype(spec, dtype) != dtype;
+  return all_pieces_bytes(spec, way == ReduceScatter::RankOrder ? dtype : summed_dtype(spec, dtype),
+                          all ? world_size : 1);
 }
 
 /// Bytes of the largest block that is trained, of `world_size` pieces; 0 where there are only

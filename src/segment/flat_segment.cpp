@@ -37,13 +37,17 @@ FlatSegment::~FlatSegment() {
 
 SegmentSpec FlatSegment::spec(const std::string& unit, bool is_root) const {
   SegmentSpec spec{unit, layout_.shard_numel, layout_.dtype, layout_.trainable, is_root};
+  spec.reduce_dtype = layout_.reduce_dtype;
   spec.piece = parameter_home_ == nullptr ? nullptr : parameter_home_->address();
   return spec;
 }
 
 SegmentSpec FlatSegment::replica_spec(const std::string& unit, bool is_root, int replicas) const {
   const int64_t numel = layout_.trainable ? layout_.shard_numel / replicas : 0;
-  return {unit, numel, layout_.reduce_dtype, layout_.trainable, is_root, MemoryKind::GradientShard};
+  SegmentSpec spec{unit, numel, layout_.reduce_dtype, layout_.trainable, is_root};
+  spec.shard_kind = MemoryKind::GradientShard;
+  spec.reduce_dtype = layout_.reduce_dtype;
+  return spec;
 }
 
 SegmentSpec FlatSegment::post_forward_spec(const std::string& unit, int size, bool is_kept) const {

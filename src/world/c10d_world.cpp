@@ -83,6 +83,7 @@ class C10dWorld final : public Backend {
       : environment_(environment),
         timeout_(timeout_of(options, environment)),
         device_(device_of_rank(options.device, environment.local_rank)),
+        reduce_scatter_(options.reduce_scatter),
         // NCCL opens further connections to the store.
         rendezvous_(meet(environment, timeout_, /*closes_store=*/device_.is_cpu())),
         door_(reachable_address()),
@@ -93,6 +94,7 @@ class C10dWorld final : public Backend {
     gpus_ = control_->all_gather_bytes(
         device_.is_cpu() ? kNoGpu : gpus().all[static_cast<size_t>(device_.index())].uuid);
     check_same_kind_of_device();
+    check_reduce_scatter();
     if (device_.is_cpu()) {
       meeting_.emplace(rank(), options.transport, timeout_, [this](const std::string& text) {
         return control_->all_gather_bytes(text);
@@ -167,7 +169,7 @@ class C10dWorld final : public Backend {
     connecting_.together([made, make = nccl_groups(group), device = device_] {
       connect_groups(made->emplace(make()), device);
     });
-    return std::make_unique<DeviceCommunicator>(std::move(made->value()), device_);
+    return std::make_unique<DeviceCommunicator>(std::move(made->value()), device_, reduce_scatter_);
   }
 
   void check_same_kind_of_device() const {
@@ -180,6 +182,25 @@ class C10dWorld final : public Backend {
                         " on the CPU: all ranks compute on one kind of device. Look at what is "
                         "missing there, or have all compute on the CPU.");
       }
+    }
+  }
+
+  void check_reduce_scatter() {
+    const bool is_native = reduce_scatter_ == ReduceScatter::Native;
+    if (is_native && device_.is_cpu()) {
+      throw Error(ExitCode::Unavailable,
+                  "[World] ranks without GPUs have no reduce-scatter of NCCL's: leave "
+                  "reduce_scatter at rank order.");
+    }
+    std::vector<double> natives{is_native ? 1.0 : 0.0};
+    if (!device_.is_cpu()) {
+      control_->all_reduce(natives, ReduceOp::Sum);
+    }
+    if (natives[0] != (is_native ? size() : 0)) {
+      throw Error(ExitCode::RanksDisagree,
+                  "[World] rank " + std::to_string(rank()) + " sums gradients " +
+                      (is_native ? "by NCCL's reduce-scatter" : "in rank order") +
+                      ", and others do not: set reduce_scatter alike on all ranks.");
     }
   }
 
@@ -236,7 +257,8 @@ class C10dWorld final : public Backend {
         auto store = c10::make_intrusive<c10d::PrefixStore>(name + purpose, whole);
         return cuda.make_nccl_group(store, own, ranks.size, timeout);
       };
-      return ProcessGroups{made("/gather"), made("/reduce"), roster, cuda.last_nccl_error};
+      return ProcessGroups{made("/gather"), made("/reduce"), roster, cuda.last_nccl_error,
+                           "NCCL " + cuda.nccl_version()};
     };
   }
 
@@ -248,6 +270,7 @@ class C10dWorld final : public Backend {
   RankEnvironment environment_;
   std::chrono::milliseconds timeout_;
   c10::Device device_;
+  ReduceScatter reduce_scatter_;
   std::vector<std::string> gpus_;  ///< by rank
   std::shared_ptr<WaitBoard> board_ = std::make_shared<WaitBoard>();
   Rendezvous rendezvous_;

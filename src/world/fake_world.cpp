@@ -23,8 +23,9 @@ class FakeWorld final : public Backend {
   [[nodiscard]] int local_size() const override { return ranks_.local_size; }
   [[nodiscard]] c10::Device device() const override { return c10::Device(c10::kMeta); }
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
-    return std::make_unique<FakeCommunicator>(
-        group, rank(), like(group), group.size / group.ranks_of_a_host(ranks_.local_size));
+    return std::make_unique<FakeCommunicator>(group, rank(), like(group),
+                                              group.size / group.ranks_of_a_host(ranks_.local_size),
+                                              ranks_.reduce_scatter);
   }
   [[nodiscard]] Communicator& control() override { return control_; }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {

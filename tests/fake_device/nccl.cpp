@@ -1,8 +1,10 @@
 #include "tests/fake_device/nccl.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <utility>
 
@@ -154,9 +156,32 @@ class FakeNccl final : public c10d::Backend {
           }
         });
   }
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
+      at::Tensor& out, at::Tensor& in, const c10d::ReduceScatterOptions& /*o*/) override {
+    const auto numel = static_cast<std::size_t>(out.numel());
+    const std::size_t first = static_cast<std::size_t>(getRank()) * numel;
+    void* const to = out.mutable_data_ptr();
+    const bool is_float = out.scalar_type() == at::kFloat;
+    return run("reduce-scatter", out, in, [=, this](const std::vector<const void*>& all) {
+      is_float ? sum_as_a_ring<float>(all, first, numel, static_cast<float*>(to))
+               : sum_as_a_ring<c10::BFloat16>(all, first, numel, static_cast<c10::BFloat16*>(to));
+    });
+  }
   void abort() override { meeting_->end(); }
 
  private:
+  // From the next rank on round to the own one, which is not the order of ranks.
+  template <class T>
+  void sum_as_a_ring(const std::vector<const void*>& all, std::size_t first, std::size_t numel,
+                     T* to) const {
+    std::vector<T> sum(numel, T(0.0F));
+    for (std::size_t step = 1; step <= all.size(); ++step) {
+      const std::size_t peer = (static_cast<std::size_t>(getRank()) + step) % all.size();
+      const T* const piece = static_cast<const T*>(all[peer]) + first;
+      std::transform(sum.begin(), sum.end(), piece, sum.begin(), std::plus<>());
+    }
+    std::copy(sum.begin(), sum.end(), to);
+  }
   // On the group's own stream, after what the current one was given so far.
   c10::intrusive_ptr<c10d::Work> run(
       const std::string& name, const at::Tensor& out, const at::Tensor& in,

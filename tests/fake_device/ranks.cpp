@@ -49,11 +49,13 @@ class Connections {
 
 class RankOnDevice final : public Backend {
  public:
-  RankOnDevice(std::shared_ptr<Backend> host, std::shared_ptr<Connections> connections)
+  RankOnDevice(std::shared_ptr<Backend> host, std::shared_ptr<Connections> connections,
+               ReduceScatter way)
       : host_(std::move(host)),
         connections_(std::move(connections)),
         connecting_(connections_->store, {host_->rank(), host_->size(), "threads of one process"},
-                    std::chrono::seconds(60)) {}
+                    std::chrono::seconds(60)),
+        way_(way) {}
   [[nodiscard]] int rank() const override { return host_->rank(); }
   [[nodiscard]] int size() const override { return host_->size(); }
   [[nodiscard]] c10::Device device() const override {
@@ -72,7 +74,7 @@ class RankOnDevice final : public Backend {
         detail::Roster(connections_->store, group, rank(), std::chrono::seconds(1), board_),
         [device = device()] { return last_nccl_error(device.index()); }};
     connecting_.together([groups, device = device()] { detail::connect_groups(groups, device); });
-    return std::make_unique<detail::DeviceCommunicator>(groups, device());
+    return std::make_unique<detail::DeviceCommunicator>(groups, device(), way_);
   }
   [[nodiscard]] Communicator& control() override { return host_->control(); }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
@@ -87,6 +89,7 @@ class RankOnDevice final : public Backend {
   std::shared_ptr<Backend> host_;
   std::shared_ptr<Connections> connections_;
   detail::Connecting connecting_;
+  ReduceScatter way_;
   std::shared_ptr<detail::WaitBoard> board_ = std::make_shared<detail::WaitBoard>();
   int made_ = 0;
 };
@@ -102,13 +105,13 @@ StreamsEndFirst::~StreamsEndFirst() {
   }
 }
 
-void run_ranks_on_devices(int ranks, const std::function<void(World)>& body) {
+void run_ranks_on_devices(int ranks, const std::function<void(World)>& body, ReduceScatter way) {
   register_device();
   auto connections = std::make_shared<Connections>();
   test::run_ranks(ranks, [&](World world) {
     set_device(static_cast<c10::DeviceIndex>(world.rank()));
     try {
-      body(World::over(std::make_shared<RankOnDevice>(world.backend(), connections)));
+      body(World::over(std::make_shared<RankOnDevice>(world.backend(), connections, way)));
     } catch (...) {
       connections->end();
       throw;

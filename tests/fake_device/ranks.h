@@ -12,7 +12,8 @@ namespace sherd::fake {
 
 /// Calls `body(world)` for each rank on a thread of its own, whose device is the rank's, and waits
 /// for all. The first exception is thrown again, by rank, after all have ended.
-void run_ranks_on_devices(int ranks, const std::function<void(World)>& body);
+void run_ranks_on_devices(int ranks, const std::function<void(World)>& body,
+                          ReduceScatter way = ReduceScatter::RankOrder);
 
 /// As long as it lives, memory that streams use may not go; then they come to their end, or, while
 /// an exception passes, no rank waits for another any more. Declared behind a model. Does nothing

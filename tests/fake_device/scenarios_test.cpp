@@ -12,12 +12,15 @@
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "communicators/connect_together.h"
 #include "sherd/error.h"
 #include "sherd/optim.h"
 #include "tests/fake_device/nccl.h"
 #include "tests/fake_device/ranks.h"
 #include "tests/fake_device/streams.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/left_out_step.h"
 #include "tests/support/ranks.h"
 #include "tests/support/train_small_net.h"
@@ -35,13 +38,26 @@ Values on_host(const Scenario& scenario) {
   return values;
 }
 
-Values on_devices(const Scenario& scenario, uint64_t seed) {
+Values on_devices(const Scenario& scenario, uint64_t seed,
+                  ReduceScatter way = ReduceScatter::RankOrder) {
   set_seed(seed);
   Values values(static_cast<size_t>(scenario.ranks));
-  run_ranks_on_devices(scenario.ranks, [&](const World& world) {
-    values[static_cast<size_t>(world.rank())] = train(world, scenario);
-  });
+  run_ranks_on_devices(
+      scenario.ranks,
+      [&](const World& world) {
+        values[static_cast<size_t>(world.rank())] = train(world, scenario);
+      },
+      way);
   return values;
+}
+
+void expect_close(const Values& a, const Values& b) {
+  for (size_t rank = 0; rank < a.size(); ++rank) {
+    for (size_t i = 0; i < a[rank].size(); ++i) {
+      EXPECT_TRUE(at::allclose(a[rank][i], b[rank][i], 1e-3, 1e-4))
+          << "rank " << rank << ", value " << i;
+    }
+  }
 }
 
 // From SHERD_SOAK_SEEDS, "first-last": what `make soak` runs.
@@ -71,13 +87,7 @@ TEST_P(Scenarios, HaveOneResultInAnyOrder) {
   SCOPED_TRACE(scenario.name);
   const Values expected = on_devices(scenario, 0);
   if (scenario.options.precision.master != Master::BFloat16) {  // rounds at random
-    const Values host = on_host(scenario);
-    for (size_t rank = 0; rank < host.size(); ++rank) {
-      for (size_t i = 0; i < host[rank].size(); ++i) {
-        EXPECT_TRUE(at::allclose(host[rank][i], expected[rank][i], 1e-3, 1e-4))
-            << "rank " << rank << ", value " << i;
-      }
-    }
+    expect_close(on_host(scenario), expected);
   }
   const auto [first, last] = seeds();
   for (uint64_t seed = first; seed <= last; ++seed) {
@@ -109,6 +119,46 @@ TEST(FakeDevice, LeavesStepsOutWithoutAWaitOfTheHost) {
   run_ranks_on_devices(2,
                        [](const World& world) { test::expect_left_out_where_not_finite(world); });
   EXPECT_EQ(take_faults(), std::vector<std::string>{});
+}
+
+// Sums that are NCCL's: near those in rank order, with the same bits in any order of what overlaps.
+TEST(FakeDevice, RanksTrainWithNativeReduceScatter) {
+  for (const size_t at : {0U, 1U, 2U, 3U, 24U}) {
+    SCOPED_TRACE(scenarios()[at].name);
+    Scenario scenario = scenarios()[at];
+    scenario.ranks = 4;
+    const Values native = on_devices(scenario, 0, ReduceScatter::Native);
+    expect_close(on_devices(scenario, 0), native);
+    EXPECT_TRUE(are_equal(native, on_devices(scenario, 1, ReduceScatter::Native)));
+  }
+  EXPECT_EQ(take_faults(), std::vector<std::string>{});
+}
+
+// One piece instead of three where the sum has the dtype that travels; else all three, as wide as
+// the sum. By what a device holds, and by the plan.
+TEST(FakeDevice, ReceivesLessWithNativeReduceScatter) {
+  constexpr int64_t kNumel = 64;
+  const auto received = [&](World world, c10::ScalarType dtype, c10::ScalarType reduce_dtype) {
+    auto communicator = world.make_communicator({0, 1, 3});
+    SegmentSpec spec{.name = "unit", .shard_numel = kNumel, .dtype = dtype};
+    spec.reduce_dtype = reduce_dtype;
+    communicator->attach({spec}, world.device(), std::make_shared<MemoryLedger>());
+    return communicator->most_received_bytes();
+  };
+  const auto check = [&](const World& world, bool is_native) {
+    EXPECT_EQ(received(world, at::kFloat, at::kFloat), is_native ? 4 * kNumel : 3 * 4 * kNumel);
+    EXPECT_EQ(received(world, at::kBFloat16, at::kFloat), 3 * 4 * kNumel);
+    // fp32 where micro-batches were added up
+    EXPECT_EQ(received(world, at::kBFloat16, at::kBFloat16),
+              is_native ? 4 * kNumel : 3 * 4 * kNumel);
+  };
+  for (const ReduceScatter way : {ReduceScatter::RankOrder, ReduceScatter::Native}) {
+    const bool is_native = way == ReduceScatter::Native;
+    run_ranks_on_devices(
+        3, [&](const World& world) { check(world, is_native); }, way);
+    check(World::fake({.size = 3, .local_size = 3, .device = c10::kCUDA, .reduce_scatter = way}),
+          is_native);
+  }
 }
 
 struct Told {
@@ -149,6 +199,17 @@ TEST(FakeDevice, RanksThatCannotConnectSayWhichOneFailed) {
                     testing::HasSubstr("NCCL_DEBUG=INFO")));
   }
   EXPECT_EQ(told.codes, std::vector<ExitCode>(3, ExitCode::Unavailable));
+}
+
+TEST(FakeDevice, RanksThatConnectSayThatTheFirstIsGone) {
+  struct Gone final : c10d::HashStore {
+    bool check(const std::vector<std::string>& /*keys*/) override {
+      throw std::runtime_error("Broken pipe");
+    }
+  };
+  detail::Connecting connecting(c10::make_intrusive<Gone>(), {1, 2, "lo"}, std::chrono::seconds(9));
+  test::expect_error([&] { connecting.together(nullptr); }, ExitCode::PeerLost,
+                     {"rank 0", "is gone for rank 1: Broken pipe"});
 }
 
 TEST(FakeDevice, RanksThatLoseTheNetworkSayWhatNcclSays) {

@@ -176,6 +176,23 @@ TEST(TransportText, SaysWhatCarriesTheBytes) {
   }
 }
 
+TEST(NativeReduceScatter, IsRefusedWithoutGpus) {
+  const launch::LoopbackSocket socket = launch::listen_on_loopback({});
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < 2; ++rank) {
+    children.push_back(fork_rank(socket, rank, 2, [] {
+      expect_error(
+          [] {
+            World::from_environment(
+                {.timeout = std::chrono::seconds(20), .reduce_scatter = ReduceScatter::Native});
+          },
+          ExitCode::Unavailable, {"without GPUs", "leave reduce_scatter at rank order"});
+      throw_on_a_failure();
+    }));
+  }
+  EXPECT_EQ(statuses_of(children), (std::vector<int>{0, 0}));
+}
+
 /// Keeps what it is told; throws where it is told to.
 class Recorder final : public CollectiveObserver {
  public:
