@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "llm/config/words.h"
 #include "ops/cpu/isa.h"
 #include "sherd/error.h"
 
@@ -37,6 +38,22 @@ const sherd::Gpu* gpu_of(const sherd::World& world) {
   const c10::Device device = world.device();
   return device.is_cuda() ? &sherd::gpus().all.at(static_cast<std::size_t>(device.index()))
                           : nullptr;
+}
+
+std::string gpus_line(int ranks, int ranks_of_a_host, const config::ParallelSection& parallel) {
+  using enum config::Strategy;
+  const bool is_hybrid = parallel.strategy == HybridShard || parallel.strategy == HybridShardGradOp;
+  const int shards = is_hybrid ? parallel.shard_size.value_or(ranks_of_a_host) : ranks;
+  const int hosts = ranks / ranks_of_a_host;
+  std::string text =
+      fmt::format("{} host{} x {} GPUs; {}: ", hosts, hosts == 1 ? "" : "s", ranks_of_a_host,
+                  config::word_of(parallel.strategy, config::strategy_words()));
+  if (parallel.strategy == NoShard) {
+    return text + fmt::format("replicas on {} ranks", ranks);
+  }
+  text += fmt::format("shards within {} ranks{}", shards,
+                      ranks_of_a_host % shards == 0 ? " of a host" : "");
+  return is_hybrid ? text + fmt::format(", replicas across {}", ranks / shards) : text;
 }
 
 std::string path_of(const sherd::World& world) {

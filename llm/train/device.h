@@ -18,6 +18,11 @@ namespace llm::train {
 /// The rank's GPU; null on the CPU.
 [[nodiscard]] const sherd::Gpu* gpu_of(const sherd::World& world);
 
+/// The GPUs of a run and what the strategy makes of them, for people: "2 hosts x 8 GPUs;
+/// hybrid_shard: shards within 8 ranks of a host, replicas across 2".
+[[nodiscard]] std::string gpus_line(int ranks, int ranks_of_a_host,
+                                    const config::ParallelSection& parallel);
+
 /// What a rank's numbers depend on beside its settings: the name of its GPU, or the path of the
 /// processor (ops/cpu/isa.h).
 [[nodiscard]] std::string path_of(const sherd::World& world);

@@ -317,6 +317,9 @@ RunOutcome train_model(const PreparedRun& run, std::unique_ptr<track::Working> s
   }
   if (world.size() > 1) {
     say("exchange between ranks: " + world.transport());
+    if (gpu_of(world) != nullptr) {
+      say(gpus_line(world.size(), world.local_size(), config.parallel));
+    }
   }
   if (const std::string transfers = model.offload_transfers(); !transfers.empty()) {
     say(offload_line(config, model.memory().offloaded_bytes(), transfers));

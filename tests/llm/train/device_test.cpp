@@ -55,6 +55,25 @@ TEST(ChosenDevice, RefusesMoreRanksThanGpus) {
   }
 }
 
+TEST(GpusLine, SaysWhichGpusShardAndWhichReplicate) {
+  using enum config::Strategy;
+  const auto line = [](int ranks, int ranks_of_a_host, config::Strategy strategy,
+                       std::optional<int> shard_size = std::nullopt) {
+    config::ParallelSection parallel;
+    parallel.strategy = strategy;
+    parallel.shard_size = shard_size;
+    return gpus_line(ranks, ranks_of_a_host, parallel);
+  };
+  EXPECT_EQ(line(16, 8, FullShard), "2 hosts x 8 GPUs; full_shard: shards within 16 ranks");
+  EXPECT_EQ(line(4, 4, ShardGradOp),
+            "1 host x 4 GPUs; shard_grad_op: shards within 4 ranks of a host");
+  EXPECT_EQ(line(16, 8, HybridShard),
+            "2 hosts x 8 GPUs; hybrid_shard: shards within 8 ranks of a host, replicas across 2");
+  EXPECT_EQ(line(16, 4, HybridShard, 8),
+            "4 hosts x 4 GPUs; hybrid_shard: shards within 8 ranks, replicas across 2");
+  EXPECT_EQ(line(8, 8, NoShard), "1 host x 8 GPUs; no_shard: replicas on 8 ranks");
+}
+
 TEST(ChosenDevice, HasTheDtypesOfItsGeneration) {
   EXPECT_EQ(chosen_dtype(ParamDtype::Auto, &kHopper), ParamDtype::BFloat16);
   EXPECT_EQ(chosen_dtype(ParamDtype::Auto, &kTuring), ParamDtype::Float16);
