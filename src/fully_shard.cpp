@@ -81,6 +81,11 @@ void check_offload(const Precision& precision, const ShardOptions& options) {
         "masters that rest on a disk (Offload::optimizer_folder) are not gathered: leave "
         "full_precision_in_eval, or the folder empty.");
   }
+  if (options.offload.optimizer_on_host && precision.full_precision_in_eval) {
+    refuse_option(
+        "masters that rest on the host (Offload::optimizer_on_host) are not gathered: leave "
+        "full_precision_in_eval or optimizer_on_host.");
+  }
 }
 
 bool rests_on_disk(const Offload& offload) {
@@ -91,7 +96,25 @@ void check_offload(const ShardOptions& options, const Mesh& mesh) {
   const c10::Device device = mesh.world().device();
   if (rests_on_disk(options.offload) && !device.is_cpu() && !device.is_meta()) {
     refuse_option("offload to a disk is for ranks on CPUs, and this one is on " + device.str() +
-                  ": leave the folders of ShardOptions::offload empty.");
+                  ": leave the folders of ShardOptions::offload empty; masters and moments can "
+                  "rest on the host (Offload::optimizer_on_host).");
+  }
+  if (options.offload.optimizer_on_host && device.is_cpu()) {
+    refuse_option(
+        "offload to the host (Offload::optimizer_on_host) is for ranks on other devices, and this "
+        "one computes on the host's CPU: leave it, or name a folder on a disk "
+        "(Offload::optimizer_folder).");
+  }
+  if (options.offload.activations_on_host && device.is_cpu()) {
+    refuse_option(
+        "activations on the host (Offload::activations_on_host) are for ranks on other devices, "
+        "and this one computes on the host's CPU: leave it, or checkpoint activations "
+        "(UnitOptions::checkpoint_activations).");
+  }
+  if (options.offload.optimizer_on_host && !options.offload.optimizer_folder.empty()) {
+    refuse_option(
+        "masters and moments rest on the host (Offload::optimizer_on_host) or on a disk "
+        "(optimizer_folder): choose one.");
   }
 }
 

@@ -69,9 +69,10 @@ void ShardedModule::publish() {
   for (const detail::SegmentOfUnit& of : engine_->model.segments) {
     if (of.segment->values().rests()) {
       throw Error(ExitCode::Usage,
-                  "[publish] values of unit '" + of.unit->name() +
-                      "' rest on a disk (ShardOptions::offload), and ParameterShard::value is a "
-                      "copy of them: write them by initialize(), load_safetensors(), "
+                  "[publish] values of unit '" + of.unit->name() + "' rest on " +
+                      (engine_->model.offload.on_host ? "the host" : "a disk") +
+                      " (ShardOptions::offload), and ParameterShard::value is a copy of them: "
+                      "write them by initialize(), load_safetensors(), "
                       "load_from_rank0(), load_full_state_dict() or with_full_parameters().");
     }
   }

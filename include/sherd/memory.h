@@ -22,7 +22,7 @@ enum class MemoryKind : std::uint8_t {
   Gathered,           ///< slots that gathered units lie in
   ReduceBuffer,       ///< whole units' gradients before their reduction
   ReceiveBuffer,      ///< what a communicator receives into
-  OffloadSlot,        ///< masters and moments that rest on a disk, while they are in memory
+  OffloadSlot,        ///< what rests on a disk or on the host, while it is worked with
 };
 /// How many kinds there are.
 inline constexpr int kMemoryKinds = 10;
@@ -50,12 +50,17 @@ class MemoryLedger {
   void add_offloaded(std::int64_t bytes) noexcept { offloaded_ += bytes; }
   /// Bytes that rest on a disk; they are in none of the other counts.
   [[nodiscard]] std::int64_t offloaded_bytes() const noexcept { return offloaded_; }
+  /// Records bytes of the host that parts of a device's model rest in (Offload), or no longer.
+  void add_on_host(std::int64_t bytes) noexcept { on_host_ += bytes; }
+  /// Bytes of pinned memory of the host; they are in none of the other counts.
+  [[nodiscard]] std::int64_t on_host_bytes() const noexcept { return on_host_; }
 
  private:
   std::array<std::int64_t, kMemoryKinds> bytes_{};
   std::int64_t total_ = 0;
   std::int64_t peak_ = 0;
   std::int64_t offloaded_ = 0;
+  std::int64_t on_host_ = 0;
 };
 
 /// Zeroed memory of a device; on the CPU aligned to 64 bytes, to huge pages where it is large.

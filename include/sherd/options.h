@@ -110,6 +110,18 @@ struct Offload {
   /// share memory hold parameters once a host, in place. Excludes publish(), as optimizer_folder
   /// does where there are masters.
   std::string parameter_folder = {};
+  /// Masters and moments, as by optimizer_folder, in pinned memory of the host: for ranks on
+  /// devices other than CPUs. Each step copies them to the device and back, beside the update
+  /// (MemoryKind::OffloadSlot): results are those of state on the device, to the bit.
+  /// OptimizerShard::tensors lie on the host. Excludes what optimizer_folder excludes.
+  bool optimizer_on_host = false;
+  /// What autograd saves in units other than the root, in tensors of at least 1 MiB, goes to pinned
+  /// memory of the host during forward and comes back before their backward: the inputs of those
+  /// whose activations are checkpointed, of others all that their operators save. On the device lie
+  /// those of the two units that run. The results are the same, to the bit. For ranks on devices
+  /// other than CPUs, in processes without Python's autograd. PyTorch:
+  /// `torch.autograd.graph.save_on_cpu`.
+  bool activations_on_host = false;
 };
 
 /// What may differ between the units of a model.

@@ -24,6 +24,7 @@ namespace detail {
 class Step;
 class UnitState;
 class UnitUse;
+class SavingScope;
 
 /// A unit of a sharded model, and the step that it takes part in; both null before sharding.
 struct ShardedUnit {
@@ -76,6 +77,7 @@ class ForwardScope {
   int depth_before_;  ///< forwards of the unit that were under way
   std::shared_ptr<UnitUse> use_;
   bool left_ = false;
+  std::shared_ptr<SavingScope> saving_;  ///< from enter() to leave()
 };
 
 /// Whether this call is to be computed again in backward.

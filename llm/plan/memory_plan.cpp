@@ -39,7 +39,9 @@ class Planner {
       evaluate(model, *run_.evaluation);
       end_phase("evaluation");
     }
-    return result(model.memory().offloaded_bytes());
+    MemoryPlan plan = result(model.memory().offloaded_bytes());
+    plan.host_bytes = model.memory().on_host_bytes();
+    return plan;
   }
 
  private:

@@ -15,8 +15,8 @@ namespace llm::plan {
 /// The item of what other libraries keep (PlannedRun::libraries_bytes).
 inline constexpr const char* kLibrariesItem = "oneDNN and MKL";
 
-/// The item of what is in memory of what rests on a disk.
-inline constexpr const char* kOffloadItem = "slots of what rests on a disk";
+/// The item of what is in memory of what rests on a disk or the host.
+inline constexpr const char* kOffloadItem = "slots of what is offloaded";
 
 /// What is held at the worst moment of a phase.
 struct PhasePlan {
@@ -31,6 +31,7 @@ struct MemoryPlan {
   std::string peak_phase = {};         ///< where most is in use
   std::string peak_item = {};          ///< the largest in that phase
   std::int64_t offloaded_bytes = 0;    ///< that rest on a disk
+  std::int64_t host_bytes = 0;         ///< pinned, of a device's host
 };
 
 /// Runs the model's own forward and backward, and the engine's own calls, on the meta device, and

@@ -90,7 +90,7 @@ std::string name_of(Held held, const Weights& weights) {
     case Held::ExchangedGradients:
       return "gradients to be exchanged";
     case Held::Offloaded:
-      return "of what rests on the disk";
+      return "of what is offloaded";
     case Held::Activations:
       return "activations";
     case Held::Libraries:

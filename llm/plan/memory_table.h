@@ -16,7 +16,7 @@ enum class Held {
   Gradients,  ///< sums of its own shards
   GatheredUnits,
   ExchangedGradients,  ///< whole ones on their way to their shards
-  Offloaded,           ///< what is in memory of what rests on a disk
+  Offloaded,           ///< what is in memory of what rests on a disk or the host
   Activations,         ///< and all else that operators hold
   Libraries,
   Kept,  ///< freed, and kept by the allocator

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include <cuda_runtime_api.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "cuda/launches.h"
@@ -41,6 +42,20 @@ void set_watchdog() {
   ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0", 0);
 }
 
+constexpr HostPinning kPinning = {
+    .pin =
+        [](void* data, std::int64_t bytes) {
+          const bool pinned = cudaHostRegister(data, static_cast<std::size_t>(bytes),
+                                               cudaHostRegisterPortable) == cudaSuccess;
+          static_cast<void>(cudaGetLastError());  // the refusal is the caller's to report
+          return pinned;
+        },
+    .unpin =
+        [](void* data) {
+          static_cast<void>(cudaHostUnregister(data));
+          static_cast<void>(cudaGetLastError());
+        }};
+
 }  // namespace
 }  // namespace sherd::detail
 
@@ -48,8 +63,9 @@ extern "C" const sherd::detail::CudaFunctions* sherd_cuda_functions() {
   static const sherd::detail::CudaFunctions functions = [] {
     sherd::detail::set_watchdog();
     return sherd::detail::CudaFunctions{
-        &sherd::detail::serves, &sherd::detail::make_nccl_group, &sherd::cuda::device_kernels,
-        &sherd::detail::last_nccl_error, &sherd::detail::nccl_version};
+        &sherd::detail::serves,       &sherd::detail::make_nccl_group,
+        &sherd::cuda::device_kernels, &sherd::detail::last_nccl_error,
+        &sherd::detail::nccl_version, &sherd::detail::kPinning};
   }();
   return &functions;
 }

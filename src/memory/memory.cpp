@@ -43,7 +43,7 @@ const char* name_of(MemoryKind kind) {
     case MemoryKind::ReceiveBuffer:
       return "gradients to be received";
     case MemoryKind::OffloadSlot:
-      return "slots of what rests on a disk";
+      return "slots of what is offloaded";
   }
   return "";
 }

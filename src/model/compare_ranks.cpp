@@ -24,8 +24,8 @@ std::string describe(const Precision& precision) {
       precision.full_precision_in_eval);
 }
 
-const char* place_of(const std::string& folder) {
-  return folder.empty() ? "none" : "to a disk";
+const char* place_of(const std::string& folder, bool on_host = false) {
+  return on_host ? "to the host" : folder.empty() ? "none" : "to a disk";
 }
 
 // One line for each field, so that messages can quote the first that differs.
@@ -36,9 +36,11 @@ std::string describe(const Model& model) {
       model.mesh.shard_size(), " ranks\nprefetch_depth ", options.prefetch_depth,
       "\nbackward_prefetch ", options.backward_prefetch == BackwardPrefetch::Pre ? "Pre" : "Post",
       "\nreshard_after_forward_size ", options.reshard_after_forward_size, "\ndebug ",
-      options.debug, "\noffload of the optimizer ", place_of(options.offload.optimizer_folder),
+      options.debug, "\noffload of the optimizer ",
+      place_of(options.offload.optimizer_folder, options.offload.optimizer_on_host),
       "\noffload of gradients ", place_of(options.offload.gradient_folder),
-      "\noffload of parameters ", place_of(options.offload.parameter_folder), "\n");
+      "\noffload of parameters ", place_of(options.offload.parameter_folder),
+      "\noffload of activations ", place_of("", options.offload.activations_on_host), "\n");
   for (const std::string& name : options.forward_order) {
     text += "forward_order '" + name + "'\n";
   }

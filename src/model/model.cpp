@@ -39,6 +39,14 @@ void open_stores(Model& model) {
     open(model.offload.optimizer, folders.optimizer_folder);
     open(model.offload.gradients, folders.gradient_folder);
     open(model.offload.parameters, folders.parameter_folder);
+    if (folders.optimizer_on_host) {
+      model.offload.on_host =
+          std::make_shared<HostStore>(model.mesh.world().device(), model.ledger);
+    }
+    if (folders.activations_on_host) {
+      model.offload.activations =
+          std::make_shared<ActivationStore>(model.mesh.world().device(), model.ledger);
+    }
   });
   if (model.offload.parameters == nullptr) {
     return;
@@ -46,6 +54,20 @@ void open_stores(Model& model) {
   for (const SegmentOfUnit& of : model.segments) {
     model.collectives.locally("allocation", of.unit->name(),
                               [&] { of.segment->rest_parameters_in(model.offload.parameters); });
+  }
+}
+
+// Views of them stay with them.
+void keep_parameters_and_buffers(Model& model) {
+  if (model.offload.activations == nullptr) {
+    return;
+  }
+  for (const SegmentOfUnit& of : model.segments) {
+    of.segment->for_each_storage(
+        [&](const c10::StorageImpl* storage) { model.offload.activations->keep(storage); });
+  }
+  for (const ModelBuffer& buffer : model.buffers) {
+    model.offload.activations->keep(buffer.tensor.storage().unsafeGetStorageImpl());
   }
 }
 
@@ -98,6 +120,7 @@ Model::Model(Mesh mesh_of_rows, ShardOptions shard_options, std::vector<UnitPlan
   for (const auto& unit : units) {
     unit->take_over_parameters();
   }
+  keep_parameters_and_buffers(*this);
 }
 
 void begin_update(Model& model, const SegmentOfUnit& of) {

@@ -236,7 +236,7 @@ std::vector<OffloadStore*> OffloadStores::all() const {
 }
 
 std::int64_t OffloadStores::most_in_memory_bytes() const {
-  std::int64_t bytes = 0;
+  std::int64_t bytes = on_host == nullptr ? 0 : on_host->slot_bytes();
   for (const OffloadStore* store : all()) {
     bytes += store->most_in_memory_bytes();
   }

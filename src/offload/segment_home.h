@@ -12,6 +12,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
+#include "offload/activation_store.h"
+#include "offload/host_store.h"
 #include "offload/offload_file.h"
 #include "sherd/memory.h"
 
@@ -84,9 +86,14 @@ struct OffloadStores {
   std::shared_ptr<OffloadStore> optimizer = nullptr;   ///< masters and moments
   std::shared_ptr<OffloadStore> gradients = nullptr;   ///< their sums
   std::shared_ptr<OffloadStore> parameters = nullptr;  ///< as they travel
+  std::shared_ptr<HostStore> on_host = nullptr;        ///< masters and moments, of a device
+  std::shared_ptr<ActivationStore> activations = nullptr;
 
+  /// Whether any part of the state rests elsewhere.
+  [[nodiscard]] bool any() const { return !all().empty() || on_host != nullptr; }
+  /// On disks.
   [[nodiscard]] std::vector<OffloadStore*> all() const;
-  /// OffloadStore::most_in_memory_bytes() of all.
+  /// OffloadStore::most_in_memory_bytes() of all, and HostStore::slot_bytes().
   [[nodiscard]] std::int64_t most_in_memory_bytes() const;
   /// OffloadStore::rest() of all.
   void rest() const;

@@ -6,169 +6,22 @@
 #include <set>
 #include <utility>
 
-#include "base/movable_storage.h"
 #include "base/own_work.h"
 #include "base/profiler_range.h"
-#include "kernels/shard_math.h"
+#include "optim/adamw_state.h"
 #include "sherd/host_copy.h"
 #include "sherd/optim.h"
-#include "step/engine.h"
 
 namespace sherd {
 
+using detail::SegmentMoments;
+using detail::Stretch;
+using detail::StretchQueue;
+using detail::Updated;
+
 namespace {
 
-// A contiguous range of this rank's piece that belongs to one parameter.
-struct Run {
-  int64_t begin = 0;                         ///< in the piece
-  int64_t numel = 0;                         ///< perhaps 0
-  size_t place = 0;                          ///< of the parameter in the segment
-  detail::shard_math::AdamWTensors tensors;  ///< without the gradient
-};
-
-// A parameter of the segment that the optimizer updates.
-struct Updated {
-  const detail::UnitParameter* parameter = nullptr;
-  size_t group = 0;
-  int64_t steps = 0;  ///< updates that it has had
-};
-
-struct SegmentMoments {
-  detail::SegmentOfUnit of;
-  Buffer exp_avg_buffer;
-  Buffer exp_avg_sq_buffer;
-  std::unique_ptr<detail::SegmentHome> home;  ///< of both, where they rest on a disk
-  std::map<size_t, Updated> updated;          ///< by place in the segment
-  std::vector<Run> runs;                      ///< of those that this rank holds a part of
-};
-
-// Offsets of each updated parameter's moments, by place, and their total number: laid out as the
-// piece is, or packed where the optimizer leaves some parameters alone.
-std::pair<std::map<size_t, int64_t>, int64_t> lay_out_moments(const SegmentMoments& state) {
-  const detail::SegmentLayout& layout = state.of.segment->layout();
-  const bool whole = state.updated.size() == layout.places.size();
-  const auto alignment =
-      detail::kAlignmentBytes / static_cast<int64_t>(c10::elementSize(layout.dtype));
-  std::map<size_t, int64_t> offsets;
-  int64_t end = 0;
-  for (const auto& [index, updated] : state.updated) {
-    const detail::HeldPart held = state.of.unit->held_part(*updated.parameter);
-    offsets[index] = whole ? held.start : end;
-    end += (held.range.size() + alignment - 1) / alignment * alignment;
-  }
-  return {std::move(offsets), whole ? layout.shard_numel : end};
-}
-
-// exp_avg and exp_avg_sq of a segment, [numel] each.
-std::pair<at::Tensor, at::Tensor> allocate_moments(SegmentMoments& state, int64_t numel,
-                                                   c10::ScalarType dtype,
-                                                   const detail::Model& model) {
-  const c10::Device device = state.of.segment->layout().device;
-  const int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
-  if (model.offload.optimizer != nullptr) {
-    state.home = std::make_unique<detail::SegmentHome>(model.offload.optimizer, 2 * bytes);
-    return {state.home->view(0, numel, dtype), state.home->view(bytes, numel, dtype)};
-  }
-  state.exp_avg_buffer = Buffer(bytes, MemoryKind::OptimizerState, model.ledger, device);
-  state.exp_avg_sq_buffer = Buffer(bytes, MemoryKind::OptimizerState, model.ledger, device);
-  return {detail::flat_tensor(state.exp_avg_buffer.data(), numel, dtype, device),
-          detail::flat_tensor(state.exp_avg_sq_buffer.data(), numel, dtype, device)};
-}
-
-void add_moments(SegmentMoments& state, c10::ScalarType dtype, const detail::Model& model) {
-  const detail::FlatSegment& segment = *state.of.segment;
-  const auto [offsets, numel] = lay_out_moments(state);
-  const auto [exp_avg, exp_avg_sq] = allocate_moments(state, numel, dtype, model);
-  for (const auto& [place, offset] : offsets) {
-    const detail::HeldPart held = state.of.unit->held_part(*state.updated.at(place).parameter);
-    const auto moment = [&, from = offset](const at::Tensor& all) {
-      return all.narrow(0, from, held.range.size());
-    };
-    const auto part = [&held](const at::Tensor& piece) {
-      return piece.defined() ? held.of(piece) : at::Tensor();
-    };
-    const bool is_whole = segment.master().is_same(segment.travelling());
-    state.runs.push_back({held.start,
-                          held.range.size(),
-                          place,
-                          {.master = part(segment.master()),
-                           .exp_avg = moment(exp_avg),
-                           .exp_avg_sq = moment(exp_avg_sq),
-                           .gradient = at::Tensor(),
-                           .travelling = is_whole ? at::Tensor() : part(segment.travelling()),
-                           .first_element = held.range.begin,
-                           .low = part(segment.low())}});
-  }
-}
-
-// What is updated at once: a part of a run, or the whole of one that is in memory.
-struct Stretch {
-  const SegmentMoments* state = nullptr;
-  const Run* run = nullptr;
-  int64_t first = 0;  ///< in the run
-  int64_t numel = 0;
-
-  [[nodiscard]] at::Tensor of(const at::Tensor& all) const {
-    return all.defined() ? all.narrow(0, first, numel) : all;
-  }
-  [[nodiscard]] at::Tensor gradient() const {
-    return state->of.segment->gradients()->shard().narrow(0, run->begin + first, numel);
-  }
-};
-
 constexpr float kLeaveAll = std::numeric_limits<float>::quiet_NaN();  // of AdamWTensors::grad_scale
-constexpr int64_t kStretch = int64_t{1} << 20;
-
-bool rests(const SegmentMoments& state) {
-  const detail::FlatSegment& segment = *state.of.segment;
-  return state.home != nullptr || segment.parameter_home() != nullptr ||
-         segment.gradients()->home() != nullptr;
-}
-
-void add_stretches(std::vector<Stretch>& stretches, const SegmentMoments& state, const Run& run) {
-  const int64_t most = rests(state) ? kStretch : run.numel;
-  for (int64_t first = 0; first < run.numel; first += most) {
-    stretches.push_back({&state, &run, first, std::min(most, run.numel - first)});
-  }
-}
-
-// Calls fn(home, view, writes) for what of a stretch rests on a disk.
-template <class Fn>
-void for_each_home(const Stretch& stretch, const Fn& fn) {
-  const detail::shard_math::AdamWTensors& tensors = stretch.run->tensors;
-  const detail::FlatSegment& segment = *stretch.state->of.segment;
-  if (detail::SegmentHome* const home = segment.master_home()) {
-    fn(*home, stretch.of(tensors.low.defined() ? tensors.low : tensors.master), true);
-  }
-  if (detail::SegmentHome* const home = segment.parameter_home()) {
-    fn(*home, stretch.of(tensors.travelling.defined() ? tensors.travelling : tensors.master), true);
-  }
-  if (detail::SegmentHome* const home = segment.gradients()->home()) {
-    fn(*home, stretch.gradient(), false);
-  }
-  if (stretch.state->home != nullptr) {
-    fn(*stretch.state->home, stretch.of(tensors.exp_avg), true);
-    fn(*stretch.state->home, stretch.of(tensors.exp_avg_sq), true);
-  }
-}
-
-// One stretch that is updated, one that is read, and two that are written.
-void raise_limits(const std::vector<SegmentMoments>& segments) {
-  constexpr int64_t kInFlight = 4;
-  for (const SegmentMoments& state : segments) {
-    for (const Run& run : state.runs) {
-      std::map<detail::OffloadStore*, int64_t> bytes;
-      for_each_home({&state, &run, 0, std::min(kStretch, run.numel)},
-                    [&](const detail::SegmentHome& home, const at::Tensor& view, bool /*writes*/) {
-                      bytes[&home.store()] +=
-                          static_cast<int64_t>(view.nbytes()) + detail::HomeChunk::kBytes;
-                    });
-      for (const auto& [store, of_a_stretch] : bytes) {
-        store->raise_limit(kInFlight * of_a_stretch);
-      }
-    }
-  }
-}
 
 kernels::AdamWStep step_numbers(const AdamWOptions& o, int64_t step, double grad_scale) {
   const double correction1 = 1.0 - std::pow(o.betas.first, static_cast<double>(step));
@@ -244,7 +97,7 @@ struct AdamW::Impl {
   [[nodiscard]] bool is_updated(const SegmentMoments& state, size_t place) const;
   void update(const std::vector<SegmentMoments*>& due);
   void add_due_stretches(std::vector<Stretch>& stretches, SegmentMoments& state);
-  void update_stretch(const Stretch& stretch);
+  void update_stretch(const Stretch& stretch, detail::shard_math::AdamWTensors tensors);
   void update_in_backward(detail::SegmentGradients& gradients);
   void forget_failed_backward();
   void check_there_are_gradients() const;
@@ -287,7 +140,7 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
                 "[AdamW] `contains` accepts no trainable parameter: there is nothing to update. It "
                 "is asked with qualified names, as plan() lists them.");
   }
-  raise_limits(impl_->segments);
+  detail::make_room(impl_->segments, impl_->engine().model.offload.on_host.get());
 }
 
 void AdamW::Impl::add_segment(const detail::SegmentOfUnit& of,
@@ -321,35 +174,17 @@ bool AdamW::Impl::is_updated(const SegmentMoments& state, size_t place) const {
          (mode.in_backward || state.of.segment->gradients()->used(place));
 }
 
-// What rests on a disk is read one stretch ahead, and written while the next is updated.
 void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
   std::vector<Stretch> stretches;
   for (SegmentMoments* state : due) {
     add_due_stretches(stretches, *state);
   }
-  std::vector<std::shared_ptr<void>> in_use;
-  size_t next = 0;
-  const auto update_next = [&] {
-    if (next + 1 < stretches.size()) {
-      for_each_home(stretches[next + 1],
-                    [](auto& home, const auto& view, bool /*writes*/) { home.fetch(view); });
-    }
-    std::vector<std::shared_ptr<void>> used;
-    for_each_home(stretches[next], [&](auto& home, const auto& view, bool writes) {
-      used.push_back(home.use(view, writes));
-    });
-    in_use.swap(used);
-    used.clear();
-    if (next > 0) {
-      for_each_home(stretches[next - 1],
-                    [](auto& home, const auto& view, bool /*writes*/) { home.write_back(view); });
-    }
-    update_stretch(stretches[next++]);
-  };
+  StretchQueue queue(std::move(stretches), engine().model.offload.on_host.get());
   for (SegmentMoments* state : due) {
     engine().model.collectives.locally("update", state->of.unit->name(), [&] {
-      while (next < stretches.size() && stretches[next].state == state) {
-        update_next();
+      while (!queue.empty() && queue.front().state == state) {
+        update_stretch(queue.front(), queue.bring());
+        queue.pop();
       }
     });
     state->of.segment->publish();
@@ -357,7 +192,7 @@ void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
 }
 
 void AdamW::Impl::add_due_stretches(std::vector<Stretch>& stretches, SegmentMoments& state) {
-  for (const Run& run : state.runs) {
+  for (const detail::Run& run : state.runs) {
     if (is_updated(state, run.place)) {
       Updated& updated = state.updated.at(run.place);
       ++updated.steps;
@@ -369,18 +204,10 @@ void AdamW::Impl::add_due_stretches(std::vector<Stretch>& stretches, SegmentMome
   }
 }
 
-void AdamW::Impl::update_stretch(const Stretch& stretch) {
-  const Run& run = *stretch.run;
-  const detail::shard_math::AdamWTensors& all = run.tensors;
-  const Updated& updated = stretch.state->updated.at(run.place);
-  detail::shard_math::adamw({.master = stretch.of(all.master),
-                             .exp_avg = stretch.of(all.exp_avg),
-                             .exp_avg_sq = stretch.of(all.exp_avg_sq),
-                             .gradient = stretch.gradient(),
-                             .travelling = stretch.of(all.travelling),
-                             .first_element = all.first_element + stretch.first,
-                             .low = stretch.of(all.low),
-                             .grad_scale = grad_scale},
+void AdamW::Impl::update_stretch(const Stretch& stretch, detail::shard_math::AdamWTensors tensors) {
+  const Updated& updated = stretch.state->updated.at(stretch.run->place);
+  tensors.grad_scale = grad_scale;
+  detail::shard_math::adamw(tensors,
                             step_numbers(groups[updated.group], updated.steps,
                                          engine().step.gradients().pending_factor().number));
 }
@@ -622,7 +449,7 @@ std::vector<OptimizerShard> AdamW::state_shards() const {
   impl_->uncount_what_was_left_out();
   std::vector<OptimizerShard> shards;
   for (const SegmentMoments& state : impl_->segments) {
-    for (const Run& run : state.runs) {
+    for (const detail::Run& run : state.runs) {
       const Updated& updated = state.updated.at(run.place);
       OptimizerShard& shard = shards.emplace_back();
       shard.parameter = updated.parameter->name;
@@ -630,6 +457,11 @@ std::vector<OptimizerShard> AdamW::state_shards() const {
       shard.steps = updated.steps;
       if (state.home != nullptr) {
         shard.use = state.home->usable();
+      } else if (state.on_host != nullptr) {
+        shard.use = [store = &state.on_host->store()](const at::Tensor&, bool) {
+          store->settle();
+          return nullptr;
+        };
       }
     }
   }

@@ -9,11 +9,11 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "seam/replay.h"
+#include "seam/saved_tensors.h"
 #include "sherd/error.h"
 #include "sherd/unit.h"
 #include "step/graph_task.h"
 #include "step/step.h"
-#include "step/unit_use.h"
 
 namespace sherd::detail {
 
@@ -170,7 +170,10 @@ std::vector<at::Tensor> ForwardScope::checkpoint(Recompute body,
   call->body = std::move(body);
   call->use = std::make_shared<UnitUse>(unit_.step, *unit_.state);
   const at::Tensor dummy = at::empty({0}).set_requires_grad(true);
-  std::vector<at::Tensor> outputs = Checkpoint::apply(call, dummy, at::TensorList(inputs));
+  std::vector<at::Tensor> outputs = [&] {
+    const SavingScope saving(*call->use);
+    return Checkpoint::apply(call, dummy, at::TensorList(inputs));
+  }();
   TensorList places;
   for (at::Tensor& output : outputs) {
     places.push_back(&output);

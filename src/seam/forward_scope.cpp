@@ -6,11 +6,11 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "seam/input_gate.h"
+#include "seam/saved_tensors.h"
 #include "sherd/error.h"
 #include "sherd/to_device.h"
 #include "sherd/unit.h"
 #include "step/step.h"
-#include "step/unit_use.h"
 
 namespace sherd::detail {
 
@@ -53,10 +53,12 @@ void ForwardScope::enter(const TensorList& inputs) {
   if (at::GradMode::is_enabled()) {
     use_ = std::make_shared<UnitUse>(unit_.step, *unit_.state);
     gate_inputs(use_, inputs);
+    saving_ = std::make_shared<SavingScope>(*use_);
   }
 }
 
 void ForwardScope::leave(const TensorList& outputs) {
+  saving_.reset();
   bool needs_backward = false;
   for (at::Tensor* output : outputs) {
     if (output->defined() && use_ != nullptr && output->requires_grad()) {

@@ -85,14 +85,14 @@ void FlatSegment::attach(const SegmentCommunicators& communicators, Communicator
   }
   gradients_->attach(communicators, id, ledger, spare_shards, offload.gradients);
   if (has_split_master()) {
-    low_ = allocate_master(c10::kShort, ledger, offload.optimizer);
+    low_ = allocate_master(c10::kShort, ledger, offload);
   } else if (!has_separate_master()) {
     master_ = layout_.dtype == c10::kFloat ? travelling_ : at::Tensor();
   } else if (has_full_precision()) {
     master_ = flat_tensor(communicators.full_precision->travelling_shard(id), numel, c10::kFloat,
                           layout_.device);
   } else {
-    master_ = allocate_master(c10::kFloat, ledger, offload.optimizer);
+    master_ = allocate_master(c10::kFloat, ledger, offload);
   }
 }
 
@@ -108,11 +108,15 @@ std::shared_ptr<void> FlatSegment::use_travelling(bool writes) const {
 // What is kept of masters beside the travelling shard: [shard_numel].
 at::Tensor FlatSegment::allocate_master(c10::ScalarType dtype,
                                         const std::shared_ptr<MemoryLedger>& ledger,
-                                        const std::shared_ptr<OffloadStore>& offload) {
+                                        const OffloadStores& offload) {
   const int64_t bytes = layout_.shard_numel * static_cast<int64_t>(c10::elementSize(dtype));
-  if (offload != nullptr) {
-    master_home_ = std::make_unique<SegmentHome>(offload, bytes);
+  if (offload.optimizer != nullptr) {
+    master_home_ = std::make_unique<SegmentHome>(offload.optimizer, bytes);
     return master_home_->view(0, layout_.shard_numel, dtype);
+  }
+  if (offload.on_host != nullptr) {
+    master_on_host_ = std::make_unique<HostHome>(offload.on_host, bytes, MemoryKind::MasterShard);
+    return master_on_host_->view(0, layout_.shard_numel, dtype);
   }
   master_buffer_ = Buffer(bytes, MemoryKind::MasterShard, ledger, layout_.device);
   return flat_tensor(master_buffer_.data(), layout_.shard_numel, dtype, layout_.device);
@@ -242,6 +246,13 @@ ShardValues FlatSegment::values() const {
                                                  : ShardValues(travelling_);
   SegmentHome* const of_tensor = has_separate_master() ? master_home_.get() : parameter_home_.get();
   SegmentHome* const of_low = has_split_master() ? master_home_.get() : nullptr;
+  if (master_on_host_ != nullptr) {
+    return values.resting(ShardValues::Use(
+        [store = &master_on_host_->store()](const ShardValues& /*part*/, bool /*writes*/) {
+          store->settle();
+          return nullptr;
+        }));
+  }
   if (of_tensor == nullptr && of_low == nullptr) {
     return values;
   }
@@ -271,7 +282,8 @@ void FlatSegment::write_travelling_from_master() {
   if (has_separate_master()) {
     const auto in_use = use_travelling(/*writes=*/true);
     values().for_each_stretch(/*writes=*/false, [&](int64_t first, const ShardValues& part) {
-      shard_math::round_into(part.read(), travelling_.narrow(0, first, part.numel()));
+      shard_math::round_into(part.read().to(travelling_.device()),
+                             travelling_.narrow(0, first, part.numel()));
     });
   }
 }

@@ -62,6 +62,13 @@ class FlatSegment {
   /// storage that throws name_parameter()'s message when it is asked for its address.
   [[nodiscard]] c10::Storage storage_of(size_t place) const;
 
+  /// Those that parameters view.
+  template <class Visit>
+  void for_each_storage(const Visit& visit) const {
+    visit(storage_.get());
+    visit(wide_storage_.get());
+  }
+
   [[nodiscard]] bool is_gathered() const { return gathered_ != nullptr; }
   /// Starts to gather: parameters point there from now on, and may be used after wait_gather().
   void gather(GatherArena& arena, bool full_precision);
@@ -92,8 +99,10 @@ class FlatSegment {
   [[nodiscard]] std::shared_ptr<void> use_travelling(bool writes) const;
   /// int16 [shard_numel] of split masters, else undefined.
   [[nodiscard]] const at::Tensor& low() const { return low_; }
-  /// What master() or low() rests in; null where it is in memory.
+  /// What master() or low() rests in on a disk; null where it does not.
   [[nodiscard]] SegmentHome* master_home() const { return master_home_.get(); }
+  /// Whether master() or low() rests on the host: a tensor of the host then.
+  [[nodiscard]] bool has_master_on_host() const { return master_on_host_ != nullptr; }
   /// What travelling() rests in; null where it is in memory.
   [[nodiscard]] SegmentHome* parameter_home() const { return parameter_home_.get(); }
   /// What holds the values: the master, or the travelling shard where there is no other.
@@ -128,7 +137,7 @@ class FlatSegment {
   }
   [[nodiscard]] at::Tensor allocate_master(c10::ScalarType dtype,
                                            const std::shared_ptr<MemoryLedger>& ledger,
-                                           const std::shared_ptr<OffloadStore>& offload);
+                                           const OffloadStores& offload);
 
   SegmentLayout layout_;
   std::vector<std::vector<int64_t>> shapes_;
@@ -148,6 +157,7 @@ class FlatSegment {
   bool has_post_forward_shard_ = false;
   Buffer master_buffer_;
   std::unique_ptr<SegmentHome> master_home_;
+  std::unique_ptr<HostHome> master_on_host_;
   std::unique_ptr<SegmentHome> parameter_home_;
   std::shared_ptr<void> gathered_use_;  ///< of parameter_home_, while it is read
   at::Tensor travelling_;

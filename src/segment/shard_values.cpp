@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 
 #include "kernels/shard_math.h"
@@ -17,7 +18,7 @@ ShardValues ShardValues::narrow(int64_t start, int64_t numel) const {
 
 at::Tensor ShardValues::read() const {
   if (!use_) {
-    return is_split() ? shard_math::join(values_, low_) : values_;
+    return is_split() ? shard_math::join(values_, low_.to(values_.device())) : values_;
   }
   const at::Tensor all = at::empty({numel()}, values_.options().dtype(dtype()));
   for_each_stretch(/*writes=*/false, [&](int64_t first, const ShardValues& part) {
@@ -31,8 +32,13 @@ void ShardValues::write(const at::Tensor& values) const {
   for_each_stretch(/*writes=*/true, [&](int64_t first, const ShardValues& part) {
     const at::Tensor source = values.narrow(0, first, part.numel());
     if (is_split()) {
-      shard_math::split(source.to(values_.device(), c10::kFloat).contiguous(), part.values_,
-                        part.low_);
+      at::Tensor low = part.low_.device() == values_.device()
+                           ? part.low_
+                           : at::empty_like(part.low_, values_.device());
+      shard_math::split(source.to(values_.device(), c10::kFloat).contiguous(), part.values_, low);
+      if (!low.is_same(part.low_)) {
+        part.low_.copy_(low);
+      }
     } else {
       part.values_.copy_(source);
     }

@@ -23,7 +23,7 @@ class ShardValues {
   ShardValues() = default;
   ShardValues(at::Tensor values)  // NOLINT(google-explicit-constructor): most values are tensors
       : values_(std::move(values)) {}
-  /// fp32 values whose rounding to bf16 is `travelling`; `low` int16.
+  /// fp32 values whose rounding to bf16 is `travelling`; `low` int16, there or on the host.
   ShardValues(at::Tensor travelling, at::Tensor low)
       : values_(std::move(travelling)), low_(std::move(low)) {}
 

@@ -102,7 +102,8 @@ class Gathered {
           const auto here = [&](const at::Tensor& all) {
             return all.narrow(0, first, part.numel());
           };
-          part.write(at::where(here(changed), here(shown).to(at::kFloat), part.read()));
+          part.write(at::where(here(changed), here(shown).to(at::kFloat),
+                               part.read().to(changed.device())));
         });
   }
 

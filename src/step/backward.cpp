@@ -48,6 +48,10 @@ void Step::pre_backward(UnitUse& use) {
     unit.wait_unshard();
   }
   std::erase(gathered_ahead_, &unit);
+  if (SavedByCall* const saved = use.saved()) {
+    model_.collectives.locally("activations from the host", unit.name(),
+                               [&] { ActivationStore::fetch(*saved); });
+  }
   if (model_.options.backward_prefetch == BackwardPrefetch::Pre) {
     gather_ahead(schedule_.ahead_in_backward(unit.index()), /*in_evaluation=*/false);
   }

@@ -124,11 +124,14 @@ namespace {
 
 // Optimizers of LibTorch need masters and gradients that are fp32 tensors in memory.
 void check_fp32(const Model& model) {
-  if (!model.offload.all().empty()) {
+  if (model.offload.any()) {
+    const bool on_host = model.offload.on_host != nullptr;
     throw Error(ExitCode::Usage,
-                "[optim_parameters] a part of the model rests on a disk (ShardOptions::offload), "
-                "where optimizers of LibTorch do not find it: use sherd::AdamW, or leave the "
-                "folders empty.");
+                std::string("[optim_parameters] a part of the model rests on ") +
+                    (on_host ? "the host" : "a disk") +
+                    " (ShardOptions::offload), where optimizers of LibTorch do not find it: use "
+                    "sherd::AdamW, or leave " +
+                    (on_host ? "optimizer_on_host." : "the folders empty."));
   }
   for (const SegmentOfUnit& of : model.segments) {
     const Master master = of.segment->master_format();

@@ -23,11 +23,15 @@ class UnitUse {
   /// Whether its backward is under way, and needs the parameters.
   [[nodiscard]] bool in_backward() const { return in_backward_; }
   void set_in_backward(bool in_backward) { in_backward_ = in_backward; }
+  /// What it has saved on the host; null where nothing goes there.
+  [[nodiscard]] SavedByCall* saved() const { return saved_.get(); }
+  void set_saved(std::shared_ptr<SavedByCall> saved) { saved_ = std::move(saved); }
 
  private:
   std::shared_ptr<Step> step_;  ///< keeps the unit alive
   UnitState& unit_;
   bool in_backward_ = false;
+  std::shared_ptr<SavedByCall> saved_;
 };
 
 }  // namespace sherd::detail

@@ -76,8 +76,9 @@ const Gpus& gpus() {
     Gpus shown = detail::with_library(detail::ask_nvidia_driver(), detail::kLibrary);
     if (shown.problem.empty()) {
       std::string ignored;
-      detail::set_device_kernels(
-          c10::kCUDA, &detail::load_cuda_functions(detail::kLibrary, ignored)->kernels());
+      const auto* const loaded = detail::load_cuda_functions(detail::kLibrary, ignored);
+      detail::set_device_kernels(c10::kCUDA, &loaded->kernels());
+      detail::set_host_pinning(c10::kCUDA, loaded->pinning);
     }
     return shown;
   }();

@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "kernels/device_kernels.h"
+#include "memory/pinned_buffer.h"
 #include "sherd/gpus.h"
 
 namespace sherd::detail {
@@ -27,6 +28,8 @@ struct CudaFunctions {
   std::string (*last_nccl_error)() = nullptr;
   /// "2.28.9"
   std::string (*nccl_version)() = nullptr;
+  /// Of memory of the host.
+  const HostPinning* pinning = nullptr;
 };
 
 /// Loads it by this name, once a process; null where it is not there or cannot be loaded, and then

@@ -114,6 +114,16 @@ void Accesses::forget(const Range& range, const Clock& clock) {
   }
 }
 
+void Accesses::forget(const Range& range) {
+  const std::lock_guard lock(mutex_);
+  if (range.begin != range.end) {
+    auto part = cover(range);
+    while (part != parts_.end() && part->first < range.end) {
+      part = parts_.erase(part);
+    }
+  }
+}
+
 std::vector<std::string> Accesses::take_faults() {
   const std::lock_guard lock(mutex_);
   return std::exchange(faults_, {});

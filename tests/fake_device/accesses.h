@@ -44,6 +44,8 @@ class Accesses {
   void note(const Range& range, bool writes, const Operation& operation, const Clock& clock);
   /// The memory is given back, to be used by what the stream with this clock issues next.
   void forget(const Range& range, const Clock& clock);
+  /// The memory is given back by the host, which has waited for all that used it.
+  void forget(const Range& range);
   /// Descriptions of the faults so far, once each; they are forgotten.
   [[nodiscard]] std::vector<std::string> take_faults();
 

@@ -12,6 +12,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 
+#include "memory/pinned_buffer.h"
 #include "tests/fake_device/fake_device.h"
 #include "tests/fake_device/streams.h"
 
@@ -26,6 +27,7 @@ struct Block {
 
 std::atomic<std::size_t> memory_limit{0};
 std::atomic<std::size_t> memory_in_use{0};
+std::atomic<std::size_t> pinned_limit{0};
 
 void take(std::size_t bytes) {
   if (memory_limit != 0 && memory_in_use + bytes > memory_limit) {
@@ -53,7 +55,9 @@ class DeviceAllocator final : public c10::Allocator {
     take(bytes);
     const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     void* const data = std::aligned_alloc(kAlignment, rounded);
-    return {data, new Block{data, bytes, current_stream(device)}, &give_back, device};
+    const c10::Stream stream = current_stream(device);
+    take_memory(data, bytes, stream);
+    return {data, new Block{data, bytes, stream}, &give_back, device};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
@@ -72,23 +76,48 @@ Pinned& pinned() {
   return *one;
 }
 
+void note_pinned(void* data, std::size_t bytes) {
+  const std::lock_guard lock(pinned().mutex);
+  pinned().blocks[data] = static_cast<const char*>(data) + bytes;
+}
+
+void forget_pinned(const void* data) {
+  const std::lock_guard lock(pinned().mutex);
+  const auto block = pinned().blocks.find(data);
+  forget_host_memory(data, static_cast<std::size_t>(static_cast<const char*>(block->second) -
+                                                    static_cast<const char*>(data)));
+  pinned().blocks.erase(block);
+}
+
+bool pin(void* data, std::int64_t bytes) {
+  if (pinned_limit != 0 && static_cast<std::size_t>(bytes) > pinned_limit) {
+    return false;
+  }
+  note_pinned(data, static_cast<std::size_t>(bytes));
+  return true;
+}
+
+void unpin(void* data) {
+  forget_pinned(data);
+}
+
+constexpr detail::HostPinning kPinning = {&pin, &unpin};
+
 class PinnedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     void* const data = std::malloc(std::max<std::size_t>(bytes, 1));  // NOLINT
-    const std::lock_guard lock(pinned().mutex);
-    pinned().blocks[data] = static_cast<const char*>(data) + bytes;
-    return {data, data, &unpin, c10::Device(c10::kCPU)};
+    note_pinned(data, bytes);
+    return {data, data, &free_pinned, c10::Device(c10::kCPU)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &unpin; }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_pinned; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     default_copy_data(to, from, bytes);
   }
 
  private:
-  static void unpin(void* data) {
-    const std::lock_guard lock(pinned().mutex);
-    pinned().blocks.erase(data);
+  static void free_pinned(void* data) {
+    forget_pinned(data);
     std::free(data);  // NOLINT(cppcoreguidelines-no-malloc)
   }
 };
@@ -182,6 +211,10 @@ void set_memory_limit(std::size_t bytes) {
   memory_limit = bytes == 0 ? 0 : memory_in_use + bytes;
 }
 
+void set_pinned_limit(std::size_t bytes) {
+  pinned_limit = bytes;
+}
+
 void register_device() {
   static const bool once = [] {
     static DeviceAllocator allocator;
@@ -189,6 +222,7 @@ void register_device() {
     c10::register_privateuse1_backend("fake");
     c10::SetAllocator(kDevice, &allocator);
     at::RegisterPrivateUse1HooksInterface(&hooks);
+    detail::set_host_pinning(kDevice, &kPinning);
     return true;
   }();
   static_cast<void>(once);

@@ -250,13 +250,13 @@ const at::Tensor& resize(const at::Tensor& self, c10::SymIntArrayRef size,
   return self;
 }
 
-// The host waits for memory that is not pinned, as with CUDA.
+// Between it and memory that is not pinned the host waits, as with CUDA.
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_blocking) {
   const c10::Device device = is_on_device(to) ? to.device() : self.device();
   const c10::Stream stream = current_stream(device);
   if (!is_on_device(to) && non_blocking && to.is_pinned()) {
-    issue(stream, "copy to pinned memory", {{self}, {}},
-          [to, source = on_host(self)] { to.copy_(source); });
+    issue(stream, "copy to the host", {{self}, {to}},
+          [target = to, source = on_host(self)]() mutable { target.copy_(source); });
     return to;
   }
   if (!is_on_device(to)) {
@@ -271,9 +271,14 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_bloc
           [target = on_host(to), source = on_host(self)] { target.copy_(source); });
     return to;
   }
+  if (non_blocking && self.is_pinned()) {
+    issue(stream, "copy to the device", {{self}, {to}},
+          [target = on_host(to), source = self] { target.copy_(source); });
+    return to;
+  }
   issue(stream, "copy to the device", {{}, {to}},
         [target = on_host(to), source = self.clone()] { target.copy_(source); });
-  if (self.dim() > 0 && !(non_blocking && self.is_pinned())) {
+  if (self.dim() > 0) {
     synchronize(stream, "copy to the device");
   }
   return to;

@@ -58,6 +58,14 @@ void fail_in_backward(Model& model, const at::Tensor& x) {
   }
 }
 
+// Of one strategy, since large examples take time.
+void put_activations_on_host(Scenario& scenario) {
+  if (scenario.options.strategy == Strategy::FullShard) {
+    scenario.repeats = kLargeRepeats;
+    scenario.options.offload.activations_on_host = true;
+  }
+}
+
 std::vector<Scenario> all() {
   const auto with = [](std::string name, const std::function<void(Scenario&)>& change) {
     return std::pair(std::move(name), change);
@@ -70,18 +78,21 @@ std::vector<Scenario> all() {
              s.options.units = unit_policy::every_unit({.checkpoint_activations = true});
              s.options.prefetch_depth = 3;
              s.options.backward_prefetch = BackwardPrefetch::Post;
+             s.options.offload.optimizer_on_host = true;
            }),
       with("accumulated, reduced each time",
            [](Scenario& s) {
              s.micro_batches = 3;
              s.options.precision.param_dtype = at::kBFloat16;
              s.options.precision.master = Master::Split;
+             s.options.offload.optimizer_on_host = true;
            }),
       with("accumulated, reduced at last",
            [](Scenario& s) {
              s.micro_batches = 2;
              s.sync_each = false;
              s.options.prefetch_depth = 0;
+             put_activations_on_host(s);
            }),
       with("replicas reduced at last, nothing resharded",
            [](Scenario& s) {
@@ -101,6 +112,7 @@ std::vector<Scenario> all() {
            [](Scenario& s) {
              s.fails_in_backward = true;
              s.options.units = unit_policy::every_unit({.checkpoint_activations = true});
+             put_activations_on_host(s);
            }),
   };
   std::vector<Scenario> made;
@@ -136,7 +148,10 @@ std::vector<at::Tensor> train(const World& world, const Scenario& scenario) {
     const auto example = [&](int micro) {
       const test::Example on_host =
           test::make_example((step * scenario.micro_batches + micro) * world.size() + world.rank());
-      return test::Example{on_host.x.to(world.device()), on_host.y.to(world.device())};
+      const auto all = [&](const at::Tensor& rows) {
+        return rows.repeat({scenario.repeats, 1}).to(world.device());
+      };
+      return test::Example{all(on_host.x), all(on_host.y)};
     };
     if (step == kFailing && scenario.fails_in_forward) {
       fail_in_forward(model, example(0).x);

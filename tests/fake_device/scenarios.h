@@ -21,7 +21,11 @@ struct Scenario {
   bool fails_in_forward = false;  ///< an exception in the second step, which is begun again
   bool fails_in_backward = false;
   bool ends_failing = false;  ///< that exception is the end of the model
+  int64_t repeats = 1;        ///< of each example's rows
 };
+
+/// Such that a block's input takes a megabyte.
+inline constexpr int64_t kLargeRepeats = 7000;
 
 /// Forty.
 [[nodiscard]] const std::vector<Scenario>& scenarios();

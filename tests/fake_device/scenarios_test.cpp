@@ -9,7 +9,6 @@
 #include <string>
 
 #include <ATen/ops/allclose.h>
-#include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -19,6 +18,7 @@
 #include "sherd/optim.h"
 #include "tests/fake_device/nccl.h"
 #include "tests/fake_device/ranks.h"
+#include "tests/fake_device/scenario_runs.h"
 #include "tests/fake_device/streams.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/left_out_step.h"
@@ -27,29 +27,6 @@
 
 namespace sherd::fake {
 namespace {
-
-using Values = std::vector<std::vector<at::Tensor>>;  // by rank
-
-Values on_host(const Scenario& scenario) {
-  Values values(static_cast<size_t>(scenario.ranks));
-  test::run_ranks(scenario.ranks, [&](World world) {
-    values[static_cast<size_t>(world.rank())] = train(world, scenario);
-  });
-  return values;
-}
-
-Values on_devices(const Scenario& scenario, uint64_t seed,
-                  ReduceScatter way = ReduceScatter::RankOrder) {
-  set_seed(seed);
-  Values values(static_cast<size_t>(scenario.ranks));
-  run_ranks_on_devices(
-      scenario.ranks,
-      [&](const World& world) {
-        values[static_cast<size_t>(world.rank())] = train(world, scenario);
-      },
-      way);
-  return values;
-}
 
 void expect_close(const Values& a, const Values& b) {
   for (size_t rank = 0; rank < a.size(); ++rank) {
@@ -71,13 +48,6 @@ std::pair<uint64_t, uint64_t> seeds() {
   return {first, std::strtoull(rest + 1, nullptr, 10)};
 }
 
-bool are_equal(const Values& a, const Values& b) {
-  const auto same = [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const auto& x, const auto& y) {
-    return std::equal(x.begin(), x.end(), y.begin(), y.end(), same);
-  });
-}
-
 class Scenarios : public testing::TestWithParam<size_t> {
  protected:
   const Scenario& scenario = scenarios()[GetParam()];
@@ -85,9 +55,9 @@ class Scenarios : public testing::TestWithParam<size_t> {
 
 TEST_P(Scenarios, HaveOneResultInAnyOrder) {
   SCOPED_TRACE(scenario.name);
-  const Values expected = on_devices(scenario, 0);
+  const Values expected = on_devices(without_offload(scenario), 0);
   if (scenario.options.precision.master != Master::BFloat16) {  // rounds at random
-    expect_close(on_host(scenario), expected);
+    expect_close(on_host(without_offload(scenario)), expected);
   }
   const auto [first, last] = seeds();
   for (uint64_t seed = first; seed <= last; ++seed) {
@@ -125,7 +95,7 @@ TEST(FakeDevice, LeavesStepsOutWithoutAWaitOfTheHost) {
 TEST(FakeDevice, RanksTrainWithNativeReduceScatter) {
   for (const size_t at : {0U, 1U, 2U, 3U, 24U}) {
     SCOPED_TRACE(scenarios()[at].name);
-    Scenario scenario = scenarios()[at];
+    Scenario scenario = without_offload(scenarios()[at]);
     scenario.ranks = 4;
     const Values native = on_devices(scenario, 0, ReduceScatter::Native);
     expect_close(on_devices(scenario, 0), native);
@@ -224,17 +194,6 @@ TEST(FakeDevice, RanksThatLoseTheNetworkSayWhatNcclSays) {
   EXPECT_EQ(told.codes, std::vector<ExitCode>(3, ExitCode::PeerLost));
 }
 
-// By what is found, or by what the engine itself makes of wrong numbers.
-bool is_missed(const Scenario& scenario) {
-  try {
-    static_cast<void>(on_devices(scenario, 0));
-  } catch (const std::exception&) {
-    static_cast<void>(take_faults());
-    return true;
-  }
-  return !take_faults().empty();
-}
-
 // The engine's waits, by what they are between (src/communicators/device.cpp).
 constexpr const char* kGatherBegins = "a gather, for what was computed";
 constexpr const char* kGathered = "computing, for a gather";
@@ -277,8 +236,14 @@ struct Control {
   Spare spare = {};
 };
 
+Scenario plain(size_t like) {
+  Scenario scenario = without_offload(scenarios()[like]);
+  scenario.repeats = 1;
+  return scenario;
+}
+
 Scenario ending(size_t like) {
-  Scenario scenario = scenarios()[like];
+  Scenario scenario = plain(like);
   scenario.ends_failing = true;
   return scenario;
 }
@@ -286,9 +251,9 @@ Scenario ending(size_t like) {
 // Of the second of three steps; where the second fails for good, from there to the end.
 std::vector<Control> controls() {
   const auto gathers = [](int count) { return Spare{{kGatherBegins, count}}; };
-  return {{"plain", scenarios()[0], 4, 8, gathers(3)},
-          {"failing in backward", scenarios()[7], 4, 8, gathers(5)},
-          {"replicas", scenarios()[24], 6, 8},
+  return {{"plain", plain(0), 4, 8, gathers(3)},
+          {"failing in backward", plain(7), 4, 8, gathers(5)},
+          {"replicas", plain(24), 6, 8},
           {"ends in forward", ending(6), 7, 12, gathers(2)},
           {"ends in backward", ending(7), 7, 12, gathers(3)}};
 }

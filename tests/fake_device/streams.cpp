@@ -318,9 +318,23 @@ void set_device(c10::DeviceIndex index) {
   here().device = index;
 }
 
+void take_memory(void* data, std::size_t bytes, const c10::Stream& stream) {
+  Timeline& on = timeline(stream);
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  on.clock.advance(on.number);
+  on.last = "allocation";
+  devices().accesses.note({begin, begin + bytes}, true,
+                          {on.number, on.clock.of(on.number), on.last}, on.clock);
+}
+
 void forget_memory(void* data, std::size_t bytes, const c10::Stream& stream) {
   const auto begin = reinterpret_cast<std::uintptr_t>(data);
   devices().accesses.forget({begin, begin + bytes}, timeline(stream).clock);
+}
+
+void forget_host_memory(const void* data, std::size_t bytes) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  devices().accesses.forget({begin, begin + bytes});
 }
 
 void finish(c10::DeviceIndex index) {

@@ -76,9 +76,14 @@ c10::Stream exchange_stream(const c10::Stream& stream);
 [[nodiscard]] c10::DeviceIndex current_device();
 void set_device(c10::DeviceIndex index);
 
+/// Memory is allocated while `stream` is the current one: what others do there comes after that.
+void take_memory(void* data, std::size_t bytes, const c10::Stream& stream);
 /// Memory that was allocated while `stream` was the current one is given back: the next that is
 /// allocated there gets it, as from CUDA's caching allocator.
 void forget_memory(void* data, std::size_t bytes, const c10::Stream& stream);
+
+/// Pinned memory of the host is given back.
+void forget_host_memory(const void* data, std::size_t bytes);
 
 // For tests.
 
@@ -87,6 +92,8 @@ void finish(c10::DeviceIndex index);
 
 /// A device has so much memory for tensors that the allocator makes; 0 for any amount.
 void set_memory_limit(std::size_t bytes);
+/// What memory of the host can be pinned, a buffer; 0 for any amount.
+void set_pinned_limit(std::size_t bytes);
 /// Of the random delays; 0 for none.
 void set_seed(std::uint64_t seed);
 /// See Accesses.

@@ -88,6 +88,21 @@ TEST(Gpu, AWorldOfOneTrainsInBf16) {
   });
 }
 
+TEST(Gpu, WhatRestsOnTheHostTrainsToTheSameBits) {
+  SHERD_NEEDS_GPU();
+  expect_success(1, c10::kCUDA, [](World world) {
+    ShardOptions options{.precision = {.param_dtype = at::kBFloat16}};
+    const Trained expected = train(world, options);
+    options.offload.optimizer_on_host = true;
+    options.offload.activations_on_host = true;
+    const Trained trained = train(world, options);
+    TORCH_CHECK(trained.last_loss == expected.last_loss);
+    for (const auto& [name, value] : expected.shards) {
+      TORCH_CHECK(at::equal(value, trained.shards.at(name)), name, " differs");
+    }
+  });
+}
+
 // Two ranks on one GPU exchange through the host, in every strategy: all end in the values that one
 // rank reaches which accumulates their batches.
 TEST(Gpu, RanksThatShareAGpuTrainAsOneRank) {

@@ -1,0 +1,37 @@
+#pragma once
+// The streams of a device that copy from and to pinned memory of the host, beside what it computes.
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+namespace sherd::detail {
+
+/// One for each direction, since links carry both at once.
+class CopyStreams {
+ public:
+  explicit CopyStreams(c10::Device device);
+  /// What the current stream does from then on comes after all copies.
+  ~CopyStreams();
+  CopyStreams(const CopyStreams&) = delete;
+  CopyStreams& operator=(const CopyStreams&) = delete;
+
+  [[nodiscard]] const c10::Stream& to_device() const { return to_device_; }
+  [[nodiscard]] const c10::Stream& to_host() const { return to_host_; }
+  /// The thread's stream on the device: what it computes on.
+  [[nodiscard]] c10::Stream current() const;
+  /// `later` goes on when `earlier` has come to where it is now.
+  static void order(const c10::Stream& earlier, const c10::Stream& later);
+  /// Copies on a stream; neither tensor may go before that has come to it.
+  static void copy(const c10::Stream& stream, const at::Tensor& from, const at::Tensor& to);
+  /// The host waits for both.
+  void synchronize() const;
+
+ private:
+  c10::Device device_;
+  c10::Stream to_device_;
+  c10::Stream to_host_;
+};
+
+}  // namespace sherd::detail

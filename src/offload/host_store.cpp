@@ -1,0 +1,136 @@
+#include "offload/host_store.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "base/movable_storage.h"
+
+namespace sherd::detail {
+
+namespace {
+
+// A tensor in a slot, for kernels that read 16 bytes at a time.
+std::int64_t rounded(std::size_t bytes) {
+  constexpr std::int64_t kAlignment = 64;
+  return (static_cast<std::int64_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+HostStore::HostStore(c10::Device device, std::shared_ptr<MemoryLedger> ledger)
+    : device_(device),
+      ledger_(std::move(ledger)),
+      streams_(device.is_meta() ? nullptr : std::make_unique<CopyStreams>(device)) {}
+
+HostStore::~HostStore() {
+  try {
+    settle();
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the device is of no use
+  }
+  streams_.reset();  // before the slots go
+}
+
+std::int64_t HostStore::bytes_in_slot(const std::vector<at::Tensor>& tensors) {
+  std::int64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) {
+    bytes += rounded(tensor.nbytes());
+  }
+  return bytes;
+}
+
+void HostStore::reserve(std::int64_t slot_bytes) {
+  if (slot_bytes <= slot_bytes_) {
+    return;
+  }
+  settle();
+  if (streams_ != nullptr) {
+    CopyStreams::order(streams_->to_device(), streams_->current());
+    CopyStreams::order(streams_->to_host(), streams_->current());
+  }
+  slots_.clear();
+  slot_bytes_ = slot_bytes;
+  for (std::int64_t i = 0; i < kSlots; ++i) {
+    slots_.emplace_back(device_.type()).memory =
+        Buffer(slot_bytes, MemoryKind::OffloadSlot, ledger_, device_);
+  }
+  next_ = 0;
+  if (streams_ != nullptr) {  // their memory was zeroed by the current stream
+    CopyStreams::order(streams_->current(), streams_->to_device());
+  }
+}
+
+void HostStore::begin() {
+  const bool was_left = !std::exchange(fetched_, {}).empty();
+  if (streams_ == nullptr) {
+    return;
+  }
+  CopyStreams::order(streams_->to_host(), streams_->to_device());
+  if (was_left) {  // slots that are worked with
+    CopyStreams::order(streams_->current(), streams_->to_device());
+  }
+}
+
+void HostStore::fetch(const std::vector<at::Tensor>& tensors) {
+  Slot& slot = slots_[next_++ % slots_.size()];
+  slot.on_host = tensors;
+  slot.on_device.clear();
+  auto* at = static_cast<char*>(slot.memory.data());
+  for (const at::Tensor& tensor : tensors) {
+    slot.on_device.push_back(flat_tensor(at, tensor.numel(), tensor.scalar_type(), device_));
+    at += rounded(tensor.nbytes());
+  }
+  fetched_.push_back(&slot);
+  if (streams_ == nullptr) {
+    return;
+  }
+  is_copying_ = true;
+  slot.written.block(streams_->to_device());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    CopyStreams::copy(streams_->to_device(), tensors[i], slot.on_device[i]);
+  }
+  slot.fetched.record(streams_->to_device());
+}
+
+const std::vector<at::Tensor>& HostStore::use() {
+  Slot& slot = *fetched_.front();
+  if (streams_ != nullptr) {
+    slot.fetched.block(streams_->current());
+  }
+  return slot.on_device;
+}
+
+void HostStore::write_back() {
+  Slot& slot = *fetched_.front();
+  fetched_.pop_front();
+  if (streams_ == nullptr) {
+    return;
+  }
+  CopyStreams::order(streams_->current(), streams_->to_host());
+  for (std::size_t i = 0; i < slot.on_host.size(); ++i) {
+    CopyStreams::copy(streams_->to_host(), slot.on_device[i], slot.on_host[i]);
+  }
+  slot.written.record(streams_->to_host());
+}
+
+void HostStore::settle() {
+  if (std::exchange(is_copying_, false)) {
+    streams_->synchronize();
+  }
+}
+
+HostHome::HostHome(std::shared_ptr<HostStore> store, std::int64_t bytes, MemoryKind kind)
+    : store_(std::move(store)), memory_(bytes, kind, store_->ledger(), store_->device()) {}
+
+HostHome::~HostHome() {
+  try {
+    store_->settle();
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the device is of no use
+  }
+}
+
+at::Tensor HostHome::view(std::int64_t offset, std::int64_t numel, c10::ScalarType dtype) const {
+  return flat_tensor(static_cast<char*>(memory_.data()) + offset, numel, dtype, memory_.device());
+}
+
+}  // namespace sherd::detail

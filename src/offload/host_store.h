@@ -1,0 +1,94 @@
+#pragma once
+// What of a model rests in pinned memory of the host, and the slots in which its device works with
+// it.
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+
+#include "memory/pinned_buffer.h"
+#include "offload/copy_streams.h"
+
+namespace sherd::detail {
+
+/// [Note: Slots of a device]
+/// Stretches of what rests on the host are worked with on the device in turns: fetch() begins to
+/// copy one into a slot, use() makes the current stream wait for it, write_back() begins to copy
+/// it back when that stream has done with it. Copies to the device and to the host have a stream
+/// each, so that both go on beside the work; a slot is written again when it has been copied back.
+/// The host waits for nothing, but in settle(). Used by one thread at a time; on the meta device
+/// only bytes are counted.
+class HostStore {
+ public:
+  HostStore(c10::Device device, std::shared_ptr<MemoryLedger> ledger);
+  /// Returns when nothing is copied any more.
+  ~HostStore();
+  HostStore(const HostStore&) = delete;
+  HostStore& operator=(const HostStore&) = delete;
+
+  [[nodiscard]] c10::Device device() const { return device_; }
+  [[nodiscard]] const std::shared_ptr<MemoryLedger>& ledger() const { return ledger_; }
+  /// Makes slots that hold as much, or more if they did.
+  void reserve(std::int64_t slot_bytes);
+  /// What all slots take on the device.
+  [[nodiscard]] std::int64_t slot_bytes() const { return kSlots * slot_bytes_; }
+  /// What tensors take in a slot.
+  [[nodiscard]] static std::int64_t bytes_in_slot(const std::vector<at::Tensor>& tensors);
+
+  /// Before the first fetch() of what may have been written back before, or after an exception.
+  void begin();
+  /// `tensors`: views of what rests here; they fit into a slot.
+  void fetch(const std::vector<at::Tensor>& tensors);
+  /// What was fetched first and not used yet, as tensors of the device.
+  [[nodiscard]] const std::vector<at::Tensor>& use();
+  /// What use() returned last has been worked with.
+  void write_back();
+  /// Returns when the host may read and write what rests here.
+  void settle();
+
+ private:
+  // One is computed with while the next is on its way and the last goes back.
+  static constexpr std::int64_t kSlots = 3;
+  struct Slot {
+    explicit Slot(c10::DeviceType type) : fetched(type), written(type) {}
+    Buffer memory;
+    std::vector<at::Tensor> on_host;
+    std::vector<at::Tensor> on_device;
+    c10::Event fetched;
+    c10::Event written;
+  };
+
+  c10::Device device_;
+  std::shared_ptr<MemoryLedger> ledger_;
+  std::int64_t slot_bytes_ = 0;
+  std::deque<Slot> slots_;
+  std::deque<Slot*> fetched_;             ///< and not written back, in order
+  std::size_t next_ = 0;                  ///< of the slots
+  std::unique_ptr<CopyStreams> streams_;  ///< null on the meta device
+  bool is_copying_ = false;               ///< perhaps
+};
+
+/// Zeroed bytes that rest there.
+class HostHome {
+ public:
+  HostHome(std::shared_ptr<HostStore> store, std::int64_t bytes, MemoryKind kind);
+  ~HostHome();
+  HostHome(const HostHome&) = delete;
+  HostHome& operator=(const HostHome&) = delete;
+
+  [[nodiscard]] HostStore& store() const { return *store_; }
+  /// [numel] at `offset` bytes: a tensor of the host (or meta), to be read and written by it after
+  /// HostStore::settle().
+  [[nodiscard]] at::Tensor view(std::int64_t offset, std::int64_t numel,
+                                c10::ScalarType dtype) const;
+
+ private:
+  std::shared_ptr<HostStore> store_;
+  PinnedBuffer memory_;
+};
+
+}  // namespace sherd::detail

@@ -1,0 +1,231 @@
+// Offload from a device to its host: masters and moments, and what units save for backward.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include "sherd/checkpoint.h"
+#include "sherd/fully_shard.h"
+#include "sherd/init.h"
+#include "sherd/optim.h"
+#include "sherd/state_dict.h"
+#include "tests/fake_device/scenario_runs.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/slot_linear.h"
+#include "tests/support/small_net.h"
+#include "tests/support/temp_folder.h"
+
+namespace sherd::fake {
+namespace {
+
+// What a checkpoint, whole tensors and initialisation see of a model after some steps.
+std::vector<at::Tensor> shown_states(const World& world, const ShardOptions& options,
+                                     const std::string& folder, bool loads) {
+  test::Net net = test::make_net();
+  auto model = fully_shard(net, Mesh::shard(world), options);
+  const StreamsEndFirst streams_end_first(world);
+  AdamW optimizer(model, {.lr = 1e-2});
+  const auto step = [&](int index) {
+    const test::Example example = test::make_example(index);
+    test::sum_of_errors(model(example.x), example.y.to(world.device())).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  };
+  if (loads) {
+    load_checkpoint(model, optimizer, folder);
+  } else {
+    initialize(model, 5, [](ParameterInit& parameter) { parameter.fill_normal(0, 0.1); });
+    step(0);
+    with_full_parameters(model, "", [&] { net->parameters().front().flatten()[0] = 7.5; },
+                         {.writeback = true});
+    step(1);
+    save_checkpoint(model, optimizer, folder, "");
+  }
+  const StateDict values = full_state_dict(model, {.rank0_only = false});
+  const OptimStateDict states = full_optim_state_dict(model, optimizer, /*rank0_only=*/false);
+  step(2);
+  load_full_state_dict(model, values);
+  load_full_optim_state_dict(model, optimizer, states);
+  step(2);
+  std::vector<at::Tensor> shown;
+  for (const auto& item : full_state_dict(model, {.rank0_only = false})) {
+    shown.push_back(item.value().cpu());
+  }
+  for (const MomentShard& moment : optimizer.moments()) {
+    shown.insert(shown.end(), {moment.exp_avg.cpu(), moment.exp_avg_sq.cpu()});
+  }
+  return shown;
+}
+
+TEST(OffloadToTheHost, WhatRestsOnTheHostIsFilledShownSavedAndLoaded) {
+  const test::TempFolder folder;
+  set_seed(1);
+  for (const Master master : {Master::Float32, Master::Split}) {
+    ShardOptions options{.precision = {.param_dtype = at::kBFloat16, .master = master}};
+    Values shown(2);
+    std::string saved;
+    for (const bool on_host : {false, true}) {
+      options.offload.optimizer_on_host = on_host;
+      saved = (folder.path() / (std::string(name_of(master)) + (on_host ? "h" : "d"))).string();
+      for (const bool loads : {false, true}) {
+        run_ranks_on_devices(2, [&](const World& world) {
+          const auto states = shown_states(world, options, saved, loads);
+          auto& first = shown[static_cast<size_t>(world.rank())];
+          first = first.empty() ? states : first;
+          ASSERT_EQ(first.size(), states.size());
+          for (size_t i = 0; i < first.size(); ++i) {
+            EXPECT_TRUE(at::equal(first[i], states[i])) << saved << ", " << loads << ", " << i;
+          }
+        });
+      }
+    }
+  }
+  EXPECT_EQ(take_faults(), std::vector<std::string>{});
+}
+
+// Masters and moments take nothing of the device but three slots, and no step waits for them.
+TEST(OffloadToTheHost, HoldsSlotsOfWhatRestsOnTheHost) {
+  run_ranks_on_devices(1, [](const World& world) {
+    ShardOptions options{.precision = {.param_dtype = at::kBFloat16}};
+    options.offload.optimizer_on_host = true;
+    auto model = fully_shard(test::make_net(), Mesh::shard(world), options);
+    const StreamsEndFirst streams_end_first(world);
+    AdamW optimizer(model, {.lr = 1e-2});
+    const MemoryLedger& memory = model.memory();
+    EXPECT_EQ(memory.bytes(MemoryKind::MasterShard) + memory.bytes(MemoryKind::OptimizerState), 0);
+    EXPECT_GE(memory.on_host_bytes(), 12 * 1000);
+    EXPECT_GT(memory.bytes(MemoryKind::OffloadSlot), 0);
+    EXPECT_EQ(memory.bytes(MemoryKind::OffloadSlot), model.offload_slot_bytes());
+    const test::Example example = test::make_example(0);
+    const at::Tensor y = example.y.to(world.device());
+    const at::Tensor x = example.x.to(world.device());
+    static_cast<void>(take_host_waits(0));
+    for (int step = 0; step < 3; ++step) {
+      test::sum_of_errors(model(x), y).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    EXPECT_EQ(take_host_waits(0), std::vector<std::string>{});
+    EXPECT_LE(memory.peak_bytes(), model.planned_peak_bytes());
+    test::expect_error([&] { static_cast<void>(optim_parameters(model)); }, ExitCode::Usage,
+                       {"[optim_parameters]", "rests on the host",
+                        "use sherd::AdamW, or leave optimizer_on_host"});
+    test::expect_error([&] { model.publish(); }, ExitCode::Usage,
+                       {"[publish] values of unit", "rest on the host", "is a copy of them"});
+    options.precision.full_precision_in_eval = true;
+    test::expect_error([&] { fully_shard(test::make_net(), Mesh::shard(world), options); },
+                       ExitCode::Usage, {"masters that rest on the host", "optimizer_on_host"});
+    options.precision.full_precision_in_eval = false;
+    options.offload.optimizer_folder = "/tmp";
+    test::expect_error([&] { fully_shard(test::make_net(), Mesh::shard(world), options); },
+                       ExitCode::Usage, {"offload to a disk is for ranks on CPUs"});
+  });
+  run_ranks_on_devices(1, [](const World& world) {
+    set_pinned_limit(100);
+    ShardOptions options{.precision = {.param_dtype = at::kBFloat16}};
+    options.offload.optimizer_on_host = true;
+    test::expect_error([&] { fully_shard(test::make_net(), Mesh::shard(world), options); },
+                       ExitCode::OutOfMemory, {"bytes of the host could not be pinned for"});
+    set_pinned_limit(0);
+  });
+  ShardOptions options{};
+  options.offload.activations_on_host = true;
+  test::expect_error([&] { fully_shard(test::make_net(), Mesh::shard(World::alone()), options); },
+                     ExitCode::Usage, {"activations on the host", "checkpoint_activations"});
+  options.offload.optimizer_on_host = true;
+  test::expect_error([&] { fully_shard(test::make_net(), Mesh::shard(World::alone()), options); },
+                     ExitCode::Usage,
+                     {"is for ranks on other devices", "Offload::optimizer_folder"});
+}
+
+struct TwiceImpl : torch::nn::Module {
+  explicit TwiceImpl(bool changes)
+      : weight(register_module("weight",
+                               torch::nn::Linear(torch::nn::LinearOptions(8, 8).bias(false)))),
+        changes_in_place(changes) {}
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor y = test::slot_linear(x, weight->weight, slot);
+    const at::Tensor square = y * y;  // saves y
+    return changes_in_place ? square + y.add_(1) : square + y;
+  }
+  torch::nn::Linear weight;
+  bool changes_in_place;
+  std::shared_ptr<void*> slot = std::make_shared<void*>(nullptr);
+};
+TORCH_MODULE(Twice);
+
+struct TwiceNetImpl : torch::nn::Module {
+  explicit TwiceNetImpl(bool changes) {
+    for (int i = 0; i < 4; ++i) {
+      blocks.push_back(register_module("block" + std::to_string(i), Unit<Twice>(changes)));
+    }
+  }
+  at::Tensor forward(at::Tensor x) {
+    for (auto& block : blocks) {
+      x = block(x);
+    }
+    return x;
+  }
+  std::vector<Unit<Twice>> blocks;
+};
+TORCH_MODULE(TwiceNet);
+
+// Each once, however many operators save it; what is changed in place after autograd has saved it
+// is refused, as without offload.
+TEST(OffloadToTheHost, MovesWhatUnitsSaveToTheHost) {
+  run_ranks_on_devices(1, [](const World& world) {
+    constexpr int64_t kRows = int64_t{1} << 15;  // a megabyte of fp32
+    ShardOptions options{};
+    options.offload.activations_on_host = true;
+    TwiceNet net(false);
+    auto model = fully_shard(net, Mesh::shard(world), options);
+    const StreamsEndFirst streams_end_first(world);
+    const at::Tensor x = at::ones({kRows, 8}).to(world.device());
+    const at::Tensor loss = model(x).sum();
+    EXPECT_EQ(model.memory().on_host_bytes(), 4 * 2 * (int64_t{2} << 20));  // x and y of each
+    static_cast<void>(take_host_waits(0));
+    loss.backward();
+    EXPECT_EQ(take_host_waits(0), std::vector<std::string>{});
+    EXPECT_EQ(take_faults(), std::vector<std::string>{});
+    EXPECT_NE(*net->blocks[0]->slot, nullptr);  // the weight that was saved is known by it
+    auto changing = fully_shard(TwiceNet(true), Mesh::shard(world), options);
+    const at::Tensor changed = changing(x).sum();
+    test::expect_error([&] { changed.backward(); }, ExitCode::Usage,
+                       {"was changed in place after it had been used"});
+  });
+  static_cast<void>(take_faults());  // the change itself
+}
+
+// A wait of one stream for another, taken away, is missed, for each pair of streams that has waits:
+// among them those of the streams that copy.
+TEST(OffloadToTheHost, MissesWaitsThatAreTakenAway) {
+  for (const size_t at : {2U, 3U}) {
+    const Scenario& scenario = scenarios()[at];
+    lose_wait(0, -1);
+    static_cast<void>(on_devices(scenario, 0));
+    EXPECT_EQ(take_faults(), std::vector<std::string>{});
+    std::map<std::pair<int, int>, std::vector<int>> by_streams;
+    const std::vector<Wait> all = waits(0);
+    for (size_t i = all.size() / 3; i < all.size(); ++i) {  // of the second step on
+      by_streams[{all[i].stream, all[i].waits_for}].push_back(static_cast<int>(i));
+    }
+    EXPECT_GE(by_streams.size(), 5);
+    for (const auto& [streams, numbers] : by_streams) {
+      EXPECT_TRUE(std::any_of(numbers.begin(), numbers.end(),
+                              [&](int number) {
+                                lose_wait(0, number);
+                                return is_missed(scenario);
+                              }))
+          << scenario.name << ": stream " << streams.first << " need not wait for "
+          << streams.second << ", as after " << all[static_cast<size_t>(numbers.front())].after;
+    }
+  }
+  lose_wait(0, -1);
+}
+
+}  // namespace
+}  // namespace sherd::fake
