@@ -93,6 +93,7 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
       {"master", flags.master},
       {"moments", flags.moments},
       {"offloaded_bytes", result.planned.offloaded_bytes},
+      {"host_bytes", result.planned.host_bytes},
       {"transport", result.transport}};
   if (flags.options.steps > 0) {
     line.update(times_json(result));
@@ -174,6 +175,8 @@ llm::train::Settings bench_settings(const BenchFlags& flags) {
           {"--offload-optimizer", given_or_not(options.sharding.offload.optimizer_folder)},
           {"--offload-gradients", given_or_not(options.sharding.offload.gradient_folder)},
           {"--offload-parameters", given_or_not(options.sharding.offload.parameter_folder)},
+          {"--offload-host", std::to_string(options.sharding.offload.optimizer_on_host) +
+                                 std::to_string(options.sharding.offload.activations_on_host)},
           {"--supervised", flags.supervised},
           {"--max-minutes", flags.max_minutes},
           {"--reduce-dtype", flags.reduce_dtype},
@@ -230,6 +233,11 @@ int bench(Rank& rank, BenchFlags flags) {
   flags.options.sharding.precision.reduce_dtype = dtypes_by_name().at(flags.reduce_dtype);
   flags.options.sharding.units =
       sherd::unit_policy::every_unit({.checkpoint_activations = flags.checkpoint_activations});
+  if (sherd::Offload& offload = flags.options.sharding.offload;
+      offload.optimizer_folder == "host") {
+    offload.optimizer_folder.clear();
+    offload.optimizer_on_host = true;
+  }
   flags.options.answers_only = flags.supervised == "answer";
   flags.options.operators = flags.profile;
   flags.options.max_minutes = minutes_of(flags.max_minutes);
@@ -299,11 +307,13 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
                 "use gradients as soon as they are there: those of a block are held at a time, "
                 "unclipped");
   verb.add_option("--offload-optimizer", options.sharding.offload.optimizer_folder,
-                  "a folder for masters and moments, on a disk");
+                  "a folder for masters and moments, on a disk; host: on a GPU's host");
   verb.add_option("--offload-gradients", options.sharding.offload.gradient_folder,
                   "the same for sums of gradients");
   verb.add_option("--offload-parameters", options.sharding.offload.parameter_folder,
                   "the same for parameters as they travel; several ranks share no memory then");
+  verb.add_flag("--offload-activations", options.sharding.offload.activations_on_host,
+                "what blocks keep for backward, on a GPU's host");
   verb.add_option("--strategy", flags.strategy, "what each rank keeps")
       ->check(CLI::IsMember(llm::train::strategies_by_name()));
   verb.add_option("--supervised", flags.supervised, "all tokens, or the last 8 of each sample")

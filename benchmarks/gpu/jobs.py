@@ -39,6 +39,11 @@ class Place:
     def is_gpu(self):
         return self.device == "cuda"
 
+    @property
+    def offload(self):
+        """Where masters and moments rest: on the host of a GPU, of a CPU on the disk."""
+        return "host" if self.is_gpu else str(self.scratch)
+
     def model(self, of_gpu):
         """A shape of the day, or on a CPU the smallest model there is."""
         return str(self.root / (of_gpu if self.is_gpu else "recipes/models/stories260k/config.json"))
@@ -89,7 +94,7 @@ MODES = {
     "all bf16": (8, "bf16 moments", ["--master", "bfloat16", "--reduce-dtype", "bf16", "--moments", "bf16"]),
     "12 bytes": (12, "bf16 moments", ["--master", "split", "--moments", "bf16"]),
     "14 bytes": (14, "fp32 moments", ["--master", "split", "--reduce-dtype", "bf16"]),
-    "offload": (6, "fp32 moments", ["--offload-optimizer", "SCRATCH"]),
+    "offload": (6, "fp32 moments", ["--offload-optimizer", "OFFLOAD"]),
 }
 LLAMA_8B = 8.03e9  # parameters
 # Mode, tokens of a sample, samples of a micro-batch, micro-batches a step: what matters most comes first.
@@ -111,7 +116,7 @@ def bench(place, model, sequence, micro_batch, accumulation, flags, steps):
         sequence, micro_batch, accumulation = min(sequence, TINY_SEQUENCE), 1, min(accumulation, 2)
     return ["sherd", "bench", "--model", model, "--device", place.device, "--max-minutes", "none", "--threads", "THREADS", "--seq",
             str(sequence), "--micro-batch", str(micro_batch), "--accum", str(accumulation), "--warmup", "1", "--steps", str(steps),
-            "--json", *(str(place.scratch) if flag == "SCRATCH" else flag for flag in flags)]
+            "--json", *(place.offload if flag == "OFFLOAD" else flag for flag in flags)]
 
 
 def rows(place):

@@ -152,10 +152,12 @@ struct OffloadSection {
   std::string optimizer_folder = {};  ///< on a disk; empty: none
   std::string gradient_folder = {};   ///< the same of sums of gradients
   std::string parameter_folder = {};  ///< the same of parameters, as they travel
-  /// Whether anything does.
-  [[nodiscard]] bool any() const {
+  bool optimizer_on_host = false;     ///< in memory of the host, of a GPU's
+  bool activations_on_host = false;   ///< the same of what a unit saves for its backward
+  [[nodiscard]] bool any_on_disk() const {
     return !(optimizer_folder + gradient_folder + parameter_folder).empty();
   }
+  [[nodiscard]] bool any_on_host() const { return optimizer_on_host || activations_on_host; }
   bool operator==(const OffloadSection&) const = default;
 };
 

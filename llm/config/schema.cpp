@@ -415,11 +415,11 @@ Table fields(PrecisionSection& precision) {
 Table fields(OffloadSection& offload) {
   return {{
       {.name = "optimizer",
-       .slot = disk_folder(offload.optimizer_folder),
-       .doc = "AdamW's moments and, under bfloat16, the masters; on a disk they take 8 to 12 bytes "
-              "a parameter of it instead of memory, with the same results to the bit, and each "
-              "step reads and writes them: a folder on a fast local disk, where every rank keeps a "
-              "file without a name that ends with it",
+       .slot = host_or_disk_folder(offload.optimizer_on_host, offload.optimizer_folder),
+       .doc = "AdamW's moments and, under bfloat16, the masters: 8 to 12 bytes a parameter that a "
+              "rank then does not hold, with the same results to the bit; each step reads and "
+              "writes them. On GPUs host: in pinned memory of the host. On CPUs disk: a folder on "
+              "a fast local disk, where every rank keeps a file without a name that ends with it",
        .of_host = true},
       {.name = "gradients",
        .slot = disk_folder(offload.gradient_folder),
@@ -432,7 +432,11 @@ Table fields(OffloadSection& offload) {
               "when it is gathered; several ranks exchange over process groups then, and share no "
               "memory",
        .of_host = true},
-      not_yet("activations", "activations outside of a GPU's memory"),
+      {.name = "activations",
+       .slot = host_or_none(offload.activations_on_host),
+       .doc = "what blocks keep for their backward pass, in pinned memory of the host, for GPUs: "
+              "with activation_checkpointing their inputs, without it all of it; that of two "
+              "blocks stays on the GPU"},
   }};
 }
 
@@ -449,8 +453,8 @@ Table fields(MemorySection& memory) {
        .unit = "tokens"},
       {.name = "offload",
        .slot = fields(memory.offload),
-       .doc = "What rests outside of memory while nothing computes with it: \"none\", or "
-              "\"disk:FOLDER\"."},
+       .doc = "What rests elsewhere while nothing computes with it: \"none\"; for GPUs \"host\"; "
+              "for CPUs \"disk:FOLDER\"."},
   }};
 }
 

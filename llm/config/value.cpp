@@ -305,6 +305,29 @@ Value disk_folder(std::string& slot) {
           .planned_words = {"host"}};
 }
 
+Value host_or_disk_folder(bool& on_host, std::string& folder) {
+  const Value disk = disk_folder(folder);
+  const std::string host = "host";
+  return {.kind = R"("none", "host" or "disk:FOLDER")",
+          .text = [&on_host, disk, host] { return on_host ? quote(host) : disk.text(); },
+          .set =
+              [&on_host, &folder, disk, host](const Raw& raw) {
+                const bool is_host = as_string(raw) == host;
+                const bool is_known = is_host || disk.set(raw);
+                if (is_known) {
+                  on_host = is_host;
+                  folder = is_host ? "" : folder;
+                }
+                return is_known;
+              }};
+}
+
+Value host_or_none(bool& on_host) {
+  return choice_of(
+      {"none", "host"}, [&on_host] { return std::size_t{on_host}; },
+      [&on_host](std::size_t position) { on_host = position == 1; }, {});
+}
+
 Value choice_of(std::vector<std::string> words, std::function<std::size_t()> get,
                 std::function<void(std::size_t)> set, std::vector<std::string> planned_words) {
   std::string kind = words.size() > 1 ? "one of " : "";

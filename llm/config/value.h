@@ -73,6 +73,10 @@ struct Value {
 [[nodiscard]] Value step_span(StepSpan& slot);
 /// "none", or "disk:FOLDER", of which the folder is kept.
 [[nodiscard]] Value disk_folder(std::string& slot);
+/// The same, or "host".
+[[nodiscard]] Value host_or_disk_folder(bool& on_host, std::string& folder);
+/// "none" or "host".
+[[nodiscard]] Value host_or_none(bool& on_host);
 [[nodiscard]] Value warmup(Warmup& slot);
 
 /// One of some words, by the position of each.

@@ -95,6 +95,10 @@ std::string memory_text(const RunPlan& plan) {
     text += fmt::format("\non the disk: {} a rank, of what memory.offload names",
                         short_bytes(plan.memory.offloaded_bytes));
   }
+  if (plan.memory.host_bytes > 0) {
+    text += fmt::format("\npinned on the host: {} a rank, of what memory.offload names",
+                        short_bytes(plan.memory.host_bytes));
+  }
   if (plan.reserve_bytes > 0) {
     text += fmt::format("\nin reserve: {}, {} (assumed)", short_bytes(plan.reserve_bytes),
                         plan.hosts.hosts * plan.hosts.ranks > 1
@@ -142,6 +146,11 @@ std::string time_text(const RunPlan& plan) {
         "step",
         track::short_bytes(plan.memory.offloaded_bytes));
   }
+  if (plan.memory.host_bytes > 0) {
+    text +=
+        "\n  without what copies between the GPU and its host take, unless they run beside the "
+        "computation";
+  }
   if (plan.hosts.hosts > 1) {
     text +=
         "\n  (which strategy is the fastest depends on that link: `sherd bandwidth` measures it)";
@@ -153,6 +162,27 @@ std::string ranks_text(const PlannedHosts& hosts) {
   const int ranks = hosts.hosts * hosts.ranks;
   return fmt::format("{} rank{} on {} host{}", ranks, ranks == 1 ? "" : "s", hosts.hosts,
                      hosts.hosts == 1 ? "" : "s");
+}
+
+void check_offload(const config::OffloadSection& offload, const plan::Device& device) {
+  const bool on_cpu = device.type == c10::DeviceType::CPU;
+  if (!on_cpu && offload.any_on_disk()) {
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format("memory.offload to a disk is for CPUs so far, and {} is none: leave it "
+                    "\"none\", or choose \"host\" for the optimizer and activations.",
+                    device.name));
+  }
+  if (on_cpu && offload.any_on_host()) {
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format("memory.offload.{} = \"host\" is for GPUs, and on a CPU all memory is the "
+                    "host's: {}.",
+                    offload.optimizer_on_host ? "optimizer" : "activations",
+                    offload.optimizer_on_host
+                        ? "leave it \"none\", or choose \"disk:FOLDER\""
+                        : "leave it \"none\", or set memory.activation_checkpointing"));
+  }
 }
 
 }  // namespace
@@ -167,12 +197,7 @@ RunPlan plan_run(const config::RunConfig& given, const ModelShape& shape, const 
                  const PlannedBatches& batches) {
   const config::RunConfig config = on_device(given, hosts.device);
   const bool on_cpu = hosts.device.type == c10::DeviceType::CPU;
-  if (!on_cpu && config.memory.offload.any()) {
-    throw sherd::Error(sherd::ExitCode::Usage,
-                       fmt::format("memory.offload is for CPUs so far, and {} is none: leave it "
-                                   "\"none\".",
-                                   hosts.device.name));
-  }
+  check_offload(config.memory.offload, hosts.device);
   const PathOfPlan path(hosts.device.type);
   plan::PlannedRun run = planned_step(config, shape, hosts, batches.training);
   run.evaluation = batches.evaluation;
@@ -214,6 +239,7 @@ nlohmann::ordered_json json_of(const RunPlan& plan) {
           {"peak_item", plan.memory.peak_item},
           {"phases", plan::phases_json(plan.memory)},
           {"offloaded_bytes", plan.memory.offloaded_bytes},
+          {"host_bytes", plan.memory.host_bytes},
           {"checkpoint_bytes", plan.checkpoint_bytes},
           {"step_seconds", plan.time.step_seconds},
           {"exposed_communication_seconds", plan.time.exposed_communication_seconds},

@@ -69,6 +69,17 @@ std::string offload_line(const config::RunConfig& config, std::int64_t rank_byte
                      track::short_bytes(rank_bytes), transfers);
 }
 
+std::string host_line(const config::OffloadSection& offload, std::int64_t rank_bytes) {
+  const char* const activations =
+      offload.optimizer_on_host ? "; and activations" : "activations, as they come";
+  return fmt::format(
+      "on the host: {}{}",
+      offload.optimizer_on_host
+          ? fmt::format("masters and moments, {} a rank, pinned", track::short_bytes(rank_bytes))
+          : "",
+      offload.activations_on_host ? activations : "");
+}
+
 std::string done_line(const StepsMade& made) {
   return fmt::format("done: {} in {}, loss {:.4f} -> {:.4f}", counted(made.steps, "step"),
                      track::clock_text(made.seconds), made.first_loss, made.last_loss);

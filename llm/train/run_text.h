@@ -20,6 +20,8 @@ namespace llm::train {
 /// "memory: at least 2.1 GiB a rank between steps; 14.2 GiB available on this host"
 [[nodiscard]] std::string memory_line(std::int64_t rank_bytes, std::int64_t available_bytes);
 
+/// "on the host: masters and moments, 1.5 GiB a rank, pinned; and activations"
+[[nodiscard]] std::string host_line(const config::OffloadSection& offload, std::int64_t rank_bytes);
 /// "on the disk: masters and moments in 'scratch', 1.5 GiB a rank, moved by io_uring, direct"
 [[nodiscard]] std::string offload_line(const config::RunConfig& config, std::int64_t rank_bytes,
                                        const std::string& transfers);

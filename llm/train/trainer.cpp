@@ -325,6 +325,9 @@ RunOutcome train_model(const PreparedRun& run, std::unique_ptr<track::Working> s
     say(offload_line(config, model.memory().offloaded_bytes(), transfers));
     require_room_on_disk(config, shape, world);  // beside that, which may be on the same disk
   }
+  if (config.memory.offload.any_on_host()) {
+    say(host_line(config.memory.offload, model.memory().on_host_bytes()));
+  }
   const Candidate start = resume(run.resume, config, data, model, optimizer, say);
   restore_scale(start, scaler, world);
   loading.reset();

@@ -143,11 +143,27 @@ TEST(Offload, ToWhatIsNotThere) {
                        train(folder.path() / "run") + Arguments{"--memory.offload." + key, place})
         .err;
   };
-  for (const char* part : {"optimizer", "gradients", "parameters"}) {
+  for (const char* part : {"gradients", "parameters"}) {
     EXPECT_THAT(refused(part, "host"), HasSubstr("not there yet; must be \"none\" or"));
     EXPECT_THAT(refused(part, "disk:"), HasSubstr("must be \"none\" or \"disk:FOLDER\""));
   }
-  EXPECT_THAT(refused("activations", "host"), HasSubstr("not there yet"));
+  EXPECT_THAT(refused("optimizer", "disk:"),
+              HasSubstr("must be \"none\", \"host\" or \"disk:FOLDER\""));
+  EXPECT_THAT(refused("activations", "disk:/tmp"), HasSubstr("must be one of \"none\", \"host\""));
+}
+
+// All of its memory is the host's.
+TEST(Offload, ToTheHostOfACpu) {
+  const TempFolder folder;
+  const auto refused = [&](const std::string& key) {
+    return expect_code(64,
+                       train(folder.path() / "run") + Arguments{"--memory.offload." + key, "host"})
+        .err;
+  };
+  EXPECT_THAT(refused("optimizer"),
+              HasSubstr("memory.offload.optimizer = \"host\" is for GPUs, and on a CPU all memory "
+                        "is the host's: leave it \"none\", or choose \"disk:FOLDER\""));
+  EXPECT_THAT(refused("activations"), HasSubstr("set memory.activation_checkpointing"));
 }
 
 TEST(Offload, IsPlanned) {
@@ -162,7 +178,7 @@ TEST(Offload, IsPlanned) {
   EXPECT_EQ(plain["offloaded_bytes"], 0);
   EXPECT_GT(offloaded["offloaded_bytes"], 12 * 260'000);
   EXPECT_FALSE(offloaded["phases"]["save"]["items"].contains("optimizer state"));
-  EXPECT_GT(offloaded["phases"]["optimizer"]["items"]["slots of what rests on a disk"],
+  EXPECT_GT(offloaded["phases"]["optimizer"]["items"]["slots of what is offloaded"],
             12 * 260'000 / 2);
   const auto all = plan(all_on_disk(folder.path() / "never made"));
   EXPECT_GT(all["offloaded_bytes"], 18 * 260'000);
@@ -179,7 +195,26 @@ TEST(Offload, IsNotPlannedForGpus) {
       in_bf16(folder.path() / "run") + on_disk(folder.path()) + Arguments{"--device", "h100-80g"};
   words.front() = "plan";
   EXPECT_THAT(expect_code(64, words).err,
-              HasSubstr("memory.offload is for CPUs so far, and h100-80g is none"));
+              HasSubstr("memory.offload to a disk is for CPUs so far, and h100-80g is none"));
+}
+
+// What the host holds, and what the GPU then does not.
+TEST(Offload, ToTheHostIsPlannedForGpus) {
+  const TempFolder folder;
+  const auto plan = [&](const Arguments& more) {
+    Arguments words =
+        in_bf16(folder.path() / "run") + more + Arguments{"--device", "h100-80g", "--json"};
+    words.front() = "plan";
+    return nlohmann::json::parse(expect_code(0, words).out);
+  };
+  const auto plain = plan({});
+  EXPECT_EQ(plain["host_bytes"], 0);
+  const auto offloaded = plan({"--memory.offload.optimizer", "host"});
+  EXPECT_GT(offloaded["host_bytes"], 12 * 260'000);
+  EXPECT_FALSE(offloaded["phases"]["backward"]["items"].contains("optimizer state"));
+  EXPECT_FALSE(offloaded["phases"]["backward"]["items"].contains("master shards"));
+  EXPECT_EQ(offloaded["phases"]["backward"]["items"]["slots of what is offloaded"],
+            offloaded["phases"]["forward"]["items"]["slots of what is offloaded"]);
 }
 
 }  // namespace
