@@ -31,4 +31,14 @@ struct Gpus {
 /// `get_device_properties()`.
 [[nodiscard]] const Gpus& gpus();
 
+/// What happens where an operator of LibTorch makes the host wait for a GPU: nothing, a warning
+/// on stderr, or a c10::Error.
+enum class SyncDebugMode : std::uint8_t { Default, Warn, Error };
+
+/// For all threads from now on, to find what stops a host that is to be ahead of its GPU: numbers
+/// that are read (`item()`), copies from or to memory that is not pinned, shapes that values
+/// decide. Waits for events are not seen. Not collective. Throws Error(Unavailable) where there is
+/// no GPU that can be used. PyTorch: `torch.cuda.set_sync_debug_mode`.
+void set_sync_debug_mode(SyncDebugMode mode);
+
 }  // namespace sherd

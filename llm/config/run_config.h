@@ -31,6 +31,8 @@ enum class LimitOrder { Random, File };
 enum class Packing { None, FirstFit };
 /// Where a run computes.
 enum class DeviceKind { Auto, Cpu, Cuda };
+
+enum class SyncDebug { Default, Warn, Error };
 /// What updates the parameters.
 enum class OptimKind { AdamW };
 /// Shape of the learning rate after the warm-up.
@@ -107,6 +109,7 @@ struct TrainSection {
 struct DeviceSection {
   DeviceKind kind = DeviceKind::Auto;
   std::optional<int> threads;  ///< none: what OMP_NUM_THREADS says
+  SyncDebug sync_debug_mode = SyncDebug::Default;
   bool operator==(const DeviceSection&) const = default;
 };
 

@@ -260,6 +260,14 @@ Table fields(DeviceSection& device) {
        .of_host = true,
        .old_names = {{.key = "train.threads"}},
        .old_value = OldValue{"0", "auto"}},
+      {.name = "sync_debug_mode",
+       .slot = choice<SyncDebug>(device.sync_debug_mode, {{"default", SyncDebug::Default},
+                                                          {"warn", SyncDebug::Warn},
+                                                          {"error", SyncDebug::Error}}),
+       .doc =
+           "for those who change Sherd: where an operator makes the host wait for a GPU, from the "
+           "second step on, say so, or end the run",
+       .of_host = true},
   }};
 }
 

@@ -61,6 +61,20 @@ std::string path_of(const sherd::World& world) {
   return gpu != nullptr ? gpu->name : sherd::ops::cpu::isa_name();
 }
 
+SyncWatch::SyncWatch(config::SyncDebug mode, c10::Device device)
+    : watches_(device.is_cuda() && mode != config::SyncDebug::Default) {
+  if (watches_) {
+    sherd::set_sync_debug_mode(mode == config::SyncDebug::Error ? sherd::SyncDebugMode::Error
+                                                                : sherd::SyncDebugMode::Warn);
+  }
+}
+
+SyncWatch::~SyncWatch() {
+  if (watches_) {
+    sherd::set_sync_debug_mode(sherd::SyncDebugMode::Default);
+  }
+}
+
 void require_dtype(config::ParamDtype dtype, const sherd::Gpu& gpu) {
   if (dtype == config::ParamDtype::BFloat16 && !gpu.has_bfloat16()) {
     throw sherd::Error(

@@ -27,6 +27,19 @@ namespace llm::train {
 /// processor (ops/cpu/isa.h).
 [[nodiscard]] std::string path_of(const sherd::World& world);
 
+/// As long as it lives, steps on a GPU are watched as `device.sync_debug_mode` says; on other
+/// devices nothing is.
+class SyncWatch {
+ public:
+  SyncWatch(config::SyncDebug mode, c10::Device device);
+  SyncWatch(const SyncWatch&) = delete;
+  SyncWatch& operator=(const SyncWatch&) = delete;
+  ~SyncWatch();
+
+ private:
+  bool watches_;
+};
+
 /// Throws sherd::Error(Usage) where a GPU has no products in `dtype`.
 void require_dtype(config::ParamDtype dtype, const sherd::Gpu& gpu);
 

@@ -188,7 +188,7 @@ RunOutcome TrainingLoop::run() {
   return outcome_;
 }
 
-bool TrainingLoop::step(std::int64_t number) {
+TrainingLoop::Unread TrainingLoop::launch(std::int64_t number) {
   const Clock::time_point start = Clock::now();
   StepClock clock(world_.device());
   const double lr = learning_rate(run_.config.optim.lr, run_.config.schedule, number,
@@ -202,12 +202,20 @@ bool TrainingLoop::step(std::int64_t number) {
   const double data_wait_seconds = seconds_since(start);
   trace_.begin(number);
   const StepProfile profile(StepProfile::Detail::Phases);
+  const bool is_first = number == run_.start.step + 1;  // it makes what later ones use again
+  const SyncWatch watch(is_first ? config::SyncDebug::Default : run_.config.device.sync_debug_mode,
+                        world_.device());
   Unread made{launch_step(model_, optimizer_, scaler_, batches, plan, std::move(clock)), number, lr,
               data_wait_seconds};
   if (world_.device().is_cpu()) {
     made.phase_seconds = profile.phase_seconds();
   }
   made.traced = trace_.end(number);
+  return made;
+}
+
+bool TrainingLoop::step(std::int64_t number) {
+  Unread made = launch(number);
   settle();  // of the step before, while a device computes this one
   if (made.step.known().stop_requested) {
     return false;

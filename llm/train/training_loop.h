@@ -83,6 +83,7 @@ class TrainingLoop {
     std::string traced = {};
     double peak_rank_bytes = 0;  // of all ranks the most
   };
+  Unread launch(std::int64_t number);
   bool step(std::int64_t number);  // false: stopped before it
   void agree_on_clocks(Unread& made);
   // Reads what the last step was, where that was not done yet, and records it.

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include <c10/cuda/CUDAFunctions.h>
 #include <cuda_runtime_api.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
@@ -42,6 +43,15 @@ void set_watchdog() {
   ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0", 0);
 }
 
+void set_sync_debug_mode(SyncDebugMode mode) {
+  using c10::cuda::SyncDebugMode::L_DISABLED;
+  using c10::cuda::SyncDebugMode::L_ERROR;
+  using c10::cuda::SyncDebugMode::L_WARN;
+  c10::cuda::warning_state().set_sync_debug_mode(mode == SyncDebugMode::Error  ? L_ERROR
+                                                 : mode == SyncDebugMode::Warn ? L_WARN
+                                                                               : L_DISABLED);
+}
+
 constexpr HostPinning kPinning = {
     .pin =
         [](void* data, std::int64_t bytes) {
@@ -62,10 +72,13 @@ constexpr HostPinning kPinning = {
 extern "C" const sherd::detail::CudaFunctions* sherd_cuda_functions() {
   static const sherd::detail::CudaFunctions functions = [] {
     sherd::detail::set_watchdog();
-    return sherd::detail::CudaFunctions{
-        &sherd::detail::serves,       &sherd::detail::make_nccl_group,
-        &sherd::cuda::device_kernels, &sherd::detail::last_nccl_error,
-        &sherd::detail::nccl_version, &sherd::detail::kPinning};
+    return sherd::detail::CudaFunctions{&sherd::detail::serves,
+                                        &sherd::detail::make_nccl_group,
+                                        &sherd::cuda::device_kernels,
+                                        &sherd::detail::last_nccl_error,
+                                        &sherd::detail::nccl_version,
+                                        &sherd::detail::kPinning,
+                                        &sherd::detail::set_sync_debug_mode};
   }();
   return &functions;
 }

@@ -85,4 +85,8 @@ const Gpus& gpus() {
   return found;
 }
 
+void set_sync_debug_mode(SyncDebugMode mode) {
+  detail::cuda_functions().set_sync_debug_mode(mode);
+}
+
 }  // namespace sherd

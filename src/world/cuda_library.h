@@ -30,6 +30,8 @@ struct CudaFunctions {
   std::string (*nccl_version)() = nullptr;
   /// Of memory of the host.
   const HostPinning* pinning = nullptr;
+  /// As sherd::set_sync_debug_mode().
+  void (*set_sync_debug_mode)(SyncDebugMode mode) = nullptr;
 };
 
 /// Loads it by this name, once a process; null where it is not there or cannot be loaded, and then
