@@ -152,7 +152,7 @@ struct Linears : torch::autograd::Function<Linears> {
       result[0] =
           with_leading_sizes(product_of(backend, grad_output, weight), gradients[0].sizes());
     }
-    if (weights.front().requires_grad()) {
+    if (context->needs_input_grad({torch::autograd::IndexRange(1, saved.size())})) {
       const at::Tensor input = as_matrix(kept_input(context, saved[0]));
       const variable_list grads = weight_gradients(backend, weights, grad_output, input);
       std::copy(grads.begin(), grads.end(), result.begin() + 1);
