@@ -35,6 +35,12 @@ bool has_own_loops(const at::Tensor& tensor) {
   return tensor.is_cpu() && (dtype == at::kFloat || dtype == at::kBFloat16);
 }
 
+// Of a plan, whose tensors have no values: the loops and kernels that will do the work take no
+// memory, which ATen's operators would.
+bool is_planned(const at::Tensor& tensor) {
+  return tensor.is_meta();
+}
+
 float* floats(const at::Tensor& tensor) {
   return tensor.mutable_data_ptr<float>();
 }
@@ -166,7 +172,7 @@ double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
                ? sum_on_cpu<float>(out, accumulate, scale, sources)
                : sum_on_cpu<uint16_t>(out, accumulate, scale, sources);
   }
-  if (!sum_on_device(out, accumulate, scale, sources, {})) {
+  if (!is_planned(out) && !sum_on_device(out, accumulate, scale, sources, {})) {
     sum_with_aten(out, accumulate, scale, sources);
   }
   return std::numeric_limits<double>::quiet_NaN();
@@ -299,6 +305,9 @@ void split(const at::Tensor& values, const at::Tensor& travelling, const at::Ten
     return device->split(values.const_data_ptr<float>(), halves_of(travelling, low), values.numel(),
                          device.stream());
   }
+  if (is_planned(values)) {
+    return;
+  }
   const at::Tensor whole = values.clone();
   settle(whole.view(at::kInt));
   at::Tensor high = travelling;
@@ -322,6 +331,9 @@ at::Tensor join(const at::Tensor& travelling, const at::Tensor& low) {
       kernels::join(halves.from(begin), floats(values) + begin, numel);
     });
     return values;
+  }
+  if (is_planned(travelling)) {
+    return at::empty(travelling.sizes(), travelling.options().dtype(at::kFloat));
   }
   return in_place_of_high(travelling).add_(low).view(at::kFloat);
 }
@@ -455,6 +467,9 @@ bool update(const AdamWTensors& t, const kernels::AdamWStep& step) {
   }
   if (const OnDevice device(t.gradient); device) {
     adamw_on_device(device, t, step);
+    return true;
+  }
+  if (is_planned(t.gradient)) {
     return true;
   }
   t.grad_scale.defined() ? adamw_unless_nan(t, step) : adamw_with_aten(t, step);

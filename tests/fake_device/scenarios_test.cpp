@@ -9,13 +9,17 @@
 #include <string>
 
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/full.h>
+#include <c10/core/StreamGuard.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "communicators/connect_together.h"
 #include "sherd/error.h"
+#include "sherd/host_copy.h"
 #include "sherd/optim.h"
+#include "tests/fake_device/fake_device.h"
 #include "tests/fake_device/nccl.h"
 #include "tests/fake_device/ranks.h"
 #include "tests/fake_device/scenario_runs.h"
@@ -88,6 +92,24 @@ TEST(FakeDevice, RanksTrainAsOneRank) {
 TEST(FakeDevice, LeavesStepsOutWithoutAWaitOfTheHost) {
   run_ranks_on_devices(2,
                        [](const World& world) { test::expect_left_out_where_not_finite(world); });
+  EXPECT_EQ(take_faults(), std::vector<std::string>{});
+}
+
+// On whichever stream: what is computed there later is not in it, and the host waits in wait().
+TEST(FakeDevice, HasValuesOfAMomentOnTheHost) {
+  register_device();
+  set_seed(1);
+  const c10::Device device(kDevice, 0);
+  const c10::StreamGuard on(pool_stream(device));
+  const at::Tensor values = at::full({3}, 1.0F).to(device);
+  static_cast<void>(take_host_waits(0));
+  const HostCopy copy(values);
+  values.fill_(2);
+  EXPECT_EQ(take_host_waits(0), std::vector<std::string>{});
+  EXPECT_TRUE(at::equal(copy.wait(), at::full({3}, 1.0F)));
+  EXPECT_EQ(take_host_waits(0), std::vector<std::string>{"synchronize an event"});
+  EXPECT_TRUE(at::equal(HostCopy(at::full({3}, 3.0F)).wait(), at::full({3}, 3.0F)));
+  finish(0);
   EXPECT_EQ(take_faults(), std::vector<std::string>{});
 }
 

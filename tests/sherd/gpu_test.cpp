@@ -11,6 +11,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "sherd/checkpoint.h"
+#include "sherd/gpus.h"
+#include "sherd/host_copy.h"
 #include "src/base/movable_storage.h"
 #include "src/communicators/device.h"
 #include "src/world/cuda_library.h"
@@ -85,6 +87,40 @@ TEST(Gpu, AWorldOfOneTrainsInBf16) {
   expect_success(1, c10::kCUDA, [](World world) {
     const Trained trained = train(world, {.precision = {.param_dtype = at::kBFloat16}});
     TORCH_CHECK(std::isfinite(trained.last_loss));
+  });
+}
+
+// Any operator that makes the host wait ends the second step or the third.
+TEST(Gpu, AStepMakesTheHostWaitForNothing) {
+  SHERD_NEEDS_GPU();
+  expect_success(1, c10::kCUDA, [](const World& world) {
+    for (const auto& [dtype, offload] :
+         {std::pair(at::kFloat, false), std::pair(at::kBFloat16, true),
+          std::pair(at::kHalf, false)}) {
+      ShardOptions options{.precision = {.param_dtype = dtype}};
+      options.offload.optimizer_on_host = offload;
+      auto model = fully_shard(make_net(), Mesh::shard(world), options);
+      AdamW optimizer(model, {.lr = 1e-2});
+      GradScaler scaler(model);
+      const Example example = make_example(0);
+      const at::Tensor x = example.x.to(world.device());
+      const at::Tensor y = example.y.to(world.device());
+      for (int step = 0; step < 3; ++step) {
+        set_sync_debug_mode(step == 0 ? SyncDebugMode::Default : SyncDebugMode::Error);
+        const at::Tensor loss = sum_of_errors(model(x), y);
+        if (dtype == at::kHalf) {
+          scaler.scale(loss).backward();
+          scaler.step(optimizer);
+        } else {
+          loss.backward();
+          optimizer.step(clip_grad_norm(model, 1.0).isfinite().logical_not());
+        }
+        optimizer.zero_grad();
+        const HostCopy figures(loss);
+        set_sync_debug_mode(SyncDebugMode::Default);
+        TORCH_CHECK(std::isfinite(figures.wait().to(at::kDouble).item<double>()));
+      }
+    }
   });
 }
 
