@@ -18,7 +18,6 @@ namespace sherd::detail {
 
 namespace {
 
-using torch::autograd::Engine;
 using torch::autograd::SavedVariableHooks;
 
 SavingScope*& innermost() {
@@ -69,7 +68,7 @@ class Saved final : public SavedVariableHooks {
 // LibTorch asks its engine for the hooks of every tensor that autograd saves, and only Python's has
 // any. So this one takes the place of the usual one, which does all else: a second one could not
 // start threads for devices.
-class EngineWithHooks final : public Engine {
+class EngineWithHooks final : public torch::autograd::Engine {
  public:
   using Variables = torch::autograd::variable_list;
   using Edges = torch::autograd::edge_list;
@@ -90,14 +89,15 @@ class EngineWithHooks final : public Engine {
   }
 };
 
-Engine& engine_with_hooks() {
+torch::autograd::Engine& engine_with_hooks() {
   static EngineWithHooks engine;
   return engine;
 }
 
 void install_engine() {
   static const bool is_ours = [] {
-    const bool was_usual = &Engine::get_default_engine() == &Engine::get_base_engine();
+    const bool was_usual = &torch::autograd::Engine::get_default_engine() ==
+                           &torch::autograd::Engine::get_base_engine();
     if (was_usual) {
       torch::autograd::set_default_engine_stub(&engine_with_hooks);
     }
