@@ -18,6 +18,9 @@
 namespace at {
 class Tensor;
 }
+namespace c10 {
+struct Event;
+}
 
 namespace sherd {
 
@@ -88,6 +91,11 @@ class Communicator {
   [[nodiscard]] virtual int gathered_pieces() const {
     return gathers_in_place() ? 0 : world_size();
   }
+  /// For the next gather(): it may begin when `written`, an event behind what wrote the segment's
+  /// pieces, and `slot_free`, one behind what used the slot last, have come, and need not wait for
+  /// all that was computed before it. They live until gather() returns. Not collective. Nothing to
+  /// communicators that gather on no stream of their own.
+  virtual void gather_after(const c10::Event& /*written*/, const c10::Event& /*slot_free*/) {}
   /// Starts to gather a segment into `slot` (world_size pieces; null where gathers_in_place()) and
   /// returns where it will lie. Its bytes may be read after wait_gather().
   virtual void* gather(Segment segment, void* slot) = 0;

@@ -80,7 +80,12 @@ void* DeviceCommunicator::start_gather(Segment segment, void* slot) {
   const int64_t bytes = segment_bytes(spec(segment), 1);
   at::Tensor out = flat_tensor(slot, bytes * world_size(), at::kByte, on_);
   at::Tensor in = flat_tensor(travelling_shard(segment), bytes, at::kByte, on_);
-  follow_compute(gather_stream_);
+  if (gather_after_.empty()) {
+    follow_compute(gather_stream_);
+  }
+  for (const c10::Event* const event : std::exchange(gather_after_, {})) {
+    event->block(gather_stream_);
+  }
   const c10::StreamGuard guard(gather_stream_);
   gathers_[segment] = exchange(groups_.roster, described(Collective::Operation::Gather, segment),
                                [&] { return groups_.gather->_allgather_base(out, in); });

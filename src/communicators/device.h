@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <vector>
 
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -13,9 +14,10 @@ namespace sherd::detail {
 
 /// Gathers and reductions run on streams of high priority beside the compute stream, which is the
 /// current one of the calling thread. [Note: Streams and memory]
-/// - A gather begins when all that was computed before it was asked for has been done: the slot it
-///   writes into is free then, and the shard it reads is written. wait_gather() makes the compute
-///   stream wait, never the host.
+/// - A gather begins when the shard it reads has been written and the slot it writes into is free:
+///   by the events that gather_after() was given, so that the first units of a step are gathered
+///   while others are still updated; else when all that was computed before it was asked for has
+///   been done. wait_gather() makes the compute stream wait, never the host.
 /// - A reduction is an all-to-all in the dtype that travels and a sum in rank order, both on the
 ///   reduce stream; or, ReduceScatter::Native, the group's own reduce-scatter there. Its buffers
 ///   are lent again only after the compute stream waits for its end.
@@ -33,6 +35,9 @@ class DeviceCommunicator final : public BufferedCommunicator {
   [[nodiscard]] std::string transport() const override;
   [[nodiscard]] bool gathers_in_place() const override { return false; }
   void check_exchanges() const override;
+  void gather_after(const c10::Event& written, const c10::Event& slot_free) override {
+    gather_after_ = {&written, &slot_free};
+  }
 
  private:
   using Work = c10::intrusive_ptr<c10d::Work>;
@@ -66,6 +71,7 @@ class DeviceCommunicator final : public BufferedCommunicator {
   c10::Stream gather_stream_;
   c10::Stream reduce_stream_;
   std::map<Segment, Work> gathers_;
+  std::vector<const c10::Event*> gather_after_;  ///< of the next one; none: all that was computed
 };
 
 }  // namespace sherd::detail

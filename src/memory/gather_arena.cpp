@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/own_work.h"
+#include "base/stream_event.h"
 
 namespace sherd::detail {
 
@@ -45,8 +46,9 @@ void* GatherArena::acquire(int64_t bytes) {
   auto slot = free_slot_of(bytes);
   if (slot == slots_.end()) {
     make_room(bytes);
-    slot =
-        slots_.insert(slots_.end(), {Buffer(bytes, MemoryKind::Gathered, ledger_, device_), false});
+    slot = slots_.emplace(slots_.end());
+    slot->buffer = Buffer(bytes, MemoryKind::Gathered, ledger_, device_);
+    slot->free_from = reached_by_current_stream(device_);
     held_bytes_ += bytes;
   }
   slot->used = true;
@@ -58,6 +60,13 @@ void GatherArena::release(void* slot) {
                            [&](const Slot& s) { return s.buffer.data() == slot; });
   check_invariant(held != slots_.end() && held->used, "a slot is released that is not held");
   held->used = false;
+  held->free_from = reached_by_current_stream(device_);
+}
+
+const c10::Event* GatherArena::free_from(void* slot) const {
+  const auto held = std::find_if(slots_.begin(), slots_.end(),
+                                 [&](const Slot& s) { return s.buffer.data() == slot; });
+  return held == slots_.end() || !held->free_from ? nullptr : &*held->free_from;
 }
 
 }  // namespace sherd::detail

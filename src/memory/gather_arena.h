@@ -4,6 +4,9 @@
 
 #include <list>
 #include <memory>
+#include <optional>
+
+#include <c10/core/Event.h>
 
 #include "sherd/memory.h"
 
@@ -22,6 +25,9 @@ class GatherArena {
   void set_limit(int64_t bytes) { limit_bytes_ = bytes; }
   [[nodiscard]] void* acquire(int64_t bytes);
   void release(void* slot);
+  /// On a device with streams: comes when nothing uses a slot any more that was acquired, as far as
+  /// the current stream had come when it was released or made. Null elsewhere.
+  [[nodiscard]] const c10::Event* free_from(void* slot) const;
   /// Frees slots that are not used, down to the limit.
   void trim() { make_room(0); }
 
@@ -29,6 +35,7 @@ class GatherArena {
   struct Slot {
     Buffer buffer;
     bool used = false;
+    std::optional<c10::Event> free_from;
   };
   using Slots = std::list<Slot>;
   [[nodiscard]] Slots::iterator free_slot_of(int64_t bytes);

@@ -61,7 +61,8 @@ at::Tensor clip_grad_norm(ShardedModule& model, double max_norm, double norm_typ
   engine.step.reductions().check_gradients_are_kept("[clip_grad_norm]");
   engine.step.gradients().check_reduced("[clip_grad_norm]");
   engine.step.gradients().apply_pending_factor();
-  const at::Tensor norm = norm_of(global_powers(engine, norm_type), norm_type);
+  const at::Tensor powers = global_powers(engine, norm_type);
+  const at::Tensor norm = detail::own_work([&] { return norm_of(powers, norm_type); });
   engine.step.gradients().set_pending_factor(
       detail::own_work([&] { return factor_of(norm, max_norm); }));
   if (engine.step.masters_handed_out()) {

@@ -23,8 +23,10 @@ GradScaler::GradScaler(ShardedModule model, GradScalerOptions options)
                 "1, backoff_factor between 0 and 1.");
   }
   const at::TensorOptions on(detail::engine_of(model_).model.mesh.world().device());
-  scale_ = at::full({}, options.init_scale, on.dtype(at::kFloat));
-  good_steps_ = at::zeros({}, on.dtype(at::kInt));
+  detail::own_work([&] {
+    scale_ = at::full({}, options.init_scale, on.dtype(at::kFloat));
+    good_steps_ = at::zeros({}, on.dtype(at::kInt));
+  });
 }
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) const {
@@ -40,17 +42,20 @@ at::Tensor GradScaler::unscale() {
   }
   engine.step.reductions().check_gradients_are_kept("[GradScaler::unscale]");
   gradients.check_reduced("[GradScaler::unscale]");
-  const at::Tensor found = gradients.sum_of_squares().isfinite().logical_not().to(at::kDouble);
+  const at::Tensor sum = gradients.sum_of_squares();
+  const at::Tensor found =
+      detail::own_work([&] { return sum.isfinite().logical_not().to(at::kDouble); });
   engine.model.collectives.run("all-reduce of overflows", "root", [&] {
     engine.model.communicators->shards().all_reduce_on_device(found.view({1}), ReduceOp::Max);
   });
-  found_inf_ = found.to(at::kFloat);
+  found_inf_ = detail::own_work([&] { return found.to(at::kFloat); });
   unscaled_version_ = gradients.version();
   detail::PendingFactor factor = gradients.pending_factor();
   if (scale_.is_cpu()) {
     factor.number /= scale();
   } else {
-    factor = {.on_device = factor.on(scale_.device()).div_(scale_)};
+    factor = {.on_device =
+                  detail::own_work([&] { return factor.on(scale_.device()).div(scale_); })};
   }
   gradients.set_pending_factor(std::move(factor));
   if (engine.step.masters_handed_out()) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/movable_storage.h"
+#include "base/stream_event.h"
 #include "kernels/shard_math.h"
 #include "sherd/error.h"
 
@@ -170,12 +171,22 @@ void FlatSegment::gather(GatherArena& arena, bool full_precision) {
     } else if (gathers_from_home()) {
       gathered_use_ = use_travelling(/*writes=*/false);
     }
+    order_gather(arena);
     point_parameters_at(gathered_by_->gather(id_, slot_));
   } catch (...) {
     gathered_use_.reset();
     give_back_slot(arena);
     in_full_precision_ = false;
     throw;
+  }
+}
+
+// It need not wait for what is computed beside it, such as updates of other units.
+void FlatSegment::order_gather(const GatherArena& arena) {
+  const bool was_published = written_ && gathered_by_ != communicators_.post_forward;
+  const c10::Event* const slot_free = slot_ == nullptr ? nullptr : arena.free_from(slot_);
+  if (was_published && slot_free != nullptr && parameter_home_ == nullptr) {
+    gathered_by_->gather_after(*written_, *slot_free);
   }
 }
 
@@ -272,6 +283,7 @@ void FlatSegment::begin_update() {
 }
 
 void FlatSegment::publish() {
+  written_ = reached_by_current_stream(layout_.device);
   communicators_.shards->publish(id_);
   if (has_full_precision()) {
     communicators_.full_precision->publish(id_);

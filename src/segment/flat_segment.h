@@ -3,6 +3,7 @@
 // where it is gathered.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -130,6 +131,7 @@ class FlatSegment {
 
  private:
   void point_parameters_at(void* gathered);
+  void order_gather(const GatherArena& arena);
   void give_back_slot(GatherArena& arena);
   /// Of the travelling shard, where it rests: a gather reads it, or is it.
   [[nodiscard]] bool gathers_from_home() const {
@@ -160,6 +162,7 @@ class FlatSegment {
   std::unique_ptr<HostHome> master_on_host_;
   std::unique_ptr<SegmentHome> parameter_home_;
   std::shared_ptr<void> gathered_use_;  ///< of parameter_home_, while it is read
+  std::optional<c10::Event> written_;   ///< comes when the shards have been
   at::Tensor travelling_;
   at::Tensor master_;
   at::Tensor low_;

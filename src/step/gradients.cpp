@@ -56,7 +56,7 @@ void Gradients::apply_pending_factor() {
   const PendingFactor factor = std::exchange(pending_factor_, {});
   for (const SegmentOfUnit& of : model_.segments) {
     if (of.segment->has_gradient() && factor.on_device.defined()) {
-      of.segment->gradients()->scale(factor.on(of.segment->layout().device));
+      own_work([&] { of.segment->gradients()->scale(factor.on(of.segment->layout().device)); });
     } else if (of.segment->has_gradient() && factor.number != 1.0) {
       of.segment->gradients()->scale(static_cast<float>(factor.number));
     }

@@ -210,8 +210,11 @@ void block(const c10::Stream& stream, const Moment& moment) {
   Timeline& on = timeline(stream);
   if (on.number != moment.stream) {  // else they are in order anyway
     const std::lock_guard lock(device.mutex);
-    device.waits.push_back(
-        {on.number, moment.stream, moment.after, !on.clock.knows(moment.clock), on.given});
+    const Timeline& other =
+        device.streams.at(static_cast<std::size_t>(moment.stream % kStreamsOfADevice));
+    device.waits.push_back({on.number, moment.stream, moment.after, !on.clock.knows(moment.clock),
+                            on.given,
+                            other.clock.of(moment.stream) - moment.clock.of(moment.stream)});
     if (static_cast<int>(device.waits.size()) == device.lost + 1) {
       return;
     }

@@ -106,9 +106,10 @@ void lose_wait(c10::DeviceIndex index, int number);
 struct Wait {
   int stream = 0;
   int waits_for = 0;
-  std::string after;        ///< the other's last operation
-  bool orders = false;      ///< something that no wait before it ordered
-  std::uint64_t given = 0;  ///< to the waiting stream before it: operations, also on its behalf
+  std::string after;         ///< the other's last operation
+  bool orders = false;       ///< something that no wait before it ordered
+  std::uint64_t given = 0;   ///< to the waiting stream before it: operations, also on its behalf
+  std::uint64_t behind = 0;  ///< operations that the other was given by then and is not waited for
 };
 /// The waits between streams of a device since then.
 [[nodiscard]] std::vector<Wait> waits(c10::DeviceIndex index);
