@@ -299,8 +299,7 @@ Scenario ending(size_t like) {
 
 // Of the second of three steps; where the second fails for good, from there to the end.
 std::vector<Control> controls() {
-  // Of two units that backward computes again after the exception: their slots were waited for with
-  // those of others.
+  // Of two gathers of the step after the exception, for slots that no access needs them for.
   const Spare two_gathers = {{kGatherBegins, 2}};
   return {{"plain", plain(0), 4, 8},
           {"failing in backward", plain(7), 4, 8, two_gathers},
