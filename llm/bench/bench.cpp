@@ -191,10 +191,11 @@ void Bench::step() {
   train::StepClock clock(world_.device());
   train::LaunchedStep launched =
       train::launch_step(model_, optimizer_, scaler_ ? &*scaler_ : nullptr, micro_batches(),
-                         {.number = ++step_,
+                         {.number = step_ + 1,
                           .clip_grad_norm = kClipGradNorm,
                           .updated_in_backward = options_.update_in_backward},
                          std::move(clock));
+  ++step_;
   settle();
   unread_ = std::move(launched);
   if (world_.device().is_cpu()) {
