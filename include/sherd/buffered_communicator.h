@@ -56,6 +56,7 @@ class BufferedCommunicator : public Communicator {
   void all_reduce(std::span<double> values, ReduceOp op) final;
   void all_reduce_on_device(const at::Tensor& values, ReduceOp op) final;
   void barrier() final;
+  [[nodiscard]] double signature() const final;
 
   /// What a rank says that it does: ranks that are out of step would add up each other's units.
   struct Identity {

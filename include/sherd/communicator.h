@@ -4,6 +4,7 @@
 // in one process serve the same engine.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -152,9 +153,15 @@ class Communicator {
   virtual void all_reduce_on_device(const at::Tensor& values, ReduceOp op);
   /// Returns when all ranks have called it.
   virtual void barrier() = 0;
-  /// Throws what an exchange has failed with, where the host did not wait for its end: what such a
-  /// one has left is not to be used. Not collective.
-  virtual void check_exchanges() const {}
+  /// Calls `wait`, in which the host waits for a device, and throws what an exchange has failed
+  /// with whose end the host did not wait for: what such a one has left is not to be used. Not
+  /// collective.
+  virtual void check_exchanges(const std::function<void()>& wait) const { wait(); }
+
+  /// What this rank has done in it so far, as a whole number: the same on ranks that have run the
+  /// same in the same order. Those whose exchanges compare nothing by themselves (NCCL) are asked
+  /// before each update. Not collective.
+  [[nodiscard]] virtual double signature() const { return 0; }
 
   /// How often each collective ran since construction, for tests and reports; over one rank nothing
   /// is counted.

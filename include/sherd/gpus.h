@@ -26,8 +26,9 @@ struct Gpus {
 };
 
 /// Asks the driver, once a process, and loads libsherd_cuda.so with LibTorch's part for GPUs where
-/// there is a GPU. A process that has asked must not be forked. Throws nothing: what is wrong is in
-/// Gpus::problem. Any thread; not collective. PyTorch: `torch.cuda.is_available()`,
+/// there is a GPU. To be called, or a World made, before `torch::manual_seed()` and any backward:
+/// LibTorch looks for GPUs once. A process that has asked must not be forked. Throws nothing: what
+/// is wrong is in Gpus::problem. Any thread; not collective. PyTorch: `torch.cuda.is_available()`,
 /// `get_device_properties()`.
 [[nodiscard]] const Gpus& gpus();
 

@@ -45,8 +45,9 @@ struct WorldOptions {
   /// kDefaultTimeout.
   std::optional<std::chrono::milliseconds> timeout = {};
   /// Where models live and are computed: the CPU, or c10::kCUDA for the GPU of the rank's number on
-  /// its host (modulo the GPUs there are). Ranks with a GPU each exchange over NCCL; where several
-  /// share one, over the host.
+  /// its host (modulo the GPUs there are), which becomes the current device of the calling thread;
+  /// other threads that use CUDA set it themselves. Ranks with a GPU each exchange over NCCL; where
+  /// several share one, over the host. PyTorch: `torch.cuda.set_device`.
   c10::DeviceType device = c10::DeviceType::CPU;
   /// What carries parameters and gradients; the same on every rank. Rendezvous, numbers and texts
   /// of the World itself go over process groups in any case.

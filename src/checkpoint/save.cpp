@@ -126,7 +126,7 @@ void add_pieces(CheckpointManifest& manifest, int shard_size,
 
 void save(const std::string& folder, ShardedModule& model, SavedOptimizer optimizer,
           const std::string& note) {
-  detail::engine_of(model).step.check_not_torn("save_checkpoint");
+  detail::engine_of(model).step.check_whole("save_checkpoint");
   World& world = model.world();
   const Mesh& mesh = detail::engine_of(model).model.mesh;
   std::string target;

@@ -359,6 +359,10 @@ void BufferedCommunicator::barrier() {
   reduce_numbers({}, ReduceOp::Sum, Operation::Barrier);
 }
 
+double BufferedCommunicator::signature() const {
+  return detail::signature_of(history_);
+}
+
 void BufferedCommunicator::check_identities(const Exchange& exchange,
                                             std::span<const Identity> by_rank) const {
   const Identity& mine = exchange.identity;

@@ -39,7 +39,20 @@ DeviceCommunicator::~DeviceCommunicator() {
     c10::Event reduced(on_.type());
     reduced.record(reduce_stream_);
     reduced.block(c10::impl::VirtualGuardImpl(on_.type()).getStream(on_));
+    if (!were_aborted_ && std::uncaught_exceptions() == exceptions_) {
+      shut_down();
+    }
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the groups were ended
+  }
+}
+
+// A group that is destroyed otherwise aborts what it and its peers still exchange.
+void DeviceCommunicator::shut_down() const {
+  check_groups();
+  reduce_stream_.synchronize();
+  gather_stream_.synchronize();
+  for (const auto& group : {groups_.gather, groups_.reduce}) {
+    group->shutdown();
   }
 }
 
@@ -55,8 +68,7 @@ void DeviceCommunicator::follow_compute(const c10::Stream& stream) const {
   reached.block(stream);
 }
 
-// Once NCCL has failed, what is waited for never comes, or comes and is wrong: in each step the
-// host waits here, and looks.
+// Once NCCL has failed, what is waited for never comes, or comes and is wrong.
 void DeviceCommunicator::await_compute() const {
   c10::Event reached(on_.type());
   reached.record(c10::impl::VirtualGuardImpl(on_.type()).getStream(on_));
@@ -175,13 +187,21 @@ at::Tensor DeviceCommunicator::gather_on_device(const at::Tensor& mine) {
   return all;
 }
 
-void DeviceCommunicator::check_exchanges() const {
-  exchange(groups_.roster, "exchange between ranks", [&] { check_groups(); });
+void DeviceCommunicator::check_exchanges(const std::function<void()>& wait) const {
+  exchange(groups_.roster, "exchange between ranks", [&] {
+    wait();
+    check_groups();
+  });
 }
 
 void DeviceCommunicator::interrupt(const std::string& /*why*/) {
-  groups_.gather->abort();
-  groups_.reduce->abort();
+  were_aborted_ = true;
+  for (const auto& group : {groups_.gather, groups_.reduce}) {
+    try {
+      group->abort();
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the other has to end too
+    }
+  }
 }
 
 }  // namespace sherd::detail

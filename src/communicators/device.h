@@ -1,6 +1,8 @@
 #pragma once
 // Ranks that each have a device of their own, over a process group that moves device memory (NCCL).
 
+#include <atomic>
+#include <exception>
 #include <map>
 #include <memory>
 #include <vector>
@@ -27,14 +29,16 @@ class DeviceCommunicator final : public BufferedCommunicator {
  public:
   DeviceCommunicator(ProcessGroups groups, c10::Device device,
                      ReduceScatter way = ReduceScatter::RankOrder);
-  /// What computes on the compute stream from then on finds its memory unused.
+  /// What computes on the compute stream from then on finds its memory unused. Shuts its groups
+  /// down, which all ranks do, when all has been exchanged; or aborts them, after cancel(), an
+  /// exchange that failed, and while an exception passes, when others may never come here.
   ~DeviceCommunicator() override;
 
   [[nodiscard]] int rank() const override { return groups_.gather->getRank(); }
   [[nodiscard]] int world_size() const override { return groups_.gather->getSize(); }
   [[nodiscard]] std::string transport() const override;
   [[nodiscard]] bool gathers_in_place() const override { return false; }
-  void check_exchanges() const override;
+  void check_exchanges(const std::function<void()>& wait) const override;
   void gather_after(const c10::Event& written, const c10::Event& slot_free) override {
     gather_after_ = {&written, &slot_free};
   }
@@ -61,6 +65,7 @@ class DeviceCommunicator final : public BufferedCommunicator {
   /// On the current stream, by rank: every rank's piece, or their sum alone.
   [[nodiscard]] std::vector<const void*> all_pieces(Summed& exchange);
   [[nodiscard]] std::vector<const void*> sum_of_pieces(Summed& exchange);
+  void shut_down() const;
   void follow_compute(const c10::Stream& stream) const;
   void await_compute() const;
   void check_groups() const;
@@ -71,6 +76,8 @@ class DeviceCommunicator final : public BufferedCommunicator {
   c10::Stream gather_stream_;
   c10::Stream reduce_stream_;
   std::map<Segment, Work> gathers_;
+  std::atomic<bool> were_aborted_ = false;
+  int exceptions_ = std::uncaught_exceptions();
   std::vector<const c10::Event*> gather_after_;  ///< of the next one; none: all that was computed
 };
 

@@ -12,8 +12,9 @@ namespace sherd::detail {
 /// unit 'b' of equal size on another moves the bytes all the same. So each rank keeps a number that
 /// all its collectives so far have gone into. It travels with the gradients of each unit, together
 /// with whose they are and in which dtype, and with every all-reduce, one of which comes before
-/// each update: what differs is told before anything is made of it. Over NCCL it travels with
-/// all-reduces alone, since the host would have to wait for it.
+/// each update: what differs is told before anything is made of it. Over NCCL the host would have
+/// to wait for it, so there it goes between hosts alone, beside what they agree on before each
+/// update (UsedParameters).
 inline void add_to_history(uint64_t& history, Collective::Operation operation, int64_t what,
                            int64_t how) {
   const uint64_t words[] = {static_cast<uint64_t>(operation), static_cast<uint64_t>(what),

@@ -47,12 +47,14 @@ PinnedBuffer::PinnedBuffer(std::int64_t bytes, MemoryKind kind,
                       "or use more hosts.");
     }
     pinned_by_ = pinning;
+    pinned_for_ = device;
   }
   ledger_->add_on_host(bytes);
 }
 
 PinnedBuffer::~PinnedBuffer() {
   if (pinned_by_ != nullptr) {
+    const c10::DeviceGuard guard(pinned_for_);  // else a context is made on another
     pinned_by_->unpin(data_);
   }
   ledger_->add_on_host(-bytes_);

@@ -43,6 +43,7 @@ class PinnedBuffer {
   Buffer memory_;
   void* data_;
   const HostPinning* pinned_by_ = nullptr;
+  c10::Device pinned_for_ = c10::kCPU;
 };
 
 }  // namespace sherd::detail

@@ -127,6 +127,11 @@ void begin_update(Model& model, const SegmentOfUnit& of) {
   model.collectives.run("wait for readers", of.unit->name(), [&] { of.segment->begin_update(); });
 }
 
+void check_exchanges(Model& model, const std::function<void()>& wait) {
+  model.collectives.wait("wait for the device", "all",
+                         [&] { model.communicators->check_exchanges(wait); });
+}
+
 void rest(Model& model) {
   if (!model.offload.all().empty()) {
     model.collectives.locally("write back", "all", [&] { model.offload.rest(); });

@@ -3,6 +3,7 @@
 // step/step.h.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -54,6 +55,9 @@ void for_each_held_part(const Model& model, Visit&& visit) {
 /// Waits until no rank reads the segment's shards, which may be written then until they are
 /// published. Collective.
 void begin_update(Model& model, const SegmentOfUnit& of);
+/// Communicator::check_exchanges() of all; `wait`: for the device, where it is. Not collective.
+void check_exchanges(
+    Model& model, const std::function<void()>& wait = [] {});
 /// Gives back the memory of what rests on a disk, if anything does.
 void rest(Model& model);
 /// Of the slots that units are gathered in, in a training step.

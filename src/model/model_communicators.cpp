@@ -75,6 +75,32 @@ void ModelCommunicators::abandon(bool in_backward) {
   }
 }
 
+std::vector<const Communicator*> ModelCommunicators::made() const {
+  std::vector<const Communicator*> made;
+  for (const Communicator* const one :
+       {shards_.get(), replicas_.get(), post_forward_.get(), full_precision_.get()}) {
+    if (one != nullptr) {
+      made.push_back(one);
+    }
+  }
+  return made;
+}
+
+std::vector<double> ModelCommunicators::signatures() const {
+  std::vector<double> signatures;
+  for (const Communicator* const one : made()) {
+    signatures.push_back(one->signature());
+  }
+  return signatures;
+}
+
+void ModelCommunicators::check_exchanges(const std::function<void()>& wait) const {
+  shards_->check_exchanges(wait);
+  for (const Communicator* const one : made()) {
+    one->check_exchanges([] {});
+  }
+}
+
 int64_t ModelCommunicators::most_received_bytes() const {
   return shards_->most_received_bytes() +
          (replicas_ != nullptr ? replicas_->most_received_bytes() : 0);

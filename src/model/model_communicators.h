@@ -1,6 +1,7 @@
 #pragma once
 // The communicators of one sharded model: which there are follows from mesh and options.
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -28,10 +29,16 @@ class ModelCommunicators {
   /// Forgets what an exception left behind: `in_backward`, or in a forward.
   void abandon(bool in_backward);
   [[nodiscard]] Communicator::Counts counts() const;
+  /// Communicator::signature() of each.
+  [[nodiscard]] std::vector<double> signatures() const;
+  /// Communicator::check_exchanges() of each, after one wait. Not collective.
+  void check_exchanges(const std::function<void()>& wait) const;
   /// What reductions will receive into, at most.
   [[nodiscard]] int64_t most_received_bytes() const;
 
  private:
+  [[nodiscard]] std::vector<const Communicator*> made() const;
+
   std::unique_ptr<Communicator> shards_;
   std::unique_ptr<Communicator> replicas_;
   std::unique_ptr<Communicator> post_forward_;

@@ -280,13 +280,9 @@ void AdamW::Impl::uncount_what_was_left_out() {
   if (!asked) {
     return;
   }
-  const bool left_out = asked->found_inf.wait().item().toDouble() != 0;
-  engine().model.collectives.locally("update", "all", [&] {
-    engine().model.communicators->shards().check_exchanges();
-    if (const Communicator* replicas = engine().model.communicators->replicas()) {
-      replicas->check_exchanges();
-    }
-  });
+  at::Tensor found_inf;
+  check_exchanges(engine().model, [&] { found_inf = asked->found_inf.wait(); });
+  const bool left_out = found_inf.item().toDouble() != 0;
   for (Updated* const updated : left_out ? asked->counted : std::vector<Updated*>()) {
     --updated->steps;
   }
@@ -312,6 +308,7 @@ void AdamW::Impl::step(const at::Tensor& found_inf) {
   const detail::ProfilerRange range("AdamW::step");
   detail::Engine& on = engine();
   uncount_what_was_left_out();
+  check_exchanges(on.model);
   on.step.leave_failed_backward();
   on.step.check_not_torn("AdamW::step");
   on.step.gradients().check_reduced("[AdamW::step]");
@@ -326,12 +323,12 @@ void AdamW::Impl::step(const at::Tensor& found_inf) {
       due.push_back(&state);
     }
   }
-  for (const detail::State state : {detail::State::Values, detail::State::Optimizer}) {
-    on.step.writing_begins(state, "AdamW::step");
-  }
   grad_scale = grad_scale_with(found_inf);
   if (found_inf.defined()) {
     asked.emplace(Asked{HostCopy(found_inf), {}});
+  }
+  for (const detail::State state : {detail::State::Values, detail::State::Optimizer}) {
+    on.step.writing_begins(state, "AdamW::step");
   }
   ++steps;
   update(due);

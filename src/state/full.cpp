@@ -78,7 +78,7 @@ void for_each_full_parameter(ShardedModule& model,
                              const std::function<void(const FullParameter&)>& visit,
                              const FullStateOptions& options) {
   check_dtype(options);
-  detail::engine_of(model).step.check_not_torn("full_state_dict");
+  detail::engine_of(model).step.check_whole("full_state_dict");
   detail::require_values(detail::engine_of(model).model, "full_state_dict");
   World& world = model.world();
   const bool wanted = !options.rank0_only || world.rank() == 0;

@@ -156,7 +156,7 @@ void with_full_parameters(ShardedModule& model, const std::string& unit,
                           const FullParametersOptions& options) {
   detail::Engine& engine = detail::engine_of(model);
   engine.step.require_between_steps("with_full_parameters");
-  engine.step.check_not_torn("with_full_parameters");
+  engine.step.check_whole("with_full_parameters");
   detail::require_values(engine.model, "with_full_parameters");
   const std::vector<UnitState*> units = units_named(engine, unit);
   engine.step.reshard_all();

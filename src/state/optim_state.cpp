@@ -106,7 +106,7 @@ void set_steps(AdamW& optimizer, const std::vector<MomentEntries>& entries,
 void for_each_full_optim_state(
     ShardedModule& model, const AdamW& optimizer,
     const std::function<void(const std::string& name, const OptimState&)>& visit, bool rank0_only) {
-  detail::engine_of(model).step.check_not_torn("full_optim_state_dict");
+  detail::engine_of(model).step.check_whole("full_optim_state_dict");
   World& world = model.world();
   const bool wanted = !rank0_only || world.rank() == 0;
   const std::vector<int> senders = detail::senders(model);

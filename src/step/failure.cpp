@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include "sherd/error.h"
 #include "step/graph_task.h"
 #include "step/step.h"
@@ -55,6 +57,16 @@ void Step::check_not_torn(const std::string& operation) {
                   " ended in an error half-way, so that some are new and others old. Load a "
                   "checkpoint (load_checkpoint), or all of them in another way, before they are "
                   "used.");
+}
+
+void Step::check_whole(const std::string& operation) {
+  check_not_torn(operation);
+  const c10::Device device = model_.mesh.world().device();
+  if (!device.is_cpu() && !device.is_meta()) {
+    check_exchanges(model_, [&] {
+      c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
+    });
+  }
 }
 
 // A failed forward leaves the gradients of earlier micro-batches; a failed backward leaves none,

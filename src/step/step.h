@@ -142,6 +142,8 @@ class Step {
   void writing_ended(State state);
   /// Throws Error(Usage) where a state is torn.
   void check_not_torn(const std::string& operation);
+  /// The same, and that no exchange has failed which values came from: waits for the device.
+  void check_whole(const std::string& operation);
   [[nodiscard]] int64_t failed_backwards() const { return failed_backwards_; }
 
  private:

@@ -1,9 +1,14 @@
 #include "step/used_parameters.h"
 
+#include <algorithm>
 #include <array>
+#include <string>
 #include <vector>
 
 #include <ATen/ops/scalar_tensor.h>
+#include <c10/util/StringUtil.h>
+
+#include "communicators/identity.h"
 
 namespace sherd::detail {
 
@@ -58,14 +63,32 @@ double UsedParameters::agree_on_cpu(double value, ReduceOp op) {
   return values[0];
 }
 
+void UsedParameters::tell_who_is_out_of_step(const std::vector<double>& own) const {
+  World& world = model_.mesh.world();
+  const std::string mine = c10::str(c10::ArrayRef<double>(own));
+  const std::vector<std::string> all = world.all_gather(mine);
+  const auto other = std::find_if(all.begin(), all.end(),
+                                  [&](const std::string& theirs) { return theirs != mine; });
+  tell_out_of_step("all-reduce", world.rank(), static_cast<int>(other - all.begin()));
+}
+
 void UsedParameters::agree_between_hosts() {
   if (agreed_) {
     return;
   }
   World& world = model_.mesh.world();
-  double unused = count_unused();
-  world.all_reduce({&unused, 1}, ReduceOp::Sum);
-  if (unused > 0) {
+  const std::vector<double> own = model_.communicators->signatures();
+  std::vector<double> most{count_unused()};
+  for (const double signature : own) {
+    most.insert(most.end(), {signature, -signature});
+  }
+  world.all_reduce(most, ReduceOp::Max);
+  for (size_t one = 1; one < most.size(); one += 2) {
+    if (most[one] != -most[one + 1]) {
+      tell_who_is_out_of_step(own);  // on every rank
+    }
+  }
+  if (most[0] > 0) {
     exchange_flags([&](std::span<double> flags) { world.all_reduce(flags, ReduceOp::Max); });
   }
   agreed_ = true;

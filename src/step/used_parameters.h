@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <span>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -19,7 +20,7 @@ namespace sherd::detail {
 /// that leaves out: one number, which travels with the gradient norm where that is asked for. Only
 /// if it is not zero do they exchange a flag for each parameter. The norm of gradients on a device
 /// is reduced there, and nobody waits for it; the number, which the host must know, then goes by
-/// the world's own exchange between hosts.
+/// the world's own exchange between hosts, and with it whether the ranks are in step.
 class UsedParameters {
  public:
   explicit UsedParameters(Model& model) : model_(model) {}
@@ -35,6 +36,8 @@ class UsedParameters {
  private:
   [[nodiscard]] double agree_on_cpu(double value, ReduceOp op);
   void agree_between_hosts();
+  /// `own`: signatures of this rank's communicators, which differ from another's. Collective.
+  [[noreturn]] void tell_who_is_out_of_step(const std::vector<double>& own) const;
   using Visit = std::function<void(SegmentGradients& gradients, size_t place)>;
   void for_each_summed(const Visit& visit) const;
   [[nodiscard]] double count_unused() const;

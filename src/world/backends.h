@@ -8,7 +8,8 @@
 
 namespace sherd::detail {
 
-/// The device of the rank's number on its host. Throws Error(Unavailable) where there is none.
+/// The device of the rank's number on its host, which becomes the calling thread's. Throws
+/// Error(Unavailable) where there is none.
 [[nodiscard]] c10::Device device_of_rank(c10::DeviceType type, int local_rank);
 [[nodiscard]] std::shared_ptr<Backend> make_local_world(c10::Device device);
 [[nodiscard]] std::shared_ptr<Backend> make_world_from_environment(const WorldOptions& options);

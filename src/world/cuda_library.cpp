@@ -1,5 +1,6 @@
 #include "world/cuda_library.h"
 
+#include <ATen/Context.h>
 #include <dlfcn.h>
 
 #include "kernels/on_device.h"
@@ -57,6 +58,14 @@ Gpus with_library(Gpus found, const char* library) {
   return found;
 }
 
+// LibTorch looks for its part for GPUs once, and what it has found then stays.
+std::string asked_too_early() {
+  return at::hasCUDA() ? ""
+                       : "LibTorch was asked for GPUs before Sherd loaded its part for them, and "
+                         "has none in this process. Make the World, or call sherd::gpus(), before "
+                         "torch::manual_seed() and before any backward.";
+}
+
 const CudaFunctions& cuda_functions() {
   std::string problem = gpus().problem;
   const CudaFunctions* const functions =
@@ -77,6 +86,7 @@ const Gpus& gpus() {
     if (shown.problem.empty()) {
       std::string ignored;
       const auto* const loaded = detail::load_cuda_functions(detail::kLibrary, ignored);
+      shown.problem = detail::asked_too_early();
       detail::set_device_kernels(c10::kCUDA, &loaded->kernels());
       detail::set_host_pinning(c10::kCUDA, loaded->pinning);
     }

@@ -124,6 +124,11 @@ void Accesses::forget(const Range& range) {
   }
 }
 
+void Accesses::note_fault(std::string description) {
+  const std::lock_guard lock(mutex_);
+  faults_.push_back(std::move(description));
+}
+
 std::vector<std::string> Accesses::take_faults() {
   const std::lock_guard lock(mutex_);
   return std::exchange(faults_, {});

@@ -46,6 +46,8 @@ class Accesses {
   void forget(const Range& range, const Clock& clock);
   /// The memory is given back by the host, which has waited for all that used it.
   void forget(const Range& range);
+  /// Another fault than of an access.
+  void note_fault(std::string description);
   /// Descriptions of the faults so far, once each; they are forgotten.
   [[nodiscard]] std::vector<std::string> take_faults();
 

@@ -118,7 +118,12 @@ class FakeNccl final : public c10d::Backend {
         stream_(take_stream(device_)) {}
   FakeNccl(const FakeNccl&) = delete;
   FakeNccl& operator=(const FakeNccl&) = delete;
-  ~FakeNccl() override { give_back_stream(stream_); }
+  ~FakeNccl() override {
+    if (has_exchanged_ && !is_shut_down_ && !meeting_->has_ended() && !meeting_->has_failed()) {
+      note_fault("a process group of " + device_.str() + " went without a shutdown");
+    }
+    give_back_stream(stream_);
+  }
 
   void eagerConnectSingleDevice(at::Device device) override {
     TORCH_CHECK_WITH(
@@ -168,6 +173,7 @@ class FakeNccl final : public c10d::Backend {
     });
   }
   void abort() override { meeting_->end(); }
+  void shutdown() override { is_shut_down_ = true; }
 
  private:
   // From the next rank on round to the own one, which is not the order of ranks.
@@ -186,6 +192,7 @@ class FakeNccl final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> run(
       const std::string& name, const at::Tensor& out, const at::Tensor& in,
       const std::function<void(const std::vector<const void*>&)>& take) {
+    has_exchanged_ = true;
     follow(stream_, current_stream(device_));  // NCCL's own wait, which is never missing
     if (broken().is_reached_by(device_.index())) {
       meeting_->fail();
@@ -205,6 +212,8 @@ class FakeNccl final : public c10d::Backend {
   std::shared_ptr<Meeting> meeting_;
   c10::Device device_;
   c10::Stream stream_;
+  bool has_exchanged_ = false;
+  bool is_shut_down_ = false;
 };
 
 }  // namespace

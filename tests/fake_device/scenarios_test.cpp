@@ -19,6 +19,7 @@
 #include "sherd/error.h"
 #include "sherd/host_copy.h"
 #include "sherd/optim.h"
+#include "sherd/state_dict.h"
 #include "tests/fake_device/fake_device.h"
 #include "tests/fake_device/nccl.h"
 #include "tests/fake_device/ranks.h"
@@ -242,6 +243,45 @@ TEST(FakeDevice, RanksThatLoseTheNetworkSayWhatNcclSays) {
                                testing::HasSubstr(" Rank 1 was told: NET/IB: got completion")));
   }
   EXPECT_EQ(told.codes, std::vector<ExitCode>(3, ExitCode::PeerLost));
+}
+
+// A step that clips nothing does not reduce a norm, where it would be told.
+TEST(FakeDevice, RanksThatLoseTheNetworkUpdateAndSaveNothing) {
+  const auto body = [](World world) {
+    auto model = fully_shard(test::make_net(), Mesh::shard(world));
+    const StreamsEndFirst streams_end_first(world);
+    AdamW optimizer(model, {.lr = 1e-2});
+    const at::Tensor x = test::make_example(0).x.to(world.device());
+    model(x).sum().backward();
+    world.barrier();
+    break_network(1, 1);
+    static_cast<void>(model(x));
+    world.barrier();
+    const auto expect_told = [](const auto& call) {
+      test::expect_error(call, ExitCode::PeerLost, {"wait for the device", "NCCL says: "});
+    };
+    expect_told([&] { optimizer.step(); });
+    expect_told([&] { static_cast<void>(full_state_dict(model)); });
+    world.barrier();
+  };
+  run_ranks_on_devices(2, body);
+  break_network(-1, 0);
+  static_cast<void>(take_faults());  // of what was left half-way
+}
+
+// Blocks of one size: over NCCL a gather of one matches that of the other.
+TEST(FakeDevice, RanksOutOfStepAreToldBeforeAnUpdate) {
+  run_ranks_on_devices(2, [](const World& world) {
+    test::Net net = test::make_net();
+    if (world.rank() == 1) {
+      std::swap(net->blocks[0], net->blocks[1]);
+    }
+    auto model = fully_shard(net, Mesh::shard(world));
+    const StreamsEndFirst streams_end_first(world);
+    model(test::make_example(0).x.to(world.device())).sum().backward();
+    test::expect_error([&] { static_cast<void>(clip_grad_norm(model, 1.0)); },
+                       ExitCode::RanksDisagree, {"ranks are out of step", "Rank "});
+  });
 }
 
 // The engine's waits, by what they are between (src/communicators/device.cpp).

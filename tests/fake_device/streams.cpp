@@ -357,6 +357,10 @@ void set_seed(std::uint64_t seed) {
   seed_of_delays = seed;
 }
 
+void note_fault(std::string description) {
+  devices().accesses.note_fault(std::move(description));
+}
+
 std::vector<std::string> take_faults() {
   return devices().accesses.take_faults();
 }

@@ -97,6 +97,7 @@ void set_pinned_limit(std::size_t bytes);
 /// Of the random delays; 0 for none.
 void set_seed(std::uint64_t seed);
 /// See Accesses.
+void note_fault(std::string description);
 [[nodiscard]] std::vector<std::string> take_faults();
 /// Why a device made the host wait, since the last call.
 [[nodiscard]] std::vector<std::string> take_host_waits(c10::DeviceIndex index);
