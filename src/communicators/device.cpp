@@ -10,26 +10,19 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "base/movable_storage.h"
+#include "base/side_stream.h"
+#include "base/stream_event.h"
 #include "communicators/exchange.h"
 #include "communicators/reduce_buffers.h"
 
 namespace sherd::detail {
 
-namespace {
-
-c10::Stream high_priority_stream(c10::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type())
-      .getStreamFromGlobalPool(device, /*isHighPriority=*/true);
-}
-
-}  // namespace
-
 DeviceCommunicator::DeviceCommunicator(ProcessGroups groups, c10::Device device, ReduceScatter way)
     : groups_(std::move(groups)),
       on_(device),
       way_(way),
-      gather_stream_(high_priority_stream(device)),
-      reduce_stream_(high_priority_stream(device)) {}
+      gather_stream_(side_stream(device, StreamPriority::High)),
+      reduce_stream_(side_stream(device, StreamPriority::High)) {}
 
 DeviceCommunicator::~DeviceCommunicator() {
   try {
@@ -62,16 +55,12 @@ std::string DeviceCommunicator::transport() const {
 }
 
 void DeviceCommunicator::follow_compute(const c10::Stream& stream) const {
-  const c10::impl::VirtualGuardImpl guard(on_.type());
-  c10::Event reached(on_.type());
-  reached.record(guard.getStream(on_));
-  reached.block(stream);
+  reached_by_current_stream(on_).value().block(stream);
 }
 
 // Once NCCL has failed, what is waited for never comes, or comes and is wrong.
 void DeviceCommunicator::await_compute() const {
-  c10::Event reached(on_.type());
-  reached.record(c10::impl::VirtualGuardImpl(on_.type()).getStream(on_));
+  const c10::Event reached = reached_by_current_stream(on_).value();
   while (!reached.query()) {
     check_groups();
     std::this_thread::yield();

@@ -6,19 +6,14 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "base/side_stream.h"
+
 namespace sherd::detail {
 
-namespace {
-
-c10::Stream stream_of(c10::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type())
-      .getStreamFromGlobalPool(device, /*isHighPriority=*/false);
-}
-
-}  // namespace
-
 CopyStreams::CopyStreams(c10::Device device)
-    : device_(device), to_device_(stream_of(device)), to_host_(stream_of(device)) {}
+    : device_(device),
+      to_device_(side_stream(device, StreamPriority::Normal)),
+      to_host_(side_stream(device, StreamPriority::Normal)) {}
 
 CopyStreams::~CopyStreams() {
   try {
