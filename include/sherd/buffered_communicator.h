@@ -105,6 +105,11 @@ class BufferedCommunicator : public Communicator {
                                               c10::ScalarType /*dtype*/) const {
     return 0;
   }
+  /// In which dtype gradients of `dtype` go to other ranks; what Counts::bytes_sent is counted in.
+  [[nodiscard]] virtual c10::ScalarType sent_dtype(const SegmentSpec& /*spec*/,
+                                                   c10::ScalarType dtype) const {
+    return dtype;
+  }
   /// Where operators may write gradients that need no exchange; null where there is no such place.
   [[nodiscard]] virtual void* place_of_sum(Segment /*segment*/, const Reduction& /*target*/) {
     return nullptr;
@@ -179,7 +184,7 @@ class BufferedCommunicator : public Communicator {
   void check_not_cancelled() const;
   void reduce_numbers(std::span<double> values, ReduceOp op, Collective::Operation operation);
   void fill(Exchange& exchange, Segment segment, const Reduction& target);
-  [[nodiscard]] int64_t sent_bytes(const Exchange& exchange) const;
+  [[nodiscard]] int64_t sent_bytes(Segment segment, const Reduction& target) const;
   void make_room();
   void finish_oldest();
   void retire(std::unique_ptr<Exchange> exchange);

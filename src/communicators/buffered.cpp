@@ -200,7 +200,7 @@ void BufferedCommunicator::fill(Exchange& exchange, Segment segment, const Reduc
 
 void BufferedCommunicator::reduce(Segment segment, const Reduction& target) {
   check_not_cancelled();
-  const int64_t bytes = detail::reduced_bytes(spec(segment), target) * (world_size() - 1);
+  const int64_t bytes = sent_bytes(segment, target);
   tell(&Observer::started, Operation::Reduction, segment, bytes);
   make_room();
   if (world_size() > 1) {
@@ -226,8 +226,10 @@ void BufferedCommunicator::reduce(Segment segment, const Reduction& target) {
   }
 }
 
-int64_t BufferedCommunicator::sent_bytes(const Exchange& exchange) const {
-  return detail::reduced_bytes(spec(exchange.segment), exchange.target) * (world_size() - 1);
+int64_t BufferedCommunicator::sent_bytes(Segment segment, const Reduction& target) const {
+  const SegmentSpec& of = spec(segment);
+  const auto element = c10::elementSize(sent_dtype(of, detail::reduced_dtype(of, target)));
+  return of.shard_numel * static_cast<int64_t>(element) * (world_size() - 1);
 }
 
 void BufferedCommunicator::make_room() {
@@ -238,7 +240,8 @@ void BufferedCommunicator::make_room() {
 
 void BufferedCommunicator::finish_oldest() {
   Exchange& oldest = *exchanges_.front();
-  tell(&Observer::waiting, Operation::Reduction, oldest.segment, sent_bytes(oldest));
+  tell(&Observer::waiting, Operation::Reduction, oldest.segment,
+       sent_bytes(oldest.segment, oldest.target));
   finish_exchange(oldest);
   auto ended = std::move(exchanges_.front());
   exchanges_.pop_front();
@@ -252,7 +255,8 @@ void BufferedCommunicator::retire(std::unique_ptr<Exchange> exchange) {
   if (exchange->received.bytes() > 0) {
     receive_pool_->give(std::move(exchange->received));
   }
-  tell(&Observer::ended, Operation::Reduction, exchange->segment, sent_bytes(*exchange));
+  tell(&Observer::ended, Operation::Reduction, exchange->segment,
+       sent_bytes(exchange->segment, exchange->target));
 }
 
 void BufferedCommunicator::finish_reductions() {

@@ -103,6 +103,11 @@ int64_t DeviceCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarTy
   return device_receive_bytes(spec, dtype, world_size(), way_);
 }
 
+c10::ScalarType DeviceCommunicator::sent_dtype(const SegmentSpec& spec,
+                                               c10::ScalarType dtype) const {
+  return device_sent_dtype(spec, dtype, way_);
+}
+
 std::unique_ptr<BufferedCommunicator::Exchange> DeviceCommunicator::make_exchange() {
   return std::make_unique<Summed>(on_.type());
 }
@@ -133,7 +138,7 @@ std::vector<const void*> DeviceCommunicator::all_pieces(Summed& mine) {
 
 std::vector<const void*> DeviceCommunicator::sum_of_pieces(Summed& mine) {
   const int64_t piece = spec(mine.segment).shard_numel;
-  const c10::ScalarType dtype = summed_dtype(spec(mine.segment), mine.dtype);
+  const c10::ScalarType dtype = sent_dtype(spec(mine.segment), mine.dtype);
   at::Tensor in = flat_tensor(mine.gradients, piece * world_size(), mine.dtype, on_);
   at::Tensor out;
   if (dtype == mine.dtype) {

@@ -56,6 +56,8 @@ class DeviceCommunicator final : public BufferedCommunicator {
   void finish_exchange(Exchange& exchange) override;
   [[nodiscard]] int64_t receive_bytes(const SegmentSpec& spec,
                                       c10::ScalarType dtype) const override;
+  [[nodiscard]] c10::ScalarType sent_dtype(const SegmentSpec& spec,
+                                           c10::ScalarType dtype) const override;
   void gather_numbers(std::span<const double> mine, std::span<double> all) override;
   [[nodiscard]] at::Tensor gather_on_device(const at::Tensor& mine) override;
   void interrupt(const std::string& why) override;

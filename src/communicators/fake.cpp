@@ -34,6 +34,10 @@ int64_t FakeCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType
   return 0;
 }
 
+c10::ScalarType FakeCommunicator::sent_dtype(const SegmentSpec& spec, c10::ScalarType dtype) const {
+  return like_ == Like::Nccl ? device_sent_dtype(spec, dtype, way_) : dtype;
+}
+
 void* FakeCommunicator::place_of_sum(Segment segment, const Reduction& target) {
   const bool in_place =
       like_ == Like::Alone && spec(segment).dtype == target.dtype && !target.accumulate;

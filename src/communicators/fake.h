@@ -38,6 +38,8 @@ class FakeCommunicator final : public BufferedCommunicator {
   void finish_exchange(Exchange& /*exchange*/) override {}
   [[nodiscard]] int64_t receive_bytes(const SegmentSpec& spec,
                                       c10::ScalarType dtype) const override;
+  [[nodiscard]] c10::ScalarType sent_dtype(const SegmentSpec& spec,
+                                           c10::ScalarType dtype) const override;
   [[nodiscard]] void* place_of_sum(Segment segment, const Reduction& target) override;
   [[nodiscard]] bool takes_pieces() const override {
     return like_ == Like::Alone || like_ == Like::ProcessGroups;

@@ -48,14 +48,20 @@ inline constexpr size_t kReductionsInFlight = 2;
   return dtype == spec.reduce_dtype ? dtype : c10::ScalarType::Float;
 }
 
+/// In which dtype a device's gradients of `dtype` go to other ranks.
+[[nodiscard]] inline c10::ScalarType device_sent_dtype(const SegmentSpec& spec,
+                                                       c10::ScalarType dtype, ReduceScatter way) {
+  return way == ReduceScatter::Native ? summed_dtype(spec, dtype) : dtype;
+}
+
 /// What a device receives into: all ranks' pieces, to be summed in rank order; or, of a collective
 /// that sums, its own piece, with all pieces before it where they are first copied into another
 /// dtype.
 [[nodiscard]] inline int64_t device_receive_bytes(const SegmentSpec& spec, c10::ScalarType dtype,
                                                   int world_size, ReduceScatter way) {
-  const bool all = way == ReduceScatter::RankOrder || summed_dtype(spec, dtype) != dtype;
-  return all_pieces_bytes(spec, way == ReduceScatter::RankOrder ? dtype : summed_dtype(spec, dtype),
-                          all ? world_size : 1);
+  const c10::ScalarType sent = device_sent_dtype(spec, dtype, way);
+  const bool all = way == ReduceScatter::RankOrder || sent != dtype;
+  return all_pieces_bytes(spec, sent, all ? world_size : 1);
 }
 
 /// Bytes of the largest block that is trained, of `world_size` pieces; 0 where there are only

@@ -182,6 +182,36 @@ TEST(FakeDevice, ReceivesLessWithNativeReduceScatter) {
   }
 }
 
+// Each of the two others is sent its piece: by NCCL's sum in the dtype of the sum.
+TEST(FakeDevice, CountsWhatNativeReduceScatterSends) {
+  constexpr int64_t kNumel = 64;
+  const auto sent = [&](World world, c10::ScalarType dtype, c10::ScalarType reduce_dtype) {
+    auto communicator = world.make_communicator({0, 1, 3});
+    SegmentSpec spec{.name = "unit", .shard_numel = kNumel, .dtype = dtype};
+    spec.reduce_dtype = reduce_dtype;
+    communicator->attach({spec}, world.device(), std::make_shared<MemoryLedger>());
+    const at::Tensor sum =
+        at::empty({kNumel}, at::TensorOptions(reduce_dtype).device(world.device()));
+    const Communicator::Reduction target{.shard = sum.data_ptr(), .dtype = reduce_dtype};
+    static_cast<void>(communicator->acquire_reduce_buffer(0, target));
+    communicator->reduce(0, target);
+    communicator->finish_reductions();
+    return communicator->counts().bytes_sent;
+  };
+  const auto check = [&](const World& world, bool is_native) {
+    EXPECT_EQ(sent(world, at::kFloat, at::kFloat), 2 * 4 * kNumel);
+    EXPECT_EQ(sent(world, at::kBFloat16, at::kFloat), 2 * (is_native ? 4 : 2) * kNumel);
+    EXPECT_EQ(sent(world, at::kBFloat16, at::kBFloat16), 2 * 2 * kNumel);
+  };
+  for (const ReduceScatter way : {ReduceScatter::RankOrder, ReduceScatter::Native}) {
+    const bool is_native = way == ReduceScatter::Native;
+    run_ranks_on_devices(
+        3, [&](const World& world) { check(world, is_native); }, way);
+    check(World::fake({.size = 3, .local_size = 3, .device = c10::kCUDA, .reduce_scatter = way}),
+          is_native);
+  }
+}
+
 struct Told {
   std::vector<std::string> texts;  // by rank
   std::vector<ExitCode> codes;
