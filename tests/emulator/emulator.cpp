@@ -7,9 +7,10 @@
 #include <memory>
 #include <random>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
-#include <ucontext.h>
+#include "context.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -42,11 +43,12 @@ constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 enum class Waits : std::uint8_t { Not, ForTheBlock, ForTheWarp };
 
 struct Fiber {
-  ucontext_t context{};
+  Context context;
   std::unique_ptr<char[]> stack = std::make_unique_for_overwrite<char[]>(kStackBytes);
   void* kept = nullptr;  // of the sanitizer
   Waits waits = Waits::Not;
-  bool has_ended = false;
+  bool is_made = false;  // and goes on with the next block when it has ended
+  bool has_ended = true;
   double shown = 0;  // to its warp
   const char* file = "";
   unsigned line = 0;
@@ -60,9 +62,10 @@ struct Stage {
   std::int64_t blocks = 0;
   std::function<void()> body;
   std::optional<Barrier> without;
+  std::set<std::pair<const char*, unsigned>> met;  // of `barriers`, found without a text's copy
   std::set<Barrier> barriers;
-  std::map<std::pair<std::string, unsigned>, std::vector<char>> shared;
-  ucontext_t main{};
+  std::map<std::tuple<const char*, const char*, unsigned>, std::vector<char>> shared;
+  Context main;
   void* main_kept = nullptr;
   std::exception_ptr thrown;  // by a thread, for play()
   const void* main_stack = nullptr;
@@ -78,24 +81,27 @@ Fiber& running() {
   return *stage().fibers[static_cast<std::size_t>(stage().current)];
 }
 
-void back_to_main(Fiber& fiber, bool for_good) {
+void back_to_main(Fiber& fiber) {
   Stage& s = stage();
-  leave_stack(for_good ? nullptr : &fiber.kept, s.main_stack, s.main_stack_bytes);
-  ::swapcontext(&fiber.context, &s.main);
+  leave_stack(&fiber.kept, s.main_stack, s.main_stack_bytes);
+  Context::change(fiber.context, s.main);
   enter_stack(fiber.kept, nullptr, nullptr);
 }
 
+// A thread of one block after the other: the sanitizer needs long to make a stack known.
 void run_fiber() {
   Stage& s = stage();
   enter_stack(nullptr, &s.main_stack, &s.main_stack_bytes);
-  try {
-    s.body();
-  } catch (...) {
-    s.thrown = std::current_exception();
+  for (;;) {
+    try {
+      s.body();
+    } catch (...) {
+      s.thrown = std::current_exception();
+    }
+    Fiber& fiber = running();
+    fiber.has_ended = true;
+    back_to_main(fiber);
   }
-  Fiber& fiber = running();
-  fiber.has_ended = true;
-  back_to_main(fiber, /*for_good=*/true);
 }
 
 void resume(int thread) {
@@ -103,7 +109,7 @@ void resume(int thread) {
   s.current = thread;
   Fiber& fiber = running();
   leave_stack(&s.main_kept, fiber.stack.get(), kStackBytes);
-  ::swapcontext(&s.main, &fiber.context);
+  Context::change(s.main, fiber.context);
   enter_stack(s.main_kept, nullptr, nullptr);
 }
 
@@ -112,19 +118,19 @@ void wait(Waits what, const std::source_location& where) {
   fiber.waits = what;
   fiber.file = where.file_name();
   fiber.line = where.line();
-  back_to_main(fiber, /*for_good=*/false);
+  back_to_main(fiber);
 }
 
 void begin(Fiber& fiber) {
+  fiber.waits = Waits::Not;
+  if (fiber.is_made && std::exchange(fiber.has_ended, false)) {
+    return;
+  }
+  fiber.is_made = true;  // anew where an error left it half-way
+  fiber.has_ended = false;
   forget_frames(fiber.stack.get(), kStackBytes);
   fiber.kept = nullptr;
-  fiber.waits = Waits::Not;
-  fiber.has_ended = false;
-  ::getcontext(&fiber.context);
-  fiber.context.uc_stack.ss_sp = fiber.stack.get();
-  fiber.context.uc_stack.ss_size = kStackBytes;
-  fiber.context.uc_link = nullptr;
-  ::makecontext(&fiber.context, run_fiber, 0);
+  fiber.context.prepare(fiber.stack.get(), kStackBytes, run_fiber);
 }
 
 // Threads first … last may go on, if all of them wait so at one place.
@@ -209,9 +215,10 @@ void play_block(int threads, std::mt19937& random) {
 
 bool is_taken_away(const std::source_location& where) {
   Stage& s = stage();
-  const Barrier here{where.file_name(), where.line()};
-  s.barriers.insert(here);
-  return s.without == here;
+  if (s.met.insert({where.file_name(), where.line()}).second) {
+    s.barriers.insert({where.file_name(), where.line()});
+  }
+  return s.without && s.without->line == where.line() && s.without->file == where.file_name();
 }
 
 }  // namespace
@@ -227,6 +234,7 @@ std::set<Barrier> play(std::int64_t blocks, int threads, const std::function<voi
   s.blocks = blocks;
   s.body = body;
   s.without = how.without;
+  s.met.clear();
   s.barriers.clear();
   std::mt19937 random(how.seed);
   for (s.block = 0; s.block < blocks; ++s.block) {
@@ -270,7 +278,7 @@ void check_aligned(const void* address, std::size_t bytes) {
 }
 
 void* shared_bytes(std::size_t bytes, const std::source_location& where) {
-  auto& memory = stage().shared[{where.function_name() + std::string(where.file_name()),
+  auto& memory = stage().shared[{where.function_name(), where.file_name(),
                                  where.line() * 1000U + where.column()}];
   if (memory.empty()) {
     memory.assign(bytes, '\xff');

@@ -1,0 +1,21 @@
+#pragma once
+// A place to go on at, on a stack of its own.
+
+#include <cstddef>
+
+#include <ucontext.h>
+
+namespace sherd::emulator {
+
+class Context {
+ public:
+  /// Goes on at the beginning of `entry`, which must not return, on this stack.
+  void prepare(char* stack, std::size_t bytes, void (*entry)());
+  /// Leaves `from` here, until somebody changes to it, and goes on at `to`.
+  static void change(Context& from, Context& to);
+
+ private:
+  ucontext_t context_{};
+};
+
+}  // namespace sherd::emulator
