@@ -43,6 +43,7 @@ struct BenchFlags {
   std::string master = "float32";
   std::string reduce_dtype = "fp32";
   std::string moments = "fp32";
+  std::string reduce_scatter = "rank_order";
   std::string strategy = "full_shard";
   std::string supervised = "all";
   std::string max_minutes = "10";
@@ -181,6 +182,7 @@ llm::train::Settings bench_settings(const BenchFlags& flags) {
           {"--max-minutes", flags.max_minutes},
           {"--reduce-dtype", flags.reduce_dtype},
           {"--moments", flags.moments},
+          {"--reduce-scatter", flags.reduce_scatter},
           {"--update-in-backward", options.update_in_backward ? "given" : "not given"},
           {"--checkpoint-activations", flags.checkpoint_activations ? "given" : "not given"},
           {"the model's config.json (SHA-256)", llm::bench::config_digest(options)}};
@@ -229,6 +231,8 @@ int bench(Rank& rank, BenchFlags flags) {
   flags.options.sharding.strategy = llm::train::strategies_by_name().at(flags.strategy);
   flags.options.sharding.precision.param_dtype = dtypes_by_name().at(flags.dtype);
   flags.options.moments_dtype = flags.moments == "bf16" ? c10::kBFloat16 : c10::kFloat;
+  flags.options.reduce_scatter = flags.reduce_scatter == "native" ? sherd::ReduceScatter::Native
+                                                                  : sherd::ReduceScatter::RankOrder;
   flags.options.sharding.precision.master = llm::train::masters_by_name().at(flags.master);
   flags.options.sharding.precision.reduce_dtype = dtypes_by_name().at(flags.reduce_dtype);
   flags.options.sharding.units =
@@ -247,7 +251,8 @@ int bench(Rank& rank, BenchFlags flags) {
   names.resolve_model(flags.options.model, "--model");
   sherd::World world =
       rank.join({.device = device_of(rank, flags.device),
-                 .transport = llm::train::transport_of(flags.options.sharding.offload)});
+                 .transport = llm::train::transport_of(flags.options.sharding.offload),
+                 .reduce_scatter = flags.options.reduce_scatter});
   names.require_same(world);
   const std::string notice = llm::train::agree_on_start(
       world, llm::train::read_together(world, [&] { return bench_settings(flags); }));
@@ -303,6 +308,9 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_option("--moments", flags.moments,
                   "of AdamW's moments; bf16: 4 bytes a parameter less, rounded at random")
       ->check(CLI::IsMember({"fp32", "bf16"}));
+  verb.add_option("--reduce-scatter", flags.reduce_scatter,
+                  "how GPUs sum gradients; native: by NCCL's reduce-scatter, in --reduce-dtype")
+      ->check(CLI::IsMember({"rank_order", "native"}));
   verb.add_flag("--update-in-backward", options.update_in_backward,
                 "use gradients as soon as they are there: those of a block are held at a time, "
                 "unclipped");

@@ -125,7 +125,8 @@ plan::PlannedRun planned_run(const BenchModel& found, const BenchOptions& option
           .ranks = {.size = world.size(),
                     .local_size = hosts_are_alike ? world.local_size() : 1,
                     .device = device.type,
-                    .transport = train::transport_of(options.sharding.offload)},
+                    .transport = train::transport_of(options.sharding.offload),
+                    .reduce_scatter = options.reduce_scatter},
           .sharding = options.sharding,
           .adamw = adamw_mode(options),
           .micro_batches =
@@ -354,6 +355,7 @@ BenchResult bench(const BenchOptions& options, sherd::World world) {
   result.planned = std::move(planned);
   const plan::Device device = train::hosts_of(world).device;
   const track::Working timing(options.progress, "planning a step's time");
+  const train::PathOfPlan path(world.device().type());
   const plan::Rates rates = plan::rates_of(device, {run.ranks.local_size, at::get_num_threads()});
   result.planned_time =
       plan::plan_step_time(run, rates,

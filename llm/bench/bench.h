@@ -47,6 +47,8 @@ struct BenchOptions {
   track::Progress* progress = nullptr;
   sherd::ShardOptions sharding;                            ///< `precision.param_dtype` is set
   c10::ScalarType moments_dtype = c10::ScalarType::Float;  ///< of AdamW: fp32 or bf16
+  /// The world's own, for its plan.
+  sherd::ReduceScatter reduce_scatter = sherd::ReduceScatter::RankOrder;
 };
 
 /// Rank 0's times, except where said.

@@ -43,6 +43,15 @@ TEST(Bench, TakesMomentsInBf16) {
   EXPECT_EQ(narrow.at("losses").at(0), wide.at("losses").at(0));  // before the first update
 }
 
+TEST(Bench, HasNcclsReduceScatterOnGpusAlone) {
+  const auto with = [](const char* way) {
+    return bench(kModel, {"--reduce-scatter", way, "--device", "cpu", "-n", "2"});
+  };
+  EXPECT_THAT(expect_code(69, with("native")).err,
+              testing::HasSubstr("ranks without GPUs have no reduce-scatter of NCCL's"));
+  EXPECT_THAT(expect_code(64, with("ring")).err, testing::HasSubstr("ring not in {"));
+}
+
 TEST(Bench, PrintsTimesMemoryAndLosses) {
   const json line = result_of(bench(kModel, {"--ranks", "2", "--profile"}));
   EXPECT_FALSE(line.at("isa").get<std::string>().empty());
