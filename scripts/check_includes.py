@@ -40,7 +40,7 @@ ALLOWED = {
     "llm/eval": {"include/sherd", "llm/model", "llm/data", "llm/text", "llm/config", "torch"},
     "llm/plan": {"include/sherd", "torch", "llm/model", "llm/io", "files", "ops/documents.h", "ops/cpu/isa.h"},
     "llm/train": {"include/sherd", "files", "torch", "llm/config", "llm/text", "llm/data", "llm/model", "llm/io",
-                  "llm/eval", "llm/track", "llm/runs", "llm/plan", "ops/cpu/isa.h", "ops/cpu/isa_agreement.h"},
+                  "llm/eval", "llm/track", "llm/runs", "llm/plan", "ops/cpu/isa.h", "ops/cpu/isa_agreement.h", "ops/as_on_gpus.h"},
     "llm/check": {"include/sherd", "files", "torch", "llm/config", "llm/text", "llm/data", "llm/model", "llm/eval",
                   "llm/track", "llm/train"},
     "llm/bench": {"include/sherd", "torch", "llm/train", "llm/plan", "llm/track", "llm/data", "llm/model", "llm/io",

@@ -30,15 +30,15 @@ const std::vector<Device>& devices() {
   static const std::vector<Device> known = {
       {"cpu"},
       {"h200-141g", kGpu, 143'771 * kMiB, kContext, c10::ScalarType::BFloat16, kOnPaper, 798e12,
-       4.3e12, 360e9, 45e9, 989e12, kCachingPooling},
+       4.3e12, 360e9, 45e9, 989e12, kCachingPooling, 50e9},
       {"h100-80g", kGpu, 81'559 * kMiB, kContext, c10::ScalarType::BFloat16, kOnPaper, 798e12,
-       3.0e12, 360e9, 45e9, 989e12, kCachingPooling},
+       3.0e12, 360e9, 45e9, 989e12, kCachingPooling, 50e9},
       {"a100-80g", kGpu, 81'920 * kMiB, kContext, c10::ScalarType::BFloat16, kOnPaper, 252e12,
-       1.8e12, 240e9, 22.5e9, 312e12, kCachingPooling},
+       1.8e12, 240e9, 22.5e9, 312e12, kCachingPooling, 25e9},
       {"v100-32g", kGpu, 32'510 * kMiB, kContext, c10::ScalarType::Half,
        "no build of Sherd runs on this device, whose compute capability is 7.0, and it has no "
        "bfloat16",
-       101e12, 0.8e12, 120e9, 11.25e9, 125e12, kCachingPooling}};
+       101e12, 0.8e12, 120e9, 11.25e9, 125e12, kCachingPooling, 12.5e9}};
   return known;
 }
 

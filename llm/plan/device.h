@@ -59,6 +59,9 @@ struct Device {
   /// What the vendor states of dense products in 16 bits; 0: of the CPU.
   double peak_operations_per_second = 0;
   Pooling pooling = kHostPooling;
+  /// Of a GPU's link to its host, each way at once: 50 GB/s of PCIe 5, 25 of PCIe 4, 12.5 of PCIe
+  /// 3, assumed.
+  double pinned_bytes_per_second = 0;
 };
 
 /// What has to be left free beside `planned_bytes` on a GPU, assumed and not measured: 1 GiB for

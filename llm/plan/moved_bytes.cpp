@@ -38,10 +38,10 @@ constexpr std::array<Passes, 3> kOfOutputs = {{{"linear_cross_entropy", 2},
 constexpr std::array<std::string_view, 6> kNothing = {
     "linear",    "linear_backward",    "inference_linear",
     "attention", "attention_backward", "chunked_linear_cross_entropy_backward"};
-constexpr std::array<std::string_view, 17> kNewNames = {
-    "as_strided", "detach",    "empty", "expand",  "narrow",   "reshape",
-    "select",     "slice",     "split", "squeeze", "t",        "to",
-    "permute",    "transpose", "view",  "view_as", "unsqueeze"};
+constexpr std::array<std::string_view, 18> kNewNames = {
+    "as_strided", "detach",    "empty", "expand",  "narrow",    "reshape",
+    "select",     "slice",     "split", "squeeze", "t",         "to",
+    "permute",    "transpose", "view",  "view_as", "unsqueeze", "unsafe_split_with_sizes"};
 
 template <std::size_t N>
 double passes_of(const std::array<Passes, N>& passes, std::string_view name) {
@@ -55,10 +55,21 @@ bool is_among(const std::array<std::string_view, N>& names, std::string_view nam
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+double bytes_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<double>(tensor.nbytes()) : 0;
+}
+
 double argument_bytes(const c10::IValue& argument) {
-  return argument.isTensor() && argument.toTensor().defined()
-             ? static_cast<double>(argument.toTensor().nbytes())
-             : 0;
+  if (argument.isTensor()) {
+    return bytes_of(argument.toTensor());
+  }
+  double bytes = 0;
+  if (argument.isTensorList()) {
+    for (const at::Tensor& tensor : argument.toTensorVector()) {
+      bytes += bytes_of(tensor);
+    }
+  }
+  return bytes;
 }
 
 double dtype_bytes(c10::ScalarType dtype) {
@@ -84,6 +95,12 @@ double bytes_through(const Arguments& arguments) {
 
 c10::ScalarType travelling_dtype(const PlannedRun& run) {
   return run.sharding.precision.param_dtype.value_or(c10::kFloat);
+}
+
+// Of an element that NCCL's reduce-scatter is given: no sum is rounded further than reduce_dtype.
+double native_bytes(const PlannedRun& run) {
+  const bool is_narrow = travelling_dtype(run) == run.sharding.precision.reduce_dtype;
+  return dtype_bytes(is_narrow ? travelling_dtype(run) : c10::kFloat);
 }
 
 }  // namespace
@@ -121,12 +138,47 @@ double update_bytes_a_parameter(const PlannedRun& run) {
          dtype_bytes(precision.reduce_dtype);
 }
 
+// As ops/cuda/flash_attention.cpp: all heads are copied, and what comes back of queries alone.
+AlibiColumns alibi_columns(const PlannedRun& run, double tokens, bool is_backward) {
+  constexpr double kColumns = 8;
+  const model::DecoderConfig& shape = run.model.shape;
+  const double element = dtype_bytes(travelling_dtype(run));
+  if (run.ranks.device == c10::DeviceType::CPU || shape.rope || element != 2) {
+    return {};
+  }
+  const auto size = static_cast<double>(shape.head_size);
+  const double queries = static_cast<double>(shape.heads) * tokens;
+  const double keys_and_values = 2 * static_cast<double>(shape.key_heads) * tokens;
+  const double widened = size + (size + kColumns);  // read and written
+  const double values = is_backward ? (3 * queries + keys_and_values) * widened
+                                    : (queries + keys_and_values) * widened + 2 * queries * size;
+  return {(size + kColumns) / size, element * values};
+}
+
+double resting_bytes_a_parameter(const PlannedRun& run) {
+  if (!run.sharding.offload.optimizer_on_host) {
+    return 0;
+  }
+  constexpr double kFloat32 = 4, kLowBits = 2;
+  const bool travels_whole = travelling_dtype(run) == c10::kFloat;  // its own master
+  const sherd::Master master = run.sharding.precision.master;
+  const double of_master = travels_whole || master == sherd::Master::BFloat16 ? 0
+                           : master == sherd::Master::Split                   ? kLowBits
+                                                                              : kFloat32;
+  return of_master + 2 * dtype_bytes(run.adamw.moments_dtype);
+}
+
 double sum_bytes(const PlannedRun& run, int parts, double elements) {
   const double part = dtype_bytes(travelling_dtype(run));
   const double sum = dtype_bytes(run.sharding.precision.reduce_dtype);
   const auto times = static_cast<double>(run.micro_batches.size());
   if (parts == 1 && part == sum && times == 1) {
     return 0;  // the gradient is the sum
+  }
+  if (sums_natively(run)) {
+    const double sent = native_bytes(run);
+    const double widened = sent == part ? 0 : parts * (part + sent);  // a copy of all parts
+    return elements * (times * (widened + sent + sum) + (times - 1) * sum);
   }
   return elements * (times * (parts * part + sum) + (times - 1) * sum);
 }

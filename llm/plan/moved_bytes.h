@@ -19,6 +19,18 @@ namespace llm::plan {
 /// rounded copy that travels.
 [[nodiscard]] double update_bytes_a_parameter(const PlannedRun& run);
 
+/// What AdamW brings from pinned memory of the host of a parameter, and takes back there.
+[[nodiscard]] double resting_bytes_a_parameter(const PlannedRun& run);
+
+/// What a GPU adds to attention for ALiBi: columns of 16 bits behind each head, for products of
+/// queries and keys to hold the bias (docs/design/gpu-kernels.md).
+struct AlibiColumns {
+  double share = 1;  ///< of attention's operations: heads are so much wider
+  double moved_bytes = 0;
+};
+/// Of a call over `tokens`, of a model that has them; else none.
+[[nodiscard]] AlibiColumns alibi_columns(const PlannedRun& run, double tokens, bool is_backward);
+
 /// What a rank reads and writes in a step to sum what `parts` ranks have of each of its `elements`.
 [[nodiscard]] double sum_bytes(const PlannedRun& run, int parts, double elements);
 

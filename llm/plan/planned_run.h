@@ -39,4 +39,10 @@ struct PlannedRun {
   std::int64_t libraries_bytes = 0;  ///< of other libraries, from the first step on
 };
 
+/// Whether gradients are summed by NCCL's own reduce-scatter.
+[[nodiscard]] inline bool sums_natively(const PlannedRun& run) {
+  return run.ranks.device != c10::DeviceType::CPU &&
+         run.ranks.reduce_scatter == sherd::ReduceScatter::Native;
+}
+
 }  // namespace llm::plan

@@ -241,6 +241,7 @@ Links links_of(const Device& device, int hosts, int ranks_of_host,
     links.latency_seconds = 14e-6;
     links.hop_seconds = 1.9e-6;
     links.host_hop_seconds = 4e-6;
+    links.pinned_bytes_per_second = device.pinned_bytes_per_second;
   }
   if (hosts > 1) {
     links.latency_seconds = on_cpu ? kMessageSeconds : links.latency_seconds;

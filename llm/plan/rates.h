@@ -56,6 +56,8 @@ struct Links {
   /// Of a gather, which goes from rank to rank: from each to the next of its host, and to the next
   /// host.
   double hop_seconds = 0, host_hop_seconds = 0;
+  /// Of a rank's device to pinned memory of its host and back, at once; 0: no such link.
+  double pinned_bytes_per_second = 0;
 };
 
 /// Which rates: of a host's ranks that compute at the same time, each on its threads.

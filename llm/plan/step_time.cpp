@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <tuple>
 
@@ -36,6 +37,14 @@ class Timeline {
     }
   }
 
+  /// Copies to or from the host beside the last `seconds`, which they may outlast.
+  void copy_beside(double seconds, double bytes) {
+    const double rate = links_.pinned_bytes_per_second;
+    const double longer = rate > 0 ? std::max(0.0, bytes / rate - seconds) : 0;
+    exposed_ += longer;
+    now_ += longer;
+  }
+
   void start_again() {
     now_ = exposed_ = link_is_free_ = 0;
     ends_.clear();
@@ -55,9 +64,15 @@ class Timeline {
     return std::min(collective.ranks - 1, (run_.ranks.local_size - 1) / collective.stride);
   }
 
+  // Gathers, and NCCL's reduce-scatter, go from rank to rank and from host to host.
+  [[nodiscard]] bool is_ring(const Collective& collective) const {
+    return collective.operation == Collective::Operation::Gather || sums_natively(run_);
+  }
+
   // What a rank sends, and receives at the same time: to its host's others over its own link, to
-  // those of other hosts over one that its host's ranks share. A gather brings each shard to a host
-  // once, whatever the number of ranks there, and hands it on to each of them.
+  // those of other hosts over one that its host's ranks share. A ring brings each shard to a host
+  // once, whatever the number of ranks there, and hands it on to each of them; or takes each
+  // piece's sum from a host once.
   [[nodiscard]] double seconds_of(const Collective& collective) const {
     const int peers = collective.ranks - 1;
     if (peers == 0) {
@@ -69,14 +84,15 @@ class Timeline {
     }
     const auto bytes = static_cast<double>(collective.bytes);
     const double bytes_to_a_peer = is_gather ? bytes : bytes / peers;
+    const bool ring = is_ring(collective);
     const int near = peers_on_host(collective);
     const double elsewhere = (peers - near) * bytes_to_a_peer;
     const sherd::RankGroup group{0, collective.stride, collective.ranks};
     const int of_a_host = group.ranks_of_a_host(run_.ranks.local_size);
-    const double on_host = (is_gather && of_a_host > 1 ? peers : near) * bytes_to_a_peer;
-    const double from_host = elsewhere * run_.ranks.local_size / (is_gather ? of_a_host : 1);
+    const double on_host = (ring && of_a_host > 1 ? peers : near) * bytes_to_a_peer;
+    const double from_host = elsewhere * run_.ranks.local_size / (ring ? of_a_host : 1);
     const auto over = [](double sent, double rate) { return rate > 0 ? sent / rate : 0; };
-    return links_.latency_seconds + (is_gather ? hops_seconds(collective.ranks, of_a_host) : 0) +
+    return links_.latency_seconds + (ring ? hops_seconds(collective.ranks, of_a_host) : 0) +
            std::max(over(on_host, links_.rank_bytes_per_second),
                     over(from_host, links_.host_bytes_per_second));
   }
@@ -127,54 +143,107 @@ struct Besides {
   double operators = 0;
 };
 
-// What no operator is. Ranks of a host without a CPU's shared memory exchange over links, and sum
-// what they received.
-double seconds_besides(const PlannedRun& run, const Rates& rates, const Besides& step) {
+double seconds_of_kind(const PlannedRun& run, const Rates& rates, const char* kind, double amount,
+                       double moved_bytes) {
   const std::string bits = bits_of(run.sharding.precision.param_dtype.value_or(c10::kFloat));
+  return rates.seconds({.kind = kind + bits, .amount = amount, .moved_bytes = moved_bytes});
+}
+
+double update_seconds(const PlannedRun& run, const Rates& rates, double shard) {
+  return seconds_of_kind(run, rates, step_kind::kOptimizer, shard,
+                         shard * update_bytes_a_parameter(run));
+}
+
+// What no operator is, and not the optimizer. Ranks of a host without a CPU's shared memory
+// exchange over links, and sum what they received.
+double seconds_besides(const PlannedRun& run, const Rates& rates, const Besides& step) {
   const int shards = shards_of(run);
   const double shard = step.elements / shards;
   const auto seconds = [&](const char* kind, double amount, double moved) {
-    return rates.seconds({.kind = kind + bits, .amount = amount, .moved_bytes = moved});
+    return seconds_of_kind(run, rates, kind, amount, moved);
   };
   const bool sums = run.ranks.local_size > 1 || run.ranks.device != c10::DeviceType::CPU;
   const int parts = run.sharding.strategy == sherd::Strategy::NoShard ? run.ranks.size : shards;
-  return seconds(step_kind::kOptimizer, shard, shard * update_bytes_a_parameter(run)) +
-         seconds(step_kind::kClip, shard, 0) + seconds(step_kind::kBetween, step.operators, 0) +
+  return seconds(step_kind::kClip, shard, 0) + seconds(step_kind::kBetween, step.operators, 0) +
          (sums ? seconds(step_kind::kExchange, step.elements,
                          sum_bytes(run, parts, step.elements / parts))
                : 0);
 }
 
+// A step on the meta device: its operators and collectives on a timeline.
+class PlannedStep {
+ public:
+  PlannedStep(const PlannedRun& run, const Rates& rates, const Links& links)
+      : run_(run),
+        rates_(rates),
+        timeline_(run, links),
+        module_(meta_module(run)),
+        elements_(elements_of(module_)),
+        model_(meta_model(module_, run, std::make_shared<TimedCollectives>(timeline_))),
+        optimizer_(model_, {}, {}, run.adamw) {}
+
+  StepTime plan() {
+    make_micro_batches();
+    optimizer_.step();
+    timeline_.start_again();
+    {
+      const OperatorWatch watch([&](const OperatorCall& call) { add(call); });
+      make_micro_batches();
+    }
+    optimizer_.step();  // waits for the last sums
+    const double shard = elements_ / shards_of(run_);
+    const double update = update_seconds(run_, rates_, shard);
+    timeline_.compute(update);
+    timeline_.copy_beside(update, shard * resting_bytes_a_parameter(run_));
+    timeline_.compute(seconds_besides(run_, rates_, {elements_, operators_}));
+    return {timeline_.now(), timeline_.exposed()};
+  }
+
+ private:
+  void make_micro_batches() {
+    optimizer_.zero_grad();
+    for (const MicroBatch& batch : run_.micro_batches) {
+      tokens_ = std::accumulate(batch.sample_tokens.begin(), batch.sample_tokens.end(), 0.0);
+      const double begin = timeline_.now();
+      const std::int64_t before = model_.memory().on_host_bytes();
+      const at::Tensor loss = loss_of(model_, batch);
+      // Pinned memory is used again: what the first forward takes is what each copies.
+      parked_bytes_ =
+          std::max(parked_bytes_, static_cast<double>(model_.memory().on_host_bytes() - before));
+      timeline_.copy_beside(timeline_.now() - begin, parked_bytes_);
+      const double forwarded = timeline_.now();
+      loss.backward();
+      timeline_.copy_beside(timeline_.now() - forwarded, parked_bytes_);
+    }
+  }
+
+  void add(OperatorCall call) {
+    if (call.kind.starts_with("attention")) {
+      const bool is_backward = call.kind.starts_with("attention_backward");
+      const AlibiColumns columns = alibi_columns(run_, tokens_, is_backward);
+      call.amount *= columns.share;
+      call.moved_bytes += columns.moved_bytes;
+    }
+    timeline_.compute(rates_.seconds(call));
+    operators_ += call.amount > 0 ? 1 : 0;
+  }
+
+  const PlannedRun& run_;
+  const Rates& rates_;
+  Timeline timeline_;
+  model::CausalLm module_;
+  double elements_;
+  sherd::Sharded<model::CausalLm> model_;
+  sherd::AdamW optimizer_;
+  double operators_ = 0;
+  double tokens_ = 0;        // of the micro-batch
+  double parked_bytes_ = 0;  // activations of a micro-batch
+};
+
 }  // namespace
 
 StepTime plan_step_time(const PlannedRun& run, const Rates& rates, const Links& links) {
-  const model::CausalLm module = meta_module(run);
-  const double elements = elements_of(module);
-  Timeline timeline(run, links);
-  auto model = meta_model(module, run, std::make_shared<TimedCollectives>(timeline));
-  sherd::AdamW optimizer(model, {}, {}, run.adamw);
-  const auto steps = [&] {
-    optimizer.zero_grad();
-    for (const MicroBatch& batch : run.micro_batches) {
-      loss_of(model, batch).backward();
-    }
-  };
-  steps();
-  optimizer.step();
-  timeline.start_again();
-  double operators = 0;
-  {
-    const OperatorWatch watch([&](const OperatorCall& call) {
-      if (call.amount > 0) {
-        timeline.compute(rates.seconds(call));
-        ++operators;
-      }
-    });
-    steps();
-  }
-  optimizer.step();  // waits for the last sums
-  timeline.compute(seconds_besides(run, rates, {elements, operators}));
-  return {timeline.now(), timeline.exposed()};
+  return PlannedStep(run, rates, links).plan();
 }
 
 }  // namespace llm::plan

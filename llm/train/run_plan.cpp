@@ -68,6 +68,10 @@ void plan_time(RunPlan& plan, const plan::PlannedRun& run) {
       plan::links_of(hosts.device, hosts.hosts, hosts.ranks, hosts.link_gb_per_second);
   plan.time = plan::plan_step_time(run, rates, links);
   plan.rates = links.source.empty() ? rates.source : rates.source + "; " + links.source;
+  if (plan.memory.host_bytes > 0) {
+    plan.rates += fmt::format("; {:g} GB/s each way between a GPU and its host, assumed",
+                              links.pinned_bytes_per_second / 1e9);
+  }
 }
 
 const plan::PhasePlan& worst_phase(const RunPlan& plan) {
@@ -146,11 +150,6 @@ std::string time_text(const RunPlan& plan) {
         "step",
         track::short_bytes(plan.memory.offloaded_bytes));
   }
-  if (plan.memory.host_bytes > 0) {
-    text +=
-        "\n  without what copies between the GPU and its host take, unless they run beside the "
-        "computation";
-  }
   if (plan.hosts.hosts > 1) {
     text +=
         "\n  (which strategy is the fastest depends on that link: `sherd bandwidth` measures it)";
@@ -190,6 +189,7 @@ void check_offload(const config::OffloadSection& offload, const plan::Device& de
 PathOfPlan::PathOfPlan(c10::DeviceType device) {
   if (device != c10::DeviceType::CPU) {
     assumed_.emplace(sherd::ops::cpu::Isa::Avx512Bf16);
+    as_on_gpus_.emplace();
   }
 }
 

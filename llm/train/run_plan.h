@@ -15,6 +15,7 @@
 #include "llm/plan/step_time.h"
 #include "llm/train/load_model.h"
 #include "llm/train/planned_batches.h"
+#include "ops/as_on_gpus.h"
 #include "ops/cpu/isa.h"
 
 namespace llm::train {
@@ -54,13 +55,15 @@ struct RunPlan {
 };
 
 /// While it lives, operators on meta take what those of a device take: a GPU multiplies bf16 as it
-/// is, whatever the processor beside it can. For a plan of memory on this thread.
+/// is, whatever the processor beside it can, and weights side by side at once. For a plan on this
+/// thread.
 class PathOfPlan {
  public:
   explicit PathOfPlan(c10::DeviceType device);
 
  private:
   std::optional<sherd::ops::cpu::AssumedIsa> assumed_;
+  std::optional<sherd::ops::AsOnGpus> as_on_gpus_;
 };
 
 /// Not collective. Throws sherd::Error(Usage) for ranks that the strategy or the batch do not fit.

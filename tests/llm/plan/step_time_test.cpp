@@ -11,6 +11,7 @@
 #include "llm/plan/moved_bytes.h"
 #include "llm/plan/operator_watch.h"
 #include "llm/train/load_model.h"
+#include "llm/train/run_plan.h"
 #include "tests/llm/plan/small_runs.h"
 
 namespace llm::plan {
@@ -154,6 +155,7 @@ PlannedRun llama_on(int ranks, std::int64_t samples, std::int64_t tokens, std::i
 }
 
 StepTime time_on(const char* name, const PlannedRun& run) {
+  const train::PathOfPlan path(run.ranks.device);
   const Device& device = device_of_name(name);
   const int hosts = run.ranks.size / run.ranks.local_size;
   return plan_step_time(run, rates_of(device, {run.ranks.local_size, 1}),
@@ -248,6 +250,155 @@ TEST(StepTime, OnManyGpusIsWhatLayersComputeOrWaitFor) {
       EXPECT_NEAR(planned.step_seconds / expected, 1, 0.05) << ranks << " ranks, " << tokens;
     }
   }
+}
+
+double elements_of(const PlannedRun& run) {
+  double elements = 0;
+  for (const at::Tensor& parameter : meta_module(run)->parameters()) {
+    elements += static_cast<double>(parameter.numel());
+  }
+  return elements;
+}
+
+// Two hosts of two: in rank order each of a host's two ranks sends its piece to two others, by a
+// ring each host sends sums of two pieces.
+TEST(StepTime, OfNativeReduceScatterSendsTheSumsOfAHost) {
+  const double rate = 1e5;
+  PlannedRun run = planned_run("llama", 4, sherd::Strategy::FullShard);
+  run.ranks.device = c10::DeviceType::CUDA;
+  run.sharding.precision.param_dtype = c10::kBFloat16;
+  const auto crossed = [&](int ranks_of_host, sherd::ReduceScatter way, c10::ScalarType sum) {
+    run.ranks.local_size = ranks_of_host;
+    run.ranks.reduce_scatter = way;
+    run.sharding.precision.reduce_dtype = sum;
+    return plan_step_time(run, products_at(1e15), {.host_bytes_per_second = rate})
+               .exposed_communication_seconds *
+           rate;
+  };
+  using enum sherd::ReduceScatter;
+  const double piece = elements_of(run) / 4;
+  const auto expect_less = [&](int ranks_of_host, c10::ScalarType sum, double bytes) {
+    EXPECT_NEAR(
+        (crossed(ranks_of_host, RankOrder, sum) - crossed(ranks_of_host, Native, sum)) / piece,
+        bytes, 0.02)
+        << ranks_of_host << " of a host, " << sum;
+  };
+  expect_less(2, c10::kBFloat16, (4 - 2) * 2);
+  expect_less(2, c10::kFloat, 4 * 2 - 2 * 4);
+  expect_less(1, c10::kBFloat16, 0);
+  expect_less(1, c10::kFloat, 3 * 2 - 3 * 4);
+}
+
+TEST(StepTime, OfSumsIsWhatTheyMove) {
+  PlannedRun run = planned_run("llama", 8, sherd::Strategy::FullShard);
+  run.ranks.device = c10::DeviceType::CUDA;
+  const auto moved = [&](sherd::ReduceScatter way, c10::ScalarType part, c10::ScalarType sum) {
+    run.ranks.reduce_scatter = way;
+    run.sharding.precision.param_dtype = part;
+    run.sharding.precision.reduce_dtype = sum;
+    return sum_bytes(run, 8, 1);
+  };
+  using enum sherd::ReduceScatter;
+  EXPECT_EQ(moved(RankOrder, c10::kBFloat16, c10::kFloat), 8 * 2 + 4);
+  EXPECT_EQ(moved(Native, c10::kBFloat16, c10::kFloat), 8 * (2 + 4) + 4 + 4);
+  EXPECT_EQ(moved(RankOrder, c10::kBFloat16, c10::kBFloat16), 8 * 2 + 2);
+  EXPECT_EQ(moved(Native, c10::kBFloat16, c10::kBFloat16), 2 + 2);
+  run.micro_batches.push_back(run.micro_batches.front());
+  EXPECT_EQ(moved(Native, c10::kFloat, c10::kFloat), 2 * (4 + 4) + 4);
+}
+
+// Heads of 68 grow to 76. Forward copies all three and what comes out; backward all three, what
+// came out and its gradient.
+TEST(StepTime, OfAlibiOnAGpuCopiesHeads) {
+  PlannedRun run = planned_run("bloom", 1, sherd::Strategy::FullShard);
+  run.sharding.precision.param_dtype = c10::kBFloat16;
+  Rates rates;
+  rates.bytes_per_second = 1;
+  const auto bytes = [&] { return plan_step_time(run, rates, {}).step_seconds; };
+  const double without = bytes();
+  EXPECT_EQ(alibi_columns(run, 300, false).share, 1);
+  run.ranks.device = c10::DeviceType::CUDA;
+  constexpr double kHeads = 2 * 300;
+  const double forward = 2 * kHeads * (3 * (68 + 76) + 2 * 68);
+  const double backward = 2 * kHeads * 5 * (68 + 76);
+  EXPECT_EQ(alibi_columns(run, 300, false).moved_bytes, forward);
+  EXPECT_EQ(alibi_columns(run, 300, true).moved_bytes, backward);
+  EXPECT_EQ(alibi_columns(run, 300, true).share, 76.0 / 68);
+  EXPECT_NEAR(bytes() - without, 3 * (forward + backward) + sum_bytes(run, 1, elements_of(run)), 1);
+  PlannedRun rotary = planned_run("llama", 1, sherd::Strategy::FullShard);
+  rotary.ranks.device = c10::DeviceType::CUDA;
+  rotary.sharding.precision.param_dtype = c10::kBFloat16;
+  EXPECT_EQ(alibi_columns(rotary, 300, false).moved_bytes, 0);
+}
+
+// Three products of a layer fewer each way, and none of the sums of their inputs' gradients; values
+// and gradients of queries, keys and values are copied.
+TEST(StepTime, OnAGpuTakesWeightsSideBySideAtOnce) {
+  const PlannedRun run = llama_on(1, 1, 128, 2);
+  const auto calls_of = [&](c10::DeviceType device) {
+    const train::PathOfPlan path(device);
+    std::map<std::string, double> calls;
+    auto model = meta_model(meta_module(run), run);
+    const OperatorWatch watch([&](const OperatorCall& call) {
+      const std::string name = call.kind.substr(0, call.kind.find(' '));
+      ++calls[name];
+      calls[name + " amount"] += call.amount;
+      calls["bytes"] += call.moved_bytes;
+    });
+    loss_of(model, run.micro_batches[0]).backward();
+    return calls;
+  };
+  auto apart = calls_of(c10::DeviceType::CPU), joined = calls_of(c10::DeviceType::CUDA);
+  EXPECT_EQ(apart["linear"] - joined["linear"], 2 * 3);
+  EXPECT_EQ(apart["linear_backward"] - joined["linear_backward"], 2 * 3);
+  EXPECT_EQ(apart["linear amount"], joined["linear amount"]);
+  EXPECT_EQ(apart["linear_backward amount"], joined["linear_backward amount"]);
+  constexpr double kElement = 2, kTokens = 128, kWidth = 4096, kKeys = 1024;
+  const double sums = 3 * 3 * kWidth, copies = 2 * kKeys + 2 * (kWidth + 2 * kKeys);
+  EXPECT_EQ(apart["bytes"] - joined["bytes"], 2 * kElement * kTokens * (sums - copies));
+}
+
+// Of a parameter what AdamW does not keep on the device goes both ways at once, beside the update.
+TEST(StepTime, OfMastersAndMomentsOnTheHostWaitsForTheirLink) {
+  PlannedRun run = llama_on(1, 1, 128, 1);
+  const double rate = 1e6, elements = elements_of(run);
+  const auto waited = [&] {
+    return plan_step_time(run, products_at(1e15), {.pinned_bytes_per_second = rate})
+        .exposed_communication_seconds;
+  };
+  EXPECT_EQ(waited(), 0);
+  run.sharding.offload.optimizer_on_host = true;
+  const auto expect_bytes = [&](double bytes) {
+    EXPECT_EQ(resting_bytes_a_parameter(run), bytes);
+    EXPECT_NEAR(static_cast<double>(plan_memory(run).host_bytes) / elements, bytes, 1e-3);
+    EXPECT_NEAR(waited() * rate / elements, bytes, 1e-3);
+  };
+  expect_bytes(4 + 8);
+  run.sharding.precision.master = sherd::Master::Split;
+  expect_bytes(2 + 8);
+  run.adamw.moments_dtype = c10::kBFloat16;
+  expect_bytes(2 + 4);
+  run.sharding.precision.master = sherd::Master::BFloat16;
+  expect_bytes(4);
+  Rates rates = products_at(1e15);
+  rates.bytes_per_second = 1e6;  // the update takes longer
+  EXPECT_EQ(
+      plan_step_time(run, rates, {.pinned_bytes_per_second = 1e6}).exposed_communication_seconds,
+      0);
+}
+
+TEST(StepTime, OfActivationsOnTheHostWaitsForThemBothWays) {
+  PlannedRun run = llama_on(1, 1, 1024, 2);
+  run.micro_batches.push_back(run.micro_batches.front());
+  run.sharding.offload.activations_on_host = true;
+  const auto bytes = static_cast<double>(plan_memory(run).host_bytes);
+  EXPECT_GT(bytes, 2.0 * 2 * 1024 * (4096 + 2 * 14336));  // a layer's input, gate and up
+  const auto time = [&](double rate, double products) {
+    return plan_step_time(run, products_at(products), {.pinned_bytes_per_second = rate});
+  };
+  const double rate = 1e6;
+  EXPECT_NEAR(time(rate, 1e15).exposed_communication_seconds * rate / (2 * 2 * bytes), 1, 1e-3);
+  EXPECT_EQ(time(1e12, 1e12).exposed_communication_seconds, 0);
 }
 
 // A layer's gather is hidden behind F ÷ B tokens: 2,200 within a host of 360 GB/s.
