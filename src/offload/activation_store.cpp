@@ -36,6 +36,12 @@ at::Tensor bytes_of(const ActivationPool::Block& block, std::int64_t bytes) {
 
 }  // namespace
 
+void refuse_changed_in_place() {
+  throw Error(ExitCode::Usage,
+              "[backward] a tensor that autograd saved for backward was changed in place after "
+              "it had been used: change a copy of it, or leave Offload::activations_on_host.");
+}
+
 ActivationPool::ActivationPool(c10::Device device, std::shared_ptr<MemoryLedger> ledger)
     : device_(device),
       ledger_(std::move(ledger)),
@@ -156,9 +162,7 @@ const c10::Storage& ParkedStorage::use() {
   fetch();
   const std::lock_guard lock(mutex_);
   if (is_changed_) {
-    throw Error(ExitCode::Usage,
-                "[backward] a tensor that autograd saved for backward was changed in place after "
-                "it had been used: change a copy of it, or leave Offload::activations_on_host.");
+    refuse_changed_in_place();
   }
   await_copy();
   return storage_;

@@ -19,6 +19,9 @@
 
 namespace sherd::detail {
 
+/// Throws Error(Usage): what autograd saved is not what it was.
+[[noreturn]] void refuse_changed_in_place();
+
 /// Pinned blocks that are used again, and the streams that copy. Any thread.
 class ActivationPool {
  public:

@@ -1,6 +1,7 @@
 #include "seam/saved_tensors.h"
 
 #include <exception>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/input_buffer.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "base/movable_storage.h"
 #include "sherd/error.h"
@@ -35,6 +37,11 @@ class Saved final : public SavedVariableHooks {
     const SavingScope& scope = *std::exchange(scope_, nullptr);
     if (!scope.store().takes(tensor)) {
       kept_ = tensor.is_leaf() ? tensor : tensor.detach();
+      if (!(tensor.is_leaf() &&
+            tensor.requires_grad())) {  // a parameter's values are gathered anew
+        version_ = torch::autograd::impl::version_counter(tensor);
+        saved_version_ = version_->current_version();
+      }
       return;
     }
     sizes_ = tensor.sizes().vec();
@@ -45,6 +52,9 @@ class Saved final : public SavedVariableHooks {
   }
   at::Tensor call_unpack_hook() override {
     if (parked_ == nullptr) {
+      if (version_ && version_->current_version() != saved_version_) {
+        refuse_changed_in_place();
+      }
       return kept_;
     }
     const at::Tensor tensor = view_of(
@@ -62,6 +72,8 @@ class Saved final : public SavedVariableHooks {
   int64_t offset_ = 0;
   at::ScalarType dtype_ = at::kFloat;
   at::Tensor kept_;
+  std::optional<c10::VariableVersion> version_;  // of `kept_`; LibTorch checks none under hooks
+  uint32_t saved_version_ = 0;
 };
 
 // [Note: Hooks of saved tensors]
