@@ -19,6 +19,13 @@ namespace {
 constexpr std::int64_t kLeastBytes = std::int64_t{1} << 20;
 constexpr std::int64_t kBlockBytes = std::int64_t{2} << 20;  // blocks are multiples of it
 
+// A block serves what fills half of it; and so what is lent and what is not are bounded alike.
+constexpr std::int64_t kLargestLoan = 2;
+
+std::int64_t in_blocks(std::int64_t bytes) {
+  return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+}
+
 std::shared_ptr<c10::Event> recorded(const c10::Stream& stream) {
   auto event = std::make_shared<c10::Event>(stream.device_type());
   event->record(stream);
@@ -57,23 +64,51 @@ ActivationPool::~ActivationPool() {
 }
 
 ActivationPool::Block ActivationPool::take(std::int64_t bytes) {
-  const std::int64_t rounded = (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = free_.lower_bound(rounded);
-    if (found != free_.end() && found->first <= 2 * rounded) {
-      Block block = std::move(found->second);
-      free_.erase(found);
-      return block;
-    }
+  const std::int64_t wanted = in_blocks(bytes);
+  if (Block block = reused(wanted)) {
+    return block;
   }
-  return std::make_unique<PinnedBuffer>(rounded, MemoryKind::OffloadSlot, ledger_, device_);
+  if (std::vector<Block> blocks = superfluous(wanted); !blocks.empty() && streams_ != nullptr) {
+    streams_->synchronize();
+  }
+  auto block = std::make_unique<PinnedBuffer>(wanted, MemoryKind::OffloadSlot, ledger_, device_);
+  const std::lock_guard lock(mutex_);
+  held_bytes_ += wanted;
+  asked_bytes_ += wanted;
+  return block;
 }
 
-void ActivationPool::give(Block block) {
+// Null where none of those that are there would do.
+ActivationPool::Block ActivationPool::reused(std::int64_t wanted) {
   const std::lock_guard lock(mutex_);
-  const std::int64_t bytes = block->bytes();
-  free_.emplace(bytes, std::move(block));
+  most_asked_bytes_ = std::max(most_asked_bytes_, asked_bytes_ + wanted);
+  const auto found = free_.lower_bound(wanted);
+  if (found == free_.end() || found->first > kLargestLoan * wanted) {
+    return nullptr;
+  }
+  asked_bytes_ += wanted;
+  return std::move(free_.extract(found).mapped().block);
+}
+
+// What is to go before another block comes: those that have been free for longest.
+std::vector<ActivationPool::Block> ActivationPool::superfluous(std::int64_t wanted) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Block> blocks;
+  while (!free_.empty() && held_bytes_ + wanted > kLargestLoan * most_asked_bytes_) {
+    const auto longest = std::min_element(
+        free_.begin(), free_.end(),
+        [](const auto& a, const auto& b) { return a.second.since < b.second.since; });
+    held_bytes_ -= longest->first;
+    blocks.push_back(std::move(free_.extract(longest).mapped().block));
+  }
+  return blocks;
+}
+
+void ActivationPool::give(Block block, std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  asked_bytes_ -= in_blocks(bytes);
+  const std::int64_t block_bytes = block->bytes();
+  free_.emplace(block_bytes, Free{gifts_++, std::move(block)});
 }
 
 ParkedStorage::ParkedStorage(std::shared_ptr<ActivationPool> pool, const at::Tensor& tensor)
@@ -108,7 +143,7 @@ void ParkedStorage::await_copy() {
     copied_->block(computes_);
   }
   if (block_ != nullptr && place_ != Place::Host) {
-    pool_->give(std::move(block_));
+    pool_->give(std::move(block_), bytes_);
   }
 }
 

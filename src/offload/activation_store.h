@@ -22,7 +22,8 @@ namespace sherd::detail {
 /// Throws Error(Usage): what autograd saved is not what it was.
 [[noreturn]] void refuse_changed_in_place();
 
-/// Pinned blocks that are used again, and the streams that copy. Any thread.
+/// Pinned blocks that are used again, and the streams that copy. Beside the most that was asked for
+/// at a time, in multiples of 2 MiB, they are at most as much again. Any thread.
 class ActivationPool {
  public:
   ActivationPool(c10::Device device, std::shared_ptr<MemoryLedger> ledger);
@@ -33,20 +34,32 @@ class ActivationPool {
 
   using Block = std::unique_ptr<PinnedBuffer>;
   /// One that holds `bytes`, to be written by copies that come after what the computing stream has
-  /// been given.
+  /// been given. Where others have to go for it, the host waits for copies.
   [[nodiscard]] Block take(std::int64_t bytes);
-  /// The computing stream waits for what it was copied from or to.
-  void give(Block block);
+  /// One that was taken for so many bytes; the computing stream waits for what it was copied from
+  /// or to.
+  void give(Block block, std::int64_t bytes);
   /// Null on the meta device.
   [[nodiscard]] const CopyStreams* streams() const { return streams_.get(); }
   [[nodiscard]] c10::Device device() const { return device_; }
 
  private:
+  struct Free {
+    std::uint64_t since = 0;  ///< by `gifts_`
+    Block block;
+  };
+  [[nodiscard]] Block reused(std::int64_t wanted);
+  [[nodiscard]] std::vector<Block> superfluous(std::int64_t wanted);
+
   c10::Device device_;
   std::shared_ptr<MemoryLedger> ledger_;
   std::mutex mutex_;
-  std::multimap<std::int64_t, Block> free_;  ///< by size
-  std::unique_ptr<CopyStreams> streams_;     ///< end before the blocks go
+  std::multimap<std::int64_t, Free> free_;  ///< by size
+  std::uint64_t gifts_ = 0;
+  std::int64_t held_bytes_ = 0;           ///< of all blocks
+  std::int64_t asked_bytes_ = 0;          ///< for those that are lent
+  std::int64_t most_asked_bytes_ = 0;     ///< of them at a time, so far
+  std::unique_ptr<CopyStreams> streams_;  ///< end before the blocks go
 };
 
 /// The bytes of one storage: on their way to the host, there, or back. As long as something that

@@ -8,6 +8,7 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
+#include "offload/activation_store.h"
 #include "sherd/checkpoint.h"
 #include "sherd/fully_shard.h"
 #include "sherd/init.h"
@@ -201,6 +202,37 @@ TEST(OffloadToTheHost, MovesWhatUnitsSaveToTheHost) {
     }
   });
   static_cast<void>(take_faults());  // the change itself
+}
+
+// Batches of many sizes: the blocks of all of them are at most twice what one had.
+TEST(OffloadToTheHost, PinsAtMostTwiceWhatIsThereAtATime) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  run_ranks_on_devices(1, [](const World& world) {
+    const auto ledger = std::make_shared<MemoryLedger>();
+    detail::ActivationPool pool(world.device(), ledger);
+    const auto use = [&](int blocks, int64_t bytes) {
+      std::vector<detail::ActivationPool::Block> lent;
+      for (int i = 0; i < blocks; ++i) {
+        lent.push_back(pool.take(bytes));
+      }
+      for (auto& block : lent) {
+        pool.give(std::move(block), bytes);
+      }
+    };
+    use(1, 40 * kMiB);
+    use(2, 18 * kMiB);
+    EXPECT_EQ(ledger->on_host_bytes(), 76 * kMiB);
+    use(2, 8 * kMiB);
+    EXPECT_EQ(ledger->on_host_bytes(), 52 * kMiB);  // without the largest, the longest unused
+    use(2, 17 * kMiB);                              // by those of 18
+    EXPECT_EQ(ledger->on_host_bytes(), 52 * kMiB);
+    for (int64_t mebibytes = 2; mebibytes <= 40; mebibytes += 2) {
+      use(1, mebibytes * kMiB);
+      use(static_cast<int>(40 / mebibytes), mebibytes * kMiB);
+      EXPECT_LE(ledger->on_host_bytes(), 80 * kMiB);
+    }
+  });
+  EXPECT_EQ(take_faults(), std::vector<std::string>{});
 }
 
 // A wait of one stream for another, taken away, is missed, for each pair of streams that has waits:
