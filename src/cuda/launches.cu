@@ -69,9 +69,13 @@ void sum_in_order(Values out, bool accumulate, float scale, const DeviceKernels:
     Sources<In> all;
     unsigned aligned_in_all = aligned(typed_out);
     for (const In* source : typed) {
-      all.all[all.count++] = source;
+      if (all.count < kMostSources) {
+        all.all[all.count] = source;
+      }
+      ++all.count;
       aligned_in_all &= aligned(source);
     }
+    all.distance = all.count > kMostSources ? typed[1] - typed[0] : 0;
     launch(stream, cut(numel, aligned_in_all), sum_in_rank_order<Out, In, kThreads>, typed_out,
            accumulate, scale, all, parts);
   };

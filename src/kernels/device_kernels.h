@@ -26,7 +26,7 @@ struct Squares {
 /// NaN, which stays NaN.
 struct DeviceKernels {
   using Sources = std::variant<std::span<const float* const>, std::span<const uint16_t* const>>;
-  /// Sources a call, at most.
+  /// Sources a call, at most; any number of them where each lies as far behind the one before.
   int64_t most_sources = 0;
   /// `squares`: of the result, without another pass over it.
   void (*sum_in_rank_order)(Values out, bool accumulate, float scale, const Sources& sources,

@@ -129,11 +129,23 @@ void sum_by(const OnDevice& device, const at::Tensor& out, bool accumulate, floa
                             out.numel(), squares, device.stream());
 }
 
+// As the pieces of a buffer that was received.
+bool lie_evenly(std::span<const at::Tensor> sources) {
+  const auto at = [&](size_t i) { return reinterpret_cast<intptr_t>(sources[i].const_data_ptr()); };
+  for (size_t i = 2; i < sources.size(); ++i) {
+    if (at(i) - at(i - 1) != at(1) - at(0)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // Whether the device has kernels that could.
 bool sum_on_device(const at::Tensor& out, bool accumulate, float scale,
                    std::span<const at::Tensor> sources, const kernels::Squares& squares) {
   const OnDevice device(sources.front());
-  if (!device || static_cast<int64_t>(sources.size()) > device->most_sources) {
+  if (!device ||
+      (static_cast<int64_t>(sources.size()) > device->most_sources && !lie_evenly(sources))) {
     return false;
   }
   if (sources.front().scalar_type() == at::kFloat) {

@@ -6,13 +6,17 @@
 
 namespace sherd::cuda {
 
-/// As many as a launch can take along.
+/// As many as a launch lists. More lie at one distance from each to the next.
 inline constexpr int kMostSources = 128;
 
 template <class T>
 struct Sources {
+  GPU_FUNCTION const T* of(int rank) const {
+    return count <= kMostSources ? all[rank] : all[0] + rank * distance;
+  }
   const T* all[kMostSources] = {};
   int count = 0;
+  int64_t distance = 0;  ///< in elements
 };
 
 /// Floats within a pack, doubles over them.
@@ -51,7 +55,7 @@ sum_in_rank_order(Flat flat, Out* out, bool accumulate, float scale, Sources<In>
     }
     for (int rank = 0; rank < sources.count; ++rank) {
       float part[kElements];
-      load(sources.all[rank] + at, part);
+      load(sources.of(rank) + at, part);
       for (int i = 0; i < kElements; ++i) {
         sum[i] += scale * part[i];
       }

@@ -98,6 +98,32 @@ TEST_F(ShardMathOnADevice, SumsByItsKernels) {
   }
 }
 
+// More ranks than a launch lists, whose pieces lie one behind the other in what was received.
+TEST_F(ShardMathOnADevice, SumsPiecesOfManyRanksByItsKernels) {
+  constexpr int64_t kRanks = 300;
+  for (const auto of_sum : {at::kFloat, at::kBFloat16}) {
+    for (const auto of_sources : {at::kFloat, at::kBFloat16}) {
+      const at::Tensor received = test::seeded(7, [&] {
+        return at::randn({kRanks, kNumel}).to(of_sources);
+      });
+      std::vector<at::Tensor> pieces, pieces_on_device;
+      for (int64_t rank = 0; rank < kRanks; ++rank) {
+        pieces.push_back(received[rank]);
+        pieces_on_device.push_back(on_device(received[rank]));
+      }
+      for (const bool accumulate : {false, true}) {
+        const at::Tensor expected = values(3, of_sum), found = values(3, of_sum);
+        const double squares = shard_math::sum_in_rank_order(expected, accumulate, 0.3F, pieces);
+        EXPECT_NEAR(shard_math::sum_with_squares_on_device(on_device(found), accumulate, 0.3F,
+                                                           pieces_on_device)
+                        .item<double>(),
+                    squares, 1e-6 * squares);
+        EXPECT_TRUE(at::equal(found, expected)) << of_sum << " of " << of_sources;
+      }
+    }
+  }
+}
+
 TEST_F(ShardMathOnADevice, ScalesRoundsSplitsAndJoinsByItsKernels) {
   const at::Tensor expected = values(1), found = values(1);
   shard_math::scale_in_place(expected, 0.3F);
@@ -192,14 +218,15 @@ TEST_F(ShardMathOnADevice, FindsTheFactorOfClipping) {
   }
 }
 
-// Other dtypes, more sources than a launch takes, and any device before there are kernels: ATen's
-// part, which has nothing for this one.
+// Other dtypes, more sources than a launch lists where they lie anyhow, and any device before there
+// are kernels: ATen's part, which has nothing for this one.
 TEST_F(ShardMathOnADevice, LeavesTheRestToATen) {
   const at::Tensor memory = values(1), halves = values(2, at::kHalf);
   const at::Tensor sum = on_device(memory);
   EXPECT_THROW(shard_math::sum_in_rank_order(sum, true, 1, {on_device(halves)}),
                c10::NotImplementedError);
-  const std::vector<at::Tensor> many(129, sum);
+  std::vector<at::Tensor> many(128, sum);
+  many.push_back(on_device(values(3)));
   EXPECT_THROW(shard_math::sum_in_rank_order(sum, true, 1, many), c10::NotImplementedError);
   shard_math::scale_in_place(sum, 2);
   set_device_kernels(kPlayed, nullptr);
