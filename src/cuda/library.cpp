@@ -36,7 +36,9 @@ std::string last_nccl_error() {
 }
 
 // Where NCCL fails, LibTorch's watchdog is to end what waits for it, and not the process: the rank
-// says what happened. Nor is it to write traces first, for a minute. What the user set stays.
+// says what happened. Nor is it to write traces first, for a minute. What the user set stays, and
+// so does the watchdog's monitor (TORCH_NCCL_ENABLE_MONITORING): where ncclCommAbort() hangs,
+// nothing else would end the process.
 void set_watchdog() {
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", std::to_string(c10d::CleanUpOnly).c_str(), 0);
   ::setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 0);
