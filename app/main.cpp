@@ -10,11 +10,13 @@
 #include "app/allocator.h"
 #include "app/run_command.h"
 #include "launch/descriptor_limit.h"
+#include "launch/end_process.h"
 #include "launch/stop_request.h"
 #include "llm/text/printable.h"
 #include "llm/train/agreement.h"
 #include "llm/train/out_of_memory.h"
 #include "sherd/error.h"
+#include "sherd/gpus.h"
 
 namespace {
 
@@ -49,11 +51,7 @@ ExitCode code_of(const std::system_error& error) {
   return memory ? ExitCode::OutOfMemory : descriptors ? ExitCode::Unavailable : ExitCode::Internal;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of that write
-  std::signal(SIGPIPE, SIG_IGN);
+int run(int argc, char** argv) {
   try {
     app::install_allocator();
     sherd::launch::raise_descriptor_limit();
@@ -74,4 +72,16 @@ int main(int argc, char** argv) {
                ? fail_without_memory(std::string(" (oneDNN: ") + error.what() + ")")
                : fail(ExitCode::Internal, error.what());
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of that write
+  std::signal(SIGPIPE, SIG_IGN);
+  const int code = run(argc, argv);
+  if (sherd::thread_connects_in_nccl()) {
+    sherd::launch::end_process(code);
+  }
+  return code;
 }

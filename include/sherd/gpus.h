@@ -32,6 +32,12 @@ struct Gpus {
 /// `get_device_properties()`.
 [[nodiscard]] const Gpus& gpus();
 
+/// Whether a thread of this process is in NCCL, as one stays behind where ranks could not be
+/// connected (Error(Unavailable)): nothing ends it, and what goes with the process is not to go
+/// beside it. A program then ends by `_exit()`, once it has written what it has to write. Any
+/// thread; not collective.
+[[nodiscard]] bool thread_connects_in_nccl();
+
 /// What happens where an operator of LibTorch makes the host wait for a GPU: nothing, a warning
 /// on stderr, or a c10::Error.
 enum class SyncDebugMode : std::uint8_t { Default, Warn, Error };

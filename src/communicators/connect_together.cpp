@@ -1,6 +1,8 @@
 #include "communicators/connect_together.h"
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -12,10 +14,23 @@
 
 #include "communicators/nccl_errors.h"
 #include "sherd/error.h"
+#include "sherd/gpus.h"
 
 namespace sherd::detail {
 
 namespace {
+
+std::atomic<int>& threads_in_nccl() {
+  static std::atomic<int> count = 0;
+  return count;
+}
+
+struct InNccl {
+  InNccl() { ++threads_in_nccl(); }
+  ~InNccl() { --threads_in_nccl(); }
+  InNccl(const InNccl&) = delete;
+  InNccl& operator=(const InNccl&) = delete;
+};
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
@@ -57,7 +72,11 @@ void Connecting::together(std::function<void()> connect) {
   const std::string counter = "connecting/" + std::to_string(times_++);
   std::packaged_task<void()> task(connect ? std::move(connect) : [] {});
   std::future<void> connected = task.get_future();
-  std::thread thread(std::move(task));
+  std::thread thread([counted = std::make_unique<InNccl>(), task = std::move(task)]() mutable {
+    task();
+    task = {};  // with what it owns
+    counted.reset();
+  });
   try {
     await(std::move(connected), counter);
   } catch (const Error&) {
@@ -129,3 +148,11 @@ void Connecting::fail_with_others(const std::string& told) const {
 }
 
 }  // namespace sherd::detail
+
+namespace sherd {
+
+bool thread_connects_in_nccl() {
+  return detail::threads_in_nccl() > 0;
+}
+
+}  // namespace sherd

@@ -10,19 +10,21 @@ const std::string kFolder = SHERD_TEST_BINARY_DIR "/tests/fake_driver/";
 const std::string kDriver = kFolder + "driver";
 const std::string kDriverAndLibrary = kDriver + ":" + kFolder + "library";
 
+Arguments one_step(const fs::path& output) {
+  return {"train",
+          "recipes/stories260k-squad-32.toml",
+          "--train.output",
+          output.string(),
+          "--train.max_steps",
+          "1",
+          "--eval.at_end",
+          "false"};
+}
+
 Ended train_with(const std::string& libraries, Arguments variables, const Arguments& more = {}) {
   const TempFolder folder;
   variables.push_back("LD_LIBRARY_PATH=" + libraries);
-  Arguments words = {"train",
-                     "recipes/stories260k-squad-32.toml",
-                     "--train.output",
-                     (folder.path() / "run").string(),
-                     "--train.max_steps",
-                     "1",
-                     "--eval.at_end",
-                     "false"};
-  words.insert(words.end(), more.begin(), more.end());
-  return Program(words, variables).finish();
+  return Program(one_step(folder.path() / "run") + more, variables).finish();
 }
 
 struct Case {
@@ -82,6 +84,23 @@ TEST(NoGpu, IsRefusedWhereItIsTakenOrTooFew) {
                  {"-n", "3"});
   expect_refused({64, kDriverAndLibrary, {"FAKE_CAPABILITY=75"}, {"bfloat16", "Fake GPU", "7.5"}},
                  {"--precision.param_dtype", "bfloat16"});
+}
+
+// Nothing ends the thread that waits in NCCL for rank 1, nor may the process's end disturb it.
+TEST(NoGpu, EndsWithItsCodeWhileAThreadWaitsInNccl) {
+  const TempFolder folder;
+  const std::string port = std::to_string(launch::listen_on_loopback({}).port);
+  const auto start = [&](const std::string& rank) {
+    return Program(one_step(folder.path() / "run") + Arguments{"--device.kind", "cuda"},
+                   {"LD_LIBRARY_PATH=" + kDriverAndLibrary, "FAKE_GPUS=2", "RANK=" + rank,
+                    "LOCAL_RANK=" + rank, "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2",
+                    "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port});
+  };
+  Program one = start("1"), zero = start("0");
+  for (const Ended& ended : {zero.finish(), one.finish()}) {
+    EXPECT_EQ(ended.code, 69) << ended.err;
+    EXPECT_THAT(ended.err, testing::HasSubstr("cannot be connected over NCCL. On rank 1"));
+  }
 }
 
 TEST(NoGpu, StopsNobodyWhoDoesNotAskForOne) {
