@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -24,9 +25,26 @@ at::Tensor forward(sherd::Sharded<model::CausalLm>& model, const data::Batch& ba
   return eval::loss_sum(model, eval::to_tensors(batch));
 }
 
-void backward(const at::Tensor& loss) {
+// `gradient`: of the loss; undefined: 1.
+void backward(const at::Tensor& loss, const at::Tensor& gradient) {
   RECORD_USER_SCOPE("backward");
-  loss.backward();
+  loss.backward(gradient);
+}
+
+// [Note: A loss that is not finite on a device]
+// All of its gradients may be finite (a label whose logit is −∞), and the host sees it a step late.
+// So backward begins with NaN there: the norm is NaN then, or the scaler finds an overflow, on
+// every rank, without an exchange of losses. What is launched behind that step begins so as well:
+// with a scaler only the rank of that loss knows, and has to have a label there, too.
+at::Tensor gradient_of(const at::Tensor& loss, const StepPlan& plan) {
+  if (loss.is_cpu() || plan.updated_in_backward) {
+    return {};
+  }
+  at::Tensor gradient = at::mul(loss.detach(), 0).add_(1);
+  if (plan.left_out.defined()) {
+    gradient.masked_fill_(plan.left_out, std::numeric_limits<float>::quiet_NaN());
+  }
+  return gradient;
 }
 
 std::int64_t attended_pairs(const data::Batch& batch) {
@@ -125,14 +143,14 @@ StepOutcome LaunchedStep::read(sherd::World& world) {
 // This rank's part of the loss, whose gradients are there then.
 at::Tensor LaunchedStep::run(sherd::Sharded<model::CausalLm>& model,
                              const sherd::GradScaler* scaler,
-                             const std::vector<data::Batch>& micro_batches) {
+                             const std::vector<data::Batch>& micro_batches, const StepPlan& plan) {
   const auto supervised = static_cast<double>(outcome_.supervised_tokens);
   // Read once: each look at a loss would make the host wait for a GPU.
   at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(model.world().device()));
   for (const data::Batch& batch : micro_batches) {
     const at::Tensor loss = forward(model, batch) / supervised;
     clock_.mark(Phase::Forward);
-    backward(scaler != nullptr ? scaler->scale(loss) : loss);
+    backward(scaler != nullptr ? scaler->scale(loss) : loss, gradient_of(loss, plan));
     sum.add_(loss.detach());
     clock_.mark(Phase::Backward);
   }
@@ -149,9 +167,13 @@ void LaunchedStep::clip(sherd::Sharded<model::CausalLm>& model, const StepPlan& 
       model, plan.clip_grad_norm.value_or(std::numeric_limits<double>::infinity()));
   if (norm_.is_cpu()) {
     take_norm(norm_.item<double>());
-    return;
   }
-  left_out_ = norm_.isfinite().logical_not();
+}
+
+// With a scaler a norm that is not finite ends nothing.
+void LaunchedStep::note_left_out(const at::Tensor& loss, const sherd::GradScaler* scaler,
+                                 const StepPlan& plan) {
+  left_out_ = (scaler != nullptr ? loss : norm_).isfinite().logical_not();
   if (plan.left_out.defined()) {
     left_out_.logical_or_(plan.left_out);
   }
@@ -186,12 +208,15 @@ LaunchedStep launch_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& o
     return step;
   }
   optimizer.zero_grad();
-  const at::Tensor loss = step.run(model, scaler, micro_batches);
+  const at::Tensor loss = step.run(model, scaler, micro_batches, plan);
   const at::Tensor found_inf = scaler != nullptr ? scaler->unscale() : at::zeros({});
   if (found_inf.is_cpu() && found_inf.item<float>() != 0) {
     step.take_overflow(scaler->scale());
   } else if (!plan.updated_in_backward) {
     step.clip(model, plan);
+    if (!loss.is_cpu()) {
+      step.note_left_out(loss, scaler, plan);
+    }
   }
   step.clock_.mark(Phase::Clip);
   if (!loss.is_cpu()) {

@@ -66,8 +66,9 @@ class LaunchedStep {
                                   sherd::GradScaler*, const std::vector<data::Batch>&,
                                   const StepPlan&, std::optional<StepClock>);
   at::Tensor run(sherd::Sharded<model::CausalLm>& model, const sherd::GradScaler* scaler,
-                 const std::vector<data::Batch>& micro_batches);
+                 const std::vector<data::Batch>& micro_batches, const StepPlan& plan);
   void clip(sherd::Sharded<model::CausalLm>& model, const StepPlan& plan);
+  void note_left_out(const at::Tensor& loss, const sherd::GradScaler* scaler, const StepPlan& plan);
   void take_loss(double of_all_ranks);
   void take_norm(double norm);
   void take_overflow(double scale);
@@ -92,9 +93,9 @@ class LaunchedStep {
 ///
 /// Nothing is updated by a loss or gradients that are not finite. On a CPU it throws
 /// sherd::Error(NonFinite) on every rank before the update. Another device leaves the update out by
-/// itself, as soon as the norm is not finite, and LaunchedStep::read() throws. With a scaler either
-/// throws only where no scale helps. `clock`: of the step, where it has begun before the call.
-/// Collective.
+/// itself: a loss that is not finite on some rank makes NaN of all gradients and of the norm; and
+/// LaunchedStep::read() throws. With a scaler gradients throw only where no scale helps. `clock`:
+/// of the step, where it has begun before the call. Collective.
 LaunchedStep launch_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
                          sherd::GradScaler* scaler, const std::vector<data::Batch>& micro_batches,
                          const StepPlan& plan, std::optional<StepClock> clock = std::nullopt);

@@ -1,6 +1,7 @@
 // The trainer on a device that is not the host: the same run, near the same numbers.
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -8,13 +9,16 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "llm/config/run_config.h"
+#include "llm/train/train_step.h"
 #include "llm/train/trainer.h"
 #include "tests/fake_device/ranks.h"
 #include "tests/fake_device/streams.h"
+#include "tests/llm/model/small_bloom.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temp_folder.h"
@@ -161,6 +165,68 @@ TEST_P(RunOnDevice, FailsAtAStepThatIsNotFinite) {
   EXPECT_NE(messages.front().find("Nothing was updated."), std::string::npos) << messages.front();
   EXPECT_EQ(messages.front(), messages.back());
   EXPECT_EQ(records(output("host")).size(), records(output("device")).size());
+}
+
+// A BLOOM of which the head alone is trained, and a token that it never predicts: a label of it
+// has an infinite loss, and gradients like any other.
+constexpr std::int64_t kNeverPredicted = 5;
+
+model::CausalLm head_that_never_predicts_one() {
+  model::CausalLm bloom = model::make_bloom(model::small_bloom_config(/*tied=*/false));
+  for (const auto& parameter : bloom->named_parameters()) {
+    const at::Tensor values = parameter.value().detach();
+    parameter.value().requires_grad_(parameter.key() == "lm_head.weight");
+    if (parameter.key() == "transformer.ln_f.weight") {
+      values.zero_();
+    } else if (parameter.key() == "transformer.ln_f.bias") {
+      values.fill_(1);
+    } else if (parameter.key() == "lm_head.weight") {
+      values[kNeverPredicted].fill_(-INFINITY);
+    }
+  }
+  return bloom;
+}
+
+// Neither the step with such a loss on one rank nor the one launched behind it updates anything.
+TEST_P(RunOnDevice, UpdatesNothingByAnInfiniteLossWithFiniteGradients) {
+  const auto batch = [](std::int64_t label) {
+    return std::vector<data::Batch>{
+        {{1, 2, 3}, {data::kUnsupervised, data::kUnsupervised, label}, {0, 3}, 1}};
+  };
+  for (const auto dtype : {at::kFloat, at::kHalf}) {
+    sherd::fake::run_ranks_on_devices(GetParam(), [&](const sherd::World& world) {
+      auto model = sherd::fully_shard(head_that_never_predicts_one(), sherd::Mesh::shard(world),
+                                      {.precision = {.param_dtype = dtype}});
+      const sherd::fake::StreamsEndFirst streams_end_first(world);
+      sherd::AdamW optimizer(model, {.lr = 1e-2});
+      sherd::GradScaler scaler(model, {.init_scale = 256});
+      const auto launch = [&](std::int64_t number, std::int64_t label, const at::Tensor& left_out) {
+        return launch_step(model, optimizer, dtype == at::kHalf ? &scaler : nullptr, batch(label),
+                           {.number = number, .clip_grad_norm = 1.0, .left_out = left_out});
+      };
+      const auto shards = [&] {
+        std::vector<at::Tensor> values;
+        for (const sherd::ParameterShard& shard : model.parameter_shards()) {
+          values.push_back(shard.value.cpu());
+        }
+        return values;
+      };
+      const bool is_last = world.rank() == world.size() - 1;
+      EXPECT_TRUE(std::isfinite(launch(1, 3, {}).read(model.world()).loss));
+      const std::vector<at::Tensor> before = shards();
+      LaunchedStep infinite = launch(2, is_last ? kNeverPredicted : 3, {});
+      const LaunchedStep behind = launch(3, 3, infinite.left_out());
+      sherd::test::expect_error([&] { static_cast<void>(infinite.read(model.world())); },
+                                sherd::ExitCode::NonFinite,
+                                {"the loss of step 2 is inf. Nothing was updated."});
+      const std::vector<at::Tensor> after = shards();
+      for (size_t i = 0; i < before.size(); ++i) {
+        EXPECT_TRUE(at::equal(before[i], after[i])) << dtype << ", parameter " << i;
+      }
+      EXPECT_EQ(optimizer.steps_done(), 1);
+    });
+  }
+  EXPECT_EQ(sherd::fake::take_faults(), std::vector<std::string>{});
 }
 
 // The first scale is too large for these gradients: steps are left out, and what follows is as if
