@@ -111,8 +111,8 @@ struct Offload {
   /// does where there are masters.
   std::string parameter_folder = {};
   /// Masters and moments, as by optimizer_folder, in pinned memory of the host: for ranks on
-  /// devices other than CPUs. Each step copies them to the device and back, beside the update
-  /// (MemoryKind::OffloadSlot): results are those of state on the device, to the bit.
+  /// devices other than CPUs. They are copied to the device and back beside the update, and that
+  /// goes on beside the next forward: results are those of state on the device, to the bit.
   /// OptimizerShard::tensors lie on the host. Excludes what optimizer_folder excludes.
   bool optimizer_on_host = false;
   /// What autograd saves in units other than the root, in tensors of at least 1 MiB, goes to pinned

@@ -13,7 +13,11 @@ std::vector<ParameterShard> value_shards(const Model& model) {
                        shard.trainable = parameter.trainable;
                        shard.begin = held.range.begin;
                        shard.end = held.range.end;
-                       shard.value = held.values().read();
+                       const ShardValues values = held.values();
+                       shard.value = values.read();
+                       if (values.in_place().defined()) {
+                         held.segment.expose();
+                       }
                      });
   return shards;
 }

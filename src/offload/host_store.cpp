@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/side_stream.h"
 #include "base/movable_storage.h"
 
 namespace sherd::detail {
@@ -21,11 +22,16 @@ std::int64_t rounded(std::size_t bytes) {
 HostStore::HostStore(c10::Device device, std::shared_ptr<MemoryLedger> ledger)
     : device_(device),
       ledger_(std::move(ledger)),
-      streams_(device.is_meta() ? nullptr : std::make_unique<CopyStreams>(device)) {}
+      streams_(device.is_meta() ? nullptr : std::make_unique<CopyStreams>(device)) {
+  if (streams_ != nullptr) {
+    beside_ = side_stream(device, StreamPriority::Normal);
+  }
+}
 
 HostStore::~HostStore() {
   try {
     settle();
+    join();
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the device is of no use
   }
   streams_.reset();  // before the slots go
@@ -47,6 +53,7 @@ void HostStore::reserve(std::int64_t slot_bytes) {
   if (streams_ != nullptr) {
     CopyStreams::order(streams_->to_device(), streams_->current());
     CopyStreams::order(streams_->to_host(), streams_->current());
+    join();
   }
   slots_.clear();
   slot_bytes_ = slot_bytes;
@@ -57,6 +64,19 @@ void HostStore::reserve(std::int64_t slot_bytes) {
   next_ = 0;
   if (streams_ != nullptr) {  // their memory was zeroed by the current stream
     CopyStreams::order(streams_->current(), streams_->to_device());
+  }
+}
+
+std::optional<c10::Stream> HostStore::stream_beside() const {
+  if (beside_) {
+    CopyStreams::order(streams_->current(), *beside_);
+  }
+  return beside_;
+}
+
+void HostStore::join() const {
+  if (beside_) {
+    CopyStreams::order(*beside_, streams_->current());
   }
 }
 

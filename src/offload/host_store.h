@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
+#include <c10/core/Stream.h>
 
 #include "memory/pinned_buffer.h"
 #include "offload/copy_streams.h"
@@ -20,6 +22,7 @@ namespace sherd::detail {
 /// copy one into a slot, use() makes the current stream wait for it, write_back() begins to copy
 /// it back when that stream has done with it. Copies to the device and to the host have a stream
 /// each, so that both go on beside the work; a slot is written again when it has been copied back.
+/// The work itself may have a stream of its own, so that what computes goes on beside all of it.
 /// The host waits for nothing, but in settle(). Used by one thread at a time; on the meta device
 /// only bytes are counted.
 class HostStore {
@@ -39,6 +42,11 @@ class HostStore {
   /// What tensors take in a slot.
   [[nodiscard]] static std::int64_t bytes_in_slot(const std::vector<at::Tensor>& tensors);
 
+  /// A stream for work with what rests here, which comes after all that the current one was given
+  /// so far. None on the meta device.
+  [[nodiscard]] std::optional<c10::Stream> stream_beside() const;
+  /// The current stream goes on when that one has come to where it is now.
+  void join() const;
   /// Before the first fetch() of what may have been written back before, or after an exception.
   void begin();
   /// `tensors`: views of what rests here; they fit into a slot.
@@ -70,6 +78,7 @@ class HostStore {
   std::size_t next_ = 0;                  ///< of the slots
   std::unique_ptr<CopyStreams> streams_;  ///< null on the meta device
   bool is_copying_ = false;               ///< perhaps
+  std::optional<c10::Stream> beside_;     ///< of stream_beside()
 };
 
 /// Zeroed bytes that rest there.

@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include <c10/core/StreamGuard.h>
+
 #include "base/own_work.h"
 #include "base/profiler_range.h"
 #include "optim/adamw_state.h"
@@ -70,6 +72,10 @@ struct AdamW::Impl {
     if (mode.in_backward) {
       engine().step.reductions().set_when_summed({});
     }
+    try {
+      await_update();
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the device is of no use
+    }
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -88,14 +94,18 @@ struct AdamW::Impl {
   std::optional<Asked> asked;
   std::set<const detail::SegmentGradients*> updated_in_backward;
   int64_t failures_seen = 0;  ///< of backwards, by updated_in_backward
-  at::Tensor grad_scale;      ///< of this step, where the host does not know it; see AdamWTensors
+  /// Of the last step, where the host does not know it; see AdamWTensors. Kept while it is read.
+  at::Tensor grad_scale;
 
   [[nodiscard]] detail::Engine& engine() const { return detail::engine_of(model); }
   void step(const at::Tensor& found_inf);
   [[nodiscard]] at::Tensor grad_scale_with(const at::Tensor& found_inf) const;
   void uncount_what_was_left_out();
   [[nodiscard]] bool is_updated(const SegmentMoments& state, size_t place) const;
+  void await_update() const;
+  void sort_as_forward(std::vector<SegmentMoments*>& due) const;
   void update(const std::vector<SegmentMoments*>& due);
+  void await_what_callers_hold(const std::vector<SegmentMoments*>& due) const;
   void add_due_stretches(std::vector<Stretch>& stretches, SegmentMoments& state);
   void update_stretch(const Stretch& stretch, detail::shard_math::AdamWTensors tensors);
   void update_in_backward(detail::SegmentGradients& gradients);
@@ -174,12 +184,40 @@ bool AdamW::Impl::is_updated(const SegmentMoments& state, size_t place) const {
          (mode.in_backward || state.of.segment->gradients()->used(place));
 }
 
+// [Note: Updates beside the next forward]
+// What rests on the host of a device is updated on a stream of its own, which takes as long as a
+// link takes for the state. It begins when all that the current stream was given has been done
+// (gradients, what they are multiplied by); in forward a unit is gathered as soon as it is
+// published. The gradient shards that it reads are written again by the next backward, whose units
+// have been gathered by then. What else touches shards waits: FlatSegment::await_update() for their
+// unit, HostStore::settle() for copies, this for all. State on the device is updated on the current
+// stream: that is short, and bound by memory that what computes beside it would share. So it is in
+// backward, where updates are spread anyway, and the next unit takes over a gradient shard at once.
+void AdamW::Impl::await_update() const {
+  if (const auto& host = engine().model.offload.on_host) {
+    host->join();
+  }
+}
+
+// What forward gathers first first.
+void AdamW::Impl::sort_as_forward(std::vector<SegmentMoments*>& due) const {
+  const std::vector<int>& order = engine().step.forward_order();
+  const auto place = [&](const SegmentMoments* state) {
+    return std::find(order.begin(), order.end(), state->of.unit->index());
+  };
+  std::stable_sort(due.begin(), due.end(),
+                   [&](const auto* a, const auto* b) { return place(a) < place(b); });
+}
+
 void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
   std::vector<Stretch> stretches;
   for (SegmentMoments* state : due) {
     add_due_stretches(stretches, *state);
   }
-  StretchQueue queue(std::move(stretches), engine().model.offload.on_host.get());
+  detail::HostStore* const host = engine().model.offload.on_host.get();
+  const c10::OptionalStreamGuard beside(
+      host == nullptr || mode.in_backward ? std::nullopt : host->stream_beside());
+  StretchQueue queue(std::move(stretches), host);
   for (SegmentMoments* state : due) {
     engine().model.collectives.locally("update", state->of.unit->name(), [&] {
       while (!queue.empty() && queue.front().state == state) {
@@ -188,6 +226,14 @@ void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
       }
     });
     state->of.segment->publish();
+  }
+}
+
+// Callers hold some of what was updated, and know of no stream.
+void AdamW::Impl::await_what_callers_hold(const std::vector<SegmentMoments*>& due) const {
+  if (std::any_of(due.begin(), due.end(),
+                  [](const auto* state) { return state->of.segment->is_exposed(); })) {
+    await_update();
   }
 }
 
@@ -316,6 +362,7 @@ void AdamW::Impl::step(const at::Tensor& found_inf) {
   on.model.collectives.set_phase(detail::Phase::Optimizer);
   on.step.reshard_all();
   on.step.gradients().used_parameters().agree();
+  await_update();
   std::vector<SegmentMoments*> due;
   for (SegmentMoments& state : segments) {
     if (state.of.segment->has_gradient()) {
@@ -323,6 +370,7 @@ void AdamW::Impl::step(const at::Tensor& found_inf) {
       due.push_back(&state);
     }
   }
+  sort_as_forward(due);
   grad_scale = grad_scale_with(found_inf);
   if (found_inf.defined()) {
     asked.emplace(Asked{HostCopy(found_inf), {}});
@@ -332,7 +380,7 @@ void AdamW::Impl::step(const at::Tensor& found_inf) {
   }
   ++steps;
   update(due);
-  grad_scale.reset();
+  await_what_callers_hold(due);
   detail::rest(on.model);
   for (const detail::State state : {detail::State::Values, detail::State::Optimizer}) {
     on.step.writing_ended(state);

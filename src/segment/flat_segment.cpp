@@ -3,6 +3,8 @@
 #include <array>
 #include <utility>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include "base/movable_storage.h"
 #include "base/stream_event.h"
 #include "kernels/shard_math.h"
@@ -13,6 +15,10 @@ namespace sherd::detail {
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
+
+c10::Stream stream_of_caller(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
 
 }  // namespace
 
@@ -202,6 +208,9 @@ void FlatSegment::wait_gather() {
     gathered_use_ = use_travelling(/*writes=*/false);
   }
   gathered_by_->wait_gather(id_);
+  if (gathered_by_->gathers_in_place()) {
+    await_update();
+  }
   if (!is_read_in_place) {
     gathered_use_.reset();
   }
@@ -252,6 +261,7 @@ Master FlatSegment::master_format() const {
 }
 
 ShardValues FlatSegment::values() const {
+  await_update();
   const ShardValues values = has_split_master()  ? ShardValues(travelling_, low_)
                              : master_.defined() ? ShardValues(master_)
                                                  : ShardValues(travelling_);
@@ -284,9 +294,19 @@ void FlatSegment::begin_update() {
 
 void FlatSegment::publish() {
   written_ = reached_by_current_stream(layout_.device);
+  if (written_) {
+    written_on_ = stream_of_caller(layout_.device);
+  }
   communicators_.shards->publish(id_);
   if (has_full_precision()) {
     communicators_.full_precision->publish(id_);
+  }
+}
+
+// What the same stream has written needs no wait.
+void FlatSegment::await_update() const {
+  if (written_ && stream_of_caller(layout_.device) != *written_on_) {
+    written_->block(stream_of_caller(layout_.device));
   }
 }
 

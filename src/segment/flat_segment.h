@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/core/Stream.h>
 
 #include "memory/forbidden_region.h"
 #include "memory/gather_arena.h"
@@ -116,8 +117,17 @@ class FlatSegment {
   [[nodiscard]] Master master_format() const;
   /// Waits until no rank reads master or travelling shard.
   void begin_update();
-  /// Both have been written.
+  /// Both have been written, by the current stream: on a device perhaps one of the optimizer's,
+  /// beside what computes.
   void publish();
+  /// The current stream goes on when an update that goes on beside it has written both and read the
+  /// gradient. Gathers wait for themselves.
+  void await_update() const;
+  /// The shards are given to callers, who may use them at any time: updates are to be awaited.
+  void expose() { is_exposed_ = true; }
+  [[nodiscard]] bool is_exposed() const {
+    return is_exposed_ || (gradients_ != nullptr && gradients_->is_exposed());
+  }
   /// Rounds the master into the travelling shard where it is one of its own.
   void write_travelling_from_master();
 
@@ -166,6 +176,8 @@ class FlatSegment {
   at::Tensor travelling_;
   at::Tensor master_;
   at::Tensor low_;
+  std::optional<c10::Stream> written_on_;  ///< with written_
+  bool is_exposed_ = false;
 };
 
 }  // namespace sherd::detail

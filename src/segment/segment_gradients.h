@@ -99,6 +99,7 @@ class SegmentGradients {
   [[nodiscard]] at::Tensor sum_of_squares() const;
   /// The shard is given to callers, who may change it at any time.
   void expose() { exposed_ = true; }
+  [[nodiscard]] bool is_exposed() const { return exposed_; }
   /// Multiplies the sum, and what further gradients are added to.
   void scale(float factor);
   /// The same by fp32 [] on the shard's device.

@@ -54,10 +54,17 @@ at::Tensor PendingFactor::on(c10::Device device) const {
 
 void Gradients::apply_pending_factor() {
   const PendingFactor factor = std::exchange(pending_factor_, {});
+  if (!factor.on_device.defined() && factor.number == 1.0) {
+    return;
+  }
   for (const SegmentOfUnit& of : model_.segments) {
-    if (of.segment->has_gradient() && factor.on_device.defined()) {
+    if (!of.segment->has_gradient()) {
+      continue;
+    }
+    of.segment->await_update();  // which reads them
+    if (factor.on_device.defined()) {
       own_work([&] { of.segment->gradients()->scale(factor.on(of.segment->layout().device)); });
-    } else if (of.segment->has_gradient() && factor.number != 1.0) {
+    } else {
       of.segment->gradients()->scale(static_cast<float>(factor.number));
     }
   }

@@ -30,6 +30,10 @@ class Schedule {
   [[nodiscard]] std::vector<int> ahead_in_backward(int unit);
 
   [[nodiscard]] int depth() const { return depth_; }
+  /// Units as the last forward called them; before the first, as they are expected.
+  [[nodiscard]] const std::vector<int>& order() const {
+    return begun_.empty() ? expected_ : begun_;
+  }
 
  private:
   int depth_;

@@ -127,6 +127,8 @@ class Step {
 
   [[nodiscard]] Gradients& gradients() { return gradients_; }
   [[nodiscard]] ReductionQueue& reductions() { return reductions_; }
+  /// The order in which forwards call units, as far as it is known.
+  [[nodiscard]] const std::vector<int>& forward_order() const { return schedule_.order(); }
 
   // ---- After an exception (failure.cpp) ----
 
