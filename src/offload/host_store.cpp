@@ -4,8 +4,8 @@
 #include <exception>
 #include <utility>
 
-#include "base/side_stream.h"
 #include "base/movable_storage.h"
+#include "base/side_stream.h"
 
 namespace sherd::detail {
 
