@@ -7,8 +7,10 @@ sherd_add_pch(sherd_plain_test_pch ${PROJECT_SOURCE_DIR}/tests/support/plain_pch
               DEPS nlohmann_json::nlohmann_json GTest::gtest GTest::gmock)
 
 # A GoogleTest program, run by ctest as NAME, or as NAME_0 … NAME_n-1: shares of its cases, which `ctest -j` runs side by side.
-#   sherd_add_test(NAME [TORCH] SOURCES a_test.cpp … DEPS target … [LABELS unit|ranks|e2e|gpu]
+#   sherd_add_test(NAME [TORCH] [WAITS] SOURCES a_test.cpp … DEPS target … [LABELS unit|ranks|e2e|gpu]
 #                  [TIMEOUT seconds] [SHARDS n])
+# ctest's processors are halves of a core, of which a test takes two; with WAITS, for one that mostly waits (for timeouts, a disk, a
+# daemon's periods), one. Presets have four of them.
 # Label `long` as well where a test takes minutes: `make test-long` runs it, `make test` and CI do not.
 # TORCH: its sources see LibTorch, all of it, and so use the precompiled header that has it; each test starts from one seed.
 # LABELS gpu: built by the target sherd_gpu_tests too; ctest reports it as skipped where there is no GPU.
@@ -16,7 +18,7 @@ sherd_add_pch(sherd_plain_test_pch ${PROJECT_SOURCE_DIR}/tests/support/plain_pch
 # sherd_torch_free_tests: what the thread sanitizer is for.
 # SHERD_TEST_SOURCE_DIR and SHERD_TEST_BINARY_DIR tell it where tests/data and the programs lie.
 function(sherd_add_test name)
-  cmake_parse_arguments(ARG "TORCH" "LABELS;TIMEOUT;SHARDS" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;WAITS" "LABELS;TIMEOUT;SHARDS" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock sherd_warnings sherd_sanitizers)
@@ -65,6 +67,10 @@ function(sherd_add_test name)
   if(SHERD_SANITIZER)
     math(EXPR ARG_TIMEOUT "4 * ${ARG_TIMEOUT}")
   endif()
+  set(processors 2)
+  if(ARG_WAITS)
+    set(processors 1)
+  endif()
   # One thread a rank: results are then bitwise repeatable, and ranks do not fight for the cores.
-  set_tests_properties(${tests} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "OMP_NUM_THREADS=1;MKL_NUM_THREADS=1")
+  set_tests_properties(${tests} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${processors} ENVIRONMENT "OMP_NUM_THREADS=1;MKL_NUM_THREADS=1")
 endfunction()
