@@ -54,7 +54,7 @@ below = {"include/sherd", "files", "gpu", "launch", "torch"}
 for folder in ENGINE:
     below = below | {f"src/{folder}".rstrip("/")}
     ALLOWED[f"src/{folder}".rstrip("/")] = below
-ALLOWED["src/cuda"] = {"gpu", "include/sherd", "torch", "src/kernels", "src/memory", "src/cuda/kernels", "src/world"}
+ALLOWED["src/cuda"] = {"gpu", "include/sherd", "torch", "src/base", "src/kernels", "src/memory", "src/cuda/kernels", "src/world"}
 ALLOWED["src/cuda/kernels"] = {"gpu", "src/kernels"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]')
 

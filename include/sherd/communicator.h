@@ -97,6 +97,12 @@ class Communicator {
   /// all that was computed before it. They live until gather() returns. Not collective. Nothing to
   /// communicators that gather on no stream of their own.
   virtual void gather_after(const c10::Event& /*written*/, const c10::Event& /*slot_free*/) {}
+  /// What is given to the device from now on, until end_capture(), is kept for a graph: streams of
+  /// the communicator's own follow the current one. Nothing is under way. Not collective. Nothing
+  /// to communicators that have no streams.
+  virtual void begin_capture() {}
+  /// The current stream follows them again. Not collective.
+  virtual void end_capture() {}
   /// Starts to gather a segment into `slot` (world_size pieces; null where gathers_in_place()) and
   /// returns where it will lie. Its bytes may be read after wait_gather().
   virtual void* gather(Segment segment, void* slot) = 0;
@@ -172,9 +178,13 @@ class Communicator {
     int64_t all_reduces = 0;   ///< of numbers, and barriers
     /// Of parameters and gradients, by this rank to others; a gather in place sends none.
     int64_t bytes_sent = 0;
+    /// How much of each there is since `before`.
+    [[nodiscard]] Counts since(const Counts& before) const noexcept;
   };
   /// What this rank has done so far.
   [[nodiscard]] const Counts& counts() const noexcept { return counts_; }
+  /// A graph runs again, of a capture that counted this; observers are not told.
+  void count_again(const Counts& captured) noexcept;
 
   /// Who is told of this communicator's collectives from now on; null for nobody. Not collective.
   virtual void set_observer(std::shared_ptr<CollectiveObserver> observer) {

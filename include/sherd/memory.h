@@ -46,6 +46,8 @@ class MemoryLedger {
   [[nodiscard]] std::int64_t peak_bytes() const noexcept { return peak_; }
   /// Sets the peak to what is held now.
   void reset_peak() noexcept { peak_ = total_; }
+  /// How often something was allocated or freed.
+  [[nodiscard]] std::int64_t changes() const noexcept { return changes_; }
   /// Records bytes that rest on a disk (Offload), or no longer.
   void add_offloaded(std::int64_t bytes) noexcept { offloaded_ += bytes; }
   /// Bytes that rest on a disk; they are in none of the other counts.
@@ -61,6 +63,7 @@ class MemoryLedger {
   std::int64_t peak_ = 0;
   std::int64_t offloaded_ = 0;
   std::int64_t on_host_ = 0;
+  std::int64_t changes_ = 0;
 };
 
 /// Zeroed memory of a device; on the CPU aligned to 64 bytes, to huge pages where it is large.

@@ -9,6 +9,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "base/device_graph.h"
 #include "base/movable_storage.h"
 #include "base/side_stream.h"
 #include "base/stream_event.h"
@@ -26,12 +27,12 @@ DeviceCommunicator::DeviceCommunicator(ProcessGroups groups, c10::Device device,
 
 DeviceCommunicator::~DeviceCommunicator() {
   try {
-    for (const auto& [segment, work] : gathers_) {
-      work->wait();
+    for (const auto& [segment, gathering] : gathers_) {
+      if (can_be_awaited(gathering.capture)) {
+        gathering.work->wait();
+      }
     }
-    c10::Event reduced(on_.type());
-    reduced.record(reduce_stream_);
-    reduced.block(c10::impl::VirtualGuardImpl(on_.type()).getStream(on_));
+    compute_follows(reduce_stream_);
     if (!were_aborted_ && std::uncaught_exceptions() == exceptions_) {
       shut_down();
     }
@@ -56,6 +57,27 @@ std::string DeviceCommunicator::transport() const {
 
 void DeviceCommunicator::follow_compute(const c10::Stream& stream) const {
   reached_by_current_stream(on_).value().block(stream);
+}
+
+void DeviceCommunicator::compute_follows(const c10::Stream& stream) const {
+  c10::Event reached(on_.type());
+  reached.record(stream);
+  reached.block(c10::impl::VirtualGuardImpl(on_.type()).getStream(on_));
+}
+
+void DeviceCommunicator::begin_capture() {
+  follow_compute(gather_stream_);
+  follow_compute(reduce_stream_);
+}
+
+void DeviceCommunicator::end_capture() {
+  compute_follows(gather_stream_);
+  compute_follows(reduce_stream_);
+}
+
+// What a capture that has ended was to do is not under way.
+bool DeviceCommunicator::can_be_awaited(std::uint64_t capture) const {
+  return capture == capture_of(on_);
 }
 
 // Once NCCL has failed, what is waited for never comes, or comes and is wrong.
@@ -88,15 +110,18 @@ void* DeviceCommunicator::start_gather(Segment segment, void* slot) {
     event->block(gather_stream_);
   }
   const c10::StreamGuard guard(gather_stream_);
-  gathers_[segment] = exchange(groups_.roster, described(Collective::Operation::Gather, segment),
-                               [&] { return groups_.gather->_allgather_base(out, in); });
+  gathers_[segment] = {exchange(groups_.roster, described(Collective::Operation::Gather, segment),
+                                [&] { return groups_.gather->_allgather_base(out, in); }),
+                       capture_of(gather_stream_)};
   return slot;
 }
 
 void DeviceCommunicator::finish_gather(Segment segment) {
-  auto node = gathers_.extract(segment);
-  exchange(groups_.roster, described(Collective::Operation::Gather, segment),
-           [&] { return node.mapped()->wait(); });
+  const auto node = gathers_.extract(segment);
+  if (can_be_awaited(node.mapped().capture)) {
+    exchange(groups_.roster, described(Collective::Operation::Gather, segment),
+             [&] { return node.mapped().work->wait(); });
+  }
 }
 
 int64_t DeviceCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType dtype) const {
@@ -121,6 +146,7 @@ void DeviceCommunicator::start_exchange(Exchange& filled) {
       [&] { return way_ == ReduceScatter::Native ? sum_of_pieces(mine) : all_pieces(mine); });
   add_piece(mine, sources, 0, spec(mine.segment).shard_numel);
   mine.summed.record(reduce_stream_);
+  mine.capture = capture_of(reduce_stream_);
 }
 
 std::vector<const void*> DeviceCommunicator::all_pieces(Summed& mine) {
@@ -154,8 +180,10 @@ std::vector<const void*> DeviceCommunicator::sum_of_pieces(Summed& mine) {
 }
 
 void DeviceCommunicator::finish_exchange(Exchange& exchange) {
-  static_cast<Summed&>(exchange).summed.block(
-      c10::impl::VirtualGuardImpl(on_.type()).getStream(on_));
+  const auto& mine = static_cast<Summed&>(exchange);
+  if (can_be_awaited(mine.capture)) {
+    mine.summed.block(c10::impl::VirtualGuardImpl(on_.type()).getStream(on_));
+  }
 }
 
 void DeviceCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {

@@ -39,15 +39,24 @@ class DeviceCommunicator final : public BufferedCommunicator {
   [[nodiscard]] std::string transport() const override;
   [[nodiscard]] bool gathers_in_place() const override { return false; }
   void check_exchanges(const std::function<void()>& wait) const override;
+  void begin_capture() override;
+  void end_capture() override;
   void gather_after(const c10::Event& written, const c10::Event& slot_free) override {
-    gather_after_ = {&written, &slot_free};
+    gather_after_ = {&written};
+    if (&slot_free != &written) {
+      gather_after_.push_back(&slot_free);
+    }
   }
 
  private:
-  using Work = c10::intrusive_ptr<c10d::Work>;
+  struct Gathering {
+    c10::intrusive_ptr<c10d::Work> work;
+    std::uint64_t capture;  ///< that it is part of; 0: it is done at once
+  };
   struct Summed : Exchange {
     explicit Summed(c10::DeviceType type) : summed(type) {}
     c10::Event summed;
+    std::uint64_t capture = 0;
   };
   void* start_gather(Segment segment, void* slot) override;
   void finish_gather(Segment segment) override;
@@ -69,6 +78,8 @@ class DeviceCommunicator final : public BufferedCommunicator {
   [[nodiscard]] std::vector<const void*> sum_of_pieces(Summed& exchange);
   void shut_down() const;
   void follow_compute(const c10::Stream& stream) const;
+  void compute_follows(const c10::Stream& stream) const;
+  [[nodiscard]] bool can_be_awaited(std::uint64_t capture) const;
   void await_compute() const;
   void check_groups() const;
 
@@ -77,7 +88,7 @@ class DeviceCommunicator final : public BufferedCommunicator {
   ReduceScatter way_;
   c10::Stream gather_stream_;
   c10::Stream reduce_stream_;
-  std::map<Segment, Work> gathers_;
+  std::map<Segment, Gathering> gathers_;
   std::atomic<bool> were_aborted_ = false;
   int exceptions_ = std::uncaught_exceptions();
   std::vector<const c10::Event*> gather_after_;  ///< of the next one; none: all that was computed

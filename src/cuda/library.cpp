@@ -2,7 +2,10 @@
 
 #include <cstdlib>
 
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
@@ -68,6 +71,29 @@ constexpr HostPinning kPinning = {
           static_cast<void>(cudaGetLastError());
         }};
 
+at::cuda::CUDAGraph& graph_of(void* graph) {
+  return *static_cast<at::cuda::CUDAGraph*>(graph);
+}
+
+// Of the capturing thread alone: NCCL's watchdog goes on to ask for events of its own.
+constexpr GraphFunctions kGraphs = {
+    .begin = [](const std::shared_ptr<void>& beside) -> std::shared_ptr<void> {
+      auto graph = std::make_shared<at::cuda::CUDAGraph>();
+      const auto pool =
+          beside == nullptr ? at::cuda::graph_pool_handle() : graph_of(beside.get()).pool();
+      graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+      return graph;
+    },
+    .end = [](void* graph) { graph_of(graph).capture_end(); },
+    .launch = [](void* graph) { graph_of(graph).replay(); },
+    .capture_of = [](const c10::Stream& stream) -> std::uint64_t {
+      cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+      unsigned long long number = 0;  // NOLINT(google-runtime-int): CUDA's
+      C10_CUDA_CHECK(
+          cudaStreamGetCaptureInfo(c10::cuda::CUDAStream(stream).stream(), &status, &number));
+      return status == cudaStreamCaptureStatusNone ? 0 : number;
+    }};
+
 }  // namespace
 }  // namespace sherd::detail
 
@@ -80,7 +106,8 @@ extern "C" const sherd::detail::CudaFunctions* sherd_cuda_functions() {
                                         &sherd::detail::last_nccl_error,
                                         &sherd::detail::nccl_version,
                                         &sherd::detail::kPinning,
-                                        &sherd::detail::set_sync_debug_mode};
+                                        &sherd::detail::set_sync_debug_mode,
+                                        &sherd::detail::kGraphs};
   }();
   return &functions;
 }

@@ -63,6 +63,12 @@ void GatherArena::release(void* slot) {
   held->free_from = reached_by_current_stream(device_);
 }
 
+void GatherArena::free_from_now() {
+  for (Slot& slot : slots_) {
+    slot.free_from = reached_by_current_stream(device_);
+  }
+}
+
 const c10::Event* GatherArena::free_from(void* slot) const {
   const auto held = std::find_if(slots_.begin(), slots_.end(),
                                  [&](const Slot& s) { return s.buffer.data() == slot; });

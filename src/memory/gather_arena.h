@@ -28,6 +28,9 @@ class GatherArena {
   /// On a device with streams: comes when nothing uses a slot any more that was acquired, as far as
   /// the current stream had come when it was released or made. Null elsewhere.
   [[nodiscard]] const c10::Event* free_from(void* slot) const;
+  /// Slots are free from where the current stream is now, whatever used them before. It must follow
+  /// that already.
+  void free_from_now();
   /// Frees slots that are not used, down to the limit.
   void trim() { make_room(0); }
 

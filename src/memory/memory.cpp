@@ -128,6 +128,7 @@ void MemoryLedger::add(MemoryKind kind, std::int64_t bytes) noexcept {
   bytes_[static_cast<std::size_t>(kind)] += bytes;
   total_ += bytes;
   peak_ = std::max(peak_, total_);
+  ++changes_;
 }
 
 std::int64_t MemoryLedger::sharded_state_bytes() const noexcept {

@@ -26,6 +26,16 @@ class ModelCommunicators {
   /// Null without replicas.
   [[nodiscard]] Communicator* replicas() const { return replicas_.get(); }
   [[nodiscard]] bool keeps_post_forward_shards() const { return post_forward_ != nullptr; }
+  /// Calls `visit(communicator)` for each that there is.
+  template <class Visit>
+  void for_each(const Visit& visit) const {
+    for (Communicator* const one :
+         {shards_.get(), replicas_.get(), post_forward_.get(), full_precision_.get()}) {
+      if (one != nullptr) {
+        visit(*one);
+      }
+    }
+  }
   /// Forgets what an exception left behind: `in_backward`, or in a forward.
   void abandon(bool in_backward);
   [[nodiscard]] Communicator::Counts counts() const;

@@ -7,6 +7,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/equal.h>
 
+#include "base/device_graph.h"
+
 namespace sherd::detail {
 
 namespace {
@@ -31,7 +33,8 @@ void write_back(const BufferValues& values) {
 GeneratorStates generator_states(c10::Device device) {
   GeneratorStates states;
   std::vector<at::Generator> generators = {at::detail::getDefaultCPUGenerator()};
-  if (!device.is_cpu() && !device.is_meta()) {
+  // A graph draws on by itself from where the device's generator is.
+  if (!device.is_cpu() && !device.is_meta() && capture_of(device) == 0) {
     generators.push_back(at::globalContext().defaultGenerator(device));
   }
   for (at::Generator& generator : generators) {

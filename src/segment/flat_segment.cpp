@@ -5,6 +5,7 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "base/device_graph.h"
 #include "base/movable_storage.h"
 #include "base/stream_event.h"
 #include "kernels/shard_math.h"
@@ -187,12 +188,14 @@ void FlatSegment::gather(GatherArena& arena, bool full_precision) {
   }
 }
 
-// It need not wait for what is computed beside it, such as updates of other units.
+// It need not wait for what is computed beside it, such as updates of other units. Where it is kept
+// for a graph the shards have been written: await_update() came before.
 void FlatSegment::order_gather(const GatherArena& arena) {
   const bool was_published = written_ && gathered_by_ != communicators_.post_forward;
   const c10::Event* const slot_free = slot_ == nullptr ? nullptr : arena.free_from(slot_);
   if (was_published && slot_free != nullptr && parameter_home_ == nullptr) {
-    gathered_by_->gather_after(*written_, *slot_free);
+    const bool is_kept = capture_of(layout_.device) != 0;
+    gathered_by_->gather_after(is_kept ? *slot_free : *written_, *slot_free);
   }
 }
 

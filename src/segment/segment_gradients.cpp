@@ -224,6 +224,13 @@ void SegmentGradients::run_all_reduce_hook() {
   }
 }
 
+void SegmentGradients::set_known(const Known& known) {
+  has_unsharded_sum_ = known.has_unsharded_sum;
+  has_sum_ = known.has_sum;
+  used_ = known.used;
+  squares_ = kUnknown;
+}
+
 at::Tensor SegmentGradients::sum_of_squares() const {
   if (!std::isnan(squares_) && !exposed_) {
     return at::scalar_tensor(squares_, at::kDouble);

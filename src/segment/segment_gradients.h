@@ -83,6 +83,16 @@ class SegmentGradients {
   }
   /// Calls it with the shard, where that has been reduced since.
   void run_all_reduce_hook();
+  [[nodiscard]] bool has_all_reduce_hook() const { return static_cast<bool>(all_reduce_hook_); }
+
+  /// What the host knows of them between two micro-batches.
+  struct Known {
+    bool has_unsharded_sum = false;
+    bool has_sum = false;
+    std::vector<bool> used = {};  ///< by place
+  };
+  [[nodiscard]] Known known() const { return {has_unsharded_sum_, has_sum_, used_}; }
+  void set_known(const Known& known);
 
   /// [shard_numel] in the layout's reduce_dtype, meaningful where has_sum(); only within a use of
   /// home(), where there is one.

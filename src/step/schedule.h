@@ -29,6 +29,8 @@ class Schedule {
   /// Units to gather while `unit` runs backward.
   [[nodiscard]] std::vector<int> ahead_in_backward(int unit);
 
+  /// The units of the last forward, in the order in which they began.
+  [[nodiscard]] const std::vector<int>& begun() const { return begun_; }
   [[nodiscard]] int depth() const { return depth_; }
   /// Units as the last forward called them; before the first, as they are expected.
   [[nodiscard]] const std::vector<int>& order() const {

@@ -2,16 +2,20 @@
 // The one state machine of the engine: a model's way through forward, backward and update.
 //
 // Read forward.cpp for a unit's forward, backward.cpp for its backward, between_steps.cpp for what
-// optimizers, checkpoints and loaders do to shards, failure.cpp for what an exception leaves.
+// optimizers, checkpoints and loaders do to shards, failure.cpp for what an exception leaves,
+// captured.cpp for micro-batches that are graphs of the device.
 
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/device_graph.h"
 #include "model/model.h"
 #include "step/counted_scope.h"
 #include "step/gradients.h"
@@ -35,6 +39,14 @@ struct UnitProgress {
   [[nodiscard]] bool in_forward() const { return forward_depth > 0; }
   [[nodiscard]] bool awaits_backward() const { return uses.size() > 0; }
   [[nodiscard]] bool in_backward() const { return uses.any_in_backward(); }
+};
+
+/// What the host knows of a captured micro-batch, which it does not see when that runs.
+struct CapturedMicroBatch {
+  std::optional<DeviceGraph> graph;
+  std::vector<SegmentGradients::Known> left;  ///< by trainable segment; `used`: by it alone
+  std::vector<Communicator::Counts> counts;   ///< by communicator
+  std::vector<int> order;                     ///< of units in forward
 };
 
 /// ≙ FSDPState of the root. Owns phase, schedule, what is gathered ahead, reductions under way and
@@ -130,6 +142,28 @@ class Step {
   /// The order in which forwards call units, as far as it is known.
   [[nodiscard]] const std::vector<int>& forward_order() const { return schedule_.order(); }
 
+  // ---- Micro-batches as graphs of the device (captured.cpp) ----
+
+  /// [Note: Captured micro-batches]
+  /// A graph does on the device what was given to it in the capture, and the host does none of it.
+  /// So it begins and ends between micro-batches, with all units sharded and all streams joined;
+  /// capture_key() names what it depends on beside the values of tensors, and what it leaves is
+  /// noted once and applied after each launch. Slots, reduce buffers and gradient shards have its
+  /// addresses: it holds while MemoryLedger::changes() stays as it is.
+  ///
+  /// Brings the model there; throws Error(Usage) for what no graph can do. Not collective.
+  void begin_captured();
+  /// After begin_captured(). Two micro-batches with the same key differ in values alone.
+  [[nodiscard]] std::string capture_key() const;
+  /// After begin_captured(): captures, on `stream`. Gradients are as before then, whether it ends
+  /// in an exception or not.
+  [[nodiscard]] CapturedMicroBatch capture(const c10::Stream& stream, const DeviceGraph* beside,
+                                           const std::function<void()>& micro_batch);
+  /// After begin_captured(): runs it.
+  void launch(const CapturedMicroBatch& captured);
+  /// Units of the last forward.
+  [[nodiscard]] const std::vector<int>& order() const { return schedule_.begun(); }
+
   // ---- After an exception (failure.cpp) ----
 
   /// Where the last backward has failed, and nothing has followed it yet: gives it up.
@@ -180,6 +214,8 @@ class Step {
   void gather_ahead(const std::vector<int>& units, bool in_evaluation);
   void drop_gathered_ahead(size_t keep);
   void show_gradients();
+  void refuse_what_is_no_graph() const;
+  [[nodiscard]] std::vector<SegmentGradients*> trained_gradients() const;
   void refuse_while_full_parameters_shown(const std::string& what) const;
   void abandon();
   void gather_what_runs();

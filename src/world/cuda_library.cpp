@@ -89,6 +89,7 @@ const Gpus& gpus() {
       shown.problem = detail::asked_too_early();
       detail::set_device_kernels(c10::kCUDA, &loaded->kernels());
       detail::set_host_pinning(c10::kCUDA, loaded->pinning);
+      detail::set_graph_functions(c10::kCUDA, loaded->graphs);
     }
     return shown;
   }();

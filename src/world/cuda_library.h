@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "base/device_graph.h"
 #include "kernels/device_kernels.h"
 #include "memory/pinned_buffer.h"
 #include "sherd/gpus.h"
@@ -32,6 +33,7 @@ struct CudaFunctions {
   const HostPinning* pinning = nullptr;
   /// As sherd::set_sync_debug_mode().
   void (*set_sync_debug_mode)(SyncDebugMode mode) = nullptr;
+  const GraphFunctions* graphs = nullptr;
 };
 
 /// Loads it by this name, once a process; null where it is not there or cannot be loaded, and then

@@ -13,6 +13,7 @@
 #include <c10/util/Exception.h>
 
 #include "memory/pinned_buffer.h"
+#include "tests/fake_device/captures.h"
 #include "tests/fake_device/fake_device.h"
 #include "tests/fake_device/streams.h"
 
@@ -223,6 +224,7 @@ void register_device() {
     c10::SetAllocator(kDevice, &allocator);
     at::RegisterPrivateUse1HooksInterface(&hooks);
     detail::set_host_pinning(kDevice, &kPinning);
+    detail::set_graph_functions(kDevice, fake_graph_functions());
     return true;
   }();
   static_cast<void>(once);

@@ -2,6 +2,7 @@
 // tensors that lie in the same memory.
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -9,6 +10,7 @@
 #include <c10/core/TensorImpl.h>
 #include <torch/library.h>
 
+#include "tests/fake_device/captures.h"
 #include "tests/fake_device/streams.h"
 
 namespace sherd::fake {
@@ -35,15 +37,16 @@ c10::Storage storage_of(void* data, std::size_t bytes, void* context, c10::Delet
       c10::GetAllocator(device.type()), /*resizable=*/false));
 }
 
-// The same memory as a CPU tensor, which keeps the device's tensor.
+// The same memory as a CPU tensor, which keeps it; but not the device's tensor, since that may hold
+// the graph that it was computed by.
 at::Tensor on_host(const at::Tensor& tensor) {
   if (tensor.numel() == 0) {
     return at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
   }
   const c10::Storage& storage = tensor.storage();
   void* const data = storage.mutable_data();
-  const auto let_go = [](void* kept) { delete static_cast<at::Tensor*>(kept); };
-  return tensor_of(storage_of(data, storage.nbytes(), new at::Tensor(tensor), let_go, at::kCPU),
+  const auto let_go = [](void* kept) { delete static_cast<c10::Storage*>(kept); };
+  return tensor_of(storage_of(data, storage.nbytes(), new c10::Storage(storage), let_go, at::kCPU),
                    tensor, c10::DispatchKey::CPU);
 }
 
@@ -55,6 +58,10 @@ struct Held {
 // What an operator has made, as the device's.
 at::Tensor taken_over(const at::Tensor& made, c10::Device device) {
   auto* const held = new Held{made, current_stream(device)};
+  if (const auto capture = capture_with(held->stream)) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(made.storage().mutable_data());
+    capture->own({begin, begin + made.storage().nbytes()});
+  }
   const auto let_go = [](void* context) {
     auto* const kept = static_cast<Held*>(context);
     forget_memory(kept->tensor.storage().mutable_data(), kept->tensor.storage().nbytes(),
@@ -168,9 +175,63 @@ void grow(const Call& call) {
   }
 }
 
+std::vector<at::Tensor> tensors_of(const Stack& values) {
+  std::vector<at::Tensor> all;
+  for (const c10::IValue& value : values) {
+    TORCH_CHECK(value.isTensor() || value.isTensorList() || value.isNone(),
+                "[fake device] the host waits in a capture: for what an operator returns");
+    const auto some = value.isTensor()       ? std::vector<at::Tensor>{value.toTensor()}
+                      : value.isTensorList() ? value.toTensorVector()
+                                             : std::vector<at::Tensor>();
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
+// Run once, for tensors of the right shapes: these get what each launch computes. Views are no
+// operation.
+void capture_now(const c10::OperatorHandle& op, const Call& call, const Stack& arguments,
+                 Stack* stack) {
+  TORCH_CHECK(call.touched.writes.empty(), "[fake device] ", op.schema().name(),
+              " writes and makes tensors: it cannot be captured");
+  Stack results = arguments;
+  op.callBoxed(results);
+  std::vector<at::Tensor> made = tensors_of(results);
+  const auto is_view = [&](const at::Tensor& result) {
+    return !result.defined() ||
+           std::any_of(call.tensors.begin(), call.tensors.end(),
+                       [&](const auto& pair) { return pair.second.is_alias_of(result); });
+  };
+  for (at::Tensor& result : made) {
+    result = is_view(result) ? at::Tensor() : result;
+  }
+  for (const c10::IValue& result : results) {
+    stack->push_back(to_device(call, result));
+  }
+  Touched touched{call.touched.reads, {}};
+  std::copy_if(made.begin(), made.end(), std::back_inserter(touched.writes),
+               [](const at::Tensor& result) { return result.defined(); });
+  if (touched.writes.empty()) {
+    return;
+  }
+  issue(current_stream(call.device), op.schema().name(), touched, [op, arguments, made] {
+    Stack again = arguments;
+    op.callBoxed(again);
+    const std::vector<at::Tensor> computed = tensors_of(again);
+    for (size_t i = 0; i < made.size(); ++i) {
+      if (made[i].defined()) {
+        made[i].copy_(computed[i]);
+      }
+    }
+  });
+}
+
 // What makes tensors is run while the host waits, which is not counted: a GPU has no need to.
 void run_now(const c10::OperatorHandle& op, Call& call, Stack& arguments, Stack* stack) {
   const c10::Stream stream = current_stream(call.device);
+  if (capture_with(stream) != nullptr) {
+    return capture_now(op, call, arguments, stack);
+  }
   drain(stream);
   issue(stream, op.schema().name(), call.touched, [] {});
   drain(stream);
@@ -205,9 +266,18 @@ void run(const c10::OperatorHandle& op, Stack* stack) {
   const bool grows = std::any_of(call.touched.writes.begin(), call.touched.writes.end(),
                                  [](const at::Tensor& tensor) { return tensor.numel() == 0; });
   const c10::Stream stream = current_stream(call.device);
-  issue(stream, schema.name(), call.touched,
-        [op, host = std::move(arguments)]() mutable { op.callBoxed(host); });
-  if (grows) {
+  const auto work = [op, arguments] {
+    Stack values = arguments;
+    op.callBoxed(values);
+  };
+  issue(stream, schema.name(), call.touched, work);
+  const auto capture = capture_with(stream);
+  if (capture != nullptr && (grows || capture->owns(ranges_of(call.touched)))) {
+    work();  // what is computed from it meanwhile finds values
+  }
+  if (grows && capture != nullptr) {
+    grow(call);
+  } else if (grows) {
     drain(stream);
     grow(call);
   }
@@ -267,8 +337,12 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_bloc
     return to;
   }
   if (is_on_device(self)) {
-    issue(stream, "copy", {{self}, {to}},
-          [target = on_host(to), source = on_host(self)] { target.copy_(source); });
+    const auto work = [target = on_host(to), source = on_host(self)] { target.copy_(source); };
+    issue(stream, "copy", {{self}, {to}}, work);
+    const auto capture = capture_with(stream);
+    if (capture != nullptr && capture->owns(ranges_of({{}, {to}}))) {
+      work();
+    }
     return to;
   }
   if (non_blocking && self.is_pinned()) {
@@ -276,6 +350,7 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_bloc
           [target = on_host(to), source = self] { target.copy_(source); });
     return to;
   }
+  refuse_captured(stream, "copy to the device");
   issue(stream, "copy to the device", {{}, {to}},
         [target = on_host(to), source = self.clone()] { target.copy_(source); });
   if (self.dim() > 0) {

@@ -10,6 +10,10 @@
 #include <thread>
 #include <utility>
 
+#include <c10/util/Exception.h>
+
+#include "tests/fake_device/captures.h"
+
 namespace sherd::fake {
 
 struct Moment::State {
@@ -88,9 +92,10 @@ class Worker {
 struct Timeline {
   int number = 0;
   Clock clock;
-  std::string last;                // operation
-  std::uint64_t given = 0;         // operations, and those of streams that always follow it
-  std::unique_ptr<Worker> worker;  // null: runs at once
+  std::string last;                  // operation
+  std::uint64_t given = 0;           // operations, and those of streams that always follow it
+  std::unique_ptr<Worker> worker;    // null: runs at once
+  std::shared_ptr<Capture> capture;  // that keeps what it is given
 };
 
 // Of one device. Streams are issued to by one thread at a time, but read by others.
@@ -103,6 +108,8 @@ struct Device {
   std::vector<c10::StreamId> given_back;
   std::vector<Wait> waits;
   int lost = -1;
+  std::shared_ptr<Capture> capture;
+  int launches = 0;
 };
 
 constexpr int kStreamsOfADevice = 4096;
@@ -158,18 +165,39 @@ Here& here() {
 
 }  // namespace
 
+TouchedRanges ranges_of(const Touched& touched) {
+  const auto all = [](const std::vector<at::Tensor>& tensors) {
+    std::vector<Range> ranges;
+    for (const at::Tensor& tensor : tensors) {
+      ranges.push_back(range_of(tensor));
+    }
+    return ranges;
+  };
+  return {all(touched.reads), all(touched.writes)};
+}
+
 void issue(const c10::Stream& stream, const std::string& name, const Touched& touched,
            std::function<void()> work) {
+  if (const auto capture = capture_with(stream)) {
+    capture->add(stream, name, ranges_of(touched), std::move(work));
+    return;
+  }
+  count_launch(stream.device_index());
+  repeat(stream, name, ranges_of(touched), std::move(work));
+}
+
+void repeat(const c10::Stream& stream, const std::string& name, const TouchedRanges& touched,
+            std::function<void()> work) {
   Timeline& on = timeline(stream);
   on.clock.advance(on.number);
   on.last = name;
   ++on.given;
   const Operation operation{on.number, on.clock.of(on.number), name};
-  for (const at::Tensor& tensor : touched.reads) {
-    devices().accesses.note(range_of(tensor), false, operation, on.clock);
+  for (const Range& range : touched.reads) {
+    devices().accesses.note(range, false, operation, on.clock);
   }
-  for (const at::Tensor& tensor : touched.writes) {
-    devices().accesses.note(range_of(tensor), true, operation, on.clock);
+  for (const Range& range : touched.writes) {
+    devices().accesses.note(range, true, operation, on.clock);
   }
   if (on.worker == nullptr) {
     work();
@@ -181,8 +209,12 @@ void issue(const c10::Stream& stream, const std::string& name, const Touched& to
 Moment record(const c10::Stream& stream) {
   Timeline& on = timeline(stream);
   Moment moment;
-  moment.clock = on.clock;
   moment.stream = on.number;
+  if (on.capture != nullptr) {
+    on.capture->record(stream, moment);
+    return moment;
+  }
+  moment.clock = on.clock;
   moment.after = on.last;
   if (on.worker == nullptr) {
     moment.come();
@@ -192,9 +224,8 @@ Moment record(const c10::Stream& stream) {
   return moment;
 }
 
-namespace {
-
-void join(Timeline& on, const Moment& moment) {
+void wait_for(const c10::Stream& stream, const Moment& moment) {
+  Timeline& on = timeline(stream);
   on.clock.join(moment.clock);
   if (on.worker == nullptr) {
     moment.wait();
@@ -203,31 +234,94 @@ void join(Timeline& on, const Moment& moment) {
   }
 }
 
+namespace {
+
+// What the wait is kept in; null: it takes place. An event is of use in its own capture alone.
+std::shared_ptr<Capture> capture_of_wait(Device& device, const Timeline& on, const Moment& moment) {
+  const std::lock_guard lock(device.mutex);
+  TORCH_CHECK(moment.capture != 0 || on.capture == nullptr,
+              "[fake device] a captured stream waits for an event from outside of the capture");
+  if (moment.capture == 0) {
+    return nullptr;
+  }
+  TORCH_CHECK(device.capture != nullptr && device.capture->number() == moment.capture,
+              "[fake device] an event of a capture is waited for outside of it");
+  return device.capture;
+}
+
+void wait_in(const std::shared_ptr<Capture>& capture, const c10::Stream& stream,
+             const Moment& moment) {
+  capture->wait(stream, moment);
+  timeline(stream).capture = capture;
+}
+
 }  // namespace
 
 void block(const c10::Stream& stream, const Moment& moment) {
   Device& device = device_of(stream.device_index());
   Timeline& on = timeline(stream);
+  const auto capture = capture_of_wait(device, on, moment);
   if (on.number != moment.stream) {  // else they are in order anyway
     const std::lock_guard lock(device.mutex);
     const Timeline& other =
         device.streams.at(static_cast<std::size_t>(moment.stream % kStreamsOfADevice));
-    device.waits.push_back({on.number, moment.stream, moment.after, !on.clock.knows(moment.clock),
-                            on.given,
-                            other.clock.of(moment.stream) - moment.clock.of(moment.stream)});
+    const bool is_kept = capture != nullptr;
+    device.waits.push_back(
+        {on.number, moment.stream, moment.after,
+         is_kept ? capture->orders(stream, moment) : !on.clock.knows(moment.clock), on.given,
+         is_kept ? 0 : other.clock.of(moment.stream) - moment.clock.of(moment.stream)});
     if (static_cast<int>(device.waits.size()) == device.lost + 1) {
       return;
     }
   }
-  join(on, moment);
+  if (capture != nullptr) {
+    wait_in(capture, stream, moment);
+  } else {
+    wait_for(stream, moment);
+  }
 }
 
 void follow(const c10::Stream& stream, const c10::Stream& followed) {
   ++timeline(followed).given;
-  join(timeline(stream), record(followed));
+  const Moment reached = record(followed);
+  if (const auto capture =
+          capture_of_wait(device_of(stream.device_index()), timeline(stream), reached)) {
+    wait_in(capture, stream, reached);
+  } else {
+    wait_for(stream, reached);
+  }
+}
+
+void begin_capture(const c10::Stream& stream, const std::shared_ptr<Capture>& capture) {
+  TORCH_CHECK(stream.id() != 0, "[fake device] the default stream cannot be captured");
+  finish(stream.device_index());
+  Timeline& on = timeline(stream);
+  Device& device = device_of(stream.device_index());
+  const std::lock_guard lock(device.mutex);
+  TORCH_CHECK(device.capture == nullptr, "[fake device] a capture is under way");
+  device.capture = capture;
+  on.capture = capture;
+}
+
+void end_capture(c10::DeviceIndex index) {
+  Device& device = device_of(index);
+  const std::lock_guard lock(device.mutex);
+  device.capture.reset();
+  for (Timeline& stream : device.streams) {
+    stream.capture.reset();
+  }
+}
+
+std::shared_ptr<Capture> capture_with(const c10::Stream& stream) {
+  return timeline(stream).capture;
+}
+
+void refuse_captured(const c10::Stream& stream, const std::string& what) {
+  TORCH_CHECK(capture_with(stream) == nullptr, "[fake device] the host waits in a capture: ", what);
 }
 
 void drain(const c10::Stream& stream) {
+  refuse_captured(stream, "for all of a stream");
   if (Timeline& on = timeline(stream); on.worker != nullptr) {
     record(stream).wait();
   }
@@ -244,11 +338,13 @@ void count_wait(c10::DeviceIndex index, const std::string& why) {
 }  // namespace
 
 void synchronize(const c10::Stream& stream, const std::string& why) {
+  refuse_captured(stream, why);
   count_wait(stream.device_index(), why);
   drain(stream);
 }
 
 void synchronize(c10::DeviceIndex index, const Moment& moment, const std::string& why) {
+  TORCH_CHECK(moment.capture == 0, "[fake device] the host waits for an event of a capture");
   count_wait(index, why);
   moment.wait();
 }
@@ -324,6 +420,9 @@ void set_device(c10::DeviceIndex index) {
 void take_memory(void* data, std::size_t bytes, const c10::Stream& stream) {
   Timeline& on = timeline(stream);
   const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  if (on.capture != nullptr) {
+    return on.capture->own({begin, begin + bytes});  // it is used when that is launched
+  }
   on.clock.advance(on.number);
   on.last = "allocation";
   devices().accesses.note({begin, begin + bytes}, true,
@@ -369,6 +468,18 @@ std::vector<std::string> take_host_waits(c10::DeviceIndex index) {
   Device& device = device_of(index);
   const std::lock_guard lock(device.mutex);
   return std::exchange(device.host_waits, {});
+}
+
+int take_launches(c10::DeviceIndex index) {
+  Device& device = device_of(index);
+  const std::lock_guard lock(device.mutex);
+  return std::exchange(device.launches, 0);
+}
+
+void count_launch(c10::DeviceIndex index) {
+  Device& device = device_of(index);
+  const std::lock_guard lock(device.mutex);
+  ++device.launches;
 }
 
 void lose_wait(c10::DeviceIndex index, int number) {

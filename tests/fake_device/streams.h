@@ -31,7 +31,9 @@ class Moment {
   void come();
   Clock clock;
   int stream = 0;
-  std::string after;  ///< name of the operation before it
+  std::string after;          ///< name of the operation before it
+  std::uint64_t capture = 0;  ///< that it is a moment of, by number (captures.h); 0: of the stream
+  std::size_t mark = 0;       ///< there
 
  private:
   struct State;
@@ -45,14 +47,26 @@ struct Touched {
   std::vector<at::Tensor> writes;
 };
 
+/// The memory of such tensors, wherever they move.
+struct TouchedRanges {
+  std::vector<Range> reads;
+  std::vector<Range> writes;
+};
+[[nodiscard]] TouchedRanges ranges_of(const Touched& touched);
+
 /// Issues an operation to a stream: notes its accesses, and runs `work` when the stream comes to
 /// it.
 void issue(const c10::Stream& stream, const std::string& name, const Touched& touched,
            std::function<void()> work);
+/// The same of an operation that a graph repeats: it is no launch of the host's.
+void repeat(const c10::Stream& stream, const std::string& name, const TouchedRanges& touched,
+            std::function<void()> work);
 /// What has been issued to the stream so far has ended when this has come.
 [[nodiscard]] Moment record(const c10::Stream& stream);
 /// What is issued to the stream from now on waits for it. One that is lost (lose_wait()) does not.
 void block(const c10::Stream& stream, const Moment& moment);
+/// The same in a graph: never lost.
+void wait_for(const c10::Stream& stream, const Moment& moment);
 /// The same for all that another was given so far, never lost: a wait that is not the engine's, of
 /// a stream that works on the other's behalf.
 void follow(const c10::Stream& stream, const c10::Stream& followed);
@@ -62,6 +76,17 @@ void synchronize(const c10::Stream& stream, const std::string& why);
 void synchronize(c10::DeviceIndex index, const Moment& moment, const std::string& why);
 /// The host waits, uncounted: not a wait that a GPU would have.
 void drain(const c10::Stream& stream);
+
+class Capture;  // captures.h
+/// From now on what the stream, and those that wait for it, are given is kept in it. The device has
+/// nothing left to do.
+void begin_capture(const c10::Stream& stream, const std::shared_ptr<Capture>& capture);
+/// Streams do again what they are given.
+void end_capture(c10::DeviceIndex index);
+/// What the stream is captured in; null for nothing.
+[[nodiscard]] std::shared_ptr<Capture> capture_with(const c10::Stream& stream);
+/// Throws, naming what it does, where the stream is captured: as CUDA for what a graph cannot hold.
+void refuse_captured(const c10::Stream& stream, const std::string& what);
 
 /// A stream of a device with a thread of its own, from a few that are given out in turns.
 [[nodiscard]] c10::Stream pool_stream(c10::Device device);
@@ -101,6 +126,9 @@ void note_fault(std::string description);
 [[nodiscard]] std::vector<std::string> take_faults();
 /// Why a device made the host wait, since the last call.
 [[nodiscard]] std::vector<std::string> take_host_waits(c10::DeviceIndex index);
+/// What the host gave to a device, since the last call: operations, and launches of graphs.
+[[nodiscard]] int take_launches(c10::DeviceIndex index);
+void count_launch(c10::DeviceIndex index);
 /// The `number`th wait between streams of a device from now on is left out; −1 for none.
 void lose_wait(c10::DeviceIndex index, int number);
 /// One stream waits for what another was given before.

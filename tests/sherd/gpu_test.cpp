@@ -13,6 +13,7 @@
 #include "sherd/checkpoint.h"
 #include "sherd/gpus.h"
 #include "sherd/host_copy.h"
+#include "sherd/micro_batch_graphs.h"
 #include "src/base/movable_storage.h"
 #include "src/communicators/device.h"
 #include "src/world/cuda_library.h"
@@ -119,6 +120,49 @@ TEST(Gpu, AStepMakesTheHostWaitForNothing) {
         const HostCopy figures(loss);
         set_sync_debug_mode(SyncDebugMode::Default);
         TORCH_CHECK(std::isfinite(figures.wait().to(at::kDouble).item<double>()));
+      }
+    }
+  });
+}
+
+// Two micro-batches a step: the first of them writes gradients, the second adds.
+std::vector<at::Tensor> trained_by_micro_batches(const World& world, const ShardOptions& options,
+                                                 bool as_graphs) {
+  auto model = fully_shard(make_net(), Mesh::shard(world), options);
+  AdamW optimizer(model, {.lr = 1e-2});
+  MicroBatchGraphs graphs(model);
+  const auto micro_batch = [&](const std::vector<at::Tensor>& in) {
+    const at::Tensor loss = sum_of_errors(model(in[0]), in[1]);
+    loss.backward();
+    return loss;
+  };
+  std::vector<at::Tensor> values;
+  for (int number = 0; number < 12; ++number) {
+    const Example example = make_example(number);
+    const std::vector<at::Tensor> in = {example.x.to(world.device()), example.y.to(world.device())};
+    values.push_back((as_graphs ? graphs.run(in, micro_batch) : micro_batch(in)).cpu());
+    if (number % 2 == 1) {
+      optimizer.step(clip_grad_norm(model, 1.0).isfinite().logical_not());
+      optimizer.zero_grad();
+    }
+  }
+  TORCH_CHECK(!as_graphs || graphs.counts().launches >= 4);
+  for (const ParameterShard& shard : model.parameter_shards()) {
+    values.push_back(shard.value.cpu());
+  }
+  return values;
+}
+
+TEST(Gpu, MicroBatchesAsGraphsTrainToTheSameBits) {
+  SHERD_NEEDS_GPU();
+  expect_success(1, c10::kCUDA, [](const World& world) {
+    for (const bool checkpoint : {false, true}) {
+      const ShardOptions options{
+          .units = unit_policy::every_unit({.checkpoint_activations = checkpoint})};
+      const auto expected = trained_by_micro_batches(world, options, false);
+      const auto found = trained_by_micro_batches(world, options, true);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        TORCH_CHECK(at::equal(expected[i], found[i]), "value ", i, " differs");
       }
     }
   });

@@ -26,6 +26,7 @@ TEST(MemoryLedger, CountsByKindAndKeepsThePeak) {
   EXPECT_EQ(ledger->sharded_state_bytes(), 300);
   EXPECT_EQ(ledger->total_bytes(), 300);
   EXPECT_EQ(ledger->peak_bytes(), 350);
+  EXPECT_EQ(ledger->changes(), 4);
   ledger->reset_peak();
   EXPECT_EQ(ledger->peak_bytes(), 300);
 }

@@ -1,0 +1,210 @@
+// Micro-batches that are graphs of the device: how a capture begins, and what a launch leaves on
+// the host.
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include <torch/csrc/autograd/variable.h>
+
+#include "sherd/error.h"
+#include "step/step.h"
+
+namespace sherd::detail {
+
+namespace {
+
+[[noreturn]] void refuse_capture(const std::string& what, const std::string& instead) {
+  throw Error(ExitCode::Usage, "[MicroBatchGraphs] " + what +
+                                   ", and a graph repeats what the device does, not the host: " +
+                                   instead + ", or run micro-batches without graphs.");
+}
+
+void refuse_unit(const UnitState& unit, bool has_replicas) {
+  const BackwardSettings& settings = unit.backward_settings;
+  if (!settings.reshard_after_backward) {
+    refuse_capture("unit '" + unit.name() + "' stays gathered after backward",
+                   "leave set_reshard_after_backward at true");
+  }
+  if (has_replicas && !settings.requires_all_reduce) {
+    refuse_capture("gradients of unit '" + unit.name() + "' are summed over the replicas later",
+                   "leave set_requires_all_reduce at true");
+  }
+  for (const auto& segment : unit.segments()) {
+    const SegmentGradients* gradients = segment->gradients();
+    if (gradients == nullptr) {
+      continue;
+    }
+    if (gradients->has_all_reduce_hook()) {
+      refuse_capture("unit '" + unit.name() + "' has an all-reduce hook", "unset it");
+    }
+    if (gradients->awaits_all_reduce()) {
+      refuse_capture("gradients of unit '" + unit.name() + "' await their sum over the replicas",
+                     "run the micro-batch that sums them, or zero_grad(), first");
+    }
+  }
+}
+
+}  // namespace
+
+namespace {
+
+// [Note: Accumulators and streams]
+// Autograd accumulates a parameter's gradient on the stream of the forward that made the
+// parameter's accumulator, which lives as long as a graph that holds it. One that outlives its
+// micro-batch would bring the stream of the host into a capture, or that of a capture into what
+// follows. Graphs are freed by autograd's own thread, a moment after backward has returned.
+bool are_graphs_freed(const Model& model) {
+  constexpr std::chrono::seconds kMoment{1};
+  const auto is_held = [](const UnitParameter& parameter) {
+    return torch::autograd::impl::try_get_grad_accumulator(parameter.tensor) != nullptr;
+  };
+  const auto end = std::chrono::steady_clock::now() + kMoment;
+  for (const auto& unit : model.units) {
+    const std::vector<UnitParameter>& parameters = unit->parameters();
+    while (std::any_of(parameters.begin(), parameters.end(), is_held)) {
+      if (std::chrono::steady_clock::now() > end) {
+        return false;
+      }
+      std::this_thread::yield();
+    }
+  }
+  return true;
+}
+
+void await_freed_graphs(const Model& model) {
+  if (!are_graphs_freed(model)) {
+    throw Error(ExitCode::Usage,
+                "something still holds the graph of a forward, such as its loss, or what detach() "
+                "made of that: let go of it.");
+  }
+}
+
+}  // namespace
+
+std::vector<SegmentGradients*> Step::trained_gradients() const {
+  std::vector<SegmentGradients*> all;
+  for (const SegmentOfUnit& of : model_.segments) {
+    if (of.segment->gradients() != nullptr) {
+      all.push_back(of.segment->gradients());
+    }
+  }
+  return all;
+}
+
+void Step::refuse_what_is_no_graph() const {
+  if (reductions_.optimizes_in_backward()) {
+    refuse_capture("the optimizer works in backward", "build AdamW without in_backward");
+  }
+  if (masters_handed_out()) {
+    refuse_capture("an optimizer of LibTorch may write the parameters at any time",
+                   "use sherd::AdamW");
+  }
+  if (!is_idle()) {
+    refuse_capture("a forward waits for its backward", "run that, or let go of its outputs, first");
+  }
+  for (const auto& unit : model_.units) {
+    refuse_unit(*unit, model_.communicators->replicas() != nullptr);
+  }
+}
+
+void Step::begin_captured() {
+  require_between_steps("MicroBatchGraphs::run");
+  check_not_torn("MicroBatchGraphs::run");
+  require_values(model_, "MicroBatchGraphs::run");
+  refuse_what_is_no_graph();
+  gradients_.apply_pending_factor();
+  reshard_all();
+  for (const SegmentOfUnit& of : model_.segments) {
+    of.segment->await_update();
+  }
+}
+
+std::string Step::capture_key() const {
+  std::string key = std::to_string(gradients_.scale());
+  for (const auto& unit : model_.units) {
+    const BackwardSettings& settings = unit->backward_settings;
+    key += '/';
+    for (const bool is_set : {settings.requires_gradient_sync, settings.unshard_in_backward,
+                              unit->settings().reshard_after_forward}) {
+      key += is_set ? '1' : '0';
+    }
+    for (const UnitParameter& parameter : unit->parameters()) {
+      key += parameter.tensor.requires_grad() ? 't' : 'f';
+    }
+  }
+  for (const SegmentGradients* gradients : trained_gradients()) {
+    const SegmentGradients::Known known = gradients->known();
+    key += known.has_sum ? 's' : '-';
+    key += known.has_unsharded_sum ? 'u' : '-';
+  }
+  return key;
+}
+
+CapturedMicroBatch Step::capture(const c10::Stream& stream, const DeviceGraph* beside,
+                                 const std::function<void()>& micro_batch) {
+  await_freed_graphs(model_);
+  const std::vector<SegmentGradients*> gradients = trained_gradients();
+  std::vector<SegmentGradients::Known> before;
+  for (SegmentGradients* const one : gradients) {
+    before.push_back(one->known());
+    SegmentGradients::Known alone = before.back();
+    alone.used.assign(alone.used.size(), false);
+    one->set_known(alone);
+  }
+  std::vector<Communicator::Counts> counts;
+  model_.communicators->for_each([&](Communicator& one) { counts.push_back(one.counts()); });
+  CapturedMicroBatch captured;
+  std::exception_ptr failure;
+  try {
+    captured.graph.emplace(stream, beside, [&] {
+      model_.communicators->for_each([](Communicator& one) { one.begin_capture(); });
+      model_.arena.free_from_now();
+      micro_batch();
+      reshard_all();
+      model_.communicators->for_each([](Communicator& one) { one.end_capture(); });
+    });
+    await_freed_graphs(model_);
+  } catch (...) {
+    failure = std::current_exception();
+    backward_ = Backward::Failed;
+    abandon();
+    static_cast<void>(are_graphs_freed(model_));
+  }
+  model_.arena.free_from_now();
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    captured.left.push_back(gradients[i]->known());
+    gradients[i]->set_known(before[i]);
+  }
+  auto count = counts.begin();
+  model_.communicators->for_each([&](Communicator& one) {
+    captured.counts.push_back(one.counts().since(*count++));
+    one.count_again(Communicator::Counts().since(captured.counts.back()));  // none of it was done
+  });
+  captured.order = schedule_.begun();
+  if (failure != nullptr) {
+    std::rethrow_exception(failure);
+  }
+  return captured;
+}
+
+void Step::launch(const CapturedMicroBatch& captured) {
+  model_.collectives.set_phase(Phase::Backward);
+  captured.graph->launch();
+  model_.arena.free_from_now();
+  const std::vector<SegmentGradients*> gradients = trained_gradients();
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    SegmentGradients::Known left = captured.left[i];
+    const std::vector<bool> used_before = gradients[i]->known().used;
+    std::transform(left.used.begin(), left.used.end(), used_before.begin(), left.used.begin(),
+                   [](bool by_it, bool before) { return by_it || before; });
+    gradients[i]->set_known(left);
+  }
+  gradients_.changed();
+  auto count = captured.counts.begin();
+  model_.communicators->for_each([&](Communicator& one) { one.count_again(*count++); });
+}
+
+}  // namespace sherd::detail
