@@ -13,20 +13,29 @@
 
 namespace sherd::ops {
 
-// The bounds where they were asked for last.
+// Bounds and positions where they were asked for last.
 class Documents::OnDevice {
  public:
-  at::Tensor bounds(const std::vector<int64_t>& bounds, at::Device device) {
-    const std::lock_guard lock(guard_);
-    if (!bounds_.defined() || bounds_.device() != device) {
-      bounds_ = to_device(at::tensor(bounds, at::kInt), device);
-    }
-    return bounds_;
+  at::Tensor bounds(const Documents& of, at::Device device) {
+    return kept(bounds_, device, [&] { return at::tensor(of.bounds(), at::kInt); });
+  }
+  at::Tensor positions(const Documents& of, at::Device device) {
+    return kept(positions_, device, [&] { return of.positions(); });
   }
 
  private:
+  template <class Make>
+  at::Tensor kept(at::Tensor& tensor, at::Device device, const Make& make) {
+    const std::lock_guard lock(guard_);
+    if (!tensor.defined() || tensor.device() != device) {
+      tensor = to_device(make(), device);
+    }
+    return tensor;
+  }
+
   std::mutex guard_;
   at::Tensor bounds_;
+  at::Tensor positions_;
 };
 
 Documents::Documents(std::vector<int64_t> bounds) {
@@ -62,7 +71,11 @@ int64_t Documents::longest() const {
 }
 
 at::Tensor Documents::bounds_on(at::Device device) const {
-  return on_device_->bounds(*bounds_, device);
+  return on_device_->bounds(*this, device);
+}
+
+at::Tensor Documents::positions_on(at::Device device) const {
+  return on_device_->positions(*this, device);
 }
 
 at::Tensor Documents::positions() const {

@@ -42,6 +42,8 @@ class Documents {
   [[nodiscard]] at::Tensor bounds_on(at::Device device) const;
   /// The position of each token in its document, from 0: int64 [tokens] in CPU memory.
   [[nodiscard]] at::Tensor positions() const;
+  /// The same on a device, as bounds_on().
+  [[nodiscard]] at::Tensor positions_on(at::Device device) const;
   /// The first and the last token of each document: int64 [count] in CPU memory.
   [[nodiscard]] at::Tensor first_tokens() const;
   [[nodiscard]] at::Tensor last_tokens() const;

@@ -110,6 +110,7 @@ struct DeviceSection {
   DeviceKind kind = DeviceKind::Auto;
   std::optional<int> threads;  ///< none: what OMP_NUM_THREADS says
   SyncDebug sync_debug_mode = SyncDebug::Default;
+  bool cuda_graphs = false;
   bool operator==(const DeviceSection&) const = default;
 };
 

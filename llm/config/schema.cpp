@@ -268,6 +268,12 @@ Table fields(DeviceSection& device) {
            "for those who change Sherd: where an operator makes the host wait for a GPU, from the "
            "second step on, say so, or end the run",
        .of_host = true},
+      {.name = "cuda_graphs",
+       .slot = flag(device.cuda_graphs),
+       .doc = "run micro-batches that come again, with documents of the same lengths, as graphs of "
+              "the GPU, which one launch of the host starts: for small models and short texts of "
+              "one length. Takes what activations take once more",
+       .of_host = true},
   }};
 }
 

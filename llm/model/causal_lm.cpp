@@ -24,17 +24,26 @@ CausalLmImpl::CausalLmImpl(const CausalLmNames& names, const DecoderConfig& conf
   }
 }
 
-at::Tensor CausalLmImpl::loss_sum(const at::Tensor& ids_T, const at::Tensor& labels_T,
-                                  const Documents& documents) {
-  const at::Tensor hidden = hidden_states(ids_T, documents, nullptr);
+Supervised Supervised::of(const at::Tensor& labels_T, const Documents& documents) {
   // The token before a label predicts it, but that of another document.
   const at::Tensor counts = labels_T.ne(kIgnoredLabel);
   counts.index_fill_(0, documents.first_tokens().to(counts.device()), false);
   const at::Tensor labelled = counts.nonzero().squeeze(1);
-  const at::Tensor supervised =
-      hidden.index_select(0, sherd::to_device(labelled - 1, hidden.device()));
-  const at::Tensor targets = sherd::to_device(labels_T.index_select(0, labelled), hidden.device());
-  return sherd::ops::linear_cross_entropy(decoder_->final_norm(supervised), head_weight(), targets,
+  return {labelled - 1, labels_T.index_select(0, labelled)};
+}
+
+at::Tensor CausalLmImpl::loss_sum(const at::Tensor& ids_T, const at::Tensor& labels_T,
+                                  const Documents& documents) {
+  return loss_sum(ids_T, Supervised::of(labels_T, documents), documents);
+}
+
+at::Tensor CausalLmImpl::loss_sum(const at::Tensor& ids_T, const Supervised& supervised,
+                                  const Documents& documents) {
+  const at::Tensor hidden = hidden_states(ids_T, documents, nullptr);
+  const at::Tensor rows =
+      hidden.index_select(0, sherd::to_device(supervised.positions_S, hidden.device()));
+  const at::Tensor targets = sherd::to_device(supervised.targets_S, hidden.device());
+  return sherd::ops::linear_cross_entropy(decoder_->final_norm(rows), head_weight(), targets,
                                           loss_chunk_tokens_);
 }
 
@@ -64,14 +73,17 @@ at::Tensor CausalLmImpl::hidden_states(const at::Tensor& ids_T, const Documents&
 Context CausalLmImpl::context_of(const Documents& documents, KvCache* cache, at::Device device) {
   Context context{.documents = documents, .cache = cache};
   if (!config_.rope) {
-    context.alibi_slopes = sherd::to_device(alibi_slopes(config_.heads), device);
+    if (!alibi_slopes_.defined() || alibi_slopes_.device() != device) {
+      alibi_slopes_ = sherd::to_device(alibi_slopes(config_.heads), device);
+    }
+    context.alibi_slopes = alibi_slopes_;
     return context;
   }
   const bool goes_on = cache != nullptr && !cache->empty();
   const auto tables =
       rope_.tables(goes_on ? cache->capacity_tokens() : documents.longest(), device);
   const at::Tensor positions =
-      sherd::to_device(goes_on ? cache->positions() : documents.positions(), device);
+      goes_on ? sherd::to_device(cache->positions(), device) : documents.positions_on(device);
   const auto of_tokens = [&](const at::Tensor& table) {
     return table.index_select(0, positions).unsqueeze(1).unsqueeze(1);
   };

@@ -16,7 +16,8 @@
 #include "ops/documents.h"
 #include "ops/linear_cross_entropy.h"
 
-// Shapes: T tokens of all documents of a batch, D model width, V vocabulary rows.
+// Shapes: T tokens of all documents of a batch, S supervised positions, D model width, V vocabulary
+// rows.
 
 namespace llm::model {
 
@@ -27,6 +28,15 @@ inline constexpr int64_t kIgnoredLabel = data::kUnsupervised;
 struct CausalLmNames {
   std::string model_type;  ///< Hugging Face's
   std::string base_model;  ///< the decoder's, without a dot
+};
+
+/// Where a next token is to be predicted, and which.
+struct Supervised {
+  at::Tensor positions_S;  ///< int64 [S] among the tokens of a batch
+  at::Tensor targets_S;    ///< int64 [S]
+  /// From labels as CausalLmImpl::loss_sum() takes them. Where these are the host's, so is it.
+  [[nodiscard]] static Supervised of(const at::Tensor& labels_T,
+                                     const sherd::ops::Documents& documents);
 };
 
 /// A decoder that predicts the next token.
@@ -52,6 +62,11 @@ class CausalLmImpl : public torch::nn::Module {
   /// looked at. Labels in the host's memory spare a GPU a wait: how many there are, the host has to
   /// know. Logits exist for supervised positions only, loss_chunk_tokens of them at a time.
   [[nodiscard]] at::Tensor loss_sum(const at::Tensor& ids_T, const at::Tensor& labels_T,
+                                    const sherd::ops::Documents& documents);
+
+  /// The same of positions that the caller has found, on any device: for a sharded model whose
+  /// micro-batches are graphs (sherd::MicroBatchGraphs) on the model's.
+  [[nodiscard]] at::Tensor loss_sum(const at::Tensor& ids_T, const Supervised& supervised,
                                     const sherd::ops::Documents& documents);
 
   /// How many rows of logits loss_sum() holds at a time: V elements each. Of more rows than that,
@@ -91,6 +106,7 @@ class CausalLmImpl : public torch::nn::Module {
   DecoderConfig config_;
   std::string embedding_name_;
   RopeCache rope_;
+  at::Tensor alibi_slopes_;  // on the device; undefined: not needed yet
   int64_t loss_chunk_tokens_ = sherd::ops::kLossChunkTokens;
   Decoder decoder_;
   Projection head_{nullptr};  // none where the embedding serves as the head

@@ -1,5 +1,6 @@
 #include "llm/model/rope.h"
 
+#include <bit>
 #include <cmath>
 #include <numbers>
 
@@ -44,8 +45,12 @@ at::Tensor rope_frequencies(const RopeConfig& config, int64_t head_size) {
 sherd::ops::RotaryTables RopeCache::tables(int64_t positions, at::Device device) {
   if (!tables_.cosine.defined() || tables_.cosine.size(0) < positions ||
       tables_.cosine.device() != device) {
+    if (tables_.cosine.defined()) {
+      smaller_.push_back(tables_);  // no more than the last takes, by doubling
+    }
     tables_ = sherd::ops::rotary_tables(
-        sherd::to_device(rope_frequencies(config_, head_size_), device), positions);
+        sherd::to_device(rope_frequencies(config_, head_size_), device),
+        static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(positions))));
   }
   return {tables_.cosine.narrow(0, 0, positions), tables_.sine.narrow(0, 0, positions)};
 }

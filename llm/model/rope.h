@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -33,13 +34,15 @@ struct RopeConfig {
 class RopeCache {
  public:
   RopeCache(const RopeConfig& config, int64_t head_size) : config_(config), head_size_(head_size) {}
-  /// Tables for positions 0 … `positions` − 1 on `device`.
+  /// Tables for positions 0 … `positions` − 1 on `device`. They stay where they are: graphs of the
+  /// device read them (sherd::MicroBatchGraphs).
   [[nodiscard]] sherd::ops::RotaryTables tables(int64_t positions, at::Device device);
 
  private:
   RopeConfig config_;
   int64_t head_size_;
   sherd::ops::RotaryTables tables_;
+  std::vector<sherd::ops::RotaryTables> smaller_;  ///< made before
 };
 
 }  // namespace llm::model

@@ -148,6 +148,11 @@ at::Tensor LaunchedStep::run(sherd::Sharded<model::CausalLm>& model,
   // Read once: each look at a loss would make the host wait for a GPU.
   at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(model.world().device()));
   for (const data::Batch& batch : micro_batches) {
+    if (plan.graphs != nullptr) {
+      sum.add_(plan.graphs->run(batch, outcome_.supervised_tokens));
+      clock_.mark(Phase::Backward);  // with the forward, which is in the same graph
+      continue;
+    }
     const at::Tensor loss = forward(model, batch) / supervised;
     clock_.mark(Phase::Forward);
     backward(scaler != nullptr ? scaler->scale(loss) : loss, gradient_of(loss, plan));

@@ -10,6 +10,7 @@
 
 #include "llm/data/batch.h"
 #include "llm/model/causal_lm.h"
+#include "llm/train/graphed_micro_batches.h"
 #include "llm/train/step_clock.h"
 #include "sherd/fully_shard.h"
 #include "sherd/host_copy.h"
@@ -44,6 +45,8 @@ struct StepPlan {
   /// On a device: whether a step before, whose figures have not been read, was left out for not
   /// being finite; then so is this one. LaunchedStep::left_out() of the last; undefined: no.
   at::Tensor left_out = {};
+  /// Runs its micro-batches; null: they are no graphs.
+  GraphedMicroBatches* graphs = nullptr;
 };
 
 /// A step whose work has been given to the device: over a CPU it is done, another device may still

@@ -110,6 +110,9 @@ TrainingLoop::TrainingLoop(Prepared prepared, sherd::Sharded<model::CausalLm>& m
       evaluations_(run_.config.eval.every, run_.data.length.steps_per_epoch, started_) {
   outcome_.steps_done = run_.start.step;
   outcome_.checkpoint = run_.start.folder;
+  if (run_.config.device.cuda_graphs) {
+    graphs_.emplace(model_, scaler_);
+  }
   on_first_rank([&] {
     remove_predictions_after(last_step_kept(run_), run_.config.train.output);
     if (evaluation_is_due(run_.start.step)) {
@@ -198,6 +201,7 @@ TrainingLoop::Unread TrainingLoop::launch(std::int64_t number) {
   if (unread_) {
     plan.left_out = unread_->step.left_out();
   }
+  plan.graphs = graphs_ ? &*graphs_ : nullptr;
   const std::vector<data::Batch> batches = loader_.step(number - 1);
   const double data_wait_seconds = seconds_since(start);
   trace_.begin(number);

@@ -130,7 +130,8 @@ class TrainingLoop {
   std::optional<Unread> unread_;  // the last one; on a CPU never between steps
   LossWatch watch_;
   StepTrace trace_;
-  std::int64_t saved_step_;  // the newest that a checkpoint holds
+  std::optional<GraphedMicroBatches> graphs_;  // device.cuda_graphs
+  std::int64_t saved_step_;                    // the newest that a checkpoint holds
   std::chrono::steady_clock::time_point started_;
   Cadence saves_;
   Cadence evaluations_;

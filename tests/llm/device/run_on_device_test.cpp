@@ -252,6 +252,33 @@ TEST_P(RunOnDevice, LeavesOutWhatOverflowsInFp16) {
 
 class OneRunOnDevice : public RunOnDevice {};
 
+// The same sample in each step: most micro-batches are one launch.
+TEST_P(OneRunOnDevice, HasTheSameNumbersByGraphs) {
+  const auto launches_of = [&](bool graphs) {
+    config::RunConfig config = recipe(output(graphs ? "graphs" : "none"));
+    config.data.train.front().limit = GetParam();
+    config.train.global_batch = GetParam();
+    config.train.max_steps = 12;
+    config.device.cuda_graphs = graphs;
+    config.eval.at_end = false;
+    config.checkpoint.at_end = false;
+    static_cast<void>(sherd::fake::take_launches(0));
+    on_devices(config);
+    return sherd::fake::take_launches(0);
+  };
+  const int without = launches_of(false);
+  EXPECT_LT(launches_of(true), without * 3 / 4);
+  expect_near(output("none"), output("graphs"), 0);
+}
+
+TEST_P(OneRunOnDevice, HasNoGraphsOnTheHost) {
+  config::RunConfig config = recipe(output("host"));
+  config.device.cuda_graphs = true;
+  sherd::test::expect_error(
+      [&] { on_host(config); }, sherd::ExitCode::Usage,
+      {"device.cuda_graphs is true", "computes on the CPU", "leave it false, or set device.kind"});
+}
+
 // While the model is made, and in the first step. (Over several ranks the launcher ends the
 // others.)
 TEST_P(OneRunOnDevice, SaysWhatWouldFitWhereMemoryEnds) {

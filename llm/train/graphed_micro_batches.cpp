@@ -1,0 +1,88 @@
+#include "llm/train/graphed_micro_batches.h"
+
+#include <algorithm>
+#include <string>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+
+#include "sherd/error.h"
+
+namespace llm::train {
+
+using sherd::ops::Documents;
+
+namespace {
+
+constexpr std::int64_t kMostGraphs = 8;
+
+// What the library refuses, with what it was asked by.
+template <class Work>
+auto naming_the_key(const Work& work) {
+  try {
+    return work();
+  } catch (const sherd::Error& error) {
+    if (error.code() != sherd::ExitCode::Usage) {
+      throw;
+    }
+    throw sherd::Error(error.code(),
+                       std::string(error.what()) + " Graphs are what device.cuda_graphs asks for.");
+  }
+}
+
+sherd::MicroBatchGraphs graphs_of(sherd::Sharded<model::CausalLm>& model) {
+  if (model.world().device().is_cpu()) {
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       "device.cuda_graphs is true, and this run computes on the CPU, which keeps "
+                       "no graphs: leave it false, or set device.kind to \"cuda\".");
+  }
+  return naming_the_key([&] { return sherd::MicroBatchGraphs(model, kMostGraphs); });
+}
+
+}  // namespace
+
+GraphedMicroBatches::GraphedMicroBatches(sherd::Sharded<model::CausalLm>& model,
+                                         const sherd::GradScaler* scaler)
+    : model_(model), scaler_(scaler), graphs_(graphs_of(model)) {}
+
+const Documents& GraphedMicroBatches::documents_of(const data::Batch& batch) {
+  const auto found = std::find_if(documents_.begin(), documents_.end(), [&](const Documents& one) {
+    return one.bounds() == batch.bounds;
+  });
+  if (found != documents_.end()) {
+    documents_.splice(documents_.begin(), documents_, found);
+  } else {
+    documents_.emplace_front(batch.bounds);
+  }
+  if (documents_.size() > static_cast<std::size_t>(kMostGraphs)) {
+    documents_.pop_back();
+  }
+  return documents_.front();
+}
+
+at::Tensor GraphedMicroBatches::run(const data::Batch& batch, std::int64_t supervised_tokens) {
+  const Documents& documents = documents_of(batch);
+  const auto supervised = model::Supervised::of(at::tensor(batch.labels, at::kLong), documents);
+  const std::vector<at::Tensor> inputs = {
+      at::tensor(batch.input_ids, at::kLong), supervised.positions_S, supervised.targets_S,
+      at::full({}, static_cast<double>(supervised_tokens), at::kFloat)};
+  std::string bounds;
+  for (const std::int64_t bound : batch.bounds) {
+    bounds += std::to_string(bound) + ',';
+  }
+  const auto micro_batch = [&model = model_, scaler = scaler_,
+                            documents](const std::vector<at::Tensor>& in) {
+    const at::Tensor sum = model.run(
+        [&](model::CausalLmImpl& lm, const at::Tensor& ids, const Documents& of) {
+          return lm.loss_sum(ids, model::Supervised{in[1], in[2]}, of);
+        },
+        in[0], documents);
+    const at::Tensor loss = sum / in[3];
+    (scaler != nullptr ? scaler->scale(loss) : loss).backward();
+    return loss;
+  };
+  return naming_the_key([&] { return graphs_.run(inputs, micro_batch, bounds); });
+}
+
+}  // namespace llm::train

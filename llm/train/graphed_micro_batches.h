@@ -1,0 +1,37 @@
+#pragma once
+// Micro-batches of a training run as graphs of the device (`device.cuda_graphs`).
+
+#include <list>
+
+#include "llm/data/batch.h"
+#include "llm/model/causal_lm.h"
+#include "sherd/fully_shard.h"
+#include "sherd/micro_batch_graphs.h"
+#include "sherd/optim.h"
+
+namespace llm::train {
+
+/// A batch comes again where its documents have the lengths, and supervised labels the number, that
+/// they had: texts that were cut into blocks do, samples of any length hardly.
+class GraphedMicroBatches {
+ public:
+  /// `scaler`: of the loss, or null; both outlive it. Throws sherd::Error(Usage) for a model on
+  /// CPUs, and where sherd::MicroBatchGraphs does. Not collective.
+  GraphedMicroBatches(sherd::Sharded<model::CausalLm>& model, const sherd::GradScaler* scaler);
+
+  /// Forward and backward of one of a step's micro-batches, where all of it over all ranks have
+  /// `supervised_tokens`. Returns the loss over these tokens, not scaled: good until the next
+  /// run(). Collective. Throws as sherd::MicroBatchGraphs::run().
+  at::Tensor run(const data::Batch& batch, std::int64_t supervised_tokens);
+  [[nodiscard]] sherd::MicroBatchGraphs::Counts counts() const { return graphs_.counts(); }
+
+ private:
+  const sherd::ops::Documents& documents_of(const data::Batch& batch);
+
+  sherd::Sharded<model::CausalLm>& model_;
+  const sherd::GradScaler* scaler_;
+  sherd::MicroBatchGraphs graphs_;
+  std::list<sherd::ops::Documents> documents_;  // of the last batches: theirs are on the device
+};
+
+}  // namespace llm::train
