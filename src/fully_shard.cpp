@@ -2,6 +2,7 @@
 
 #include "sherd/fully_shard.h"
 
+#include <tuple>
 #include <utility>
 
 #include "base/own_work.h"
@@ -95,26 +96,35 @@ bool rests_on_disk(const Offload& offload) {
 void check_offload(const ShardOptions& options, const Mesh& mesh) {
   const c10::Device device = mesh.world().device();
   if (rests_on_disk(options.offload) && !device.is_cpu() && !device.is_meta()) {
-    refuse_option("offload to a disk is for ranks on CPUs, and this one is on " + device.str() +
-                  ": leave the folders of ShardOptions::offload empty; masters and moments can "
-                  "rest on the host (Offload::optimizer_on_host).");
-  }
-  if (options.offload.optimizer_on_host && device.is_cpu()) {
     refuse_option(
-        "offload to the host (Offload::optimizer_on_host) is for ranks on other devices, and this "
-        "one computes on the host's CPU: leave it, or name a folder on a disk "
-        "(Offload::optimizer_folder).");
+        "offload to a disk is for ranks on CPUs, and this one is on " + device.str() +
+        ": leave the folders of ShardOptions::offload empty; what they are for can "
+        "rest on the host (Offload::optimizer_on_host, gradients_on_host, parameters_on_host).");
+  }
+  const Offload& offload = options.offload;
+  for (const auto& [is_on_host, name, folder, folder_name] :
+       {std::tuple(offload.optimizer_on_host, "optimizer_on_host", &offload.optimizer_folder,
+                   "optimizer_folder"),
+        std::tuple(offload.gradients_on_host, "gradients_on_host", &offload.gradient_folder,
+                   "gradient_folder"),
+        std::tuple(offload.parameters_on_host, "parameters_on_host", &offload.parameter_folder,
+                   "parameter_folder")}) {
+    if (is_on_host && device.is_cpu()) {
+      refuse_option(std::string("offload to the host (Offload::") + name +
+                    ") is for ranks on other devices, and this one computes on the host's CPU: "
+                    "leave it, or name a folder on a disk (Offload::" +
+                    folder_name + ").");
+    }
+    if (is_on_host && !folder->empty()) {
+      refuse_option(std::string("one part rests on the host (Offload::") + name +
+                    ") or on a disk (" + folder_name + "): choose one.");
+    }
   }
   if (options.offload.activations_on_host && device.is_cpu()) {
     refuse_option(
         "activations on the host (Offload::activations_on_host) are for ranks on other devices, "
         "and this one computes on the host's CPU: leave it, or checkpoint activations "
         "(UnitOptions::checkpoint_activations).");
-  }
-  if (options.offload.optimizer_on_host && !options.offload.optimizer_folder.empty()) {
-    refuse_option(
-        "masters and moments rest on the host (Offload::optimizer_on_host) or on a disk "
-        "(optimizer_folder): choose one.");
   }
 }
 

@@ -25,10 +25,10 @@ World& ShardedModule::world() {
 
 namespace {
 
-// Where it lies, to be changed by callers; of what rests on a disk a copy.
+// Where it lies, to be changed by callers; of what rests elsewhere a copy.
 at::Tensor shown_gradient(const detail::HeldPart& held) {
   detail::SegmentGradients& gradients = *held.segment.gradients();
-  if (gradients.home() != nullptr) {
+  if (gradients.rests()) {
     const auto in_use = gradients.use(/*writes=*/false);
     return held.of(gradients.shard()).clone();
   }

@@ -117,6 +117,8 @@ class BufferedCommunicator : public Communicator {
 
   /// Whether a piece may lie where SegmentSpec::piece says: no other rank reads it in place.
   [[nodiscard]] virtual bool takes_pieces() const { return false; }
+  /// Whether it gathers from where SegmentSpec::piece_in_slot says.
+  [[nodiscard]] virtual bool takes_pieces_in_slots() const { return false; }
 
   /// all[rank × mine.size() + i] = mine[i] of each rank.
   virtual void gather_numbers(std::span<const double> mine, std::span<double> all) = 0;

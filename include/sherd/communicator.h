@@ -39,6 +39,11 @@ struct SegmentSpec {
   void* piece = nullptr;
   /// Of the sums of its gradients (Reduction::dtype); what a collective that sums itself is given.
   c10::ScalarType reduce_dtype = c10::ScalarType::Float;
+  /// This rank's piece is the engine's (Offload::parameters_on_host), which has it, before gather()
+  /// and behind the events of gather_after(), in its place of the slot: gather() is given a slot
+  /// even where gathers are in place, and what lies there is the gathered segment.
+  /// travelling_shard() is null then; a communicator that cannot has one all the same.
+  bool piece_in_slot = false;
 };
 
 /// How all_reduce() joins the values of the ranks. PyTorch: `ReduceOp`.
@@ -94,17 +99,20 @@ class Communicator {
   }
   /// For the next gather(): it may begin when `written`, an event behind what wrote the segment's
   /// pieces, and `slot_free`, one behind what used the slot last, have come, and need not wait for
-  /// all that was computed before it. They live until gather() returns. Not collective. Nothing to
-  /// communicators that gather on no stream of their own.
-  virtual void gather_after(const c10::Event& /*written*/, const c10::Event& /*slot_free*/) {}
+  /// all that was computed before it. They live until gather() returns. False, and nothing, to
+  /// communicators that gather on no stream of their own. Not collective.
+  virtual bool gather_after(const c10::Event& /*written*/, const c10::Event& /*slot_free*/) {
+    return false;
+  }
   /// What is given to the device from now on, until end_capture(), is kept for a graph: streams of
   /// the communicator's own follow the current one. Nothing is under way. Not collective. Nothing
   /// to communicators that have no streams.
   virtual void begin_capture() {}
   /// The current stream follows them again. Not collective.
   virtual void end_capture() {}
-  /// Starts to gather a segment into `slot` (world_size pieces; null where gathers_in_place()) and
-  /// returns where it will lie. Its bytes may be read after wait_gather().
+  /// Starts to gather a segment into `slot` (world_size pieces; null where gathers_in_place(), but
+  /// for SegmentSpec::piece_in_slot) and returns where it will lie. Its bytes may be read after
+  /// wait_gather().
   virtual void* gather(Segment segment, void* slot) = 0;
   /// Returns when the segment lies gathered where gather() said.
   virtual void wait_gather(Segment segment) = 0;

@@ -122,6 +122,19 @@ struct Offload {
   /// other than CPUs, in processes without Python's autograd. PyTorch:
   /// `torch.autograd.graph.save_on_cpu`.
   bool activations_on_host = false;
+  /// Parameters as they travel, in pinned memory of the host, for ranks on devices other than CPUs:
+  /// a unit's piece is copied into the slot that the unit is gathered in, beside what runs before.
+  /// Of one rank, which gathers from nobody, the copy is the gathered unit. AdamW brings the piece
+  /// to the device in stretches and writes it back: results are those of parameters on the device,
+  /// to the bit. ParameterShard::value is a copy where there are no other masters, and publish()
+  /// refuses it then. For one rank, and ranks that exchange over NCCL. PyTorch: `CPUOffloadPolicy`.
+  bool parameters_on_host = false;
+  /// Sums of gradients, in pinned memory of the host, for ranks on devices other than CPUs: a
+  /// unit's goes there when its reduction has ended, after the squares for the norm were taken, and
+  /// comes back while its next backward is computed and for the update: the results are the same,
+  /// to the bit. On the device lie those that are reduced at a time, and one that leaves.
+  /// ParameterShard::gradient is a copy. Otherwise as gradient_folder.
+  bool gradients_on_host = false;
 };
 
 /// What may differ between the units of a model.

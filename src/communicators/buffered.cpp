@@ -28,6 +28,10 @@ std::unique_ptr<BufferedCommunicator::Exchange> BufferedCommunicator::make_excha
 std::shared_ptr<detail::CommunicatorMemory> BufferedCommunicator::allocate() {
   auto memory = std::make_shared<detail::CommunicatorMemory>();
   for (const SegmentSpec& spec : segments_) {
+    if (spec.piece_in_slot && takes_pieces_in_slots()) {
+      memory->travelling.push_back(nullptr);
+      continue;
+    }
     if (spec.piece != nullptr && takes_pieces()) {
       memory->travelling.push_back(spec.piece);
       continue;

@@ -102,7 +102,9 @@ void DeviceCommunicator::check_groups() const {
 void* DeviceCommunicator::start_gather(Segment segment, void* slot) {
   const int64_t bytes = segment_bytes(spec(segment), 1);
   at::Tensor out = flat_tensor(slot, bytes * world_size(), at::kByte, on_);
-  at::Tensor in = flat_tensor(travelling_shard(segment), bytes, at::kByte, on_);
+  void* const mine = spec(segment).piece_in_slot ? static_cast<char*>(slot) + rank() * bytes
+                                                 : travelling_shard(segment);
+  at::Tensor in = flat_tensor(mine, bytes, at::kByte, on_);
   if (gather_after_.empty()) {
     follow_compute(gather_stream_);
   }

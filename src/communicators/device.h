@@ -19,7 +19,8 @@ namespace sherd::detail {
 /// - A gather begins when the shard it reads has been written and the slot it writes into is free:
 ///   by the events that gather_after() was given, so that the first units of a step are gathered
 ///   while others are still updated; else when all that was computed before it was asked for has
-///   been done. wait_gather() makes the compute stream wait, never the host.
+///   been done. wait_gather() makes the compute stream wait, never the host. A piece in the slot
+///   (SegmentSpec::piece_in_slot) is where NCCL's gathers in place want it.
 /// - A reduction is an all-to-all in the dtype that travels and a sum in rank order, both on the
 ///   reduce stream; or, ReduceScatter::Native, the group's own reduce-scatter there. Its buffers
 ///   are lent again only after the compute stream waits for its end.
@@ -41,11 +42,12 @@ class DeviceCommunicator final : public BufferedCommunicator {
   void check_exchanges(const std::function<void()>& wait) const override;
   void begin_capture() override;
   void end_capture() override;
-  void gather_after(const c10::Event& written, const c10::Event& slot_free) override {
+  bool gather_after(const c10::Event& written, const c10::Event& slot_free) override {
     gather_after_ = {&written};
     if (&slot_free != &written) {
       gather_after_.push_back(&slot_free);
     }
+    return true;
   }
 
  private:
@@ -59,6 +61,7 @@ class DeviceCommunicator final : public BufferedCommunicator {
     std::uint64_t capture = 0;
   };
   void* start_gather(Segment segment, void* slot) override;
+  [[nodiscard]] bool takes_pieces_in_slots() const override { return true; }
   void finish_gather(Segment segment) override;
   [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override;
   void start_exchange(Exchange& exchange) override;

@@ -12,7 +12,7 @@ void* FakeCommunicator::start_gather(Segment segment, void* slot) {
     received_.erase(segment);
     received_.emplace(segment, LedgerEntry(bytes, MemoryKind::Gathered, ledger()));
   }
-  return gathers_in_place() ? travelling_shard(segment) : slot;
+  return slot == nullptr ? travelling_shard(segment) : slot;
 }
 
 // LocalCommunicator's sums are there at once.

@@ -44,6 +44,9 @@ class FakeCommunicator final : public BufferedCommunicator {
   [[nodiscard]] bool takes_pieces() const override {
     return like_ == Like::Alone || like_ == Like::ProcessGroups;
   }
+  [[nodiscard]] bool takes_pieces_in_slots() const override {
+    return like_ == Like::Alone || like_ == Like::Nccl;
+  }
   void gather_numbers(std::span<const double> mine, std::span<double> all) override;
   [[nodiscard]] int rank_of_world(int member) const override { return group_.rank_at(member); }
 

@@ -7,8 +7,8 @@
 
 namespace sherd::detail {
 
-void* LocalCommunicator::start_gather(Segment segment, void* /*slot*/) {
-  return travelling_shard(segment);
+void* LocalCommunicator::start_gather(Segment segment, void* slot) {
+  return slot == nullptr ? travelling_shard(segment) : slot;
 }
 
 void* LocalCommunicator::place_of_sum(Segment segment, const Reduction& target) {

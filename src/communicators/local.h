@@ -21,6 +21,7 @@ class LocalCommunicator final : public BufferedCommunicator {
   void finish_exchange(Exchange& /*exchange*/) override {}
   [[nodiscard]] void* place_of_sum(Segment segment, const Reduction& target) override;
   [[nodiscard]] bool takes_pieces() const override { return true; }
+  [[nodiscard]] bool takes_pieces_in_slots() const override { return true; }
   void gather_numbers(std::span<const double> mine, std::span<double> all) override;
 };
 

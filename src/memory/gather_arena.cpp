@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include "base/own_work.h"
 #include "base/stream_event.h"
 
@@ -37,6 +39,7 @@ void GatherArena::make_room(int64_t bytes) {
     if (slot == slots_.end()) {
       return;
     }
+    await(*slot);  // whoever is given its memory
     held_bytes_ -= slot->buffer.bytes();
     slots_.erase(slot);
   }
@@ -47,7 +50,7 @@ void* GatherArena::acquire(int64_t bytes) {
   if (slot == slots_.end()) {
     make_room(bytes);
     slot = slots_.emplace(slots_.end());
-    slot->buffer = Buffer(bytes, MemoryKind::Gathered, ledger_, device_);
+    slot->buffer = Buffer(bytes, kind_, ledger_, device_);
     slot->free_from = reached_by_current_stream(device_);
     held_bytes_ += bytes;
   }
@@ -56,11 +59,21 @@ void* GatherArena::acquire(int64_t bytes) {
 }
 
 void GatherArena::release(void* slot) {
+  release(slot, reached_by_current_stream(device_));
+}
+
+void GatherArena::release(void* slot, std::optional<c10::Event> free_from) {
   auto held = std::find_if(slots_.begin(), slots_.end(),
                            [&](const Slot& s) { return s.buffer.data() == slot; });
   check_invariant(held != slots_.end() && held->used, "a slot is released that is not held");
   held->used = false;
-  held->free_from = reached_by_current_stream(device_);
+  held->free_from = std::move(free_from);
+}
+
+void GatherArena::await(const Slot& slot) const {
+  if (slot.free_from) {
+    slot.free_from->block(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+  }
 }
 
 void GatherArena::free_from_now() {
@@ -73,6 +86,12 @@ const c10::Event* GatherArena::free_from(void* slot) const {
   const auto held = std::find_if(slots_.begin(), slots_.end(),
                                  [&](const Slot& s) { return s.buffer.data() == slot; });
   return held == slots_.end() || !held->free_from ? nullptr : &*held->free_from;
+}
+
+void GatherArena::await_free(void* slot) const {
+  const auto held = std::find_if(slots_.begin(), slots_.end(),
+                                 [&](const Slot& s) { return s.buffer.data() == slot; });
+  await(*held);
 }
 
 }  // namespace sherd::detail

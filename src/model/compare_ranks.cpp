@@ -38,8 +38,10 @@ std::string describe(const Model& model) {
       "\nreshard_after_forward_size ", options.reshard_after_forward_size, "\ndebug ",
       options.debug, "\noffload of the optimizer ",
       place_of(options.offload.optimizer_folder, options.offload.optimizer_on_host),
-      "\noffload of gradients ", place_of(options.offload.gradient_folder),
-      "\noffload of parameters ", place_of(options.offload.parameter_folder),
+      "\noffload of gradients ",
+      place_of(options.offload.gradient_folder, options.offload.gradients_on_host),
+      "\noffload of parameters ",
+      place_of(options.offload.parameter_folder, options.offload.parameters_on_host),
       "\noffload of activations ", place_of("", options.offload.activations_on_host), "\n");
   for (const std::string& name : options.forward_order) {
     text += "forward_order '" + name + "'\n";

@@ -91,12 +91,24 @@ int64_t most_partial(const Sizes& sizes, const Model& model, const MicroBatches&
 
 }  // namespace
 
+namespace {
+
 // One that backward writes, those in flight, and the root's from the head to the embedding.
-int64_t reduced_at_once_bytes(const Model& model) {
+int64_t sums_at_once_bytes(const Model& model, int64_t more) {
   const Sizes sizes = measure(model);
   const int64_t blocks = std::min<int64_t>(
-      sizes.written_at_once + static_cast<int64_t>(kReductionsInFlight), sizes.segments);
+      sizes.written_at_once + static_cast<int64_t>(kReductionsInFlight) + more, sizes.segments);
   return (sizes.root_sum_bytes + blocks * sizes.largest_sum_bytes) / model.mesh.shard_size();
+}
+
+}  // namespace
+
+int64_t reduced_at_once_bytes(const Model& model) {
+  return sums_at_once_bytes(model, 0);
+}
+
+int64_t gradient_slot_bytes(const Model& model) {
+  return sums_at_once_bytes(model, 1);
 }
 
 int64_t planned_peak_bytes(const Model& model, const MicroBatches& micro_batches) {
@@ -106,13 +118,18 @@ int64_t planned_peak_bytes(const Model& model, const MicroBatches& micro_batches
   const int replicas = model.mesh.replicate_size();
   const int64_t held = ledger.sharded_state_bytes() + ledger.bytes(MemoryKind::PostForwardShard) +
                        model.offload.most_in_memory_bytes();
-  const int64_t sums = (model.offload.gradients ? 0 : sizes.sum_bytes / rows) +
+  const int64_t shards_of_sums = model.offload.gradient_slots
+                                     ? std::min(gradient_slot_bytes(model), sizes.sum_bytes / rows)
+                                     : sizes.sum_bytes / rows;
+  const int64_t sums = (model.offload.gradients ? 0 : shards_of_sums) +
                        (replicas > 1 ? sizes.sum_bytes / rows / replicas : 0);
   const bool accumulates = micro_batches.count > 1;
   const bool unsharded = accumulates && !micro_batches.requires_gradient_sync && rows > 1;
   const Communicator& shards = model.communicators->shards();
+  const int pieces =
+      model.options.offload.parameters_on_host ? shards.world_size() : shards.gathered_pieces();
   return held + sums + (unsharded ? 4 * sizes.trained : 0) +
-         gathered_limit_bytes(model) * shards.gathered_pieces() / shards.world_size() +
+         gathered_limit_bytes(model) * pieces / shards.world_size() +
          most_unreduced(sizes, rows, accumulates) + most_partial(sizes, model, micro_batches) +
          model.communicators->most_received_bytes();
 }

@@ -14,5 +14,7 @@ struct Model;
 
 /// Of gradient shards: those of units that are written or reduced at the same time.
 [[nodiscard]] int64_t reduced_at_once_bytes(const Model& model);
+/// The same where they rest on the host: another one leaves.
+[[nodiscard]] int64_t gradient_slot_bytes(const Model& model);
 
 }  // namespace sherd::detail

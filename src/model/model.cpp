@@ -39,21 +39,28 @@ void open_stores(Model& model) {
     open(model.offload.optimizer, folders.optimizer_folder);
     open(model.offload.gradients, folders.gradient_folder);
     open(model.offload.parameters, folders.parameter_folder);
-    if (folders.optimizer_on_host) {
+    model.offload.optimizer_on_host = folders.optimizer_on_host;
+    if (folders.optimizer_on_host || folders.gradients_on_host || folders.parameters_on_host) {
       model.offload.on_host =
           std::make_shared<HostStore>(model.mesh.world().device(), model.ledger);
+    }
+    if (folders.gradients_on_host) {
+      model.offload.gradient_slots =
+          std::make_shared<PieceSlots>(model.mesh.world().device(), model.ledger);
     }
     if (folders.activations_on_host) {
       model.offload.activations =
           std::make_shared<ActivationStore>(model.mesh.world().device(), model.ledger);
     }
   });
-  if (model.offload.parameters == nullptr) {
-    return;
-  }
   for (const SegmentOfUnit& of : model.segments) {
-    model.collectives.locally("allocation", of.unit->name(),
-                              [&] { of.segment->rest_parameters_in(model.offload.parameters); });
+    model.collectives.locally("allocation", of.unit->name(), [&] {
+      if (model.offload.parameters != nullptr) {
+        of.segment->rest_parameters_in(model.offload.parameters);
+      } else if (folders.parameters_on_host) {
+        of.segment->rest_parameters_on(model.offload.on_host);
+      }
+    });
   }
 }
 
@@ -80,6 +87,9 @@ void limit_stores(Model& model) {
   }
   if (model.offload.gradients != nullptr) {
     model.offload.gradients->raise_limit(reduced_at_once_bytes(model));
+  }
+  if (model.offload.gradient_slots != nullptr) {
+    model.offload.gradient_slots->set_limit(gradient_slot_bytes(model));
   }
 }
 

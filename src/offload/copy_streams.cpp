@@ -28,9 +28,13 @@ c10::Stream CopyStreams::current() const {
 }
 
 void CopyStreams::order(const c10::Stream& earlier, const c10::Stream& later) {
-  c10::Event reached(earlier.device_type());
-  reached.record(earlier);
-  reached.block(later);
+  reached(earlier).block(later);
+}
+
+c10::Event CopyStreams::reached(const c10::Stream& stream) {
+  c10::Event event(stream.device_type());
+  event.record(stream);
+  return event;
 }
 
 void CopyStreams::copy(const c10::Stream& stream, const at::Tensor& from, const at::Tensor& to) {

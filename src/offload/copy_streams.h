@@ -23,6 +23,8 @@ class CopyStreams {
   [[nodiscard]] c10::Stream current() const;
   /// `later` goes on when `earlier` has come to where it is now.
   static void order(const c10::Stream& earlier, const c10::Stream& later);
+  /// Comes when the stream has come to where it is now.
+  [[nodiscard]] static c10::Event reached(const c10::Stream& stream);
   /// Copies on a stream; neither tensor may go before that has come to it.
   static void copy(const c10::Stream& stream, const at::Tensor& from, const at::Tensor& to);
   /// The host waits for both.

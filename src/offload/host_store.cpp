@@ -34,6 +34,7 @@ HostStore::~HostStore() {
     join();
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the device is of no use
   }
+  piece_streams_.reset();
   streams_.reset();  // before the slots go
 }
 
@@ -86,14 +87,17 @@ void HostStore::begin() {
     return;
   }
   CopyStreams::order(streams_->to_host(), streams_->to_device());
+  if (piece_streams_ != nullptr) {
+    CopyStreams::order(piece_streams_->to_host(), streams_->to_device());
+  }
   if (was_left) {  // slots that are worked with
     CopyStreams::order(streams_->current(), streams_->to_device());
   }
 }
 
-void HostStore::fetch(const std::vector<at::Tensor>& tensors) {
+void HostStore::fetch(const std::vector<at::Tensor>& tensors, std::size_t written) {
   Slot& slot = slots_[next_++ % slots_.size()];
-  slot.on_host = tensors;
+  slot.on_host.assign(tensors.begin(), tensors.begin() + static_cast<std::ptrdiff_t>(written));
   slot.on_device.clear();
   auto* at = static_cast<char*>(slot.memory.data());
   for (const at::Tensor& tensor : tensors) {
@@ -133,9 +137,34 @@ void HostStore::write_back() {
   slot.written.record(streams_->to_host());
 }
 
+std::optional<c10::Event> HostStore::written_back() const {
+  return streams_ == nullptr ? std::nullopt
+                             : std::optional(CopyStreams::reached(streams_->to_host()));
+}
+
+std::optional<c10::Event> HostStore::pieces_written_back() const {
+  return piece_streams_ == nullptr ? std::nullopt
+                                   : std::optional(CopyStreams::reached(piece_streams_->to_host()));
+}
+
+const CopyStreams* HostStore::piece_streams() {
+  if (streams_ == nullptr) {
+    return nullptr;
+  }
+  if (piece_streams_ == nullptr) {
+    piece_streams_ = std::make_unique<CopyStreams>(device_);
+  }
+  is_copying_ = true;
+  return piece_streams_.get();
+}
+
 void HostStore::settle() {
-  if (std::exchange(is_copying_, false)) {
-    streams_->synchronize();
+  if (!std::exchange(is_copying_, false)) {
+    return;
+  }
+  streams_->synchronize();
+  if (piece_streams_ != nullptr) {
+    piece_streams_->synchronize();
   }
 }
 

@@ -23,8 +23,9 @@ namespace sherd::detail {
 /// it back when that stream has done with it. Copies to the device and to the host have a stream
 /// each, so that both go on beside the work; a slot is written again when it has been copied back.
 /// The work itself may have a stream of its own, so that what computes goes on beside all of it.
-/// The host waits for nothing, but in settle(). Used by one thread at a time; on the meta device
-/// only bytes are counted.
+/// Whole pieces ([Note: Pieces on the host]) have streams of their own: they do not queue behind an
+/// update's stretches. The host waits for nothing, but in settle(). Used by one thread at a time;
+/// on the meta device only bytes are counted.
 class HostStore {
  public:
   HostStore(c10::Device device, std::shared_ptr<MemoryLedger> ledger);
@@ -49,12 +50,19 @@ class HostStore {
   void join() const;
   /// Before the first fetch() of what may have been written back before, or after an exception.
   void begin();
-  /// `tensors`: views of what rests here; they fit into a slot.
-  void fetch(const std::vector<at::Tensor>& tensors);
+  /// `tensors`: views of what rests here; they fit into a slot. The first `written` of them are
+  /// copied back.
+  void fetch(const std::vector<at::Tensor>& tensors, std::size_t written);
   /// What was fetched first and not used yet, as tensors of the device.
   [[nodiscard]] const std::vector<at::Tensor>& use();
   /// What use() returned last has been worked with.
   void write_back();
+  /// Comes when all is there that has been written back so far; none on the meta device.
+  [[nodiscard]] std::optional<c10::Event> written_back() const;
+  /// The same of whole pieces.
+  [[nodiscard]] std::optional<c10::Event> pieces_written_back() const;
+  /// That copies of whole pieces begin on now; null on the meta device.
+  [[nodiscard]] const CopyStreams* piece_streams();
   /// Returns when the host may read and write what rests here.
   void settle();
 
@@ -64,7 +72,7 @@ class HostStore {
   struct Slot {
     explicit Slot(c10::DeviceType type) : fetched(type), written(type) {}
     Buffer memory;
-    std::vector<at::Tensor> on_host;
+    std::vector<at::Tensor> on_host;  ///< those that are copied back
     std::vector<at::Tensor> on_device;
     c10::Event fetched;
     c10::Event written;
@@ -74,11 +82,12 @@ class HostStore {
   std::shared_ptr<MemoryLedger> ledger_;
   std::int64_t slot_bytes_ = 0;
   std::deque<Slot> slots_;
-  std::deque<Slot*> fetched_;             ///< and not written back, in order
-  std::size_t next_ = 0;                  ///< of the slots
-  std::unique_ptr<CopyStreams> streams_;  ///< null on the meta device
-  bool is_copying_ = false;               ///< perhaps
-  std::optional<c10::Stream> beside_;     ///< of stream_beside()
+  std::deque<Slot*> fetched_;                   ///< and not written back, in order
+  std::size_t next_ = 0;                        ///< of the slots
+  std::unique_ptr<CopyStreams> streams_;        ///< null on the meta device
+  bool is_copying_ = false;                     ///< perhaps
+  std::optional<c10::Stream> beside_;           ///< of stream_beside()
+  std::unique_ptr<CopyStreams> piece_streams_;  ///< null until they are used
 };
 
 /// Zeroed bytes that rest there.

@@ -15,6 +15,7 @@
 #include "offload/activation_store.h"
 #include "offload/host_store.h"
 #include "offload/offload_file.h"
+#include "offload/piece_in_slot.h"
 #include "sherd/memory.h"
 
 namespace sherd::detail {
@@ -86,7 +87,9 @@ struct OffloadStores {
   std::shared_ptr<OffloadStore> optimizer = nullptr;   ///< masters and moments
   std::shared_ptr<OffloadStore> gradients = nullptr;   ///< their sums
   std::shared_ptr<OffloadStore> parameters = nullptr;  ///< as they travel
-  std::shared_ptr<HostStore> on_host = nullptr;        ///< masters and moments, of a device
+  std::shared_ptr<HostStore> on_host = nullptr;        ///< of a device, where anything rests there:
+  bool optimizer_on_host = false;                      ///< masters and moments
+  std::shared_ptr<PieceSlots> gradient_slots = nullptr;  ///< null where gradients do not rest there
   std::shared_ptr<ActivationStore> activations = nullptr;
 
   /// Whether any part of the state rests elsewhere.

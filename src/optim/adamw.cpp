@@ -215,8 +215,8 @@ void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
     add_due_stretches(stretches, *state);
   }
   detail::HostStore* const host = engine().model.offload.on_host.get();
-  const c10::OptionalStreamGuard beside(
-      host == nullptr || mode.in_backward ? std::nullopt : host->stream_beside());
+  const bool is_beside = engine().model.offload.optimizer_on_host && !mode.in_backward;
+  const c10::OptionalStreamGuard beside(is_beside ? host->stream_beside() : std::nullopt);
   StretchQueue queue(std::move(stretches), host);
   for (SegmentMoments* state : due) {
     engine().model.collectives.locally("update", state->of.unit->name(), [&] {

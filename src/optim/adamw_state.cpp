@@ -34,7 +34,7 @@ std::pair<at::Tensor, at::Tensor> allocate_moments(SegmentMoments& state, int64_
     state.home = std::make_unique<SegmentHome>(model.offload.optimizer, 2 * bytes);
     return {state.home->view(0, numel, dtype), state.home->view(bytes, numel, dtype)};
   }
-  if (model.offload.on_host != nullptr) {
+  if (model.offload.optimizer_on_host) {
     state.on_host =
         std::make_unique<HostHome>(model.offload.on_host, 2 * bytes, MemoryKind::OptimizerState);
     return {state.on_host->view(0, numel, dtype), state.on_host->view(bytes, numel, dtype)};
@@ -50,7 +50,8 @@ constexpr int64_t kStretch = int64_t{1} << 20;
 bool rests(const SegmentMoments& state) {
   const FlatSegment& segment = *state.of.segment;
   return state.home != nullptr || state.on_host != nullptr || segment.has_master_on_host() ||
-         segment.parameter_home() != nullptr || segment.gradients()->home() != nullptr;
+         segment.has_parameters_on_host() || segment.parameter_home() != nullptr ||
+         segment.gradients()->rests();
 }
 
 // Calls fn(home, view, writes) for what of a stretch rests on a disk.
@@ -77,19 +78,29 @@ void for_each_home(const Stretch& stretch, const Fn& fn) {
 std::vector<at::Tensor shard_math::AdamWTensors::*> on_host(const SegmentMoments& state) {
   using Tensors = shard_math::AdamWTensors;
   std::vector<at::Tensor Tensors::*> found;
-  if (state.of.segment->has_master_on_host()) {
-    found.push_back(state.of.segment->has_split_master() ? &Tensors::low : &Tensors::master);
+  const FlatSegment& segment = *state.of.segment;
+  if (segment.has_master_on_host()) {
+    found.push_back(segment.has_split_master() ? &Tensors::low : &Tensors::master);
+  }
+  if (segment.has_parameters_on_host()) {
+    const bool is_master = segment.master().is_same(segment.travelling());
+    found.push_back(is_master ? &Tensors::master : &Tensors::travelling);
   }
   if (state.on_host != nullptr) {
     found.insert(found.end(), {&Tensors::exp_avg, &Tensors::exp_avg_sq});
+  }
+  if (segment.gradients()->is_on_host()) {
+    found.push_back(&Tensors::gradient);  // the last, and the only one that is not written
   }
   return found;
 }
 
 std::vector<at::Tensor> tensors_on_host(const Stretch& stretch) {
+  using Tensors = shard_math::AdamWTensors;
   std::vector<at::Tensor> tensors;
   for (const auto tensor : on_host(*stretch.state)) {
-    tensors.push_back(stretch.of(stretch.run->tensors.*tensor));
+    tensors.push_back(tensor == &Tensors::gradient ? stretch.gradient()
+                                                   : stretch.of(stretch.run->tensors.*tensor));
   }
   return tensors;
 }
@@ -180,7 +191,9 @@ StretchQueue::StretchQueue(std::vector<Stretch> stretches, HostStore* host)
 
 void StretchQueue::fetch_from_host(size_t stretch) {
   if (stretch < stretches_.size()) {
-    host_->fetch(tensors_on_host(stretches_[stretch]));
+    const std::vector<at::Tensor> tensors = tensors_on_host(stretches_[stretch]);
+    const bool has_gradient = stretches_[stretch].state->of.segment->gradients()->is_on_host();
+    host_->fetch(tensors, tensors.size() - (has_gradient ? 1 : 0));
   }
 }
 

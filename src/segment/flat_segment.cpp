@@ -47,6 +47,7 @@ SegmentSpec FlatSegment::spec(const std::string& unit, bool is_root) const {
   SegmentSpec spec{unit, layout_.shard_numel, layout_.dtype, layout_.trainable, is_root};
   spec.reduce_dtype = layout_.reduce_dtype;
   spec.piece = parameter_home_ == nullptr ? nullptr : parameter_home_->address();
+  spec.piece_in_slot = parameters_on_host_ != nullptr;
   return spec;
 }
 
@@ -75,23 +76,11 @@ void FlatSegment::attach(const SegmentCommunicators& communicators, Communicator
   communicators_ = communicators;
   id_ = id;
   const int64_t numel = layout_.shard_numel;
-  void* const piece = communicators.shards->travelling_shard(id);
-  if (parameter_home_ == nullptr) {
-    travelling_ = flat_tensor(piece, numel, layout_.dtype, layout_.device);
-  } else if (piece == parameter_home_->address()) {
-    travelling_ = parameter_home_->view(0, numel, layout_.dtype);
-  } else {
-    throw Error(ExitCode::Usage,
-                "[fully_shard] parameters cannot rest on a disk (Offload::parameter_folder) where "
-                "ranks exchange by " +
-                    communicators.shards->transport() +
-                    ", which keeps them in memory of its own: use one rank, or processes with "
-                    "WorldOptions::transport = Transport::ProcessGroups.");
-  }
+  travelling_ = view_travelling();
   if (!layout_.trainable) {
     return;
   }
-  gradients_->attach(communicators, id, ledger, spare_shards, offload.gradients);
+  gradients_->attach(communicators, id, ledger, spare_shards, offload);
   if (has_split_master()) {
     low_ = allocate_master(c10::kShort, ledger, offload);
   } else if (!has_separate_master()) {
@@ -104,12 +93,46 @@ void FlatSegment::attach(const SegmentCommunicators& communicators, Communicator
   }
 }
 
+// Where it rests, or lies with the communicator.
+at::Tensor FlatSegment::view_travelling() const {
+  Communicator& shards = *communicators_.shards;
+  void* const piece = shards.travelling_shard(id_);
+  const auto refuse = [&](const std::string& rest, const std::string& instead) {
+    throw Error(ExitCode::Usage, "[fully_shard] parameters cannot rest on " + rest +
+                                     " where ranks exchange by " + shards.transport() +
+                                     ", which keeps them in memory of its own: " + instead);
+  };
+  if (parameters_on_host_ != nullptr) {
+    if (piece != nullptr) {
+      refuse("the host (Offload::parameters_on_host)",
+             "give each rank a device of its own, which exchanges over NCCL, or leave them there.");
+    }
+    return parameters_on_host_->on_host();
+  }
+  if (parameter_home_ == nullptr) {
+    return flat_tensor(piece, layout_.shard_numel, layout_.dtype, layout_.device);
+  }
+  if (piece != parameter_home_->address()) {
+    refuse("a disk (Offload::parameter_folder)",
+           "use one rank, or processes with WorldOptions::transport = Transport::ProcessGroups.");
+  }
+  return parameter_home_->view(0, layout_.shard_numel, layout_.dtype);
+}
+
 void FlatSegment::rest_parameters_in(const std::shared_ptr<OffloadStore>& store) {
   const auto element = static_cast<int64_t>(c10::elementSize(layout_.dtype));
   parameter_home_ = std::make_unique<SegmentHome>(store, layout_.shard_numel * element);
 }
 
+void FlatSegment::rest_parameters_on(const std::shared_ptr<HostStore>& host) {
+  parameters_on_host_ = std::make_unique<HostPiece>(host, layout_.shard_numel, layout_.dtype,
+                                                    MemoryKind::TravellingShard);
+}
+
 std::shared_ptr<void> FlatSegment::use_travelling(bool writes) const {
+  if (parameters_on_host_ != nullptr) {
+    parameters_on_host_->store().settle();
+  }
   return parameter_home_ == nullptr ? nullptr : parameter_home_->use(travelling_, writes);
 }
 
@@ -122,7 +145,7 @@ at::Tensor FlatSegment::allocate_master(c10::ScalarType dtype,
     master_home_ = std::make_unique<SegmentHome>(offload.optimizer, bytes);
     return master_home_->view(0, layout_.shard_numel, dtype);
   }
-  if (offload.on_host != nullptr) {
+  if (offload.optimizer_on_host) {
     master_on_host_ = std::make_unique<HostHome>(offload.on_host, bytes, MemoryKind::MasterShard);
     return master_on_host_->view(0, layout_.shard_numel, dtype);
   }
@@ -171,9 +194,12 @@ void FlatSegment::gather(GatherArena& arena, bool full_precision) {
   } else if (has_post_forward_shard_) {
     gathered_by_ = communicators_.post_forward;
   }
-  slot_ = gathered_by_->gathers_in_place() ? nullptr : arena.acquire(bytes);
+  const bool takes_slot = !gathered_by_->gathers_in_place() || gathers_from_host();
+  slot_ = takes_slot ? arena.acquire(bytes) : nullptr;
   try {
-    if (gathers_from_home() && slot_ == nullptr) {
+    if (gathers_from_host()) {
+      fetch_piece(arena);
+    } else if (gathers_from_home() && slot_ == nullptr) {
       parameter_home_->fetch(travelling_);  // used from wait_gather() on
     } else if (gathers_from_home()) {
       gathered_use_ = use_travelling(/*writes=*/false);
@@ -188,14 +214,29 @@ void FlatSegment::gather(GatherArena& arena, bool full_precision) {
   }
 }
 
+// To its place in the slot.
+void FlatSegment::fetch_piece(const GatherArena& arena) {
+  const int64_t bytes = layout_.bytes() / layout_.world_size;
+  parameters_on_host_->fetch(static_cast<char*>(slot_) + gathered_by_->rank() * bytes,
+                             arena.free_from(slot_));
+}
+
 // It need not wait for what is computed beside it, such as updates of other units. Where it is kept
 // for a graph the shards have been written: await_update() came before.
 void FlatSegment::order_gather(const GatherArena& arena) {
   const bool was_published = written_ && gathered_by_ != communicators_.post_forward;
   const c10::Event* const slot_free = slot_ == nullptr ? nullptr : arena.free_from(slot_);
-  if (was_published && slot_free != nullptr && parameter_home_ == nullptr) {
-    const bool is_kept = capture_of(layout_.device) != 0;
-    gathered_by_->gather_after(is_kept ? *slot_free : *written_, *slot_free);
+  if (!was_published || slot_free == nullptr || parameter_home_ != nullptr) {
+    return;
+  }
+  const bool is_kept = capture_of(layout_.device) != 0;
+  const bool is_ordered =
+      gathered_by_->gather_after(gathers_from_host() ? *parameters_on_host_->fetched()
+                                 : is_kept           ? *slot_free
+                                                     : *written_,
+                                 *slot_free);
+  if (!is_ordered && !gathered_by_->gathers_in_place() && !is_kept) {
+    await_update();  // it reads on the current stream
   }
 }
 
@@ -212,7 +253,8 @@ void FlatSegment::wait_gather() {
   }
   gathered_by_->wait_gather(id_);
   if (gathered_by_->gathers_in_place()) {
-    await_update();
+    // Of what was copied from the host: elsewhere the gather has waited for that.
+    gathers_from_host() ? parameters_on_host_->await() : await_update();
   }
   if (!is_read_in_place) {
     gathered_use_.reset();
@@ -220,7 +262,7 @@ void FlatSegment::wait_gather() {
 }
 
 void FlatSegment::copy_aside() {
-  if (gathered_by_->gathers_in_place()) {
+  if (slot_ == nullptr) {
     aside_ = flat_tensor(gathered_, layout_.numel(), layout_.dtype, layout_.device).clone();
     gathered_by_->release(id_);
     gathered_use_.reset();
@@ -270,12 +312,16 @@ ShardValues FlatSegment::values() const {
                                                  : ShardValues(travelling_);
   SegmentHome* const of_tensor = has_separate_master() ? master_home_.get() : parameter_home_.get();
   SegmentHome* const of_low = has_split_master() ? master_home_.get() : nullptr;
-  if (master_on_host_ != nullptr) {
-    return values.resting(ShardValues::Use(
-        [store = &master_on_host_->store()](const ShardValues& /*part*/, bool /*writes*/) {
-          store->settle();
-          return nullptr;
-        }));
+  const bool masters_are_parameters = !has_separate_master();
+  HostStore* const host = master_on_host_ != nullptr ? &master_on_host_->store()
+                          : masters_are_parameters && parameters_on_host_ != nullptr
+                              ? &parameters_on_host_->store()
+                              : nullptr;
+  if (host != nullptr) {
+    return values.resting(ShardValues::Use([host](const ShardValues& /*part*/, bool /*writes*/) {
+      host->settle();
+      return nullptr;
+    }));
   }
   if (of_tensor == nullptr && of_low == nullptr) {
     return values;
@@ -299,6 +345,9 @@ void FlatSegment::publish() {
   written_ = reached_by_current_stream(layout_.device);
   if (written_) {
     written_on_ = stream_of_caller(layout_.device);
+  }
+  if (parameters_on_host_ != nullptr) {
+    parameters_on_host_->was_written_back();
   }
   communicators_.shards->publish(id_);
   if (has_full_precision()) {

@@ -14,6 +14,7 @@
 
 #include "memory/forbidden_region.h"
 #include "memory/gather_arena.h"
+#include "offload/host_piece.h"
 #include "offload/segment_home.h"
 #include "segment/segment_gradients.h"
 #include "segment/shard_values.h"
@@ -23,7 +24,9 @@ namespace sherd::detail {
 
 /// [Note: Kinds of bytes of a segment]
 /// - the *travelling shard* [shard_numel] in the layout's dtype, owned by the communicator, or in a
-///   home of the segment's (Offload::parameter_folder);
+///   home of the segment's (Offload::parameter_folder), or on the host of the device
+///   (Offload::parameters_on_host): there it is copied into its place of the gathered segment's
+///   slot, which is gathered from that;
 /// - the *master shard* [shard_numel] fp32, which the optimizer updates: the travelling shard
 ///   itself where that is fp32, or bf16 alone; or, of masters that are split, the *low shard*
 ///   [shard_numel] int16, which is what the travelling shard in bf16 leaves of them;
@@ -41,6 +44,8 @@ class FlatSegment {
 
   /// Before spec() is asked: the travelling shard rests there.
   void rest_parameters_in(const std::shared_ptr<OffloadStore>& store);
+  /// The same on the host.
+  void rest_parameters_on(const std::shared_ptr<HostStore>& host);
   /// Takes its travelling shard from the communicator, unless it rests, and allocates the master
   /// where it is another; what rests, where `offload` says. Throws Error(Usage) where the
   /// communicator keeps the travelling shard elsewhere.
@@ -94,7 +99,7 @@ class FlatSegment {
   /// fp32 [shard_numel]; undefined of a frozen segment and where masters are no fp32 tensor.
   [[nodiscard]] const at::Tensor& master() const { return master_; }
   /// The travelling shard as a tensor [shard_numel]; only within a use of parameter_home(), where
-  /// there is one.
+  /// there is one; a tensor of the host where it rests there.
   [[nodiscard]] const at::Tensor& travelling() const { return travelling_; }
   /// Brings the travelling shard into memory, where it rests elsewhere, until what is returned
   /// goes.
@@ -105,7 +110,9 @@ class FlatSegment {
   [[nodiscard]] SegmentHome* master_home() const { return master_home_.get(); }
   /// Whether master() or low() rests on the host: a tensor of the host then.
   [[nodiscard]] bool has_master_on_host() const { return master_on_host_ != nullptr; }
-  /// What travelling() rests in; null where it is in memory.
+  /// Whether travelling() rests on the host.
+  [[nodiscard]] bool has_parameters_on_host() const { return parameters_on_host_ != nullptr; }
+  /// What travelling() rests in on a disk; null where it does not.
   [[nodiscard]] SegmentHome* parameter_home() const { return parameter_home_.get(); }
   /// What holds the values: the master, or the travelling shard where there is no other.
   [[nodiscard]] ShardValues values() const;
@@ -147,6 +154,11 @@ class FlatSegment {
   [[nodiscard]] bool gathers_from_home() const {
     return parameter_home_ != nullptr && gathered_by_ == communicators_.shards;
   }
+  [[nodiscard]] bool gathers_from_host() const {
+    return parameters_on_host_ != nullptr && gathered_by_ == communicators_.shards;
+  }
+  [[nodiscard]] at::Tensor view_travelling() const;
+  void fetch_piece(const GatherArena& arena);
   [[nodiscard]] at::Tensor allocate_master(c10::ScalarType dtype,
                                            const std::shared_ptr<MemoryLedger>& ledger,
                                            const OffloadStores& offload);
@@ -171,6 +183,7 @@ class FlatSegment {
   std::unique_ptr<SegmentHome> master_home_;
   std::unique_ptr<HostHome> master_on_host_;
   std::unique_ptr<SegmentHome> parameter_home_;
+  std::unique_ptr<HostPiece> parameters_on_host_;
   std::shared_ptr<void> gathered_use_;  ///< of parameter_home_, while it is read
   std::optional<c10::Event> written_;   ///< comes when the shards have been
   at::Tensor travelling_;

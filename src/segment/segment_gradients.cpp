@@ -39,15 +39,19 @@ SegmentGradients::~SegmentGradients() {
 void SegmentGradients::attach(const SegmentCommunicators& communicators, Communicator::Segment id,
                               const std::shared_ptr<MemoryLedger>& ledger,
                               const std::shared_ptr<SpareShards>& spare_shards,
-                              const std::shared_ptr<OffloadStore>& offload) {
+                              const OffloadStores& offload) {
   communicators_ = communicators;
   id_ = id;
   ledger_ = ledger;
   spare_shards_ = spare_shards;
-  if (offload != nullptr) {
+  if (offload.gradients != nullptr) {
     const auto element = static_cast<int64_t>(c10::elementSize(layout_.reduce_dtype));
-    home_ = std::make_unique<SegmentHome>(offload, layout_.shard_numel * element);
+    home_ = std::make_unique<SegmentHome>(offload.gradients, layout_.shard_numel * element);
     shard_ = home_->view(0, layout_.shard_numel, layout_.reduce_dtype);
+  } else if (offload.gradient_slots != nullptr) {
+    on_host_ =
+        std::make_unique<PieceInSlot>(offload.on_host, offload.gradient_slots, layout_.shard_numel,
+                                      layout_.reduce_dtype, MemoryKind::GradientShard);
   }
 }
 
@@ -59,13 +63,35 @@ void SegmentGradients::allocate_shard() {
 }
 
 std::shared_ptr<void> SegmentGradients::use(bool writes) const {
-  return home_ == nullptr ? nullptr : home_->use(shard_, writes);
+  return home_ != nullptr      ? home_->use(shard_, writes)
+         : on_host_ != nullptr ? on_host_->use(writes)
+                               : nullptr;
+}
+
+void SegmentGradients::fetch_shard() {
+  if (home_ != nullptr) {
+    home_->fetch(shard_);
+  } else if (on_host_ != nullptr) {
+    on_host_->fetch();
+  }
 }
 
 // In memory until rest(), to be added to, or to be written where there is no sum yet.
 void SegmentGradients::hold_shard() {
+  if (!has_sum_) {
+    hold_shard_anew();
+  } else if (home_ != nullptr && held_ == nullptr) {
+    held_ = home_->use(shard_, /*writes=*/true);
+  } else if (on_host_ != nullptr) {
+    on_host_->hold();
+  }
+}
+
+void SegmentGradients::hold_shard_anew() {
   if (home_ != nullptr && held_ == nullptr) {
-    held_ = has_sum_ ? home_->use(shard_, /*writes=*/true) : home_->use_anew();
+    held_ = home_->use_anew();
+  } else if (on_host_ != nullptr) {
+    on_host_->hold_anew();
   }
 }
 
@@ -74,14 +100,25 @@ void SegmentGradients::rest() {
     held_.reset();
     home_->write_back(shard_);
   }
+  if (on_host_ != nullptr && on_host_->is_held()) {
+    if (!layout_.device.is_meta()) {
+      squares_on_device_ = shard_math::sum_of_squares_on_device(shard());
+    }
+    on_host_->rest();
+  }
+}
+
+void SegmentGradients::squares_change() {
+  squares_ = kUnknown;
+  squares_on_device_.reset();
 }
 
 Communicator::Reduction SegmentGradients::target(float scale) {
-  if (!shard_.defined()) {
+  if (on_host_ == nullptr && !shard_.defined()) {
     allocate_shard();
   }
   if (!is_replicated()) {
-    return {.shard = shard_.mutable_data_ptr(),
+    return {.shard = shard().mutable_data_ptr(),
             .accumulate = has_sum_,
             .scale = scale,
             .squares = &squares_,
@@ -97,9 +134,9 @@ Communicator::Reduction SegmentGradients::target(float scale) {
 }
 
 void SegmentGradients::bind() {
-  if (home_ != nullptr && !is_replicated()) {
+  if (!is_replicated()) {
     if (has_sum_) {
-      home_->fetch(shard_);  // while the unit's backward is computed
+      fetch_shard();  // while the unit's backward is computed
     } else if (layout_.world_size == 1) {
       hold_shard();  // operators may write into it
     }
@@ -135,6 +172,9 @@ void SegmentGradients::zero_unwritten() {
 }
 
 void SegmentGradients::accumulate_unsharded() {
+  if (on_host_ != nullptr) {
+    on_host_->drop();  // the last micro-batch adds to it
+  }
   zero_unwritten();
   if (!unsharded_sum_.defined()) {
     const int64_t bytes = layout_.numel() * static_cast<int64_t>(sizeof(float));
@@ -167,7 +207,7 @@ void SegmentGradients::reduce(float scale) {
   } else {
     zero_unwritten();
   }
-  squares_ = kUnknown;
+  squares_change();
   communicators_.shards->reduce(id_, reduction);
   (is_replicated() ? has_partial_reduce_output_ : has_sum_) = true;
   awaits_hook_ = true;
@@ -188,7 +228,7 @@ void SegmentGradients::start_all_reduce() {
   if (first && has_sum_) {
     // Callers may have changed the shard, which is what is added to.
     const auto in_use = use(/*writes=*/false);
-    part.copy_(shard_.narrow(0, replicas.rank() * part.numel(), part.numel()));
+    part.copy_(shard().narrow(0, replicas.rank() * part.numel(), part.numel()));
   }
   replicas.reduce(id_, {.shard = part.mutable_data_ptr(),
                         .accumulate = has_sum_ || !first,
@@ -200,16 +240,17 @@ void SegmentGradients::start_all_reduce() {
 void SegmentGradients::gather_sum() {
   Communicator& replicas = *communicators_.replicas;
   replicas.publish(id_);
-  held_ = home_ == nullptr ? nullptr : home_->use_anew();
-  void* slot = replicas.gathers_in_place() ? nullptr : shard_.mutable_data_ptr();
+  hold_shard_anew();
+  squares_change();
+  void* slot = replicas.gathers_in_place() ? nullptr : shard().mutable_data_ptr();
   summed_ = replicas.gather(id_, slot);
 }
 
 void SegmentGradients::wait_sum() {
   communicators_.replicas->wait_gather(id_);
-  if (summed_ != shard_.data_ptr()) {
+  if (summed_ != shard().data_ptr()) {
     // Gathered in place it lies in memory that the replicas share; the shard is this rank's own.
-    shard_.copy_(flat_tensor(summed_, layout_.shard_numel, layout_.reduce_dtype, layout_.device));
+    shard().copy_(flat_tensor(summed_, layout_.shard_numel, layout_.reduce_dtype, layout_.device));
   }
   communicators_.replicas->release(id_);
   has_sum_ = true;
@@ -218,9 +259,9 @@ void SegmentGradients::wait_sum() {
 
 void SegmentGradients::run_all_reduce_hook() {
   if (std::exchange(awaits_hook_, false) && all_reduce_hook_) {
-    squares_ = kUnknown;
+    squares_change();
     const auto in_use = use(/*writes=*/true);
-    all_reduce_hook_(shard_);
+    all_reduce_hook_(shard());
   }
 }
 
@@ -235,23 +276,27 @@ at::Tensor SegmentGradients::sum_of_squares() const {
   if (!std::isnan(squares_) && !exposed_) {
     return at::scalar_tensor(squares_, at::kDouble);
   }
+  if (squares_on_device_.defined()) {
+    return squares_on_device_;
+  }
   const auto in_use = use(/*writes=*/false);
-  return shard_math::sum_of_squares_on_device(shard_);
+  return shard_math::sum_of_squares_on_device(shard());
 }
 
 void SegmentGradients::scale(float factor) {
   if (!has_sum_) {
     return;
   }
-  squares_ = kUnknown;
+  squares_change();
   const auto in_use = use(/*writes=*/true);
-  shard_math::scale_in_place(shard_, factor);
+  shard_math::scale_in_place(shard(), factor);
 }
 
 void SegmentGradients::scale(const at::Tensor& factor) {
   if (has_sum_) {
+    squares_change();
     const auto in_use = use(/*writes=*/true);
-    shard_math::scale_in_place(shard_, factor);
+    shard_math::scale_in_place(shard(), factor);
   }
 }
 
@@ -264,9 +309,9 @@ void SegmentGradients::forget() {
 }
 
 void SegmentGradients::forget(size_t place, int64_t start, int64_t numel) {
-  squares_ = kUnknown;
+  squares_change();
   const auto in_use = use(/*writes=*/true);
-  shard_.narrow(0, start, numel).zero_();
+  shard().narrow(0, start, numel).zero_();
   used_[place] = false;
 }
 
@@ -277,6 +322,9 @@ void SegmentGradients::release_shard() {
     home_->discard();
     return;
   }
+  if (on_host_ != nullptr) {
+    return on_host_->drop();
+  }
   shard_.reset();
   spare_shards_->give(std::move(shard_buffer_));
 }
@@ -286,6 +334,9 @@ void SegmentGradients::abandon() {
   partial_reduce_output_ = nullptr;
   sum_started_ = false;
   held_.reset();
+  if (on_host_ != nullptr) {
+    on_host_->drop();
+  }
   forget();
 }
 

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
+#include "offload/piece_in_slot.h"
 #include "offload/segment_home.h"
 #include "segment/segment_communicators.h"
 #include "segment/shard_layout.h"
@@ -39,7 +40,8 @@ class SpareShards {
 /// - the *gradient shard* [shard_numel] in reduce_dtype, the sum over all ranks and micro-batches,
 /// allocated
 ///   with the first gradient; or a home of its own (Offload::gradient_folder), which is in memory
-///   while it is added to and while something reads it.
+///   while it is added to and while something reads it; or a piece on the host of the device
+///   (Offload::gradients_on_host), which is in a slot of the device then.
 class SegmentGradients {
  public:
   SegmentGradients(const SegmentLayout& layout, const std::vector<std::vector<int64_t>>& shapes);
@@ -47,11 +49,10 @@ class SegmentGradients {
   SegmentGradients(const SegmentGradients&) = delete;
   SegmentGradients& operator=(const SegmentGradients&) = delete;
 
-  /// `offload`: where the gradient shard rests; null: in memory.
+  /// `offload`: where the gradient shard rests, if not in memory.
   void attach(const SegmentCommunicators& communicators, Communicator::Segment id,
               const std::shared_ptr<MemoryLedger>& ledger,
-              const std::shared_ptr<SpareShards>& spare_shards,
-              const std::shared_ptr<OffloadStore>& offload);
+              const std::shared_ptr<SpareShards>& spare_shards, const OffloadStores& offload);
 
   // During backward, in the reduce buffer.
   [[nodiscard]] bool bound() const { return reduce_buffer_ != nullptr; }
@@ -94,11 +95,17 @@ class SegmentGradients {
   [[nodiscard]] Known known() const { return {has_unsharded_sum_, has_sum_, used_}; }
   void set_known(const Known& known);
 
-  /// [shard_numel] in the layout's reduce_dtype, meaningful where has_sum(); only within a use of
-  /// home(), where there is one.
-  [[nodiscard]] const at::Tensor& shard() const { return shard_; }
-  /// Where the shard rests; null where it is in memory.
+  /// [shard_numel] in the layout's reduce_dtype, meaningful where has_sum(); only within a use,
+  /// where it rests elsewhere, but for a tensor of the host (is_on_host()).
+  [[nodiscard]] const at::Tensor& shard() const {
+    return on_host_ == nullptr ? shard_ : on_host_->tensor();
+  }
+  /// What the shard rests in on a disk; null where it does not.
   [[nodiscard]] SegmentHome* home() const { return home_.get(); }
+  /// Whether it lies on the host now.
+  [[nodiscard]] bool is_on_host() const { return on_host_ != nullptr && !on_host_->is_held(); }
+  /// Whether it rests anywhere, so that callers are shown a copy.
+  [[nodiscard]] bool rests() const { return home_ != nullptr || on_host_ != nullptr; }
   /// Brings the shard into memory, where it rests elsewhere, until what is returned goes.
   [[nodiscard]] std::shared_ptr<void> use(bool writes) const;
   /// The reduction that was started has ended: the shard may rest.
@@ -128,7 +135,10 @@ class SegmentGradients {
 
   [[nodiscard]] bool is_replicated() const { return communicators_.replicas != nullptr; }
   void allocate_shard();
+  void fetch_shard();
   void hold_shard();
+  void hold_shard_anew();
+  void squares_change();
   [[nodiscard]] Communicator::Reduction target(float scale);
   [[nodiscard]] at::Tensor reduced_part();
   void zero_unwritten();
@@ -150,6 +160,7 @@ class SegmentGradients {
   Buffer shard_buffer_;
   std::unique_ptr<SegmentHome> home_;
   std::shared_ptr<void> held_;  ///< the home's shard, while gradients are added to it
+  std::unique_ptr<PieceInSlot> on_host_;
   at::Tensor shard_;
   at::Tensor unsharded_sum_;
   bool has_unsharded_sum_ = false;
@@ -159,6 +170,7 @@ class SegmentGradients {
   bool awaits_hook_ = false;  ///< reduced since the hook was called
   std::function<void(const at::Tensor&)> all_reduce_hook_;
   double squares_ = kUnknown;
+  at::Tensor squares_on_device_;  ///< taken before the shard went to the host
   bool exposed_ = false;
 };
 

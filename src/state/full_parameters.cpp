@@ -96,7 +96,8 @@ class Gathered {
       travelling.copy_(shown);
       return;
     }
-    const at::Tensor changed = shown.view(at::kShort).ne(travelling.view(at::kShort));
+    const at::Tensor changed =
+        shown.view(at::kShort).ne(travelling.to(shown.device()).view(at::kShort));
     held.values().for_each_stretch(
         /*writes=*/true, [&](int64_t first, const detail::ShardValues& part) {
           const auto here = [&](const at::Tensor& all) {

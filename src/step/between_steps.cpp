@@ -131,7 +131,8 @@ void check_fp32(const Model& model) {
                     (on_host ? "the host" : "a disk") +
                     " (ShardOptions::offload), where optimizers of LibTorch do not find it: use "
                     "sherd::AdamW, or leave " +
-                    (on_host ? "optimizer_on_host." : "the folders empty."));
+                    (on_host ? "optimizer_on_host, gradients_on_host and parameters_on_host."
+                             : "the folders empty."));
   }
   for (const SegmentOfUnit& of : model.segments) {
     const Master master = of.segment->master_format();

@@ -74,14 +74,21 @@ void ReductionQueue::finish_all_reduces(const std::vector<SegmentGradients*>& su
     }
   }
   communicators_.replicas->finish_reductions();
-  for (SegmentGradients* gradients : all_reducing_) {
-    gradients->gather_sum();
-  }
-  for (SegmentGradients* gradients : all_reducing_) {
-    gradients->wait_sum();
-  }
+  std::deque<SegmentGradients*> gathered;
+  const auto end_oldest = [&] {
+    gathered.front()->wait_sum();
+    tell(*gathered.front());
+    gathered.pop_front();
+  };
   for (SegmentGradients* gradients : std::exchange(all_reducing_, {})) {
-    tell(*gradients);
+    gradients->gather_sum();
+    gathered.push_back(gradients);
+    if (gradients->rests() && gathered.size() > 1) {
+      end_oldest();  // of those that rest elsewhere few are in memory
+    }
+  }
+  while (!gathered.empty()) {
+    end_oldest();
   }
 }
 

@@ -142,7 +142,9 @@ class FakeNccl final : public c10d::Backend {
                [bytes, to = static_cast<char*>(out.mutable_data_ptr())](
                    const std::vector<const void*>& all) {
                  for (std::size_t peer = 0; peer < all.size(); ++peer) {
-                   std::memcpy(to + peer * bytes, all[peer], bytes);
+                   if (to + peer * bytes != all[peer]) {  // else it gathers in place
+                     std::memcpy(to + peer * bytes, all[peer], bytes);
+                   }
                  }
                });
   }

@@ -1,8 +1,10 @@
-// Offload from a device to its host: masters and moments, and what units save for backward.
+// Offload from a device to its host: masters and moments, parameters, gradients, and what units
+// save for backward.
 
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "offload/activation_store.h"
+#include "offload/piece_in_slot.h"
 #include "sherd/checkpoint.h"
 #include "sherd/fully_shard.h"
 #include "sherd/init.h"
@@ -25,6 +28,11 @@
 
 namespace sherd::fake {
 namespace {
+
+// But activations.
+Offload all_on_host() {
+  return {.optimizer_on_host = true, .parameters_on_host = true, .gradients_on_host = true};
+}
 
 // What a checkpoint, whole tensors and initialisation see of a model after some steps.
 std::vector<at::Tensor> shown_states(const World& world, const ShardOptions& options,
@@ -65,16 +73,22 @@ std::vector<at::Tensor> shown_states(const World& world, const ShardOptions& opt
   return shown;
 }
 
+// Bytes of a parameter in bf16 that rest there.
+constexpr int64_t kBytesOnHost = 2 + 4 + 8 + 4;
+
 TEST(OffloadToTheHost, WhatRestsOnTheHostIsFilledShownSavedAndLoaded) {
   const test::TempFolder folder;
   set_seed(1);
   for (const Master master : {Master::Float32, Master::Split}) {
     ShardOptions options{.precision = {.param_dtype = at::kBFloat16, .master = master}};
     Values shown(2);
-    std::string saved;
-    for (const bool on_host : {false, true}) {
-      options.offload.optimizer_on_host = on_host;
-      saved = (folder.path() / (std::string(name_of(master)) + (on_host ? "h" : "d"))).string();
+    int number = 0;
+    for (const Offload& offload :
+         {Offload{}, Offload{.optimizer_on_host = true}, Offload{.parameters_on_host = true},
+          Offload{.gradients_on_host = true}, all_on_host()}) {
+      options.offload = offload;
+      const std::string saved =
+          (folder.path() / (name_of(master) + std::to_string(number++))).string();
       for (const bool loads : {false, true}) {
         run_ranks_on_devices(2, [&](const World& world) {
           const auto states = shown_states(world, options, saved, loads);
@@ -210,6 +224,21 @@ TEST(OffloadToTheHost, ForwardBeginsBeforeAllIsUpdated) {
   EXPECT_EQ(take_faults(), std::vector<std::string>{});
 }
 
+// Where nothing is gathered from other ranks, what was copied to a slot is the gathered unit.
+TEST(OffloadToTheHost, OneRankTrainsTheSame) {
+  for (const size_t at : {0U, 1U, 2U, 5U, 6U, 7U}) {
+    Scenario scenario = plain(scenarios()[at]);
+    scenario.ranks = 1;
+    SCOPED_TRACE(scenario.name);
+    const Values expected = on_devices(scenario, 0);
+    scenario.options.offload = all_on_host();
+    for (const uint64_t seed : {0U, 1U, 2U, 3U}) {
+      EXPECT_TRUE(are_equal(expected, on_devices(scenario, seed))) << "seed " << seed;
+    }
+  }
+  EXPECT_EQ(take_faults(), std::vector<std::string>{});
+}
+
 // What callers hold, clip or let go of comes after the update.
 TEST(OffloadToTheHost, UpdatesEndBeforeWhatTheyUseIsUsedOtherwise) {
   set_seed(1);
@@ -242,6 +271,55 @@ TEST(OffloadToTheHost, UpdatesEndBeforeWhatTheyUseIsUsedOtherwise) {
   step_and([](ShardedModule&, AdamW&) {}, [](ShardedModule& model) { model.zero_grad(); });
   step_and([](ShardedModule&, AdamW& optimizer) { optimizer.step(); },
            [](ShardedModule& model) { static_cast<void>(model.parameter_shards()); });
+}
+
+struct Held {
+  int64_t peak_bytes = 0;
+  int64_t on_host_bytes = 0;
+};
+
+// In steps of two micro-batches, which nothing of the device waits for after the first.
+Held held_with_all_on_host(const World& world) {
+  ShardOptions options{.precision = {.param_dtype = at::kBFloat16}};
+  options.offload = all_on_host();
+  auto model = fully_shard(test::make_net(), Mesh::shard(world), options);
+  const StreamsEndFirst streams_end_first(world);
+  AdamW optimizer(model, {.lr = 1e-2});
+  const MemoryLedger& memory = model.memory();
+  EXPECT_EQ(memory.sharded_state_bytes(), 0);
+  EXPECT_GE(memory.on_host_bytes(), kBytesOnHost * 1000 / world.size());
+  const at::Tensor x = test::make_example(0).x.to(world.device());
+  for (int step = 0; step < 3; ++step) {
+    for (int micro = 0; micro < 2; ++micro) {
+      model(x).sum().backward();
+    }
+    optimizer.step();
+    optimizer.zero_grad();
+    if (world.rank() == 0) {
+      const std::vector<std::string> waits = take_host_waits(0);
+      EXPECT_TRUE(step == 0 || waits.empty()) << waits.front();
+    }
+  }
+  EXPECT_EQ(memory.bytes(MemoryKind::GradientShard), 0);
+  EXPECT_LE(memory.peak_bytes(), model.planned_peak_bytes({.count = 2}));
+  return {memory.peak_bytes(), memory.on_host_bytes()};
+}
+
+// What rests on the host takes nothing of the device but what is gathered and worked with at a
+// time, as a plan says without the device.
+TEST(OffloadToTheHost, HoldsSlotsOfParametersAndGradients) {
+  for (const int ranks : {1, 2}) {
+    Held held;
+    run_ranks_on_devices(ranks, [&](const World& world) {
+      const Held mine = held_with_all_on_host(world);
+      held = world.rank() == 0 ? mine : held;
+    });
+    const Held planned = held_with_all_on_host(
+        World::fake({.size = ranks, .local_size = ranks, .device = c10::kCUDA}));
+    EXPECT_EQ(held.peak_bytes, planned.peak_bytes);
+    EXPECT_EQ(held.on_host_bytes, planned.on_host_bytes);
+  }
+  EXPECT_EQ(take_faults(), std::vector<std::string>{});
 }
 
 struct TwiceImpl : torch::nn::Module {
@@ -336,33 +414,100 @@ TEST(OffloadToTheHost, PinsAtMostTwiceWhatIsThereAtATime) {
   EXPECT_EQ(take_faults(), std::vector<std::string>{});
 }
 
+Scenario with(const Offload& offload, size_t like, int ranks) {
+  Scenario scenario = plain(scenarios()[like]);
+  scenario.ranks = ranks;
+  scenario.options.offload = offload;
+  return scenario;
+}
+
 // A wait of one stream for another, taken away, is missed, for each pair of streams that has waits
-// which order something: among them those of the streams that copy, and of the one that updates.
-TEST(OffloadToTheHost, MissesWaitsThatAreTakenAway) {
-  for (const size_t at : {2U, 3U}) {
-    const Scenario& scenario = scenarios()[at];
-    lose_wait(0, -1);
-    static_cast<void>(on_devices(scenario, 0));
-    EXPECT_EQ(take_faults(), std::vector<std::string>{});
-    std::map<std::pair<int, int>, std::vector<int>> by_streams;
-    const std::vector<Wait> all = waits(0);
-    for (size_t i = all.size() / 3; i < all.size(); ++i) {  // of the second step on
-      if (all[i].orders) {
-        by_streams[{all[i].stream, all[i].waits_for}].push_back(static_cast<int>(i));
-      }
-    }
-    EXPECT_GE(by_streams.size(), 5);
-    for (const auto& [streams, numbers] : by_streams) {
-      EXPECT_TRUE(std::any_of(numbers.begin(), numbers.end(),
-                              [&](int number) {
-                                lose_wait(0, number);
-                                return is_missed(scenario);
-                              }))
-          << scenario.name << ": stream " << streams.first << " need not wait for "
-          << streams.second << ", as after " << all[static_cast<size_t>(numbers.front())].after;
+// which order anything: among them those of the streams that copy. From a third of what `run` does
+// on, which ends with what was found.
+void expect_missed(const std::string& what, size_t least_pairs, const std::function<bool()>& run) {
+  SCOPED_TRACE(what);
+  lose_wait(0, -1);
+  EXPECT_FALSE(run());
+  std::map<std::pair<int, int>, std::vector<int>> by_streams;
+  const std::vector<Wait> all = waits(0);
+  for (size_t i = all.size() / 3; i < all.size(); ++i) {
+    if (all[i].orders) {
+      by_streams[{all[i].stream, all[i].waits_for}].push_back(static_cast<int>(i));
     }
   }
+  EXPECT_GE(by_streams.size(), least_pairs);
+  for (const auto& [streams, numbers] : by_streams) {
+    EXPECT_TRUE(std::any_of(numbers.begin(), numbers.end(),
+                            [&](int number) {
+                              lose_wait(0, number);
+                              return run();
+                            }))
+        << "stream " << streams.first << " need not wait for " << streams.second << ", as after "
+        << all[static_cast<size_t>(numbers.front())].after;
+  }
   lose_wait(0, -1);
+}
+
+TEST(OffloadToTheHost, MissesWaitsThatAreTakenAway) {
+  const Offload parameters{.parameters_on_host = true};
+  for (const Scenario& scenario :
+       {with({.optimizer_on_host = true}, 2, 4), scenarios()[3], with(parameters, 0, 1),
+        with(parameters, 0, 2), with({.gradients_on_host = true}, 0, 1)}) {
+    const std::string parts = scenario.options.offload.parameters_on_host ? ", parameters" : "";
+    expect_missed(scenario.name + parts + ", " + std::to_string(scenario.ranks), 5,
+                  [&] { return is_missed(scenario); });
+  }
+}
+
+// Pieces that are written, added to and read in turns. Whether anything is wrong.
+bool work_with_pieces() {
+  const c10::Device device(kDevice, 0);
+  const auto ledger = std::make_shared<MemoryLedger>();
+  const auto store = std::make_shared<detail::HostStore>(device, ledger);
+  const auto slots = std::make_shared<detail::PieceSlots>(device, ledger);
+  slots->set_limit(1 << 20);
+  detail::PieceInSlot a(store, slots, 100, at::kFloat, MemoryKind::GradientShard);
+  detail::PieceInSlot b(store, slots, 100, at::kFloat, MemoryKind::GradientShard);
+  detail::PieceInSlot other_size(store, slots, 200, at::kFloat, MemoryKind::GradientShard);
+  const auto add = [](detail::PieceInSlot& piece, double value, bool is_first = false) {
+    is_first ? piece.hold_anew() : piece.hold();
+    at::Tensor tensor = piece.tensor();
+    is_first ? tensor.fill_(value) : tensor.add_(value);
+    piece.rest();
+  };
+  for (int round = 0; round < 3; ++round) {
+    add(a, 1, true);
+    add(b, 10, true);
+    add(other_size, 100, true);
+    add(b, 10);  // where `a` was, which left before it
+    add(b, 10);  // before it has left
+    add(a, 1, true);
+    {
+      const auto in_use = b.use(/*writes=*/false);
+      b.tensor().mul_(0);  // of which the host hears nothing
+    }
+    add(a, 1);
+    b.fetch();  // to where it was
+    for (detail::PieceInSlot* const piece : {&a, &b, &other_size}) {
+      piece->drop();
+    }
+  }
+  store->settle();
+  const auto all_are = [](const detail::PieceInSlot& piece, double value) {
+    return piece.tensor().eq(value).all().item<bool>();
+  };
+  EXPECT_LE(ledger->bytes(MemoryKind::OffloadSlot), 4 * (2 * 100 + 200));
+  return !(all_are(a, 2) && all_are(b, 30) && all_are(other_size, 100)) || !take_faults().empty();
+}
+
+TEST(OffloadToTheHost, PiecesMissWaitsThatAreTakenAway) {
+  register_device();
+  for (const uint64_t seed : {1U, 2U, 3U}) {
+    set_seed(seed);
+    EXPECT_FALSE(work_with_pieces());
+  }
+  set_seed(0);
+  expect_missed("pieces", 5, [] { return work_with_pieces() || !take_faults().empty(); });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <utility>
 #include <vector>
 
 #include <ATen/ops/equal.h>
@@ -21,6 +22,13 @@ using Values = std::vector<std::vector<at::Tensor>>;
 /// All that is computed with stays where it is computed.
 inline Scenario without_offload(Scenario scenario) {
   scenario.options.offload = {};
+  return scenario;
+}
+
+/// The same, with examples of few rows.
+inline Scenario plain(Scenario scenario) {
+  scenario = without_offload(std::move(scenario));
+  scenario.repeats = 1;
   return scenario;
 }
 

@@ -79,6 +79,7 @@ std::vector<Scenario> all() {
              s.options.prefetch_depth = 3;
              s.options.backward_prefetch = BackwardPrefetch::Post;
              s.options.offload.optimizer_on_host = true;
+             s.options.offload.parameters_on_host = true;
            }),
       with("accumulated, reduced each time",
            [](Scenario& s) {
@@ -86,6 +87,7 @@ std::vector<Scenario> all() {
              s.options.precision.param_dtype = at::kBFloat16;
              s.options.precision.master = Master::Split;
              s.options.offload.optimizer_on_host = true;
+             s.options.offload.gradients_on_host = true;
            }),
       with("accumulated, reduced at last",
            [](Scenario& s) {
@@ -106,11 +108,14 @@ std::vector<Scenario> all() {
              s.options.precision.param_dtype = at::kBFloat16;
              s.options.precision.master = Master::BFloat16;
              s.options.prefetch_depth = 2;
+             s.options.offload.parameters_on_host = true;
            }),
       with("failing in forward", [](Scenario& s) { s.fails_in_forward = true; }),
       with("failing in backward",
            [](Scenario& s) {
              s.fails_in_backward = true;
+             s.options.offload.parameters_on_host = true;
+             s.options.offload.gradients_on_host = true;
              s.options.units = unit_policy::every_unit({.checkpoint_activations = true});
              put_activations_on_host(s);
            }),

@@ -362,14 +362,8 @@ struct Control {
   Spare spare = {};
 };
 
-Scenario plain(size_t like) {
-  Scenario scenario = without_offload(scenarios()[like]);
-  scenario.repeats = 1;
-  return scenario;
-}
-
 Scenario ending(size_t like) {
-  Scenario scenario = plain(like);
+  Scenario scenario = plain(scenarios()[like]);
   scenario.ends_failing = true;
   return scenario;
 }
@@ -379,9 +373,9 @@ std::vector<Control> controls() {
   // Of the step after the exception, for slots that no access needs them for: two, or more where
   // autograd lets go of the failed graph late.
   const Spare some_gathers = {{kGatherBegins, 4}};
-  return {{"plain", plain(0), 4, 8},
-          {"failing in backward", plain(7), 4, 8, some_gathers},
-          {"replicas", plain(24), 6, 8},
+  return {{"plain", plain(scenarios()[0]), 4, 8},
+          {"failing in backward", plain(scenarios()[7]), 4, 8, some_gathers},
+          {"replicas", plain(scenarios()[24]), 6, 8},
           {"ends in forward", ending(6), 7, 12},
           {"ends in backward", ending(7), 7, 12}};
 }

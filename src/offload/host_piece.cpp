@@ -1,0 +1,53 @@
+#include "offload/host_piece.h"
+
+#include <utility>
+
+#include "base/movable_storage.h"
+
+namespace sherd::detail {
+
+HostPiece::HostPiece(std::shared_ptr<HostStore> store, std::int64_t numel, c10::ScalarType dtype,
+                     MemoryKind kind)
+    : home_(std::move(store), numel * static_cast<std::int64_t>(c10::elementSize(dtype)), kind),
+      on_host_(home_.view(0, numel, dtype)) {}
+
+at::Tensor HostPiece::at(void* place) const {
+  return flat_tensor(place, on_host_.numel(), on_host_.scalar_type(), store().device());
+}
+
+void HostPiece::fetch(void* place, const c10::Event* free) {
+  const CopyStreams* const streams = store().piece_streams();
+  if (streams == nullptr) {
+    return;
+  }
+  if (written_) {
+    written_->block(streams->to_device());
+  }
+  if (free != nullptr) {
+    free->block(streams->to_device());
+  }
+  CopyStreams::copy(streams->to_device(), on_host_, at(place));
+  fetched_ = streams->reached(streams->to_device());
+}
+
+void HostPiece::await() const {
+  if (fetched_) {
+    fetched_->block(store().piece_streams()->current());
+  }
+}
+
+void HostPiece::write_back(void* place) {
+  if (const CopyStreams* const streams = store().piece_streams()) {
+    CopyStreams::order(streams->current(), streams->to_host());
+    CopyStreams::copy(streams->to_host(), at(place), on_host_);
+    written_ = CopyStreams::reached(streams->to_host());
+  }
+}
+
+void HostPiece::await_write() const {
+  if (written_) {
+    written_->block(store().piece_streams()->current());
+  }
+}
+
+}  // namespace sherd::detail
