@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -177,6 +178,8 @@ llm::train::Settings bench_settings(const BenchFlags& flags) {
           {"--offload-gradients", given_or_not(options.sharding.offload.gradient_folder)},
           {"--offload-parameters", given_or_not(options.sharding.offload.parameter_folder)},
           {"--offload-host", std::to_string(options.sharding.offload.optimizer_on_host) +
+                                 std::to_string(options.sharding.offload.gradients_on_host) +
+                                 std::to_string(options.sharding.offload.parameters_on_host) +
                                  std::to_string(options.sharding.offload.activations_on_host)},
           {"--supervised", flags.supervised},
           {"--max-minutes", flags.max_minutes},
@@ -237,10 +240,15 @@ int bench(Rank& rank, BenchFlags flags) {
   flags.options.sharding.precision.reduce_dtype = dtypes_by_name().at(flags.reduce_dtype);
   flags.options.sharding.units =
       sherd::unit_policy::every_unit({.checkpoint_activations = flags.checkpoint_activations});
-  if (sherd::Offload& offload = flags.options.sharding.offload;
-      offload.optimizer_folder == "host") {
-    offload.optimizer_folder.clear();
-    offload.optimizer_on_host = true;
+  sherd::Offload& offload = flags.options.sharding.offload;
+  for (const auto& [folder, on_host] :
+       {std::pair(&offload.optimizer_folder, &offload.optimizer_on_host),
+        std::pair(&offload.gradient_folder, &offload.gradients_on_host),
+        std::pair(&offload.parameter_folder, &offload.parameters_on_host)}) {
+    if (*folder == "host") {
+      folder->clear();
+      *on_host = true;
+    }
   }
   flags.options.answers_only = flags.supervised == "answer";
   flags.options.operators = flags.profile;
@@ -317,9 +325,10 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_option("--offload-optimizer", options.sharding.offload.optimizer_folder,
                   "a folder for masters and moments, on a disk; host: on a GPU's host");
   verb.add_option("--offload-gradients", options.sharding.offload.gradient_folder,
-                  "the same for sums of gradients");
+                  "the same for sums of gradients; host: on a GPU's host");
   verb.add_option("--offload-parameters", options.sharding.offload.parameter_folder,
-                  "the same for parameters as they travel; several ranks share no memory then");
+                  "the same for parameters as they travel; several ranks share no memory then; "
+                  "host: on a GPU's host");
   verb.add_flag("--offload-activations", options.sharding.offload.activations_on_host,
                 "what blocks keep for backward, on a GPU's host");
   verb.add_option("--strategy", flags.strategy, "what each rank keeps")

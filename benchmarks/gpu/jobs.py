@@ -95,13 +95,15 @@ MODES = {
     "12 bytes": (12, "bf16 moments", ["--master", "split", "--moments", "bf16"]),
     "14 bytes": (14, "fp32 moments", ["--master", "split", "--reduce-dtype", "bf16"]),
     "offload": (6, "fp32 moments", ["--offload-optimizer", "OFFLOAD"]),
+    "all offloaded": (1, "fp32 moments", ["--master", "split", "--reduce-dtype", "bf16", "--offload-optimizer", "OFFLOAD", "--offload-gradients", "OFFLOAD",
+                                          "--offload-parameters", "OFFLOAD"]),
 }
 LLAMA_8B = 8.03e9  # parameters
 # Mode, tokens of a sample, samples of a micro-batch, micro-batches a step: what matters most comes first.
 ROWS = [
     ("all bf16", 8192, 1, 1), ("12 bytes", 8192, 1, 1), ("offload", 8192, 1, 1), ("all bf16", 1024, 4, 128), ("14 bytes", 8192, 1, 1),
     ("all bf16", 4096, 2, 1), ("12 bytes", 4096, 2, 1), ("14 bytes", 4096, 2, 1), ("12 bytes", 1024, 8, 1), ("14 bytes", 1024, 8, 1),
-    ("offload", 4096, 2, 1), ("offload", 1024, 8, 1),
+    ("offload", 4096, 2, 1), ("offload", 1024, 8, 1), ("all offloaded", 8192, 1, 1),
 ]
 TINY_SEQUENCE = 64  # on a CPU
 

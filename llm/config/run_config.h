@@ -158,10 +158,16 @@ struct OffloadSection {
   std::string parameter_folder = {};  ///< the same of parameters, as they travel
   bool optimizer_on_host = false;     ///< in memory of the host, of a GPU's
   bool activations_on_host = false;   ///< the same of what a unit saves for its backward
+  bool gradients_on_host = false;     ///< the same of sums of gradients
+  bool parameters_on_host = false;    ///< the same of parameters, as they travel
   [[nodiscard]] bool any_on_disk() const {
     return !(optimizer_folder + gradient_folder + parameter_folder).empty();
   }
-  [[nodiscard]] bool any_on_host() const { return optimizer_on_host || activations_on_host; }
+  /// But activations.
+  [[nodiscard]] bool any_state_on_host() const {
+    return optimizer_on_host || gradients_on_host || parameters_on_host;
+  }
+  [[nodiscard]] bool any_on_host() const { return any_state_on_host() || activations_on_host; }
   bool operator==(const OffloadSection&) const = default;
 };
 

@@ -436,15 +436,15 @@ Table fields(OffloadSection& offload) {
               "a fast local disk, where every rank keeps a file without a name that ends with it",
        .of_host = true},
       {.name = "gradients",
-       .slot = disk_folder(offload.gradient_folder),
+       .slot = host_or_disk_folder(offload.gradients_on_host, offload.gradient_folder),
        .doc = "the sums of gradients, 4 bytes a parameter (2 under precision.reduce_dtype = "
               "\"bfloat16\"): each unit's is in memory while it is added to and for its update",
        .of_host = true},
       {.name = "parameters",
-       .slot = disk_folder(offload.parameter_folder),
+       .slot = host_or_disk_folder(offload.parameters_on_host, offload.parameter_folder),
        .doc = "parameters as they travel, 2 bytes each under bfloat16, else 4: a unit's are read "
-              "when it is gathered; several ranks exchange over process groups then, and share no "
-              "memory",
+              "when it is gathered; on CPUs several ranks exchange over process groups then, and "
+              "share no memory",
        .of_host = true},
       {.name = "activations",
        .slot = host_or_none(offload.activations_on_host),

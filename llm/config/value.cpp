@@ -289,34 +289,22 @@ Value warmup(Warmup& slot) {
               }};
 }
 
-Value disk_folder(std::string& slot) {
-  const std::string disk = "disk:";
-  return {.kind = R"("none" or "disk:FOLDER")",
-          .text = [&slot, disk] { return quote(slot.empty() ? "none" : disk + slot); },
-          .set =
-              [&slot, disk](const Raw& raw) {
-                const std::string text = as_string(raw).value_or("");
-                const bool is_folder = text.starts_with(disk) && text.size() > disk.size();
-                if (is_folder || text == "none") {
-                  slot = is_folder ? text.substr(disk.size()) : "";
-                }
-                return is_folder || text == "none";
-              },
-          .planned_words = {"host"}};
-}
-
 Value host_or_disk_folder(bool& on_host, std::string& folder) {
-  const Value disk = disk_folder(folder);
+  const std::string disk = "disk:";
   const std::string host = "host";
   return {.kind = R"("none", "host" or "disk:FOLDER")",
-          .text = [&on_host, disk, host] { return on_host ? quote(host) : disk.text(); },
+          .text =
+              [&on_host, &folder, disk, host] {
+                return quote(on_host ? host : folder.empty() ? "none" : disk + folder);
+              },
           .set =
               [&on_host, &folder, disk, host](const Raw& raw) {
-                const bool is_host = as_string(raw) == host;
-                const bool is_known = is_host || disk.set(raw);
+                const std::string text = as_string(raw).value_or("");
+                const bool is_folder = text.starts_with(disk) && text.size() > disk.size();
+                const bool is_known = is_folder || text == host || text == "none";
                 if (is_known) {
-                  on_host = is_host;
-                  folder = is_host ? "" : folder;
+                  on_host = text == host;
+                  folder = is_folder ? text.substr(disk.size()) : "";
                 }
                 return is_known;
               }};

@@ -71,9 +71,7 @@ struct Value {
                                 std::chrono::milliseconds least);
 [[nodiscard]] Value every(Every& slot);
 [[nodiscard]] Value step_span(StepSpan& slot);
-/// "none", or "disk:FOLDER", of which the folder is kept.
-[[nodiscard]] Value disk_folder(std::string& slot);
-/// The same, or "host".
+/// "none", "host", or "disk:FOLDER", of which the folder is kept.
 [[nodiscard]] Value host_or_disk_folder(bool& on_host, std::string& folder);
 /// "none" or "host".
 [[nodiscard]] Value host_or_none(bool& on_host);

@@ -77,11 +77,13 @@ std::int64_t least_rank_bytes(std::int64_t parameters, int shard_size,
   const config::OffloadSection& offload = config.memory.offload;
   const std::int64_t travelling = is_wide ? 4 : 2;
   const std::int64_t masters = weight_bytes(precision) - travelling;
-  const std::int64_t each = (offload.parameter_folder.empty() ? travelling : 0) +
-                            (offload.optimizer_folder.empty() && !offload.optimizer_on_host
-                                 ? masters + 2 * moment_bytes(precision)
-                                 : 0) +
-                            (offload.gradient_folder.empty() ? gradient_bytes(precision) : 0);
+  const std::int64_t each =
+      (offload.parameter_folder.empty() && !offload.parameters_on_host ? travelling : 0) +
+      (offload.optimizer_folder.empty() && !offload.optimizer_on_host
+           ? masters + 2 * moment_bytes(precision)
+           : 0) +
+      (offload.gradient_folder.empty() && !offload.gradients_on_host ? gradient_bytes(precision)
+                                                                     : 0);
   return (parameters + shard_size - 1) / shard_size * each;
 }
 

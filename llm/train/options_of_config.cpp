@@ -91,10 +91,11 @@ sherd::ShardOptions shard_options(const config::RunConfig& config) {
   options.precision.master = master_of(config.precision.master);
   options.precision.reduce_dtype =
       config.precision.reduce_dtype == config::ReduceDtype::BFloat16 ? c10::kBFloat16 : c10::kFloat;
-  options.offload = {config.memory.offload.optimizer_folder, config.memory.offload.gradient_folder,
-                     config.memory.offload.parameter_folder,
-                     config.memory.offload.optimizer_on_host,
-                     config.memory.offload.activations_on_host};
+  options.offload = {
+      config.memory.offload.optimizer_folder,    config.memory.offload.gradient_folder,
+      config.memory.offload.parameter_folder,    config.memory.offload.optimizer_on_host,
+      config.memory.offload.activations_on_host, config.memory.offload.parameters_on_host,
+      config.memory.offload.gradients_on_host};
   return options;
 }
 

@@ -169,7 +169,7 @@ void check_offload(const config::OffloadSection& offload, const plan::Device& de
     throw sherd::Error(
         sherd::ExitCode::Usage,
         fmt::format("memory.offload to a disk is for CPUs so far, and {} is none: leave it "
-                    "\"none\", or choose \"host\" for the optimizer and activations.",
+                    "\"none\", or choose \"host\".",
                     device.name));
   }
   if (on_cpu && offload.any_on_host()) {
@@ -177,8 +177,11 @@ void check_offload(const config::OffloadSection& offload, const plan::Device& de
         sherd::ExitCode::Usage,
         fmt::format("memory.offload.{} = \"host\" is for GPUs, and on a CPU all memory is the "
                     "host's: {}.",
-                    offload.optimizer_on_host ? "optimizer" : "activations",
-                    offload.optimizer_on_host
+                    offload.optimizer_on_host    ? "optimizer"
+                    : offload.gradients_on_host  ? "gradients"
+                    : offload.parameters_on_host ? "parameters"
+                                                 : "activations",
+                    offload.any_state_on_host()
                         ? "leave it \"none\", or choose \"disk:FOLDER\""
                         : "leave it \"none\", or set memory.activation_checkpointing"));
   }

@@ -1,6 +1,10 @@
 #include "llm/train/run_text.h"
 
-#include <fmt/core.h>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
 
 #include "llm/config/words.h"
 #include "llm/track/shell_word.h"
@@ -47,18 +51,21 @@ std::string memory_line(std::int64_t rank_bytes, std::int64_t available_bytes) {
 
 namespace {
 
+constexpr const char* kOptimizer = "masters and moments";
+constexpr const char* kGradients = "gradients";
+constexpr const char* kParameters = "parameters";
+
 // "masters and moments in '/a', gradients in '/b'"
 std::string places_text(const config::OffloadSection& offload) {
-  std::string text;
-  const auto add = [&](const char* what, const std::string& folder) {
+  std::vector<std::string> parts;
+  for (const auto& [what, folder] : {std::pair(kOptimizer, offload.optimizer_folder),
+                                     std::pair(kGradients, offload.gradient_folder),
+                                     std::pair(kParameters, offload.parameter_folder)}) {
     if (!folder.empty()) {
-      text += fmt::format("{}{} in '{}'", text.empty() ? "" : ", ", what, folder);
+      parts.push_back(fmt::format("{} in '{}'", what, folder));
     }
-  };
-  add("masters and moments", offload.optimizer_folder);
-  add("gradients", offload.gradient_folder);
-  add("parameters", offload.parameter_folder);
-  return text;
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 }  // namespace
@@ -70,14 +77,20 @@ std::string offload_line(const config::RunConfig& config, std::int64_t rank_byte
 }
 
 std::string host_line(const config::OffloadSection& offload, std::int64_t rank_bytes) {
-  const char* const activations =
-      offload.optimizer_on_host ? "; and activations" : "activations, as they come";
-  return fmt::format(
-      "on the host: {}{}",
-      offload.optimizer_on_host
-          ? fmt::format("masters and moments, {} a rank, pinned", track::short_bytes(rank_bytes))
-          : "",
-      offload.activations_on_host ? activations : "");
+  std::vector<std::string> parts;
+  for (const auto& [what, is_there] : {std::pair(kOptimizer, offload.optimizer_on_host),
+                                       std::pair(kGradients, offload.gradients_on_host),
+                                       std::pair(kParameters, offload.parameters_on_host)}) {
+    if (is_there) {
+      parts.emplace_back(what);
+    }
+  }
+  const std::string state = parts.empty()
+                                ? ""
+                                : fmt::format("{}, {} a rank, pinned", fmt::join(parts, ", "),
+                                              track::short_bytes(rank_bytes));
+  const char* const activations = parts.empty() ? "activations, as they come" : "; and activations";
+  return fmt::format("on the host: {}{}", state, offload.activations_on_host ? activations : "");
 }
 
 std::string done_line(const StepsMade& made) {

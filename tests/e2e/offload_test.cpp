@@ -143,12 +143,9 @@ TEST(Offload, ToWhatIsNotThere) {
                        train(folder.path() / "run") + Arguments{"--memory.offload." + key, place})
         .err;
   };
-  for (const char* part : {"gradients", "parameters"}) {
-    EXPECT_THAT(refused(part, "host"), HasSubstr("not there yet; must be \"none\" or"));
-    EXPECT_THAT(refused(part, "disk:"), HasSubstr("must be \"none\" or \"disk:FOLDER\""));
+  for (const char* part : {"optimizer", "gradients", "parameters"}) {
+    EXPECT_THAT(refused(part, "disk:"), HasSubstr("must be \"none\", \"host\" or \"disk:FOLDER\""));
   }
-  EXPECT_THAT(refused("optimizer", "disk:"),
-              HasSubstr("must be \"none\", \"host\" or \"disk:FOLDER\""));
   EXPECT_THAT(refused("activations", "disk:/tmp"), HasSubstr("must be one of \"none\", \"host\""));
 }
 
@@ -160,9 +157,12 @@ TEST(Offload, ToTheHostOfACpu) {
                        train(folder.path() / "run") + Arguments{"--memory.offload." + key, "host"})
         .err;
   };
-  EXPECT_THAT(refused("optimizer"),
-              HasSubstr("memory.offload.optimizer = \"host\" is for GPUs, and on a CPU all memory "
-                        "is the host's: leave it \"none\", or choose \"disk:FOLDER\""));
+  for (const std::string part : {"optimizer", "gradients", "parameters"}) {
+    EXPECT_THAT(refused(part),
+                HasSubstr("memory.offload." + part +
+                          " = \"host\" is for GPUs, and on a CPU all memory is the host's: leave "
+                          "it \"none\", or choose \"disk:FOLDER\""));
+  }
   EXPECT_THAT(refused("activations"), HasSubstr("set memory.activation_checkpointing"));
 }
 
@@ -215,6 +215,13 @@ TEST(Offload, ToTheHostIsPlannedForGpus) {
   EXPECT_FALSE(offloaded["phases"]["backward"]["items"].contains("master shards"));
   EXPECT_EQ(offloaded["phases"]["backward"]["items"]["slots of what is offloaded"],
             offloaded["phases"]["forward"]["items"]["slots of what is offloaded"]);
+  const auto all = plan({"--memory.offload.optimizer", "host", "--memory.offload.gradients", "host",
+                         "--memory.offload.parameters", "host"});
+  EXPECT_GT(all["host_bytes"], 18 * 260'000);
+  for (const char* item : {"travelling shards", "gradient shards"}) {
+    EXPECT_TRUE(offloaded["phases"]["backward"]["items"].contains(item)) << item;
+    EXPECT_FALSE(all["phases"]["backward"]["items"].contains(item)) << item;
+  }
 }
 
 }  // namespace
