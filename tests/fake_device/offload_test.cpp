@@ -322,6 +322,30 @@ TEST(OffloadToTheHost, HoldsSlotsOfParametersAndGradients) {
   EXPECT_EQ(take_faults(), std::vector<std::string>{});
 }
 
+TEST(OffloadToTheHost, OfPartsThatCannotRestThereIsRefused) {
+  const auto refused = [](const World& world, const Offload& offload,
+                          const std::vector<std::string>& texts) {
+    test::expect_error(
+        [&] {
+          static_cast<void>(
+              fully_shard(test::make_net(), Mesh::shard(world), ShardOptions{.offload = offload}));
+        },
+        ExitCode::Usage, texts);
+  };
+  const World alone = World::alone();
+  refused(alone, {.gradients_on_host = true},
+          {"(Offload::gradients_on_host) is for ranks on other devices", "gradient_folder"});
+  refused(alone, {.parameters_on_host = true},
+          {"(Offload::parameters_on_host) is for ranks on other devices", "parameter_folder"});
+  const World sharing = World::fake({.size = 2, .local_size = 2});
+  refused(sharing, {.parameters_on_host = true},
+          {"parameters cannot rest on the host (Offload::parameters_on_host) where ranks exchange "
+           "by nothing (fake ranks)",
+           "give each rank a device of its own"});
+  refused(sharing, {.gradient_folder = "/tmp", .gradients_on_host = true},
+          {"rests on the host (Offload::gradients_on_host) or on a disk (gradient_folder)"});
+}
+
 struct TwiceImpl : torch::nn::Module {
   explicit TwiceImpl(bool changes)
       : weight(register_module("weight",
