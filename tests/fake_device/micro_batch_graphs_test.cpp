@@ -82,15 +82,15 @@ Outcome train_by_micro_batches(const World& world, const Scenario& scenario, boo
         outcome.waits_of_capture = {waits_before, waits(world.device().index()).size()};
       }
     }
-    static_cast<void>(clip_grad_norm(model, 1.0));
-    optimizer.step();
-    optimizer.zero_grad();
-    if (scenario.evaluates) {
+    if (scenario.evaluates) {  // its gathers follow a launch that no update has followed
       const at::NoGradGuard no_grad;
       const Inputs now = inputs_of(world, step);
       outcome.values.push_back(
           test::sum_of_errors(model(now[0].to(world.device())), now[1].to(world.device())));
     }
+    static_cast<void>(clip_grad_norm(model, 1.0));
+    optimizer.step();
+    optimizer.zero_grad();
   }
   for (const ParameterShard& shard : model.parameter_shards()) {
     outcome.values.push_back(shard.value.clone());
