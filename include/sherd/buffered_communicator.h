@@ -200,7 +200,6 @@ class BufferedCommunicator : public Communicator {
   std::unique_ptr<detail::ReceivePool> receive_pool_;
   std::deque<std::unique_ptr<Exchange>> exchanges_;
   std::vector<std::unique_ptr<Exchange>> given_up_;  ///< the back end may still use their memory
-  std::uint64_t history_ = 0;
   std::atomic<bool> cancelled_ = false;
   mutable std::mutex why_mutex_;
   std::string why_;  ///< of cancel()

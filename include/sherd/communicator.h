@@ -186,6 +186,8 @@ class Communicator {
     int64_t all_reduces = 0;   ///< of numbers, and barriers
     /// Of parameters and gradients, by this rank to others; a gather in place sends none.
     int64_t bytes_sent = 0;
+    int64_t operations = 0;     ///< all that other ranks have to do as well
+    std::uint64_t history = 0;  ///< which they were, in order, in one number
     /// How much of each there is since `before`.
     [[nodiscard]] Counts since(const Counts& before) const noexcept;
   };

@@ -6,7 +6,9 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
+#include "llm/train/first_gradient.h"
 #include "sherd/error.h"
 
 namespace llm::train {
@@ -61,12 +63,14 @@ const Documents& GraphedMicroBatches::documents_of(const data::Batch& batch) {
   return documents_.front();
 }
 
-at::Tensor GraphedMicroBatches::run(const data::Batch& batch, std::int64_t supervised_tokens) {
+at::Tensor GraphedMicroBatches::run(const data::Batch& batch, std::int64_t supervised_tokens,
+                                    const at::Tensor& left_out) {
   const Documents& documents = documents_of(batch);
   const auto supervised = model::Supervised::of(at::tensor(batch.labels, at::kLong), documents);
   const std::vector<at::Tensor> inputs = {
       at::tensor(batch.input_ids, at::kLong), supervised.positions_S, supervised.targets_S,
-      at::full({}, static_cast<double>(supervised_tokens), at::kFloat)};
+      at::full({}, static_cast<double>(supervised_tokens), at::kFloat),
+      left_out.defined() ? left_out : at::zeros({}, at::kBool)};
   std::string bounds;
   for (const std::int64_t bound : batch.bounds) {
     bounds += std::to_string(bound) + ',';
@@ -79,7 +83,7 @@ at::Tensor GraphedMicroBatches::run(const data::Batch& batch, std::int64_t super
         },
         in[0], documents);
     const at::Tensor loss = sum / in[3];
-    (scaler != nullptr ? scaler->scale(loss) : loss).backward();
+    (scaler != nullptr ? scaler->scale(loss) : loss).backward(first_gradient(loss, in[4]));
     return loss;
   };
   return naming_the_key([&] { return graphs_.run(inputs, micro_batch, bounds); });

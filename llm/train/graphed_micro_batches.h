@@ -20,9 +20,10 @@ class GraphedMicroBatches {
   GraphedMicroBatches(sherd::Sharded<model::CausalLm>& model, const sherd::GradScaler* scaler);
 
   /// Forward and backward of one of a step's micro-batches, where all of it over all ranks have
-  /// `supervised_tokens`. Returns the loss over these tokens, not scaled: good until the next
-  /// run(). Collective. Throws as sherd::MicroBatchGraphs::run().
-  at::Tensor run(const data::Batch& batch, std::int64_t supervised_tokens);
+  /// `supervised_tokens`; `left_out`: StepPlan::left_out. Returns the loss over these tokens, not
+  /// scaled: good until the next run(). Collective. Throws as sherd::MicroBatchGraphs::run().
+  at::Tensor run(const data::Batch& batch, std::int64_t supervised_tokens,
+                 const at::Tensor& left_out);
   [[nodiscard]] sherd::MicroBatchGraphs::Counts counts() const { return graphs_.counts(); }
 
  private:

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/mul.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -13,6 +12,7 @@
 #include <fmt/core.h>
 
 #include "llm/eval/batch_tensors.h"
+#include "llm/train/first_gradient.h"
 #include "sherd/error.h"
 
 namespace llm::train {
@@ -31,20 +31,9 @@ void backward(const at::Tensor& loss, const at::Tensor& gradient) {
   loss.backward(gradient);
 }
 
-// [Note: A loss that is not finite on a device]
-// All of its gradients may be finite (a label whose logit is −∞), and the host sees it a step late.
-// So backward begins with NaN there: the norm is NaN then, or the scaler finds an overflow, on
-// every rank, without an exchange of losses. What is launched behind that step begins so as well:
-// with a scaler only the rank of that loss knows, and has to have a label there, too.
 at::Tensor gradient_of(const at::Tensor& loss, const StepPlan& plan) {
-  if (loss.is_cpu() || plan.updated_in_backward) {
-    return {};
-  }
-  at::Tensor gradient = at::mul(loss.detach(), 0).add_(1);
-  if (plan.left_out.defined()) {
-    gradient.masked_fill_(plan.left_out, std::numeric_limits<float>::quiet_NaN());
-  }
-  return gradient;
+  return loss.is_cpu() || plan.updated_in_backward ? at::Tensor()
+                                                   : first_gradient(loss, plan.left_out);
 }
 
 std::int64_t attended_pairs(const data::Batch& batch) {
@@ -149,7 +138,7 @@ at::Tensor LaunchedStep::run(sherd::Sharded<model::CausalLm>& model,
   at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(model.world().device()));
   for (const data::Batch& batch : micro_batches) {
     if (plan.graphs != nullptr) {
-      sum.add_(plan.graphs->run(batch, outcome_.supervised_tokens));
+      sum.add_(plan.graphs->run(batch, outcome_.supervised_tokens, plan.left_out));
       clock_.mark(Phase::Backward);  // with the forward, which is in the same graph
       continue;
     }

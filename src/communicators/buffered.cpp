@@ -142,7 +142,7 @@ void* BufferedCommunicator::gather(Segment segment, void* slot) {
     ++counts_.gathers;
     counts_.bytes_sent += bytes * (gathers_in_place() ? gathered_pieces() : world_size() - 1);
   }
-  detail::add_to_history(history_, Operation::Gather, segment,
+  detail::add_to_history(counts_, Operation::Gather, segment,
                          static_cast<int64_t>(spec(segment).dtype));
   state(segment).gathered = Gathered::Asked;
   return start_gather(segment, slot);
@@ -191,9 +191,9 @@ void BufferedCommunicator::fill(Exchange& exchange, Segment segment, const Reduc
   exchange.segment = segment;
   exchange.target = target;
   exchange.dtype = detail::reduced_dtype(spec(segment), target);
-  detail::add_to_history(history_, Operation::Reduction, segment,
+  detail::add_to_history(counts_, Operation::Reduction, segment,
                          static_cast<int64_t>(exchange.dtype));
-  exchange.identity = {history_, segment, static_cast<int32_t>(exchange.dtype)};
+  exchange.identity = {counts_.history, segment, static_cast<int32_t>(exchange.dtype)};
   if (target.source != nullptr) {
     exchange.gradients = const_cast<float*>(target.source);
   } else {
@@ -314,10 +314,10 @@ void BufferedCommunicator::reduce_numbers(std::span<double> values, ReduceOp op,
   if (world_size() > 1) {
     ++counts_.all_reduces;
   }
-  detail::add_to_history(history_, operation, static_cast<int64_t>(values.size()),
+  detail::add_to_history(counts_, operation, static_cast<int64_t>(values.size()),
                          static_cast<int64_t>(op));
   const size_t count = values.size() + 1;  // with the signature
-  std::vector<double> mine{detail::signature_of(history_)};
+  std::vector<double> mine{detail::signature_of(counts_.history)};
   mine.insert(mine.end(), values.begin(), values.end());
   std::vector<double> all(count * static_cast<size_t>(world_size()));
   // Gathered and reduced here, so that every rank adds in rank order and holds the same bits.
@@ -356,7 +356,7 @@ void BufferedCommunicator::all_reduce_on_device(const at::Tensor& values, Reduce
   const auto bytes = static_cast<int64_t>(values.nbytes());
   tell(&Observer::started, Operation::AllReduce, -1, bytes);
   ++counts_.all_reduces;
-  detail::add_to_history(history_, Operation::AllReduce, values.numel(), static_cast<int64_t>(op));
+  detail::add_to_history(counts_, Operation::AllReduce, values.numel(), static_cast<int64_t>(op));
   at::Tensor target = values;
   // The same sum in the same order on every rank.
   target.copy_(op == ReduceOp::Sum ? all.sum(0) : all.amax(0));
@@ -368,7 +368,7 @@ void BufferedCommunicator::barrier() {
 }
 
 double BufferedCommunicator::signature() const {
-  return detail::signature_of(history_);
+  return detail::signature_of(counts_.history);
 }
 
 void BufferedCommunicator::check_identities(const Exchange& exchange,

@@ -7,6 +7,8 @@
 
 namespace sherd::detail {
 
+inline constexpr uint64_t kHistoryFactor = 0xD1342543DE82EF95U;  // odd: it has an inverse
+
 /// [Note: Ranks out of step]
 /// Process groups match messages by their order alone: one that gathers unit 'a' on one rank and
 /// unit 'b' of equal size on another moves the bytes all the same. So each rank keeps a number that
@@ -15,14 +17,20 @@ namespace sherd::detail {
 /// each update: what differs is told before anything is made of it. Over NCCL the host would have
 /// to wait for it, so there it goes between hosts alone, beside what they agree on before each
 /// update (UsedParameters).
-inline void add_to_history(uint64_t& history, Collective::Operation operation, int64_t what,
-                           int64_t how) {
+///
+/// The number is a polynomial in a factor, so that what a graph of the device did can be added
+/// again without knowing its parts (Communicator::count_again()).
+inline void add_to_history(Communicator::Counts& counts, Collective::Operation operation,
+                           int64_t what, int64_t how) {
   const uint64_t words[] = {static_cast<uint64_t>(operation), static_cast<uint64_t>(what),
                             static_cast<uint64_t>(how)};
+  uint64_t mixed = 0;
   for (const uint64_t word : words) {
-    history = (history ^ word) * 0x9E3779B97F4A7C15U;  // odd, so that no bit is lost
-    history ^= history >> 29U;
+    mixed = (mixed ^ word) * 0x9E3779B97F4A7C15U;  // odd, so that no bit is lost
+    mixed ^= mixed >> 29U;
   }
+  counts.history = counts.history * kHistoryFactor + mixed;
+  ++counts.operations;
 }
 
 /// The same on ranks that have done the same; a whole number that a double holds.
