@@ -1,6 +1,6 @@
 #include "llm/model/rope.h"
 
-#include <bit>
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -45,12 +45,14 @@ at::Tensor rope_frequencies(const RopeConfig& config, int64_t head_size) {
 sherd::ops::RotaryTables RopeCache::tables(int64_t positions, at::Device device) {
   if (!tables_.cosine.defined() || tables_.cosine.size(0) < positions ||
       tables_.cosine.device() != device) {
-    if (tables_.cosine.defined()) {
-      smaller_.push_back(tables_);  // no more than the last takes, by doubling
+    const bool may_be_in_graphs = !device.is_cpu() && !device.is_meta();
+    int64_t made = positions;
+    if (may_be_in_graphs && tables_.cosine.defined()) {
+      smaller_.push_back(tables_);
+      made = std::max(positions, 2 * tables_.cosine.size(0));  // all before take no more than it
     }
     tables_ = sherd::ops::rotary_tables(
-        sherd::to_device(rope_frequencies(config_, head_size_), device),
-        static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(positions))));
+        sherd::to_device(rope_frequencies(config_, head_size_), device), made);
   }
   return {tables_.cosine.narrow(0, 0, positions), tables_.sine.narrow(0, 0, positions)};
 }

@@ -34,8 +34,8 @@ struct RopeConfig {
 class RopeCache {
  public:
   RopeCache(const RopeConfig& config, int64_t head_size) : config_(config), head_size_(head_size) {}
-  /// Tables for positions 0 … `positions` − 1 on `device`. They stay where they are: graphs of the
-  /// device read them (sherd::MicroBatchGraphs).
+  /// Tables for positions 0 … `positions` − 1 on `device`. On GPUs they stay where they are: graphs
+  /// read them (sherd::MicroBatchGraphs).
   [[nodiscard]] sherd::ops::RotaryTables tables(int64_t positions, at::Device device);
 
  private:
