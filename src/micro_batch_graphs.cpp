@@ -64,7 +64,9 @@ void check_model(const detail::Model& model) {
     refuse_graphs("gradients of parameters that are left alone (ShardOptions::ignored) move",
                   "shard all of them");
   }
-  if (!model.offload.all().empty() || model.offload.activations != nullptr) {
+  const Offload& offload = model.options.offload;
+  if (!model.offload.all().empty() || model.offload.activations != nullptr ||
+      offload.gradients_on_host || offload.parameters_on_host) {
     refuse_graphs("more than masters and moments is offloaded, and the host moves it",
                   "leave Offload::optimizer_on_host alone");
   }

@@ -235,7 +235,7 @@ void FlatSegment::order_gather(const GatherArena& arena) {
                                  : is_kept           ? *slot_free
                                                      : *written_,
                                  *slot_free);
-  if (!is_ordered && !gathered_by_->gathers_in_place() && !is_kept) {
+  if (!is_ordered && !gathered_by_->gathers_in_place()) {
     await_update();  // it reads on the current stream
   }
 }
@@ -355,10 +355,15 @@ void FlatSegment::publish() {
   }
 }
 
-// What the same stream has written needs no wait.
+// What the same stream has written needs no wait; nor does what is kept for a graph, before which
+// this is called.
 void FlatSegment::await_update() const {
-  if (written_ && stream_of_caller(layout_.device) != *written_on_) {
-    written_->block(stream_of_caller(layout_.device));
+  if (!written_ || capture_of(layout_.device) != 0) {
+    return;
+  }
+  const c10::Stream current = stream_of_caller(layout_.device);
+  if (current != *written_on_) {
+    written_->block(current);
   }
 }
 
