@@ -22,8 +22,7 @@ static_assert(inverse(detail::kHistoryFactor) * detail::kHistoryFactor == 1);
 
 // What a history is multiplied by in so many operations, or in what undoes them.
 std::uint64_t factor_of(std::int64_t operations) {
-  std::uint64_t base =
-      operations < 0 ? inverse(detail::kHistoryFactor) : detail::kHistoryFactor;
+  std::uint64_t base = operations < 0 ? inverse(detail::kHistoryFactor) : detail::kHistoryFactor;
   std::uint64_t result = 1;
   for (auto left = static_cast<std::uint64_t>(std::abs(operations)); left > 0; left /= 2) {
     result *= left % 2 == 1 ? base : 1;
@@ -42,8 +41,10 @@ void Communicator::all_reduce_on_device(const at::Tensor& values, ReduceOp op) {
 }
 
 Communicator::Counts Communicator::Counts::since(const Counts& before) const noexcept {
-  return {gathers - before.gathers, reductions - before.reductions,
-          replications - before.replications, all_reduces - before.all_reduces,
+  return {gathers - before.gathers,
+          reductions - before.reductions,
+          replications - before.replications,
+          all_reduces - before.all_reduces,
           bytes_sent - before.bytes_sent,
           operations - before.operations,
           history - before.history * factor_of(operations - before.operations)};
