@@ -186,6 +186,7 @@ llm::train::Settings bench_settings(const BenchFlags& flags) {
           {"--reduce-dtype", flags.reduce_dtype},
           {"--moments", flags.moments},
           {"--reduce-scatter", flags.reduce_scatter},
+          {"--cuda-graphs", options.cuda_graphs ? "given" : "not given"},
           {"--update-in-backward", options.update_in_backward ? "given" : "not given"},
           {"--checkpoint-activations", flags.checkpoint_activations ? "given" : "not given"},
           {"the model's config.json (SHA-256)", llm::bench::config_digest(options)}};
@@ -319,6 +320,8 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_option("--reduce-scatter", flags.reduce_scatter,
                   "how GPUs sum gradients; native: by NCCL's reduce-scatter, in --reduce-dtype")
       ->check(CLI::IsMember({"rank_order", "native"}));
+  verb.add_flag("--cuda-graphs", options.cuda_graphs,
+                "run micro-batches as graphs of the GPU, by one launch each");
   verb.add_flag("--update-in-backward", options.update_in_backward,
                 "use gradients as soon as they are there: those of a block are held at a time, "
                 "unclipped");

@@ -17,6 +17,7 @@
 #include "llm/bench/time_limit.h"
 #include "llm/data/dataset.h"
 #include "llm/io/hf_config.h"
+#include "llm/train/graphed_micro_batches.h"
 #include "llm/train/load_model.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/peak_memory.h"
@@ -148,6 +149,9 @@ class Bench {
     if (options.sharding.precision.param_dtype == c10::kHalf) {
       scaler_.emplace(model_);
     }
+    if (options.cuda_graphs) {
+      graphs_.emplace(model_, scaler_ ? &*scaler_ : nullptr, "--cuda-graphs");
+    }
   }
   BenchResult run();
 
@@ -167,6 +171,7 @@ class Bench {
   sherd::Sharded<model::CausalLm> model_;
   sherd::AdamW optimizer_;
   std::optional<sherd::GradScaler> scaler_;  // of fp16
+  std::optional<train::GraphedMicroBatches> graphs_;
   BenchTokens tokens_;
   std::int64_t step_ = 0;
   std::optional<train::LaunchedStep> unread_;  // the last one; on a CPU never between steps
@@ -190,12 +195,13 @@ std::vector<data::Batch> Bench::micro_batches() const {
 // A device is at one step while the host launches the next.
 void Bench::step() {
   train::StepClock clock(world_.device());
-  train::LaunchedStep launched =
-      train::launch_step(model_, optimizer_, scaler_ ? &*scaler_ : nullptr, micro_batches(),
-                         {.number = step_ + 1,
-                          .clip_grad_norm = kClipGradNorm,
-                          .updated_in_backward = options_.update_in_backward},
-                         std::move(clock));
+  const train::StepPlan plan{.number = step_ + 1,
+                             .clip_grad_norm = kClipGradNorm,
+                             .updated_in_backward = options_.update_in_backward,
+                             .left_out = unread_ ? unread_->left_out() : at::Tensor(),
+                             .graphs = graphs_ ? &*graphs_ : nullptr};
+  train::LaunchedStep launched = train::launch_step(
+      model_, optimizer_, scaler_ ? &*scaler_ : nullptr, micro_batches(), plan, std::move(clock));
   ++step_;
   settle();
   unread_ = std::move(launched);

@@ -21,7 +21,7 @@ constexpr std::int64_t kMostGraphs = 8;
 
 // What the library refuses, with what it was asked by.
 template <class Work>
-auto naming_the_key(const Work& work) {
+auto naming(const char* asked_by, const Work& work) {
   try {
     return work();
   } catch (const sherd::Error& error) {
@@ -29,24 +29,25 @@ auto naming_the_key(const Work& work) {
       throw;
     }
     throw sherd::Error(error.code(),
-                       std::string(error.what()) + " Graphs are what device.cuda_graphs asks for.");
+                       std::string(error.what()) + " Graphs are what " + asked_by + " asks for.");
   }
 }
 
-sherd::MicroBatchGraphs graphs_of(sherd::Sharded<model::CausalLm>& model) {
+sherd::MicroBatchGraphs graphs_of(sherd::Sharded<model::CausalLm>& model, const char* asked_by) {
   if (model.world().device().is_cpu()) {
     throw sherd::Error(sherd::ExitCode::Usage,
-                       "device.cuda_graphs is true, and this run computes on the CPU, which keeps "
-                       "no graphs: leave it false, or set device.kind to \"cuda\".");
+                       std::string(asked_by) +
+                           " is given, and this run computes on the CPU, which keeps no graphs: "
+                           "leave it out, or compute on a GPU.");
   }
-  return naming_the_key([&] { return sherd::MicroBatchGraphs(model, kMostGraphs); });
+  return naming(asked_by, [&] { return sherd::MicroBatchGraphs(model, kMostGraphs); });
 }
 
 }  // namespace
 
 GraphedMicroBatches::GraphedMicroBatches(sherd::Sharded<model::CausalLm>& model,
-                                         const sherd::GradScaler* scaler)
-    : model_(model), scaler_(scaler), graphs_(graphs_of(model)) {}
+                                         const sherd::GradScaler* scaler, const char* asked_by)
+    : model_(model), scaler_(scaler), asked_by_(asked_by), graphs_(graphs_of(model, asked_by)) {}
 
 const Documents& GraphedMicroBatches::documents_of(const data::Batch& batch) {
   const auto found = std::find_if(documents_.begin(), documents_.end(), [&](const Documents& one) {
@@ -86,7 +87,7 @@ at::Tensor GraphedMicroBatches::run(const data::Batch& batch, std::int64_t super
     (scaler != nullptr ? scaler->scale(loss) : loss).backward(first_gradient(loss, in[4]));
     return loss;
   };
-  return naming_the_key([&] { return graphs_.run(inputs, micro_batch, bounds); });
+  return naming(asked_by_, [&] { return graphs_.run(inputs, micro_batch, bounds); });
 }
 
 }  // namespace llm::train

@@ -15,9 +15,11 @@ namespace llm::train {
 /// they had: texts that were cut into blocks do, samples of any length hardly.
 class GraphedMicroBatches {
  public:
-  /// `scaler`: of the loss, or null; both outlive it. Throws sherd::Error(Usage) for a model on
-  /// CPUs, and where sherd::MicroBatchGraphs does. Not collective.
-  GraphedMicroBatches(sherd::Sharded<model::CausalLm>& model, const sherd::GradScaler* scaler);
+  /// `scaler`: of the loss, or null; both outlive it. `asked_by`: what a user set. Throws
+  /// sherd::Error(Usage) for a model on CPUs, and where sherd::MicroBatchGraphs does. Not
+  /// collective.
+  GraphedMicroBatches(sherd::Sharded<model::CausalLm>& model, const sherd::GradScaler* scaler,
+                      const char* asked_by = "device.cuda_graphs");
 
   /// Forward and backward of one of a step's micro-batches, where all of it over all ranks have
   /// `supervised_tokens`; `left_out`: StepPlan::left_out. Returns the loss over these tokens, not
@@ -31,6 +33,7 @@ class GraphedMicroBatches {
 
   sherd::Sharded<model::CausalLm>& model_;
   const sherd::GradScaler* scaler_;
+  const char* asked_by_;
   sherd::MicroBatchGraphs graphs_;
   std::list<sherd::ops::Documents> documents_;  // of the last batches: theirs are on the device
 };

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include <ATen/Context.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -46,6 +47,10 @@ void set_watchdog() {
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", std::to_string(c10d::CleanUpOnly).c_str(), 0);
   ::setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 0);
   ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0", 0);
+}
+
+void set_device(int number) {
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(number));
 }
 
 void set_sync_debug_mode(SyncDebugMode mode) {
@@ -107,7 +112,9 @@ extern "C" const sherd::detail::CudaFunctions* sherd_cuda_functions() {
                                         &sherd::detail::nccl_version,
                                         &sherd::detail::kPinning,
                                         &sherd::detail::set_sync_debug_mode,
-                                        &sherd::detail::kGraphs};
+                                        &sherd::detail::kGraphs,
+                                        [] { return at::hasCUDA(); },
+                                        &sherd::detail::set_device};
   }();
   return &functions;
 }

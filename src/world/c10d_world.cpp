@@ -3,7 +3,6 @@
 #include <optional>
 #include <utility>
 
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
@@ -300,10 +299,9 @@ c10::Device device_of_rank(c10::DeviceType type, int local_rank) {
   }
   const int number = local_rank % static_cast<int>(found.all.size());
   take_gpu(number, found.all[static_cast<size_t>(number)]);
-  const c10::Device device(type, static_cast<c10::DeviceIndex>(number));
   // Else whatever goes back to "the device before" makes a context on GPU 0, in each process.
-  c10::impl::VirtualGuardImpl(type).setDevice(device);
-  return device;
+  cuda_functions().set_device(number);
+  return {type, static_cast<c10::DeviceIndex>(number)};
 }
 
 std::shared_ptr<Backend> make_world_from_environment(const WorldOptions& options) {

@@ -1,6 +1,5 @@
 #include "world/cuda_library.h"
 
-#include <ATen/Context.h>
 #include <dlfcn.h>
 
 #include "kernels/on_device.h"
@@ -43,6 +42,12 @@ Gpus with_library(Gpus found, const char* library) {
         "SHERD_TORCH_DIR), or compute on the CPU.";
     return found;
   }
+  if (!functions->is_found()) {
+    found.problem =
+        "LibTorch was asked for GPUs before Sherd loaded its part for them, and has none in this "
+        "process. Make the World, or call sherd::gpus(), before torch::manual_seed() and before "
+        "any backward.";
+  }
   for (int number = 0; number < static_cast<int>(found.all.size()); ++number) {
     const Gpu& gpu = found.all[static_cast<size_t>(number)];
     if (!functions->serves(gpu.major, gpu.minor)) {
@@ -56,14 +61,6 @@ Gpus with_library(Gpus found, const char* library) {
     }
   }
   return found;
-}
-
-// LibTorch looks for its part for GPUs once, and what it has found then stays.
-std::string asked_too_early() {
-  return at::hasCUDA() ? ""
-                       : "LibTorch was asked for GPUs before Sherd loaded its part for them, and "
-                         "has none in this process. Make the World, or call sherd::gpus(), before "
-                         "torch::manual_seed() and before any backward.";
 }
 
 const CudaFunctions& cuda_functions() {
@@ -86,7 +83,6 @@ const Gpus& gpus() {
     if (shown.problem.empty()) {
       std::string ignored;
       const auto* const loaded = detail::load_cuda_functions(detail::kLibrary, ignored);
-      shown.problem = detail::asked_too_early();
       detail::set_device_kernels(c10::kCUDA, &loaded->kernels());
       detail::set_host_pinning(c10::kCUDA, loaded->pinning);
       detail::set_graph_functions(c10::kCUDA, loaded->graphs);

@@ -34,6 +34,10 @@ struct CudaFunctions {
   /// As sherd::set_sync_debug_mode().
   void (*set_sync_debug_mode)(SyncDebugMode mode) = nullptr;
   const GraphFunctions* graphs = nullptr;
+  /// Whether LibTorch has found its part for GPUs, which it looks for once.
+  bool (*is_found)() = nullptr;
+  /// Makes a GPU the calling thread's.
+  void (*set_device)(int number) = nullptr;
 };
 
 /// Loads it by this name, once a process; null where it is not there or cannot be loaded, and then

@@ -52,6 +52,11 @@ TEST(Bench, HasNcclsReduceScatterOnGpusAlone) {
   EXPECT_THAT(expect_code(64, with("ring")).err, testing::HasSubstr("ring not in {"));
 }
 
+TEST(Bench, HasGraphsOnGpusAlone) {
+  EXPECT_THAT(expect_code(64, bench(kModel, {"--cuda-graphs", "--device", "cpu"})).err,
+              testing::HasSubstr("--cuda-graphs is given, and this run computes on the CPU"));
+}
+
 TEST(Bench, PrintsTimesMemoryAndLosses) {
   const json line = result_of(bench(kModel, {"--ranks", "2", "--profile"}));
   EXPECT_FALSE(line.at("isa").get<std::string>().empty());

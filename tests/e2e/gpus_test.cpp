@@ -70,6 +70,11 @@ TEST(NoGpu, IsRefusedByNameWhereOneIsAskedFor) {
                   {"FAKE_CAPABILITY=70"},
                   {"GPU 0 (Fake GPU, GPU-00", "compute capability 7.0", "CUDA 12.6"}},
                  cuda);
+  expect_refused({69,
+                  kDriverAndLibrary,
+                  {"FAKE_CUDA_NOT_FOUND=1"},
+                  {"LibTorch was asked for GPUs before Sherd", "before torch::manual_seed()"}},
+                 cuda);
 }
 
 TEST(NoGpu, IsRefusedWhereItIsTakenOrTooFew) {

@@ -37,10 +37,13 @@ c10::intrusive_ptr<c10d::Backend> connect(const c10::intrusive_ptr<c10d::Store>&
 
 extern "C" const sherd::detail::CudaFunctions* sherd_cuda_functions() {
   static const sherd::detail::CudaFunctions functions = {
-      [](int major, int minor) { return major * 10 + minor >= 75; }, &connect,
-      []() -> const sherd::kernels::DeviceKernels& {
+      .serves = [](int major, int minor) { return major * 10 + minor >= 75; },
+      .make_nccl_group = &connect,
+      .kernels = []() -> const sherd::kernels::DeviceKernels& {
         static const sherd::kernels::DeviceKernels none = {};
         return none;
-      }};
+      },
+      .is_found = [] { return std::getenv("FAKE_CUDA_NOT_FOUND") == nullptr; },
+      .set_device = [](int /*number*/) {}};
   return &functions;
 }

@@ -288,9 +288,8 @@ TEST_P(OneRunOnDevice, HasTheSameNumbersByGraphs) {
 TEST_P(OneRunOnDevice, HasNoGraphsOnTheHost) {
   config::RunConfig config = recipe(output("host"));
   config.device.cuda_graphs = true;
-  sherd::test::expect_error(
-      [&] { on_host(config); }, sherd::ExitCode::Usage,
-      {"device.cuda_graphs is true", "computes on the CPU", "leave it false, or set device.kind"});
+  sherd::test::expect_error([&] { on_host(config); }, sherd::ExitCode::Usage,
+                            {"device.cuda_graphs is given", "computes on the CPU", "leave it out"});
 }
 
 // While the model is made, and in the first step. (Over several ranks the launcher ends the
