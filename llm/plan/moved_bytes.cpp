@@ -168,6 +168,15 @@ double resting_bytes_a_parameter(const PlannedRun& run) {
   return of_master + 2 * dtype_bytes(run.adamw.moments_dtype);
 }
 
+double parameter_bytes_on_host(const PlannedRun& run) {
+  return run.sharding.offload.parameters_on_host ? dtype_bytes(travelling_dtype(run)) : 0;
+}
+
+double gradient_bytes_on_host(const PlannedRun& run) {
+  return run.sharding.offload.gradients_on_host ? dtype_bytes(run.sharding.precision.reduce_dtype)
+                                                : 0;
+}
+
 double sum_bytes(const PlannedRun& run, int parts, double elements) {
   const double part = dtype_bytes(travelling_dtype(run));
   const double sum = dtype_bytes(run.sharding.precision.reduce_dtype);

@@ -21,6 +21,10 @@ namespace llm::plan {
 
 /// What AdamW brings from pinned memory of the host of a parameter, and takes back there.
 [[nodiscard]] double resting_bytes_a_parameter(const PlannedRun& run);
+/// Of parameters as they travel that rest there, which come back for forward, backward and update;
+/// and of their sums of gradients, which each micro-batch sends there.
+[[nodiscard]] double parameter_bytes_on_host(const PlannedRun& run);
+[[nodiscard]] double gradient_bytes_on_host(const PlannedRun& run);
 
 /// What a GPU adds to attention for ALiBi: columns of 16 bits behind each head, for products of
 /// queries and keys to hold the bias (docs/design/gpu-kernels.md).

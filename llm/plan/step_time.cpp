@@ -37,12 +37,15 @@ class Timeline {
     }
   }
 
-  /// Copies to or from the host beside the last `seconds`, which they may outlast.
-  void copy_beside(double seconds, double bytes) {
+  /// Copies from and to the host, both ways at once, beside the last `seconds`, which they may
+  /// outlast. Returns how much of these the link rests.
+  double copy_beside(double seconds, double from_host_bytes, double to_host_bytes) {
     const double rate = links_.pinned_bytes_per_second;
-    const double longer = rate > 0 ? std::max(0.0, bytes / rate - seconds) : 0;
-    exposed_ += longer;
-    now_ += longer;
+    const double rest =
+        rate > 0 ? seconds - std::max(from_host_bytes, to_host_bytes) / rate : seconds;
+    exposed_ += std::max(0.0, -rest);
+    now_ += std::max(0.0, -rest);
+    return std::max(0.0, rest);
   }
 
   void start_again() {
@@ -194,7 +197,11 @@ class PlannedStep {
     const double shard = elements_ / shards_of(run_);
     const double update = update_seconds(run_, rates_, shard);
     timeline_.compute(update);
-    timeline_.copy_beside(update, shard * resting_bytes_a_parameter(run_));
+    // Masters and moments that rest there are updated on a stream of their own.
+    const double forward = run_.sharding.offload.optimizer_on_host ? link_rests_ : 0;
+    const double updated = resting_bytes_a_parameter(run_) + parameter_bytes_on_host(run_);
+    timeline_.copy_beside(update + forward, shard * (updated + gradient_bytes_on_host(run_)),
+                          shard * updated);
     timeline_.compute(seconds_besides(run_, rates_, {elements_, operators_}));
     return {timeline_.now(), timeline_.exposed()};
   }
@@ -202,6 +209,10 @@ class PlannedStep {
  private:
   void make_micro_batches() {
     optimizer_.zero_grad();
+    const double shard = elements_ / shards_of(run_);
+    const double parameters = shard * parameter_bytes_on_host(run_);
+    const double gradients = shard * gradient_bytes_on_host(run_);
+    double earlier_sums = 0;
     for (const MicroBatch& batch : run_.micro_batches) {
       tokens_ = std::accumulate(batch.sample_tokens.begin(), batch.sample_tokens.end(), 0.0);
       const double begin = timeline_.now();
@@ -210,10 +221,12 @@ class PlannedStep {
       // Pinned memory is used again: what the first forward takes is what each copies.
       parked_bytes_ =
           std::max(parked_bytes_, static_cast<double>(model_.memory().on_host_bytes() - before));
-      timeline_.copy_beside(timeline_.now() - begin, parked_bytes_);
+      link_rests_ = timeline_.copy_beside(timeline_.now() - begin, parameters, parked_bytes_);
       const double forwarded = timeline_.now();
       loss.backward();
-      timeline_.copy_beside(timeline_.now() - forwarded, parked_bytes_);
+      timeline_.copy_beside(timeline_.now() - forwarded, parked_bytes_ + parameters + earlier_sums,
+                            gradients);
+      earlier_sums = gradients;
     }
   }
 
@@ -238,6 +251,7 @@ class PlannedStep {
   double operators_ = 0;
   double tokens_ = 0;        // of the micro-batch
   double parked_bytes_ = 0;  // activations of a micro-batch
+  double link_rests_ = 0;    // to the host, in a forward
 };
 
 }  // namespace

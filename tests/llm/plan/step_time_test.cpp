@@ -387,6 +387,30 @@ TEST(StepTime, OfMastersAndMomentsOnTheHostWaitsForTheirLink) {
       0);
 }
 
+TEST(StepTime, OfParametersAndGradientsOnTheHostWaitsForTheirLink) {
+  PlannedRun run = llama_on(1, 1, 128, 2);
+  run.micro_batches.push_back(run.micro_batches.front());
+  const double rate = 1e6, elements = elements_of(run);
+  const auto bytes_waited_for = [&] {
+    return plan_step_time(run, products_at(1e15), {.pinned_bytes_per_second = rate})
+               .exposed_communication_seconds *
+           rate / elements;
+  };
+  run.sharding.offload.parameters_on_host = true;
+  EXPECT_NEAR(bytes_waited_for(), 2 * (2 + 2) + 2, 1e-3);
+  run.sharding.offload = {.gradients_on_host = true};
+  EXPECT_NEAR(bytes_waited_for(), 4 + 4 + 4, 1e-3);  // out, both ways, and for the update
+  run.sharding.offload = {
+      .optimizer_on_host = true, .parameters_on_host = true, .gradients_on_host = true};
+  EXPECT_NEAR(bytes_waited_for(), 2 + 4 + 2 + (2 + 4) + (4 + 8 + 2 + 4), 1e-3);
+  // The update of what rests there goes on beside the next forward.
+  run.sharding.offload = {.optimizer_on_host = true};
+  const Rates slow = products_at(1e8);
+  const Links links{.pinned_bytes_per_second = rate};
+  EXPECT_LT(plan_step_time(run, slow, links).exposed_communication_seconds * rate / elements,
+            4 + 8 - 1);
+}
+
 TEST(StepTime, OfActivationsOnTheHostWaitsForThemBothWays) {
   PlannedRun run = llama_on(1, 1, 1024, 2);
   run.micro_batches.push_back(run.micro_batches.front());
