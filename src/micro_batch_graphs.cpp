@@ -7,9 +7,9 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "base/own_work.h"
+#include "base/side_stream.h"
 #include "seam/replay.h"
 #include "sherd/error.h"
 #include "sherd/to_device.h"
@@ -68,13 +68,9 @@ void check_model(const detail::Model& model) {
   if (!model.offload.all().empty() || model.offload.activations != nullptr ||
       offload.gradients_on_host || offload.parameters_on_host) {
     refuse_graphs("more than masters and moments is offloaded, and the host moves it",
-                  "leave Offload::optimizer_on_host alone");
+                  "offload by Offload::optimizer_on_host at most");
   }
 }
-
-}  // namespace
-
-namespace {
 
 // Without what it was computed from, which detach() keeps alive.
 at::Tensor result_of(const MicroBatchGraphs::MicroBatch& micro_batch,
@@ -90,8 +86,7 @@ struct MicroBatchGraphs::Impl {
       : model(std::move(sharded)),
         most(static_cast<size_t>(most_graphs)),
         device(model.world().device()),
-        stream(c10::impl::VirtualGuardImpl(device.type())
-                   .getStreamFromGlobalPool(device, /*isHighPriority=*/false)) {}
+        stream(detail::side_stream(device, detail::StreamPriority::Normal)) {}
 
   ShardedModule model;
   size_t most;

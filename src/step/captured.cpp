@@ -47,10 +47,6 @@ void refuse_unit(const UnitState& unit, bool has_replicas) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 // [Note: Accumulators and streams]
 // Autograd accumulates a parameter's gradient on the stream of the forward that made the
 // parameter's accumulator, which lives as long as a graph that holds it. One that outlives its
