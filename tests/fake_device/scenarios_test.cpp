@@ -162,15 +162,23 @@ TEST(FakeDevice, RanksTrainWithNativeReduceScatter) {
   EXPECT_EQ(take_faults(), std::vector<std::string>{});
 }
 
+constexpr int64_t kNumel = 64;
+
+// Of three ranks, with one segment of as many elements a rank.
+std::unique_ptr<Communicator> with_a_segment(World& world, c10::ScalarType dtype,
+                                             c10::ScalarType reduce_dtype) {
+  auto communicator = world.make_communicator({0, 1, 3});
+  SegmentSpec spec{.name = "unit", .shard_numel = kNumel, .dtype = dtype};
+  spec.reduce_dtype = reduce_dtype;
+  communicator->attach({spec}, world.device(), std::make_shared<MemoryLedger>());
+  return communicator;
+}
+
 // One piece instead of three where the sum has the dtype that travels; else all three, as wide as
 // the sum. By what a device holds, and by the plan.
 TEST(FakeDevice, ReceivesLessWithNativeReduceScatter) {
-  constexpr int64_t kNumel = 64;
   const auto received = [&](World world, c10::ScalarType dtype, c10::ScalarType reduce_dtype) {
-    auto communicator = world.make_communicator({0, 1, 3});
-    SegmentSpec spec{.name = "unit", .shard_numel = kNumel, .dtype = dtype};
-    spec.reduce_dtype = reduce_dtype;
-    communicator->attach({spec}, world.device(), std::make_shared<MemoryLedger>());
+    const auto communicator = with_a_segment(world, dtype, reduce_dtype);
     return communicator->most_received_bytes();
   };
   const auto check = [&](const World& world, bool is_native) {
@@ -191,12 +199,8 @@ TEST(FakeDevice, ReceivesLessWithNativeReduceScatter) {
 
 // Each of the two others is sent its piece: by NCCL's sum in the dtype of the sum.
 TEST(FakeDevice, CountsWhatNativeReduceScatterSends) {
-  constexpr int64_t kNumel = 64;
   const auto sent = [&](World world, c10::ScalarType dtype, c10::ScalarType reduce_dtype) {
-    auto communicator = world.make_communicator({0, 1, 3});
-    SegmentSpec spec{.name = "unit", .shard_numel = kNumel, .dtype = dtype};
-    spec.reduce_dtype = reduce_dtype;
-    communicator->attach({spec}, world.device(), std::make_shared<MemoryLedger>());
+    const auto communicator = with_a_segment(world, dtype, reduce_dtype);
     const at::Tensor sum =
         at::empty({kNumel}, at::TensorOptions(reduce_dtype).device(world.device()));
     const Communicator::Reduction target{.shard = sum.data_ptr(), .dtype = reduce_dtype};
