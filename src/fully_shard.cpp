@@ -89,18 +89,8 @@ void check_offload(const Precision& precision, const ShardOptions& options) {
   }
 }
 
-bool rests_on_disk(const Offload& offload) {
-  return !(offload.optimizer_folder + offload.gradient_folder + offload.parameter_folder).empty();
-}
-
 void check_offload(const ShardOptions& options, const Mesh& mesh) {
   const c10::Device device = mesh.world().device();
-  if (rests_on_disk(options.offload) && !device.is_cpu() && !device.is_meta()) {
-    refuse_option(
-        "offload to a disk is for ranks on CPUs, and this one is on " + device.str() +
-        ": leave the folders of ShardOptions::offload empty; what they are for can "
-        "rest on the host (Offload::optimizer_on_host, gradients_on_host, parameters_on_host).");
-  }
   const Offload& offload = options.offload;
   for (const auto& [is_on_host, name, folder, folder_name] :
        {std::tuple(offload.optimizer_on_host, "optimizer_on_host", &offload.optimizer_folder,
@@ -145,6 +135,18 @@ void check_options(const ShardOptions& options, const Mesh& mesh) {
                   " does not divide the shard group of " + std::to_string(mesh.shard_size()) +
                   " ranks.");
   }
+}
+
+// What a device has on a disk comes through its host ([Note: A disk behind the host]).
+ShardOptions with_disks_behind_host(ShardOptions options, c10::DeviceType device) {
+  Offload& offload = options.offload;
+  for (const auto& [folder, on_host] :
+       {std::pair(&offload.optimizer_folder, &offload.optimizer_on_host),
+        std::pair(&offload.gradient_folder, &offload.gradients_on_host),
+        std::pair(&offload.parameter_folder, &offload.parameters_on_host)}) {
+    *on_host = *on_host || (device != c10::DeviceType::CPU && !folder->empty());
+  }
+  return options;
 }
 
 bool is_hybrid(Strategy strategy) {
@@ -236,8 +238,9 @@ std::vector<UnitPlan> plan_units(ModuleWalk& walk, const ShardOptions& options) 
 }  // namespace
 
 std::shared_ptr<Engine> shard_module(const std::shared_ptr<torch::nn::Module>& module,
-                                     const Mesh& mesh, const ShardOptions& options) {
-  check_options(options, mesh);
+                                     const Mesh& mesh, const ShardOptions& given) {
+  check_options(given, mesh);
+  const ShardOptions options = with_disks_behind_host(given, mesh.world().device_type());
   const Mesh rows = effective_mesh(mesh, options.strategy);
   ModuleWalk walk(*module, options.units);
   check_modules(walk);

@@ -70,7 +70,7 @@ void ShardedModule::publish() {
     if (of.segment->values().rests()) {
       throw Error(ExitCode::Usage,
                   "[publish] values of unit '" + of.unit->name() + "' rest on " +
-                      (engine_->model.offload.on_host ? "the host" : "a disk") +
+                      (engine_->model.offload.all().empty() ? "the host" : "a disk") +
                       " (ShardOptions::offload), and ParameterShard::value is a copy of them: "
                       "write them by initialize(), load_safetensors(), "
                       "load_from_rank0(), load_full_state_dict() or with_full_parameters().");
@@ -229,6 +229,10 @@ std::string ShardedModule::offload_transfers() const {
 
 int64_t ShardedModule::offload_slot_bytes() const {
   return engine_->model.offload.most_in_memory_bytes();
+}
+
+int64_t ShardedModule::offload_page_bytes() const {
+  return engine_->model.offload.most_page_bytes();
 }
 
 int64_t ShardedModule::planned_peak_bytes(const MicroBatches& micro_batches) const {

@@ -65,6 +65,8 @@ class Backend {
   [[nodiscard]] virtual int local_size() const { return size(); }
   /// Where models live and are computed.
   [[nodiscard]] virtual c10::Device device() const { return c10::Device(c10::kCPU); }
+  /// Its kind; of ranks that are not there, the kind that they imitate.
+  [[nodiscard]] virtual c10::DeviceType device_type() const { return device().type(); }
   /// What this rank waits for, if anything. Any thread may ask, also while another waits.
   [[nodiscard]] virtual std::optional<Wait> waiting() const { return std::nullopt; }
 

@@ -90,12 +90,15 @@ struct Precision {
   bool full_precision_in_eval = false;
 };
 
-/// What rests on a disk while nothing computes with it.
+/// What rests on a disk, or on the host of a device, while nothing computes with it. On devices
+/// other than CPUs a disk is behind the host: what a folder is given for comes through pages of the
+/// host, for which the host waits, and otherwise as by the same part's `_on_host`, to the same
+/// bits.
 struct Offload {
   /// A folder for masters, where another dtype travels, and AdamW's moments: on each rank a file
   /// without a name, which is gone with the process. They come into memory for their update, some
   /// millions of elements at a time (MemoryKind::OffloadSlot): results are those of state in
-  /// memory, to the bit. Empty: they stay in memory. For ranks on CPUs; excludes
+  /// memory, to the bit. Empty: they stay in memory. Excludes
   /// full_precision_in_eval and LibTorch's optimizers; ParameterShard::value of what rests there is
   /// a copy, and publish() refuses it. PyTorch: `CPUOffloadPolicy`, which moves
   /// more, to the host. Paper: ZeRO-Infinity, arXiv:2104.07857.
@@ -106,9 +109,9 @@ struct Offload {
   /// communication (set_requires_gradient_sync(false)) stay in memory, whole.
   std::string gradient_folder = {};
   /// A folder for parameters as they travel: a unit's are read when it is gathered. For one rank,
-  /// ranks of one process, and ranks over process groups (Transport::ProcessGroups): such that
-  /// share memory hold parameters once a host, in place. Excludes publish(), as optimizer_folder
-  /// does where there are masters.
+  /// ranks of one process, ranks over process groups (Transport::ProcessGroups), and ranks over
+  /// NCCL: such that share memory hold parameters once a host, in place. Excludes publish(), as
+  /// optimizer_folder does where there are masters.
   std::string parameter_folder = {};
   /// Masters and moments, as by optimizer_folder, in pinned memory of the host: for ranks on
   /// devices other than CPUs. They are copied to the device and back beside the update, and that

@@ -147,6 +147,9 @@ class ShardedModule {
   [[nodiscard]] std::string offload_transfers() const;
   /// The most of it that is in memory at a time, while it is updated or saved.
   [[nodiscard]] int64_t offload_slot_bytes() const;
+  /// The most that is in the host's memory at a time of what rests on a disk behind it, for ranks
+  /// on devices other than CPUs. Not pinned, and not in memory().
+  [[nodiscard]] int64_t offload_page_bytes() const;
   /// The most bytes that memory() will hold in training steps, known before the first: what is held
   /// now (with the moments, once the optimizer is there), gradients and their sums, gathered units
   /// and the buffers of reductions. Not in it: activations, and evaluation in full precision. It

@@ -124,6 +124,8 @@ class World {
   [[nodiscard]] int local_rank() const;
   /// Where models of this world live and are computed.
   [[nodiscard]] c10::Device device() const;
+  /// The kind of device(); of World::fake(), whose device is meta, the kind that it imitates.
+  [[nodiscard]] c10::DeviceType device_type() const;
   /// Ranks of this host.
   [[nodiscard]] int local_size() const;
 

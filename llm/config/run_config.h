@@ -160,9 +160,6 @@ struct OffloadSection {
   bool activations_on_host = false;   ///< the same of what a unit saves for its backward
   bool gradients_on_host = false;     ///< the same of sums of gradients
   bool parameters_on_host = false;    ///< the same of parameters, as they travel
-  [[nodiscard]] bool any_on_disk() const {
-    return !(optimizer_folder + gradient_folder + parameter_folder).empty();
-  }
   /// But activations.
   [[nodiscard]] bool any_state_on_host() const {
     return optimizer_on_host || gradients_on_host || parameters_on_host;

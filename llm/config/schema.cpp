@@ -432,8 +432,9 @@ Table fields(OffloadSection& offload) {
        .slot = host_or_disk_folder(offload.optimizer_on_host, offload.optimizer_folder),
        .doc = "AdamW's moments and, under bfloat16, the masters: 8 to 12 bytes a parameter that a "
               "rank then does not hold, with the same results to the bit; each step reads and "
-              "writes them. On GPUs host: in pinned memory of the host. On CPUs disk: a folder on "
-              "a fast local disk, where every rank keeps a file without a name that ends with it",
+              "writes them. host: in pinned memory of a GPU's host. disk: in a folder on a fast "
+              "local disk, where every rank keeps a file without a name that ends with it; on GPUs "
+              "it comes through the host",
        .of_host = true},
       {.name = "gradients",
        .slot = host_or_disk_folder(offload.gradients_on_host, offload.gradient_folder),
@@ -467,8 +468,8 @@ Table fields(MemorySection& memory) {
        .unit = "tokens"},
       {.name = "offload",
        .slot = fields(memory.offload),
-       .doc = "What rests elsewhere while nothing computes with it: \"none\"; for GPUs \"host\"; "
-              "for CPUs \"disk:FOLDER\"."},
+       .doc = "What rests elsewhere while nothing computes with it: \"none\", \"disk:FOLDER\", or "
+              "for GPUs \"host\"."},
   }};
 }
 

@@ -41,6 +41,7 @@ class Planner {
     }
     MemoryPlan plan = result(model.memory().offloaded_bytes());
     plan.host_bytes = model.memory().on_host_bytes();
+    plan.page_bytes = model.offload_page_bytes();
     return plan;
   }
 

@@ -32,6 +32,7 @@ struct MemoryPlan {
   std::string peak_item = {};          ///< the largest in that phase
   std::int64_t offloaded_bytes = 0;    ///< that rest on a disk
   std::int64_t host_bytes = 0;         ///< pinned, of a device's host
+  std::int64_t page_bytes = 0;         ///< at most, of that host, of what goes to a disk or comes
 };
 
 /// Runs the model's own forward and backward, and the engine's own calls, on the meta device, and

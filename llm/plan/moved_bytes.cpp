@@ -155,8 +155,18 @@ AlibiColumns alibi_columns(const PlannedRun& run, double tokens, bool is_backwar
   return {(size + kColumns) / size, element * values};
 }
 
+namespace {
+
+// Of a device, what rests on a disk comes through the host too.
+bool crosses_link(const PlannedRun& run, bool on_host, const std::string& folder) {
+  return on_host || (run.ranks.device != c10::DeviceType::CPU && !folder.empty());
+}
+
+}  // namespace
+
 double resting_bytes_a_parameter(const PlannedRun& run) {
-  if (!run.sharding.offload.optimizer_on_host) {
+  const sherd::Offload& offload = run.sharding.offload;
+  if (!crosses_link(run, offload.optimizer_on_host, offload.optimizer_folder)) {
     return 0;
   }
   constexpr double kFloat32 = 4, kLowBits = 2;
@@ -168,13 +178,24 @@ double resting_bytes_a_parameter(const PlannedRun& run) {
   return of_master + 2 * dtype_bytes(run.adamw.moments_dtype);
 }
 
+bool updates_beside_forward(const PlannedRun& run) {
+  const sherd::Offload& offload = run.sharding.offload;
+  return offload.optimizer_on_host &&
+         (offload.optimizer_folder + offload.gradient_folder + offload.parameter_folder).empty();
+}
+
 double parameter_bytes_on_host(const PlannedRun& run) {
-  return run.sharding.offload.parameters_on_host ? dtype_bytes(travelling_dtype(run)) : 0;
+  const sherd::Offload& offload = run.sharding.offload;
+  return crosses_link(run, offload.parameters_on_host, offload.parameter_folder)
+             ? dtype_bytes(travelling_dtype(run))
+             : 0;
 }
 
 double gradient_bytes_on_host(const PlannedRun& run) {
-  return run.sharding.offload.gradients_on_host ? dtype_bytes(run.sharding.precision.reduce_dtype)
-                                                : 0;
+  const sherd::Offload& offload = run.sharding.offload;
+  return crosses_link(run, offload.gradients_on_host, offload.gradient_folder)
+             ? dtype_bytes(run.sharding.precision.reduce_dtype)
+             : 0;
 }
 
 double sum_bytes(const PlannedRun& run, int parts, double elements) {

@@ -19,10 +19,13 @@ namespace llm::plan {
 /// rounded copy that travels.
 [[nodiscard]] double update_bytes_a_parameter(const PlannedRun& run);
 
-/// What AdamW brings from pinned memory of the host of a parameter, and takes back there.
+/// What AdamW brings from the host of a device of a parameter, and takes back there.
 [[nodiscard]] double resting_bytes_a_parameter(const PlannedRun& run);
-/// Of parameters as they travel that rest there, which come back for forward, backward and update;
-/// and of their sums of gradients, which each micro-batch sends there.
+/// Whether it does so beside the next forward: nothing rests on a disk, for which the host waits.
+[[nodiscard]] bool updates_beside_forward(const PlannedRun& run);
+/// Of parameters as they travel that rest there, or on a disk behind it, which come back for
+/// forward, backward and update; and of their sums of gradients, which each micro-batch sends
+/// there.
 [[nodiscard]] double parameter_bytes_on_host(const PlannedRun& run);
 [[nodiscard]] double gradient_bytes_on_host(const PlannedRun& run);
 

@@ -198,7 +198,7 @@ class PlannedStep {
     const double update = update_seconds(run_, rates_, shard);
     timeline_.compute(update);
     // Masters and moments that rest there are updated on a stream of their own.
-    const double forward = run_.sharding.offload.optimizer_on_host ? link_rests_ : 0;
+    const double forward = updates_beside_forward(run_) ? link_rests_ : 0;
     const double updated = resting_bytes_a_parameter(run_) + parameter_bytes_on_host(run_);
     timeline_.copy_beside(update + forward, shard * (updated + gradient_bytes_on_host(run_)),
                           shard * updated);

@@ -68,7 +68,7 @@ void plan_time(RunPlan& plan, const plan::PlannedRun& run) {
       plan::links_of(hosts.device, hosts.hosts, hosts.ranks, hosts.link_gb_per_second);
   plan.time = plan::plan_step_time(run, rates, links);
   plan.rates = links.source.empty() ? rates.source : rates.source + "; " + links.source;
-  if (plan.memory.host_bytes > 0) {
+  if (plan.memory.host_bytes + plan.memory.page_bytes > 0) {
     plan.rates += fmt::format("; {:g} GB/s each way between a GPU and its host, assumed",
                               links.pinned_bytes_per_second / 1e9);
   }
@@ -102,6 +102,11 @@ std::string memory_text(const RunPlan& plan) {
   if (plan.memory.host_bytes > 0) {
     text += fmt::format("\npinned on the host: {} a rank, of what memory.offload names",
                         short_bytes(plan.memory.host_bytes));
+  }
+  if (plan.memory.page_bytes > 0) {
+    text +=
+        fmt::format("\nin pages of the host: at most {} a rank, of what goes to the disk or comes",
+                    short_bytes(plan.memory.page_bytes));
   }
   if (plan.reserve_bytes > 0) {
     text += fmt::format("\nin reserve: {}, {} (assumed)", short_bytes(plan.reserve_bytes),
@@ -165,13 +170,6 @@ std::string ranks_text(const PlannedHosts& hosts) {
 
 void check_offload(const config::OffloadSection& offload, const plan::Device& device) {
   const bool on_cpu = device.type == c10::DeviceType::CPU;
-  if (!on_cpu && offload.any_on_disk()) {
-    throw sherd::Error(
-        sherd::ExitCode::Usage,
-        fmt::format("memory.offload to a disk is for CPUs so far, and {} is none: leave it "
-                    "\"none\", or choose \"host\".",
-                    device.name));
-  }
   if (on_cpu && offload.any_on_host()) {
     throw sherd::Error(
         sherd::ExitCode::Usage,
@@ -243,6 +241,7 @@ nlohmann::ordered_json json_of(const RunPlan& plan) {
           {"phases", plan::phases_json(plan.memory)},
           {"offloaded_bytes", plan.memory.offloaded_bytes},
           {"host_bytes", plan.memory.host_bytes},
+          {"page_bytes", plan.memory.page_bytes},
           {"checkpoint_bytes", plan.checkpoint_bytes},
           {"step_seconds", plan.time.step_seconds},
           {"exposed_communication_seconds", plan.time.exposed_communication_seconds},

@@ -25,7 +25,7 @@ std::string describe(const Precision& precision) {
 }
 
 const char* place_of(const std::string& folder, bool on_host = false) {
-  return on_host ? "to the host" : folder.empty() ? "none" : "to a disk";
+  return !folder.empty() ? "to a disk" : on_host ? "to the host" : "none";
 }
 
 // One line for each field, so that messages can quote the first that differs.

@@ -121,8 +121,9 @@ int64_t planned_peak_bytes(const Model& model, const MicroBatches& micro_batches
   const int64_t shards_of_sums = model.offload.gradient_slots
                                      ? std::min(gradient_slot_bytes(model), sizes.sum_bytes / rows)
                                      : sizes.sum_bytes / rows;
-  const int64_t sums = (model.offload.gradients ? 0 : shards_of_sums) +
-                       (replicas > 1 ? sizes.sum_bytes / rows / replicas : 0);
+  const bool is_on_disk = model.offload.gradients && !model.offload.gradient_slots;
+  const int64_t sums =
+      (is_on_disk ? 0 : shards_of_sums) + (replicas > 1 ? sizes.sum_bytes / rows / replicas : 0);
   const bool accumulates = micro_batches.count > 1;
   const bool unsharded = accumulates && !micro_batches.requires_gradient_sync && rows > 1;
   const Communicator& shards = model.communicators->shards();

@@ -30,15 +30,17 @@ std::vector<int> indices_of(const std::vector<std::string>& names,
 // Parameters that rest have their place before communicators are told of it.
 void open_stores(Model& model) {
   const Offload& folders = model.options.offload;
-  const auto open = [&](std::shared_ptr<OffloadStore>& store, const std::string& folder) {
+  const auto open = [&](std::shared_ptr<OffloadStore>& store, const std::string& folder,
+                        bool is_behind_host) {
     if (!folder.empty()) {
-      store = std::make_shared<OffloadStore>(folder, model.mesh.world().device(), model.ledger);
+      store = std::make_shared<OffloadStore>(folder, model.mesh.world().device(), model.ledger,
+                                             is_behind_host);
     }
   };
   model.collectives.locally("allocation", "all", [&] {
-    open(model.offload.optimizer, folders.optimizer_folder);
-    open(model.offload.gradients, folders.gradient_folder);
-    open(model.offload.parameters, folders.parameter_folder);
+    open(model.offload.optimizer, folders.optimizer_folder, folders.optimizer_on_host);
+    open(model.offload.gradients, folders.gradient_folder, folders.gradients_on_host);
+    open(model.offload.parameters, folders.parameter_folder, folders.parameters_on_host);
     model.offload.optimizer_on_host = folders.optimizer_on_host;
     if (folders.optimizer_on_host || folders.gradients_on_host || folders.parameters_on_host) {
       model.offload.on_host =
@@ -55,10 +57,10 @@ void open_stores(Model& model) {
   });
   for (const SegmentOfUnit& of : model.segments) {
     model.collectives.locally("allocation", of.unit->name(), [&] {
-      if (model.offload.parameters != nullptr) {
+      if (folders.parameters_on_host) {
+        of.segment->rest_parameters_on(model.offload.on_host, model.offload.parameters);
+      } else if (model.offload.parameters != nullptr) {
         of.segment->rest_parameters_in(model.offload.parameters);
-      } else if (folders.parameters_on_host) {
-        of.segment->rest_parameters_on(model.offload.on_host);
       }
     });
   }

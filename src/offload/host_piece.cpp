@@ -7,8 +7,9 @@
 namespace sherd::detail {
 
 HostPiece::HostPiece(std::shared_ptr<HostStore> store, std::int64_t numel, c10::ScalarType dtype,
-                     MemoryKind kind)
-    : home_(std::move(store), numel * static_cast<std::int64_t>(c10::elementSize(dtype)), kind),
+                     MemoryKind kind, std::shared_ptr<OffloadStore> disk)
+    : home_(std::move(store), numel * static_cast<std::int64_t>(c10::elementSize(dtype)), kind,
+            std::move(disk)),
       on_host_(home_.view(0, numel, dtype)) {}
 
 at::Tensor HostPiece::at(void* place) const {
@@ -26,7 +27,7 @@ void HostPiece::fetch(void* place, const c10::Event* free) {
   if (free != nullptr) {
     free->block(streams->to_device());
   }
-  CopyStreams::copy(streams->to_device(), on_host_, at(place));
+  static_cast<void>(home_.copy_to_device(streams->to_device(), on_host_, at(place)));
   fetched_ = streams->reached(streams->to_device());
 }
 
@@ -39,7 +40,8 @@ void HostPiece::await() const {
 void HostPiece::write_back(void* place) {
   if (const CopyStreams* const streams = store().piece_streams()) {
     CopyStreams::order(streams->current(), streams->to_host());
-    CopyStreams::copy(streams->to_host(), at(place), on_host_);
+    home_.copy_to_host(streams->to_host(), at(place), on_host_);
+    home_.write_back(on_host_);
     written_ = CopyStreams::reached(streams->to_host());
   }
 }

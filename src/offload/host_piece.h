@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
 
-#include "offload/host_store.h"
+#include "offload/host_home.h"
 
 namespace sherd::detail {
 
@@ -16,14 +16,17 @@ namespace sherd::detail {
 /// A stretch of a piece comes to the device for its update (HostStore::fetch()); the whole of it,
 /// by fetch(), to a place that the caller names. Whoever writes it leaves an event, for which the
 /// next fetch waits; the current stream waits for the fetch in await(), or another stream for
-/// fetched(), the host for nothing. Used by one thread; on the meta device nothing is copied.
+/// fetched(), the host for nothing but a disk. Used by one thread; on the meta device nothing is
+/// copied.
 class HostPiece {
  public:
+  /// `disk`: as HostHome's.
   HostPiece(std::shared_ptr<HostStore> store, std::int64_t numel, c10::ScalarType dtype,
-            MemoryKind kind);
+            MemoryKind kind, std::shared_ptr<OffloadStore> disk);
 
   [[nodiscard]] HostStore& store() const { return home_.store(); }
-  /// [numel] of the host, to be read and written by it after HostStore::settle().
+  [[nodiscard]] HostHome& home() { return home_; }
+  /// [numel] of the host, to be read and written by it within HostHome::use().
   [[nodiscard]] const at::Tensor& on_host() const { return on_host_; }
 
   /// Starts to copy it to `place` on the device, when it has been written and `free`, after which

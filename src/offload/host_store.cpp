@@ -6,6 +6,7 @@
 
 #include "base/movable_storage.h"
 #include "base/side_stream.h"
+#include "offload/host_home.h"
 
 namespace sherd::detail {
 
@@ -38,10 +39,10 @@ HostStore::~HostStore() {
   streams_.reset();  // before the slots go
 }
 
-std::int64_t HostStore::bytes_in_slot(const std::vector<at::Tensor>& tensors) {
+std::int64_t HostStore::bytes_in_slot(const std::vector<OnHost>& tensors) {
   std::int64_t bytes = 0;
-  for (const at::Tensor& tensor : tensors) {
-    bytes += rounded(tensor.nbytes());
+  for (const OnHost& tensor : tensors) {
+    bytes += rounded(tensor.view.nbytes());
   }
   return bytes;
 }
@@ -83,6 +84,9 @@ void HostStore::join() const {
 
 void HostStore::begin() {
   const bool was_left = !std::exchange(fetched_, {}).empty();
+  for (Slot& slot : slots_) {
+    slot.in_use.clear();
+  }
   if (streams_ == nullptr) {
     return;
   }
@@ -95,14 +99,16 @@ void HostStore::begin() {
   }
 }
 
-void HostStore::fetch(const std::vector<at::Tensor>& tensors, std::size_t written) {
+void HostStore::fetch(const std::vector<OnHost>& tensors, std::size_t written) {
   Slot& slot = slots_[next_++ % slots_.size()];
   slot.on_host.assign(tensors.begin(), tensors.begin() + static_cast<std::ptrdiff_t>(written));
   slot.on_device.clear();
+  slot.in_use.clear();
   auto* at = static_cast<char*>(slot.memory.data());
-  for (const at::Tensor& tensor : tensors) {
-    slot.on_device.push_back(flat_tensor(at, tensor.numel(), tensor.scalar_type(), device_));
-    at += rounded(tensor.nbytes());
+  for (const OnHost& tensor : tensors) {
+    const at::Tensor& view = tensor.view;
+    slot.on_device.push_back(flat_tensor(at, view.numel(), view.scalar_type(), device_));
+    at += rounded(view.nbytes());
   }
   fetched_.push_back(&slot);
   if (streams_ == nullptr) {
@@ -111,7 +117,8 @@ void HostStore::fetch(const std::vector<at::Tensor>& tensors, std::size_t writte
   is_copying_ = true;
   slot.written.block(streams_->to_device());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    CopyStreams::copy(streams_->to_device(), tensors[i], slot.on_device[i]);
+    slot.in_use.push_back(
+        tensors[i].home->copy_to_device(streams_->to_device(), tensors[i].view, slot.on_device[i]));
   }
   slot.fetched.record(streams_->to_device());
 }
@@ -132,7 +139,12 @@ void HostStore::write_back() {
   }
   CopyStreams::order(streams_->current(), streams_->to_host());
   for (std::size_t i = 0; i < slot.on_host.size(); ++i) {
-    CopyStreams::copy(streams_->to_host(), slot.on_device[i], slot.on_host[i]);
+    slot.on_host[i].home->copy_to_host(streams_->to_host(), slot.on_device[i],
+                                       slot.on_host[i].view);
+  }
+  slot.in_use.clear();
+  for (const OnHost& written : slot.on_host) {
+    written.home->write_back(written.view);
   }
   slot.written.record(streams_->to_host());
 }
@@ -166,20 +178,6 @@ void HostStore::settle() {
   if (piece_streams_ != nullptr) {
     piece_streams_->synchronize();
   }
-}
-
-HostHome::HostHome(std::shared_ptr<HostStore> store, std::int64_t bytes, MemoryKind kind)
-    : store_(std::move(store)), memory_(bytes, kind, store_->ledger(), store_->device()) {}
-
-HostHome::~HostHome() {
-  try {
-    store_->settle();
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the device is of no use
-  }
-}
-
-at::Tensor HostHome::view(std::int64_t offset, std::int64_t numel, c10::ScalarType dtype) const {
-  return flat_tensor(static_cast<char*>(memory_.data()) + offset, numel, dtype, memory_.device());
 }
 
 }  // namespace sherd::detail

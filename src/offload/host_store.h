@@ -1,6 +1,5 @@
 #pragma once
-// What of a model rests in pinned memory of the host, and the slots in which its device works with
-// it.
+// The slots in which a device works with what of its model rests on the host.
 
 #include <cstdint>
 #include <deque>
@@ -12,10 +11,18 @@
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
-#include "memory/pinned_buffer.h"
 #include "offload/copy_streams.h"
+#include "sherd/memory.h"
 
 namespace sherd::detail {
+
+class HostHome;
+
+/// A view of what rests on the host.
+struct OnHost {
+  HostHome* home = nullptr;
+  at::Tensor view;
+};
 
 /// [Note: Slots of a device]
 /// Stretches of what rests on the host are worked with on the device in turns: fetch() begins to
@@ -24,8 +31,9 @@ namespace sherd::detail {
 /// each, so that both go on beside the work; a slot is written again when it has been copied back.
 /// The work itself may have a stream of its own, so that what computes goes on beside all of it.
 /// Whole pieces ([Note: Pieces on the host]) have streams of their own: they do not queue behind an
-/// update's stretches. The host waits for nothing, but in settle(). Used by one thread at a time;
-/// on the meta device only bytes are counted.
+/// update's stretches. The host waits for nothing, but in settle() and for a disk
+/// ([Note: A disk behind the host]). Used by one thread at a time; on the meta device only bytes
+/// are counted.
 class HostStore {
  public:
   HostStore(c10::Device device, std::shared_ptr<MemoryLedger> ledger);
@@ -41,7 +49,7 @@ class HostStore {
   /// What all slots take on the device.
   [[nodiscard]] std::int64_t slot_bytes() const { return kSlots * slot_bytes_; }
   /// What tensors take in a slot.
-  [[nodiscard]] static std::int64_t bytes_in_slot(const std::vector<at::Tensor>& tensors);
+  [[nodiscard]] static std::int64_t bytes_in_slot(const std::vector<OnHost>& tensors);
 
   /// A stream for work with what rests here, which comes after all that the current one was given
   /// so far. None on the meta device.
@@ -50,9 +58,8 @@ class HostStore {
   void join() const;
   /// Before the first fetch() of what may have been written back before, or after an exception.
   void begin();
-  /// `tensors`: views of what rests here; they fit into a slot. The first `written` of them are
-  /// copied back.
-  void fetch(const std::vector<at::Tensor>& tensors, std::size_t written);
+  /// `tensors` fit into a slot. The first `written` of them are copied back.
+  void fetch(const std::vector<OnHost>& tensors, std::size_t written);
   /// What was fetched first and not used yet, as tensors of the device.
   [[nodiscard]] const std::vector<at::Tensor>& use();
   /// What use() returned last has been worked with.
@@ -72,8 +79,9 @@ class HostStore {
   struct Slot {
     explicit Slot(c10::DeviceType type) : fetched(type), written(type) {}
     Buffer memory;
-    std::vector<at::Tensor> on_host;  ///< those that are copied back
+    std::vector<OnHost> on_host;  ///< those that are copied back
     std::vector<at::Tensor> on_device;
+    std::vector<std::shared_ptr<void>> in_use;  ///< of disks
     c10::Event fetched;
     c10::Event written;
   };
@@ -88,25 +96,6 @@ class HostStore {
   bool is_copying_ = false;                     ///< perhaps
   std::optional<c10::Stream> beside_;           ///< of stream_beside()
   std::unique_ptr<CopyStreams> piece_streams_;  ///< null until they are used
-};
-
-/// Zeroed bytes that rest there.
-class HostHome {
- public:
-  HostHome(std::shared_ptr<HostStore> store, std::int64_t bytes, MemoryKind kind);
-  ~HostHome();
-  HostHome(const HostHome&) = delete;
-  HostHome& operator=(const HostHome&) = delete;
-
-  [[nodiscard]] HostStore& store() const { return *store_; }
-  /// [numel] at `offset` bytes: a tensor of the host (or meta), to be read and written by it after
-  /// HostStore::settle().
-  [[nodiscard]] at::Tensor view(std::int64_t offset, std::int64_t numel,
-                                c10::ScalarType dtype) const;
-
- private:
-  std::shared_ptr<HostStore> store_;
-  PinnedBuffer memory_;
 };
 
 }  // namespace sherd::detail

@@ -17,8 +17,9 @@ PieceSlots::~PieceSlots() {
 }
 
 PieceInSlot::PieceInSlot(std::shared_ptr<HostStore> store, std::shared_ptr<PieceSlots> slots,
-                         std::int64_t numel, c10::ScalarType dtype, MemoryKind kind)
-    : piece_(std::move(store), numel, dtype, kind), slots_(std::move(slots)) {}
+                         std::int64_t numel, c10::ScalarType dtype, MemoryKind kind,
+                         std::shared_ptr<OffloadStore> disk)
+    : piece_(std::move(store), numel, dtype, kind, std::move(disk)), slots_(std::move(slots)) {}
 
 PieceInSlot::~PieceInSlot() {
   try {

@@ -36,7 +36,8 @@ class PieceSlots {
 class PieceInSlot {
  public:
   PieceInSlot(std::shared_ptr<HostStore> store, std::shared_ptr<PieceSlots> slots,
-              std::int64_t numel, c10::ScalarType dtype, MemoryKind kind);
+              std::int64_t numel, c10::ScalarType dtype, MemoryKind kind,
+              std::shared_ptr<OffloadStore> disk);
   ~PieceInSlot();
   PieceInSlot(const PieceInSlot&) = delete;
   PieceInSlot& operator=(const PieceInSlot&) = delete;
@@ -47,6 +48,8 @@ class PieceInSlot {
     return is_held() ? on_device_ : piece_.on_host();
   }
   [[nodiscard]] bool is_held() const { return place_ == Place::Held; }
+  /// Where tensor() rests while it is not held.
+  [[nodiscard]] HostHome& home() { return piece_.home(); }
   /// Starts to bring it to the device, behind what the current stream has been given.
   void fetch();
   /// The current stream may read and write it from now on.

@@ -52,10 +52,18 @@ void* reserve(std::int64_t bytes) {
 }  // namespace
 
 OffloadStore::OffloadStore(const std::string& folder, c10::Device device,
-                           std::shared_ptr<MemoryLedger> ledger)
-    : device_(device),
+                           std::shared_ptr<MemoryLedger> ledger, bool is_behind_host)
+    : device_(device.is_meta() ? device : c10::Device(c10::kCPU)),
       file_(device.is_meta() ? nullptr : std::make_unique<OffloadFile>(folder)),
-      ledger_(std::move(ledger)) {}
+      ledger_(std::move(ledger)),
+      is_behind_host_(is_behind_host) {}
+
+// A device's ledger has what the device holds.
+void OffloadStore::count(std::int64_t bytes) {
+  if (!is_behind_host_) {
+    ledger_->add(MemoryKind::OffloadSlot, bytes);
+  }
+}
 
 std::int64_t OffloadStore::allocate(std::int64_t bytes) {
   const std::int64_t begin = file_ ? file_->allocate(bytes) : 0;
@@ -107,13 +115,14 @@ void OffloadStore::forget_failure() {
 void OffloadStore::give_memory(HomeChunk& chunk) {
   make_room(chunk.bytes);
   if (!file_) {
-    chunk.on_meta = Buffer(chunk.bytes, MemoryKind::OffloadSlot, ledger_, device_);
+    const bool counts = !is_behind_host_;
+    chunk.on_meta = Buffer(counts ? chunk.bytes : 0, MemoryKind::OffloadSlot, ledger_, device_);
   } else if (::mprotect(chunk.data, static_cast<std::size_t>(chunk.bytes),
                         PROT_READ | PROT_WRITE) != 0) {
     refused(chunk.bytes, errno);
   } else {
     ::madvise(chunk.data, static_cast<std::size_t>(chunk.bytes), MADV_HUGEPAGE);
-    ledger_->add(MemoryKind::OffloadSlot, chunk.bytes);
+    count(chunk.bytes);
   }
   held_bytes_ += chunk.bytes;
   chunk.place = HomeChunk::Place::Memory;
@@ -196,7 +205,7 @@ void OffloadStore::forget(HomeChunk& chunk) {
     // Mapped anew, so that a system that counts what was promised counts it no longer.
     ::mmap(chunk.data, size, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
            0);
-    ledger_->add(MemoryKind::OffloadSlot, -chunk.bytes);
+    count(-chunk.bytes);
   }
   chunk.on_meta = Buffer();
   held_bytes_ -= chunk.bytes;
@@ -224,42 +233,6 @@ class SegmentHome::Use {
   SegmentHome& home_;
   Span span_;
 };
-
-std::vector<OffloadStore*> OffloadStores::all() const {
-  std::vector<OffloadStore*> stores;
-  for (const auto& store : {optimizer, gradients, parameters}) {
-    if (store != nullptr) {
-      stores.push_back(store.get());
-    }
-  }
-  return stores;
-}
-
-std::int64_t OffloadStores::most_in_memory_bytes() const {
-  std::int64_t bytes = on_host == nullptr ? 0 : on_host->slot_bytes();
-  for (const OffloadStore* store : all()) {
-    bytes += store->most_in_memory_bytes();
-  }
-  return bytes;
-}
-
-void OffloadStores::rest() const {
-  for (OffloadStore* store : all()) {
-    store->rest();
-  }
-}
-
-bool OffloadStores::take_failure() const {
-  const std::vector<OffloadStore*> stores = all();
-  if (std::none_of(stores.begin(), stores.end(),
-                   [](const OffloadStore* store) { return store->has_failed(); })) {
-    return false;
-  }
-  for (OffloadStore* store : stores) {
-    store->forget_failure();
-  }
-  return true;
-}
 
 SegmentHome::SegmentHome(std::shared_ptr<OffloadStore> store, std::int64_t bytes)
     : store_(std::move(store)), bytes_(rounded(bytes)), offset_(store_->allocate(bytes_)) {

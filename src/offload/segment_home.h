@@ -12,10 +12,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
-#include "offload/activation_store.h"
-#include "offload/host_store.h"
 #include "offload/offload_file.h"
-#include "offload/piece_in_slot.h"
 #include "sherd/memory.h"
 
 namespace sherd::detail {
@@ -38,8 +35,10 @@ struct HomeChunk {
 /// or written back.
 class OffloadStore {
  public:
-  /// On the meta device there is no file: only bytes are counted.
-  OffloadStore(const std::string& folder, c10::Device device, std::shared_ptr<MemoryLedger> ledger);
+  /// `is_behind_host`: of a device, whose host has what is in memory. On the meta device there is
+  /// no file: only bytes are counted.
+  OffloadStore(const std::string& folder, c10::Device device, std::shared_ptr<MemoryLedger> ledger,
+               bool is_behind_host = false);
 
   /// What chunks take of memory at most, unless more is used at once: `bytes`, or more if it was
   /// more.
@@ -48,7 +47,9 @@ class OffloadStore {
   [[nodiscard]] std::int64_t most_in_memory_bytes() const {
     return std::min(limit_bytes_, allocated_bytes_);
   }
+  /// Where it is used: the host's, or meta.
   [[nodiscard]] c10::Device device() const { return device_; }
+  [[nodiscard]] bool is_behind_host() const { return is_behind_host_; }
   /// Writes back what differs, and gives back the memory of all that is not used.
   void rest();
   /// Whether a transfer has failed since forget_failure().
@@ -62,6 +63,7 @@ class OffloadStore {
   friend class SegmentHome;
   [[nodiscard]] std::int64_t allocate(std::int64_t bytes);
   void release(std::int64_t begin, std::int64_t bytes);
+  void count(std::int64_t bytes);
   void give_memory(HomeChunk& chunk);
   void fetch(HomeChunk& chunk);
   void bring(HomeChunk& chunk);
@@ -80,28 +82,7 @@ class OffloadStore {
   std::int64_t held_bytes_ = 0;
   std::list<HomeChunk*> in_memory_;  ///< the longest unused first
   bool has_failed_ = false;
-};
-
-/// Where parts of a model rest; null: in memory.
-struct OffloadStores {
-  std::shared_ptr<OffloadStore> optimizer = nullptr;   ///< masters and moments
-  std::shared_ptr<OffloadStore> gradients = nullptr;   ///< their sums
-  std::shared_ptr<OffloadStore> parameters = nullptr;  ///< as they travel
-  std::shared_ptr<HostStore> on_host = nullptr;        ///< of a device, where anything rests there:
-  bool optimizer_on_host = false;                      ///< masters and moments
-  std::shared_ptr<PieceSlots> gradient_slots = nullptr;  ///< null where gradients do not rest there
-  std::shared_ptr<ActivationStore> activations = nullptr;
-
-  /// Whether any part of the state rests elsewhere.
-  [[nodiscard]] bool any() const { return !all().empty() || on_host != nullptr; }
-  /// On disks.
-  [[nodiscard]] std::vector<OffloadStore*> all() const;
-  /// OffloadStore::most_in_memory_bytes() of all, and HostStore::slot_bytes().
-  [[nodiscard]] std::int64_t most_in_memory_bytes() const;
-  /// OffloadStore::rest() of all.
-  void rest() const;
-  /// Whether a transfer of any has failed since this was asked last.
-  [[nodiscard]] bool take_failure() const;
+  bool is_behind_host_;
 };
 
 /// Bytes that are zero at first, at addresses that stay; they have memory, and may be read and

@@ -190,9 +190,10 @@ bool AdamW::Impl::is_updated(const SegmentMoments& state, size_t place) const {
 // (gradients, what they are multiplied by); in forward a unit is gathered as soon as it is
 // published. The gradient shards that it reads are written again by the next backward, whose units
 // have been gathered by then. What else touches shards waits: FlatSegment::await_update() for their
-// unit, HostStore::settle() for copies, this for all. State on the device is updated on the current
-// stream: that is short, and bound by memory that what computes beside it would share. So it is in
-// backward, where updates are spread anyway, and the next unit takes over a gradient shard at once.
+// unit, HostStore::settle() for copies, this for all. State on a disk is updated on the current
+// stream, since the host waits for it anyway; so is state on the device: that is short, and bound
+// by memory that what computes beside it would share. So it is in backward, where updates are
+// spread anyway, and the next unit takes over a gradient shard at once.
 void AdamW::Impl::await_update() const {
   if (const auto& host = engine().model.offload.on_host) {
     host->join();
@@ -215,7 +216,7 @@ void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
     add_due_stretches(stretches, *state);
   }
   detail::HostStore* const host = engine().model.offload.on_host.get();
-  const bool is_beside = engine().model.offload.optimizer_on_host && !mode.in_backward;
+  const bool is_beside = engine().model.offload.updates_beside() && !mode.in_backward;
   const c10::OptionalStreamGuard beside(is_beside ? host->stream_beside() : std::nullopt);
   StretchQueue queue(std::move(stretches), host);
   for (SegmentMoments* state : due) {
@@ -503,10 +504,7 @@ std::vector<OptimizerShard> AdamW::state_shards() const {
       if (state.home != nullptr) {
         shard.use = state.home->usable();
       } else if (state.on_host != nullptr) {
-        shard.use = [store = &state.on_host->store()](const at::Tensor&, bool) {
-          store->settle();
-          return nullptr;
-        };
+        shard.use = state.on_host->usable();
       }
     }
   }

@@ -30,14 +30,14 @@ std::pair<at::Tensor, at::Tensor> allocate_moments(SegmentMoments& state, int64_
                                                    c10::ScalarType dtype, const Model& model) {
   const c10::Device device = state.of.segment->layout().device;
   const int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
+  if (model.offload.optimizer_on_host) {
+    state.on_host = std::make_unique<HostHome>(model.offload.on_host, 2 * bytes,
+                                               MemoryKind::OptimizerState, model.offload.optimizer);
+    return {state.on_host->view(0, numel, dtype), state.on_host->view(bytes, numel, dtype)};
+  }
   if (model.offload.optimizer != nullptr) {
     state.home = std::make_unique<SegmentHome>(model.offload.optimizer, 2 * bytes);
     return {state.home->view(0, numel, dtype), state.home->view(bytes, numel, dtype)};
-  }
-  if (model.offload.optimizer_on_host) {
-    state.on_host =
-        std::make_unique<HostHome>(model.offload.on_host, 2 * bytes, MemoryKind::OptimizerState);
-    return {state.on_host->view(0, numel, dtype), state.on_host->view(bytes, numel, dtype)};
   }
   state.exp_avg_buffer = Buffer(bytes, MemoryKind::OptimizerState, model.ledger, device);
   state.exp_avg_sq_buffer = Buffer(bytes, MemoryKind::OptimizerState, model.ledger, device);
@@ -49,12 +49,12 @@ constexpr int64_t kStretch = int64_t{1} << 20;
 
 bool rests(const SegmentMoments& state) {
   const FlatSegment& segment = *state.of.segment;
-  return state.home != nullptr || state.on_host != nullptr || segment.has_master_on_host() ||
-         segment.has_parameters_on_host() || segment.parameter_home() != nullptr ||
+  return state.home != nullptr || state.on_host != nullptr || segment.master_on_host() != nullptr ||
+         segment.parameters_on_host() != nullptr || segment.parameter_home() != nullptr ||
          segment.gradients()->rests();
 }
 
-// Calls fn(home, view, writes) for what of a stretch rests on a disk.
+// Calls fn(home, view, writes) for what of a stretch a CPU has on a disk.
 template <class Fn>
 void for_each_home(const Stretch& stretch, const Fn& fn) {
   const shard_math::AdamWTensors& tensors = stretch.run->tensors;
@@ -74,50 +74,61 @@ void for_each_home(const Stretch& stretch, const Fn& fn) {
   }
 }
 
-// Of a segment's tensors, those that rest on the host.
-std::vector<at::Tensor shard_math::AdamWTensors::*> on_host(const SegmentMoments& state) {
+// Of a segment's tensors, those that rest on the host, and where.
+std::vector<std::pair<at::Tensor shard_math::AdamWTensors::*, HostHome*>> on_host(
+    const SegmentMoments& state) {
   using Tensors = shard_math::AdamWTensors;
-  std::vector<at::Tensor Tensors::*> found;
+  std::vector<std::pair<at::Tensor Tensors::*, HostHome*>> found;
   const FlatSegment& segment = *state.of.segment;
-  if (segment.has_master_on_host()) {
-    found.push_back(segment.has_split_master() ? &Tensors::low : &Tensors::master);
+  if (HostHome* const home = segment.master_on_host()) {
+    found.emplace_back(segment.has_split_master() ? &Tensors::low : &Tensors::master, home);
   }
-  if (segment.has_parameters_on_host()) {
+  if (HostHome* const home = segment.parameters_on_host()) {
     const bool is_master = segment.master().is_same(segment.travelling());
-    found.push_back(is_master ? &Tensors::master : &Tensors::travelling);
+    found.emplace_back(is_master ? &Tensors::master : &Tensors::travelling, home);
   }
-  if (state.on_host != nullptr) {
-    found.insert(found.end(), {&Tensors::exp_avg, &Tensors::exp_avg_sq});
+  if (HostHome* const home = state.on_host.get()) {
+    found.emplace_back(&Tensors::exp_avg, home);
+    found.emplace_back(&Tensors::exp_avg_sq, home);
   }
-  if (segment.gradients()->is_on_host()) {
-    found.push_back(&Tensors::gradient);  // the last, and the only one that is not written
+  if (HostHome* const home = segment.gradients()->on_host()) {
+    found.emplace_back(&Tensors::gradient, home);  // the last, and the only one not written
   }
   return found;
 }
 
-std::vector<at::Tensor> tensors_on_host(const Stretch& stretch) {
+std::vector<OnHost> tensors_on_host(const Stretch& stretch) {
   using Tensors = shard_math::AdamWTensors;
-  std::vector<at::Tensor> tensors;
-  for (const auto tensor : on_host(*stretch.state)) {
-    tensors.push_back(tensor == &Tensors::gradient ? stretch.gradient()
-                                                   : stretch.of(stretch.run->tensors.*tensor));
+  std::vector<OnHost> tensors;
+  for (const auto& [tensor, home] : on_host(*stretch.state)) {
+    tensors.push_back({home, tensor == &Tensors::gradient
+                                 ? stretch.gradient()
+                                 : stretch.of(stretch.run->tensors.*tensor)});
   }
   return tensors;
 }
 
-// One stretch that is updated, one that is read, and two that are written.
+// One stretch that is updated, one that is read, and two that are written; of a device one more,
+// whose pages are copied.
 void raise_limits(const std::vector<SegmentMoments>& segments) {
-  constexpr int64_t kInFlight = 4;
   for (const SegmentMoments& state : segments) {
     for (const Run& run : state.runs) {
+      const Stretch largest{&state, &run, 0, std::min(kStretch, run.numel)};
       std::map<OffloadStore*, int64_t> bytes;
-      for_each_home({&state, &run, 0, std::min(kStretch, run.numel)},
-                    [&](const SegmentHome& home, const at::Tensor& view, bool /*writes*/) {
-                      bytes[&home.store()] +=
-                          static_cast<int64_t>(view.nbytes()) + HomeChunk::kBytes;
-                    });
+      const auto add = [&](OffloadStore* store, const at::Tensor& view) {
+        bytes[store] += static_cast<int64_t>(view.nbytes()) + HomeChunk::kBytes;
+      };
+      for_each_home(largest, [&](const SegmentHome& home, const at::Tensor& view, bool /*writes*/) {
+        add(&home.store(), view);
+      });
+      for (const OnHost& tensor : tensors_on_host(largest)) {
+        if (OffloadStore* const disk = tensor.home->disk()) {
+          add(disk, tensor.view);
+        }
+      }
       for (const auto& [store, of_a_stretch] : bytes) {
-        store->raise_limit(kInFlight * of_a_stretch);
+        const int64_t in_flight = store->is_behind_host() ? 5 : 4;
+        store->raise_limit(in_flight * of_a_stretch);
       }
     }
   }
@@ -189,12 +200,20 @@ StretchQueue::StretchQueue(std::vector<Stretch> stretches, HostStore* host)
   }
 }
 
+// Its disks read one ahead of it.
 void StretchQueue::fetch_from_host(size_t stretch) {
-  if (stretch < stretches_.size()) {
-    const std::vector<at::Tensor> tensors = tensors_on_host(stretches_[stretch]);
-    const bool has_gradient = stretches_[stretch].state->of.segment->gradients()->is_on_host();
-    host_->fetch(tensors, tensors.size() - (has_gradient ? 1 : 0));
+  if (stretch >= stretches_.size()) {
+    return;
   }
+  if (stretch + 1 < stretches_.size()) {
+    for (const OnHost& next : tensors_on_host(stretches_[stretch + 1])) {
+      next.home->read_ahead(next.view);
+    }
+  }
+  const std::vector<OnHost> tensors = tensors_on_host(stretches_[stretch]);
+  const bool has_gradient =
+      stretches_[stretch].state->of.segment->gradients()->on_host() != nullptr;
+  host_->fetch(tensors, tensors.size() - (has_gradient ? 1 : 0));
 }
 
 void StretchQueue::use_homes() {
@@ -221,7 +240,7 @@ shard_math::AdamWTensors StretchQueue::bring() {
     fetch_from_host(next_ + 1);
     const std::vector<at::Tensor>& on_device = host_->use();
     size_t place = 0;
-    for (const auto tensor : on_host(*front().state)) {
+    for (const auto& [tensor, home] : on_host(*front().state)) {
       tensors.*tensor = on_device[place++];
     }
   }

@@ -32,10 +32,10 @@ struct SegmentMoments {
   SegmentOfUnit of;
   Buffer exp_avg_buffer;
   Buffer exp_avg_sq_buffer;
-  std::unique_ptr<SegmentHome> home;  ///< of both, where they rest on a disk
+  std::unique_ptr<SegmentHome> home;  ///< of both, where a CPU has them on a disk
   std::map<size_t, Updated> updated;  ///< by place in the segment
   std::vector<Run> runs;              ///< of those that this rank holds a part of
-  std::unique_ptr<HostHome> on_host;  ///< of both, where they rest there
+  std::unique_ptr<HostHome> on_host;  ///< of both, where a device has them there or behind it
 };
 
 /// Allocates the moments of what is `updated`, and makes its runs.

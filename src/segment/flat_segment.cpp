@@ -124,16 +124,28 @@ void FlatSegment::rest_parameters_in(const std::shared_ptr<OffloadStore>& store)
   parameter_home_ = std::make_unique<SegmentHome>(store, layout_.shard_numel * element);
 }
 
-void FlatSegment::rest_parameters_on(const std::shared_ptr<HostStore>& host) {
+void FlatSegment::rest_parameters_on(const std::shared_ptr<HostStore>& host,
+                                     const std::shared_ptr<OffloadStore>& disk) {
   parameters_on_host_ = std::make_unique<HostPiece>(host, layout_.shard_numel, layout_.dtype,
-                                                    MemoryKind::TravellingShard);
+                                                    MemoryKind::TravellingShard, disk);
+}
+
+// Empty where it does not rest.
+ShardValues::UseView FlatSegment::use_of_travelling() const {
+  return parameters_on_host_ != nullptr ? parameters_on_host_->home().usable()
+         : parameter_home_ != nullptr   ? parameter_home_->usable()
+                                        : nullptr;
+}
+
+ShardValues::UseView FlatSegment::use_of_master() const {
+  return master_on_host_ != nullptr ? master_on_host_->usable()
+         : master_home_ != nullptr  ? master_home_->usable()
+                                    : nullptr;
 }
 
 std::shared_ptr<void> FlatSegment::use_travelling(bool writes) const {
-  if (parameters_on_host_ != nullptr) {
-    parameters_on_host_->store().settle();
-  }
-  return parameter_home_ == nullptr ? nullptr : parameter_home_->use(travelling_, writes);
+  const ShardValues::UseView use = use_of_travelling();
+  return use ? use(travelling_, writes) : nullptr;
 }
 
 // What is kept of masters beside the travelling shard: [shard_numel].
@@ -141,13 +153,14 @@ at::Tensor FlatSegment::allocate_master(c10::ScalarType dtype,
                                         const std::shared_ptr<MemoryLedger>& ledger,
                                         const OffloadStores& offload) {
   const int64_t bytes = layout_.shard_numel * static_cast<int64_t>(c10::elementSize(dtype));
+  if (offload.optimizer_on_host) {
+    master_on_host_ = std::make_unique<HostHome>(offload.on_host, bytes, MemoryKind::MasterShard,
+                                                 offload.optimizer);
+    return master_on_host_->view(0, layout_.shard_numel, dtype);
+  }
   if (offload.optimizer != nullptr) {
     master_home_ = std::make_unique<SegmentHome>(offload.optimizer, bytes);
     return master_home_->view(0, layout_.shard_numel, dtype);
-  }
-  if (offload.optimizer_on_host) {
-    master_on_host_ = std::make_unique<HostHome>(offload.on_host, bytes, MemoryKind::MasterShard);
-    return master_on_host_->view(0, layout_.shard_numel, dtype);
   }
   master_buffer_ = Buffer(bytes, MemoryKind::MasterShard, ledger, layout_.device);
   return flat_tensor(master_buffer_.data(), layout_.shard_numel, dtype, layout_.device);
@@ -310,26 +323,16 @@ ShardValues FlatSegment::values() const {
   const ShardValues values = has_split_master()  ? ShardValues(travelling_, low_)
                              : master_.defined() ? ShardValues(master_)
                                                  : ShardValues(travelling_);
-  SegmentHome* const of_tensor = has_separate_master() ? master_home_.get() : parameter_home_.get();
-  SegmentHome* const of_low = has_split_master() ? master_home_.get() : nullptr;
-  const bool masters_are_parameters = !has_separate_master();
-  HostStore* const host = master_on_host_ != nullptr ? &master_on_host_->store()
-                          : masters_are_parameters && parameters_on_host_ != nullptr
-                              ? &parameters_on_host_->store()
-                              : nullptr;
-  if (host != nullptr) {
-    return values.resting(ShardValues::Use([host](const ShardValues& /*part*/, bool /*writes*/) {
-      host->settle();
-      return nullptr;
-    }));
-  }
-  if (of_tensor == nullptr && of_low == nullptr) {
+  const ShardValues::UseView of_tensor =
+      has_separate_master() ? use_of_master() : use_of_travelling();
+  const ShardValues::UseView of_low = has_split_master() ? use_of_master() : nullptr;
+  if (!of_tensor && !of_low) {
     return values;
   }
   return values.resting(ShardValues::Use([of_tensor, of_low](const ShardValues& part, bool writes) {
     auto uses = std::make_shared<std::array<std::shared_ptr<void>, 2>>();
-    (*uses)[0] = of_tensor == nullptr ? nullptr : of_tensor->use(part.tensor(), writes);
-    (*uses)[1] = of_low == nullptr ? nullptr : of_low->use(part.low(), writes);
+    (*uses)[0] = of_tensor ? of_tensor(part.tensor(), writes) : nullptr;
+    (*uses)[1] = of_low ? of_low(part.low(), writes) : nullptr;
     return uses;
   }));
 }

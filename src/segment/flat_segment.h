@@ -14,8 +14,9 @@
 
 #include "memory/forbidden_region.h"
 #include "memory/gather_arena.h"
+#include "offload/host_home.h"
 #include "offload/host_piece.h"
-#include "offload/segment_home.h"
+#include "offload/offload_stores.h"
 #include "segment/segment_gradients.h"
 #include "segment/shard_values.h"
 #include "sherd/options.h"
@@ -44,8 +45,9 @@ class FlatSegment {
 
   /// Before spec() is asked: the travelling shard rests there.
   void rest_parameters_in(const std::shared_ptr<OffloadStore>& store);
-  /// The same on the host.
-  void rest_parameters_on(const std::shared_ptr<HostStore>& host);
+  /// The same on the host; `disk`: as HostHome's.
+  void rest_parameters_on(const std::shared_ptr<HostStore>& host,
+                          const std::shared_ptr<OffloadStore>& disk);
   /// Takes its travelling shard from the communicator, unless it rests, and allocates the master
   /// where it is another; what rests, where `offload` says. Throws Error(Usage) where the
   /// communicator keeps the travelling shard elsewhere.
@@ -108,10 +110,12 @@ class FlatSegment {
   [[nodiscard]] const at::Tensor& low() const { return low_; }
   /// What master() or low() rests in on a disk; null where it does not.
   [[nodiscard]] SegmentHome* master_home() const { return master_home_.get(); }
-  /// Whether master() or low() rests on the host: a tensor of the host then.
-  [[nodiscard]] bool has_master_on_host() const { return master_on_host_ != nullptr; }
-  /// Whether travelling() rests on the host.
-  [[nodiscard]] bool has_parameters_on_host() const { return parameters_on_host_ != nullptr; }
+  /// What master() or low(), a tensor of the host then, rests in there; null where it does not.
+  [[nodiscard]] HostHome* master_on_host() const { return master_on_host_.get(); }
+  /// The same of travelling().
+  [[nodiscard]] HostHome* parameters_on_host() const {
+    return parameters_on_host_ == nullptr ? nullptr : &parameters_on_host_->home();
+  }
   /// What travelling() rests in on a disk; null where it does not.
   [[nodiscard]] SegmentHome* parameter_home() const { return parameter_home_.get(); }
   /// What holds the values: the master, or the travelling shard where there is no other.
@@ -158,6 +162,8 @@ class FlatSegment {
     return parameters_on_host_ != nullptr && gathered_by_ == communicators_.shards;
   }
   [[nodiscard]] at::Tensor view_travelling() const;
+  [[nodiscard]] ShardValues::UseView use_of_travelling() const;
+  [[nodiscard]] ShardValues::UseView use_of_master() const;
   void fetch_piece(const GatherArena& arena);
   [[nodiscard]] at::Tensor allocate_master(c10::ScalarType dtype,
                                            const std::shared_ptr<MemoryLedger>& ledger,

@@ -44,14 +44,14 @@ void SegmentGradients::attach(const SegmentCommunicators& communicators, Communi
   id_ = id;
   ledger_ = ledger;
   spare_shards_ = spare_shards;
-  if (offload.gradients != nullptr) {
+  if (offload.gradient_slots != nullptr) {
+    on_host_ = std::make_unique<PieceInSlot>(offload.on_host, offload.gradient_slots,
+                                             layout_.shard_numel, layout_.reduce_dtype,
+                                             MemoryKind::GradientShard, offload.gradients);
+  } else if (offload.gradients != nullptr) {
     const auto element = static_cast<int64_t>(c10::elementSize(layout_.reduce_dtype));
     home_ = std::make_unique<SegmentHome>(offload.gradients, layout_.shard_numel * element);
     shard_ = home_->view(0, layout_.shard_numel, layout_.reduce_dtype);
-  } else if (offload.gradient_slots != nullptr) {
-    on_host_ =
-        std::make_unique<PieceInSlot>(offload.on_host, offload.gradient_slots, layout_.shard_numel,
-                                      layout_.reduce_dtype, MemoryKind::GradientShard);
   }
 }
 

@@ -10,8 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
-#include "offload/piece_in_slot.h"
-#include "offload/segment_home.h"
+#include "offload/offload_stores.h"
 #include "segment/segment_communicators.h"
 #include "segment/shard_layout.h"
 
@@ -96,14 +95,16 @@ class SegmentGradients {
   void set_known(const Known& known);
 
   /// [shard_numel] in the layout's reduce_dtype, meaningful where has_sum(); only within a use,
-  /// where it rests elsewhere, but for a tensor of the host (is_on_host()).
+  /// where it rests elsewhere, but for a tensor of the host (on_host()).
   [[nodiscard]] const at::Tensor& shard() const {
     return on_host_ == nullptr ? shard_ : on_host_->tensor();
   }
   /// What the shard rests in on a disk; null where it does not.
   [[nodiscard]] SegmentHome* home() const { return home_.get(); }
   /// Whether it lies on the host now.
-  [[nodiscard]] bool is_on_host() const { return on_host_ != nullptr && !on_host_->is_held(); }
+  [[nodiscard]] HostHome* on_host() const {
+    return on_host_ != nullptr && !on_host_->is_held() ? &on_host_->home() : nullptr;
+  }
   /// Whether it rests anywhere, so that callers are shown a copy.
   [[nodiscard]] bool rests() const { return home_ != nullptr || on_host_ != nullptr; }
   /// Brings the shard into memory, where it rests elsewhere, until what is returned goes.

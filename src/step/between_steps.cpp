@@ -125,7 +125,7 @@ namespace {
 // Optimizers of LibTorch need masters and gradients that are fp32 tensors in memory.
 void check_fp32(const Model& model) {
   if (model.offload.any()) {
-    const bool on_host = model.offload.on_host != nullptr;
+    const bool on_host = model.offload.all().empty();
     throw Error(ExitCode::Usage,
                 std::string("[optim_parameters] a part of the model rests on ") +
                     (on_host ? "the host" : "a disk") +

@@ -22,6 +22,7 @@ class FakeWorld final : public Backend {
   [[nodiscard]] int size() const override { return ranks_.size; }
   [[nodiscard]] int local_size() const override { return ranks_.local_size; }
   [[nodiscard]] c10::Device device() const override { return c10::Device(c10::kMeta); }
+  [[nodiscard]] c10::DeviceType device_type() const override { return ranks_.device; }
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
     return std::make_unique<FakeCommunicator>(group, rank(), like(group),
                                               group.size / group.ranks_of_a_host(ranks_.local_size),

@@ -25,6 +25,7 @@ class SubsetWorld final : public Backend {
   [[nodiscard]] int local_rank() const override { return local_rank_; }
   [[nodiscard]] int local_size() const override { return local_size_; }
   [[nodiscard]] c10::Device device() const override { return whole_->device(); }
+  [[nodiscard]] c10::DeviceType device_type() const override { return whole_->device_type(); }
   [[nodiscard]] std::optional<Wait> waiting() const override { return whole_->waiting(); }
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
     return whole_->make_communicator(

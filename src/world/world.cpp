@@ -132,6 +132,10 @@ c10::Device World::device() const {
   return state_->backend->device();
 }
 
+c10::DeviceType World::device_type() const {
+  return state_->backend->device_type();
+}
+
 int World::local_size() const {
   return state_->backend->local_size();
 }

@@ -8,8 +8,10 @@
 namespace sherd::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 /// A shape whose 100 million parameters are more than all else that a step takes.
 std::string wide_shape(const TempFolder& folder) {
@@ -189,13 +191,27 @@ TEST(Offload, IsPlanned) {
   EXPECT_FALSE(fs::exists(folder.path() / "never made"));
 }
 
-TEST(Offload, IsNotPlannedForGpus) {
+// It comes through the host.
+TEST(Offload, ToADiskIsPlannedForGpus) {
   const TempFolder folder;
-  Arguments words =
-      in_bf16(folder.path() / "run") + on_disk(folder.path()) + Arguments{"--device", "h100-80g"};
-  words.front() = "plan";
-  EXPECT_THAT(expect_code(64, words).err,
-              HasSubstr("memory.offload to a disk is for CPUs so far, and h100-80g is none"));
+  const auto plan = [&](const Arguments& more) {
+    Arguments words = in_bf16(folder.path() / "run") + on_disk(folder.path()) +
+                      Arguments{"--device", "h100-80g"} + more;
+    words.front() = "plan";
+    return expect_code(0, words).out;
+  };
+  EXPECT_THAT(plan({}), AllOf(HasSubstr("\non the disk: "),
+                              HasSubstr("\nin pages of the host: at "
+                                        "most "),
+                              HasSubstr("GB/s each way between a GPU and its host"),
+                              Not(HasSubstr("pinned on the host"))));
+  const auto planned = nlohmann::json::parse(plan({"--json"}));
+  EXPECT_GT(planned["offloaded_bytes"], 12 * 260'000);
+  EXPECT_GT(planned["page_bytes"], 0);
+  EXPECT_EQ(planned["host_bytes"], 0);
+  const auto& items = planned["phases"]["backward"]["items"];
+  EXPECT_FALSE(items.contains("optimizer state"));
+  EXPECT_TRUE(items.contains("slots of what is offloaded"));
 }
 
 // What the host holds, and what the GPU then does not.

@@ -20,6 +20,7 @@
 #include "sherd/init.h"
 #include "sherd/optim.h"
 #include "sherd/state_dict.h"
+#include "tests/fake_device/offloads.h"
 #include "tests/fake_device/scenario_runs.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/slot_linear.h"
@@ -28,11 +29,6 @@
 
 namespace sherd::fake {
 namespace {
-
-// But activations.
-Offload all_on_host() {
-  return {.optimizer_on_host = true, .parameters_on_host = true, .gradients_on_host = true};
-}
 
 // What a checkpoint, whole tensors and initialisation see of a model after some steps.
 std::vector<at::Tensor> shown_states(const World& world, const ShardOptions& options,
@@ -78,6 +74,7 @@ constexpr int64_t kBytesOnHost = 2 + 4 + 8 + 4;
 
 TEST(OffloadToTheHost, WhatRestsOnTheHostIsFilledShownSavedAndLoaded) {
   const test::TempFolder folder;
+  const std::string disk = folder.path().string();
   set_seed(1);
   for (const Master master : {Master::Float32, Master::Split}) {
     ShardOptions options{.precision = {.param_dtype = at::kBFloat16, .master = master}};
@@ -85,7 +82,10 @@ TEST(OffloadToTheHost, WhatRestsOnTheHostIsFilledShownSavedAndLoaded) {
     int number = 0;
     for (const Offload& offload :
          {Offload{}, Offload{.optimizer_on_host = true}, Offload{.parameters_on_host = true},
-          Offload{.gradients_on_host = true}, all_on_host()}) {
+          Offload{.gradients_on_host = true}, all_on_host(), Offload{.optimizer_folder = disk},
+          Offload{.parameter_folder = disk}, Offload{.gradient_folder = disk},
+          Offload{.gradient_folder = disk, .optimizer_on_host = true, .parameters_on_host = true},
+          all_on_disk(disk)}) {
       options.offload = offload;
       const std::string saved =
           (folder.path() / (name_of(master) + std::to_string(number++))).string();
@@ -152,9 +152,6 @@ TEST(OffloadToTheHost, HoldsSlotsOfWhatRestsOnTheHost) {
     test::expect_error([&] { fully_shard(test::make_net(), Mesh::shard(world), options); },
                        ExitCode::Usage, {"masters that rest on the host", "optimizer_on_host"});
     options.precision.full_precision_in_eval = false;
-    options.offload.optimizer_folder = "/tmp";
-    test::expect_error([&] { fully_shard(test::make_net(), Mesh::shard(world), options); },
-                       ExitCode::Usage, {"offload to a disk is for ranks on CPUs"});
   });
   run_ranks_on_devices(1, [](const World& world) {
     set_pinned_limit(100);
@@ -490,9 +487,10 @@ bool work_with_pieces() {
   const auto store = std::make_shared<detail::HostStore>(device, ledger);
   const auto slots = std::make_shared<detail::PieceSlots>(device, ledger);
   slots->set_limit(1 << 20);
-  detail::PieceInSlot a(store, slots, 100, at::kFloat, MemoryKind::GradientShard);
-  detail::PieceInSlot b(store, slots, 100, at::kFloat, MemoryKind::GradientShard);
-  detail::PieceInSlot other_size(store, slots, 200, at::kFloat, MemoryKind::GradientShard);
+  const auto kind = MemoryKind::GradientShard;
+  detail::PieceInSlot a(store, slots, 100, at::kFloat, kind, nullptr);
+  detail::PieceInSlot b(store, slots, 100, at::kFloat, kind, nullptr);
+  detail::PieceInSlot other_size(store, slots, 200, at::kFloat, kind, nullptr);
   const auto add = [](detail::PieceInSlot& piece, double value, bool is_first = false) {
     is_first ? piece.hold_anew() : piece.hold();
     at::Tensor tensor = piece.tensor();

@@ -91,6 +91,26 @@ TEST(Gpu, AWorldOfOneTrainsInBf16) {
   });
 }
 
+// What rests on the host, or on a disk behind it, has the bits of what stays.
+TEST(Gpu, OffloadTrainsToTheSameBits) {
+  SHERD_NEEDS_GPU();
+  const TempFolder folder;
+  const std::string disk = folder.path().string();
+  expect_success(1, c10::kCUDA, [&](World world) {
+    ShardOptions options{.precision = {.param_dtype = at::kBFloat16}};
+    const Trained stays = train(world, options);
+    for (const Offload& offload :
+         {Offload{.optimizer_on_host = true, .parameters_on_host = true, .gradients_on_host = true},
+          Offload{.optimizer_folder = disk, .gradient_folder = disk, .parameter_folder = disk}}) {
+      options.offload = offload;
+      const Trained rests = train(world, options);
+      for (const auto& [name, value] : stays.shards) {
+        TORCH_CHECK(at::equal(value, rests.shards.at(name)), name, " differs");
+      }
+    }
+  });
+}
+
 // Any operator that makes the host wait ends the second step or the third.
 TEST(Gpu, AStepMakesTheHostWaitForNothing) {
   SHERD_NEEDS_GPU();

@@ -1,12 +1,10 @@
 // What rests on a disk: the same training, to the bit, in less memory.
 
-#include <csignal>
 #include <filesystem>
 #include <optional>
 
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +12,7 @@
 #include "sherd/init.h"
 #include "sherd/state_dict.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/file_size_limit.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/train_small_net.h"
@@ -332,26 +331,6 @@ TEST(Offload, OfParametersIsRefusedWhereACommunicatorHoldsThem) {
   EXPECT_EQ(model.memory().bytes(MemoryKind::TravellingShard), 0);
   EXPECT_GT(model.memory().offloaded_bytes(), 0);
 }
-
-/// While it lives files may not be written past `bytes`: a write that fails half-way through a run.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  void (*handler_)(int);
-  rlimit before_ = {};
-};
 
 /// While it lives the nameless files of a folder are empty; afterwards they are as long as before,
 /// and zero: what was read is lost.
