@@ -65,10 +65,9 @@ void check_model(const detail::Model& model) {
                   "shard all of them");
   }
   const Offload& offload = model.options.offload;
-  if (!model.offload.all().empty() || model.offload.activations != nullptr ||
-      offload.gradients_on_host || offload.parameters_on_host) {
+  if (offload.activations_on_host || offload.gradients_on_host || offload.parameters_on_host) {
     refuse_graphs("more than masters and moments is offloaded, and the host moves it",
-                  "offload by Offload::optimizer_on_host at most");
+                  "offload by Offload::optimizer_on_host or optimizer_folder at most");
   }
 }
 

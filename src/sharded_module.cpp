@@ -29,7 +29,7 @@ namespace {
 at::Tensor shown_gradient(const detail::HeldPart& held) {
   detail::SegmentGradients& gradients = *held.segment.gradients();
   if (gradients.rests()) {
-    const auto in_use = gradients.use(/*writes=*/false);
+    const auto in_use = gradients.use();
     return held.of(gradients.shard()).clone();
   }
   gradients.expose();
@@ -70,7 +70,7 @@ void ShardedModule::publish() {
     if (of.segment->values().rests()) {
       throw Error(ExitCode::Usage,
                   "[publish] values of unit '" + of.unit->name() + "' rest on " +
-                      (engine_->model.offload.all().empty() ? "the host" : "a disk") +
+                      (of.segment->has_values_on_disk() ? "a disk" : "the host") +
                       " (ShardOptions::offload), and ParameterShard::value is a copy of them: "
                       "write them by initialize(), load_safetensors(), "
                       "load_from_rank0(), load_full_state_dict() or with_full_parameters().");

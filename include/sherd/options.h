@@ -115,8 +115,9 @@ struct Offload {
   std::string parameter_folder = {};
   /// Masters and moments, as by optimizer_folder, in pinned memory of the host: for ranks on
   /// devices other than CPUs. They are copied to the device and back beside the update, and that
-  /// goes on beside the next forward: results are those of state on the device, to the bit.
-  /// OptimizerShard::tensors lie on the host. Excludes what optimizer_folder excludes.
+  /// goes on beside the next forward, unless another part rests on a disk: results are those of
+  /// state on the device, to the bit. OptimizerShard::tensors lie on the host. Excludes what
+  /// optimizer_folder excludes.
   bool optimizer_on_host = false;
   /// What autograd saves in units other than the root, in tensors of at least 1 MiB, goes to pinned
   /// memory of the host during forward and comes back before their backward: the inputs of those
@@ -235,7 +236,7 @@ struct ShardOptions {
   /// that differs is named before anything hangs: Error(RanksDisagree) on every rank. Costs one
   /// more exchange for each. PyTorch: `TORCH_DISTRIBUTED_DEBUG=DETAIL`.
   bool debug = false;
-  Offload offload = {};  ///< what rests on a disk
+  Offload offload = {};  ///< what rests on a disk, or on a device's host
 };
 
 }  // namespace sherd

@@ -133,7 +133,8 @@ plan::PlannedRun planned_run(const BenchModel& found, const BenchOptions& option
           .micro_batches =
               std::vector<plan::MicroBatch>(static_cast<size_t>(options.accumulation), batch),
           .pooling = device.pooling,
-          .libraries_bytes = world.device().is_cpu() ? plan::kHostLibrariesBytes : 0};
+          .libraries_bytes = world.device().is_cpu() ? plan::kHostLibrariesBytes : 0,
+          .cuda_graphs = options.cuda_graphs};
 }
 
 // One bench: the model, and the steps it makes.

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <nlohmann/json.hpp>
 
+#include "llm/plan/memory_table.h"
 #include "llm/plan/meta_meter.h"
 #include "llm/plan/meta_run.h"
 
@@ -80,8 +81,26 @@ class Planner {
     }
   }
 
+  // They keep apart what the largest micro-batch allocates, which others allocate as well.
+  void add_memory_of_graphs() {
+    std::int64_t bytes = 0;
+    for (const PhasePlan& phase : phases_) {
+      const bool is_captured = phase.name == "forward" || phase.name == "backward";
+      bytes = std::max(bytes, is_captured ? bytes_of(phase, Held::Activations) : 0);
+    }
+    for (PhasePlan& phase : phases_) {
+      if (phase.name != "load") {
+        phase.items[kGraphsItem] = bytes;
+        phase.total_bytes += bytes;
+      }
+    }
+  }
+
   // Memory that is kept is there in every phase: what decides is what is in use.
   MemoryPlan result(std::int64_t offloaded_bytes) {
+    if (run_.cuda_graphs) {
+      add_memory_of_graphs();
+    }
     MemoryPlan plan{std::move(phases_)};
     plan.offloaded_bytes = offloaded_bytes;
     std::int64_t most_in_use = -1;

@@ -18,6 +18,9 @@ inline constexpr const char* kLibrariesItem = "oneDNN and MKL";
 /// The item of what is in memory of what rests on a disk or the host.
 inline constexpr const char* kOffloadItem = "slots of what is offloaded";
 
+/// The item of the memory that graphs of micro-batches share.
+inline constexpr const char* kGraphsItem = "memory of graphs";
+
 /// What is held at the worst moment of a phase.
 struct PhasePlan {
   std::string name;

@@ -19,7 +19,8 @@ enum class Held {
   Offloaded,           ///< what is in memory of what rests on a disk or the host
   Activations,         ///< and all else that operators hold
   Libraries,
-  Kept,  ///< freed, and kept by the allocator
+  Graphs,  ///< of micro-batches
+  Kept,    ///< freed, and kept by the allocator
 };
 
 /// Of an item of a phase.

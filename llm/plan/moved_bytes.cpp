@@ -178,10 +178,9 @@ double resting_bytes_a_parameter(const PlannedRun& run) {
   return of_master + 2 * dtype_bytes(run.adamw.moments_dtype);
 }
 
-bool updates_beside_forward(const PlannedRun& run) {
+bool offloads_to_disk(const PlannedRun& run) {
   const sherd::Offload& offload = run.sharding.offload;
-  return offload.optimizer_on_host &&
-         (offload.optimizer_folder + offload.gradient_folder + offload.parameter_folder).empty();
+  return !(offload.optimizer_folder + offload.gradient_folder + offload.parameter_folder).empty();
 }
 
 double parameter_bytes_on_host(const PlannedRun& run) {

@@ -21,8 +21,8 @@ namespace llm::plan {
 
 /// What AdamW brings from the host of a device of a parameter, and takes back there.
 [[nodiscard]] double resting_bytes_a_parameter(const PlannedRun& run);
-/// Whether it does so beside the next forward: nothing rests on a disk, for which the host waits.
-[[nodiscard]] bool updates_beside_forward(const PlannedRun& run);
+/// Whether anything rests on a disk, for which the host waits in an update.
+[[nodiscard]] bool offloads_to_disk(const PlannedRun& run);
 /// Of parameters as they travel that rest there, or on a disk behind it, which come back for
 /// forward, backward and update; and of their sums of gradients, which each micro-batch sends
 /// there.

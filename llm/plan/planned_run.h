@@ -37,6 +37,7 @@ struct PlannedRun {
   std::optional<PlannedEvaluation> evaluation = std::nullopt;
   Pooling pooling = {};
   std::int64_t libraries_bytes = 0;  ///< of other libraries, from the first step on
+  bool cuda_graphs = false;          ///< micro-batches are run as graphs
 };
 
 /// Whether gradients are summed by NCCL's own reduce-scatter.

@@ -198,10 +198,15 @@ class PlannedStep {
     const double update = update_seconds(run_, rates_, shard);
     timeline_.compute(update);
     // Masters and moments that rest there are updated on a stream of their own.
-    const double forward = updates_beside_forward(run_) ? link_rests_ : 0;
+    const double forward = run_.sharding.offload.optimizer_on_host ? link_rests_ : 0;
     const double updated = resting_bytes_a_parameter(run_) + parameter_bytes_on_host(run_);
-    timeline_.copy_beside(update + forward, shard * (updated + gradient_bytes_on_host(run_)),
-                          shard * updated);
+    const double fetched = shard * (updated + gradient_bytes_on_host(run_));
+    const double written = shard * updated;
+    if (offloads_to_disk(run_)) {  // pages, whose copies do not overlap
+      timeline_.copy_beside(update, fetched + written, 0);
+    } else {
+      timeline_.copy_beside(update + forward, fetched, written);
+    }
     timeline_.compute(seconds_besides(run_, rates_, {elements_, operators_}));
     return {timeline_.now(), timeline_.exposed()};
   }

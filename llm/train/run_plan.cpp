@@ -58,7 +58,8 @@ plan::PlannedRun planned_step(const config::RunConfig& config, const ModelShape&
           .loss_chunk_tokens = config.memory.loss_chunk_tokens,
           .micro_batches = std::vector<plan::MicroBatch>(micro_batches, batch),
           .pooling = hosts.device.pooling,
-          .libraries_bytes = on_cpu ? plan::kHostLibrariesBytes : 0};
+          .libraries_bytes = on_cpu ? plan::kHostLibrariesBytes : 0,
+          .cuda_graphs = config.device.cuda_graphs};
 }
 
 void plan_time(RunPlan& plan, const plan::PlannedRun& run) {
@@ -69,8 +70,9 @@ void plan_time(RunPlan& plan, const plan::PlannedRun& run) {
   plan.time = plan::plan_step_time(run, rates, links);
   plan.rates = links.source.empty() ? rates.source : rates.source + "; " + links.source;
   if (plan.memory.host_bytes + plan.memory.page_bytes > 0) {
-    plan.rates += fmt::format("; {:g} GB/s each way between a GPU and its host, assumed",
-                              links.pinned_bytes_per_second / 1e9);
+    plan.rates += fmt::format("; {:g} GB/s each way between a GPU and its host, assumed{}",
+                              links.pinned_bytes_per_second / 1e9,
+                              plan.memory.page_bytes > 0 ? " (pages are slower)" : "");
   }
 }
 

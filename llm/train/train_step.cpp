@@ -78,8 +78,9 @@ void refuse_non_finite(const char* what, double value, std::int64_t step) {
 }
 
 // Gradients that overflow although the loss is hardly scaled have another cause.
+constexpr double kLeastScale = 1.0 / 1024;
+
 void refuse_hopeless(double scale, std::int64_t step) {
-  constexpr double kLeastScale = 1.0 / 1024;
   if (scale < kLeastScale) {
     throw sherd::Error(sherd::ExitCode::NonFinite,
                        fmt::format("the gradients of step {} are not finite in float16 at any "
@@ -164,10 +165,13 @@ void LaunchedStep::clip(sherd::Sharded<model::CausalLm>& model, const StepPlan& 
   }
 }
 
-// With a scaler a norm that is not finite ends nothing.
-void LaunchedStep::note_left_out(const at::Tensor& loss, const sherd::GradScaler* scaler,
-                                 const StepPlan& plan) {
+// With a scaler a norm that is not finite ends nothing, where some scale may help.
+void LaunchedStep::note_left_out(const at::Tensor& loss, const at::Tensor& found_inf,
+                                 const sherd::GradScaler* scaler, const StepPlan& plan) {
   left_out_ = (scaler != nullptr ? loss : norm_).isfinite().logical_not();
+  if (scaler != nullptr) {
+    left_out_.logical_or_(scaler->scale_tensor().lt(kLeastScale).logical_and(found_inf));
+  }
   if (plan.left_out.defined()) {
     left_out_.logical_or_(plan.left_out);
   }
@@ -209,7 +213,7 @@ LaunchedStep launch_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& o
   } else if (!plan.updated_in_backward) {
     step.clip(model, plan);
     if (!loss.is_cpu()) {
-      step.note_left_out(loss, scaler, plan);
+      step.note_left_out(loss, found_inf, scaler, plan);
     }
   }
   step.clock_.mark(Phase::Clip);

@@ -71,7 +71,8 @@ class LaunchedStep {
   at::Tensor run(sherd::Sharded<model::CausalLm>& model, const sherd::GradScaler* scaler,
                  const std::vector<data::Batch>& micro_batches, const StepPlan& plan);
   void clip(sherd::Sharded<model::CausalLm>& model, const StepPlan& plan);
-  void note_left_out(const at::Tensor& loss, const sherd::GradScaler* scaler, const StepPlan& plan);
+  void note_left_out(const at::Tensor& loss, const at::Tensor& found_inf,
+                     const sherd::GradScaler* scaler, const StepPlan& plan);
   void take_loss(double of_all_ranks);
   void take_norm(double norm);
   void take_overflow(double scale);

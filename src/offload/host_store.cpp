@@ -84,9 +84,6 @@ void HostStore::join() const {
 
 void HostStore::begin() {
   const bool was_left = !std::exchange(fetched_, {}).empty();
-  for (Slot& slot : slots_) {
-    slot.in_use.clear();
-  }
   if (streams_ == nullptr) {
     return;
   }
@@ -147,6 +144,12 @@ void HostStore::write_back() {
     written.home->write_back(written.view);
   }
   slot.written.record(streams_->to_host());
+}
+
+void HostStore::leave() {
+  for (Slot& slot : slots_) {
+    slot.in_use.clear();
+  }
 }
 
 std::optional<c10::Event> HostStore::written_back() const {

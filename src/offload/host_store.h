@@ -64,6 +64,9 @@ class HostStore {
   [[nodiscard]] const std::vector<at::Tensor>& use();
   /// What use() returned last has been worked with.
   void write_back();
+  /// What was fetched and not written back is not wanted any more: disks need not keep its pages,
+  /// which homes may not outlive.
+  void leave();
   /// Comes when all is there that has been written back so far; none on the meta device.
   [[nodiscard]] std::optional<c10::Event> written_back() const;
   /// The same of whole pieces.

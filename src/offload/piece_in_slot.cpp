@@ -49,7 +49,13 @@ bool PieceInSlot::take_slot() {
 void PieceInSlot::fetch() {
   if (!take_slot()) {
     const auto free = reached_by_current_stream(piece_.store().device());
-    piece_.fetch(slot_, free ? &*free : nullptr);
+    try {
+      piece_.fetch(slot_, free ? &*free : nullptr);
+    } catch (...) {
+      slots_->arena_.release(std::exchange(slot_, nullptr));
+      place_ = Place::Host;
+      throw;
+    }
   }
 }
 
@@ -94,14 +100,14 @@ void PieceInSlot::drop() {
   place_ = Place::Host;
 }
 
-std::shared_ptr<void> PieceInSlot::use(bool writes) {
+std::shared_ptr<void> PieceInSlot::use() {
   if (is_held()) {
     return nullptr;
   }
   hold();
-  return {this, [writes](PieceInSlot* piece) {
+  return {this, [](PieceInSlot* piece) {
             try {
-              writes ? piece->rest() : piece->drop();
+              piece->drop();
             } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): as each later call
             }                                  // to the device says
           }};

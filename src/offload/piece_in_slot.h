@@ -60,8 +60,8 @@ class PieceInSlot {
   void rest();
   /// The same, and what it holds on the device is not needed: the host keeps what it has.
   void drop();
-  /// Held until what is returned goes, unless it is held anyway.
-  [[nodiscard]] std::shared_ptr<void> use(bool writes);
+  /// Held to be read until what is returned goes, unless it is held anyway.
+  [[nodiscard]] std::shared_ptr<void> use();
 
  private:
   enum class Place : std::uint8_t { Host, Arriving, Held, Leaving };

@@ -49,6 +49,23 @@ void* reserve(std::int64_t bytes) {
   return start + before;
 }
 
+void map_pages(const HomeChunk& chunk) {
+  const auto size = static_cast<std::size_t>(chunk.bytes);
+  if (::mprotect(chunk.data, size, PROT_READ | PROT_WRITE) != 0) {
+    refused(chunk.bytes, errno);
+  }
+  ::madvise(chunk.data, size, MADV_HUGEPAGE);
+}
+
+// New pages would be zeroed first, which takes a good part of the time that reading them takes.
+// False where the system cannot.
+bool move_pages(const HomeChunk& from, const HomeChunk& to) {
+  constexpr int kKeepsAddresses = 4;  // MREMAP_DONTUNMAP, of Linux 5.7; headers may not have it
+  const auto size = static_cast<std::size_t>(to.bytes);
+  return ::mremap(from.data, size, size, MREMAP_MAYMOVE | MREMAP_FIXED | kKeepsAddresses,
+                  to.data) != MAP_FAILED;
+}
+
 }  // namespace
 
 OffloadStore::OffloadStore(const std::string& folder, c10::Device device,
@@ -80,16 +97,24 @@ void OffloadStore::release(std::int64_t begin, std::int64_t bytes) {
   ledger_->add_offloaded(-bytes);
 }
 
-// What has not been used for longest goes first.
-void OffloadStore::make_room(std::int64_t bytes) {
+// What has not been used for longest goes first. The last that has to go may leave its pages to
+// what they are for: then it is returned, in memory still, and nothing of it is needed.
+HomeChunk* OffloadStore::make_room(std::int64_t bytes) {
   while (held_bytes_ + bytes > limit_bytes_) {
-    const auto oldest = std::find_if(in_memory_.begin(), in_memory_.end(),
-                                     [](const HomeChunk* chunk) { return chunk->uses == 0; });
-    if (oldest == in_memory_.end()) {
-      return;
+    const auto found = std::find_if(in_memory_.begin(), in_memory_.end(),
+                                    [](const HomeChunk* chunk) { return chunk->uses == 0; });
+    if (found == in_memory_.end()) {
+      return nullptr;
     }
-    leave(**oldest);
+    HomeChunk& oldest = **found;
+    write_back(oldest);
+    settle(oldest);
+    if (oldest.bytes == bytes && held_bytes_ <= limit_bytes_) {
+      return &oldest;
+    }
+    forget(oldest);
   }
+  return nullptr;
 }
 
 void OffloadStore::rest() {
@@ -113,15 +138,18 @@ void OffloadStore::forget_failure() {
 
 // Of a chunk that lies in the file alone.
 void OffloadStore::give_memory(HomeChunk& chunk) {
-  make_room(chunk.bytes);
+  HomeChunk* const leaving = make_room(chunk.bytes);
+  const bool has_pages = file_ && leaving != nullptr && move_pages(*leaving, chunk);
+  if (leaving != nullptr) {
+    forget(*leaving);
+  }
   if (!file_) {
-    const bool counts = !is_behind_host_;
-    chunk.on_meta = Buffer(counts ? chunk.bytes : 0, MemoryKind::OffloadSlot, ledger_, device_);
-  } else if (::mprotect(chunk.data, static_cast<std::size_t>(chunk.bytes),
-                        PROT_READ | PROT_WRITE) != 0) {
-    refused(chunk.bytes, errno);
+    const std::int64_t counted_bytes = is_behind_host_ ? 0 : chunk.bytes;
+    chunk.on_meta = Buffer(counted_bytes, MemoryKind::OffloadSlot, ledger_, device_);
   } else {
-    ::madvise(chunk.data, static_cast<std::size_t>(chunk.bytes), MADV_HUGEPAGE);
+    if (!has_pages) {
+      map_pages(chunk);
+    }
     count(chunk.bytes);
   }
   held_bytes_ += chunk.bytes;

@@ -70,7 +70,7 @@ class OffloadStore {
   void write_back(HomeChunk& chunk);
   void settle(HomeChunk& chunk);
   void settle_quietly(HomeChunk& chunk);
-  void make_room(std::int64_t bytes);
+  [[nodiscard]] HomeChunk* make_room(std::int64_t bytes);
   void leave(HomeChunk& chunk);
   void forget(HomeChunk& chunk);
 

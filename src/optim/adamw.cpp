@@ -190,10 +190,10 @@ bool AdamW::Impl::is_updated(const SegmentMoments& state, size_t place) const {
 // (gradients, what they are multiplied by); in forward a unit is gathered as soon as it is
 // published. The gradient shards that it reads are written again by the next backward, whose units
 // have been gathered by then. What else touches shards waits: FlatSegment::await_update() for their
-// unit, HostStore::settle() for copies, this for all. State on a disk is updated on the current
-// stream, since the host waits for it anyway; so is state on the device: that is short, and bound
-// by memory that what computes beside it would share. So it is in backward, where updates are
-// spread anyway, and the next unit takes over a gradient shard at once.
+// unit, HostStore::settle() for copies, this for all. Where any part rests on a
+// disk updates are on the current stream, since the host waits for that anyway; so is state on the
+// device: that is short, and bound by memory that what computes beside it would share. So it is in
+// backward, where updates are spread anyway, and the next unit takes over a gradient shard at once.
 void AdamW::Impl::await_update() const {
   if (const auto& host = engine().model.offload.on_host) {
     host->join();
@@ -202,9 +202,13 @@ void AdamW::Impl::await_update() const {
 
 // What forward gathers first first.
 void AdamW::Impl::sort_as_forward(std::vector<SegmentMoments*>& due) const {
-  const std::vector<int>& order = engine().step.forward_order();
+  std::map<int, size_t> places;
+  for (const int unit : engine().step.forward_order()) {
+    places.emplace(unit, places.size());
+  }
   const auto place = [&](const SegmentMoments* state) {
-    return std::find(order.begin(), order.end(), state->of.unit->index());
+    const auto found = places.find(state->of.unit->index());
+    return found == places.end() ? places.size() : found->second;
   };
   std::stable_sort(due.begin(), due.end(),
                    [&](const auto* a, const auto* b) { return place(a) < place(b); });

@@ -196,7 +196,12 @@ StretchQueue::StretchQueue(std::vector<Stretch> stretches, HostStore* host)
     : stretches_(std::move(stretches)), host_(host) {
   if (host_ != nullptr) {
     host_->begin();
-    fetch_from_host(0);
+  }
+}
+
+StretchQueue::~StretchQueue() {
+  if (host_ != nullptr) {
+    host_->leave();
   }
 }
 
@@ -237,6 +242,9 @@ shard_math::AdamWTensors StretchQueue::bring() {
   use_homes();
   shard_math::AdamWTensors tensors = front().tensors();
   if (host_ != nullptr) {
+    if (next_ == 0) {
+      fetch_from_host(0);
+    }
     fetch_from_host(next_ + 1);
     const std::vector<at::Tensor>& on_device = host_->use();
     size_t place = 0;

@@ -68,6 +68,10 @@ class StretchQueue {
  public:
   /// `host`: null where nothing rests there.
   StretchQueue(std::vector<Stretch> stretches, HostStore* host);
+  /// After an exception some are left.
+  ~StretchQueue();
+  StretchQueue(const StretchQueue&) = delete;
+  StretchQueue& operator=(const StretchQueue&) = delete;
   [[nodiscard]] bool empty() const { return next_ == stretches_.size(); }
   [[nodiscard]] const Stretch& front() const { return stretches_[next_]; }
   /// The tensors of front(), to be updated where the model is computed.

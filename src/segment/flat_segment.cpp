@@ -104,7 +104,9 @@ at::Tensor FlatSegment::view_travelling() const {
   };
   if (parameters_on_host_ != nullptr) {
     if (piece != nullptr) {
-      refuse("the host (Offload::parameters_on_host)",
+      refuse(parameters_on_host_->home().disk() == nullptr
+                 ? "the host (Offload::parameters_on_host)"
+                 : "a disk (Offload::parameter_folder)",
              "give each rank a device of its own, which exchanges over NCCL, or leave them there.");
     }
     return parameters_on_host_->on_host();
@@ -335,6 +337,14 @@ ShardValues FlatSegment::values() const {
     (*uses)[1] = of_low ? of_low(part.low(), writes) : nullptr;
     return uses;
   }));
+}
+
+bool FlatSegment::has_values_on_disk() const {
+  const auto is_on_disk = [](const SegmentHome* home, const HostHome* host) {
+    return home != nullptr || (host != nullptr && host->disk() != nullptr);
+  };
+  return is_on_disk(master_home(), master_on_host()) ||
+         (!has_separate_master() && is_on_disk(parameter_home(), parameters_on_host()));
 }
 
 void FlatSegment::begin_update() {

@@ -118,6 +118,8 @@ class FlatSegment {
   }
   /// What travelling() rests in on a disk; null where it does not.
   [[nodiscard]] SegmentHome* parameter_home() const { return parameter_home_.get(); }
+  /// Whether some of values() rests on a disk.
+  [[nodiscard]] bool has_values_on_disk() const;
   /// What holds the values: the master, or the travelling shard where there is no other.
   [[nodiscard]] ShardValues values() const;
   /// Whether there is an fp32 shard that is rounded into the travelling shard.

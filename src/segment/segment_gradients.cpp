@@ -62,10 +62,25 @@ void SegmentGradients::allocate_shard() {
       flat_tensor(shard_buffer_.data(), layout_.shard_numel, layout_.reduce_dtype, layout_.device);
 }
 
-std::shared_ptr<void> SegmentGradients::use(bool writes) const {
-  return home_ != nullptr      ? home_->use(shard_, writes)
-         : on_host_ != nullptr ? on_host_->use(writes)
+std::shared_ptr<void> SegmentGradients::use() const {
+  return home_ != nullptr      ? home_->use(shard_, /*writes=*/false)
+         : on_host_ != nullptr ? on_host_->use()
                                : nullptr;
+}
+
+// What is written back may fail, so that no destructor does it.
+template <class Work>
+void SegmentGradients::change(const Work& work) {
+  squares_change();
+  const auto in_use = home_ != nullptr ? home_->use(shard_, /*writes=*/true) : nullptr;
+  const bool was_on_host = on_host() != nullptr;
+  if (was_on_host) {
+    on_host_->hold();
+  }
+  work();
+  if (was_on_host) {
+    on_host_->rest();
+  }
 }
 
 void SegmentGradients::fetch_shard() {
@@ -227,7 +242,7 @@ void SegmentGradients::start_all_reduce() {
   const bool first = !std::exchange(sum_started_, true);
   if (first && has_sum_) {
     // Callers may have changed the shard, which is what is added to.
-    const auto in_use = use(/*writes=*/false);
+    const auto in_use = use();
     part.copy_(shard().narrow(0, replicas.rank() * part.numel(), part.numel()));
   }
   replicas.reduce(id_, {.shard = part.mutable_data_ptr(),
@@ -259,9 +274,7 @@ void SegmentGradients::wait_sum() {
 
 void SegmentGradients::run_all_reduce_hook() {
   if (std::exchange(awaits_hook_, false) && all_reduce_hook_) {
-    squares_change();
-    const auto in_use = use(/*writes=*/true);
-    all_reduce_hook_(shard());
+    change([&] { all_reduce_hook_(shard()); });
   }
 }
 
@@ -279,24 +292,19 @@ at::Tensor SegmentGradients::sum_of_squares() const {
   if (squares_on_device_.defined()) {
     return squares_on_device_;
   }
-  const auto in_use = use(/*writes=*/false);
+  const auto in_use = use();
   return shard_math::sum_of_squares_on_device(shard());
 }
 
 void SegmentGradients::scale(float factor) {
-  if (!has_sum_) {
-    return;
+  if (has_sum_) {
+    change([&] { shard_math::scale_in_place(shard(), factor); });
   }
-  squares_change();
-  const auto in_use = use(/*writes=*/true);
-  shard_math::scale_in_place(shard(), factor);
 }
 
 void SegmentGradients::scale(const at::Tensor& factor) {
   if (has_sum_) {
-    squares_change();
-    const auto in_use = use(/*writes=*/true);
-    shard_math::scale_in_place(shard(), factor);
+    change([&] { shard_math::scale_in_place(shard(), factor); });
   }
 }
 
@@ -309,9 +317,7 @@ void SegmentGradients::forget() {
 }
 
 void SegmentGradients::forget(size_t place, int64_t start, int64_t numel) {
-  squares_change();
-  const auto in_use = use(/*writes=*/true);
-  shard().narrow(0, start, numel).zero_();
+  change([&] { shard().narrow(0, start, numel).zero_(); });
   used_[place] = false;
 }
 

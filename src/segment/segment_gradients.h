@@ -107,8 +107,8 @@ class SegmentGradients {
   }
   /// Whether it rests anywhere, so that callers are shown a copy.
   [[nodiscard]] bool rests() const { return home_ != nullptr || on_host_ != nullptr; }
-  /// Brings the shard into memory, where it rests elsewhere, until what is returned goes.
-  [[nodiscard]] std::shared_ptr<void> use(bool writes) const;
+  /// Brings the shard to where it is read, if it rests elsewhere, until what is returned goes.
+  [[nodiscard]] std::shared_ptr<void> use() const;
   /// The reduction that was started has ended: the shard may rest.
   void rest();
   [[nodiscard]] bool has_sum() const { return has_sum_; }
@@ -132,6 +132,9 @@ class SegmentGradients {
   void abandon();
 
  private:
+  /// Brings it there for `work`, which changes it, and lets it rest again.
+  template <class Work>
+  void change(const Work& work);
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
   [[nodiscard]] bool is_replicated() const { return communicators_.replicas != nullptr; }

@@ -125,14 +125,14 @@ namespace {
 // Optimizers of LibTorch need masters and gradients that are fp32 tensors in memory.
 void check_fp32(const Model& model) {
   if (model.offload.any()) {
-    const bool on_host = model.offload.all().empty();
+    const bool is_on_disk = !model.offload.all().empty();
     throw Error(ExitCode::Usage,
                 std::string("[optim_parameters] a part of the model rests on ") +
-                    (on_host ? "the host" : "a disk") +
+                    (is_on_disk ? "a disk" : "the host") +
                     " (ShardOptions::offload), where optimizers of LibTorch do not find it: use "
                     "sherd::AdamW, or leave " +
-                    (on_host ? "optimizer_on_host, gradients_on_host and parameters_on_host."
-                             : "the folders empty."));
+                    (is_on_disk ? "the folders empty, and " : "") +
+                    "optimizer_on_host, gradients_on_host and parameters_on_host.");
   }
   for (const SegmentOfUnit& of : model.segments) {
     const Master master = of.segment->master_format();

@@ -1,5 +1,6 @@
 // Offload from a device to a disk behind its host.
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +15,7 @@
 #include "tests/fake_device/offloads.h"
 #include "tests/fake_device/scenario_runs.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/file_size_limit.h"
+#include "tests/support/failing_files.h"
 #include "tests/support/small_net.h"
 #include "tests/support/temp_folder.h"
 
@@ -128,10 +129,85 @@ TEST(OffloadBehindTheHost, TellsOfAWriteThatFailsAndIsTornUntilACheckpointIsLoad
     backward();
     optimizer.step();
     test::expect_error([&] { static_cast<void>(optim_parameters(model)); }, ExitCode::Usage,
-                       {"rests on a disk", "leave the folders empty"});
+                       {"rests on a disk", "leave the folders empty, and optimizer_on_host"});
     test::expect_error([&] { model.publish(); }, ExitCode::Usage, {"rest on a disk"});
   });
   EXPECT_EQ(take_faults(), std::vector<std::string>{});
+}
+
+// A model of several stretches, one step of which is done, and the backward of the next.
+class WideModel {
+ public:
+  WideModel(const World& world, const Offload& offload)
+      : world_(world),
+        model_(fully_shard(test::make_net(2, 1500), Mesh::shard(world), options_of(offload))),
+        optimizer_(AdamW(model_, {.lr = 1e-2})) {
+    backward();
+    optimizer_->step();
+    optimizer_->zero_grad();
+    backward();
+  }
+  void backward() { model_(test::make_example(0).x.to(world_.device())).sum().backward(); }
+  [[nodiscard]] const Sharded<test::Net>& model() const { return model_; }
+  [[nodiscard]] AdamW& optimizer() { return *optimizer_; }
+  void make_another_optimizer() {
+    optimizer_.reset();
+    optimizer_.emplace(model_, AdamWOptions{.lr = 1e-2});
+  }
+
+ private:
+  static ShardOptions options_of(const Offload& offload) {
+    ShardOptions options{.precision = {.param_dtype = at::kBFloat16}};
+    options.offload = offload;
+    return options;
+  }
+  World world_;
+  Sharded<test::Net> model_;
+  std::optional<AdamW> optimizer_;
+};
+
+// Half-way through an update, whose pages are let go of with what they belong to.
+TEST(OffloadBehindTheHost, EndsAfterAWriteThatFailsInAnUpdate) {
+  const test::TempFolder folder;
+  run_ranks_on_devices(1, [&](const World& world) {
+    for (const bool goes_on : {false, true}) {
+      WideModel wide(world, {.optimizer_folder = folder.path().string()});
+      const StreamsEndFirst streams_end_first(world);
+      {
+        const test::FileSizeLimit full_disk(0);
+        test::expect_error(
+            [&] { wide.optimizer().step(); }, ExitCode::StorageIo,
+            {"update of unit '", "in the optimizer of step 2, on rank 0 of 1: ", "File too large"});
+      }
+      if (goes_on) {
+        wide.make_another_optimizer();
+        test::expect_error([&] { wide.optimizer().step(); }, ExitCode::Usage, {"are torn"});
+      }
+    }
+  });
+}
+
+// What could not be read is not there the next time either.
+TEST(OffloadBehindTheHost, TellsOfReadsThatFailAsOftenAsTheyDo) {
+  const test::TempFolder folder;
+  const std::string disk = folder.path().string();
+  run_ranks_on_devices(1, [&](const World& world) {
+    {
+      WideModel wide(world, {.gradient_folder = disk});
+      const StreamsEndFirst streams_end_first(world);
+      const test::LostFiles lost(disk);
+      for (int time = 0; time < 2; ++time) {
+        test::expect_error([&] { static_cast<void>(wide.model().parameter_shards()); },
+                           ExitCode::StorageIo, {"it ends too early"});
+      }
+    }
+    WideModel wide(world, {.optimizer_folder = disk});
+    const StreamsEndFirst streams_end_first(world);
+    const test::LostFiles lost(disk);
+    test::expect_error(
+        [&] { wide.optimizer().step(); }, ExitCode::StorageIo,
+        {"update of unit '", "in the optimizer of step 2, on rank 0 of 1: ", "it ends too early"});
+  });
 }
 
 // Parameters of several stretches, in several pieces of the file.

@@ -505,7 +505,7 @@ bool work_with_pieces() {
     add(b, 10);  // before it has left
     add(a, 1, true);
     {
-      const auto in_use = b.use(/*writes=*/false);
+      const auto in_use = b.use();
       b.tensor().mul_(0);  // of which the host hears nothing
     }
     add(a, 1);

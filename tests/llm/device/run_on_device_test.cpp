@@ -189,6 +189,21 @@ model::CausalLm head_that_never_predicts_one() {
   return bloom;
 }
 
+std::vector<at::Tensor> values_of(const sherd::ShardedModule& model) {
+  std::vector<at::Tensor> values;
+  for (const sherd::ParameterShard& shard : model.parameter_shards()) {
+    values.push_back(shard.value.cpu().clone());
+  }
+  return values;
+}
+
+void expect_equal(const std::vector<at::Tensor>& before, const std::vector<at::Tensor>& after) {
+  ASSERT_EQ(before.size(), after.size());
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_TRUE(at::equal(before[i], after[i])) << "parameter " << i;
+  }
+}
+
 // Neither the step with such a loss on one rank nor the one launched behind it updates anything.
 TEST_P(RunOnDevice, UpdatesNothingByAnInfiniteLossWithFiniteGradients) {
   const auto batch = [](std::int64_t label) {
@@ -214,32 +229,64 @@ TEST_P(RunOnDevice, UpdatesNothingByAnInfiniteLossWithFiniteGradients) {
         plan.graphs = graphs ? &*graphs : nullptr;
         return launch_step(model, optimizer, scales, batch(label), plan);
       };
-      const auto shards = [&] {
-        std::vector<at::Tensor> values;
-        for (const sherd::ParameterShard& shard : model.parameter_shards()) {
-          values.push_back(shard.value.cpu());
-        }
-        return values;
-      };
       const bool is_last = world.rank() == world.size() - 1;
       const int good_steps = has_graphs ? 4 : 1;
       for (int step = 0; step < good_steps; ++step) {
         EXPECT_TRUE(std::isfinite(launch(1, 3, {}).read(model.world()).loss));
       }
-      const std::vector<at::Tensor> before = shards();
+      const std::vector<at::Tensor> before = values_of(model);
       LaunchedStep infinite = launch(2, is_last ? kNeverPredicted : 3, {});
       const LaunchedStep behind = launch(3, 3, infinite.left_out());
       sherd::test::expect_error([&] { static_cast<void>(infinite.read(model.world())); },
                                 sherd::ExitCode::NonFinite,
                                 {"the loss of step 2 is inf. Nothing was updated."});
-      const std::vector<at::Tensor> after = shards();
-      for (size_t i = 0; i < before.size(); ++i) {
-        EXPECT_TRUE(at::equal(before[i], after[i])) << dtype << ", parameter " << i;
-      }
+      SCOPED_TRACE(c10::toString(dtype));
+      expect_equal(before, values_of(model));
       EXPECT_EQ(optimizer.steps_done(), good_steps);
       EXPECT_TRUE(!has_graphs || graphs->counts().launches >= 3);
     });
   }
+  EXPECT_EQ(sherd::fake::take_faults(), std::vector<std::string>{});
+}
+
+// Nor does a step with gradients that no scale helps, or the one launched behind it.
+TEST_P(RunOnDevice, UpdatesNothingByGradientsThatNoScaleHelps) {
+  const std::vector<data::Batch> batch = {
+      {{1, 2, 3}, {data::kUnsupervised, data::kUnsupervised, 3}, {0, 3}, 1}};
+  const auto train = [&](const sherd::World& world) {
+    auto model = sherd::fully_shard(head_that_never_predicts_one(), sherd::Mesh::shard(world),
+                                    {.precision = {.param_dtype = at::kHalf}});
+    const sherd::fake::StreamsEndFirst streams_end_first(world);
+    bool overflows = false;
+    model.set_all_reduce_hook([&](const std::string& /*unit*/, const at::Tensor& shard) {
+      if (overflows) {
+        shard.fill_(INFINITY);
+      }
+    });
+    sherd::AdamW optimizer(model, {.lr = 1e-2});
+    sherd::GradScaler scaler(model, {.init_scale = 1e-4});
+    const auto launch = [&](std::int64_t number, const at::Tensor& left_out) {
+      return launch_step(model, optimizer, &scaler, batch,
+                         {.number = number, .clip_grad_norm = 1.0, .left_out = left_out});
+    };
+    static_cast<void>(launch(1, {}).read(model.world()));
+    const std::vector<at::Tensor> before = values_of(model);
+    overflows = true;
+    sherd::test::expect_error(
+        [&] {
+          LaunchedStep hopeless = launch(2, {});
+          overflows = false;
+          const LaunchedStep behind = launch(3, hopeless.left_out());
+          static_cast<void>(hopeless.read(model.world()));
+        },
+        sherd::ExitCode::NonFinite,
+        {"the gradients of step 2 are not finite in float16 at any scale of the loss. Nothing was "
+         "updated."});
+    expect_equal(before, values_of(model));
+    EXPECT_EQ(optimizer.steps_done(), 1);
+  };
+  sherd::test::run_ranks(GetParam(), train);
+  sherd::fake::run_ranks_on_devices(GetParam(), train);
   EXPECT_EQ(sherd::fake::take_faults(), std::vector<std::string>{});
 }
 

@@ -11,6 +11,7 @@
 
 #include "llm/eval/batch_tensors.h"
 #include "llm/eval/generation.h"
+#include "llm/plan/memory_table.h"
 #include "llm/plan/meta_meter.h"
 #include "llm/train/load_model.h"
 #include "ops/cpu/isa.h"
@@ -228,6 +229,25 @@ TEST(MemoryPlan, HasTheBytesOfEachMemoryMode) {
       }
     }
   }
+}
+
+// What the graphs keep is what a micro-batch takes of operators, once more, in all that follows.
+TEST(MemoryPlan, OfGraphsHasTheActivationsTwice) {
+  PlannedRun run = planned_run("llama", 2, sherd::Strategy::FullShard);
+  run.ranks.device = c10::DeviceType::CUDA;
+  const MemoryPlan without = plan_memory(run);
+  run.cuda_graphs = true;
+  const MemoryPlan with = plan_memory(run);
+  const std::int64_t activations =
+      std::max(bytes_of(phase(without, "forward"), Held::Activations),
+               bytes_of(phase(without, "backward"), Held::Activations));
+  EXPECT_GT(activations, 0);
+  for (const PhasePlan& one : with.phases) {
+    const std::int64_t more = one.name == "load" ? 0 : activations;
+    EXPECT_EQ(one.total_bytes - phase(without, one.name).total_bytes, more) << one.name;
+    EXPECT_EQ(bytes_of(one, Held::Graphs), more) << one.name;
+  }
+  EXPECT_EQ(with.peak_bytes, without.peak_bytes + activations);
 }
 
 TEST(MemoryPlan, RefusesRanksThatTheStrategyDoesNotFit) {

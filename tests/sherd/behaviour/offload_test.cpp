@@ -5,14 +5,12 @@
 
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "sherd/checkpoint.h"
 #include "sherd/init.h"
 #include "sherd/state_dict.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/file_size_limit.h"
+#include "tests/support/failing_files.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/train_small_net.h"
@@ -331,36 +329,6 @@ TEST(Offload, OfParametersIsRefusedWhereACommunicatorHoldsThem) {
   EXPECT_EQ(model.memory().bytes(MemoryKind::TravellingShard), 0);
   EXPECT_GT(model.memory().offloaded_bytes(), 0);
 }
-
-/// While it lives the nameless files of a folder are empty; afterwards they are as long as before,
-/// and zero: what was read is lost.
-class LostFiles {
- public:
-  explicit LostFiles(const std::string& folder) {
-    for (const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) {
-      std::error_code closed;
-      const std::string target = std::filesystem::read_symlink(one.path(), closed).string();
-      struct stat status = {};
-      if (!closed && target.starts_with(folder + "/") && ::stat(one.path().c_str(), &status) == 0) {
-        sizes_[one.path()] = status.st_size;
-      }
-    }
-    EXPECT_FALSE(sizes_.empty());
-    for (const auto& [path, size] : sizes_) {
-      EXPECT_EQ(::truncate(path.c_str(), 0), 0) << path;
-    }
-  }
-  ~LostFiles() {
-    for (const auto& [path, size] : sizes_) {
-      EXPECT_EQ(::truncate(path.c_str(), size), 0) << path;
-    }
-  }
-  LostFiles(const LostFiles&) = delete;
-  LostFiles& operator=(const LostFiles&) = delete;
-
- private:
-  std::map<std::string, off_t> sizes_;
-};
 
 /// Training in bf16 that a transfer ends in its second step, and what goes on from the first.
 struct Interrupted {
