@@ -246,9 +246,12 @@ int bench(Rank& rank, BenchFlags flags) {
        {std::pair(&offload.optimizer_folder, &offload.optimizer_on_host),
         std::pair(&offload.gradient_folder, &offload.gradients_on_host),
         std::pair(&offload.parameter_folder, &offload.parameters_on_host)}) {
-    if (*folder == "host") {
+    constexpr std::string_view kDisk = "disk:";  // as recipes say it
+    if (*folder == "host" || *folder == "none") {
+      *on_host = *folder == "host";
       folder->clear();
-      *on_host = true;
+    } else if (folder->starts_with(kDisk)) {
+      folder->erase(0, kDisk.size());
     }
   }
   flags.options.answers_only = flags.supervised == "answer";
@@ -325,8 +328,10 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_flag("--update-in-backward", options.update_in_backward,
                 "use gradients as soon as they are there: those of a block are held at a time, "
                 "unclipped");
-  verb.add_option("--offload-optimizer", options.sharding.offload.optimizer_folder,
-                  "a folder for masters and moments, on a disk; host: on a GPU's host");
+  verb.add_option(
+      "--offload-optimizer", options.sharding.offload.optimizer_folder,
+      "a folder for masters and moments, on a disk, FOLDER or disk:FOLDER; host: on a GPU's "
+      "host");
   verb.add_option("--offload-gradients", options.sharding.offload.gradient_folder,
                   "the same for sums of gradients; host: on a GPU's host");
   verb.add_option("--offload-parameters", options.sharding.offload.parameter_folder,

@@ -16,6 +16,7 @@
 #include "app/verbs.h"
 #include "launch/spinning.h"
 #include "llm/plan/device.h"
+#include "llm/train/graphed_micro_batches.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/plan_beside_estimate.h"
 #include "llm/train/plan_scaling.h"
@@ -113,6 +114,13 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
             .progress = &progress})
       .resolve(config);
   const llm::train::PlannedHosts hosts = hosts_of(flags, config);
+  const bool on_cpu = hosts.device.type == c10::DeviceType::CPU;
+  if (on_cpu && config.device.kind == llm::config::DeviceKind::Cuda) {
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       "device.kind is \"cuda\": say for which GPU it is planned with --device, as "
+                       "--device h100-80g");
+  }
+  llm::train::check_graphs(config, on_cpu);
   for (const std::string& line :
        llm::config::settings_without_effect(config, hosts.hosts * hosts.ranks)) {
     say_aside(line);

@@ -90,10 +90,10 @@ struct Precision {
   bool full_precision_in_eval = false;
 };
 
-/// What rests on a disk, or on the host of a device, while nothing computes with it. On devices
-/// other than CPUs a disk is behind the host: what a folder is given for comes through pages of the
-/// host, for which the host waits, and otherwise as by the same part's `_on_host`, to the same
-/// bits.
+/// What rests on a disk, or on the host of a device, while nothing computes with it: of each part a
+/// folder, which is made where it is not there, or `_on_host`, not both. On devices other than CPUs
+/// a disk is behind the host: what a folder is given for comes through pages of the host, for which
+/// the host waits, and otherwise as by the same part's `_on_host`, to the same bits.
 struct Offload {
   /// A folder for masters, where another dtype travels, and AdamW's moments: on each rank a file
   /// without a name, which is gone with the process. They come into memory for their update, some
@@ -110,8 +110,8 @@ struct Offload {
   std::string gradient_folder = {};
   /// A folder for parameters as they travel: a unit's are read when it is gathered. For one rank,
   /// ranks of one process, ranks over process groups (Transport::ProcessGroups), and ranks over
-  /// NCCL: such that share memory hold parameters once a host, in place. Excludes publish(), as
-  /// optimizer_folder does where there are masters.
+  /// NCCL; refused for ranks that share memory, which hold parameters once a host, in place.
+  /// Excludes publish(), as optimizer_folder does where there are masters.
   std::string parameter_folder = {};
   /// Masters and moments, as by optimizer_folder, in pinned memory of the host: for ranks on
   /// devices other than CPUs. They are copied to the device and back beside the update, and that

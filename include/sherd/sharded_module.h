@@ -96,8 +96,8 @@ class ShardedModule {
   /// with true sums over the replicas as well. The same on all ranks. Not collective. PyTorch:
   /// `set_requires_all_reduce`.
   void set_requires_all_reduce(bool requires_all_reduce, const UnitFilter& units = {});
-  /// Is given this rank's gradient shard of a unit, fp32 [n] with the unit's padding, once for each
-  /// dtype of its parameters; what it writes there is the gradient.
+  /// Is given this rank's gradient shard of a unit, [n] in Precision::reduce_dtype with the unit's
+  /// padding, once for each dtype of its parameters; what it writes there is the gradient.
   using AllReduceHook =
       std::function<void(const std::string& unit, const at::Tensor& gradient_shard)>;
   /// Calls `hook` in backward, when gradients have been summed over all ranks (so only where

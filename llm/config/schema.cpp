@@ -272,7 +272,8 @@ Table fields(DeviceSection& device) {
        .slot = flag(device.cuda_graphs),
        .doc = "run micro-batches that come again, with documents of the same lengths, as graphs of "
               "the GPU, which one launch of the host starts: for small models and short texts of "
-              "one length. Takes what activations take once more",
+              "one length. Takes what activations take once more, and goes with no memory.offload "
+              "but of the optimizer",
        .of_host = true},
   }};
 }
@@ -388,7 +389,7 @@ Table fields(ParallelSection& parallel) {
 Table fields(PrecisionSection& precision) {
   return {{
       {.name = "param_dtype",
-       .slot = choice<ParamDtype>(precision.param_dtype, param_dtype_words()),
+       .slot = choice<ParamDtype>(precision.param_dtype, param_dtype_words(), {"fp8", "float8"}),
        .doc = "dtype of the forward and backward pass; master weights stay float32; auto: "
               "bfloat16 where every rank's device is fast at it, else float32; the choice is "
               "written into the run's config.toml",
@@ -412,8 +413,10 @@ Table fields(PrecisionSection& precision) {
        .idle = no_effect(precision.param_dtype == ParamDtype::Float32,
                          "precision.param_dtype is float32: weights are their own masters")},
       {.name = "moments",
-       .slot = choice<MomentsDtype>(precision.moments, {{"float32", MomentsDtype::Float32},
-                                                        {"bfloat16", MomentsDtype::BFloat16}}),
+       .slot = choice<MomentsDtype>(
+           precision.moments,
+           {{"float32", MomentsDtype::Float32}, {"bfloat16", MomentsDtype::BFloat16}},
+           {"int8", "fp8"}),
        .doc = "dtype of AdamW's moments; bfloat16 halves their memory and adds noise to updates",
        .old_names = {{.key = "precision.moments_dtype"}, {.key = "memory.moments_dtype"}}},
       {.name = "scaler",

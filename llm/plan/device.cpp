@@ -54,9 +54,11 @@ const Device& device_of_name(const std::string& name) {
   const auto found = std::find_if(devices().begin(), devices().end(),
                                   [&](const Device& device) { return device.name == name; });
   if (found == devices().end()) {
-    throw sherd::Error(sherd::ExitCode::Usage,
-                       fmt::format("no device '{}' is known: give one of {}", name,
-                                   fmt::join(device_names(), ", ")));
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format("no device '{}' is known: give one of {}; for another GPU one like it, "
+                    "and what it has with --memory",
+                    name, fmt::join(device_names(), ", ")));
   }
   return *found;
 }

@@ -162,13 +162,8 @@ bool crosses_link(const PlannedRun& run, bool on_host, const std::string& folder
   return on_host || (run.ranks.device != c10::DeviceType::CPU && !folder.empty());
 }
 
-}  // namespace
-
-double resting_bytes_a_parameter(const PlannedRun& run) {
-  const sherd::Offload& offload = run.sharding.offload;
-  if (!crosses_link(run, offload.optimizer_on_host, offload.optimizer_folder)) {
-    return 0;
-  }
+// Moments, and what is kept of masters beside the parameter that travels.
+double state_bytes_a_parameter(const PlannedRun& run) {
   constexpr double kFloat32 = 4, kLowBits = 2;
   const bool travels_whole = travelling_dtype(run) == c10::kFloat;  // its own master
   const sherd::Master master = run.sharding.precision.master;
@@ -176,6 +171,25 @@ double resting_bytes_a_parameter(const PlannedRun& run) {
                            : master == sherd::Master::Split                   ? kLowBits
                                                                               : kFloat32;
   return of_master + 2 * dtype_bytes(run.adamw.moments_dtype);
+}
+
+}  // namespace
+
+double resting_bytes_a_parameter(const PlannedRun& run) {
+  const sherd::Offload& offload = run.sharding.offload;
+  return crosses_link(run, offload.optimizer_on_host, offload.optimizer_folder)
+             ? state_bytes_a_parameter(run)
+             : 0;
+}
+
+double disk_bytes_a_parameter(const PlannedRun& run) {
+  const sherd::Offload& offload = run.sharding.offload;
+  const auto times = static_cast<double>(run.micro_batches.size());
+  const double parameter = dtype_bytes(travelling_dtype(run));
+  const double sum = dtype_bytes(run.sharding.precision.reduce_dtype);
+  return (offload.optimizer_folder.empty() ? 0 : 2 * state_bytes_a_parameter(run)) +
+         (offload.gradient_folder.empty() ? 0 : 2 * times * sum) +
+         (offload.parameter_folder.empty() ? 0 : (2 * times + 2) * parameter);
 }
 
 bool offloads_to_disk(const PlannedRun& run) {

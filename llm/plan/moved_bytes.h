@@ -21,6 +21,9 @@ namespace llm::plan {
 
 /// What AdamW brings from the host of a device of a parameter, and takes back there.
 [[nodiscard]] double resting_bytes_a_parameter(const PlannedRun& run);
+/// What of a parameter is read from disks and written there in a step: state and sums of gradients
+/// once each way a micro-batch or update, parameters for forward, backward and update.
+[[nodiscard]] double disk_bytes_a_parameter(const PlannedRun& run);
 /// Whether anything rests on a disk, for which the host waits in an update.
 [[nodiscard]] bool offloads_to_disk(const PlannedRun& run);
 /// Of parameters as they travel that rest there, or on a disk behind it, which come back for

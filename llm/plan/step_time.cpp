@@ -208,7 +208,7 @@ class PlannedStep {
       timeline_.copy_beside(update + forward, fetched, written);
     }
     timeline_.compute(seconds_besides(run_, rates_, {elements_, operators_}));
-    return {timeline_.now(), timeline_.exposed()};
+    return {timeline_.now(), timeline_.exposed(), shard * disk_bytes_a_parameter(run_)};
   }
 
  private:

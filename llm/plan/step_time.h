@@ -11,6 +11,7 @@ namespace llm::plan {
 struct StepTime {
   double step_seconds = 0;
   double exposed_communication_seconds = 0;  ///< of that, what waits for a link, also to the host
+  double disk_bytes = 0;  ///< a rank reads and writes, for which there is no time in it
 };
 
 /// Runs a step on the meta device and adds up, operator by operator in the engine's own order, what

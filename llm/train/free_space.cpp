@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <set>
 #include <system_error>
 
 #include <fmt/core.h>
+#include <sys/stat.h>
 
 #include "llm/track/step_record.h"
 #include "sherd/error.h"
@@ -87,6 +89,32 @@ std::int64_t least_rank_bytes(std::int64_t parameters, int shard_size,
   return (parameters + shard_size - 1) / shard_size * each;
 }
 
+std::optional<std::int64_t> offload_disk_bytes(const config::OffloadSection& offload) {
+  namespace fs = std::filesystem;
+  std::set<dev_t> disks;
+  std::optional<std::int64_t> free_bytes;
+  for (const std::string& folder :
+       {offload.optimizer_folder, offload.gradient_folder, offload.parameter_folder}) {
+    if (folder.empty()) {
+      continue;
+    }
+    std::error_code error;
+    fs::path there = fs::absolute(folder, error);
+    while (!fs::exists(there, error) && there.has_relative_path()) {
+      there = there.parent_path();
+    }
+    struct stat status = {};
+    const fs::space_info space = fs::space(there, error);
+    if (error || space.capacity == 0 || ::stat(there.c_str(), &status) != 0) {
+      return std::nullopt;
+    }
+    disks.insert(status.st_dev);
+    free_bytes = static_cast<std::int64_t>(
+        std::min<std::uintmax_t>(space.available, static_cast<std::uintmax_t>(kUnlimited)));
+  }
+  return disks.size() == 1 ? free_bytes : std::nullopt;
+}
+
 void require_memory(std::int64_t rank_bytes, int local_ranks, std::int64_t available_bytes) {
   if (available_bytes == 0 || rank_bytes * local_ranks <= available_bytes) {
     return;
@@ -95,8 +123,8 @@ void require_memory(std::int64_t rank_bytes, int local_ranks, std::int64_t avail
                      fmt::format("the model does not fit: each rank holds at least {} between "
                                  "steps, the {} of this host together {}, and {} are available. "
                                  "Use more hosts, parallel.strategy = \"full_shard\", "
-                                 "precision.master = \"split\", or precision.moments = "
-                                 "\"bfloat16\".",
+                                 "precision.master = \"split\", precision.moments = "
+                                 "\"bfloat16\", or memory.offload.",
                                  track::short_bytes(rank_bytes), local_ranks,
                                  track::short_bytes(rank_bytes * local_ranks),
                                  track::short_bytes(available_bytes)));

@@ -2,6 +2,7 @@
 // Whether a run fits on this machine: checked before weights are loaded, not after the last step.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "llm/config/run_config.h"
@@ -28,5 +29,9 @@ void require_free_space(const std::string& folder, std::int64_t bytes,
 /// Throws sherd::Error(OutOfMemory), with the numbers, if the ranks of this host need more memory
 /// than there is.
 void require_memory(std::int64_t rank_bytes, int local_ranks, std::int64_t available_bytes);
+
+/// Free on the file system of all folders that it names, whether they are there yet or not; none
+/// where it names none, they are on several, or that is not known. Not collective.
+[[nodiscard]] std::optional<std::int64_t> offload_disk_bytes(const config::OffloadSection& offload);
 
 }  // namespace llm::train

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
@@ -33,17 +34,43 @@ auto naming(const char* asked_by, const Work& work) {
   }
 }
 
+void refuse_graphs(const std::string& asked_by, const std::string& why, const std::string& try_) {
+  throw sherd::Error(sherd::ExitCode::Usage, asked_by + " is given, and " + why + ": " + try_);
+}
+
+void refuse_graphs_of_cpu(const std::string& asked_by) {
+  refuse_graphs(asked_by, "this run computes on the CPU, which keeps no graphs",
+                "leave it out, or compute on a GPU.");
+}
+
 sherd::MicroBatchGraphs graphs_of(sherd::Sharded<model::CausalLm>& model, const char* asked_by) {
   if (model.world().device().is_cpu()) {
-    throw sherd::Error(sherd::ExitCode::Usage,
-                       std::string(asked_by) +
-                           " is given, and this run computes on the CPU, which keeps no graphs: "
-                           "leave it out, or compute on a GPU.");
+    refuse_graphs_of_cpu(asked_by);
   }
   return naming(asked_by, [&] { return sherd::MicroBatchGraphs(model, kMostGraphs); });
 }
 
 }  // namespace
+
+void check_graphs(const config::RunConfig& config, bool on_cpu) {
+  if (!config.device.cuda_graphs) {
+    return;
+  }
+  constexpr const char* kKey = "device.cuda_graphs";
+  if (on_cpu) {
+    refuse_graphs_of_cpu(kKey);
+  }
+  const config::OffloadSection& offload = config.memory.offload;
+  for (const auto& [rests, part] :
+       {std::pair(offload.gradients_on_host || !offload.gradient_folder.empty(), "gradients"),
+        std::pair(offload.parameters_on_host || !offload.parameter_folder.empty(), "parameters"),
+        std::pair(offload.activations_on_host, "activations")}) {
+    if (rests) {
+      refuse_graphs(kKey, std::string("the host moves what memory.offload.") + part + " names",
+                    "leave one of them out. memory.offload.optimizer goes with graphs.");
+    }
+  }
+}
 
 GraphedMicroBatches::GraphedMicroBatches(sherd::Sharded<model::CausalLm>& model,
                                          const sherd::GradScaler* scaler, const char* asked_by)

@@ -3,6 +3,7 @@
 
 #include <list>
 
+#include "llm/config/run_config.h"
 #include "llm/data/batch.h"
 #include "llm/model/causal_lm.h"
 #include "sherd/fully_shard.h"
@@ -10,6 +11,10 @@
 #include "sherd/optim.h"
 
 namespace llm::train {
+
+/// Before a model is made. Throws sherd::Error(Usage) where device.cuda_graphs is asked for and a
+/// run of this configuration can keep no graphs. `on_cpu`: it computes there. Not collective.
+void check_graphs(const config::RunConfig& config, bool on_cpu);
 
 /// A batch comes again where its documents have the lengths, and supervised labels the number, that
 /// they had: texts that were cut into blocks do, samples of any length hardly.

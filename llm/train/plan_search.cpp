@@ -248,7 +248,7 @@ nlohmann::ordered_json json_of(const RunPlan& plan, const std::vector<FittingSet
 std::string to_text(const std::vector<FittingSetting>& found) {
   if (found.empty()) {
     return "no setting of strategy, micro-batch, activation checkpointing, masters and moments "
-           "fits";
+           "fits; with memory.offload a rank holds less";
   }
   return "what fits, the fastest first:" + table_of(cells_of(found)) + recommended_lines(found);
 }

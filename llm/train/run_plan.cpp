@@ -98,12 +98,20 @@ std::string memory_text(const RunPlan& plan) {
   text += fmt::format("\nbefore it: {}, {}", short_bytes(plan.constant_bytes),
                       on_cpu ? "the program itself" : "the driver and its libraries (assumed)");
   if (plan.memory.offloaded_bytes > 0) {
-    text += fmt::format("\non the disk: {} a rank, of what memory.offload names",
-                        short_bytes(plan.memory.offloaded_bytes));
+    text += fmt::format(
+        "\non the disk: {} a rank, of what memory.offload names{}",
+        short_bytes(plan.memory.offloaded_bytes),
+        plan.disk_available_bytes
+            ? fmt::format("; {} are free there", short_bytes(*plan.disk_available_bytes))
+            : "");
   }
   if (plan.memory.host_bytes > 0) {
-    text += fmt::format("\npinned on the host: {} a rank, of what memory.offload names",
-                        short_bytes(plan.memory.host_bytes));
+    const int ranks = plan.hosts.ranks;
+    text += fmt::format("\npinned on the host: {} a rank{}, of what memory.offload names",
+                        short_bytes(plan.memory.host_bytes),
+                        ranks > 1 ? fmt::format(", {} of {} ranks",
+                                                short_bytes(ranks * plan.memory.host_bytes), ranks)
+                                  : "");
   }
   if (plan.memory.page_bytes > 0) {
     text +=
@@ -122,6 +130,15 @@ std::string memory_text(const RunPlan& plan) {
 std::string verdict_text(const RunPlan& plan) {
   using track::short_bytes;
   const std::string needed = short_bytes(plan.needed_bytes());
+  if (!plan.has_room_on_disk()) {
+    return fmt::format(
+        "does not fit: {} on a disk with {} free\n",
+        plan.hosts.ranks == 1
+            ? fmt::format("a rank rests {}", short_bytes(plan.memory.offloaded_bytes))
+            : fmt::format("{} ranks rest {} each", plan.hosts.ranks,
+                          short_bytes(plan.memory.offloaded_bytes)),
+        short_bytes(*plan.disk_available_bytes));
+  }
   if (plan.available_bytes == 0) {
     return fmt::format("needs {} a rank; what there is, is not known\n", needed);
   }
@@ -152,10 +169,8 @@ std::string time_text(const RunPlan& plan) {
           : "",
       track::short_count(plan.tokens_per_second), rates_lines(plan.rates));
   if (plan.memory.offloaded_bytes > 0) {
-    text += fmt::format(
-        "\n  without the disk, on which {} of each rank rest, read and written in a "
-        "step",
-        track::short_bytes(plan.memory.offloaded_bytes));
+    text += fmt::format("\n  without the disk, which moves {} of each rank in a step",
+                        track::short_bytes(static_cast<std::int64_t>(plan.time.disk_bytes)));
   }
   if (plan.hosts.hosts > 1) {
     text +=
@@ -218,6 +233,9 @@ RunPlan plan_run(const config::RunConfig& given, const ModelShape& shape, const 
           on_cpu ? constant_bytes(shape.config, shard_options(config)) : hosts.device.context_bytes,
       .available_bytes = available_to_a_rank(hosts),
       .checkpoint_bytes = checkpoint_bytes(shape.parameters, config.precision)};
+  if (on_cpu) {
+    made.disk_available_bytes = offload_disk_bytes(config.memory.offload);
+  }
   made.reserve_bytes = plan::reserve_bytes(hosts.device, run.ranks.size, made.memory.peak_bytes);
   plan_time(made, planned_step(config, shape, hosts, batches.typical));
   made.tokens_per_second = batches.tokens_a_step / made.time.step_seconds;
@@ -244,6 +262,8 @@ nlohmann::ordered_json json_of(const RunPlan& plan) {
           {"offloaded_bytes", plan.memory.offloaded_bytes},
           {"host_bytes", plan.memory.host_bytes},
           {"page_bytes", plan.memory.page_bytes},
+          {"disk_bytes_a_step", static_cast<std::int64_t>(plan.time.disk_bytes)},
+          {"disk_available_bytes", plan.disk_available_bytes.value_or(0)},
           {"checkpoint_bytes", plan.checkpoint_bytes},
           {"step_seconds", plan.time.step_seconds},
           {"exposed_communication_seconds", plan.time.exposed_communication_seconds},

@@ -46,11 +46,19 @@ struct RunPlan {
   std::int64_t reserve_bytes = 0;    ///< of a rank, for what is not planned
   std::int64_t available_bytes = 0;  ///< to a rank; 0: not known
   std::int64_t checkpoint_bytes = 0;
+  /// Of the file system on which this host's ranks rest what memory.offload names; none: not known,
+  /// or on several.
+  std::optional<std::int64_t> disk_available_bytes = std::nullopt;
 
+  /// Whether what rests on the disk has room there.
+  [[nodiscard]] bool has_room_on_disk() const {
+    return !disk_available_bytes || hosts.ranks * memory.offloaded_bytes <= *disk_available_bytes;
+  }
   /// Of a rank at its most.
   [[nodiscard]] std::int64_t needed_bytes() const { return constant_bytes + memory.peak_bytes; }
   [[nodiscard]] bool fits() const {
-    return available_bytes == 0 || needed_bytes() + reserve_bytes <= available_bytes;
+    return (available_bytes == 0 || needed_bytes() + reserve_bytes <= available_bytes) &&
+           has_room_on_disk();
   }
 };
 

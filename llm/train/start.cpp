@@ -10,6 +10,7 @@
 #include "llm/train/device.h"
 #include "llm/train/export_run.h"
 #include "llm/train/free_space.h"
+#include "llm/train/graphed_micro_batches.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/peak_memory.h"
 #include "llm/train/plan_search.h"
@@ -76,6 +77,7 @@ PlannedHosts hosts_of(const sherd::World& world) {
 
 StartedRun start_run(const config::RunConfig& resolved, sherd::World& world, const Say& say,
                      track::Progress* progress) {
+  check_graphs(resolved, world.device().is_cpu());
   const track::Working reading(progress, "reading data");
   for (const std::string& line : config::settings_without_effect(resolved, world.size())) {
     say(line);

@@ -6,7 +6,6 @@
 
 #include <fcntl.h>
 
-#include "files/folder.h"
 #include "files/system_text.h"
 #include "sherd/error.h"
 
@@ -30,18 +29,30 @@ int open_nameless(const std::string& folder, int flags) {
   return knows_none ? make_and_unlink(folder, flags) : descriptor;
 }
 
+Error cannot_be_made(const std::string& what, const std::string& why) {
+  return {ExitCode::CannotWrite,
+          what + ": " + why +
+              ". Name one on a local disk that may be written to (memory.offload, "
+              "ShardOptions::offload)."};
+}
+
 }  // namespace
 
 OffloadFile::OffloadFile(const std::string& folder) : folder_(folder) {
-  files::make_folder(folder);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    throw cannot_be_made("the folder for what is offloaded, '" + folder + "', cannot be made",
+                         error.message());
+  }
   file_ = files::FileDescriptor(open_nameless(folder, O_DIRECT));
   if (file_.get() < 0 && errno == EINVAL) {
     is_direct_ = false;
     file_ = files::FileDescriptor(open_nameless(folder, 0));
   }
   if (file_.get() < 0) {
-    throw Error(ExitCode::CannotWrite, "a file for what is offloaded cannot be made in '" + folder +
-                                           "': " + files::errno_text(errno) + ".");
+    throw cannot_be_made("a file for what is offloaded cannot be made in '" + folder + "'",
+                         files::errno_text(errno));
   }
   const std::string name = "the file for what is offloaded in '" + folder + "'";
   transfers_ = transfers_by_io_uring(file_.get(), name);

@@ -135,7 +135,57 @@ TEST(Offload, ToWhatIsNoFolder) {
   std::ofstream(folder.path() / "file") << "x";
   const Ended ended =
       expect_code(73, in_bf16(folder.path() / "run") + on_disk(folder.path() / "file"));
-  EXPECT_THAT(ended.err, HasSubstr((folder.path() / "file").string()));
+  EXPECT_THAT(ended.err, HasSubstr("the folder for what is offloaded, '" +
+                                   (folder.path() / "file").string() + "', cannot be made: "));
+  EXPECT_THAT(ended.err, HasSubstr("(memory.offload, ShardOptions::offload)"));
+}
+
+TEST(Offload, ToADiskThatIsTooSmallDoesNotFit) {
+  const TempFolder folder;
+  const SmallDisk disk(folder.path() / "small");
+  if (!disk.is_there()) {
+    GTEST_SKIP() << SmallDisk::kWhyNot;
+  }
+  Arguments words = in_bf16(folder.path() / "run") + on_disk(disk.path() / "not there yet");
+  words.front() = "plan";
+  const Ended planned = expect_code(1, words);
+  EXPECT_THAT(planned.out, HasSubstr("; 0 MiB are free there"));
+  EXPECT_THAT(planned.out, HasSubstr("does not fit: a rank rests 3 MiB "));
+  EXPECT_THAT(planned.out, HasSubstr(" on a disk with 0 MiB free"));
+}
+
+// Told before anything is computed or loaded.
+TEST(Offload, GoesWithGraphsOfTheOptimizerAlone) {
+  const TempFolder folder;
+  const auto planned = [&](int code, const Arguments& more) {
+    Arguments words = in_bf16(folder.path() / "run") +
+                      Arguments{"--device", "h100-80g", "--device.cuda_graphs", "true"} + more;
+    words.front() = "plan";
+    return expect_code(code, words);
+  };
+  EXPECT_THAT(planned(0, on_disk(folder.path())).out, HasSubstr("memory of graphs"));
+  for (const std::string part : {"gradients", "parameters", "activations"}) {
+    EXPECT_THAT(planned(64, {"--memory.offload." + part, "host"}).err,
+                HasSubstr("device.cuda_graphs is given, and the host moves what memory.offload." +
+                          part + " names: leave one of them out"));
+  }
+  EXPECT_THAT(
+      expect_code(64, in_bf16(folder.path() / "run") + Arguments{"--device.cuda_graphs", "true"})
+          .err,
+      HasSubstr("computes on the CPU, which keeps no graphs"));
+}
+
+TEST(Offload, OfABenchIsNamedAsInRecipes) {
+  const TempFolder folder;
+  const auto offloaded_bytes = [&](const std::string& place) {
+    const Ended ended = expect_code(0, {"bench", "--model", kModel, "--seq", "16", "--steps", "0",
+                                        "--warmup", "1", "--json", "--offload-optimizer", place});
+    return nlohmann::json::parse(ended.out)["offloaded_bytes"].get<std::int64_t>();
+  };
+  const std::string disk = (folder.path() / "disk").string();
+  EXPECT_GT(offloaded_bytes("disk:" + disk), 8 * 260'000);
+  EXPECT_EQ(offloaded_bytes("disk:" + disk), offloaded_bytes(disk));
+  EXPECT_EQ(offloaded_bytes("none"), 0);
 }
 
 TEST(Offload, ToWhatIsNotThere) {

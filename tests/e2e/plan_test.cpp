@@ -289,6 +289,13 @@ TEST(PlanOfAGpu, IsTheSameOnAnyProcessor) {
   EXPECT_EQ(expect_code(0, plan, {"SHERD_CPU_ISA=none"}).out, here);
 }
 
+TEST(PlanOfAGpu, HasToBeTold) {
+  EXPECT_THAT(expect_code(64, {"plan", SHERD_TEST_SOURCE_DIR "/recipes/llama-3-8b.toml",
+                               "--device.kind", "cuda"})
+                  .err,
+              HasSubstr("say for which GPU it is planned with --device, as --device h100-80g"));
+}
+
 TEST(PlanOfARun, ChoosesTheMicroBatch) {
   const TempFolder folder;
   const Arguments run = train(folder.path() / "run", "3") +

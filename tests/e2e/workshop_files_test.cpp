@@ -40,6 +40,18 @@ TEST(WorkshopFiles, JobsAreWhatSweepWrites) {
   EXPECT_EQ(listing(kWorkshop / "jobs").size(), jobs);
 }
 
+// Experiment 3 with offload, for GPUs.
+TEST(WorkshopFiles, GpusRestOnTheirHost) {
+  const TempFolder folder;
+  expect_code(0, {"sweep", "recipes/workshop/bloom-560m-gpu.toml", "--train.output",
+                  folder.path().string(), "--slurm", "--no-submit"});
+  EXPECT_THAT(read_file(folder.path() / "3-full-shard-host.sbatch"),
+              HasSubstr(" --device.kind cuda --memory.offload.optimizer host --parallel"));
+  EXPECT_THAT(read_file(folder.path() / "3-full-shard-host-all.sbatch"),
+              HasSubstr(" --memory.offload.gradients host --memory.offload.optimizer host "
+                        "--memory.offload.parameters host "));
+}
+
 // A copy of the folder, whose environment file is edited as a student does.
 class Experiments : public testing::Test {
  protected:

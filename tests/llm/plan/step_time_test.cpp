@@ -409,6 +409,7 @@ TEST(StepTime, OfParametersAndGradientsOnTheHostWaitsForTheirLink) {
   const Links links{.pinned_bytes_per_second = rate};
   EXPECT_LT(plan_step_time(run, slow, links).exposed_communication_seconds * rate / elements,
             4 + 8 - 1);
+  EXPECT_EQ(disk_bytes_a_parameter(run), 0);
   // From a disk as much comes; the host waits for pages, both ways one after the other.
   run.ranks.device = c10::DeviceType::CUDA;
   run.sharding.offload = {.optimizer_folder = "disk"};
@@ -417,6 +418,7 @@ TEST(StepTime, OfParametersAndGradientsOnTheHostWaitsForTheirLink) {
   run.sharding.offload = {
       .optimizer_folder = "disk", .gradient_folder = "disk", .parameter_folder = "disk"};
   EXPECT_NEAR(bytes_waited_for(), 2 + 4 + 2 + (2 + 4) + (2 * (4 + 8 + 2) + 4), 1e-3);
+  EXPECT_EQ(disk_bytes_a_parameter(run), 2 * (4 + 8) + (4 + 4 + 4 + 4) + (2 * (2 + 2) + 2 + 2));
 }
 
 TEST(StepTime, OfActivationsOnTheHostWaitsForThemBothWays) {

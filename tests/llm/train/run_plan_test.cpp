@@ -125,8 +125,9 @@ TEST(PlannedBatches, WithoutDataIsTheGreatestLength) {
 
 TEST(Devices, AreRefusedByNameWhereNotKnown) {
   EXPECT_EQ(plan::device_of_name("cpu").type, c10::DeviceType::CPU);
-  sherd::test::expect_error([] { (void)plan::device_of_name("tpu"); }, sherd::ExitCode::Usage,
-                            {"no device 'tpu' is known", "h100-80g"});
+  sherd::test::expect_error(
+      [] { (void)plan::device_of_name("tpu"); }, sherd::ExitCode::Usage,
+      {"no device 'tpu' is known", "h100-80g", "like it, and what it has with --memory"});
 }
 
 TEST(PlannedStep, IsOfTheDeviceAndOfWhatIsEvaluated) {
