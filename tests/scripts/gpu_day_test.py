@@ -138,6 +138,14 @@ class Run(OfPrograms):
         self.assertEqual(cut, [])
 
 
+def has_files(process):
+    """Open ones: a process that has ended has none."""
+    try:
+        return bool(os.listdir(f"/proc/{process}/fd"))
+    except OSError:
+        return False
+
+
 class Limits(OfPrograms):
     def runner(self, seconds=100):
         silence = contextlib.redirect_stdout(io.StringIO())
@@ -154,7 +162,10 @@ class Limits(OfPrograms):
         record = self.records("rows")["slow"]
         self.assertEqual((record["status"], record["reason"]), ("too long", "stopped after 1 s"))
         child = int((self.folder / "child").read_text())
-        self.assertFalse(pathlib.Path(f"/proc/{child}/fd").exists() and os.listdir(f"/proc/{child}/fd"), "still there")
+        deadline = time.monotonic() + 10  # it has been killed, and ends when it is its turn
+        while has_files(child) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertFalse(has_files(child), "still there")
 
     def test_what_prints_no_result_or_cannot_be_run_has_failed(self):
         runner = self.runner()
