@@ -144,6 +144,12 @@ std::vector<Scenario> scenarios_with_graphs() {
                     s.options.backward_prefetch = BackwardPrefetch::Post;
                     s.options.offload.optimizer_on_host = true;
                   }),
+      scenario_of("alone, accumulated, masters on a disk", 1,
+                  [](Scenario& s) {
+                    s.micro_batches = 2;
+                    s.options.precision.param_dtype = at::kBFloat16;
+                    s.options.offload.optimizer_folder = testing::TempDir();
+                  }),
       // Its slots come and go: graphs are captured anew in each step, for the third micro-batch.
       scenario_of("accumulated, reduced each time, evaluated in full precision", 2,
                   [](Scenario& s) {
