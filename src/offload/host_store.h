@@ -65,7 +65,7 @@ class HostStore {
   /// What use() returned last has been worked with.
   void write_back();
   /// What was fetched and not written back is not wanted any more: disks need not keep its pages,
-  /// which homes may not outlive.
+  /// whose uses may not outlive their homes.
   void leave();
   /// Comes when all is there that has been written back so far; none on the meta device.
   [[nodiscard]] std::optional<c10::Event> written_back() const;
