@@ -3,11 +3,17 @@
 #include <cstdlib>
 
 #include <ATen/Context.h>
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "cuda/launches.h"
@@ -49,8 +55,44 @@ void set_watchdog() {
   ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0", 0);
 }
 
-void set_device(int number) {
-  c10::cuda::set_device(static_cast<c10::DeviceIndex>(number));
+// The only place that initialises what LibTorch otherwise initialises on first use. Sherd allocates
+// by LibTorch's allocator itself, which no factory function of LibTorch has initialised by then;
+// and a handle that is made inside a captured graph, or a library that is loaded in the middle of a
+// timed step, is late.
+void initialize() {
+  at::globalContext().lazyInitDevice(c10::kCUDA);
+  static_cast<void>(at::getHostAllocator(c10::kCUDA));
+}
+
+// Streams and handles are each thread's own.
+void initialize_thread() {
+  static_cast<void>(c10::cuda::getCurrentCUDAStream());
+  static_cast<void>(at::cuda::getCurrentCUDABlasHandle());
+  static_cast<void>(at::cuda::getCurrentCUDABlasLtHandle());
+}
+
+// Backward runs on a thread that autograd keeps for each GPU.
+struct OnAutogradsThread : torch::autograd::Function<OnAutogradsThread> {
+  static at::Tensor forward(torch::autograd::AutogradContext* /*context*/, const at::Tensor& one) {
+    return one.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*context*/,
+                                                 torch::autograd::variable_list gradients) {
+    initialize_thread();
+    return gradients;
+  }
+};
+
+void initialize_device(int number) {
+  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(number));
+  c10::cuda::set_device(device.index());
+  static_cast<void>(at::globalContext().defaultGenerator(device));
+  initialize_thread();
+  const c10::InferenceMode no_inference(false);
+  const at::AutoGradMode records(true);
+  const at::Tensor one =
+      at::ones({}, c10::TensorOptions(at::kFloat).device(device)).set_requires_grad(true);
+  OnAutogradsThread::apply(one).backward();
 }
 
 void set_sync_debug_mode(SyncDebugMode mode) {
@@ -114,7 +156,8 @@ extern "C" const sherd::detail::CudaFunctions* sherd_cuda_functions() {
                                         &sherd::detail::set_sync_debug_mode,
                                         &sherd::detail::kGraphs,
                                         [] { return at::hasCUDA(); },
-                                        &sherd::detail::set_device};
+                                        &sherd::detail::initialize,
+                                        &sherd::detail::initialize_device};
   }();
   return &functions;
 }

@@ -300,7 +300,7 @@ c10::Device device_of_rank(c10::DeviceType type, int local_rank) {
   const int number = local_rank % static_cast<int>(found.all.size());
   take_gpu(number, found.all[static_cast<size_t>(number)]);
   // Else whatever goes back to "the device before" makes a context on GPU 0, in each process.
-  cuda_functions().set_device(number);
+  cuda_functions().initialize_device(number);
   return {type, static_cast<c10::DeviceIndex>(number)};
 }
 

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include "base/own_work.h"
 #include "kernels/on_device.h"
 #include "sherd/error.h"
 #include "world/nvidia_driver.h"
@@ -12,6 +13,17 @@ namespace {
 
 constexpr const char* kLibrary = "libsherd_cuda.so";
 constexpr const char* kFunction = "sherd_cuda_functions";
+
+// Before anything is allocated on a GPU, by whomever.
+void initialize(const CudaFunctions& functions, Gpus& found) {
+  try {
+    functions.initialize();
+  } catch (const std::exception& error) {
+    found.problem = "LibTorch cannot use the GPUs that the driver shows: " + message_of(error) +
+                    ". Does nvidia-smi show them, and is the driver one for CUDA " +
+                    std::to_string(kNeededCuda / 1000) + "?";
+  }
+}
 
 }  // namespace
 
@@ -83,6 +95,7 @@ const Gpus& gpus() {
     if (shown.problem.empty()) {
       std::string ignored;
       const auto* const loaded = detail::load_cuda_functions(detail::kLibrary, ignored);
+      detail::initialize(*loaded, shown);
       detail::set_device_kernels(c10::kCUDA, &loaded->kernels());
       detail::set_host_pinning(c10::kCUDA, loaded->pinning);
       detail::set_graph_functions(c10::kCUDA, loaded->graphs);

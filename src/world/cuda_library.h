@@ -36,8 +36,13 @@ struct CudaFunctions {
   const GraphFunctions* graphs = nullptr;
   /// Whether LibTorch has found its part for GPUs, which it looks for once.
   bool (*is_found)() = nullptr;
-  /// Makes a GPU the calling thread's.
-  void (*set_device)(int number) = nullptr;
+  /// Initialises what LibTorch initialises lazily and what no GPU of its own: CUDA's state and the
+  /// allocators. Makes no context. Throws c10::Error where CUDA cannot be used.
+  void (*initialize)() = nullptr;
+  /// Makes a GPU the calling thread's, and initialises what LibTorch initialises lazily of each:
+  /// its context, its generator, the streams and the handles of cuBLAS of this thread and of
+  /// autograd's. After initialize().
+  void (*initialize_device)(int number) = nullptr;
 };
 
 /// Loads it by this name, once a process; null where it is not there or cannot be loaded, and then

@@ -91,20 +91,65 @@ TEST(NoGpu, IsRefusedWhereItIsTakenOrTooFew) {
                  {"--precision.param_dtype", "bfloat16"});
 }
 
+std::vector<std::string> lines_of(const fs::path& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+// Before anything is allocated there: what LibTorch does not initialise by itself, once. The
+// library that is played has no memory, so that the run ends with the first allocation.
+TEST(PlayedGpu, IsInitialisedBeforeTheFirstAllocation) {
+  const TempFolder folder;
+  const fs::path notes = folder.path() / "notes";
+  const Ended ended = train_with(kDriverAndLibrary, {"FAKE_CUDA_NOTES=" + notes.string()},
+                                 {"--device.kind", "cuda"});
+  EXPECT_NE(ended.code, 0);
+  EXPECT_EQ(lines_of(notes), (std::vector<std::string>{"CUDA", "GPU 0"})) << ended.err;
+}
+
+// Asked for GPUs alone, no GPU is made anybody's.
+TEST(PlayedGpu, IsNotTakenByThoseWhoOnlyLook) {
+  const TempFolder folder;
+  const fs::path notes = folder.path() / "notes";
+  const Ended ended = Program({"doctor"}, {"LD_LIBRARY_PATH=" + kDriverAndLibrary,
+                                           "FAKE_CUDA_NOTES=" + notes.string()})
+                          .finish();
+  EXPECT_THAT(lines_of(notes), testing::Each("CUDA")) << ended.err;
+}
+
+TEST(NoGpu, IsRefusedWhereLibTorchCannotInitialiseIt) {
+  expect_refused(
+      {69,
+       kDriverAndLibrary,
+       {"FAKE_CUDA_INITIALIZE=0"},
+       {"LibTorch cannot use the GPUs that the driver shows: CUDA error: the test has it so",
+        "nvidia-smi"}},
+      {"--device.kind", "cuda"});
+}
+
 // Nothing ends the thread that waits in NCCL for rank 1, nor may the process's end disturb it.
 TEST(NoGpu, EndsWithItsCodeWhileAThreadWaitsInNccl) {
   const TempFolder folder;
   const std::string port = std::to_string(launch::listen_on_loopback({}).port);
   const auto start = [&](const std::string& rank) {
-    return Program(one_step(folder.path() / "run") + Arguments{"--device.kind", "cuda"},
-                   {"LD_LIBRARY_PATH=" + kDriverAndLibrary, "FAKE_GPUS=2", "RANK=" + rank,
-                    "LOCAL_RANK=" + rank, "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2",
-                    "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port});
+    return Program(
+        one_step(folder.path() / "run") + Arguments{"--device.kind", "cuda"},
+        {"LD_LIBRARY_PATH=" + kDriverAndLibrary, "FAKE_GPUS=2", "RANK=" + rank,
+         "LOCAL_RANK=" + rank, "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+         "MASTER_PORT=" + port, "FAKE_CUDA_NOTES=" + (folder.path() / ("notes " + rank)).string()});
   };
   Program one = start("1"), zero = start("0");
   for (const Ended& ended : {zero.finish(), one.finish()}) {
     EXPECT_EQ(ended.code, 69) << ended.err;
     EXPECT_THAT(ended.err, testing::HasSubstr("cannot be connected over NCCL. On rank 1"));
+  }
+  for (const std::string rank : {"0", "1"}) {
+    EXPECT_EQ(lines_of(folder.path() / ("notes " + rank)),
+              (std::vector<std::string>{"CUDA", "GPU " + rank}));
   }
 }
 

@@ -3,7 +3,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "src/world/cuda_library.h"
@@ -33,6 +35,30 @@ c10::intrusive_ptr<c10d::Backend> connect(const c10::intrusive_ptr<c10d::Store>&
   }
 }
 
+// What the library initialises is counted, in its order; FAKE_CUDA_INITIALIZE=0 fails.
+bool is_initialized = false;
+
+void note(const std::string& what) {
+  if (const char* const path = std::getenv("FAKE_CUDA_NOTES")) {
+    std::ofstream(path, std::ios::app) << what << '\n';
+  }
+}
+
+void initialize() {
+  if (const char* const asked = std::getenv("FAKE_CUDA_INITIALIZE"); asked && *asked == '0') {
+    throw std::runtime_error("CUDA error: the test has it so");
+  }
+  is_initialized = true;
+  note("CUDA");
+}
+
+void initialize_device(int number) {
+  if (!is_initialized) {
+    throw std::logic_error("a device before CUDA");
+  }
+  note("GPU " + std::to_string(number));
+}
+
 }  // namespace
 
 extern "C" const sherd::detail::CudaFunctions* sherd_cuda_functions() {
@@ -44,6 +70,7 @@ extern "C" const sherd::detail::CudaFunctions* sherd_cuda_functions() {
         return none;
       },
       .is_found = [] { return std::getenv("FAKE_CUDA_NOT_FOUND") == nullptr; },
-      .set_device = [](int /*number*/) {}};
+      .initialize = &initialize,
+      .initialize_device = &initialize_device};
   return &functions;
 }

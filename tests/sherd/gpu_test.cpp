@@ -6,6 +6,8 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -60,7 +62,7 @@ Trained train(World world, const ShardOptions& options) {
     trained.last_loss = loss.item<double>();
   }
   for (const ParameterShard& shard : model.parameter_shards()) {
-    trained.shards[shard.name] = shard.value.cpu();
+    trained.shards[shard.name] = shard.value.cpu().clone();  // on a CPU, cpu() is the model's own
   }
   return trained;
 }
@@ -70,6 +72,48 @@ void check_close(const Trained& host, const Trained& device) {
   for (const auto& [name, value] : host.shards) {
     TORCH_CHECK(at::allclose(value, device.shards.at(name), 1e-4, 1e-5), name, " differs");
   }
+}
+
+// What the tests below compare with.
+TEST(OnTheHost, ValuesOutliveTheModelThatTheyAreOf) {
+  const Trained trained = train(World::alone(), {});
+  for (const auto& [name, value] : trained.shards) {
+    EXPECT_TRUE(std::isfinite(value.sum().item<double>())) << name;
+  }
+}
+
+// LibTorch's own factory functions, without a World.
+TEST(Gpu, ATensorOfTheUsersOwnFollowsGpus) {
+  SHERD_NEEDS_GPU();
+  const auto statuses = run_processes(
+      1,
+      [](const World& /*world*/) {
+        TORCH_CHECK(gpus().problem.empty(), gpus().problem);
+        const at::Tensor ours = at::arange(4, at::TensorOptions(at::kFloat).device(at::kCUDA));
+        TORCH_CHECK(ours.sum().item<double>() == 6);
+      },
+      std::chrono::seconds(60), c10::kCPU);
+  EXPECT_EQ(statuses, std::vector<int>(1, 0));
+}
+
+// Handles, streams and generators are there before the first graph is captured, also on autograd's
+// thread.
+TEST(Gpu, TheFirstProductOfBothDirectionsCanBeCaptured) {
+  SHERD_NEEDS_GPU();
+  expect_success(1, c10::kCUDA, [](const World& world) {
+    const at::Tensor x = at::arange(16, at::TensorOptions(at::kFloat).device(world.device()))
+                             .view({4, 4})
+                             .set_requires_grad(true);
+    const detail::GraphFunctions& graphs = *detail::cuda_functions().graphs;
+    const c10::Stream side =
+        c10::impl::VirtualGuardImpl(c10::kCUDA).getStreamFromGlobalPool(world.device());
+    const c10::StreamGuard guard(side);
+    const auto graph = graphs.begin(nullptr);
+    x.mm(x).sum().backward();
+    graphs.end(graph.get());
+    graphs.launch(graph.get());
+    TORCH_CHECK(std::isfinite(x.grad().sum().item<double>()));
+  });
 }
 
 TEST(Gpu, AWorldOfOneTrainsAsOnTheHost) {
@@ -168,7 +212,7 @@ std::vector<at::Tensor> trained_by_micro_batches(const World& world, const Shard
   }
   TORCH_CHECK(!as_graphs || graphs.counts().launches >= 4);
   for (const ParameterShard& shard : model.parameter_shards()) {
-    values.push_back(shard.value.cpu());
+    values.push_back(shard.value.cpu().clone());
   }
   return values;
 }
@@ -221,7 +265,7 @@ TEST(Gpu, RanksThatShareAGpuTrainAsOneRank) {
       reference.zero_grad();
     }
     for (const ParameterShard& shard : alone.parameter_shards()) {
-      expected[shard.name] = shard.value.cpu();
+      expected[shard.name] = shard.value.cpu().clone();
     }
     for (const Strategy strategy : kStrategies) {
       auto model = fully_shard(make_net(), mesh_for(world, strategy), {.strategy = strategy});
