@@ -124,5 +124,16 @@ GPU_FUNCTION float square_root(float value) {
 GPU_FUNCTION double square_root(double value) {
   return __dsqrt_rn(value);
 }
+GPU_FUNCTION double logarithm(double value) {
+  return ::log(value);
+}
+/// a × b + c, rounded once.
+GPU_FUNCTION double fused(double a, double b, double c) {
+  return __fma_rn(a, b, c);
+}
+/// Of π × value.
+GPU_FUNCTION void sine_cosine_of_pi(double value, double& sine, double& cosine) {
+  ::sincospi(value, &sine, &cosine);
+}
 
 }  // namespace sherd::gpu

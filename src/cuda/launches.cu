@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "cuda/kernels/adamw.cuh"
+#include "cuda/kernels/random.cuh"
 #include "cuda/kernels/sums.cuh"
 #include "cuda/kernels/values.cuh"
 #include "cuda/launches.h"
@@ -16,6 +17,8 @@ using kernels::AdamWShards;
 using kernels::AdamWStep;
 using kernels::ConstValues;
 using kernels::DeviceKernels;
+using kernels::Distribution;
+using kernels::RandomWords;
 using kernels::SplitMaster;
 using kernels::Squares;
 using kernels::Values;
@@ -155,6 +158,19 @@ void update_all(const AdamWShards& shards, int64_t numel, const AdamWStep& step,
   });
 }
 
+void fill_random(float* out, uint64_t first_block, int64_t blocks, const RandomWords& words,
+                 const Distribution& distribution, kernels::Stream stream) {
+  constexpr int64_t kMostBlocks = 4096;  // each thread walks over the rest
+  const RandomBlocks of{out, first_block, blocks, words};
+  std::visit(
+      [&]<class Of>(const Of& typed) {
+        gpu::launch<kThreads>(gpu::stream_at(stream),
+                              std::min((blocks + kThreads - 1) / kThreads, kMostBlocks),
+                              random_elements<Of, kThreads>, of, typed);
+      },
+      distribution);
+}
+
 }  // namespace
 
 const DeviceKernels& device_kernels() {
@@ -166,7 +182,8 @@ const DeviceKernels& device_kernels() {
                                              .to_bfloat16 = round_to_bfloat16,
                                              .split = split_all,
                                              .join = join_all,
-                                             .adamw = update_all};
+                                             .adamw = update_all,
+                                             .fill_random = fill_random};
   return kKernels;
 }
 

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "kernels/kernels.h"
+#include "kernels/random.h"
 
 namespace sherd::kernels {
 
@@ -45,6 +46,10 @@ struct DeviceKernels {
   /// the step.
   void (*adamw)(const AdamWShards& shards, int64_t numel, const AdamWStep& step,
                 const float* grad_scale, Stream stream) = nullptr;
+  /// `out` begins at a multiple of 16 bytes. Logarithm, sine and cosine are the device's: they
+  /// differ from the CPU's in the last places of a double.
+  void (*fill_random)(float* out, uint64_t first_block, int64_t blocks, const RandomWords& words,
+                      const Distribution& distribution, Stream stream) = nullptr;
 };
 
 }  // namespace sherd::kernels

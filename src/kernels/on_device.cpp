@@ -27,6 +27,10 @@ void set_device_kernels(c10::DeviceType type, const kernels::DeviceKernels* kern
   kernels_for(type) = kernels;
 }
 
+bool has_device_kernels(c10::DeviceType type) {
+  return kernels_for(type) != nullptr;
+}
+
 OnDevice::OnDevice(const at::Tensor& tensor) : kernels_(kernels_for(tensor)) {
   if (kernels_ != nullptr) {
     guard_.reset_device(tensor.device());

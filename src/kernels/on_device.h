@@ -14,6 +14,9 @@ namespace sherd::detail {
 /// they stay where they are. Throws nothing.
 void set_device_kernels(c10::DeviceType type, const kernels::DeviceKernels* kernels);
 
+/// Whether kernels work on shards on devices of this kind.
+[[nodiscard]] bool has_device_kernels(c10::DeviceType type);
+
 /// The kernels for a tensor in fp32 or bf16, if there are any, and the stream that they go into.
 /// Its device is the thread's current one as long as this lives.
 class OnDevice {

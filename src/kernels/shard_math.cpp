@@ -490,6 +490,22 @@ bool update(const AdamWTensors& t, const kernels::AdamWStep& step) {
 
 }  // namespace
 
+void fill_random(const at::Tensor& out, int64_t first, const kernels::RandomWords& words,
+                 const kernels::Distribution& distribution) {
+  constexpr int64_t kPerBlock = kernels::RandomWords::kPerBlock;
+  constexpr int64_t kBlocksPerThread = int64_t{1} << 11;  // about 0.2 ms of work
+  const int64_t blocks = out.numel() / kPerBlock;
+  if (const OnDevice device(out); device) {
+    return device->fill_random(floats(out), static_cast<uint64_t>(first / kPerBlock), blocks, words,
+                               distribution, device.stream());
+  }
+  at::parallel_for(0, blocks, kBlocksPerThread, [&](int64_t begin, int64_t end) {
+    kernels::fill_random(floats(out) + begin * kPerBlock,
+                         static_cast<uint64_t>(first / kPerBlock + begin), end - begin, words,
+                         distribution);
+  });
+}
+
 void adamw(const AdamWTensors& t, const kernels::AdamWStep& step) {
   const bool wrote_bf16 = update(t, step);
   const bool is_rounded = t.master.defined() && t.travelling.defined();

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "kernels/kernels.h"
+#include "kernels/random.h"
 
 namespace sherd::detail::shard_math {
 
@@ -50,6 +51,13 @@ void split(const at::Tensor& values, const at::Tensor& travelling, const at::Ten
                                         c10::Device device);
 /// Rounds fp32 values [n] into bf16 at random, as kernels::adamw() does.
 void round_at_random(const at::Tensor& values, const at::Tensor& out, const at::Tensor& noise);
+
+/// Fills fp32 [n] with the random elements [first, first + n) of a tensor, on the threads of the
+/// CPU or by a kernel of its device. `first` and n are multiples of RandomWords::kPerBlock. The
+/// bits on a CPU do not depend on the number of threads; those of a device equal them but for at
+/// most one element in 10⁶, by one unit in the last place.
+void fill_random(const at::Tensor& out, int64_t first, const kernels::RandomWords& words,
+                 const kernels::Distribution& distribution);
 
 /// What one AdamW step reads and writes, all of one length; see kernels::AdamWShards.
 struct AdamWTensors {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numbers>
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -87,6 +88,18 @@ inline float square_root(float value) {
 }
 inline double square_root(double value) {
   return std::sqrt(value);
+}
+inline double logarithm(double value) {
+  return std::log(value);
+}
+inline double fused(double a, double b, double c) {
+  return std::fma(a, b, c);
+}
+// In 64 bits of mantissa, which is what sincospi() promises of a double and more.
+inline void sine_cosine_of_pi(double value, double& sine, double& cosine) {
+  const long double angle = std::numbers::pi_v<long double> * static_cast<long double>(value);
+  sine = static_cast<double>(std::sin(angle));
+  cosine = static_cast<double>(std::cos(angle));
 }
 
 }  // namespace sherd::gpu

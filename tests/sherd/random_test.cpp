@@ -1,4 +1,4 @@
-#include "src/init/philox.h"
+#include "src/kernels/random.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sherd::detail {
+namespace sherd::kernels {
 namespace {
 
 TEST(Philox, GivesThePublishedAnswers) {
@@ -37,23 +37,36 @@ TEST(StableHash, GivesThePublishedAnswers) {
   EXPECT_EQ(stable_hash("foobar"), 0x85944171f73967e8U);
 }
 
-std::vector<float> uniforms(uint64_t seed, const char* name, int64_t first, int64_t numel) {
+// Whole blocks, from element `first` on, a multiple of four.
+std::vector<float> drawn(uint64_t seed, const char* name, int64_t first, int64_t numel,
+                         const Distribution& of) {
   std::vector<float> values(static_cast<size_t>(numel));
-  RandomElements(seed, name).uniform(values.data(), first, numel, -2.0, 3.0);
+  fill_random(values.data(), static_cast<uint64_t>(first) / RandomWords::kPerBlock,
+              numel / RandomWords::kPerBlock, {seed, stable_hash(name)}, of);
   return values;
+}
+
+std::vector<float> uniforms(uint64_t seed, const char* name, int64_t first, int64_t numel) {
+  return drawn(seed, name, first, numel, Uniform{-2.0, 3.0});
 }
 
 std::vector<float> normals(uint64_t seed, const char* name, int64_t first, int64_t numel) {
-  std::vector<float> values(static_cast<size_t>(numel));
-  RandomElements(seed, name).normal(values.data(), first, numel, 1.5, 0.5);
-  return values;
+  return drawn(seed, name, first, numel, Normal{1.5, 0.5});
 }
 
-TEST(RandomElements, OfAnyStretchAreThoseOfTheWhole) {
+// Computed apart from this code, by the rule: the bits of every seeded run follow from it.
+TEST(RandomElements, FollowTheRule) {
+  const std::vector<float> normal = normals(7, "weight", 0, 4);
+  const std::vector<float> uniform = uniforms(7, "weight", 4, 4);
+  EXPECT_EQ(normal, (std::vector<float>{1.46776903F, 1.59064007F, 1.37797403F, 1.67510903F}));
+  EXPECT_EQ(uniform, (std::vector<float>{-0.539999604F, -1.29896176F, 0.204032615F, 1.10532081F}));
+}
+
+TEST(RandomElements, OfAnyBlocksAreThoseOfTheWhole) {
   for (const auto& draw : {uniforms, normals}) {
-    const std::vector<float> whole = draw(3, "weight", 0, 101);
-    for (int64_t first = 0; first < 101; ++first) {
-      for (int64_t numel = 0; first + numel <= 101; numel += 3) {
+    const std::vector<float> whole = draw(3, "weight", 0, 104);
+    for (int64_t first = 0; first < 104; first += 4) {
+      for (int64_t numel = 0; first + numel <= 104; numel += 4) {
         const std::vector<float> part = draw(3, "weight", first, numel);
         EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + first));
       }
@@ -155,4 +168,4 @@ TEST(RandomElements, AreNormal) {
 }
 
 }  // namespace
-}  // namespace sherd::detail
+}  // namespace sherd::kernels
