@@ -96,7 +96,8 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
       {"moments", flags.moments},
       {"offloaded_bytes", result.planned.offloaded_bytes},
       {"host_bytes", result.planned.host_bytes},
-      {"transport", result.transport}};
+      {"transport", result.transport},
+      {"seconds_to_first_step", result.seconds_to_first_step}};
   if (flags.options.steps > 0) {
     line.update(times_json(result));
   }

@@ -1,170 +1,213 @@
-"""What the GPU day measures: the jobs of each stage, on a GPU or, in small, on a CPU."""
+"""The jobs of the GPU day: two commands and the shapes that others publish, on a GPU or, in small, on a CPU."""
 import dataclasses
 import json
+import os
 from pathlib import Path
 
-# Minutes that each stage may take: 24 in all, and none more than a command of 9.
-STAGES = {"parity": 4, "kernels": 4, "rows": 8, "peer": 8}
-TOOLS = ("compute-sanitizer", "python3")  # of the system; other programs are packed
+TOOLS = ("compute-sanitizer", "python3")  # the system's; every other program is packed
 GIB = 2**30
+LLAMA_8B = 8.03e9  # parameters
+LARGE_GIB = 100  # a GPU with more memory than this trains Llama-3-8B in every mode of the day
+TINY_SEQUENCE = 64  # tokens per sample on a CPU
 
 
 @dataclasses.dataclass
 class Job:
     name: str
-    stage: str
-    command: list  # words; the first is a packed program or one of TOOLS
-    seconds: int  # that it may take
-    about: dict = dataclasses.field(default_factory=dict)  # what the page has to know of it
-    otherwise: list = dataclasses.field(default_factory=list)  # commands that are tried where it fails
-    has_result: bool = True  # a line of JSON; tests have none
+    group: str  # of the page: "checks", "kernels", "rows" or "rivals"
+    words: list  # the command line; its first word is a packed program or one of TOOLS
+    seconds: int  # time limit of all attempts together
+    about: dict = dataclasses.field(default_factory=dict)  # what the page needs to know about it
+    when_out_of_memory: list = dataclasses.field(default_factory=list)  # words that a second attempt adds
+    reads: str = "json"  # how its output is read: a function of results.READERS
     needs_gpu: bool = False
-    needs_gib: float = 0  # of the GPU
-    needs_flag: str = ""  # that the program's --help has to name
+    needs_gib: float = 0  # of GPU memory
 
     def programs(self):
-        """That it needs: a sanitizer has one after it."""
-        return [self.command[0], *(word for word in self.command[1:] if word in ("ops_cuda_test", "sherd_gpu_test"))]
+        """The programs it runs; a sanitizer runs another one."""
+        return [self.words[0], *(word for word in self.words[1:] if word in ("ops_cuda_test", "sherd_gpu_test"))]
+
+    def files(self):
+        """The model file it reads, if any."""
+        return [self.words[at + 1] for at, word in enumerate(self.words) if word == "--model"]
 
 
 @dataclasses.dataclass
 class Place:
-    """Where jobs run: "cpu" or "cuda", the folder that was packed, one for files that are thrown away, and the GPU's memory."""
-    device: str
-    root: Path
-    scratch: Path
-    gib: float = 0
+    """Where jobs run."""
+    device: str  # "cuda" or "cpu"
+    root: Path  # the packed folder
+    scratch: Path  # for files that are thrown away
+    gib: float = 0  # of GPU memory
+    torch: Path | None = None  # the torch package of python3, if it has one
 
     @property
     def is_gpu(self):
         return self.device == "cuda"
 
     @property
-    def offload(self):
-        """Where masters and moments rest: on the host of a GPU, of a CPU on the disk."""
-        return "host" if self.is_gpu else str(self.scratch)
+    def is_large(self):
+        return self.gib > LARGE_GIB or not self.is_gpu
 
-    def model(self, of_gpu):
-        """A shape of the day, or on a CPU the smallest model there is."""
-        return str(self.root / (of_gpu if self.is_gpu else "recipes/models/stories260k/config.json"))
-
-
-def parity(place):
-    # 16-bit and fp32 forms of every kernel in a few cases: a sanitizer takes a hundred times as long.
-    few = "--gtest_filter=*CudaBackend*:-*HasThePlainOnesBits*:*SameBits*"
-    sanitize = ["compute-sanitizer", "--error-exitcode", "9", "--target-processes", "all", "--report-api-errors", "no", "--tool"]
-
-    def check(name, seconds, *words):
-        return Job(name, "parity", list(words), seconds, has_result=False, needs_gpu=True)
-
-    yield check("kernels beside fp64", 90, "ops_cuda_test")
-    yield check("engine beside the CPU", 90, "sherd_gpu_test")
-    yield from losses(place)
-    yield from goldens(place)
-    yield check("kernels, memcheck", 60, *sanitize, "memcheck", "ops_cuda_test", few)
-    yield check("kernels, racecheck", 60, *sanitize, "racecheck", "ops_cuda_test", few)
-    yield check("engine, memcheck", 60, *sanitize, "memcheck", "sherd_gpu_test", "--gtest_filter=*AWorldOfOneTrainsAsOnTheHost*:*Nccl*")
-    yield check("engine, racecheck", 60, *sanitize, "racecheck", "sherd_gpu_test", "--gtest_filter=*AWorldOfOneTrainsInBf16*")
+    @property
+    def threads(self):
+        return str(os.cpu_count() if self.is_gpu else 1)
 
 
-def losses(place):
-    """20 steps in fp32, on the device and on the CPU beside it."""
-    for model, folder in {"Llama": "recipes/models/stories260k", "BLOOM": "tests/data/tiny-bloom-hf"}.items():
-        for device in dict.fromkeys([place.device, "cpu"]):
-            command = ["sherd", "bench", "--model", str(place.root / folder), "--device", device, "--dtype", "fp32", "--seq", "48",
-                       "--micro-batch", "4", "--warmup", "1", "--steps", "18", "--json"]
-            yield Job(f"20 steps of {model}, {device}", "parity", command, 40, {"losses_of": model, "on": device})
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A model and its batch. On a CPU every case has the smallest model and at most two tiny micro-batches."""
+    model: str
+    config: str
+    tokens: int  # per sample
+    samples: int = 1  # per micro-batch
+    micro_batches: int = 1  # per step
+
+    @property
+    def name(self):
+        batch = f"{self.micro_batches} × " if self.micro_batches > 1 else ""
+        return f"{self.model}, {batch}{self.samples} × {self.tokens} tokens"
+
+    def flags(self, place, warmup, steps):
+        """What `sherd bench` and peer.py both take."""
+        model = Path(self.config if place.is_gpu else "recipes/models/stories260k/config.json")
+        tokens, samples = (self.tokens, self.samples) if place.is_gpu else (min(self.tokens, TINY_SEQUENCE), 1)
+        return ["--model", str(place.root / model), "--device", place.device, "--seq", str(tokens), "--micro-batch", str(samples),
+                "--warmup", str(warmup), "--steps", str(steps)]
+
+
+BLOOM = Case("BLOOM-560M", "benchmarks/peers/shapes/bloom-560m.json", 512, samples=16)
+LLAMA = Case("Llama-3-8B", "recipes/models/llama-3-8b/config.json", 8192)
+LLAMA_SHORT = dataclasses.replace(LLAMA, tokens=1024, samples=4, micro_batches=16)
+LLAMA_4096 = dataclasses.replace(LLAMA, tokens=4096, samples=2)
+# What others publish figures of: batches of 8192 tokens, four per step.
+PUBLISHED = [*(dataclasses.replace(LLAMA, tokens=tokens, samples=8192 // tokens, micro_batches=4) for tokens in (1024, 2048, 4096)),
+             Case("Qwen2.5-7B", "recipes/models/qwen2.5-7b/config.json", 1024, samples=8, micro_batches=4)]
+
+# How Sherd lays out Llama-3-8B: bytes per parameter on the GPU, and the flags of `sherd bench`.
+MODES = {"Sherd": (8, ["--master", "bfloat16", "--reduce-dtype", "bf16", "--moments", "bf16"]),
+         "Sherd, 12 bytes": (12, ["--master", "split", "--moments", "bf16"]),
+         "Sherd, optimizer on the host": (6, ["--offload-optimizer", "HOST"])}
+PEERS = {"FSDP2": [], "FSDP2 compiled": ["--compile"], "FSDP2 compiled, cuDNN": ["--compile", "--attention", "cudnn"]}
+
+
+def check(name, seconds, *words, **fields):
+    return Job(name, "checks", list(words), seconds, **fields)
+
+
+def doctor(_place):
+    yield check("doctor", 15, "sherd", "doctor", "--json", reads="doctor")
 
 
 def goldens(place):
-    for model, folder in {"stories260k": "recipes/models/stories260k", "tiny-llama3": "tests/data/tiny-llama3-hf",
-                          "tiny-bloom": "tests/data/tiny-bloom-hf"}.items():
+    folders = {"stories260k": "recipes/models/stories260k", "tiny-llama3": "tests/data/tiny-llama3-hf", "tiny-bloom": "tests/data/tiny-bloom-hf"}
+    for model, folder in folders.items():
         golden = place.root / f"tests/data/goldens/{model}-hf.safetensors"
-        on = ["--device", place.device] if place.is_gpu else []
-        yield Job(f"goldens of {model}", "parity", ["golden_check", str(place.root / folder), str(golden), *on], 30,
-                  {"golden": model}, needs_flag="--device" if place.is_gpu else "")
+        seconds = 15 if model == "stories260k" else 10  # the first job on a GPU also loads CUDA's libraries from disk
+        yield check(f"goldens of {model}", seconds, "golden_check", str(place.root / folder), str(golden), "--device", place.device,
+                    about={"golden": model})
+
+
+def losses(place):
+    """20 steps in fp32, on the device and on its host's CPU."""
+    for model, folder in {"Llama": "recipes/models/stories260k", "BLOOM": "tests/data/tiny-bloom-hf"}.items():
+        for device in dict.fromkeys([place.device, "cpu"]):
+            yield check(f"20 steps of {model}, {device}", 12 if device == "cuda" else 6, "sherd", "bench", "--model", str(place.root / folder),
+                        "--device", device, "--dtype", "fp32", "--seq", "48", "--micro-batch", "4", "--warmup", "1", "--steps", "18", "--json",
+                        about={"losses_of": model, "on": device})
+
+
+def tests(_place):
+    for name, program in {"engine tests": "sherd_gpu_test", "kernel tests": "ops_cuda_test"}.items():
+        yield check(name, 20, program, reads="tests", needs_gpu=True)
+
+
+def training(place):
+    steps = [] if place.is_gpu else ["--train.max_steps", "6"]
+    yield check("training run", 15, "sherd", "train", str(place.root / "recipes/stories260k-squad.toml"), "--device.kind", place.device,
+                "--train.output", str(place.scratch / "run"), *steps, reads="run")
+
+
+def sanitizers(_place):
+    # Each kernel in fp32 and in 16 bits, a few cases of each: a sanitizer makes them a hundred times slower.
+    few = "--gtest_filter=*CudaBackend*:-*HasThePlainOnesBits*:*SameBits*"
+    for tool, seconds in {"memcheck": 20, "racecheck": 25}.items():
+        yield check(f"kernels, {tool}", seconds, "compute-sanitizer", "--error-exitcode", "9", "--target-processes", "all",
+                    "--report-api-errors", "no", "--tool", tool, "ops_cuda_test", few, reads="tests", needs_gpu=True)
 
 
 def kernels(place):
-    yield Job("kernels and products", "kernels", ["gpu_kernels", "--device", place.device], 200)
+    yield Job("kernels and products", "kernels", ["gpu_kernels", "--device", place.device], 10)
 
 
-# How many bytes a parameter takes, and what sherd bench is told for it.
-MODES = {
-    "all bf16": (8, "bf16 moments", ["--master", "bfloat16", "--reduce-dtype", "bf16", "--moments", "bf16"]),
-    "12 bytes": (12, "bf16 moments", ["--master", "split", "--moments", "bf16"]),
-    "14 bytes": (14, "fp32 moments", ["--master", "split", "--reduce-dtype", "bf16"]),
-    "offload": (6, "fp32 moments", ["--offload-optimizer", "OFFLOAD"]),
-    "all offloaded": (1, "fp32 moments", ["--master", "split", "--reduce-dtype", "bf16", "--offload-optimizer", "OFFLOAD", "--offload-gradients", "OFFLOAD",
-                                          "--offload-parameters", "OFFLOAD"]),
-}
-LLAMA_8B = 8.03e9  # parameters
-# Mode, tokens of a sample, samples of a micro-batch, micro-batches a step: what matters most comes first.
-ROWS = [
-    ("all bf16", 8192, 1, 1), ("12 bytes", 8192, 1, 1), ("offload", 8192, 1, 1), ("all bf16", 1024, 4, 128), ("14 bytes", 8192, 1, 1),
-    ("all bf16", 4096, 2, 1), ("12 bytes", 4096, 2, 1), ("14 bytes", 4096, 2, 1), ("12 bytes", 1024, 8, 1), ("14 bytes", 1024, 8, 1),
-    ("offload", 4096, 2, 1), ("offload", 1024, 8, 1), ("all offloaded", 8192, 1, 1),
-]
-TINY_SEQUENCE = 64  # on a CPU
+def row(place, case, seconds, *words, mode="Sherd", variant="", group="rows", needs_gpu=False):
+    """One line of `sherd bench`. All activations are kept where they fit, and recomputed where they do not."""
+    is_llama = case.model != BLOOM.model
+    size, flags = MODES[mode] if is_llama else (0, [])
+    host = "host" if place.is_gpu else str(place.scratch)  # a CPU offloads to a folder
+    micro_batches = case.micro_batches if place.is_gpu else min(case.micro_batches, 2)
+    steps = 1 if case.micro_batches > 1 else 5 if is_llama else 10
+    of = mode + (f", {variant}" if variant else "")
+    return Job(f"{case.name}, {of}", group,
+               ["sherd", "bench", *case.flags(place, 1, steps), "--accum", str(micro_batches), "--max-minutes", "none", "--threads", place.threads,
+                *(host if flag == "HOST" else flag for flag in flags), *words, "--json"],
+               seconds, {"case": case.name, "of": of}, ["--checkpoint-activations"], needs_gpu=needs_gpu,
+               needs_gib=size * LLAMA_8B / GIB + 3 if case.model == LLAMA.model else 0)
 
 
-def is_large(place):
-    """Whether it holds Llama-3-8B with moments in fp32."""
-    return place.gib > 100
+def peer(place, case, seconds, of, group="rows"):
+    """The same case by PyTorch FSDP2 with one rank."""
+    is_llama = case.model != BLOOM.model
+    return Job(f"{case.name}, {of}", group,
+               ["python3", str(place.root / "benchmarks/gpu/peer.py"), *case.flags(place, 3, 10), *(["--all-bf16"] if is_llama else []), *PEERS[of]],
+               seconds, {"case": case.name, "of": of}, ["--checkpoint-activations"], needs_gpu="cuDNN" in of)
 
 
-def bench(place, model, sequence, micro_batch, accumulation, flags, steps):
-    if not place.is_gpu:
-        sequence, micro_batch, accumulation = min(sequence, TINY_SEQUENCE), 1, min(accumulation, 2)
-    return ["sherd", "bench", "--model", model, "--device", place.device, "--max-minutes", "none", "--threads", "THREADS", "--seq",
-            str(sequence), "--micro-batch", str(micro_batch), "--accum", str(accumulation), "--warmup", "1", "--steps", str(steps),
-            "--json", *(place.offload if flag == "OFFLOAD" else flag for flag in flags)]
-
-
-def rows(place):
-    bloom = place.model("benchmarks/peers/shapes/bloom-560m.json")
-    yield Job("BLOOM-560M, 16 × 512 tokens", "rows", bench(place, bloom, 512, 16, 1, [], 10), 60, {"model": "BLOOM-560M"})
-    # The goal of many micro-batches is one of the smaller GPU: on a larger one its two minutes come last.
-    for mode, sequence, micro_batch, accumulation in sorted(ROWS, key=lambda row: is_large(place) and row[3] > 1):
-        size, moments, flags = MODES[mode]
-        steps = 1 if accumulation > 1 else 5
-        plain = bench(place, place.model("recipes/models/llama-3-8b/config.json"), sequence, micro_batch, accumulation, flags, steps)
-        about = {"model": "Llama-3-8B", "mode": mode, "moments": moments, "sequence": sequence,
-                 "tokens_a_micro_batch": sequence * micro_batch, "accumulation": accumulation}
-        # All activations are kept where they fit, and computed again where they do not.
-        yield Job(f"Llama-3-8B, {mode}, {accumulation} × {micro_batch} × {sequence} tokens", "rows", plain, 240 if accumulation > 1 else 120, about,
-                  otherwise=[[*plain, "--checkpoint-activations"]], needs_gib=size * LLAMA_8B / GIB + 3)
-    if place.is_gpu:
-        yield Job("BLOOM-560M, 16 × 512 tokens, CUDA graphs", "rows", bench(place, bloom, 512, 16, 1, ["--cuda-graphs"], 10), 60,
-                  {"model": "BLOOM-560M", "graphs": True})
-
-
-def peer(place):
-    """Sherd, FSDP2 and FSDP2 compiled, one after the other."""
-    whole = is_large(place) or not place.is_gpu
-    llama = place.model("recipes/models/llama-3-8b/config.json")
-    if not whole:
-        llama = str(cut(Path(llama), 16, place.scratch))
-    shapes = [("BLOOM-560M", place.model("benchmarks/peers/shapes/bloom-560m.json"), 512, 16, [], []),
-              ("Llama-3-8B" if whole else "Llama-3-8B, 16 layers", llama, 8192, 1, MODES["all bf16"][2], ["--all-bf16"])]
-    for shape, model, sequence, micro_batch, flags, peer_flags in shapes:
-        ours = bench(place, model, sequence, micro_batch, 1, flags, 10)
-        yield Job(f"{shape}, Sherd", "peer", ours, 90, {"shape": shape, "of": "Sherd"}, otherwise=[[*ours, "--checkpoint-activations"]])
-        for kind, words in {"FSDP2": [], "FSDP2 compiled": ["--compile"]}.items():
-            theirs = ["python3", str(place.root / "benchmarks/gpu/peer.py"), "--model", model, "--device", place.device, "--seq",
-                      ours[ours.index("--seq") + 1], "--micro-batch", ours[ours.index("--micro-batch") + 1], "--warmup", "3",
-                      "--steps", "10", *peer_flags, *words]
-            yield Job(f"{shape}, {kind}", "peer", theirs, 150, {"shape": shape, "of": kind},
-                      otherwise=[[*theirs, "--checkpoint-activations"]])
-
-
-def cut(config, layers, folder):
-    """The same shape with fewer layers."""
-    fields = json.loads(config.read_text()) | {"num_hidden_layers": layers}
-    path = folder / f"llama-{layers}-layers.json"
+def compared(place):
+    """Llama-3-8B as both Sherd and FSDP2 train it: 16 of its layers where the GPU is too small for FSDP2 to hold it."""
+    if place.is_large:
+        return LLAMA
+    fields = json.loads((place.root / LLAMA.config).read_text()) | {"num_hidden_layers": 16}
+    path = place.scratch / "llama-16-layers.json"
     path.write_text(json.dumps(fields))
-    return path
+    return dataclasses.replace(LLAMA, model="Llama-3-8B with 16 layers", config=str(path))
 
 
-def of_stage(stage, place):
-    return list({"parity": parity, "kernels": kernels, "rows": rows, "peer": peer}[stage](place))
+def first_command(place):
+    """What decides whether Sherd is right on this GPU, then what decides the goals of speed."""
+    for jobs in (doctor, goldens, losses, tests, training, kernels):
+        yield from jobs(place)
+    yield row(place, BLOOM, 20, "--profile")
+    yield row(place, LLAMA, 45, "--profile")
+    beside = compared(place)
+    if beside is not LLAMA:
+        yield row(place, beside, 40)
+    for of in ("FSDP2 compiled, cuDNN", "FSDP2 compiled"):
+        yield peer(place, beside, 45, of)
+        yield peer(place, BLOOM, 30, of)
+    yield row(place, LLAMA_SHORT, 50)
+    if place.is_large:
+        yield row(place, LLAMA, 40, "--attention", "flash", variant="flash attention", needs_gpu=True)
+    yield row(place, BLOOM, 20, "--attention", "flash", variant="flash attention", needs_gpu=True)
+
+
+def second_command(place):
+    yield row(place, LLAMA_SHORT, 75, mode="Sherd, optimizer on the host")
+    yield row(place, BLOOM, 20, "--cuda-graphs", variant="CUDA graphs", needs_gpu=True)
+    yield row(place, LLAMA, 40, mode="Sherd, 12 bytes")
+    yield row(place, LLAMA_4096, 35)
+    yield from sanitizers(place)
+    yield peer(place, BLOOM, 25, "FSDP2")
+
+
+def rivals(place):
+    for case in PUBLISHED:
+        yield row(place, case, 45, group="rivals")
+    yield peer(place, compared(place), 40, "FSDP2")
+
+
+COMMANDS = {"1": first_command, "2": second_command, "rivals": rivals}
+
+
+def of_command(command, place):
+    return list(COMMANDS[command](place))

@@ -1,4 +1,4 @@
-"""A folder with all that a GPU's machine is given: programs and their libraries, stripped, in an archive; models, the day's own script."""
+"""Builds and packs the folder that a machine with a GPU is given: stripped programs and libraries in an archive, models, this script."""
 import re
 import shutil
 import subprocess
@@ -7,24 +7,46 @@ import tempfile
 import time
 from pathlib import Path
 
+import jobs
 from running import write
 
 MIB = 2**20
 ARCHIVE = "programs.tar.gz"
-# Where a build has them, and whether a day on a CPU needs them too.
-PROGRAMS = {"bin/sherd": True, "bin/golden_check": False, "bin/gpu_kernels": False, "tests/ops_cuda_test": False,
-            "tests/sherd_gpu_test": False}
-LIBRARIES = ["lib/libsherd_cuda.so", "lib/libsherd_ops_cuda.so"]
-FILES = ["scripts/gpu_day", *(f"benchmarks/gpu/{name}.py" for name in ("jobs", "packing", "page", "peer", "running")),
-         "benchmarks/peers/shapes/bloom-560m.json", "recipes/models/llama-3-8b", "recipes/models/stories260k",
+# Of each program: its path in a build, the target that builds it, and whether a day on a CPU needs it.
+PROGRAMS = [("bin/sherd", "sherd_program", True), ("bin/golden_check", "golden_check", False), ("bin/gpu_kernels", "gpu_kernels", False),
+            ("tests/ops_cuda_test", "ops_cuda_test", False), ("tests/sherd_gpu_test", "sherd_gpu_test", False),
+            ("lib/libsherd_cuda.so", "sherd_cuda", False), ("lib/libsherd_ops_cuda.so", "sherd_ops_cuda", False)]
+PRESETS = {"cuda": "cuda", "cpu": "release"}
+CPU_TARGETS = ["sherd_program", "golden_check", "gpu_kernels"]
+MODELS = {case.config for case in (jobs.BLOOM, jobs.LLAMA, *jobs.PUBLISHED)}  # those that are there
+FILES = ["scripts/gpu_day", *(f"benchmarks/gpu/{name}.py" for name in ("jobs", "packing", "page", "peer", "results", "running")),
+         "recipes/models/stories260k", "recipes/stories260k-squad.toml", "recipes/data/squad-1000-train.json", "recipes/data/squad-100-heldout.json",
          "tests/data/tiny-llama3-hf", "tests/data/tiny-bloom-hf",
          *(f"tests/data/goldens/{name}-hf.safetensors" for name in ("stories260k", "tiny-llama3", "tiny-bloom"))]
-# Every system's own, or a GPU's driver's.
+# Libraries of every system or of the GPU's driver.
 EVERYWHERE = re.compile(r"(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|stdc\+\+|gcc_s|cuda))\.so.*")
 
 
 class PackError(Exception):
     pass
+
+
+class BuildError(Exception):
+    pass
+
+
+def build(root, device):
+    """Configures the preset and builds what is packed. Returns the build's folder. Throws BuildError."""
+    if shutil.which("cmake") is None:
+        raise BuildError("there is no cmake here: scripts/setup installs it")
+    preset = PRESETS[device]
+    targets = [target for _, target, _ in PROGRAMS] if device == "cuda" else CPU_TARGETS
+    for command in (["cmake", "--preset", preset, "-DSHERD_BUILD_TESTS=ON"], ["cmake", "--build", "--preset", preset, "--target", *targets]):
+        print("gpu_day:", *command, flush=True)
+        if subprocess.run(command, cwd=root).returncode != 0:
+            advice = "; scripts/setup --tests --cuda installs what it needs" if device == "cuda" else ""
+            raise BuildError(f"{' '.join(command)} failed: its output above says why{advice}")
+    return root / "build" / preset
 
 
 def strip(source, target):
@@ -33,7 +55,7 @@ def strip(source, target):
 
 
 def libraries_of(program):
-    """What it loads that is neither LibTorch's, NVIDIA's nor every system's."""
+    """The libraries it loads that neither LibTorch, NVIDIA's wheels nor every system has."""
     for line in subprocess.run(["ldd", program], capture_output=True, text=True).stdout.splitlines():
         found = re.match(r"\s*(\S+) => (/\S+)", line)
         if found and not EVERYWHERE.fullmatch(found[1]) and not re.search(r"/(torch/lib|nvidia|libtorch)/", found[2]) \
@@ -47,23 +69,21 @@ def commit_of(root):
 
 
 def collect(build, to, device):
-    """Programs in to/bin, libraries in to/lib."""
+    """Programs into to/bin, libraries into to/lib."""
     missing = []
-    for name, in_small in PROGRAMS.items():
-        if (build / name).exists():
+    for name, _, on_cpu in PROGRAMS:
+        if not (build / name).exists():
+            if device == "cuda" or on_cpu:
+                missing.append(name)
+        elif name.startswith("lib/"):
+            strip(build / name, to / name)
+        else:
             strip(build / name, to / "bin" / Path(name).name)
             for library, known_as in libraries_of(build / name):
                 if not (to / "lib/others" / known_as).exists():
                     strip(library.resolve(), to / "lib/others" / known_as)
-        elif device == "cuda" or in_small:
-            missing.append(name)
-    for name in LIBRARIES:
-        if (build / name).exists():
-            strip(build / name, to / name)
-        elif device == "cuda":
-            missing.append(name)
     if missing:
-        raise PackError(f"{build} lacks {', '.join(missing)}: cmake --preset cuda -DSHERD_BUILD_TESTS=ON && cmake --build --preset cuda")
+        raise PackError(f"{build} lacks {', '.join(missing)}: without --build, this command builds them")
 
 
 def archive(folder, path):
@@ -77,7 +97,7 @@ def archive(folder, path):
 
 
 def unpack(root):
-    """What was packed, once."""
+    """Unpacks the archive, once."""
     path = root / ARCHIVE
     if path.exists() and not (root / "bin").exists():
         with tempfile.TemporaryDirectory(dir=root) as beside:
@@ -88,7 +108,7 @@ def unpack(root):
 
 
 def pack(root, build, to, device, most_mib):
-    """Fails where a program is missing that this device needs, or where it is more than may be carried."""
+    """Throws PackError if a program that this device needs is missing, or if the folder becomes too large."""
     if to.exists() and not (to / "packed.json").exists():
         raise PackError(f"{to} is no folder that was packed before: name another one")
     shutil.rmtree(to, ignore_errors=True)
@@ -96,7 +116,7 @@ def pack(root, build, to, device, most_mib):
         collect(build, Path(programs), device)
         to.mkdir(parents=True)
         archive(Path(programs), to / ARCHIVE)
-    for name in FILES:
+    for name in [*FILES, *(model for model in sorted(MODELS) if (root / model).exists())]:
         copy = shutil.copytree if (root / name).is_dir() else shutil.copy2
         (to / name).parent.mkdir(parents=True, exist_ok=True)
         copy(root / name, to / name)

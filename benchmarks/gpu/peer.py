@@ -1,11 +1,13 @@
-"""The peer of one GPU: PyTorch FSDP2 with one rank, on the shapes that `sherd bench` trains, written in plain modules of torch.
+"""PyTorch FSDP2 with one rank, on the shapes that `sherd bench` trains, in plain modules of torch.
 
-  python3 benchmarks/gpu/peer.py --model CONFIG_JSON --device cuda [--compile] [--all-bf16] …
+  python3 benchmarks/gpu/peer.py --model CONFIG_JSON --device cuda [--compile] [--attention cudnn] [--all-bf16] …
 
-bf16 by MixedPrecisionPolicy over parameters, sums of gradients and moments in fp32, or with --all-bf16 all of them in bf16; fused
-AdamW; the global norm clipped at 1.0. Weights and tokens are random. Prints one line of JSON.
+MixedPrecisionPolicy computes in bf16; parameters, gradients and moments are fp32, or bf16 with --all-bf16. AdamW is fused, and the global
+norm is clipped at 1.0. Weights and tokens are random. With --attention cudnn PyTorch may use no other attention: a shape that cuDNN refuses
+fails. Prints one line of JSON.
 """
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -18,6 +20,7 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 class Shape:
@@ -150,6 +153,11 @@ def made(shape, options):
     return model, optimizer
 
 
+def attention(options):
+    """The context in which both forward and backward run, compiled or not."""
+    return sdpa_kernel(SDPBackend.CUDNN_ATTENTION) if options.attention == "cudnn" else contextlib.nullcontext()
+
+
 def synchronize(options):
     if options.device == "cuda":
         torch.cuda.synchronize()
@@ -189,6 +197,7 @@ def arguments():
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--compile", action="store_true", help="each block by itself")
+    parser.add_argument("--attention", choices=["auto", "cudnn"], default="auto", help="auto: what PyTorch chooses")
     parser.add_argument("--all-bf16", action="store_true")
     parser.add_argument("--checkpoint-activations", action="store_true")
     return parser.parse_args()
@@ -198,13 +207,14 @@ def main():
     options = arguments()
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # before anything is on the GPU
     dist.init_process_group("nccl" if options.device == "cuda" else "gloo", store=dist.HashStore(), rank=0, world_size=1)
-    seconds, losses = train(options)
+    with attention(options):
+        seconds, losses = train(options)
     median = sorted(seconds)[len(seconds) // 2]
     print(json.dumps({
         "step_seconds": {"median": median, "min": min(seconds), "max": max(seconds)},
         "tokens_per_second": options.seq * options.micro_batch / median,
         "peak_rank_bytes": [torch.cuda.max_memory_reserved() if options.device == "cuda" else 0],
-        "losses": losses, "torch": torch.__version__}), flush=True)
+        "losses": losses, "torch": torch.__version__, "attention": options.attention}), flush=True)
     dist.destroy_process_group()
 
 

@@ -36,7 +36,7 @@ namespace sherd {
 /// device cannot be captured, nor what moves tensors of the host there (to_device()). Observers
 /// (CollectiveObserver) are told of the capture and of no launch.
 ///
-/// PyTorch: `torch.cuda.CUDAGraph`, `torch.cuda.make_graphed_callables`. Untried on a GPU.
+/// PyTorch: `torch.cuda.CUDAGraph`, `torch.cuda.make_graphed_callables`.
 class MicroBatchGraphs {
  public:
   /// Forward and backward of one micro-batch, given its inputs on the device; returns a tensor

@@ -220,6 +220,10 @@ void Bench::settle() {
   }
   last_ = unread_->read(world_);
   unread_.reset();
+  if (result_.losses.empty()) {
+    result_.seconds_to_first_step =
+        std::chrono::duration<double>(Clock::now() - options_.started).count();
+  }
   result_.tokens_a_step = last_.tokens;
   result_.losses.push_back(last_.loss);
   if (!options_.update_in_backward) {

@@ -2,6 +2,7 @@
 // How fast this machine trains a model: `sherd bench`.
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -50,6 +51,8 @@ struct BenchOptions {
   /// The world's own, for its plan.
   sherd::ReduceScatter reduce_scatter = sherd::ReduceScatter::RankOrder;
   bool cuda_graphs = false;  ///< micro-batches are graphs of the GPU
+  /// Start of the program, for BenchResult::seconds_to_first_step.
+  std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
 };
 
 /// Rank 0's times, except where said.
@@ -57,6 +60,7 @@ struct BenchResult {
   std::string isa;                   ///< the path of the processor that all ranks took
   std::string transport;             ///< what carries parameters and gradients between ranks
   std::vector<double> step_seconds;  ///< of each timed step, the slowest rank's
+  double seconds_to_first_step = 0;  ///< from the start of the program to the end of its first step
   std::array<double, train::kPhases> split_seconds = {};  ///< mean exclusive time a step, by Phase
   std::vector<train::StepProfile::Entry> operators;       ///< seconds a step, the longest first
   double matmul_limit_seconds = 0;

@@ -58,8 +58,16 @@ TEST(Bench, HasGraphsOnGpusAlone) {
 }
 
 TEST(Bench, PrintsTimesMemoryAndLosses) {
+  const auto start = std::chrono::steady_clock::now();
   const json line = result_of(bench(kModel, {"--ranks", "2", "--profile"}));
+  const std::chrono::duration<double> whole = std::chrono::steady_clock::now() - start;
   EXPECT_FALSE(line.at("isa").get<std::string>().empty());
+  EXPECT_GT(line.at("seconds_to_first_step"), 0.0);
+  double until_timed_end = line.at("seconds_to_first_step");
+  for (const double step : line.at("all_step_seconds")) {
+    until_timed_end += step;
+  }
+  EXPECT_LT(until_timed_end, whole.count());
   EXPECT_EQ(line.at("transport"), "shared memory");
   EXPECT_GT(line.at("step_seconds").at("median"), 0.0);
   EXPECT_FALSE(line.at("all_step_seconds").empty());

@@ -1,5 +1,5 @@
-"""scripts/gpu_day: pack, run and page; with programs in Sherd's place what fails, takes too long and is gone on with, and a whole day of a
-GPU that is none; with GPU_DAY_BUILD, a build's folder, the whole day in small on a CPU."""
+"""scripts/gpu_day: pack, run and page. Programs in Sherd's place fail, hang and are run again; a whole day runs on a GPU that is played;
+with GPU_DAY_BUILD, the folder of a build, the real day runs in small on a CPU."""
 import contextlib
 import copy
 import io
@@ -17,34 +17,43 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks/gpu"))
 sys.dont_write_bytecode = True
 import jobs  # noqa: E402
+import packing  # noqa: E402
 import page  # noqa: E402
+import results  # noqa: E402
 import running  # noqa: E402
 
-# In the place of sherd: counts its calls; fails and needs memory where SHERD_FAILS and SHERD_NEEDS_MEMORY name its words.
+# In sherd's place: notes its calls. It fails, or needs memory, where SHERD_FAILS or SHERD_NEEDS_MEMORY occurs in its words.
 SHERD = """#!/bin/bash
 echo "$LD_LIBRARY_PATH $*" >>"$CALLS"
 [[ "$SHERD_FAILS" && "$*" == *$SHERD_FAILS* ]] && { echo "sherd: no such thing" >&2; exit 69; }
 [[ "$SHERD_NEEDS_MEMORY" && "$*" == *$SHERD_NEEDS_MEMORY* && "$*" != *--checkpoint-activations* ]] && { echo "sherd: out of memory" >&2; exit 1; }
-echo '{"tokens_per_second": 14000.0, "step_seconds": {"median": 0.5}, "losses": [2.0, 1.0], "planned_peak_bytes": 1000,
- "peak_rank_bytes": [1020], "peak_rank_pss_bytes": [0], "constant_rank_pss_bytes": [0]}' | tr -d '\\n'
+[[ "$1" == doctor ]] && { echo '{"ok": true, "hub": {"cache": "/home/me"}, "gpus": {"found": [{"name": "NVIDIA H200"}], "usable": 1}}'; exit; }
+[[ "$1" == train ]] && { echo "summary: train_loss 4.2, 63 steps in 00:00:02, 500 samples/s, eval_loss 3.827, memory 1 GiB"; exit; }
+rate=11000; [[ "$*" == *bloom* ]] && rate=140000; [[ "$*" == *"--accum 16"* ]] && rate=14000
+step=0.5; [[ "$*" == *offload-optimizer* ]] && step=0.8
+profile=; [[ "$*" == *--profile* ]] && profile='"device_step_seconds": 0.5, "device_idle_seconds": 0.01, "device_groups": [
+ {"group": "products", "calls": 900, "seconds": 0.3, "share_of_step": 0.6, "bytes": null, "operations": 1e14, "share_of_limit": 0.87},
+ {"group": "copies", "calls": 2, "seconds": 0.01, "share_of_step": 0.02, "bytes": null, "operations": null, "share_of_limit": null}],'
+echo "{$profile"' "tokens_per_second": '$rate', "step_seconds": {"median": '$step'}, "planned_step_seconds": '$step', "losses": [2.0, 1.0],
+ "seconds_to_first_step": 12.5, "planned_peak_bytes": 1000, "peak_rank_bytes": [1020], "peak_rank_pss_bytes": [0], "constant_rank_pss_bytes": [0]}' | tr -d '\\n'
 """
-GOLDEN_CHECK = """#!/bin/bash
-[[ "$1" == --help ]] && { echo "--device KIND"; exit; }
-echo '{"logits_rel": 1e-5, "grad_worst": "a.weight", "losses_rel": 2e-5}'
-"""
+GOLDEN_CHECK = "#!/bin/bash\necho '{\"logits_rel\": 1e-5, \"grad_worst\": \"a.weight\", \"losses_rel\": 2e-5}'\n"
 KERNELS = """#!/bin/bash
 echo '{"backend": "cuda", "copy_bytes_per_second": 3e12, "kernels": [{"name": "SwiGLU", "seconds": 1e-4, "bytes": 2e8, "share_of_copy": 0.66}],
  "products": [{"name": "gate", "seconds": 1e-3, "teraflops_per_second": 700.0}]}' | tr -d '\\n'
 """
 PYTHON = """#!/bin/bash
 [[ "$1" == -c ]] && { echo "$TORCH/torch/__init__.py"; exit; }
-echo '{"tokens_per_second": 10000.0, "step_seconds": {"median": 0.7}, "peak_rank_bytes": [2000], "torch": "2.11.0"}'
+rate=9900; [[ "$*" == *bloom* ]] && rate=62000
+echo '{"tokens_per_second": '$rate', "step_seconds": {"median": 0.7}, "peak_rank_bytes": [2000], "torch": "2.11.0"}'
 """
+TESTS = "#!/bin/sh\necho '[  PASSED  ] 47 tests.'\n"
 SANITIZER = """#!/bin/bash
 while [[ "$1" != */* ]]; do shift; done
 exec "$@"
 """
-DRIVER = "#!/bin/bash\necho 'NVIDIA H100 80GB HBM3, 580.159.04, 81559, 9.0'\n"
+DRIVER = "#!/bin/bash\necho 'NVIDIA H200, 580.159.04, 143771, 9.0'\n"
+SMALLER_DRIVER = "#!/bin/bash\necho 'NVIDIA H100 80GB HBM3, 580.159.04, 81559, 9.0'\n"
 
 
 class Folder(unittest.TestCase):
@@ -73,7 +82,7 @@ class OfPrograms(Folder):
 
     def setUp(self):
         super().setUp()
-        for name in ("scripts/gpu_day", "benchmarks/gpu", "recipes/models/llama-3-8b"):
+        for name in ("scripts/gpu_day", "benchmarks", "recipes/models/llama-3-8b", "recipes/models/stories260k", "tests/data/tiny-bloom-hf"):
             (self.folder / "packed" / name).parent.mkdir(parents=True, exist_ok=True)
             (shutil.copytree if (ROOT / name).is_dir() else shutil.copy2)(ROOT / name, self.folder / "packed" / name)
         self.program("packed/bin/sherd", SHERD)
@@ -82,64 +91,83 @@ class OfPrograms(Folder):
     def run_day(self, code, *arguments, **environment):
         return self.gpu_day(code, "run", "--out", self.out, *arguments, script=self.folder / "packed/scripts/gpu_day", **environment)
 
-    def records(self, stage):
-        return json.loads((self.out / f"{stage}.json").read_text())
+    def in_small(self, code, *arguments, **environment):
+        return self.run_day(code, "--device", "cpu", "--command", "2", *arguments, **environment)
+
+    def records(self):
+        return json.loads((self.out / "results.json").read_text())
 
     def count_of_calls(self):
         return len(self.calls.read_text().splitlines())
 
 
+HOST, TWELVE = ("Llama-3-8B, 16 × 4 × 1024 tokens, Sherd, optimizer on the host", "Llama-3-8B, 1 × 8192 tokens, Sherd, 12 bytes")
+
+
 class Run(OfPrograms):
-    def test_what_fails_is_recorded_and_the_rest_goes_on(self):
-        self.run_day(0, "--device", "cpu", "--stage", "rows", SHERD_FAILS="split --moments")
-        records = self.records("rows")
-        self.assertEqual(len(records), 1 + len(jobs.ROWS))
-        for name, record in records.items():
-            self.assertEqual(record["status"], "failed" if "12 bytes" in name else "passed", name)
-        failed = records["Llama-3-8B, 12 bytes, 1 × 1 × 8192 tokens"]
+    def test_a_failure_is_recorded_and_the_others_still_run(self):
+        said = self.in_small(0, SHERD_FAILS="split --moments")
+        ran = {name: one["status"] for name, one in self.records().items() if one["status"] != "skipped"}
+        self.assertEqual(ran, {HOST: "passed", TWELVE: "failed", "Llama-3-8B, 2 × 4096 tokens, Sherd": "passed"})
+        failed = self.records()[TWELVE]
         self.assertEqual((failed["exit_code"], failed["reason"]), (69, "sherd: no such thing"))
+        self.assertRegex(said, r" failed +[\d.]+ s  Llama-3-8B, 1 × 8192 tokens, Sherd, 12 bytes: sherd: no such thing")
 
-    def test_what_has_a_result_is_not_repeated(self):
-        self.run_day(0, "--device", "cpu", "--stage", "rows", SHERD_FAILS="split")
+    def test_a_job_with_a_result_is_not_repeated(self):
+        self.in_small(0, SHERD_FAILS="split")
         first = self.count_of_calls()
-        self.run_day(0, "--device", "cpu", "--stage", "rows")
+        self.assertIn("command 2: 0 jobs", self.in_small(0))
         self.assertEqual(self.count_of_calls(), first)
-        self.run_day(0, "--device", "cpu", "--stage", "rows", "--again")
-        self.assertEqual(self.count_of_calls() - first, sum("split" in jobs.MODES[mode][2] for mode, *_ in jobs.ROWS))
-        self.assertEqual({one["status"] for one in self.records("rows").values()}, {"passed"})
+        self.in_small(0, "--again")
+        self.assertEqual(self.count_of_calls() - first, 1)
+        self.assertEqual(self.records()[TWELVE]["status"], "passed")
 
-    def test_with_no_time_left_nothing_is_begun(self):
-        self.assertIn("run again", self.run_day(75, "--device", "cpu", "--stage", "rows", "--minutes", "0.1"))
+    def test_a_command_keeps_the_results_of_the_other(self):
+        self.in_small(0, SHERD_FAILS="split")
+        self.run_day(0, "--device", "cpu", "--command", "1", "--again")
+        self.assertEqual(self.records()[TWELVE]["status"], "failed")
+        self.assertIn("training run", self.records())
+
+    def test_without_time_no_job_starts(self):
+        self.assertIn("run again", self.in_small(75, "--minutes", "0.1"))
         self.assertFalse(self.calls.exists())
-        self.run_day(0, "--device", "cpu", "--stage", "rows")
+        self.in_small(0)
 
-    def test_activations_are_computed_again_where_memory_is_short(self):
-        self.run_day(0, "--device", "cpu", "--stage", "rows", SHERD_NEEDS_MEMORY="split")
-        record = self.records("rows")["Llama-3-8B, 14 bytes, 1 × 1 × 8192 tokens"]
-        self.assertEqual((record["status"], record["tried_before"]), ("passed", "sherd: out of memory"))
+    def test_activations_are_recomputed_where_memory_is_short(self):
+        self.in_small(0, SHERD_NEEDS_MEMORY="split")
+        record = self.records()[TWELVE]
+        self.assertEqual((record["status"], record["first_attempt"]), ("passed", "sherd: out of memory"))
         self.assertIn("--checkpoint-activations", record["command"])
 
     def test_no_torch_for_gpus(self):
         self.program("tools/python3", "#!/bin/sh\nexit 1\n")
-        self.assertIn("import torch", self.run_day(66, PATH=f"{self.folder / 'tools'}:{os.environ['PATH']}"))
+        self.assertIn("import torch", self.run_day(66, "--command", "1", PATH=f"{self.folder / 'tools'}:{os.environ['PATH']}"))
 
-    def test_times_and_files_are_within_the_day(self):
-        self.assertLessEqual(sum(jobs.STAGES.values()), 24)
-        self.assertLessEqual(max(jobs.STAGES.values()), 9)
-        self.run_day(0, "--device", "cpu")
-        self.assertLessEqual(len(list(self.out.iterdir())), 8)
+    def test_a_command_has_to_be_named(self):
+        self.assertIn("--command --rivals is required", self.run_day(2, "--device", "cpu"))
 
+    def test_time_limits_fit_the_day_and_are_said_first(self):
+        for gib in (80, 140):
+            place = jobs.Place("cuda", ROOT, self.folder, gib)
+            limits = {command: sum(job.seconds for job in jobs.of_command(command, place)) for command in jobs.COMMANDS}
+            self.assertLessEqual(limits["1"], 8 * 60)
+            self.assertLessEqual(limits["2"], 4 * 60)
+            self.assertLessEqual(limits["rivals"], 4 * 60)
+        minutes, seconds = divmod(limits["2"], 60)
+        first = self.in_small(0).splitlines()[0]
+        self.assertEqual(first, f"command 2: 7 jobs, whose time limits add up to {minutes} min {seconds} s")
 
-    def test_what_matters_most_of_a_gpu_comes_first(self):
-        for gib, number in {80: 4, 140: len(jobs.ROWS)}.items():
-            names = [job.name for job in jobs.of_stage("rows", jobs.Place("cuda", ROOT, self.folder, gib))]
-            self.assertEqual(names.index("Llama-3-8B, all bf16, 128 × 4 × 1024 tokens"), number)
-        cut = [job for job in jobs.of_stage("peer", jobs.Place("cuda", ROOT, self.folder, 140)) if "16 layers" in job.name]
-        self.assertEqual(cut, [])
+    def test_what_was_never_run_comes_first_and_names_are_unique(self):
+        names = [job.name for command in jobs.COMMANDS for job in jobs.of_command(command, jobs.Place("cuda", ROOT, self.folder, 140))]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertEqual(names[0], "doctor")
+        self.assertLess(names.index("training run"), names.index("BLOOM-560M, 16 × 512 tokens, Sherd"))
+        self.assertLess(names.index("Llama-3-8B, 1 × 8192 tokens, Sherd"), names.index("Llama-3-8B, 1 × 8192 tokens, FSDP2 compiled, cuDNN"))
+        self.assertFalse([name for name in names if "16 layers" in name])
 
 
 def has_files(process):
-    """Open ones: a process that has ended has none."""
+    """Whether it has open files: a process that has ended has none."""
     try:
         return bool(os.listdir(f"/proc/{process}/fd"))
     except OSError:
@@ -155,42 +183,52 @@ class Limits(OfPrograms):
         place = jobs.Place("cpu", self.folder / "packed", self.folder)
         return running.Runner(place, self.out, self.environment, time.monotonic() + seconds)
 
-    def test_what_takes_too_long_is_stopped_with_all_that_it_started(self):
+    def test_a_job_that_hangs_is_stopped_with_all_that_it_started(self):
         self.program("packed/bin/sherd", f"#!/bin/bash\nsleep 100 & echo $! >{self.folder}/child\nwait\n")
-        runner = self.runner()
-        self.assertEqual(runner.run_stage("rows", [jobs.Job("slow", "rows", ["sherd"], 1)], 8), 0)
-        record = self.records("rows")["slow"]
+        self.assertEqual(self.runner().run([jobs.Job("slow", "rows", ["sherd"], 1), jobs.Job("next", "rows", ["nothing"], 1)]), 0)
+        record = self.records()["slow"]
         self.assertEqual((record["status"], record["reason"]), ("too long", "stopped after 1 s"))
+        self.assertEqual(self.records()["next"]["reason"], "nothing was not packed")
         child = int((self.folder / "child").read_text())
-        deadline = time.monotonic() + 10  # it has been killed, and ends when it is its turn
+        deadline = time.monotonic() + 10  # the kill takes effect when the process is scheduled
         while has_files(child) and time.monotonic() < deadline:
             time.sleep(0.01)
         self.assertFalse(has_files(child), "still there")
 
-    def test_what_prints_no_result_or_cannot_be_run_has_failed(self):
+    def test_a_limit_holds_for_both_attempts_together(self):
+        self.program("packed/bin/sherd", '#!/bin/bash\n[[ "$*" ]] && exec sleep 100\nsleep 1\necho out of memory\nexit 1\n')
+        begin = time.monotonic()
+        self.runner().run([jobs.Job("slow", "rows", ["sherd"], 2, when_out_of_memory=["again"])])
+        self.assertLess(time.monotonic() - begin, 2.9)
+        self.assertEqual(self.records()["slow"]["reason"], "stopped after 2 s")
+
+    def test_a_job_without_a_result_and_one_that_cannot_run_have_failed(self):
         runner = self.runner()
         for name, text in {"none": "#!/bin/sh\n", "half": "#!/bin/sh\necho '{\"losses\": [1.0'\n", "no program": "\0"}.items():
             self.program("packed/bin/sherd", text)
-            runner.run_stage("rows", [jobs.Job(name, "rows", ["sherd"], 10)], 8)
-        self.assertEqual([one["status"] for one in self.records("rows").values()], 3 * ["failed"])
+            runner.run([jobs.Job(name, "rows", ["sherd"], 10)])
+        self.program("packed/bin/sherd", "#!/bin/sh\necho nothing\n")
+        runner.run([jobs.Job(reads, "checks", ["sherd"], 10, reads=reads) for reads in ("tests", "run", "doctor")])
+        self.assertEqual({one["status"] for one in self.records().values()}, {"failed"})
+        self.assertIn("it printed no sum of its tests", self.records()["tests"]["reason"])
+        self.assertIn("it printed no summary with an eval_loss", self.records()["run"]["reason"])
 
-    def test_what_the_end_of_the_day_stops_is_left_for_another_time(self):
+    def test_a_job_that_the_end_of_the_call_stops_is_left_for_another(self):
         self.program("packed/bin/sherd", "#!/bin/bash\nsleep 100\n")
         running.LEAST_SECONDS, before = 0.5, running.LEAST_SECONDS
         self.addCleanup(setattr, running, "LEAST_SECONDS", before)
-        self.assertEqual(self.runner(1).run_stage("rows", [jobs.Job("slow", "rows", ["sherd"], 50)], 8), 1)
-        self.assertFalse((self.out / "rows.json").exists())
+        self.assertEqual(self.runner(1).run([jobs.Job("slow", "rows", ["sherd"], 50)]), 1)
+        self.assertFalse((self.out / "results.json").exists())
 
 
-class AGpuThatIsNone(OfPrograms):
-    """All of the day's way through on an H100, whose driver, torch and sanitizer are programs that say so."""
+class APlayedGpu(OfPrograms):
+    """The whole day on an H200. Its driver, torch and sanitizer are programs that play them."""
 
     def setUp(self):
         super().setUp()
         for name, text in {"nvidia-smi": DRIVER, "compute-sanitizer": SANITIZER, "python3": PYTHON}.items():
             self.program(f"tools/{name}", text)
-        passes = "#!/bin/sh\n"
-        for name, text in {"golden_check": GOLDEN_CHECK, "gpu_kernels": KERNELS, "ops_cuda_test": passes, "sherd_gpu_test": passes}.items():
+        for name, text in {"golden_check": GOLDEN_CHECK, "gpu_kernels": KERNELS, "ops_cuda_test": TESTS, "sherd_gpu_test": TESTS}.items():
             self.program(f"packed/bin/{name}", text)
         self.program("torch/version.py", "__version__ = '2.11.0+cu130'\n")
         self.program("nvidia/cu13/lib/libcudart.so.13", "")
@@ -198,80 +236,96 @@ class AGpuThatIsNone(OfPrograms):
         self.environment |= {"TORCH": str(self.folder), "PATH": f"{self.folder / 'tools'}:{os.environ['PATH']}"}
 
     def day(self):
-        self.run_day(0)
+        self.said = self.run_day(0, "--command", "1") + self.run_day(0, "--command", "2") + self.run_day(0, "--rivals")
         return page.day_of(self.out)
 
     def test_every_goal_is_found(self):
         day = self.day()
-        skipped = {name for stage in jobs.STAGES for name, one in day[stage].items() if one["status"] == "skipped"}
-        self.assertEqual(skipped, {name for name in day["rows"] if "12 bytes" in name or "14 bytes" in name})  # 80 GB are too few
-        self.assertEqual({name: find(day) is not None and find(day)[1] for name, find in page.GOALS.items()}, dict.fromkeys(page.GOALS, True))
+        skipped = {name: one["reason"] for name, one in day["results"].items() if one["status"] != "passed"}
+        self.assertEqual(skipped, {"Qwen2.5-7B, 4 × 8 × 1024 tokens, Sherd": "recipes/models/qwen2.5-7b/config.json was not packed"})
+        self.assertEqual({name: find(day["results"]) is not None and find(day["results"])[1] for name, find in page.GOALS.items()},
+                         dict.fromkeys(page.GOALS, True))
         text = page.text_of([day])
-        self.assertIn("NVIDIA H100 80GB HBM3, driver 580.159.04, 80 GiB; torch 2.11.0+cu130", text)
-        for line in ("| SwiGLU | 100.0 | 66 % |", "| gate | 1.000 | 700.0 |", "| BLOOM-560M, FSDP2 compiled | 10000 | 1.40 × | 0.700 | 0.00 |",
-                     "| Llama-3-8B, all bf16, 1 × 1 × 8192 tokens | 14000 | 112 % | 0.500 | 0.00 | 0.00 |"):
+        self.assertIn("NVIDIA H200, driver 580.159.04, 140 GiB; torch 2.11.0+cu130", text)
+        for line in ("| SwiGLU | 100.0 | 66 % |", "| gate | 1.000 | 700 |", "| products | 900 | 300.00 | 60.0 % | 87 % |", "| copies | 2 | 10.00 | 2.0 % | – |",
+                     "| BLOOM-560M, 16 × 512 tokens, FSDP2 compiled | 62,000 | 2.26 | 0.7 | – | 0.0 | – |",
+                     "| Llama-3-8B, 1 × 8192 tokens, Sherd | 11,000 | – | 0.5 | 0.5 | 0.0 | 0.0 |"):
             self.assertIn(line, text)
 
-    def test_programs_find_libraries_and_the_model_is_cut_to_the_memory(self):
+    def test_each_job_prints_its_figures(self):
+        self.day()
+        for line in ("doctor: NVIDIA H200", "goldens of tiny-bloom: largest difference 2.0e-05 (losses_rel)", "20 steps of BLOOM, cpu: GPU and CPU differ by 0.0e+00",
+                     "engine tests: 47 tests passed", "training run: 63 steps, held-out loss 3.827",
+                     "kernels and products: copy 3.00 TB/s, SwiGLU 66 %, gate 700 TFLOP/s",
+                     "Llama-3-8B, 1 × 8192 tokens, Sherd: 11000 tokens/s, step 0.5 s (planned 0.500), peak 0.0 GiB (planned 0.0), "
+                     "first step after 12.5 s, products 60 %, copies 2 %",
+                     "Llama-3-8B, 1 × 8192 tokens, FSDP2 compiled, cuDNN: 9900 tokens/s, step 0.7 s, peak 0.0 GiB"):
+            self.assertIn(line, self.said)
+
+    def test_programs_find_libraries(self):
         self.day()
         libraries = self.calls.read_text().split(" ")[0].split(":")
         self.assertEqual(libraries[:3], [str(self.folder / part) for part in ("torch/lib", "packed/lib", "nvidia/cu13/lib")])
+
+    def test_a_smaller_gpu_compares_half_the_layers_and_skips_what_does_not_fit(self):
+        self.program("tools/nvidia-smi", SMALLER_DRIVER)
+        found = self.day()["results"]
         self.assertIn("llama-16-layers.json", self.calls.read_text())
+        self.assertEqual([one["reason"] for one in found.values() if one["status"] == "skipped"],
+                         ["needs 93 GiB or more, and this GPU has 80", "recipes/models/qwen2.5-7b/config.json was not packed"])
+        self.assertEqual(page.beside_fsdp2("Llama-3-8B", 1.08)(found), ("1.11 × FSDP2 compiled, cuDNN", True))
 
     def test_each_goal_is_missed_where_it_should_be(self):
         good = self.day()
-        row = "Llama-3-8B, all bf16, 1 × 1 × 8192 tokens"
+        llama, short, bloom = (f"{case.name}, Sherd" for case in (jobs.LLAMA, jobs.LLAMA_SHORT, jobs.BLOOM))
 
-        def result(stage, name, **changes):
-            def change(day):
-                day[stage][name]["result"] |= changes
-            return change
+        def result(name, **changes):
+            return lambda found: found[name]["result"].update(changes)
 
-        def status(stage, name, value):
-            def change(day):
-                day[stage][name]["status"] = value
-            return change
+        def status(name, value):
+            return lambda found: found[name].update(status=value)
 
-        def slow_at_8192(day):
-            for one in day["rows"].values():
-                if one["status"] == "passed" and one["about"].get("sequence") == 8192:
-                    one["result"]["tokens_per_second"] = 10000.0
-
-        def all_offloads_fail(day):
-            for name, one in day["rows"].items():
-                one["status"] = "failed" if "offload" in name else one["status"]
-
-        faults = [("tests of", status("parity", "engine beside the CPU", "failed")), ("memcheck", status("parity", "kernels, racecheck", "too long")),
-                  ("goldens", result("parity", "goldens of tiny-bloom", logits_rel=2e-4)),
-                  ("losses", result("parity", "20 steps of BLOOM, cuda", losses=[2.0, 1.002])),
-                  ("losses", result("parity", "20 steps of Llama, cuda", losses=[2.0, None])),
-                  ("samples of 8192", slow_at_8192),
-                  ("13,950", result("rows", "Llama-3-8B, all bf16, 128 × 4 × 1024 tokens", tokens_per_second=13949.0)),
-                  ("FSDP2", result("peer", "BLOOM-560M, FSDP2 compiled", tokens_per_second=10800.0)), ("offload", all_offloads_fail),
-                  ("planned", result("rows", row, peak_rank_bytes=[1051]))]
+        faults = [("the tests of", status("engine tests", "failed")), ("memcheck", status("kernels, racecheck", "too long")),
+                  ("goldens", result("goldens of tiny-bloom", logits_rel=2e-4)),
+                  ("losses", result("20 steps of BLOOM, cuda", losses=[2.0, 1.002])), ("losses", result("20 steps of Llama, cuda", losses=[2.0, None])),
+                  ("sherd train", result("training run", eval_loss=3.91)), ("10,800", result(llama, tokens_per_second=10799.0)),
+                  ("1.08", result(f"{jobs.LLAMA.name}, FSDP2", tokens_per_second=10200.0)), ("13,500", result(short, tokens_per_second=13499.0)),
+                  ("130,000", result(bloom, tokens_per_second=129999.0)),
+                  ("2 × the", result(f"{jobs.BLOOM.name}, FSDP2", tokens_per_second=70100.0)),
+                  ("128", result(HOST, step_seconds={"median": 0.91}, planned_step_seconds=0.91)),
+                  ("planned memory", result(llama, peak_rank_bytes=[1054])), ("planned step", result(llama, planned_step_seconds=0.449)),
+                  ("20 s", result(llama, seconds_to_first_step=20.1))]
         for goal, change in faults:
             day = copy.deepcopy(good)
-            change(day)
-            missed = [name for name, find in page.GOALS.items() if not find(day)[1]]
+            change(day["results"])
+            missed = [name for name, find in page.GOALS.items() if not find(day["results"])[1]]
             self.assertTrue(len(missed) == 1 and goal in missed[0], f"{goal}: {missed}")
             self.assertIn("**missed**", page.text_of([day]))
 
-    def test_tests_that_skip_themselves_reach_nothing(self):
-        self.program("packed/bin/ops_cuda_test", "#!/bin/sh\necho '[  SKIPPED ] Dtypes/CudaBackend'\n")
+    def test_skipped_tests_reach_no_goal(self):
+        self.program("packed/bin/ops_cuda_test", "#!/bin/sh\necho '[  PASSED  ] 0 tests.'\necho '[  SKIPPED ] 3 tests'\n")
         day = self.day()
-        self.assertEqual((page.tests_pass(day), page.sanitizers_pass(day)), (None, None))
+        self.assertEqual((page.every(day["results"], page.TESTS), page.every(day["results"], page.SANITIZED)), (None, None))
         self.assertIn("the program skipped its tests", page.text_of([day]))
 
     def test_results_name_no_folder_of_the_machine(self):
         found = json.dumps(self.day())
-        self.assertFalse(str(self.folder) in found or tempfile.gettempdir() in found)
+        for folder in (str(self.folder), tempfile.gettempdir(), "/home/me"):
+            self.assertNotIn(folder, found)
 
-    def test_what_was_not_measured_is_no_goal_reached(self):
-        day = self.day()
-        empty = {"machine": day["machine"], **{stage: {} for stage in jobs.STAGES}}
-        self.assertEqual({find(empty) for find in page.GOALS.values()}, {None})
-        del day["parity"]["kernels beside fp64"], day["parity"]["engine, racecheck"]
-        self.assertEqual((page.tests_pass(day), page.sanitizers_pass(day)), (None, None))
+    def test_what_was_not_measured_reaches_no_goal(self):
+        found = self.day()["results"]
+        self.assertEqual({find({}) for find in page.GOALS.values()}, {None})
+        del found["kernel tests"], found["kernels, racecheck"]
+        self.assertEqual((page.every(found, page.TESTS), page.every(found, page.SANITIZED)), (None, None))
+
+
+# In cmake's place: notes its words, and makes the files of a build or fails.
+CMAKE = """#!/bin/bash
+echo "$*" >>"$CALLS"
+[[ "$CMAKE_FAILS" && "$*" == *$CMAKE_FAILS* ]] && { echo "no compiler" >&2; exit 1; }
+exit 0
+"""
 
 
 class Pack(Folder):
@@ -283,10 +337,11 @@ class Pack(Folder):
     def pack(self, code, *arguments):
         return self.gpu_day(code, "pack", "--build", self.folder / "build", "--to", self.folder / "packed", *arguments)
 
-    def test_programs_models_and_script(self):
+    def test_programs_models_data_and_script(self):
         self.assertIn("bytes", self.pack(0, "--device", "cpu"))
-        self.pack(0, "--device", "cpu")  # over what was packed before
-        for name in ("programs.tar.gz", "scripts/gpu_day", "recipes/models/llama-3-8b/config.json", "benchmarks/gpu/peer.py"):
+        self.pack(0, "--device", "cpu")  # replaces what was packed before
+        for name in ("programs.tar.gz", "scripts/gpu_day", "recipes/models/llama-3-8b/config.json", "benchmarks/gpu/peer.py", "benchmarks/gpu/results.py",
+                     "benchmarks/peers/shapes/bloom-560m.json", "recipes/data/squad-1000-train.json"):
             self.assertTrue((self.folder / "packed" / name).exists(), name)
 
     def test_too_large(self):
@@ -300,11 +355,45 @@ class Pack(Folder):
         self.assertIn("no folder that was packed before", self.pack(66, "--device", "cpu"))
         self.assertTrue((self.folder / "packed/mine").exists())
 
+    def test_without_a_build_it_builds_what_it_packs(self):
+        self.program("tools/cmake", CMAKE)
+        for device, preset, targets in (("cuda", "cuda", "sherd_program golden_check gpu_kernels ops_cuda_test sherd_gpu_test sherd_cuda sherd_ops_cuda"),
+                                        ("cpu", "release", "sherd_program golden_check gpu_kernels")):
+            with contextlib.redirect_stdout(io.StringIO()), environment(PATH=f"{self.folder / 'tools'}:{os.environ['PATH']}", CALLS=str(self.calls)):
+                self.assertEqual(packing.build(self.folder, device), self.folder / "build" / preset)
+            self.assertEqual(self.calls.read_text(), f"--preset {preset} -DSHERD_BUILD_TESTS=ON\n--build --preset {preset} --target {targets}\n")
+            self.calls.unlink()
+
+    def test_a_build_that_fails_is_said(self):
+        self.program("tools/cmake", CMAKE)
+        for words in ("--preset cuda -D", "--build --preset cuda"):
+            said = self.gpu_day(70, "pack", "--to", self.folder / "packed", PATH=f"{self.folder / 'tools'}:{os.environ['PATH']}", CMAKE_FAILS=words)
+            self.assertIn("no compiler", said)
+            self.assertRegex(said, f"gpu_day: cmake {words}.* failed: its output above says why; scripts/setup --tests --cuda installs")
+        self.assertFalse((self.folder / "packed").exists())
+
+
+@contextlib.contextmanager
+def environment(**values):
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
 
 class Page(Folder):
     def test_the_page_in_the_repository_is_that_of_its_results(self):
         text = (ROOT / "docs/benchmarks/gpu.md").read_text()
         self.assertEqual(text.split(page.BEGIN)[1].split(page.END)[0], self.gpu_day(0, "page"))
+
+    def test_figures_entered_by_hand_say_so_until_a_newer_day_replaces_them(self):
+        day = {"machine": {"device": "cuda", "date": "2026-11-26", "torch": "2.11.0", "packed": {}, "by_hand": "Entered by hand.",
+                           "gpu": {"name": "NVIDIA H200", "driver_version": "580"}}, "results": {}}
+        self.assertIn("NVIDIA H200, driver 580; torch 2.11.0; Sherd unknown; 2026-11-26. Entered by hand.", page.text_of([day]))
+        self.assertEqual(page.with_day([day], newer := day | {"results": {"doctor": {}}}), [newer])
 
     def test_a_cpu_is_no_gpu(self):
         self.program("out/machine.json", '{"device": "cpu"}')
@@ -317,18 +406,23 @@ class Page(Folder):
 @unittest.skipUnless("GPU_DAY_BUILD" in os.environ, "GPU_DAY_BUILD names no build")
 class OnCpu(Folder):
     def test_the_whole_day_in_small(self):
-        self.program("tools/python3", "#!/bin/sh\nexit 1\n")  # without a torch, as in most places: to compile takes minutes
+        self.program("tools/python3", "#!/bin/sh\nexit 1\n")  # without torch, as on most machines: compiling takes minutes
         self.gpu_day(0, "pack", "--build", os.environ["GPU_DAY_BUILD"], "--to", self.folder / "packed", "--device", "cpu")
-        said = self.gpu_day(0, "run", "--device", "cpu", "--out", self.folder / "out", script=self.folder / "packed/scripts/gpu_day",
-                            OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", PATH=f"{self.folder / 'tools'}:{os.environ['PATH']}")
-        day = page.day_of(self.folder / "out")
-        for stage in jobs.STAGES:
-            for name, one in day[stage].items():
-                may_skip = stage == "parity" and "goldens" not in name and "steps" not in name or "FSDP2" in name
-                self.assertIn(one["status"], ("passed", "skipped") if may_skip else ("passed",), f"{name}: {said}")
-        self.assertEqual(len(day["parity"]["20 steps of BLOOM, cpu"]["result"]["losses"]), 20)
-        self.assertLess(max(value for name, value in day["parity"]["goldens of tiny-llama3"]["result"].items() if "_rel" in name), 1e-4)
-        self.assertIn("| row | tokens/s |", self.gpu_day(0, "page", self.folder / "out"))
+        said = ""
+        for command in (["--command", "1"], ["--command", "2"], ["--rivals"]):
+            said += self.gpu_day(0, "run", "--device", "cpu", "--out", self.folder / "out", *command, script=self.folder / "packed/scripts/gpu_day",
+                                 OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", PATH=f"{self.folder / 'tools'}:{os.environ['PATH']}")
+        found = page.day_of(self.folder / "out")["results"]
+        for name, one in found.items():
+            self.assertIn(one["status"], ("passed", "skipped"), f"{name}: {said}")
+        skipped = {name: one["reason"] for name, one in found.items() if one["status"] == "skipped"}
+        self.assertLessEqual(set(skipped.values()), {"needs a GPU", "python3 has no torch", "there is no compute-sanitizer here"})
+        self.assertTrue(all("FSDP2" in name for name, reason in skipped.items() if reason == "python3 has no torch"), skipped)
+        self.assertEqual(len(found["20 steps of BLOOM, cpu"]["result"]["losses"]), 20)
+        self.assertLess(results.worst_golden(found["goldens of tiny-llama3"]["result"])[1], 1e-4)
+        self.assertEqual(found["training run"]["result"]["steps"], 6)
+        self.assertGreater(found["Llama-3-8B, 1 × 8192 tokens, Sherd"]["result"]["seconds_to_first_step"], 0)
+        self.assertIn("| case, program | tokens/s |", self.gpu_day(0, "page", self.folder / "out"))
 
 
 if __name__ == "__main__":
