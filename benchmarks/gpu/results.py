@@ -102,6 +102,7 @@ def figures_of_row(record):
     parts.append(f"peak {gib(memory[1])} GiB (planned {gib(memory[0])})" if memory else f"peak {gib(result['peak_rank_bytes'][0])} GiB")
     if "seconds_to_first_step" in result:
         parts.append(f"first step after {result['seconds_to_first_step']:.1f} s")
+    parts += [f"no profile: {result['device_problem']}"] if result.get("device_problem") else []
     largest = sorted(result.get("device_groups", []), key=lambda group: -group["seconds"])[:6]
     parts += [f"{group['group']} {100 * group['share_of_step']:.0f} %" for group in largest]
     return ", ".join(parts)

@@ -161,7 +161,10 @@ def wait(process, seconds):
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        process.wait()
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:  # the driver holds it: the other jobs still run
+            pass
     return code
 
 

@@ -243,8 +243,8 @@ class APlayedGpu(OfPrograms):
         day = self.day()
         skipped = {name: one["reason"] for name, one in day["results"].items() if one["status"] != "passed"}
         self.assertEqual(skipped, {"Qwen2.5-7B, 4 × 8 × 1024 tokens, Sherd": "recipes/models/qwen2.5-7b/config.json was not packed"})
-        self.assertEqual({name: find(day["results"]) is not None and find(day["results"])[1] for name, find in page.GOALS.items()},
-                         dict.fromkeys(page.GOALS, True))
+        self.assertEqual({name: find(day["results"]) is not None and find(day["results"])[1] for name, find in page.goals_of(day).items()},
+                         dict.fromkeys(page.goals_of(day), True))
         text = page.text_of([day])
         self.assertIn("NVIDIA H200, driver 580.159.04, 140 GiB; torch 2.11.0+cu130", text)
         for line in ("| SwiGLU | 100.0 | 66 % |", "| gate | 1.000 | 700 |", "| products | 900 | 300.00 | 60.0 % | 87 % |", "| copies | 2 | 10.00 | 2.0 % | – |",
@@ -269,7 +269,9 @@ class APlayedGpu(OfPrograms):
 
     def test_a_smaller_gpu_compares_half_the_layers_and_skips_what_does_not_fit(self):
         self.program("tools/nvidia-smi", SMALLER_DRIVER)
-        found = self.day()["results"]
+        day = self.day()
+        found = day["results"]
+        self.assertNotIn("10,800", page.text_of([day]))  # a goal of the H200
         self.assertIn("llama-16-layers.json", self.calls.read_text())
         self.assertEqual([one["reason"] for one in found.values() if one["status"] == "skipped"],
                          ["needs 93 GiB or more, and this GPU has 80", "recipes/models/qwen2.5-7b/config.json was not packed"])
@@ -298,7 +300,7 @@ class APlayedGpu(OfPrograms):
         for goal, change in faults:
             day = copy.deepcopy(good)
             change(day["results"])
-            missed = [name for name, find in page.GOALS.items() if not find(day["results"])[1]]
+            missed = [name for name, find in page.goals_of(day).items() if not find(day["results"])[1]]
             self.assertTrue(len(missed) == 1 and goal in missed[0], f"{goal}: {missed}")
             self.assertIn("**missed**", page.text_of([day]))
 
@@ -308,6 +310,12 @@ class APlayedGpu(OfPrograms):
         self.assertEqual((page.every(day["results"], page.TESTS), page.every(day["results"], page.SANITIZED)), (None, None))
         self.assertIn("the program skipped its tests", page.text_of([day]))
 
+    def test_a_profile_that_failed_says_why(self):
+        self.program("packed/bin/sherd", SHERD.replace('"device_groups": [', '"device_problem": "no CUPTI here", "device_groups": [], "nothing": ['))
+        day = self.day()
+        self.assertIn("No profile of BLOOM-560M, 16 × 512 tokens, Sherd: no CUPTI here", page.text_of([day]))
+        self.assertIn("first step after 12.5 s, no profile: no CUPTI here", self.said)
+
     def test_results_name_no_folder_of_the_machine(self):
         found = json.dumps(self.day())
         for folder in (str(self.folder), tempfile.gettempdir(), "/home/me"):
@@ -315,7 +323,7 @@ class APlayedGpu(OfPrograms):
 
     def test_what_was_not_measured_reaches_no_goal(self):
         found = self.day()["results"]
-        self.assertEqual({find({}) for find in page.GOALS.values()}, {None})
+        self.assertEqual({find({}) for find in (page.GOALS | page.H200_GOALS).values()}, {None})
         del found["kernel tests"], found["kernels, racecheck"]
         self.assertEqual((page.every(found, page.TESTS), page.every(found, page.SANITIZED)), (None, None))
 
