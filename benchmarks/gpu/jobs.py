@@ -118,8 +118,8 @@ def losses(place):
 
 
 def tests(_place):
-    for name, program in {"engine tests": "sherd_gpu_test", "kernel tests": "ops_cuda_test"}.items():
-        yield check(name, 20, program, reads="tests", needs_gpu=True)
+    for name, program, seconds in (("engine tests", "sherd_gpu_test", 24), ("kernel tests", "ops_cuda_test", 20)):
+        yield check(name, seconds, program, reads="tests", needs_gpu=True)
 
 
 def training(place):

@@ -378,6 +378,7 @@ class Pack(Folder):
             said = self.gpu_day(70, "pack", "--to", self.folder / "packed", PATH=f"{self.folder / 'tools'}:{os.environ['PATH']}", CMAKE_FAILS=words)
             self.assertIn("no compiler", said)
             self.assertRegex(said, f"gpu_day: cmake {words}.* failed: its output above says why; scripts/setup --tests --cuda installs")
+        self.assertIn("there is no cmake here: scripts/setup installs it", self.gpu_day(70, "pack", PATH=str(self.folder)))
         self.assertFalse((self.folder / "packed").exists())
 
 
