@@ -32,11 +32,13 @@ using nlohmann::json;
 
 const std::filesystem::path kRecipe = SHERD_TEST_SOURCE_DIR "/recipes/stories260k-squad-32.toml";
 
-// Four steps, and what the model then answers to four questions.
+// Four steps, and what the model then answers to four questions. In fp32 on any processor: "auto"
+// is bf16 on some hosts.
 config::RunConfig recipe(const std::filesystem::path& output) {
   config::RunConfig config = config::load(
       kRecipe, std::vector<std::string>{"--train.output=" + output.string(), "--train.max_steps=4",
-                                        "--train.global_batch=4", "--train.micro_batch=1"});
+                                        "--train.global_batch=4", "--train.micro_batch=1",
+                                        "--precision.param_dtype=float32"});
   config.data.eval.front().limit = 4;
   return config;
 }
