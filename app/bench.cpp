@@ -110,7 +110,9 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
                {"planned_rates", result.planned_rates},
                {"losses", result.losses},
                {"grad_norms", result.grad_norms}});
-  if (flags.profile) {
+  if (result.device_time) {
+    line.update(llm::train::json_of(*result.device_time));
+  } else if (flags.profile) {
     for (const StepProfile::Entry& entry : result.operators) {
       line["operators"].push_back({{"phase", llm::train::name_of(entry.phase)},
                                    {"name", entry.name},
@@ -149,7 +151,11 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
                     static_cast<double>(result.peak_rank_pss_bytes[rank]) / (1 << 30)));
   }
   say(fmt::format("loss {:.6f} -> {:.6f}", result.losses.front(), result.losses.back()));
-  if (flags.profile) {
+  if (result.device_time) {
+    for (const std::string& row : llm::train::lines_of(*result.device_time)) {
+      say(row);
+    }
+  } else if (flags.profile) {
     for (const StepProfile::Entry& entry : result.operators) {
       say(fmt::format("  {:9.5f} s  {:6.1f} calls  {:<9} {}", entry.seconds,
                       static_cast<double>(entry.calls) / static_cast<double>(flags.options.steps),
@@ -349,7 +355,8 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_option("--lr", options.lr, "learning rate")->check(at_least_zero());
   verb.add_flag("--checkpoint-activations", flags.checkpoint_activations,
                 "compute activations again in backward");
-  verb.add_flag("--profile", flags.profile, "time of each operator");
+  verb.add_flag("--profile", flags.profile,
+                "time of each operator; on a GPU of each group of kernels");
   verb.add_flag(
       "--calibrate", flags.calibrate,
       "instead: measure what sherd plan computes times with, for these ranks and threads");

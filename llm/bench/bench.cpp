@@ -17,11 +17,13 @@
 #include "llm/bench/time_limit.h"
 #include "llm/data/dataset.h"
 #include "llm/io/hf_config.h"
+#include "llm/plan/moved_bytes.h"
 #include "llm/train/device.h"
 #include "llm/train/graphed_micro_batches.h"
 #include "llm/train/load_model.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/peak_memory.h"
+#include "llm/train/profiler_recording.h"
 #include "llm/train/run_plan.h"
 #include "llm/train/start.h"
 #include "llm/train/tiny_step.h"
@@ -38,6 +40,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double kClipGradNorm = 1.0;
 // The step for memory, and the products alone, which take about two.
 constexpr std::int64_t kStepsBesides = 3;
+constexpr int kProfiledSteps = 3;  // of a GPU, after one that warms the profiler up
 constexpr auto kBetweenReports = std::chrono::seconds(1);
 
 // A folder with weights, or a configuration alone.
@@ -113,6 +116,15 @@ void check(const BenchModel& found, const BenchOptions& options, sherd::World& w
                   options.max_minutes, world);
 }
 
+bool profiles_device(const BenchOptions& options, const sherd::World& world) {
+  return options.operators && options.steps > 0 && world.device().is_cuda();
+}
+
+// Steps that the profile of a GPU makes.
+std::int64_t steps_of_profile(const BenchOptions& options, const sherd::World& world) {
+  return profiles_device(options, world) ? kProfiledSteps + 1 : 0;
+}
+
 sherd::AdamWMode adamw_mode(const BenchOptions& options) {
   return {.moments_dtype = options.moments_dtype, .in_backward = options.update_in_backward};
 }
@@ -167,6 +179,8 @@ class Bench {
   void timed_steps();
   void measure_memory();
   void measure_products();
+  void profile_device();
+  [[nodiscard]] train::KnownBytes update_bytes() const;
   [[nodiscard]] std::vector<data::Batch> micro_batches() const;
 
   const BenchOptions& options_;
@@ -240,8 +254,9 @@ void Bench::report(double seconds) {
   if (options_.progress == nullptr) {
     return;
   }
-  const std::string line =
-      fmt::format("step {} of {}: {:.3f} s", step_, options_.warmup + options_.steps + 1, seconds);
+  const std::int64_t all =
+      options_.warmup + options_.steps + 1 + steps_of_profile(options_, world_);
+  const std::string line = fmt::format("step {} of {}: {:.3f} s", step_, all, seconds);
   options_.progress->set(line);
   if (const auto now = Clock::now(); now - last_report_ >= kBetweenReports) {
     last_report_ = now;
@@ -250,8 +265,9 @@ void Bench::report(double seconds) {
 }
 
 void Bench::timed_steps() {
-  train::StepProfile profile(options_.operators ? train::StepProfile::Detail::Operators
-                                                : train::StepProfile::Detail::Phases);
+  const bool by_operator = options_.operators && !profiles_device(options_, world_);
+  train::StepProfile profile(by_operator ? train::StepProfile::Detail::Operators
+                                         : train::StepProfile::Detail::Phases);
   settle();
   seconds_.clear();
   phase_seconds_ = {};
@@ -266,7 +282,9 @@ void Bench::timed_steps() {
     if (world_.device().is_cpu()) {  // else it is what the host takes to launch
       result_.split_seconds[static_cast<size_t>(entry.phase)] += entry.seconds;
     }
-    result_.operators.push_back(std::move(entry));
+    if (by_operator) {
+      result_.operators.push_back(std::move(entry));
+    }
   }
   for (size_t phase = 0; phase < phase_seconds_.size(); ++phase) {
     result_.split_seconds[phase] += phase_seconds_[phase] / steps;
@@ -302,8 +320,8 @@ void Bench::warm_up() {
     step();
   }
   settle();
-  check_time_left(static_cast<double>(options_.steps + kStepsBesides) * last_.seconds,
-                  options_.max_minutes, world_);
+  const std::int64_t left = options_.steps + kStepsBesides + steps_of_profile(options_, world_);
+  check_time_left(static_cast<double>(left) * last_.seconds, options_.max_minutes, world_);
 }
 
 void Bench::measure_products() {
@@ -319,6 +337,34 @@ void Bench::measure_products() {
   result_.matmul_operations = matmul_operations(shapes);
 }
 
+// What AdamW reads and writes of this rank's shard: no operator's arguments say so.
+train::KnownBytes Bench::update_bytes() const {
+  const plan::PlannedRun run = planned_run(found_, options_, world_);
+  double elements = 0;
+  for (const at::Tensor& parameter :
+       sherd::on_meta([&] { return io::build_model(found_.config); })->parameters()) {
+    elements += static_cast<double>(parameter.numel());
+  }
+  const sherd::Mesh mesh = sherd::Mesh::of_strategy(world_, options_.sharding.strategy);
+  return {{train::KernelGroup::AdamW,
+           elements / mesh.shard_size() * plan::update_bytes_a_parameter(run)}};
+}
+
+// In steps of its own, since a profiler slows them down.
+void Bench::profile_device() {
+  const plan::Device device = train::hosts_of(world_).device;
+  const auto make_steps = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      step();
+    }
+    settle();
+  };
+  result_.device_time =
+      train::profile_steps(world_.device(), kProfiledSteps,
+                           train::limits_of(device, *options_.sharding.precision.param_dtype),
+                           update_bytes(), make_steps);
+}
+
 BenchResult Bench::run() {
   const track::Working training(options_.progress, "the first step");
   warm_up();
@@ -328,6 +374,9 @@ BenchResult Bench::run() {
   measure_memory();
   if (options_.steps > 0) {
     measure_products();
+  }
+  if (profiles_device(options_, world_)) {
+    profile_device();
   }
   result_.transport = world_.transport();
   return result_;

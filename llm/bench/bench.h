@@ -14,6 +14,7 @@
 #include "llm/plan/memory_plan.h"
 #include "llm/plan/step_time.h"
 #include "llm/track/progress.h"
+#include "llm/train/device_table.h"
 #include "llm/train/step_profile.h"
 #include "sherd/options.h"
 #include "sherd/world.h"
@@ -35,7 +36,8 @@ struct BenchOptions {
   std::uint64_t seed = 0;  ///< of weights and ids
   double lr = 1e-4;
   bool answers_only = false;  ///< the last 8 tokens of each sample are supervised, not all
-  bool operators = false;     ///< profile by operator
+  /// Profile by operator; on a GPU by group of kernels, in steps after those that are timed.
+  bool operators = false;
   /// Of one micro-batch a step: gradients are used as soon as they are there, and not clipped.
   bool update_in_backward = false;
   /// That each host sends and receives, for the planned time; none: assumed.
@@ -63,6 +65,8 @@ struct BenchResult {
   double seconds_to_first_step = 0;  ///< from the start of the program to the end of its first step
   std::array<double, train::kPhases> split_seconds = {};  ///< mean exclusive time a step, by Phase
   std::vector<train::StepProfile::Entry> operators;       ///< seconds a step, the longest first
+  /// Of a GPU, with BenchOptions::operators; `operators` is empty then.
+  std::optional<train::DeviceTable> device_time;
   double matmul_limit_seconds = 0;
   double matmul_operations = 0;                       ///< of one rank and step
   std::int64_t tokens_a_step = 0;                     ///< of all ranks
@@ -79,11 +83,11 @@ struct BenchResult {
 /// SHA-256 of the model's config.json, for ranks to compare. Throws sherd::Error as llm::io does.
 [[nodiscard]] std::string config_digest(const BenchOptions& options);
 
-/// Trains for warm-up and timed steps and one more for memory, as the trainer does. Weights are
-/// those of the folder, or a function of seed, name and index. Collective, of ranks that have
-/// agreed (llm::train::agree_on_start). Throws sherd::Error as llm::io does, and Usage for a token
-/// file that is too short or names ids the model lacks, and for a bench that would take longer than
-/// allowed.
+/// Trains for warm-up and timed steps and one more for memory, as the trainer does; four more for
+/// the profile of a GPU. Weights are those of the folder, or a function of seed, name and index.
+/// Collective, of ranks that have agreed (llm::train::agree_on_start). Throws sherd::Error as
+/// llm::io does, and Usage for a token file that is too short or names ids the model lacks, and for
+/// a bench that would take longer than allowed.
 [[nodiscard]] BenchResult bench(const BenchOptions& options, sherd::World world);
 
 }  // namespace llm::bench

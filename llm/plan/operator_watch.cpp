@@ -24,6 +24,7 @@ constexpr std::string_view kOurs = "sherd::";
 constexpr std::string_view kLibTorchs = "aten::";
 constexpr std::string_view kBackward = "_backward";
 constexpr std::string_view kAttention = "attention";
+constexpr std::string_view kChunkedLoss = "chunked_linear_cross_entropy";
 constexpr std::array<std::string_view, 2> kContainers = {"forward", "backward"};
 constexpr std::array<std::string_view, 4> kProducts = {"linear", "inference_linear",
                                                        "swiglu_linear", "linear_cross_entropy"};
@@ -39,7 +40,7 @@ double bytes_of(const Arguments& arguments) {
 }
 
 // [rows, inputs] × [inputs, outputs]ᵀ.
-double product_operations(const Arguments& arguments) {
+double linear_operations(const Arguments& arguments) {
   const at::Tensor& rows = arguments[0].toTensor();
   return 2 * static_cast<double>(rows.numel()) / static_cast<double>(rows.size(-1)) *
          static_cast<double>(arguments[1].toTensor().numel());
@@ -69,21 +70,12 @@ double mean_document_tokens(const Arguments& arguments) {
   return squares > 0 ? cubes / squares : 0;
 }
 
+std::string_view forward_of(std::string_view name) {
+  return name.ends_with(kBackward) ? name.substr(0, name.size() - kBackward.size()) : name;
+}
+
 double amount_of(std::string_view name, const Arguments& arguments) {
-  const bool is_backward = name.ends_with(kBackward);
-  const std::string_view forward =
-      is_backward ? name.substr(0, name.size() - kBackward.size()) : name;
-  const double directions = is_backward ? 2 : 1;
-  if (forward == kAttention) {
-    return directions * attention_operations(arguments);
-  }
-  if (name == "chunked_linear_cross_entropy") {
-    return 3 * product_operations(arguments);
-  }
-  if (std::find(kProducts.begin(), kProducts.end(), forward) != kProducts.end()) {
-    return directions * product_operations(arguments);
-  }
-  return bytes_of(arguments);
+  return multiplies(name) ? product_operations(name, arguments) : bytes_of(arguments);
 }
 
 // Of the arguments' floating point numbers.
@@ -98,6 +90,21 @@ std::string dtype_of(const Arguments& arguments) {
 }
 
 }  // namespace
+
+bool multiplies(std::string_view name) {
+  const std::string_view forward = forward_of(name);
+  return forward == kAttention || name == kChunkedLoss ||
+         std::find(kProducts.begin(), kProducts.end(), forward) != kProducts.end();
+}
+
+double product_operations(std::string_view name, c10::ArrayRef<const c10::IValue> arguments) {
+  if (name == kChunkedLoss) {
+    return 3 * linear_operations(arguments);
+  }
+  const double directions = name.ends_with(kBackward) ? 2 : 1;
+  return directions * (forward_of(name) == kAttention ? attention_operations(arguments)
+                                                      : linear_operations(arguments));
+}
 
 std::string bits_of(c10::ScalarType dtype) {
   return dtype == c10::kFloat ? " float32" : " 16 bits";

@@ -5,7 +5,9 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include <ATen/core/ivalue.h>
 #include <c10/core/ScalarType.h>
 
 namespace llm::plan {
@@ -18,6 +20,14 @@ struct OperatorCall {
   double moved_bytes = 0;      ///< see moved_bytes()
   double document_tokens = 0;  ///< of attention: of the document that a pair is of, on average
 };
+
+/// Whether an operator of this name (without "sherd::") multiplies matrices.
+[[nodiscard]] bool multiplies(std::string_view name);
+/// Operations of the products in one call of an operator that multiplies(): two per multiplication
+/// and addition; of attention the half that causality leaves. `arguments`: those that profilers
+/// see.
+[[nodiscard]] double product_operations(std::string_view name,
+                                        c10::ArrayRef<const c10::IValue> arguments);
 
 /// What follows the name of a kind: " float32" or " 16 bits".
 [[nodiscard]] std::string bits_of(c10::ScalarType dtype);

@@ -4,8 +4,7 @@
 #include <map>
 #include <utility>
 
-#include <ATen/record_function.h>
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
@@ -17,13 +16,6 @@ namespace llm::train {
 namespace {
 
 namespace profiler = torch::autograd::profiler;
-using torch::profiler::impl::ActivityType;
-
-torch::profiler::impl::ProfilerConfig profiler_config() {
-  return torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::KINETO,
-                                               /*report_input_shapes=*/false,
-                                               /*profile_memory=*/true);
-}
 
 // A counter that grows and falls with what is allocated and freed, from 0 at the beginning.
 std::string memory_timeline(const profiler::ProfilerResult& result, int rank) {
@@ -49,49 +41,40 @@ std::string memory_timeline(const profiler::ProfilerResult& result, int rank) {
 
 }  // namespace
 
-struct StepTrace::Recording {
-  Recording() {
-    const auto config = profiler_config();
-    profiler::prepareProfiler(config, {ActivityType::CPU});
-    profiler::enableProfiler(config, {ActivityType::CPU});
-  }
-  std::unique_ptr<profiler::ProfilerResult> finish() {
-    step.reset();
-    return profiler::disableProfiler();
-  }
-
-  std::unique_ptr<at::RecordFunction> step;  // the one that is made now
-};
-
-StepTrace::StepTrace(const config::StepSpan& steps, std::filesystem::path folder, int rank)
-    : steps_(steps), folder_(std::move(folder)), rank_(rank) {}
+StepTrace::StepTrace(const config::StepSpan& steps, std::filesystem::path folder, int rank,
+                     c10::Device device, const DeviceLimits& limits)
+    : steps_(steps), folder_(std::move(folder)), rank_(rank), device_(device), limits_(limits) {}
 
 StepTrace::~StepTrace() {
   static_cast<void>(leave());
 }
 
 void StepTrace::begin(std::int64_t step) {
-  if (!steps_.has(step)) {
+  // A GPU's profiler slows down what comes next when it is prepared.
+  const bool prepares = device_.is_cuda() && step + 1 == steps_.first;
+  if (!prepares && !steps_.has(step)) {
     return;
   }
   if (!recording_) {
-    recording_ = std::make_unique<Recording>();
+    recording_ = std::make_unique<ProfilerRecording>(device_, /*with_memory=*/true);
   }
-  recording_->step = std::make_unique<at::RecordFunction>(at::RecordScope::USER_SCOPE);
-  recording_->step->before(fmt::format("step {}", step));
+  if (steps_.has(step)) {
+    recording_->start();
+    step_ = std::make_unique<at::RecordFunction>(at::RecordScope::USER_SCOPE);
+    step_->before(fmt::format("step {}", step));
+    ++recorded_;
+  }
 }
 
 std::string StepTrace::end(std::int64_t step) {
-  if (!recording_) {
-    return "";
-  }
-  recording_->step.reset();
+  step_.reset();
   return step < steps_.last ? "" : leave();
 }
 
 std::string StepTrace::leave() {
+  step_.reset();
   const auto recording = std::exchange(recording_, nullptr);
-  if (!recording) {
+  if (!recording || recorded_ == 0) {
     return "";
   }
   const std::string name =
@@ -101,8 +84,15 @@ std::string StepTrace::leave() {
     sherd::files::make_folder(folder_.string());
     result->save(name + ".json");
     sherd::files::write_file(name + ".memory.json", memory_timeline(*result, rank_) + "\n");
-    return fmt::format("trace of steps {}: {}.json and .memory.json, for chrome://tracing",
-                       config::to_text(steps_), name);
+    std::string lines = fmt::format(
+        "trace of steps {}: {}.json and .memory.json, for "
+        "chrome://tracing",
+        config::to_text(steps_), name);
+    if (device_.is_cuda()) {
+      const DeviceTable table = device_table(recorded_steps(*result), recorded_, limits_);
+      lines += fmt::format("\n{}", fmt::join(lines_of(table), "\n"));
+    }
+    return lines;
   } catch (const std::exception& fault) {
     return fmt::format("no trace of steps {}: {}", config::to_text(steps_), fault.what());
   }

@@ -4,39 +4,47 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 
+#include <ATen/record_function.h>
+#include <c10/core/Device.h>
+
 #include "llm/config/measures.h"
+#include "llm/train/profiler_recording.h"
 
 namespace llm::train {
 
-/// Records some steps of this rank by LibTorch's profiler, and leaves two files that
-/// chrome://tracing and Perfetto read: what was computed when, and how much memory LibTorch's
-/// allocator had given out. Traced steps are slower; their numbers are the same.
+/// Records some steps of this rank by LibTorch's profiler, and writes two files that
+/// chrome://tracing and Perfetto read: what was computed when, on a GPU also there, and how much
+/// memory LibTorch's allocator had given out. Traced steps are slower; their numbers are the same.
 class StepTrace {
  public:
-  /// Files are put into `folder` as the last of `steps` ends.
-  StepTrace(const config::StepSpan& steps, std::filesystem::path folder, int rank);
-  /// What is recorded is left as it is so far.
+  /// The last of `steps` writes the files into `folder`. `device`: of the rank; `limits`: its own,
+  /// for the table of a GPU's time.
+  StepTrace(const config::StepSpan& steps, std::filesystem::path folder, int rank,
+            c10::Device device, const DeviceLimits& limits);
+  /// Writes what was recorded so far.
   ~StepTrace();
   StepTrace(const StepTrace&) = delete;
   StepTrace& operator=(const StepTrace&) = delete;
 
-  /// Before each step.
+  /// Call it before each step.
   void begin(std::int64_t step);
-  /// After each. A line for people where a trace was written, or could not be: a trace never ends a
-  /// run.
+  /// Call it after each step. Returns lines for people where a trace was written, or could not be,
+  /// with the DeviceTable of a GPU. A trace never ends a run.
   [[nodiscard]] std::string end(std::int64_t step);
 
  private:
-  struct Recording;
   [[nodiscard]] std::string leave();
 
   config::StepSpan steps_;
   std::filesystem::path folder_;
   int rank_;
-  std::unique_ptr<Recording> recording_;  // while steps are recorded
+  c10::Device device_;
+  DeviceLimits limits_;
+  std::unique_ptr<ProfilerRecording> recording_;  // from the step before the first on
+  std::unique_ptr<at::RecordFunction> step_;      // the one that is made now
+  int recorded_ = 0;                              // steps
 };
 
 }  // namespace llm::train

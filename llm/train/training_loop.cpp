@@ -8,6 +8,7 @@
 
 #include "llm/train/agreement.h"
 #include "llm/train/device.h"
+#include "llm/train/options_of_config.h"
 #include "llm/train/output_folder.h"
 #include "llm/train/peak_memory.h"
 #include "llm/train/prediction_files.h"
@@ -103,7 +104,9 @@ TrainingLoop::TrainingLoop(Prepared prepared, sherd::Sharded<model::CausalLm>& m
       best_(world_, run_.config.eval, first_heldout(run_), [&] { return earlier_evaluations(); }),
       starts_elsewhere_(is_elsewhere(run_.start, checkpoints_)),
       trace_(run_.config.log.trace_steps,
-             std::filesystem::path(run_.config.train.output) / "traces", world_.rank()),
+             std::filesystem::path(run_.config.train.output) / "traces", world_.rank(),
+             world_.device(),
+             limits_of(hosts_of(world_).device, dtype_of(run_.config.precision.param_dtype))),
       saved_step_(run_.start.step),
       started_(Clock::now()),
       saves_(run_.config.checkpoint.every, run_.data.length.steps_per_epoch, started_),

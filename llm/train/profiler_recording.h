@@ -1,0 +1,61 @@
+#pragma once
+// Steps as LibTorch's profiler records them.
+
+#include <exception>
+#include <functional>
+#include <memory>
+
+#include <c10/core/Device.h>
+
+#include "llm/train/device_table.h"
+
+namespace torch::autograd::profiler {
+struct ProfilerResult;
+}
+
+namespace llm::train {
+
+/// Records what this thread, and the backward passes that it starts, compute; on a GPU also what
+/// runs there, by CUPTI. No recording of another thread or process sees it. One at a time per
+/// process. Only finish() throws: it throws what failed before too.
+/// PyTorch: `torch.profiler.profile(record_shapes=True)`.
+class ProfilerRecording {
+ public:
+  /// Prepares the profiler; `with_memory`: it also records what LibTorch's allocators give out and
+  /// take back. On a GPU this takes seconds the first time, and kernels that are
+  /// launched next are slow: make a step before start().
+  explicit ProfilerRecording(c10::Device device, bool with_memory = false);
+  /// Ends the recording and drops it, unless finish() was called.
+  ~ProfilerRecording();
+  ProfilerRecording(const ProfilerRecording&) = delete;
+  ProfilerRecording& operator=(const ProfilerRecording&) = delete;
+
+  /// Blocks until a GPU has done what was launched before, and records from then on.
+  void start();
+  /// Blocks until a GPU has done what was launched, and returns what was recorded. Once, after
+  /// start(). Throws what the profiler throws.
+  [[nodiscard]] std::unique_ptr<torch::autograd::profiler::ProfilerResult> finish();
+
+ private:
+  enum class State { Unprepared, Prepared, Started, Ended };
+  void guarded(const std::function<void()>& work);
+  void enable();
+
+  c10::Device device_;
+  bool with_memory_;
+  State state_ = State::Unprepared;
+  std::exception_ptr fault_;  // null: none so far
+};
+
+/// What device_table() reads, of a finished recording.
+[[nodiscard]] RecordedSteps recorded_steps(const torch::autograd::profiler::ProfilerResult& result);
+
+/// Makes `steps` steps under the profiler, after one to warm it up, and returns where their time
+/// went on the device. `make_steps(n)` makes n steps and blocks until the device has done them.
+/// Never throws for a fault of the profiler: the table then has a `problem`. Collective if
+/// `make_steps` is.
+[[nodiscard]] DeviceTable profile_steps(c10::Device device, int steps, const DeviceLimits& limits,
+                                        const KnownBytes& known_bytes,
+                                        const std::function<void(int)>& make_steps);
+
+}  // namespace llm::train
