@@ -40,7 +40,6 @@ using Clock = std::chrono::steady_clock;
 constexpr double kClipGradNorm = 1.0;
 // The step for memory, and the products alone, which take about two.
 constexpr std::int64_t kStepsBesides = 3;
-constexpr int kProfiledSteps = 3;  // of a GPU, after one that warms the profiler up
 constexpr auto kBetweenReports = std::chrono::seconds(1);
 
 // A folder with weights, or a configuration alone.
@@ -120,9 +119,15 @@ bool profiles_device(const BenchOptions& options, const sherd::World& world) {
   return options.operators && options.steps > 0 && world.device().is_cuda();
 }
 
-// Steps that the profile of a GPU makes.
+// Those of a GPU's profile. The profiler keeps some hundred thousand kernels.
+int recorded_steps(const BenchOptions& options) {
+  constexpr int kFewMicroBatches = 4, kSteps = 3;
+  return options.accumulation > kFewMicroBatches ? 1 : kSteps;
+}
+
+// Steps that the profile of a GPU makes, with the one that warms the profiler up.
 std::int64_t steps_of_profile(const BenchOptions& options, const sherd::World& world) {
-  return profiles_device(options, world) ? kProfiledSteps + 1 : 0;
+  return profiles_device(options, world) ? recorded_steps(options) + 1 : 0;
 }
 
 sherd::AdamWMode adamw_mode(const BenchOptions& options) {
@@ -360,7 +365,7 @@ void Bench::profile_device() {
     settle();
   };
   result_.device_time =
-      train::profile_steps(world_.device(), kProfiledSteps,
+      train::profile_steps(world_.device(), recorded_steps(options_),
                            train::limits_of(device, *options_.sharding.precision.param_dtype),
                            update_bytes(), make_steps);
 }

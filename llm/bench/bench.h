@@ -83,11 +83,11 @@ struct BenchResult {
 /// SHA-256 of the model's config.json, for ranks to compare. Throws sherd::Error as llm::io does.
 [[nodiscard]] std::string config_digest(const BenchOptions& options);
 
-/// Trains for warm-up and timed steps and one more for memory, as the trainer does; four more for
-/// the profile of a GPU. Weights are those of the folder, or a function of seed, name and index.
-/// Collective, of ranks that have agreed (llm::train::agree_on_start). Throws sherd::Error as
-/// llm::io does, and Usage for a token file that is too short or names ids the model lacks, and for
-/// a bench that would take longer than allowed.
+/// Trains for warm-up and timed steps and one more for memory, as the trainer does; two to four
+/// more for the profile of a GPU. Weights are those of the folder, or a function of seed, name and
+/// index. Collective, of ranks that have agreed (llm::train::agree_on_start). Throws sherd::Error
+/// as llm::io does, and Usage for a token file that is too short or names ids the model lacks, and
+/// for a bench that would take longer than allowed.
 [[nodiscard]] BenchResult bench(const BenchOptions& options, sherd::World world);
 
 }  // namespace llm::bench

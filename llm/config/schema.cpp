@@ -618,8 +618,9 @@ Table fields(LogSection& log) {
       {.name = "tags", .slot = strings(log.tags), .doc = "words by which trackers find runs"},
       {.name = "trace_steps",
        .slot = step_span(log.trace_steps),
-       .doc = "steps of which each rank leaves a Chrome trace and a timeline of its memory in "
-              "train.output/traces ([runs](runs.md#traces))"},
+       .doc =
+           "steps that each rank records: a Chrome trace and a timeline of its memory in "
+           "train.output/traces, on a GPU also the time of its kernels ([runs](runs.md#traces))"},
       {.name = "sink",
        .slot = list_of(log.sink, [](Sink& sink, std::size_t i) { return fields(sink, i); }),
        .doc = "Where each step is written to, beside the step line; several at once, one of a "

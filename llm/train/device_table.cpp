@@ -292,6 +292,25 @@ Interval whole_of(const std::vector<DeviceActivity>& activities) {
   return whole;
 }
 
+// Why it makes no table; empty: it makes one.
+std::string problem_of(const RecordedSteps& recorded) {
+  if (recorded.activities.empty()) {
+    return "the profiler recorded nothing on the device. The driver may allow it to administrators "
+           "alone (NVreg_RestrictProfilingToAdminUsers=1: run as root, or ask for 0), another "
+           "profiler may hold CUPTI, or this LibTorch was built without CUPTI. KINETO_LOG_LEVEL=0 "
+           "shows what CUPTI answers.";
+  }
+  const std::int64_t end_ns = whole_of(recorded.activities).end_ns;
+  const bool is_cut =
+      std::any_of(recorded.calls.begin(), recorded.calls.end(), [&](const HostCall& call) {
+        return std::string_view(call.name).starts_with(kOperator) && call.begin_ns > end_ns;
+      });
+  return is_cut ? "the profiler recorded operators and not the kernels that they launched: its "
+                  "buffer for a device is full after some hundred thousand kernels. Record fewer "
+                  "steps, or give a step fewer micro-batches."
+                : "";
+}
+
 std::string amount_of(const DeviceGroup& row) {
   constexpr double kTera = 1e12, kGiga = 1e9;
   return row.operations ? fmt::format("{:.4g} TFLOP", *row.operations / kTera)
@@ -366,12 +385,8 @@ DeviceTable no_device_table(std::string problem) {
 
 DeviceTable device_table(const RecordedSteps& recorded, int steps, const DeviceLimits& limits,
                          const KnownBytes& known_bytes) {
-  if (recorded.activities.empty()) {
-    return no_device_table(
-        "the profiler recorded nothing on the device. The driver may allow it to administrators "
-        "alone (NVreg_RestrictProfilingToAdminUsers=1: run as root, or ask for 0), another "
-        "profiler may hold CUPTI, or this LibTorch was built without CUPTI. KINETO_LOG_LEVEL=0 "
-        "shows what CUPTI answers.");
+  if (std::string problem = problem_of(recorded); !problem.empty()) {
+    return no_device_table(std::move(problem));
   }
   Sums sums(recorded);
   DeviceTable table{.steps = steps};

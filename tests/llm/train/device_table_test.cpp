@@ -230,6 +230,24 @@ TEST(DeviceTable, JoinsKernelsWithTheOperatorsThatLaunchedThem) {
   EXPECT_DOUBLE_EQ(row(table, KernelGroup::ATen).calls, 1);  // that of no operator of Sherd's
 }
 
+// As a norm that the backward of a linear layer computes again.
+TEST(DeviceTable, JoinsKernelsWithTheInnermostOfNestedOperators) {
+  RecordedSteps recorded;
+  recorded.calls = {
+      {.name = "sherd::linear_backward", .id = 1, .thread = 1, .end_ns = 90, .operations = 4e9},
+      {.name = "sherd::rms_norm_again",
+       .id = 2,
+       .thread = 1,
+       .begin_ns = 10,
+       .end_ns = 20,
+       .moved_bytes = 1e6},
+      {.name = "aten::mm", .id = 3, .thread = 1, .begin_ns = 30, .end_ns = 40}};
+  recorded.activities = {activity(kNormKernel, 0, 2, 2), activity(kProductKernel, 2, 6, 3)};
+  const DeviceTable table = device_table(recorded, 1, kHandLimits);
+  EXPECT_DOUBLE_EQ(row(table, KernelGroup::Norms).bytes.value(), 1e6);
+  EXPECT_DOUBLE_EQ(row(table, KernelGroup::Products).operations.value(), 4e9);
+}
+
 TEST(DeviceTable, LeavesAmountsOutWhereTooLittleIsKnown) {
   RecordedSteps recorded = step_with_operators();
   recorded.activities.push_back(activity(kProductKernel, 12, 13));  // 8 of 9 ms are known
@@ -287,6 +305,17 @@ TEST(DeviceTable, SaysWhyThereIsNone) {
   EXPECT_TRUE(json.at("device_step_seconds").is_null());
   EXPECT_TRUE(json.at("device_idle_seconds").is_null());
   EXPECT_EQ(json.at("device_problem"), table.problem);
+}
+
+// A kernel cannot end before it is launched.
+TEST(DeviceTable, RefusesARecordingThatEndsTooEarly) {
+  RecordedSteps recorded = step_with_operators();
+  recorded.calls.push_back({.name = "aten::ones", .id = 8, .thread = 1, .begin_ns = 13 * kMs});
+  EXPECT_EQ(device_table(recorded, 1, {}).problem, "");  // which may launch nothing
+  recorded.calls.push_back({.name = "sherd::linear", .id = 9, .thread = 1, .begin_ns = 13 * kMs});
+  EXPECT_THAT(device_table(recorded, 1, {}).problem,
+              testing::AllOf(HasSubstr("not the kernels that they launched"),
+                             HasSubstr("fewer micro-batches")));
 }
 
 TEST(DeviceTable, ShowsTheLongestUnknownKernels) {
