@@ -350,9 +350,8 @@ train::KnownBytes Bench::update_bytes() const {
        sherd::on_meta([&] { return io::build_model(found_.config); })->parameters()) {
     elements += static_cast<double>(parameter.numel());
   }
-  const sherd::Mesh mesh = sherd::Mesh::of_strategy(world_, options_.sharding.strategy);
   return {{train::KernelGroup::AdamW,
-           elements / mesh.shard_size() * plan::update_bytes_a_parameter(run)}};
+           elements / plan::shards_of(run) * plan::update_bytes_a_parameter(run)}};
 }
 
 // In steps of its own, since a profiler slows them down.

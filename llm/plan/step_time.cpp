@@ -123,7 +123,8 @@ class TimedCollectives final : public sherd::CollectiveObserver {
   Timeline& timeline_;
 };
 
-// What a rank updates of the model is one of so many parts.
+}  // namespace
+
 int shards_of(const PlannedRun& run) {
   if (run.sharding.strategy == sherd::Strategy::NoShard) {
     return 1;
@@ -132,6 +133,8 @@ int shards_of(const PlannedRun& run) {
                                   run.shard_size)
       .shard_size();
 }
+
+namespace {
 
 double elements_of(const model::CausalLm& module) {
   double elements = 0;

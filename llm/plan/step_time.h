@@ -20,4 +20,7 @@ struct StepTime {
 [[nodiscard]] StepTime plan_step_time(const PlannedRun& run, const Rates& rates,
                                       const Links& links);
 
+/// How many shards the optimizer's part of the model is cut into; each rank updates one.
+[[nodiscard]] int shards_of(const PlannedRun& run);
+
 }  // namespace llm::plan

@@ -15,15 +15,15 @@ struct ProfilerResult;
 
 namespace llm::train {
 
-/// Records what this thread, and the backward passes that it starts, compute; on a GPU also what
-/// runs there, by CUPTI. No recording of another thread or process sees it. One at a time per
-/// process. Only finish() throws: it throws what failed before too.
+/// Records the operators of this thread and of the backward passes that it starts, and on a GPU
+/// the kernels and copies of this process, by CUPTI. At most one per process records at a time.
+/// Only finish() throws: also what failed before it.
 /// PyTorch: `torch.profiler.profile(record_shapes=True)`.
 class ProfilerRecording {
  public:
-  /// Prepares the profiler; `with_memory`: it also records what LibTorch's allocators give out and
-  /// take back. On a GPU this takes seconds the first time, and kernels that are
-  /// launched next are slow: make a step before start().
+  /// Prepares the profiler. `with_memory`: it also records what LibTorch's allocators give out and
+  /// take back. On a GPU CUPTI starts here, and what is launched next may be slow: make a step
+  /// before start().
   explicit ProfilerRecording(c10::Device device, bool with_memory = false);
   /// Ends the recording and drops it, unless finish() was called.
   ~ProfilerRecording();

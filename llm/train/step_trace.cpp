@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include <ATen/record_function.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <torch/csrc/autograd/profiler_kineto.h>

@@ -6,11 +6,14 @@
 #include <memory>
 #include <string>
 
-#include <ATen/record_function.h>
 #include <c10/core/Device.h>
 
 #include "llm/config/measures.h"
 #include "llm/train/profiler_recording.h"
+
+namespace at {
+struct RecordFunction;
+}
 
 namespace llm::train {
 

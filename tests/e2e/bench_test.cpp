@@ -91,6 +91,7 @@ TEST(Bench, PrintsTimesMemoryAndLosses) {
     attention = attention || entry.at("name") == "sherd::attention";
   }
   EXPECT_TRUE(attention);
+  EXPECT_FALSE(line.contains("device_groups"));  // which are of a GPU
 }
 
 TEST(Bench, RefusesWhatWouldTakeTooLong) {

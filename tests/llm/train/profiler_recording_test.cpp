@@ -7,6 +7,7 @@
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/ones.h>
+#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <kineto/ActivityType.h>
@@ -91,6 +92,23 @@ TEST(ProfilerRecording, KnowsWhatOperatorsComputed) {
     EXPECT_GT(found.at("attention").operations, 0);
     EXPECT_GT(found.at("linear_backward").operations, 0);
   }
+}
+
+// The profiler keeps lists of 30 elements at most.
+TEST(ProfilerRecording, KnowsAttentionOverUpTo29Documents) {
+  const at::Tensor query = at::ones({60, 2, 4});
+  const auto operations_over = [&](std::int64_t documents) {
+    std::vector<std::int64_t> bounds;
+    for (std::int64_t i = 0; i <= documents; ++i) {
+      bounds.push_back(2 * i);
+    }
+    ProfilerRecording recording(c10::kCPU);
+    recording.start();
+    { RECORD_FUNCTION("sherd::attention", std::vector<c10::IValue>({query, bounds})); }
+    return recorded_steps(*recording.finish()).calls.at(0).operations;
+  };
+  EXPECT_EQ(operations_over(29), 29 * 2 * 4 * 8);  // pairs of tokens, half of them causal
+  EXPECT_EQ(operations_over(30), 0);
 }
 
 // Kernels that are written by hand, launched by the operators of a real step.
