@@ -29,7 +29,9 @@ constexpr Pattern kTransfers[] = {{"Memcpy HtoD", KernelGroup::FromHost},
                                   {"Memset", KernelGroup::Memset}};
 
 // Sherd's kernels (ops/cuda/kernels, src/cuda/kernels), by their own name.
-constexpr Pattern kOwnKernels[] = {{"cross_entropy", KernelGroup::CrossEntropy},
+constexpr Pattern kOwnKernels[] = {{"sorted_ids", KernelGroup::Embedding},
+                                   {"random", KernelGroup::Sums},
+                                   {"cross_entropy", KernelGroup::CrossEntropy},
                                    {"embedding", KernelGroup::Embedding},
                                    {"alibi", KernelGroup::Attention},
                                    {"wider_heads", KernelGroup::Attention},

@@ -137,8 +137,12 @@ ProfilerRecording::ProfilerRecording(c10::Device device, bool with_memory)
   });
 }
 
-// What was prepared has to be started, and ended, before kineto can be prepared again.
+// What was prepared has to be started, and ended, before kineto can be prepared again. While an
+// exception passes, a GPU may wait for a peer that is gone: nothing may ask it then.
 ProfilerRecording::~ProfilerRecording() {
+  if (device_.is_cuda() && std::uncaught_exceptions() > 0) {
+    return;
+  }
   guarded([&] {
     if (state_ == State::Prepared) {
       enable();

@@ -25,7 +25,8 @@ class ProfilerRecording {
   /// take back. On a GPU CUPTI starts here, and what is launched next may be slow: make a step
   /// before start().
   explicit ProfilerRecording(c10::Device device, bool with_memory = false);
-  /// Ends the recording and drops it, unless finish() was called.
+  /// Drops the recording, unless finish() was called. While an exception passes, that of a GPU goes
+  /// on until the process ends.
   ~ProfilerRecording();
   ProfilerRecording(const ProfilerRecording&) = delete;
   ProfilerRecording& operator=(const ProfilerRecording&) = delete;

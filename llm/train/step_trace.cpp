@@ -46,8 +46,11 @@ StepTrace::StepTrace(const config::StepSpan& steps, std::filesystem::path folder
                      c10::Device device, const DeviceLimits& limits)
     : steps_(steps), folder_(std::move(folder)), rank_(rank), device_(device), limits_(limits) {}
 
+// While an exception passes, a GPU may wait for a peer that is gone.
 StepTrace::~StepTrace() {
-  static_cast<void>(leave());
+  if (!device_.is_cuda() || std::uncaught_exceptions() == 0) {
+    static_cast<void>(leave());
+  }
 }
 
 void StepTrace::begin(std::int64_t step) {
@@ -85,10 +88,9 @@ std::string StepTrace::leave() {
     sherd::files::make_folder(folder_.string());
     result->save(name + ".json");
     sherd::files::write_file(name + ".memory.json", memory_timeline(*result, rank_) + "\n");
-    std::string lines = fmt::format(
-        "trace of steps {}: {}.json and .memory.json, for "
-        "chrome://tracing",
-        config::to_text(steps_), name);
+    std::string lines =
+        fmt::format("trace of steps {}: {}.json and .memory.json, for chrome://tracing",
+                    config::to_text(steps_), name);
     if (device_.is_cuda()) {
       const DeviceTable table = device_table(recorded_steps(*result), recorded_, limits_);
       lines += fmt::format("\n{}", fmt::join(lines_of(table), "\n"));

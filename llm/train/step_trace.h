@@ -26,7 +26,7 @@ class StepTrace {
   /// for the table of a GPU's time.
   StepTrace(const config::StepSpan& steps, std::filesystem::path folder, int rank,
             c10::Device device, const DeviceLimits& limits);
-  /// Writes what was recorded so far.
+  /// Writes what was recorded so far; of a GPU not while an exception passes.
   ~StepTrace();
   StepTrace(const StepTrace&) = delete;
   StepTrace& operator=(const StepTrace&) = delete;
