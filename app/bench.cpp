@@ -89,9 +89,25 @@ nlohmann::ordered_json times_json(const BenchResult& result) {
           {"matmul_operations_per_rank", result.matmul_operations}};
 }
 
+nlohmann::ordered_json attention_json(const BenchResult& result) {
+  auto all = nlohmann::ordered_json::array();
+  for (const sherd::ops::AttentionChoice& choice : result.attention) {
+    all.push_back({{"kernel", sherd::ops::name_of(choice.kernel)},
+                   {"heads", choice.heads},
+                   {"key_heads", choice.key_heads},
+                   {"head_size", choice.head_size},
+                   {"dtype", short_name_of(choice.dtype)},
+                   {"alibi", choice.has_alibi},
+                   {"equal_lengths", choice.has_equal_lengths},
+                   {"why", choice.why}});
+  }
+  return all;
+}
+
 nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flags) {
   nlohmann::ordered_json line = {
       {"isa", result.isa},
+      {"attention", attention_json(result)},
       {"dtype", short_name_of(*flags.options.sharding.precision.param_dtype)},
       {"master", flags.master},
       {"moments", flags.moments},
@@ -142,6 +158,9 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
     print_times(result);
   }
   say("computed by: " + result.isa);
+  for (const sherd::ops::AttentionChoice& choice : result.attention) {
+    say("attention: " + sherd::ops::text_of(choice));
+  }
   say("exchange between ranks: " + result.transport);
   for (size_t rank = 0; rank < result.peak_rank_bytes.size(); ++rank) {
     say(fmt::format("rank {}: peak {:.2f} GiB resident, {:.2f} GiB with shared pages divided", rank,

@@ -17,6 +17,7 @@
 #include "app/threads.h"
 #include "app/verbs.h"
 #include "launch/stop_request.h"
+#include "llm/train/deterministic.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/trainer.h"
 #include "sherd/error.h"
@@ -66,6 +67,7 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   if (config.device.threads) {
     use_threads(*config.device.threads);
   }
+  llm::train::prepare_deterministic(config);
   sherd::World world =
       rank.join({.timeout = config.parallel.timeout,
                  .device = device_of(rank, config.device.kind),

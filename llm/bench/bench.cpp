@@ -327,6 +327,7 @@ BenchResult Bench::run() {
     measure_products();
   }
   result_.transport = world_.transport();
+  result_.attention = sherd::ops::attention_choices(world_.device());
   return result_;
 }
 

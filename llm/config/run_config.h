@@ -105,6 +105,7 @@ struct TrainSection {
   std::int64_t global_batch = 8;
   std::optional<std::int64_t> micro_batch = 1;  ///< none: the fastest that fits
   std::int64_t seed = 0;
+  bool deterministic = false;
   bool operator==(const TrainSection&) const = default;
 };
 

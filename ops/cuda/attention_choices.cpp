@@ -13,13 +13,17 @@
 namespace sherd::ops::cuda {
 namespace {
 
-constexpr int kCudnnWinsFrom = 90;  // compute capability 9.0
+// Where LibTorch prefers it to flash attention too: compute capability 9 and 10.
+bool is_faster_by_cudnn(c10::Device device) {
+  const int capability = compute_capability(device);
+  return capability >= 90 && capability < 110;
+}
 
 std::string why_not_cudnn(const AttentionInputs& inputs) {
   std::string why = why_not_cudnn_attention(inputs);
   const bool is_named = inputs.kernel == AttentionKernel::Cudnn;
-  return why.empty() && !is_named && compute_capability(inputs.query.device()) < kCudnnWinsFrom
-             ? "it is taken by itself on compute capability 9.0 and above"
+  return why.empty() && !is_named && !is_faster_by_cudnn(inputs.query.device())
+             ? "it is taken by itself on compute capability 9 and 10"
              : why;
 }
 

@@ -12,12 +12,16 @@ namespace {
 constexpr int64_t kTrialDocuments = 2;
 constexpr int64_t kTrialTokens = 192;  // more than a head has, and no multiple of 128
 
-// Numbers between −1 and 1 that repeat late.
-at::Tensor made_up(const at::Tensor& like, at::IntArrayRef shape, double step) {
+// Numbers between −size and size that follow no pattern: the fraction of a steep sine. LibTorch's
+// generators of random numbers are the run's, and stay as they are.
+at::Tensor made_up(const at::Tensor& like, at::IntArrayRef shape, double step, double size = 1) {
   const int64_t count = c10::multiply_integers(shape);
-  return at::arange(count, like.options().dtype(at::kFloat))
+  return at::arange(count, like.options().dtype(at::kDouble))
       .mul_(step)
       .sin_()
+      .mul_(43758.5453)
+      .frac_()
+      .mul_(size)
       .view(shape)
       .to(like.scalar_type());
 }
@@ -29,11 +33,15 @@ at::Tensor is_near(const at::Tensor& found, const at::Tensor& expected) {
   return (found.to(at::kFloat) - expected).abs().max() <= largest * tolerance;
 }
 
+// Queries are large, so that each sees a few keys above all, early ones and late ones: what is
+// wrong at any position shows.
 AttentionInputs trial_inputs(const AttentionInputs& like) {
+  constexpr double kLarge = 9;
   const int64_t tokens = kTrialDocuments * kTrialTokens, size = like.query.size(2);
-  return {made_up(like.query, {tokens, like.query.size(1), size}, 0.37),
-          made_up(like.query, {tokens, like.key.size(1), size}, 0.53),
-          made_up(like.query, {tokens, like.key.size(1), size}, 0.71),
+  const int64_t key_heads = like.key.size(1);
+  return {made_up(like.query, {tokens, like.query.size(1), size}, 12.9898, kLarge),
+          made_up(like.query, {tokens, key_heads, size}, 78.233),
+          made_up(like.query, {tokens, key_heads, size}, 37.719),
           Documents::of_equal_length(kTrialDocuments, kTrialTokens),
           {}};
 }
@@ -45,7 +53,7 @@ at::Tensor agrees_with_plain(const AttentionInputs& inputs) {
                              inputs.documents,
                              {}};
   const at::Tensor grad = made_up(
-      inputs.query, {inputs.query.size(0), inputs.query.size(1) * inputs.query.size(2)}, 0.83);
+      inputs.query, {inputs.query.size(0), inputs.query.size(1) * inputs.query.size(2)}, 53.187);
   const AttentionOutput found = cudnn_attention(inputs);
   const AttentionOutput expected = plain_backend().attention(wide);
   const AttentionGradients gradients = cudnn_attention_backward(inputs, found, grad);

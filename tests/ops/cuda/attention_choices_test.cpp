@@ -4,6 +4,7 @@
 #include "ops/cuda/attention_choices.h"
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -128,7 +129,9 @@ TEST_F(ChoosesAttention, TheNextWhereOneDoesNotServeAndSaysWhy) {
       {with(common, [](auto& in) { in.key = heads_of(10, 7, 17).slice(2, 0, 16); }), 90,
        AttentionKernel::Plain, "not cuDNN: heads do not begin at multiples of 16 bytes"},
       {equal_lengths(8), 86, AttentionKernel::Flash,
-       "not cuDNN: it is taken by itself on compute capability 9.0 and above"},
+       "not cuDNN: it is taken by itself on compute capability 9 and 10"},
+      {equal_lengths(16), 120, AttentionKernel::Flash,
+       "not cuDNN: it is taken by itself on compute capability 9 and 10"},
       {equal_lengths(9), 75, AttentionKernel::Plain,
        "not cuDNN: it needs compute capability 8.0; not flash attention: it needs compute "
        "capability 8.0"}};
@@ -167,9 +170,16 @@ TEST_F(ChoosesAttention, NotCudnnWhereItsTrialFails) {
   emulated_gpu().cudnn_backward_problem = "no plan";
   EXPECT_EQ(kernel_of(equal_lengths(13)), AttentionKernel::Flash);
   EXPECT_THAT(last_text(), testing::EndsWith("; not cuDNN: a trial failed: no plan"));
-  emulated_gpu() = {.cudnn_factor = 1.5};
-  EXPECT_EQ(kernel_of(equal_lengths(14)), AttentionKernel::Flash);
-  EXPECT_THAT(last_text(), HasSubstr("in a trial its results differed from those of matrix"));
+  int64_t heads = 130;
+  const auto differs = [&](const EmulatedGpu& gpu) {
+    emulated_gpu() = gpu;
+    EXPECT_EQ(kernel_of(equal_lengths(++heads, 8)), AttentionKernel::Flash);
+    EXPECT_THAT(last_text(), HasSubstr("in a trial its results differed from those of matrix"));
+  };
+  differs({.cudnn_factor = 1.1});
+  differs({.cudnn_factor = std::numeric_limits<double>::quiet_NaN()});
+  differs({.cudnn_gradient_tokens = 128});  // all that a head's size would have computed
+  differs({.cudnn_gradient_tokens = 190});
   emulated_gpu() = {};
   EXPECT_EQ(kernel_of(equal_lengths(13)), AttentionKernel::Flash);
 }

@@ -1,6 +1,7 @@
 #pragma once
 // What the played back end is told of its GPU, and how what stands for cuDNN behaves.
 
+#include <cstdint>
 #include <string>
 
 namespace sherd::ops::cuda::test {
@@ -12,7 +13,8 @@ struct EmulatedGpu {
   std::string cudnn_backward_problem = {};  ///< the same of its backward
   bool cudnn_ends_memory = false;           ///< throws that memory has ended
   double cudnn_factor = 1;                  ///< what its results are multiplied by
-  int cudnn_calls = 0;                      ///< of both
+  int64_t cudnn_gradient_tokens = -1;  ///< of a document, behind which gradients are 0; −1: all
+  int cudnn_calls = 0;                 ///< of both
 };
 
 /// That of this process; a test puts back what it changes.
