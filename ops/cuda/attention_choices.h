@@ -13,7 +13,7 @@ namespace sherd::ops::cuda {
 
 /// How many combinations of count and length of documents cuDNN computes for one kind of shape.
 /// Each costs a plan; batches of further lengths are flash attention's.
-inline constexpr std::size_t kMostCudnnLengths = 32;
+inline constexpr std::size_t kMostCudnnLengths = 8;
 
 /// The choices of a process. A choice is made once for each kind of shape: dtype, heads, key heads,
 /// head size, ALiBi, documents of one length or of several, the kernel that the caller names, and

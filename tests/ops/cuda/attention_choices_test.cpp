@@ -257,7 +257,7 @@ TEST_F(ChoosesAttention, CudnnForAFewLengthsAlone) {
     EXPECT_EQ(kernel_of(equal_lengths(20, 8, 3)), AttentionKernel::Cudnn);
   });
   EXPECT_THAT(warnings, testing::ElementsAre(
-                            "attention: cuDNN computes batches of the first 32 lengths; those of "
+                            "attention: cuDNN computes batches of the first 8 lengths; those of "
                             "further lengths go to flash attention, which needs no plan for each"));
 }
 
