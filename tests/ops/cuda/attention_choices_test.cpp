@@ -170,14 +170,19 @@ TEST_F(ChoosesAttention, NotCudnnWhereItsTrialFails) {
   emulated_gpu().cudnn_backward_problem = "no plan";
   EXPECT_EQ(kernel_of(equal_lengths(13)), AttentionKernel::Flash);
   EXPECT_THAT(last_text(), testing::EndsWith("; not cuDNN: a trial failed: no plan"));
-  int64_t heads = 130;
+  int64_t heads = 30;
   const auto differs = [&](const EmulatedGpu& gpu) {
     emulated_gpu() = gpu;
     EXPECT_EQ(kernel_of(equal_lengths(++heads, 8)), AttentionKernel::Flash);
     EXPECT_THAT(last_text(), HasSubstr("in a trial its results differed from those of matrix"));
   };
-  differs({.cudnn_factor = 1.1});
-  differs({.cudnn_factor = std::numeric_limits<double>::quiet_NaN()});
+  for (std::size_t result = 0; result < 4; ++result) {
+    for (const double factor : {1.1, std::numeric_limits<double>::quiet_NaN()}) {
+      EmulatedGpu gpu;
+      gpu.cudnn_factors[result] = factor;
+      differs(gpu);
+    }
+  }
   differs({.cudnn_gradient_tokens = 128});  // all that a head's size would have computed
   differs({.cudnn_gradient_tokens = 190});
   emulated_gpu() = {};
@@ -233,11 +238,13 @@ TEST_F(ChoosesAttention, AndDoesNotTakeTheEndOfMemoryForAFailure) {
 
 // A plan is not made while a graph is captured, nor a trial.
 TEST_F(ChoosesAttention, BeforeAGraphIsCaptured) {
+  const int before = emulated_gpu().cudnn_calls;
   emulated_gpu().is_capturing = true;
   AttentionInputs plain = equal_lengths(19);
   plain.kernel = AttentionKernel::Plain;
   EXPECT_EQ(kernel_of(plain), AttentionKernel::Plain);
   EXPECT_EQ(kernel_of(equal_lengths(19)), AttentionKernel::Flash);
+  EXPECT_EQ(emulated_gpu().cudnn_calls, before);
   emulated_gpu().is_capturing = false;
   EXPECT_EQ(kernel_of(equal_lengths(19)), AttentionKernel::Cudnn);
   const int calls = emulated_gpu().cudnn_calls;

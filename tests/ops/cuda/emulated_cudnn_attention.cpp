@@ -46,16 +46,16 @@ void fail_if(const std::string& problem) {
 }
 
 // [T, …] as [B, N, L, H], of the layout that LibTorch gives what it returns.
-at::Tensor as_dense(const at::Tensor& tokens, const at::Tensor& like) {
-  return (tokens * emulated_gpu().cudnn_factor)
+at::Tensor as_dense(const at::Tensor& tokens, const at::Tensor& like, std::size_t result = 0) {
+  return (tokens * emulated_gpu().cudnn_factors[result])
       .view({like.size(0), like.size(2), like.size(1), like.size(3)})
       .transpose(1, 2)
       .to(like.scalar_type());
 }
 
 // The same of gradients.
-at::Tensor as_gradient(const at::Tensor& tokens, const at::Tensor& like) {
-  const at::Tensor gradient = as_dense(tokens, like);
+at::Tensor as_gradient(const at::Tensor& tokens, const at::Tensor& like, std::size_t result) {
+  const at::Tensor gradient = as_dense(tokens, like, result);
   if (const int64_t last = emulated_gpu().cudnn_gradient_tokens; last >= 0) {
     gradient.slice(2, last).zero_();
   }
@@ -102,8 +102,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> dense_backward(
   const AttentionGradients grads =
       reference().attention_backward(inputs, {at::Tensor(), log_sums.reshape({-1})},
                                      grad.transpose(1, 2).flatten(2).flatten(0, 1).to(at::kFloat));
-  return {as_gradient(grads.query, query), as_gradient(grads.key, key),
-          as_gradient(grads.value, value)};
+  return {as_gradient(grads.query, query, 1), as_gradient(grads.key, key, 2),
+          as_gradient(grads.value, value, 3)};
 }
 
 }  // namespace
