@@ -17,8 +17,8 @@ constexpr const char* kRepeatsToo = ":16:8";  // less memory, slower
 
 }  // namespace
 
-void prepare_deterministic(const config::RunConfig& config) {
-  if (!config.train.deterministic || config.device.kind == config::DeviceKind::Cpu) {
+void prepare_deterministic(bool wanted, c10::DeviceType device) {
+  if (!wanted || device != c10::DeviceType::CUDA) {
     return;
   }
   ::setenv(kWorkspace, kRepeats, /*overwrite=*/0);

@@ -3,15 +3,13 @@
 
 #include <c10/core/Device.h>
 
-#include "llm/config/run_config.h"
-
 namespace llm::train {
 
-/// Sets CUBLAS_WORKSPACE_CONFIG to ":4096:8" where `train.deterministic` is true and the run may
-/// compute on a GPU: cuBLAS reads it when it is first used. Call it before the world is made, while
-/// no other thread reads the environment. Throws sherd::Error(Usage) for a value under which cuBLAS
+/// Sets CUBLAS_WORKSPACE_CONFIG to ":4096:8" where results are `wanted` to repeat on a GPU, unless
+/// it is set: cuBLAS reads it when it is first used. Call it before the world is made, while no
+/// other thread reads the environment. Throws sherd::Error(Usage) for a value under which cuBLAS
 /// promises nothing.
-void prepare_deterministic(const config::RunConfig& config);
+void prepare_deterministic(bool wanted, c10::DeviceType device);
 
 /// While one lives, LibTorch is told to use deterministic algorithms, where they are `wanted` and
 /// `device` is a GPU. Process-wide. On CPUs it does nothing: runs repeat their bits anyway.

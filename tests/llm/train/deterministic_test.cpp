@@ -17,34 +17,27 @@ class Deterministic : public testing::Test {
  protected:
   Deterministic() { ::unsetenv(kName); }
   ~Deterministic() override { ::unsetenv(kName); }
-  static config::RunConfig on(config::DeviceKind kind) {
-    config::RunConfig config;
-    config.train.deterministic = true;
-    config.device.kind = kind;
-    return config;
-  }
   static std::string workspace() {
     const char* const value = std::getenv(kName);
     return value == nullptr ? "unset" : value;
   }
 };
 
-TEST_F(Deterministic, SetsTheWorkspaceOfCublasWhereItMayBeUsed) {
-  prepare_deterministic({});
+TEST_F(Deterministic, SetsTheWorkspaceOfCublasOnGpusAlone) {
+  prepare_deterministic(false, c10::kCUDA);
   EXPECT_EQ(workspace(), "unset");
-  prepare_deterministic(on(config::DeviceKind::Cpu));
+  prepare_deterministic(true, c10::kCPU);
   EXPECT_EQ(workspace(), "unset");
-  prepare_deterministic(on(config::DeviceKind::Auto));
+  prepare_deterministic(true, c10::kCUDA);
   EXPECT_EQ(workspace(), ":4096:8");
 }
 
 TEST_F(Deterministic, KeepsAWorkspaceThatRepeatsAndRefusesAnother) {
   ::setenv(kName, ":16:8", 1);
-  prepare_deterministic(on(config::DeviceKind::Cuda));
+  prepare_deterministic(true, c10::kCUDA);
   EXPECT_EQ(workspace(), ":16:8");
   ::setenv(kName, ":0:0", 1);
-  sherd::test::expect_error([] { prepare_deterministic(on(config::DeviceKind::Cuda)); },
-                            sherd::ExitCode::Usage,
+  sherd::test::expect_error([] { prepare_deterministic(true, c10::kCUDA); }, sherd::ExitCode::Usage,
                             {"train.deterministic is true, and CUBLAS_WORKSPACE_CONFIG is \":0:0\"",
                              "set it to \":4096:8\" or \":16:8\", or unset it"});
 }
