@@ -46,6 +46,7 @@ struct BenchFlags {
   std::string moments = "fp32";
   std::string reduce_scatter = "rank_order";
   std::string strategy = "full_shard";
+  std::string attention = "auto";
   std::string supervised = "all";
   std::string max_minutes = "10";
   llm::config::DeviceKind device = llm::config::DeviceKind::Auto;
@@ -88,9 +89,25 @@ nlohmann::ordered_json times_json(const BenchResult& result) {
           {"matmul_operations_per_rank", result.matmul_operations}};
 }
 
+nlohmann::ordered_json attention_json(const BenchResult& result) {
+  auto all = nlohmann::ordered_json::array();
+  for (const sherd::ops::AttentionChoice& choice : result.attention) {
+    all.push_back({{"kernel", sherd::ops::name_of(choice.kernel)},
+                   {"heads", choice.heads},
+                   {"key_heads", choice.key_heads},
+                   {"head_size", choice.head_size},
+                   {"dtype", short_name_of(choice.dtype)},
+                   {"alibi", choice.has_alibi},
+                   {"equal_lengths", choice.has_equal_lengths},
+                   {"why", choice.why}});
+  }
+  return all;
+}
+
 nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flags) {
   nlohmann::ordered_json line = {
       {"isa", result.isa},
+      {"attention", attention_json(result)},
       {"dtype", short_name_of(*flags.options.sharding.precision.param_dtype)},
       {"master", flags.master},
       {"moments", flags.moments},
@@ -144,6 +161,9 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
     print_times(result);
   }
   say("computed by: " + result.isa);
+  for (const sherd::ops::AttentionChoice& choice : result.attention) {
+    say("attention: " + sherd::ops::text_of(choice));
+  }
   say("exchange between ranks: " + result.transport);
   for (size_t rank = 0; rank < result.peak_rank_bytes.size(); ++rank) {
     say(fmt::format("rank {}: peak {:.2f} GiB resident, {:.2f} GiB with shared pages divided", rank,
@@ -194,6 +214,7 @@ llm::train::Settings bench_settings(const BenchFlags& flags) {
           {"--moments", flags.moments},
           {"--reduce-scatter", flags.reduce_scatter},
           {"--cuda-graphs", options.cuda_graphs ? "given" : "not given"},
+          {"--attention", flags.attention},
           {"--update-in-backward", options.update_in_backward ? "given" : "not given"},
           {"--checkpoint-activations", flags.checkpoint_activations ? "given" : "not given"},
           {"the model's config.json (SHA-256)", llm::bench::config_digest(options)}};
@@ -261,6 +282,7 @@ int bench(Rank& rank, BenchFlags flags) {
       folder->erase(0, kDisk.size());
     }
   }
+  flags.options.attention = llm::train::attention_kernels_by_name().at(flags.attention);
   flags.options.answers_only = flags.supervised == "answer";
   flags.options.operators = flags.profile;
   flags.options.max_minutes = minutes_of(flags.max_minutes);
@@ -332,6 +354,9 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
       ->check(CLI::IsMember({"rank_order", "native"}));
   verb.add_flag("--cuda-graphs", options.cuda_graphs,
                 "run micro-batches as graphs of the GPU, by one launch each");
+  verb.add_option("--attention", flags.attention,
+                  "which kernel computes attention on a GPU; auto: the fastest that serves")
+      ->check(CLI::IsMember(llm::train::attention_kernels_by_name()));
   verb.add_flag("--update-in-backward", options.update_in_backward,
                 "use gradients as soon as they are there: those of a block are held at a time, "
                 "unclipped");

@@ -17,6 +17,7 @@
 #include "app/threads.h"
 #include "app/verbs.h"
 #include "launch/stop_request.h"
+#include "llm/train/deterministic.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/trainer.h"
 #include "sherd/error.h"
@@ -66,9 +67,11 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   if (config.device.threads) {
     use_threads(*config.device.threads);
   }
+  const c10::DeviceType device = device_of(rank, config.device.kind);
+  llm::train::prepare_deterministic(config.train.deterministic, device);
   sherd::World world =
       rank.join({.timeout = config.parallel.timeout,
-                 .device = device_of(rank, config.device.kind),
+                 .device = device,
                  .transport = llm::train::transport_of(llm::train::shard_options(config).offload),
                  .reduce_scatter = llm::train::reduce_scatter_of(config.parallel.reduce_scatter)});
   names.require_same(world);

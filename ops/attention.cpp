@@ -21,6 +21,7 @@ struct KeptDocuments : torch::CustomClassHolder {
   Documents documents;
 };
 constexpr const char* kDocuments = "documents";
+constexpr const char* kKernel = "kernel";  // that computed forward
 
 const Documents& kept_documents(AutogradContext* context) {
   const auto capsule = context->saved_data.at(kDocuments).toCapsule();
@@ -31,13 +32,15 @@ struct Attention : torch::autograd::Function<Attention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& query,
                             const at::Tensor& key, const at::Tensor& value,
                             const Documents& documents,
-                            const std::optional<at::Tensor>& alibi_slopes) {
+                            const std::optional<at::Tensor>& alibi_slopes, AttentionKernel kernel) {
     RECORD_FUNCTION("sherd::attention", Recorded({query, documents.bounds()}));
     const at::Tensor slopes = alibi_slopes.value_or(at::Tensor());
     const AttentionOutput output =
-        choose_backend(*context, query).attention({query, key, value, documents, slopes});
-    context->save_for_backward({query, key, value, slopes, output.log_sums,
-                                output.keeps_mixed ? output.mixed_TD : at::Tensor()});
+        choose_backend(*context, query).attention({query, key, value, documents, slopes, kernel});
+    context->save_for_backward(
+        {query, key, value, slopes, output.log_sums,
+         output.kernel == AttentionKernel::Plain ? at::Tensor() : output.mixed_TD});
+    context->saved_data[kKernel] = static_cast<int64_t>(output.kernel);
     context->saved_data[kDocuments] =
         at::IValue::make_capsule(c10::make_intrusive<KeptDocuments>(documents));
     return output.mixed_TD;
@@ -49,20 +52,23 @@ struct Attention : torch::autograd::Function<Attention> {
     RECORD_FUNCTION("sherd::attention_backward", Recorded({saved[0], documents.bounds()}));
     once_differentiable("sherd::attention");
     const AttentionInputs inputs{saved[0], saved[1], saved[2], documents, /*slopes=*/saved[3]};
-    const AttentionOutput output{/*mixed_TD=*/saved[5], /*log_sums=*/saved[4], saved[5].defined()};
+    const AttentionOutput output{
+        /*mixed_TD=*/saved[5], /*log_sums=*/saved[4],
+        static_cast<AttentionKernel>(context->saved_data.at(kKernel).toInt())};
     const AttentionGradients grads =
         chosen_backend(*context).attention_backward(inputs, output, gradients[0]);
-    return {grads.query, grads.key, grads.value, at::Tensor(), at::Tensor()};
+    return {grads.query, grads.key, grads.value, at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                     const Documents& documents, const std::optional<at::Tensor>& alibi_slopes) {
+                     const Documents& documents, const std::optional<at::Tensor>& alibi_slopes,
+                     AttentionKernel kernel) {
   TORCH_CHECK_VALUE(query.size(0) == documents.tokens(), "[attention] got ", query.size(0),
                     " tokens, but documents of ", documents.tokens());
-  return Attention::apply(query, key, value, documents, alibi_slopes);
+  return Attention::apply(query, key, value, documents, alibi_slopes, kernel);
 }
 
 at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,

@@ -2,9 +2,12 @@
 // What an operator's autograd function computes with: tensor-level functions, one table for each
 // back end, chosen once per device and dtype.
 
+#include <vector>
+
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "ops/attention_kernel.h"
 #include "ops/documents.h"
 
 namespace sherd::ops {
@@ -15,12 +18,14 @@ struct AttentionInputs {
   at::Tensor key;    ///< [T, K, H]
   at::Tensor value;  ///< as `key`
   Documents documents;
-  at::Tensor slopes;  ///< ALiBi's, fp32 [N]; undefined for none
+  at::Tensor slopes;                               ///< ALiBi's, fp32 [N]; undefined for none
+  AttentionKernel kernel = AttentionKernel::Auto;  ///< the one that the caller names
 };
 struct AttentionOutput {
   at::Tensor mixed_TD;  ///< [T, N × H]
   at::Tensor log_sums;  ///< T × N in fp32 or wider: of each query's exponentials, in any order
-  bool keeps_mixed = false;  ///< whether attention_backward reads mixed_TD, and not log_sums alone
+  /// What computed it; attention_backward of any but Plain reads mixed_TD too.
+  AttentionKernel kernel = AttentionKernel::Plain;
 };
 struct AttentionGradients {
   at::Tensor query;
@@ -108,11 +113,12 @@ struct Backend {
 
   /// ops::attention().
   AttentionOutput (*attention)(const AttentionInputs& inputs);
-  /// Computes the scores again. `output`: as forward left it, mixed_TD undefined where forward did
-  /// not keep it.
+  /// Computes the scores again. `output`: as forward left it, mixed_TD undefined for Plain.
   AttentionGradients (*attention_backward)(const AttentionInputs& inputs,
                                            const AttentionOutput& output,
                                            const at::Tensor& grad_mixed_TD);
+  /// ops::attention_choices().
+  std::vector<AttentionChoice> (*attention_choices)();
   /// ops::decode_attention(); slopes undefined without ALiBi.
   at::Tensor (*decode_attention)(const at::Tensor& query, const at::Tensor& key,
                                  const at::Tensor& value, const at::Tensor& positions,

@@ -33,6 +33,8 @@ class Documents {
   [[nodiscard]] int64_t length(int64_t document) const { return end(document) - begin(document); }
   /// Tokens of the longest; 0 without documents.
   [[nodiscard]] int64_t longest() const;
+  /// Whether all have the same length; also without documents.
+  [[nodiscard]] bool have_equal_lengths() const { return count() * longest() == tokens(); }
 
   /// As the constructor takes them: [count + 1].
   [[nodiscard]] const std::vector<int64_t>& bounds() const { return *bounds_; }

@@ -16,7 +16,8 @@ namespace sherd {
 /// Runs micro-batches of a sharded model, and captures those that come again as graphs of the
 /// device (CUDA graphs): the launches of forward, backward, gathers and reductions, some dozens a
 /// layer, become one. For small models and short samples, where the host does not keep up with the
-/// device; results are the same, to the bit. Between micro-batches all is as without: optimizers,
+/// device. A graph launches the same kernels: results have the same bits, if those kernels repeat
+/// theirs. Between micro-batches all is as without: optimizers,
 /// clipping, evaluation, checkpoints.
 ///
 ///     sherd::MicroBatchGraphs graphs(model);

@@ -16,6 +16,7 @@
 #include "llm/track/progress.h"
 #include "llm/train/device_table.h"
 #include "llm/train/step_profile.h"
+#include "ops/attention_kernel.h"
 #include "sherd/options.h"
 #include "sherd/world.h"
 
@@ -55,11 +56,13 @@ struct BenchOptions {
   bool cuda_graphs = false;  ///< micro-batches are graphs of the GPU
   /// Start of the program, for BenchResult::seconds_to_first_step.
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
+  sherd::ops::AttentionKernel attention = sherd::ops::AttentionKernel::Auto;  ///< on GPUs
 };
 
 /// Rank 0's times, except where said.
 struct BenchResult {
-  std::string isa;                   ///< the path of the processor that all ranks took
+  std::string isa;  ///< the path of the processor that all ranks took
+  std::vector<sherd::ops::AttentionChoice> attention;  ///< on a GPU: the kernels that compute it
   std::string transport;             ///< what carries parameters and gradients between ranks
   std::vector<double> step_seconds;  ///< of each timed step, the slowest rank's
   double seconds_to_first_step = 0;  ///< from the start of the program to the end of its first step

@@ -33,6 +33,8 @@ enum class Packing { None, FirstFit };
 enum class DeviceKind { Auto, Cpu, Cuda };
 
 enum class SyncDebug { Default, Warn, Error };
+/// Which kernel computes attention on GPUs (`sherd::ops::AttentionKernel`).
+enum class AttentionKernel { Auto, Cudnn, Flash, Plain };
 /// What updates the parameters.
 enum class OptimKind { AdamW };
 /// Shape of the learning rate after the warm-up.
@@ -103,6 +105,7 @@ struct TrainSection {
   std::int64_t global_batch = 8;
   std::optional<std::int64_t> micro_batch = 1;  ///< none: the fastest that fits
   std::int64_t seed = 0;
+  bool deterministic = false;
   bool operator==(const TrainSection&) const = default;
 };
 
@@ -111,6 +114,7 @@ struct DeviceSection {
   std::optional<int> threads;  ///< none: what OMP_NUM_THREADS says
   SyncDebug sync_debug_mode = SyncDebug::Default;
   bool cuda_graphs = false;
+  AttentionKernel attention = AttentionKernel::Auto;
   bool operator==(const DeviceSection&) const = default;
 };
 

@@ -211,7 +211,7 @@ Table fields(DataSection& data) {
   }};
 }
 
-Table fields(TrainSection& train) {
+Table fields(TrainSection& train, const DeviceSection& device) {
   return {{
       {.name = "output",
        .slot = string(train.output),
@@ -243,6 +243,12 @@ Table fields(TrainSection& train) {
        .slot = integer(train.seed, at_least(0)),
        .doc = "decides the order of the samples, together with the epoch, and random weights",
        .decides = true},
+      {.name = "deterministic",
+       .slot = flag(train.deterministic),
+       .doc = "use GPU kernels whose results repeat bit for bit in each run, as far as LibTorch "
+              "says; slower; sets CUBLAS_WORKSPACE_CONFIG. On CPUs every run repeats its bits",
+       .idle =
+           no_effect(device.kind == DeviceKind::Cpu && train.deterministic, "device.kind is cpu")},
   }};
 }
 
@@ -275,6 +281,16 @@ Table fields(DeviceSection& device) {
               "one length. Takes what activations take once more, and goes with no memory.offload "
               "but of the optimizer",
        .of_host = true},
+      {.name = "attention",
+       .slot = choice<AttentionKernel>(device.attention, attention_words()),
+       .doc =
+           "which kernel computes attention on GPUs; cudnn: cuDNN's, for documents of one length "
+           "in bfloat16 or float16; flash: LibTorch's flash attention; plain: matrix products; "
+           "auto: the fastest that serves the model. Where the named one does not serve, the "
+           "next one computes, and a line says why",
+       .idle =
+           no_effect(device.kind == DeviceKind::Cpu && device.attention != AttentionKernel::Auto,
+                     "device.kind is cpu")},
   }};
 }
 
@@ -637,7 +653,9 @@ Table schema(RunConfig& config) {
       {.name = "model", .slot = fields(config.model), .doc = "The model that is trained."},
       std::move(adapter),
       {.name = "data", .slot = fields(config.data), .doc = "What it is trained and evaluated on."},
-      {.name = "train", .slot = fields(config.train), .doc = "Length and size of the run."},
+      {.name = "train",
+       .slot = fields(config.train, config.device),
+       .doc = "Length and size of the run."},
       {.name = "device", .slot = fields(config.device), .doc = "Where it computes."},
       {.name = "optim", .slot = fields(config.optim), .doc = "AdamW."},
       {.name = "schedule", .slot = fields(config.schedule), .doc = "The learning rate of a step."},

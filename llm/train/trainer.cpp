@@ -16,6 +16,7 @@
 #include "llm/train/agreement.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/data_preview.h"
+#include "llm/train/deterministic.h"
 #include "llm/train/device.h"
 #include "llm/train/export_run.h"
 #include "llm/train/flops_utilization.h"
@@ -354,6 +355,7 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   const Say& say = hooks.say;
   auto starting = std::make_unique<track::Working>(progress.get(), "starting");
   const config::RunConfig asked = agreed(given, world, say);
+  const DeterministicAlgorithms repeated_bits(asked.train.deterministic, world.device());
   const std::shared_ptr<OutputLock> lock = lock_output(asked, world, hooks, say);
 
   const StartedRun started = start_run(asked, world, say, progress.get());

@@ -15,6 +15,7 @@
 #include "llm/train/schedule.h"
 #include "llm/train/start.h"
 #include "llm/train/step_profile.h"
+#include "ops/attention_kernel.h"
 #include "sherd/checkpoint.h"
 
 namespace llm::train {
@@ -268,6 +269,14 @@ void TrainingLoop::settle() {
   }
   if (!made.traced.empty()) {
     say(made.traced);
+  }
+  say_attention();
+}
+
+void TrainingLoop::say_attention() {
+  const auto choices = sherd::ops::attention_choices(world_.device());
+  for (; attention_said_ < choices.size(); ++attention_said_) {
+    say("attention: " + sherd::ops::text_of(choices[attention_said_]));
   }
 }
 

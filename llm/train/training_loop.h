@@ -104,6 +104,8 @@ class TrainingLoop {
   RunOutcome stop();
   void finish();
   void record(const Unread& made, const StepOutcome& outcome);
+  // Which kernels compute attention on a GPU, as they are chosen.
+  void say_attention();
   [[nodiscard]] bool checkpoint_is_due(std::int64_t number) const;
   [[nodiscard]] bool evaluation_is_due(std::int64_t number) const;
   [[nodiscard]] bool is_evaluated(const EvaluationKey& key);
@@ -131,6 +133,7 @@ class TrainingLoop {
   LossWatch watch_;
   StepTrace trace_;
   std::optional<GraphedMicroBatches> graphs_;  // device.cuda_graphs
+  std::size_t attention_said_ = 0;             // choices of kernels that have been printed
   std::int64_t saved_step_;                    // the newest that a checkpoint holds
   std::chrono::steady_clock::time_point started_;
   Cadence saves_;

@@ -9,11 +9,11 @@ namespace sherd::ops::cpu {
 namespace {
 
 // Beyond, a product pays for the copy of the weight that a library makes.
-constexpr int64_t kMostRows = 32;
+constexpr int64_t kMostFewRows = 32;
 
 // The loops need registers that the plain set does not have.
 int64_t few_rows() {
-  return isa() >= Isa::Avx2 ? kMostRows : 0;
+  return isa() >= Isa::Avx2 ? kMostFewRows : 0;
 }
 
 void few_rows_product(at::Tensor& out, const at::Tensor& input, const at::Tensor& weight,

@@ -14,8 +14,15 @@ namespace sherd::ops::cuda {
 /// Throws c10::Error where a kernel that this thread launched could not start.
 void check_launches();
 
-/// Whether LibTorch's flash attention runs on this device: compute capability 8.0 and above.
-[[nodiscard]] bool has_flash_attention(c10::Device device);
+/// The device's compute capability × 10: 90 for 9.0.
+[[nodiscard]] int compute_capability(c10::Device device);
+
+/// Whether what this thread launches on the device is captured in a graph.
+[[nodiscard]] bool is_capturing(c10::Device device);
+
+/// Reads a scalar bool on the device. Blocks until it is there; device.sync_debug_mode does not
+/// count it.
+[[nodiscard]] bool read_flag(const at::Tensor& flag);
 
 /// out [m, n] in fp32 = a [m, k] · b [k, n] of 16 bits, unrounded.
 void mm_of_16_bits(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);

@@ -53,6 +53,21 @@ inline const Backend& plain_backend() {
   return width > 0 && width % pack_count(dtype_of(tensor)) == 0;
 }
 
+[[nodiscard]] inline bool is_16_bits(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
+}
+
+/// Whether each head of [T, N, H] begins with a pack.
+[[nodiscard]] inline bool has_packed_heads(const at::Tensor& heads) {
+  const int64_t count = pack_count(dtype_of(heads));
+  return is_aligned(heads) && heads.stride(2) == 1 && heads.stride(1) % count == 0 &&
+         heads.stride(0) % count == 0;
+}
+[[nodiscard]] inline bool have_packed_heads(const AttentionInputs& inputs) {
+  return has_packed_heads(inputs.query) && has_packed_heads(inputs.key) &&
+         has_packed_heads(inputs.value);
+}
+
 /// Null for an undefined one.
 [[nodiscard]] inline const void* data(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr() : nullptr;

@@ -14,28 +14,34 @@ namespace sherd::ops::cuda {
 namespace {
 
 constexpr int64_t kWidestHead = 256;
+constexpr int kOldestForFlash = 80;  // compute capability 8.0
 constexpr bool kIsCausal = true;
 constexpr double kDropout = 0;
 
-// Each head begins with a pack.
-bool has_packed_heads(const at::Tensor& heads) {
-  const int64_t count = pack_count(dtype_of(heads));
-  return is_aligned(heads) && heads.stride(2) == 1 && heads.stride(1) % count == 0 &&
-         heads.stride(0) % count == 0;
-}
-
 }  // namespace
 
-bool serves_flash_attention(const AttentionInputs& inputs) {
+std::string why_not_flash_attention(const AttentionInputs& inputs) {
   const at::Tensor& query = inputs.query;
-  const bool is_16_bits = query.scalar_type() == at::kBFloat16 || query.scalar_type() == at::kHalf;
   const bool has_alibi = inputs.slopes.defined();
-  return is_16_bits && inputs.documents.longest() > 1 &&
-         query.size(0) < std::numeric_limits<int32_t>::max() &&
-         query.size(2) + (has_alibi ? kAlibiColumns : 0) <= kWidestHead &&
-         fits_packs(query, query.size(2)) && has_packed_heads(query) &&
-         has_packed_heads(inputs.key) && has_packed_heads(inputs.value) &&
-         (!has_alibi || serves_alibi_columns(inputs)) && has_flash_attention(query.device());
+  if (!is_16_bits(query)) {
+    return "it computes bfloat16 and float16";
+  }
+  if (query.size(2) + (has_alibi ? kAlibiColumns : 0) > kWidestHead ||
+      !fits_packs(query, query.size(2))) {
+    return "its heads are multiples of 8 up to " +
+           std::to_string(kWidestHead - (has_alibi ? kAlibiColumns : 0));
+  }
+  if (!have_packed_heads(inputs)) {
+    return "heads do not begin at multiples of 16 bytes";
+  }
+  if (query.size(0) >= std::numeric_limits<int32_t>::max()) {
+    return "the batch is too large";
+  }
+  if (has_alibi && !serves_alibi_columns(inputs)) {
+    return "with ALiBi it computes documents of up to 32768 tokens";
+  }
+  return compute_capability(query.device()) < kOldestForFlash ? "it needs compute capability 8.0"
+                                                              : "";
 }
 
 AttentionOutput flash_attention(const AttentionInputs& inputs) {
@@ -49,7 +55,7 @@ AttentionOutput flash_attention(const AttentionInputs& inputs) {
   const at::Tensor& wide = std::get<0>(result);
   const at::Tensor mixed = has_alibi ? without_columns(wide) : wide;
   return {mixed.reshape({mixed.size(0), -1}), /*log_sums=*/std::get<1>(result),
-          /*keeps_mixed=*/true};
+          AttentionKernel::Flash};
 }
 
 AttentionGradients flash_attention_backward(const AttentionInputs& inputs,

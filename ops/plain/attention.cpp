@@ -64,6 +64,7 @@ AttentionGradients attention_backward(const AttentionInputs& inputs, const Atten
 }  // namespace
 
 void add_attention(Backend& backend) {
+  backend.attention_choices = [] { return std::vector<AttentionChoice>(); };
   backend.attention = &attention;
   backend.attention_backward = &attention_backward;
   backend.decode_attention = &attention_of_one_query;

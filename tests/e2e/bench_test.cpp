@@ -52,6 +52,15 @@ TEST(Bench, HasNcclsReduceScatterOnGpusAlone) {
   EXPECT_THAT(expect_code(64, with("ring")).err, testing::HasSubstr("ring not in {"));
 }
 
+// GPUs alone have a choice.
+TEST(Bench, TakesTheKernelOfAttention) {
+  EXPECT_TRUE(result_of(bench(kModel, {"--attention", "flash", "--device", "cpu"}))
+                  .at("attention")
+                  .empty());
+  EXPECT_THAT(expect_code(64, bench(kModel, {"--attention", "ring"})).err,
+              testing::HasSubstr("ring not in {"));
+}
+
 TEST(Bench, HasGraphsOnGpusAlone) {
   EXPECT_THAT(expect_code(64, bench(kModel, {"--cuda-graphs", "--device", "cpu"})).err,
               testing::HasSubstr("--cuda-graphs is given, and this run computes on the CPU"));

@@ -42,6 +42,13 @@ TEST(Documents, HaveTheirBoundsOnADeviceOnceForAllCopies) {
   EXPECT_TRUE(documents.bounds_on(at::kCPU).equal(bounds));
 }
 
+TEST(Documents, KnowWhetherTheyHaveOneLength) {
+  EXPECT_TRUE(Documents({0, 3, 6}).have_equal_lengths());
+  EXPECT_FALSE(Documents({0, 3, 4, 6}).have_equal_lengths());
+  EXPECT_FALSE(Documents({0, 1, 4, 6}).have_equal_lengths());
+  EXPECT_TRUE(Documents().have_equal_lengths());
+}
+
 TEST(Documents, MayBeNone) {
   const Documents none;
   EXPECT_EQ(none.count() + none.tokens() + none.longest(), 0);

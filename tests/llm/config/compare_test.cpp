@@ -73,6 +73,17 @@ TEST(SettingsWithoutEffect, AreNamedWithTheReason) {
           "eval.batch = 2 has no effect: there is no data.eval"));
 }
 
+TEST(SettingsWithoutEffect, AreThoseOfGpusOnTheCpu) {
+  RunConfig config = with_data();
+  config.device.attention = AttentionKernel::Flash;
+  config.train.deterministic = true;
+  EXPECT_THAT(settings_without_effect(config, 1), IsEmpty());
+  config.device.kind = DeviceKind::Cpu;
+  EXPECT_THAT(settings_without_effect(config, 1),
+              ElementsAre("train.deterministic = true has no effect: device.kind is cpu",
+                          "device.attention = \"flash\" has no effect: device.kind is cpu"));
+}
+
 TEST(SettingsWithoutEffect, AreThoseOfSeveralRanksOnOne) {
   RunConfig config = with_data();
   config.parallel.strategy = Strategy::ShardGradOp;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,7 @@
 #include "llm/train/graphed_micro_batches.h"
 #include "llm/train/train_step.h"
 #include "llm/train/trainer.h"
+#include "ops/with_backend.h"
 #include "tests/fake_device/ranks.h"
 #include "tests/fake_device/streams.h"
 #include "tests/llm/model/small_bloom.h"
@@ -311,6 +313,36 @@ TEST_P(RunOnDevice, LeavesOutWhatOverflowsInFp16) {
   });
   EXPECT_GT(left_out, 0);
   EXPECT_LT(left_out, 8);
+}
+
+// Said by a back end that chooses, as that of GPUs does.
+TEST(Run, SaysOnceWhichKernelComputesAttention) {
+  const sherd::test::TempFolder folder;
+  config::RunConfig config = recipe(folder.path() / "run");
+  config.train.max_steps = 2;
+  config.eval.at_end = false;
+  std::vector<std::string> said;
+  sherd::test::run_ranks(1, [&](sherd::World world) {
+    sherd::ops::Backend backend = sherd::ops::backend_of(at::empty({0}));
+    backend.attention_choices = [] {
+      return std::vector<sherd::ops::AttentionChoice>{
+          {.kernel = sherd::ops::AttentionKernel::Flash,
+           .heads = 32,
+           .key_heads = 8,
+           .head_size = 128,
+           .dtype = c10::kBFloat16,
+           .why = "not cuDNN: the documents of a batch differ in length"}};
+    };
+    const sherd::ops::WithBackend chosen(backend);
+    RunHooks hooks = hooks_for(100);
+    hooks.say = [&](const std::string& line) { said.push_back(line); };
+    static_cast<void>(run(config, std::move(world), hooks));
+  });
+  EXPECT_EQ(std::count(said.begin(), said.end(),
+                       "attention: flash attention (32 heads, 8 key heads of 128, bfloat16, "
+                       "documents of different lengths); not cuDNN: the documents of a batch "
+                       "differ in length"),
+            1);
 }
 
 class OneRunOnDevice : public RunOnDevice {};

@@ -233,5 +233,21 @@ TEST(Launches, OfALayerOfBloom) {
   EXPECT_EQ(layer.backward.all(), 37);
 }
 
+TEST(AttentionKernel, OfTheModelComputesItsAttention) {
+  using sherd::ops::AttentionKernel;
+  const sherd::ops::WithBackend on_this_thread(played());
+  const DecoderConfig config = packed(small_llama_config());
+  CausalLm model = make_llama(config);
+  model->to(at::kBFloat16);
+  const auto batch = make_batch({8, 8}, config.vocab_size);
+  for (const AttentionKernel kernel :
+       {AttentionKernel::Cudnn, AttentionKernel::Flash, AttentionKernel::Plain}) {
+    model->set_attention_kernel(kernel);
+    static_cast<void>(model->loss_sum(batch.ids_T, batch.labels_T, batch.documents));
+    const sherd::ops::AttentionChoice choice = played().attention_choices().back();
+    EXPECT_EQ(choice.kernel, kernel) << sherd::ops::text_of(choice);
+  }
+}
+
 }  // namespace
 }  // namespace llm::model

@@ -7,10 +7,19 @@
 
 #include "llm/plan/device.h"
 #include "llm/train/auto_dtype.h"
+#include "llm/train/options_of_config.h"
 #include "tests/support/expect_error.h"
 
 namespace llm::train {
 namespace {
+
+TEST(Device, ComputesAttentionByTheKernelThatTheConfigurationNames) {
+  const auto kernels = attention_kernels_by_name();
+  EXPECT_EQ(kernels.size(), 4U);
+  for (const auto& [name, kernel] : kernels) {
+    EXPECT_EQ(sherd::ops::name_of(kernel), name);
+  }
+}
 
 using config::DeviceKind;
 using config::ParamDtype;

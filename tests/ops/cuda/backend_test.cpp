@@ -240,17 +240,23 @@ TEST_P(CudaBackend, EmbeddingGradientHasThePlainOnesBits) {
 
 using Near = std::function<void(const at::Tensor&, const at::Tensor&, const char*)>;
 
-void check_attention(const AttentionInputs& inputs, const at::Tensor& grad, const Near& near) {
+// Auto: whichever.
+void check_attention(const AttentionInputs& inputs, const at::Tensor& grad, const Near& near,
+                     AttentionKernel expected_kernel = AttentionKernel::Auto) {
   const auto wide = [](const at::Tensor& tensor) {
     return tensor.defined() ? tensor.cpu().to(at::kDouble) : tensor;
   };
   const AttentionInputs wide_inputs{wide(inputs.query), wide(inputs.key), wide(inputs.value),
                                     inputs.documents, wide(inputs.slopes)};
   const AttentionOutput output = tested_backend().attention(inputs);
+  if (expected_kernel != AttentionKernel::Auto) {
+    EXPECT_EQ(output.kernel, expected_kernel);
+  }
   const AttentionOutput expected = reference().attention(wide_inputs);
   near(output.mixed_TD, expected.mixed_TD, "mixed");
-  const AttentionOutput kept{output.keeps_mixed ? output.mixed_TD : at::Tensor(), output.log_sums,
-                             output.keeps_mixed};
+  const bool keeps_mixed = output.kernel != AttentionKernel::Plain;
+  const AttentionOutput kept{keeps_mixed ? output.mixed_TD : at::Tensor(), output.log_sums,
+                             output.kernel};
   const AttentionGradients found = tested_backend().attention_backward(inputs, kept, grad);
   const AttentionGradients of_fp64 =
       reference().attention_backward(wide_inputs, expected, wide(grad));
@@ -287,7 +293,65 @@ TEST_P(CudaFlashAttention, WithAlibiIsThatOfFp64InLongDocuments) {
   const AttentionInputs inputs{packed.select(2, 0), packed.select(2, 1), packed.select(2, 2),
                                Documents::of_lengths(std::vector<int64_t>{40, 2259, 1}), slopes};
   const at::Tensor grad = random({kTokens, 2 * kHeads * kSize}).slice(1, 0, kHeads * kSize);
-  check_attention(inputs, grad, expect_near);
+  check_attention(inputs, grad, expect_near, AttentionKernel::Flash);
+}
+
+class CudaCudnnAttention : public CudaBackend {};
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, CudaCudnnAttention, testing::Values(at::kBFloat16, at::kHalf),
+                         dtype_name);
+
+struct CudnnCase {
+  int64_t documents, tokens, heads, key_heads, size;
+};
+// Lengths that are no multiples of 64 or 128 and longer than a head is wide, one that is, short
+// ones; grouped heads, one key head, as many as queries have; the smallest head and the largest.
+const CudnnCase kCudnnCases[] = {{1, 300, 4, 2, 128},
+                                 {2, 256, 2, 2, 64},
+                                 {2, 70, 4, 1, 32},
+                                 {5, 2, 2, 1, 8},
+                                 {1, 520, 2, 1, 96}};
+
+TEST_P(CudaCudnnAttention, IsThatOfFp64) {
+  for (const CudnnCase& of : kCudnnCases) {
+    SCOPED_TRACE(of.tokens);
+    const int64_t tokens = of.documents * of.tokens;
+    const AttentionInputs inputs{random({tokens, of.heads, of.size}),
+                                 random({tokens, of.key_heads, of.size}),
+                                 random({tokens, of.key_heads, of.size}),
+                                 Documents::of_equal_length(of.documents, of.tokens),
+                                 {},
+                                 AttentionKernel::Cudnn};
+    check_attention(inputs, random({tokens, of.heads * of.size}), expect_near,
+                    AttentionKernel::Cudnn);
+  }
+}
+
+// Columns of one projection, and a gradient with strides: copied where cuDNN would read it wrongly.
+TEST_P(CudaCudnnAttention, ReadsPartsOfAPackedProjection) {
+  constexpr int64_t kTokens = 160, kHeads = 4, kSize = 64;
+  const at::Tensor packed = random({2 * kTokens, kHeads, 3, kSize});
+  const AttentionInputs inputs{packed.select(2, 0),
+                               packed.select(2, 1),
+                               packed.select(2, 2),
+                               Documents::of_equal_length(2, kTokens),
+                               {},
+                               AttentionKernel::Cudnn};
+  const at::Tensor grad = random({2 * kTokens, 2 * kHeads * kSize}).slice(1, 0, kHeads * kSize);
+  check_attention(inputs, grad, expect_near, AttentionKernel::Cudnn);
+}
+
+// What a user names is computed by that.
+TEST_P(CudaCudnnAttention, FlashAndMatrixProductsComputeTheSame) {
+  for (const AttentionKernel kernel : {AttentionKernel::Flash, AttentionKernel::Plain}) {
+    const AttentionInputs inputs{random({400, 4, 64}),
+                                 random({400, 2, 64}),
+                                 random({400, 2, 64}),
+                                 Documents::of_equal_length(2, 200),
+                                 {},
+                                 kernel};
+    check_attention(inputs, random({400, 256}), expect_near, kernel);
+  }
 }
 
 void expect_same_bits(const std::function<std::vector<at::Tensor>()>& compute) {

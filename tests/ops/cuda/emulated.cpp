@@ -4,6 +4,7 @@
 #include "ops/cuda/cuda_backend.h"
 #include "ops/cuda/device.h"
 #include "ops/plain/plain_backend.h"
+#include "tests/ops/cuda/emulated_gpu.h"
 #include "tests/ops/cuda/tested.h"
 
 namespace sherd::ops::cuda {
@@ -14,9 +15,16 @@ StreamHandle current_stream(c10::Device /*device*/) {
 
 void check_launches() {}
 
-// That of emulated_flash_attention.cpp.
-bool has_flash_attention(c10::Device /*device*/) {
-  return true;
+int compute_capability(c10::Device /*device*/) {
+  return test::emulated_gpu().compute_capability;
+}
+
+bool is_capturing(c10::Device /*device*/) {
+  return test::emulated_gpu().is_capturing;
+}
+
+bool read_flag(const at::Tensor& flag) {
+  return flag.item<bool>();
 }
 
 // LibTorch has such a product on GPUs alone.
@@ -25,6 +33,11 @@ void mm_of_16_bits(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
 }
 
 namespace test {
+
+EmulatedGpu& emulated_gpu() {
+  static EmulatedGpu gpu;
+  return gpu;
+}
 
 const Backend& tested_backend() {
   static const Backend backend = cuda_backend(plain::plain_backend());

@@ -166,8 +166,8 @@ TEST_P(Served, FlashAttentionOf16Bits) {
   const auto is_flash = [](const at::Tensor& heads, std::vector<int64_t> lengths,
                            const at::Tensor& slopes = {}) {
     return tested_backend()
-        .attention({heads, heads, heads, Documents::of_lengths(lengths), slopes})
-        .keeps_mixed;
+               .attention({heads, heads, heads, Documents::of_lengths(lengths), slopes})
+               .kernel == AttentionKernel::Flash;
   };
   EXPECT_EQ(is_flash(of({6, 2, 16}), {2, 4}), is_16_bits);
   EXPECT_EQ(is_flash(of({6, 3, 2, 16}).select(1, 1), {2, 4}), is_16_bits);
