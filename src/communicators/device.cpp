@@ -99,18 +99,23 @@ void DeviceCommunicator::check_groups() const {
   }
 }
 
-void* DeviceCommunicator::start_gather(Segment segment, void* slot) {
+void DeviceCommunicator::order_gather(const GatherEvents& after) const {
+  if (after.written == nullptr || after.slot_free == nullptr) {
+    return follow_compute(gather_stream_);
+  }
+  after.written->block(gather_stream_);
+  if (after.slot_free != after.written) {
+    after.slot_free->block(gather_stream_);
+  }
+}
+
+void* DeviceCommunicator::start_gather(Segment segment, void* slot, const GatherEvents& after) {
   const int64_t bytes = segment_bytes(spec(segment), 1);
   at::Tensor out = flat_tensor(slot, bytes * world_size(), at::kByte, on_);
   void* const mine = spec(segment).piece_in_slot ? static_cast<char*>(slot) + rank() * bytes
                                                  : travelling_shard(segment);
   at::Tensor in = flat_tensor(mine, bytes, at::kByte, on_);
-  if (gather_after_.empty()) {
-    follow_compute(gather_stream_);
-  }
-  for (const c10::Event* const event : std::exchange(gather_after_, {})) {
-    event->block(gather_stream_);
-  }
+  order_gather(after);
   const c10::StreamGuard guard(gather_stream_);
   gathers_[segment] = {exchange(groups_.roster, described(Collective::Operation::Gather, segment),
                                 [&] { return groups_.gather->_allgather_base(out, in); }),

@@ -6,7 +6,7 @@
 
 namespace sherd::detail {
 
-void* FakeCommunicator::start_gather(Segment segment, void* slot) {
+void* FakeCommunicator::start_gather(Segment segment, void* slot, const GatherEvents& /*after*/) {
   if (like_ == Like::Hosts) {
     const int64_t bytes = segment_bytes(spec(segment), hosts_ - 1);
     received_.erase(segment);

@@ -258,7 +258,7 @@ void SegmentGradients::gather_sum() {
   hold_shard_anew();
   squares_change();
   void* slot = replicas.gathers_in_place() ? nullptr : shard().mutable_data_ptr();
-  summed_ = replicas.gather(id_, slot);
+  summed_ = replicas.gather(id_, slot, {});
 }
 
 void SegmentGradients::wait_sum() {
