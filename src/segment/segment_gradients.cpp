@@ -209,6 +209,13 @@ void SegmentGradients::accumulate_unsharded() {
   unbind();
 }
 
+void SegmentGradients::free_unsharded_sum() {
+  if (!has_unsharded_sum_) {
+    unsharded_sum_.reset();
+    unsharded_buffer_ = {};
+  }
+}
+
 void SegmentGradients::reduce(float scale) {
   if (has_unsharded_sum_ && bound()) {
     accumulate_unsharded();
