@@ -23,7 +23,9 @@ namespace sherd::detail {
 ///   (SegmentSpec::piece_in_slot) is where NCCL's gathers in place want it.
 /// - A reduction is an all-to-all in the dtype that travels and a sum in rank order, both on the
 ///   reduce stream; or, ReduceScatter::Native, the group's own reduce-scatter there. Its buffers
-///   are lent again only after the compute stream waits for its end.
+///   are lent again only after the compute stream waits for its end. Segments larger than the
+///   largest block are exchanged and summed in parts of that size, one after the other, which
+///   changes no bit: no more than two blocks' gradients are received at a time.
 /// All buffers are the communicator's own, so no `record_stream` is needed and no memory is held
 /// until an event is polled.
 class DeviceCommunicator final : public BufferedCommunicator {
@@ -70,9 +72,16 @@ class DeviceCommunicator final : public BufferedCommunicator {
   [[nodiscard]] int rank_of_world(int member) const override {
     return groups_.roster.group().rank_at(member);
   }
-  /// On the current stream, by rank: every rank's piece, or their sum alone.
-  [[nodiscard]] std::vector<const void*> all_pieces(Summed& exchange);
-  [[nodiscard]] std::vector<const void*> sum_of_pieces(Summed& exchange);
+  /// A range of each rank's shard.
+  struct Part {
+    int64_t first = 0;
+    int64_t numel = 0;
+  };
+  /// Exchanges a part on the current stream and returns, by rank, every rank's part, or their sum
+  /// alone. `born`: dtype of the gradients in this rank's buffer.
+  [[nodiscard]] std::vector<const void*> all_parts(const Summed& mine, Part part) const;
+  [[nodiscard]] std::vector<const void*> sum_of_parts(const Summed& mine, c10::ScalarType born,
+                                                      Part part) const;
   void shut_down() const;
   void order_gather(const GatherEvents& after) const;
   void follow_compute(const c10::Stream& stream) const;

@@ -118,5 +118,116 @@ TEST(UpdateWindowOnADevice, IsNotOpenedByAThreadThatFreesAGraph) {
   EXPECT_EQ(take_faults(), std::vector<std::string>{});
 }
 
+constexpr int kRanks = 3;
+constexpr int64_t kBlockNumel = 64;
+constexpr int64_t kRootNumel = 160;  // two parts and a half
+
+// Whole gradients of a rank for the root.
+at::Tensor gradients_of(int rank, c10::ScalarType dtype) {
+  auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(rank));
+  return at::randn({kRanks * kRootNumel}, generator).to(dtype);
+}
+
+struct Reduced {
+  at::Tensor sum;         // on the host
+  int64_t most_received;  // as planned
+  int64_t received;       // as held
+};
+
+// With a root that is larger than the only block.
+std::unique_ptr<Communicator> with_a_large_root(World& world, c10::ScalarType dtype,
+                                                const std::shared_ptr<MemoryLedger>& ledger) {
+  auto communicator = world.make_communicator({0, 1, kRanks});
+  const SegmentSpec root{
+      .name = "root", .shard_numel = kRootNumel, .dtype = dtype, .is_root = true};
+  const SegmentSpec block{.name = "block", .shard_numel = kBlockNumel, .dtype = dtype};
+  communicator->attach({root, block}, world.device(), ledger);
+  return communicator;
+}
+
+Reduced reduce_root(World& world, c10::ScalarType dtype) {
+  const auto ledger = std::make_shared<MemoryLedger>();
+  const auto communicator = with_a_large_root(world, dtype, ledger);
+  const at::Tensor sum =
+      at::empty({kRootNumel}, at::TensorOptions(at::kFloat).device(world.device()));
+  const Communicator::Reduction target{.shard = sum.data_ptr()};
+  void* const buffer = communicator->acquire_reduce_buffer(0, target);
+  at::Tensor gradients = detail::flat_tensor(buffer, kRanks * kRootNumel, dtype, world.device());
+  gradients.copy_(gradients_of(world.rank(), dtype));
+  communicator->reduce(0, target);
+  communicator->finish_reductions();
+  Reduced reduced{sum.cpu(), communicator->most_received_bytes(),
+                  ledger->bytes(MemoryKind::ReceiveBuffer)};
+  finish(world.device().index());
+  return reduced;
+}
+
+at::Tensor expected_sum(int rank, c10::ScalarType dtype) {
+  at::Tensor sum;
+  for (int peer = 0; peer < kRanks; ++peer) {
+    const at::Tensor shard =
+        gradients_of(peer, dtype).narrow(0, rank * kRootNumel, kRootNumel).to(at::kFloat);
+    sum = sum.defined() ? sum + shard : shard;
+  }
+  return sum;
+}
+
+// The planned bytes are of fp32, in which accumulated gradients travel: of the root and the block.
+TEST(Reductions, OfALargeRootReceiveItInPartsOfABlock) {
+  for (const c10::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    run_ranks_on_devices(kRanks, [&](World world) {
+      const Reduced reduced = reduce_root(world, dtype);
+      EXPECT_TRUE(at::equal(reduced.sum, expected_sum(world.rank(), dtype)));
+      EXPECT_EQ(reduced.most_received, 2 * kRanks * kBlockNumel * 4);
+      EXPECT_EQ(reduced.received,
+                kRanks * kBlockNumel * static_cast<int64_t>(c10::elementSize(dtype)));
+      World planned = World::fake({.size = kRanks, .local_size = kRanks, .device = c10::kCUDA});
+      EXPECT_EQ(with_a_large_root(planned, dtype, std::make_shared<MemoryLedger>())
+                    ->most_received_bytes(),
+                reduced.most_received);
+    });
+  }
+  EXPECT_EQ(take_faults(), std::vector<std::string>{});
+}
+
+// NCCL's own sum is given fp32, part by part; where it sums what lies there, it gives one shard.
+TEST(Reductions, OfALargeRootByNcclWidenItInPartsOfABlock) {
+  const auto check = [](World world, c10::ScalarType dtype, int64_t received) {
+    const Reduced reduced = reduce_root(world, dtype);
+    EXPECT_TRUE(at::allclose(reduced.sum, expected_sum(world.rank(), dtype), 1e-5, 1e-5));
+    EXPECT_EQ(reduced.received, received);
+  };
+  run_ranks_on_devices(
+      kRanks, [&](const World& world) { check(world, at::kBFloat16, kRanks * kBlockNumel * 4); },
+      ReduceScatter::Native);
+  run_ranks_on_devices(
+      kRanks, [&](const World& world) { check(world, at::kFloat, kRootNumel * 4); },
+      ReduceScatter::Native);
+  EXPECT_EQ(take_faults(), std::vector<std::string>{});
+}
+
+// Two blocks of three belong to the root.
+TEST(Reductions, OfALargeRootTrainAsOneRank) {
+  test::SmallRun run;
+  run.options.units = unit_policy::named([](const std::string& name) { return name == "block1"; });
+  test::SmallRun alone = run;
+  alone.micro_batches = 2;
+  const auto trained = [](const World& world, const test::SmallRun& of) {
+    test::SmallOutcome outcome = test::train_small_net(world, of);
+    for (auto& [name, shard] : outcome.shards) {
+      shard.value = shard.value.cpu();
+    }
+    return outcome;
+  };
+  test::SmallOutcome one;
+  run_ranks_on_devices(1, [&](const World& world) { one = trained(world, alone); });
+  for (const uint64_t seed : {1, 2, 3}) {
+    set_seed(seed);
+    run_ranks_on_devices(
+        2, [&](const World& world) { test::check_equal_bits(one, trained(world, run)); });
+  }
+  EXPECT_EQ(take_faults(), std::vector<std::string>{});
+}
+
 }  // namespace
 }  // namespace sherd::fake
