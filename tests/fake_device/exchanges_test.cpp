@@ -135,8 +135,8 @@ struct Reduced {
 };
 
 // With a root that is larger than the only block.
-std::unique_ptr<Communicator> with_a_large_root(World& world, c10::ScalarType dtype,
-                                                const std::shared_ptr<MemoryLedger>& ledger) {
+std::unique_ptr<Communicator> communicator_of_a_large_root(
+    World& world, c10::ScalarType dtype, const std::shared_ptr<MemoryLedger>& ledger) {
   auto communicator = world.make_communicator({0, 1, kRanks});
   const SegmentSpec root{
       .name = "root", .shard_numel = kRootNumel, .dtype = dtype, .is_root = true};
@@ -147,7 +147,7 @@ std::unique_ptr<Communicator> with_a_large_root(World& world, c10::ScalarType dt
 
 Reduced reduce_root(World& world, c10::ScalarType dtype) {
   const auto ledger = std::make_shared<MemoryLedger>();
-  const auto communicator = with_a_large_root(world, dtype, ledger);
+  const auto communicator = communicator_of_a_large_root(world, dtype, ledger);
   const at::Tensor sum =
       at::empty({kRootNumel}, at::TensorOptions(at::kFloat).device(world.device()));
   const Communicator::Reduction target{.shard = sum.data_ptr()};
@@ -182,7 +182,7 @@ TEST(Reductions, OfALargeRootReceiveItInPartsOfABlock) {
       EXPECT_EQ(reduced.received,
                 kRanks * kBlockNumel * static_cast<int64_t>(c10::elementSize(dtype)));
       World planned = World::fake({.size = kRanks, .local_size = kRanks, .device = c10::kCUDA});
-      EXPECT_EQ(with_a_large_root(planned, dtype, std::make_shared<MemoryLedger>())
+      EXPECT_EQ(communicator_of_a_large_root(planned, dtype, std::make_shared<MemoryLedger>())
                     ->most_received_bytes(),
                 reduced.most_received);
     });
@@ -207,9 +207,39 @@ TEST(Reductions, OfALargeRootByNcclWidenItInPartsOfABlock) {
 }
 
 // Two blocks of three belong to the root.
+ShardOptions with_a_large_root() {
+  return {.units = unit_policy::named([](const std::string& name) { return name == "block1"; })};
+}
+
+// Of memory, however micro-batches accumulate; their sums are freed with the last.
+TEST(Reductions, OfALargeRootStayWithinThePlan) {
+  for (const bool sync_each : {true, false}) {
+    run_ranks_on_devices(2, [&](const World& world) {
+      auto model = fully_shard(test::make_net(), Mesh::shard(world), with_a_large_root());
+      const StreamsEndFirst streams_end_first(world);
+      AdamW optimizer(model);
+      const int64_t planned =
+          model.planned_peak_bytes({.count = 2, .requires_gradient_sync = sync_each});
+      const at::Tensor x = test::make_example(0).x.to(world.device());
+      for (int step = 0; step < 2; ++step) {
+        model.set_requires_gradient_sync(sync_each);
+        model(x).sum().backward();
+        EXPECT_EQ(model.memory().bytes(MemoryKind::UnshardedGradient) > 0, !sync_each);
+        model.set_requires_gradient_sync(true);
+        model(x).sum().backward();
+        EXPECT_EQ(model.memory().bytes(MemoryKind::UnshardedGradient), 0);
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+      EXPECT_LE(model.memory().peak_bytes(), planned) << sync_each;
+    });
+  }
+  EXPECT_EQ(take_faults(), std::vector<std::string>{});
+}
+
 TEST(Reductions, OfALargeRootTrainAsOneRank) {
   test::SmallRun run;
-  run.options.units = unit_policy::named([](const std::string& name) { return name == "block1"; });
+  run.options = with_a_large_root();
   test::SmallRun alone = run;
   alone.micro_batches = 2;
   const auto trained = [](const World& world, const test::SmallRun& of) {
