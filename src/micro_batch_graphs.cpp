@@ -162,7 +162,7 @@ Repeated& MicroBatchGraphs::Impl::entry_of(const Coming& coming,
     entry.inputs.push_back(at::empty(input.sizes(), input.options().device(device)));
   }
   if (entries.size() > most) {
-    entries.pop_back();
+    entries.pop_back();  // it may be running: CUDA frees it when it has ended (cuGraphExecDestroy)
   }
   return entry;
 }
