@@ -101,7 +101,7 @@ class Exchange {
   }
 
   void gather(bool copies) {
-    const void* whole = communicator_->gather(0, nullptr);
+    const void* whole = communicator_->gather(0, nullptr, {});
     communicator_->wait_gather(0);
     if (copies) {
       std::memcpy(gathered_.data(), whole, static_cast<size_t>(2 * numel_));

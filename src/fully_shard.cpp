@@ -2,6 +2,7 @@
 
 #include "sherd/fully_shard.h"
 
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "seam/parameter_hook.h"
 #include "sherd/error.h"
 #include "step/engine.h"
+#include "world/agree.h"
 
 namespace sherd::detail {
 
@@ -235,16 +237,34 @@ std::vector<UnitPlan> plan_units(ModuleWalk& walk, const ShardOptions& options) 
   return plans;
 }
 
+// How a module is to be sharded.
+struct ShardingPlan {
+  Mesh rows;
+  ModuleWalk walk;
+  std::vector<UnitPlan> units;
+};
+
+ShardingPlan plan_sharding(torch::nn::Module& module, const Mesh& mesh,
+                           const ShardOptions& options) {
+  ModuleWalk walk(module, options.units);
+  check_modules(walk);
+  std::vector<UnitPlan> units = plan_units(walk, options);
+  return {effective_mesh(mesh, options.strategy), std::move(walk), std::move(units)};
+}
+
 }  // namespace
 
 std::shared_ptr<Engine> shard_module(const std::shared_ptr<torch::nn::Module>& module,
                                      const Mesh& mesh, const ShardOptions& given) {
-  check_options(given, mesh);
   const ShardOptions options = with_disks_behind_host(given, mesh.world().device_type());
-  const Mesh rows = effective_mesh(mesh, options.strategy);
-  ModuleWalk walk(*module, options.units);
-  check_modules(walk);
-  std::vector<UnitPlan> plans = plan_units(walk, options);
+  std::optional<ShardingPlan> planned;
+  World world = mesh.world();
+  static_cast<void>(agree(world, "the model cannot be sharded", [&]() -> std::string {
+    check_options(given, mesh);
+    planned = plan_sharding(*module, mesh, options);
+    return "";
+  }));
+  auto& [rows, walk, plans] = *planned;
   std::vector<ModelBuffer> buffers = own_work([&] {
     return take_over_buffers(walk.buffers(), mesh.world().device(), options.precision.buffer_dtype);
   });

@@ -162,7 +162,7 @@ Repeated& MicroBatchGraphs::Impl::entry_of(const Coming& coming,
     entry.inputs.push_back(at::empty(input.sizes(), input.options().device(device)));
   }
   if (entries.size() > most) {
-    entries.pop_back();
+    entries.pop_back();  // it may be running: CUDA frees it when it has ended (cuGraphExecDestroy)
   }
   return entry;
 }
@@ -198,9 +198,16 @@ void MicroBatchGraphs::Impl::capture_here(Repeated& entry, const MicroBatch& mic
   at::Tensor result;
   detail::CapturedMicroBatch captured =
       engine().step.capture(stream, beside, [&] { result = result_of(micro_batch, entry.inputs); });
-  if (captured.order != entry.order || changes != engine().model.ledger->changes()) {
+  if (captured.order != entry.order) {
     throw Error(ExitCode::Usage,
                 "it runs other units, or in another order, than when it was run last.");
+  }
+  if (changes != engine().model.ledger->changes()) {
+    throw Error(ExitCode::Usage,
+                "the model's buffers in memory were not the same before and after the capture, and "
+                "a graph keeps their addresses: something in the micro-batch allocates or frees "
+                "them, such as an evaluation, a state dict or another optimizer. Do that between "
+                "micro-batches.");
   }
   entry.captured.emplace(std::move(captured));
   entry.result = std::move(result);

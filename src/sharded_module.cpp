@@ -1,6 +1,7 @@
 #include "sherd/sharded_module.h"
 
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "model/memory_plan.h"
@@ -110,17 +111,46 @@ void set_backward(detail::Model& model, bool detail::BackwardSettings::*setting,
   }
 }
 
+int64_t elements_of(const detail::SegmentLayout& layout) {
+  return std::accumulate(
+      layout.places.begin(), layout.places.end(), int64_t{0},
+      [](int64_t sum, const detail::ParameterPlace& place) { return sum + place.numel; });
+}
+
+/// Elements by dtype.
+using DtypeCounts = std::map<std::string, int64_t>;
+
+std::string described(const DtypeCounts& counts) {
+  std::string text;
+  for (const auto& [dtype, numel] : counts) {
+    text += (text.empty() ? "" : ", ") + dtype;
+    if (counts.size() > 1) {
+      text += " (" + std::to_string(numel) + " elements)";
+    }
+  }
+  return text.empty() ? "none" : text;
+}
+
+const char* name_of_masters(const detail::FlatSegment& segment) {
+  switch (segment.master_format()) {
+    case Master::Float32:
+      return "Float";
+    case Master::Split:
+      return "Float in two halves";
+    case Master::BFloat16:
+      return "BFloat16";
+  }
+  return "";
+}
+
 std::string plan_line(const detail::UnitState& unit, const detail::FlatSegment& segment) {
   const detail::SegmentLayout& layout = segment.layout();
-  int64_t numel = 0;
-  for (const auto& place : layout.places) {
-    numel += place.numel;
-  }
   std::string line = unit.name();
-  line += ": " + std::to_string(layout.places.size()) + " parameters, " + std::to_string(numel) +
-          " elements, " + c10::toString(layout.dtype) + (layout.trainable ? "" : ", frozen") +
-          ", " + std::to_string(layout.bytes()) + " bytes gathered, " +
-          std::to_string(layout.bytes() / layout.world_size) + " bytes a rank";
+  line += ": " + std::to_string(layout.places.size()) + " parameters, " +
+          std::to_string(elements_of(layout)) + " elements, " + c10::toString(layout.dtype) +
+          (layout.trainable ? "" : ", frozen") + ", " + std::to_string(layout.bytes()) +
+          " bytes gathered, " + std::to_string(layout.bytes() / layout.world_size) +
+          " bytes a rank";
   if (segment.has_separate_master()) {
     line += " and " + std::to_string(layout.shard_numel * 4) + " of fp32 master";
   } else if (segment.has_split_master()) {
@@ -197,21 +227,20 @@ std::string ShardedModule::plan() const {
 }
 
 std::string ShardedModule::dtypes() const {
-  std::map<std::string, int64_t> elements;  // by dtype
+  DtypeCounts parameters;
+  DtypeCounts sums;
+  DtypeCounts masters;
   for (const detail::SegmentOfUnit& of : engine_->model.segments) {
-    for (const auto& place : of.segment->layout().places) {
-      elements[c10::toString(of.segment->layout().dtype)] += place.numel;
+    const detail::SegmentLayout& layout = of.segment->layout();
+    const int64_t numel = elements_of(layout);
+    parameters[c10::toString(layout.dtype)] += numel;
+    if (layout.trainable) {
+      sums[c10::toString(layout.reduce_dtype)] += numel;
+      masters[name_of_masters(*of.segment)] += numel;
     }
   }
-  std::string parameters;
-  for (const auto& [dtype, numel] : elements) {
-    parameters += (parameters.empty() ? "" : ", ") + dtype;
-    if (elements.size() > 1) {
-      parameters += " (" + std::to_string(numel) + " elements)";
-    }
-  }
-  return "parameters and travelling gradients " + parameters +
-         "; sums of gradients Float; masters Float";
+  return "parameters and travelling gradients " + described(parameters) + "; sums of gradients " +
+         described(sums) + "; masters " + described(masters);
 }
 
 const MemoryLedger& ShardedModule::memory() const {

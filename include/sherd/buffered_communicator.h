@@ -40,7 +40,7 @@ class BufferedCommunicator : public Communicator {
   [[nodiscard]] void* travelling_shard(Segment segment) final;
   void begin_update(Segment segment) final;
   void publish(Segment segment) final;
-  void* gather(Segment segment, void* slot) final;
+  void* gather(Segment segment, void* slot, const GatherEvents& after) final;
   void wait_gather(Segment segment) final;
   void release(Segment segment) final;
   [[nodiscard]] void* acquire_reduce_buffer(Segment segment, const Reduction& target) final;
@@ -82,8 +82,9 @@ class BufferedCommunicator : public Communicator {
     bool has_ended = false;     ///< set by the back end where the sum is there already
   };
 
-  /// Starts to gather into `slot`; returns where the segment will lie.
-  virtual void* start_gather(Segment segment, void* slot) = 0;
+  /// Starts to gather into `slot`; returns the address of the gathered segment. `after` is for back
+  /// ends with gathers_on_own_stream().
+  virtual void* start_gather(Segment segment, void* slot, const GatherEvents& after) = 0;
   /// Returns when it lies there. Called at most once after each start_gather(); not for a gather
   /// that abandon() gives up: see forget_exchanges().
   virtual void finish_gather(Segment segment) = 0;

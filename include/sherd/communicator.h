@@ -39,11 +39,18 @@ struct SegmentSpec {
   void* piece = nullptr;
   /// Of the sums of its gradients (Reduction::dtype); what a collective that sums itself is given.
   c10::ScalarType reduce_dtype = c10::ScalarType::Float;
-  /// This rank's piece is the engine's (Offload::parameters_on_host), which has it, before gather()
-  /// and behind the events of gather_after(), in its place of the slot: gather() is given a slot
-  /// even where gathers are in place, and what lies there is the gathered segment.
-  /// travelling_shard() is null then; a communicator that cannot has one all the same.
+  /// The engine keeps this rank's shard (Offload::parameters_on_host) and copies it to its range of
+  /// the slot, before gather() and the events that gather() is given. gather() is then given a slot
+  /// even if gathers are in place, and that slot holds the gathered segment. travelling_shard() is
+  /// null then; a communicator without support for it returns a shard of its own.
   bool piece_in_slot = false;
+};
+
+/// What a gather waits for on a device, if Communicator::gathers_on_own_stream(). Both events live
+/// until gather() returns. Null: the gather waits for all earlier work of the current stream.
+struct GatherEvents {
+  const c10::Event* written = nullptr;    ///< recorded after the last write to the shards
+  const c10::Event* slot_free = nullptr;  ///< recorded after the last use of the slot
 };
 
 /// How all_reduce() joins the values of the ranks. PyTorch: `ReduceOp`.
@@ -97,23 +104,19 @@ class Communicator {
   [[nodiscard]] virtual int gathered_pieces() const {
     return gathers_in_place() ? 0 : world_size();
   }
-  /// For the next gather(): it may begin when `written`, an event behind what wrote the segment's
-  /// pieces, and `slot_free`, one behind what used the slot last, have come, and need not wait for
-  /// all that was computed before it. They live until gather() returns. False, and nothing, to
-  /// communicators that gather on no stream of their own. Not collective.
-  virtual bool gather_after(const c10::Event& /*written*/, const c10::Event& /*slot_free*/) {
-    return false;
-  }
+  /// Whether gather() runs on a stream of its own and waits for the events it is given. Otherwise
+  /// it runs on the current stream, after all earlier work there, and ignores them. Not collective.
+  [[nodiscard]] virtual bool gathers_on_own_stream() const { return false; }
   /// What is given to the device from now on, until end_capture(), is kept for a graph: streams of
   /// the communicator's own follow the current one. Nothing is under way. Not collective. Nothing
   /// to communicators that have no streams.
   virtual void begin_capture() {}
   /// The current stream follows them again. Not collective.
   virtual void end_capture() {}
-  /// Starts to gather a segment into `slot` (world_size pieces; null where gathers_in_place(), but
-  /// for SegmentSpec::piece_in_slot) and returns where it will lie. Its bytes may be read after
-  /// wait_gather().
-  virtual void* gather(Segment segment, void* slot) = 0;
+  /// Starts to gather a segment into `slot` (world_size shards; null if gathers_in_place(), except
+  /// for SegmentSpec::piece_in_slot) when `after` has been reached, and returns the address of the
+  /// gathered segment. Its bytes may be read after wait_gather().
+  virtual void* gather(Segment segment, void* slot, const GatherEvents& after) = 0;
   /// Returns when the segment lies gathered where gather() said.
   virtual void wait_gather(Segment segment) = 0;
   /// The gathered segment is not read any more; every gather() is followed by one.

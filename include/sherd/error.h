@@ -33,14 +33,20 @@ enum class ExitCode : int {
 ///
 /// Every public call throws it for faults of its own: wrong use, bad files, lost ranks; memory that
 /// its own work was refused (OutOfMemory: how many bytes, what for, and the unit and phase, where
-/// it is in one); broken invariants (Internal). What your code throws inside a call passes
-/// unchanged: a module's forward and backward, a policy, a hook, where LibTorch's operators throw
-/// `c10::Error`, for want of memory too. A callback whose outcome the ranks compare (visitor or
-/// source of a state, `name_in_file`, the functions of a CheckpointableOptimizer but restore())
-/// ends in an Error on every rank, which names the rank that threw and has the code of the Error
-/// thrown, or Internal where it threw another std::exception. with_full_parameters() throws on what
-/// `inspect` threw, and such an Error on the other ranks. In an all-reduce hook an Error also gets
-/// unit and phase, and a failed allocation becomes OutOfMemory. PyTorch: none.
+/// it is in one); broken invariants (Internal).
+///
+/// Your own code inside a call falls into three groups:
+/// - What a module's forward or backward throws passes unchanged, and LibTorch's operators throw
+///   `c10::Error` there, for want of memory too. So does what a hook throws; in an all-reduce hook
+///   an Error also gets unit and phase, and a failed allocation becomes OutOfMemory.
+/// - Callbacks before a collective are compared between ranks: the functions of ShardOptions
+///   (units, ignored, keeps_own_dtype), those of initialize(), visitor or source of a state,
+///   `name_in_file`, the functions of a CheckpointableOptimizer except restore(). If one throws,
+///   every rank throws an Error at once. It names the rank that threw and has the code of the Error
+///   thrown, or Internal for another std::exception.
+/// - with_full_parameters() throws on what `inspect` threw, and such an Error on the other ranks.
+///
+/// PyTorch: none.
 class Error : public std::runtime_error {
  public:
   /// `message` is what the user reads: whole sentences, without the exit code.

@@ -138,7 +138,9 @@ class ShardedModule {
   /// unit, number of parameters and of elements, dtype, bytes gathered, bytes on this rank. Not
   /// collective.
   [[nodiscard]] std::string plan() const;
-  /// One line that says in which dtypes parameters, gradients, their sums and masters are kept.
+  /// One line with the dtypes of parameters, travelling gradients, sums of gradients (the gradient
+  /// shards) and masters, with the number of elements of each where there are several. Not
+  /// collective.
   [[nodiscard]] std::string dtypes() const;
   /// The engine's bytes on this rank.
   [[nodiscard]] const MemoryLedger& memory() const;

@@ -70,7 +70,7 @@ class Exchange {
     communicator_->begin_update(segment);
     communicator_->publish(segment);
     const bool in_place = communicator_->gathers_in_place();
-    const void* whole = communicator_->gather(segment, in_place ? nullptr : own_.data_ptr());
+    const void* whole = communicator_->gather(segment, in_place ? nullptr : own_.data_ptr(), {});
     communicator_->wait_gather(segment);
     if (in_place) {
       const auto bytes = static_cast<std::size_t>(shard_numel(segment) * ranks_) * sizeof(float);

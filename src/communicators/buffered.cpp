@@ -134,7 +134,7 @@ void BufferedCommunicator::publish(Segment segment) {
   show_published(segment);
 }
 
-void* BufferedCommunicator::gather(Segment segment, void* slot) {
+void* BufferedCommunicator::gather(Segment segment, void* slot, const GatherEvents& after) {
   check_not_cancelled();
   const int64_t bytes = segment_bytes(spec(segment), 1);
   tell(&Observer::started, Operation::Gather, segment, bytes);
@@ -145,7 +145,7 @@ void* BufferedCommunicator::gather(Segment segment, void* slot) {
   detail::add_to_history(counts_, Operation::Gather, segment,
                          static_cast<int64_t>(spec(segment).dtype));
   state(segment).gathered = Gathered::Asked;
-  return start_gather(segment, slot);
+  return start_gather(segment, slot, after);
 }
 
 void BufferedCommunicator::wait_gather(Segment segment) {

@@ -24,7 +24,7 @@ std::string C10dCommunicator::transport() const {
   return "process groups (" + groups_.gather->getBackendName() + ")";
 }
 
-void* C10dCommunicator::start_gather(Segment segment, void* slot) {
+void* C10dCommunicator::start_gather(Segment segment, void* slot, const GatherEvents& /*after*/) {
   const int64_t bytes = segment_bytes(spec(segment), 1);
   at::Tensor out = bytes_at(slot, bytes * world_size());
   at::Tensor in = bytes_at(travelling_shard(segment), bytes);

@@ -63,7 +63,7 @@ class C10dCommunicator : public BufferedCommunicator {
       return static_cast<int64_t>(c10::elementSize(dtype));
     }
   };
-  void* start_gather(Segment segment, void* slot) override;
+  void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
   void finish_gather(Segment segment) override;
   [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override;
   void start_exchange(Exchange& exchange) override;

@@ -78,6 +78,9 @@ void Connecting::together(std::function<void()> connect) {
     counted.reset();
   });
   try {
+    if (own_ == nullptr) {
+      own_ = store_->clone();
+    }
     await(std::move(connected), counter);
   } catch (const Error&) {
     thread.detach();  // it may be in NCCL
@@ -110,12 +113,12 @@ void Connecting::await(std::future<void> connected, const std::string& counter) 
       }
       has_connected = true;
       pause = milliseconds(1);
-      store_->add(counter, 1);
+      own_->add(counter, 1);
     }
-    if (store_->check({kFailed})) {
-      fail_with_others(text_of(store_->get(kFailed)));
+    if (own_->check({kFailed})) {
+      fail_with_others(text_of(own_->get(kFailed)));
     }
-    if (has_connected && store_->add(counter, 0) == rank_.size) {
+    if (has_connected && own_->add(counter, 0) == rank_.size) {
       return;
     }
     if (Clock::now() > deadline) {
@@ -135,13 +138,13 @@ void Connecting::fail(const std::string& why) const {
                            ": try NCCL_SOCKET_IFNAME with that interface. " + kNcclTellsMore;
   // What fails after the first fails because of it.
   fail_with_others(
-      text_of(store_->compareSet(kFailed, {}, std::vector<uint8_t>(text.begin(), text.end()))));
+      text_of(own_->compareSet(kFailed, {}, std::vector<uint8_t>(text.begin(), text.end()))));
 }
 
 void Connecting::fail_with_others(const std::string& told) const {
   const auto deadline = Clock::now() + kUntilKnown;
-  store_->add(kKnow, 1);
-  while (rank_.rank == 0 && store_->add(kKnow, 0) < rank_.size && Clock::now() < deadline) {
+  own_->add(kKnow, 1);
+  while (rank_.rank == 0 && own_->add(kKnow, 0) < rank_.size && Clock::now() < deadline) {
     std::this_thread::sleep_for(milliseconds(10));
   }
   throw Error(ExitCode::Unavailable, told);

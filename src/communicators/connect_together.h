@@ -24,6 +24,8 @@ class Connecting {
     int size = 1;
     std::string met_over;  ///< "eth0 (10.0.0.2)": how the ranks met
   };
+  /// `store` must accept further connections: together() opens one, since a thread that waits for a
+  /// value in a TCPStore holds up all other calls to that client, and NCCL waits so in `connect`.
   Connecting(c10::intrusive_ptr<c10d::Store> store, Rank rank, std::chrono::milliseconds timeout)
       : store_(std::move(store)), rank_(std::move(rank)), timeout_(timeout) {}
 
@@ -40,6 +42,7 @@ class Connecting {
   [[noreturn]] void fail_with_others(const std::string& told) const;
 
   c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::Store> own_;  ///< the same through a connection of its own
   Rank rank_;
   std::chrono::milliseconds timeout_;
   int times_ = 0;

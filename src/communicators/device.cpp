@@ -99,18 +99,23 @@ void DeviceCommunicator::check_groups() const {
   }
 }
 
-void* DeviceCommunicator::start_gather(Segment segment, void* slot) {
+void DeviceCommunicator::order_gather(const GatherEvents& after) const {
+  if (after.written == nullptr || after.slot_free == nullptr) {
+    return follow_compute(gather_stream_);
+  }
+  after.written->block(gather_stream_);
+  if (after.slot_free != after.written) {
+    after.slot_free->block(gather_stream_);
+  }
+}
+
+void* DeviceCommunicator::start_gather(Segment segment, void* slot, const GatherEvents& after) {
   const int64_t bytes = segment_bytes(spec(segment), 1);
   at::Tensor out = flat_tensor(slot, bytes * world_size(), at::kByte, on_);
   void* const mine = spec(segment).piece_in_slot ? static_cast<char*>(slot) + rank() * bytes
                                                  : travelling_shard(segment);
   at::Tensor in = flat_tensor(mine, bytes, at::kByte, on_);
-  if (gather_after_.empty()) {
-    follow_compute(gather_stream_);
-  }
-  for (const c10::Event* const event : std::exchange(gather_after_, {})) {
-    event->block(gather_stream_);
-  }
+  order_gather(after);
   const c10::StreamGuard guard(gather_stream_);
   gathers_[segment] = {exchange(groups_.roster, described(Collective::Operation::Gather, segment),
                                 [&] { return groups_.gather->_allgather_base(out, in); }),
@@ -127,7 +132,7 @@ void DeviceCommunicator::finish_gather(Segment segment) {
 }
 
 int64_t DeviceCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType dtype) const {
-  return device_receive_bytes(spec, dtype, world_size(), way_);
+  return device_receive_bytes(spec, dtype, world_size(), largest_block_numel(segments()), way_);
 }
 
 c10::ScalarType DeviceCommunicator::sent_dtype(const SegmentSpec& spec,
@@ -141,41 +146,63 @@ std::unique_ptr<BufferedCommunicator::Exchange> DeviceCommunicator::make_exchang
 
 void DeviceCommunicator::start_exchange(Exchange& filled) {
   auto& mine = static_cast<Summed&>(filled);
+  const SegmentSpec& of = spec(mine.segment);
+  const c10::ScalarType born = mine.dtype;
+  mine.dtype = sent_dtype(of, born);
+  const int64_t step = device_part_numel(of, born, largest_block_numel(segments()), way_);
   follow_compute(reduce_stream_);
   const c10::StreamGuard guard(reduce_stream_);
-  const std::vector<const void*> sources = exchange(
-      groups_.roster, described(Collective::Operation::Reduction, mine.segment),
-      [&] { return way_ == ReduceScatter::Native ? sum_of_pieces(mine) : all_pieces(mine); });
-  add_piece(mine, sources, 0, spec(mine.segment).shard_numel);
+  for (Part part; part.first < of.shard_numel; part.first += step) {
+    part.numel = std::min(step, of.shard_numel - part.first);
+    const std::vector<const void*> sources =
+        exchange(groups_.roster, described(Collective::Operation::Reduction, mine.segment), [&] {
+          return way_ == ReduceScatter::Native ? sum_of_parts(mine, born, part)
+                                               : all_parts(mine, part);
+        });
+    add_piece(mine, sources, part.first, part.numel);
+  }
   mine.summed.record(reduce_stream_);
   mine.capture = capture_of(reduce_stream_);
 }
 
-std::vector<const void*> DeviceCommunicator::all_pieces(Summed& mine) {
-  const int64_t piece_bytes = reduced_bytes(spec(mine.segment), mine.target);
-  at::Tensor in = flat_tensor(mine.gradients, piece_bytes * world_size(), at::kByte, on_);
-  at::Tensor out = flat_tensor(mine.received.data(), piece_bytes * world_size(), at::kByte, on_);
-  std::vector<int64_t> equal_splits;
-  groups_.reduce->alltoall_base(out, in, equal_splits, equal_splits)->wait();
+std::vector<const void*> DeviceCommunicator::all_parts(const Summed& mine, Part part) const {
+  const int64_t shard = spec(mine.segment).shard_numel;
+  const at::Tensor in = flat_tensor(mine.gradients, shard * world_size(), mine.dtype, on_);
+  const at::Tensor out =
+      flat_tensor(mine.received.data(), part.numel * world_size(), mine.dtype, on_);
+  if (part.numel == shard) {
+    at::Tensor all = out;
+    at::Tensor whole = in;
+    std::vector<int64_t> equal_splits;
+    groups_.reduce->alltoall_base(all, whole, equal_splits, equal_splits)->wait();
+  }
+  std::vector<at::Tensor> sent;
+  std::vector<at::Tensor> received;
   std::vector<const void*> sources;
   for (int peer = 0; peer < world_size(); ++peer) {
-    sources.push_back(static_cast<const char*>(mine.received.data()) + peer * piece_bytes);
+    sent.push_back(in.narrow(0, peer * shard + part.first, part.numel));
+    received.push_back(out.narrow(0, peer * part.numel, part.numel));
+    sources.push_back(received.back().const_data_ptr());
+  }
+  if (part.numel < shard) {
+    groups_.reduce->alltoall(received, sent)->wait();
   }
   return sources;
 }
 
-std::vector<const void*> DeviceCommunicator::sum_of_pieces(Summed& mine) {
-  const int64_t piece = spec(mine.segment).shard_numel;
-  const c10::ScalarType dtype = sent_dtype(spec(mine.segment), mine.dtype);
-  at::Tensor in = flat_tensor(mine.gradients, piece * world_size(), mine.dtype, on_);
+std::vector<const void*> DeviceCommunicator::sum_of_parts(const Summed& mine, c10::ScalarType born,
+                                                          Part part) const {
+  const int64_t shard = spec(mine.segment).shard_numel;
+  at::Tensor in = flat_tensor(mine.gradients, shard * world_size(), born, on_);
   at::Tensor out;
-  if (dtype == mine.dtype) {
-    out = flat_tensor(mine.received.data(), piece, dtype, on_);
+  if (mine.dtype == born) {
+    out = flat_tensor(mine.received.data(), shard, born, on_);
   } else {
-    at::Tensor wide = flat_tensor(mine.received.data(), piece * world_size(), dtype, on_);
-    in = wide.copy_(in);
-    out = wide.narrow(0, rank() * piece, piece);  // in place, as NCCL takes it
-    mine.dtype = dtype;
+    at::Tensor wide = flat_tensor(mine.received.data(), part.numel * world_size(), mine.dtype, on_);
+    wide.view({world_size(), part.numel})
+        .copy_(in.view({world_size(), shard}).narrow(1, part.first, part.numel));
+    out = wide.narrow(0, rank() * part.numel, part.numel);  // in place, as NCCL takes it
+    in = wide;
   }
   groups_.reduce->_reduce_scatter_base(out, in)->wait();
   return {out.const_data_ptr()};

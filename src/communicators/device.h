@@ -17,13 +17,15 @@ namespace sherd::detail {
 /// Gathers and reductions run on streams of high priority beside the compute stream, which is the
 /// current one of the calling thread. [Note: Streams and memory]
 /// - A gather begins when the shard it reads has been written and the slot it writes into is free:
-///   by the events that gather_after() was given, so that the first units of a step are gathered
-///   while others are still updated; else when all that was computed before it was asked for has
-///   been done. wait_gather() makes the compute stream wait, never the host. A piece in the slot
+///   at the events that gather() was given, so that the first units of a step are gathered while
+///   others are still updated; without events, after all earlier work of the compute stream.
+///   wait_gather() makes the compute stream wait, never the host. A piece in the slot
 ///   (SegmentSpec::piece_in_slot) is where NCCL's gathers in place want it.
 /// - A reduction is an all-to-all in the dtype that travels and a sum in rank order, both on the
 ///   reduce stream; or, ReduceScatter::Native, the group's own reduce-scatter there. Its buffers
-///   are lent again only after the compute stream waits for its end.
+///   are lent again only after the compute stream waits for its end. Segments larger than the
+///   largest block are exchanged and summed in parts of that size, one after the other, which
+///   changes no bit: no more than two blocks' gradients are received at a time.
 /// All buffers are the communicator's own, so no `record_stream` is needed and no memory is held
 /// until an event is polled.
 class DeviceCommunicator final : public BufferedCommunicator {
@@ -42,13 +44,7 @@ class DeviceCommunicator final : public BufferedCommunicator {
   void check_exchanges(const std::function<void()>& wait) const override;
   void begin_capture() override;
   void end_capture() override;
-  bool gather_after(const c10::Event& written, const c10::Event& slot_free) override {
-    gather_after_ = {&written};
-    if (&slot_free != &written) {
-      gather_after_.push_back(&slot_free);
-    }
-    return true;
-  }
+  [[nodiscard]] bool gathers_on_own_stream() const override { return true; }
 
  private:
   struct Gathering {
@@ -60,7 +56,7 @@ class DeviceCommunicator final : public BufferedCommunicator {
     c10::Event summed;
     std::uint64_t capture = 0;
   };
-  void* start_gather(Segment segment, void* slot) override;
+  void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
   [[nodiscard]] bool takes_pieces_in_slots() const override { return true; }
   void finish_gather(Segment segment) override;
   [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override;
@@ -76,10 +72,18 @@ class DeviceCommunicator final : public BufferedCommunicator {
   [[nodiscard]] int rank_of_world(int member) const override {
     return groups_.roster.group().rank_at(member);
   }
-  /// On the current stream, by rank: every rank's piece, or their sum alone.
-  [[nodiscard]] std::vector<const void*> all_pieces(Summed& exchange);
-  [[nodiscard]] std::vector<const void*> sum_of_pieces(Summed& exchange);
+  /// A range of each rank's shard.
+  struct Part {
+    int64_t first = 0;
+    int64_t numel = 0;
+  };
+  /// Exchanges a part on the current stream and returns, by rank, every rank's part, or their sum
+  /// alone. `born`: dtype of the gradients in this rank's buffer.
+  [[nodiscard]] std::vector<const void*> all_parts(const Summed& mine, Part part) const;
+  [[nodiscard]] std::vector<const void*> sum_of_parts(const Summed& mine, c10::ScalarType born,
+                                                      Part part) const;
   void shut_down() const;
+  void order_gather(const GatherEvents& after) const;
   void follow_compute(const c10::Stream& stream) const;
   void compute_follows(const c10::Stream& stream) const;
   [[nodiscard]] bool can_be_awaited(std::uint64_t capture) const;
@@ -94,7 +98,6 @@ class DeviceCommunicator final : public BufferedCommunicator {
   std::map<Segment, Gathering> gathers_;
   std::atomic<bool> were_aborted_ = false;
   int exceptions_ = std::uncaught_exceptions();
-  std::vector<const c10::Event*> gather_after_;  ///< of the next one; none: all that was computed
 };
 
 }  // namespace sherd::detail

@@ -6,7 +6,7 @@
 
 namespace sherd::detail {
 
-void* FakeCommunicator::start_gather(Segment segment, void* slot) {
+void* FakeCommunicator::start_gather(Segment segment, void* slot, const GatherEvents& /*after*/) {
   if (like_ == Like::Hosts) {
     const int64_t bytes = segment_bytes(spec(segment), hosts_ - 1);
     received_.erase(segment);
@@ -29,7 +29,7 @@ int64_t FakeCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType
     case Like::ProcessGroups:
       return others_parts_bytes(spec, dtype, block_piece_bytes(), world_size());
     case Like::Nccl:
-      return device_receive_bytes(spec, dtype, world_size(), way_);
+      return device_receive_bytes(spec, dtype, world_size(), largest_block_numel(segments()), way_);
   }
   return 0;
 }

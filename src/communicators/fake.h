@@ -31,7 +31,7 @@ class FakeCommunicator final : public BufferedCommunicator {
   [[nodiscard]] int gathered_pieces() const override {
     return like_ == Like::Hosts ? hosts_ - 1 : BufferedCommunicator::gathered_pieces();
   }
-  void* start_gather(Segment segment, void* slot) override;
+  void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
   void finish_gather(Segment /*segment*/) override {}
   void finish_reading(Segment segment) override { received_.erase(segment); }
   void start_exchange(Exchange& exchange) override;

@@ -150,7 +150,8 @@ void HostsCommunicator::finish_sends(Segment segment) {
   }
 }
 
-void* HostsCommunicator::start_gather(Segment segment, void* /*slot*/) {
+void* HostsCommunicator::start_gather(Segment segment, void* /*slot*/,
+                                      const GatherEvents& /*after*/) {
   Account& mine = account(segment);
   if (mine.is_under_way) {
     give_up(segment);

@@ -81,7 +81,7 @@ class HostsCommunicator final : public C10dCommunicator {
   };
 
   [[nodiscard]] std::shared_ptr<CommunicatorMemory> allocate() override;
-  void* start_gather(Segment segment, void* slot) override;
+  void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
   void finish_gather(Segment segment) override;
   void finish_reading(Segment segment) override;
   void await_readers(Segment segment) override;

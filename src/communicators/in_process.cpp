@@ -106,7 +106,8 @@ void InProcessCommunicator::show_published(Segment segment) {
   change(segment, [](auto& view) { ++view.published; });
 }
 
-void* InProcessCommunicator::start_gather(Segment segment, void* slot) {
+void* InProcessCommunicator::start_gather(Segment segment, void* slot,
+                                          const GatherEvents& /*after*/) {
   if (spec(segment).piece != nullptr) {
     change(segment, [](auto& view) { ++view.readable; });
   }

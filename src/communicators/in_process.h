@@ -84,7 +84,7 @@ class InProcessCommunicator final : public BufferedCommunicator {
     int64_t number = 0;  ///< how many of the segment have been posted with it
   };
   void share_memory() override;
-  void* start_gather(Segment segment, void* slot) override;
+  void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
   void finish_gather(Segment segment) override;
   void await_readers(Segment segment) override;
   void show_published(Segment segment) override;

@@ -7,7 +7,7 @@
 
 namespace sherd::detail {
 
-void* LocalCommunicator::start_gather(Segment segment, void* slot) {
+void* LocalCommunicator::start_gather(Segment segment, void* slot, const GatherEvents& /*after*/) {
   return slot == nullptr ? travelling_shard(segment) : slot;
 }
 

@@ -15,7 +15,7 @@ class LocalCommunicator final : public BufferedCommunicator {
   [[nodiscard]] bool gathers_in_place() const override { return true; }
 
  private:
-  void* start_gather(Segment segment, void* slot) override;
+  void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
   void finish_gather(Segment /*segment*/) override {}
   void start_exchange(Exchange& exchange) override;
   void finish_exchange(Exchange& /*exchange*/) override {}

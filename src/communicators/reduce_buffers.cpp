@@ -20,6 +20,14 @@ int64_t largest_block_bytes(const std::vector<SegmentSpec>& segments, int world_
   return bytes;
 }
 
+int64_t largest_block_numel(const std::vector<SegmentSpec>& segments) {
+  int64_t numel = 0;
+  for (const SegmentSpec& spec : segments) {
+    numel = std::max(numel, spec.trainable && !spec.is_root ? spec.shard_numel : 0);
+  }
+  return numel;
+}
+
 ReduceBuffers::ReduceBuffers(const std::vector<SegmentSpec>& segments, int world_size,
                              MemoryKind kind, std::shared_ptr<MemoryLedger> ledger,
                              c10::Device device)

@@ -1,6 +1,7 @@
 #pragma once
 // The buffers that units' gradients are collected in, for all communicators.
 
+#include <algorithm>
 #include <list>
 #include <vector>
 
@@ -54,15 +55,30 @@ inline constexpr size_t kReductionsInFlight = 2;
   return way == ReduceScatter::Native ? summed_dtype(spec, dtype) : dtype;
 }
 
-/// What a device receives into: all ranks' pieces, to be summed in rank order; or, of a collective
-/// that sums, its own piece, with all pieces before it where they are first copied into another
-/// dtype.
+/// How many elements of each rank's shard a device exchanges at a time. A segment that is larger
+/// than the largest block (`block_numel` elements per rank; 0: no blocks), such as a root with an
+/// embedding, is exchanged in parts of that size. Not if the collective sums the shards itself and
+/// reads them where they are: it then receives one shard alone.
+[[nodiscard]] inline int64_t device_part_numel(const SegmentSpec& spec, c10::ScalarType dtype,
+                                               int64_t block_numel, ReduceScatter way) {
+  const bool all = way == ReduceScatter::RankOrder || device_sent_dtype(spec, dtype, way) != dtype;
+  return all && block_numel > 0 ? std::min(spec.shard_numel, block_numel) : spec.shard_numel;
+}
+
+/// What a device receives into: one part of all ranks' shards, to be summed in rank order; or, for
+/// a collective that sums, this rank's shard alone, or a part of all shards if they are first
+/// copied into another dtype.
 [[nodiscard]] inline int64_t device_receive_bytes(const SegmentSpec& spec, c10::ScalarType dtype,
-                                                  int world_size, ReduceScatter way) {
+                                                  int world_size, int64_t block_numel,
+                                                  ReduceScatter way) {
   const c10::ScalarType sent = device_sent_dtype(spec, dtype, way);
   const bool all = way == ReduceScatter::RankOrder || sent != dtype;
-  return all_pieces_bytes(spec, sent, all ? world_size : 1);
+  return device_part_numel(spec, dtype, block_numel, way) * (all ? world_size : 1) *
+         static_cast<int64_t>(c10::elementSize(sent));
 }
+
+/// Elements of one rank's shard of the largest block that is trained; 0 if there are only roots.
+[[nodiscard]] int64_t largest_block_numel(const std::vector<SegmentSpec>& segments);
 
 /// Bytes of the largest block that is trained, of `world_size` pieces; 0 where there are only
 /// roots.

@@ -34,9 +34,9 @@ void StagedCommunicator::show_published(Segment segment) {
   host_->publish(segment);
 }
 
-void* StagedCommunicator::start_gather(Segment segment, void* slot) {
+void* StagedCommunicator::start_gather(Segment segment, void* slot, const GatherEvents& /*after*/) {
   const auto index = static_cast<size_t>(segment);
-  gathered_at_[index] = host_->gather(segment, gathered_[index].data());
+  gathered_at_[index] = host_->gather(segment, gathered_[index].data(), {});
   return slots_[index] = slot;
 }
 

@@ -34,7 +34,7 @@ class StagedCommunicator final : public BufferedCommunicator {
     at::Tensor copied;  ///< gradients; undefined where they lie in the host's buffer
   };
   void share_memory() override;
-  void* start_gather(Segment segment, void* slot) override;
+  void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
   void finish_gather(Segment segment) override;
   void finish_reading(Segment segment) override { host_->release(segment); }
   void await_readers(Segment segment) override { host_->begin_update(segment); }

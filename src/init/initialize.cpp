@@ -12,6 +12,7 @@
 #include "state/entries.h"
 #include "step/engine.h"
 #include "step/shard_writer.h"
+#include "world/agree.h"
 
 namespace sherd {
 
@@ -24,6 +25,30 @@ constexpr int64_t kChunkOnDevice = int64_t{1} << 24;
 // Where elements are drawn: on the device of the model, also where they rest on its host.
 c10::Device drawing_device(c10::Device device) {
   return detail::has_device_kernels(device.type()) ? device : c10::Device(c10::kCPU);
+}
+
+// Throws Error(Usage) for what was built on meta and no function filled.
+void fill_entries(std::vector<detail::StateEntry>& entries, uint64_t seed, c10::Device device,
+                  const ParamInitFn& param_init_fn, const ParamInitFn& buffer_init_fn) {
+  std::string left_out;
+  for (detail::StateEntry& entry : entries) {
+    ParameterInit init(entry, seed, device);
+    if (const ParamInitFn& fill = entry.is_buffer() ? buffer_init_fn : param_init_fn) {
+      fill(init);
+    }
+    if (init.is_filled()) {
+      entry.finish_writing();
+    } else if (!entry.is_written) {
+      left_out += "\n  " + entry.described();
+    }
+  }
+  if (!left_out.empty()) {
+    throw Error(ExitCode::Usage,
+                "[initialize] these were built on the meta device, and no function filled them:" +
+                    left_out +
+                    "\nCall one of the fill functions for each; buffers have a function of their "
+                    "own, buffer_init_fn.");
+  }
 }
 
 }  // namespace
@@ -115,26 +140,11 @@ void ParameterInit::fill_from(const at::Tensor& whole) {
 void initialize(ShardedModule& model, uint64_t seed, const ParamInitFn& param_init_fn,
                 const ParamInitFn& buffer_init_fn) {
   detail::ShardWriter writer(detail::engine_of(model).step, "initialize");
-  std::string left_out;
   std::vector<detail::StateEntry> entries = detail::state_entries(model);
-  for (detail::StateEntry& entry : entries) {
-    ParameterInit init(entry, seed, model.world().device());
-    if (const ParamInitFn& fill = entry.is_buffer() ? buffer_init_fn : param_init_fn) {
-      fill(init);
-    }
-    if (init.is_filled()) {
-      entry.finish_writing();
-    } else if (!entry.is_written) {
-      left_out += "\n  " + entry.described();
-    }
-  }
-  if (!left_out.empty()) {
-    throw Error(ExitCode::Usage,
-                "[initialize] these were built on the meta device, and no function filled them:" +
-                    left_out +
-                    "\nCall one of the fill functions for each; buffers have a function of their "
-                    "own, buffer_init_fn.");
-  }
+  static_cast<void>(detail::agree(model.world(), "initialization failed", [&]() -> std::string {
+    fill_entries(entries, seed, model.world().device(), param_init_fn, buffer_init_fn);
+    return "";
+  }));
   writer.publish();
 }
 

@@ -11,6 +11,7 @@
 #include "sherd/error.h"
 #include "sherd/init.h"
 #include "state/transfer.h"
+#include "world/agree.h"
 
 namespace sherd {
 
@@ -56,9 +57,16 @@ std::string described(const std::vector<NamedTensor>& states) {
   return text;
 }
 
-// Throws on every rank if the states of one differ from rank 0's in name, shape or dtype.
+// Throws on every rank if one rank's states have no values here, or differ from rank 0's in name,
+// shape or dtype.
 void check_agreement(World& world, const std::vector<NamedTensor>& states) {
-  const std::vector<std::string> all = world.all_gather(described(states));
+  const std::vector<std::string> all =
+      detail::agree(world, "rank 0's values cannot be sent to all ranks", [&] {
+        for (const NamedTensor& state : states) {
+          check_has_values(state);
+        }
+        return described(states);
+      });
   for (size_t rank = 1; rank < all.size(); ++rank) {
     std::istringstream expected(all[0]);
     std::istringstream found(all[rank]);
@@ -83,9 +91,6 @@ void check_agreement(World& world, const std::vector<NamedTensor>& states) {
 
 void sync_module_states(torch::nn::Module& module, World& world) {
   const std::vector<NamedTensor> states = states_of(module);
-  for (const NamedTensor& state : states) {
-    check_has_values(state);
-  }
   check_agreement(world, states);
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : states) {

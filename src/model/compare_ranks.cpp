@@ -6,6 +6,7 @@
 
 #include "model/model.h"
 #include "sherd/error.h"
+#include "world/agree.h"
 
 namespace sherd::detail {
 
@@ -73,8 +74,12 @@ std::string line_at(const std::string& text, std::string::const_iterator place) 
 
 }  // namespace
 
-void compare_ranks(Model& model) {
-  const std::vector<std::string> all = model.mesh.world().all_gather(describe(model));
+void build_and_compare(Model& model, const std::function<void()>& build) {
+  const std::vector<std::string> all =
+      agree(model.mesh.world(), "the model cannot be sharded", [&] {
+        build();
+        return describe(model);
+      });
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) {
       continue;

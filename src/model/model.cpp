@@ -104,15 +104,16 @@ Model::Model(Mesh mesh_of_rows, ShardOptions shard_options, std::vector<UnitPlan
       arena(0, ledger, mesh.world().device()),
       collectives(mesh.world(), options.debug),
       buffers(std::move(model_buffers)) {
-  for (UnitPlan& plan : plans) {
-    units.push_back(std::make_unique<UnitState>(static_cast<int>(units.size()), std::move(plan),
-                                                mesh, collectives, arena));
-    for (const auto& segment : units.back()->segments()) {
-      segments.push_back({units.back().get(), segment.get()});
+  build_and_compare(*this, [&] {
+    for (UnitPlan& plan : plans) {
+      units.push_back(std::make_unique<UnitState>(static_cast<int>(units.size()), std::move(plan),
+                                                  mesh, collectives, arena));
+      for (const auto& segment : units.back()->segments()) {
+        segments.push_back({units.back().get(), segment.get()});
+      }
     }
-  }
-  first_order = indices_of(options.forward_order, units);
-  compare_ranks(*this);
+    first_order = indices_of(options.forward_order, units);
+  });
   arena.set_limit(gathered_limit_bytes(*this));
   const bool full_precision = std::any_of(units.begin(), units.end(), [](const auto& unit) {
     return unit->settings().precision.full_precision_in_eval;

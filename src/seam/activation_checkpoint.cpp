@@ -26,7 +26,7 @@ struct CheckpointedCall : torch::CustomClassHolder {
   Recompute body;
   std::shared_ptr<UnitUse> use;
   GeneratorStates generators;
-  BufferValues buffers;  ///< those that the forward has changed, as they were before
+  BufferValues buffers;  ///< those that the forward may have changed, as they were before
 };
 
 struct Checkpoint : torch::autograd::Function<Checkpoint> {
@@ -47,7 +47,7 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
       const auto scope = call->use->step()->forwards_to_be_repeated();
       return call->body(inputs.vec());
     }();
-    call->buffers = changed_since(before);
+    call->buffers = perhaps_changed_since(before);
     variable_list indices;
     for (const at::Tensor& output : outputs) {
       if (output.defined() && !output.is_floating_point()) {

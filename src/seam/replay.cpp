@@ -66,10 +66,13 @@ BufferValues values_of(const std::vector<at::Tensor>& buffers) {
   return values;
 }
 
-BufferValues changed_since(const BufferValues& values) {
+// On other devices a comparison would make the host wait for each buffer, and a graph could not
+// hold it. Versions do not tell either: batch normalisation changes running statistics and counts
+// none.
+BufferValues perhaps_changed_since(const BufferValues& values) {
   BufferValues found;
   for (const auto& [buffer, value] : values) {
-    if (!at::equal(buffer.detach(), value)) {
+    if (!buffer.is_cpu() || !at::equal(buffer.detach(), value)) {
       found.emplace_back(buffer, value);
     }
   }

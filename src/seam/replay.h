@@ -29,8 +29,9 @@ class GeneratorsAsBefore {
 /// what it saved.
 using BufferValues = std::vector<std::pair<at::Tensor, at::Tensor>>;
 [[nodiscard]] BufferValues values_of(const std::vector<at::Tensor>& buffers);
-/// Those whose values are others now.
-[[nodiscard]] BufferValues changed_since(const BufferValues& values);
+/// Those whose values may have changed: on the CPU those that have, on other devices all, without a
+/// wait of the host.
+[[nodiscard]] BufferValues perhaps_changed_since(const BufferValues& values);
 
 /// While it lives, buffers hold `then`, for a repeated forward to read and change; then again what
 /// they held before.

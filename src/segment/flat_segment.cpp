@@ -219,8 +219,7 @@ void FlatSegment::gather(GatherArena& arena, bool full_precision) {
     } else if (gathers_from_home()) {
       gathered_use_ = use_travelling(/*writes=*/false);
     }
-    order_gather(arena);
-    point_parameters_at(gathered_by_->gather(id_, slot_));
+    point_parameters_at(gathered_by_->gather(id_, slot_, events_before_gather(arena)));
   } catch (...) {
     gathered_use_.reset();
     give_back_slot(arena);
@@ -236,23 +235,25 @@ void FlatSegment::fetch_piece(const GatherArena& arena) {
                              arena.free_from(slot_));
 }
 
-// It need not wait for what is computed beside it, such as updates of other units. Where it is kept
-// for a graph the shards have been written: await_update() came before.
-void FlatSegment::order_gather(const GatherArena& arena) {
+// With events the gather need not wait for unrelated work, such as updates of other units. In a
+// capture the shards have been written: await_update() came before.
+GatherEvents FlatSegment::events_before_gather(const GatherArena& arena) const {
   const bool was_published = written_ && gathered_by_ != communicators_.post_forward;
   const c10::Event* const slot_free = slot_ == nullptr ? nullptr : arena.free_from(slot_);
   if (!was_published || slot_free == nullptr || parameter_home_ != nullptr) {
-    return;
+    return {};
   }
-  const bool is_kept = capture_of(layout_.device) != 0;
-  const bool is_ordered =
-      gathered_by_->gather_after(gathers_from_host() ? *parameters_on_host_->fetched()
-                                 : is_kept           ? *slot_free
-                                                     : *written_,
-                                 *slot_free);
-  if (!is_ordered && !gathered_by_->gathers_in_place()) {
-    await_update();  // it reads on the current stream
+  if (!gathered_by_->gathers_on_own_stream()) {
+    if (!gathered_by_->gathers_in_place()) {
+      await_update();  // the gather reads on the current stream
+    }
+    return {};
   }
+  const bool is_captured = capture_of(layout_.device) != 0;
+  const c10::Event* const written = gathers_from_host() ? parameters_on_host_->fetched()
+                                    : is_captured       ? slot_free
+                                                        : &*written_;
+  return {written, slot_free};
 }
 
 void FlatSegment::give_back_slot(GatherArena& arena) {

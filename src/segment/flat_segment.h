@@ -154,7 +154,7 @@ class FlatSegment {
 
  private:
   void point_parameters_at(void* gathered);
-  void order_gather(const GatherArena& arena);
+  [[nodiscard]] GatherEvents events_before_gather(const GatherArena& arena) const;
   void give_back_slot(GatherArena& arena);
   /// Of the travelling shard, where it rests: a gather reads it, or is it.
   [[nodiscard]] bool gathers_from_home() const {

@@ -209,6 +209,13 @@ void SegmentGradients::accumulate_unsharded() {
   unbind();
 }
 
+void SegmentGradients::free_unsharded_sum() {
+  if (!has_unsharded_sum_) {
+    unsharded_sum_.reset();
+    unsharded_buffer_ = {};
+  }
+}
+
 void SegmentGradients::reduce(float scale) {
   if (has_unsharded_sum_ && bound()) {
     accumulate_unsharded();
@@ -258,7 +265,7 @@ void SegmentGradients::gather_sum() {
   hold_shard_anew();
   squares_change();
   void* slot = replicas.gathers_in_place() ? nullptr : shard().mutable_data_ptr();
-  summed_ = replicas.gather(id_, slot);
+  summed_ = replicas.gather(id_, slot, {});
 }
 
 void SegmentGradients::wait_sum() {

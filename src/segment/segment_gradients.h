@@ -30,17 +30,15 @@ class SpareShards {
 /// [Note: The way of a gradient]
 /// - the *reduce buffer* [world × shard_numel] in the dtype that travels, the communicator's: where
 ///   operators and hooks write during backward, through views of one movable storage;
-/// - the *unsharded sum* [world × shard_numel] fp32: only where micro-batches accumulate without
-///   communication;
+/// - the *unsharded sum* [world × shard_numel] fp32: only if micro-batches accumulate without
+///   communication, from the first of them until the reduction of the last one has ended;
 /// - the *partial reduce output* [shard_numel] in reduce_dtype, the sum over the shard group: only
-/// where there
-///   are replicas, as input of their all-reduce, which sums [shard_numel / replicas] on each rank
-///   and gathers these parts;
+///   if there are replicas, as input of their all-reduce, which sums [shard_numel / replicas] on
+///   each rank and gathers these parts;
 /// - the *gradient shard* [shard_numel] in reduce_dtype, the sum over all ranks and micro-batches,
-/// allocated
-///   with the first gradient; or a home of its own (Offload::gradient_folder), which is in memory
-///   while it is added to and while something reads it; or a piece on the host of the device
-///   (Offload::gradients_on_host), which is in a slot of the device then.
+///   allocated with the first gradient; or a home of its own (Offload::gradient_folder), which is
+///   in memory while it is added to and while something reads it; or a piece on the host of the
+///   device (Offload::gradients_on_host), which is in a slot of the device then.
 class SegmentGradients {
  public:
   SegmentGradients(const SegmentLayout& layout, const std::vector<std::vector<int64_t>>& shapes);
@@ -69,6 +67,8 @@ class SegmentGradients {
   /// Adds to the unsharded sum instead, without communication.
   void accumulate_unsharded();
   [[nodiscard]] bool has_unsharded_sum() const { return has_unsharded_sum_; }
+  /// Frees the memory of the unsharded sum, if the reduction that read it has ended.
+  void free_unsharded_sum();
 
   // Over the replicas, where there are any. start_all_reduce() after the reduction has ended; again
   // where a unit is reduced again in the same backward (recomputed for each of several forwards).

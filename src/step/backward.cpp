@@ -220,9 +220,18 @@ bool Step::has_gradients_to_reduce(const UnitState& unit) const {
   });
 }
 
+// On the CPU autograd runs on the caller's thread.
+bool Step::is_on_thread_of_autograd() const {
+  return !model_.mesh.world().device().is_cpu() && std::this_thread::get_id() != driver_.load();
+}
+
 void Step::drop_use(const UnitUse& use) noexcept {
   if (!progress(use.unit()).uses.remove(&use)) {
     return;  // it has run, or its step was given up
+  }
+  if (is_on_thread_of_autograd()) {
+    graph_was_freed_aside_ = true;
+    return;
   }
   try {
     if (awaits_update_window() && backward_ == Backward::None && is_idle()) {

@@ -177,6 +177,9 @@ void Step::open_update_window() {
 }
 
 void Step::close_update_window() {
+  if (graph_was_freed_aside_.exchange(false) && is_idle()) {
+    open_update_window();
+  }
   if (update_window_is_open_) {
     publish();
     update_window_is_open_ = false;  // stays open where that failed, to be published again

@@ -111,6 +111,7 @@ void Step::begin_captured() {
   check_not_torn("MicroBatchGraphs::run");
   require_values(model_, "MicroBatchGraphs::run");
   refuse_what_is_no_graph();
+  reductions_.keep_unsharded_sums();
   gradients_.apply_pending_factor();
   reshard_all();
   for (const SegmentOfUnit& of : model_.segments) {

@@ -20,6 +20,9 @@ int Step::begin_forward(UnitState& unit) {
   }
   leave_failed_backward();
   if (repeated_ == 0) {
+    if (backward_ == Backward::None) {
+      driver_ = std::this_thread::get_id();
+    }
     check_not_torn("forward");
     close_update_window();
     if ((unit.is_root() || schedule_.has_begun(unit.index())) && is_idle()) {
@@ -67,7 +70,9 @@ void Step::post_forward(UnitState& unit, UnitUse* use, int depth_before) {
     return;
   }
   schedule_.end_unit(unit.index());
-  if (masters_handed_out() && is_idle() && backward_ == Backward::None) {
+  // An evaluation says nothing of older graphs, which may wait for a backward for ever.
+  const bool no_backward_follows = is_idle() || (is_evaluating() && !in_forward());
+  if (masters_handed_out() && no_backward_follows && backward_ == Backward::None) {
     open_update_window();
   }
 }

@@ -48,6 +48,9 @@ void ReductionQueue::take_those_that_ended() {
     if (again) {
       continue;  // the unit has been reduced again: the later one ends the sum
     }
+    if (!keeps_unsharded_sums_) {
+      ended.gradients->free_unsharded_sum();
+    }
     if (communicators_.replicas == nullptr) {
       tell(*ended.gradients);
     } else if (ended.all_reduce) {

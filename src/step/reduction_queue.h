@@ -31,6 +31,8 @@ class ReductionQueue {
   /// Collective.
   void finish(const std::vector<SegmentGradients*>& summed);
   void abandon();
+  /// From now on unsharded sums keep their memory after a step: captured graphs hold its address.
+  void keep_unsharded_sums() { keeps_unsharded_sums_ = true; }
 
  private:
   struct Entry {
@@ -46,6 +48,7 @@ class ReductionQueue {
   Summed when_summed_;
   std::deque<Entry> reducing_;
   std::vector<SegmentGradients*> all_reducing_;
+  bool keeps_unsharded_sums_ = false;
 };
 
 }  // namespace sherd::detail

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/device_graph.h"
@@ -90,7 +91,7 @@ class Step {
   /// The use's backward has ended, every gradient of its parameters is written: reduces them where
   /// it was the last.
   void post_backward(UnitUse& use);
-  /// The use will never run backward again.
+  /// The use will never run backward again. May be called on autograd's own threads.
   void drop_use(const UnitUse& use) noexcept;
 
   // ---- Between steps (between_steps.cpp) ----
@@ -126,6 +127,11 @@ class Step {
   /// - before anything is gathered again the masters are published as if they had changed: it
   ///   closes.
   /// In fp32 that costs counters, in bf16 one pass over this rank's shard.
+  ///
+  /// On a device autograd may free a graph on a thread of its own, while the thread that drives the
+  /// step goes on. That thread only leaves a note; the driving thread opens the window at its next
+  /// entry. Until then nothing of the step is changed, and no rank reads a device's shards in
+  /// place.
   [[nodiscard]] torch::OrderedDict<std::string, at::Tensor> hand_out_masters();
   [[nodiscard]] bool masters_handed_out() const { return master_views_.handed_out(); }
   [[nodiscard]] bool awaits_update_window() const {
@@ -194,6 +200,7 @@ class Step {
   }
   [[nodiscard]] bool is_idle() const;
   [[nodiscard]] bool in_forward() const;
+  [[nodiscard]] bool is_on_thread_of_autograd() const;
   [[nodiscard]] bool backward_has_failed() const;
 
   void begin_iteration();
@@ -229,6 +236,8 @@ class Step {
   Gradients gradients_{model_};
   MasterViews master_views_;
   bool update_window_is_open_ = false;
+  std::atomic<std::thread::id> driver_;              ///< the thread of the last forward
+  std::atomic<bool> graph_was_freed_aside_ = false;  ///< by another thread, since the last entry
   bool full_parameters_shown_ = false;
   bool values_checked_ = false;
   int to_be_repeated_ = 0;

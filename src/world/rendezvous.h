@@ -18,10 +18,10 @@ struct Rendezvous {
 };
 
 /// The store of the job, on rank 0 or with torchrun's agent, once all ranks have come. Collective.
-/// With `closes_store`, rank 0 then accepts no further connection to it. Warns after ten seconds of
-/// waiting, naming the ranks that have not come. Throws Error: PeerLost, naming the ranks, where
-/// some do not come within `timeout` or a process of this host that came has ended; Unavailable for
-/// a port or address that is not available.
+/// With `closes_store`, rank 0 then accepts no further connection to it. Warns after four seconds
+/// of waiting (half the timeout if that is less), naming the ranks that have not come. Throws
+/// Error: PeerLost, naming the ranks, where some do not come within `timeout` or a process of this
+/// host that came has ended; Unavailable for a port or address that is not available.
 [[nodiscard]] Rendezvous meet(const launch::RankEnvironment& environment,
                               std::chrono::milliseconds timeout, bool closes_store);
 

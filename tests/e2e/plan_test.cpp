@@ -256,7 +256,7 @@ TEST_F(Plan, LeavesAReserveOnGpus) {
   EXPECT_THAT(plan.at("phases").at("optimizer").at("items").dump(), HasSubstr("kept for"));
   EXPECT_EQ(plan_of(0, {"plan", kRecipe, "--json"}).at("reserve_bytes"), 0);
   EXPECT_THAT(
-      expect_code(1, {"plan", "recipes/llama-3-8b.toml", "--device", "v100-32g", "-n", "8"}).out,
+      expect_code(1, {"plan", "recipes/llama-3-8b.toml", "--device", "v100-32g", "-n", "4"}).out,
       HasSubstr("NCCL's buffers, and what lies idle between blocks (assumed)"));
 }
 

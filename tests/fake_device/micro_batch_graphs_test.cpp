@@ -20,6 +20,7 @@
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
 #include "sherd/to_device.h"
+#include "step/engine.h"
 #include "tests/fake_device/scenario_runs.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/meshes.h"
@@ -331,6 +332,16 @@ TEST(MicroBatchGraphs, SayWhyAMicroBatchCannotBeCaptured) {
          return loss;
        },
        {"it runs other units, or in another order, than when it was run last"}},
+      {[](Model& model, const Inputs& in, bool& is_later) {
+         const at::Tensor loss = loss_of(model, in);
+         loss.backward();
+         if (is_later) {
+           const Buffer allocated(64, MemoryKind::Gathered, detail::engine_of(model).model.ledger);
+         }
+         return loss;
+       },
+       {"the model's buffers in memory were not the same before and after the capture",
+        "Do that between micro-batches."}},
       {[](Model& model, const Inputs& in, bool&) {
          const at::Tensor loss = loss_of(model, in) * at::rand({}).item<float>();
          loss.backward();

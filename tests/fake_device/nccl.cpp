@@ -163,6 +163,25 @@ class FakeNccl final : public c10d::Backend {
           }
         });
   }
+  c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& out, std::vector<at::Tensor>& in,
+                                          const c10d::AllToAllOptions& /*o*/) override {
+    const std::size_t bytes = in.front().nbytes();
+    // A rank shows the addresses of what it sends, which its stream keeps.
+    auto sent = std::make_shared<std::vector<const void*>>();
+    std::vector<void*> places;
+    for (std::size_t peer = 0; peer < in.size(); ++peer) {
+      sent->push_back(in[peer].const_data_ptr());
+      places.push_back(out[peer].mutable_data_ptr());
+    }
+    const auto own = static_cast<std::size_t>(getRank());
+    return run("all-to-all", out, in, sent->data(),
+               [bytes, own, places, sent](const std::vector<const void*>& all) {
+                 for (std::size_t peer = 0; peer < all.size(); ++peer) {
+                   const auto* const of_peer = static_cast<const void* const*>(all[peer]);
+                   std::memcpy(places[peer], of_peer[own], bytes);
+                 }
+               });
+  }
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
       at::Tensor& out, at::Tensor& in, const c10d::ReduceScatterOptions& /*o*/) override {
     const auto numel = static_cast<std::size_t>(out.numel());
@@ -194,16 +213,23 @@ class FakeNccl final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> run(
       const std::string& name, const at::Tensor& out, const at::Tensor& in,
       const std::function<void(const std::vector<const void*>&)>& take) {
+    return run(name, std::vector<at::Tensor>{out}, std::vector<at::Tensor>{in}, in.const_data_ptr(),
+               take);
+  }
+  // `shown`: what this rank shows the others.
+  c10::intrusive_ptr<c10d::Work> run(
+      const std::string& name, const std::vector<at::Tensor>& out,
+      const std::vector<at::Tensor>& in, const void* shown,
+      const std::function<void(const std::vector<const void*>&)>& take) {
     has_exchanged_ = true;
     follow(stream_, current_stream(device_));  // NCCL's own wait, which is never missing
     if (broken().is_reached_by(device_.index())) {
       meeting_->fail();
     }
-    issue(stream_, name, {{in}, {out}},
-          [meeting = meeting_, rank = getRank(), take, mine = in.const_data_ptr(), keep = in,
-           kept = out] {
+    issue(stream_, name, {in, out},
+          [meeting = meeting_, rank = getRank(), take, shown, keep = in, kept = out] {
             std::vector<const void*> all;
-            if (meeting->show(rank, mine, all)) {
+            if (meeting->show(rank, shown, all)) {
               take(all);
               meeting->leave();
             }

@@ -305,8 +305,8 @@ void check_cancelling(World world) {
                  {"reduction of unit 'unit'", "was cancelled: no patience"});
     canceller.join();
     expect_error([&] { communicator->barrier(); }, ExitCode::PeerLost, {"no patience"});
-    expect_error([&] { static_cast<void>(communicator->gather(0, nullptr)); }, ExitCode::PeerLost,
-                 {"no patience"});
+    expect_error([&] { static_cast<void>(communicator->gather(0, nullptr, {})); },
+                 ExitCode::PeerLost, {"no patience"});
     EXPECT_NO_THROW(communicator->abandon());
     world.barrier();
   } else {
@@ -358,7 +358,7 @@ TEST(Identity, OfEveryCollectiveIsComparedOnEveryTransport) {
     std::vector<float> slot(static_cast<size_t>(2 * kLine));
     communicator->barrier();
     const int segment = world.rank();
-    static_cast<void>(communicator->gather(segment, slot.data()));
+    static_cast<void>(communicator->gather(segment, slot.data(), {}));
     communicator->wait_gather(segment);
     double value = 1;
     expect_error(

@@ -333,7 +333,7 @@ TEST(Gpu, NcclWithOneRankGathersAndReduces) {
     tensor_at(communicator.travelling_shard(0), at::kBFloat16).copy_(values);
     communicator.publish(0);
     const at::Tensor slot = at::zeros({kNumel}, on_device.dtype(at::kBFloat16));
-    communicator.gather(0, slot.mutable_data_ptr());
+    communicator.gather(0, slot.mutable_data_ptr(), {});
     communicator.wait_gather(0);
     TORCH_CHECK(at::equal(slot, values));
     const at::Tensor sum = at::zeros({kNumel}, on_device);

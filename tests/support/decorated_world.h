@@ -30,8 +30,11 @@ class DecoratedCommunicator : public Communicator {
   void begin_update(Segment segment) override { inner_->begin_update(segment); }
   void publish(Segment segment) override { inner_->publish(segment); }
   [[nodiscard]] bool gathers_in_place() const override { return inner_->gathers_in_place(); }
-  void* gather(Segment segment, void* slot) override {
-    void* gathered = inner_->gather(segment, slot);
+  [[nodiscard]] bool gathers_on_own_stream() const override {
+    return inner_->gathers_on_own_stream();
+  }
+  void* gather(Segment segment, void* slot, const GatherEvents& after) override {
+    void* gathered = inner_->gather(segment, slot, after);
     counts_ = inner_->counts();
     return gathered;
   }

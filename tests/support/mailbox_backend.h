@@ -59,7 +59,9 @@ class MailboxCommunicator final : public BufferedCommunicator {
   [[nodiscard]] bool gathers_in_place() const override { return false; }
 
  private:
-  void* start_gather(Segment segment, void* slot) override { return slots_[segment] = slot; }
+  void* start_gather(Segment segment, void* slot, const GatherEvents& /*after*/) override {
+    return slots_[segment] = slot;
+  }
 
   void finish_gather(Segment segment) override {
     copy_from_all({travelling_shard(segment)}, 0, piece_bytes(segment, spec(segment).dtype),

@@ -59,8 +59,8 @@ class SlowCommunicator final : public DecoratedCommunicator {
   void publish(Segment segment) override {
     late([&] { Inner::publish(segment); });
   }
-  void* gather(Segment segment, void* slot) override {
-    return late([&] { return Inner::gather(segment, slot); });
+  void* gather(Segment segment, void* slot, const GatherEvents& after) override {
+    return late([&] { return Inner::gather(segment, slot, after); });
   }
   void wait_gather(Segment segment) override {
     late([&] { Inner::wait_gather(segment); });

@@ -58,7 +58,8 @@ void SharedMemoryCommunicator::show_published(Segment segment) {
   line(segment, rank()).published.raise_to(++versions(segment).published);
 }
 
-void* SharedMemoryCommunicator::start_gather(Segment segment, void* /*slot*/) {
+void* SharedMemoryCommunicator::start_gather(Segment segment, void* /*slot*/,
+                                             const GatherEvents& /*after*/) {
   return data_.data() + layout_.pieces(segment);
 }
 

@@ -44,7 +44,7 @@ class SharedMemoryCommunicator final : public BufferedCommunicator {
     uint32_t summed = 0;
   };
   [[nodiscard]] std::shared_ptr<CommunicatorMemory> allocate() override;
-  void* start_gather(Segment segment, void* slot) override;
+  void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
   void finish_gather(Segment segment) override;
   void finish_reading(Segment segment) override;
   void await_readers(Segment segment) override;

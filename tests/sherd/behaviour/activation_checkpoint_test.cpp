@@ -1,8 +1,14 @@
 // A unit whose activations are computed again in backward equals one that keeps them, bit by bit,
 // dropout included.
 
+#include <map>
+#include <string>
+
 #include <ATen/ops/dropout.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
 
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
@@ -85,6 +91,42 @@ std::vector<at::Tensor> gradients_with_dropout(World world, const UnitPolicy& po
     gradients.push_back(shard.gradient.clone());
   }
   return gradients;
+}
+
+struct NormBlockImpl : torch::nn::Module {
+  NormBlockImpl()
+      : linear(register_module("linear", torch::nn::Linear(kOdd, kOdd))),
+        norm(register_module("norm", torch::nn::BatchNorm1d(kOdd))) {}
+  at::Tensor forward(const at::Tensor& x) { return norm(linear(x)); }
+  torch::nn::Linear linear;
+  torch::nn::BatchNorm1d norm;
+};
+TORCH_MODULE(NormBlock);
+struct NormNetImpl : torch::nn::Module {
+  NormNetImpl() : block(register_module("block", Unit<NormBlock>())) {}
+  at::Tensor forward(const at::Tensor& x) { return block(x); }
+  Unit<NormBlock> block;
+};
+TORCH_MODULE(NormNet);
+
+// Its kernel writes running statistics without counting a version of them.
+TEST(ActivationCheckpoint, ChangesRunningStatisticsOfABatchNormOnce) {
+  run_ranks(2, [](World world) {
+    std::map<std::string, at::Tensor> kept;
+    for (const bool again : {false, true}) {
+      auto net = seeded(5, [] { return NormNet(); });
+      auto model =
+          fully_shard(net, Mesh::shard(world), {.units = again ? checkpointed() : UnitPolicy()});
+      for (int step = 0; step < 2; ++step) {
+        model(odd_input(step)).square().sum().backward();
+      }
+      for (const auto& buffer : net->named_buffers()) {
+        const auto [found, is_new] = kept.emplace(buffer.key(), buffer.value().clone());
+        EXPECT_TRUE(is_new || at::equal(found->second, buffer.value())) << buffer.key();
+      }
+      EXPECT_FALSE(at::equal(kept.at("block.norm.running_mean"), at::zeros({kOdd})));
+    }
+  });
 }
 
 // Processes: a generator of its own for each rank.

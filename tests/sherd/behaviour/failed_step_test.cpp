@@ -298,11 +298,11 @@ class FailingGather final : public DecoratedCommunicator {
  public:
   FailingGather(std::unique_ptr<Communicator> inner, std::shared_ptr<int> countdown)
       : DecoratedCommunicator(std::move(inner)), countdown_(std::move(countdown)) {}
-  void* gather(Segment segment, void* slot) override {
+  void* gather(Segment segment, void* slot, const GatherEvents& after) override {
     if (--*countdown_ == 0) {
       throw Error(ExitCode::OutOfMemory, "no gather this time");
     }
-    return DecoratedCommunicator::gather(segment, slot);
+    return DecoratedCommunicator::gather(segment, slot, after);
   }
 
  private:

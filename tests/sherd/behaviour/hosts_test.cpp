@@ -61,7 +61,7 @@ struct Gathered {
   /// Gathers, reads every element of each rank's piece, and releases.
   void read(int ranks, const std::function<uint16_t(int rank)>& expected,
             milliseconds before_reading = milliseconds(0)) const {
-    const auto* gathered = static_cast<const uint16_t*>(communicator->gather(0, nullptr));
+    const auto* gathered = static_cast<const uint16_t*>(communicator->gather(0, nullptr, {}));
     communicator->wait_gather(0);
     std::this_thread::sleep_for(before_reading);
     for (int rank = 0; rank < ranks; ++rank) {
@@ -120,7 +120,7 @@ TEST_F(Hosts, AShardIsNotRewrittenWhileItIsSent) {
     const auto of_version = [](uint16_t version) { return [version](int) { return version; }; };
     segments.write(1);
     segments.read(4, of_version(1), milliseconds(world.rank() == 3 ? 200 : 0));
-    const auto* gathered = static_cast<const uint16_t*>(segments->gather(0, nullptr));
+    const auto* gathered = static_cast<const uint16_t*>(segments->gather(0, nullptr, {}));
     std::this_thread::sleep_for(milliseconds(world.rank() == 2 ? 600 : 0));
     segments->wait_gather(0);
     TORCH_CHECK(std::all_of(gathered, gathered + 4 * numel, [](uint16_t of) { return of == 1; }));
@@ -156,14 +156,14 @@ TEST_F(Hosts, WhatCameFromOtherHostsGoesBackToTheSystem) {
     const Gathered segments(world);
     segments.write(7);
     const int64_t of_rank = segments.ledger->total_bytes();
-    segments->gather(0, nullptr);
+    segments->gather(0, nullptr, {});
     segments->wait_gather(0);
     TORCH_CHECK(segments.ledger->bytes(MemoryKind::Gathered) == Gathered::kBytes,
                 segments.ledger->bytes(MemoryKind::Gathered), " bytes are counted");
     segments->release(0);
     TORCH_CHECK(segments.ledger->total_bytes() == of_rank);
     segments->barrier();
-    segments->gather(1, nullptr);  // a rank that was early gives back with its next call
+    segments->gather(1, nullptr, {});  // a rank that was early gives back with its next call
     segments->wait_gather(1);
     segments->release(1);
     segments->barrier();
@@ -223,7 +223,7 @@ TEST_F(Hosts, GoOnAfterAStepThatFailed) {
   const auto statuses = run_processes_on_hosts(2, 2, [](World world) {
     const Gathered segments(world);
     segments.write(3);
-    segments->gather(0, nullptr);
+    segments->gather(0, nullptr, {});
     if (world.rank() % 2 == 1) {  // these have come further
       segments->wait_gather(0);
     }
@@ -243,8 +243,8 @@ TEST_F(Hosts, ARankThatFailsAloneHoldsUpNobody) {
     segments.write(3);
     segments->begin_update(1);
     segments->publish(1);
-    segments->gather(1, nullptr);
-    segments->gather(0, nullptr);
+    segments->gather(1, nullptr, {});
+    segments->gather(0, nullptr, {});
     if (world.rank() == 1) {
       segments->abandon();
       return;

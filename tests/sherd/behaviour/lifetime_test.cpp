@@ -80,9 +80,9 @@ class LateGather final : public DecoratedCommunicator {
     }
     DecoratedCommunicator::attach(std::move(segments), device, std::move(ledger));
   }
-  void* gather(Segment segment, void* slot) override {
+  void* gather(Segment segment, void* slot, const GatherEvents& after) override {
     slots_[segment] = slot;
-    return DecoratedCommunicator::gather(segment, slot);
+    return DecoratedCommunicator::gather(segment, slot, after);
   }
   void wait_gather(Segment segment) override {
     if (*lost_) {

@@ -121,8 +121,7 @@ Bytes exact_bytes(const Case& c, const Sizes& s) {
   // The sum, and this rank's part of it on its way through the replicas.
   bytes[MemoryKind::GradientShard] =
       4 * s.piece() + (c.replicas() > 1 ? 4 * s.piece() / c.replicas() : 0);
-  const bool unsharded = c.accumulation == Accumulation::WithoutSync && s.rows > 1;
-  bytes[MemoryKind::UnshardedGradient] = unsharded ? 4 * s.all() : 0;
+  bytes[MemoryKind::UnshardedGradient] = 0;  // reduced, and freed
   const int n = c.options.reshard_after_forward_size;
   bytes[MemoryKind::PostForwardShard] = n > 1 && n < s.rows ? s.element * s.all_blocks / n : 0;
   return bytes;
@@ -172,7 +171,9 @@ int64_t most_received(const Case& c, const Sizes& s) {
 enum class Over { Threads, C10d, SharedMemory };
 
 Bytes most_bytes(const Case& c, const Sizes& s, Over over) {
+  const bool unsharded = c.accumulation == Accumulation::WithoutSync && s.rows > 1;
   return {{MemoryKind::Gathered, over == Over::SharedMemory ? 0 : most_gathered(c, s)},
+          {MemoryKind::UnshardedGradient, unsharded ? 4 * s.all() : 0},
           {MemoryKind::ReduceBuffer, most_unreduced(c, s) + most_partial(c, s)},
           {MemoryKind::ReceiveBuffer, over == Over::C10d ? most_received(c, s) : 0}};
 }

@@ -438,5 +438,36 @@ TEST(Dtypes, AreToldInOneLine) {
                 " elements), Float (3 elements); sums of gradients Float; masters Float");
 }
 
+TEST(Dtypes, AreThoseOfEachPolicy) {
+  const auto dtypes_of = [](const Precision& precision) {
+    return fully_shard(make_net(), alone(), {.precision = precision}).dtypes();
+  };
+  EXPECT_EQ(
+      dtypes_of(
+          {.param_dtype = at::kBFloat16, .master = Master::Split, .reduce_dtype = at::kBFloat16}),
+      "parameters and travelling gradients BFloat16; sums of gradients BFloat16; masters "
+      "Float in two halves");
+  EXPECT_EQ(dtypes_of({.param_dtype = at::kBFloat16, .master = Master::BFloat16}),
+            "parameters and travelling gradients BFloat16; sums of gradients Float; masters "
+            "BFloat16");
+  EXPECT_EQ(dtypes_of({.param_dtype = at::kHalf, .reduce_dtype = at::kBFloat16}),
+            "parameters and travelling gradients Half; sums of gradients Float; masters Float");
+  // In fp32 nothing is narrower, whatever the policy; the norm's scale keeps its own dtype.
+  EXPECT_EQ(
+      dtypes_of({.param_dtype = at::kBFloat16,
+                 .master = Master::BFloat16,
+                 .reduce_dtype = at::kBFloat16,
+                 .keeps_own_dtype = [](const std::string& name) { return name == "head.bias"; }}),
+      "parameters and travelling gradients BFloat16 (1695 elements), Float (3 elements); "
+      "sums of gradients BFloat16 (1695 elements), Float (3 elements); masters BFloat16 "
+      "(1695 elements), Float (3 elements)");
+  auto frozen = make_net();
+  for (at::Tensor& parameter : frozen->parameters()) {
+    parameter.set_requires_grad(false);
+  }
+  EXPECT_EQ(fully_shard(frozen, alone()).dtypes(),
+            "parameters and travelling gradients Float; sums of gradients none; masters none");
+}
+
 }  // namespace
 }  // namespace sherd::test

@@ -83,7 +83,7 @@ TEST(SharedMemory, AGatherIsAPointerToWhatTheOthersWrote) {
     fill(shared->travelling_shard(0), Shared::kNumel, static_cast<uint16_t>(100 + world.rank()));
     shared->begin_update(0);
     shared->publish(0);
-    auto* gathered = halves(shared->gather(0, nullptr));
+    auto* gathered = halves(shared->gather(0, nullptr, {}));
     shared->wait_gather(0);
     EXPECT_TRUE(shared->gathers_in_place());
     EXPECT_EQ(shared->travelling_shard(0), gathered + Shared::kNumel * world.rank());
@@ -108,7 +108,7 @@ TEST(SharedMemory, AShardIsNotRewrittenWhileItIsRead) {
       shared->begin_update(0);
       fill(shared->travelling_shard(0), Shared::kNumel, version);
       shared->publish(0);
-      auto* gathered = halves(shared->gather(0, nullptr));
+      auto* gathered = halves(shared->gather(0, nullptr, {}));
       shared->wait_gather(0);
       if (world.rank() == version % 2) {
         std::this_thread::sleep_for(milliseconds(20));  // the other one would be far ahead
@@ -131,7 +131,7 @@ TEST(SharedMemory, AReaderWaitsForWhatIsNotPublishedYet) {
     }
     fill(shared->travelling_shard(1), Shared::kNumel / 2, 7);
     shared->publish(1);
-    const auto* last = halves(shared->gather(1, nullptr)) + Shared::kNumel / 2 * 3 - 1;
+    const auto* last = halves(shared->gather(1, nullptr, {})) + Shared::kNumel / 2 * 3 - 1;
     shared->wait_gather(1);
     TORCH_CHECK(*last == 7, "what rank 2 wrote is not there");
     shared->release(1);

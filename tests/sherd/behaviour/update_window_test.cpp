@@ -67,6 +67,26 @@ TEST(UpdateWindow, AStepAfterALookThatFailedIsSeen) {
   });
 }
 
+// The graph of a forward may be kept for ever, as one that a partial backward has left.
+TEST(UpdateWindow, AStepAfterAnEvaluationIsSeenWhileAnOlderGraphIsKept) {
+  run_ranks(2, [](World world) {
+    const ShardOptions options = dtype_options(Strategy::FullShard, /*bfloat16=*/true);
+    auto model = fully_shard(make_net(), Mesh::shard(world), options);
+    torch::optim::SGD optimizer(optim_parameters(model).values(), 0.5);
+    sum_of_errors(model(make_example(world.rank()).x), make_example(world.rank()).y).backward();
+    const at::Tensor kept = model(make_example(2).x);
+    {
+      const at::NoGradGuard no_grad;
+      static_cast<void>(model(make_example(3).x));
+    }
+    optimizer.step();
+    const at::Tensor output = model(make_example(1).x);
+    auto fresh = fully_shard(make_net(), Mesh::shard(world), options);
+    load_full_state_dict(fresh, full_state_dict(model));
+    EXPECT_TRUE(at::equal(output, fresh(make_example(1).x)));
+  });
+}
+
 // The last rank is late in a forward of which nothing is kept: the others' steps must wait for it.
 TEST(UpdateWindow, AStepAfterADroppedForwardDoesNotReachAnotherRanksForward) {
   for (const bool bfloat16 : {false, true}) {
