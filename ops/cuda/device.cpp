@@ -2,17 +2,12 @@
 
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/mm.h>
-#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>
 
 namespace sherd::ops::cuda {
 
 StreamHandle current_stream(c10::Device device) {
   return c10::cuda::getCurrentCUDAStream(device.index()).stream();
-}
-
-void check_launches() {
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 bool has_flash_attention(c10::Device device) {

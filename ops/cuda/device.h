@@ -11,9 +11,6 @@ namespace sherd::ops::cuda {
 /// What work on this device is queued on, for the calling thread.
 [[nodiscard]] StreamHandle current_stream(c10::Device device);
 
-/// Throws c10::Error where a kernel that this thread launched could not start.
-void check_launches();
-
 /// Whether LibTorch's flash attention runs on this device: compute capability 8.0 and above.
 [[nodiscard]] bool has_flash_attention(c10::Device device);
 

@@ -58,9 +58,12 @@ NormInputGradients norm_backward(const NormGradients& gradients, const at::Tenso
     return plain_backend().norm_backward(gradients, sum, of, statistics, wanted);
   }
   const int64_t width = of.weight.size(0), rows = sum.numel() / width;
+  const Dtype dtype = dtype_of(sum);
+  const bool is_wide = norm_row_warps(dtype, width) == 0;
+  const int64_t parts = norm_parts(dtype, rows, width);
   const at::Tensor grad_input = at::empty(sum.sizes(), sum.options());
-  const at::Tensor weight_parts = room_for_parts(wanted.weight, norm_parts(rows), width, sum);
-  const at::Tensor bias_parts = room_for_parts(wanted.bias, norm_parts(rows), width, sum);
+  const at::Tensor weight_parts = room_for_parts(wanted.weight, parts, width, sum);
+  const at::Tensor bias_parts = room_for_parts(wanted.bias && !is_wide, parts, width, sum);
   const NormBackwardRows<void> arguments{.grad = data(gradients.normalised),
                                          .grad_sum = data(gradients.sum),
                                          .sum = data(sum),
@@ -72,9 +75,12 @@ NormInputGradients norm_backward(const NormGradients& gradients, const at::Tenso
                                          .rows = rows,
                                          .width = static_cast<int>(width)};
   on_device_of(sum, [&](StreamHandle stream) {
-    launch_norm_backward(dtype_of(sum), stream, arguments, of.is_layer_norm());
+    launch_norm_backward(dtype, stream, arguments, of.is_layer_norm());
   });
-  return {grad_input, sum_of_parts(weight_parts), sum_of_parts(bias_parts)};
+  const at::Tensor grad_bias = wanted.bias && is_wide
+                                   ? sum_of_rows(gradients.normalised.view({rows, width}))
+                                   : sum_of_parts(bias_parts);
+  return {grad_input, sum_of_parts(weight_parts), grad_bias};
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
 // Matrix products, which are LibTorch's, and sums over rows.
 
+#include <limits>
+#include <utility>
+
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sort.h>
 
@@ -37,24 +41,48 @@ at::Tensor column_sums(const at::Tensor& matrix) {
              : plain_backend().column_sums(dense);
 }
 
-// Sorted with those of an id in their order, so that a sum does not depend on the threads'.
+// Ids in 32 bits, ascending, those of an id in their order, so that a sum does not depend on the
+// threads'; and where each came from.
+std::pair<at::Tensor, at::Tensor> sorted_ids(const at::Tensor& ids) {
+  const auto narrow = ids.options().dtype(at::kInt);
+  if (ids.numel() > kMostComparedIds) {
+    const auto [sorted, order] =
+        at::sort(ids.to(at::kInt), /*stable=*/std::optional<bool>(true), /*dim=*/0);
+    return {sorted, order};
+  }
+  const at::Tensor dense = ids.contiguous();
+  std::pair<at::Tensor, at::Tensor> result{at::empty(ids.sizes(), narrow),
+                                           at::empty(ids.sizes(), ids.options())};
+  on_device_of(ids, [&](StreamHandle stream) {
+    launch_sorted_ids(stream, dense.const_data_ptr<int64_t>(), ids.numel(),
+                      mutable_data<int32_t>(result.first), mutable_data<int64_t>(result.second));
+  });
+  return result;
+}
+
+// Of the gradient's dtype or in fp32, and no more rows than 32 bits count.
+bool serves_embedding(const at::Tensor& out, const at::Tensor& ids, const at::Tensor& gradient) {
+  const bool fits = out.scalar_type() == gradient.scalar_type() || out.scalar_type() == at::kFloat;
+  return has_kernels(gradient) && fits && out.is_contiguous() && !ids.is_meta() &&
+         out.size(0) < std::numeric_limits<int32_t>::max();
+}
+
 void add_embedding_gradient(at::Tensor& out, const at::Tensor& ids, const at::Tensor& gradient) {
-  const bool is_served = has_kernels(out) && out.is_contiguous() &&
-                         gradient.scalar_type() == out.scalar_type() && !ids.is_meta();
-  if (!is_served) {
+  if (!serves_embedding(out, ids, gradient)) {
     plain_backend().add_embedding_gradient(out, ids, gradient);
     return;
   }
-  const auto [sorted, order] = at::sort(ids, /*stable=*/std::optional<bool>(true), /*dim=*/0);
+  const auto [sorted, order] = sorted_ids(ids);
   const at::Tensor dense = gradient.contiguous();
-  const EmbeddingRows<void> rows{.ids = sorted.const_data_ptr<int64_t>(),
-                                 .order = order.const_data_ptr<int64_t>(),
-                                 .gradient = data(dense),
-                                 .out = mutable_data(out),
-                                 .count = ids.numel(),
-                                 .width = out.size(1)};
-  on_device_of(
-      out, [&](StreamHandle stream) { launch_embedding_gradient(dtype_of(out), stream, rows); });
+  const EmbeddingRows<void, void> rows{.ids = sorted.const_data_ptr<int32_t>(),
+                                       .order = order.const_data_ptr<int64_t>(),
+                                       .gradient = data(dense),
+                                       .out = mutable_data(out),
+                                       .count = ids.numel(),
+                                       .width = out.size(1)};
+  on_device_of(out, [&](StreamHandle stream) {
+    launch_embedding_gradient(dtype_of(dense), dtype_of(out), stream, rows);
+  });
 }
 
 }  // namespace

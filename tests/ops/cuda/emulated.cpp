@@ -12,8 +12,6 @@ StreamHandle current_stream(c10::Device /*device*/) {
   return nullptr;
 }
 
-void check_launches() {}
-
 // That of emulated_flash_attention.cpp.
 bool has_flash_attention(c10::Device /*device*/) {
   return true;

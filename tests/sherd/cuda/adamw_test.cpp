@@ -28,6 +28,10 @@ kernels::AdamWStep step_at(uint32_t number) {
           .number = number};
 }
 
+AdamWNumbers numbers_of(const kernels::AdamWStep& step) {
+  return {step, 1.0F / step.bias_correction2_sqrt};
+}
+
 // Everything there is, whether a way uses it or not.
 template <class Moment, class Gradient>
 struct State {
@@ -87,6 +91,18 @@ void check(Masters way, const Range& range) {
                                   std::to_string(range.start));
 }
 
+// Where an element's number passes 2³² within a pack, and where it does not.
+TEST(AdamWOnGpus, HasTheNoiseOfTheLoops) {
+  for (const uint64_t first : {uint64_t{0}, uint64_t{1} << 32, (uint64_t{1} << 32) - 8,
+                               (uint64_t{1} << 32) - 7, (uint64_t{3} << 32) - 1}) {
+    uint32_t noise[8];
+    Noise{first, 5}.of(noise);
+    for (uint64_t i = 0; i < 8; ++i) {
+      EXPECT_EQ(noise[i], kernels::rounding_noise(first + i, 5)) << first << " + " << i;
+    }
+  }
+}
+
 TEST(AdamWOnGpus, HasTheBitsOfTheLoops) {
   for (const Masters way : kMasters) {
     for (const Range& range : kRanges) {
@@ -95,6 +111,33 @@ TEST(AdamWOnGpus, HasTheBitsOfTheLoops) {
       check<uint16_t, float>(way, range);
       check<uint16_t, uint16_t>(way, range);
     }
+  }
+}
+
+// Each array that a way has, once: in packs and in single elements.
+template <class Moment, class Gradient>
+void expect_each_array_once(Masters way) {
+  const int64_t read = way == Masters::Narrow ? 2 : 4;
+  const int64_t written = way == Masters::Rounded ? 6 : read;
+  constexpr auto kMoments = static_cast<int64_t>(2 * sizeof(Moment));
+  constexpr auto kGradient = static_cast<int64_t>(sizeof(Gradient));
+  for (const Range& range : {Range{2048, 0}, Range{2069, 5}}) {
+    State<Moment, Gradient> state(way, range);
+    static_cast<void>(emulator::take_traffic());
+    device_kernels().adamw(state.shards(), range.numel, step_at(1), nullptr, nullptr);
+    EXPECT_EQ(emulator::take_traffic().at("adamw"),
+              (emulator::Traffic{range.numel * (read + kMoments + kGradient),
+                                 range.numel * (written + kMoments)}))
+        << static_cast<int>(way);
+  }
+}
+
+TEST(AdamWOnGpus, MovesEachArrayOnce) {
+  for (const Masters way : kMasters) {
+    expect_each_array_once<float, float>(way);
+    expect_each_array_once<float, uint16_t>(way);
+    expect_each_array_once<uint16_t, float>(way);
+    expect_each_array_once<uint16_t, uint16_t>(way);
   }
 }
 
@@ -129,7 +172,8 @@ TEST(AdamWOnGpus, DealsItsPacksOutToFewThreads) {
         std::get<const float*>(shards.gradient),
         first_element};
     emulator::play(3, kThreads, [&] {
-      adamw<NarrowMasters, uint16_t, float, kThreads>(flat, arrays, step_at(1), nullptr);
+      adamw<NarrowMasters, uint16_t, float, kThreads>(flat, arrays, numbers_of(step_at(1)),
+                                                      nullptr);
     });
     return state;
   };
@@ -151,10 +195,10 @@ TEST(AdamWOnGpus, WouldShowWhatIsFused) {
   const kernels::AdamWStep s = step_at(1);
   int64_t differ = 0;
   for (size_t i = 0; i < state.master.size(); ++i) {
-    float master = state.master[i], m = state.exp_avg[i], v = state.exp_avg_sq[i];
+    float m = state.exp_avg[i], v = state.exp_avg_sq[i];
     const float g = state.gradient[i];
     const float fused = std::fma(s.one_minus_beta1, g - m, m);
-    update(master, m, v, g, s);
+    update_moments(m, v, g, s);
     differ += is_same(fused, m) ? 0 : 1;
   }
   EXPECT_GT(differ, 100);
