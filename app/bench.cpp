@@ -91,6 +91,7 @@ nlohmann::ordered_json times_json(const BenchResult& result) {
 nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flags) {
   nlohmann::ordered_json line = {
       {"isa", result.isa},
+      {"kernels", result.kernels},
       {"dtype", short_name_of(*flags.options.sharding.precision.param_dtype)},
       {"master", flags.master},
       {"moments", flags.moments},
@@ -141,6 +142,9 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
     print_times(result);
   }
   say("computed by: " + result.isa);
+  if (!result.kernels.empty()) {
+    say("kernels: " + result.kernels);
+  }
   say("exchange between ranks: " + result.transport);
   for (size_t rank = 0; rank < result.peak_rank_bytes.size(); ++rank) {
     say(fmt::format("rank {}: peak {:.2f} GiB resident, {:.2f} GiB with shared pages divided", rank,

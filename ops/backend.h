@@ -2,10 +2,13 @@
 // What an operator's autograd function computes with: tensor-level functions, one table for each
 // back end, chosen once per device and dtype.
 
+#include <vector>
+
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ops/documents.h"
+#include "ops/plain_use.h"
 
 namespace sherd::ops {
 
@@ -147,6 +150,8 @@ struct Backend {
   /// Whether one product over weights that lie side by side is to take the place of several. It
   /// rounds otherwise: a gradient of the input is rounded once, not once a weight.
   bool joins_products;
+  /// ops::plain_uses(); null where nothing is left to the plain back end.
+  std::vector<PlainUse> (*plain_uses)();
 };
 
 /// The back end that serves tensors of this device and dtype; the plain one while PlainOperators

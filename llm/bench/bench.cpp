@@ -27,6 +27,7 @@
 #include "llm/train/tiny_step.h"
 #include "llm/train/train_step.h"
 #include "ops/cpu/isa.h"
+#include "ops/plain_use.h"
 #include "sherd/error.h"
 
 namespace llm::bench {
@@ -326,6 +327,9 @@ BenchResult Bench::run() {
     measure_products();
   }
   result_.transport = world_.transport();
+  if (!world_.device().is_cpu()) {
+    result_.kernels = sherd::ops::kernels_text(world_.device());
+  }
   return result_;
 }
 

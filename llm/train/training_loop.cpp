@@ -14,6 +14,7 @@
 #include "llm/train/schedule.h"
 #include "llm/train/start.h"
 #include "llm/train/step_profile.h"
+#include "ops/plain_use.h"
 #include "sherd/checkpoint.h"
 
 namespace llm::train {
@@ -265,6 +266,19 @@ void TrainingLoop::settle() {
   }
   if (!made.traced.empty()) {
     say(made.traced);
+  }
+  say_kernels();
+}
+
+// After the first step, and again after one that left something else to LibTorch.
+void TrainingLoop::say_kernels() {
+  const c10::Device device = world_.device();
+  if (device.is_cpu()) {
+    return;
+  }
+  if (std::string kernels = sherd::ops::kernels_text(device); kernels != kernels_said_) {
+    kernels_said_ = std::move(kernels);
+    say("kernels: " + kernels_said_);
   }
 }
 

@@ -1,6 +1,7 @@
 // Matrix products, which are LibTorch's, and sums over rows.
 
 #include <limits>
+#include <string>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -10,6 +11,7 @@
 #include "ops/cuda/column_sums.h"
 #include "ops/cuda/cuda_backend.h"
 #include "ops/cuda/dispatch.h"
+#include "ops/cuda/plain_uses.h"
 
 namespace sherd::ops::cuda {
 namespace {
@@ -36,9 +38,11 @@ void head_logits(at::Tensor& logits, const at::Tensor& hidden, const at::Tensor&
 
 at::Tensor column_sums(const at::Tensor& matrix) {
   const at::Tensor dense = matrix.contiguous();
-  return are_packed({dense}) && fits_packs(dense, dense.size(1))
-             ? sum_of_rows(dense)
-             : plain_backend().column_sums(dense);
+  if (are_packed({dense}) && fits_packs(dense, dense.size(1))) {
+    return sum_of_rows(dense);
+  }
+  note_plain_use("column_sums", reason_of(dense, dense.size(1)));
+  return plain_backend().column_sums(dense);
 }
 
 // Ids in 32 bits, ascending, those of an id in their order, so that a sum does not depend on the
@@ -69,6 +73,9 @@ bool serves_embedding(const at::Tensor& out, const at::Tensor& ids, const at::Te
 
 void add_embedding_gradient(at::Tensor& out, const at::Tensor& ids, const at::Tensor& gradient) {
   if (!serves_embedding(out, ids, gradient)) {
+    note_plain_use("add_embedding_gradient",
+                   "the table is " + std::string(c10::toString(out.scalar_type())) +
+                       ", its gradient " + c10::toString(gradient.scalar_type()));
     plain_backend().add_embedding_gradient(out, ids, gradient);
     return;
   }

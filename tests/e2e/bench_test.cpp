@@ -60,6 +60,7 @@ TEST(Bench, HasGraphsOnGpusAlone) {
 TEST(Bench, PrintsTimesMemoryAndLosses) {
   const json line = result_of(bench(kModel, {"--ranks", "2", "--profile"}));
   EXPECT_FALSE(line.at("isa").get<std::string>().empty());
+  EXPECT_EQ(line.at("kernels"), "");  // of GPUs
   EXPECT_EQ(line.at("transport"), "shared memory");
   EXPECT_GT(line.at("step_seconds").at("median"), 0.0);
   EXPECT_FALSE(line.at("all_step_seconds").empty());

@@ -122,11 +122,12 @@ inline double square_root(double value) {
 inline float fused(float a, float b, float c) {
   return std::fma(a, b, c);
 }
+// A unit of the last place beside the nearest, as a GPU's may be.
 inline float reciprocal_estimate(float value) {
-  return 1.0F / value;
+  return std::nextafter(1.0F / value, kInfinity);
 }
 inline float inverse_root_estimate(float value) {
-  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(value)));
+  return std::nextafter(1.0F / std::sqrt(value), 0.0F);
 }
 inline uint32_t upper_halves(uint32_t first, uint32_t second) {
   return (second & 0xffff0000U) | (first >> 16);

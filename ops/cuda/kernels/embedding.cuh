@@ -86,12 +86,12 @@ struct Columns<T, 1> {
   }
 };
 
-/// Adds tokens first, first + 1, … of one id to `sums`, no more than kEmbeddingPart: four rows are
+/// Adds tokens first, first + 1, … of one id to `sums`, no more than kEmbeddingPart: two rows are
 /// under way at a time.
 template <int kCount, class T, class Out>
 GPU_FUNCTION void add_tokens(const EmbeddingRows<T, Out>& of, std::int64_t first, std::int32_t id,
                              std::int64_t column, float (&sums)[kCount]) {
-  constexpr int kBatch = 4;
+  constexpr int kBatch = 2;
   for (std::int64_t begin = first; begin < first + kEmbeddingPart; begin += kBatch) {
     Columns<T, kCount> rows[kBatch];
     bool is_one[kBatch];

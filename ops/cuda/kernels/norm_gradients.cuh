@@ -1,5 +1,5 @@
 #pragma once
-// RMSNorm and LayerNorm of rows: back. Both forms give the same results, but for the order in which
+// Gradients of RMSNorm and LayerNorm of rows. Both forms give the same results, but for the order in which
 // the rows of a weight's gradient are added.
 
 #include "gpu/block.cuh"
@@ -13,31 +13,33 @@ using namespace gpu;  // NOLINT(google-build-using-namespace)
 /// Packs of a row that a thread of norm_backward() holds.
 inline constexpr int kRowPacks = 2;
 
-/// What backward reads of a row: all loads are issued before the first value is used.
+/// The packs of a row that are this thread's.
+template <class T>
+GPU_FUNCTION void load_row(const T* rows, const NormBackwardRows<T>& of, std::int64_t row,
+                           const int (&at)[kRowPacks], Words (&to)[kRowPacks]) {
+  for (int pack = 0; pack < kRowPacks; ++pack) {
+    if (row < of.rows && at[pack] < of.width) {
+      to[pack] = load_words(rows + row * of.width + at[pack]);
+    }
+  }
+}
+
+/// What the sums over a row are of: all loads are issued before the first value is used.
 template <class T>
 struct NormRow {
   Words x[kRowPacks] = {};
   Words grad[kRowPacks] = {};
-  Words grad_sum[kRowPacks] = {};
   float mean = 0;
   float inverse = 0;
 
   GPU_FUNCTION void load(const NormBackwardRows<T>& of, std::int64_t row,
                          const int (&at)[kRowPacks]) {
-    if (row >= of.rows) {
-      return;
+    load_row(of.sum, of, row, at, x);
+    load_row(of.grad, of, row, at, grad);
+    if (row < of.rows) {
+      mean = gpu::load_for_warp(of.statistics + row);
+      inverse = gpu::load_for_warp(of.statistics + of.rows + row);
     }
-    for (int pack = 0; pack < kRowPacks; ++pack) {
-      if (at[pack] < of.width) {
-        x[pack] = load_words(of.sum + row * of.width + at[pack]);
-        grad[pack] = load_words(of.grad + row * of.width + at[pack]);
-        if (of.grad_sum != nullptr) {
-          grad_sum[pack] = load_words(of.grad_sum + row * of.width + at[pack]);
-        }
-      }
-    }
-    mean = gpu::load_for_warp(of.statistics + row);
-    inverse = gpu::load_for_warp(of.statistics + of.rows + row);
   }
 };
 
@@ -113,11 +115,12 @@ GPU_FUNCTION void store_parts(float* parts, int width, const int (&at)[kRowPacks
 
 /// kRowWarps warps hold a row, so that a block has kGroups rows at a time, and takes every
 /// block_count()th such group of rows. While a row is worked on, the loads of the next one are
-/// under way: 96 bytes per thread and more, which two blocks of 256 threads per multiprocessor
-/// make 49 KB. One barrier per row, none where a warp holds it. Each thread keeps its columns of
-/// the weight's and the bias's gradient over all rows. Bytes per row: read 2 × D × sizeof(T), 3 ×
-/// with grad_sum, and 8 for each warp of the row; write D × sizeof(T). Bytes per block: read D ×
-/// sizeof(T) for each group; write 4 × D for each of weight and bias.
+/// under way, and those of the sum's gradient, which is added at the end: 96 bytes per thread,
+/// which two blocks of 256 threads per multiprocessor make 49 KB. One barrier per row, none where a
+/// warp holds it. Each thread keeps its columns of the weight's and the bias's gradient over all
+/// rows. Bytes per row: read 2 × D × sizeof(T), 3 × with grad_sum, and 8 for each warp of the row;
+/// write D × sizeof(T). Bytes per block: read D × sizeof(T) for each group; write 4 × D for each of
+/// weight and bias.
 template <class T, int kThreads, int kRowWarps, bool kIsLayerNorm>
 GPU_KERNEL(kThreads, 512 / kThreads)
 norm_backward(NormBackwardRows<T> of) {
@@ -140,6 +143,10 @@ norm_backward(NormBackwardRows<T> of) {
   int turn = 0;
   for (std::int64_t first = gpu::block_index() * kGroups; first < of.rows; first += stride) {
     const NormRow<T> now = next;
+    Words grad_sum[kRowPacks] = {};
+    if (of.grad_sum != nullptr) {
+      load_row(of.grad_sum, of, row, at, grad_sum);
+    }
     next.load(of, row + stride, at);
     float sums[kIsLayerNorm ? 2 : 1] = {};
     for (int pack = 0; pack < kRowPacks; ++pack) {
@@ -167,7 +174,7 @@ norm_backward(NormBackwardRows<T> of) {
           const float n = (float_at<T>(now.x[pack], i) - now.mean) * now.inverse;
           const float g = float_at<T>(now.grad[pack], i) * float_at<T>(weight[pack], i);
           result.values[i] = gpu::rounded<T>((g - shift - n * projection) * now.inverse +
-                                             float_at<T>(now.grad_sum[pack], i));
+                                             float_at<T>(grad_sum[pack], i));
         }
         store_pack(of.grad_input + row * of.width + at[pack], result);
       }

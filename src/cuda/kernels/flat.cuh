@@ -4,6 +4,7 @@
 
 #include "gpu/block.cuh"
 #include "kernels/bits.h"
+#include "kernels/device_kernels.h"
 
 namespace sherd::cuda {
 
@@ -57,7 +58,7 @@ GPU_FUNCTION void store_pairs(void* to, const uint32_t (&from)[kElements]) {
   gpu::store_16_bytes(to, words);
 }
 
-/// fp32, or bf16 as its bits, to floats.
+/// fp32, and bf16 and fp16 as their bits, to floats.
 template <int kElements>
 GPU_FUNCTION void load(const float* from, float (&to)[kElements]) {
   if constexpr (kElements == 1) {
@@ -75,6 +76,19 @@ GPU_FUNCTION void load(const uint16_t* from, float (&to)[kElements]) {
     load_pairs(from, words);
     for (int i = 0; i < kElements; ++i) {
       to[i] = gpu::float_in<gpu::BFloat16>(words[i / 2], i % 2);
+    }
+  }
+}
+
+template <int kElements>
+GPU_FUNCTION void load(const kernels::Float16* from, float (&to)[kElements]) {
+  if constexpr (kElements == 1) {
+    to[0] = gpu::float_in<gpu::Half>(gpu::load_value(from).bits, 0);
+  } else {
+    uint32_t words[kWords<kElements>];
+    load_pairs(from, words);
+    for (int i = 0; i < kElements; ++i) {
+      to[i] = gpu::float_in<gpu::Half>(words[i / 2], i % 2);
     }
   }
 }

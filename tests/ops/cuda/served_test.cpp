@@ -14,6 +14,7 @@
 
 #include "ops/attention.h"
 #include "ops/cuda/launches.h"
+#include "ops/cuda/plain_uses.h"
 #include "ops/with_backend.h"
 #include "sherd/error.h"
 #include "tests/emulator/emulator.h"
@@ -177,6 +178,42 @@ TEST_P(Served, EmbeddingGradients) {
   EXPECT_EQ(embedding(unaligned(of({3, 16})), of({2, 16})), two);
   EXPECT_EQ(embedding(of({7, 3}).t(), of({2, 7})), 0);
   EXPECT_EQ(embedding(of({3, 7}), at::ones({2, 7}, at::kDouble)), 0);
+}
+
+// What is left to the plain back end is noted once for each function, with the first reason.
+TEST(PlainUses, AreNotedOnce) {
+  const auto reason_for = [](const std::string& function) {
+    std::vector<std::string> reasons;
+    for (const PlainUse& use : tested_backend().plain_uses()) {
+      if (use.function == function) {
+        reasons.push_back(use.reason);
+      }
+    }
+    return reasons.size() == 1 ? reasons.front() : std::to_string(reasons.size()) + " reasons";
+  };
+  for (const int64_t width : {13, 40'000, 14}) {
+    const at::Tensor rows = at::ones({1, width}), weight = at::ones({width});
+    static_cast<void>(tested_backend().norm({rows, {}}, {weight, {}, 1e-5}));
+  }
+  EXPECT_THAT(reason_for("norm"), testing::Not(testing::HasSubstr(" reasons")));
+  const WithBackend played(tested_backend());
+  EXPECT_THAT(kernels_text(c10::kCPU),
+              testing::HasSubstr("cuda; LibTorch's operators compute norm ("));
+  EXPECT_EQ(kernels_text("cuda", {{"norm", "wide"}, {"rotary", "narrow"}}),
+            "cuda; LibTorch's operators compute norm (wide), rotary (narrow)");
+}
+
+TEST(PlainUses, AreNoneOnACpu) {
+  EXPECT_TRUE(plain_uses(c10::kCPU).empty());
+}
+
+TEST(PlainUses, SayWhy) {
+  EXPECT_EQ(reason_of(at::ones({2, 13}), 13), "rows of 13 values are no multiple of 4");
+  EXPECT_EQ(reason_of(at::ones({2, 12}, at::kHalf), 12), "rows of 12 values are no multiple of 8");
+  EXPECT_EQ(reason_of(at::ones({2, 16}, at::kDouble), 16),
+            "there are kernels for Float, BFloat16 and Half, not for Double");
+  EXPECT_EQ(reason_of(at::ones({2, 16}), 16),
+            "tensors are not all dense, of one dtype, and at multiples of 16 bytes");
 }
 
 TEST_P(Served, FlashAttentionOf16Bits) {

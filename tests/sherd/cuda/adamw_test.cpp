@@ -141,6 +141,33 @@ TEST(AdamWOnGpus, MovesEachArrayOnce) {
   }
 }
 
+// Values as training has them, whose quotients and roots take no branches; zeros among the first
+// moments, of either sign.
+TEST(AdamWOnGpus, HasTheBitsOfTheLoopsForUsualValues) {
+  const Range range{4096, 0};
+  const auto make = [&](State<float, float>& state) {
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal;
+    for (size_t i = 0; i < state.master.size(); ++i) {
+      state.master[i] = normal(random);
+      state.exp_avg[i] = i % 7 == 0 ? 0.0F : 1e-4F * normal(random);
+      state.exp_avg_sq[i] = 1e-8F + std::exp(8 * normal(random) - 20);
+      state.gradient[i] = i % 7 == 0 ? -0.0F : 1e-3F * normal(random);
+    }
+  };
+  State<float, float> found(Masters::Whole, range), expected(Masters::Whole, range);
+  make(found);
+  make(expected);
+  for (size_t i = 0; i < found.master.size(); ++i) {
+    ASSERT_NE(is_usual(found.exp_avg[i], found.exp_avg_sq[i]), 0);
+  }
+  for (uint32_t number = 1; number <= 3; ++number) {
+    kernels::adamw(expected.shards(), range.numel, step_at(number));
+    device_kernels().adamw(found.shards(), range.numel, step_at(number), nullptr, nullptr);
+  }
+  found.expect_same(expected, "");
+}
+
 // Arrays that no element has at multiples of 16 bytes at once.
 TEST(AdamWOnGpus, TakesArraysThatStartApart) {
   const Range range{300, 0};
