@@ -9,6 +9,19 @@ namespace sherd::ops::cuda {
 
 using namespace gpu;  // NOLINT(google-build-using-namespace)
 
+/// How many of the 32 ids of a warp's tile `is_below(id, which)` holds for.
+template <class IsBelow>
+GPU_FUNCTION std::int32_t count_below(const Words* tile, const IsBelow& is_below) {
+  std::int32_t count = 0;
+  for (int i = 0; i < gpu::kWarp; i += Words::kCount) {
+    const Words four = tile[i / Words::kCount];
+    for (int j = 0; j < Words::kCount; ++j) {
+      count += is_below(static_cast<std::int32_t>(four.values[j]), i + j) ? 1 : 0;
+    }
+  }
+  return count;
+}
+
 /// Sorts ids stably: the place of an id is the number of ids that are smaller, or the same and
 /// before it. The warps of a block count for the same 32 ids, each among a part of all ids, and the
 /// counts are added. count² comparisons: 8192 ids take fewer instructions than a radix sort's
@@ -18,7 +31,7 @@ GPU_KERNEL(kThreads)
 sorted_ids(const std::int64_t* ids, std::int64_t count, std::int32_t* sorted, std::int64_t* order) {
   constexpr int kWarps = kThreads / gpu::kWarp;
   constexpr std::int32_t kNone = 0x7fffffff;  // smaller than no id
-  GPU_SHARED(std::int32_t, tile, kThreads);
+  GPU_SHARED(Words, tile, kThreads / Words::kCount);
   GPU_SHARED(std::int32_t, places, kThreads);
   const int lane = gpu::thread_index() % gpu::kWarp, warp = gpu::thread_index() / gpu::kWarp;
   const std::int64_t first = gpu::block_index() * gpu::kWarp;
@@ -29,12 +42,19 @@ sorted_ids(const std::int64_t* ids, std::int64_t count, std::int32_t* sorted, st
   std::int32_t place = 0;
   for (std::int64_t begin = 0; begin < count; begin += kThreads) {
     gpu::sync_block();  // the tile before has been read
-    tile[gpu::thread_index()] = id_at(begin + gpu::thread_index());
+    const int at = gpu::thread_index();
+    tile[at / Words::kCount].values[at % Words::kCount] =
+        static_cast<std::uint32_t>(id_at(begin + at));
     gpu::sync_block();
     const std::int64_t others = begin + warp * gpu::kWarp;
-    for (int i = 0; i < gpu::kWarp; ++i) {
-      const bool is_before = others < first || (others == first && i < lane);
-      place += tile[warp * gpu::kWarp + i] < id + (is_before ? 1 : 0) ? 1 : 0;
+    const Words* const of_warp = tile + warp * gpu::kWarp / Words::kCount;
+    if (others == first) {
+      place += count_below(of_warp, [=](std::int32_t other, int i) {
+        return other < id || (other == id && i < lane);
+      });
+    } else {
+      const std::int32_t limit = id + (others < first ? 1 : 0);  // those before: the same ones too
+      place += count_below(of_warp, [=](std::int32_t other, int /*i*/) { return other < limit; });
     }
   }
   places[gpu::thread_index()] = place;
@@ -97,8 +117,8 @@ GPU_FUNCTION void add_tokens(const EmbeddingRows<T, Out>& of, std::int64_t first
     bool is_one[kBatch];
     for (int i = 0; i < kBatch; ++i) {
       is_one[i] = begin + i < of.count && gpu::load_for_warp(of.ids + begin + i) == id;
+      const std::int64_t row = begin + i < of.count ? gpu::load_for_warp(of.order + begin + i) : 0;
       if (is_one[i] && column < of.width) {
-        const std::int64_t row = gpu::load_for_warp(of.order + begin + i);
         rows[i].load(of.gradient + row * of.width + column);
       }
     }
@@ -134,8 +154,9 @@ add_embedding_rows(EmbeddingRows<T, Out> of) {
     return at < of.count && id_at(at) == id;
   };
   const std::int32_t id = token < of.count ? id_at(token) : 0;
-  const bool is_first = token < of.count && (token == 0 || id_at(token - 1) != id);
-  const bool is_long = is_first && goes_on(token + kEmbeddingPart, id);
+  const bool goes_on_from_before = token > 0 && goes_on(token - 1, id);
+  const bool is_longer = goes_on(token + kEmbeddingPart, id);
+  const bool is_first = token < of.count && !goes_on_from_before, is_long = is_first && is_longer;
   if (is_first && !is_long && column < of.width) {
     Columns<Out, kCount> before;
     before.load(of.out + id * of.width + column);

@@ -143,7 +143,8 @@ TEST(Traffic, OfSums) {
   expect_moved(sums, "column_sums", {kManyRows * kColumns, {2, 0}, {parts, parts + 4 * kColumns}});
 }
 
-// Tokens of different ids; each warp reads of ids its own, that before, and four from its own on.
+// Tokens of different ids: each warp reads its own id and the one before, and then, with their
+// places, its own and the next.
 TEST(Traffic, OfEmbeddings) {
   constexpr int64_t kTokens = 64, kTile = 256;
   at::Tensor out = ones({kTokens, kTile});
@@ -151,7 +152,7 @@ TEST(Traffic, OfEmbeddings) {
     backend.add_embedding_gradient(out, at::arange(kTokens, at::kLong), ones({kTokens, kTile}));
   });
   expect_moved(moved, "add_embedding_rows",
-               {kTokens * kTile, {4, 2}, {kTokens * (4 + 4 + 4 * 4 + 8) - 4 - 6 * 4, 0}});
+               {kTokens * kTile, {4, 2}, {kTokens * (4 + 4 + 2 * (4 + 8)) - 4 - (4 + 8), 0}});
   // A block's eight warps read the same 32 ids, and all ids once.
   constexpr int64_t kBlocks = kTokens / 32;
   expect_moved(moved, "sorted_ids", {kTokens, {0, 12}, {kBlocks * (8 * 32 + kTokens) * 8, 0}});
