@@ -143,16 +143,17 @@ GPU_FUNCTION void update_moments(float& exp_avg, float& exp_avg_sq, float gradie
 }
 
 /// Whether direction_of_usual() has the bits of direction(): the root, both quotients and what they
-/// are corrected by are normal values, for a correction from 2⁻¹³ on and any eps below 2⁶⁰.
-GPU_FUNCTION int is_usual(float exp_avg, float exp_avg_sq) {
+/// are corrected by are normal values, for a correction from 2⁻¹³ on and any eps below 2⁶⁰; or both
+/// moments are 0, as those of tokens that no text has, and eps is not.
+GPU_FUNCTION int is_usual(float exp_avg, float exp_avg_sq, float eps) {
   constexpr uint32_t kLeastSquare = 0x0d000000U, kMostSquare = 0x53800000U;  // 2⁻¹⁰¹, 2⁴⁰
   constexpr uint32_t kLeast = 0x12800000U, kMost = 0x5d800000U;              // 2⁻⁹⁰, 2⁶⁰
   const uint32_t magnitude = kernels::bits_of(exp_avg) & 0x7fffffffU;
-  const bool is_usual_square =
-      kernels::bits_of(exp_avg_sq) - kLeastSquare <= kMostSquare - kLeastSquare;
-  const bool is_zero_or_more = magnitude - 1U >= kLeast - 1U;
-  return static_cast<int>(is_usual_square) & static_cast<int>(is_zero_or_more) &
-         static_cast<int>(magnitude <= kMost);
+  const uint32_t square = kernels::bits_of(exp_avg_sq);
+  const int is_usual_square = static_cast<int>(square - kLeastSquare <= kMostSquare - kLeastSquare);
+  const int are_zero = static_cast<int>((magnitude | square) == 0U) & static_cast<int>(eps > 0);
+  const int is_zero_or_more = static_cast<int>(magnitude - 1U >= kLeast - 1U);
+  return (is_usual_square | are_zero) & is_zero_or_more & static_cast<int>(magnitude <= kMost);
 }
 
 GPU_FUNCTION float direction(float exp_avg, float exp_avg_sq, const AdamWNumbers& numbers) {
@@ -177,7 +178,7 @@ GPU_FUNCTION void update_masters(float (&masters)[kElements], const float (&m)[k
                                  const float (&v)[kElements], const AdamWNumbers& numbers) {
   int are_usual = 1;  // no bool, whose operators branch
   for (int i = 0; i < kElements; ++i) {
-    are_usual &= is_usual(m[i], v[i]);
+    are_usual &= is_usual(m[i], v[i], numbers.step.eps);
   }
   float directions[kElements];
   if (are_usual != 0) {
@@ -205,13 +206,16 @@ struct AdamWArrays {
 };
 
 /// `grad_scale`: one float, of a kernel before, NaN where nothing is to be written; null: that of
-/// the step. It is waited for when the elements' own loads are under way. Bytes of one element: the
-/// masters', sizeof(Gradient), and 4 × sizeof(Moment).
+/// the step. Bytes of one element: the masters', sizeof(Gradient), and 4 × sizeof(Moment).
 template <class Masters, class Moment, class Gradient, int kThreads>
 GPU_KERNEL(kThreads, 4)
 adamw(Flat flat, AdamWArrays<Masters, Moment, Gradient> of, AdamWNumbers numbers,
       const float* grad_scale) {
   const kernels::AdamWStep& step = numbers.step;
+  const float scale = grad_scale != nullptr ? gpu::load_for_warp(grad_scale) : step.grad_scale;
+  if (scale != scale) {
+    return;
+  }
   for_flat<kThreads>(flat, [&]<int kElements>(Count<kElements>, int64_t at) {
     float master[kElements];
     float m[kElements];
@@ -221,10 +225,6 @@ adamw(Flat flat, AdamWArrays<Masters, Moment, Gradient> of, AdamWNumbers numbers
     load(of.exp_avg + at, m);
     load(of.exp_avg_sq + at, v);
     load(of.gradient + at, g);
-    const float scale = grad_scale != nullptr ? gpu::load_for_warp(grad_scale) : step.grad_scale;
-    if (scale != scale) {
-      return;
-    }
     for (int i = 0; i < kElements; ++i) {
       update_moments(m[i], v[i], g[i] * scale, step);
     }

@@ -142,7 +142,7 @@ TEST(AdamWOnGpus, MovesEachArrayOnce) {
 }
 
 // Values as training has them, whose quotients and roots take no branches; zeros among the first
-// moments, of either sign.
+// moments, of either sign, and elements that never had a gradient.
 TEST(AdamWOnGpus, HasTheBitsOfTheLoopsForUsualValues) {
   const Range range{4096, 0};
   const auto make = [&](State<float, float>& state) {
@@ -153,18 +153,38 @@ TEST(AdamWOnGpus, HasTheBitsOfTheLoopsForUsualValues) {
       state.exp_avg[i] = i % 7 == 0 ? 0.0F : 1e-4F * normal(random);
       state.exp_avg_sq[i] = 1e-8F + std::exp(8 * normal(random) - 20);
       state.gradient[i] = i % 7 == 0 ? -0.0F : 1e-3F * normal(random);
+      if (i % 14 == 0) {
+        state.exp_avg_sq[i] = 0;
+      }
     }
   };
   State<float, float> found(Masters::Whole, range), expected(Masters::Whole, range);
   make(found);
   make(expected);
   for (size_t i = 0; i < found.master.size(); ++i) {
-    ASSERT_NE(is_usual(found.exp_avg[i], found.exp_avg_sq[i]), 0);
+    ASSERT_NE(is_usual(found.exp_avg[i], found.exp_avg_sq[i], step_at(1).eps), 0) << i;
   }
   for (uint32_t number = 1; number <= 3; ++number) {
     kernels::adamw(expected.shards(), range.numel, step_at(number));
     device_kernels().adamw(found.shards(), range.numel, step_at(number), nullptr, nullptr);
   }
+  found.expect_same(expected, "");
+}
+
+// 0 ÷ 0, which is no usual value.
+TEST(AdamWOnGpus, HasTheBitsOfTheLoopsWithoutEps) {
+  const Range range{16, 0};
+  State<float, float> found(Masters::Whole, range), expected(Masters::Whole, range);
+  kernels::AdamWStep step = step_at(1);
+  step.eps = 0;
+  for (State<float, float>* state : {&found, &expected}) {
+    state->exp_avg.assign(state->exp_avg.size(), 0);
+    state->exp_avg_sq.assign(state->exp_avg.size(), 0);
+    state->gradient.assign(state->exp_avg.size(), 0);
+  }
+  kernels::adamw(expected.shards(), range.numel, step);
+  device_kernels().adamw(found.shards(), range.numel, step, nullptr, nullptr);
+  EXPECT_TRUE(std::isnan(*begin(found.master, range)));
   found.expect_same(expected, "");
 }
 
