@@ -107,6 +107,7 @@ nlohmann::ordered_json attention_json(const BenchResult& result) {
 nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flags) {
   nlohmann::ordered_json line = {
       {"isa", result.isa},
+      {"kernels", result.kernels},
       {"attention", attention_json(result)},
       {"dtype", short_name_of(*flags.options.sharding.precision.param_dtype)},
       {"master", flags.master},
@@ -161,6 +162,9 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
     print_times(result);
   }
   say("computed by: " + result.isa);
+  if (!result.kernels.empty()) {
+    say("kernels: " + result.kernels);
+  }
   for (const sherd::ops::AttentionChoice& choice : result.attention) {
     say("attention: " + sherd::ops::text_of(choice));
   }

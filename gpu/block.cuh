@@ -22,6 +22,23 @@ GPU_FUNCTION void store_pack(T* to, const Pack<T>& pack) {
   gpu::store_16_bytes(to, pack);
 }
 
+/// A pack as registers hold it: four words. A compiler keeps values of 16 bits that are used later
+/// in a register each, which takes twice the room.
+struct alignas(16) Words {
+  static constexpr int kCount = 4;
+  std::uint32_t values[kCount];
+};
+template <class T>
+GPU_FUNCTION Words load_words(const T* from) {
+  return gpu::load_16_bytes<Words>(from);
+}
+/// Value `i` of a pack of T.
+template <class T>
+GPU_FUNCTION float float_at(const Words& words, int i) {
+  constexpr int kOfAWord = Pack<T>::kCount / Words::kCount;
+  return gpu::float_in<T>(words.values[i / kOfAWord], i % kOfAWord);
+}
+
 /// Joins a value of each thread, join(a, b) in any order of its arguments, and gives the result to
 /// each of them; in the same order whatever the order of threads.
 template <int kThreads, class T, class Join>

@@ -9,6 +9,7 @@
 
 #include "ops/attention_kernel.h"
 #include "ops/documents.h"
+#include "ops/plain_use.h"
 
 namespace sherd::ops {
 
@@ -153,6 +154,8 @@ struct Backend {
   /// Whether one product over weights that lie side by side is to take the place of several. It
   /// rounds otherwise: a gradient of the input is rounded once, not once a weight.
   bool joins_products;
+  /// ops::plain_uses(); null where nothing is left to the plain back end.
+  std::vector<PlainUse> (*plain_uses)();
 };
 
 /// The back end that serves tensors of this device and dtype; the plain one while PlainOperators

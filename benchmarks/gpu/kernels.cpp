@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -32,9 +33,14 @@
 #include "ops/backend.h"
 #include "ops/cuda_library.h"
 #include "ops/plain/plain_backend.h"
+#include "sherd/gpus.h"
+#include "src/kernels/shard_math.h"
 
 namespace sherd::benchmarks {
 namespace {
+
+using detail::shard_math::adamw;
+using detail::shard_math::AdamWTensors;
 
 struct Sizes {
   int64_t tokens = 8192;
@@ -143,6 +149,7 @@ class Kernels {
   void rotary();
   void losses();
   void sums();
+  void optimizer();
   void products();
   void attention();
 
@@ -225,6 +232,43 @@ void Kernels::sums() {
                   [&] { backend_.add_embedding_gradient(table, ids, matrix); });
 }
 
+// State as after some steps of training: the bytes of one update per element.
+void Kernels::optimizer() {
+  const int64_t numel = sizes_.copied / 4;
+  const at::Tensor travelling = random({numel}), gradient = random({numel}).mul_(1e-3);
+  const auto moments = [&](c10::ScalarType dtype) {
+    const at::Tensor first = random({numel}).mul_(1e-4).to(dtype);
+    return std::pair(first, first.square().add_(1e-8));
+  };
+  const kernels::AdamWStep step{.keep = 0.9999F,
+                                .step_size = 1e-4F,
+                                .one_minus_beta1 = 0.1F,
+                                .beta2 = 0.999F,
+                                .one_minus_beta2 = 0.001F,
+                                .bias_correction2_sqrt = 0.5F,
+                                .eps = 1e-8F,
+                                .number = 100};
+  const auto measure = [&](const char* name, double bytes, const AdamWTensors& tensors) {
+    measured_.bytes(name, static_cast<double>(numel) * bytes, [&] { adamw(tensors, step); });
+  };
+  {
+    const auto [m, v] = moments(at::kBFloat16);
+    measure("AdamW, all in bf16", 14,
+            {.master = {},
+             .exp_avg = m,
+             .exp_avg_sq = v,
+             .gradient = gradient,
+             .travelling = travelling});
+  }
+  const auto [m, v] = moments(at::kFloat);
+  measure("AdamW, masters and moments in fp32", 28,
+          {.master = travelling.to(at::kFloat),
+           .exp_avg = m,
+           .exp_avg_sq = v,
+           .gradient = gradient,
+           .travelling = travelling});
+}
+
 void Kernels::product(const std::string& name, const at::Tensor& a, const at::Tensor& b,
                       c10::ScalarType out_dtype) {
   at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options().dtype(out_dtype));
@@ -266,6 +310,7 @@ void Kernels::attention() {
 }
 
 void run(c10::Device device, int rounds) {
+  static_cast<void>(gpus());  // registers the library's kernels
   // The library brings LibTorch's part for GPUs: before any tensor is made on one.
   const ops::Backend backend = device.is_cpu()
                                    ? ops::backend_of(at::empty({0}, at::kBFloat16))
@@ -281,6 +326,7 @@ void run(c10::Device device, int rounds) {
   kernels.rotary();
   kernels.losses();
   kernels.sums();
+  kernels.optimizer();
   kernels.products();
   kernels.attention();
   std::printf("%s\n", measured.json(backend.name, copy_rate).dump().c_str());

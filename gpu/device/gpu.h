@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <stdexcept>
-#include <string>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+
+#include "gpu/launch_failure.h"
 
 /// A kernel of blocks of so many threads; and of how many blocks at once, at least, a
 /// multiprocessor has the registers.
@@ -54,6 +54,37 @@ GPU_FUNCTION Half rounded<Half>(float value) {
   return __float2half_rn(value);
 }
 
+/// Value `i` of those that lie in a word: the lower half is value 0 of two.
+template <class T>
+GPU_FUNCTION float float_in(uint32_t word, int i);
+template <>
+GPU_FUNCTION float float_in<float>(uint32_t word, int /*i*/) {
+  return __uint_as_float(word);
+}
+template <>
+GPU_FUNCTION float float_in<BFloat16>(uint32_t word, int i) {
+  return __uint_as_float(i == 0 ? word << 16 : word & 0xffff0000U);
+}
+template <>
+GPU_FUNCTION float float_in<Half>(uint32_t word, int i) {
+  return __half2float(__ushort_as_half(static_cast<uint16_t>(i == 0 ? word : word >> 16)));
+}
+
+/// One value of global memory.
+template <class T>
+GPU_FUNCTION T load_value(const T* from) {
+  return *from;
+}
+template <class T>
+GPU_FUNCTION void store_value(T* to, T value) {
+  *to = value;
+}
+/// A value that all threads of a warp read at once: it is moved once for all of them.
+template <class T>
+GPU_FUNCTION T load_for_warp(const T* from) {
+  return *from;
+}
+
 /// Sixteen bytes at once, of an address that is a multiple of 16: a word for the compiler, whatever
 /// is in it.
 template <class Pack>
@@ -76,15 +107,31 @@ using Stream = cudaStream_t;
 inline Stream stream_at(void* address) {
   return static_cast<Stream>(address);
 }
-/// Has `blocks` blocks of `kThreads` threads run a kernel, and does not wait for them; none for 0.
-/// Throws std::runtime_error where the GPU cannot: no code for it, no room.
+/// The exit code of a launch that failed. What is neither memory nor the machine's is a fault of a
+/// kernel, and so a bug.
+inline ExitCode code_of(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return ExitCode::OutOfMemory;
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorECCUncorrectable:
+      return ExitCode::Unavailable;
+    default:
+      return ExitCode::Internal;
+  }
+}
+/// Launches `blocks` blocks of `kThreads` threads and does not wait for them; nothing for 0 blocks.
+/// `name`: the kernel's, for messages. Throws Error where the CUDA runtime reports a fault.
 template <int kThreads, class... Parameters, class... Arguments>
-void launch(Stream stream, int64_t blocks, void (*kernel)(Parameters...), Arguments... arguments) {
+void launch(const char* name, Stream stream, int64_t blocks, void (*kernel)(Parameters...),
+            Arguments... arguments) {
   if (blocks > 0) {
     kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(arguments...);
     if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) {
-      throw std::runtime_error(std::string("a kernel does not start: ") +
-                               cudaGetErrorString(error));
+      throw launch_failure(code_of(error), name, cudaGetErrorString(error));
     }
   }
 }
@@ -134,6 +181,26 @@ GPU_FUNCTION double fused(double a, double b, double c) {
 /// Of π × value.
 GPU_FUNCTION void sine_cosine_of_pi(double value, double& sine, double& cosine) {
   ::sincospi(value, &sine, &cosine);
+}
+
+/// a × b + c, rounded once.
+GPU_FUNCTION float fused(float a, float b, float c) {
+  return __fmaf_rn(a, b, c);
+}
+/// 1 ÷ value and 1 ÷ √value within a few units of the last place, for normal values.
+GPU_FUNCTION float reciprocal_estimate(float value) {
+  float estimate;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(estimate) : "f"(value));
+  return estimate;
+}
+GPU_FUNCTION float inverse_root_estimate(float value) {
+  float estimate;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(estimate) : "f"(value));
+  return estimate;
+}
+/// The upper 16 bits of each, those of `first` below.
+GPU_FUNCTION uint32_t upper_halves(uint32_t first, uint32_t second) {
+  return __byte_perm(first, second, 0x7632);
 }
 
 }  // namespace sherd::gpu

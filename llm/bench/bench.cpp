@@ -29,6 +29,7 @@
 #include "llm/train/tiny_step.h"
 #include "llm/train/train_step.h"
 #include "ops/cpu/isa.h"
+#include "ops/plain_use.h"
 #include "sherd/error.h"
 
 namespace llm::bench {
@@ -385,6 +386,9 @@ BenchResult Bench::run() {
   }
   result_.transport = world_.transport();
   result_.attention = sherd::ops::attention_choices(world_.device());
+  if (!world_.device().is_cpu()) {
+    result_.kernels = sherd::ops::kernels_text(world_.device());
+  }
   return result_;
 }
 

@@ -61,7 +61,8 @@ struct BenchOptions {
 
 /// Rank 0's times, except where said.
 struct BenchResult {
-  std::string isa;  ///< the path of the processor that all ranks took
+  std::string isa;                   ///< the path of the processor that all ranks took
+  std::string kernels;               ///< on a GPU: ops::kernels_text()
   std::vector<sherd::ops::AttentionChoice> attention;  ///< on a GPU: the kernels that compute it
   std::string transport;             ///< what carries parameters and gradients between ranks
   std::vector<double> step_seconds;  ///< of each timed step, the slowest rank's

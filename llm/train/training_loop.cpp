@@ -16,6 +16,7 @@
 #include "llm/train/start.h"
 #include "llm/train/step_profile.h"
 #include "ops/attention_kernel.h"
+#include "ops/plain_use.h"
 #include "sherd/checkpoint.h"
 
 namespace llm::train {
@@ -270,6 +271,7 @@ void TrainingLoop::settle() {
   if (!made.traced.empty()) {
     say(made.traced);
   }
+  say_kernels();
   say_attention();
 }
 
@@ -277,6 +279,18 @@ void TrainingLoop::say_attention() {
   const auto choices = sherd::ops::attention_choices(world_.device());
   for (; attention_said_ < choices.size(); ++attention_said_) {
     say("attention: " + sherd::ops::text_of(choices[attention_said_]));
+  }
+}
+
+// After the first step, and again after one that left something else to LibTorch.
+void TrainingLoop::say_kernels() {
+  const c10::Device device = world_.device();
+  if (device.is_cpu()) {
+    return;
+  }
+  if (std::string kernels = sherd::ops::kernels_text(device); kernels != kernels_said_) {
+    kernels_said_ = std::move(kernels);
+    say("kernels: " + kernels_said_);
   }
 }
 

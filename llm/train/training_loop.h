@@ -116,6 +116,7 @@ class TrainingLoop {
   void on_first_rank(const std::function<void()>& work) const;
   [[nodiscard]] eval::EvaluationOptions evaluation_options(std::int64_t samples) const;
   void say(const std::string& line) const;
+  void say_kernels();
 
   Prepared run_;
   sherd::Sharded<model::CausalLm>& model_;
@@ -141,6 +142,7 @@ class TrainingLoop {
   bool save_time_is_up_ = false;        // on the first rank's clock, as of the last step
   bool evaluation_time_is_up_ = false;  // the same
   StepsMade made_;
+  std::string kernels_said_;  // on a GPU: ops::kernels_text()
   RunOutcome outcome_;
 };
 

@@ -10,6 +10,7 @@
 #include "ops/cuda/column_sums.h"
 #include "ops/cuda/cuda_backend.h"
 #include "ops/cuda/dispatch.h"
+#include "ops/cuda/plain_uses.h"
 
 namespace sherd::ops::cuda {
 namespace {
@@ -47,6 +48,7 @@ std::optional<GateAndUp> gate_and_up_of(const at::Tensor& gate, const at::Tensor
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   const auto rows = gate_and_up_of(gate, up);
   if (!rows) {
+    note_plain_use("swiglu", reason_of(gate, gate.size(-1)));
     return plain_backend().swiglu(gate, up);
   }
   at::Tensor output = at::empty(gate.sizes(), gate.options());
@@ -77,6 +79,7 @@ SwiGluGradients swiglu_backward(const at::Tensor& grad_output, const at::Tensor&
   const at::Tensor grad = grad_output.contiguous();
   const auto rows = gate_and_up_of(gate, up);
   if (!rows || !are_packed({grad}) || grad.scalar_type() != gate.scalar_type()) {
+    note_plain_use("swiglu_backward", reason_of(gate, gate.size(-1)));
     return plain_backend().swiglu_backward(grad, gate, up);
   }
   const SwiGluGradients result = room_for_gradients(*rows);
@@ -103,6 +106,7 @@ bool serves_bias_gelu(at::TensorList tensors, const at::Tensor& bias) {
 
 at::Tensor bias_gelu(const at::Tensor& input, const at::Tensor& bias) {
   if (!serves_bias_gelu({input}, bias)) {
+    note_plain_use("bias_gelu", reason_of(input, bias.size(0)));
     return plain_backend().bias_gelu(input, bias);
   }
   at::Tensor output = at::empty(input.sizes(), input.options());
@@ -117,6 +121,7 @@ BiasGeluGradients bias_gelu_backward(const at::Tensor& grad_output, const at::Te
                                      const at::Tensor& bias, bool wants_bias) {
   const at::Tensor grad = grad_output.contiguous();
   if (!serves_bias_gelu({input, grad}, bias)) {
+    note_plain_use("bias_gelu_backward", reason_of(input, bias.size(0)));
     return plain_backend().bias_gelu_backward(grad, input, bias, wants_bias);
   }
   const int64_t width = bias.size(0), rows = input.numel() / width;
@@ -164,6 +169,7 @@ at::Tensor rotary(const at::Tensor& input, const at::Tensor& cosines, const at::
                                        input.size(3) / 2};
   const at::Tensor cosine = cosines.expand(angles), sine = sines.expand(angles);
   if (!serves_rotary(input, cosine, sine)) {
+    note_plain_use("rotary", reason_of(input, input.size(3) / 2));
     return plain_backend().rotary(input, cosines, sines, direction);
   }
   at::Tensor output = at::empty(input.sizes(), input.options());

@@ -4,6 +4,7 @@
 
 #include "ops/cuda/cuda_backend.h"
 #include "ops/cuda/dispatch.h"
+#include "ops/cuda/plain_uses.h"
 
 namespace sherd::ops::cuda {
 namespace {
@@ -24,6 +25,7 @@ LogitRows<void> rows_of(const at::Tensor& logits, const at::Tensor& targets,
 
 CrossEntropy cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
   if (!serves(logits)) {
+    note_plain_use("cross_entropy", reason_of(logits, logits.size(1)));
     return plain_backend().cross_entropy(logits, targets);
   }
   const auto wide = logits.options().dtype(at::kFloat);
@@ -40,6 +42,7 @@ CrossEntropy cross_entropy(const at::Tensor& logits, const at::Tensor& targets) 
 void cross_entropy_backward(at::Tensor& logits, const at::Tensor& targets,
                             const at::Tensor& log_sums, const at::Tensor& scale) {
   if (!serves(logits)) {
+    note_plain_use("cross_entropy_backward", reason_of(logits, logits.size(1)));
     plain_backend().cross_entropy_backward(logits, targets, log_sums, scale);
     return;
   }

@@ -5,7 +5,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -13,10 +12,6 @@ namespace sherd::ops::cuda {
 
 StreamHandle current_stream(c10::Device device) {
   return c10::cuda::getCurrentCUDAStream(device.index()).stream();
-}
-
-void check_launches() {
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 int compute_capability(c10::Device device) {

@@ -11,9 +11,6 @@ namespace sherd::ops::cuda {
 /// What work on this device is queued on, for the calling thread.
 [[nodiscard]] StreamHandle current_stream(c10::Device device);
 
-/// Throws c10::Error where a kernel that this thread launched could not start.
-void check_launches();
-
 /// The device's compute capability × 10: 90 for 9.0.
 [[nodiscard]] int compute_capability(c10::Device device);
 

@@ -1,5 +1,6 @@
 // RMSNorm and LayerNorm of tensors.
 
+#include <string>
 #include <vector>
 
 #include <ATen/ops/empty.h>
@@ -7,6 +8,7 @@
 #include "ops/cuda/column_sums.h"
 #include "ops/cuda/cuda_backend.h"
 #include "ops/cuda/dispatch.h"
+#include "ops/cuda/plain_uses.h"
 
 namespace sherd::ops::cuda {
 namespace {
@@ -15,6 +17,14 @@ bool serves(at::TensorList rows, const NormParameters& of) {
   const int64_t width = of.weight.size(0);
   return are_packed(rows) && are_packed({rows.front(), of.weight, of.bias}) &&
          fits_packs(of.weight, width) && width <= widest_norm(dtype_of(of.weight));
+}
+
+std::string reason_of_norm(const NormParameters& of) {
+  const int64_t width = of.weight.size(0);
+  const bool is_too_wide = has_kernels(of.weight) && width > widest_norm(dtype_of(of.weight));
+  return is_too_wide ? "rows of " + std::to_string(width) + " values are wider than " +
+                           std::to_string(widest_norm(dtype_of(of.weight)))
+                     : reason_of(of.weight, width);
 }
 
 // The plain back end's statistics, [2, ..., 1], so that either back end's backward reads the
@@ -29,6 +39,7 @@ at::Tensor room_for_statistics(const at::Tensor& input) {
 NormOutput norm(const NormInputs& inputs, const NormParameters& of) {
   const at::Tensor& input = inputs.input;
   if (!serves({input, inputs.residual}, of)) {
+    note_plain_use("norm", reason_of_norm(of));
     return plain_backend().norm(inputs, of);
   }
   const int64_t width = of.weight.size(0);
@@ -55,12 +66,16 @@ NormInputGradients norm_backward(const NormGradients& gradients, const at::Tenso
                                  const NormParameters& of, const at::Tensor& statistics,
                                  WantedGradients wanted) {
   if (!serves({sum, gradients.normalised, gradients.sum}, of)) {
+    note_plain_use("norm_backward", reason_of_norm(of));
     return plain_backend().norm_backward(gradients, sum, of, statistics, wanted);
   }
   const int64_t width = of.weight.size(0), rows = sum.numel() / width;
+  const Dtype dtype = dtype_of(sum);
+  const bool is_wide = norm_row_warps(dtype, width) == 0;
+  const int64_t parts = norm_parts(dtype, rows, width);
   const at::Tensor grad_input = at::empty(sum.sizes(), sum.options());
-  const at::Tensor weight_parts = room_for_parts(wanted.weight, norm_parts(rows), width, sum);
-  const at::Tensor bias_parts = room_for_parts(wanted.bias, norm_parts(rows), width, sum);
+  const at::Tensor weight_parts = room_for_parts(wanted.weight, parts, width, sum);
+  const at::Tensor bias_parts = room_for_parts(wanted.bias && !is_wide, parts, width, sum);
   const NormBackwardRows<void> arguments{.grad = data(gradients.normalised),
                                          .grad_sum = data(gradients.sum),
                                          .sum = data(sum),
@@ -72,9 +87,12 @@ NormInputGradients norm_backward(const NormGradients& gradients, const at::Tenso
                                          .rows = rows,
                                          .width = static_cast<int>(width)};
   on_device_of(sum, [&](StreamHandle stream) {
-    launch_norm_backward(dtype_of(sum), stream, arguments, of.is_layer_norm());
+    launch_norm_backward(dtype, stream, arguments, of.is_layer_norm());
   });
-  return {grad_input, sum_of_parts(weight_parts), sum_of_parts(bias_parts)};
+  const at::Tensor grad_bias = wanted.bias && is_wide
+                                   ? sum_of_rows(gradients.normalised.view({rows, width}))
+                                   : sum_of_parts(bias_parts);
+  return {grad_input, sum_of_parts(weight_parts), grad_bias};
 }
 
 }  // namespace

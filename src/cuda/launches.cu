@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "cuda/kernels/adamw.cuh"
 #include "cuda/kernels/random.cuh"
@@ -54,14 +55,22 @@ int64_t blocks_for(int64_t numel) {
   return std::min((numel + kOfABlock - 1) / kOfABlock, Squares::kParts);
 }
 
+// A pack for each thread, where no block adds to a sum: a multiprocessor begins a block as soon as
+// one has ended, and the last blocks are short.
+int64_t blocks_of_one_pack(int64_t numel) {
+  constexpr int64_t kOfABlock = int64_t{kThreads} * kPacked;
+  return std::min<int64_t>((numel + kOfABlock - 1) / kOfABlock, std::numeric_limits<int>::max());
+}
+
 template <class... Parameters, class... Arguments>
-void launch(kernels::Stream stream, const Flat& flat, void (*kernel)(Flat, Parameters...),
-            const Arguments&... arguments) {
-  gpu::launch<kThreads>(gpu::stream_at(stream), blocks_for(flat.numel), kernel, flat, arguments...);
+void launch(const char* name, kernels::Stream stream, const Flat& flat,
+            void (*kernel)(Flat, Parameters...), const Arguments&... arguments) {
+  gpu::launch<kThreads>(name, gpu::stream_at(stream), blocks_for(flat.numel), kernel, flat,
+                        arguments...);
 }
 
 void add_up_parts(const Squares& squares, int64_t numel, kernels::Stream stream) {
-  gpu::launch<kThreads>(gpu::stream_at(stream), 1, sum_parts<kThreads>, squares.parts,
+  gpu::launch<kThreads>("sum_parts", gpu::stream_at(stream), 1, sum_parts<kThreads>, squares.parts,
                         blocks_for(numel), squares.sum);
 }
 
@@ -79,8 +88,8 @@ void sum_in_order(Values out, bool accumulate, float scale, const DeviceKernels:
       aligned_in_all &= aligned(source);
     }
     all.distance = all.count > kMostSources ? typed[1] - typed[0] : 0;
-    launch(stream, cut(numel, aligned_in_all), sum_in_rank_order<Out, In, kThreads>, typed_out,
-           accumulate, scale, all, parts);
+    launch("sum_in_rank_order", stream, cut(numel, aligned_in_all),
+           sum_in_rank_order<Out, In, kThreads>, typed_out, accumulate, scale, all, parts);
   };
   std::visit(sum, out, sources);
   if (parts != nullptr) {
@@ -92,7 +101,8 @@ void sum_squares(ConstValues values, int64_t numel, const Squares& squares,
                  kernels::Stream stream) {
   std::visit(
       [&]<class T>(const T* typed) {
-        launch(stream, cut(numel, aligned(typed)), squares_of<T, kThreads>, typed, squares.parts);
+        launch("squares_of", stream, cut(numel, aligned(typed)), squares_of<T, kThreads>, typed,
+               squares.parts);
       },
       values);
   add_up_parts(squares, numel, stream);
@@ -100,30 +110,34 @@ void sum_squares(ConstValues values, int64_t numel, const Squares& squares,
 
 void find_clip_factor(const double* squares, double max_norm, float* factor,
                       kernels::Stream stream) {
-  gpu::launch<gpu::kWarp>(gpu::stream_at(stream), 1, clip_factor<gpu::kWarp>, squares, max_norm,
-                          factor);
+  gpu::launch<gpu::kWarp>("clip_factor", gpu::stream_at(stream), 1, clip_factor<gpu::kWarp>,
+                          squares, max_norm, factor);
 }
 
 void scale(Values values, float factor, int64_t numel, kernels::Stream stream) {
   std::visit(
       [&]<class T>(T* typed) {
-        launch(stream, cut(numel, aligned(typed)), scale_in_place<T, kThreads>, typed, factor);
+        launch("scale_in_place", stream, cut(numel, aligned(typed)), scale_in_place<T, kThreads>,
+               typed, factor);
       },
       values);
 }
 
 void round_to_bfloat16(const float* values, uint16_t* out, int64_t numel, kernels::Stream stream) {
-  launch(stream, cut(numel, aligned(values) & aligned(out)), to_bfloat16<kThreads>, values, out);
+  launch("to_bfloat16", stream, cut(numel, aligned(values) & aligned(out)), to_bfloat16<kThreads>,
+         values, out);
 }
 
 void split_all(const float* values, SplitMaster out, int64_t numel, kernels::Stream stream) {
   const unsigned aligned_in_all = aligned(values) & aligned(out.travelling) & aligned(out.low);
-  launch(stream, cut(numel, aligned_in_all), split<kThreads>, values, out.travelling, out.low);
+  launch("split", stream, cut(numel, aligned_in_all), split<kThreads>, values, out.travelling,
+         out.low);
 }
 
 void join_all(SplitMaster master, float* out, int64_t numel, kernels::Stream stream) {
   const unsigned aligned_in_all = aligned(master.travelling) & aligned(master.low) & aligned(out);
-  launch(stream, cut(numel, aligned_in_all), join<kThreads>, master.travelling, master.low, out);
+  launch("join", stream, cut(numel, aligned_in_all), join<kThreads>, master.travelling, master.low,
+         out);
 }
 
 // Calls fn(masters), in the way that they lie.
@@ -149,8 +163,9 @@ void update_all(const AdamWShards& shards, int64_t numel, const AdamWStep& step,
                                                            const Masters& masters) {
     const AdamWArrays<Masters, M, G> arrays{masters, exp_avg, std::get<M*>(shards.exp_avg_sq),
                                             gradient, shards.first_element};
-    launch(stream, cut(numel, aligned_in_all), adamw<Masters, M, G, kThreads>, arrays, step,
-           grad_scale);
+    gpu::launch<kThreads>("adamw", gpu::stream_at(stream), blocks_of_one_pack(numel),
+                          adamw<Masters, M, G, kThreads>, cut(numel, aligned_in_all), arrays,
+                          AdamWNumbers{step, 1.0F / step.bias_correction2_sqrt}, grad_scale);
   };
   with_masters(shards, [&](const auto& masters) {
     std::visit([&](auto* exp_avg, const auto* gradient) { update(exp_avg, gradient, masters); },

@@ -7,6 +7,9 @@
 
 namespace sherd::kernels {
 
+[[nodiscard]] constexpr uint32_t bits_of(float value) {
+  return std::bit_cast<uint32_t>(value);
+}
 [[nodiscard]] constexpr bool is_nan(uint32_t bits) {
   return (bits & 0x7fffffffU) > 0x7f800000U;
 }
@@ -33,14 +36,20 @@ constexpr float widened(uint16_t bits) {
 }
 
 /// 32 random bits of an element at a step: the same on any world size. (lowbias32 by C. Wellons.)
-[[nodiscard]] constexpr uint32_t rounding_noise(uint64_t element, uint32_t step) {
-  auto x = static_cast<uint32_t>(element) ^ (static_cast<uint32_t>(element >> 32) * 0x9e3779b9U) ^
-           (step * 0x85ebca6bU);
+/// In two halves, for those who have many elements whose upper 32 bits and step are the same.
+[[nodiscard]] constexpr uint32_t noise_seed(uint32_t upper, uint32_t step) {
+  return (upper * 0x9e3779b9U) ^ (step * 0x85ebca6bU);
+}
+[[nodiscard]] constexpr uint32_t noise_of(uint32_t x) {
   x ^= x >> 16;
   x *= 0x7feb352dU;
   x ^= x >> 15;
   x *= 0x846ca68bU;
   return x ^ (x >> 16);
+}
+[[nodiscard]] constexpr uint32_t rounding_noise(uint64_t element, uint32_t step) {
+  return noise_of(static_cast<uint32_t>(element) ^
+                  noise_seed(static_cast<uint32_t>(element >> 32), step));
 }
 /// Moments use it at the step's number; masters, whose noise is another, at this one.
 [[nodiscard]] constexpr uint32_t masters_number(uint32_t step) {

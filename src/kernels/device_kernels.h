@@ -13,6 +13,11 @@ namespace sherd::kernels {
 /// Work that a device does one after the other: CUDA's cudaStream_t.
 using Stream = void*;
 
+/// fp16 as its bits.
+struct Float16 {
+  uint16_t bits = 0;
+};
+
 /// Where sums of squares go, on the device.
 struct Squares {
   static constexpr int64_t kParts = 8192;
@@ -26,7 +31,9 @@ struct Squares {
 /// squares, which are added in double, in an order of their own that the count decides, and for
 /// NaN, which stays NaN.
 struct DeviceKernels {
-  using Sources = std::variant<std::span<const float* const>, std::span<const uint16_t* const>>;
+  /// In fp32, bf16 or fp16.
+  using Sources = std::variant<std::span<const float* const>, std::span<const uint16_t* const>,
+                               std::span<const Float16* const>>;
   /// Sources a call, at most; any number of them where each lies as far behind the one before.
   int64_t most_sources = 0;
   /// `squares`: of the result, without another pass over it.

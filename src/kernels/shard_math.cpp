@@ -143,17 +143,24 @@ bool lie_evenly(std::span<const at::Tensor> sources) {
 // Whether the device has kernels that could.
 bool sum_on_device(const at::Tensor& out, bool accumulate, float scale,
                    std::span<const at::Tensor> sources, const kernels::Squares& squares) {
-  const OnDevice device(sources.front());
+  const OnDevice device(out);
   if (!device ||
       (static_cast<int64_t>(sources.size()) > device->most_sources && !lie_evenly(sources))) {
     return false;
   }
-  if (sources.front().scalar_type() == at::kFloat) {
-    sum_by<float>(device, out, accumulate, scale, sources, squares);
-  } else {
-    sum_by<uint16_t>(device, out, accumulate, scale, sources, squares);
+  switch (sources.front().scalar_type()) {
+    case at::kFloat:
+      sum_by<float>(device, out, accumulate, scale, sources, squares);
+      return true;
+    case at::kBFloat16:
+      sum_by<uint16_t>(device, out, accumulate, scale, sources, squares);
+      return true;
+    case at::kHalf:
+      sum_by<kernels::Float16>(device, out, accumulate, scale, sources, squares);
+      return true;
+    default:
+      return false;
   }
-  return true;
 }
 
 void sum_with_aten(const at::Tensor& out, bool accumulate, float scale,

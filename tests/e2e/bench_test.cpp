@@ -77,6 +77,7 @@ TEST(Bench, PrintsTimesMemoryAndLosses) {
     until_timed_end += step;
   }
   EXPECT_LT(until_timed_end, whole.count());
+  EXPECT_EQ(line.at("kernels"), "");  // of GPUs
   EXPECT_EQ(line.at("transport"), "shared memory");
   EXPECT_GT(line.at("step_seconds").at("median"), 0.0);
   EXPECT_FALSE(line.at("all_step_seconds").empty());

@@ -68,6 +68,9 @@ struct Stage {
   Context main;
   void* main_kept = nullptr;
   std::exception_ptr thrown;  // by a thread, for play()
+  Traffic moved;              // by the kernel that is played
+  std::map<std::string, Traffic> moved_by;
+  std::optional<std::string> next_failure;
   const void* main_stack = nullptr;
   std::size_t main_stack_bytes = 0;
 };
@@ -236,11 +239,34 @@ std::set<Barrier> play(std::int64_t blocks, int threads, const std::function<voi
   s.without = how.without;
   s.met.clear();
   s.barriers.clear();
+  s.moved = {};
   std::mt19937 random(how.seed);
   for (s.block = 0; s.block < blocks; ++s.block) {
     play_block(threads, random);
   }
+  s.moved_by[how.kernel].read += s.moved.read;
+  s.moved_by[how.kernel].written += s.moved.written;
   return s.barriers;
+}
+
+std::map<std::string, Traffic> take_traffic() {
+  return std::exchange(stage().moved_by, {});
+}
+
+void fail_next_launch(const std::string& reason) {
+  stage().next_failure = reason;
+}
+
+std::optional<std::string> take_launch_failure() {
+  return std::exchange(stage().next_failure, std::nullopt);
+}
+
+void count_read(std::size_t bytes) {
+  stage().moved.read += static_cast<std::int64_t>(bytes);
+}
+
+void count_written(std::size_t bytes) {
+  stage().moved.written += static_cast<std::int64_t>(bytes);
 }
 
 int thread_index() {

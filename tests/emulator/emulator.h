@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <source_location>
@@ -30,8 +31,24 @@ struct Barrier {
 struct Play {
   std::uint32_t seed = 1;  ///< of the order of threads
   std::optional<Barrier> without =
-      std::nullopt;  ///< a barrier that is taken away, to see whether that shows
+      std::nullopt;         ///< a barrier that is taken away, to see whether that shows
+  const char* kernel = "";  ///< its name, under which traffic() counts
 };
+
+/// Bytes of global memory that kernels moved.
+struct Traffic {
+  std::int64_t read = 0;
+  std::int64_t written = 0;
+  auto operator<=>(const Traffic&) const = default;
+};
+
+/// What the kernels that this thread played moved since the last call, by the kernel's name.
+[[nodiscard]] std::map<std::string, Traffic> take_traffic();
+
+/// Makes the next launch of this thread fail for this reason, as the CUDA runtime reports it.
+void fail_next_launch(const std::string& reason);
+/// That reason, once.
+[[nodiscard]] std::optional<std::string> take_launch_failure();
 
 /// Another one for each launch of this thread: 1, 2, …
 [[nodiscard]] std::uint32_t next_seed();
@@ -50,6 +67,8 @@ std::set<Barrier> play(std::int64_t blocks, int threads, const std::function<voi
 [[nodiscard]] std::int64_t block_count();
 void sync_block(const std::source_location& where);
 [[nodiscard]] double shuffle_xor(double value, int bits, const std::source_location& where);
+void count_read(std::size_t bytes);
+void count_written(std::size_t bytes);
 /// Throws std::logic_error where a GPU would stop.
 void check_aligned(const void* address, std::size_t bytes);
 /// The block's memory of that place in the source, all ones (NaN) at its first use in a block.

@@ -112,5 +112,45 @@ TEST(Emulator, StopsWhereSixteenBytesAreNotAligned) {
   EXPECT_THROW(copy(6), std::logic_error);
 }
 
+void copy_one(const float* from, float* to) {
+  const int thread = thread_index();
+  gpu::store_value(to + thread, gpu::load_value(from + thread) + gpu::load_for_warp(from));
+}
+
+TEST(Emulator, CountsTheBytesOfEachKernel) {
+  const std::vector<float> from(64);
+  std::vector<float> to(64);
+  static_cast<void>(take_traffic());
+  gpu::launch<64>("first", nullptr, 1, &copy_one, from.data(), to.data());
+  gpu::launch<64>("second", nullptr, 1, &copy_one, from.data(), to.data());
+  gpu::launch<32>("second", nullptr, 2, &copy_one, from.data(), to.data());
+  const auto moved = take_traffic();
+  EXPECT_EQ(moved.size(), 2U);
+  EXPECT_EQ(moved.at("first"), (Traffic{64 * 4 + 2 * 4, 64 * 4}));
+  EXPECT_EQ(moved.at("second"), (Traffic{128 * 4 + 4 * 4, 128 * 4}));
+  EXPECT_TRUE(take_traffic().empty());
+}
+
+// As on a GPU, whose runtime reports the fault of an earlier kernel at the next launch.
+TEST(Emulator, ALaunchThatFailsIsAnErrorThatNamesItsKernel) {
+  const std::vector<float> from(32);
+  std::vector<float> to(32);
+  const auto launch = [&] {
+    gpu::launch<32>("copy_one", nullptr, 1, &copy_one, from.data(), to.data());
+  };
+  fail_next_launch("an illegal memory access was encountered");
+  try {
+    launch();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::Internal);
+    EXPECT_STREQ(error.what(),
+                 "CUDA reported \"an illegal memory access was encountered\" when the kernel "
+                 "copy_one was launched. An earlier kernel may have caused it: run again with "
+                 "CUDA_LAUNCH_BLOCKING=1 to find the kernel at fault.");
+  }
+  EXPECT_NO_THROW(launch());
+}
+
 }  // namespace
 }  // namespace sherd::emulator

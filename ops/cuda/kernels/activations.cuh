@@ -97,27 +97,35 @@ bias_gelu(const T* input, const T* bias, T* out, std::int64_t numel, std::int64_
   }
 }
 
-/// The gradient of the input, and each part's of the bias, summed before it is rounded. Bytes: 3 ×
-/// numel × sizeof(T).
+/// The gradient of the input, and each part's of the bias, summed before it is rounded. Bytes: read
+/// 3 × rows × columns × sizeof(T), a third of it the bias, which the caches hold; write rows ×
+/// columns × sizeof(T) and 4 × parts × columns.
 template <class T, int kThreads>
 GPU_KERNEL(kThreads)
 bias_gelu_backward(BiasGeluBackwardRows<T> of) {
   constexpr int kCount = Pack<T>::kCount;
-  const auto gradients = [of](std::int64_t row, std::int64_t column, float(&result)[kCount]) {
-    const Pack<T> grads = load_pack(of.grad + row * of.columns + column);
-    const Pack<T> inputs = load_pack(of.input + row * of.columns + column);
+  struct Read {
+    Words grads;
+    Words inputs;
+  };
+  const auto read = [of](std::int64_t row, std::int64_t column) {
+    const std::int64_t at = row * of.columns + column;
+    return Read{load_words(of.grad + at), load_words(of.input + at)};
+  };
+  const auto gradients = [of](const Read& from, std::int64_t row, std::int64_t column,
+                              float(&result)[kCount]) {
     const Pack<T> biases = load_pack(of.bias + column);
     Pack<T> rounded;
     for (int i = 0; i < kCount; ++i) {
-      const float x = gpu::to_float(inputs.values[i]) + gpu::to_float(biases.values[i]);
+      const float x = float_at<T>(from.inputs, i) + gpu::to_float(biases.values[i]);
       const float gate = sigmoid(x * (kTwiceRoot + kTwiceRoot * kCubic * x * x));
       const float inner = x * (kTwiceRoot + 3.0F * kTwiceRoot * kCubic * x * x);
-      result[i] = gpu::to_float(grads.values[i]) * gate * (1.0F + inner * (1.0F - gate));
+      result[i] = float_at<T>(from.grads, i) * gate * (1.0F + inner * (1.0F - gate));
       rounded.values[i] = gpu::rounded<T>(result[i]);
     }
     store_pack(of.grad_input + row * of.columns + column, rounded);
   };
-  sum_columns<kThreads, kCount>(of.bias_parts, of.rows, of.columns, gradients);
+  sum_columns<kThreads, kCount, 2>(of.bias_parts, of.rows, of.columns, read, gradients);
 }
 
 /// Turns the pairs (i, half + i) of each head by the angles of its token. Bytes: 2 × numel ×

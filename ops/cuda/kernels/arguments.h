@@ -29,9 +29,8 @@ struct NormBackwardRows {
   const T* weight = nullptr;
   const float* statistics = nullptr;  ///< as forward left them
   T* grad_input = nullptr;
-  float* weight_parts =
-      nullptr;  ///< [blocks, D]: each block's part of the weight's gradient; null: not wanted
-  float* bias_parts = nullptr;  ///< the same of the bias
+  float* weight_parts = nullptr;  ///< [parts, D] of the weight's gradient; null: not wanted
+  float* bias_parts = nullptr;    ///< the same of the bias
   std::int64_t rows = 0;
   int width = 0;
 };
@@ -120,13 +119,16 @@ struct WiderHeads {
   int width = 0;
 };
 
+/// Threads side by side in a row whose columns are summed: 128 bytes of it.
+inline constexpr int kTileThreads = 8;
+
 /// Gradients of embedded tokens, by their ids.
-template <class T>
+template <class T, class Out>
 struct EmbeddingRows {
-  const std::int64_t* ids = nullptr;    ///< [n], ascending
+  const std::int32_t* ids = nullptr;    ///< [n], ascending
   const std::int64_t* order = nullptr;  ///< [n]: the row of each in `gradient`
   const T* gradient = nullptr;          ///< [n, width]
-  T* out = nullptr;                     ///< [V, width]
+  Out* out = nullptr;                   ///< [V, width]
   std::int64_t count = 0;               ///< n
   std::int64_t width = 0;
 };

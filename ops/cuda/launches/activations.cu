@@ -33,7 +33,7 @@ void launch_swiglu(Dtype dtype, StreamHandle stream, const SwiGluRows<void>& of)
                               of.numel,
                               of.width,
                               of.stride};
-    gpu::launch<kThreads>(stream_of(stream), blocks_for(of.numel / pack_count(dtype)),
+    gpu::launch<kThreads>("swiglu", stream_of(stream), blocks_for(of.numel / pack_count(dtype)),
                           &swiglu<T, kThreads>, typed);
   });
 }
@@ -50,8 +50,9 @@ void launch_swiglu_backward(Dtype dtype, StreamHandle stream, const SwiGluBackwa
                                       of.width,
                                       of.stride,
                                       of.grad_stride};
-    gpu::launch<kThreads>(stream_of(stream), blocks_for(of.numel / pack_count(dtype)),
-                          &swiglu_backward<T, kThreads>, typed);
+    gpu::launch<kThreads>("swiglu_backward", stream_of(stream),
+                          blocks_for(of.numel / pack_count(dtype)), &swiglu_backward<T, kThreads>,
+                          typed);
   });
 }
 
@@ -59,7 +60,7 @@ void launch_bias_gelu(Dtype dtype, StreamHandle stream, const void* input, const
                       void* out, std::int64_t numel, std::int64_t width) {
   with_type(dtype, [&](auto type) {
     using T = decltype(type);
-    gpu::launch<kThreads>(stream_of(stream), blocks_for(numel / pack_count(dtype)),
+    gpu::launch<kThreads>("bias_gelu", stream_of(stream), blocks_for(numel / pack_count(dtype)),
                           &bias_gelu<T, kThreads>, static_cast<const T*>(input),
                           static_cast<const T*>(bias), static_cast<T*>(out), numel, width);
   });
@@ -76,7 +77,8 @@ void launch_bias_gelu_backward(Dtype dtype, StreamHandle stream,
                                         of.bias_parts,
                                         of.rows,
                                         of.columns};
-    gpu::launch<kThreads>(stream_of(stream), sum_blocks(dtype, sum_parts(of.rows), of.columns),
+    gpu::launch<kThreads>("bias_gelu_backward", stream_of(stream),
+                          sum_blocks(dtype, sum_parts(of.rows), of.columns),
                           &bias_gelu_backward<T, kThreads>, typed);
   });
 }
@@ -85,7 +87,8 @@ void launch_rotary(Dtype dtype, StreamHandle stream, const RotaryHeads<void>& of
   with_type(dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t packs = of.batch * of.heads * of.tokens * of.half / pack_count(dtype);
-    gpu::launch<kThreads>(stream_of(stream), blocks_for(packs), &rotary<T, kThreads>, typed<T>(of));
+    gpu::launch<kThreads>("rotary", stream_of(stream), blocks_for(packs), &rotary<T, kThreads>,
+                          typed<T>(of));
   });
 }
 

@@ -33,22 +33,23 @@ void launch_alibi_queries(Dtype dtype, StreamHandle stream, const WiderHeads<voi
                           const float* slopes, double scale) {
   const auto factor = static_cast<float>(kFineFactor / scale);
   with_heads(dtype, of, [&]<class T>(const WiderHeads<T>& heads, std::int64_t blocks) {
-    gpu::launch<kThreads>(stream_of(stream), blocks, &alibi_queries<T, kThreads>, heads, slopes,
-                          factor);
+    gpu::launch<kThreads>("alibi_queries", stream_of(stream), blocks, &alibi_queries<T, kThreads>,
+                          heads, slopes, factor);
   });
 }
 
 void launch_alibi_keys(Dtype dtype, StreamHandle stream, const WiderHeads<void>& of,
                        const std::int32_t* document_offsets, int documents) {
   with_heads(dtype, of, [&]<class T>(const WiderHeads<T>& heads, std::int64_t blocks) {
-    gpu::launch<kThreads>(stream_of(stream), blocks, &alibi_keys<T, kThreads>, heads,
+    gpu::launch<kThreads>("alibi_keys", stream_of(stream), blocks, &alibi_keys<T, kThreads>, heads,
                           document_offsets, documents);
   });
 }
 
 void launch_wider_heads(Dtype dtype, StreamHandle stream, const WiderHeads<void>& of) {
   with_heads(dtype, of, [&]<class T>(const WiderHeads<T>& heads, std::int64_t blocks) {
-    gpu::launch<kThreads>(stream_of(stream), blocks, &wider_heads<T, kThreads>, heads);
+    gpu::launch<kThreads>("wider_heads", stream_of(stream), blocks, &wider_heads<T, kThreads>,
+                          heads);
   });
 }
 

@@ -14,7 +14,8 @@ LogitRows<T> typed(const LogitRows<void>& of) {
 void launch_cross_entropy(Dtype dtype, StreamHandle stream, const LogitRows<void>& of) {
   with_type(dtype, [&](auto type) {
     using T = decltype(type);
-    gpu::launch<kThreads>(stream_of(stream), of.rows, &cross_entropy<T, kThreads>, typed<T>(of));
+    gpu::launch<kThreads>("cross_entropy", stream_of(stream), of.rows, &cross_entropy<T, kThreads>,
+                          typed<T>(of));
   });
 }
 
@@ -22,8 +23,8 @@ void launch_cross_entropy_backward(Dtype dtype, StreamHandle stream, const Logit
                                    const float* scale) {
   with_type(dtype, [&](auto type) {
     using T = decltype(type);
-    gpu::launch<kThreads>(stream_of(stream), of.rows, &cross_entropy_backward<T, kThreads>,
-                          typed<T>(of), scale);
+    gpu::launch<kThreads>("cross_entropy_backward", stream_of(stream), of.rows,
+                          &cross_entropy_backward<T, kThreads>, typed<T>(of), scale);
   });
 }
 

@@ -7,7 +7,7 @@
 
 namespace sherd::ops::cuda {
 
-/// Of a block, in every kernel.
+/// Of a block, where a kernel needs no other number.
 inline constexpr int kThreads = 256;
 
 /// Calls `f(T())`.
@@ -40,7 +40,7 @@ void with_type(Dtype dtype, const F& f) {
 /// Blocks of sum_columns().
 [[nodiscard]] inline std::int64_t sum_blocks(Dtype dtype, std::int64_t parts,
                                              std::int64_t columns) {
-  const std::int64_t tile = gpu::kWarp * pack_count(dtype);
+  const std::int64_t tile = kTileThreads * pack_count(dtype);
   return parts * ((columns + tile - 1) / tile);
 }
 

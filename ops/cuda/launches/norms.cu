@@ -1,5 +1,6 @@
-// The norms, by the packs that a thread holds of a row.
+// The norms: how many threads hold a row, and how many packs of it each.
 
+#include "ops/cuda/kernels/norm_gradients.cuh"
 #include "ops/cuda/kernels/norms.cuh"
 #include "ops/cuda/launches/dtypes.h"
 
@@ -33,16 +34,57 @@ NormBackwardRows<T> typed(const NormBackwardRows<void>& of) {
           of.width};
 }
 
-// Kernels are templates of the packs a thread: 1, 2 or 4, the fewest that hold the row.
+template <int kValue>
+using Constant = std::integral_constant<int, kValue>;
+
+// Calls `f(threads, packs)` with the fewest that hold the row: 256 threads of 1, 2 or 4 packs, then
+// more threads.
 template <class T, class F>
-void with_packs(int width, const F& f) {
-  const int packs = (width + kThreads * Pack<T>::kCount - 1) / (kThreads * Pack<T>::kCount);
-  if (packs <= 1) {
-    f(std::integral_constant<int, 1>());
-  } else if (packs == 2) {
-    f(std::integral_constant<int, 2>());
+void with_row_in_registers(int width, const F& f) {
+  const int packs = (width + Pack<T>::kCount - 1) / Pack<T>::kCount;
+  if (packs <= 256) {
+    f(Constant<256>(), Constant<1>());
+  } else if (packs <= 512) {
+    f(Constant<256>(), Constant<2>());
+  } else if (packs <= 1024) {
+    f(Constant<256>(), Constant<4>());
+  } else if (packs <= 2048) {
+    f(Constant<512>(), Constant<4>());
   } else {
-    f(std::integral_constant<int, 4>());
+    f(Constant<1024>(), Constant<4>());
+  }
+}
+
+// Calls `f(threads, warps)`: a block has 8 warps, or the 16 of a row.
+template <class F>
+void with_row_warps(int warps, const F& f) {
+  switch (warps) {
+    case 1:
+      return f(Constant<256>(), Constant<1>());
+    case 2:
+      return f(Constant<256>(), Constant<2>());
+    case 4:
+      return f(Constant<256>(), Constant<4>());
+    case 8:
+      return f(Constant<256>(), Constant<8>());
+    default:
+      return f(Constant<512>(), Constant<16>());
+  }
+}
+
+template <class T>
+void launch_wide_backward(Dtype dtype, gpu::Stream stream, const NormBackwardRows<T>& of,
+                          bool is_layer_norm) {
+  gpu::launch<kThreads>("norm_input_gradient", stream, of.rows,
+                        is_layer_norm ? &norm_input_gradient<T, kThreads, true>
+                                      : &norm_input_gradient<T, kThreads, false>,
+                        of);
+  if (of.weight_parts != nullptr) {
+    gpu::launch<kThreads>("norm_weight_gradient", stream,
+                          sum_blocks(dtype, norm_parts(dtype, of.rows, of.width), of.width),
+                          is_layer_norm ? &norm_weight_gradient<T, kThreads, true>
+                                        : &norm_weight_gradient<T, kThreads, false>,
+                          of);
   }
 }
 
@@ -51,11 +93,11 @@ void with_packs(int width, const F& f) {
 void launch_norm(Dtype dtype, StreamHandle stream, const NormRows<void>& of, bool is_layer_norm) {
   with_type(dtype, [&](auto type) {
     using T = decltype(type);
-    with_packs<T>(of.width, [&](auto packs) {
-      constexpr int kPacks = decltype(packs)::value;
+    with_row_in_registers<T>(of.width, [&](auto threads, auto packs) {
+      constexpr int kBlock = decltype(threads)::value, kPacks = decltype(packs)::value;
       const auto kernel =
-          is_layer_norm ? &norm<T, kThreads, kPacks, true> : &norm<T, kThreads, kPacks, false>;
-      gpu::launch<kThreads>(stream_of(stream), of.rows, kernel, typed<T>(of));
+          is_layer_norm ? &norm<T, kBlock, kPacks, true> : &norm<T, kBlock, kPacks, false>;
+      gpu::launch<kBlock>("norm", stream_of(stream), of.rows, kernel, typed<T>(of));
     });
   });
 }
@@ -64,11 +106,17 @@ void launch_norm_backward(Dtype dtype, StreamHandle stream, const NormBackwardRo
                           bool is_layer_norm) {
   with_type(dtype, [&](auto type) {
     using T = decltype(type);
-    with_packs<T>(of.width, [&](auto packs) {
-      constexpr int kPacks = decltype(packs)::value;
-      const auto kernel = is_layer_norm ? &norm_backward<T, kThreads, kPacks, true>
-                                        : &norm_backward<T, kThreads, kPacks, false>;
-      gpu::launch<kThreads>(stream_of(stream), norm_parts(of.rows), kernel, typed<T>(of));
+    const int row_warps = norm_row_warps(dtype, of.width);
+    if (row_warps == 0) {
+      launch_wide_backward(dtype, stream_of(stream), typed<T>(of), is_layer_norm);
+      return;
+    }
+    with_row_warps(row_warps, [&](auto threads, auto warps) {
+      constexpr int kBlock = decltype(threads)::value, kWarps = decltype(warps)::value;
+      const auto kernel = is_layer_norm ? &norm_backward<T, kBlock, kWarps, true>
+                                        : &norm_backward<T, kBlock, kWarps, false>;
+      gpu::launch<kBlock>("norm_backward", stream_of(stream), norm_parts(dtype, of.rows, of.width),
+                          kernel, typed<T>(of));
     });
   });
 }

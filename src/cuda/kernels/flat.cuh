@@ -4,6 +4,7 @@
 
 #include "gpu/block.cuh"
 #include "kernels/bits.h"
+#include "kernels/device_kernels.h"
 
 namespace sherd::cuda {
 
@@ -37,93 +38,130 @@ GPU_FUNCTION void for_flat(const Flat& flat, const Body& body) {
   }
 }
 
-/// Elements as they are stored, of 16 or 32 bits.
-template <class T, int kElements>
-GPU_FUNCTION void load_stored(const T* from, T (&to)[kElements]) {
-  constexpr int kStep = kElements == 1 ? 1 : Pack<T>::kCount;
-  for (int at = 0; at < kElements; at += kStep) {
-    if constexpr (kElements == 1) {
-      to[0] = *from;
-    } else {
-      const Pack<T> pack = load_pack(from + at);
-      for (int i = 0; i < kStep; ++i) {
-        to[at + i] = pack.values[i];
-      }
-    }
-  }
-}
-template <class T, int kElements>
-GPU_FUNCTION void store_stored(T* to, const T (&from)[kElements]) {
-  constexpr int kStep = kElements == 1 ? 1 : Pack<T>::kCount;
-  for (int at = 0; at < kElements; at += kStep) {
-    if constexpr (kElements == 1) {
-      *to = from[0];
-    } else {
-      Pack<T> pack;
-      for (int i = 0; i < kStep; ++i) {
-        pack.values[i] = from[at + i];
-      }
-      store_pack(to + at, pack);
-    }
-  }
-}
+/// Values of 16 bits in pairs as words hold them, the first one below.
+template <int kElements>
+inline constexpr int kWords = kElements / 2;
 
-/// fp32, or bf16 as its bits, to floats.
-template <class T, int kElements>
-GPU_FUNCTION void load(const T* from, float (&to)[kElements]) {
-  T stored[kElements];
-  load_stored(from, stored);
+template <int kElements>
+GPU_FUNCTION void load_pairs(const void* from, uint32_t (&to)[kElements]) {
+  const Words words = gpu::load_16_bytes<Words>(from);
   for (int i = 0; i < kElements; ++i) {
-    to[i] = kernels::widened(stored[i]);
+    to[i] = words.values[i];
+  }
+}
+template <int kElements>
+GPU_FUNCTION void store_pairs(void* to, const uint32_t (&from)[kElements]) {
+  Words words;
+  for (int i = 0; i < kElements; ++i) {
+    words.values[i] = from[i];
+  }
+  gpu::store_16_bytes(to, words);
+}
+
+/// fp32, and bf16 and fp16 as their bits, to floats.
+template <int kElements>
+GPU_FUNCTION void load(const float* from, float (&to)[kElements]) {
+  if constexpr (kElements == 1) {
+    to[0] = gpu::load_value(from);
+  } else {
+    load_floats(from, to);
+  }
+}
+template <int kElements>
+GPU_FUNCTION void load(const uint16_t* from, float (&to)[kElements]) {
+  if constexpr (kElements == 1) {
+    to[0] = kernels::widened(gpu::load_value(from));
+  } else {
+    uint32_t words[kWords<kElements>];
+    load_pairs(from, words);
+    for (int i = 0; i < kElements; ++i) {
+      to[i] = gpu::float_in<gpu::BFloat16>(words[i / 2], i % 2);
+    }
   }
 }
 
-/// To the nearest.
-template <class T>
-GPU_FUNCTION T nearest(float value);
-template <>
-GPU_FUNCTION float nearest<float>(float value) {
-  return value;
+template <int kElements>
+GPU_FUNCTION void load(const kernels::Float16* from, float (&to)[kElements]) {
+  if constexpr (kElements == 1) {
+    to[0] = gpu::float_in<gpu::Half>(gpu::load_value(from).bits, 0);
+  } else {
+    uint32_t words[kWords<kElements>];
+    load_pairs(from, words);
+    for (int i = 0; i < kElements; ++i) {
+      to[i] = gpu::float_in<gpu::Half>(words[i / 2], i % 2);
+    }
+  }
 }
-template <>
-GPU_FUNCTION uint16_t nearest<uint16_t>(float value) {
-  return kernels::narrowed(value);
+
+/// Stores bf16 whose bits are the upper halves of `bits`.
+template <int kElements>
+GPU_FUNCTION void store_upper_halves(uint16_t* to, const uint32_t (&bits)[kElements]) {
+  if constexpr (kElements == 1) {
+    gpu::store_value(to, static_cast<uint16_t>(bits[0] >> 16));
+  } else {
+    uint32_t words[kWords<kElements>];
+    for (int i = 0; i < kWords<kElements>; ++i) {
+      words[i] = gpu::upper_halves(bits[2 * i], bits[2 * i + 1]);
+    }
+    store_pairs(to, words);
+  }
 }
 
 /// Rounded to the nearest; `from` becomes what is stored.
-template <class T, int kElements>
-GPU_FUNCTION void store(T* to, float (&from)[kElements]) {
-  T stored[kElements];
-  for (int i = 0; i < kElements; ++i) {
-    stored[i] = nearest<T>(from[i]);
-    from[i] = kernels::widened(stored[i]);
+template <int kElements>
+GPU_FUNCTION void store(float* to, float (&from)[kElements]) {
+  if constexpr (kElements == 1) {
+    gpu::store_value(to, from[0]);
+  } else {
+    store_floats(to, from);
   }
-  store_stored(to, stored);
+}
+template <int kElements>
+GPU_FUNCTION void store(uint16_t* to, float (&from)[kElements]) {
+  uint32_t bits[kElements];
+  for (int i = 0; i < kElements; ++i) {
+    from[i] = gpu::to_float(gpu::rounded<gpu::BFloat16>(from[i]));
+    bits[i] = kernels::bits_of(from[i]);
+  }
+  store_upper_halves(to, bits);
 }
 
 /// [Note: Masters in two halves].
 template <int kElements>
 GPU_FUNCTION void load_halves(const uint16_t* travelling, const int16_t* low,
                               float (&to)[kElements]) {
-  uint16_t high[kElements];
-  int16_t rest[kElements];
-  load_stored(travelling, high);
-  load_stored(low, rest);
-  for (int i = 0; i < kElements; ++i) {
-    to[i] = kernels::joined({high[i], rest[i]});
+  if constexpr (kElements == 1) {
+    to[0] = kernels::joined({gpu::load_value(travelling), gpu::load_value(low)});
+  } else {
+    uint32_t high[kWords<kElements>];
+    uint32_t rest[kWords<kElements>];
+    load_pairs(travelling, high);
+    load_pairs(low, rest);
+    for (int i = 0; i < kElements; ++i) {
+      const int shift = i % 2 * 16;
+      to[i] = kernels::joined({static_cast<uint16_t>(high[i / 2] >> shift),
+                               static_cast<int16_t>(rest[i / 2] >> shift)});
+    }
   }
 }
 template <int kElements>
 GPU_FUNCTION void store_halves(uint16_t* travelling, int16_t* low, const float (&from)[kElements]) {
-  uint16_t high[kElements];
-  int16_t rest[kElements];
-  for (int i = 0; i < kElements; ++i) {
-    const kernels::Halves halves = kernels::in_halves(from[i]);
-    high[i] = halves.travelling;
-    rest[i] = halves.low;
+  if constexpr (kElements == 1) {
+    const kernels::Halves halves = kernels::in_halves(from[0]);
+    gpu::store_value(travelling, halves.travelling);
+    gpu::store_value(low, halves.low);
+  } else {
+    uint32_t high[kWords<kElements>] = {};
+    uint32_t rest[kWords<kElements>] = {};
+    for (int i = 0; i < kElements; ++i) {
+      const kernels::Halves halves = kernels::in_halves(from[i]);
+      const int shift = i % 2 * 16;
+      high[i / 2] |= static_cast<uint32_t>(halves.travelling) << shift;
+      rest[i / 2] |= static_cast<uint32_t>(static_cast<uint16_t>(halves.low)) << shift;
+    }
+    store_pairs(travelling, high);
+    store_pairs(low, rest);
   }
-  store_stored(travelling, high);
-  store_stored(low, rest);
 }
 
 }  // namespace sherd::cuda

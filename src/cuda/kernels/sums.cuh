@@ -33,7 +33,7 @@ template <int kThreads>
 GPU_FUNCTION void store_part(double* parts, double value) {
   const double sum = block_sum<kThreads>(value);
   if (gpu::thread_index() == 0) {
-    parts[gpu::block_index()] = sum;
+    gpu::store_value(parts + gpu::block_index(), sum);
   }
 }
 
@@ -89,7 +89,7 @@ GPU_KERNEL(kThreads)
 sum_parts(const double* parts, int64_t count, double* sum) {
   double mine = 0;
   for (int64_t at = gpu::thread_index(); at < count; at += kThreads) {
-    mine += parts[at];
+    mine += gpu::load_value(parts + at);
   }
   store_part<kThreads>(sum, mine);
 }

@@ -1,6 +1,7 @@
 // The trainer on a device that is not the host: the same run, near the same numbers.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -106,6 +107,17 @@ TEST_P(RunOnDevice, HasTheNumbersOfTheHost) {
   on_host(recipe(output("host")));
   on_devices(recipe(output("device")));
   expect_near(output("host"), output("device"));
+}
+
+// The library of kernels for GPUs does not serve this device.
+TEST_P(RunOnDevice, SaysOnceWhichKernelsCompute) {
+  std::atomic<int> said{0};
+  sherd::fake::run_ranks_on_devices(GetParam(), [&](sherd::World world) {
+    RunHooks hooks = hooks_for(3);
+    hooks.say = [&](const std::string& line) { said += line == "kernels: plain" ? 1 : 0; };
+    static_cast<void>(run(recipe(output("device")), std::move(world), hooks));
+  });
+  EXPECT_EQ(said, 1);
 }
 
 TEST_P(RunOnDevice, TakesTurnsWithTheHost) {

@@ -97,7 +97,7 @@ TYPED_TEST(Activations, BiasGeluIsThatOfFp64) {
        {this->out});
   expect_near<T>(this->out, reference().bias_gelu(wide(this->a), wide(this->bias)), "out");
   constexpr int64_t kParts = 2;
-  constexpr int64_t kTiles = (this->kWidth + kTile<Pack<T>::kCount> - 1) / kTile<Pack<T>::kCount>;
+  constexpr int64_t kTiles = (width + kTile<Pack<T>::kCount> - 1) / kTile<Pack<T>::kCount>;
   const at::Tensor parts = unwritten<float>({kParts, width});
   play(kParts * kTiles, 2 * kFewThreads,
        [&] {

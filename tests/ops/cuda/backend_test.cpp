@@ -75,11 +75,13 @@ void check_norm(const std::function<at::Tensor(at::IntArrayRef)>& random, const 
   }
 }
 
-// One, two and four packs a thread; more rows than parts (once: they take a second); and, left to
-// the plain back end, rows that are no whole packs and, in fp32, rows wider than registers hold.
+// One, two and four packs per thread, and more threads; more rows than parts (once: they take a
+// second); backward that reads rows twice; and, left to the plain back end, rows that are no whole
+// packs, and rows wider than registers hold.
 TEST_P(CudaBackend, NormsAreThoseOfFp64) {
-  const std::vector<std::vector<int64_t>> shapes = {{3, 24},   {2, 2, 1032}, {2, 3080}, {270, 8},
-                                                    {2, 8192}, {0, 16},      {5, 13}};
+  const std::vector<std::vector<int64_t>> shapes = {{3, 24},    {2, 2, 1032}, {2, 3080},
+                                                    {2060, 8},  {2, 8192},    {2, 16384},
+                                                    {2, 33000}, {0, 16},      {5, 13}};
   for (const auto& shape : shapes) {
     for (const bool is_layer_norm : {false, true}) {
       for (const bool is_sum : {false, true}) {
@@ -221,6 +223,24 @@ TEST_P(CudaBackend, ColumnSumsAreThoseOfFp64) {
     const at::Tensor other = random({shape[1], shape[0]});
     expect_close(tested_backend().column_sums(other.t()).cpu(), wide(other).sum(1), 1e-5,
                  "sums of a transposed one");
+  }
+}
+
+// Into fp32; of more ids than are compared with each other; and more tokens of one id than are
+// added one after the other.
+TEST_P(CudaBackend, EmbeddingGradientIsThatOfFp64) {
+  for (const auto dtype : {at::kFloat, GetParam()}) {
+    for (const int64_t tokens : {300, 16'400}) {
+      constexpr int64_t kIds = 2'000, kWidth = 8;
+      const at::Tensor ids = at::randint(kIds, {tokens}, at::kLong);
+      ids.slice(0, 0, tokens, 3).fill_(7);
+      const at::Tensor gradient = random({tokens, kWidth}) * 0.1;
+      at::Tensor out = random({kIds, kWidth}).to(dtype);
+      at::Tensor expected = wide(out);
+      reference().add_embedding_gradient(expected, ids, wide(gradient));
+      tested_backend().add_embedding_gradient(out, ids.to(tested_device()), gradient);
+      expect_close(out.cpu(), expected, tolerance_of(dtype), "gradient");
+    }
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include "ops/cuda/kernels/cross_entropy.cuh"
 
+#include <limits>
+
 #include <ATen/ops/tensor.h>
 
 #include "tests/ops/cuda/played.h"
@@ -56,6 +58,37 @@ TYPED_TEST(CrossEntropies, AreThoseOfFp64) {
   reference().cross_entropy_backward(of_fp64, this->targets, expected.log_sums_R,
                                      scale.to(at::kDouble).squeeze(0));
   expect_near<T>(gradient, of_fp64, "gradient");
+}
+
+// A thread's first pack, all of a thread's packs, a whole row; and logits that are +∞.
+TYPED_TEST(CrossEntropies, OfMaskedLogitsAreThoseOfFp64) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const at::Tensor masked = this->logits.clone();
+  masked.narrow(1, 0, 8).fill_(-infinity);
+  masked[1].fill_(-infinity);
+  masked[1][999] = 2;
+  masked[2].fill_(-infinity);
+  masked[3][20] = infinity;
+  const at::Tensor among = at::tensor({20, 999, 20, 500}, at::kLong);
+  this->forward(masked, among);
+  const at::Tensor wide = masked.to(at::kDouble);
+  const at::Tensor expected = reference().cross_entropy(wide, among).log_sums_R;
+  for (int64_t row = 0; row < 4; ++row) {
+    const auto found = this->log_sums[row].template item<double>();
+    const auto log_sum = expected[row].template item<double>();
+    if (std::isinf(log_sum)) {
+      EXPECT_EQ(found, log_sum) << row;
+    } else {
+      EXPECT_NEAR(found, log_sum, 1e-4) << row;
+    }
+    const double target = wide[row][among[row].template item<int64_t>()].template item<double>();
+    const double loss = log_sum - target;
+    const auto found_loss = this->losses[row].template item<double>();
+    EXPECT_TRUE(std::isnan(loss)   ? std::isnan(found_loss)
+                : std::isinf(loss) ? found_loss == loss
+                                   : std::abs(found_loss - loss) < 1e-3)
+        << row << ": " << found_loss << ", not " << loss;
+  }
 }
 
 TYPED_TEST(CrossEntropies, OfLargeLogitsAndOfTargetsOutside) {

@@ -13,8 +13,6 @@ StreamHandle current_stream(c10::Device /*device*/) {
   return nullptr;
 }
 
-void check_launches() {}
-
 int compute_capability(c10::Device /*device*/) {
   return test::emulated_gpu().compute_capability;
 }

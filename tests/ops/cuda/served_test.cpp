@@ -9,11 +9,14 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "ops/attention.h"
 #include "ops/cuda/launches.h"
+#include "ops/cuda/plain_uses.h"
 #include "ops/with_backend.h"
+#include "sherd/error.h"
 #include "tests/emulator/emulator.h"
 #include "tests/ops/cuda/played.h"
 #include "tests/ops/parity.h"
@@ -41,7 +44,7 @@ class Served : public testing::TestWithParam<c10::ScalarType> {
   }
   static int64_t count() { return GetParam() == at::kFloat ? 4 : 8; }
 
-  // Two kernels forward and back with the sums of its parts.
+  // A kernel forward, one back, or two where it reads rows twice, and the sums of its parts.
   static int64_t of_norm(const at::Tensor& rows, const at::Tensor& weight) {
     return launches_of([&](const Backend& backend) {
       const NormParameters parameters{weight, {}, 1e-5};
@@ -58,10 +61,10 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, Served,
 
 TEST_P(Served, NormsOfWholePacksUpToTheWidest) {
   const bool is_compiled = GetParam() != at::kDouble;
-  const int64_t widest = 4096 * count() / 4;
-  const int64_t launches = is_compiled ? 3 : 0;
-  for (const int64_t width : {count(), widest}) {
-    EXPECT_EQ(of_norm(of({1, width}), of({width})), launches) << width;
+  const int64_t widest = 4096 * count(), in_registers = widest / 4;
+  for (const int64_t width : {count(), in_registers, in_registers + count(), widest}) {
+    const int64_t launches = width > in_registers ? 4 : 3;
+    EXPECT_EQ(of_norm(of({1, width}), of({width})), is_compiled ? launches : 0) << width;
     EXPECT_EQ(of_norm(unaligned(of({1, width})), of({width})), 0) << width;
     EXPECT_EQ(of_norm(of({1, width}), unaligned(of({width}))), 0) << width;
   }
@@ -85,6 +88,18 @@ TEST_P(Served, NormsGoOnWhereTheOtherBackEndWasForward) {
   const double tolerance = tolerance_of(GetParam());
   expect_close(gradient(rows, unaligned(grad)), expected, tolerance, "back by the plain one");
   expect_close(gradient(unaligned(rows), grad), expected, tolerance, "forward by the plain one");
+}
+
+// The Error of the operators' and the library's kernels is the same.
+TEST(Launches, ThatFailAreErrorsOfTheirKernel) {
+  const at::Tensor rows = at::ones({2, 16});
+  emulator::fail_next_launch("out of memory");
+  try {
+    static_cast<void>(tested_backend().norm({rows, {}}, {at::ones({16}), {}, 1e-5}));
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("when the kernel norm was launched"));
+  }
 }
 
 TEST_P(Served, ActivationsOfWholePacks) {
@@ -149,16 +164,56 @@ TEST_P(Served, LogitsAndSumsOfWholePacks) {
   EXPECT_EQ(sums(unaligned(of({2, 24}))), 0);
 }
 
-// Of any width.
+// Of any width, in the gradient's dtype or in fp32.
 TEST_P(Served, EmbeddingGradients) {
   const auto embedding = [](at::Tensor out, const at::Tensor& gradient) {
     return launches_of([&](const Backend& backend) {
       backend.add_embedding_gradient(out, at::zeros({2}, at::kLong), gradient);
     });
   };
-  EXPECT_EQ(embedding(of({3, 7}), of({2, 7})), GetParam() == at::kDouble ? 0 : 1);
+  const int64_t two = GetParam() == at::kDouble ? 0 : 2;  // ids are sorted, rows added
+  EXPECT_EQ(embedding(of({3, 7}), of({2, 7})), two);
+  EXPECT_EQ(embedding(of({3, 16}), of({2, 16})), two);
+  EXPECT_EQ(embedding(at::ones({3, 16}, at::kFloat), of({2, 16})), two);
+  EXPECT_EQ(embedding(unaligned(of({3, 16})), of({2, 16})), two);
   EXPECT_EQ(embedding(of({7, 3}).t(), of({2, 7})), 0);
   EXPECT_EQ(embedding(of({3, 7}), at::ones({2, 7}, at::kDouble)), 0);
+}
+
+// What is left to the plain back end is noted once for each function, with the first reason.
+TEST(PlainUses, AreNotedOnce) {
+  const auto reason_for = [](const std::string& function) {
+    std::vector<std::string> reasons;
+    for (const PlainUse& use : tested_backend().plain_uses()) {
+      if (use.function == function) {
+        reasons.push_back(use.reason);
+      }
+    }
+    return reasons.size() == 1 ? reasons.front() : std::to_string(reasons.size()) + " reasons";
+  };
+  for (const int64_t width : {13, 40'000, 14}) {
+    const at::Tensor rows = at::ones({1, width}), weight = at::ones({width});
+    static_cast<void>(tested_backend().norm({rows, {}}, {weight, {}, 1e-5}));
+  }
+  EXPECT_THAT(reason_for("norm"), testing::Not(testing::HasSubstr(" reasons")));
+  const WithBackend played(tested_backend());
+  EXPECT_THAT(kernels_text(c10::kCPU),
+              testing::HasSubstr("cuda; LibTorch's operators compute norm ("));
+  EXPECT_EQ(kernels_text("cuda", {{"norm", "wide"}, {"rotary", "narrow"}}),
+            "cuda; LibTorch's operators compute norm (wide), rotary (narrow)");
+}
+
+TEST(PlainUses, AreNoneOnACpu) {
+  EXPECT_TRUE(plain_uses(c10::kCPU).empty());
+}
+
+TEST(PlainUses, SayWhy) {
+  EXPECT_EQ(reason_of(at::ones({2, 13}), 13), "rows of 13 values are no multiple of 4");
+  EXPECT_EQ(reason_of(at::ones({2, 12}, at::kHalf), 12), "rows of 12 values are no multiple of 8");
+  EXPECT_EQ(reason_of(at::ones({2, 16}, at::kDouble), 16),
+            "there are kernels for Float, BFloat16 and Half, not for Double");
+  EXPECT_EQ(reason_of(at::ones({2, 16}), 16),
+            "tensors are not all dense, of one dtype, and at multiples of 16 bytes");
 }
 
 TEST_P(Served, FlashAttentionOf16Bits) {

@@ -28,6 +28,10 @@ kernels::AdamWStep step_at(uint32_t number) {
           .number = number};
 }
 
+AdamWNumbers numbers_of(const kernels::AdamWStep& step) {
+  return {step, 1.0F / step.bias_correction2_sqrt};
+}
+
 // Everything there is, whether a way uses it or not.
 template <class Moment, class Gradient>
 struct State {
@@ -87,6 +91,18 @@ void check(Masters way, const Range& range) {
                                   std::to_string(range.start));
 }
 
+// Where an element's number passes 2³² within a pack, and where it does not.
+TEST(AdamWOnGpus, HasTheNoiseOfTheLoops) {
+  for (const uint64_t first : {uint64_t{0}, uint64_t{1} << 32, (uint64_t{1} << 32) - 8,
+                               (uint64_t{1} << 32) - 7, (uint64_t{3} << 32) - 1}) {
+    uint32_t noise[8];
+    Noise{first, 5}.of(noise);
+    for (uint64_t i = 0; i < 8; ++i) {
+      EXPECT_EQ(noise[i], kernels::rounding_noise(first + i, 5)) << first << " + " << i;
+    }
+  }
+}
+
 TEST(AdamWOnGpus, HasTheBitsOfTheLoops) {
   for (const Masters way : kMasters) {
     for (const Range& range : kRanges) {
@@ -96,6 +112,80 @@ TEST(AdamWOnGpus, HasTheBitsOfTheLoops) {
       check<uint16_t, uint16_t>(way, range);
     }
   }
+}
+
+// Each array that a way has, once: in packs and in single elements.
+template <class Moment, class Gradient>
+void expect_each_array_once(Masters way) {
+  const int64_t read = way == Masters::Narrow ? 2 : 4;
+  const int64_t written = way == Masters::Rounded ? 6 : read;
+  constexpr auto kMoments = static_cast<int64_t>(2 * sizeof(Moment));
+  constexpr auto kGradient = static_cast<int64_t>(sizeof(Gradient));
+  for (const Range& range : {Range{2048, 0}, Range{2069, 5}}) {
+    State<Moment, Gradient> state(way, range);
+    static_cast<void>(emulator::take_traffic());
+    device_kernels().adamw(state.shards(), range.numel, step_at(1), nullptr, nullptr);
+    EXPECT_EQ(emulator::take_traffic().at("adamw"),
+              (emulator::Traffic{range.numel * (read + kMoments + kGradient),
+                                 range.numel * (written + kMoments)}))
+        << static_cast<int>(way);
+  }
+}
+
+TEST(AdamWOnGpus, MovesEachArrayOnce) {
+  for (const Masters way : kMasters) {
+    expect_each_array_once<float, float>(way);
+    expect_each_array_once<float, uint16_t>(way);
+    expect_each_array_once<uint16_t, float>(way);
+    expect_each_array_once<uint16_t, uint16_t>(way);
+  }
+}
+
+// Values as training has them, whose quotients and roots take no branches; zeros among the first
+// moments, of either sign, and elements that never had a gradient.
+TEST(AdamWOnGpus, HasTheBitsOfTheLoopsForUsualValues) {
+  const Range range{4096, 0};
+  const auto make = [&](State<float, float>& state) {
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal;
+    for (size_t i = 0; i < state.master.size(); ++i) {
+      state.master[i] = normal(random);
+      state.exp_avg[i] = i % 7 == 0 ? 0.0F : 1e-4F * normal(random);
+      state.exp_avg_sq[i] = 1e-8F + std::exp(8 * normal(random) - 20);
+      state.gradient[i] = i % 7 == 0 ? -0.0F : 1e-3F * normal(random);
+      if (i % 14 == 0) {
+        state.exp_avg_sq[i] = 0;
+      }
+    }
+  };
+  State<float, float> found(Masters::Whole, range), expected(Masters::Whole, range);
+  make(found);
+  make(expected);
+  for (size_t i = 0; i < found.master.size(); ++i) {
+    ASSERT_NE(is_usual(found.exp_avg[i], found.exp_avg_sq[i], step_at(1).eps), 0) << i;
+  }
+  for (uint32_t number = 1; number <= 3; ++number) {
+    kernels::adamw(expected.shards(), range.numel, step_at(number));
+    device_kernels().adamw(found.shards(), range.numel, step_at(number), nullptr, nullptr);
+  }
+  found.expect_same(expected, "");
+}
+
+// 0 ÷ 0, which is no usual value.
+TEST(AdamWOnGpus, HasTheBitsOfTheLoopsWithoutEps) {
+  const Range range{16, 0};
+  State<float, float> found(Masters::Whole, range), expected(Masters::Whole, range);
+  kernels::AdamWStep step = step_at(1);
+  step.eps = 0;
+  for (State<float, float>* state : {&found, &expected}) {
+    state->exp_avg.assign(state->exp_avg.size(), 0);
+    state->exp_avg_sq.assign(state->exp_avg.size(), 0);
+    state->gradient.assign(state->exp_avg.size(), 0);
+  }
+  kernels::adamw(expected.shards(), range.numel, step);
+  device_kernels().adamw(found.shards(), range.numel, step, nullptr, nullptr);
+  EXPECT_TRUE(std::isnan(*begin(found.master, range)));
+  found.expect_same(expected, "");
 }
 
 // Arrays that no element has at multiples of 16 bytes at once.
@@ -129,7 +219,8 @@ TEST(AdamWOnGpus, DealsItsPacksOutToFewThreads) {
         std::get<const float*>(shards.gradient),
         first_element};
     emulator::play(3, kThreads, [&] {
-      adamw<NarrowMasters, uint16_t, float, kThreads>(flat, arrays, step_at(1), nullptr);
+      adamw<NarrowMasters, uint16_t, float, kThreads>(flat, arrays, numbers_of(step_at(1)),
+                                                      nullptr);
     });
     return state;
   };
@@ -151,10 +242,10 @@ TEST(AdamWOnGpus, WouldShowWhatIsFused) {
   const kernels::AdamWStep s = step_at(1);
   int64_t differ = 0;
   for (size_t i = 0; i < state.master.size(); ++i) {
-    float master = state.master[i], m = state.exp_avg[i], v = state.exp_avg_sq[i];
+    float m = state.exp_avg[i], v = state.exp_avg_sq[i];
     const float g = state.gradient[i];
     const float fused = std::fma(s.one_minus_beta1, g - m, m);
-    update(master, m, v, g, s);
+    update_moments(m, v, g, s);
     differ += is_same(fused, m) ? 0 : 1;
   }
   EXPECT_GT(differ, 100);

@@ -79,7 +79,7 @@ class ShardMathOnADevice : public testing::Test {
 
 TEST_F(ShardMathOnADevice, SumsByItsKernels) {
   for (const auto of_sum : {at::kFloat, at::kBFloat16}) {
-    for (const auto of_sources : {at::kFloat, at::kBFloat16}) {
+    for (const auto of_sources : {at::kFloat, at::kBFloat16, at::kHalf}) {
       const at::Tensor a = values(1, of_sources), b = values(2, of_sources);
       const at::Tensor expected = values(3, of_sum), found = values(3, of_sum);
       shard_math::sum_in_rank_order(expected, true, 0.3F, {a, b});
@@ -88,7 +88,8 @@ TEST_F(ShardMathOnADevice, SumsByItsKernels) {
       EXPECT_TRUE(at::equal(found, expected));
 
       const std::vector<at::Tensor> sources = {on_device(b), on_device(a)};
-      const double squares = shard_math::sum_in_rank_order(expected, false, 0.5F, {b, a});
+      shard_math::sum_in_rank_order(expected, false, 0.5F, {b, a});
+      const double squares = shard_math::sum_of_squares(expected);
       const at::Tensor on = on_device(found);
       EXPECT_NEAR(shard_math::sum_with_squares_on_device(on, false, 0.5F, sources).item<double>(),
                   squares, 1e-6 * squares);
@@ -102,7 +103,7 @@ TEST_F(ShardMathOnADevice, SumsByItsKernels) {
 TEST_F(ShardMathOnADevice, SumsPiecesOfManyRanksByItsKernels) {
   constexpr int64_t kRanks = 300;
   for (const auto of_sum : {at::kFloat, at::kBFloat16}) {
-    for (const auto of_sources : {at::kFloat, at::kBFloat16}) {
+    for (const auto of_sources : {at::kFloat, at::kBFloat16, at::kHalf}) {
       const at::Tensor received = test::seeded(7, [&] {
         return at::randn({kRanks, kNumel}).to(of_sources);
       });
@@ -113,7 +114,8 @@ TEST_F(ShardMathOnADevice, SumsPiecesOfManyRanksByItsKernels) {
       }
       for (const bool accumulate : {false, true}) {
         const at::Tensor expected = values(3, of_sum), found = values(3, of_sum);
-        const double squares = shard_math::sum_in_rank_order(expected, accumulate, 0.3F, pieces);
+        shard_math::sum_in_rank_order(expected, accumulate, 0.3F, pieces);
+        const double squares = shard_math::sum_of_squares(expected);
         EXPECT_NEAR(shard_math::sum_with_squares_on_device(on_device(found), accumulate, 0.3F,
                                                            pieces_on_device)
                         .item<double>(),
@@ -221,9 +223,9 @@ TEST_F(ShardMathOnADevice, FindsTheFactorOfClipping) {
 // Other dtypes, more sources than a launch lists where they lie anyhow, and any device before there
 // are kernels: ATen's part, which has nothing for this one.
 TEST_F(ShardMathOnADevice, LeavesTheRestToATen) {
-  const at::Tensor memory = values(1), halves = values(2, at::kHalf);
+  const at::Tensor memory = values(1), doubles = values(2, at::kDouble);
   const at::Tensor sum = on_device(memory);
-  EXPECT_THROW(shard_math::sum_in_rank_order(sum, true, 1, {on_device(halves)}),
+  EXPECT_THROW(shard_math::sum_in_rank_order(sum, true, 1, {on_device(doubles)}),
                c10::NotImplementedError);
   std::vector<at::Tensor> many(128, sum);
   many.push_back(on_device(values(3)));
