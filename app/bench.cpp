@@ -46,6 +46,7 @@ struct BenchFlags {
   std::string moments = "fp32";
   std::string reduce_scatter = "rank_order";
   std::string strategy = "full_shard";
+  std::string attention = "auto";
   std::string supervised = "all";
   std::string max_minutes = "10";
   llm::config::DeviceKind device = llm::config::DeviceKind::Auto;
@@ -187,6 +188,7 @@ llm::train::Settings bench_settings(const BenchFlags& flags) {
           {"--moments", flags.moments},
           {"--reduce-scatter", flags.reduce_scatter},
           {"--cuda-graphs", options.cuda_graphs ? "given" : "not given"},
+          {"--attention", flags.attention},
           {"--update-in-backward", options.update_in_backward ? "given" : "not given"},
           {"--checkpoint-activations", flags.checkpoint_activations ? "given" : "not given"},
           {"the model's config.json (SHA-256)", llm::bench::config_digest(options)}};
@@ -254,6 +256,7 @@ int bench(Rank& rank, BenchFlags flags) {
       folder->erase(0, kDisk.size());
     }
   }
+  flags.options.attention = llm::train::attention_kernels_by_name().at(flags.attention);
   flags.options.answers_only = flags.supervised == "answer";
   flags.options.operators = flags.profile;
   flags.options.max_minutes = minutes_of(flags.max_minutes);
@@ -325,6 +328,9 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
       ->check(CLI::IsMember({"rank_order", "native"}));
   verb.add_flag("--cuda-graphs", options.cuda_graphs,
                 "run micro-batches as graphs of the GPU, by one launch each");
+  verb.add_option("--attention", flags.attention,
+                  "which kernel computes attention on a GPU; auto: the fastest that serves")
+      ->check(CLI::IsMember(llm::train::attention_kernels_by_name()));
   verb.add_flag("--update-in-backward", options.update_in_backward,
                 "use gradients as soon as they are there: those of a block are held at a time, "
                 "unclipped");

@@ -31,11 +31,11 @@ struct Attention : torch::autograd::Function<Attention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& query,
                             const at::Tensor& key, const at::Tensor& value,
                             const Documents& documents,
-                            const std::optional<at::Tensor>& alibi_slopes) {
+                            const std::optional<at::Tensor>& alibi_slopes, AttentionKernel kernel) {
     RECORD_FUNCTION("sherd::attention", Recorded({query, documents.bounds()}));
     const at::Tensor slopes = alibi_slopes.value_or(at::Tensor());
     const AttentionOutput output =
-        choose_backend(*context, query).attention({query, key, value, documents, slopes});
+        choose_backend(*context, query).attention({query, key, value, documents, slopes, kernel});
     context->save_for_backward({query, key, value, slopes, output.log_sums,
                                 output.keeps_mixed ? output.mixed_TD : at::Tensor()});
     context->saved_data[kDocuments] =
@@ -52,17 +52,18 @@ struct Attention : torch::autograd::Function<Attention> {
     const AttentionOutput output{/*mixed_TD=*/saved[5], /*log_sums=*/saved[4], saved[5].defined()};
     const AttentionGradients grads =
         chosen_backend(*context).attention_backward(inputs, output, gradients[0]);
-    return {grads.query, grads.key, grads.value, at::Tensor(), at::Tensor()};
+    return {grads.query, grads.key, grads.value, at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                     const Documents& documents, const std::optional<at::Tensor>& alibi_slopes) {
+                     const Documents& documents, const std::optional<at::Tensor>& alibi_slopes,
+                     AttentionKernel kernel) {
   TORCH_CHECK_VALUE(query.size(0) == documents.tokens(), "[attention] got ", query.size(0),
                     " tokens, but documents of ", documents.tokens());
-  return Attention::apply(query, key, value, documents, alibi_slopes);
+  return Attention::apply(query, key, value, documents, alibi_slopes, kernel);
 }
 
 at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,

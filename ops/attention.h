@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ops/attention_kernel.h"
 #include "ops/documents.h"
 
 namespace sherd::ops {
@@ -17,10 +18,13 @@ namespace sherd::ops {
 /// key s, in fp32 within the softmax pass.  Paper: ALiBi, arXiv:2108.12409.
 /// Memory: scores of a block of queries at a time, computed again in backward; the inputs are kept.
 /// A document's result does not depend on the others. Neighbours of equal length share products.
+/// `kernel`: on a GPU, what computes it; where the named one does not serve the shape, the next one
+/// does. Activation checkpointing computes with the same kernel again.
 /// Throws c10::Error where the documents do not cover the tokens.
 [[nodiscard]] at::Tensor attention(const at::Tensor& query, const at::Tensor& key,
                                    const at::Tensor& value, const Documents& documents,
-                                   const std::optional<at::Tensor>& alibi_slopes = std::nullopt);
+                                   const std::optional<at::Tensor>& alibi_slopes = std::nullopt,
+                                   AttentionKernel kernel = AttentionKernel::Auto);
 
 /// One new query a row against cached keys, for decoding; not differentiable. Row b sees keys
 /// 0 … positions[b].

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "ops/attention_kernel.h"
 #include "ops/documents.h"
 
 namespace sherd::ops {
@@ -15,7 +16,8 @@ struct AttentionInputs {
   at::Tensor key;    ///< [T, K, H]
   at::Tensor value;  ///< as `key`
   Documents documents;
-  at::Tensor slopes;  ///< ALiBi's, fp32 [N]; undefined for none
+  at::Tensor slopes;                               ///< ALiBi's, fp32 [N]; undefined for none
+  AttentionKernel kernel = AttentionKernel::Auto;  ///< the one that the caller names
 };
 struct AttentionOutput {
   at::Tensor mixed_TD;  ///< [T, N × H]

@@ -61,11 +61,12 @@ BenchModel find_model(const BenchOptions& options) {
 sherd::Sharded<model::CausalLm> make_model(const BenchModel& found, const BenchOptions& options,
                                            const sherd::World& world) {
   const sherd::Mesh mesh = sherd::Mesh::of_strategy(world, options.sharding.strategy);
-  if (!found.weights.empty()) {
-    return train::load_sharded(found.weights, mesh, options.sharding,
-                               {options.ignored_fields, families::IgnoreBy::Flag});
-  }
-  return train::random_sharded(found.config, mesh, options.sharding, options.seed);
+  auto model = found.weights.empty()
+                   ? train::random_sharded(found.config, mesh, options.sharding, options.seed)
+                   : train::load_sharded(found.weights, mesh, options.sharding,
+                                         {options.ignored_fields, families::IgnoreBy::Flag});
+  model.module()->set_attention_kernel(options.attention);
+  return model;
 }
 
 BenchTokens tokens_of(const BenchOptions& options, std::int64_t vocabulary) {

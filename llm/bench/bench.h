@@ -14,6 +14,7 @@
 #include "llm/plan/step_time.h"
 #include "llm/track/progress.h"
 #include "llm/train/step_profile.h"
+#include "ops/attention_kernel.h"
 #include "sherd/options.h"
 #include "sherd/world.h"
 
@@ -50,6 +51,7 @@ struct BenchOptions {
   /// The world's own, for its plan.
   sherd::ReduceScatter reduce_scatter = sherd::ReduceScatter::RankOrder;
   bool cuda_graphs = false;  ///< micro-batches are graphs of the GPU
+  sherd::ops::AttentionKernel attention = sherd::ops::AttentionKernel::Auto;  ///< on GPUs
 };
 
 /// Rank 0's times, except where said.

@@ -33,6 +33,8 @@ enum class Packing { None, FirstFit };
 enum class DeviceKind { Auto, Cpu, Cuda };
 
 enum class SyncDebug { Default, Warn, Error };
+/// Which kernel computes attention on GPUs (`sherd::ops::AttentionKernel`).
+enum class AttentionKernel { Auto, Cudnn, Flash, Plain };
 /// What updates the parameters.
 enum class OptimKind { AdamW };
 /// Shape of the learning rate after the warm-up.
@@ -111,6 +113,7 @@ struct DeviceSection {
   std::optional<int> threads;  ///< none: what OMP_NUM_THREADS says
   SyncDebug sync_debug_mode = SyncDebug::Default;
   bool cuda_graphs = false;
+  AttentionKernel attention = AttentionKernel::Auto;
   bool operator==(const DeviceSection&) const = default;
 };
 

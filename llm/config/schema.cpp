@@ -275,6 +275,16 @@ Table fields(DeviceSection& device) {
               "one length. Takes what activations take once more, and goes with no memory.offload "
               "but of the optimizer",
        .of_host = true},
+      {.name = "attention",
+       .slot = choice<AttentionKernel>(device.attention, attention_words()),
+       .doc =
+           "which kernel computes attention on GPUs; cudnn: cuDNN's, for documents of one length "
+           "in bfloat16 or float16; flash: LibTorch's flash attention; plain: matrix products; "
+           "auto: the fastest that serves the model. Where the named one does not serve, the "
+           "next one computes, and a line says why",
+       .idle =
+           no_effect(device.kind == DeviceKind::Cpu && device.attention != AttentionKernel::Auto,
+                     "device.kind is cpu")},
   }};
 }
 

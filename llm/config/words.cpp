@@ -27,4 +27,12 @@ const std::vector<Word<MasterFormat>>& master_words() {
   return words;
 }
 
+const std::vector<Word<AttentionKernel>>& attention_words() {
+  static const std::vector<Word<AttentionKernel>> words = {{"auto", AttentionKernel::Auto},
+                                                           {"cudnn", AttentionKernel::Cudnn},
+                                                           {"flash", AttentionKernel::Flash},
+                                                           {"plain", AttentionKernel::Plain}};
+  return words;
+}
+
 }  // namespace llm::config

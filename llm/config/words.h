@@ -12,6 +12,7 @@ namespace llm::config {
 [[nodiscard]] const std::vector<Word<Strategy>>& strategy_words();
 [[nodiscard]] const std::vector<Word<ParamDtype>>& param_dtype_words();
 [[nodiscard]] const std::vector<Word<MasterFormat>>& master_words();
+[[nodiscard]] const std::vector<Word<AttentionKernel>>& attention_words();
 
 /// The word of `value`, which has one.
 template <class Enum>

@@ -71,7 +71,7 @@ at::Tensor CausalLmImpl::hidden_states(const at::Tensor& ids_T, const Documents&
 }
 
 Context CausalLmImpl::context_of(const Documents& documents, KvCache* cache, at::Device device) {
-  Context context{.documents = documents, .cache = cache};
+  Context context{.documents = documents, .attention = attention_kernel_, .cache = cache};
   if (!config_.rope) {
     if (!alibi_slopes_.defined() || alibi_slopes_.device() != device) {
       alibi_slopes_ = sherd::to_device(alibi_slopes(config_.heads), device);

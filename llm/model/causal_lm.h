@@ -13,6 +13,7 @@
 #include "llm/model/decoder_config.h"
 #include "llm/model/kv_cache.h"
 #include "llm/model/rope.h"
+#include "ops/attention_kernel.h"
 #include "ops/documents.h"
 #include "ops/linear_cross_entropy.h"
 
@@ -73,6 +74,9 @@ class CausalLmImpl : public torch::nn::Module {
   /// gradients are computed in forward and held in fp32 until backward.
   void set_loss_chunk_tokens(int64_t tokens) { loss_chunk_tokens_ = tokens; }
 
+  /// What computes attention on a GPU, in the next calls.
+  void set_attention_kernel(sherd::ops::AttentionKernel kernel) { attention_kernel_ = kernel; }
+
   /// Scores of the next token at every position -> [T, V], in the parameters' dtype.
   [[nodiscard]] at::Tensor logits(const at::Tensor& ids_T, const sherd::ops::Documents& documents);
 
@@ -108,6 +112,7 @@ class CausalLmImpl : public torch::nn::Module {
   RopeCache rope_;
   at::Tensor alibi_slopes_;  // on the device; undefined: not needed yet
   int64_t loss_chunk_tokens_ = sherd::ops::kLossChunkTokens;
+  sherd::ops::AttentionKernel attention_kernel_ = sherd::ops::AttentionKernel::Auto;
   Decoder decoder_;
   Projection head_{nullptr};  // none where the embedding serves as the head
 };

@@ -15,8 +15,9 @@ at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
   const auto slopes =
       context.alibi_slopes.defined() ? std::optional(context.alibi_slopes) : std::nullopt;
   return context.cache == nullptr
-             ? sherd::ops::attention(query, key, value, context.documents, slopes)
-             : context.cache->attend(layer, query, key, value, slopes);
+             ? sherd::ops::attention(query, key, value, context.documents, slopes,
+                                     context.attention)
+             : context.cache->attend(layer, query, key, value, slopes, context.attention);
 }
 
 }  // namespace llm::model

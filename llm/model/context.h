@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "llm/model/kv_cache.h"
+#include "ops/attention_kernel.h"
 #include "ops/documents.h"
 #include "ops/rotary.h"
 
@@ -19,6 +20,8 @@ struct Context {
   sherd::ops::RotaryTables rotary = {};
   /// ALiBi's, fp32 [N]. Undefined where there is none.
   at::Tensor alibi_slopes = {};
+  /// What computes attention on a GPU.
+  sherd::ops::AttentionKernel attention = sherd::ops::AttentionKernel::Auto;
   /// Null unless decoding.
   KvCache* cache = nullptr;
 };

@@ -39,10 +39,11 @@ void KvCache::store_prompts(int64_t layer, const at::Tensor& key, const at::Tens
 }
 
 at::Tensor KvCache::attend(int64_t layer, const at::Tensor& query, const at::Tensor& key,
-                           const at::Tensor& value, const std::optional<at::Tensor>& alibi_slopes) {
+                           const at::Tensor& value, const std::optional<at::Tensor>& alibi_slopes,
+                           sherd::ops::AttentionKernel kernel) {
   if (reading_prompts_) {
     store_prompts(layer, key, value);
-    return sherd::ops::attention(query, key, value, announced_, alibi_slopes);
+    return sherd::ops::attention(query, key, value, announced_, alibi_slopes, kernel);
   }
   const Layer& past = layers_.at(static_cast<size_t>(layer));
   const at::Tensor place = sherd::to_device(positions_B_, key.device())

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ops/attention_kernel.h"
 #include "ops/documents.h"
 
 namespace llm::model {
@@ -27,11 +28,13 @@ class KvCache {
   /// token a row. Throws c10::Error if there are others, or if they do not fit.
   void begin(const sherd::ops::Documents& documents);
   /// Stores a layer's new keys and values and attends to all that its rows have.
+  /// `kernel` computes the prompts' attention on a GPU.
   /// Shapes: query [T, N, H], key and value [T, K, H], ALiBi's slopes as in ops::attention
   /// -> [T, N × H].
-  [[nodiscard]] at::Tensor attend(int64_t layer, const at::Tensor& query, const at::Tensor& key,
-                                  const at::Tensor& value,
-                                  const std::optional<at::Tensor>& alibi_slopes = std::nullopt);
+  [[nodiscard]] at::Tensor attend(
+      int64_t layer, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+      const std::optional<at::Tensor>& alibi_slopes = std::nullopt,
+      sherd::ops::AttentionKernel kernel = sherd::ops::AttentionKernel::Auto);
   /// Counts the announced tokens as read.
   void advance();
   /// Goes on with fewer rows: row i becomes what row rows[i] was, rows[i] ≥ i, none twice. Finished

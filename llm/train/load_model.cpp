@@ -76,6 +76,7 @@ sherd::Sharded<model::CausalLm> load_model(const config::RunConfig& config, cons
                            static_cast<std::uint64_t>(config.train.seed))
           : load_weights_of(config.model.path, mesh, options, {config.model.ignore_fields});
   model.module()->set_loss_chunk_tokens(config.memory.loss_chunk_tokens);
+  model.module()->set_attention_kernel(attention_of(config.device.attention));
   return model;
 }
 

@@ -109,6 +109,28 @@ sherd::ReduceScatter reduce_scatter_of(config::ReduceScatter way) {
                                               : sherd::ReduceScatter::RankOrder;
 }
 
+sherd::ops::AttentionKernel attention_of(config::AttentionKernel kernel) {
+  switch (kernel) {
+    case config::AttentionKernel::Auto:
+      return sherd::ops::AttentionKernel::Auto;
+    case config::AttentionKernel::Cudnn:
+      return sherd::ops::AttentionKernel::Cudnn;
+    case config::AttentionKernel::Flash:
+      return sherd::ops::AttentionKernel::Flash;
+    case config::AttentionKernel::Plain:
+      return sherd::ops::AttentionKernel::Plain;
+  }
+  return sherd::ops::AttentionKernel::Auto;
+}
+
+std::map<std::string, sherd::ops::AttentionKernel> attention_kernels_by_name() {
+  std::map<std::string, sherd::ops::AttentionKernel> named;
+  for (const auto& [word, kernel] : config::attention_words()) {
+    named[word] = attention_of(kernel);
+  }
+  return named;
+}
+
 sherd::AdamWOptions adamw_options(const config::OptimSection& optim) {
   return {optim.lr, {optim.betas[0], optim.betas[1]}, optim.eps, optim.weight_decay};
 }

@@ -12,6 +12,7 @@
 #include "llm/data/dataset.h"
 #include "llm/data/subset.h"
 #include "llm/model/causal_lm.h"
+#include "ops/attention_kernel.h"
 #include "sherd/mesh.h"
 #include "sherd/optim.h"
 #include "sherd/options.h"
@@ -38,6 +39,9 @@ namespace llm::train {
 /// What ranks exchange over: such that share memory cannot offload parameters.
 [[nodiscard]] sherd::Transport transport_of(const sherd::Offload& offload);
 [[nodiscard]] sherd::ReduceScatter reduce_scatter_of(config::ReduceScatter way);
+[[nodiscard]] sherd::ops::AttentionKernel attention_of(config::AttentionKernel kernel);
+/// By the names that the configuration has for them.
+[[nodiscard]] std::map<std::string, sherd::ops::AttentionKernel> attention_kernels_by_name();
 [[nodiscard]] sherd::AdamWOptions adamw_options(const config::OptimSection& optim);
 /// Norms and biases, which is what has one dimension, in a group without weight decay; no group
 /// where they are decayed like the rest. `shapes` names all parameters.

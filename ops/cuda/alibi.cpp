@@ -49,7 +49,8 @@ AttentionInputs with_alibi_columns(const AttentionInputs& inputs,
     launch_alibi_keys(dtype, stream, of, document_offsets.const_data_ptr<int32_t>(),
                       static_cast<int>(inputs.documents.count()));
   });
-  return {query, key, with_zero_columns(inputs.value), inputs.documents, /*slopes=*/{}};
+  return {query,         key,          with_zero_columns(inputs.value), inputs.documents,
+          /*slopes=*/{}, inputs.kernel};
 }
 
 at::Tensor with_zero_columns(const at::Tensor& heads) {
