@@ -162,6 +162,10 @@ std::string given_or_not(const std::string& value) {
   return value.empty() ? "not given" : "given";
 }
 
+std::string number_or_auto(const std::optional<std::int64_t>& number) {
+  return number ? std::to_string(*number) : "auto";
+}
+
 // What must be the same on all ranks.
 llm::train::Settings bench_settings(const BenchFlags& flags) {
   const llm::bench::BenchOptions& options = flags.options;
@@ -187,6 +191,8 @@ llm::train::Settings bench_settings(const BenchFlags& flags) {
           {"--reduce-dtype", flags.reduce_dtype},
           {"--moments", flags.moments},
           {"--reduce-scatter", flags.reduce_scatter},
+          {"--loss-chunk-tokens", number_or_auto(options.loss_chunk.tokens)},
+          {"--loss-chunk-bytes", number_or_auto(options.loss_chunk.bytes)},
           {"--cuda-graphs", options.cuda_graphs ? "given" : "not given"},
           {"--attention", flags.attention},
           {"--update-in-backward", options.update_in_backward ? "given" : "not given"},
@@ -326,6 +332,13 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_option("--reduce-scatter", flags.reduce_scatter,
                   "how GPUs sum gradients; native: by NCCL's reduce-scatter, in --reduce-dtype")
       ->check(CLI::IsMember({"rank_order", "native"}));
+  verb.add_option("--loss-chunk-tokens", options.loss_chunk.tokens,
+                  "rows of logits that the loss holds at a time (default: by --loss-chunk-bytes)")
+      ->check(positive);
+  verb.add_option("--loss-chunk-bytes", options.loss_chunk.bytes,
+                  "bytes of logits that the loss holds at a time (default: 1/32 of a GPU's memory; "
+                  "on a CPU 512 rows)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   verb.add_flag("--cuda-graphs", options.cuda_graphs,
                 "run micro-batches as graphs of the GPU, by one launch each");
   verb.add_option("--attention", flags.attention,
