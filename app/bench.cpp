@@ -24,9 +24,13 @@
 #include "app/verbs.h"
 #include "launch/spinning.h"
 #include "llm/bench/calibrate.h"
+#include "llm/bench/gpu_calibration.h"
 #include "llm/config/measures.h"
 #include "llm/train/agreement.h"
+#include "llm/train/device.h"
 #include "llm/train/options_of_config.h"
+#include "llm/train/start.h"
+#include "ops/backend.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -205,11 +209,26 @@ std::optional<double> minutes_of(const std::string& text) {
   return text == "none" ? std::nullopt : std::optional(std::stod(text));
 }
 
+// The table of this rank's GPU.
+void calibrate_gpu(const sherd::World& world,
+                   const std::function<void(const std::string&)>& say_next, bool is_first) {
+  const llm::plan::Device device = llm::train::hosts_of(world).device;
+  const auto backend = sherd::ops::backend_of(
+      at::empty({0}, at::TensorOptions(at::kBFloat16).device(world.device())));
+  llm::plan::GpuRates rates = llm::bench::calibrate_kernels(
+      backend, world.device(), llm::plan::shipped_rates_of(device), {}, say_next);
+  rates.source = fmt::format("rates of kernels as calibrated on {}", llm::train::path_of(world));
+  if (is_first) {
+    say(fmt::format("rates of {} written to {}", device.name,
+                    llm::plan::save_gpu_rates(device.name, rates)));
+  }
+}
+
 // Keeps what `sherd plan` computes with.
 int calibrate(Rank& rank, const BenchFlags& flags) {
   const auto progress = progress_of(rank, /*json_on_stdout=*/true);
   auto working = std::make_unique<llm::track::Working>(progress.get(), "starting");
-  sherd::World world = rank.join();
+  sherd::World world = rank.join({.device = device_of(rank, flags.device)});
   if (world.local_size() != world.size()) {
     throw sherd::Error(
         sherd::ExitCode::Usage,
@@ -226,6 +245,10 @@ int calibrate(Rank& rank, const BenchFlags& flags) {
       progress->say("measuring " + what);
     }
   };
+  if (!world.device().is_cpu()) {
+    calibrate_gpu(world, say_next, rank.is_first());
+    return static_cast<int>(sherd::ExitCode::Done);
+  }
   llm::plan::Rates rates = llm::bench::calibrate(world, llm::bench::references(), say_next);
   working.reset();
   if (rank.is_first()) {
@@ -370,7 +393,8 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_flag("--profile", flags.profile, "time of each operator");
   verb.add_flag(
       "--calibrate", flags.calibrate,
-      "instead: measure what sherd plan computes times with, for these ranks and threads");
+      "instead: measure what sherd plan computes times with: of a GPU its kernels, of a CPU for "
+      "these ranks and threads");
   verb.add_flag("--json", flags.json, "one line of JSON on standard output");
 }
 

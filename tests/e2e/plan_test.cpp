@@ -320,7 +320,7 @@ TEST_F(Plan, SaysOfADeviceThatNothingRunsThere) {
   EXPECT_THAT(expect_code(1, {"plan", kRecipe, "--device", "v100-32g", "--memory", "0.1"}).out,
               HasSubstr("no build of Sherd runs on this device"));
   EXPECT_THAT(expect_code(0, {"plan", kRecipe, "--device", "h100-80g"}).out,
-              HasSubstr("of this device no plan was compared with a run yet"));
+              HasSubstr("no plan for this device was compared with a run yet"));
 }
 
 json plan_left_by(const fs::path& output) {
