@@ -24,9 +24,13 @@
 #include "app/verbs.h"
 #include "launch/spinning.h"
 #include "llm/bench/calibrate.h"
+#include "llm/bench/gpu_calibration.h"
 #include "llm/config/measures.h"
 #include "llm/train/agreement.h"
+#include "llm/train/device.h"
 #include "llm/train/options_of_config.h"
+#include "llm/train/start.h"
+#include "ops/backend.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -192,6 +196,10 @@ std::string given_or_not(const std::string& value) {
   return value.empty() ? "not given" : "given";
 }
 
+std::string number_or_auto(const std::optional<std::int64_t>& number) {
+  return number ? std::to_string(*number) : "auto";
+}
+
 // What must be the same on all ranks.
 llm::train::Settings bench_settings(const BenchFlags& flags) {
   const llm::bench::BenchOptions& options = flags.options;
@@ -217,6 +225,8 @@ llm::train::Settings bench_settings(const BenchFlags& flags) {
           {"--reduce-dtype", flags.reduce_dtype},
           {"--moments", flags.moments},
           {"--reduce-scatter", flags.reduce_scatter},
+          {"--loss-chunk-tokens", number_or_auto(options.loss_chunk.tokens)},
+          {"--loss-chunk-bytes", number_or_auto(options.loss_chunk.bytes)},
           {"--cuda-graphs", options.cuda_graphs ? "given" : "not given"},
           {"--attention", flags.attention},
           {"--update-in-backward", options.update_in_backward ? "given" : "not given"},
@@ -229,11 +239,26 @@ std::optional<double> minutes_of(const std::string& text) {
   return text == "none" ? std::nullopt : std::optional(std::stod(text));
 }
 
+// The table of this rank's GPU.
+void calibrate_gpu(const sherd::World& world,
+                   const std::function<void(const std::string&)>& say_next, bool is_first) {
+  const llm::plan::Device device = llm::train::hosts_of(world).device;
+  const auto backend = sherd::ops::backend_of(
+      at::empty({0}, at::TensorOptions(at::kBFloat16).device(world.device())));
+  llm::plan::GpuRates rates = llm::bench::calibrate_kernels(
+      backend, world.device(), llm::plan::shipped_rates_of(device), {}, say_next);
+  rates.source = fmt::format("rates of kernels as calibrated on {}", llm::train::path_of(world));
+  if (is_first) {
+    say(fmt::format("rates of {} written to {}", device.name,
+                    llm::plan::save_gpu_rates(device.name, rates)));
+  }
+}
+
 // Keeps what `sherd plan` computes with.
 int calibrate(Rank& rank, const BenchFlags& flags) {
   const auto progress = progress_of(rank, /*json_on_stdout=*/true);
   auto working = std::make_unique<llm::track::Working>(progress.get(), "starting");
-  sherd::World world = rank.join();
+  sherd::World world = rank.join({.device = device_of(rank, flags.device)});
   if (world.local_size() != world.size()) {
     throw sherd::Error(
         sherd::ExitCode::Usage,
@@ -250,6 +275,10 @@ int calibrate(Rank& rank, const BenchFlags& flags) {
       progress->say("measuring " + what);
     }
   };
+  if (!world.device().is_cpu()) {
+    calibrate_gpu(world, say_next, rank.is_first());
+    return static_cast<int>(sherd::ExitCode::Done);
+  }
   llm::plan::Rates rates = llm::bench::calibrate(world, llm::bench::references(), say_next);
   working.reset();
   if (rank.is_first()) {
@@ -356,6 +385,13 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_option("--reduce-scatter", flags.reduce_scatter,
                   "how GPUs sum gradients; native: by NCCL's reduce-scatter, in --reduce-dtype")
       ->check(CLI::IsMember({"rank_order", "native"}));
+  verb.add_option("--loss-chunk-tokens", options.loss_chunk.tokens,
+                  "rows of logits that the loss holds at a time (default: by --loss-chunk-bytes)")
+      ->check(positive);
+  verb.add_option("--loss-chunk-bytes", options.loss_chunk.bytes,
+                  "bytes of logits that the loss holds at a time (default: 1/32 of a GPU's memory; "
+                  "on a CPU 512 rows)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   verb.add_flag("--cuda-graphs", options.cuda_graphs,
                 "run micro-batches as graphs of the GPU, by one launch each");
   verb.add_option("--attention", flags.attention,
@@ -388,7 +424,8 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
                 "time of each operator; on a GPU of each group of kernels");
   verb.add_flag(
       "--calibrate", flags.calibrate,
-      "instead: measure what sherd plan computes times with, for these ranks and threads");
+      "instead: measure what sherd plan computes times with: of a GPU its kernels, of a CPU for "
+      "these ranks and threads");
   verb.add_flag("--json", flags.json, "one line of JSON on standard output");
 }
 

@@ -339,7 +339,9 @@ int evaluate(Rank& rank, EvalFlags flags) {
   sherd::ShardOptions options;
   options.precision.param_dtype = source.param_dtype;
   auto model = llm::track::with_progress(progress.get(), "loading the model", [&] {
-    return llm::train::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
+    auto loaded = llm::train::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
+    llm::train::set_loss_chunk(loaded, options);
+    return loaded;
   });
   starting.reset();
   if (world.size() > 1) {

@@ -88,7 +88,7 @@ struct Linear : torch::autograd::Function<Linear> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
-    RECORD_FUNCTION("sherd::linear_backward", Recorded({gradients[0], saved[1]}));
+    RECORD_FUNCTION("sherd::linear_backward", Recorded({gradients[0], saved[1], saved[2]}));
     once_differentiable("sherd::linear");
     const Backend& backend = chosen_backend(*context);
     const at::Tensor &weight = saved[1], &bias = saved[2];

@@ -91,7 +91,7 @@ constexpr int64_t kScaledBytes = int64_t{1} << 20;  // at a time
 
 // out = a × b, where `out` may have fewer bits: LibTorch takes room for what it rounds.
 void multiply(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
-  const bool rounds = out.scalar_type() != a.scalar_type();
+  const bool rounds = out.scalar_type() != a.scalar_type() && !a.is_cuda();  // which takes none
   const auto row_bytes = a.size(1) * static_cast<int64_t>(a.element_size());
   const int64_t rows =
       rounds ? std::max<int64_t>(1, kScaledBytes / std::max<int64_t>(1, row_bytes)) : a.size(0);
@@ -111,7 +111,8 @@ struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
                             const at::Tensor& weight, const at::Tensor& targets,
                             int64_t chunk_tokens, bool wants_hidden, bool wants_weight) {
-    RECORD_FUNCTION("sherd::chunked_linear_cross_entropy", Recorded({hidden, weight}));
+    RECORD_FUNCTION("sherd::chunked_linear_cross_entropy",
+                    Recorded({hidden, weight, chunk_tokens}));
     const Backend& backend = choose_backend(*context, hidden);
     const auto wide = wide_options(hidden);
     const auto product_options = hidden.options().dtype(product_dtype(hidden.scalar_type()));

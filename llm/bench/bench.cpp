@@ -136,6 +136,12 @@ sherd::AdamWMode adamw_mode(const BenchOptions& options) {
   return {.moments_dtype = options.moments_dtype, .in_backward = options.update_in_backward};
 }
 
+// Of logits.
+std::int64_t row_bytes_of(const BenchModel& found, const BenchOptions& options) {
+  return found.config.shape.vocab_size *
+         static_cast<std::int64_t>(c10::elementSize(*options.sharding.precision.param_dtype));
+}
+
 plan::PlannedRun planned_run(const BenchModel& found, const BenchOptions& options,
                              const sherd::World& world) {
   const auto rows = static_cast<size_t>(options.micro_batch);
@@ -152,10 +158,15 @@ plan::PlannedRun planned_run(const BenchModel& found, const BenchOptions& option
                     .reduce_scatter = options.reduce_scatter},
           .sharding = options.sharding,
           .adamw = adamw_mode(options),
+          .loss_chunk_tokens =
+              plan::loss_chunk_tokens(options.loss_chunk, row_bytes_of(found, options), device),
+          .attention = plan::attention_on(device, options.attention, found.config.shape,
+                                          *options.sharding.precision.param_dtype),
           .micro_batches =
               std::vector<plan::MicroBatch>(static_cast<size_t>(options.accumulation), batch),
           .pooling = device.pooling,
           .libraries_bytes = world.device().is_cpu() ? plan::kHostLibrariesBytes : 0,
+          .workspaces_bytes = plan::workspaces_bytes(device, options.cuda_graphs),
           .cuda_graphs = options.cuda_graphs};
 }
 
@@ -169,6 +180,7 @@ class Bench {
         model_(make_model(found_, options, world_)),
         optimizer_(model_, {.lr = options.lr}, {}, adamw_mode(options)),
         tokens_(tokens_of(options, model_.module()->vocab_rows())) {
+    train::set_loss_chunk(model_, options.sharding, options.loss_chunk);
     if (options.sharding.precision.param_dtype == c10::kHalf) {
       scaler_.emplace(model_);
     }
@@ -433,7 +445,7 @@ BenchResult bench(const BenchOptions& options, sherd::World world) {
   result.planned_time =
       plan::plan_step_time(run, rates,
                            plan::links_of(device, run.ranks.size / run.ranks.local_size,
-                                          run.ranks.local_size, options.link_gb_per_second));
+                                          run.ranks.local_size, options.link_gb_per_second, rates));
   result.planned_rates = rates.source;
   result.constant_rank_pss_bytes = of_all_ranks(world, constant_bytes);
   return result;

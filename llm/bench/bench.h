@@ -53,6 +53,7 @@ struct BenchOptions {
   c10::ScalarType moments_dtype = c10::ScalarType::Float;  ///< of AdamW: fp32 or bf16
   /// The world's own, for its plan.
   sherd::ReduceScatter reduce_scatter = sherd::ReduceScatter::RankOrder;
+  plan::LossChunk loss_chunk = {};
   bool cuda_graphs = false;  ///< micro-batches are graphs of the GPU
   /// Start of the program, for BenchResult::seconds_to_first_step.
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
@@ -61,8 +62,8 @@ struct BenchOptions {
 
 /// Rank 0's times, except where said.
 struct BenchResult {
-  std::string isa;                   ///< the path of the processor that all ranks took
-  std::string kernels;               ///< on a GPU: ops::kernels_text()
+  std::string isa;      ///< the path of the processor that all ranks took
+  std::string kernels;  ///< on a GPU: ops::kernels_text()
   std::vector<sherd::ops::AttentionChoice> attention;  ///< on a GPU: the kernels that compute it
   std::string transport;             ///< what carries parameters and gradients between ranks
   std::vector<double> step_seconds;  ///< of each timed step, the slowest rank's

@@ -174,7 +174,8 @@ struct OffloadSection {
 
 struct MemorySection {
   bool activation_checkpointing = false;
-  std::int64_t loss_chunk_tokens = 512;
+  std::optional<std::int64_t> loss_chunk_tokens = std::nullopt;  ///< none: by loss_chunk_bytes
+  std::optional<std::int64_t> loss_chunk_bytes = std::nullopt;   ///< none: by the device
   OffloadSection offload = {};
   bool operator==(const MemorySection&) const = default;
 };

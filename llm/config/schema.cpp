@@ -481,10 +481,17 @@ Table fields(MemorySection& memory) {
        .doc =
            "keep only the inputs of each block, and compute the rest again in the backward pass"},
       {.name = "loss_chunk_tokens",
-       .slot = integer(memory.loss_chunk_tokens, at_least(1)),
-       .doc = "rows of logits, one for each supervised token, that are held at a time; more where "
-              "splitting them would take more memory",
+       .slot = integer_or("auto", memory.loss_chunk_tokens, at_least(1)),
+       .doc = "rows of logits, one per supervised token, that the loss holds at a time; more where "
+              "splitting them would take more memory; auto: as many as loss_chunk_bytes holds",
        .unit = "tokens"},
+      {.name = "loss_chunk_bytes",
+       .slot = integer_or("auto", memory.loss_chunk_bytes, at_least(1)),
+       .doc = "bytes that the logits of one chunk of the loss may take: the chunk is the most rows "
+              "that fit, at most 8192; auto: 1/32 of a GPU's memory, on a CPU 512 rows",
+       .unit = "bytes",
+       .idle =
+           no_effect(memory.loss_chunk_tokens.has_value(), "memory.loss_chunk_tokens is given")},
       {.name = "offload",
        .slot = fields(memory.offload),
        .doc = "What rests elsewhere while nothing computes with it: \"none\", \"disk:FOLDER\", or "

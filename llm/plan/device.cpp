@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/linear_cross_entropy.h"
 #include "sherd/error.h"
 
 namespace llm::plan {
@@ -13,8 +14,7 @@ namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kContext = 1024 * kMiB;
-constexpr const char* kOnPaper =
-    "of this device no plan was compared with a run yet: it is one on paper";
+constexpr const char* kNoRun = "no plan for this device was compared with a run yet";
 
 }  // namespace
 
@@ -25,20 +25,33 @@ std::int64_t reserve_bytes(const Device& device, int ranks, std::int64_t planned
              : planned_bytes / kShareOfFragments + (ranks > 1 ? kNccl : 0);
 }
 
+std::int64_t loss_chunk_tokens(const LossChunk& asked, std::int64_t row_bytes,
+                               const Device& device) {
+  constexpr std::int64_t kMostRows = 8192, kShareOfMemory = 32;
+  if (asked.tokens) {
+    return *asked.tokens;
+  }
+  if (!asked.bytes && device.type == c10::DeviceType::CPU) {
+    return sherd::ops::kLossChunkTokens;
+  }
+  const std::int64_t bytes = asked.bytes.value_or(device.memory_bytes / kShareOfMemory);
+  return std::clamp<std::int64_t>(bytes / row_bytes, 1, kMostRows);
+}
+
 const std::vector<Device>& devices() {
   constexpr auto kGpu = c10::DeviceType::CUDA;
   static const std::vector<Device> known = {
       {"cpu"},
-      {"h200-141g", kGpu, 143'771 * kMiB, kContext, c10::ScalarType::BFloat16, kOnPaper, 798e12,
-       4.3e12, 360e9, 45e9, 989e12, kCachingPooling, 50e9},
-      {"h100-80g", kGpu, 81'559 * kMiB, kContext, c10::ScalarType::BFloat16, kOnPaper, 798e12,
-       3.0e12, 360e9, 45e9, 989e12, kCachingPooling, 50e9},
-      {"a100-80g", kGpu, 81'920 * kMiB, kContext, c10::ScalarType::BFloat16, kOnPaper, 252e12,
-       1.8e12, 240e9, 22.5e9, 312e12, kCachingPooling, 25e9},
+      {"h200-141g", kGpu, 143'771 * kMiB, kContext, c10::ScalarType::BFloat16, "", 798e12, 4.3e12,
+       360e9, 45e9, 989e12, kCachingPooling, 48e9, 9},
+      {"h100-80g", kGpu, 81'559 * kMiB, kContext, c10::ScalarType::BFloat16, kNoRun, 798e12, 3.0e12,
+       360e9, 45e9, 989e12, kCachingPooling, 48e9, 9},
+      {"a100-80g", kGpu, 81'920 * kMiB, kContext, c10::ScalarType::BFloat16, kNoRun, 252e12, 1.8e12,
+       240e9, 22.5e9, 312e12, kCachingPooling, 25e9, 8},
       {"v100-32g", kGpu, 32'510 * kMiB, kContext, c10::ScalarType::Half,
        "no build of Sherd runs on this device, whose compute capability is 7.0, and it has no "
        "bfloat16",
-       101e12, 0.8e12, 120e9, 11.25e9, 125e12, kCachingPooling, 12.5e9}};
+       101e12, 0.8e12, 120e9, 11.25e9, 125e12, kCachingPooling, 12.5e9, 7}};
   return known;
 }
 
@@ -80,7 +93,10 @@ Device device_of_gpu(const sherd::Gpu& gpu) {
   other.memory_bytes = gpu.memory_bytes;
   other.auto_dtype = gpu.has_bfloat16() ? c10::ScalarType::BFloat16 : c10::ScalarType::Half;
   other.peak_operations_per_second = 0;
-  other.remark = "rates of this GPU are not known: times are those of an A100";
+  other.compute_capability = gpu.major;
+  other.remark =
+      "the rates of this GPU are not known: times are those of an A100, unless `sherd "
+      "bench --calibrate` was run on it";
   return other;
 }
 

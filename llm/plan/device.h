@@ -2,6 +2,7 @@
 // The devices that can be planned for, there or not.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,21 +18,16 @@ namespace llm::plan {
 struct Pooling {
   std::int64_t large_bytes = 0;
   std::int64_t page_bytes = 0;
-  std::int64_t unit_bytes = 1;     ///< of which a smaller block takes a multiple
-  std::int64_t segment_bytes = 1;  ///< of which all smaller ones together do
-  bool holds_buffers = false;      ///< the engine's too; else they are the system's
+  /// Instead, LibTorch's caching allocator of GPUs (CachingAllocator), for the engine's buffers
+  /// too; else they are the system's.
+  bool is_caching = false;
 };
 
 /// That of the program on CPUs.
 inline constexpr Pooling kHostPooling{std::int64_t{4} << 20, std::int64_t{2} << 20};
 
-/// LibTorch's caching allocator of GPUs: multiples of 512 bytes in segments of 20 MiB, from 10 MiB
-/// on segments of their own in multiples of 2 MiB. PyTorch: `CUDACachingAllocator`.
-inline constexpr Pooling kCachingPooling{.large_bytes = std::int64_t{10} << 20,
-                                         .page_bytes = std::int64_t{2} << 20,
-                                         .unit_bytes = 512,
-                                         .segment_bytes = std::int64_t{20} << 20,
-                                         .holds_buffers = true};
+/// That of the program on GPUs.
+inline constexpr Pooling kCachingPooling{.is_caching = true};
 
 /// What oneDNN and MKL keep for a model's products on a CPU, and malloc loses between small blocks:
 /// about as much whatever the model (`benchmarks/plan`).
@@ -59,10 +55,39 @@ struct Device {
   /// What the vendor states of dense products in 16 bits; 0: of the CPU.
   double peak_operations_per_second = 0;
   Pooling pooling = kHostPooling;
-  /// Of a GPU's link to its host, each way at once: 50 GB/s of PCIe 5, 25 of PCIe 4, 12.5 of PCIe
-  /// 3, assumed.
+  /// Of a GPU's link to its host, each way at once: 48 GB/s of PCIe 5, as an update of what lies on
+  /// the host took it on an H200 (gpu_rates.h); 25 of PCIe 4 and 12.5 of PCIe 3, assumed.
   double pinned_bytes_per_second = 0;
+  int compute_capability = 0;  ///< of a GPU: 9 of 9.0
+
+  /// Whether cuDNN's attention is the fastest on it.
+  [[nodiscard]] bool prefers_cudnn() const { return compute_capability == 9; }
+  /// That LibTorch gives cuBLAS for each thread and stream that multiplies. PyTorch:
+  /// `getChosenWorkspaceSize`.
+  [[nodiscard]] std::int64_t workspace_bytes() const {
+    return compute_capability == 0   ? 0
+           : compute_capability >= 9 ? std::int64_t{32} << 20
+                                     : (std::int64_t{8} << 20) + (std::int64_t{128} << 10);
+  }
 };
+/// Of a step on `device`: the thread that computes forward and that of autograd multiply, each also
+/// on the stream that graphs are captured on.
+[[nodiscard]] inline std::int64_t workspaces_bytes(const Device& device, bool cuda_graphs) {
+  constexpr std::int64_t kThreads = 2;
+  return kThreads * (cuda_graphs ? 2 : 1) * device.workspace_bytes();
+}
+
+/// How a run asks for the chunks that its loss takes the logits in.
+struct LossChunk {
+  std::optional<std::int64_t> tokens = std::nullopt;  ///< rows of a chunk; comes before `bytes`
+  std::optional<std::int64_t> bytes = std::nullopt;   ///< that a chunk's logits take at most
+};
+/// The rows of a chunk of logits, each of `row_bytes`. Returns `asked.tokens` if it is given. Else
+/// the most rows that fit `asked.bytes`, at least 1 and at most 8192: there, reading the head's
+/// weight and adding up its gradient once per chunk takes 6 % of a chunk's products on an H200.
+/// Without `asked.bytes`, a GPU gives 1/32 of its memory, and a CPU takes kLossChunkTokens rows.
+[[nodiscard]] std::int64_t loss_chunk_tokens(const LossChunk& asked, std::int64_t row_bytes,
+                                             const Device& device);
 
 /// What has to be left free beside `planned_bytes` on a GPU, assumed and not measured: 1 GiB for
 /// NCCL's buffers where there are several ranks, and 5 % of what is planned for what the caching

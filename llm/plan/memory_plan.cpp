@@ -34,6 +34,9 @@ class Planner {
     step(model, optimizer);
     phases_.resize(1);  // from the second step on all of the optimizer's state is there
     step(model, optimizer);
+    if (run_.cuda_graphs) {
+      graph_bytes_ = bytes_of_graphs(model);
+    }
     end_phase("save",
               model.offload_slot_bytes());  // a rank writes what it holds from where it lies
     if (run_.evaluation) {
@@ -68,9 +71,12 @@ class Planner {
     const std::int64_t more = std::max<std::int64_t>(0, offload_bytes - slots);
     slots += more;
     ended.total_bytes += more;
-    if (name != "load" && run_.libraries_bytes > 0) {
-      ended.items[kLibrariesItem] = run_.libraries_bytes;
-      ended.total_bytes += run_.libraries_bytes;
+    for (const auto& [item, bytes] : {std::pair(kLibrariesItem, run_.libraries_bytes),
+                                      std::pair(kWorkspacesItem, run_.workspaces_bytes)}) {
+      if (name != "load" && bytes > 0) {
+        ended.items[item] = bytes;
+        ended.total_bytes += bytes;
+      }
     }
     const auto known = std::find_if(phases_.begin(), phases_.end(),
                                     [&](const PhasePlan& phase) { return phase.name == name; });
@@ -81,17 +87,20 @@ class Planner {
     }
   }
 
-  // They keep apart what the largest micro-batch allocates, which others allocate as well.
-  void add_memory_of_graphs() {
+  // They share segments of their own, in which the largest micro-batch fits.
+  [[nodiscard]] std::int64_t bytes_of_graphs(sherd::Sharded<model::CausalLm>& model) {
     std::int64_t bytes = 0;
-    for (const PhasePlan& phase : phases_) {
-      const bool is_captured = phase.name == "forward" || phase.name == "backward";
-      bytes = std::max(bytes, is_captured ? bytes_of(phase, Held::Activations) : 0);
+    for (const MicroBatch& batch : run_.micro_batches) {
+      bytes = std::max(bytes, meter_.apart([&] { loss_of(model, batch).backward(); }));
     }
+    return bytes;
+  }
+
+  void add_memory_of_graphs() {
     for (PhasePlan& phase : phases_) {
       if (phase.name != "load") {
-        phase.items[kGraphsItem] = bytes;
-        phase.total_bytes += bytes;
+        phase.items[kGraphsItem] = graph_bytes_;
+        phase.total_bytes += graph_bytes_;
       }
     }
   }
@@ -122,6 +131,7 @@ class Planner {
   model::CausalLm module_;  // built before the meter is there: a real one takes nothing either
   MetaMeter meter_;
   std::vector<PhasePlan> phases_;
+  std::int64_t graph_bytes_ = 0;
 };
 
 }  // namespace

@@ -15,6 +15,9 @@ namespace llm::plan {
 /// The item of what other libraries keep (PlannedRun::libraries_bytes).
 inline constexpr const char* kLibrariesItem = "oneDNN and MKL";
 
+/// The item of what LibTorch gives cuBLAS (PlannedRun::workspaces_bytes).
+inline constexpr const char* kWorkspacesItem = "workspaces of cuBLAS";
+
 /// The item of what is in memory of what rests on a disk or the host.
 inline constexpr const char* kOffloadItem = "slots of what is offloaded";
 

@@ -19,7 +19,7 @@ constexpr std::int64_t kMebibyte = std::int64_t{1} << 20;
 constexpr std::array kAll = {Held::Parameters, Held::Masters,       Held::Moments,
                              Held::Gradients,  Held::GatheredUnits, Held::ExchangedGradients,
                              Held::Offloaded,  Held::Activations,   Held::Libraries,
-                             Held::Graphs,     Held::Kept};
+                             Held::Workspaces, Held::Graphs,        Held::Kept};
 
 // Buffers of the engine by the names that it has for them; what is not here is an operator's.
 constexpr std::pair<std::string_view, Held> kItems[] = {
@@ -34,6 +34,7 @@ constexpr std::pair<std::string_view, Held> kItems[] = {
     {"gradients to be received", Held::ExchangedGradients},
     {kOffloadItem, Held::Offloaded},
     {kLibrariesItem, Held::Libraries},
+    {kWorkspacesItem, Held::Workspaces},
     {kGraphsItem, Held::Graphs},
     {kKeptItem, Held::Kept}};
 
@@ -96,6 +97,8 @@ std::string name_of(Held held, const Weights& weights) {
       return "activations";
     case Held::Libraries:
       return kLibrariesItem;
+    case Held::Workspaces:
+      return kWorkspacesItem;
     case Held::Graphs:
       return kGraphsItem;
     case Held::Kept:

@@ -19,8 +19,9 @@ enum class Held {
   Offloaded,           ///< what is in memory of what rests on a disk or the host
   Activations,         ///< and all else that operators hold
   Libraries,
-  Graphs,  ///< of micro-batches
-  Kept,    ///< freed, and kept by the allocator
+  Workspaces,  ///< of cuBLAS
+  Graphs,      ///< of micro-batches
+  Kept,        ///< freed, and kept by the allocator
 };
 
 /// Of an item of a phase.

@@ -1,6 +1,7 @@
 #include "llm/plan/meta_meter.h"
 
 #include <algorithm>
+#include <list>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -9,6 +10,8 @@
 #include <ATen/record_function.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/Exception.h>
+
+#include "llm/plan/caching_allocator.h"
 
 namespace llm::plan {
 
@@ -25,13 +28,12 @@ struct Pool {
   std::int64_t asked_bytes = 0;  // for
   std::int64_t used_bytes = 0;   // of what was taken
   std::int64_t taken_bytes = 0;
-  std::int64_t segment_bytes = 1;  // of which it takes a multiple
 
   void use(std::int64_t asked, std::int64_t used, bool counts_peaks) {
     asked_bytes += asked;
     used_bytes += used;
     if (counts_peaks) {
-      taken_bytes = std::max(taken_bytes, rounded_up(used_bytes, segment_bytes));
+      taken_bytes = std::max(taken_bytes, used_bytes);
     }
   }
   [[nodiscard]] std::int64_t kept_bytes() const {
@@ -39,13 +41,32 @@ struct Pool {
   }
 };
 
+namespace {
+
+// Held by a tensor's storage.
+struct Block {
+  std::shared_ptr<MetaMeter::State> state;
+  std::string item;
+  std::int64_t bytes;
+  Pool* pool = nullptr;
+  CachingAllocator* allocator = nullptr;     // a GPU's
+  CachingAllocator::Block* place = nullptr;  // there; null while peaks do not count
+};
+
+}  // namespace
+
 struct MetaMeter::State {
-  explicit State(const Pooling& of) : pooling(of) { small.segment_bytes = of.segment_bytes; }
+  explicit State(const Pooling& of) : pooling(of) {}
 
   Pooling pooling;
   bool counts_peaks = true;
   Pool small;
   Pool large;
+  CachingAllocator of_gpu;
+  std::list<CachingAllocator> apart_allocators;  // blocks may outlive the work
+  CachingAllocator* apart = nullptr;             // of what is allocated now, but buffers
+  std::int64_t cached_bytes = 0;                 // in use of the GPU's allocator
+  std::list<Block*> unplaced;                    // allocated while peaks do not count
   std::int64_t held_bytes = 0;
   Items held;
   std::int64_t peak_bytes = 0;
@@ -59,30 +80,77 @@ struct MetaMeter::State {
   std::vector<Scope> open;  // of this thread, the outermost first
   c10::Allocator* real = nullptr;
 
+  [[nodiscard]] bool is_buffer() const { return !open.empty() && open.back().is_buffer; }
+
   // Blocks of no pool come from the system and go back to it.
   [[nodiscard]] Pool* pool_of(std::int64_t bytes) {
-    const bool is_buffer = !open.empty() && open.back().is_buffer;
-    if (pooling.page_bytes == 0 || (is_buffer && !pooling.holds_buffers)) {
+    if (pooling.page_bytes == 0 || is_buffer()) {
       return nullptr;
     }
     return bytes >= pooling.large_bytes ? &large : &small;
   }
 
-  [[nodiscard]] std::int64_t taken_for(std::int64_t bytes, const Pool* pool) const {
-    return rounded_up(bytes, pool == &large ? pooling.page_bytes : pooling.unit_bytes);
+  [[nodiscard]] CachingAllocator* allocator_of(std::int64_t bytes) {
+    return bytes == 0                         ? nullptr
+           : apart != nullptr && !is_buffer() ? apart
+           : pooling.is_caching               ? &of_gpu
+                                              : nullptr;
   }
 
-  [[nodiscard]] std::int64_t kept_bytes() const { return small.kept_bytes() + large.kept_bytes(); }
+  [[nodiscard]] std::int64_t taken_for(std::int64_t bytes, const Pool* pool) const {
+    return pool == &large ? rounded_up(bytes, pooling.page_bytes) : bytes;
+  }
 
-  // `times` is -1 where the block is freed.
-  void add(const std::string& item, std::int64_t bytes, Pool* pool, int times) {
-    if (pool != nullptr) {
-      pool->use(times * bytes, times * taken_for(bytes, pool), counts_peaks);
+  [[nodiscard]] std::int64_t kept_bytes() const {
+    return pooling.is_caching ? std::max<std::int64_t>(0, of_gpu.reserved_bytes() - cached_bytes)
+                              : small.kept_bytes() + large.kept_bytes();
+  }
+
+  void add(Block* block) {
+    if (block->allocator != nullptr && counts_peaks) {
+      block->place = block->allocator->allocate(block->bytes);
+    } else if (block->allocator != nullptr) {
+      unplaced.push_back(block);
+    }
+    count(*block, 1);
+  }
+
+  void remove(Block* block) {
+    if (block->place != nullptr) {
+      block->allocator->free(block->place);
+    } else if (block->allocator != nullptr) {
+      unplaced.remove(block);
+    }
+    count(*block, -1);
+  }
+
+  // `times` is -1 where the block is freed. What lies apart is not held.
+  void count(const Block& block, int times) {
+    if (block.allocator != nullptr && block.allocator != &of_gpu) {
+      return;
+    }
+    const std::int64_t bytes = times * block.bytes;
+    cached_bytes += block.allocator != nullptr ? bytes : 0;
+    if (block.pool != nullptr) {
+      block.pool->use(bytes, times * taken_for(block.bytes, block.pool), counts_peaks);
+    }
+    if (block.pool != nullptr || block.allocator != nullptr) {
       held_bytes += kept_bytes() - std::exchange(held[kKeptItem], kept_bytes());
     }
-    held_bytes += times * bytes;
-    held[item] += times * bytes;
+    held_bytes += bytes;
+    held[block.item] += bytes;
     note_peak();
+  }
+
+  // What is left of what was allocated while peaks did not count.
+  void place_the_rest() {
+    for (Block* const block : std::exchange(unplaced, {})) {
+      block->place = block->allocator->allocate(block->bytes);
+    }
+    if (pooling.is_caching) {
+      held_bytes += kept_bytes() - std::exchange(held[kKeptItem], kept_bytes());
+      note_peak();
+    }
   }
 
   // Of moments at which as much is held, that at which more of it is in use.
@@ -114,17 +182,9 @@ struct MetaMeter::State {
 
 namespace {
 
-// Held by a tensor's storage.
-struct Block {
-  std::shared_ptr<MetaMeter::State> state;
-  std::string item;
-  Pool* pool;
-  std::int64_t bytes;
-};
-
 void free_block(void* context) {
   const std::unique_ptr<Block> block(static_cast<Block*>(context));
-  block->state->add(block->item, block->bytes, block->pool, -1);
+  block->state->remove(block.get());
 }
 
 class CountingAllocator final : public c10::Allocator {
@@ -132,9 +192,9 @@ class CountingAllocator final : public c10::Allocator {
   explicit CountingAllocator(std::shared_ptr<MetaMeter::State> state) : state_(std::move(state)) {}
   c10::DataPtr allocate(std::size_t bytes) override {
     const auto asked_bytes = static_cast<std::int64_t>(bytes);
-    Pool* const pool = state_->pool_of(asked_bytes);
-    auto* block = new Block{state_, state_->item(), pool, asked_bytes};
-    state_->add(block->item, block->bytes, pool, 1);
+    auto* block = new Block{state_, state_->item(), asked_bytes, state_->pool_of(asked_bytes),
+                            state_->allocator_of(asked_bytes)};
+    state_->add(block);
     return {nullptr, block, &free_block, c10::Device(c10::kMeta)};
   }
   void copy_data(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) const override {}
@@ -200,6 +260,13 @@ void MetaMeter::without_peaks(const std::function<void()>& work) {
   state_->counts_peaks = false;
   work();
   state_->counts_peaks = true;
+  state_->place_the_rest();
+}
+
+std::int64_t MetaMeter::apart(const std::function<void()>& work) {
+  state_->apart = &state_->apart_allocators.emplace_back();
+  work();
+  return std::exchange(state_->apart, nullptr)->reserved_bytes();
 }
 
 void MetaMeter::reset_peak() {

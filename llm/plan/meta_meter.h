@@ -40,6 +40,9 @@ class MetaMeter {
   void reset_peak();
   /// Runs `work`, of which only what it leaves behind counts.
   void without_peaks(const std::function<void()>& work);
+  /// Runs `work`, whose tensors lie in segments of their own, as a CUDA graph's do; the engine's
+  /// buffers do not. Returns what these segments take.
+  [[nodiscard]] std::int64_t apart(const std::function<void()>& work);
 
   struct State;
 

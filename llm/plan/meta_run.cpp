@@ -46,6 +46,7 @@ void decode(sherd::Sharded<model::CausalLm>& model, const Documents& documents,
 
 model::CausalLm meta_module(const PlannedRun& run) {
   model::CausalLm module = sherd::on_meta([&] { return io::build_model(run.model); });
+  module->set_attention_kernel(run.attention);
   if (run.loss_chunk_tokens > 0) {
     module->set_loss_chunk_tokens(run.loss_chunk_tokens);
   }

@@ -215,8 +215,8 @@ double sum_bytes(const PlannedRun& run, int parts, double elements) {
   const double part = dtype_bytes(travelling_dtype(run));
   const double sum = dtype_bytes(run.sharding.precision.reduce_dtype);
   const auto times = static_cast<double>(run.micro_batches.size());
-  if (parts == 1 && part == sum && times == 1) {
-    return 0;  // the gradient is the sum
+  if (parts == 1 && part == sum) {  // the first gradient is the sum
+    return elements * (times - 1) * (part + 2 * sum);
   }
   if (sums_natively(run)) {
     const double sent = native_bytes(run);

@@ -46,18 +46,6 @@ double linear_operations(const Arguments& arguments) {
          static_cast<double>(arguments[1].toTensor().numel());
 }
 
-// Scores and what they mix, of the half that causality leaves. query [T, heads, head size].
-double attention_operations(const Arguments& arguments) {
-  const at::Tensor& query = arguments[0].toTensor();
-  const std::vector<std::int64_t> bounds = arguments[1].toIntVector();
-  double pairs = 0;
-  for (std::size_t i = 1; i < bounds.size(); ++i) {
-    const auto length = static_cast<double>(bounds[i] - bounds[i - 1]);
-    pairs += length * length / 2;
-  }
-  return 4 * pairs * static_cast<double>(query.numel()) / static_cast<double>(query.size(0));
-}
-
 // Of which document's length a pair of tokens is, on average.
 double mean_document_tokens(const Arguments& arguments) {
   const std::vector<std::int64_t> bounds = arguments[1].toIntVector();
@@ -90,6 +78,17 @@ std::string dtype_of(const Arguments& arguments) {
 }
 
 }  // namespace
+
+double attention_operations(c10::ArrayRef<const c10::IValue> arguments) {
+  const at::Tensor& query = arguments[0].toTensor();
+  const std::vector<std::int64_t> bounds = arguments[1].toIntVector();
+  double pairs = 0;
+  for (std::size_t i = 1; i < bounds.size(); ++i) {
+    const auto length = static_cast<double>(bounds[i] - bounds[i - 1]);
+    pairs += length * length / 2;
+  }
+  return 4 * pairs * static_cast<double>(query.numel()) / static_cast<double>(query.size(0));
+}
 
 bool multiplies(std::string_view name) {
   const std::string_view forward = forward_of(name);
@@ -125,7 +124,7 @@ struct OperatorWatch::State {
       name.remove_prefix(kOurs.size());
       outermost = {std::string(name) + dtype_of(function.inputs()),
                    amount_of(name, function.inputs())};
-      outermost.moved_bytes = moved_bytes(name, function.inputs());
+      note_moved(name, function.inputs());
       if (name.starts_with(kAttention)) {
         outermost.document_tokens = mean_document_tokens(function.inputs());
       }
@@ -134,9 +133,17 @@ struct OperatorWatch::State {
     } else {
       outermost = {std::string(name) + dtype_of(function.inputs()), bytes_of(function.inputs())};
       name.remove_prefix(name.starts_with(kLibTorchs) ? kLibTorchs.size() : 0);
-      outermost.moved_bytes = moved_bytes(name, function.inputs());
+      note_moved(name, function.inputs());
     }
     start = Clock::now();
+  }
+
+  // Kernels are planned of tensors on meta; where something computes, they would take time.
+  void note_moved(std::string_view name, const Arguments& arguments) {
+    outermost.moved_bytes = moved_bytes(name, arguments);
+    if (!arguments.empty() && arguments[0].isTensor() && arguments[0].toTensor().is_meta()) {
+      outermost.kernels = kernels_of(name, arguments);
+    }
   }
 
   void end() {

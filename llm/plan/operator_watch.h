@@ -6,9 +6,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <ATen/core/ivalue.h>
 #include <c10/core/ScalarType.h>
+
+#include "llm/plan/kernels.h"
+#include "ops/attention_kernel.h"
 
 namespace llm::plan {
 
@@ -19,8 +23,13 @@ struct OperatorCall {
   double seconds = 0;
   double moved_bytes = 0;      ///< see moved_bytes()
   double document_tokens = 0;  ///< of attention: of the document that a pair is of, on average
+  sherd::ops::AttentionKernel attention = sherd::ops::AttentionKernel::Auto;  ///< that computes it
+  std::vector<KernelCall> kernels = {};  ///< of a GPU, where it is planned on meta
 };
 
+/// Operations of ops::attention()'s forward, by its arguments: scores and what they mix, of the
+/// half that causality leaves. query [T, heads, head size].
+[[nodiscard]] double attention_operations(c10::ArrayRef<const c10::IValue> arguments);
 /// Whether an operator of this name (without "sherd::") multiplies matrices.
 [[nodiscard]] bool multiplies(std::string_view name);
 /// Operations of the products in one call of an operator that multiplies(): two per multiplication

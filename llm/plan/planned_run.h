@@ -7,6 +7,7 @@
 
 #include "llm/io/hf_config.h"
 #include "llm/plan/device.h"
+#include "ops/attention_kernel.h"
 #include "sherd/optim.h"
 #include "sherd/options.h"
 #include "sherd/world.h"
@@ -32,12 +33,15 @@ struct PlannedRun {
   sherd::ShardOptions sharding;
   std::optional<int> shard_size = std::nullopt;  ///< of hybrid strategies; none: a host's ranks
   sherd::AdamWMode adamw = {};
-  std::int64_t loss_chunk_tokens = 0;
+  std::int64_t loss_chunk_tokens = 0;  ///< rows of logits at a time; 0: kLossChunkTokens
+  /// On a GPU, resolved (attention_on()).
+  sherd::ops::AttentionKernel attention = sherd::ops::AttentionKernel::Flash;
   std::vector<MicroBatch> micro_batches;  ///< of a step, on this rank
   std::optional<PlannedEvaluation> evaluation = std::nullopt;
   Pooling pooling = {};
-  std::int64_t libraries_bytes = 0;  ///< of other libraries, from the first step on
-  bool cuda_graphs = false;          ///< micro-batches are run as graphs
+  std::int64_t libraries_bytes = 0;   ///< of other libraries, from the first step on
+  std::int64_t workspaces_bytes = 0;  ///< of cuBLAS on a GPU, from the first step on
+  bool cuda_graphs = false;           ///< micro-batches are run as graphs
 };
 
 /// Whether gradients are summed by NCCL's own reduce-scatter.

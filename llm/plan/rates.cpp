@@ -1,6 +1,7 @@
 #include "llm/plan/rates.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -54,55 +55,12 @@ bool is_linear(const std::string& kind) {
   return kind.find("linear") != std::string::npos;
 }
 
-bool is_attention(const std::string& kind) {
-  return kind.starts_with("attention");
-}
-
 double over(double amount, double rate) {
   return amount > 0 && rate > 0 ? amount / rate : 0;
 }
 
-// Of cuDNN 9.19 on an H200, bfloat16, causal, heads of 128, beside products at 798 TFLOP/s. Source:
-// NVIDIA/cudnn-frontend, benchmark/sdpa_benchmark_training/results/h200_919_only_cudnn.
-std::vector<AttentionShare> attention_of_gpus() {
-  constexpr double kProducts = 798;
-  return {{2048, 484 / kProducts, 370 / kProducts},
-          {4096, 591 / kProducts, 474 / kProducts},
-          {8192, 644 / kProducts, 541 / kProducts}};
-}
-
-// Between two lengths in proportion; beyond them as the nearest.
-double share_of(const std::vector<AttentionShare>& shares, const OperatorCall& call) {
-  const bool is_backward = call.kind.find("_backward") != std::string::npos;
-  const auto share = [&](const AttentionShare& at) {
-    return is_backward ? at.backward : at.forward;
-  };
-  const auto above = std::find_if(shares.begin(), shares.end(), [&](const AttentionShare& at) {
-    return at.tokens >= call.document_tokens;
-  });
-  if (above == shares.end()) {
-    return shares.empty() ? 1 : share(shares.back());
-  }
-  if (above == shares.begin()) {
-    return share(*above);
-  }
-  const AttentionShare &a = *(above - 1), &b = *above;
-  return share(a) +
-         (call.document_tokens - a.tokens) / (b.tokens - a.tokens) * (share(b) - share(a));
-}
-
-Rates assumed_rates(const Device& device, const RateKey& key) {
+Rates assumed_rates(const RateKey& key) {
   Rates rates;
-  if (device.type != c10::DeviceType::CPU) {
-    rates.operations_per_second = device.operations_per_second;
-    rates.bytes_per_second = device.bytes_per_second;
-    rates.attention = attention_of_gpus();
-    rates.source = fmt::format(
-        "on paper, the most that may be reached: {:.0f} TFLOP/s in products, {:.1f} TB/s beside "
-        "them",
-        rates.operations_per_second / 1e12, rates.bytes_per_second / 1e12);
-    return rates;
-  }
   constexpr double kOperationsOfACore = 40e9, kBytesOfACore = 5e9;
   rates.operations_per_second = kOperationsOfACore * key.threads;
   rates.bytes_per_second = kBytesOfACore * key.threads;
@@ -117,13 +75,13 @@ Rates assumed_rates(const Device& device, const RateKey& key) {
 }  // namespace
 
 double Rates::seconds(const OperatorCall& call) const {
+  if (gpu) {
+    return gpu->seconds(call);
+  }
   const auto found = kinds.find(call.kind);
   if (found == kinds.end() || found->second.empty()) {
-    const double products =
-        is_attention(call.kind)
-            ? over(call.amount, operations_per_second * share_of(attention, call))
-        : is_linear(call.kind) ? over(call.amount, operations_per_second)
-                               : 0;
+    const bool multiplies = is_linear(call.kind) || call.kind.starts_with("attention");
+    const double products = multiplies ? over(call.amount, operations_per_second) : 0;
     return products + over(call.moved_bytes, bytes_per_second);
   }
   const double amount = call.amount;
@@ -142,8 +100,21 @@ double Rates::seconds(const OperatorCall& call) const {
   return log_interpolated(*(above - 1), *above, amount);
 }
 
-std::optional<Rates> load_rates(const RateKey& key) {
-  const std::filesystem::path path = path_of(key);
+namespace {
+
+// "NVIDIA-RTX-6000": a name as a file may have it.
+std::filesystem::path path_of_gpu(std::string device) {
+  std::replace_if(
+      device.begin(), device.end(),
+      [](unsigned char c) { return std::isalnum(c) == 0 && c != '-'; }, '-');
+  const std::filesystem::path folder = sherd::files::cache_folder("rates");
+  return folder.empty() ? folder : folder / fmt::format("{}.json", device);
+}
+
+// What `read` makes of a file of this format; none where there is no such file.
+template <class Read>
+auto load_from(const std::filesystem::path& path, const Read& read)
+    -> std::optional<decltype(read(nlohmann::json()))> {
   std::error_code ignored;
   if (path.empty() || !std::filesystem::exists(path, ignored)) {
     return std::nullopt;
@@ -154,14 +125,7 @@ std::optional<Rates> load_rates(const RateKey& key) {
     if (file.at("format") != kFormat) {
       return std::nullopt;
     }
-    Rates rates;
-    rates.source = file.at("source");
-    for (const auto& [kind, points] : file.at("kinds").items()) {
-      for (const auto& point : points) {
-        rates.kinds[kind].push_back({point.at(0), point.at(1)});
-      }
-    }
-    return rates;
+    return read(file);
   } catch (const nlohmann::json::exception& error) {
     throw sherd::Error(
         sherd::ExitCode::BadData,
@@ -171,17 +135,10 @@ std::optional<Rates> load_rates(const RateKey& key) {
   }
 }
 
-std::string save_rates(const RateKey& key, const Rates& rates) {
-  const std::filesystem::path path = path_of(key);
+std::string save_to(const std::filesystem::path& path, nlohmann::ordered_json file) {
   if (path.empty()) {
     throw sherd::Error(sherd::ExitCode::CannotWrite,
                        "there is no folder to keep rates in: set XDG_CACHE_HOME or HOME");
-  }
-  nlohmann::ordered_json kinds = nlohmann::ordered_json::object();
-  for (const auto& [kind, points] : rates.kinds) {
-    for (const RatePoint& point : points) {
-      kinds[kind].push_back({point.amount, point.seconds});
-    }
   }
   std::error_code fault;
   std::filesystem::create_directories(path.parent_path(), fault);
@@ -190,23 +147,78 @@ std::string save_rates(const RateKey& key, const Rates& rates) {
                        fmt::format("cannot make the folder {} for rates: {}. Set XDG_CACHE_HOME.",
                                    path.parent_path().string(), fault.message()));
   }
-  sherd::files::write_file(
-      path.string(),
-      nlohmann::ordered_json({{"format", kFormat}, {"source", rates.source}, {"kinds", kinds}})
-              .dump() +
-          "\n");
+  file["format"] = kFormat;
+  sherd::files::write_file(path.string(), file.dump() + "\n");
   return path.string();
 }
 
+}  // namespace
+
+std::optional<Rates> load_rates(const RateKey& key) {
+  return load_from(path_of(key), [](const nlohmann::json& file) {
+    Rates rates;
+    rates.source = file.at("source");
+    for (const auto& [kind, points] : file.at("kinds").items()) {
+      for (const auto& point : points) {
+        rates.kinds[kind].push_back({point.at(0), point.at(1)});
+      }
+    }
+    return rates;
+  });
+}
+
+std::string save_rates(const RateKey& key, const Rates& rates) {
+  nlohmann::ordered_json kinds = nlohmann::ordered_json::object();
+  for (const auto& [kind, points] : rates.kinds) {
+    for (const RatePoint& point : points) {
+      kinds[kind].push_back({point.amount, point.seconds});
+    }
+  }
+  return save_to(path_of(key), {{"source", rates.source}, {"kinds", kinds}});
+}
+
+std::optional<GpuRates> load_gpu_rates(const std::string& device) {
+  return load_from(path_of_gpu(device),
+                   [](const nlohmann::json& file) { return gpu_rates_of_json(file); });
+}
+
+std::string save_gpu_rates(const std::string& device, const GpuRates& rates) {
+  return save_to(path_of_gpu(device), json_of(rates));
+}
+
+namespace {
+
+// Where nothing was kept.
+Rates usual_rates(const Device& device, const RateKey& key) {
+  return device.type == c10::DeviceType::CPU ? assumed_rates(key)
+                                             : rates_of_gpu(shipped_rates_of(device));
+}
+
+std::optional<Rates> kept_rates(const Device& device, const RateKey& key) {
+  if (device.type == c10::DeviceType::CPU) {
+    return load_rates(key);
+  }
+  auto table = load_gpu_rates(device.name);
+  return table ? std::optional(rates_of_gpu(std::move(*table))) : std::nullopt;
+}
+
+}  // namespace
+
+Rates rates_of_gpu(GpuRates table) {
+  Rates rates;
+  rates.source = table.source;
+  rates.gpu = std::move(table);
+  return rates;
+}
+
 Rates rates_of(const Device& device, const RateKey& key) {
-  const bool on_cpu = device.type == c10::DeviceType::CPU;
   try {
-    std::optional<Rates> kept = on_cpu ? load_rates(key) : std::nullopt;
-    return kept ? std::move(*kept) : assumed_rates(device, key);
+    std::optional<Rates> kept = kept_rates(device, key);
+    return kept ? std::move(*kept) : usual_rates(device, key);
   } catch (const sherd::Error& error) {  // no run fails for what its plan would like to know
-    Rates assumed = assumed_rates(device, key);
-    assumed.source += fmt::format("; {}", error.what());
-    return assumed;
+    Rates usual = usual_rates(device, key);
+    usual.source += fmt::format("; {}", error.what());
+    return usual;
   }
 }
 
@@ -233,7 +245,7 @@ std::optional<Peak> peak_of(const Device& device, const RateKey& key, c10::Scala
 }
 
 Links links_of(const Device& device, int hosts, int ranks_of_host,
-               std::optional<double> host_gb_per_second) {
+               std::optional<double> host_gb_per_second, const Rates& rates) {
   constexpr double kGb = 1e9, kEthernet = 1.25e9, kMessageSeconds = 50e-6;
   const bool on_cpu = device.type == c10::DeviceType::CPU;
   Links links{.rank_bytes_per_second = device.link_bytes_per_second};
@@ -241,7 +253,8 @@ Links links_of(const Device& device, int hosts, int ranks_of_host,
     links.latency_seconds = 14e-6;
     links.hop_seconds = 1.9e-6;
     links.host_hop_seconds = 4e-6;
-    links.pinned_bytes_per_second = device.pinned_bytes_per_second;
+    links.pinned_bytes_per_second =
+        rates.gpu ? rates.gpu->pinned_bytes_per_second : device.pinned_bytes_per_second;
   }
   if (hosts > 1) {
     links.latency_seconds = on_cpu ? kMessageSeconds : links.latency_seconds;

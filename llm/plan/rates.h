@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "llm/plan/device.h"
+#include "llm/plan/gpu_rates.h"
 #include "llm/plan/operator_watch.h"
 
 namespace llm::plan {
@@ -17,13 +18,6 @@ struct RatePoint {
   double seconds = 0;
 };
 
-/// How fast attention is over documents of a length, of products' rate.
-struct AttentionShare {
-  double tokens = 0;
-  double forward = 1;
-  double backward = 1;
-};
-
 /// Times of a rank's operators (by OperatorCall::kind), and under kStepKinds of what a step does
 /// beside them.
 struct Rates {
@@ -31,10 +25,11 @@ struct Rates {
   double operations_per_second = 0;            ///< of products of kinds that were not measured
   double bytes_per_second = 0;                 ///< of what they and other operators move
   std::string source = {};                     ///< for people: where they are from
-  std::vector<AttentionShare> attention = {};  ///< by tokens; none: as fast as other products
+  std::optional<GpuRates> gpu = std::nullopt;  ///< of a GPU, by kernel; nothing else counts then
 
-  /// What a call takes: of a kind that was measured by interpolation of logarithms between two
-  /// amounts, beyond them in proportion; of others by what they multiply and what they move.
+  /// What a call takes: on a GPU its kernels, one after the other; of a kind that was measured by
+  /// interpolation of logarithms between two amounts, beyond them in proportion; of others by what
+  /// they multiply and what they move.
   [[nodiscard]] double seconds(const OperatorCall& call) const;
 };
 
@@ -73,8 +68,15 @@ struct RateKey {
 /// Throws sherd::Error(CannotWrite) where there is no cache folder.
 std::string save_rates(const RateKey& key, const Rates& rates);
 
-/// Those that were kept, else such as are assumed of the device.
+/// The table that `sherd bench --calibrate` kept for GPUs of this name (Device::name); none where
+/// it was not run. Throws as load_rates().
+[[nodiscard]] std::optional<GpuRates> load_gpu_rates(const std::string& device);
+/// Throws as save_rates().
+std::string save_gpu_rates(const std::string& device, const GpuRates& rates);
+
+/// Those that were kept, else those that are shipped for a GPU, or assumed of a CPU.
 [[nodiscard]] Rates rates_of(const Device& device, const RateKey& key);
+[[nodiscard]] Rates rates_of_gpu(GpuRates table);
 /// What a rank could compute at most.
 struct Peak {
   double operations_per_second = 0;  ///< of matrix products
@@ -86,8 +88,9 @@ struct Peak {
 [[nodiscard]] std::optional<Peak> peak_of(const Device& device, const RateKey& key,
                                           c10::ScalarType dtype);
 /// Between ranks on devices of a kind, `ranks_of_host` of them on each host; `host_gb_per_second`
-/// between hosts where that is known.
+/// between hosts where that is known. The link from a GPU to its host is that of `rates`, if they
+/// are a GPU's.
 [[nodiscard]] Links links_of(const Device& device, int hosts, int ranks_of_host,
-                             std::optional<double> host_gb_per_second);
+                             std::optional<double> host_gb_per_second, const Rates& rates = {});
 
 }  // namespace llm::plan

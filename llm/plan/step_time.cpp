@@ -38,14 +38,12 @@ class Timeline {
   }
 
   /// Copies from and to the host, both ways at once, beside the last `seconds`, which they may
-  /// outlast. Returns how much of these the link rests.
-  double copy_beside(double seconds, double from_host_bytes, double to_host_bytes) {
+  /// outlast.
+  void copy_beside(double seconds, double from_host_bytes, double to_host_bytes) {
     const double rate = links_.pinned_bytes_per_second;
-    const double rest =
-        rate > 0 ? seconds - std::max(from_host_bytes, to_host_bytes) / rate : seconds;
-    exposed_ += std::max(0.0, -rest);
-    now_ += std::max(0.0, -rest);
-    return std::max(0.0, rest);
+    const double copying = rate > 0 ? std::max(from_host_bytes, to_host_bytes) / rate : 0;
+    exposed_ += std::max(0.0, copying - seconds);
+    now_ += std::max(0.0, copying - seconds);
   }
 
   void start_again() {
@@ -150,14 +148,22 @@ struct Besides {
 };
 
 double seconds_of_kind(const PlannedRun& run, const Rates& rates, const char* kind, double amount,
-                       double moved_bytes) {
+                       const KernelCall& kernel) {
   const std::string bits = bits_of(run.sharding.precision.param_dtype.value_or(c10::kFloat));
-  return rates.seconds({.kind = kind + bits, .amount = amount, .moved_bytes = moved_bytes});
+  return rates.seconds(
+      {.kind = kind + bits, .amount = amount, .moved_bytes = kernel.bytes, .kernels = {kernel}});
 }
 
 double update_seconds(const PlannedRun& run, const Rates& rates, double shard) {
   return seconds_of_kind(run, rates, step_kind::kOptimizer, shard,
-                         shard * update_bytes_a_parameter(run));
+                         {.kernel = Kernel::AdamW, .bytes = shard * update_bytes_a_parameter(run)});
+}
+
+// The norm reads all sums of gradients once.
+double clip_seconds(const PlannedRun& run, const Rates& rates, double shard) {
+  const auto element = static_cast<double>(c10::elementSize(run.sharding.precision.reduce_dtype));
+  return seconds_of_kind(run, rates, step_kind::kClip, shard,
+                         {.bytes = rates.gpu ? shard * element : 0});
 }
 
 // What no operator is, and not the optimizer. Ranks of a host without a CPU's shared memory
@@ -166,14 +172,22 @@ double seconds_besides(const PlannedRun& run, const Rates& rates, const Besides&
   const int shards = shards_of(run);
   const double shard = step.elements / shards;
   const auto seconds = [&](const char* kind, double amount, double moved) {
-    return seconds_of_kind(run, rates, kind, amount, moved);
+    return seconds_of_kind(run, rates, kind, amount, {.bytes = moved});
   };
   const bool sums = run.ranks.local_size > 1 || run.ranks.device != c10::DeviceType::CPU;
   const int parts = run.sharding.strategy == sherd::Strategy::NoShard ? run.ranks.size : shards;
-  return seconds(step_kind::kClip, shard, 0) + seconds(step_kind::kBetween, step.operators, 0) +
+  return clip_seconds(run, rates, shard) + seconds(step_kind::kBetween, step.operators, 0) +
          (sums ? seconds(step_kind::kExchange, step.elements,
                          sum_bytes(run, parts, step.elements / parts))
                : 0);
+}
+
+// Kernels of a captured graph follow each other without the host.
+Rates rates_of_micro_batches(const PlannedRun& run, Rates rates) {
+  if (run.cuda_graphs && rates.gpu) {
+    rates.gpu->launch_seconds = 0;
+  }
+  return rates;
 }
 
 // A step on the meta device: its operators and collectives on a timeline.
@@ -182,6 +196,7 @@ class PlannedStep {
   PlannedStep(const PlannedRun& run, const Rates& rates, const Links& links)
       : run_(run),
         rates_(rates),
+        micro_batch_rates_(rates_of_micro_batches(run, rates)),
         timeline_(run, links),
         module_(meta_module(run)),
         elements_(elements_of(module_)),
@@ -200,15 +215,13 @@ class PlannedStep {
     const double shard = elements_ / shards_of(run_);
     const double update = update_seconds(run_, rates_, shard);
     timeline_.compute(update);
-    // Masters and moments that rest there are updated on a stream of their own.
-    const double forward = run_.sharding.offload.optimizer_on_host ? link_rests_ : 0;
     const double updated = resting_bytes_a_parameter(run_) + parameter_bytes_on_host(run_);
     const double fetched = shard * (updated + gradient_bytes_on_host(run_));
     const double written = shard * updated;
     if (offloads_to_disk(run_)) {  // pages, whose copies do not overlap
       timeline_.copy_beside(update, fetched + written, 0);
     } else {
-      timeline_.copy_beside(update + forward, fetched, written);
+      timeline_.copy_beside(update, fetched, written);
     }
     timeline_.compute(seconds_besides(run_, rates_, {elements_, operators_}));
     return {timeline_.now(), timeline_.exposed(), shard * disk_bytes_a_parameter(run_)};
@@ -229,7 +242,7 @@ class PlannedStep {
       // Pinned memory is used again: what the first forward takes is what each copies.
       parked_bytes_ =
           std::max(parked_bytes_, static_cast<double>(model_.memory().on_host_bytes() - before));
-      link_rests_ = timeline_.copy_beside(timeline_.now() - begin, parameters, parked_bytes_);
+      timeline_.copy_beside(timeline_.now() - begin, parameters, parked_bytes_);
       const double forwarded = timeline_.now();
       loss.backward();
       timeline_.copy_beside(timeline_.now() - forwarded, parked_bytes_ + parameters + earlier_sums,
@@ -238,19 +251,48 @@ class PlannedStep {
     }
   }
 
+  void choose_attention(OperatorCall& call, const AlibiColumns& columns, bool is_backward) const {
+    constexpr double kCopiesForward = 4, kCopiesBackward = 5;
+    const double copies = is_backward ? kCopiesBackward : kCopiesForward;
+    call.attention = run_.attention;
+    for (KernelCall& kernel : call.kernels) {
+      kernel.operations *= columns.share;
+      if (run_.attention == sherd::ops::AttentionKernel::Plain) {
+        kernel = {Kernel::Product, kernel.operations,
+                  bytes_of_scores(kernel.operations, is_backward)};
+      }
+    }
+    if (columns.moved_bytes > 0) {
+      call.kernels.push_back({.bytes = columns.moved_bytes / copies, .times = copies});
+    }
+  }
+
+  // Of attention by blocks: the softmax reads and writes scores, which products write and read.
+  [[nodiscard]] double bytes_of_scores(double operations, bool is_backward) const {
+    constexpr double kOperationsForward = 4, kOperationsBackward = 10;  // per score and head value
+    constexpr double kPassesForward = 4, kPassesBackward = 8;
+    const auto element = static_cast<double>(
+        c10::elementSize(run_.sharding.precision.param_dtype.value_or(c10::kFloat)));
+    const double scores = operations / static_cast<double>(run_.model.shape.head_size) /
+                          (is_backward ? kOperationsBackward : kOperationsForward);
+    return scores * element * (is_backward ? kPassesBackward : kPassesForward);
+  }
+
   void add(OperatorCall call) {
     if (call.kind.starts_with("attention")) {
       const bool is_backward = call.kind.starts_with("attention_backward");
       const AlibiColumns columns = alibi_columns(run_, tokens_, is_backward);
       call.amount *= columns.share;
       call.moved_bytes += columns.moved_bytes;
+      choose_attention(call, columns, is_backward);
     }
-    timeline_.compute(rates_.seconds(call));
+    timeline_.compute(micro_batch_rates_.seconds(call));
     operators_ += call.amount > 0 ? 1 : 0;
   }
 
   const PlannedRun& run_;
   const Rates& rates_;
+  Rates micro_batch_rates_;
   Timeline timeline_;
   model::CausalLm module_;
   double elements_;
@@ -259,7 +301,6 @@ class PlannedStep {
   double operators_ = 0;
   double tokens_ = 0;        // of the micro-batch
   double parked_bytes_ = 0;  // activations of a micro-batch
-  double link_rests_ = 0;    // to the host, in a forward
 };
 
 }  // namespace

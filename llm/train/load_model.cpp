@@ -12,6 +12,7 @@
 #include "llm/model/random_weights.h"
 #include "llm/train/agreement.h"
 #include "llm/train/options_of_config.h"
+#include "llm/train/start.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/init.h"
@@ -75,7 +76,7 @@ sherd::Sharded<model::CausalLm> load_model(const config::RunConfig& config, cons
           ? random_sharded(shape.config, mesh, options,
                            static_cast<std::uint64_t>(config.train.seed))
           : load_weights_of(config.model.path, mesh, options, {config.model.ignore_fields});
-  model.module()->set_loss_chunk_tokens(config.memory.loss_chunk_tokens);
+  set_loss_chunk(model, options, {config.memory.loss_chunk_tokens, config.memory.loss_chunk_bytes});
   model.module()->set_attention_kernel(attention_of(config.device.attention));
   return model;
 }
@@ -109,6 +110,14 @@ sherd::Sharded<model::CausalLm> random_sharded(const io::HfConfig& config, const
   sharded.set_gradient_divide_factor(1.0);
   sherd::initialize(sharded, seed, fill);
   return sharded;
+}
+
+void set_loss_chunk(sherd::Sharded<model::CausalLm>& model, const sherd::ShardOptions& options,
+                    const plan::LossChunk& asked) {
+  const auto element = static_cast<std::int64_t>(
+      c10::elementSize(options.precision.param_dtype.value_or(c10::kFloat)));
+  model.module()->set_loss_chunk_tokens(plan::loss_chunk_tokens(
+      asked, element * model.module()->vocab_rows(), hosts_of(model.world()).device));
 }
 
 }  // namespace llm::train

@@ -8,6 +8,7 @@
 #include "llm/config/run_config.h"
 #include "llm/io/hf_config.h"
 #include "llm/model/causal_lm.h"
+#include "llm/plan/device.h"
 #include "llm/text/tokenizer.h"
 #include "sherd/fully_shard.h"
 
@@ -50,5 +51,10 @@ struct ModelShape {
                                                              const sherd::Mesh& mesh,
                                                              const sherd::ShardOptions& options,
                                                              std::uint64_t seed);
+
+/// Cuts the loss's logits into chunks as `asked`, or as the rank's device wants it
+/// (plan::loss_chunk_tokens). `options`: the model's. Not collective.
+void set_loss_chunk(sherd::Sharded<model::CausalLm>& model, const sherd::ShardOptions& options,
+                    const plan::LossChunk& asked = {});
 
 }  // namespace llm::train

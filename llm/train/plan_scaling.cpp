@@ -120,7 +120,7 @@ nlohmann::ordered_json json_of(const std::vector<ScaledStep>& steps) {
 
 std::string to_text(const std::vector<ScaledStep>& steps) {
   std::string text = fmt::format(
-      "on more GPUs, each with the same batch, on paper: a step takes at least\n"
+      "on more GPUs, each with the same batch:\n"
       "{:>6} {:>6} {:>9} {:>15} {:>15} {:>8} {:>10}",
       "GPUs", "hosts", "step, s", "of it waiting", "tokens/s a GPU", "MFU", "memory");
   for (const ScaledStep& step : steps) {

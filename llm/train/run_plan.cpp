@@ -40,37 +40,53 @@ std::int64_t available_to_a_rank(const PlannedHosts& hosts) {
   return hosts.memory_bytes.value_or(available_memory_bytes(hosts.ranks)) / hosts.ranks;
 }
 
+std::int64_t loss_chunk_tokens(const config::RunConfig& config, const ModelShape& shape,
+                               const PlannedHosts& hosts) {
+  plan::Device device = hosts.device;
+  device.memory_bytes = hosts.memory_bytes.value_or(device.memory_bytes);
+  const auto element =
+      static_cast<std::int64_t>(c10::elementSize(dtype_of(config.precision.param_dtype)));
+  return plan::loss_chunk_tokens({config.memory.loss_chunk_tokens, config.memory.loss_chunk_bytes},
+                                 element * shape.config.shape.vocab_size, device);
+}
+
 plan::PlannedRun planned_step(const config::RunConfig& config, const ModelShape& shape,
                               const PlannedHosts& hosts, const plan::MicroBatch& batch) {
   const int ranks = hosts.hosts * hosts.ranks;
   const data::BatchShape batches = batch_shape(config.train, ranks);
   const auto micro_batches = static_cast<size_t>(batches.micro_batches(batches.global_batch));
   const bool on_cpu = hosts.device.type == c10::DeviceType::CPU;
-  return {.model = shape.config,
-          .ranks = {.size = ranks,
-                    .local_size = hosts.ranks,
-                    .device = hosts.device.type,
-                    .transport = transport_of(shard_options(config).offload),
-                    .reduce_scatter = reduce_scatter_of(config.parallel.reduce_scatter)},
-          .sharding = shard_options(config),
-          .shard_size = config.parallel.shard_size,
-          .adamw = adamw_mode(config.precision),
-          .loss_chunk_tokens = config.memory.loss_chunk_tokens,
-          .micro_batches = std::vector<plan::MicroBatch>(micro_batches, batch),
-          .pooling = hosts.device.pooling,
-          .libraries_bytes = on_cpu ? plan::kHostLibrariesBytes : 0,
-          .cuda_graphs = config.device.cuda_graphs};
+  return {
+      .model = shape.config,
+      .ranks = {.size = ranks,
+                .local_size = hosts.ranks,
+                .device = hosts.device.type,
+                .transport = transport_of(shard_options(config).offload),
+                .reduce_scatter = reduce_scatter_of(config.parallel.reduce_scatter)},
+      .sharding = shard_options(config),
+      .shard_size = config.parallel.shard_size,
+      .adamw = adamw_mode(config.precision),
+      .loss_chunk_tokens = loss_chunk_tokens(config, shape, hosts),
+      .attention = plan::attention_on(hosts.device, attention_of(config.device.attention),
+                                      shape.config.shape, dtype_of(config.precision.param_dtype)),
+      .micro_batches = std::vector<plan::MicroBatch>(micro_batches, batch),
+      .pooling = hosts.device.pooling,
+      .libraries_bytes = on_cpu ? plan::kHostLibrariesBytes : 0,
+      .workspaces_bytes = workspaces_bytes(hosts.device, config.device.cuda_graphs),
+      .cuda_graphs = config.device.cuda_graphs};
 }
 
 void plan_time(RunPlan& plan, const plan::PlannedRun& run) {
   const PlannedHosts& hosts = plan.hosts;
-  const plan::Rates rates = plan::rates_of(hosts.device, {hosts.ranks, hosts.threads});
+  const plan::Rates rates = hosts.gpu_rates
+                                ? plan::rates_of_gpu(*hosts.gpu_rates)
+                                : plan::rates_of(hosts.device, {hosts.ranks, hosts.threads});
   const plan::Links links =
-      plan::links_of(hosts.device, hosts.hosts, hosts.ranks, hosts.link_gb_per_second);
+      plan::links_of(hosts.device, hosts.hosts, hosts.ranks, hosts.link_gb_per_second, rates);
   plan.time = plan::plan_step_time(run, rates, links);
   plan.rates = links.source.empty() ? rates.source : rates.source + "; " + links.source;
   if (plan.memory.host_bytes + plan.memory.page_bytes > 0) {
-    plan.rates += fmt::format("; {:g} GB/s each way between a GPU and its host, assumed{}",
+    plan.rates += fmt::format("; {:.3g} GB/s each way between a GPU and its host{}",
                               links.pinned_bytes_per_second / 1e9,
                               plan.memory.page_bytes > 0 ? " (pages are slower)" : "");
   }
@@ -162,8 +178,7 @@ std::string rates_lines(std::string rates) {
 std::string time_text(const RunPlan& plan) {
   const plan::StepTime& time = plan.time;
   std::string text = fmt::format(
-      "a step takes {}{:.3g} s{}, {} tokens/s\n  {}",
-      plan.hosts.device.type == c10::DeviceType::CPU ? "" : "at least ", time.step_seconds,
+      "a step takes {:.3g} s{}, {} tokens/s\n  {}", time.step_seconds,
       time.exposed_communication_seconds > 0
           ? fmt::format(", {:.3g} of it waiting for links", time.exposed_communication_seconds)
           : "",

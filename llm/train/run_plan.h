@@ -10,6 +10,7 @@
 
 #include "llm/config/run_config.h"
 #include "llm/plan/device.h"
+#include "llm/plan/gpu_rates.h"
 #include "llm/plan/memory_plan.h"
 #include "llm/plan/memory_table.h"
 #include "llm/plan/step_time.h"
@@ -29,6 +30,8 @@ struct PlannedHosts {
       std::nullopt;  ///< of a GPU, or of a host; else as found
   int threads = 1;   ///< of a rank that computes on the CPU
   std::optional<double> link_gb_per_second = std::nullopt;  ///< between hosts; else assumed
+  /// The table of the GPU's kernels; none: the one that was kept or is shipped (plan::rates_of).
+  std::optional<plan::GpuRates> gpu_rates = std::nullopt;
 };
 
 struct RunPlan {

@@ -7,7 +7,8 @@
 
 namespace sherd::ops {
 
-/// The arguments that decide how much an operator computes: tensors, and documents as bounds.
+/// The arguments that decide how much an operator computes: tensors, documents as bounds, and how
+/// many rows a chunk has.
 /// RECORD_FUNCTION() makes it only where a profiler asks for arguments.
 using Recorded = std::vector<c10::IValue>;
 

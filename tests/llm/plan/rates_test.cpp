@@ -48,18 +48,6 @@ TEST(Rates, OfKindsThatWereNotMeasuredAreThoseOfProductsAndOfTheRest) {
   EXPECT_EQ(measured().seconds(call("rms_norm 16 bits", 5e5, 1e6)), 0);
 }
 
-TEST(Rates, OfAttentionGrowWithItsDocuments) {
-  const Rates rates = rates_of(device_of_name("h200-141g"), {1, 1});
-  const auto tera_a_second = [&](const char* kind, double tokens) {
-    return 1 / rates.seconds({.kind = kind, .amount = 1e12, .document_tokens = tokens});
-  };
-  EXPECT_NEAR(tera_a_second("attention 16 bits", 8192), 644, 0.1);
-  EXPECT_NEAR(tera_a_second("attention_backward 16 bits", 8192), 541, 0.1);
-  EXPECT_NEAR(tera_a_second("attention_backward 16 bits", 3072), 422, 0.1);  // between two lengths
-  EXPECT_NEAR(tera_a_second("attention 16 bits", 131072), 644, 0.1);
-  EXPECT_NEAR(tera_a_second("attention 16 bits", 100), 484, 0.1);
-}
-
 class KeptRates : public testing::Test {
  protected:
   KeptRates() { setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1); }
@@ -103,8 +91,14 @@ TEST_F(KeptRates, ComeBeforeThoseThatAreAssumed) {
   EXPECT_THAT(rates_of(cpu, {2, 1}).source, HasSubstr("--calibrate"));
   save_rates({2, 1}, measured());
   EXPECT_EQ(rates_of(cpu, {2, 1}).source, "measured here");
+  const Device& h200 = device_of_name("h200-141g");
+  EXPECT_EQ(rates_of(h200, {2, 1}).source, "rates of kernels as measured on an H200, 2026-11-26");
+  GpuRates calibrated = h200_rates();
+  calibrated.source = "calibrated";
+  save_gpu_rates(h200.name, calibrated);
+  EXPECT_EQ(rates_of(h200, {2, 1}).source, "calibrated");
   EXPECT_THAT(rates_of(device_of_name("h100-80g"), {2, 1}).source,
-              HasSubstr("on paper, the most that may be reached: 798 TFLOP/s"));
+              HasSubstr("scaled: products by 1"));
 }
 
 // The fastest linear product of the dtype, whatever else was measured.
@@ -155,6 +149,20 @@ TEST(Links, OfAHostWithGpusAreThoseOfItsRanks) {
   EXPECT_DOUBLE_EQ(of_host("v100-32g", 1), 11.25e9);
   EXPECT_DOUBLE_EQ(of_host("cpu", 1), of_host("cpu", 8));  // a host's own
   EXPECT_DOUBLE_EQ(links_of(device_of_name("h100-80g"), 2, 8, 3.0).host_bytes_per_second, 3e9);
+}
+
+TEST(LossChunk, IsTheMostRowsOfLogitsThatFit) {
+  constexpr std::int64_t kBloomRow = 2 * 250'880;
+  const auto rows = [](const char* device, const LossChunk& asked, std::int64_t row_bytes) {
+    return loss_chunk_tokens(asked, row_bytes, device_of_name(device));
+  };
+  EXPECT_EQ(rows("cpu", {}, kBloomRow), 512);
+  EXPECT_EQ(rows("h200-141g", {}, kBloomRow), 8192);  // no more, whatever fits
+  EXPECT_EQ(rows("h100-80g", {}, kBloomRow), (std::int64_t{81'559} << 20) / 32 / kBloomRow);
+  EXPECT_EQ(rows("h200-141g", {.bytes = 1000 * kBloomRow + 1}, kBloomRow), 1000);
+  EXPECT_EQ(rows("cpu", {.bytes = 1000 * kBloomRow}, kBloomRow), 1000);
+  EXPECT_EQ(rows("cpu", {.bytes = 1}, kBloomRow), 1);
+  EXPECT_EQ(rows("h200-141g", {.tokens = 64, .bytes = 1000 * kBloomRow}, kBloomRow), 64);
 }
 
 TEST(Reserve, IsLeftOnGpusAlone) {

@@ -134,7 +134,6 @@ TEST(PlannedStep, IsOfTheDeviceAndOfWhatIsEvaluated) {
   config::RunConfig config;
   config.model.path = SHERD_TEST_SOURCE_DIR "/tests/data/stories260k-hf";
   config.data.max_length = 256;
-  config.memory.loss_chunk_tokens = 0;
   const ModelShape shape = model_shape(config.model.path);
   const auto plan_on = [&](const char* device) {
     return plan_run(config, shape, {plan::device_of_name(device), 1, 1},
@@ -153,7 +152,13 @@ TEST(PlannedStep, IsOfTheDeviceAndOfWhatIsEvaluated) {
   }
   const auto at_once = phase(plan_on("h100-80g"), "forward").items;
   config.memory.loss_chunk_tokens = 16;
-  EXPECT_NE(phase(plan_on("h100-80g"), "forward").items, at_once);
+  const auto in_chunks = phase(plan_on("h100-80g"), "forward").items;
+  EXPECT_NE(in_chunks, at_once);
+  config.memory.loss_chunk_bytes = 1;  // tokens come first
+  EXPECT_EQ(phase(plan_on("h100-80g"), "forward").items, in_chunks);
+  config.memory.loss_chunk_tokens = std::nullopt;
+  config.memory.loss_chunk_bytes = 16 * 2 * 512;  // a row has 512 logits of 2 bytes
+  EXPECT_EQ(phase(plan_on("h100-80g"), "forward").items, in_chunks);
   EXPECT_EQ(phase(plan_on("cpu"), "evaluation").total_bytes, 0);
   config.data.eval = {{.path = "heldout.json"}};
   EXPECT_GT(phase(plan_on("cpu"), "evaluation").total_bytes, 0);

@@ -1,0 +1,172 @@
+#include "llm/plan/kernels.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/core/Tensor.h>
+
+#include "llm/plan/moved_bytes.h"
+#include "llm/plan/operator_watch.h"
+
+namespace llm::plan {
+
+namespace {
+
+using Arguments = c10::ArrayRef<const c10::IValue>;
+using Calls = std::vector<KernelCall>;
+
+constexpr double kWide = 4;  // bytes of fp32
+
+// Operators that are one kernel, which moves what moved_bytes() says.
+struct OneKernel {
+  std::string_view name;
+  Kernel kernel;
+};
+constexpr std::array<OneKernel, 10> kOneKernel = {
+    {{"rms_norm", Kernel::RmsNorm},
+     {"rms_norm_again", Kernel::RmsNorm},
+     {"rms_norm_backward", Kernel::RmsNormBackward},
+     {"layer_norm", Kernel::LayerNorm},
+     {"layer_norm_again", Kernel::LayerNorm},
+     {"layer_norm_backward", Kernel::LayerNormBackward},
+     {"bias_gelu", Kernel::BiasGelu},
+     {"bias_gelu_backward", Kernel::BiasGeluBackward},
+     {"rotary", Kernel::Rotary},
+     {"rotary_backward", Kernel::Rotary}}};
+
+// rows [r, i] and a weight [o, i].
+struct Sizes {
+  double rows;
+  double inputs;
+  double outputs;
+  double element;  // bytes
+
+  [[nodiscard]] double weight() const { return inputs * outputs; }
+  [[nodiscard]] KernelCall product(Kernel kernel) const {
+    return {kernel, 2 * rows * weight(), element * (rows * (inputs + outputs) + weight())};
+  }
+};
+
+Sizes sizes_of(const Arguments& arguments) {
+  const at::Tensor& rows = arguments[0].toTensor();
+  const at::Tensor& weight = arguments[1].toTensor();
+  return {static_cast<double>(rows.numel()) / static_cast<double>(rows.size(-1)),
+          static_cast<double>(weight.size(1)), static_cast<double>(weight.size(0)),
+          static_cast<double>(rows.element_size())};
+}
+
+KernelCall over(Kernel kernel, double values, double element) {
+  return {.kernel = kernel, .bytes = values * element};
+}
+
+void add_backward_products(const Sizes& sizes, Calls& calls) {
+  calls.push_back(sizes.product(Kernel::ProductTowardsInput));
+  calls.push_back(sizes.product(Kernel::ProductTowardsWeight));
+}
+
+Calls linear_backward(const Arguments& arguments) {
+  const Sizes sizes = sizes_of(arguments);
+  Calls calls;
+  add_backward_products(sizes, calls);
+  if (arguments.size() > 2 && arguments[2].isTensor() && arguments[2].toTensor().defined()) {
+    calls.push_back(over(Kernel::ColumnSums, sizes.rows * sizes.outputs, sizes.element));
+  }
+  return calls;
+}
+
+// Between gate and up and the product's input are as many values.
+Calls swiglu_linear(const Arguments& arguments, bool is_backward) {
+  const Sizes sizes = sizes_of(arguments);
+  const double values = sizes.rows * sizes.inputs;
+  Calls calls = {over(Kernel::SwiGlu, 3 * values, sizes.element)};
+  if (!is_backward) {
+    calls.push_back(sizes.product(Kernel::Product));
+    return calls;
+  }
+  add_backward_products(sizes, calls);
+  calls.push_back(over(Kernel::SwiGluBackward, 5 * values, sizes.element));
+  return calls;
+}
+
+Calls cross_entropy(const Sizes& chunk, bool has_forward, bool has_backward) {
+  const double logits = chunk.rows * chunk.outputs;
+  Calls calls;
+  if (has_forward) {
+    calls.push_back(chunk.product(Kernel::Logits));
+    calls.push_back(over(Kernel::CrossEntropy, logits, chunk.element));
+  }
+  if (has_backward) {
+    calls.push_back(over(Kernel::CrossEntropyBackward, 2 * logits, chunk.element));
+    add_backward_products(chunk, calls);
+  }
+  return calls;
+}
+
+// Each chunk computes its gradients at once, and adds the weight's to a sum in fp32.
+Calls chunked_cross_entropy(const Arguments& arguments) {
+  Sizes sizes = sizes_of(arguments);
+  const auto chunk = static_cast<double>(arguments[2].toInt());
+  const double chunks = std::ceil(sizes.rows / chunk);
+  sizes.rows /= chunks;
+  Calls calls = cross_entropy(sizes, true, true);
+  calls.push_back(over(Kernel::Copy, sizes.weight(), sizes.element + 2 * kWide));
+  calls.push_back(over(Kernel::Copy, sizes.rows * sizes.inputs, sizes.element + kWide));
+  for (KernelCall& call : calls) {
+    call.times = chunks;
+  }
+  calls.push_back(over(Kernel::Copy, sizes.weight(), kWide));  // the sum's zeros
+  return calls;
+}
+
+// The sum is rounded to the gradient.
+Calls chunked_cross_entropy_backward(const Arguments& arguments) {
+  const at::Tensor& sum = arguments[0].toTensor();
+  return {over(Kernel::Copy, static_cast<double>(sum.numel()), kWide + kWide / 2)};
+}
+
+// Backward multiplies five times where forward does twice.
+Calls attention(const Arguments& arguments, bool is_backward) {
+  const double forward = attention_operations(arguments);
+  return {is_backward ? KernelCall{Kernel::AttentionBackward, 2.5 * forward}
+                      : KernelCall{Kernel::Attention, forward}};
+}
+
+}  // namespace
+
+Calls kernels_of(std::string_view name, Arguments arguments) {
+  if (name == "linear" || name == "inference_linear") {
+    return {sizes_of(arguments).product(Kernel::Product)};
+  }
+  if (name == "linear_backward") {
+    return linear_backward(arguments);
+  }
+  if (name == "swiglu_linear" || name == "swiglu_linear_backward") {
+    return swiglu_linear(arguments, name == "swiglu_linear_backward");
+  }
+  if (name == "linear_cross_entropy" || name == "linear_cross_entropy_backward") {
+    const bool is_backward = name == "linear_cross_entropy_backward";
+    return cross_entropy(sizes_of(arguments), !is_backward, is_backward);
+  }
+  if (name == "chunked_linear_cross_entropy") {
+    return chunked_cross_entropy(arguments);
+  }
+  if (name == "chunked_linear_cross_entropy_backward") {
+    return chunked_cross_entropy_backward(arguments);
+  }
+  if (name == "attention" || name == "attention_backward") {
+    return attention(arguments, name == "attention_backward");
+  }
+  if (name == "embedding_backward") {  // rows of the table are read, and written
+    const at::Tensor& gradient = arguments[0].toTensor();
+    return {over(Kernel::EmbeddingGradient, 3 * static_cast<double>(gradient.numel()),
+                 static_cast<double>(gradient.element_size()))};
+  }
+  const double bytes = moved_bytes(name, arguments);
+  const auto* const one = std::find_if(kOneKernel.begin(), kOneKernel.end(),
+                                       [&](const OneKernel& known) { return known.name == name; });
+  return bytes > 0 ? Calls{{.kernel = one == kOneKernel.end() ? Kernel::Copy : one->kernel,
+                            .bytes = bytes}}
+                   : Calls{};
+}
+
+}  // namespace llm::plan

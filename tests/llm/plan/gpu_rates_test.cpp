@@ -1,0 +1,158 @@
+// Tables of GPUs: what their figures say of a step, and plans beside steps that were measured.
+
+#include "llm/plan/gpu_rates.h"
+
+#include <cstdlib>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "benchmarks/gpu/measured_rows.h"
+#include "llm/plan/rates.h"
+#include "tests/llm/plan/small_runs.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
+
+namespace llm::plan {
+namespace {
+
+using sherd::benchmarks::measured_rows;
+using sherd::benchmarks::MeasuredRow;
+using sherd::ops::AttentionKernel;
+
+constexpr double kBytesOfGiB = 1024.0 * 1024.0 * 1024.0;
+
+class StepsOnAnH200 : public testing::TestWithParam<MeasuredRow> {};
+INSTANTIATE_TEST_SUITE_P(Of20261126, StepsOnAnH200, testing::ValuesIn(measured_rows()),
+                         [](const auto& row) { return "Row" + std::to_string(row.index); });
+
+TEST_P(StepsOnAnH200, TakeWhatIsPlanned) {
+  const MeasuredRow& row = GetParam();
+  const GpuRates rates = h200_rates();
+  const auto plan = plan_of(row, SHERD_TEST_SOURCE_DIR, sherd::benchmarks::as_that_day, rates);
+  EXPECT_NEAR(static_cast<double>(plan.memory.peak_bytes) / kBytesOfGiB / row.peak_gib, 1, 0.05)
+      << row.name;
+  EXPECT_NEAR(seconds_that_day(row, SHERD_TEST_SOURCE_DIR, rates) / row.step_seconds, 1, 0.10)
+      << row.name;
+}
+
+// Without what its own figures gave: nothing in the table was fitted to one row.
+TEST_P(StepsOnAnH200, AreNearWithoutTheirOwnFigures) {
+  const MeasuredRow& row = GetParam();
+  EXPECT_NEAR(seconds_that_day(row, SHERD_TEST_SOURCE_DIR, h200_rates(row.own_constants)) /
+                  row.step_seconds,
+              1, 0.125)
+      << row.name;
+}
+
+TEST(StepsOnAnH200, AreFasterByTheDefaultsOfNow) {
+  const auto seconds = [](const MeasuredRow& row) {
+    return plan_of(
+               row, SHERD_TEST_SOURCE_DIR, [](config::RunConfig&) {}, h200_rates())
+        .time.step_seconds;
+  };
+  EXPECT_LE(seconds(measured_rows().at(0)), 0.78);
+  EXPECT_LE(seconds(measured_rows().at(4)), 0.075);
+}
+
+TEST(GpuRates, OfAttentionGrowWithItsDocuments) {
+  const GpuRates rates = h200_rates();
+  const auto teraflops = [&](AttentionKernel kernel, double tokens, bool is_backward = false) {
+    return rates.attention_rate(kernel, tokens, is_backward) / 1e12;
+  };
+  EXPECT_NEAR(teraflops(AttentionKernel::Flash, 8192), 287, 0.1);
+  EXPECT_NEAR(teraflops(AttentionKernel::Flash, 8192, true), 286, 0.1);
+  EXPECT_NEAR(teraflops(AttentionKernel::Cudnn, 8192), 644, 0.1);
+  EXPECT_NEAR(teraflops(AttentionKernel::Cudnn, 3072, true), 422, 0.1);  // between two lengths
+  EXPECT_NEAR(teraflops(AttentionKernel::Cudnn, 131072), 644, 0.1);
+  // Of a document of four tiles, 10 of 16 are computed, where 8 count.
+  EXPECT_NEAR(teraflops(AttentionKernel::Flash, 512), 287 * (1 + 128.0 / 8192) / 1.25, 0.1);
+}
+
+TEST(GpuRates, OfAProductAreItsOperationsBesideItsBytes) {
+  const GpuRates rates = h200_rates();
+  constexpr double kTokens = 8192, kWidth = 4096, kInner = 14'336;
+  const auto product = [](Kernel kernel, double m, double n, double k) {
+    return KernelCall{kernel, 2 * m * n * k, 2 * (m * k + k * n + m * n)};
+  };
+  const KernelCall gate = product(Kernel::Product, kTokens, kInner, kWidth);
+  EXPECT_NEAR(gate.operations / rates.seconds(gate) / 1e12, 691, 0.1);
+  const KernelCall logits = product(Kernel::Logits, 2048, 128'256, kWidth);
+  EXPECT_NEAR(logits.operations / rates.seconds(logits) / 1e12, 671, 0.1);
+  // Rows of 1024 values: as many bytes for a quarter of the operations.
+  const KernelCall narrow = product(Kernel::Product, kTokens, kInner, 1024);
+  EXPECT_LT(narrow.operations / rates.seconds(narrow) / 1e12, 640);
+}
+
+TEST(GpuRates, OfALaunchAreNoLessThanTheHostTakes) {
+  GpuRates rates = h200_rates();
+  const OperatorCall call{.kind = "add", .kernels = {{.bytes = 1, .times = 3}}};
+  EXPECT_DOUBLE_EQ(rates.seconds(call), 3 * rates.launch_seconds);
+  rates.launch_seconds = 0;
+  EXPECT_LT(rates.seconds(call), 1e-9);
+}
+
+TEST(GpuRates, OfOtherGpusAreScaled) {
+  const GpuRates h200 = shipped_rates_of(device_of_name("h200-141g"));
+  const GpuRates h100 = shipped_rates_of(device_of_name("h100-80g"));
+  const GpuRates a100 = shipped_rates_of(device_of_name("a100-80g"));
+  EXPECT_NEAR(h100.copy_bytes_per_second / h200.copy_bytes_per_second, 3.0 / 4.3, 1e-9);
+  EXPECT_EQ(h100.products.at(Kernel::Product).teraflops, 691);
+  EXPECT_NEAR(a100.products.at(Kernel::Product).teraflops, 691 * 252.0 / 798, 1e-9);
+  EXPECT_NEAR(a100.attention_rate(AttentionKernel::Flash, 8192, false) / 1e12, 287 * 252.0 / 798,
+              1e-6);
+  EXPECT_EQ(a100.pinned_bytes_per_second, 25e9);
+  EXPECT_THAT(h100.source,
+              testing::HasSubstr(
+                  "as measured on an H200, 2026-11-26, scaled: products by 1, memory by 0.7"));
+}
+
+TEST(GpuRates, WithoutAConstantHaveWhatWasAssumedBefore) {
+  const GpuRates all = h200_rates();
+  EXPECT_NEAR(all.share_of_copy.at(Kernel::AdamW), 0.715, 0.001);
+  EXPECT_NEAR(all.launch_seconds, 4.4e-6, 0.1e-6);
+  EXPECT_NEAR(all.pinned_bytes_per_second, 48e9, 0.1e9);
+  const GpuRates none =
+      h200_rates({StepConstant::AdamWShare, StepConstant::LaunchCost, StepConstant::LinkToHost});
+  EXPECT_FALSE(none.share_of_copy.contains(Kernel::AdamW));
+  EXPECT_EQ(none.launch_seconds, 0);
+  EXPECT_EQ(none.pinned_bytes_per_second, 50e9);
+}
+
+TEST(AttentionOn, IsWhatTheDeviceAndTheShapeAllow) {
+  using enum AttentionKernel;
+  const auto on = [](const char* device, AttentionKernel asked, const char* family,
+                     c10::ScalarType dtype = c10::kBFloat16, std::int64_t head = 128) {
+    model::DecoderConfig shape = shape_of(family).shape;
+    shape.head_size = head;
+    return attention_on(device_of_name(device), asked, shape, dtype);
+  };
+  EXPECT_EQ(on("h200-141g", Auto, "llama"), Cudnn);
+  EXPECT_EQ(on("h100-80g", Auto, "llama"), Cudnn);
+  EXPECT_EQ(on("a100-80g", Auto, "llama"), Flash);
+  EXPECT_EQ(on("a100-80g", Cudnn, "llama"), Cudnn);
+  EXPECT_EQ(on("h200-141g", Auto, "bloom"), Flash);
+  EXPECT_EQ(on("h200-141g", Flash, "llama"), Flash);
+  EXPECT_EQ(on("h200-141g", Plain, "llama"), Plain);
+  EXPECT_EQ(on("h200-141g", Auto, "llama", c10::kFloat), Plain);
+  EXPECT_EQ(on("h200-141g", Auto, "llama", c10::kBFloat16, 192), Flash);
+  EXPECT_EQ(on("h200-141g", Auto, "llama", c10::kBFloat16, 320), Plain);
+}
+
+TEST(GpuRates, AreTheSameOnceTheyWereKept) {
+  const sherd::test::TempFolder folder;
+  setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
+  EXPECT_FALSE(load_gpu_rates("NVIDIA RTX 6000"));
+  const std::string path = save_gpu_rates("NVIDIA RTX 6000", h200_rates());
+  EXPECT_THAT(path, testing::EndsWith("NVIDIA-RTX-6000.json"));
+  EXPECT_EQ(json_of(load_gpu_rates("NVIDIA RTX 6000").value()), json_of(h200_rates()));
+  std::ofstream(path) << R"({"format": 1})";
+  sherd::test::expect_error([] { (void)load_gpu_rates("NVIDIA RTX 6000"); },
+                            sherd::ExitCode::BadData, {path, "Remove it"});
+  unsetenv("XDG_CACHE_HOME");
+}
+
+}  // namespace
+}  // namespace llm::plan
