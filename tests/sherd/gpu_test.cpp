@@ -2,6 +2,7 @@
 // runs in processes of its own, since a process that has asked the driver cannot be forked.
 
 #include <filesystem>
+#include <utility>
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
@@ -323,27 +324,33 @@ TEST(Gpu, NcclWithOneRankGathersAndReduces) {
                         std::make_shared<detail::WaitBoard>())},
         world.device());
     constexpr int64_t kNumel = 256;
-    communicator.attach({{"unit", kNumel, at::kBFloat16}}, world.device(),
-                        std::make_shared<MemoryLedger>());
+    const SegmentSpec root{
+        .name = "root", .shard_numel = kNumel, .dtype = at::kBFloat16, .is_root = true};
+    const SegmentSpec block{.name = "block", .shard_numel = kNumel / 2, .dtype = at::kBFloat16};
+    communicator.attach({root, block}, world.device(), std::make_shared<MemoryLedger>());
     const auto on_device = at::TensorOptions().device(world.device());
-    const auto tensor_at = [&](void* data, at::ScalarType dtype) {
-      return detail::flat_tensor(data, kNumel, dtype, world.device());
+    const auto tensor_at = [&](void* data, int64_t numel) {
+      return detail::flat_tensor(data, numel, at::kBFloat16, world.device());
     };
     const at::Tensor values = at::arange(kNumel, on_device).to(at::kBFloat16);
-    tensor_at(communicator.travelling_shard(0), at::kBFloat16).copy_(values);
+    tensor_at(communicator.travelling_shard(0), kNumel).copy_(values);
     communicator.publish(0);
     const at::Tensor slot = at::zeros({kNumel}, on_device.dtype(at::kBFloat16));
     communicator.gather(0, slot.mutable_data_ptr(), {});
     communicator.wait_gather(0);
     TORCH_CHECK(at::equal(slot, values));
-    const at::Tensor sum = at::zeros({kNumel}, on_device);
-    for (int i = 0; i < 3; ++i) {
-      const Communicator::Reduction target{sum.mutable_data_ptr<float>(), i > 0, 0.5F};
-      tensor_at(communicator.acquire_reduce_buffer(0, target), at::kBFloat16).copy_(values);
-      communicator.reduce(0, target);
+    // The root in two parts, by an all-to-all of lists; the block at once.
+    for (const auto& [segment, numel] : {std::pair(0, kNumel), std::pair(1, kNumel / 2)}) {
+      const at::Tensor given = values.narrow(0, 0, numel);
+      const at::Tensor sum = at::zeros({numel}, on_device);
+      for (int i = 0; i < 3; ++i) {
+        const Communicator::Reduction target{sum.mutable_data_ptr<float>(), i > 0, 0.5F};
+        tensor_at(communicator.acquire_reduce_buffer(segment, target), numel).copy_(given);
+        communicator.reduce(segment, target);
+      }
+      communicator.finish_reductions();
+      TORCH_CHECK(at::equal(sum, given.to(at::kFloat) * 1.5), "segment ", segment);
     }
-    communicator.finish_reductions();
-    TORCH_CHECK(at::equal(sum, values.to(at::kFloat) * 1.5));
     double total = 2;
     communicator.all_reduce({&total, 1}, ReduceOp::Sum);
     TORCH_CHECK(total == 2);
