@@ -122,7 +122,7 @@ inline double square_root(double value) {
 inline float fused(float a, float b, float c) {
   return std::fma(a, b, c);
 }
-// A unit of the last place beside the nearest, as a GPU's may be.
+// One unit of the last place away from the nearest: a GPU's estimate may be, too.
 inline float reciprocal_estimate(float value) {
   return std::nextafter(1.0F / value, kInfinity);
 }
