@@ -54,7 +54,7 @@ GPU_FUNCTION Half rounded<Half>(float value) {
   return __float2half_rn(value);
 }
 
-/// Value `i` of those that lie in a word: the lower half is value 0 of two.
+/// Value `i` of a word of one or two values; the lower half is value 0.
 template <class T>
 GPU_FUNCTION float float_in(uint32_t word, int i);
 template <>

@@ -135,7 +135,7 @@ inline void sine_cosine_of_pi(double value, double& sine, double& cosine) {
 inline float fused(float a, float b, float c) {
   return std::fma(a, b, c);
 }
-// A unit of the last place beside the nearest, as a GPU's may be.
+// One unit of the last place away from the nearest: a GPU's estimate may be, too.
 inline float reciprocal_estimate(float value) {
   return std::nextafter(1.0F / value, kInfinity);
 }

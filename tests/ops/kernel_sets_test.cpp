@@ -4,7 +4,9 @@
 #include <limits>
 
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/log_softmax.h>
+#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tanh.h>
@@ -230,6 +232,25 @@ TEST(KernelSets, AnInfiniteLogitOrOneThatIsNoNumberShowsInTheLoss) {
                                 1);
       EXPECT_FALSE(std::isfinite(loss)) << set.name << ", " << bad;
     }
+  }
+}
+
+// The first block of a row, and all of it.
+TEST(KernelSets, MaskedLogitsAreLeftOutOfTheLoss) {
+  constexpr int64_t kColumns = 5'000, kTarget = 4'500;
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const KernelSet& set : kernel_sets(machine_isa())) {
+    at::Tensor logits = at::randn({2, kColumns}, at::kFloat);
+    logits[0].narrow(0, 0, 4'100).fill_(-infinity);
+    logits[1].fill_(-infinity);
+    const at::Tensor targets = at::full({2}, kTarget, at::kLong), sums = at::zeros({2}, at::kFloat);
+    at::Tensor losses = at::zeros({2}, at::kFloat);
+    set.floats->cross_entropy(data<float>(logits), data<int64_t>(targets), kColumns,
+                              mutable_data<float>(losses), mutable_data<float>(sums), 0, 2);
+    const double expected = at::logsumexp(logits[0].to(at::kDouble), 0).item<double>();
+    EXPECT_NEAR(sums[0].item<double>(), expected, 1e-4) << set.name;
+    EXPECT_NEAR(losses[0].item<double>(), expected - logits[0][kTarget].item<double>(), 1e-4);
+    EXPECT_EQ(sums[1].item<float>(), -infinity) << set.name;
   }
 }
 

@@ -34,11 +34,15 @@ float sum_of_exponentials(const T* values, int64_t numel, float shift) {
 
 template <class T>
 float log_sum_of_exponentials(const T* values, int64_t numel) {
-  float peak = -std::numeric_limits<float>::infinity();
+  constexpr float kMasked = -std::numeric_limits<float>::infinity();
+  float peak = kMasked;
   double total = 0;
   for (int64_t begin = 0; begin < numel; begin += kBlock) {
     const int64_t size = std::min(kBlock, numel - begin);
     const float here = largest_of(values + begin, size);
+    if (here == kMasked) {
+      continue;  // adds nothing: −∞ − (−∞) would be NaN
+    }
     if (!(here <= peak)) {  // larger, or not a number
       total *= std::exp(static_cast<double>(peak) - here);
       peak = here;

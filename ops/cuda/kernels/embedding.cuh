@@ -133,11 +133,11 @@ GPU_FUNCTION void add_tokens(const EmbeddingRows<T, Out>& of, std::int64_t first
   }
 }
 
-/// out[id] += the gradients of each id that there is, summed in fp32 and rounded once. Blocks: for
-/// kThreads ÷ 32 tokens, in the order of ids, and 32 × kCount columns; a warp has a token, and
-/// works if it is its id's first one. An id of more than kEmbeddingPart tokens is all warps'
-/// together. Bytes: read n × width × sizeof(T); read and write ids that differ × width ×
-/// sizeof(Out); ids and order beside.
+/// out[id] += the gradients of each id, summed in fp32 and rounded once. A block has kThreads ÷ 32
+/// tokens in the order of their ids, and 32 × kCount columns. A warp has one token, and works if
+/// the token is the first of its id; all warps of the block work on an id of more than
+/// kEmbeddingPart tokens. Bytes: read n × width × sizeof(T); read and write width × sizeof(Out) for
+/// each id that occurs; read ids and order.
 template <class T, class Out, int kCount, int kThreads>
 GPU_KERNEL(kThreads, 4)
 add_embedding_rows(EmbeddingRows<T, Out> of) {

@@ -142,9 +142,10 @@ GPU_FUNCTION void update_moments(float& exp_avg, float& exp_avg_sq, float gradie
   exp_avg_sq = s.beta2 * exp_avg_sq + s.one_minus_beta2 * gradient * gradient;
 }
 
-/// Whether direction_of_usual() has the bits of direction(): the root, both quotients and what they
-/// are corrected by are normal values, for a correction from 2⁻¹³ on and any eps below 2⁶⁰; or both
-/// moments are 0, as those of tokens that no text has, and eps is not.
+/// Whether direction_of_usual() has the bits of direction(). It has if the root, both quotients and
+/// their remainders are normal values, which these bounds ensure for a correction of 2⁻¹³ or more
+/// and an eps below 2³⁰; or if both moments are 0 (an embedding's row that no token used) and eps
+/// is not.
 GPU_FUNCTION int is_usual(float exp_avg, float exp_avg_sq, float eps) {
   constexpr uint32_t kLeastSquare = 0x0d000000U, kMostSquare = 0x53800000U;  // 2⁻¹⁰¹, 2⁴⁰
   constexpr uint32_t kLeast = 0x12800000U, kMost = 0x5d800000U;              // 2⁻⁹⁰, 2⁶⁰

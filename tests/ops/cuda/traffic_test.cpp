@@ -23,7 +23,7 @@ using namespace test;  // NOLINT(google-build-using-namespace)
 
 using Moved = std::map<std::string, emulator::Traffic>;
 
-// Of one kernel: bytes per element of its largest array, and those that there are beside.
+// Of one kernel: bytes per element of its largest array, and all other bytes.
 struct Expected {
   int64_t elements = 0;
   emulator::Traffic per_element;

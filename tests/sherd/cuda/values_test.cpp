@@ -1,6 +1,8 @@
 // What GPUs do to single values of shards has the bits of the processor's loops.
 
+#include "tests/emulator/emulator.h"
 #include "tests/sherd/cuda/launched.h"
+#include "tests/support/expect_error.h"
 
 namespace sherd::cuda {
 namespace {
@@ -14,6 +16,15 @@ void check_scale(const Range& range) {
   kernels::scale_in_place(begin(expected, range), 0.3F, range.numel);
   device_kernels().scale_in_place(begin(found, range), 0.3F, range.numel, nullptr);
   EXPECT_TRUE(are_same(found, expected)) << range.numel << " from " << range.start;
+}
+
+TEST(ValuesOnGpus, ALaunchThatFailsIsAnErrorOfItsKernel) {
+  float value = 1;
+  emulator::fail_next_launch("unspecified launch failure");
+  sherd::test::expect_error(
+      [&] { device_kernels().scale_in_place(&value, 2, 1, nullptr); }, ExitCode::Internal,
+      {"CUDA reported \"unspecified launch failure\"", "kernel scale_in_place"});
+  EXPECT_EQ(value, 1);
 }
 
 TEST(ValuesOnGpus, AreScaled) {
