@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include <ATen/ops/empty.h>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 

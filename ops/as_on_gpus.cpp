@@ -73,7 +73,7 @@ AttentionOutput attention(const AttentionInputs& inputs) {
   const bool is_copied = inputs.slopes.defined();
   return {is_copied ? at::empty({query.size(0), columns}, query.options())
                     : mixed.reshape({query.size(0), columns}),
-          log_sums, /*keeps_mixed=*/true};
+          log_sums, AttentionKernel::Flash};  // cuDNN keeps as much
 }
 
 // Beside its results: the gradient of queries in fp32, whose heads are padded to a multiple of 32
@@ -81,7 +81,7 @@ AttentionOutput attention(const AttentionInputs& inputs) {
 // for each head. PyTorch: `mha_varlen_bwd`. cuDNN's is assumed to take as much.
 AttentionGradients attention_backward(const AttentionInputs& inputs, const AttentionOutput& output,
                                       const at::Tensor& grad_mixed_TD) {
-  if (!output.keeps_mixed) {
+  if (output.kernel == AttentionKernel::Plain) {
     return on_cpu().attention_backward(inputs, output, grad_mixed_TD);
   }
   constexpr int64_t kHeadUnit = 32, kRows = 128;

@@ -179,7 +179,7 @@ void fill_random(float* out, uint64_t first_block, int64_t blocks, const RandomW
   const RandomBlocks of{out, first_block, blocks, words};
   std::visit(
       [&]<class Of>(const Of& typed) {
-        gpu::launch<kThreads>(gpu::stream_at(stream),
+        gpu::launch<kThreads>("random_elements", gpu::stream_at(stream),
                               std::min((blocks + kThreads - 1) / kThreads, kMostBlocks),
                               random_elements<Of, kThreads>, of, typed);
       },

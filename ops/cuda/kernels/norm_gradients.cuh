@@ -1,6 +1,6 @@
 #pragma once
-// Gradients of RMSNorm and LayerNorm of rows. Both forms give the same results, but for the order in which
-// the rows of a weight's gradient are added.
+// Gradients of RMSNorm and LayerNorm of rows. Both forms give the same results, but for the order
+// in which the rows of a weight's gradient are added.
 
 #include "gpu/block.cuh"
 #include "ops/cuda/kernels/arguments.h"
