@@ -105,8 +105,7 @@ TEST(GpuRates, OfOtherGpusAreScaled) {
               1e-6);
   EXPECT_EQ(a100.pinned_bytes_per_second, 25e9);
   EXPECT_THAT(h100.source,
-              testing::HasSubstr(
-                  "as measured on an H200, 2026-11-26, scaled: products by 1, memory by 0.7"));
+              testing::HasSubstr("scaled from an H200, 2026-11-26: products by 1, memory by 0.7"));
 }
 
 TEST(GpuRates, WithoutAConstantHaveWhatWasAssumedBefore) {
