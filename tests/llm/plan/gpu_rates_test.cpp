@@ -4,13 +4,20 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <functional>
+#include <map>
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/gpu/measured_rows.h"
+#include "llm/plan/operator_watch.h"
 #include "llm/plan/rates.h"
+#include "ops/linear.h"
+#include "ops/linear_cross_entropy.h"
 #include "tests/llm/plan/small_runs.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
@@ -84,6 +91,57 @@ TEST(GpuRates, OfAProductAreItsOperationsBesideItsBytes) {
   // Rows of 1024 values: as many bytes for a quarter of the operations.
   const KernelCall narrow = product(Kernel::Product, kTokens, kInner, 1024);
   EXPECT_LT(narrow.operations / rates.seconds(narrow) / 1e12, 640);
+}
+
+// Of operators on meta, by kernel.
+std::map<Kernel, KernelCall> kernels_in(const std::function<void()>& work) {
+  std::map<Kernel, KernelCall> found;
+  const OperatorWatch watch([&](const OperatorCall& call) {
+    for (const KernelCall& kernel : call.kernels) {
+      if (kernel.kernel != Kernel::Copy) {
+        found[kernel.kernel] = kernel;
+      }
+    }
+  });
+  work();
+  return found;
+}
+
+TEST(Kernels, OfTheLossRunOncePerChunk) {
+  constexpr double kRows = 1024, kWidth = 32, kVocabulary = 1000, kElement = 2;
+  const auto on_meta = at::TensorOptions().device(at::kMeta).dtype(at::kBFloat16);
+  const at::Tensor hidden = at::empty({1024, 32}, on_meta).requires_grad_();
+  const at::Tensor weight = at::empty({1000, 32}, on_meta).requires_grad_();
+  const at::Tensor targets = at::zeros({1024}, on_meta.dtype(at::kLong));
+  const auto of_chunks = [&](std::int64_t tokens) {
+    return kernels_in(
+        [&] { sherd::ops::linear_cross_entropy(hidden, weight, targets, tokens).backward(); });
+  };
+  for (const double chunks : {1.0, 4.0}) {
+    const double rows = kRows / chunks;
+    const auto found = of_chunks(static_cast<std::int64_t>(rows));
+    for (const Kernel kernel :
+         {Kernel::Logits, Kernel::ProductTowardsInput, Kernel::ProductTowardsWeight}) {
+      EXPECT_EQ(found.at(kernel).times, chunks);
+      EXPECT_EQ(found.at(kernel).operations, 2 * rows * kWidth * kVocabulary);
+      EXPECT_EQ(found.at(kernel).bytes,
+                kElement * (rows * (kWidth + kVocabulary) + kWidth * kVocabulary));
+    }
+    EXPECT_EQ(found.at(Kernel::CrossEntropy).bytes, kElement * rows * kVocabulary);
+    EXPECT_EQ(found.at(Kernel::CrossEntropyBackward).bytes, 2 * kElement * rows * kVocabulary);
+  }
+}
+
+TEST(Kernels, OfALinearLayerWithABiasSumItsGradient) {
+  const auto on_meta = at::TensorOptions().device(at::kMeta).dtype(at::kBFloat16);
+  const at::Tensor input = at::empty({100, 32}, on_meta).requires_grad_();
+  const at::Tensor weight = at::empty({64, 32}, on_meta).requires_grad_();
+  const at::Tensor bias = at::empty({64}, on_meta).requires_grad_();
+  const auto found = [&](const std::optional<at::Tensor>& with) {
+    return kernels_in([&] { sherd::ops::linear(input, weight, with).sum().backward(); });
+  };
+  EXPECT_EQ(found(bias).at(Kernel::ColumnSums).bytes, 2.0 * 100 * 64);
+  EXPECT_FALSE(found(std::nullopt).contains(Kernel::ColumnSums));
 }
 
 TEST(GpuRates, OfALaunchAreNoLessThanTheHostTakes) {
