@@ -6,6 +6,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <ostream>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -21,6 +22,15 @@
 #include "tests/llm/plan/small_runs.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
+
+namespace sherd::benchmarks {
+
+// What GoogleTest prints of a parameter.
+static void PrintTo(const MeasuredRow& row, std::ostream* out) {
+  *out << row.name;
+}
+
+}  // namespace sherd::benchmarks
 
 namespace llm::plan {
 namespace {
