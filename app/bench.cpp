@@ -248,7 +248,7 @@ void calibrate_gpu(const sherd::World& world,
       at::empty({0}, at::TensorOptions(at::kBFloat16).device(world.device())));
   llm::plan::GpuRates rates = llm::bench::calibrate_kernels(
       backend, world.device(), llm::plan::shipped_rates_of(device), {}, say_next);
-  rates.source = fmt::format("rates of kernels as calibrated on {}", llm::train::path_of(world));
+  rates.source = fmt::format("measured on this kind of GPU, {}", llm::train::path_of(world));
   if (is_first) {
     say(fmt::format("rates of {} written to {}", device.name,
                     llm::plan::save_gpu_rates(device.name, rates)));

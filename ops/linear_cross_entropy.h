@@ -4,7 +4,8 @@
 
 namespace sherd::ops {
 
-/// How many rows of logits are held at a time.
+/// How many rows of logits are held at a time on a CPU. On a GPU, where each chunk reads the weight
+/// three times and adds up its gradient in fp32, callers pass as many as they have memory for.
 inline constexpr int64_t kLossChunkTokens = 512;
 
 /// The sum over rows of −log softmax(hidden · weightᵀ)[target]: a language model's head and loss in

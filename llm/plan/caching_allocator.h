@@ -16,6 +16,7 @@ namespace llm::plan {
 /// segments.
 class CachingAllocator {
  public:
+  /// A range of a segment, in use or free.
   struct Block {
     std::int64_t bytes = 0;  ///< rounded up to 512
     std::int64_t address = 0;
@@ -26,7 +27,9 @@ class CachingAllocator {
     std::list<Block>::iterator self = {};
   };
 
+  /// A block of at least `bytes`, owned by the allocator.
   [[nodiscard]] Block* allocate(std::int64_t bytes);
+  /// Takes back what allocate() returned.
   void free(Block* block);
   /// Of all segments. PyTorch: `torch.cuda.memory_reserved`.
   [[nodiscard]] std::int64_t reserved_bytes() const { return reserved_bytes_; }

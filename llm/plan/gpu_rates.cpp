@@ -12,6 +12,7 @@ namespace {
 using sherd::ops::AttentionKernel;
 
 constexpr double kTera = 1e12;
+constexpr const char* kMeasured = "an H200, 2026-11-26";
 
 // Each with the size of the product that was measured: gate of Llama-3-8B over 8192 tokens, and
 // logits of 2048 rows.
@@ -59,7 +60,7 @@ GpuRates scaled(GpuRates rates, double products, double bytes) {
 }  // namespace
 
 GpuRates h200_rates(const std::vector<StepConstant>& left_out) {
-  GpuRates rates{.source = "rates of kernels as measured on an H200, 2026-11-26",
+  GpuRates rates{.source = fmt::format("measured on {}", kMeasured),
                  .copy_bytes_per_second = 4.25e12,
                  .share_of_copy = {{Kernel::RmsNorm, 0.92},
                                    {Kernel::RmsNormBackward, 0.57},
@@ -104,7 +105,7 @@ GpuRates shipped_rates_of(const Device& device) {
   const double bytes = device.bytes_per_second / h200.bytes_per_second;
   rates = scaled(std::move(rates), products, bytes);
   rates.pinned_bytes_per_second = device.pinned_bytes_per_second;
-  rates.source = fmt::format("{}, scaled: products by {:.2g}, memory by {:.2g}", rates.source,
+  rates.source = fmt::format("scaled from {}: products by {:.2g}, memory by {:.2g}", kMeasured,
                              products, bytes);
   return rates;
 }

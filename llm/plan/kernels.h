@@ -35,6 +35,7 @@ enum class Kernel : std::uint8_t {
   AttentionBackward,
 };
 
+/// A kernel and what tables and files call it.
 struct KernelName {
   Kernel kernel;
   std::string_view name;

@@ -31,6 +31,7 @@ struct PhasePlan {
   std::map<std::string, std::int64_t> items;  ///< by what asked for them
 };
 
+/// What a rank holds in each phase.
 struct MemoryPlan {
   std::vector<PhasePlan> phases = {};  ///< load, forward, backward, optimizer, evaluation
   std::int64_t peak_bytes = 0;         ///< of the worst phase

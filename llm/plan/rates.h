@@ -76,6 +76,7 @@ std::string save_gpu_rates(const std::string& device, const GpuRates& rates);
 
 /// Those that were kept, else those that are shipped for a GPU, or assumed of a CPU.
 [[nodiscard]] Rates rates_of(const Device& device, const RateKey& key);
+/// Those of a table.
 [[nodiscard]] Rates rates_of_gpu(GpuRates table);
 /// What a rank could compute at most.
 struct Peak {

@@ -43,6 +43,24 @@ TEST(Bench, TakesMomentsInBf16) {
   EXPECT_EQ(narrow.at("losses").at(0), wide.at("losses").at(0));  // before the first update
 }
 
+// 504 rows of 512 logits in bf16.
+TEST(Bench, TakesTheLossInChunks) {
+  const auto with = [](const Arguments& chunk) {
+    return result_of(bench(
+        kModel, Arguments{"--micro-batch", "8", "--dtype", "bf16", "--device", "cpu"} + chunk));
+  };
+  const auto activations = [](const json& line) {
+    return line.at("planned_phases").at("forward").at("items").dump();
+  };
+  const json at_once = with({}), by_tokens = with({"--loss-chunk-tokens", "16"});
+  const json by_bytes = with({"--loss-chunk-bytes", "16384"});
+  EXPECT_THAT(activations(at_once), testing::Not(testing::HasSubstr("chunked_linear")));
+  EXPECT_THAT(activations(by_tokens), testing::HasSubstr("chunked_linear_cross_entropy"));
+  EXPECT_EQ(activations(by_bytes), activations(by_tokens));
+  EXPECT_EQ(by_bytes.at("losses"), by_tokens.at("losses"));
+  EXPECT_NEAR(by_tokens.at("losses").at(0), at_once.at("losses").at(0), 1e-3);
+}
+
 TEST(Bench, HasNcclsReduceScatterOnGpusAlone) {
   const auto with = [](const char* way) {
     return bench(kModel, {"--reduce-scatter", way, "--device", "cpu", "-n", "2"});

@@ -4,16 +4,33 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <functional>
+#include <map>
+#include <ostream>
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/gpu/measured_rows.h"
+#include "llm/plan/operator_watch.h"
 #include "llm/plan/rates.h"
+#include "ops/linear.h"
+#include "ops/linear_cross_entropy.h"
 #include "tests/llm/plan/small_runs.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
+
+namespace sherd::benchmarks {
+
+// What GoogleTest prints of a parameter.
+static void PrintTo(const MeasuredRow& row, std::ostream* out) {
+  *out << row.name;
+}
+
+}  // namespace sherd::benchmarks
 
 namespace llm::plan {
 namespace {
@@ -86,6 +103,57 @@ TEST(GpuRates, OfAProductAreItsOperationsBesideItsBytes) {
   EXPECT_LT(narrow.operations / rates.seconds(narrow) / 1e12, 640);
 }
 
+// Of operators on meta, by kernel.
+std::map<Kernel, KernelCall> kernels_in(const std::function<void()>& work) {
+  std::map<Kernel, KernelCall> found;
+  const OperatorWatch watch([&](const OperatorCall& call) {
+    for (const KernelCall& kernel : call.kernels) {
+      if (kernel.kernel != Kernel::Copy) {
+        found[kernel.kernel] = kernel;
+      }
+    }
+  });
+  work();
+  return found;
+}
+
+TEST(Kernels, OfTheLossRunOncePerChunk) {
+  constexpr double kRows = 1024, kWidth = 32, kVocabulary = 1000, kElement = 2;
+  const auto on_meta = at::TensorOptions().device(at::kMeta).dtype(at::kBFloat16);
+  const at::Tensor hidden = at::empty({1024, 32}, on_meta).requires_grad_();
+  const at::Tensor weight = at::empty({1000, 32}, on_meta).requires_grad_();
+  const at::Tensor targets = at::zeros({1024}, on_meta.dtype(at::kLong));
+  const auto of_chunks = [&](std::int64_t tokens) {
+    return kernels_in(
+        [&] { sherd::ops::linear_cross_entropy(hidden, weight, targets, tokens).backward(); });
+  };
+  for (const double chunks : {1.0, 4.0}) {
+    const double rows = kRows / chunks;
+    const auto found = of_chunks(static_cast<std::int64_t>(rows));
+    for (const Kernel kernel :
+         {Kernel::Logits, Kernel::ProductTowardsInput, Kernel::ProductTowardsWeight}) {
+      EXPECT_EQ(found.at(kernel).times, chunks);
+      EXPECT_EQ(found.at(kernel).operations, 2 * rows * kWidth * kVocabulary);
+      EXPECT_EQ(found.at(kernel).bytes,
+                kElement * (rows * (kWidth + kVocabulary) + kWidth * kVocabulary));
+    }
+    EXPECT_EQ(found.at(Kernel::CrossEntropy).bytes, kElement * rows * kVocabulary);
+    EXPECT_EQ(found.at(Kernel::CrossEntropyBackward).bytes, 2 * kElement * rows * kVocabulary);
+  }
+}
+
+TEST(Kernels, OfALinearLayerWithABiasSumItsGradient) {
+  const auto on_meta = at::TensorOptions().device(at::kMeta).dtype(at::kBFloat16);
+  const at::Tensor input = at::empty({100, 32}, on_meta).requires_grad_();
+  const at::Tensor weight = at::empty({64, 32}, on_meta).requires_grad_();
+  const at::Tensor bias = at::empty({64}, on_meta).requires_grad_();
+  const auto found = [&](const std::optional<at::Tensor>& with) {
+    return kernels_in([&] { sherd::ops::linear(input, weight, with).sum().backward(); });
+  };
+  EXPECT_EQ(found(bias).at(Kernel::ColumnSums).bytes, 2.0 * 100 * 64);
+  EXPECT_FALSE(found(std::nullopt).contains(Kernel::ColumnSums));
+}
+
 TEST(GpuRates, OfALaunchAreNoLessThanTheHostTakes) {
   GpuRates rates = h200_rates();
   const OperatorCall call{.kind = "add", .kernels = {{.bytes = 1, .times = 3}}};
@@ -105,8 +173,7 @@ TEST(GpuRates, OfOtherGpusAreScaled) {
               1e-6);
   EXPECT_EQ(a100.pinned_bytes_per_second, 25e9);
   EXPECT_THAT(h100.source,
-              testing::HasSubstr(
-                  "as measured on an H200, 2026-11-26, scaled: products by 1, memory by 0.7"));
+              testing::HasSubstr("scaled from an H200, 2026-11-26: products by 1, memory by 0.7"));
 }
 
 TEST(GpuRates, WithoutAConstantHaveWhatWasAssumedBefore) {

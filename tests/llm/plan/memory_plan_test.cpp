@@ -14,6 +14,8 @@
 #include "llm/plan/memory_table.h"
 #include "llm/plan/meta_meter.h"
 #include "llm/train/load_model.h"
+#include "ops/as_on_gpus.h"
+#include "ops/attention.h"
 #include "ops/cpu/isa.h"
 #include "sherd/checkpoint.h"
 #include "sherd/optim.h"
@@ -285,6 +287,51 @@ TEST(MetaMeter, RoundsAsTheCachingAllocatorOfGpusDoes) {
   EXPECT_EQ(meter.peak_bytes(), 14 * kMiB);
   EXPECT_EQ(meter.held_bytes(), 14 * kMiB);  // it keeps what it has
   EXPECT_EQ(meter.held().at(kKeptItem), 14 * kMiB - 100);
+}
+
+struct HeldByAttention {
+  std::int64_t after_forward;
+  std::int64_t most_in_forward;
+  std::int64_t most_in_backward;  // beside what is held after forward
+};
+
+HeldByAttention held_by_attention(bool has_alibi) {
+  constexpr std::int64_t kTokens = 300, kHeads = 4, kKeyHeads = 2, kHead = 64;
+  const sherd::ops::AsOnGpus as_on_gpus;
+  MetaMeter meter;
+  const auto on_meta = at::TensorOptions().device(at::kMeta).dtype(at::kBFloat16);
+  const auto heads = [&](std::int64_t count) {
+    return at::empty({kTokens, count, kHead}, on_meta).requires_grad_();
+  };
+  const at::Tensor query = heads(kHeads), key = heads(kKeyHeads), value = heads(kKeyHeads);
+  const at::Tensor slopes = at::empty({kHeads}, on_meta.dtype(at::kFloat));
+  const at::Tensor grad = at::empty({kTokens, kHeads * kHead}, on_meta);
+  const std::int64_t before = meter.held_bytes();
+  meter.reset_peak();
+  const at::Tensor mixed = sherd::ops::attention(
+      query, key, value, sherd::ops::Documents::of_equal_length(2, kTokens / 2),
+      has_alibi ? std::optional(slopes) : std::nullopt);
+  const std::int64_t after = meter.held_bytes();
+  const std::int64_t most = meter.peak_bytes();
+  meter.reset_peak();
+  mixed.backward(grad);
+  return {after - before, most - before, meter.peak_bytes() - after};
+}
+
+// In bytes: queries are [300, 4, 64] of 2 bytes, keys and values half as many.
+TEST(MemoryPlan, OfAGpuHoldsWhatFusedAttentionTakes) {
+  constexpr std::int64_t kQuery = 300 * 4 * 64 * 2, kLogSums = 4 * 300 * 4;
+  constexpr std::int64_t kPadded = (300 + 2 * 128) * 4 * 4;  // times the width of a head
+  const HeldByAttention plain = held_by_attention(false);
+  EXPECT_EQ(plain.after_forward, kQuery + kLogSums);
+  EXPECT_EQ(plain.most_in_forward, kQuery + kLogSums);
+  EXPECT_EQ(plain.most_in_backward, 2 * kQuery + kPadded * 64 + 2 * kQuery);
+  // With columns heads are 72 wide, and are padded to 96.
+  constexpr std::int64_t kWide = kQuery * 72 / 64;
+  const HeldByAttention alibi = held_by_attention(true);
+  EXPECT_EQ(alibi.after_forward, kQuery + kLogSums);
+  EXPECT_EQ(alibi.most_in_forward, 3 * kWide + kQuery + kLogSums);
+  EXPECT_EQ(alibi.most_in_backward, 2 * kWide + 2 * kWide + 2 * kWide + kPadded * 96 + 2 * kWide);
 }
 
 // On GPUs the engine's buffers are the allocator's, too.

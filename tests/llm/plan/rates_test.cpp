@@ -92,13 +92,13 @@ TEST_F(KeptRates, ComeBeforeThoseThatAreAssumed) {
   save_rates({2, 1}, measured());
   EXPECT_EQ(rates_of(cpu, {2, 1}).source, "measured here");
   const Device& h200 = device_of_name("h200-141g");
-  EXPECT_EQ(rates_of(h200, {2, 1}).source, "rates of kernels as measured on an H200, 2026-11-26");
+  EXPECT_EQ(rates_of(h200, {2, 1}).source, "measured on an H200, 2026-11-26");
   GpuRates calibrated = h200_rates();
   calibrated.source = "calibrated";
   save_gpu_rates(h200.name, calibrated);
   EXPECT_EQ(rates_of(h200, {2, 1}).source, "calibrated");
   EXPECT_THAT(rates_of(device_of_name("h100-80g"), {2, 1}).source,
-              HasSubstr("scaled: products by 1"));
+              HasSubstr("scaled from an H200, 2026-11-26"));
 }
 
 // The fastest linear product of the dtype, whatever else was measured.
