@@ -1,6 +1,7 @@
 #include "llm/plan/gpu_rates.h"
 
 #include <algorithm>
+#include <functional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -157,18 +158,23 @@ double GpuRates::seconds(const KernelCall& call) const {
 }
 
 AttentionKernel attention_on(const Device& device, AttentionKernel asked,
-                             const model::DecoderConfig& shape, c10::ScalarType dtype) {
-  constexpr std::int64_t kWidestOfCudnn = 128, kWidestOfFlash = 256, kAlibiColumns = 8;
+                             const model::DecoderConfig& shape, c10::ScalarType dtype,
+                             const MicroBatch& batch) {
+  constexpr std::int64_t kWidestOfCudnn = 128, kWidestOfFlash = 256, kAlibiColumns = 8, kUnit = 8;
   const bool has_alibi = !shape.rope.has_value();
   const bool is_fused = c10::elementSize(dtype) == 2 && device.compute_capability >= 8 &&
                         shape.head_size + (has_alibi ? kAlibiColumns : 0) <= kWidestOfFlash;
   if (!is_fused || asked == AttentionKernel::Plain) {
     return AttentionKernel::Plain;
   }
+  const std::vector<std::int64_t>& lengths = batch.sample_tokens;
+  const bool have_one_length =
+      std::adjacent_find(lengths.begin(), lengths.end(), std::not_equal_to<>()) == lengths.end();
+  const bool serves_cudnn = !has_alibi && have_one_length && shape.head_size <= kWidestOfCudnn &&
+                            shape.head_size % kUnit == 0;
   const bool wants_cudnn =
       asked == AttentionKernel::Cudnn || (asked == AttentionKernel::Auto && device.prefers_cudnn());
-  return wants_cudnn && !has_alibi && shape.head_size <= kWidestOfCudnn ? AttentionKernel::Cudnn
-                                                                        : AttentionKernel::Flash;
+  return wants_cudnn && serves_cudnn ? AttentionKernel::Cudnn : AttentionKernel::Flash;
 }
 
 namespace {
