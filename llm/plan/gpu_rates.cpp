@@ -1,6 +1,7 @@
 #include "llm/plan/gpu_rates.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 
 #include <fmt/format.h>
@@ -179,6 +180,8 @@ AttentionKernel attention_on(const Device& device, AttentionKernel asked,
 
 namespace {
 
+constexpr std::array kProducts = {Kernel::Product, Kernel::ProductTowardsInput,
+                                  Kernel::ProductTowardsWeight, Kernel::Logits};
 constexpr std::pair<AttentionKernel, const char*> kAttentionNames[] = {
     {AttentionKernel::Cudnn, "cudnn"}, {AttentionKernel::Flash, "flash"}};
 
@@ -218,21 +221,20 @@ GpuRates gpu_rates_of_json(const nlohmann::json& file) {
                  .launch_seconds = file.at("launch_seconds"),
                  .pinned_bytes_per_second = file.at("pinned_bytes_per_second")};
   for (const auto& [kernel, name] : kKernelNames) {
-    const std::string key(name);
-    if (const auto& shares = file.at("share_of_copy"); shares.contains(key)) {
+    const auto& shares = file.at("share_of_copy");
+    if (const std::string key(name); shares.contains(key)) {
       rates.share_of_copy[kernel] = shares.at(key);
     }
-    if (const auto& products = file.at("products_m_n_k_teraflops"); products.contains(key)) {
-      const auto& of = products.at(key);
-      rates.products[kernel] = {of.at(0), of.at(1), of.at(2), of.at(3)};
-    }
   }
-  const auto& attention = file.at("attention_tokens_forward_backward_teraflops");
+  for (const Kernel kernel : kProducts) {
+    const auto& of = file.at("products_m_n_k_teraflops").at(name_of_kernel(kernel));
+    rates.products[kernel] = {of.at(0), of.at(1), of.at(2), of.at(3)};
+  }
   for (const auto& [kernel, name] : kAttentionNames) {
-    if (attention.contains(name)) {
-      for (const auto& of : attention.at(name)) {
-        rates.attention[kernel].push_back({of.at(0), of.at(1), of.at(2)});
-      }
+    const auto& figures = file.at("attention_tokens_forward_backward_teraflops").at(name);
+    for (std::size_t i = 0; i < std::max<std::size_t>(1, figures.size()); ++i) {
+      const auto& of = figures.at(i);
+      rates.attention[kernel].push_back({of.at(0), of.at(1), of.at(2)});
     }
   }
   return rates;

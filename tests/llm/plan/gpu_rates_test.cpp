@@ -219,9 +219,15 @@ TEST(GpuRates, AreTheSameOnceTheyWereKept) {
   const std::string path = save_gpu_rates("NVIDIA RTX 6000", h200_rates());
   EXPECT_THAT(path, testing::EndsWith("NVIDIA-RTX-6000.json"));
   EXPECT_EQ(json_of(load_gpu_rates("NVIDIA RTX 6000").value()), json_of(h200_rates()));
-  std::ofstream(path) << R"({"format": 1})";
-  sherd::test::expect_error([] { (void)load_gpu_rates("NVIDIA RTX 6000"); },
-                            sherd::ExitCode::BadData, {path, "Remove it"});
+  for (const char* const part :
+       {"products_m_n_k_teraflops", "attention_tokens_forward_backward_teraflops"}) {
+    auto file = json_of(h200_rates());
+    file["format"] = 1;
+    file[part].erase(file[part].begin());  // without one of its figures a plan would be wrong
+    std::ofstream(path) << file;
+    sherd::test::expect_error([] { (void)load_gpu_rates("NVIDIA RTX 6000"); },
+                              sherd::ExitCode::BadData, {path, "Remove it"});
+  }
   unsetenv("XDG_CACHE_HOME");
 }
 
