@@ -161,7 +161,7 @@ plan::PlannedRun planned_run(const BenchModel& found, const BenchOptions& option
           .loss_chunk_tokens =
               plan::loss_chunk_tokens(options.loss_chunk, row_bytes_of(found, options), device),
           .attention = plan::attention_on(device, options.attention, found.config.shape,
-                                          *options.sharding.precision.param_dtype),
+                                          *options.sharding.precision.param_dtype, batch),
           .micro_batches =
               std::vector<plan::MicroBatch>(static_cast<size_t>(options.accumulation), batch),
           .pooling = device.pooling,

@@ -61,7 +61,9 @@ struct Device {
   int compute_capability = 0;  ///< of a GPU: 9 of 9.0
 
   /// Whether cuDNN's attention is the fastest on it.
-  [[nodiscard]] bool prefers_cudnn() const { return compute_capability == 9; }
+  [[nodiscard]] bool prefers_cudnn() const {
+    return compute_capability == 9 || compute_capability == 10;
+  }
   /// That LibTorch gives cuBLAS for each thread and stream that multiplies. PyTorch:
   /// `getChosenWorkspaceSize`.
   [[nodiscard]] std::int64_t workspace_bytes() const {

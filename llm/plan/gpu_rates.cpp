@@ -1,6 +1,8 @@
 #include "llm/plan/gpu_rates.h"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -157,22 +159,29 @@ double GpuRates::seconds(const KernelCall& call) const {
 }
 
 AttentionKernel attention_on(const Device& device, AttentionKernel asked,
-                             const model::DecoderConfig& shape, c10::ScalarType dtype) {
-  constexpr std::int64_t kWidestOfCudnn = 128, kWidestOfFlash = 256, kAlibiColumns = 8;
+                             const model::DecoderConfig& shape, c10::ScalarType dtype,
+                             const MicroBatch& batch) {
+  constexpr std::int64_t kWidestOfCudnn = 128, kWidestOfFlash = 256, kAlibiColumns = 8, kUnit = 8;
   const bool has_alibi = !shape.rope.has_value();
   const bool is_fused = c10::elementSize(dtype) == 2 && device.compute_capability >= 8 &&
                         shape.head_size + (has_alibi ? kAlibiColumns : 0) <= kWidestOfFlash;
   if (!is_fused || asked == AttentionKernel::Plain) {
     return AttentionKernel::Plain;
   }
+  const std::vector<std::int64_t>& lengths = batch.sample_tokens;
+  const bool have_one_length =
+      std::adjacent_find(lengths.begin(), lengths.end(), std::not_equal_to<>()) == lengths.end();
+  const bool serves_cudnn = !has_alibi && have_one_length && shape.head_size <= kWidestOfCudnn &&
+                            shape.head_size % kUnit == 0;
   const bool wants_cudnn =
       asked == AttentionKernel::Cudnn || (asked == AttentionKernel::Auto && device.prefers_cudnn());
-  return wants_cudnn && !has_alibi && shape.head_size <= kWidestOfCudnn ? AttentionKernel::Cudnn
-                                                                        : AttentionKernel::Flash;
+  return wants_cudnn && serves_cudnn ? AttentionKernel::Cudnn : AttentionKernel::Flash;
 }
 
 namespace {
 
+constexpr std::array kProducts = {Kernel::Product, Kernel::ProductTowardsInput,
+                                  Kernel::ProductTowardsWeight, Kernel::Logits};
 constexpr std::pair<AttentionKernel, const char*> kAttentionNames[] = {
     {AttentionKernel::Cudnn, "cudnn"}, {AttentionKernel::Flash, "flash"}};
 
@@ -212,21 +221,20 @@ GpuRates gpu_rates_of_json(const nlohmann::json& file) {
                  .launch_seconds = file.at("launch_seconds"),
                  .pinned_bytes_per_second = file.at("pinned_bytes_per_second")};
   for (const auto& [kernel, name] : kKernelNames) {
-    const std::string key(name);
-    if (const auto& shares = file.at("share_of_copy"); shares.contains(key)) {
+    const auto& shares = file.at("share_of_copy");
+    if (const std::string key(name); shares.contains(key)) {
       rates.share_of_copy[kernel] = shares.at(key);
     }
-    if (const auto& products = file.at("products_m_n_k_teraflops"); products.contains(key)) {
-      const auto& of = products.at(key);
-      rates.products[kernel] = {of.at(0), of.at(1), of.at(2), of.at(3)};
-    }
   }
-  const auto& attention = file.at("attention_tokens_forward_backward_teraflops");
+  for (const Kernel kernel : kProducts) {
+    const auto& of = file.at("products_m_n_k_teraflops").at(name_of_kernel(kernel));
+    rates.products[kernel] = {of.at(0), of.at(1), of.at(2), of.at(3)};
+  }
   for (const auto& [kernel, name] : kAttentionNames) {
-    if (attention.contains(name)) {
-      for (const auto& of : attention.at(name)) {
-        rates.attention[kernel].push_back({of.at(0), of.at(1), of.at(2)});
-      }
+    const auto& figures = file.at("attention_tokens_forward_backward_teraflops").at(name);
+    for (std::size_t i = 0; i < std::max<std::size_t>(1, figures.size()); ++i) {
+      const auto& of = figures.at(i);
+      rates.attention[kernel].push_back({of.at(0), of.at(1), of.at(2)});
     }
   }
   return rates;

@@ -10,6 +10,7 @@
 #include "llm/model/decoder_config.h"
 #include "llm/plan/device.h"
 #include "llm/plan/operator_watch.h"
+#include "llm/plan/planned_run.h"
 #include "ops/attention_kernel.h"
 
 namespace llm::plan {
@@ -66,12 +67,14 @@ enum class StepConstant : std::uint8_t {
 /// reach of products and of memory.
 [[nodiscard]] GpuRates shipped_rates_of(const Device& device);
 
-/// Which kernel computes attention of `shape` in `dtype` on `device`, for `asked`: as ops/cuda
-/// chooses.
+/// Which kernel computes attention over `batch` of `shape` in `dtype` on `device`, for `asked`: as
+/// ops/cuda chooses. cuDNN serves documents of one length, and heads that are multiples of 8 up to
+/// 128, without ALiBi.
 [[nodiscard]] sherd::ops::AttentionKernel attention_on(const Device& device,
                                                        sherd::ops::AttentionKernel asked,
                                                        const model::DecoderConfig& shape,
-                                                       c10::ScalarType dtype);
+                                                       c10::ScalarType dtype,
+                                                       const MicroBatch& batch);
 
 [[nodiscard]] nlohmann::ordered_json json_of(const GpuRates& rates);
 /// Throws nlohmann::json::exception for another form.

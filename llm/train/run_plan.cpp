@@ -56,24 +56,24 @@ plan::PlannedRun planned_step(const config::RunConfig& config, const ModelShape&
   const data::BatchShape batches = batch_shape(config.train, ranks);
   const auto micro_batches = static_cast<size_t>(batches.micro_batches(batches.global_batch));
   const bool on_cpu = hosts.device.type == c10::DeviceType::CPU;
-  return {
-      .model = shape.config,
-      .ranks = {.size = ranks,
-                .local_size = hosts.ranks,
-                .device = hosts.device.type,
-                .transport = transport_of(shard_options(config).offload),
-                .reduce_scatter = reduce_scatter_of(config.parallel.reduce_scatter)},
-      .sharding = shard_options(config),
-      .shard_size = config.parallel.shard_size,
-      .adamw = adamw_mode(config.precision),
-      .loss_chunk_tokens = loss_chunk_tokens(config, shape, hosts),
-      .attention = plan::attention_on(hosts.device, attention_of(config.device.attention),
-                                      shape.config.shape, dtype_of(config.precision.param_dtype)),
-      .micro_batches = std::vector<plan::MicroBatch>(micro_batches, batch),
-      .pooling = hosts.device.pooling,
-      .libraries_bytes = on_cpu ? plan::kHostLibrariesBytes : 0,
-      .workspaces_bytes = workspaces_bytes(hosts.device, config.device.cuda_graphs),
-      .cuda_graphs = config.device.cuda_graphs};
+  return {.model = shape.config,
+          .ranks = {.size = ranks,
+                    .local_size = hosts.ranks,
+                    .device = hosts.device.type,
+                    .transport = transport_of(shard_options(config).offload),
+                    .reduce_scatter = reduce_scatter_of(config.parallel.reduce_scatter)},
+          .sharding = shard_options(config),
+          .shard_size = config.parallel.shard_size,
+          .adamw = adamw_mode(config.precision),
+          .loss_chunk_tokens = loss_chunk_tokens(config, shape, hosts),
+          .attention =
+              plan::attention_on(hosts.device, attention_of(config.device.attention),
+                                 shape.config.shape, dtype_of(config.precision.param_dtype), batch),
+          .micro_batches = std::vector<plan::MicroBatch>(micro_batches, batch),
+          .pooling = hosts.device.pooling,
+          .libraries_bytes = on_cpu ? plan::kHostLibrariesBytes : 0,
+          .workspaces_bytes = workspaces_bytes(hosts.device, config.device.cuda_graphs),
+          .cuda_graphs = config.device.cuda_graphs};
 }
 
 void plan_time(RunPlan& plan, const plan::PlannedRun& run) {

@@ -190,11 +190,12 @@ TEST(GpuRates, WithoutAConstantHaveWhatWasAssumedBefore) {
 
 TEST(AttentionOn, IsWhatTheDeviceAndTheShapeAllow) {
   using enum AttentionKernel;
-  const auto on = [](const char* device, AttentionKernel asked, const char* family,
-                     c10::ScalarType dtype = c10::kBFloat16, std::int64_t head = 128) {
+  MicroBatch batch{{512, 512}, {512, 512}};
+  const auto on = [&](const char* device, AttentionKernel asked, const char* family,
+                      c10::ScalarType dtype = c10::kBFloat16, std::int64_t head = 128) {
     model::DecoderConfig shape = shape_of(family).shape;
     shape.head_size = head;
-    return attention_on(device_of_name(device), asked, shape, dtype);
+    return attention_on(device_of_name(device), asked, shape, dtype, batch);
   };
   EXPECT_EQ(on("h200-141g", Auto, "llama"), Cudnn);
   EXPECT_EQ(on("h100-80g", Auto, "llama"), Cudnn);
@@ -206,6 +207,9 @@ TEST(AttentionOn, IsWhatTheDeviceAndTheShapeAllow) {
   EXPECT_EQ(on("h200-141g", Auto, "llama", c10::kFloat), Plain);
   EXPECT_EQ(on("h200-141g", Auto, "llama", c10::kBFloat16, 192), Flash);
   EXPECT_EQ(on("h200-141g", Auto, "llama", c10::kBFloat16, 320), Plain);
+  EXPECT_EQ(on("h200-141g", Auto, "llama", c10::kBFloat16, 68), Flash);
+  batch.sample_tokens.back() = 500;
+  EXPECT_EQ(on("h200-141g", Auto, "llama"), Flash);
 }
 
 TEST(GpuRates, AreTheSameOnceTheyWereKept) {
@@ -215,9 +219,15 @@ TEST(GpuRates, AreTheSameOnceTheyWereKept) {
   const std::string path = save_gpu_rates("NVIDIA RTX 6000", h200_rates());
   EXPECT_THAT(path, testing::EndsWith("NVIDIA-RTX-6000.json"));
   EXPECT_EQ(json_of(load_gpu_rates("NVIDIA RTX 6000").value()), json_of(h200_rates()));
-  std::ofstream(path) << R"({"format": 1})";
-  sherd::test::expect_error([] { (void)load_gpu_rates("NVIDIA RTX 6000"); },
-                            sherd::ExitCode::BadData, {path, "Remove it"});
+  for (const char* const part :
+       {"products_m_n_k_teraflops", "attention_tokens_forward_backward_teraflops"}) {
+    auto file = json_of(h200_rates());
+    file["format"] = 1;
+    file[part].erase(file[part].begin());  // without one of its figures a plan would be wrong
+    std::ofstream(path) << file;
+    sherd::test::expect_error([] { (void)load_gpu_rates("NVIDIA RTX 6000"); },
+                              sherd::ExitCode::BadData, {path, "Remove it"});
+  }
   unsetenv("XDG_CACHE_HOME");
 }
 
