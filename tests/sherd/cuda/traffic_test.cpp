@@ -54,5 +54,16 @@ TEST(TrafficOnGpus, OfSumsAndValuesIsEachArrayOnce) {
   }
 }
 
+TEST(TrafficOnGpus, OfRandomElementsIsFourBytesWritten) {
+  std::vector<float> values(4 * 3000);
+  for (const kernels::Distribution& of :
+       {kernels::Distribution(kernels::Normal{}), kernels::Distribution(kernels::Uniform{})}) {
+    const Moved moved = moved_by([&](const kernels::DeviceKernels& kernels) {
+      kernels.fill_random(values.data(), 7, 3000, {1, 2}, of, nullptr);
+    });
+    EXPECT_EQ(moved.at("random_elements"), (emulator::Traffic{0, 4 * 4 * 3000}));
+  }
+}
+
 }  // namespace
 }  // namespace sherd::cuda
