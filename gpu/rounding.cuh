@@ -1,7 +1,9 @@
 #pragma once
 // Quotients and roots rounded as IEEE 754 has it, without the branches for unusual operands that
-// take a third of the instructions of `/` and sqrt. They are the steps that nvcc makes of `/` and
-// sqrt for usual operands. `estimate` is the hardware's, within two units of the last place.
+// take a third of the instructions of `/` and sqrt. They are the instructions that nvcc makes of
+// `/` and sqrt for usual operands, with the hardware's `estimate`: on a GPU they round right
+// because nvcc's do. An arbitrary estimate two units away, which the hardware may give for other
+// values, rounds one root in ten million wrong.
 
 #include <gpu.h>
 

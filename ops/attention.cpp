@@ -21,11 +21,16 @@ struct KeptDocuments : torch::CustomClassHolder {
   Documents documents;
 };
 constexpr const char* kDocuments = "documents";
-constexpr const char* kKernel = "kernel";  // that computed forward
+constexpr const char* kKernel = "kernel";             // that computed forward
+constexpr const char* kNamedKernel = "named kernel";  // that the caller names
 
 const Documents& kept_documents(AutogradContext* context) {
   const auto capsule = context->saved_data.at(kDocuments).toCapsule();
   return c10::static_intrusive_pointer_cast<KeptDocuments>(capsule)->documents;
+}
+
+AttentionKernel kept_kernel(AutogradContext* context, const char* key) {
+  return static_cast<AttentionKernel>(context->saved_data.at(key).toInt());
 }
 
 struct Attention : torch::autograd::Function<Attention> {
@@ -41,6 +46,7 @@ struct Attention : torch::autograd::Function<Attention> {
         {query, key, value, slopes, output.log_sums,
          output.kernel == AttentionKernel::Plain ? at::Tensor() : output.mixed_TD});
     context->saved_data[kKernel] = static_cast<int64_t>(output.kernel);
+    context->saved_data[kNamedKernel] = static_cast<int64_t>(kernel);
     context->saved_data[kDocuments] =
         at::IValue::make_capsule(c10::make_intrusive<KeptDocuments>(documents));
     return output.mixed_TD;
@@ -51,10 +57,14 @@ struct Attention : torch::autograd::Function<Attention> {
     const Documents& documents = kept_documents(context);
     RECORD_FUNCTION("sherd::attention_backward", Recorded({saved[0], documents.bounds()}));
     once_differentiable("sherd::attention");
-    const AttentionInputs inputs{saved[0], saved[1], saved[2], documents, /*slopes=*/saved[3]};
-    const AttentionOutput output{
-        /*mixed_TD=*/saved[5], /*log_sums=*/saved[4],
-        static_cast<AttentionKernel>(context->saved_data.at(kKernel).toInt())};
+    const AttentionInputs inputs{saved[0],
+                                 saved[1],
+                                 saved[2],
+                                 documents,
+                                 /*slopes=*/saved[3],
+                                 kept_kernel(context, kNamedKernel)};
+    const AttentionOutput output{/*mixed_TD=*/saved[5], /*log_sums=*/saved[4],
+                                 kept_kernel(context, kKernel)};
     const AttentionGradients grads =
         chosen_backend(*context).attention_backward(inputs, output, gradients[0]);
     return {grads.query, grads.key, grads.value, at::Tensor(), at::Tensor(), at::Tensor()};

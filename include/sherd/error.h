@@ -37,14 +37,14 @@ enum class ExitCode : int {
 ///
 /// Your own code inside a call falls into three groups:
 /// - What a module's forward or backward throws passes unchanged, and LibTorch's operators throw
-///   `c10::Error` there, for want of memory too. So does what a hook throws; in an all-reduce hook
-///   an Error also gets unit and phase, and a failed allocation becomes OutOfMemory.
+///   `c10::Error` there, also when memory runs out. So does what a hook throws; in an all-reduce
+///   hook an Error also gets unit and phase, and a failed allocation becomes OutOfMemory.
 /// - Callbacks before a collective are compared between ranks: the functions of ShardOptions
 ///   (units, ignored, keeps_own_dtype), those of initialize(), visitor or source of a state,
 ///   `name_in_file`, the functions of a CheckpointableOptimizer except restore(). If one throws,
 ///   every rank throws an Error at once. It names the rank that threw and has the code of the Error
 ///   thrown, or Internal for another std::exception.
-/// - with_full_parameters() throws on what `inspect` threw, and such an Error on the other ranks.
+/// - with_full_parameters() rethrows what `inspect` threw; the other ranks throw such an Error.
 ///
 /// PyTorch: none.
 class Error : public std::runtime_error {

@@ -25,9 +25,9 @@ struct StateEntry;
 /// One parameter or buffer that an initialize() function is to fill. Each fill writes the elements
 /// that this rank holds, and nothing else; the last fill counts. Random elements are a function of
 /// the seed, the name and the element's index, so they are the same on any world size and with any
-/// units; the threads of a CPU or a kernel of the GPU draw them. A GPU's equal a CPU's but for at
-/// most one element in 10⁶, by one unit in the last place of the parameter's dtype. Not collective.
-/// Memory: 4 MiB on a CPU, 64 MiB on a GPU.
+/// units. The threads of a CPU or a kernel of the GPU draw them. Values drawn on a GPU equal those
+/// of a CPU, except at most one element in 10⁶, which differs by one unit in the last place of the
+/// parameter's dtype. Not collective. Memory: 4 MiB on a CPU, 64 MiB on a GPU.
 class ParameterInit {
  public:
   /// Made by initialize().

@@ -23,7 +23,7 @@ std::string why_not_cudnn(const AttentionInputs& inputs) {
   std::string why = why_not_cudnn_attention(inputs);
   const bool is_named = inputs.kernel == AttentionKernel::Cudnn;
   return why.empty() && !is_named && !is_faster_by_cudnn(inputs.query.device())
-             ? "it is taken by itself on compute capability 9 and 10"
+             ? "auto takes it only on compute capability 9 and 10"
              : why;
 }
 

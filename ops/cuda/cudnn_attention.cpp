@@ -45,7 +45,7 @@ std::string why_not_cudnn_attention(const AttentionInputs& inputs) {
     return "the documents of a batch differ in length";
   }
   if (query.size(2) > kWidestCudnnHead || !fits_packs(query, query.size(2))) {
-    return "its heads are multiples of 8 up to 128";
+    return "it serves head sizes that are multiples of 8, up to 128";
   }
   if (!have_packed_heads(inputs)) {
     return "heads do not begin at multiples of 16 bytes";

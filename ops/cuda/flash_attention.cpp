@@ -28,7 +28,7 @@ std::string why_not_flash_attention(const AttentionInputs& inputs) {
   }
   if (query.size(2) + (has_alibi ? kAlibiColumns : 0) > kWidestHead ||
       !fits_packs(query, query.size(2))) {
-    return "its heads are multiples of 8 up to " +
+    return "it serves head sizes that are multiples of 8, up to " +
            std::to_string(kWidestHead - (has_alibi ? kAlibiColumns : 0));
   }
   if (!have_packed_heads(inputs)) {

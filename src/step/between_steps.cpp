@@ -177,7 +177,7 @@ void Step::open_update_window() {
 }
 
 void Step::close_update_window() {
-  if (graph_was_freed_aside_.exchange(false) && is_idle()) {
+  if (is_idle() && graph_was_freed_aside_.exchange(false)) {
     open_update_window();
   }
   if (update_window_is_open_) {

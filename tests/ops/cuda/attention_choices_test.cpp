@@ -121,17 +121,17 @@ TEST_F(ChoosesAttention, TheNextWhereOneDoesNotServeAndSaysWhy) {
        "not cuDNN: it computes bfloat16 and float16; not flash attention: it computes bfloat16 and "
        "float16"},
       {equal_lengths(7, 136), 90, AttentionKernel::Flash,
-       "not cuDNN: its heads are multiples of 8 up to 128"},
+       "not cuDNN: it serves head sizes that are multiples of 8, up to 128"},
       {equal_lengths(7, 264), 90, AttentionKernel::Plain,
-       "not flash attention: its heads are multiples of 8 up to 256"},
+       "not flash attention: it serves head sizes that are multiples of 8, up to 256"},
       {equal_lengths(7, 12), 90, AttentionKernel::Plain,
-       "not flash attention: its heads are multiples of 8 up to 256"},
+       "not flash attention: it serves head sizes that are multiples of 8, up to 256"},
       {with(common, [](auto& in) { in.key = heads_of(10, 7, 17).slice(2, 0, 16); }), 90,
        AttentionKernel::Plain, "not cuDNN: heads do not begin at multiples of 16 bytes"},
       {equal_lengths(8), 86, AttentionKernel::Flash,
-       "not cuDNN: it is taken by itself on compute capability 9 and 10"},
+       "not cuDNN: auto takes it only on compute capability 9 and 10"},
       {equal_lengths(16), 120, AttentionKernel::Flash,
-       "not cuDNN: it is taken by itself on compute capability 9 and 10"},
+       "not cuDNN: auto takes it only on compute capability 9 and 10"},
       {equal_lengths(9), 75, AttentionKernel::Plain,
        "not cuDNN: it needs compute capability 8.0; not flash attention: it needs compute "
        "capability 8.0"}};
@@ -205,27 +205,34 @@ TEST_F(ChoosesAttention, TheNextWhereForwardFailsAndNeverThatOneAgain) {
                             "documents of one length); not cuDNN: it failed: no plan for this"));
 }
 
-// Several layers have been forward when the first backward fails: each is computed anew.
+// Several layers have been forward when the first backward fails: each is computed anew, and the
+// next forward does not try cuDNN again, also where the caller names it.
 TEST_F(ChoosesAttention, TheNextWhereBackwardFailsOfWhatCudnnHadForward) {
   const WithBackend played(tested_backend());
-  const auto gradient = [](bool fails) {
-    const at::Tensor leaf = heads_of(24, 17, 16).requires_grad_();
-    const Documents documents = Documents::of_equal_length(2, 12);
-    at::Tensor heads = leaf;
-    for (int layer = 0; layer < 3; ++layer) {
-      heads = attention(heads, heads, heads, documents).view(leaf.sizes());
-    }
-    emulated_gpu().cudnn_backward_problem = fails ? "no plan" : "";
-    heads.sum().backward();
-    return leaf.grad();
-  };
-  const at::Tensor expected = gradient(false);
-  const int calls = emulated_gpu().cudnn_calls;
-  at::Tensor found;
-  EXPECT_EQ(warnings_of([&] { found = gradient(true); }).size(), 1U);
-  EXPECT_EQ(emulated_gpu().cudnn_calls, calls + 4);  // forward, and the one that failed
-  expect_close(found, expected, tolerance_of(at::kBFloat16), "gradient");
-  EXPECT_EQ(kernel_of(equal_lengths(17)), AttentionKernel::Flash);
+  for (const auto& [heads, kernel] :
+       {std::pair(17, AttentionKernel::Auto), std::pair(19, AttentionKernel::Cudnn)}) {
+    const auto gradient = [heads = heads, kernel = kernel](bool fails) {
+      const at::Tensor leaf = heads_of(24, heads, 16).requires_grad_();
+      const Documents documents = Documents::of_equal_length(2, 12);
+      at::Tensor mixed = leaf;
+      for (int layer = 0; layer < 3; ++layer) {
+        mixed = attention(mixed, mixed, mixed, documents, std::nullopt, kernel).view(leaf.sizes());
+      }
+      emulated_gpu().cudnn_backward_problem = fails ? "no plan" : "";
+      mixed.sum().backward();
+      return leaf.grad();
+    };
+    const at::Tensor expected = gradient(false);
+    const int calls = emulated_gpu().cudnn_calls;
+    at::Tensor found;
+    EXPECT_EQ(warnings_of([&] { found = gradient(true); }).size(), 1U);
+    EXPECT_EQ(emulated_gpu().cudnn_calls, calls + 4);  // forward, and the one that failed
+    expect_close(found, expected, tolerance_of(at::kBFloat16), "gradient");
+    AttentionInputs inputs = equal_lengths(heads);
+    inputs.kernel = kernel;
+    EXPECT_EQ(kernel_of(inputs), AttentionKernel::Flash);
+    emulated_gpu().cudnn_backward_problem = "";
+  }
 }
 
 TEST_F(ChoosesAttention, AndDoesNotTakeTheEndOfMemoryForAFailure) {

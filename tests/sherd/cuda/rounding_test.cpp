@@ -1,5 +1,5 @@
-// The quotients and roots that AdamW takes without branches are IEEE 754's, whatever the hardware's
-// estimate is within its error.
+// The quotients and roots that AdamW takes without branches are IEEE 754's, for estimates within
+// one unit of the last place of the nearest.
 
 #include "gpu/rounding.cuh"
 
