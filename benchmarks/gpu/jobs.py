@@ -19,7 +19,7 @@ class Job:
     seconds: int  # time limit of all attempts together
     about: dict = dataclasses.field(default_factory=dict)  # what the page needs to know about it
     when_out_of_memory: list = dataclasses.field(default_factory=list)  # words that a second attempt adds
-    reads: str = "json"  # how its output is read: a function of results.READERS
+    reads: str = "json"  # how its output is read: a key of results.READERS
     needs_gpu: bool = False
     needs_gib: float = 0  # of GPU memory
 

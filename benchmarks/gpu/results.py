@@ -44,6 +44,14 @@ def of_run(text):
 READERS = {"json": of_json, "doctor": of_doctor, "tests": of_tests, "run": of_run}
 
 
+def read_as(kind, text):
+    """The result that READERS[kind] finds; a failure if it raises."""
+    try:
+        return READERS[kind](text)
+    except Exception as error:  # whatever a program prints, the day goes on
+        return {"status": "failed", "reason": f"{text[-KEPT:]}\nits output cannot be read: {type(error).__name__}: {error}"}
+
+
 def passed(records):
     return {name: one for name, one in records.items() if one["status"] == "passed"}
 
@@ -115,23 +123,30 @@ def figures_of_kernels(result):
                       *(f"{product['name']} {product['teraflops_per_second']:.0f} TFLOP/s" for product in result["products"])])
 
 
+def said_of(record, records):
+    """One line for the terminal: the reason for no result, else the figures. `records` are those of the day so far."""
+    try:
+        return record["reason"].splitlines()[-1][:150] if record["reason"] else figures(record, records)
+    except Exception as error:  # the result is kept, and the day goes on
+        return f"its figures cannot be printed: {type(error).__name__}: {error}"
+
+
 def figures(record, records):
-    """One line for the terminal; `records` are those of the day so far."""
     result, about = record.get("result"), record["about"]
     if record["status"] != "passed" or result is None:
         return ""
+    if record["group"] == "kernels":
+        return figures_of_kernels(result)
+    if record["group"] in ("rows", "rivals"):
+        return figures_of_row(record)
     if "losses_of" in about:
         worst = losses_differ(records).get(about["losses_of"])
         return "" if worst is None else f"GPU and CPU differ by {worst:.1e} at most"
     if "golden" in about:
         name, value = worst_golden(result)
         return f"largest difference {value:.1e} ({name})"
-    if "kernels" in result:
-        return figures_of_kernels(result)
     if "tests" in result:
         return f"{result['tests']} tests passed"
     if "eval_loss" in result:
         return f"{result['steps']} steps, held-out loss {result['eval_loss']:.3f}"
-    if "gpus" in result:
-        return ", ".join(gpu["name"] for gpu in result["gpus"]["found"]) or "no GPU"
-    return figures_of_row(record)
+    return ", ".join(gpu["name"] for gpu in result["gpus"]["found"]) or "no GPU"

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from jobs import TOOLS
-from results import KEPT, READERS, figures
+from results import KEPT, read_as, said_of
 
 LEAST_SECONDS = 20  # a job that could take longer is not started with less time than this
 
@@ -42,7 +42,8 @@ def environment_of(place):
         return dict(os.environ)  # each program's own run path
     missing = place.scratch / "missing"
     missing.mkdir(exist_ok=True)
-    there = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True).stdout
+    ldconfig = shutil.which("ldconfig", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")  # not in every user's PATH
+    there = subprocess.run([ldconfig, "-p"], capture_output=True, text=True).stdout if ldconfig else ""
     for library in (place.root / "lib/others").glob("*.so*"):
         if f"\t{library.name} " not in there and not (missing / library.name).exists():
             (missing / library.name).symlink_to(library)
@@ -76,7 +77,7 @@ class Runner:
                 continue
             records = read(self.path) | {job.name: record}
             write(self.path, records)
-            said = record["reason"].splitlines()[-1][:150] if record["reason"] else figures(record, records)
+            said = said_of(record, records)
             print(f"{record['status']:>8}  {record['seconds']:6.1f} s  {job.name}" + (f": {said}" if said else ""), flush=True)
         return left
 
@@ -146,7 +147,7 @@ class Runner:
             return record | {"status": "too long"}
         if code != 0:
             return record | {"status": "failed", "reason": (f"{text}\n{problems}".strip() or f"exit code {code}")[-KEPT:]}
-        return record | READERS[job.reads](text)
+        return record | read_as(job.reads, text)
 
 
 def wait(process, seconds):

@@ -34,7 +34,8 @@ step=0.5; [[ "$*" == *offload-optimizer* ]] && step=0.8
 profile=; [[ "$*" == *--profile* ]] && profile='"device_step_seconds": 0.5, "device_idle_seconds": 0.01, "device_groups": [
  {"group": "products", "calls": 900, "seconds": 0.3, "share_of_step": 0.6, "bytes": null, "operations": 1e14, "share_of_limit": 0.87},
  {"group": "copies", "calls": 2, "seconds": 0.01, "share_of_step": 0.02, "bytes": null, "operations": null, "share_of_limit": null}],'
-echo "{$profile"' "tokens_per_second": '$rate', "step_seconds": {"median": '$step'}, "planned_step_seconds": '$step', "losses": [2.0, 1.0],
+attention='"cudnn", "why": ""'; [[ "$*" == *bloom* ]] && attention='"flash", "why": "not cuDNN: it has no ALiBi"'
+echo "{$profile"' "kernels": "cuda", "attention": [{"kernel": '$attention'}], "tokens_per_second": '$rate', "step_seconds": {"median": '$step'}, "planned_step_seconds": '$step', "losses": [2.0, 1.0],
  "seconds_to_first_step": 12.5, "planned_peak_bytes": 1000, "peak_rank_bytes": [1020], "peak_rank_pss_bytes": [0], "constant_rank_pss_bytes": [0]}' | tr -d '\\n'
 """
 GOLDEN_CHECK = "#!/bin/bash\necho '{\"logits_rel\": 1e-5, \"grad_worst\": \"a.weight\", \"losses_rel\": 2e-5}'\n"
@@ -177,7 +178,7 @@ def has_files(process):
 class Limits(OfPrograms):
     def runner(self, seconds=100):
         silence = contextlib.redirect_stdout(io.StringIO())
-        silence.__enter__()
+        self.said = silence.__enter__()
         self.addCleanup(silence.__exit__, None, None, None)
         self.out.mkdir()
         place = jobs.Place("cpu", self.folder / "packed", self.folder)
@@ -212,6 +213,18 @@ class Limits(OfPrograms):
         self.assertEqual({one["status"] for one in self.records().values()}, {"failed"})
         self.assertIn("it printed no sum of its tests", self.records()["tests"]["reason"])
         self.assertIn("it printed no summary with an eval_loss", self.records()["run"]["reason"])
+
+    def test_output_that_cannot_be_read_and_figures_that_cannot_be_said_end_no_day(self):
+        runner = self.runner()
+        self.program("packed/bin/sherd", "#!/bin/sh\necho 'summary: 3 steps in 1 s, eval_loss none'\n")
+        runner.run([jobs.Job("no number", "checks", ["sherd"], 10, reads="run")])
+        self.program("packed/bin/sherd", "#!/bin/sh\necho '{\"kernels\": \"cuda\"}'\n")
+        self.assertEqual(runner.run([jobs.Job("no rate", "rows", ["sherd"], 10), jobs.Job("no copy", "kernels", ["sherd"], 10)]), 0)
+        records = self.records()
+        self.assertEqual({name: one["status"] for name, one in records.items()}, {"no number": "failed", "no rate": "passed", "no copy": "passed"})
+        self.assertIn("its output cannot be read: ValueError: could not convert string to float: 'none'", records["no number"]["reason"])
+        for line in ("no rate: its figures cannot be printed: KeyError: 'tokens_per_second'", "no copy: its figures cannot be printed: TypeError: "):
+            self.assertIn(line, self.said.getvalue())
 
     def test_a_job_that_the_end_of_the_call_stops_is_left_for_another(self):
         self.program("packed/bin/sherd", "#!/bin/bash\nsleep 100\n")
@@ -266,6 +279,10 @@ class APlayedGpu(OfPrograms):
         self.day()
         libraries = self.calls.read_text().split(" ")[0].split(":")
         self.assertEqual(libraries[:3], [str(self.folder / part) for part in ("torch/lib", "packed/lib", "nvidia/cu13/lib")])
+
+    def test_a_user_without_ldconfig_in_the_path(self):
+        self.run_day(0, "--command", "2", PATH=f"{self.folder / 'tools'}:/usr/bin:/bin")
+        self.assertTrue(self.calls.exists())
 
     def test_a_smaller_gpu_compares_half_the_layers_and_skips_what_does_not_fit(self):
         self.program("tools/nvidia-smi", SMALLER_DRIVER)
