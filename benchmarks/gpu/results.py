@@ -102,12 +102,33 @@ def gib(count):
     return f"{count / 2**30:.1f}"
 
 
+def one_line(text):
+    return " ".join(text.split())
+
+
+def attention_of(result):
+    """The kernels that computed attention, with the reason where cuDNN's did not. Empty on a CPU and for a peer."""
+    choices = result.get("attention", [])
+    if isinstance(choices, str):  # what a peer was asked for
+        return ""
+    return ", ".join(dict.fromkeys(one["kernel"] + (f" ({one_line(one['why'])})" if one["why"] and one["kernel"] != "cudnn" else "")
+                                   for one in choices))
+
+
+def fall_back_of(result):
+    """Which back end computed, and what it left to LibTorch. Empty where Sherd's kernels for GPUs computed everything."""
+    kernels = one_line(result.get("kernels", ""))
+    return "" if kernels in ("", "cuda") else f"kernels: {kernels}"
+
+
 def figures_of_row(record):
     result = record["result"]
     planned = f" (planned {result['planned_step_seconds']:.3f})" if "planned_step_seconds" in result else ""
     parts = [f"{rate(record):.0f} tokens/s", f"step {step_seconds(record):.4g} s{planned}"]
     memory = peaks(record)
     parts.append(f"peak {gib(memory[1])} GiB (planned {gib(memory[0])})" if memory else f"peak {gib(result['peak_rank_bytes'][0])} GiB")
+    parts += [f"attention {attention_of(result)}"] if attention_of(result) else []
+    parts += [fall_back_of(result)] if fall_back_of(result) else []
     if "seconds_to_first_step" in result:
         parts.append(f"first step after {result['seconds_to_first_step']:.1f} s")
     parts += [f"no profile: {result['device_problem']}"] if result.get("device_problem") else []

@@ -35,6 +35,7 @@ profile=; [[ "$*" == *--profile* ]] && profile='"device_step_seconds": 0.5, "dev
  {"group": "products", "calls": 900, "seconds": 0.3, "share_of_step": 0.6, "bytes": null, "operations": 1e14, "share_of_limit": 0.87},
  {"group": "copies", "calls": 2, "seconds": 0.01, "share_of_step": 0.02, "bytes": null, "operations": null, "share_of_limit": null}],'
 attention='"cudnn", "why": ""'; [[ "$*" == *bloom* ]] && attention='"flash", "why": "not cuDNN: it has no ALiBi"'
+[[ "$*" == *"--attention flash"* ]] && attention='"flash", "why": ""'
 echo "{$profile"' "kernels": "cuda", "attention": [{"kernel": '$attention'}], "tokens_per_second": '$rate', "step_seconds": {"median": '$step'}, "planned_step_seconds": '$step', "losses": [2.0, 1.0],
  "seconds_to_first_step": 12.5, "planned_peak_bytes": 1000, "peak_rank_bytes": [1020], "peak_rank_pss_bytes": [0], "constant_rank_pss_bytes": [0]}' | tr -d '\\n'
 """
@@ -46,7 +47,7 @@ echo '{"backend": "cuda", "copy_bytes_per_second": 3e12, "kernels": [{"name": "S
 PYTHON = """#!/bin/bash
 [[ "$1" == -c ]] && { echo "$TORCH/torch/__init__.py"; exit; }
 rate=9900; [[ "$*" == *bloom* ]] && rate=62000
-echo '{"tokens_per_second": '$rate', "step_seconds": {"median": 0.7}, "peak_rank_bytes": [2000], "torch": "2.11.0"}'
+echo '{"tokens_per_second": '$rate', "step_seconds": {"median": 0.7}, "peak_rank_bytes": [2000], "torch": "2.11.0", "attention": "auto"}'
 """
 TESTS = "#!/bin/sh\necho '[  PASSED  ] 47 tests.'\n"
 SANITIZER = """#!/bin/bash
@@ -261,8 +262,10 @@ class APlayedGpu(OfPrograms):
         text = page.text_of([day])
         self.assertIn("NVIDIA H200, driver 580.159.04, 140 GiB; torch 2.11.0+cu130", text)
         for line in ("| SwiGLU | 100.0 | 66 % |", "| gate | 1.000 | 700 |", "| products | 900 | 300.00 | 60.0 % | 87 % |", "| copies | 2 | 10.00 | 2.0 % | – |",
-                     "| BLOOM-560M, 16 × 512 tokens, FSDP2 compiled | 62,000 | 2.26 | 0.7 | – | 0.0 | – |",
-                     "| Llama-3-8B, 1 × 8192 tokens, Sherd | 11,000 | – | 0.5 | 0.5 | 0.0 | 0.0 |"):
+                     "| BLOOM-560M, 16 × 512 tokens, FSDP2 compiled | 62,000 | 2.26 | 0.7 | – | 0.0 | – | – |",
+                     "| BLOOM-560M, 16 × 512 tokens, Sherd | 140,000 | – | 0.5 | 0.5 | 0.0 | 0.0 | flash (not cuDNN: it has no ALiBi) |",
+                     "| Llama-3-8B, 1 × 8192 tokens, Sherd, flash attention | 11,000 | 1.00 | 0.5 | 0.5 | 0.0 | 0.0 | flash |",
+                     "| Llama-3-8B, 1 × 8192 tokens, Sherd | 11,000 | – | 0.5 | 0.5 | 0.0 | 0.0 | cudnn |"):
             self.assertIn(line, text)
 
     def test_each_job_prints_its_figures(self):
@@ -271,7 +274,8 @@ class APlayedGpu(OfPrograms):
                      "engine tests: 47 tests passed", "training run: 63 steps, held-out loss 3.827",
                      "kernels and products: copy 3.00 TB/s, SwiGLU 66 %, gate 700 TFLOP/s",
                      "Llama-3-8B, 1 × 8192 tokens, Sherd: 11000 tokens/s, step 0.5 s (planned 0.500), peak 0.0 GiB (planned 0.0), "
-                     "first step after 12.5 s, products 60 %, copies 2 %",
+                     "attention cudnn, first step after 12.5 s, products 60 %, copies 2 %",
+                     "(planned 0.0), attention flash (not cuDNN: it has no ALiBi), first step after 12.5 s, products",
                      "Llama-3-8B, 1 × 8192 tokens, FSDP2 compiled, cuDNN: 9900 tokens/s, step 0.7 s, peak 0.0 GiB"):
             self.assertIn(line, self.said)
 
@@ -313,6 +317,7 @@ class APlayedGpu(OfPrograms):
                   ("2 × the", result(f"{jobs.BLOOM.name}, FSDP2", tokens_per_second=70100.0)),
                   ("128", result(HOST, step_seconds={"median": 0.91}, planned_step_seconds=0.91)),
                   ("planned memory", result(llama, peak_rank_bytes=[1054])), ("planned step", result(llama, planned_step_seconds=0.449)),
+                  ("attention is cuDNN's", result(llama, attention=[{"kernel": "flash", "why": "not cuDNN: it failed: no plan"}])),
                   ("20 s", result(llama, seconds_to_first_step=20.1))]
         for goal, change in faults:
             day = copy.deepcopy(good)
@@ -332,6 +337,19 @@ class APlayedGpu(OfPrograms):
         day = self.day()
         self.assertIn("No profile of BLOOM-560M, 16 × 512 tokens, Sherd: no CUPTI here", page.text_of([day]))
         self.assertIn("first step after 12.5 s, no profile: no CUPTI here", self.said)
+
+    def test_what_sherds_kernels_did_not_compute_is_said(self):
+        text = "cuda; LibTorch's operators compute norm (rows | of 13\\nvalues)"
+        self.program("packed/bin/sherd", SHERD.replace('"kernels": "cuda"', f'"kernels": "{text}"'.replace("'", "'\\''")))
+        day = self.day()
+        left = "LibTorch's operators compute norm (rows | of 13 values)"
+        self.assertIn(f"attention cudnn, kernels: cuda; {left}, first step after", self.said)
+        self.assertIn(f"| cudnn; kernels: cuda; {left.replace('|', chr(92) + '|')} |", page.text_of([day]))
+        row = day["results"]["Llama-3-8B, 1 × 8192 tokens, Sherd"]
+        row["result"].update(kernels="plain", attention=[{"kernel": "flash", "why": "not cuDNN: it failed: no plan"}])
+        self.assertIn("| flash (not cuDNN: it failed: no plan); kernels: plain |", page.text_of([day]))
+        self.assertEqual(page.cudnn_attention(day["results"]),
+                         ("flash (not cuDNN: it failed: no plan) in Llama-3-8B, 1 × 8192 tokens, Sherd", False))
 
     def test_results_name_no_folder_of_the_machine(self):
         found = json.dumps(self.day())
