@@ -109,8 +109,7 @@ def offload(records):
 
 
 def planned_memory(records):
-    # The plan does not know the memory pool of CUDA graphs.
-    return nearest({name: (peaks(one) or (0, 0)) for name, one in planned_rows(records) if "CUDA graphs" not in name}, 0.05)
+    return nearest({name: (peaks(one) or (0, 0)) for name, one in planned_rows(records)}, 0.05)
 
 
 def planned_time(records):
