@@ -113,7 +113,9 @@ def planned_memory(records):
 
 
 def planned_time(records):
-    return nearest({name: (one["result"].get("planned_step_seconds", 0), step_seconds(one)) for name, one in planned_rows(records)}, 0.10)
+    found = nearest({name: (one["result"].get("planned_step_seconds", 0), step_seconds(one)) for name, one in planned_rows(records)}, 0.10)
+    rates = dict.fromkeys(one["result"]["planned_rates"] for _, one in planned_rows(records) if "planned_rates" in one["result"])
+    return (f"{found[0]}; rates {' and '.join(rates)}", found[1]) if found and rates else found
 
 
 def planned_rows(records):

@@ -41,7 +41,13 @@ def of_run(text):
     return {"result": {"steps": int(found[1]), "eval_loss": float(found[2])}}
 
 
-READERS = {"json": of_json, "doctor": of_doctor, "tests": of_tests, "run": of_run}
+def of_rates(text):
+    """Which GPU `sherd bench --calibrate` wrote rates of."""
+    found = re.search(r"rates of (\S+) written to", text)
+    return {"result": {"rates_of": found[1]}} if found else {"status": "failed", "reason": f"it wrote no rates:\n{text[-KEPT:]}".strip()}
+
+
+READERS = {"json": of_json, "doctor": of_doctor, "tests": of_tests, "run": of_run, "rates": of_rates}
 
 
 def read_as(kind, text):
@@ -170,4 +176,6 @@ def figures(record, records):
         return f"{result['tests']} tests passed"
     if "eval_loss" in result:
         return f"{result['steps']} steps, held-out loss {result['eval_loss']:.3f}"
+    if "rates_of" in result:
+        return result["rates_of"]
     return ", ".join(gpu["name"] for gpu in result["gpus"]["found"]) or "no GPU"

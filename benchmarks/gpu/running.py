@@ -129,7 +129,9 @@ class Runner:
         return tool(word) if word in TOOLS else str(packed) if packed.is_file() else word
 
     def without_paths(self, text):
-        return text.replace(f"{self.place.root}/", "").replace(str(self.place.scratch), "SCRATCH")
+        for folder, name in ((f"{self.place.root}/", ""), (str(self.place.scratch), "SCRATCH"), (str(self.path.parent), "OUT")):
+            text = text.replace(folder, name)
+        return text
 
     def attempt(self, job, words, seconds):
         record = {"status": "passed", "reason": "", "exit_code": None, "command": self.without_paths(" ".join(words))}

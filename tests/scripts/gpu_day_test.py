@@ -28,6 +28,11 @@ echo "$LD_LIBRARY_PATH $*" >>"$CALLS"
 [[ "$SHERD_FAILS" && "$*" == *$SHERD_FAILS* ]] && { echo "sherd: no such thing" >&2; exit 69; }
 [[ "$SHERD_NEEDS_MEMORY" && "$*" == *$SHERD_NEEDS_MEMORY* && "$*" != *--checkpoint-activations* ]] && { echo "sherd: out of memory" >&2; exit 1; }
 [[ "$1" == doctor ]] && { echo '{"ok": true, "hub": {"cache": "/home/me"}, "gpus": {"found": [{"name": "NVIDIA H200"}], "usable": 1}}'; exit; }
+[[ "$*" == *--calibrate* ]] && {
+ mkdir -p "$XDG_CACHE_HOME/sherd/rates" && echo '{"source": "measured"}' >"$XDG_CACHE_HOME/sherd/rates/h200-141g.json" || {
+  echo "sherd: cannot make the folder $XDG_CACHE_HOME/sherd/rates" >&2; exit 73; }
+ echo "rates of h200-141g written to $XDG_CACHE_HOME/sherd/rates/h200-141g.json"; exit; }
+rates='measured on an H200'; [[ -f $XDG_CACHE_HOME/sherd/rates/h200-141g.json ]] && rates='measured on this kind of GPU, NVIDIA H200'
 [[ "$1" == train ]] && { echo "summary: train_loss 4.2, 63 steps in 00:00:02, 500 samples/s, eval_loss 3.827, memory 1 GiB"; exit; }
 rate=11000; [[ "$*" == *bloom* ]] && rate=140000; [[ "$*" == *"--accum 16"* ]] && rate=14000
 step=0.5; [[ "$*" == *offload-optimizer* ]] && step=0.8
@@ -36,7 +41,7 @@ profile=; [[ "$*" == *--profile* ]] && profile='"device_step_seconds": 0.5, "dev
  {"group": "copies", "calls": 2, "seconds": 0.01, "share_of_step": 0.02, "bytes": null, "operations": null, "share_of_limit": null}],'
 attention='"cudnn", "why": ""'; [[ "$*" == *bloom* ]] && attention='"flash", "why": "not cuDNN: it has no ALiBi"'
 [[ "$*" == *"--attention flash"* ]] && attention='"flash", "why": ""'
-echo "{$profile"' "kernels": "cuda", "attention": [{"kernel": '$attention'}], "tokens_per_second": '$rate', "step_seconds": {"median": '$step'}, "planned_step_seconds": '$step', "losses": [2.0, 1.0],
+echo "{$profile"' "kernels": "cuda", "attention": [{"kernel": '$attention'}], "tokens_per_second": '$rate', "step_seconds": {"median": '$step'}, "planned_step_seconds": '$step', "planned_rates": "'$rates'", "losses": [2.0, 1.0],
  "seconds_to_first_step": 12.5, "planned_peak_bytes": 1000, "peak_rank_bytes": [1020], "peak_rank_pss_bytes": [0], "constant_rank_pss_bytes": [0]}' | tr -d '\\n'
 """
 GOLDEN_CHECK = "#!/bin/bash\necho '{\"logits_rel\": 1e-5, \"grad_worst\": \"a.weight\", \"losses_rel\": 2e-5}'\n"
@@ -155,6 +160,8 @@ class Run(OfPrograms):
             self.assertLessEqual(limits["1"], 8 * 60)
             self.assertLessEqual(limits["2"], 4 * 60)
             self.assertLessEqual(limits["rivals"], 4 * 60)
+            seconds = {job.name: job.seconds for job in jobs.of_command("1", place)}
+            self.assertGreaterEqual((seconds["kernel tests"], seconds["kernels and products"]), (40, 20))  # a cold cuDNN makes 48 plans
         on_cpu = sum(job.seconds for job in jobs.of_command("2", jobs.Place("cpu", ROOT, self.folder)))
         first = self.in_small(0).splitlines()[0]
         self.assertEqual(first, f"command 2: 7 jobs, whose time limits add up to {on_cpu // 60} min {on_cpu % 60} s")
@@ -166,6 +173,9 @@ class Run(OfPrograms):
         self.assertLess(names.index("training run"), names.index("BLOOM-560M, 16 × 512 tokens, Sherd"))
         self.assertLess(names.index("Llama-3-8B, 1 × 8192 tokens, Sherd"), names.index("Llama-3-8B, 1 × 8192 tokens, FSDP2 compiled, cuDNN"))
         self.assertFalse([name for name in names if "16 layers" in name])
+        first = [job.name for job in jobs.of_command("1", jobs.Place("cuda", ROOT, self.folder, 140))]
+        self.assertIn("BLOOM-560M, 16 × 512 tokens, FSDP2 compiled", first)  # a goal needs it
+        self.assertNotIn("Llama-3-8B, 1 × 8192 tokens, Sherd, flash attention", first)  # no goal does
 
 
 def has_files(process):
@@ -210,10 +220,11 @@ class Limits(OfPrograms):
             self.program("packed/bin/sherd", text)
             runner.run([jobs.Job(name, "rows", ["sherd"], 10)])
         self.program("packed/bin/sherd", "#!/bin/sh\necho nothing\n")
-        runner.run([jobs.Job(reads, "checks", ["sherd"], 10, reads=reads) for reads in ("tests", "run", "doctor")])
+        runner.run([jobs.Job(reads, "checks", ["sherd"], 10, reads=reads) for reads in ("tests", "run", "doctor", "rates")])
         self.assertEqual({one["status"] for one in self.records().values()}, {"failed"})
         self.assertIn("it printed no sum of its tests", self.records()["tests"]["reason"])
         self.assertIn("it printed no summary with an eval_loss", self.records()["run"]["reason"])
+        self.assertIn("it wrote no rates", self.records()["rates"]["reason"])
 
     def test_output_that_cannot_be_read_and_figures_that_cannot_be_said_end_no_day(self):
         runner = self.runner()
@@ -283,6 +294,24 @@ class APlayedGpu(OfPrograms):
         self.day()
         libraries = self.calls.read_text().split(" ")[0].split(":")
         self.assertEqual(libraries[:3], [str(self.folder / part) for part in ("torch/lib", "packed/lib", "nvidia/cu13/lib")])
+
+    def test_rates_are_measured_before_the_rows_and_planned_with(self):
+        day = self.day()
+        self.assertEqual(json.loads((self.out / "cache/sherd/rates/h200-141g.json").read_text()), {"source": "measured"})
+        self.assertIn("rates of this GPU: h200-141g", self.said)
+        names = list(day["results"])
+        self.assertLess(names.index("rates of this GPU"), names.index("BLOOM-560M, 16 × 512 tokens, Sherd"))
+        rows = [one["result"]["planned_rates"] for one in day["results"].values()
+                if one["group"] in ("rows", "rivals") and "planned_rates" in one.get("result", {})]
+        self.assertEqual(set(rows), {"measured on this kind of GPU, NVIDIA H200"})
+        self.assertRegex(page.planned_time(day["results"])[0], r"at most 0.0 % \(.*\), \d+ rows; rates measured on this kind of GPU, NVIDIA H200$")
+
+    def test_without_measured_rates_the_rows_still_run(self):
+        self.program("packed/bin/sherd", SHERD.replace("mkdir -p", "false &&"))
+        day = self.day()
+        self.assertEqual(day["results"]["rates of this GPU"]["reason"], "sherd: cannot make the folder OUT/cache/sherd/rates")
+        self.assertEqual(day["results"]["Llama-3-8B, 1 × 8192 tokens, Sherd"]["result"]["planned_rates"], "measured on an H200")
+        self.assertRegex(page.planned_time(day["results"])[0], "rates measured on an H200$")
 
     def test_a_user_without_ldconfig_in_the_path(self):
         self.run_day(0, "--command", "2", PATH=f"{self.folder / 'tools'}:/usr/bin:/bin")
