@@ -53,10 +53,17 @@ def environment_of(place):
 
 
 class Runner:
-    """`until`: when the last job has to end, by time.monotonic()."""
+    """`begin`: when the call began, by time.monotonic(); its last job has to end `seconds` later."""
 
-    def __init__(self, place, out, environment, until):
-        self.place, self.path, self.environment, self.until = place, out / "results.json", environment, until
+    def __init__(self, place, out, environment, begin, seconds):
+        self.place, self.path, self.environment, self.begin, self.until = place, out / "results.json", environment, begin, begin + seconds
+        self.used_before = read(self.path.with_name("used.json")).get("seconds", 0)
+
+    def keep_used(self):
+        """Seconds of this call so far, and of all calls with this folder. Kept after each job: a call may be killed."""
+        of_call = time.monotonic() - self.begin
+        write(self.path.with_name("used.json"), {"seconds": round(self.used_before + of_call, 1)})
+        return of_call, self.used_before + of_call
 
     def remaining(self, jobs):
         """The jobs without a result."""
@@ -77,6 +84,7 @@ class Runner:
                 continue
             records = read(self.path) | {job.name: record}
             write(self.path, records)
+            self.keep_used()
             said = said_of(record, records)
             print(f"{record['status']:>8}  {record['seconds']:6.1f} s  {job.name}" + (f": {said}" if said else ""), flush=True)
         return left

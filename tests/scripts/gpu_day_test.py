@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -136,9 +137,19 @@ class Run(OfPrograms):
         self.assertIn("training run", self.records())
 
     def test_without_time_no_job_starts(self):
-        self.assertIn("run again", self.in_small(75, "--minutes", "0.1"))
+        said = self.in_small(75, "--minutes", "0.1")
+        self.assertIn("run again", said)
+        self.assertIn("all calls with this --out", said)
         self.assertFalse(self.calls.exists())
         self.in_small(0)
+
+    def test_the_seconds_of_all_calls_are_added_up(self):
+        took = [re.search(r"this call took (\d+) s, and all calls with this --out (\d+) s", self.in_small(0)) for _ in "ab"]
+        self.assertEqual(took[0][1], took[0][2])
+        used = json.loads((self.out / "used.json").read_text())["seconds"]
+        self.assertAlmostEqual(used, int(took[1][2]), delta=1)
+        running.write(self.out / "used.json", {"seconds": 500.0})
+        self.assertRegex(self.in_small(0), r"this --out 50\d s")
 
     def test_activations_are_recomputed_where_memory_is_short(self):
         self.in_small(0, SHERD_NEEDS_MEMORY="split")
@@ -193,13 +204,14 @@ class Limits(OfPrograms):
         self.addCleanup(silence.__exit__, None, None, None)
         self.out.mkdir()
         place = jobs.Place("cpu", self.folder / "packed", self.folder)
-        return running.Runner(place, self.out, self.environment, time.monotonic() + seconds)
+        return running.Runner(place, self.out, self.environment, time.monotonic(), seconds)
 
     def test_a_job_that_hangs_is_stopped_with_all_that_it_started(self):
         self.program("packed/bin/sherd", f"#!/bin/bash\nsleep 100 & echo $! >{self.folder}/child\nwait\n")
         self.assertEqual(self.runner().run([jobs.Job("slow", "rows", ["sherd"], 1), jobs.Job("next", "rows", ["nothing"], 1)]), 0)
         record = self.records()["slow"]
         self.assertEqual((record["status"], record["reason"]), ("too long", "stopped after 1 s"))
+        self.assertGreaterEqual(json.loads((self.out / "used.json").read_text())["seconds"], 1)  # kept as each job ends
         self.assertEqual(self.records()["next"]["reason"], "nothing was not packed")
         child = int((self.folder / "child").read_text())
         deadline = time.monotonic() + 10  # the kill takes effect when the process is scheduled
