@@ -41,12 +41,14 @@ def environment_of(place):
     if not place.is_gpu or place.torch is None:
         return dict(os.environ)  # each program's own run path
     missing = place.scratch / "missing"
-    missing.mkdir(exist_ok=True)
+    missing.mkdir(parents=True, exist_ok=True)
     ldconfig = shutil.which("ldconfig", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")  # not in every user's PATH
     there = subprocess.run([ldconfig, "-p"], capture_output=True, text=True).stdout if ldconfig else ""
     for library in (place.root / "lib/others").glob("*.so*"):
-        if f"\t{library.name} " not in there and not (missing / library.name).exists():
-            (missing / library.name).symlink_to(library)
+        link = missing / library.name
+        if f"\t{library.name} " not in there and not link.exists():
+            link.unlink(missing_ok=True)  # of a folder that was moved
+            link.symlink_to(library)
     cuda = sorted({str(file.parent) for file in place.torch.parent.glob("nvidia/*/lib/*.so*")})
     folders = [place.torch / "lib", place.root / "lib", *cuda, missing]
     return os.environ | {"LD_LIBRARY_PATH": ":".join(map(str, folders))}

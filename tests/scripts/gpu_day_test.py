@@ -329,6 +329,30 @@ class APlayedGpu(OfPrograms):
         self.run_day(0, "--command", "2", PATH=f"{self.folder / 'tools'}:/usr/bin:/bin")
         self.assertTrue(self.calls.exists())
 
+    def test_exec_runs_a_packed_program_as_the_day_does(self):
+        script = self.folder / "packed/scripts/gpu_day"
+        (self.folder / "packed/lib/missing").mkdir()
+        (self.folder / "packed/lib/missing/libnosuch.so.7").symlink_to(self.folder / "where/it/was")
+        for _ in "ab":
+            self.assertIn('"tokens_per_second"', self.gpu_day(0, "exec", "--", "sherd", "bench", "--model", "my/bloom.json", script=script))
+        self.day()
+        of_exec, again, of_day = (line.partition(" ") for line in self.calls.read_text().splitlines()[:3])
+        self.assertEqual(of_exec[2], "bench --model my/bloom.json")
+        self.assertEqual(of_exec, again)
+        self.assertEqual(of_exec[0].split(":")[:-1], of_day[0].split(":")[:-1])
+        missing = pathlib.Path(of_exec[0].split(":")[-1])
+        self.assertEqual([(one.name, one.exists()) for one in missing.iterdir()], [("libnosuch.so.7", True)])
+
+    def test_exec_ends_as_the_program_does(self):
+        script = self.folder / "packed/scripts/gpu_day"
+        self.assertIn("sherd: no such thing", self.gpu_day(69, "exec", "--", "sherd", "bench", script=script, SHERD_FAILS="bench"))
+        self.assertIn("gpu_day: there is no packed program nosuch: bin has golden_check, gpu_kernels, ops_cuda_test, sherd, sherd_gpu_test",
+                      self.gpu_day(66, "exec", "--", "nosuch", script=script))
+
+    def test_exec_of_a_source_tree_says_where_programs_are(self):
+        self.assertIn("gpu_day: there is no packed program sherd: call the gpu_day of the folder that `pack` makes",
+                      self.gpu_day(66, "exec", "--device", "cpu", "--", "sherd", "bench"))
+
     def test_a_smaller_gpu_compares_half_the_layers_and_skips_what_does_not_fit(self):
         self.program("tools/nvidia-smi", SMALLER_DRIVER)
         day = self.day()
@@ -495,6 +519,7 @@ class OnCpu(Folder):
     def test_the_whole_day_in_small(self):
         self.program("tools/python3", "#!/bin/sh\nexit 1\n")  # without torch, as on most machines: compiling takes minutes
         self.gpu_day(0, "pack", "--build", os.environ["GPU_DAY_BUILD"], "--to", self.folder / "packed", "--device", "cpu")
+        self.assertIn('"processor"', self.gpu_day(0, "exec", "--device", "cpu", "--", "sherd", "doctor", "--json", script=self.folder / "packed/scripts/gpu_day"))
         said = ""
         for command in (["--command", "1"], ["--command", "2"], ["--rivals"]):
             said += self.gpu_day(0, "run", "--device", "cpu", "--out", self.folder / "out", *command, script=self.folder / "packed/scripts/gpu_day",
