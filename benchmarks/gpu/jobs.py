@@ -19,7 +19,7 @@ class Job:
     seconds: int  # time limit of all attempts together
     about: dict = dataclasses.field(default_factory=dict)  # what the page needs to know about it
     when_out_of_memory: list = dataclasses.field(default_factory=list)  # words that a second attempt adds
-    reads: str = "json"  # how its output is read: a function of results.READERS
+    reads: str = "json"  # how its output is read: a key of results.READERS
     needs_gpu: bool = False
     needs_gib: float = 0  # of GPU memory
 
@@ -103,7 +103,7 @@ def goldens(place):
     folders = {"stories260k": "recipes/models/stories260k", "tiny-llama3": "tests/data/tiny-llama3-hf", "tiny-bloom": "tests/data/tiny-bloom-hf"}
     for model, folder in folders.items():
         golden = place.root / f"tests/data/goldens/{model}-hf.safetensors"
-        seconds = 15 if model == "stories260k" else 10  # the first job on a GPU also loads CUDA's libraries from disk
+        seconds = 15 if model == "stories260k" else 8  # the first job on a GPU also loads CUDA's libraries from disk
         yield check(f"goldens of {model}", seconds, "golden_check", str(place.root / folder), str(golden), "--device", place.device,
                     about={"golden": model})
 
@@ -112,19 +112,20 @@ def losses(place):
     """20 steps in fp32, on the device and on its host's CPU."""
     for model, folder in {"Llama": "recipes/models/stories260k", "BLOOM": "tests/data/tiny-bloom-hf"}.items():
         for device in dict.fromkeys([place.device, "cpu"]):
-            yield check(f"20 steps of {model}, {device}", 12 if device == "cuda" else 6, "sherd", "bench", "--model", str(place.root / folder),
+            yield check(f"20 steps of {model}, {device}", 10 if device == "cuda" else 6, "sherd", "bench", "--model", str(place.root / folder),
                         "--device", device, "--dtype", "fp32", "--seq", "48", "--micro-batch", "4", "--warmup", "1", "--steps", "18", "--json",
                         about={"losses_of": model, "on": device})
 
 
 def tests(_place):
-    for name, program, seconds in (("engine tests", "sherd_gpu_test", 24), ("kernel tests", "ops_cuda_test", 20)):
+    # The kernel tests load cuDNN and make its plans for some fifty shapes.
+    for name, program, seconds in (("engine tests", "sherd_gpu_test", 24), ("kernel tests", "ops_cuda_test", 40)):
         yield check(name, seconds, program, reads="tests", needs_gpu=True)
 
 
 def training(place):
     steps = [] if place.is_gpu else ["--train.max_steps", "6"]
-    yield check("training run", 15, "sherd", "train", str(place.root / "recipes/stories260k-squad.toml"), "--device.kind", place.device,
+    yield check("training run", 13, "sherd", "train", str(place.root / "recipes/stories260k-squad.toml"), "--device.kind", place.device,
                 "--train.output", str(place.scratch / "run"), *steps, reads="run")
 
 
@@ -137,7 +138,12 @@ def sanitizers(_place):
 
 
 def kernels(place):
-    yield Job("kernels and products", "kernels", ["gpu_kernels", "--device", place.device], 10)
+    yield Job("kernels and products", "kernels", ["gpu_kernels", "--device", place.device], 20)
+
+
+def rates(_place):
+    """The rows after it are planned with these rates; if it fails, with the shipped ones. On a CPU it would take minutes."""
+    yield check("rates of this GPU", 30, "sherd", "bench", "--calibrate", "--device", "cuda", reads="rates", needs_gpu=True)
 
 
 def row(place, case, seconds, *words, mode="Sherd", variant="", group="rows", needs_gpu=False):
@@ -175,20 +181,17 @@ def compared(place):
 
 def first_command(place):
     """What decides whether Sherd is right on this GPU, then what decides the goals of speed."""
-    for jobs in (doctor, goldens, losses, tests, training, kernels):
+    for jobs in (doctor, goldens, losses, tests, training, kernels, rates):
         yield from jobs(place)
     yield row(place, BLOOM, 20, "--profile")
     yield row(place, LLAMA, 45, "--profile")
     beside = compared(place)
     if beside is not LLAMA:
-        yield row(place, beside, 40)
+        yield row(place, beside, 30)
     for of in ("FSDP2 compiled, cuDNN", "FSDP2 compiled"):
-        yield peer(place, beside, 45, of)
+        yield peer(place, beside, 45 if beside is LLAMA else 35, of)
         yield peer(place, BLOOM, 30, of)
     yield row(place, LLAMA_SHORT, 50)
-    if place.is_large:
-        yield row(place, LLAMA, 40, "--attention", "flash", variant="flash attention", needs_gpu=True)
-    yield row(place, BLOOM, 20, "--attention", "flash", variant="flash attention", needs_gpu=True)
 
 
 def second_command(place):
@@ -201,8 +204,11 @@ def second_command(place):
 
 
 def rivals(place):
+    """Shapes that others publish figures of. Then what hardly decides a goal: flash attention, and the peer without compilation."""
     for case in PUBLISHED:
-        yield row(place, case, 45, group="rivals")
+        yield row(place, case, 40, group="rivals")
+    if place.is_large:
+        yield row(place, LLAMA, 35, "--attention", "flash", variant="flash attention", needs_gpu=True)
     yield peer(place, compared(place), 40, "FSDP2")
 
 

@@ -41,7 +41,21 @@ def of_run(text):
     return {"result": {"steps": int(found[1]), "eval_loss": float(found[2])}}
 
 
-READERS = {"json": of_json, "doctor": of_doctor, "tests": of_tests, "run": of_run}
+def of_rates(text):
+    """Which GPU `sherd bench --calibrate` wrote rates of."""
+    found = re.search(r"rates of (\S+) written to", text)
+    return {"result": {"rates_of": found[1]}} if found else {"status": "failed", "reason": f"it wrote no rates:\n{text[-KEPT:]}".strip()}
+
+
+READERS = {"json": of_json, "doctor": of_doctor, "tests": of_tests, "run": of_run, "rates": of_rates}
+
+
+def read_as(kind, text):
+    """The result that READERS[kind] finds; a failure if it raises."""
+    try:
+        return READERS[kind](text)
+    except Exception as error:  # whatever a program prints, the day goes on
+        return {"status": "failed", "reason": f"{text[-KEPT:]}\nits output cannot be read: {type(error).__name__}: {error}"}
 
 
 def passed(records):
@@ -94,12 +108,33 @@ def gib(count):
     return f"{count / 2**30:.1f}"
 
 
+def one_line(text):
+    return " ".join(text.split())
+
+
+def attention_of(result):
+    """The kernels that computed attention, with the reason where cuDNN's did not. Empty on a CPU and for a peer."""
+    choices = result.get("attention", [])
+    if isinstance(choices, str):  # what a peer was asked for
+        return ""
+    return ", ".join(dict.fromkeys(one["kernel"] + (f" ({one_line(one['why'])})" if one["why"] and one["kernel"] != "cudnn" else "")
+                                   for one in choices))
+
+
+def fall_back_of(result):
+    """Which back end computed, and what it left to LibTorch. Empty where Sherd's kernels for GPUs computed everything."""
+    kernels = one_line(result.get("kernels", ""))
+    return "" if kernels in ("", "cuda") else f"kernels: {kernels}"
+
+
 def figures_of_row(record):
     result = record["result"]
     planned = f" (planned {result['planned_step_seconds']:.3f})" if "planned_step_seconds" in result else ""
     parts = [f"{rate(record):.0f} tokens/s", f"step {step_seconds(record):.4g} s{planned}"]
     memory = peaks(record)
     parts.append(f"peak {gib(memory[1])} GiB (planned {gib(memory[0])})" if memory else f"peak {gib(result['peak_rank_bytes'][0])} GiB")
+    parts += [f"attention {attention_of(result)}"] if attention_of(result) else []
+    parts += [fall_back_of(result)] if fall_back_of(result) else []
     if "seconds_to_first_step" in result:
         parts.append(f"first step after {result['seconds_to_first_step']:.1f} s")
     parts += [f"no profile: {result['device_problem']}"] if result.get("device_problem") else []
@@ -115,23 +150,32 @@ def figures_of_kernels(result):
                       *(f"{product['name']} {product['teraflops_per_second']:.0f} TFLOP/s" for product in result["products"])])
 
 
+def said_of(record, records):
+    """One line for the terminal: the reason for no result, else the figures. `records` are those of the day so far."""
+    try:
+        return record["reason"].splitlines()[-1][:150] if record["reason"] else figures(record, records)
+    except Exception as error:  # the result is kept, and the day goes on
+        return f"its figures cannot be printed: {type(error).__name__}: {error}"
+
+
 def figures(record, records):
-    """One line for the terminal; `records` are those of the day so far."""
     result, about = record.get("result"), record["about"]
     if record["status"] != "passed" or result is None:
         return ""
+    if record["group"] == "kernels":
+        return figures_of_kernels(result)
+    if record["group"] in ("rows", "rivals"):
+        return figures_of_row(record)
     if "losses_of" in about:
         worst = losses_differ(records).get(about["losses_of"])
         return "" if worst is None else f"GPU and CPU differ by {worst:.1e} at most"
     if "golden" in about:
         name, value = worst_golden(result)
         return f"largest difference {value:.1e} ({name})"
-    if "kernels" in result:
-        return figures_of_kernels(result)
     if "tests" in result:
         return f"{result['tests']} tests passed"
     if "eval_loss" in result:
         return f"{result['steps']} steps, held-out loss {result['eval_loss']:.3f}"
-    if "gpus" in result:
-        return ", ".join(gpu["name"] for gpu in result["gpus"]["found"]) or "no GPU"
-    return figures_of_row(record)
+    if "rates_of" in result:
+        return result["rates_of"]
+    return ", ".join(gpu["name"] for gpu in result["gpus"]["found"]) or "no GPU"

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from jobs import TOOLS
-from results import KEPT, READERS, figures
+from results import KEPT, read_as, said_of
 
 LEAST_SECONDS = 20  # a job that could take longer is not started with less time than this
 
@@ -41,21 +41,31 @@ def environment_of(place):
     if not place.is_gpu or place.torch is None:
         return dict(os.environ)  # each program's own run path
     missing = place.scratch / "missing"
-    missing.mkdir(exist_ok=True)
-    there = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True).stdout
+    missing.mkdir(parents=True, exist_ok=True)
+    ldconfig = shutil.which("ldconfig", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")  # not in every user's PATH
+    there = subprocess.run([ldconfig, "-p"], capture_output=True, text=True).stdout if ldconfig else ""
     for library in (place.root / "lib/others").glob("*.so*"):
-        if f"\t{library.name} " not in there and not (missing / library.name).exists():
-            (missing / library.name).symlink_to(library)
+        link = missing / library.name
+        if f"\t{library.name} " not in there and not link.exists():
+            link.unlink(missing_ok=True)  # of a folder that was moved
+            link.symlink_to(library)
     cuda = sorted({str(file.parent) for file in place.torch.parent.glob("nvidia/*/lib/*.so*")})
     folders = [place.torch / "lib", place.root / "lib", *cuda, missing]
     return os.environ | {"LD_LIBRARY_PATH": ":".join(map(str, folders))}
 
 
 class Runner:
-    """`until`: when the last job has to end, by time.monotonic()."""
+    """`begin`: when the call began, by time.monotonic(); its last job has to end `seconds` later."""
 
-    def __init__(self, place, out, environment, until):
-        self.place, self.path, self.environment, self.until = place, out / "results.json", environment, until
+    def __init__(self, place, out, environment, begin, seconds):
+        self.place, self.path, self.environment, self.begin, self.until = place, out / "results.json", environment, begin, begin + seconds
+        self.used_before = read(self.path.with_name("used.json")).get("seconds", 0)
+
+    def keep_used(self):
+        """Seconds of this call so far, and of all calls with this folder. Kept after each job: a call may be killed."""
+        of_call = time.monotonic() - self.begin
+        write(self.path.with_name("used.json"), {"seconds": round(self.used_before + of_call, 1)})
+        return of_call, self.used_before + of_call
 
     def remaining(self, jobs):
         """The jobs without a result."""
@@ -76,7 +86,8 @@ class Runner:
                 continue
             records = read(self.path) | {job.name: record}
             write(self.path, records)
-            said = record["reason"].splitlines()[-1][:150] if record["reason"] else figures(record, records)
+            self.keep_used()
+            said = said_of(record, records)
             print(f"{record['status']:>8}  {record['seconds']:6.1f} s  {job.name}" + (f": {said}" if said else ""), flush=True)
         return left
 
@@ -128,7 +139,9 @@ class Runner:
         return tool(word) if word in TOOLS else str(packed) if packed.is_file() else word
 
     def without_paths(self, text):
-        return text.replace(f"{self.place.root}/", "").replace(str(self.place.scratch), "SCRATCH")
+        for folder, name in ((f"{self.place.root}/", ""), (str(self.place.scratch), "SCRATCH"), (str(self.path.parent), "OUT")):
+            text = text.replace(folder, name)
+        return text
 
     def attempt(self, job, words, seconds):
         record = {"status": "passed", "reason": "", "exit_code": None, "command": self.without_paths(" ".join(words))}
@@ -146,7 +159,7 @@ class Runner:
             return record | {"status": "too long"}
         if code != 0:
             return record | {"status": "failed", "reason": (f"{text}\n{problems}".strip() or f"exit code {code}")[-KEPT:]}
-        return record | READERS[job.reads](text)
+        return record | read_as(job.reads, text)
 
 
 def wait(process, seconds):

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -28,13 +29,20 @@ echo "$LD_LIBRARY_PATH $*" >>"$CALLS"
 [[ "$SHERD_FAILS" && "$*" == *$SHERD_FAILS* ]] && { echo "sherd: no such thing" >&2; exit 69; }
 [[ "$SHERD_NEEDS_MEMORY" && "$*" == *$SHERD_NEEDS_MEMORY* && "$*" != *--checkpoint-activations* ]] && { echo "sherd: out of memory" >&2; exit 1; }
 [[ "$1" == doctor ]] && { echo '{"ok": true, "hub": {"cache": "/home/me"}, "gpus": {"found": [{"name": "NVIDIA H200"}], "usable": 1}}'; exit; }
+[[ "$*" == *--calibrate* ]] && {
+ mkdir -p "$XDG_CACHE_HOME/sherd/rates" && echo '{"source": "measured"}' >"$XDG_CACHE_HOME/sherd/rates/h200-141g.json" || {
+  echo "sherd: cannot make the folder $XDG_CACHE_HOME/sherd/rates" >&2; exit 73; }
+ echo "rates of h200-141g written to $XDG_CACHE_HOME/sherd/rates/h200-141g.json"; exit; }
+rates='measured on an H200'; [[ -f $XDG_CACHE_HOME/sherd/rates/h200-141g.json ]] && rates='measured on this kind of GPU, NVIDIA H200'
 [[ "$1" == train ]] && { echo "summary: train_loss 4.2, 63 steps in 00:00:02, 500 samples/s, eval_loss 3.827, memory 1 GiB"; exit; }
 rate=11000; [[ "$*" == *bloom* ]] && rate=140000; [[ "$*" == *"--accum 16"* ]] && rate=14000
 step=0.5; [[ "$*" == *offload-optimizer* ]] && step=0.8
 profile=; [[ "$*" == *--profile* ]] && profile='"device_step_seconds": 0.5, "device_idle_seconds": 0.01, "device_groups": [
  {"group": "products", "calls": 900, "seconds": 0.3, "share_of_step": 0.6, "bytes": null, "operations": 1e14, "share_of_limit": 0.87},
  {"group": "copies", "calls": 2, "seconds": 0.01, "share_of_step": 0.02, "bytes": null, "operations": null, "share_of_limit": null}],'
-echo "{$profile"' "tokens_per_second": '$rate', "step_seconds": {"median": '$step'}, "planned_step_seconds": '$step', "losses": [2.0, 1.0],
+attention='"cudnn", "why": ""'; [[ "$*" == *bloom* ]] && attention='"flash", "why": "not cuDNN: it has no ALiBi"'
+[[ "$*" == *"--attention flash"* ]] && attention='"flash", "why": ""'
+echo "{$profile"' "kernels": "cuda", "attention": [{"kernel": '$attention'}], "tokens_per_second": '$rate', "step_seconds": {"median": '$step'}, "planned_step_seconds": '$step', "planned_rates": "'$rates'", "losses": [2.0, 1.0],
  "seconds_to_first_step": 12.5, "planned_peak_bytes": 1000, "peak_rank_bytes": [1020], "peak_rank_pss_bytes": [0], "constant_rank_pss_bytes": [0]}' | tr -d '\\n'
 """
 GOLDEN_CHECK = "#!/bin/bash\necho '{\"logits_rel\": 1e-5, \"grad_worst\": \"a.weight\", \"losses_rel\": 2e-5}'\n"
@@ -45,7 +53,7 @@ echo '{"backend": "cuda", "copy_bytes_per_second": 3e12, "kernels": [{"name": "S
 PYTHON = """#!/bin/bash
 [[ "$1" == -c ]] && { echo "$TORCH/torch/__init__.py"; exit; }
 rate=9900; [[ "$*" == *bloom* ]] && rate=62000
-echo '{"tokens_per_second": '$rate', "step_seconds": {"median": 0.7}, "peak_rank_bytes": [2000], "torch": "2.11.0"}'
+echo '{"tokens_per_second": '$rate', "step_seconds": {"median": 0.7}, "peak_rank_bytes": [2000], "torch": "2.11.0", "attention": "auto"}'
 """
 TESTS = "#!/bin/sh\necho '[  PASSED  ] 47 tests.'\n"
 SANITIZER = """#!/bin/bash
@@ -129,9 +137,19 @@ class Run(OfPrograms):
         self.assertIn("training run", self.records())
 
     def test_without_time_no_job_starts(self):
-        self.assertIn("run again", self.in_small(75, "--minutes", "0.1"))
+        said = self.in_small(75, "--minutes", "0.1")
+        self.assertIn("run again", said)
+        self.assertIn("all calls with this --out", said)
         self.assertFalse(self.calls.exists())
         self.in_small(0)
+
+    def test_the_seconds_of_all_calls_are_added_up(self):
+        took = [re.search(r"this call took (\d+) s, and all calls with this --out (\d+) s", self.in_small(0)) for _ in "ab"]
+        self.assertEqual(took[0][1], took[0][2])
+        used = json.loads((self.out / "used.json").read_text())["seconds"]
+        self.assertAlmostEqual(used, int(took[1][2]), delta=1)
+        running.write(self.out / "used.json", {"seconds": 500.0})
+        self.assertRegex(self.in_small(0), r"this --out 50\d s")
 
     def test_activations_are_recomputed_where_memory_is_short(self):
         self.in_small(0, SHERD_NEEDS_MEMORY="split")
@@ -153,6 +171,8 @@ class Run(OfPrograms):
             self.assertLessEqual(limits["1"], 8 * 60)
             self.assertLessEqual(limits["2"], 4 * 60)
             self.assertLessEqual(limits["rivals"], 4 * 60)
+            seconds = {job.name: job.seconds for job in jobs.of_command("1", place)}
+            self.assertGreaterEqual((seconds["kernel tests"], seconds["kernels and products"]), (40, 20))  # a cold cuDNN makes 48 plans
         on_cpu = sum(job.seconds for job in jobs.of_command("2", jobs.Place("cpu", ROOT, self.folder)))
         first = self.in_small(0).splitlines()[0]
         self.assertEqual(first, f"command 2: 7 jobs, whose time limits add up to {on_cpu // 60} min {on_cpu % 60} s")
@@ -164,6 +184,9 @@ class Run(OfPrograms):
         self.assertLess(names.index("training run"), names.index("BLOOM-560M, 16 × 512 tokens, Sherd"))
         self.assertLess(names.index("Llama-3-8B, 1 × 8192 tokens, Sherd"), names.index("Llama-3-8B, 1 × 8192 tokens, FSDP2 compiled, cuDNN"))
         self.assertFalse([name for name in names if "16 layers" in name])
+        first = [job.name for job in jobs.of_command("1", jobs.Place("cuda", ROOT, self.folder, 140))]
+        self.assertIn("BLOOM-560M, 16 × 512 tokens, FSDP2 compiled", first)  # a goal needs it
+        self.assertNotIn("Llama-3-8B, 1 × 8192 tokens, Sherd, flash attention", first)  # no goal does
 
 
 def has_files(process):
@@ -177,17 +200,18 @@ def has_files(process):
 class Limits(OfPrograms):
     def runner(self, seconds=100):
         silence = contextlib.redirect_stdout(io.StringIO())
-        silence.__enter__()
+        self.said = silence.__enter__()
         self.addCleanup(silence.__exit__, None, None, None)
         self.out.mkdir()
         place = jobs.Place("cpu", self.folder / "packed", self.folder)
-        return running.Runner(place, self.out, self.environment, time.monotonic() + seconds)
+        return running.Runner(place, self.out, self.environment, time.monotonic(), seconds)
 
     def test_a_job_that_hangs_is_stopped_with_all_that_it_started(self):
         self.program("packed/bin/sherd", f"#!/bin/bash\nsleep 100 & echo $! >{self.folder}/child\nwait\n")
         self.assertEqual(self.runner().run([jobs.Job("slow", "rows", ["sherd"], 1), jobs.Job("next", "rows", ["nothing"], 1)]), 0)
         record = self.records()["slow"]
         self.assertEqual((record["status"], record["reason"]), ("too long", "stopped after 1 s"))
+        self.assertGreaterEqual(json.loads((self.out / "used.json").read_text())["seconds"], 1)  # kept as each job ends
         self.assertEqual(self.records()["next"]["reason"], "nothing was not packed")
         child = int((self.folder / "child").read_text())
         deadline = time.monotonic() + 10  # the kill takes effect when the process is scheduled
@@ -208,10 +232,23 @@ class Limits(OfPrograms):
             self.program("packed/bin/sherd", text)
             runner.run([jobs.Job(name, "rows", ["sherd"], 10)])
         self.program("packed/bin/sherd", "#!/bin/sh\necho nothing\n")
-        runner.run([jobs.Job(reads, "checks", ["sherd"], 10, reads=reads) for reads in ("tests", "run", "doctor")])
+        runner.run([jobs.Job(reads, "checks", ["sherd"], 10, reads=reads) for reads in ("tests", "run", "doctor", "rates")])
         self.assertEqual({one["status"] for one in self.records().values()}, {"failed"})
         self.assertIn("it printed no sum of its tests", self.records()["tests"]["reason"])
         self.assertIn("it printed no summary with an eval_loss", self.records()["run"]["reason"])
+        self.assertIn("it wrote no rates", self.records()["rates"]["reason"])
+
+    def test_output_that_cannot_be_read_and_figures_that_cannot_be_said_end_no_day(self):
+        runner = self.runner()
+        self.program("packed/bin/sherd", "#!/bin/sh\necho 'summary: 3 steps in 1 s, eval_loss none'\n")
+        runner.run([jobs.Job("no number", "checks", ["sherd"], 10, reads="run")])
+        self.program("packed/bin/sherd", "#!/bin/sh\necho '{\"kernels\": \"cuda\"}'\n")
+        self.assertEqual(runner.run([jobs.Job("no rate", "rows", ["sherd"], 10), jobs.Job("no copy", "kernels", ["sherd"], 10)]), 0)
+        records = self.records()
+        self.assertEqual({name: one["status"] for name, one in records.items()}, {"no number": "failed", "no rate": "passed", "no copy": "passed"})
+        self.assertIn("its output cannot be read: ValueError: could not convert string to float: 'none'", records["no number"]["reason"])
+        for line in ("no rate: its figures cannot be printed: KeyError: 'tokens_per_second'", "no copy: its figures cannot be printed: TypeError: "):
+            self.assertIn(line, self.said.getvalue())
 
     def test_a_job_that_the_end_of_the_call_stops_is_left_for_another(self):
         self.program("packed/bin/sherd", "#!/bin/bash\nsleep 100\n")
@@ -248,8 +285,10 @@ class APlayedGpu(OfPrograms):
         text = page.text_of([day])
         self.assertIn("NVIDIA H200, driver 580.159.04, 140 GiB; torch 2.11.0+cu130", text)
         for line in ("| SwiGLU | 100.0 | 66 % |", "| gate | 1.000 | 700 |", "| products | 900 | 300.00 | 60.0 % | 87 % |", "| copies | 2 | 10.00 | 2.0 % | – |",
-                     "| BLOOM-560M, 16 × 512 tokens, FSDP2 compiled | 62,000 | 2.26 | 0.7 | – | 0.0 | – |",
-                     "| Llama-3-8B, 1 × 8192 tokens, Sherd | 11,000 | – | 0.5 | 0.5 | 0.0 | 0.0 |"):
+                     "| BLOOM-560M, 16 × 512 tokens, FSDP2 compiled | 62,000 | 2.26 | 0.7 | – | 0.0 | – | – |",
+                     "| BLOOM-560M, 16 × 512 tokens, Sherd | 140,000 | – | 0.5 | 0.5 | 0.0 | 0.0 | flash (not cuDNN: it has no ALiBi) |",
+                     "| Llama-3-8B, 1 × 8192 tokens, Sherd, flash attention | 11,000 | 1.00 | 0.5 | 0.5 | 0.0 | 0.0 | flash |",
+                     "| Llama-3-8B, 1 × 8192 tokens, Sherd | 11,000 | – | 0.5 | 0.5 | 0.0 | 0.0 | cudnn |"):
             self.assertIn(line, text)
 
     def test_each_job_prints_its_figures(self):
@@ -258,7 +297,8 @@ class APlayedGpu(OfPrograms):
                      "engine tests: 47 tests passed", "training run: 63 steps, held-out loss 3.827",
                      "kernels and products: copy 3.00 TB/s, SwiGLU 66 %, gate 700 TFLOP/s",
                      "Llama-3-8B, 1 × 8192 tokens, Sherd: 11000 tokens/s, step 0.5 s (planned 0.500), peak 0.0 GiB (planned 0.0), "
-                     "first step after 12.5 s, products 60 %, copies 2 %",
+                     "attention cudnn, first step after 12.5 s, products 60 %, copies 2 %",
+                     "(planned 0.0), attention flash (not cuDNN: it has no ALiBi), first step after 12.5 s, products",
                      "Llama-3-8B, 1 × 8192 tokens, FSDP2 compiled, cuDNN: 9900 tokens/s, step 0.7 s, peak 0.0 GiB"):
             self.assertIn(line, self.said)
 
@@ -266,6 +306,52 @@ class APlayedGpu(OfPrograms):
         self.day()
         libraries = self.calls.read_text().split(" ")[0].split(":")
         self.assertEqual(libraries[:3], [str(self.folder / part) for part in ("torch/lib", "packed/lib", "nvidia/cu13/lib")])
+
+    def test_rates_are_measured_before_the_rows_and_planned_with(self):
+        day = self.day()
+        self.assertEqual(json.loads((self.out / "cache/sherd/rates/h200-141g.json").read_text()), {"source": "measured"})
+        self.assertIn("rates of this GPU: h200-141g", self.said)
+        names = list(day["results"])
+        self.assertLess(names.index("rates of this GPU"), names.index("BLOOM-560M, 16 × 512 tokens, Sherd"))
+        rows = [one["result"]["planned_rates"] for one in day["results"].values()
+                if one["group"] in ("rows", "rivals") and "planned_rates" in one.get("result", {})]
+        self.assertEqual(set(rows), {"measured on this kind of GPU, NVIDIA H200"})
+        self.assertRegex(page.planned_time(day["results"])[0], r"at most 0.0 % \(.*\), \d+ rows; rates measured on this kind of GPU, NVIDIA H200$")
+
+    def test_without_measured_rates_the_rows_still_run(self):
+        self.program("packed/bin/sherd", SHERD.replace("mkdir -p", "false &&"))
+        day = self.day()
+        self.assertEqual(day["results"]["rates of this GPU"]["reason"], "sherd: cannot make the folder OUT/cache/sherd/rates")
+        self.assertEqual(day["results"]["Llama-3-8B, 1 × 8192 tokens, Sherd"]["result"]["planned_rates"], "measured on an H200")
+        self.assertRegex(page.planned_time(day["results"])[0], "rates measured on an H200$")
+
+    def test_a_user_without_ldconfig_in_the_path(self):
+        self.run_day(0, "--command", "2", PATH=f"{self.folder / 'tools'}:/usr/bin:/bin")
+        self.assertTrue(self.calls.exists())
+
+    def test_exec_runs_a_packed_program_as_the_day_does(self):
+        script = self.folder / "packed/scripts/gpu_day"
+        (self.folder / "packed/lib/missing").mkdir()
+        (self.folder / "packed/lib/missing/libnosuch.so.7").symlink_to(self.folder / "where/it/was")
+        for _ in "ab":
+            self.assertIn('"tokens_per_second"', self.gpu_day(0, "exec", "--", "sherd", "bench", "--model", "my/bloom.json", script=script))
+        self.day()
+        of_exec, again, of_day = (line.partition(" ") for line in self.calls.read_text().splitlines()[:3])
+        self.assertEqual(of_exec[2], "bench --model my/bloom.json")
+        self.assertEqual(of_exec, again)
+        self.assertEqual(of_exec[0].split(":")[:-1], of_day[0].split(":")[:-1])
+        missing = pathlib.Path(of_exec[0].split(":")[-1])
+        self.assertEqual([(one.name, one.exists()) for one in missing.iterdir()], [("libnosuch.so.7", True)])
+
+    def test_exec_ends_as_the_program_does(self):
+        script = self.folder / "packed/scripts/gpu_day"
+        self.assertIn("sherd: no such thing", self.gpu_day(69, "exec", "--", "sherd", "bench", script=script, SHERD_FAILS="bench"))
+        self.assertIn("gpu_day: there is no packed program nosuch: bin has golden_check, gpu_kernels, ops_cuda_test, sherd, sherd_gpu_test",
+                      self.gpu_day(66, "exec", "--", "nosuch", script=script))
+
+    def test_exec_of_a_source_tree_says_where_programs_are(self):
+        self.assertIn("gpu_day: there is no packed program sherd: call the gpu_day of the folder that `pack` makes",
+                      self.gpu_day(66, "exec", "--device", "cpu", "--", "sherd", "bench"))
 
     def test_a_smaller_gpu_compares_half_the_layers_and_skips_what_does_not_fit(self):
         self.program("tools/nvidia-smi", SMALLER_DRIVER)
@@ -295,7 +381,10 @@ class APlayedGpu(OfPrograms):
                   ("130,000", result(bloom, tokens_per_second=129999.0)),
                   ("2 × the", result(f"{jobs.BLOOM.name}, FSDP2", tokens_per_second=70100.0)),
                   ("128", result(HOST, step_seconds={"median": 0.91}, planned_step_seconds=0.91)),
-                  ("planned memory", result(llama, peak_rank_bytes=[1054])), ("planned step", result(llama, planned_step_seconds=0.449)),
+                  ("planned memory", result(llama, peak_rank_bytes=[1054])),
+                  ("planned memory", result(f"{jobs.BLOOM.name}, Sherd, CUDA graphs", peak_rank_bytes=[1054])),
+                  ("planned step", result(llama, planned_step_seconds=0.449)),
+                  ("attention is cuDNN's", result(llama, attention=[{"kernel": "flash", "why": "not cuDNN: it failed: no plan"}])),
                   ("20 s", result(llama, seconds_to_first_step=20.1))]
         for goal, change in faults:
             day = copy.deepcopy(good)
@@ -315,6 +404,19 @@ class APlayedGpu(OfPrograms):
         day = self.day()
         self.assertIn("No profile of BLOOM-560M, 16 × 512 tokens, Sherd: no CUPTI here", page.text_of([day]))
         self.assertIn("first step after 12.5 s, no profile: no CUPTI here", self.said)
+
+    def test_what_sherds_kernels_did_not_compute_is_said(self):
+        text = "cuda; LibTorch's operators compute norm (rows | of 13\\nvalues)"
+        self.program("packed/bin/sherd", SHERD.replace('"kernels": "cuda"', f'"kernels": "{text}"'.replace("'", "'\\''")))
+        day = self.day()
+        left = "LibTorch's operators compute norm (rows | of 13 values)"
+        self.assertIn(f"attention cudnn, kernels: cuda; {left}, first step after", self.said)
+        self.assertIn(f"| cudnn; kernels: cuda; {left.replace('|', chr(92) + '|')} |", page.text_of([day]))
+        row = day["results"]["Llama-3-8B, 1 × 8192 tokens, Sherd"]
+        row["result"].update(kernels="plain", attention=[{"kernel": "flash", "why": "not cuDNN: it failed: no plan"}])
+        self.assertIn("| flash (not cuDNN: it failed: no plan); kernels: plain |", page.text_of([day]))
+        self.assertEqual(page.cudnn_attention(day["results"]),
+                         ("flash (not cuDNN: it failed: no plan) in Llama-3-8B, 1 × 8192 tokens, Sherd", False))
 
     def test_results_name_no_folder_of_the_machine(self):
         found = json.dumps(self.day())
@@ -417,6 +519,7 @@ class OnCpu(Folder):
     def test_the_whole_day_in_small(self):
         self.program("tools/python3", "#!/bin/sh\nexit 1\n")  # without torch, as on most machines: compiling takes minutes
         self.gpu_day(0, "pack", "--build", os.environ["GPU_DAY_BUILD"], "--to", self.folder / "packed", "--device", "cpu")
+        self.assertIn('"processor"', self.gpu_day(0, "exec", "--device", "cpu", "--", "sherd", "doctor", "--json", script=self.folder / "packed/scripts/gpu_day"))
         said = ""
         for command in (["--command", "1"], ["--command", "2"], ["--rivals"]):
             said += self.gpu_day(0, "run", "--device", "cpu", "--out", self.folder / "out", *command, script=self.folder / "packed/scripts/gpu_day",
