@@ -242,17 +242,16 @@ std::optional<double> minutes_of(const std::string& text) {
 
 // The table of this rank's GPU.
 void calibrate_gpu(const sherd::World& world,
-                   const std::function<void(const std::string&)>& say_next, bool is_first) {
+                   const std::function<void(const std::string&)>& say_line) {
   const llm::plan::Device device = llm::train::hosts_of(world).device;
   const auto backend = sherd::ops::backend_of(
       at::empty({0}, at::TensorOptions(at::kBFloat16).device(world.device())));
-  llm::plan::GpuRates rates = llm::bench::calibrate_kernels(
-      backend, world.device(), llm::plan::shipped_rates_of(device), {}, say_next);
-  rates.source = fmt::format("measured on this kind of GPU, {}", llm::train::path_of(world));
-  if (is_first) {
-    say(fmt::format("rates of {} written to {}", device.name,
-                    llm::plan::save_gpu_rates(device.name, rates)));
-  }
+  llm::plan::GpuRates shipped = llm::plan::shipped_rates_of(device);
+  shipped.source = fmt::format("measured on this kind of GPU, {}", llm::train::path_of(world));
+  const llm::plan::GpuRates rates =
+      llm::bench::calibrate_kernels(backend, world.device(), shipped, {}, say_line);
+  say(fmt::format("rates of {} written to {}", device.name,
+                  llm::plan::save_gpu_rates(device.name, rates)));
 }
 
 // Keeps what `sherd plan` computes with.
@@ -260,6 +259,9 @@ int calibrate(Rank& rank, const BenchFlags& flags) {
   const auto progress = progress_of(rank, /*json_on_stdout=*/true);
   auto working = std::make_unique<llm::track::Working>(progress.get(), "starting");
   sherd::World world = rank.join({.device = device_of(rank, flags.device)});
+  if (!world.device().is_cpu()) {
+    llm::bench::check_ranks_of_kernels(world);
+  }
   if (world.local_size() != world.size()) {
     throw sherd::Error(
         sherd::ExitCode::Usage,
@@ -270,17 +272,19 @@ int calibrate(Rank& rank, const BenchFlags& flags) {
   const int threads =
       flags.threads.value_or(std::max(1, sherd::launch::usable_cores() / world.size()));
   use_threads(threads);
-  const auto say_next = [&](const std::string& what) {
+  const auto say_line = [&](const std::string& line) {
     if (progress) {
-      progress->set("measuring " + what);
-      progress->say("measuring " + what);
+      progress->set(line);
+      progress->say(line);
     }
   };
   if (!world.device().is_cpu()) {
-    calibrate_gpu(world, say_next, rank.is_first());
+    calibrate_gpu(world, say_line);
     return static_cast<int>(sherd::ExitCode::Done);
   }
-  llm::plan::Rates rates = llm::bench::calibrate(world, llm::bench::references(), say_next);
+  llm::plan::Rates rates =
+      llm::bench::calibrate(world, llm::bench::references(),
+                            [&](const std::string& what) { say_line("measuring " + what); });
   working.reset();
   if (rank.is_first()) {
     const llm::plan::RateKey key{world.size(), threads};
@@ -425,8 +429,8 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
                 "time of each operator; on a GPU of each group of kernels");
   verb.add_flag(
       "--calibrate", flags.calibrate,
-      "instead: measure what sherd plan computes times with: of a GPU its kernels, of a CPU for "
-      "these ranks and threads");
+      "instead of a bench, measure the rates that sherd plan uses: a GPU's kernels, or this CPU's "
+      "operators with these ranks and threads");
   verb.add_flag("--json", flags.json, "one line of JSON on standard output");
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include "ops/cpu/cpu_backend.h"
+#include "ops/fused_attention.h"
 #include "ops/plain/plain_backend.h"
 
 namespace sherd::ops {
@@ -27,9 +28,6 @@ SwiGluGradients swiglu_backward(const at::Tensor& /*grad*/, const at::Tensor& ga
   return {both.narrow(1, 0, width), both.narrow(1, width, width)};
 }
 
-constexpr int64_t kAlibiColumns = 8;  // behind each head (ops/cuda/alibi.h)
-constexpr int64_t kWidestHead = 256;  // of fused attention
-
 const Backend& on_cpu() {
   static const Backend backend = cpu::cpu_backend(plain::plain_backend());
   return backend;
@@ -37,9 +35,11 @@ const Backend& on_cpu() {
 
 // Whether fused attention serves them: LibTorch's flash attention, or cuDNN's.
 bool serves_fused_attention(const AttentionInputs& inputs) {
-  const int64_t more = inputs.slopes.defined() ? kAlibiColumns : 0;
+  const bool has_alibi = inputs.slopes.defined();
+  const int64_t longest = inputs.documents.longest();
   return inputs.kernel != AttentionKernel::Plain && inputs.query.element_size() == 2 &&
-         inputs.documents.longest() > 1 && inputs.query.size(2) + more <= kWidestHead;
+         longest > 1 && (!has_alibi || longest <= kLongestAlibiDocument) &&
+         serves_flash_heads(inputs.query.size(2), has_alibi);
 }
 
 at::Tensor empty_heads(const at::Tensor& heads, int64_t count, int64_t width) {

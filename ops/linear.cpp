@@ -68,6 +68,14 @@ at::Tensor kept_input(AutogradContext* context, const at::Tensor& saved) {
   return source->recompute(*source->node);
 }
 
+// LibTorch's profiler keeps nothing of an undefined tensor.
+Recorded with_bias(Recorded recorded, const at::Tensor& bias) {
+  if (bias.defined()) {
+    recorded.emplace_back(bias);
+  }
+  return recorded;
+}
+
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& weight, const std::optional<at::Tensor>& bias,
@@ -88,10 +96,10 @@ struct Linear : torch::autograd::Function<Linear> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
-    RECORD_FUNCTION("sherd::linear_backward", Recorded({gradients[0], saved[1], saved[2]}));
+    const at::Tensor &weight = saved[1], &bias = saved[2];
+    RECORD_FUNCTION("sherd::linear_backward", with_bias({gradients[0], weight}, bias));
     once_differentiable("sherd::linear");
     const Backend& backend = chosen_backend(*context);
-    const at::Tensor &weight = saved[1], &bias = saved[2];
     const at::Tensor grad_output = as_matrix(gradients[0]);
     at::Tensor grad_input;
     at::Tensor grad_weight;

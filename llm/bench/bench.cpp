@@ -18,6 +18,7 @@
 #include "llm/data/dataset.h"
 #include "llm/io/hf_config.h"
 #include "llm/plan/moved_bytes.h"
+#include "llm/plan/step_time.h"
 #include "llm/train/device.h"
 #include "llm/train/graphed_micro_batches.h"
 #include "llm/train/load_model.h"
@@ -359,13 +360,8 @@ void Bench::measure_products() {
 // What AdamW reads and writes of this rank's shard: no operator's arguments say so.
 train::KnownBytes Bench::update_bytes() const {
   const plan::PlannedRun run = planned_run(found_, options_, world_);
-  double elements = 0;
-  for (const at::Tensor& parameter :
-       sherd::on_meta([&] { return io::build_model(found_.config); })->parameters()) {
-    elements += static_cast<double>(parameter.numel());
-  }
-  return {{train::KernelGroup::AdamW,
-           elements / plan::shards_of(run) * plan::update_bytes_a_parameter(run)}};
+  const double shard = plan::elements_of(run) / plan::shards_of(run);
+  return {{train::KernelGroup::AdamW, shard * plan::update_bytes_a_parameter(run)}};
 }
 
 // In steps of its own, since a profiler slows them down.
@@ -379,7 +375,8 @@ void Bench::profile_device() {
   };
   result_.device_time =
       train::profile_steps(world_.device(), recorded_steps(options_),
-                           train::limits_of(device, *options_.sharding.precision.param_dtype),
+                           train::limits_of(device, *options_.sharding.precision.param_dtype,
+                                            plan::load_gpu_rates(device.name)),
                            update_bytes(), make_steps);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -17,11 +18,14 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
 
 #include "llm/families/family.h"
 #include "llm/plan/kernels.h"
 #include "llm/plan/moved_bytes.h"
+#include "llm/plan/step_time.h"
 #include "llm/train/load_model.h"
+#include "sherd/error.h"
 #include "sherd/optim.h"
 
 namespace llm::bench {
@@ -46,22 +50,25 @@ class KernelCalibration {
       : backend_(backend), device_(device), sizes_(sizes), rates_(shipped) {}
 
   [[nodiscard]] plan::GpuRates run(const std::function<void(const std::string&)>& say) {
-    say("copies");
+    say("measuring copies");
     copies();
-    say("norms, activations and losses");
+    say("measuring norms, activations and losses");
     norms(Kernel::RmsNorm, Kernel::RmsNormBackward, false);
     norms(Kernel::LayerNorm, Kernel::LayerNormBackward, true);
     activations();
     rotary();
     losses();
     sums();
-    say("matrix products");
+    say("measuring matrix products");
     products();
-    say("attention");
+    say("measuring attention");
     for (const AttentionKernel kernel : {AttentionKernel::Flash, AttentionKernel::Cudnn}) {
-      attention(kernel);
+      if (const std::string why = attention(kernel); !why.empty()) {
+        rates_.source += "; " + why;
+        say(why);
+      }
     }
-    say("AdamW");
+    say("measuring AdamW");
     adamw();
     return rates_;
   }
@@ -76,7 +83,7 @@ class KernelCalibration {
   void sums();
   void product(Kernel kernel, const at::Tensor& a, const at::Tensor& b);
   void products();
-  void attention(AttentionKernel kernel);
+  [[nodiscard]] std::string attention(AttentionKernel kernel);
   void adamw();
 
   [[nodiscard]] at::Tensor random(at::IntArrayRef shape) const {
@@ -239,8 +246,8 @@ void KernelCalibration::products() {
   product(Kernel::Logits, hidden.narrow(0, 0, sizes_.logit_rows), head.t());
 }
 
-// As many tokens in documents of three lengths.
-void KernelCalibration::attention(AttentionKernel kernel) {
+// As many tokens in documents of three lengths. Returns why there are no figures, else nothing.
+std::string KernelCalibration::attention(AttentionKernel kernel) {
   constexpr double kTera = 1e12, kBackward = 2.5;
   const auto heads = [&](std::int64_t count) {
     return random({sizes_.tokens, count, sizes_.head});
@@ -260,10 +267,16 @@ void KernelCalibration::attention(AttentionKernel kernel) {
     const ops::AttentionOutput output = backend_.attention(inputs);
     const double backward =
         seconds([&] { static_cast<void>(backend_.attention_backward(inputs, output, grad)); });
+    // A back end falls back to another kernel, maybe only in backward, and remembers it.
+    if (const AttentionKernel used = backend_.attention(inputs).kernel; used != kernel) {
+      return fmt::format("attention by {} as shipped: {} computed it here", ops::name_of(kernel),
+                         ops::name_of(used));
+    }
     figures.push_back({static_cast<double>(length), operations / forward / kTera,
                        kBackward * operations / backward / kTera});
   }
   rates_.attention[kernel] = std::move(figures);
+  return "";
 }
 
 // Of a model of one layer, with masters and moments in fp32.
@@ -289,11 +302,6 @@ void KernelCalibration::adamw() {
   auto model = train::random_sharded(
       config, sherd::Mesh::shard(sherd::World::alone(device_.type())), run.sharding, 0);
   sherd::AdamW optimizer(model, {.lr = 0});
-  double parameters = 0;
-  for (const at::Tensor& parameter :
-       sherd::on_meta([&] { return io::build_model(config); })->parameters()) {
-    parameters += count_of(parameter);
-  }
   const auto options = at::TensorOptions(at::kLong).device(device_);
   const ops::Documents documents = ops::Documents::of_equal_length(1, 16);
   const at::Tensor ids = at::zeros({documents.tokens()}, options),
@@ -303,10 +311,21 @@ void KernelCalibration::adamw() {
                const at::Tensor& ids_T) { return lm.loss_sum(ids_T, labels, documents); },
            ids)
       .backward();
-  share(Kernel::AdamW, parameters * plan::update_bytes_a_parameter(run), [&] { optimizer.step(); });
+  share(Kernel::AdamW, plan::elements_of(run) * plan::update_bytes_a_parameter(run),
+        [&] { optimizer.step(); });
 }
 
 }  // namespace
+
+void check_ranks_of_kernels(const sherd::World& world) {
+  if (world.size() > 1) {
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format("sherd bench --calibrate measures one GPU, and these are {} ranks: run it with "
+                    "`-n 1`, on one host of each kind.",
+                    world.size()));
+  }
+}
 
 plan::GpuRates calibrate_kernels(const ops::Backend& backend, c10::Device device,
                                  const plan::GpuRates& shipped, const KernelSizes& sizes,

@@ -9,6 +9,7 @@
 
 #include "llm/plan/gpu_rates.h"
 #include "ops/backend.h"
+#include "sherd/world.h"
 
 namespace llm::bench {
 
@@ -25,10 +26,14 @@ struct KernelSizes {
   std::int64_t copied_bytes = std::int64_t{1} << 30;
 };
 
+/// Throws sherd::Error(Usage) for more than one rank: calibrate_kernels() measures one GPU.
+void check_ranks_of_kernels(const sherd::World& world);
+
 /// Measures each kernel of the table in bf16, with `backend` and LibTorch's operators, and returns
-/// `shipped` with what was measured in its place: all but `source`. Memory: a few GiB at the sizes
-/// of a GPU. Runs on any device that `backend` serves; on a CPU the figures show nothing. Not
-/// collective. `say` is called with what is measured next.
+/// `shipped` with what was measured in its place. Attention by a kernel that `backend` does not use
+/// when asked for it stays as shipped; `source` then says so. Memory: a few GiB at the sizes of a
+/// GPU. Runs on any device that `backend` serves; on a CPU the figures show nothing. Not
+/// collective. `say` is called with lines for people: what is measured next, and what is not.
 [[nodiscard]] plan::GpuRates calibrate_kernels(const sherd::ops::Backend& backend,
                                                c10::Device device, const plan::GpuRates& shipped,
                                                const KernelSizes& sizes,

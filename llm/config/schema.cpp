@@ -245,8 +245,9 @@ Table fields(TrainSection& train, const DeviceSection& device) {
        .decides = true},
       {.name = "deterministic",
        .slot = flag(train.deterministic),
-       .doc = "use GPU kernels whose results repeat bit for bit in each run, as far as LibTorch "
-              "says; slower; sets CUBLAS_WORKSPACE_CONFIG. On CPUs every run repeats its bits",
+       .doc =
+           "use GPU kernels whose results repeat bit for bit in each run, as far as LibTorch "
+           "says; may be slower; sets CUBLAS_WORKSPACE_CONFIG. On CPUs every run repeats its bits",
        .idle =
            no_effect(device.kind == DeviceKind::Cpu && train.deterministic, "device.kind is cpu")},
   }};

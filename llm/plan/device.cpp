@@ -49,9 +49,8 @@ const std::vector<Device>& devices() {
       {"a100-80g", kGpu, 81'920 * kMiB, kContext, c10::ScalarType::BFloat16, kNoRun, 252e12, 1.8e12,
        240e9, 22.5e9, 312e12, kCachingPooling, 25e9, 8},
       {"v100-32g", kGpu, 32'510 * kMiB, kContext, c10::ScalarType::Half,
-       "no build of Sherd runs on this device, whose compute capability is 7.0, and it has no "
-       "bfloat16",
-       101e12, 0.8e12, 120e9, 11.25e9, 125e12, kCachingPooling, 12.5e9, 7}};
+       "it needs a build of Sherd with CUDA 12.6, and has no bfloat16", 101e12, 0.8e12, 120e9,
+       11.25e9, 125e12, kCachingPooling, 12.5e9, 7}};
   return known;
 }
 

@@ -9,6 +9,7 @@
 #include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
+#include "ops/fused_attention.h"
 #include "sherd/gpus.h"
 
 namespace llm::plan {
@@ -62,7 +63,7 @@ struct Device {
 
   /// Whether cuDNN's attention is the fastest on it.
   [[nodiscard]] bool prefers_cudnn() const {
-    return compute_capability == 9 || compute_capability == 10;
+    return sherd::ops::prefers_cudnn_attention(compute_capability);
   }
   /// That LibTorch gives cuBLAS for each thread and stream that multiplies. PyTorch:
   /// `getChosenWorkspaceSize`.

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "ops/fused_attention.h"
+
 namespace llm::plan {
 
 namespace {
@@ -160,19 +162,23 @@ double GpuRates::seconds(const KernelCall& call) const {
 
 AttentionKernel attention_on(const Device& device, AttentionKernel asked,
                              const model::DecoderConfig& shape, c10::ScalarType dtype,
-                             const MicroBatch& batch) {
-  constexpr std::int64_t kWidestOfCudnn = 128, kWidestOfFlash = 256, kAlibiColumns = 8, kUnit = 8;
+                             const MicroBatch& batch, bool deterministic) {
+  const std::vector<std::int64_t>& lengths = batch.sample_tokens;
   const bool has_alibi = !shape.rope.has_value();
-  const bool is_fused = c10::elementSize(dtype) == 2 && device.compute_capability >= 8 &&
-                        shape.head_size + (has_alibi ? kAlibiColumns : 0) <= kWidestOfFlash;
+  const bool serves_lengths =
+      !has_alibi || std::all_of(lengths.begin(), lengths.end(), [](std::int64_t length) {
+        return length <= sherd::ops::kLongestAlibiDocument;
+      });
+  const bool is_fused = c10::elementSize(dtype) == 2 && serves_lengths &&
+                        sherd::ops::has_fused_attention(device.compute_capability) &&
+                        sherd::ops::serves_flash_heads(shape.head_size, has_alibi);
   if (!is_fused || asked == AttentionKernel::Plain) {
     return AttentionKernel::Plain;
   }
-  const std::vector<std::int64_t>& lengths = batch.sample_tokens;
   const bool have_one_length =
       std::adjacent_find(lengths.begin(), lengths.end(), std::not_equal_to<>()) == lengths.end();
-  const bool serves_cudnn = !has_alibi && have_one_length && shape.head_size <= kWidestOfCudnn &&
-                            shape.head_size % kUnit == 0;
+  const bool serves_cudnn = !deterministic && !has_alibi && have_one_length &&
+                            sherd::ops::serves_cudnn_heads(shape.head_size);
   const bool wants_cudnn =
       asked == AttentionKernel::Cudnn || (asked == AttentionKernel::Auto && device.prefers_cudnn());
   return wants_cudnn && serves_cudnn ? AttentionKernel::Cudnn : AttentionKernel::Flash;

@@ -67,14 +67,12 @@ enum class StepConstant : std::uint8_t {
 /// reach of products and of memory.
 [[nodiscard]] GpuRates shipped_rates_of(const Device& device);
 
-/// Which kernel computes attention over `batch` of `shape` in `dtype` on `device`, for `asked`: as
-/// ops/cuda chooses. cuDNN serves documents of one length, and heads that are multiples of 8 up to
-/// 128, without ALiBi.
-[[nodiscard]] sherd::ops::AttentionKernel attention_on(const Device& device,
-                                                       sherd::ops::AttentionKernel asked,
-                                                       const model::DecoderConfig& shape,
-                                                       c10::ScalarType dtype,
-                                                       const MicroBatch& batch);
+/// Returns the kernel that computes attention over `batch` of `shape` in `dtype` on `device`, for
+/// `asked`: as ops/cuda chooses. Heads are multiples of 8. cuDNN serves heads of up to 128 without
+/// ALiBi, documents of one length, and no `deterministic` run.
+[[nodiscard]] sherd::ops::AttentionKernel attention_on(
+    const Device& device, sherd::ops::AttentionKernel asked, const model::DecoderConfig& shape,
+    c10::ScalarType dtype, const MicroBatch& batch, bool deterministic = false);
 
 [[nodiscard]] nlohmann::ordered_json json_of(const GpuRates& rates);
 /// Throws nlohmann::json::exception for another form.

@@ -6,6 +6,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
+#include "ops/fused_attention.h"
+
 namespace llm::plan {
 
 namespace {
@@ -140,10 +142,11 @@ double update_bytes_a_parameter(const PlannedRun& run) {
 
 // As ops/cuda/flash_attention.cpp: all heads are copied, and what comes back of queries alone.
 AlibiColumns alibi_columns(const PlannedRun& run, double tokens, bool is_backward) {
-  constexpr double kColumns = 8;
+  constexpr auto kColumns = static_cast<double>(sherd::ops::kAlibiColumns);
   const model::DecoderConfig& shape = run.model.shape;
   const double element = dtype_bytes(travelling_dtype(run));
-  if (run.ranks.device == c10::DeviceType::CPU || shape.rope || element != 2) {
+  const bool is_plain = run.attention == sherd::ops::AttentionKernel::Plain;
+  if (run.ranks.device == c10::DeviceType::CPU || is_plain || shape.rope || element != 2) {
     return {};
   }
   const auto size = static_cast<double>(shape.head_size);

@@ -121,7 +121,19 @@ class TimedCollectives final : public sherd::CollectiveObserver {
   Timeline& timeline_;
 };
 
+double elements_of(const model::CausalLm& module) {
+  double elements = 0;
+  for (const at::Tensor& parameter : module->parameters()) {
+    elements += static_cast<double>(parameter.numel());
+  }
+  return elements;
+}
+
 }  // namespace
+
+double elements_of(const PlannedRun& run) {
+  return elements_of(meta_module(run));
+}
 
 int shards_of(const PlannedRun& run) {
   if (run.sharding.strategy == sherd::Strategy::NoShard) {
@@ -133,14 +145,6 @@ int shards_of(const PlannedRun& run) {
 }
 
 namespace {
-
-double elements_of(const model::CausalLm& module) {
-  double elements = 0;
-  for (const at::Tensor& parameter : module->parameters()) {
-    elements += static_cast<double>(parameter.numel());
-  }
-  return elements;
-}
 
 struct Besides {
   double elements = 0;  // of the model

@@ -20,6 +20,9 @@ struct StepTime {
 [[nodiscard]] StepTime plan_step_time(const PlannedRun& run, const Rates& rates,
                                       const Links& links);
 
+/// Returns the number of elements of the model's parameters, on all ranks together.
+[[nodiscard]] double elements_of(const PlannedRun& run);
+
 /// How many shards the optimizer's part of the model is cut into; each rank updates one.
 [[nodiscard]] int shards_of(const PlannedRun& run);
 

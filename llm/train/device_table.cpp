@@ -341,13 +341,20 @@ nlohmann::ordered_json number_or_null(const std::optional<double>& number) {
 
 }  // namespace
 
-DeviceLimits limits_of(const plan::Device& device, c10::ScalarType dtype) {
-  if (device.peak_operations_per_second == 0) {
+DeviceLimits limits_of(const plan::Device& device, c10::ScalarType dtype,
+                       const std::optional<plan::GpuRates>& calibrated) {
+  constexpr double kTera = 1e12;
+  if (!calibrated && device.peak_operations_per_second == 0) {
     return {};
   }
-  return {.operations_per_second = dtype == c10::kFloat ? 0 : device.operations_per_second,
-          .bytes_per_second = device.bytes_per_second,
-          .host_bytes_per_second = device.pinned_bytes_per_second};
+  const plan::GpuRates rates = calibrated ? *calibrated : plan::shipped_rates_of(device);
+  double teraflops = 0;
+  for (const auto& [kernel, figure] : rates.products) {
+    teraflops = std::max(teraflops, figure.teraflops);
+  }
+  return {.operations_per_second = dtype == c10::kFloat ? 0 : teraflops * kTera,
+          .bytes_per_second = rates.copy_bytes_per_second,
+          .host_bytes_per_second = rates.pinned_bytes_per_second};
 }
 
 const char* name_of(KernelGroup group) {

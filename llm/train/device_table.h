@@ -12,6 +12,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "llm/plan/device.h"
+#include "llm/plan/gpu_rates.h"
 
 namespace llm::train {
 
@@ -49,9 +50,12 @@ struct DeviceLimits {
   double host_bytes_per_second = 0;  ///< of copies between host and device, each way
 };
 
-/// The limits of a planned device. All are 0 for a GPU whose rates are not known; products have a
-/// limit in 16 bits alone.
-[[nodiscard]] DeviceLimits limits_of(const plan::Device& device, c10::ScalarType dtype);
+/// Returns the limits of a GPU as plans take them: of the fastest product, the copy and the link in
+/// `calibrated`, else in the table that is shipped for it. All are 0 for a CPU, and for a GPU that
+/// has neither. Products have a limit in 16 bits alone.
+[[nodiscard]] DeviceLimits limits_of(
+    const plan::Device& device, c10::ScalarType dtype,
+    const std::optional<plan::GpuRates>& calibrated = std::nullopt);
 
 /// Groups that kernels are counted in. `Other`: kernels whose name says nothing that is known.
 enum class KernelGroup {

@@ -66,9 +66,9 @@ plan::PlannedRun planned_step(const config::RunConfig& config, const ModelShape&
           .shard_size = config.parallel.shard_size,
           .adamw = adamw_mode(config.precision),
           .loss_chunk_tokens = loss_chunk_tokens(config, shape, hosts),
-          .attention =
-              plan::attention_on(hosts.device, attention_of(config.device.attention),
-                                 shape.config.shape, dtype_of(config.precision.param_dtype), batch),
+          .attention = plan::attention_on(
+              hosts.device, attention_of(config.device.attention), shape.config.shape,
+              dtype_of(config.precision.param_dtype), batch, config.train.deterministic),
           .micro_batches = std::vector<plan::MicroBatch>(micro_batches, batch),
           .pooling = hosts.device.pooling,
           .libraries_bytes = on_cpu ? plan::kHostLibrariesBytes : 0,

@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include "llm/plan/rates.h"
 #include "llm/train/agreement.h"
 #include "llm/train/device.h"
 #include "llm/train/options_of_config.h"
@@ -89,6 +90,11 @@ std::int64_t last_step_kept(const Prepared& run) {
   return run.start.step > 0 ? run.start.step : -1;
 }
 
+DeviceLimits limits_of_run(const config::RunConfig& config, const plan::Device& device) {
+  return limits_of(device, dtype_of(config.precision.param_dtype),
+                   plan::load_gpu_rates(device.name));
+}
+
 }  // namespace
 
 TrainingLoop::TrainingLoop(Prepared prepared, sherd::Sharded<model::CausalLm>& model,
@@ -107,8 +113,7 @@ TrainingLoop::TrainingLoop(Prepared prepared, sherd::Sharded<model::CausalLm>& m
       starts_elsewhere_(is_elsewhere(run_.start, checkpoints_)),
       trace_(run_.config.log.trace_steps,
              std::filesystem::path(run_.config.train.output) / "traces", world_.rank(),
-             world_.device(),
-             limits_of(hosts_of(world_).device, dtype_of(run_.config.precision.param_dtype))),
+             world_.device(), limits_of_run(run_.config, hosts_of(world_).device)),
       saved_step_(run_.start.step),
       started_(Clock::now()),
       saves_(run_.config.checkpoint.every, run_.data.length.steps_per_epoch, started_),

@@ -11,6 +11,8 @@
 namespace sherd::ops::cuda {
 namespace {
 
+static_assert(kLongestWithAlibi == kLongestAlibiDocument);
+
 // Calls `launch(stream, heads)` to fill what it returns.
 template <class Launch>
 at::Tensor wider(const at::Tensor& heads, const Launch& launch) {

@@ -2,11 +2,9 @@
 // ALiBi for attention that knows no bias: in columns that heads grow by (kernels/alibi.cuh).
 
 #include "ops/backend.h"
+#include "ops/fused_attention.h"
 
 namespace sherd::ops::cuda {
-
-/// By how much heads of 16 bits grow: a pack.
-inline constexpr int64_t kAlibiColumns = 8;
 
 /// Whether the columns hold the bias of these, which are of 16 bits, in whole packs and aligned:
 /// documents of up to 32768 tokens.

@@ -1,6 +1,7 @@
 #include "ops/cuda/cudnn_attention.h"
 
 #include <limits>
+#include <string>
 
 #include <ATen/Context.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
@@ -8,6 +9,7 @@
 #include <ATen/ops/empty.h>
 
 #include "ops/cuda/dispatch.h"
+#include "ops/fused_attention.h"
 #include "ops/shared/blockwise_attention.h"
 
 // Shapes: B documents of L tokens each, T = B × L.
@@ -15,9 +17,7 @@
 namespace sherd::ops::cuda {
 namespace {
 
-constexpr int64_t kWidestCudnnHead = 128;
 constexpr int64_t kMostCudnnDocuments = 65535;
-constexpr int kOldestForCudnn = 80;  // compute capability 8.0
 constexpr bool kIsCausalForCudnn = true;
 constexpr double kCudnnDropout = 0;
 
@@ -44,8 +44,9 @@ std::string why_not_cudnn_attention(const AttentionInputs& inputs) {
   if (!inputs.documents.have_equal_lengths()) {
     return "the documents of a batch differ in length";
   }
-  if (query.size(2) > kWidestCudnnHead || !fits_packs(query, query.size(2))) {
-    return "it serves head sizes that are multiples of 8, up to 128";
+  if (!serves_cudnn_heads(query.size(2))) {
+    return "it serves head sizes that are multiples of 8, up to " +
+           std::to_string(kWidestCudnnHead);
   }
   if (!have_packed_heads(inputs)) {
     return "heads do not begin at multiples of 16 bytes";
@@ -55,7 +56,7 @@ std::string why_not_cudnn_attention(const AttentionInputs& inputs) {
       query.numel() > std::numeric_limits<int32_t>::max()) {
     return "the batch is too large";
   }
-  if (compute_capability(query.device()) < kOldestForCudnn) {
+  if (!has_fused_attention(compute_capability(query.device()) / 10)) {
     return "it needs compute capability 8.0";
   }
   return at::globalContext().deterministicAlgorithms()

@@ -1,6 +1,7 @@
 #include "ops/cuda/flash_attention.h"
 
 #include <limits>
+#include <string>
 
 #include <ATen/ops/_flash_attention_backward.h>
 #include <ATen/ops/_flash_attention_forward.h>
@@ -8,13 +9,12 @@
 
 #include "ops/cuda/alibi.h"
 #include "ops/cuda/dispatch.h"
+#include "ops/fused_attention.h"
 #include "ops/shared/blockwise_attention.h"
 
 namespace sherd::ops::cuda {
 namespace {
 
-constexpr int64_t kWidestHead = 256;
-constexpr int kOldestForFlash = 80;  // compute capability 8.0
 constexpr bool kIsCausal = true;
 constexpr double kDropout = 0;
 
@@ -26,10 +26,9 @@ std::string why_not_flash_attention(const AttentionInputs& inputs) {
   if (!is_16_bits(query)) {
     return "it computes bfloat16 and float16";
   }
-  if (query.size(2) + (has_alibi ? kAlibiColumns : 0) > kWidestHead ||
-      !fits_packs(query, query.size(2))) {
+  if (!serves_flash_heads(query.size(2), has_alibi)) {
     return "it serves head sizes that are multiples of 8, up to " +
-           std::to_string(kWidestHead - (has_alibi ? kAlibiColumns : 0));
+           std::to_string(kWidestFlashHead - (has_alibi ? kAlibiColumns : 0));
   }
   if (!have_packed_heads(inputs)) {
     return "heads do not begin at multiples of 16 bytes";
@@ -38,10 +37,12 @@ std::string why_not_flash_attention(const AttentionInputs& inputs) {
     return "the batch is too large";
   }
   if (has_alibi && !serves_alibi_columns(inputs)) {
-    return "with ALiBi it computes documents of up to 32768 tokens";
+    return "with ALiBi it computes documents of up to " + std::to_string(kLongestAlibiDocument) +
+           " tokens";
   }
-  return compute_capability(query.device()) < kOldestForFlash ? "it needs compute capability 8.0"
-                                                              : "";
+  return has_fused_attention(compute_capability(query.device()) / 10)
+             ? ""
+             : "it needs compute capability 8.0";
 }
 
 AttentionOutput flash_attention(const AttentionInputs& inputs) {

@@ -318,7 +318,7 @@ TEST_F(Plan, SaysWhatItTookInPlaceOfDataThatIsNotThere) {
 
 TEST_F(Plan, SaysOfADeviceThatNothingRunsThere) {
   EXPECT_THAT(expect_code(1, {"plan", kRecipe, "--device", "v100-32g", "--memory", "0.1"}).out,
-              HasSubstr("no build of Sherd runs on this device"));
+              HasSubstr("it needs a build of Sherd with CUDA 12.6, and has no bfloat16"));
   EXPECT_THAT(expect_code(0, {"plan", kRecipe, "--device", "h100-80g"}).out,
               HasSubstr("no plan for this device was compared with a run yet"));
 }

@@ -11,6 +11,7 @@
 #include "llm/bench/gpu_calibration.h"
 #include "llm/plan/step_time.h"
 #include "tests/llm/plan/small_runs.h"
+#include "tests/support/expect_error.h"
 
 namespace llm::bench {
 namespace {
@@ -37,6 +38,27 @@ TEST(Calibrate, TimesEveryOperatorOfAStepAndWhatIsBesideThem) {
   EXPECT_GT(plan::plan_step_time(run, rates, {}).step_seconds, 1e-4);
 }
 
+using sherd::ops::AttentionKernel;
+
+const sherd::ops::Backend& on_cpu() {
+  static const sherd::ops::Backend backend = sherd::ops::backend_of(at::empty({0}, at::kBFloat16));
+  return backend;
+}
+
+// As a GPU answers that has flash attention and no cuDNN.
+sherd::ops::AttentionOutput by_flash(const sherd::ops::AttentionInputs& inputs) {
+  sherd::ops::AttentionOutput output = on_cpu().attention(inputs);
+  output.kernel = AttentionKernel::Flash;
+  return output;
+}
+sherd::ops::AttentionGradients back_by_flash(const sherd::ops::AttentionInputs& inputs,
+                                             const sherd::ops::AttentionOutput& output,
+                                             const at::Tensor& grad) {
+  sherd::ops::AttentionOutput of_cpu = output;
+  of_cpu.kernel = AttentionKernel::Plain;
+  return on_cpu().attention_backward(inputs, of_cpu, grad);
+}
+
 // On a CPU, since no GPU need be here: that each kernel of the table is measured, and how.
 TEST(Calibrate, MeasuresEveryKernelOfTheTable) {
   const KernelSizes tiny{.tokens = 64,
@@ -51,13 +73,16 @@ TEST(Calibrate, MeasuresEveryKernelOfTheTable) {
   plan::GpuRates none = plan::h200_rates({plan::StepConstant::AdamWShare});
   none.share_of_copy.clear();
   none.products.clear();
-  none.attention.clear();
+  none.attention.erase(AttentionKernel::Flash);
+  none.source = "measured";
   std::vector<std::string> said;
-  const auto backend = sherd::ops::backend_of(at::empty({0}, at::kBFloat16));
+  sherd::ops::Backend backend = on_cpu();
+  backend.attention = &by_flash;
+  backend.attention_backward = &back_by_flash;
   const plan::GpuRates rates =
       calibrate_kernels(backend, c10::Device(c10::kCPU), none, tiny,
                         [&](const std::string& line) { said.push_back(line); });
-  EXPECT_EQ(said.size(), 5);
+  EXPECT_EQ(said.size(), 6);
   EXPECT_GT(rates.copy_bytes_per_second, 1e6);
   EXPECT_LT(rates.copy_bytes_per_second, 1e12);
   EXPECT_GT(rates.launch_seconds, 0);
@@ -72,12 +97,27 @@ TEST(Calibrate, MeasuresEveryKernelOfTheTable) {
     }
   }
   EXPECT_EQ(rates.products.at(plan::Kernel::Product).n, 128);
-  for (const auto kernel :
-       {sherd::ops::AttentionKernel::Flash, sherd::ops::AttentionKernel::Cudnn}) {
-    ASSERT_EQ(rates.attention.at(kernel).size(), 3);
-    EXPECT_EQ(rates.attention.at(kernel).front().tokens, 16);
-    EXPECT_GT(rates.attention.at(kernel).back().backward, 0);
-  }
+  const std::vector<plan::AttentionFigure>& flash = rates.attention.at(AttentionKernel::Flash);
+  ASSERT_EQ(flash.size(), 3);
+  EXPECT_EQ(flash.front().tokens, 16);
+  EXPECT_GT(flash.back().backward, 0);
+  // What another kernel computed is no figure of cuDNN.
+  const std::vector<plan::AttentionFigure>& cudnn = rates.attention.at(AttentionKernel::Cudnn);
+  EXPECT_EQ(cudnn.front().tokens, none.attention.at(AttentionKernel::Cudnn).front().tokens);
+  EXPECT_EQ(cudnn.back().forward, none.attention.at(AttentionKernel::Cudnn).back().forward);
+  const std::string why = "attention by cudnn as shipped: flash computed it here";
+  EXPECT_EQ(said.at(4), why);
+  EXPECT_EQ(rates.source, "measured; " + why);
+}
+
+TEST(Calibrate, OfGpusIsForOneRank) {
+  check_ranks_of_kernels(sherd::World::fake({.device = c10::DeviceType::CUDA}));
+  sherd::test::expect_error(
+      [] {
+        check_ranks_of_kernels(
+            sherd::World::fake({.size = 2, .local_size = 2, .device = c10::DeviceType::CUDA}));
+      },
+      sherd::ExitCode::Usage, {"measures one GPU", "2 ranks", "-n 1"});
 }
 
 }  // namespace

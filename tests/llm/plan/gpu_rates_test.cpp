@@ -192,10 +192,11 @@ TEST(AttentionOn, IsWhatTheDeviceAndTheShapeAllow) {
   using enum AttentionKernel;
   MicroBatch batch{{512, 512}, {512, 512}};
   const auto on = [&](const char* device, AttentionKernel asked, const char* family,
-                      c10::ScalarType dtype = c10::kBFloat16, std::int64_t head = 128) {
+                      c10::ScalarType dtype = c10::kBFloat16, std::int64_t head = 128,
+                      bool deterministic = false) {
     model::DecoderConfig shape = shape_of(family).shape;
     shape.head_size = head;
-    return attention_on(device_of_name(device), asked, shape, dtype, batch);
+    return attention_on(device_of_name(device), asked, shape, dtype, batch, deterministic);
   };
   EXPECT_EQ(on("h200-141g", Auto, "llama"), Cudnn);
   EXPECT_EQ(on("h100-80g", Auto, "llama"), Cudnn);
@@ -207,9 +208,17 @@ TEST(AttentionOn, IsWhatTheDeviceAndTheShapeAllow) {
   EXPECT_EQ(on("h200-141g", Auto, "llama", c10::kFloat), Plain);
   EXPECT_EQ(on("h200-141g", Auto, "llama", c10::kBFloat16, 192), Flash);
   EXPECT_EQ(on("h200-141g", Auto, "llama", c10::kBFloat16, 320), Plain);
-  EXPECT_EQ(on("h200-141g", Auto, "llama", c10::kBFloat16, 68), Flash);
+  EXPECT_EQ(on("h200-141g", Auto, "llama", c10::kBFloat16, 68), Plain);
+  EXPECT_EQ(on("h200-141g", Auto, "bloom", c10::kBFloat16, 68), Plain);
+  EXPECT_EQ(on("h200-141g", Auto, "bloom", c10::kBFloat16, 248), Flash);
+  EXPECT_EQ(on("h200-141g", Auto, "bloom", c10::kBFloat16, 256), Plain);
+  EXPECT_EQ(on("h200-141g", Auto, "llama", c10::kBFloat16, 128, /*deterministic=*/true), Flash);
+  EXPECT_EQ(on("h200-141g", Cudnn, "llama", c10::kBFloat16, 128, /*deterministic=*/true), Flash);
   batch.sample_tokens.back() = 500;
   EXPECT_EQ(on("h200-141g", Auto, "llama"), Flash);
+  batch.sample_tokens.back() = 32'769;
+  EXPECT_EQ(on("h200-141g", Auto, "llama"), Flash);
+  EXPECT_EQ(on("h200-141g", Auto, "bloom"), Plain);
 }
 
 TEST(GpuRates, AreTheSameOnceTheyWereKept) {

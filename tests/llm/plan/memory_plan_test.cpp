@@ -293,24 +293,28 @@ struct HeldByAttention {
   std::int64_t after_forward;
   std::int64_t most_in_forward;
   std::int64_t most_in_backward;  // beside what is held after forward
+
+  bool operator==(const HeldByAttention&) const = default;
 };
 
-HeldByAttention held_by_attention(bool has_alibi) {
-  constexpr std::int64_t kTokens = 300, kHeads = 4, kKeyHeads = 2, kHead = 64;
+HeldByAttention held_by_attention(
+    bool has_alibi, std::int64_t head = 64,
+    sherd::ops::AttentionKernel kernel = sherd::ops::AttentionKernel::Auto) {
+  constexpr std::int64_t kTokens = 300, kHeads = 4, kKeyHeads = 2;
   const sherd::ops::AsOnGpus as_on_gpus;
   MetaMeter meter;
   const auto on_meta = at::TensorOptions().device(at::kMeta).dtype(at::kBFloat16);
   const auto heads = [&](std::int64_t count) {
-    return at::empty({kTokens, count, kHead}, on_meta).requires_grad_();
+    return at::empty({kTokens, count, head}, on_meta).requires_grad_();
   };
   const at::Tensor query = heads(kHeads), key = heads(kKeyHeads), value = heads(kKeyHeads);
   const at::Tensor slopes = at::empty({kHeads}, on_meta.dtype(at::kFloat));
-  const at::Tensor grad = at::empty({kTokens, kHeads * kHead}, on_meta);
+  const at::Tensor grad = at::empty({kTokens, kHeads * head}, on_meta);
   const std::int64_t before = meter.held_bytes();
   meter.reset_peak();
   const at::Tensor mixed = sherd::ops::attention(
       query, key, value, sherd::ops::Documents::of_equal_length(2, kTokens / 2),
-      has_alibi ? std::optional(slopes) : std::nullopt);
+      has_alibi ? std::optional(slopes) : std::nullopt, kernel);
   const std::int64_t after = meter.held_bytes();
   const std::int64_t most = meter.peak_bytes();
   meter.reset_peak();
@@ -332,6 +336,16 @@ TEST(MemoryPlan, OfAGpuHoldsWhatFusedAttentionTakes) {
   EXPECT_EQ(alibi.after_forward, kQuery + kLogSums);
   EXPECT_EQ(alibi.most_in_forward, 3 * kWide + kQuery + kLogSums);
   EXPECT_EQ(alibi.most_in_backward, 2 * kWide + 2 * kWide + 2 * kWide + kPadded * 96 + 2 * kWide);
+}
+
+// Fused attention reads heads in packs of 8 values.
+TEST(MemoryPlan, OfAGpuHoldsScoresWhereHeadsAreNoMultipleOf8) {
+  for (const bool has_alibi : {false, true}) {
+    EXPECT_EQ(held_by_attention(has_alibi, 60),
+              held_by_attention(has_alibi, 60, sherd::ops::AttentionKernel::Plain));
+    EXPECT_NE(held_by_attention(has_alibi, 64),
+              held_by_attention(has_alibi, 64, sherd::ops::AttentionKernel::Plain));
+  }
 }
 
 // On GPUs the engine's buffers are the allocator's, too.

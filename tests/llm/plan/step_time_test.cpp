@@ -285,14 +285,6 @@ TEST(StepTime, OnManyGpusIsWhatLayersComputeOrWaitFor) {
   }
 }
 
-double elements_of(const PlannedRun& run) {
-  double elements = 0;
-  for (const at::Tensor& parameter : meta_module(run)->parameters()) {
-    elements += static_cast<double>(parameter.numel());
-  }
-  return elements;
-}
-
 // Two hosts of two: in rank order each of a host's two ranks sends its piece to two others, by a
 // ring each host sends sums of two pieces.
 TEST(StepTime, OfNativeReduceScatterSendsTheSumsOfAHost) {
@@ -357,6 +349,9 @@ TEST(StepTime, OfAlibiOnAGpuCopiesHeads) {
   EXPECT_EQ(alibi_columns(run, 300, false).moved_bytes, forward);
   EXPECT_EQ(alibi_columns(run, 300, true).moved_bytes, backward);
   EXPECT_EQ(alibi_columns(run, 300, true).share, 76.0 / 68);
+  PlannedRun plain = run;
+  plain.attention = sherd::ops::AttentionKernel::Plain;  // needs no copies
+  EXPECT_EQ(alibi_columns(plain, 300, true).moved_bytes, 0);
   EXPECT_NEAR(bytes() - without, 3 * (forward + backward) + sum_bytes(run, 1, elements_of(run)), 1);
   PlannedRun rotary = planned_run("llama", 1, sherd::Strategy::FullShard);
   rotary.ranks.device = c10::DeviceType::CUDA;

@@ -364,14 +364,23 @@ TEST(DeviceTable, IsPrintedForPeopleAndAsJson) {
 TEST(DeviceLimits, AreThoseOfAKnownDevice) {
   const plan::Device& known = plan::device_of_name("h200-141g");
   const DeviceLimits limits = limits_of(known, c10::kBFloat16);
-  EXPECT_EQ(limits.operations_per_second, known.operations_per_second);
-  EXPECT_EQ(limits.bytes_per_second, known.bytes_per_second);
-  EXPECT_EQ(limits.host_bytes_per_second, known.pinned_bytes_per_second);
+  plan::GpuRates rates = plan::shipped_rates_of(known);
+  EXPECT_EQ(limits.operations_per_second,
+            rates.products.at(plan::Kernel::ProductTowardsInput).teraflops * 1e12);
+  EXPECT_EQ(limits.bytes_per_second, rates.copy_bytes_per_second);
+  EXPECT_EQ(limits.host_bytes_per_second, rates.pinned_bytes_per_second);
   EXPECT_EQ(limits_of(known, c10::kFloat).operations_per_second, 0);
   sherd::Gpu unknown;
   unknown.name = "NVIDIA X1";
   EXPECT_EQ(limits_of(plan::device_of_gpu(unknown), c10::kBFloat16).bytes_per_second,
             0);  // not those of an A100
+  rates.products[plan::Kernel::Logits].teraflops = 777;
+  rates.copy_bytes_per_second = 5e12;
+  rates.pinned_bytes_per_second = 60e9;
+  const DeviceLimits own = limits_of(plan::device_of_gpu(unknown), c10::kBFloat16, rates);
+  EXPECT_EQ(own.operations_per_second, 777e12);
+  EXPECT_EQ(own.bytes_per_second, 5e12);
+  EXPECT_EQ(own.host_bytes_per_second, 60e9);
 }
 
 }  // namespace

@@ -164,6 +164,27 @@ TEST(PlannedStep, IsOfTheDeviceAndOfWhatIsEvaluated) {
   EXPECT_GT(phase(plan_on("cpu"), "evaluation").total_bytes, 0);
 }
 
+// LibTorch does not call cuDNN's attention deterministic.
+TEST(PlannedStep, OfADeterministicRunHasNoCudnn) {
+  config::RunConfig config;
+  config.model.path = SHERD_TEST_SOURCE_DIR "/tests/data/stories260k-hf";
+  config.data.max_length = 256;
+  const ModelShape shape = model_shape(config.model.path);
+  plan::GpuRates rates = plan::h200_rates();
+  rates.launch_seconds = 0;
+  const auto seconds = [&](config::AttentionKernel attention, bool deterministic) {
+    config.device.attention = attention;
+    config.train.deterministic = deterministic;
+    return plan_run(config, shape,
+                    {.device = plan::device_of_name("h200-141g"), .gpu_rates = rates},
+                    planned_batches(config, 512))
+        .time.step_seconds;
+  };
+  using enum config::AttentionKernel;
+  EXPECT_NE(seconds(Auto, false), seconds(Flash, false));
+  EXPECT_EQ(seconds(Auto, true), seconds(Flash, false));
+}
+
 TEST(RunPlan, FitsOnlyWithWhatIsInReserve) {
   RunPlan plan;
   plan.memory.peak_bytes = 800;
