@@ -376,7 +376,7 @@ void Bench::profile_device() {
   result_.device_time =
       train::profile_steps(world_.device(), recorded_steps(options_),
                            train::limits_of(device, *options_.sharding.precision.param_dtype,
-                                            plan::load_gpu_rates(device.name)),
+                                            plan::readable_gpu_rates(device.name)),
                            update_bytes(), make_steps);
 }
 

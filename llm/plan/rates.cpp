@@ -182,6 +182,14 @@ std::optional<GpuRates> load_gpu_rates(const std::string& device) {
                    [](const nlohmann::json& file) { return gpu_rates_of_json(file); });
 }
 
+std::optional<GpuRates> readable_gpu_rates(const std::string& device) {
+  try {
+    return load_gpu_rates(device);
+  } catch (const sherd::Error&) {
+    return std::nullopt;
+  }
+}
+
 std::string save_gpu_rates(const std::string& device, const GpuRates& rates) {
   return save_to(path_of_gpu(device), json_of(rates));
 }

@@ -71,6 +71,8 @@ std::string save_rates(const RateKey& key, const Rates& rates);
 /// The table that `sherd bench --calibrate` kept for GPUs of this name (Device::name); none where
 /// it was not run. Throws as load_rates().
 [[nodiscard]] std::optional<GpuRates> load_gpu_rates(const std::string& device);
+/// The same; none for a damaged file, which rates_of() names in its source.
+[[nodiscard]] std::optional<GpuRates> readable_gpu_rates(const std::string& device);
 /// Throws as save_rates().
 std::string save_gpu_rates(const std::string& device, const GpuRates& rates);
 

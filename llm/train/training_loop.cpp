@@ -92,7 +92,7 @@ std::int64_t last_step_kept(const Prepared& run) {
 
 DeviceLimits limits_of_run(const config::RunConfig& config, const plan::Device& device) {
   return limits_of(device, dtype_of(config.precision.param_dtype),
-                   plan::load_gpu_rates(device.name));
+                   plan::readable_gpu_rates(device.name));
 }
 
 }  // namespace

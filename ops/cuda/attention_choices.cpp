@@ -9,14 +9,13 @@
 #include "ops/cuda/cudnn_attention.h"
 #include "ops/cuda/dispatch.h"
 #include "ops/cuda/flash_attention.h"
+#include "ops/fused_attention.h"
 
 namespace sherd::ops::cuda {
 namespace {
 
-// Where LibTorch prefers it to flash attention too: compute capability 9 and 10.
 bool is_faster_by_cudnn(c10::Device device) {
-  const int capability = compute_capability(device);
-  return capability >= 90 && capability < 110;
+  return prefers_cudnn_attention(compute_capability(device) / 10);
 }
 
 std::string why_not_cudnn(const AttentionInputs& inputs) {

@@ -85,6 +85,13 @@ TEST_F(KeptRates, ThatAreDamagedLeaveAPlanItsAssumptions) {
               testing::AllOf(HasSubstr("assumed: "), HasSubstr("Remove it")));
 }
 
+// A run reads the table for its profile, and does not end for it.
+TEST_F(KeptRates, OfAGpuThatAreDamagedAreNoneForAProfile) {
+  std::ofstream(save_gpu_rates("h200-141g", h200_rates())) << "{";
+  EXPECT_FALSE(readable_gpu_rates("h200-141g"));
+  EXPECT_THROW((void)load_gpu_rates("h200-141g"), sherd::Error);
+}
+
 TEST_F(KeptRates, ComeBeforeThoseThatAreAssumed) {
   const Device& cpu = device_of_name("cpu");
   EXPECT_THAT(rates_of(cpu, {2, 1}).source, HasSubstr("assumed: "));
