@@ -30,7 +30,7 @@ template <int kThreads>
 GPU_KERNEL(kThreads)
 sorted_ids(const std::int64_t* ids, std::int64_t count, std::int32_t* sorted, std::int64_t* order) {
   constexpr int kWarps = kThreads / gpu::kWarp;
-  constexpr std::int32_t kNone = 0x7fffffff;  // smaller than no id
+  constexpr std::int32_t kNone = 0x7ffffffe;  // above every id; one more is a number, too
   GPU_SHARED(Words, tile, kThreads / Words::kCount);
   GPU_SHARED(std::int32_t, places, kThreads);
   const int lane = gpu::thread_index() % gpu::kWarp, warp = gpu::thread_index() / gpu::kWarp;
