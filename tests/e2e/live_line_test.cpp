@@ -133,7 +133,7 @@ TEST(LiveLine, TellsWhatABenchMeasures) {
   const TempFolder folder;
   const Ended ended = expect_lines(
       {"bench", "--model", (wide_bloom(folder.path() / "model") / "config.json").string(), "--seq",
-       "512", "--steps", "1", "--warmup", "0", "--dtype", "fp32", "--json"},
+       "512", "--micro-batch", "3", "--steps", "1", "--warmup", "0", "--dtype", "fp32", "--json"},
       Output::Error, {"measuring matrix products alone … "});
   EXPECT_TRUE(json::parse(ended.out).contains("step_seconds"));
 }
