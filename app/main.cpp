@@ -1,11 +1,14 @@
 // The program: how it begins and ends.
 
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 #include <new>
+#include <string>
 #include <system_error>
 
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 
 #include "app/allocator.h"
 #include "app/run_command.h"
@@ -74,11 +77,26 @@ int run(int argc, char** argv) {
   }
 }
 
+// Warnings of Sherd and LibTorch are lines for people. What LibTorch's store and sockets log of
+// connections that break goes: the error that ends the program says it, without stack traces.
+class PlainWarnings final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override {
+    const std::string line = "warning: " + warning.msg() + "\n";
+    std::cerr << line << std::flush;
+  }
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of that write
   std::signal(SIGPIPE, SIG_IGN);
+  PlainWarnings warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) {
+    FLAGS_caffe2_log_level = c10::GLOG_ERROR;
+  }
   const int code = run(argc, argv);
   if (sherd::thread_connects_in_nccl()) {
     sherd::launch::end_process(code);

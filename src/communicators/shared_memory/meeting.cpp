@@ -4,6 +4,8 @@
 #include <utility>
 
 #include <c10/util/Exception.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "communicators/shared_memory/hand_over.h"
 #include "sherd/error.h"
@@ -17,6 +19,18 @@ constexpr std::chrono::seconds kPatience{10};
 
 Deadline deadline_within(std::chrono::milliseconds timeout) {
   return std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout, kPatience);
+}
+
+// A model's region is made later, when no other way is open any more.
+void check_limit_on_files() {
+  rlimit limit{};
+  const auto memory =
+      static_cast<rlim_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < memory) {
+    throw Error(ExitCode::Unavailable,
+                "files may have up to " + std::to_string(limit.rlim_cur) +
+                    " bytes here, and shared memory is one. Raise that limit (ulimit -f).");
+  }
 }
 
 }  // namespace
@@ -172,6 +186,7 @@ std::optional<HostMemory> SharedMemoryMeeting::share(const RankGroup& group,
   };
   attempt([&] {
     if (leads) {
+      check_limit_on_files();
       regions = {open_hand_over(), SharedRegion::make(), SharedRegion::make()};
       regions.numbers.set_size(SharedGroup::region_bytes(here.size));
     }
@@ -188,6 +203,7 @@ std::optional<HostMemory> SharedMemoryMeeting::share(const RankGroup& group,
   });
   attempt([&] {
     if (!name.empty()) {
+      check_limit_on_files();
       enter(regions, here);
     }
   });

@@ -25,6 +25,7 @@
 
 #include "sherd/state_dict.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/failing_files.h"
 #include "tests/support/processes.h"
 #include "tests/support/ranks.h"
 #include "tests/support/train_small_net.h"
@@ -527,6 +528,19 @@ TEST(SharedMemory, WhereOneRankCannotHaveItAllUseProcessGroups) {
   for (const int faulty : {0, 1}) {
     const auto statuses = run_processes_over(Transport::Automatic, 2, [&](World world) {
       deny_on(world, faulty);
+      check_equal_bits(one, train_small_net(world, {.micro_batches = 1, .options = {}}));
+      TORCH_CHECK(!world.make_communicator({0, 1, 2})->gathers_in_place(), "shares memory");
+    });
+    EXPECT_EQ(statuses, zeros(2));
+  }
+}
+
+// The region of the model is larger, that of the numbers is not.
+TEST(SharedMemory, IsNotUsedWhereFilesAreLimitedBelowTheMemory) {
+  const SmallOutcome one = train_small_net(World::alone(), {.micro_batches = 2, .options = {}});
+  for (const int limited : {0, 1}) {
+    const auto statuses = run_processes_over(Transport::Automatic, 2, [&](World world) {
+      const FileSizeLimit limit(world.rank() == limited ? rlim_t{1} << 20 : RLIM_INFINITY);
       check_equal_bits(one, train_small_net(world, {.micro_batches = 1, .options = {}}));
       TORCH_CHECK(!world.make_communicator({0, 1, 2})->gathers_in_place(), "shares memory");
     });
