@@ -87,7 +87,7 @@ StartedRun start_run(const config::RunConfig& resolved, sherd::World& world, con
   auto shape =
       read_together(world, [&] { return model_shape(folder, {resolved.model.ignore_fields}); });
   say(model_line(resolved, shape));
-  RunData data = load_run_data(resolved, tokenizer, *shape.shapes, world, say, progress);
+  RunData data = load_run_data(resolved, tokenizer, shape, world, say, progress);
   config::RunConfig config = track::with_progress(progress, "planning the micro-batch", [&] {
     return with_micro_batch(with_formats(resolved, data), shape, data, world, say);
   });
