@@ -195,7 +195,7 @@ void add_launch(CLI::App& program, int& exit_code) {
       "launch", "Start a verb or a program on several ranks of this host and watch over them");
   auto options = std::make_shared<LaunchOptions>();
   auto timeout_s = std::make_shared<std::optional<int>>();
-  auto grace_s = std::make_shared<int>(static_cast<int>(options->stop_grace.count()));
+  auto grace_s = std::make_shared<std::optional<int>>();
   const int longest = static_cast<int>(sherd::launch::kLongestTimeout.count());
   verb->add_option("-n,--ranks,--nproc-per-node", options->ranks, "number of ranks of this host")
       ->required();
@@ -218,8 +218,10 @@ void add_launch(CLI::App& program, int& exit_code) {
   verb->add_option("--timeout", *timeout_s,
                    "seconds that ranks wait for each other before they end with 80 (default: 600)")
       ->check(CLI::Range(1, longest));
-  verb->add_option("--grace", *grace_s,
-                   "seconds that the other ranks have to stop once one of them has (default: 60)")
+  verb->add_option(
+          "--grace", *grace_s,
+          "seconds that the ranks have to stop once they are asked to; then they are killed "
+          "(default: what they need, and once one has stopped 60 s and three saves)")
       ->check(CLI::Range(1, longest));
   verb->prefix_command();
   verb->footer(
@@ -234,7 +236,9 @@ void add_launch(CLI::App& program, int& exit_code) {
     if (*timeout_s) {
       options->timeout = std::chrono::seconds(**timeout_s);
     }
-    options->stop_grace = std::chrono::seconds(*grace_s);
+    if (*grace_s) {
+      options->stop_grace = std::chrono::seconds(**grace_s);
+    }
     exit_code = sherd::launch::supervise(*options);
   });
 }

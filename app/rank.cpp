@@ -34,17 +34,15 @@ Rank::Rank(OnSignal on_signal)
 
 sherd::World Rank::join(const sherd::WorldOptions& options) {
   sherd::World world = sherd::World::from_environment(options);
-  if (on_signal_ == OnSignal::RequestStop && world.size() > 1) {
-    const std::chrono::milliseconds timeout = options.timeout.value_or(
-        environment_.timeout ? std::chrono::milliseconds(*environment_.timeout)
-                             : sherd::WorldOptions::kDefaultTimeout);
+  if (on_signal_ == OnSignal::RequestStop) {
+    const auto waiting = [world]() -> std::optional<std::string> {
+      const auto wait = world.waiting();
+      return wait ? std::optional(wait->what) : std::nullopt;
+    };
     stop_watch_ = std::make_unique<sherd::launch::StopWatch>(
-        environment_.rank, timeout / 10,
-        [world]() -> std::optional<sherd::launch::StopWatch::Waiting> {
-          const auto wait = world.waiting();
-          return wait ? std::optional(sherd::launch::StopWatch::Waiting{wait->what, wait->since})
-                      : std::nullopt;
-        });
+        environment_.rank,
+        sherd::launch::StopWatch::Questions{[watch = watch_.get()] { return watch->stop_within(); },
+                                            waiting, lost_});
   }
   return world;
 }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "launch/peer_watch.h"
 #include "launch/rank_environment.h"
@@ -24,9 +25,13 @@ class Rank {
   /// Reads the environment. Throws sherd::Error(Usage) for one that makes no sense.
   explicit Rank(OnSignal on_signal);
   [[nodiscard]] bool is_first() const { return environment_.rank == 0; }
-  /// Meets the other ranks. Collective; once. From then on a rank that was asked to stop ends with
-  /// exit code 75 when it has waited for others for a tenth of the timeout without success.
+  /// Meets the other ranks. Collective; once. From then on a rank that was asked to stop ends
+  /// by itself at the launcher's deadline, if there is one (sherd::launch::StopWatch).
   [[nodiscard]] sherd::World join(const sherd::WorldOptions& options = {});
+  /// Before join(): what is lost if this process ends at once, as StopWatch::Questions::lost.
+  void set_lost_at_a_stop(std::function<std::string()> lost) { lost_ = std::move(lost); }
+  /// Tells the launcher how long a save is expected to take: PeerWatch::tell_save_seconds().
+  void tell_save_seconds(double seconds) const { watch_->tell_save_seconds(seconds); }
   /// Runs `work`, which gives the exit code of the process. Where it fails because of another rank
   /// (llm::train::ReportedElsewhere), waits until that one has reported it and ended: launchers
   /// quote the first rank to end. Throws what `work` throws.
@@ -38,6 +43,7 @@ class Rank {
  private:
   sherd::launch::RankEnvironment environment_;
   OnSignal on_signal_;
+  std::function<std::string()> lost_ = [] { return std::string(); };
   std::unique_ptr<sherd::launch::PeerWatch> watch_;
   std::unique_ptr<sherd::launch::StopWatch> stop_watch_;
 };

@@ -51,7 +51,7 @@ int slurm(const OneJob& flags, const std::vector<std::string>& settings) {
   if (flags.gpus_per_node) {
     ask_for_gpus(words, config.device.kind);
   }
-  sherd::launch::SlurmJob job = train_job(flags.slurm, name, words, config.train.output);
+  sherd::launch::SlurmJob job = train_job(flags.slurm, name, words, config);
   if (flags.gpus_per_node) {
     job.ranks_per_node = *flags.gpus_per_node;
     job.gpus = true;

@@ -1,5 +1,6 @@
 #include "app/slurm_flags.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "app/numbers.h"
+#include "llm/train/disk_rate.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -49,9 +51,9 @@ void add_slurm_flags(CLI::App& verb, SlurmFlags& flags) {
                   "first measure what the ranks exchange, and end where an all-gather of 64 MiB "
                   "is below so many GB/s")
       ->check(above_zero());
-  verb.add_option("--stop-before", flags.job.stop_seconds,
-                  "seconds before the time limit at which the run is asked to save and end")
-      ->capture_default_str()
+  verb.add_option("--stop-before", flags.stop_seconds,
+                  "seconds before the time limit at which the run is asked to save and end "
+                  "(default: a minute and three saves, at least 120)")
       ->check(CLI::Range(1, 65535));
   verb.add_option("--sbatch", flags.job.options, "an option of sbatch; or all of them after --")
       ->take_all();
@@ -59,10 +61,13 @@ void add_slurm_flags(CLI::App& verb, SlurmFlags& flags) {
 
 sherd::launch::SlurmJob train_job(const SlurmFlags& flags, const std::string& name,
                                   const std::vector<std::string>& words,
-                                  const std::string& output) {
+                                  const llm::config::RunConfig& config) {
   sherd::launch::SlurmJob job = flags.job;
+  job.stop_seconds =
+      flags.stop_seconds.value_or(std::clamp(llm::train::seconds_to_stop(config).value_or(0),
+                                             job.kUsualStopSeconds, job.kMostStopSeconds));
   job.options.insert(job.options.begin(), "--job-name=" + sherd::launch::slurm_job_name(name));
-  job.checkpoints = (std::filesystem::path(output) / "checkpoints").string();
+  job.checkpoints = (std::filesystem::path(config.train.output) / "checkpoints").string();
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
   if (flags.at_least_gb_per_second) {
     job.test = {program, "bandwidth",  "--max-mib",

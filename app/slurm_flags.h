@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "launch/slurm_job.h"
+#include "llm/config/run_config.h"
 
 namespace app {
 
@@ -15,15 +16,16 @@ namespace app {
 struct SlurmFlags {
   sherd::launch::SlurmJob job;
   std::optional<double> at_least_gb_per_second;
+  std::optional<int> stop_seconds = {};  ///< none: what a save of the run takes decides
 };
 
 /// --setup, --cpus-per-rank, --bandwidth, --stop-before and what follows `--`.
 void add_slurm_flags(CLI::App& verb, SlurmFlags& flags);
 
-/// The job of `sherd train` with these words, into this folder.
+/// The job of `sherd train` with these words, which make this configuration.
 [[nodiscard]] sherd::launch::SlurmJob train_job(const SlurmFlags& flags, const std::string& name,
                                                 const std::vector<std::string>& words,
-                                                const std::string& output);
+                                                const llm::config::RunConfig& config);
 
 /// Gives a file to sbatch; the number of the job. Throws sherd::Error(Unavailable) where there is
 /// no sbatch, or it refuses.

@@ -253,7 +253,7 @@ class Turns {
   // The path of its file.
   [[nodiscard]] std::string write_job(const SweepRun& run) const {
     sherd::launch::SlurmJob job = train_job(flags_.slurm, run.name, words_of(sweep_, run),
-                                            llm::config::config_of(sweep_, run).train.output);
+                                            llm::config::config_of(sweep_, run));
     job.code_file = records_.code_file_of(run).string();
     job.nodes = run.hosts;
     job.ranks_per_node = run.ranks / run.hosts;

@@ -20,6 +20,7 @@
 #include "llm/train/deterministic.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/trainer.h"
+#include "llm/train/unsaved_steps.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -69,6 +70,8 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   }
   const c10::DeviceType device = device_of(rank, config.device.kind);
   llm::train::prepare_deterministic(config.train.deterministic, device);
+  const auto unsaved = std::make_shared<llm::train::UnsavedSteps>();
+  rank.set_lost_at_a_stop([unsaved] { return unsaved->text(); });
   sherd::World world =
       rank.join({.timeout = config.parallel.timeout,
                  .device = device,
@@ -87,6 +90,8 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   hooks.prepared = [&] { end_at_once.disarm(); };
   hooks.show = live_line();
   hooks.failing = [&rank] { rank.outlive_peers(); };
+  hooks.unsaved = unsaved;
+  hooks.save_takes = [&rank](double seconds) { rank.tell_save_seconds(seconds); };
   hooks.warn = [](const std::string& line) { say(line, /*json_on_stdout=*/true); };
   if (dry) {
     return llm::train::dry_run(config, world, hooks) ? 0 : 1;

@@ -1,6 +1,7 @@
 #include "launch/peer_watch.h"
 
 #include <array>
+#include <cstdlib>
 #include <string>
 
 #include <fcntl.h>
@@ -29,7 +30,7 @@ PeerWatch::PeerWatch(const RankEnvironment& environment) : rank_(environment.ran
 
 void PeerWatch::take_over_news(int fd) {
   struct stat kind {};
-  if (::fstat(fd, &kind) != 0 || !S_ISFIFO(kind.st_mode)) {
+  if (::fstat(fd, &kind) != 0 || !(S_ISFIFO(kind.st_mode) || S_ISSOCK(kind.st_mode))) {
     throw Error(ExitCode::Usage, "SHERD_SUPERVISOR_FD=" + std::to_string(fd) +
                                      " is no pipe of this process: unset it, or start the rank "
                                      "with sherd launch");
@@ -57,6 +58,26 @@ void PeerWatch::outlive_peers() {
   awaited_ = true;
 }
 
+std::optional<std::chrono::seconds> PeerWatch::stop_within() {
+  const std::lock_guard lock(mutex_);
+  return stop_within_;
+}
+
+void PeerWatch::tell_save_seconds(double seconds) const {
+  if (news_.get() >= 0) {
+    write_all(news_.get(), std::string(kSaveTakes) + std::to_string(seconds) + "\n");
+  }
+}
+
+// Leaves the first line that is no deadline.
+void PeerWatch::take_deadlines(std::string& news) {
+  while (news.starts_with(kStopWithin) && news.find('\n') != std::string::npos) {
+    const std::lock_guard lock(mutex_);
+    stop_within_ = std::chrono::seconds(std::atoll(news.c_str() + kStopWithin.size()));
+    news.erase(0, news.find('\n') + 1);
+  }
+}
+
 void PeerWatch::watch() {
   std::string news;
   bool launcher_gone = false;
@@ -73,6 +94,7 @@ void PeerWatch::watch() {
     if (events[1].revents != 0) {
       const Bytes bytes = read_available(news_.get());
       news += bytes.data;
+      take_deadlines(news);
       launcher_gone = bytes.at_end;
     }
     launcher_gone = launcher_gone || events[2].revents != 0;

@@ -4,7 +4,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "launch/pipes.h"
@@ -12,14 +14,21 @@
 
 namespace sherd::launch {
 
-/// While it lives, a thread reads the pipe from `sherd launch`. If a line comes, a peer is lost:
+/// What `sherd launch` writes before a number of seconds: the ranks have so long to stop.
+inline constexpr std::string_view kStopWithin = "stop within ";
+/// What a rank writes to `sherd launch` before the seconds that it expects a save to take.
+inline constexpr std::string_view kSaveTakes = "save takes ";
+
+/// While it lives, a thread reads the connection to `sherd launch`. A line that begins with
+/// kStopWithin is a deadline (stop_within()). Any other line means that a peer is lost:
 /// the thread prints it and ends the process at once with exit code 76, without destructors, since
 /// the main thread may wait for the dead peer in a collective. If the pipe closes, the launcher is
 /// gone: the same. Where another launcher started the rank, the end of its parent process is the
 /// end of the launcher; where none did, nothing is watched.
 class PeerWatch {
  public:
-  /// Takes over `environment.supervisor_fd`. Throws `Error` (Usage) if it is no pipe.
+  /// Takes over `environment.supervisor_fd`. Throws `Error` (Usage) if it is neither pipe nor
+  /// socket.
   explicit PeerWatch(const RankEnvironment& environment);
   /// Stops watching; the process lives on.
   ~PeerWatch();
@@ -32,19 +41,25 @@ class PeerWatch {
   void await_loss(std::chrono::milliseconds most);
   /// From now on a lost peer does not end this process: it fails already, and still says why.
   void outlive_peers();
+  /// How long this rank has to stop, from when the launcher said so; none before. Any thread.
+  [[nodiscard]] std::optional<std::chrono::seconds> stop_within();
+  /// Tells `sherd launch`, if it started this rank, how long a save is expected to take.
+  void tell_save_seconds(double seconds) const;
 
  private:
   void take_over_news(int fd);
   void watch();
+  void take_deadlines(std::string& news);
   [[noreturn]] void end_rank(const std::string& what) const;
 
   int rank_;
   FileDescriptor news_;
   FileDescriptor parent_;  // readable once it has ended
   Pipe stop_;              // closing its write end ends the thread
-  std::mutex mutex_;       // of the next two
+  std::mutex mutex_;       // of the next three
   bool awaited_ = false;
   bool lost_ = false;
+  std::optional<std::chrono::seconds> stop_within_;
   std::condition_variable changed_;
   std::thread thread_;
 };

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "sherd/error.h"
@@ -14,14 +15,26 @@ namespace {
 
 constexpr std::size_t kMostAtOnce_bytes = 1 << 20;  // more than a pipe holds, and an end to a flood
 
+[[noreturn]] void throw_no_pipe() {
+  throw Error(ExitCode::Unavailable, std::string("cannot make a pipe to a rank: ") +
+                                         std::strerror(errno) +
+                                         "; raise the limit on open files (ulimit -n)");
+}
+
 }  // namespace
 
 Pipe make_pipe() {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw Error(ExitCode::Unavailable, std::string("cannot make a pipe to a rank: ") +
-                                           std::strerror(errno) +
-                                           "; raise the limit on open files (ulimit -n)");
+    throw_no_pipe();
+  }
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+std::pair<FileDescriptor, FileDescriptor> make_socket_pair() {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    throw_no_pipe();
   }
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "files/file_descriptor.h"
 
@@ -18,6 +19,9 @@ struct Pipe {
 
 /// Throws `Error` (Unavailable) if the system has no descriptor left.
 [[nodiscard]] Pipe make_pipe();
+
+/// Two sockets that are connected to each other; both are closed on exec. Throws as make_pipe().
+[[nodiscard]] std::pair<FileDescriptor, FileDescriptor> make_socket_pair();
 
 /// Makes reads and writes of `fd` return at once.
 void set_non_blocking(int fd);

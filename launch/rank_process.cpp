@@ -78,10 +78,10 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 
 RankProcess::RankProcess(const RankStart& start) {
   Pipe errors = make_pipe();
-  Pipe news = make_pipe();
+  auto [news, news_of_child] = make_socket_pair();
   Pipe status = make_pipe();
   RankStart child = start;
-  child.variables.push_back("SHERD_SUPERVISOR_FD=" + std::to_string(news.read_end.get()));
+  child.variables.push_back("SHERD_SUPERVISOR_FD=" + std::to_string(news_of_child.get()));
   std::vector<std::string> command = start.command;
   std::vector<std::string> environment = make_environment(child);
 
@@ -91,7 +91,7 @@ RankProcess::RankProcess(const RankStart& start) {
   plan.parent = ::getpid();
   plan.stderr_fd = errors.write_end.get();
   plan.status_fd = status.write_end.get();
-  plan.kept_fds.push_back(news.read_end.get());
+  plan.kept_fds.push_back(news_of_child.get());
   if (start.inherited_fd >= 0) {
     plan.kept_fds.push_back(start.inherited_fd);
   }
@@ -117,7 +117,7 @@ RankProcess::RankProcess(const RankStart& start) {
                 "cannot execute " + command.front() + ": " + std::strerror(reason));
   }
   stderr_ = std::move(errors.read_end);
-  news_ = std::move(news.write_end);
+  news_ = std::move(news);
   set_non_blocking(stderr_.get());
   set_non_blocking(news_.get());
 }
@@ -142,6 +142,10 @@ void RankProcess::signal(int number) const {
 
 void RankProcess::tell(const std::string& line) const {
   write_all(news_.get(), line + "\n");
+}
+
+std::string RankProcess::heard() const {
+  return read_available(news_.get()).data;
 }
 
 std::optional<ExitStatus> RankProcess::reap() {

@@ -24,8 +24,9 @@ struct RankStart {
   sigset_t signal_mask{};                         ///< the mask it starts with
 };
 
-/// A running child. Its standard error comes through a pipe; another pipe reports lost peers to it
-/// (the reading end is the child's SHERD_SUPERVISOR_FD). Killed and reaped at the end if
+/// A running child. Its standard error comes through a pipe. Over a pair of sockets the launcher
+/// tells it of lost peers and of deadlines, and is told by it (the child's end is its
+/// SHERD_SUPERVISOR_FD). Killed and reaped at the end if
 /// it still runs.
 ///
 /// The child dies with the thread that started it (PR_SET_PDEATHSIG): that thread must live as long
@@ -46,6 +47,8 @@ class RankProcess {
   void signal(int number) const;
   /// Writes one line into the pipe that the rank's PeerWatch reads. Never blocks.
   void tell(const std::string& line) const;
+  /// What its PeerWatch has told the launcher since the last call. Never blocks.
+  [[nodiscard]] std::string heard() const;
   /// How it ended, once; none while it runs.
   [[nodiscard]] std::optional<ExitStatus> reap();
   /// Non-blocking; -1 once closed.

@@ -117,7 +117,11 @@ done
 std::string requeue(const SlurmJob& job) {
   const std::string again = "scontrol requeue $SLURM_JOB_ID\n";
   const std::string begin =
-      "if [ $code -eq 75 ]; then        # stopped on request: the same command goes on\n";
+      job.nodes > 1
+          ? "# 75: stopped on request. 76: a node or a rank was lost. The same command goes on.\n"
+            "if [ $code -eq 75 ] || { [ $code -eq 76 ] && [ \"${SLURM_RESTART_COUNT:-0}\" -lt " +
+                std::to_string(SlurmJob::kMostRestartsAfterALoss) + " ]; }; then\n"
+          : "if [ $code -eq 75 ]; then        # stopped on request: the same command goes on\n";
   if (job.checkpoints.empty()) {
     return begin + "    " + again + "    exit $code\nfi\n";
   }

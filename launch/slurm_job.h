@@ -12,10 +12,14 @@ struct SlurmJob {
   std::vector<std::string> test = {};  ///< the same, run before it; where it fails, the job ends
   int nodes = 1;
   int ranks_per_node = 1;
-  bool gpus = false;                      ///< a GPU for each rank
-  int cpus_per_rank = 1;                  ///< threads of a rank
-  std::vector<std::string> setup = {};    ///< lines of the shell's before it: "module load gcc"
-  int stop_seconds = 120;                 ///< before the time limit, that a run has to save and end
+  bool gpus = false;                    ///< a GPU for each rank
+  int cpus_per_rank = 1;                ///< threads of a rank
+  std::vector<std::string> setup = {};  ///< lines of the shell's before it: "module load gcc"
+  static constexpr int kUsualStopSeconds = 120;
+  static constexpr int kMostStopSeconds = 65535;  ///< that Slurm takes
+  /// How often a job of several nodes is queued again after a rank or node was lost.
+  static constexpr int kMostRestartsAfterALoss = 5;
+  int stop_seconds = kUsualStopSeconds;   ///< before the time limit, that a run has to save and end
   std::vector<std::string> options = {};  ///< of sbatch, as a shell passes them: "--time=1:00:00"
   /// Where the command leaves its checkpoints, step-N/manifest.json each: a run that was stopped
   /// twice without a new one is not queued again. Empty: that is not looked at.
@@ -25,9 +29,9 @@ struct SlurmJob {
 };
 
 /// The file: asks for a stop before the time limit, and is queued again where the run ends with 75,
-/// so that a job may be shorter than its run. Throws sherd::Error(Usage) for what Slurm could not
-/// take: no nodes, an option that is none, is too long or holds a control character, a line of
-/// setup that would begin another line.
+/// so that a job may be shorter than its run; on several nodes also after 76, a few times. Throws
+/// sherd::Error(Usage) for what Slurm could not take: no nodes, an option that is none, is too long
+/// or holds a control character, a line of setup that would begin another line.
 [[nodiscard]] std::string slurm_job_file(const SlurmJob& job);
 
 /// A name as Slurm takes it for a job, and as file names may hold it: what is no letter, digit,

@@ -7,18 +7,22 @@
 
 #include "launch/end_process.h"
 #include "launch/quiet_thread.h"
-#include "launch/stop_request.h"
+#include "launch/running_time.h"
+#include "sherd/error.h"
 
 namespace sherd::launch {
 namespace {
 
-constexpr std::chrono::milliseconds kLongestNap{500};
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBetweenDeadlineLooks{200};
+// To say what is lost before the launcher kills the process.
+constexpr milliseconds kLongestMargin{1000};
 
 }  // namespace
 
-StopWatch::StopWatch(int rank, std::chrono::milliseconds grace,
-                     std::function<std::optional<Waiting>()> waiting)
-    : rank_(rank), grace_(grace), waiting_(std::move(waiting)), stop_(make_pipe()) {
+StopWatch::StopWatch(int rank, Questions questions)
+    : rank_(rank), questions_(std::move(questions)), stop_(make_pipe()) {
   thread_ = start_quiet_thread([this] { watch(); });
 }
 
@@ -29,25 +33,34 @@ StopWatch::~StopWatch() {
 
 void StopWatch::watch() const {
   pollfd stopped{stop_.read_end.get(), POLLIN, 0};
-  while (::poll(&stopped, 1, static_cast<int>(kLongestNap.count())) <= 0) {
-    look();
+  std::optional<RunningTime> since_announced;
+  while (::poll(&stopped, 1, static_cast<int>(kBetweenDeadlineLooks.count())) <= 0) {
+    const auto deadline = questions_.deadline();
+    if (!deadline) {
+      continue;
+    }
+    if (!since_announced) {
+      since_announced.emplace();
+    }
+    const milliseconds margin = std::min<milliseconds>(kLongestMargin, milliseconds(*deadline) / 4);
+    if (since_announced->tick() >= *deadline - margin) {
+      end(*deadline);
+    }
   }
 }
 
-void StopWatch::look() const {
-  const auto asked = StopRequest::requested_at();
-  const auto waiting = asked ? waiting_() : std::nullopt;
-  if (!waiting) {
-    return;
-  }
-  const auto waited = std::chrono::steady_clock::now() - std::max(waiting->since, *asked);
-  if (waited >= grace_) {
-    end_process("sherd: rank " + std::to_string(rank_) + " was asked to stop, and has waited " +
-                    std::to_string(std::chrono::ceil<std::chrono::seconds>(grace_).count()) +
-                    " s for the others in " + waiting->what +
-                    "; stopping (exit 75): the same command goes on from the last checkpoint",
-                ExitCode::Stopped);
-  }
+void StopWatch::end(std::chrono::seconds deadline) const {
+  const auto waiting = questions_.waiting();
+  const std::string lost = questions_.lost();
+  const ExitCode code = lost.empty() ? ExitCode::Stopped : ExitCode::StorageIo;
+  end_process(
+      "sherd: rank " + std::to_string(rank_) + " was asked to stop within " +
+          std::to_string(deadline.count()) + " s and " +
+          (waiting ? "still waits for the others in " + *waiting : "is not done") + ". " +
+          (lost.empty() ? "Nothing is lost" : lost + " are lost, which no checkpoint holds") +
+          "; stopping (exit " + std::to_string(static_cast<int>(code)) +
+          "). A larger --grace gives it more time",
+      code);
 }
 
 }  // namespace sherd::launch

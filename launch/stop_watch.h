@@ -1,5 +1,5 @@
 #pragma once
-// A thread that ends a rank which was asked to stop and waits for others without end.
+// A thread that ends a rank at the deadline that its launcher has set for a stop.
 
 #include <chrono>
 #include <functional>
@@ -11,20 +11,21 @@
 
 namespace sherd::launch {
 
-/// Ranks stop together, which they cannot agree on where one of them is gone or silent. While it
-/// lives, a thread checks whether this process was asked to stop (StopRequest) and has since then
-/// waited for longer than a grace time in the same exchange: it then prints a message and ends the
-/// process at once with exit code 75, since the same command goes on from the last checkpoint.
+/// A rank that was asked to stop finishes its step and saves, for as long as that takes. Only a
+/// deadline of the launcher ends it before: a thread then prints what the rank waited for and what
+/// is lost, shortly before the launcher kills the rank, and ends the process.
 class StopWatch {
  public:
-  /// What the process waits for, and since when.
-  struct Waiting {
-    std::string what;
-    std::chrono::steady_clock::time_point since;
+  /// What the watch asks, from its own thread.
+  struct Questions {
+    /// How long this rank has to stop, from when the launcher said so; none before.
+    std::function<std::optional<std::chrono::seconds>()> deadline;
+    /// What the rank waits for, if it waits for others.
+    std::function<std::optional<std::string>()> waiting;
+    /// What is lost if the process ends now, for example "steps 13 to 17"; empty: nothing.
+    std::function<std::string()> lost;
   };
-  /// `waiting` is called on the thread; none where the process waits for nobody.
-  StopWatch(int rank, std::chrono::milliseconds grace,
-            std::function<std::optional<Waiting>()> waiting);
+  StopWatch(int rank, Questions questions);
   /// Stops watching; the process lives on.
   ~StopWatch();
   StopWatch(const StopWatch&) = delete;
@@ -32,11 +33,10 @@ class StopWatch {
 
  private:
   void watch() const;
-  void look() const;
+  [[noreturn]] void end(std::chrono::seconds deadline) const;
 
   int rank_;
-  std::chrono::milliseconds grace_;
-  std::function<std::optional<Waiting>()> waiting_;
+  Questions questions_;
   Pipe stop_;  // closing its write end ends the thread
   std::thread thread_;
 };

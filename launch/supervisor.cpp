@@ -14,9 +14,11 @@
 #include "launch/descriptor_limit.h"
 #include "launch/last_words.h"
 #include "launch/loopback_socket.h"
+#include "launch/peer_watch.h"
 #include "launch/random_hex.h"
 #include "launch/rank_process.h"
 #include "launch/repeated_faults.h"
+#include "launch/running_time.h"
 #include "launch/signals.h"
 #include "launch/spinning.h"
 #include "sherd/error.h"
@@ -30,6 +32,8 @@ constexpr std::chrono::seconds kGrace{3};
 /// Held for a slow reader of standard error before ranks have to wait for it.
 constexpr std::size_t kMostBacklog_bytes = 1 << 20;
 constexpr std::chrono::milliseconds kLookAtBacklog{50};
+/// While the ranks' time to stop runs.
+constexpr std::chrono::milliseconds kLongestNap{500};
 /// For the last lines to be read.
 constexpr std::chrono::seconds kDrain{3};
 constexpr std::size_t kSecret_bytes = 32;
@@ -53,14 +57,14 @@ class Supervisor {
       wait_for_event();
       take_signals();
       for (Rank& rank : ranks_) {
+        hear(rank);
         if (!is_backlogged()) {
           relay(rank);
         }
       }
       reap();
-      if (deadline_ && Clock::now() >= *deadline_) {
-        kill_all("did not stop within " + std::to_string(deadline_grace_.count()) +
-                 " s and was killed");
+      if (grace_ && time_left() <= Clock::duration::zero()) {
+        kill_all("did not stop within " + std::to_string(grace_->count()) + " s and was killed");
       }
     }
     const int code = verdict();
@@ -89,7 +93,11 @@ class Supervisor {
   void on_stop();
   void on_no();
   void on_deaths(std::vector<Death> fresh);
+  void stop_within(std::chrono::seconds grace);
+  [[nodiscard]] std::chrono::seconds grace_after_the_first() const;
+  void hear(const Rank& rank);
   void end_within(std::chrono::seconds grace);
+  [[nodiscard]] Clock::duration time_left() { return *grace_ - waited_.tick(); }
   void kill_all(const std::string& how);
   [[nodiscard]] int verdict();
   void report();
@@ -102,8 +110,10 @@ class Supervisor {
   std::optional<std::string> spin_ = spin_variable_now(options_.ranks, process_environment);
   std::vector<Rank> ranks_;
   Deaths deaths_;
-  std::optional<Clock::time_point> deadline_;  // when those that still run are killed
-  std::chrono::seconds deadline_grace_{0};     // what they were given until then
+  std::optional<std::chrono::seconds> grace_;  // until those that still run are killed
+  RunningTime waited_;                         // of it
+  double save_seconds_ = 0;                    // as a rank has estimated
+  bool cut_short_ = false;                     // ranks were killed at the end of the grace
   bool stopped_ = false;                       // a rank exited 75
   bool said_no_ = false;                       // a rank exited 1, which is an answer
   int stop_signals_ = 0;
@@ -202,8 +212,8 @@ void Supervisor::wait_for_event() {
     events.push_back({backlogged ? -1 : rank.process.stderr_fd(), POLLIN, 0});  // -1: passed over
   }
   std::optional<Clock::duration> limit;
-  if (deadline_) {
-    limit = std::max(*deadline_ - Clock::now(), Clock::duration::zero());
+  if (grace_) {
+    limit = std::clamp<Clock::duration>(time_left(), Clock::duration::zero(), kLongestNap);
   }
   if (backlogged) {
     limit = std::min<Clock::duration>(limit.value_or(kLookAtBacklog), kLookAtBacklog);
@@ -236,8 +246,14 @@ void Supervisor::on_stop_signal(int signal) {
   ++stop_signals_;
   last_stop_signal_ = signal;
   if (stop_signals_ == 1) {
-    say(signal_name(signal) + ": asked the ranks to stop; once more to kill them");
+    const bool has_limit = options_.holds_stop_signals && options_.stop_grace;
+    const std::string limit =
+        has_limit ? " within " + std::to_string(options_.stop_grace->count()) + " s" : "";
+    say(signal_name(signal) + ": asked the ranks to stop" + limit + "; once more to kill them");
     ask_to_stop();
+    if (has_limit && deaths_.empty()) {
+      stop_within(*options_.stop_grace);
+    }
   } else {
     kill_all("was killed on the second " + signal_name(signal));
   }
@@ -278,14 +294,38 @@ void Supervisor::on_stop() {
     if (stop_signals_ == 0) {
       ask_to_stop();
     }
-    end_within(options_.stop_grace);
+    if (!grace_) {
+      stop_within(options_.stop_grace.value_or(grace_after_the_first()));
+    }
+  }
+}
+
+std::chrono::seconds Supervisor::grace_after_the_first() const {
+  const std::chrono::duration<double> saves(LaunchOptions::kGraceOfSaves * save_seconds_);
+  return LaunchOptions::kLeastGrace + std::chrono::ceil<std::chrono::seconds>(saves);
+}
+
+/// The ranks are told, so that they say what they lose.
+void Supervisor::stop_within(std::chrono::seconds grace) {
+  end_within(grace);
+  for (const Rank& rank : ranks_) {
+    rank.process.tell(std::string(kStopWithin) + std::to_string(grace.count()));
+  }
+}
+
+void Supervisor::hear(const Rank& rank) {
+  const std::string told = rank.process.heard();
+  const std::size_t last = told.rfind(kSaveTakes);
+  if (last != std::string::npos) {
+    save_seconds_ = std::clamp(std::atof(told.c_str() + last + kSaveTakes.size()), 0.0,
+                               static_cast<double>(kLongestTimeout.count()));
   }
 }
 
 /// All ranks have the same answer, and some may still be telling it.
 void Supervisor::on_no() {
-  if (!std::exchange(said_no_, true) && !deadline_) {
-    end_within(options_.stop_grace);
+  if (!std::exchange(said_no_, true) && !grace_) {
+    end_within(options_.stop_grace.value_or(LaunchOptions::kLeastGrace));
   }
 }
 
@@ -306,19 +346,20 @@ void Supervisor::on_deaths(std::vector<Death> fresh) {
 }
 
 void Supervisor::end_within(std::chrono::seconds grace) {
-  deadline_ = Clock::now() + grace;
-  deadline_grace_ = grace;
+  grace_ = grace;
+  waited_.restart();
 }
 
 void Supervisor::kill_all(const std::string& how) {
   for (Rank& rank : ranks_) {
     if (rank.process.running() && !rank.killed_here) {
       rank.killed_here = true;
+      cut_short_ = true;
       rank.process.signal(SIGKILL);
       say("rank " + std::to_string(rank.number) + " " + how);
     }
   }
-  deadline_.reset();
+  grace_.reset();
 }
 
 int Supervisor::verdict() {
@@ -337,6 +378,9 @@ int Supervisor::verdict() {
   }
   if (said_no_) {
     return kNo;
+  }
+  if (cut_short_ && !stopped_) {
+    return static_cast<int>(ExitCode::StorageIo);
   }
   return static_cast<int>(stopped_ ? ExitCode::Stopped : ExitCode::Done);
 }

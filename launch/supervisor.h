@@ -34,9 +34,13 @@ struct LaunchOptions {
   /// signals held back until they call release_stop_signals(), and a rank that exits 75 has been
   /// asked to stop, as the others then are.
   bool holds_stop_signals = false;
-  /// What the other ranks have to stop once one of them has, before they are killed; only with
-  /// `holds_stop_signals`.
-  std::chrono::seconds stop_grace{60};
+  /// How long the ranks have to stop once they are asked to, before they are killed; they are told.
+  /// Only with `holds_stop_signals`. None: they have as long as they need until the first of them
+  /// has stopped. Then the others have kLeastGrace, and on top kGraceOfSaves times what a save
+  /// takes by the latest estimate of a rank (PeerWatch::tell_save_seconds()).
+  std::optional<std::chrono::seconds> stop_grace = {};
+  static constexpr std::chrono::seconds kLeastGrace{60};
+  static constexpr int kGraceOfSaves = 3;
   /// Whether exit code 1 is the answer of all ranks (no), and no failure of one.
   bool answers = false;
 };
@@ -56,7 +60,8 @@ struct LaunchOptions {
 /// begins with "sherd: ") is passed on once. The reader of standard error may stall: ranks
 /// then wait when they write there, and the launcher goes on.
 ///
-/// Of ranks with `answers` 1 is no failure: the others have `stop_grace` to give theirs. A line
+/// Of ranks with `answers` 1 is no failure: the others have `stop_grace`, else kLeastGrace, to give
+/// theirs. A line
 /// says where there are more ranks than cores.
 ///
 /// A rank that exits with another code than those, 0 and 75, or is killed, ends the others within
@@ -65,14 +70,14 @@ struct LaunchOptions {
 /// not. SIGTERM, SIGINT or SIGUSR1 is passed on as SIGTERM, a request to stop; a second one kills
 /// all ranks. No rank survives the launcher.
 ///
-/// Returns 0 if all ranks exited 0; 75 if they stopped on request; 1 if that was the answer of one;
-/// 128 + signal after a second
-/// signal, or where the first killed ranks that do not handle it; else the code of the rank that
-/// died first (never that of a survivor), 128 + signal if it was killed. Throws `Error`: Usage for
-/// an empty command or wrong numbers of ranks and hosts; Unavailable if the port is taken or there
-/// are too few descriptors for so many ranks; InputMissing if the program cannot be executed. Call
-/// it in a thread that lives until it returns, with no other children to wait for. Raises the
-/// process's limit on descriptors.
+/// Returns 0 if all ranks exited 0; 75 if they stopped on request; 74 if they were killed when
+/// their time to stop was over and none had exited 75; 1 if that was the answer of one; 128 +
+/// signal after a second signal, or where the first killed ranks that do not handle it; else the
+/// code of the rank that died first (never that of a survivor), 128 + signal if it was killed.
+/// Throws `Error`: Usage for an empty command or wrong numbers of ranks and hosts; Unavailable if
+/// the port is taken or there are too few descriptors for so many ranks; InputMissing if the
+/// program cannot be executed. Call it in a thread that lives until it returns, with no other
+/// children to wait for. Raises the process's limit on descriptors.
 [[nodiscard]] int supervise(const LaunchOptions& options);
 
 }  // namespace sherd::launch

@@ -69,6 +69,9 @@ class Backend {
   [[nodiscard]] virtual c10::DeviceType device_type() const { return device().type(); }
   /// What this rank waits for, if anything. Any thread may ask, also while another waits.
   [[nodiscard]] virtual std::optional<Wait> waiting() const { return std::nullopt; }
+  /// As World::report_progress(); `limit` as of WorkPhase, 0 outside a phase. Back ends whose waits
+  /// do not look at progress do nothing.
+  virtual void report_progress(const std::string& /*what*/, std::chrono::milliseconds /*limit*/) {}
 
   /// A communicator over the group that this rank is in, for one model: attach() is called on it.
   /// Collective over the whole world, also where groups differ: rank r passes its own. Groups of

@@ -133,6 +133,13 @@ class World {
   /// Not collective; any thread may ask, also while another waits.
   [[nodiscard]] std::optional<Wait> waiting() const;
 
+  /// Tells the other ranks that this one works, for example "step 12" or "writing shard 0: 64 of
+  /// 512 MiB". A wait for other ranks ends (Error, Hang) when no rank has reported progress for the
+  /// whole timeout; its message says what the missing ranks reported last. Cheap: at most one
+  /// message per second leaves the process. Not collective; any thread. No effect in a world of
+  /// one. PyTorch: the heartbeat of the watchdog.
+  void report_progress(const std::string& what) const;
+
   /// Reduces each value over all ranks, in rank order: the same bits everywhere. Collective.
   void all_reduce(std::span<double> values, ReduceOp op = ReduceOp::Sum);
   /// Each rank's text, by rank. Collective. PyTorch: `all_gather_object`.
@@ -165,6 +172,27 @@ class World {
   struct State;
   explicit World(std::shared_ptr<Backend> backend);
   std::shared_ptr<State> state_;
+};
+
+/// Work of one rank that others wait for: reading, preparing, writing. While the object lives, the
+/// other ranks wait for `limit` without news instead of the timeout, if that is longer, and the
+/// messages of waits that end name this phase. Not collective. PyTorch: none.
+class WorkPhase {
+ public:
+  /// `name` for people: "saving checkpoint step-00000012". `limit`: the longest that this rank
+  /// works without a report(); 0: the timeout of the world.
+  WorkPhase(World world, std::string name,
+            std::chrono::milliseconds limit = std::chrono::milliseconds(0));
+  ~WorkPhase();
+  WorkPhase(const WorkPhase&) = delete;
+  WorkPhase& operator=(const WorkPhase&) = delete;
+  /// Reports progress: "12 of 40 MiB". Any thread.
+  void report(const std::string& how_far) const;
+
+ private:
+  World world_;
+  std::string name_;
+  std::chrono::milliseconds limit_;
 };
 
 }  // namespace sherd

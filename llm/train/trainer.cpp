@@ -18,8 +18,10 @@
 #include "llm/train/data_preview.h"
 #include "llm/train/deterministic.h"
 #include "llm/train/device.h"
+#include "llm/train/disk_rate.h"
 #include "llm/train/export_run.h"
 #include "llm/train/flops_utilization.h"
+#include "llm/train/free_space.h"
 #include "llm/train/load_model.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/out_of_memory.h"
@@ -192,22 +194,6 @@ void end_tracking(track::Trackers* trackers, track::End how, track::Progress* pr
   }
 }
 
-// What a failed run leaves is told as far as that is possible: its own failure is what counts.
-void end_failed(TrainingLoop& loop, const config::RunConfig& config, const std::string& why,
-                track::Trackers* trackers, track::Progress* progress, const RunHooks& hooks) {
-  if (progress == nullptr) {
-    return;
-  }
-  hooks.failing();
-  try {
-    record_end(loop, config, track::End::Failed, why,
-               [&](const std::string& line) { progress->say(line); });
-  } catch (const std::exception&) {
-    // A full disk, perhaps, of which the run has failed.
-  }
-  end_tracking(trackers, track::End::Failed, progress);
-}
-
 // On rank 0, which says what it is a share of; nothing on the others.
 FlopsUtilization utilization_on_first(const config::RunConfig& config, const ModelShape& shape,
                                       const sherd::World& world, const Say& say) {
@@ -268,12 +254,58 @@ RunOutcome steps_and_results(TrainingLoop& loop, const Ending& end, sherd::World
   return outcome;
 }
 
+// Records the end of a run that does not end together with the other ranks, as far as that is
+// possible: the failure itself is what counts.
+void end_alone(TrainingLoop& loop, const Ending& end, track::End how, const std::string& why) {
+  if (end.progress == nullptr) {
+    return;
+  }
+  end.hooks.failing();
+  try {
+    record_end(loop, end.config, how, why,
+               [&](const std::string& line) { end.progress->say(line); });
+  } catch (const std::exception&) {
+    // A full disk, perhaps, of which the run has failed.
+  }
+  end_tracking(end.trackers, how, end.progress);
+}
+
+// A run that was asked to stop ends otherwise than with a save by all ranks: their peers have left
+// or hang, or the checkpoint cannot be written. Returns if nothing is lost.
+RunOutcome failed_stop(TrainingLoop& loop, const Ending& end, const sherd::Error& error) {
+  end_alone(loop, end, track::End::Stopped, error.what());
+  const std::string lost = end.hooks.unsaved->text();
+  if (lost.empty() && error.is_of_peers()) {
+    RunOutcome outcome = loop.outcome();
+    outcome.stopped = true;
+    return outcome;
+  }
+  if (lost.empty() || dynamic_cast<const ReportedElsewhere*>(&error) != nullptr) {
+    throw;
+  }
+  throw sherd::Error(
+      error.is_of_peers() ? sherd::ExitCode::StorageIo : error.code(),
+      fmt::format("asked to stop, and {} could not be saved and are lost: {}", lost, error.what()));
+}
+
+bool is_of_a_stop(const sherd::Error& error, const RunHooks& hooks) {
+  const bool writes =
+      error.code() == sherd::ExitCode::CannotWrite || error.code() == sherd::ExitCode::StorageIo;
+  return hooks.stop_requested() && (error.is_of_peers() || writes);
+}
+
 RunOutcome carry_out(TrainingLoop& loop, const Ending& end, sherd::World& world) {
   RunOutcome outcome;
   try {
     outcome = steps_and_results(loop, end, world);
+  } catch (const sherd::Error& error) {
+    if (is_of_a_stop(error, end.hooks)) {
+      return failed_stop(loop, end, error);
+    }
+    end_alone(loop, end, track::End::Failed, error.what());
+    throw;
   } catch (const std::exception& error) {
-    end_failed(loop, end.config, error.what(), end.trackers, end.progress, end.hooks);
+    end_alone(loop, end, track::End::Failed, error.what());
     throw;
   }
   if (!outcome.stopped) {
@@ -369,6 +401,11 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   const ResumePlan plan = plan_resume(config, note, *shape.shapes, world, say);
   note.origin = plan.origin;
   require_room(config, shape, world, say);
+  if (world.rank() == 0) {
+    const auto seconds = expected_save_seconds(
+        config.train.output, checkpoint_bytes(shape.parameters, config.precision));
+    hooks.save_takes(seconds.value_or(0));
+  }
   together(world, [&] {
     if (world.rank() == 0) {
       write_bad_samples(config.train.output, data.skipped, say);

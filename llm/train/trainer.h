@@ -2,9 +2,11 @@
 // A training run from configuration to the last checkpoint.
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "llm/config/run_config.h"
+#include "llm/train/unsaved_steps.h"
 #include "sherd/world.h"
 
 namespace llm::train {
@@ -28,6 +30,11 @@ struct RunHooks {
   /// A line that must not be missed, such as of a full disk; called as `say` is, which takes its
   /// place where it is none.
   std::function<void(const std::string& line)> warn = {};
+  /// Kept up to date by the run: which steps are lost if the process ends now.
+  std::shared_ptr<UnsavedSteps> unsaved = std::make_shared<UnsavedSteps>();
+  /// Called on rank 0: how long a save takes, in seconds. At startup an estimate from the planned
+  /// bytes and the measured rate of the disk, later the time of the last save.
+  std::function<void(double seconds)> save_takes = [](double /*seconds*/) {};
 };
 
 struct RunOutcome {
@@ -39,7 +46,9 @@ struct RunOutcome {
 /// Trains as `config` says: all ranks agree on the run, the output folder is locked, then come
 /// tokenizer, data, model in shards, optimizer, resume, and step after step with checkpoints and
 /// evaluations. However it ends from then on, it leaves summary.json and a line of it. Collective.
-/// Throws sherd::Error with the exit code that the failure deserves.
+/// Throws sherd::Error with the exit code that the failure deserves. A run that was asked to stop
+/// and then loses its peers (they end, or hang) throws Error(StorageIo), which names the steps that
+/// no checkpoint holds; if there are none, it returns as stopped.
 RunOutcome run(const config::RunConfig& config, sherd::World world, const RunHooks& hooks);
 
 /// Says what run() would do, as far as that is known without a model: the configuration with its

@@ -120,6 +120,8 @@ TrainingLoop::TrainingLoop(Prepared prepared, sherd::Sharded<model::CausalLm>& m
       evaluations_(run_.config.eval.every, run_.data.length.steps_per_epoch, started_) {
   outcome_.steps_done = run_.start.step;
   outcome_.checkpoint = run_.start.folder;
+  hooks_.unsaved->set_done(run_.start.step);
+  hooks_.unsaved->set_saved(run_.start.step);
   if (run_.config.device.cuda_graphs) {
     graphs_.emplace(model_, scaler_);
   }
@@ -229,12 +231,14 @@ TrainingLoop::Unread TrainingLoop::launch(std::int64_t number) {
 }
 
 bool TrainingLoop::step(std::int64_t number) {
+  world_.report_progress(fmt::format("step {}", number));
   Unread made = launch(number);
   settle();  // of the step before, while a device computes this one
   if (made.step.known().stop_requested) {
     return false;
   }
   outcome_.steps_done = number;
+  hooks_.unsaved->set_done(number);
   agree_on_clocks(made);
   unread_ = std::move(made);
   if (world_.device().is_cpu()) {
@@ -492,6 +496,7 @@ void TrainingLoop::save(std::int64_t number) {
   const Clock::time_point start = Clock::now();
   const std::string folder = checkpoints_.folder_of(number).string();
   const track::Working saving(run_.progress, "saving checkpoint " + folder);
+  world_.report_progress("saving checkpoint " + folder);
   on_first_rank([&] {
     run_.lock->check_folder_is_there();
     log_->sync();  // a checkpoint's steps are in the log
@@ -507,9 +512,11 @@ void TrainingLoop::save(std::int64_t number) {
     prune(number);
   }
   saved_step_ = number;
+  hooks_.unsaved->set_saved(number);
   saves_.done(Clock::now());
   outcome_.checkpoint = folder;
   const double seconds = seconds_since(start);
+  hooks_.save_takes(seconds);
   on_first_rank([&] { log_->write_checkpoint(number, folder, seconds); });
   say(fmt::format("checkpoint {} ({:.2f} s)", folder, seconds));
 }

@@ -64,6 +64,8 @@ class TrainingLoop {
   void record_end(track::End how, const std::string& why = "");
   /// As track::JsonlLog::missing_records, on rank 0.
   [[nodiscard]] std::int64_t missing_records() const { return log_->missing_records(); }
+  /// What the run has reached. Not collective.
+  [[nodiscard]] const RunOutcome& outcome() const { return outcome_; }
   /// Whether no step is left to do: the last is done, or evaluations had become no better. Not
   /// collective.
   [[nodiscard]] bool is_over() const;

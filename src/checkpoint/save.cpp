@@ -1,3 +1,4 @@
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <system_error>
@@ -62,8 +63,35 @@ std::vector<HeldPiece> held_pieces(ShardedModule& model, SavedOptimizer optimize
   return held;
 }
 
+// Others wait as long for one write or fsync of a slow disk or file server.
+constexpr std::chrono::seconds kSlowestWrite{60};
+// Made durable at a time, so that no fsync is longer.
+constexpr int64_t kDurableBytes = int64_t{256} << 20;
+
+// Makes a file durable part by part, and reports that.
+class ReportedWrites {
+ public:
+  ReportedWrites(const World& world, const std::string& file, SafetensorsWriter& writer)
+      : phase_(world, "writing " + file, kSlowestWrite), writer_(writer) {}
+  void add(int64_t bytes) {
+    written_ += bytes;
+    if (written_ - durable_ >= kDurableBytes) {
+      writer_.sync();
+      durable_ = written_;
+    }
+    phase_.report(std::to_string(written_ >> 20) + " of " +
+                  std::to_string(writer_.file_bytes() >> 20) + " MiB");
+  }
+
+ private:
+  WorkPhase phase_;
+  SafetensorsWriter& writer_;
+  int64_t written_ = 0;
+  int64_t durable_ = 0;
+};
+
 // Writes this rank's file and returns its pieces as JSON, by name.
-json write_shard(const std::string& folder, const std::string& file,
+json write_shard(const World& world, const std::string& folder, const std::string& file,
                  const std::vector<HeldPiece>& held) {
   std::vector<SafetensorsSpec> specs;
   for (const HeldPiece& piece : held) {
@@ -72,6 +100,7 @@ json write_shard(const std::string& folder, const std::string& file,
     }
   }
   SafetensorsWriter writer(folder + "/" + file, specs);
+  ReportedWrites written(world, file, writer);
   json pieces = json::object();
   for (const HeldPiece& piece : held) {
     json digests = json::object();
@@ -82,6 +111,7 @@ json write_shard(const std::string& folder, const std::string& file,
         const auto bytes = static_cast<size_t>(tensor.nbytes());
         digest.add(tensor.const_data_ptr(), bytes);
         writer.write(kind + "/" + piece.name, tensor.const_data_ptr(), bytes);
+        written.add(static_cast<int64_t>(bytes));
       });
       digests[kind] = digest.finish();
     }
@@ -143,6 +173,7 @@ void save(const std::string& folder, ShardedModule& model, SavedOptimizer optimi
           detail::check_replaceable(target + end);
         }
         begun = true;
+        const WorkPhase phase(world, "making " + temporary, kSlowestWrite);
         files::remove_folder(temporary);
         files::make_folder(temporary);
       }
@@ -153,12 +184,14 @@ void save(const std::string& folder, ShardedModule& model, SavedOptimizer optimi
         return std::string();  // the first row writes the same
       }
       const std::string file = detail::shard_file_name(mesh.shard_rank(), mesh.shard_size());
-      std::string pieces = write_shard(temporary, file, held_pieces(model, optimizer)).dump();
+      std::string pieces =
+          write_shard(world, temporary, file, held_pieces(model, optimizer)).dump();
       detail::rest(detail::engine_of(model).model);
       return pieces;
     });
     static_cast<void>(detail::agree(world, failure, [&]() -> std::string {
       if (first) {
+        const WorkPhase phase(world, "writing the manifest of " + target, kSlowestWrite);
         CheckpointManifest manifest = describe(model, optimizer);
         manifest.note = note;
         add_pieces(manifest, mesh.shard_size(), ranks);

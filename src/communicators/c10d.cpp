@@ -1,24 +1,64 @@
 #include "communicators/c10d.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
-#include "communicators/exchange.h"
 #include "communicators/reduce_buffers.h"
 
 namespace sherd::detail {
 
 namespace {
 
+// For connections that a lost rank has closed to end what waits for it.
+constexpr std::chrono::milliseconds kToNoticeAFailure{200};
+
 at::Tensor bytes_at(void* data, int64_t bytes) {
   return at::from_blob(data, {bytes}, at::kByte);
 }
 
 }  // namespace
+
+// A thread of Gloo's that waits for a silent rank cannot be interrupted, and the group's destructor
+// joins it. So the group lives on in a thread of its own until that rank answers or ends.
+C10dCommunicator::~C10dCommunicator() {
+  if (!has_failed_) {
+    return;
+  }
+  for (auto& [segment, work] : gathers_) {
+    unfinished_.push_back(std::move(work));
+  }
+  const auto deadline = std::chrono::steady_clock::now() + kToNoticeAFailure;
+  const auto is_under_way = [](const Work& work) { return !work->isCompleted(); };
+  while (std::any_of(unfinished_.begin(), unfinished_.end(), is_under_way)) {
+    if (std::chrono::steady_clock::now() >= deadline) {
+      std::thread([groups = std::move(groups_), works = std::move(unfinished_)] {
+        for (const Work& work : works) {
+          try {
+            work->wait();
+          } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): it failed long ago
+          }
+        }
+      }).detach();
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+void C10dCommunicator::await(const Work& work) {
+  try {
+    wait_patiently(groups_.roster, *work);
+  } catch (const std::exception&) {
+    unfinished_.push_back(work);
+    throw;
+  }
+}
 
 std::string C10dCommunicator::transport() const {
   return "process groups (" + groups_.gather->getBackendName() + ")";
@@ -28,15 +68,14 @@ void* C10dCommunicator::start_gather(Segment segment, void* slot, const GatherEv
   const int64_t bytes = segment_bytes(spec(segment), 1);
   at::Tensor out = bytes_at(slot, bytes * world_size());
   at::Tensor in = bytes_at(travelling_shard(segment), bytes);
-  gathers_[segment] = exchange(groups_.roster, described(Collective::Operation::Gather, segment),
-                               [&] { return groups_.gather->_allgather_base(out, in); });
+  gathers_[segment] = attempt(described(Collective::Operation::Gather, segment),
+                              [&] { return groups_.gather->_allgather_base(out, in); });
   return slot;
 }
 
 void C10dCommunicator::finish_gather(Segment segment) {
   auto node = gathers_.extract(segment);
-  exchange(groups_.roster, described(Collective::Operation::Gather, segment),
-           [&] { return node.mapped()->wait(); });
+  attempt(described(Collective::Operation::Gather, segment), [&] { await(node.mapped()); });
 }
 
 int64_t C10dCommunicator::part_numel(const Sent& sent) const {
@@ -64,7 +103,7 @@ void C10dCommunicator::start_exchange(Exchange& filled) {
   const int parts = static_cast<int>((spec(sent.segment).shard_numel + part - 1) / part);
   sent.first_tag = next_tag_;
   next_tag_ = (next_tag_ + 1 + parts) % kTags;  // the first for the identities
-  exchange(groups_.roster, described(Collective::Operation::Reduction, sent.segment), [&] {
+  attempt(described(Collective::Operation::Reduction, sent.segment), [&] {
     exchange_identities(sent);
     post_sends(sent);
     post_receives(sent);
@@ -118,11 +157,8 @@ void C10dCommunicator::post_receives(Sent& sent) {
 
 void C10dCommunicator::finish_part(Sent& sent) {
   const int64_t all = spec(sent.segment).shard_numel;
-  exchange(groups_.roster, described(Collective::Operation::Reduction, sent.segment), [&] {
-    for (const Work& receive : std::exchange(sent.receives, {})) {
-      receive->wait();
-    }
-  });
+  attempt(described(Collective::Operation::Reduction, sent.segment),
+          [&] { await_messages(std::exchange(sent.receives, {})); });
   check_identities(sent, sent.identities);
   const auto* received = static_cast<const char*>(sent.received.data());
   std::vector<const void*> sources;
@@ -144,22 +180,17 @@ void C10dCommunicator::finish_exchange(Exchange& filled) {
   const std::string what = described(Collective::Operation::Reduction, sent.segment);
   finish_part(sent);
   while (sent.done < spec(sent.segment).shard_numel) {
-    exchange(groups_.roster, what, [&] { post_receives(sent); });
+    attempt(what, [&] { post_receives(sent); });
     finish_part(sent);
   }
-  exchange(groups_.roster, what, [&] {
-    for (const Work& send : sent.sends) {
-      send->wait();
-    }
-  });
+  attempt(what, [&] { await_messages(sent.sends); });
 }
 
 void C10dCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
   at::Tensor in =
       bytes_at(const_cast<double*>(mine.data()), static_cast<int64_t>(mine.size_bytes()));
   at::Tensor out = bytes_at(all.data(), static_cast<int64_t>(all.size_bytes()));
-  exchange(groups_.roster, "all-reduce",
-           [&] { return groups_.gather->_allgather_base(out, in)->wait(); });
+  attempt("all-reduce", [&] { await(groups_.gather->_allgather_base(out, in)); });
 }
 
 std::vector<std::string> C10dCommunicator::all_gather_bytes(const std::string& bytes) {
@@ -170,8 +201,7 @@ std::vector<std::string> C10dCommunicator::all_gather_bytes(const std::string& b
   at::Tensor mine = at::empty({longest}, at::kByte);
   std::memcpy(mine.mutable_data_ptr(), bytes.data(), bytes.size());
   at::Tensor all = at::empty({world_size() * longest}, at::kByte);
-  exchange(groups_.roster, "all-gather of texts",
-           [&] { return groups_.gather->_allgather_base(all, mine)->wait(); });
+  attempt("all-gather of texts", [&] { await(groups_.gather->_allgather_base(all, mine)); });
   std::vector<std::string> texts;
   for (int64_t peer = 0; peer < world_size(); ++peer) {
     const auto* begin = static_cast<const char*>(all.const_data_ptr()) + peer * longest;
@@ -184,8 +214,8 @@ void C10dCommunicator::broadcast_bytes(void* data, int64_t bytes, int root) {
   c10d::BroadcastOptions options;
   options.rootRank = root;
   std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
-  exchange(groups_.roster, "broadcast from rank " + std::to_string(root),
-           [&] { return groups_.gather->broadcast(tensors, options)->wait(); });
+  attempt("broadcast from rank " + std::to_string(root),
+          [&] { await(groups_.gather->broadcast(tensors, options)); });
 }
 
 }  // namespace sherd::detail

@@ -4,11 +4,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "communicators/exchange.h"
 #include "communicators/roster.h"
+#include "communicators/wait_watch.h"
 #include "sherd/buffered_communicator.h"
 
 namespace sherd::detail {
@@ -30,6 +33,9 @@ struct ProcessGroups {
 class C10dCommunicator : public BufferedCommunicator {
  public:
   explicit C10dCommunicator(ProcessGroups groups) : groups_(std::move(groups)) {}
+  ~C10dCommunicator() override;
+  C10dCommunicator(const C10dCommunicator&) = delete;
+  C10dCommunicator& operator=(const C10dCommunicator&) = delete;
 
   [[nodiscard]] int rank() const override { return groups_.gather->getRank(); }
   [[nodiscard]] int world_size() const override { return groups_.gather->getSize(); }
@@ -47,6 +53,22 @@ class C10dCommunicator : public BufferedCommunicator {
   static constexpr int kTags =
       1 << 30;  ///< tags come round again long after their messages have been received
   [[nodiscard]] const ProcessGroups& groups() const { return groups_; }
+  /// Whether an exchange has failed: no further one can succeed.
+  [[nodiscard]] bool has_failed() const { return has_failed_; }
+  /// Waits for receives or sends.
+  void await_messages(const std::vector<Work>& works) {
+    watch_.await(works, groups_.roster.patience());
+  }
+  /// exchange() with the roster of these groups.
+  template <class Fn>
+  auto attempt(const std::string& what, Fn&& fn) {
+    try {
+      return exchange(groups_.roster, what, std::forward<Fn>(fn));
+    } catch (const std::exception&) {
+      has_failed_ = true;
+      throw;
+    }
+  }
   void gather_numbers(std::span<const double> mine, std::span<double> all) override;
   [[nodiscard]] int rank_of_world(int member) const override {
     return groups_.roster.group().rank_at(member);
@@ -71,6 +93,8 @@ class C10dCommunicator : public BufferedCommunicator {
   [[nodiscard]] int64_t receive_bytes(const SegmentSpec& spec,
                                       c10::ScalarType dtype) const override;
 
+  /// Waits for a collective: wait_patiently().
+  void await(const Work& work);
   [[nodiscard]] int64_t part_numel(const Sent& sent) const;
   [[nodiscard]] int64_t next_part(const Sent& sent) const;
   void exchange_identities(Sent& sent);
@@ -81,6 +105,9 @@ class C10dCommunicator : public BufferedCommunicator {
   ProcessGroups groups_;
   std::map<Segment, Work> gathers_;
   int next_tag_ = 0;
+  bool has_failed_ = false;
+  WaitWatch watch_;
+  std::vector<Work> unfinished_;  ///< collectives whose wait has failed
 };
 
 }  // namespace sherd::detail

@@ -80,6 +80,7 @@ void Connecting::together(std::function<void()> connect) {
   try {
     if (own_ == nullptr) {
       own_ = store_->clone();
+      rank_.limit_connections();
     }
     await(std::move(connected), counter);
   } catch (const Error&) {

@@ -22,7 +22,8 @@ class Connecting {
   struct Rank {
     int rank = 0;
     int size = 1;
-    std::string met_over;  ///< "eth0 (10.0.0.2)": how the ranks met
+    std::string met_over;                             ///< "eth0 (10.0.0.2)": how the ranks met
+    std::function<void()> limit_connections = [] {};  ///< of a store's that was connected anew
   };
   /// `store` must accept further connections: together() opens one, since a thread that waits for a
   /// value in a TCPStore holds up all other calls to that client, and NCCL waits so in `connect`.

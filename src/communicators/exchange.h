@@ -1,10 +1,12 @@
 #pragma once
 // What process groups throw, as an error with a name.
 
+#include <chrono>
 #include <exception>
 #include <string>
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "base/without_sigpipe.h"
 #include "communicators/nccl_errors.h"
@@ -21,14 +23,37 @@ inline Failure failure_of(const std::string& why) {
   return timed_out && !says("Connection timed out") ? Failure::TimedOut : Failure::Lost;
 }
 
+/// How long a wait for Gloo lasts before it looks at the progress of the ranks.
+inline constexpr std::chrono::milliseconds kBetweenLooksAtProgress{100};
+
+/// Waits for a collective of Gloo until it ends, or no rank has made progress for the timeout.
+/// Throws what the collective threw, or Error(Hang).
+inline void wait_patiently(const Roster& roster, c10d::Work& work) {
+  Patience patience = roster.patience();
+  for (;;) {
+    try {
+      work.wait(kBetweenLooksAtProgress);
+      return;
+    } catch (const std::exception&) {
+      if (work.isCompleted()) {
+        work.wait();  // it ended meanwhile, or this was its own failure
+        return;
+      }
+      if (patience.is_over()) {
+        throw Error(ExitCode::Hang, "no rank has made progress for the timeout");
+      }
+    }
+  }
+}
+
 /// A failed exchange means that another rank is gone (PeerLost), or there and silent until the
 /// timeout (Hang); what it was for is added by the caller. While it lasts, the rank's board says
 /// that it waits.
 template <class Fn>
 auto exchange(const Roster& roster, const std::string& what, Fn&& fn) {
-  const auto failed = [&](const std::string& why) {
+  const auto failed = [&](const std::string& why, Failure failure) {
     const std::string nccl = nccl_reason(why);
-    const Roster::Report report = roster.report(what, failure_of(why), nccl);
+    const Roster::Report report = roster.report(what, failure, nccl);
     const bool hangs = report.failure == Failure::TimedOut;
     if (!nccl.empty()) {
       return Error(hangs ? ExitCode::Hang : ExitCode::PeerLost,
@@ -49,10 +74,14 @@ auto exchange(const Roster& roster, const std::string& what, Fn&& fn) {
   const WaitBoard::Entry waiting(roster.board(), what);
   try {
     return fn();
+  } catch (const Error& error) {
+    const std::string why = error.what();
+    throw failed(why, error.code() == ExitCode::Hang ? Failure::TimedOut : failure_of(why));
   } catch (const c10::Error& error) {
-    throw failed(error.what_without_backtrace());
+    const std::string why = error.what_without_backtrace();
+    throw failed(why, failure_of(why));
   } catch (const std::exception& error) {  // Gloo's own exceptions, whose headers the wheel lacks
-    throw failed(error.what());
+    throw failed(error.what(), failure_of(error.what()));
   }
 }
 

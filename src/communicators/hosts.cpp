@@ -5,7 +5,6 @@
 
 #include "base/movable_storage.h"
 #include "communicators/communicator_memory.h"
-#include "communicators/exchange.h"
 #include "communicators/reduce_buffers.h"
 #include "sherd/error.h"
 
@@ -30,6 +29,9 @@ HostLayout::HostLayout(const std::vector<SegmentSpec>& segments, int world_size,
 }
 
 HostsCommunicator::~HostsCommunicator() {
+  if (has_failed()) {
+    return;  // a rank that is cut off would be waited for once more
+  }
   for (Segment segment = 0; segment < static_cast<Segment>(accounts_.size()); ++segment) {
     try {
       // Of a gather that failed here the counterparts may wait in the same way.
@@ -117,7 +119,7 @@ void HostsCommunicator::for_each_counterpart(Fn&& fn) const {
 
 void HostsCommunicator::post_sends(Segment segment) {
   Account& mine = account(segment);
-  exchange(groups().roster, described(Collective::Operation::Gather, segment), [&] {
+  attempt(described(Collective::Operation::Gather, segment), [&] {
     for_each_counterpart([&](int member) {
       std::vector<at::Tensor> tensors{bytes_of(segment, rank())};
       mine.sends.push_back(groups().gather->send(tensors, member, mine.tag));
@@ -130,7 +132,7 @@ void HostsCommunicator::post_receives(Segment segment) {
   for_each_counterpart([&](int member) {
     data_.take_pages(piece(segment, member), segment_bytes(spec(segment), 1));
   });
-  exchange(groups().roster, described(Collective::Operation::Gather, segment), [&] {
+  attempt(described(Collective::Operation::Gather, segment), [&] {
     for_each_counterpart([&](int member) {
       std::vector<at::Tensor> tensors{bytes_of(segment, member)};
       mine.receives.push_back(groups().gather->recv(tensors, member, mine.tag));
@@ -142,11 +144,8 @@ void HostsCommunicator::post_receives(Segment segment) {
 void HostsCommunicator::finish_sends(Segment segment) {
   Account& mine = account(segment);
   if (!mine.sends.empty()) {
-    exchange(groups().roster, described(Collective::Operation::Gather, segment), [&] {
-      for (const Work& send : std::exchange(mine.sends, {})) {
-        send->wait();
-      }
-    });
+    attempt(described(Collective::Operation::Gather, segment),
+            [&] { await_messages(std::exchange(mine.sends, {})); });
   }
 }
 
@@ -183,11 +182,8 @@ void HostsCommunicator::receive_until(Segment segment) {
       wait_for_host(oldest, &GatherLine::released, mine.read, "all-gather");
       post_receives(oldest);
     }
-    exchange(groups().roster, described(Collective::Operation::Gather, oldest), [&] {
-      for (const Work& receive : std::exchange(mine.receives, {})) {
-        receive->wait();
-      }
-    });
+    attempt(described(Collective::Operation::Gather, oldest),
+            [&] { await_messages(std::exchange(mine.receives, {})); });
     line(oldest, group_->rank()).arrived.raise_to(++mine.arrived);
     awaited_.pop_front();
   }

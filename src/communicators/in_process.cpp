@@ -9,8 +9,19 @@
 
 namespace sherd::detail {
 
-InProcessHub::InProcessHub(const RankGroup& group, std::chrono::milliseconds timeout)
-    : ranks_(static_cast<size_t>(group.size)), group_(group), timeout_(timeout) {}
+namespace {
+
+// How often a wait looks at the progress of others.
+constexpr std::chrono::milliseconds kBetweenHubLooks{50};
+
+}  // namespace
+
+InProcessHub::InProcessHub(const RankGroup& group, std::chrono::milliseconds timeout,
+                           std::shared_ptr<ProgressBoard> board)
+    : ranks_(static_cast<size_t>(group.size)),
+      group_(group),
+      timeout_(timeout),
+      board_(std::move(board)) {}
 
 void InProcessHub::update(const std::function<void(std::vector<RankView>&)>& change) {
   {
@@ -30,7 +41,12 @@ void InProcessHub::wait_for_all(int member, const std::string& what,
              return rank.departed && !reached(rank);
            });
   };
-  const bool in_time = changed_.wait_for(lock, timeout_, [&] { return done() || hopeless(); });
+  Patience patience(board_.get(), timeout_);
+  bool in_time = true;
+  while (in_time && !changed_.wait_for(lock, std::min(kBetweenHubLooks, timeout_),
+                                       [&] { return done() || hopeless(); })) {
+    in_time = !patience.is_over();
+  }
   if (done()) {
     return;
   }
@@ -38,16 +54,19 @@ void InProcessHub::wait_for_all(int member, const std::string& what,
     throw Error(ExitCode::PeerLost, what + " was cancelled: " + mine.cancelled);
   }
   std::string missing;
+  std::vector<int> silent;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     if (!reached(ranks_[rank])) {
+      silent.push_back(group_.rank_at(static_cast<int>(rank)));
       missing += (missing.empty() ? "" : ", ") +
                  std::to_string(group_.rank_at(static_cast<int>(rank))) +
                  (ranks_[rank].departed ? " (has left)" : "");
     }
   }
   throw Error(in_time ? ExitCode::PeerLost : ExitCode::Hang,
-              what + (in_time ? "" : " timed out") + ": missing rank " + missing +
-                  ". Every rank must reach this collective; look at what they did instead.");
+              what + (in_time ? "" : " timed out") + ": missing rank " + missing + "." +
+                  patience.last_work_of(silent) +
+                  " Every rank must reach this collective; look at what they did instead.");
 }
 
 InProcessCommunicator::~InProcessCommunicator() {

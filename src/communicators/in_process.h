@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/progress_board.h"
 #include "sherd/backend.h"
 #include "sherd/buffered_communicator.h"
 
@@ -19,7 +20,8 @@ namespace sherd::detail {
 /// have reached its own.
 class InProcessHub {
  public:
-  InProcessHub(const RankGroup& group, std::chrono::milliseconds timeout);
+  InProcessHub(const RankGroup& group, std::chrono::milliseconds timeout,
+               std::shared_ptr<ProgressBoard> board);
 
   /// One of the two reductions of a segment that may be in flight.
   struct PostedGradients {
@@ -47,8 +49,8 @@ class InProcessHub {
 
   void update(const std::function<void(std::vector<RankView>&)>& change);
   /// Waits on behalf of `member` until `reached(rank view)` holds for every rank; throws Error
-  /// naming those for which it does not: PeerLost when one has left, Hang when the timeout has
-  /// passed.
+  /// naming those for which it does not: PeerLost when one has left, Hang when the wait is over
+  /// (Patience).
   void wait_for_all(int member, const std::string& what,
                     const std::function<bool(const RankView&)>& reached);
   [[nodiscard]] const std::vector<RankView>& ranks() const { return ranks_; }
@@ -62,6 +64,7 @@ class InProcessHub {
   std::vector<RankView> ranks_;
   RankGroup group_;
   std::chrono::milliseconds timeout_;
+  std::shared_ptr<ProgressBoard> board_;
 };
 
 /// One rank's end of a hub. A gather copies the pieces of all ranks; a reduction reads the other

@@ -13,6 +13,8 @@ using Clock = std::chrono::steady_clock;
 // What a rank needs to write its note after its closed connections have shown that it failed.
 constexpr std::chrono::milliseconds kToWriteANote{200};
 constexpr std::chrono::milliseconds kBetweenReads{20};
+constexpr const char* kStoreIsLost =
+    " The store, which rank 0 holds, does not answer: rank 0 is gone, stopped, or cut off.";
 
 std::string key_of(int rank) {
   return "failed/" + std::to_string(rank);
@@ -64,6 +66,11 @@ void Roster::wait_for_notes(Failure failure) const {
 Roster::Notes Roster::read_notes(const std::string& what, Failure failure,
                                  const std::string& cause) const {
   Notes notes;
+  if (store_is_lost()) {
+    notes.last_work = kStoreIsLost;
+    return notes;
+  }
+  boards_.limit_store(patience_);
   try {
     store_->set(key_of(rank_), note_of(what, failure, cause));
     wait_for_notes(failure);
@@ -86,8 +93,13 @@ Roster::Notes Roster::read_notes(const std::string& what, Failure failure,
         notes.elsewhere += " Rank " + std::to_string(other) + " waited in " + place + ".";
       }
     }
+    if (boards_.progress != nullptr) {
+      notes.last_work = last_work_of(boards_.progress->reports(), missing);
+    }
   } catch (const std::exception&) {
-    return {};  // the rank that holds the store is gone
+    Notes none;
+    none.last_work = kStoreIsLost;
+    return none;
   }
   return notes;
 }
@@ -95,8 +107,8 @@ Roster::Notes Roster::read_notes(const std::string& what, Failure failure,
 Roster::Report Roster::report(const std::string& what, Failure failure,
                               const std::string& cause) const {
   const Notes notes = read_notes(what, failure, cause);
-  return {(notes.missing.empty() ? "" : " Missing rank " + notes.missing + ".") + notes.elsewhere +
-              notes.causes,
+  return {(notes.missing.empty() ? "" : " Missing rank " + notes.missing + ".") + notes.last_work +
+              notes.elsewhere + notes.causes,
           notes.others_timed_out ? Failure::TimedOut : failure};
 }
 

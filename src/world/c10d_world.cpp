@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "base/progress_board.h"
 #include "base/wait_board.h"
 #include "base/without_sigpipe.h"
 #include "communicators/c10d.h"
@@ -25,6 +26,7 @@
 #include "world/nvidia_driver.h"
 #include "world/reachability.h"
 #include "world/rendezvous.h"
+#include "world/store_board.h"
 
 namespace sherd::detail {
 
@@ -77,6 +79,10 @@ class Door {
 
 constexpr const char* kNoGpu = "none";
 
+// For the notes of ranks whose exchange fails too.
+constexpr std::chrono::seconds kLeastPatience{3};
+constexpr std::chrono::seconds kMostPatience{5};
+
 class C10dWorld final : public Backend {
  public:
   C10dWorld(const RankEnvironment& environment, const WorldOptions& options)
@@ -86,9 +92,15 @@ class C10dWorld final : public Backend {
         reduce_scatter_(options.reduce_scatter),
         // NCCL opens further connections to the store.
         rendezvous_(meet(environment, timeout_, /*closes_store=*/device_.is_cpu())),
+        progress_(std::make_shared<StoreBoard>(rendezvous_.store, environment.world_size)),
+        reports_(progress_, environment.rank, timeout_),
         door_(reachable_address()),
         connecting_(c10::make_intrusive<c10d::PrefixStore>("sherd/nccl", rendezvous_.store),
-                    {rank(), size(), with_interface(own_address())}, timeout_) {
+                    {rank(), size(), with_interface(own_address()),
+                     [port = *environment.master_port, timeout = timeout_] {
+                       limit_connections_to(port, timeout);
+                     }},
+                    timeout_) {
     control_ = std::make_unique<C10dCommunicator>(groups({0, 1, size()}));
     door_.set_open(false);
     gpus_ = control_->all_gather_bytes(
@@ -122,6 +134,9 @@ class C10dWorld final : public Backend {
     return communicator;
   }
   [[nodiscard]] std::optional<Wait> waiting() const override { return board_->read(); }
+  void report_progress(const std::string& what, std::chrono::milliseconds limit) override {
+    reports_.put(what, limit);
+  }
   [[nodiscard]] Communicator& control() override { return *control_; }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
     return control_->all_gather_bytes(text);
@@ -223,8 +238,10 @@ class C10dWorld final : public Backend {
     options->devices.push_back(door_.interface());
     auto store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous_.store);
     try {
-      return c10::make_intrusive<c10d::ProcessGroupGloo>(store, ranks.index_of(rank()), ranks.size,
-                                                         options);
+      auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(store, ranks.index_of(rank()),
+                                                               ranks.size, options);
+      group->setTimeout(launch::kLongestTimeout);  // waits look at progress: wait_patiently()
+      return group;
     } catch (const Error&) {
       throw;  // of the store
     } catch (const c10::Error& error) {
@@ -239,9 +256,15 @@ class C10dWorld final : public Backend {
 
   // One for all communicators: a rank may be waiting in another one.
   Roster roster(const RankGroup& ranks) {
-    const auto patience = std::min<std::chrono::milliseconds>(timeout_, std::chrono::seconds(5));
+    using std::chrono::milliseconds;
+    const milliseconds patience =
+        std::min(timeout_, std::clamp<milliseconds>(timeout_ / 4, kLeastPatience, kMostPatience));
     return {c10::make_intrusive<c10d::PrefixStore>("sherd/roster", rendezvous_.store), ranks,
-            rank(), patience, board_};
+            rank(), patience,
+            RankBoards{board_, progress_, timeout_,
+                       [port = *environment_.master_port](milliseconds limit) {
+                         limit_connections_to(port, limit);
+                       }}};
   }
 
   std::string next_name(const RankGroup& ranks) {
@@ -274,6 +297,8 @@ class C10dWorld final : public Backend {
   std::vector<std::string> gpus_;  ///< by rank
   std::shared_ptr<WaitBoard> board_ = std::make_shared<WaitBoard>();
   Rendezvous rendezvous_;
+  std::shared_ptr<ProgressBoard> progress_;
+  OwnReports reports_;
   Door door_;
   Connecting connecting_;
   std::unique_ptr<C10dCommunicator> control_;

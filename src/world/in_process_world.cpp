@@ -3,6 +3,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/progress_board.h"
 #include "communicators/in_process.h"
 #include "communicators/local.h"
 #include "sherd/error.h"
@@ -12,11 +13,32 @@ namespace sherd::detail {
 
 namespace {
 
+// Between threads.
+class ThreadBoard final : public ProgressBoard {
+ public:
+  explicit ThreadBoard(int size) : reports_(static_cast<size_t>(size)) {}
+  void put(int rank, const WorkReport& report) override {
+    const std::lock_guard lock(mutex_);
+    reports_[static_cast<size_t>(rank)] = report;
+  }
+  [[nodiscard]] std::vector<WorkReport> reports() override {
+    const std::lock_guard lock(mutex_);
+    return reports_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<WorkReport> reports_;
+};
+
 // What the ranks share: the hub of each communicator in the order in which they are made, and a
 // place for texts.
 struct Shared {
   Shared(int world_size, std::chrono::milliseconds wait)
-      : size(world_size), timeout(wait), texts(static_cast<size_t>(size)) {}
+      : size(world_size),
+        timeout(wait),
+        board(std::make_shared<ThreadBoard>(size)),
+        texts(static_cast<size_t>(size)) {}
 
   // Ranks make their communicators in the same order; groups of one number differ in their first
   // rank.
@@ -24,13 +46,14 @@ struct Shared {
     const std::lock_guard lock(mutex);
     auto& found = hubs[{number, group.first}];
     if (found == nullptr) {
-      found = std::make_shared<InProcessHub>(group, timeout);
+      found = std::make_shared<InProcessHub>(group, timeout, board);
     }
     return found;
   }
 
   int size;
   std::chrono::milliseconds timeout;
+  std::shared_ptr<ProgressBoard> board;
   std::mutex mutex;
   std::map<std::pair<size_t, int>, std::shared_ptr<InProcessHub>> hubs;
   std::vector<std::string> texts;
@@ -43,10 +66,14 @@ class InProcessWorld final : public Backend {
   InProcessWorld(std::shared_ptr<Shared> shared, int rank)
       : shared_(std::move(shared)),
         rank_(rank),
+        reports_(shared_->board, rank, shared_->timeout),
         control_(shared_->hub(0, {0, 1, shared_->size}), rank) {}
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return shared_->size; }
+  void report_progress(const std::string& what, std::chrono::milliseconds limit) override {
+    reports_.put(what, limit);
+  }
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
     ++communicators_;
     if (group.size == 1) {
@@ -104,6 +131,7 @@ class InProcessWorld final : public Backend {
 
   std::shared_ptr<Shared> shared_;
   int rank_;
+  OwnReports reports_;
   InProcessCommunicator control_;
   size_t communicators_ = 0;
 };

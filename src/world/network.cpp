@@ -64,6 +64,13 @@ sockaddr_storage name_of(int socket) {
   return name;
 }
 
+// 0 where the address is not one of the internet.
+std::uint16_t port_in(const sockaddr_storage& name) {
+  return name.ss_family == AF_INET6  ? ntohs(reinterpret_cast<const sockaddr_in6&>(name).sin6_port)
+         : name.ss_family == AF_INET ? ntohs(reinterpret_cast<const sockaddr_in&>(name).sin_port)
+                                     : std::uint16_t{0};
+}
+
 // This host's numeric address on the way to another; empty with errno where there is no way.
 std::string own_address_towards(const addrinfo& address) {
   files::FileDescriptor fd(socket(address.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -105,9 +112,7 @@ std::string address_of(int socket) {
 }
 
 std::uint16_t port_of(int socket) {
-  const sockaddr_storage bound = name_of(socket);
-  return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
-                                           : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+  return port_in(name_of(socket));
 }
 
 void set_admitting(int listening_socket, bool admits) {
@@ -136,6 +141,22 @@ std::vector<int> listening_sockets() {
     }
   }
   return found;
+}
+
+void limit_connections_to(std::uint16_t port, std::chrono::milliseconds limit) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
+  const auto rest = std::chrono::duration_cast<std::chrono::microseconds>(limit - seconds);
+  const timeval time{seconds.count(), rest.count()};
+  std::error_code fault;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", fault)) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && port_in(peer) == port) {
+      setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+      setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
+    }
+  }
 }
 
 std::string local_address_towards(const std::string& host, std::uint16_t port) {

@@ -1,6 +1,7 @@
 #pragma once
 // Socket calls of a rendezvous that listens on one interface only.
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,6 +24,10 @@ void set_admitting(int listening_socket, bool admits);
 
 /// This process's listening TCP sockets.
 [[nodiscard]] std::vector<int> listening_sockets();
+
+/// Limits each send and receive on this process's TCP connections to that port of another process,
+/// or of this one. Without a limit, a rank that is cut off waits until TCP gives up, 15 minutes.
+void limit_connections_to(std::uint16_t port, std::chrono::milliseconds limit);
 
 /// The numeric address of this host on the interface that leads to `host`. Throws
 /// Error(Unavailable).

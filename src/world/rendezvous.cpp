@@ -35,6 +35,7 @@ constexpr std::chrono::milliseconds kBetweenLooksAtProcesses{200};
 // Ranks of one command usually start within less.
 constexpr std::chrono::seconds kUntilAWarning{4};
 constexpr std::chrono::seconds kUntilNoAnswer{2};
+constexpr std::chrono::seconds kUntilAllKnow{5};
 
 Clock::duration patience_of(std::chrono::milliseconds timeout) {
   return std::min<Clock::duration>(kUntilAWarning, timeout / 2);
@@ -49,15 +50,35 @@ std::string reason_of(const std::exception& error) {
   return of_c10 != nullptr ? of_c10->what_without_backtrace() : error.what();
 }
 
+constexpr const char* kFingerprint = "sherd/secret/";
+
+void set_text(c10d::Store& store, const std::string& key, const std::string& text) {
+  store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
+}
+
+std::string text_at(c10d::Store& store, const std::string& key) {
+  const std::vector<uint8_t> text = store.get(key);
+  return {text.begin(), text.end()};
+}
+
+std::string version_text(const Version& version) {
+  return std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
+         std::to_string(version.patch);
+}
+
 /// One rank among those that come.
 class Arrival {
  public:
-  Arrival(const RankEnvironment& environment, Rendezvous place, std::chrono::milliseconds timeout)
+  Arrival(const RankEnvironment& environment, Rendezvous place, std::chrono::milliseconds timeout,
+          std::string version)
       : environment_(environment),
         address_(std::move(place.address)),
         common_(std::move(place.store)),
         timeout_(timeout),
+        version_(std::move(version)),
         deadline_(Clock::now() + timeout) {
+    set_text(*common_, kFingerprint + std::to_string(environment.rank),
+             SealedStore::fingerprint_of(environment.job_secret));
     for (int rank = 0; rank < environment.world_size; ++rank) {
       keys_.push_back("came/" + std::to_string(rank));
     }
@@ -86,6 +107,7 @@ class Arrival {
       }
       std::this_thread::sleep_for(kBetweenLooks);
     }
+    check_versions();
     return store_;
   }
 
@@ -99,9 +121,40 @@ class Arrival {
  private:
   void enter(const std::string& secret) {
     store_ = c10::make_intrusive<SealedStore>(common_, secret);
-    const std::string here = place_.to_text();
-    store_->set(keys_[static_cast<size_t>(environment_.rank)],
-                std::vector<uint8_t>(here.begin(), here.end()));
+    set_text(*store_, "version/" + std::to_string(environment_.rank), version_);
+    set_text(*store_, keys_[static_cast<size_t>(environment_.rank)], place_.to_text());
+  }
+
+  // The store ends with rank 0.
+  void wait_until_all_know(const std::string& difference) const {
+    const auto deadline = Clock::now() + kUntilAllKnow;
+    const auto others = static_cast<int64_t>(keys_.size()) - 1;
+    while (!difference.empty() && store_->add("versions/known", 0) < others &&
+           Clock::now() < deadline) {
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
+  }
+
+  // Rank 0 compares, for all.
+  void check_versions() const {
+    std::string difference;
+    for (size_t rank = 0; environment_.rank == 0 && rank < keys_.size(); ++rank) {
+      const std::string version = text_at(*store_, "version/" + std::to_string(rank));
+      if (version != version_ && difference.empty()) {
+        difference = "rank " + std::to_string(rank) + " is Sherd " + version + ", and rank 0 is " +
+                     version_ + ". Start all ranks with the same version.";
+      }
+    }
+    if (environment_.rank == 0) {
+      set_text(*store_, "versions", difference);
+      wait_until_all_know(difference);
+    } else {
+      difference = text_at(*store_, "versions");
+      store_->add("versions/known", 1);
+    }
+    if (!difference.empty()) {
+      throw Error(ExitCode::RanksDisagree, meeting() + ": " + difference);
+    }
   }
 
   bool all_came() {
@@ -121,10 +174,20 @@ class Arrival {
     std::string names;
     for (size_t rank = 0; rank < keys_.size(); ++rank) {
       if (!store_->check({keys_[rank]})) {
-        names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank);
+        names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank) +
+                 (has_another_secret(rank)
+                      ? " (which has another job secret: set SHERD_JOB_SECRET alike on all hosts)"
+                      : "");
       }
     }
     return names;
+  }
+
+  // What anybody can have written there decides nothing but a message.
+  [[nodiscard]] bool has_another_secret(size_t rank) const {
+    const std::string key = kFingerprint + std::to_string(rank);
+    return common_->check({key}) &&
+           text_at(*common_, key) != SealedStore::fingerprint_of(environment_.job_secret);
   }
 
   // A host's own name often leads to 127.0.1.1 in its /etc/hosts.
@@ -173,6 +236,7 @@ class Arrival {
   std::string name_;                       ///< of the round
   c10::intrusive_ptr<c10d::Store> store_;  ///< that of the round; null until its name is known
   std::chrono::milliseconds timeout_;
+  std::string version_;
   Clock::time_point deadline_;
   bool warned_ = false;
   RankPlace place_ = RankPlace::of_this_process();
@@ -211,7 +275,7 @@ std::string wait_for_answer(const RankEnvironment& environment, std::chrono::mil
 }  // namespace
 
 Rendezvous meet(const RankEnvironment& environment, std::chrono::milliseconds timeout,
-                bool closes_store) {
+                bool closes_store, const Version& version) {
   const std::string& host = *environment.master_address;
   c10d::TCPStoreOptions options;
   options.port = *environment.master_port;
@@ -229,7 +293,8 @@ Rendezvous meet(const RankEnvironment& environment, std::chrono::milliseconds ti
     const std::string address = options.isServer ? address_of(*options.masterListenFd)
                                                  : wait_for_answer(environment, timeout);
     auto store = c10::make_intrusive<c10d::TCPStore>(address, options);
-    Arrival arrival(environment, {std::move(store), address}, timeout);
+    limit_connections_to(options.port, timeout);
+    Arrival arrival(environment, {std::move(store), address}, timeout, version_text(version));
     Rendezvous met{arrival.wait_for_all(), address};
     if (options.isServer && closes_store) {
       set_admitting(*options.masterListenFd, false);

@@ -42,6 +42,11 @@ std::string prefix_from(const std::string& secret) {
 SealedStore::SealedStore(c10::intrusive_ptr<c10d::Store> store, std::string secret)
     : store_(std::move(store)), secret_(std::move(secret)), prefix_(prefix_from(secret_)) {}
 
+std::string SealedStore::fingerprint_of(const std::string& secret) {
+  const Seal seal = seal_of(secret, "fingerprint", {});
+  return files::hex_of(seal.data(), seal.size());
+}
+
 c10::intrusive_ptr<c10d::Store> SealedStore::clone() {
   return c10::make_intrusive<SealedStore>(store_->clone(), secret_);
 }

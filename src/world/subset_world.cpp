@@ -27,6 +27,9 @@ class SubsetWorld final : public Backend {
   [[nodiscard]] c10::Device device() const override { return whole_->device(); }
   [[nodiscard]] c10::DeviceType device_type() const override { return whole_->device_type(); }
   [[nodiscard]] std::optional<Wait> waiting() const override { return whole_->waiting(); }
+  void report_progress(const std::string& what, std::chrono::milliseconds limit) override {
+    whole_->report_progress(what, limit);
+  }
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
     return whole_->make_communicator(
         {ranks_.rank_at(group.first), ranks_.stride * group.stride, group.size});

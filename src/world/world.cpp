@@ -144,6 +144,23 @@ std::optional<Wait> World::waiting() const {
   return state_->backend->waiting();
 }
 
+void World::report_progress(const std::string& what) const {
+  state_->backend->report_progress(what, std::chrono::milliseconds(0));
+}
+
+WorkPhase::WorkPhase(World world, std::string name, std::chrono::milliseconds limit)
+    : world_(std::move(world)), name_(std::move(name)), limit_(limit) {
+  world_.backend()->report_progress(name_, limit_);
+}
+
+WorkPhase::~WorkPhase() {
+  world_.report_progress("after " + name_);
+}
+
+void WorkPhase::report(const std::string& how_far) const {
+  world_.backend()->report_progress(name_ + ": " + how_far, limit_);
+}
+
 void World::all_reduce(std::span<double> values, ReduceOp op) {
   const detail::ProfilerRange range("all-reduce");
   state_->observed(Operation::AllReduce, static_cast<int64_t>(values.size_bytes()),

@@ -96,6 +96,29 @@ TEST_F(Hosts, EndWhereOneOfThemDies) {
   EXPECT_LT(left.seconds, 35);
 }
 
+// No rank is told that the other is gone: not by a closed connection, nor by the store, which is on
+// the other side of the cut for the second host.
+TEST_F(Hosts, EndAtTheTimeoutOnBothSidesOfACut) {
+  timeout_ = "12";
+  const Arguments verb = train(output("cut"), "100000") + Arguments{"--log.every_steps", "1"};
+  for (const int ranks : {1, 2}) {  // over process groups alone, and with shared memory
+    const auto first = launch(0, verb, ranks);
+    const auto second = launch(1, verb, ranks);
+    first->wait_for("step 30/");
+    hosts_.cut();
+    const auto begin = std::chrono::steady_clock::now();
+    const std::vector<Ended> ended = {first->finish(), second->finish()};
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+    for (const Ended& side : ended) {
+      EXPECT_EQ(side.code, 80) << side.err;
+      EXPECT_THAT(side.err, testing::Not(HasSubstr("Exception raised from")));
+    }
+    EXPECT_THAT(ended[1].err, HasSubstr("The store, which rank 0 holds, does not answer"));
+    hosts_.restore();
+    fs::remove_all(output("cut"));
+  }
+}
+
 TEST_F(Hosts, StopTogetherAndGoOnOnOne) {
   const auto first = launch(0, train(output("stops"), "400"));
   const auto second = launch(1, train(output("stops"), "400"));

@@ -71,7 +71,7 @@ class RankOnDevice final : public Backend {
     const detail::ProcessGroups groups{
         connections_->of(name + "/gather", group)[own],
         connections_->of(name + "/reduce", group)[own],
-        detail::Roster(connections_->store, group, rank(), std::chrono::seconds(1), board_),
+        detail::Roster(connections_->store, group, rank(), std::chrono::seconds(1), {board_}),
         [device = device()] { return last_nccl_error(device.index()); }};
     connecting_.together([groups, device = device()] { detail::connect_groups(groups, device); });
     return std::make_unique<detail::DeviceCommunicator>(groups, device(), way_);

@@ -79,16 +79,25 @@ int stop_late(const RankEnvironment& environment, int delay_ms) {
   return waited < std::chrono::seconds(10) ? 75 : 1;
 }
 
-/// Waits in vain for a peer that does not come; a watch ends it once it was asked to stop.
-int wait_in_vain(const RankEnvironment& environment, int grace_s) {
-  sherd::launch::StopRequest::install(false);
-  const auto since = std::chrono::steady_clock::now();
+/// Waits in vain for a peer that does not come. A watch ends it at the launcher's deadline.
+int wait_in_vain(const RankEnvironment& environment, bool has_unsaved_steps) {
+  sherd::launch::StopRequest::install(environment.supervisor_fd.has_value());
+  sherd::launch::release_stop_signals();
+  sherd::launch::PeerWatch peers(environment);
+  peers.tell_save_seconds(7);
   const sherd::launch::StopWatch watch(
-      environment.rank, std::chrono::seconds(grace_s), [since, grace_s] {
-        return grace_s == 0 ? std::nullopt
-                            : std::optional(sherd::launch::StopWatch::Waiting{"a barrier", since});
-      });
-  return wait_for_ever(environment);
+      environment.rank,
+      {[&] { return peers.stop_within(); }, [] { return std::optional<std::string>("a barrier"); },
+       [=] { return std::string(has_unsaved_steps ? "steps 3 to 5" : ""); }});
+  announce(environment);
+  while (!peers.stop_within()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  sherd::launch::write_all(STDOUT_FILENO,
+                           "has " + std::to_string(peers.stop_within()->count()) + " s to stop\n");
+  for (;;) {
+    ::pause();
+  }
 }
 
 /// A fault that every rank finds, in two lines.
@@ -177,7 +186,7 @@ int act(const RankEnvironment& environment, const std::string& action) {
     return stop_late(environment, number);
   }
   if (verb == "wait-in-vain") {
-    return wait_in_vain(environment, number);
+    return wait_in_vain(environment, number == 1);
   }
   if (verb == "fault") {
     return report_fault(number);
@@ -230,7 +239,9 @@ int main(int argc, char** argv) {
           options.timeout = std::chrono::seconds(std::stoi(arguments[i].substr(8)));
         } else if (arguments[i].starts_with("grace=")) {  // as of sherd's own verbs
           options.holds_stop_signals = options.answers = true;
-          options.stop_grace = std::chrono::seconds(std::stoi(arguments[i].substr(6)));
+          if (arguments[i] != "grace=none") {
+            options.stop_grace = std::chrono::seconds(std::stoi(arguments[i].substr(6)));
+          }
         } else if (arguments[i].starts_with("command=")) {
           options.command = {arguments[i].substr(8)};
         } else {

@@ -301,7 +301,7 @@ TEST(Gpu, NcclWithOneRankGathersAndReduces) {
     detail::DeviceCommunicator communicator(
         {group(0), group(1),
          detail::Roster(store, RankGroup{}, 0, std::chrono::seconds(1),
-                        std::make_shared<detail::WaitBoard>())},
+                        {std::make_shared<detail::WaitBoard>()})},
         world.device());
     constexpr int64_t kNumel = 256;
     const SegmentSpec root{

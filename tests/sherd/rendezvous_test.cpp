@@ -2,6 +2,7 @@
 
 #include "world/rendezvous.h"
 
+#include <array>
 #include <chrono>
 #include <future>
 #include <string>
@@ -21,21 +22,23 @@ using std::chrono::milliseconds;
 
 class AgentStore : public testing::Test {
  protected:
-  [[nodiscard]] c10::intrusive_ptr<c10d::Store> meet_as(int rank, milliseconds timeout) const {
+  [[nodiscard]] c10::intrusive_ptr<c10d::Store> meet_as(int rank, milliseconds timeout,
+                                                        const Version& version = kVersion) const {
     launch::RankEnvironment environment;
     environment.rank = rank;
     environment.world_size = 2;
     environment.master_address = "127.0.0.1";
     environment.master_port = agent_->getPort();
     environment.agent_store = true;
-    environment.job_secret = "job";
-    return detail::meet(environment, timeout, /*closes_store=*/false).store;
+    environment.job_secret = secret_.at(static_cast<std::size_t>(rank));
+    return detail::meet(environment, timeout, /*closes_store=*/false, version).store;
   }
   [[nodiscard]] std::vector<c10::intrusive_ptr<c10d::Store>> both_meet() const {
     auto other = std::async(std::launch::async, [&] { return meet_as(1, milliseconds(20'000)); });
     return {meet_as(0, milliseconds(20'000)), other.get()};
   }
 
+  std::array<std::string, 2> secret_ = {"job", "job"};
   c10::intrusive_ptr<c10d::TCPStore> agent_ = [] {
     c10d::TCPStoreOptions options;
     options.isServer = true;
@@ -53,6 +56,34 @@ TEST_F(AgentStore, RanksThatAreStartedAgainFindNothingOfThePast) {
   EXPECT_FALSE(second[0]->check({"sherd/0/0"}));
   second[1]->set("sherd/0/0", "now");
   EXPECT_EQ(second[0]->get_to_str("sherd/0/0"), "now");
+}
+
+TEST_F(AgentStore, ARankWithAnotherSecretIsNamed) {
+  secret_[1] = "another";
+  auto other = std::async(std::launch::async, [&] {
+    expect_error([&] { static_cast<void>(meet_as(1, milliseconds(1500))); }, ExitCode::PeerLost,
+                 {"did not come in time"});
+  });
+  expect_error([&] { static_cast<void>(meet_as(0, milliseconds(1500))); }, ExitCode::PeerLost,
+               {"rank 1 (which has another job secret: set SHERD_JOB_SECRET alike on all hosts)"});
+  other.get();
+}
+
+TEST_F(AgentStore, ARankOfAnotherVersionIsNamedOnAll) {
+  const std::string own = std::to_string(kVersion.major) + "." + std::to_string(kVersion.minor) +
+                          "." + std::to_string(kVersion.patch);
+  const std::vector<std::string> parts = {"rank 1 is Sherd 7.8.9, and rank 0 is " + own +
+                                          ". Start all ranks with the same version."};
+  auto other = std::async(std::launch::async, [&] {
+    expect_error(
+        [&] {
+          static_cast<void>(meet_as(1, milliseconds(20'000), {7, 8, 9}));
+        },
+        ExitCode::RanksDisagree, parts);
+  });
+  expect_error([&] { static_cast<void>(meet_as(0, milliseconds(20'000))); },
+               ExitCode::RanksDisagree, parts);
+  other.get();
 }
 
 TEST_F(AgentStore, ARankThatCameInThePastHasNotComeAgain) {

@@ -58,6 +58,10 @@ class TwoHosts {
         "link set nowhere0 up && " + inside + "link set nowhere1 up && " + inside + "neigh add " +
         silent_address() + " lladdr 02:00:00:00:00:4d" + on_nowhere + " nud permanent");
   }
+  /// The end of a cut().
+  void restore() const { shell("ip -n " + name(0) + " link set " + link(0) + " up"); }
+  /// Cuts the link between them: nothing that is sent arrives any more, and nobody is told.
+  void cut() const { shell("ip -n " + name(0) + " link set " + link(0) + " down"); }
   /// Nobody connects to that host any more, which itself connects to others. False where there is
   /// no nft, or no kernel for it.
   [[nodiscard]] bool admit_nobody(int host) const {

@@ -61,34 +61,35 @@ bool SharedGroup::spin_until_reached(const SharedCounter& counter, uint32_t valu
 
 void SharedGroup::wait_for_all(const CounterOf& counter_of, uint32_t value,
                                const Awaited& awaited) const {
-  Clock::time_point deadline{};  // from the first sleep on
+  std::optional<Patience> patience;  // from the first sleep on
   std::optional<WaitBoard::Entry> waiting;
   for (int member = 0; member < size(); ++member) {
     SharedCounter& counter = counter_of(member);
     if (counter.has_reached(value) || spin_until_reached(counter, value)) {
       continue;
     }
-    if (deadline == Clock::time_point{}) {
-      deadline = Clock::now() + options_.timeout;
+    if (!patience) {
+      patience.emplace(options_.roster.patience());
       waiting.emplace(options_.roster.board(), awaited.text());
     }
     while (!counter.has_reached(value)) {
-      const auto left = deadline - Clock::now();
-      const auto limit = std::min<std::chrono::nanoseconds>(kSleep, left);
-      counter.sleep_until_raised(value, std::max(limit, std::chrono::nanoseconds(0)));
+      counter.sleep_until_raised(value,
+                                 std::min<std::chrono::nanoseconds>(kSleep, options_.timeout));
       if (!counter.has_reached(value)) {
-        check_members(counter_of, value, awaited, Clock::now() >= deadline);
+        const bool is_over = patience->is_over();
+        check_members(counter_of, value, awaited, is_over ? &*patience : nullptr);
       }
     }
   }
 }
 
 void SharedGroup::check_members(const CounterOf& counter_of, uint32_t value, const Awaited& awaited,
-                                bool timed_out) const {
+                                const Patience* ended) const {
   if (cancelled_.load(std::memory_order_acquire)) {
     throw Error(ExitCode::PeerLost, awaited.text() + " was cancelled: " + why_);
   }
   std::string missing;
+  std::vector<int> missing_ranks;
   bool hopeless = false;
   for (int member = 0; member < size(); ++member) {
     if (counter_of(member).has_reached(value)) {
@@ -100,6 +101,7 @@ void SharedGroup::check_members(const CounterOf& counter_of, uint32_t value, con
       continue;  // it did so before it left
     }
     hopeless = hopeless || has_left || has_ended;
+    missing_ranks.push_back(rank_of_world(member));
     missing += (missing.empty() ? "" : ", ") + std::to_string(rank_of_world(member)) +
                (has_left    ? " (has left)"
                 : has_ended ? " (has ended)"
@@ -114,10 +116,10 @@ void SharedGroup::check_members(const CounterOf& counter_of, uint32_t value, con
     throw Error(ExitCode::PeerLost,
                 what + ": missing rank " + missing + ". Its own message says why.");
   }
-  if (timed_out) {
+  if (ended != nullptr) {
     throw Error(ExitCode::Hang,
                 what + " timed out: missing rank " + missing + "." +
-                    options_.roster.elsewhere(what) +
+                    ended->last_work_of(missing_ranks) + options_.roster.elsewhere(what) +
                     " Every rank must reach this collective; look at what they did instead.");
   }
 }

@@ -82,7 +82,8 @@ class SharedGroup {
   using CounterOf = std::function<SharedCounter&(int member)>;
   [[nodiscard]] bool all_reached(const CounterOf& counter_of, uint32_t value) const;
   /// Returns when every member's counter has reached the value. Throws Error, naming those whose
-  /// has not: PeerLost as soon as one of them has left or ended, Hang after the timeout.
+  /// has not: PeerLost as soon as one of them has left or ended, Hang when the wait
+  /// is over (Patience).
   void wait_for_all(const CounterOf& counter_of, uint32_t value, const Awaited& awaited) const;
 
   /// As BufferedCommunicator::gather_numbers().
@@ -106,7 +107,7 @@ class SharedGroup {
   [[nodiscard]] Lines& mine() const { return lines_[rank()]; }
   [[nodiscard]] bool spin_until_reached(const SharedCounter& counter, uint32_t value) const;
   void check_members(const CounterOf& counter_of, uint32_t value, const Awaited& awaited,
-                     bool timed_out) const;
+                     const Patience* ended) const;
 
   SharedRegion region_;
   SharedGroupOptions options_;

@@ -1,0 +1,85 @@
+#pragma once
+// What the ranks of a world say of their work, and how long others wait for them because of it.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "launch/running_time.h"
+
+namespace sherd::detail {
+
+/// The latest report of a rank.
+struct WorkReport {
+  int64_t number = 0;  ///< counts the reports of this rank; 0: it has not reported
+  /// Others wait at least this long without news. 0: the timeout of the world.
+  std::chrono::milliseconds limit{0};
+  std::string what;  ///< for people: "saving checkpoint runs/a/step-00000012"
+  bool operator==(const WorkReport&) const = default;
+};
+
+/// Where the ranks of a world leave their reports. Thread-safe.
+class ProgressBoard {
+ public:
+  ProgressBoard() = default;
+  ProgressBoard(const ProgressBoard&) = delete;
+  ProgressBoard& operator=(const ProgressBoard&) = delete;
+  virtual ~ProgressBoard() = default;
+  /// Leaves a report of `rank` in the place of its last one. Waits for nobody and does not throw.
+  virtual void put(int rank, const WorkReport& report) = 0;
+  /// The latest report of each rank, by rank; empty if the board cannot be read. Does not throw.
+  [[nodiscard]] virtual std::vector<WorkReport> reports() = 0;
+  /// True once the board could not be read: the rank that holds it is gone, or does not answer.
+  [[nodiscard]] virtual bool is_lost() const { return false; }
+};
+
+/// The reports of one rank. Thread-safe.
+class OwnReports {
+ public:
+  /// A rank reports at most once per `interval`, except if the limit changes.
+  OwnReports(std::shared_ptr<ProgressBoard> board, int rank, std::chrono::milliseconds timeout);
+  /// This rank has made progress at `what`.
+  void put(const std::string& what, std::chrono::milliseconds limit);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::shared_ptr<ProgressBoard> board_;
+  int rank_;
+  Clock::duration interval_;
+  std::mutex mutex_;  // of the rest
+  WorkReport last_;
+  Clock::time_point put_at_{};
+};
+
+/// One wait for other ranks. It is over when no rank of the world has reported progress for the
+/// whole timeout, nor for the limit of a phase that is open. The time counts only while this
+/// process runs.
+class Patience {
+ public:
+  /// `board`: null if there are no reports; then the timeout alone counts.
+  Patience(ProgressBoard* board, std::chrono::milliseconds timeout);
+  /// Call it several times per second. True when the wait is over.
+  [[nodiscard]] bool is_over();
+  /// A sentence for each of `ranks` (of the world) that has reported: what it did last. Begins with
+  /// a space; empty if none of them has.
+  [[nodiscard]] std::string last_work_of(const std::vector<int>& ranks) const;
+
+ private:
+  void look();
+
+  ProgressBoard* board_;
+  std::chrono::milliseconds timeout_;
+  std::chrono::milliseconds longest_limit_;
+  launch::RunningTime silence_;                     // since the last news
+  launch::RunningTime::Clock::duration next_look_;  // of the silence
+  std::vector<WorkReport> reports_;
+};
+
+/// The sentences of Patience::last_work_of().
+[[nodiscard]] std::string last_work_of(const std::vector<WorkReport>& reports,
+                                       const std::vector<int>& ranks);
+
+}  // namespace sherd::detail
