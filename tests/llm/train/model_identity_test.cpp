@@ -95,8 +95,7 @@ TEST(ModelIdentity, HoldsTheEndTokenWhicheverFileNamesIt) {
   change(copy / "generation_config.json", [](auto& config) {
     config["eos_token_id"] = std::vector{2, 7};
   });
-  EXPECT_THAT(other_values(copy),
-              testing::ElementsAre(testing::HasSubstr("the set of stop ids")));
+  EXPECT_THAT(other_values(copy), testing::ElementsAre(testing::HasSubstr("the set of stop ids")));
 }
 
 TEST(ModelIdentity, HoldsTheContentOfTheTokenizer) {
