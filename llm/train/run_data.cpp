@@ -120,8 +120,8 @@ void read_training(RunData& data, const config::RunConfig& config, const Files& 
     append(data.skipped, once.skipped);
     const auto count = static_cast<std::int64_t>(
         data::weighted(once.tokens.samples.size(), set.weight, seed).size());
-    data.parts.push_back(
-        {std::move(once.tokens.report), first, count, files.training[i].reading.format});
+    data.parts.push_back({std::move(once.tokens.report), first, count,
+                          files.training[i].reading.format, files.training[i].sha256});
     first += count;
     parts.push_back({std::move(once.tokens.samples), set.weight});
   }
@@ -164,8 +164,15 @@ text::QuestionFile questions_of_part(const RunData& data, std::size_t part,
                                      const text::Tokenizer& tokenizer) {
   const config::DataSet& set = config.data.train[part];
   const data::DatasetReport& report = data.parts[part].report;
-  return data::questions_of(data::read_data_file(set.path, reading_of(set, config.data)),
-                            limit_of(set, config.train), report,
+  const data::DataFile file = data::read_data_file(set.path, reading_of(set, config.data));
+  if (file.sha256 != data.parts[part].sha256) {
+    throw sherd::Error(
+        sherd::ExitCode::BadData,
+        fmt::format("'{}' has changed since it was tokenized: its SHA-256 was {} and is now {}. "
+                    "Start again.",
+                    file.name, data.parts[part].sha256, file.sha256));
+  }
+  return data::questions_of(file, limit_of(set, config.train), report,
                             text::PromptEncoder(tokenizer, report.limits));
 }
 
@@ -185,6 +192,7 @@ RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& to
   const model::CausalLmImpl& model = *shape.shapes;
   Files files;
   together(world, [&] {
+    const sherd::WorkPhase reading(world, "reading data files", kLongestSilence);
     tokenizer.check_vocabulary(model.vocab_rows());
     files = read_files(config);
   });

@@ -50,6 +50,7 @@ struct TrainingPart {
   std::int64_t first = 0;    ///< of its samples
   std::int64_t samples = 0;  ///< of an epoch, as often as its weight says
   config::DataFormat format = config::DataFormat::Squad;
+  std::string sha256 = {};  ///< of the file
 };
 
 struct RunData {
@@ -75,7 +76,8 @@ struct RunData {
                                     track::Progress* progress = nullptr);
 
 /// The questions of a training file that have samples, read once more. Not collective. Throws
-/// sherd::Error as data::read_data_file() and data::questions_of() do.
+/// sherd::Error as data::read_data_file() and data::questions_of() do, and BadData for a file that
+/// has changed since it was tokenized.
 [[nodiscard]] text::QuestionFile questions_of_part(const RunData& data, std::size_t part,
                                                    const config::RunConfig& config,
                                                    const text::Tokenizer& tokenizer);
