@@ -195,6 +195,7 @@ llm::train::Settings eval_settings(const EvalFlags& flags, const Evaluated& foun
 std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluated& found,
                                           const llm::text::Tokenizer& tokenizer,
                                           const llm::model::CausalLmImpl& model,
+                                          const sherd::World& world,
                                           llm::track::Progress* progress) {
   const auto& source = found.model;
   tokenizer.check_vocabulary(model.vocab_rows());
@@ -203,7 +204,9 @@ std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluate
                   source.max_answer_tokens});
   std::vector<llm::data::Dataset> datasets;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    const llm::track::Working tokenizing(progress, "tokenizing " + files[i].name);
+    const std::string what = "tokenizing " + files[i].name;
+    const llm::track::Working tokenizing(progress, what);
+    const sherd::WorkPhase phase(world, what, llm::train::kLongestSilence);
     datasets.push_back(llm::data::load_dataset(files[i], encoder, found.files[i].limit,
                                                llm::track::counted_in("samples", progress)));
   }
@@ -327,8 +330,9 @@ int evaluate(Rank& rank, EvalFlags flags) {
   make_predictions_folder(flags, world);
   tell(
       llm::train::length_remark("--max-length", source.max_length, shape.shapes->context_length()));
-  const std::vector<llm::data::Dataset> datasets = llm::train::read_together(
-      world, [&] { return load_data(files, found, tokenizer, *shape.shapes, progress.get()); });
+  const std::vector<llm::data::Dataset> datasets = llm::train::read_together(world, [&] {
+    return load_data(files, found, tokenizer, *shape.shapes, world, progress.get());
+  });
   if (!source.checkpoint.empty()) {
     tell("checkpoint " + source.checkpoint);
   }

@@ -94,6 +94,7 @@ sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder, const sh
   Read read = read_together(world, [&] {
     const io::HfConfig config = io::read_model_folder_config(folder, ignored);
     auto model = sherd::on_meta([&] { return io::build_model(config); });
+    const sherd::WorkPhase reading(world, "comparing the weights of " + folder, kLongestSilence);
     const sherd::SafetensorsFolder weights(folder);
     return Read{model, io::names_in_file(io::match_weights(*model, weights)),
                 world.size() > 1 ? weights_identity(weights) : Settings()};

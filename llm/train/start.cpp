@@ -31,6 +31,7 @@ config::RunConfig with_micro_batch(config::RunConfig config, const ModelShape& s
     return planned_batches(data, tried, batch_shape(tried.train, world.size()));
   };
   const std::string chosen = from_first_rank(world, [&] {
+    const sherd::WorkPhase planning(world, "planning the micro-batch", kLongestSilence);
     const auto fastest = fastest_micro_batch(config, shape, hosts_of(world), batches_of);
     say(micro_batch_line(fastest));
     return std::to_string(fastest.value_or(1));
