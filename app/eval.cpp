@@ -21,13 +21,13 @@
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "files/folder.h"
-#include "llm/data/token_cache.h"
 #include "llm/eval/evaluator.h"
 #include "llm/io/hf_config.h"
 #include "llm/text/printable.h"
 #include "llm/train/agreement.h"
 #include "llm/train/evaluated_model.h"
 #include "llm/train/load_model.h"
+#include "llm/train/model_identity.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/prediction_files.h"
 #include "llm/train/run_data.h"
@@ -164,9 +164,8 @@ std::string format_name(llm::config::DataFormat format) {
 
 // What must be the same on all ranks.
 llm::train::Settings eval_settings(const EvalFlags& flags, const Evaluated& found,
-                                   const llm::text::Tokenizer& tokenizer, const DataFiles& files) {
+                                   const DataFiles& files) {
   const auto& source = found.model;
-  const auto config = llm::data::read_data_file(tokenizer.folder() / "config.json");
   const auto reading = [&](std::size_t i) { return files[i].reading; };
   return {
       {"the checkpoint", std::filesystem::path(source.checkpoint).filename().string()},
@@ -190,14 +189,13 @@ llm::train::Settings eval_settings(const EvalFlags& flags, const Evaluated& foun
       {"--batch", std::to_string(found.batch)},
       {"--dtype", llm::io::name_of_dtype(source.param_dtype)},
       {"--loss-only", flags.loss_only ? "given" : "not given"},
-      {"the content of --data (SHA-256)", of_each(found, [&](auto i) { return files[i].sha256; })},
-      {"the model's tokenizer.json (SHA-256)", llm::data::tokenizer_digest(tokenizer)},
-      {"the model's config.json (SHA-256)", config.sha256}};
+      {"the content of --data (SHA-256)", of_each(found, [&](auto i) { return files[i].sha256; })}};
 }
 
 std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluated& found,
                                           const llm::text::Tokenizer& tokenizer,
                                           const llm::model::CausalLmImpl& model,
+                                          const sherd::World& world,
                                           llm::track::Progress* progress) {
   const auto& source = found.model;
   tokenizer.check_vocabulary(model.vocab_rows());
@@ -206,7 +204,9 @@ std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluate
                   source.max_answer_tokens});
   std::vector<llm::data::Dataset> datasets;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    const llm::track::Working tokenizing(progress, "tokenizing " + files[i].name);
+    const std::string what = "tokenizing " + files[i].name;
+    const llm::track::Working tokenizing(progress, what);
+    const sherd::WorkPhase phase(world, what, llm::train::kLongestSilence);
     datasets.push_back(llm::data::load_dataset(files[i], encoder, found.files[i].limit,
                                                llm::track::counted_in("samples", progress)));
   }
@@ -323,13 +323,16 @@ int evaluate(Rank& rank, EvalFlags flags) {
       world, [&] { return llm::train::model_shape(source.model_folder, source.ignored_fields); });
   const auto files = llm::train::read_together(world, [&] { return read_files(found); });
   tell(llm::train::agree_on_start(world, llm::train::read_together(world, [&] {
-                                    return eval_settings(flags, found, tokenizer, files);
+                                    return llm::train::with_model_identity(
+                                        eval_settings(flags, found, files), shape.config,
+                                        tokenizer);
                                   })));
   make_predictions_folder(flags, world);
   tell(
       llm::train::length_remark("--max-length", source.max_length, shape.shapes->context_length()));
-  const std::vector<llm::data::Dataset> datasets = llm::train::read_together(
-      world, [&] { return load_data(files, found, tokenizer, *shape.shapes, progress.get()); });
+  const std::vector<llm::data::Dataset> datasets = llm::train::read_together(world, [&] {
+    return load_data(files, found, tokenizer, *shape.shapes, world, progress.get());
+  });
   if (!source.checkpoint.empty()) {
     tell("checkpoint " + source.checkpoint);
   }

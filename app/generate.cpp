@@ -21,8 +21,6 @@
 #include "app/verbs.h"
 #include "files/output.h"
 #include "files/sha256.h"
-#include "llm/data/dataset.h"
-#include "llm/data/token_cache.h"
 #include "llm/eval/completion.h"
 #include "llm/io/hf_config.h"
 #include "llm/text/chat_template.h"
@@ -32,6 +30,7 @@
 #include "llm/train/agreement.h"
 #include "llm/train/evaluated_model.h"
 #include "llm/train/load_model.h"
+#include "llm/train/model_identity.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -148,22 +147,18 @@ class Encoder {
 // What must be the same on all ranks.
 llm::train::Settings generate_settings(const GenerateFlags& flags,
                                        const llm::train::EvaluatedModel& source,
-                                       const std::vector<GivenPrompt>& prompts,
-                                       const llm::text::Tokenizer& tokenizer) {
+                                       const std::vector<GivenPrompt>& prompts) {
   std::string texts;
   for (const GivenPrompt& prompt : prompts) {
     texts += prompt.text + '\n';
   }
-  const auto config = llm::data::read_data_file(tokenizer.folder() / "config.json");
   return {{"the checkpoint", std::filesystem::path(source.checkpoint).filename().string()},
           {"--max-new-tokens", std::to_string(flags.options.max_new_tokens)},
           {"--batch", std::to_string(flags.options.batch)},
           {"--dtype", llm::io::name_of_dtype(source.param_dtype)},
           {"--raw", flags.raw ? "given" : "not given"},
           {"--chat", flags.chat ? "given" : "not given"},
-          {"the prompts (SHA-256)", sherd::files::sha256_of(texts)},
-          {"the model's tokenizer.json (SHA-256)", llm::data::tokenizer_digest(tokenizer)},
-          {"the model's config.json (SHA-256)", config.sha256}};
+          {"the prompts (SHA-256)", sherd::files::sha256_of(texts)}};
 }
 
 // Where progress is told, which is null on other ranks than the first.
@@ -274,8 +269,9 @@ int generate(Rank& rank, GenerateFlags flags) {
   const auto shape = read_together(
       world, [&] { return llm::train::model_shape(source.model_folder, source.ignored_fields); });
   remark(progress.get(), llm::train::agree_on_start(world, read_together(world, [&] {
-                                                      return generate_settings(flags, source,
-                                                                               prompts, tokenizer);
+                                                      return llm::train::with_model_identity(
+                                                          generate_settings(flags, source, prompts),
+                                                          shape.config, tokenizer);
                                                     })));
   const auto encoder = read_together(world, [&] {
     tokenizer.check_vocabulary(shape.shapes->vocab_rows());

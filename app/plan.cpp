@@ -49,7 +49,7 @@ std::optional<llm::train::RunData> data_of(const llm::config::RunConfig& config,
   try {
     sherd::World world = sherd::World::alone();
     const auto tokenizer = llm::train::load_tokenizer(config.model.path);
-    return llm::train::load_run_data(config, tokenizer, *shape.shapes, world, say, &progress);
+    return llm::train::load_run_data(config, tokenizer, shape, world, say, &progress);
   } catch (const sherd::Error& error) {
     if (error.code() != sherd::ExitCode::InputMissing) {
       throw;

@@ -76,11 +76,13 @@ std::vector<CheckItem> check(const config::RunConfig& given, sherd::World world,
       train::start_run(train::resolved(fresh, world), world, say, hooks.progress);
   found(data_order(run.data, run.config, run.shape, world));
   found(labels(run.data, run.config, run.tokenizer, world));
-  found(padding(run.data, run.config, run.shape));
+  found(padding(run.data, run.config, run.shape, world));
   train::require_room(run.config, run.model, world, say);
   const train::PlannedBatches batches = train::planned_batches(run.data, run.config, run.shape);
   const train::RunPlan plan = track::with_progress(hooks.progress, "planning memory", [&] {
-    return train::plan_run(run.config, run.model, train::hosts_of(world), batches);
+    return train::read_together(world, [&] {
+      return train::plan_run(run.config, run.model, train::hosts_of(world), batches);
+    });
   });
 
   ScratchFolder folder(run.config.train.output, world, hooks.begin);

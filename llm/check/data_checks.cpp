@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "files/sha256.h"
 #include "llm/data/dataset.h"
 #include "llm/data/sampler.h"
 #include "llm/data/subset.h"
@@ -58,17 +59,9 @@ std::int64_t predicted_labels(const data::Batch& batch) {
   return count;
 }
 
-Indices numbers_in(const std::string& text) {
-  Indices numbers;
-  const char* next = text.c_str();
-  for (char* end = nullptr; *next != '\0'; next = end) {
-    const long long number = std::strtoll(next, &end, 10);
-    if (end == next) {
-      break;  // a rank without samples
-    }
-    numbers.push_back(number);
-  }
-  return numbers;
+std::string digest_of(const Indices& samples) {
+  return sherd::files::sha256_of(
+      {reinterpret_cast<const char*>(samples.data()), samples.size() * sizeof(std::int64_t)});
 }
 
 std::string trimmed(const std::string& text) {
@@ -112,22 +105,34 @@ std::string supervised_text(const data::Sample& sample, const text::Tokenizer& t
 
 CheckItem data_order(const train::RunData& data, const config::RunConfig& config,
                      const data::BatchShape& shape, sherd::World& world) {
-  const Indices mine = samples_of_rank(data, config, shape, world.rank());
+  const std::vector<std::string> digests =
+      world.all_gather(digest_of(samples_of_rank(data, config, shape, world.rank())));
+  CheckItem item{"data_order", true, 0, 0, "samples", ""};
+  if (world.rank() != 0) {
+    return item;  // the first rank counts for all
+  }
   std::vector<std::int64_t> seen(data.training.size(), 0);
-  for (const std::string& text : world.all_gather(fmt::format("{}", fmt::join(mine, " ")))) {
-    for (const std::int64_t sample : numbers_in(text)) {
+  std::vector<int> others;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const Indices samples = samples_of_rank(data, config, shape, rank);
+    for (const std::int64_t sample : samples) {
       ++seen.at(static_cast<std::size_t>(sample));
+    }
+    if (digest_of(samples) != digests[static_cast<std::size_t>(rank)]) {
+      others.push_back(rank);
     }
   }
   const auto missing = std::count(seen.begin(), seen.end(), 0);
   const auto several = std::count_if(seen.begin(), seen.end(), [](auto n) { return n > 1; });
-  return {"data_order",
-          missing + several == 0,
-          static_cast<double>(missing + several),
-          0,
-          "samples",
-          fmt::format("{} samples of an epoch over {} ranks: {} missing, {} more than once",
-                      seen.size(), world.size(), missing, several)};
+  item.ok = missing + several == 0 && others.empty();
+  item.measured = static_cast<double>(missing + several);
+  item.message = fmt::format("{} samples of an epoch over {} ranks: {} missing, {} more than once",
+                             seen.size(), world.size(), missing, several);
+  if (!others.empty()) {
+    item.message +=
+        fmt::format("; not the samples that rank 0 finds for them: {}", train::names_of(others));
+  }
+  return item;
 }
 
 CheckItem labels(const train::RunData& data, const config::RunConfig& config,
@@ -169,32 +174,28 @@ CheckItem labels(const train::RunData& data, const config::RunConfig& config,
 }
 
 CheckItem padding(const train::RunData& data, const config::RunConfig& config,
-                  const data::BatchShape& shape) {
-  std::int64_t tokens = 0;
-  std::int64_t of_samples = 0;
-  std::int64_t predicted = 0;
-  std::int64_t supervised = 0;
-  const auto count = [&](const Indices& samples) {
+                  const data::BatchShape& shape, sherd::World& world) {
+  double totals[] = {0, 0, 0, 0};
+  auto& [tokens, of_samples, predicted, supervised] = totals;
+  for_each_micro_batch_of(data, config, shape, world.rank(), [&](const Indices& samples) {
     const data::Batch batch = data::collate(data.training, samples);
-    tokens += std::ssize(batch.input_ids);
-    predicted += predicted_labels(batch);
+    totals[0] += static_cast<double>(batch.input_ids.size());
+    totals[2] += static_cast<double>(predicted_labels(batch));
     for (const std::int64_t index : samples) {
       const data::Sample sample = data.training[static_cast<std::size_t>(index)];
-      of_samples += std::ssize(sample.ids);
-      supervised += sample.supervised_tokens();
+      totals[1] += static_cast<double>(sample.ids.size());
+      totals[3] += static_cast<double>(sample.supervised_tokens());
     }
-  };
-  for (std::int64_t rank = 0; rank < shape.world; ++rank) {
-    for_each_micro_batch_of(data, config, shape, rank, count);
-  }
-  const auto extra = static_cast<double>(tokens - of_samples);
+  });
+  world.all_reduce(totals);
+  const double extra = tokens - of_samples;
   return {"padding",
           extra == 0 && predicted == supervised,
-          tokens == 0 ? 0 : 100 * extra / static_cast<double>(tokens),
+          tokens == 0 ? 0 : 100 * extra / tokens,
           0,
           "%",
-          fmt::format("{} tokens of an epoch, of which {:.0f} are padding; {} supervised, of which "
-                      "{} are predicted (micro-batches of {})",
+          fmt::format("{:.0f} tokens of an epoch, of which {:.0f} are padding; {:.0f} supervised, "
+                      "of which {:.0f} are predicted (micro-batches of {})",
                       tokens, extra, supervised, predicted, shape.micro_batch)};
 }
 

@@ -10,8 +10,8 @@
 
 namespace llm::check {
 
-/// The samples of the first epoch, as every rank deals them to itself: disjoint and complete.
-/// Collective.
+/// The samples of the first epoch, as every rank deals them to itself: disjoint and complete. Rank
+/// 0 counts; ranks exchange digests. Collective.
 [[nodiscard]] CheckItem data_order(const train::RunData& data, const config::RunConfig& config,
                                    const data::BatchShape& shape, sherd::World& world);
 
@@ -21,8 +21,9 @@ namespace llm::check {
                                const text::Tokenizer& tokenizer, sherd::World& world);
 
 /// The share of the first epoch's tokens, in the micro-batches of all ranks, that belong to no
-/// sample, and supervised ones that the token before them does not predict. Not collective.
+/// sample, and supervised ones that the token before them does not predict. Each rank counts its
+/// own. Collective.
 [[nodiscard]] CheckItem padding(const train::RunData& data, const config::RunConfig& config,
-                                const data::BatchShape& shape);
+                                const data::BatchShape& shape, sherd::World& world);
 
 }  // namespace llm::check

@@ -8,6 +8,7 @@
 
 #include "files/system_text.h"
 #include "llm/train/agreement.h"
+#include "llm/train/output_folder.h"
 #include "sherd/error.h"
 
 namespace llm::check {
@@ -55,6 +56,7 @@ ScratchFolder::ScratchFolder(const fs::path& output, sherd::World& world,
     removes_ = std::shared_ptr<void>(nullptr, [name](void*) { remove_folder(*name); });
     return *name;
   });
+  train::require_seen_by_all(path_, world);
 }
 
 }  // namespace llm::check

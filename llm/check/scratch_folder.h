@@ -18,7 +18,8 @@ using BeginsToBeUndone =
 /// makes it and removes it.
 class ScratchFolder {
  public:
-  /// Collective. Throws sherd::Error(CannotWrite) on every rank.
+  /// Collective. Throws the same sherd::Error on every rank: CannotWrite; RanksDisagree where one
+  /// does not see the folder.
   ScratchFolder(const std::filesystem::path& output, sherd::World& world,
                 const BeginsToBeUndone& begin);
   ScratchFolder(const ScratchFolder&) = delete;

@@ -166,15 +166,11 @@ fs::path folder_of(const std::string& setting) {
 
 }  // namespace
 
-std::string tokenizer_digest(const text::Tokenizer& tokenizer) {
-  return read_data_file(tokenizer.folder() / "tokenizer.json").sha256;
-}
-
 std::string token_key(const DataFile& file, const text::PromptEncoder& encoder,
                       const Limit& limit) {
   const text::Tokenizer& tokenizer = encoder.tokenizer();
   std::string what(kRule);
-  what += " " + file.sha256 + " " + tokenizer_digest(tokenizer);
+  what += " " + file.sha256 + " " + tokenizer.sha256();
   const text::PromptLimits& limits = encoder.limits();
   for (const std::int64_t number : {limits.max_length_tokens, limits.max_answer_tokens,
                                     limit.samples, std::int64_t{tokenizer.end_id()}}) {

@@ -9,12 +9,8 @@
 
 namespace llm::data {
 
-/// SHA-256 of the tokenizer.json. Throws sherd::Error InputMissing if it cannot be read.
-std::string tokenizer_digest(const text::Tokenizer& tokenizer);
-
 /// What a file's samples depend on, as a SHA-256: the bytes of the file and of the tokenizer.json,
-/// the end token, the limits, the format and its columns, and Sherd's rule for prompts. Reads the
-/// tokenizer.json. Throws sherd::Error InputMissing if it cannot be read.
+/// the end token, the limits, the format and its columns, and Sherd's rule for prompts.
 std::string token_key(const DataFile& file, const text::PromptEncoder& encoder, const Limit& limit);
 
 /// A folder of tokenized files, one `<key>.tokens` each: what a run has encoded, the next one maps

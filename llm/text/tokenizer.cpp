@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "files/input.h"
+#include "files/sha256.h"
 #include "llm/text/c_interface.h"
 #include "llm/text/special_tokens.h"
 #include "sherd/error.h"
@@ -39,6 +40,7 @@ struct Tokenizer::State {
   std::filesystem::path folder;
   std::unique_ptr<sherd_tokenizer, CloseTokenizer> handle;
   SpecialIds special;
+  std::string sha256;
 
   // What goes before a message about a text.
   [[nodiscard]] std::string name() const { return "tokenizer of " + folder.string() + ": "; }
@@ -55,6 +57,7 @@ Tokenizer Tokenizer::from_folder(const std::filesystem::path& folder) {
   checked(
       [&](char** error) { return sherd_text_open(path.c_str(), slice_of(bytes), &handle, error); });
   state->handle.reset(handle);
+  state->sha256 = sherd::files::sha256_of(bytes);
   Tokenizer tokenizer(state);
   state->special = read_special_ids(
       folder, [&](const std::string& token) { return tokenizer.token_to_id(token); });
@@ -126,6 +129,10 @@ TokenId Tokenizer::end_id() const {
 
 const std::vector<TokenId>& Tokenizer::stop_ids() const {
   return state_->special.stop;
+}
+
+const std::string& Tokenizer::sha256() const {
+  return state_->sha256;
 }
 
 const std::filesystem::path& Tokenizer::folder() const {

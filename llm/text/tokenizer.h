@@ -66,6 +66,8 @@ class Tokenizer {
   /// The ids that stop generation, ascending: `eos_token_id` (one id or a list) of
   /// generation_config.json, else of config.json; and `end_id()`.
   [[nodiscard]] const std::vector<TokenId>& stop_ids() const;
+  /// The SHA-256 of the bytes of tokenizer.json, as they were read.
+  [[nodiscard]] const std::string& sha256() const;
   /// The folder it was read from, for messages.
   [[nodiscard]] const std::filesystem::path& folder() const;
 

@@ -46,15 +46,10 @@ std::string fault_of(const std::function<void()>& work, std::exception_ptr& thro
     thrown = std::current_exception();
     return fault_text(says_out_of_memory(error) ? ExitCode::OutOfMemory : ExitCode::Internal,
                       error.what());
+  } catch (...) {  // a caller's own kind
+    thrown = std::current_exception();
+    return fault_text(ExitCode::Internal, "an exception that is no std::exception");
   }
-}
-
-// "ranks 1, 3", at most kRanksNamed of them.
-std::string names_of(const std::vector<int>& ranks) {
-  const std::span<const int> named(ranks.data(), std::min(ranks.size(), kRanksNamed));
-  return fmt::format(
-      "{} {}{}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(named, ", "),
-      ranks.size() > named.size() ? fmt::format(" and {} more", ranks.size() - named.size()) : "");
 }
 
 json settings_json(const Settings& settings) {
@@ -86,6 +81,13 @@ std::string differences_in(const std::string& name, const std::vector<json>& ran
 
 }  // namespace
 
+std::string names_of(const std::vector<int>& ranks) {
+  const std::span<const int> named(ranks.data(), std::min(ranks.size(), kRanksNamed));
+  return fmt::format(
+      "{} {}{}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(named, ", "),
+      ranks.size() > named.size() ? fmt::format(" and {} more", ranks.size() - named.size()) : "");
+}
+
 void together(sherd::World& world, const std::function<void()>& work) {
   std::exception_ptr thrown;
   const std::vector<std::string> faults = world.all_gather(fault_of(work, thrown));
@@ -100,6 +102,14 @@ void together(sherd::World& world, const std::function<void()>& work) {
   const json fault = json::parse(*first);
   throw ReportedElsewhere(static_cast<ExitCode>(fault["code"].get<int>()),
                           fault["message"].get<std::string>());
+}
+
+void on_first_rank(sherd::World& world, const std::function<void()>& work) {
+  together(world, [&] {
+    if (world.rank() == 0) {
+      work();
+    }
+  });
 }
 
 std::string from_first_rank(sherd::World& world, const std::function<std::string()>& work) {
@@ -132,8 +142,14 @@ void require_agreement(sherd::World& world, const Settings& mine) {
   throw ReportedElsewhere(ExitCode::RanksDisagree, message);
 }
 
+Settings with_version(Settings settings, sherd::Version version) {
+  settings.emplace_back("the version of sherd",
+                        fmt::format("{}.{}.{}", version.major, version.minor, version.patch));
+  return settings;
+}
+
 std::string agree_on_start(sherd::World& world, const Settings& mine) {
-  require_agreement(world, mine);
+  require_agreement(world, with_version(mine));
   return sherd::ops::cpu::agree_on_isa(world);
 }
 

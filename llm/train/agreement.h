@@ -1,6 +1,7 @@
 #pragma once
 // Work that fails on all ranks or on none, and settings on which ranks must agree.
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "sherd/error.h"
+#include "sherd/version.h"
 #include "sherd/world.h"
 
 namespace llm::train {
@@ -17,6 +19,10 @@ class ReportedElsewhere : public sherd::Error {
  public:
   using Error::Error;
 };
+
+/// The longest that others wait for a rank that does long work alone, a named sherd::WorkPhase such
+/// as reading, tokenizing or planning, and reports no progress.
+inline constexpr std::chrono::minutes kLongestSilence{30};
 
 /// Runs `work` on every rank. If it throws on one, all throw: the lowest rank that failed its own
 /// exception, the others ReportedElsewhere with the same code and message, so that a failure is
@@ -31,11 +37,17 @@ template <class Work>
   return std::move(*result);
 }
 
+/// Runs `work` on rank 0 alone. Fails as `together` does. Collective.
+void on_first_rank(sherd::World& world, const std::function<void()>& work);
+
 /// Runs `work` on rank 0 and gives what it returns to every rank: for work that only one
 /// may do, or whose result a shared file system shows to the others with a delay. Fails as
 /// `together` does. Collective.
 [[nodiscard]] std::string from_first_rank(sherd::World& world,
                                           const std::function<std::string()>& work);
+
+/// "rank 3", or "ranks 1, 3 and 4 more": for messages.
+[[nodiscard]] std::string names_of(const std::vector<int>& ranks);
 
 /// Names with values as text: what a rank was started with.
 using Settings = std::vector<std::pair<std::string, std::string>>;
@@ -44,7 +56,11 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 /// listing each name that differs with the ranks and both values. Collective.
 void require_agreement(sherd::World& world, const Settings& mine);
 
-/// What ranks do before they compute anything together: they compare their settings, and all take
+/// `settings` and, after them, the version of Sherd that a rank runs.
+[[nodiscard]] Settings with_version(Settings settings, sherd::Version version = sherd::kVersion);
+
+/// What ranks do before they compute anything together: they compare their settings and the version
+/// of Sherd, and all take
 /// the path of the processor that each of them has. Returns a notice about the path for the user,
 /// or nothing. Collective. Throws as require_agreement() and sherd::ops::cpu::agree_on_isa().
 [[nodiscard]] std::string agree_on_start(sherd::World& world, const Settings& mine);

@@ -151,6 +151,7 @@ bool export_run(const config::RunConfig& config, const std::string& last,
   }
   together(world, [&] {
     if (work) {
+      const sherd::WorkPhase finishing(world, "finishing the export", kLongestSilence);
       const ExportOutcome outcome = work->finish();
       give_name(making, output, checkpoint);
       hooks.say(exported_line(outcome, export_folder(output)));

@@ -11,6 +11,7 @@
 #include "llm/io/import.h"
 #include "llm/model/random_weights.h"
 #include "llm/train/agreement.h"
+#include "llm/train/model_identity.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/start.h"
 #include "sherd/checkpoint.h"
@@ -87,14 +88,18 @@ sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder, const sh
   struct Read {
     model::CausalLm model;
     std::function<std::string(const std::string&)> name_in_file;
+    Settings weights;  // to compare; none where there is nothing to compare with
   };
   sherd::World world = mesh.world();
   Read read = read_together(world, [&] {
     const io::HfConfig config = io::read_model_folder_config(folder, ignored);
     auto model = sherd::on_meta([&] { return io::build_model(config); });
-    return Read{model,
-                io::names_in_file(io::match_weights(*model, sherd::SafetensorsFolder(folder)))};
+    const sherd::WorkPhase reading(world, "comparing the weights of " + folder, kLongestSilence);
+    const sherd::SafetensorsFolder weights(folder);
+    return Read{model, io::names_in_file(io::match_weights(*model, weights)),
+                world.size() > 1 ? weights_identity(weights) : Settings()};
   });
+  require_agreement(world, read.weights);
   auto sharded = sherd::fully_shard(read.model, mesh, options);
   sharded.set_gradient_divide_factor(1.0);
   sherd::load_safetensors(sharded, folder, read.name_in_file);

@@ -1,8 +1,13 @@
 #include "llm/train/output_folder.h"
 
+#include <array>
+#include <chrono>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <system_error>
+#include <thread>
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -10,6 +15,7 @@
 
 #include "files/output.h"
 #include "llm/text/printable.h"
+#include "llm/train/agreement.h"
 #include "sherd/error.h"
 
 namespace llm::train {
@@ -25,16 +31,36 @@ namespace {
                                  what, path.string(), why, key));
 }
 
+// A new file that is there until this object ends.
+class Mark {
+ public:
+  explicit Mark(const fs::path& folder) : path_((folder / ".try-XXXXXX").string()) {
+    const int file = ::mkstemp(path_.data());
+    if (file < 0) {
+      fault_ = std::strerror(errno);
+      return;
+    }
+    ::close(file);
+  }
+  Mark(const Mark&) = delete;
+  Mark& operator=(const Mark&) = delete;
+  ~Mark() {
+    if (fault_.empty()) {
+      ::unlink(path_.c_str());
+    }
+  }
+  // Empty, or why it could not be made.
+  [[nodiscard]] const std::string& fault() const { return fault_; }
+  [[nodiscard]] std::string name() const { return fs::path(path_).filename().string(); }
+
+ private:
+  std::string path_;
+  std::string fault_;
+};
+
 // Empty, or why no file can be made in the folder.
 std::string fault_of_folder(const fs::path& folder) {
-  std::string name = (folder / ".try-XXXXXX").string();
-  const int file = ::mkstemp(name.data());
-  if (file < 0) {
-    return std::strerror(errno);
-  }
-  ::close(file);
-  ::unlink(name.c_str());
-  return "";
+  return Mark(folder).fault();
 }
 
 // The same for a file that may exist: a log that is continued, or a device.
@@ -54,6 +80,41 @@ std::string fault_of_file(const fs::path& path) {
   return "";
 }
 
+// Where checkpoints will go.
+void try_folders(const fs::path& output) {
+  std::error_code ignored;
+  const fs::path checkpoints = output / "checkpoints";
+  for (const fs::path& folder : {output, checkpoints}) {
+    const bool there = folder == output || fs::exists(folder, ignored);
+    if (const std::string why = there ? fault_of_folder(folder) : ""; !why.empty()) {
+      cannot_write("to the output folder", folder, why, "train.output");
+    }
+  }
+}
+
+// Network file systems show a new name to other hosts with a delay.
+bool is_there_soon(const fs::path& path) {
+  constexpr std::chrono::milliseconds kPatience{3000};
+  constexpr std::chrono::milliseconds kPause{50};
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  std::error_code ignored;
+  while (!fs::exists(path, ignored)) {
+    if (std::chrono::steady_clock::now() >= deadline) {
+      return false;
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+  return true;
+}
+
+// "'/runs/first' of host node7".
+std::string place_of(const fs::path& folder) {
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return fmt::format("'{}' of host {}", fs::absolute(folder).lexically_normal().string(),
+                     host.data());
+}
+
 }  // namespace
 
 fs::path log_path(const config::RunConfig& config) {
@@ -66,18 +127,47 @@ std::string summary_path(const std::string& output) {
 }
 
 void try_output(const config::RunConfig& config) {
-  std::error_code ignored;
-  const fs::path output = config.train.output;
-  const fs::path checkpoints = output / "checkpoints";
-  for (const fs::path& folder : {output, checkpoints}) {
-    const bool there = folder == output || fs::exists(folder, ignored);
-    if (const std::string why = there ? fault_of_folder(folder) : ""; !why.empty()) {
-      cannot_write("to the output folder", folder, why, "train.output");
-    }
-  }
+  try_folders(config.train.output);
   if (const std::string why = fault_of_file(log_path(config)); !why.empty()) {
     cannot_write("the log", log_path(config), why, "log.sink[0].path");
   }
+}
+
+void require_seen_by_all(const fs::path& made, sherd::World& world) {
+  const bool seen = is_there_soon(made);
+  const std::vector<std::string> places =
+      world.all_gather((seen ? "+" : "-") + place_of(made.parent_path()));
+  std::vector<int> blind;
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    if (places[rank].front() == '-') {
+      blind.push_back(static_cast<int>(rank));
+    }
+  }
+  together(world, [&] {
+    if (world.rank() == 0 && !blind.empty()) {
+      throw sherd::Error(
+          sherd::ExitCode::RanksDisagree,
+          fmt::format("all ranks must see one train.output, since each writes its part of a "
+                      "checkpoint there. Rank 0 wrote into {}, and {} cannot see that: rank {} "
+                      "looked in {}. Put train.output on a file system that all hosts share, and "
+                      "give its absolute path.",
+                      places.front().substr(1), names_of(blind), blind.front(),
+                      places[static_cast<std::size_t>(blind.front())].substr(1)));
+    }
+  });
+}
+
+void require_one_output(const config::RunConfig& config, sherd::World& world) {
+  const fs::path output = config.train.output;
+  std::optional<Mark> mark;
+  const std::string name = from_first_rank(world, [&] {
+    if (!mark.emplace(output).fault().empty()) {
+      cannot_write("to the output folder", output, mark->fault(), "train.output");
+    }
+    return mark->name();
+  });
+  require_seen_by_all(output / name, world);
+  together(world, [&] { try_folders(output); });
 }
 
 void write_bad_samples(const std::string& output, const std::vector<text::BadSample>& bad,

@@ -8,6 +8,7 @@
 
 #include "llm/config/run_config.h"
 #include "llm/text/bad_sample.h"
+#include "sherd/world.h"
 
 namespace llm::train {
 
@@ -20,6 +21,15 @@ namespace llm::train {
 /// Tries to write where checkpoints and the log will go, and leaves nothing. The folder is there.
 /// Not collective: rank 0 does it. Throws sherd::Error(CannotWrite), naming the path.
 void try_output(const config::RunConfig& config);
+
+/// Tries train.output on every rank, after rank 0 has locked it: all must find there what rank 0
+/// writes, since each writes its part of a checkpoint, and all must be able to write. Collective;
+/// nothing is left. Throws the same sherd::Error on every rank: RanksDisagree, naming the ranks
+/// that see another folder and where they looked; CannotWrite.
+void require_one_output(const config::RunConfig& config, sherd::World& world);
+/// The same of something that rank 0 has just made in train.output or next to it: all must find
+/// `made`. Collective. Throws sherd::Error(RanksDisagree).
+void require_seen_by_all(const std::filesystem::path& made, sherd::World& world);
 
 /// Lists samples that were left out in `bad_samples.jsonl` of the folder, and says how many;
 /// removes that file where there are none. Not collective. Throws sherd::Error(CannotWrite,

@@ -10,6 +10,7 @@
 #include "llm/data/sampler.h"
 #include "llm/data/token_cache.h"
 #include "llm/train/agreement.h"
+#include "llm/train/model_identity.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/schedule.h"
 #include "llm/train/tokenize_once.h"
@@ -23,11 +24,9 @@ namespace {
 struct Files {
   std::vector<data::DataFile> training;
   std::vector<data::DataFile> heldout;
-  std::string tokenizer_sha256;
-  std::string model_config_sha256;
 };
 
-Files read_files(const config::RunConfig& config, const text::Tokenizer& tokenizer) {
+Files read_files(const config::RunConfig& config) {
   Files files;
   for (const config::DataSet& set : config.data.train) {
     files.training.push_back(data::read_data_file(set.path, reading_of(set, config.data)));
@@ -35,8 +34,6 @@ Files read_files(const config::RunConfig& config, const text::Tokenizer& tokeniz
   for (const config::DataSet& set : config.data.eval) {
     files.heldout.push_back(data::read_data_file(set.path, reading_of(set, config.data)));
   }
-  files.tokenizer_sha256 = data::tokenizer_digest(tokenizer);
-  files.model_config_sha256 = data::read_data_file(tokenizer.folder() / "config.json").sha256;
   return files;
 }
 
@@ -49,20 +46,25 @@ std::string digest_of(const std::vector<data::DataFile>& files) {
   return files.size() > 1 ? sherd::files::sha256_of(digests) : digests;
 }
 
-DataIdentity identity_of(const Files& files, std::int64_t samples) {
-  DataIdentity identity{"", samples, digest_of(files.training), files.tokenizer_sha256};
+DataIdentity identity_of(const Files& files, const text::Tokenizer& tokenizer,
+                         std::int64_t samples) {
+  DataIdentity identity{"", samples, digest_of(files.training), tokenizer.sha256()};
   for (const data::DataFile& file : files.training) {
     identity.path += (identity.path.empty() ? "" : ", ") + file.name;
   }
   return identity;
 }
 
-void require_same_files(const Files& files, sherd::World& world) {
-  require_agreement(world, {{"the content of data.train (SHA-256)", digest_of(files.training)},
-                            {"the content of data.eval (SHA-256)",
-                             files.heldout.empty() ? "not given" : digest_of(files.heldout)},
-                            {"the model's tokenizer.json (SHA-256)", files.tokenizer_sha256},
-                            {"the model's config.json (SHA-256)", files.model_config_sha256}});
+// The content of data files; and what random weights are drawn by, where these are wanted.
+Settings content_of(const Files& files, const config::RunConfig& config, const ModelShape& shape) {
+  Settings content = {{"the content of data.train (SHA-256)", digest_of(files.training)},
+                      {"the content of data.eval (SHA-256)",
+                       files.heldout.empty() ? "not given" : digest_of(files.heldout)}};
+  if (config.model.init == config::Init::Random) {
+    content.emplace_back("config.json: initializer_range",
+                         fmt::format("{}", shape.config.shape.initializer_range));
+  }
+  return content;
 }
 
 }  // namespace
@@ -118,8 +120,8 @@ void read_training(RunData& data, const config::RunConfig& config, const Files& 
     append(data.skipped, once.skipped);
     const auto count = static_cast<std::int64_t>(
         data::weighted(once.tokens.samples.size(), set.weight, seed).size());
-    data.parts.push_back(
-        {std::move(once.tokens.report), first, count, files.training[i].reading.format});
+    data.parts.push_back({std::move(once.tokens.report), first, count,
+                          files.training[i].reading.format, files.training[i].sha256});
     first += count;
     parts.push_back({std::move(once.tokens.samples), set.weight});
   }
@@ -162,8 +164,15 @@ text::QuestionFile questions_of_part(const RunData& data, std::size_t part,
                                      const text::Tokenizer& tokenizer) {
   const config::DataSet& set = config.data.train[part];
   const data::DatasetReport& report = data.parts[part].report;
-  return data::questions_of(data::read_data_file(set.path, reading_of(set, config.data)),
-                            limit_of(set, config.train), report,
+  const data::DataFile file = data::read_data_file(set.path, reading_of(set, config.data));
+  if (file.sha256 != data.parts[part].sha256) {
+    throw sherd::Error(
+        sherd::ExitCode::BadData,
+        fmt::format("'{}' has changed since it was tokenized: its SHA-256 was {} and is now {}. "
+                    "Start again.",
+                    file.name, data.parts[part].sha256, file.sha256));
+  }
+  return data::questions_of(file, limit_of(set, config.train), report,
                             text::PromptEncoder(tokenizer, report.limits));
 }
 
@@ -178,14 +187,17 @@ config::RunConfig with_formats(config::RunConfig config, const RunData& data) {
 }
 
 RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& tokenizer,
-                      const model::CausalLmImpl& model, sherd::World& world, const Say& say,
+                      const ModelShape& shape, sherd::World& world, const Say& say,
                       track::Progress* progress) {
+  const model::CausalLmImpl& model = *shape.shapes;
   Files files;
   together(world, [&] {
+    const sherd::WorkPhase reading(world, "reading data files", kLongestSilence);
     tokenizer.check_vocabulary(model.vocab_rows());
-    files = read_files(config, tokenizer);
+    files = read_files(config);
   });
-  require_same_files(files, world);
+  require_agreement(world,
+                    with_model_identity(content_of(files, config, shape), shape.config, tokenizer));
   const std::int64_t context = model.context_length();
   const std::int64_t asked = config.data.max_length.value_or(0);
   if (const auto remark = length_remark("data.max_length", asked, context); !remark.empty()) {
@@ -200,7 +212,7 @@ RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& to
   RunData found;
   read_training(found, config, files, cache, *encoder, world, say, progress);
   found.rows = rows_of(config, found.training, encoder->limits().max_length_tokens, say);
-  found.identity = identity_of(files, static_cast<std::int64_t>(found.training.size()));
+  found.identity = identity_of(files, tokenizer, static_cast<std::int64_t>(found.training.size()));
   for (std::size_t i = 0; i < files.heldout.size(); ++i) {
     const data::Limit limit = limit_of(config.data.eval[i], config.train);
     found.heldout.push_back(

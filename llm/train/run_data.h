@@ -10,9 +10,9 @@
 #include "llm/config/run_config.h"
 #include "llm/data/dataset.h"
 #include "llm/data/rows.h"
-#include "llm/model/causal_lm.h"
 #include "llm/text/tokenizer.h"
 #include "llm/track/progress.h"
+#include "llm/train/load_model.h"
 #include "llm/train/run_note.h"
 #include "sherd/world.h"
 
@@ -50,6 +50,7 @@ struct TrainingPart {
   std::int64_t first = 0;    ///< of its samples
   std::int64_t samples = 0;  ///< of an epoch, as often as its weight says
   config::DataFormat format = config::DataFormat::Squad;
+  std::string sha256 = {};  ///< of the file
 };
 
 struct RunData {
@@ -65,16 +66,18 @@ struct RunData {
 /// The configuration with the formats of its files chosen, as they were read.
 [[nodiscard]] config::RunConfig with_formats(config::RunConfig config, const RunData& data);
 
-/// Reads all files, compares them over the ranks, and tokenizes. Collective; `model` holds shapes
-/// only. Throws the same sherd::Error on every rank: InputMissing, BadData, RanksDisagree, Usage.
+/// Reads all data files, compares their content and the model_identity() over the ranks, and
+/// tokenizes. Collective. Throws the same sherd::Error on every rank: InputMissing, BadData,
+/// RanksDisagree, Usage.
 /// `say` is called on rank 0 alone; `progress`, null on other ranks, counts what is tokenized.
 [[nodiscard]] RunData load_run_data(const config::RunConfig& config,
-                                    const text::Tokenizer& tokenizer,
-                                    const model::CausalLmImpl& model, sherd::World& world,
-                                    const Say& say, track::Progress* progress = nullptr);
+                                    const text::Tokenizer& tokenizer, const ModelShape& shape,
+                                    sherd::World& world, const Say& say,
+                                    track::Progress* progress = nullptr);
 
 /// The questions of a training file that have samples, read once more. Not collective. Throws
-/// sherd::Error as data::read_data_file() and data::questions_of() do.
+/// sherd::Error as data::read_data_file() and data::questions_of() do, and BadData for a file that
+/// has changed since it was tokenized.
 [[nodiscard]] text::QuestionFile questions_of_part(const RunData& data, std::size_t part,
                                                    const config::RunConfig& config,
                                                    const text::Tokenizer& tokenizer);

@@ -16,6 +16,7 @@
 #include "llm/train/peak_memory.h"
 #include "llm/train/tiny_step.h"
 #include "ops/cpu/isa.h"
+#include "sherd/error.h"
 
 namespace llm::train {
 

@@ -31,6 +31,7 @@ config::RunConfig with_micro_batch(config::RunConfig config, const ModelShape& s
     return planned_batches(data, tried, batch_shape(tried.train, world.size()));
   };
   const std::string chosen = from_first_rank(world, [&] {
+    const sherd::WorkPhase planning(world, "planning the micro-batch", kLongestSilence);
     const auto fastest = fastest_micro_batch(config, shape, hosts_of(world), batches_of);
     say(micro_batch_line(fastest));
     return std::to_string(fastest.value_or(1));
@@ -87,7 +88,7 @@ StartedRun start_run(const config::RunConfig& resolved, sherd::World& world, con
   auto shape =
       read_together(world, [&] { return model_shape(folder, {resolved.model.ignore_fields}); });
   say(model_line(resolved, shape));
-  RunData data = load_run_data(resolved, tokenizer, *shape.shapes, world, say, progress);
+  RunData data = load_run_data(resolved, tokenizer, shape, world, say, progress);
   config::RunConfig config = track::with_progress(progress, "planning the micro-batch", [&] {
     return with_micro_batch(with_formats(resolved, data), shape, data, world, say);
   });

@@ -18,11 +18,12 @@ struct TokenizedOnce {
   std::vector<text::BadSample> skipped;
 };
 
-/// The samples of a data file, or of the questions that `limit` leaves, and what was skipped: from
-/// the cache; else rank 0 encodes them, and the others map what it wrote, or encode for themselves
-/// where they do not see it. Collective. `say` is told, on rank 0, why nothing could be kept;
-/// `progress`, null on other ranks, what is encoded. Throws sherd::Error as `data::load_dataset`
-/// does, on every rank.
+/// Returns the samples of a data file, or of the questions that `limit` leaves, and what was
+/// skipped. They come from the cache. If they are not there, rank 0 encodes them and keeps them; on
+/// hosts that do not see what it kept, the first rank does the same, and after it each rank that
+/// still finds nothing. A rank that encodes reports its progress, so that the others do not take it
+/// for hanging. Collective. `say` hears, on rank 0, why nothing could be kept; `progress`, null on
+/// other ranks, what is encoded. Throws sherd::Error as `data::load_dataset` does, on every rank.
 TokenizedOnce tokenize_once(sherd::World& world, const data::TokenCache& cache,
                             const data::DataFile& file, const text::PromptEncoder& encoder,
                             const data::Limit& limit,

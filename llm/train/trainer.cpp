@@ -61,6 +61,7 @@ std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::
       });
     }
   });
+  require_one_output(config, world);
   return lock;
 }
 
@@ -69,11 +70,10 @@ std::optional<RunPlan> plan_memory(const config::RunConfig& config, const ModelS
                                    const RunData& data, const data::BatchShape& batch,
                                    sherd::World& world, const Say& say) {
   std::optional<RunPlan> plan;
-  together(world, [&] {
-    if (world.rank() == 0) {
-      plan = plan_run(config, shape, hosts_of(world), planned_batches(data, config, batch));
-      say(planned_line(*plan));
-    }
+  on_first_rank(world, [&] {
+    const sherd::WorkPhase planning(world, "planning memory", kLongestSilence);
+    plan = plan_run(config, shape, hosts_of(world), planned_batches(data, config, batch));
+    say(planned_line(*plan));
   });
   return plan;
 }
@@ -119,8 +119,8 @@ void record_end(TrainingLoop& loop, const config::RunConfig& config, track::End 
 
 Candidate resume(const ResumePlan& plan, const config::RunConfig& config, const RunData& data,
                  sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer, const Say& say) {
-  if (plan.overwrite && model.world().rank() == 0) {
-    Checkpoints(config.train.output).remove_all();
+  if (plan.overwrite) {
+    on_first_rank(model.world(), [&] { Checkpoints(config.train.output).remove_all(); });
   }
   Candidate start = restore(plan, config, model, optimizer, say);
   const std::int64_t total = data.length.total_steps;
@@ -194,12 +194,9 @@ void end_tracking(track::Trackers* trackers, track::End how, track::Progress* pr
   }
 }
 
-// On rank 0, which says what it is a share of; nothing on the others.
-FlopsUtilization utilization_on_first(const config::RunConfig& config, const ModelShape& shape,
-                                      const sherd::World& world, const Say& say) {
-  if (world.rank() != 0) {
-    return {};
-  }
+// Says what it is a share of.
+FlopsUtilization told_utilization(const config::RunConfig& config, const ModelShape& shape,
+                                  const sherd::World& world, const Say& say) {
   FlopsUtilization mfu = flops_utilization(config, shape, world);
   if (mfu.peak) {
     say(mfu.line());
@@ -229,11 +226,7 @@ struct Ending {
 
 void record_end_together(TrainingLoop& loop, const Ending& end, track::End how,
                          sherd::World& world) {
-  together(world, [&] {
-    if (world.rank() == 0) {
-      record_end(loop, end.config, how, "", end.hooks.say);
-    }
-  });
+  on_first_rank(world, [&] { record_end(loop, end.config, how, "", end.hooks.say); });
 }
 
 // All steps, and what comes after the last as long as nobody asks for a stop.
@@ -364,8 +357,12 @@ RunOutcome train_model(const PreparedRun& run, std::unique_ptr<track::Working> s
   const Candidate start = resume(run.resume, config, data, model, optimizer, say);
   restore_scale(start, scaler, world);
   loading.reset();
-  const auto trackers = world.rank() == 0 ? std::make_unique<track::Trackers>(config) : nullptr;
-  const FlopsUtilization mfu = utilization_on_first(config, shape, world, say);
+  std::unique_ptr<track::Trackers> trackers;  // on rank 0, as the next
+  FlopsUtilization mfu;
+  on_first_rank(world, [&] {
+    trackers = std::make_unique<track::Trackers>(config);
+    mfu = told_utilization(config, shape, world, say);
+  });
   TrainingLoop loop({config, data, run.started.tokenizer, run.started.shape, run.note, run.lock,
                      trackers.get(), run.progress, start, mfu},
                     model, optimizer, scaler ? &*scaler : nullptr, run.hooks);
@@ -373,7 +370,7 @@ RunOutcome train_model(const PreparedRun& run, std::unique_ptr<track::Working> s
     write_plan(run.memory, config.train.output, world);
   }
   world.barrier();
-  run.hooks.prepared();
+  together(world, run.hooks.prepared);
   starting.reset();
   return carry_out(loop, {config, run.memory, start.step, trackers.get(), run.progress, run.hooks},
                    world);
@@ -395,21 +392,17 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   const RunData& data = started.data;
   const ModelShape& shape = started.model;
   const data::BatchShape& batch = started.shape;
-  say(example_lines(started));
+  on_first_rank(world, [&] { say(example_lines(started)); });
   say(steps_line(data.length, batch));
   RunNote note = note_of(started, world);
   const ResumePlan plan = plan_resume(config, note, *shape.shapes, world, say);
   note.origin = plan.origin;
   require_room(config, shape, world, say);
-  if (world.rank() == 0) {
+  on_first_rank(world, [&] {
     const auto seconds = expected_save_seconds(
         config.train.output, checkpoint_bytes(shape.parameters, config.precision));
     hooks.save_takes(seconds.value_or(0));
-  }
-  together(world, [&] {
-    if (world.rank() == 0) {
-      write_bad_samples(config.train.output, data.skipped, say);
-    }
+    write_bad_samples(config.train.output, data.skipped, say);
   });
   const std::optional<RunPlan> plan_of_run =
       track::with_progress(progress.get(), "planning memory",

@@ -11,7 +11,9 @@
 
 namespace llm::train {
 
-/// Callbacks of a run to its caller.
+/// Callbacks of a run to its caller. What one of them throws on one rank from the first step on, or
+/// in `prepared`, ends all ranks: run() throws it there, and an Error with its code and message on
+/// the others.
 struct RunHooks {
   /// A line for people; called on rank 0 alone, on one thread at a time but not always the same.
   std::function<void(const std::string& line)> say;

@@ -139,12 +139,35 @@ std::vector<runs::Evaluation> TrainingLoop::earlier_evaluations() const {
                                    : log_->evaluations(evaluation_key(run_.start.step, 0));
 }
 
-void TrainingLoop::on_first_rank(const std::function<void()>& work) const {
+void TrainingLoop::on_first_rank(const std::function<void()>& work) {
   together(world_, [&] {
+    if (failure_) {
+      std::rethrow_exception(std::exchange(failure_, nullptr));
+    }
     if (world_.rank() == 0) {
       work();
     }
   });
+}
+
+void TrainingLoop::keep_failure(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (...) {
+    if (!failure_) {
+      failure_ = std::current_exception();
+    }
+  }
+}
+
+void TrainingLoop::share_failure() {
+  on_first_rank([] {});
+}
+
+bool TrainingLoop::stops_here() {
+  bool stops = true;
+  keep_failure([&] { stops = hooks_.stop_requested(); });
+  return stops || failure_;
 }
 
 void TrainingLoop::begin() {
@@ -168,9 +191,9 @@ bool TrainingLoop::is_over() const {
   return outcome_.steps_done >= run_.data.length.total_steps || best_.course().is_over;
 }
 
-void TrainingLoop::say(const std::string& line) const {
+void TrainingLoop::say(const std::string& line) {
   if (world_.rank() == 0) {
-    hooks_.say(line);
+    keep_failure([&] { hooks_.say(line); });
   }
 }
 
@@ -209,14 +232,15 @@ TrainingLoop::Unread TrainingLoop::launch(std::int64_t number) {
   const double lr = learning_rate(run_.config.optim.lr, run_.config.schedule, number,
                                   run_.data.length.total_steps);
   optimizer_.set_lr(lr);
-  StepPlan plan{number, run_.config.optim.clip_grad_norm, hooks_.stop_requested()};
+  std::vector<data::Batch> batches;
+  keep_failure([&] { batches = loader_.step(number - 1); });
+  StepPlan plan{number, run_.config.optim.clip_grad_norm, stops_here()};
   if (unread_) {
     plan.left_out = unread_->step.left_out();
   }
   plan.graphs = graphs_ ? &*graphs_ : nullptr;
-  const std::vector<data::Batch> batches = loader_.step(number - 1);
   const double data_wait_seconds = seconds_since(start);
-  trace_.begin(number);
+  keep_failure([&] { trace_.begin(number); });
   const StepProfile profile(StepProfile::Detail::Phases);
   const bool is_first = number == run_.start.step + 1;  // it makes what later ones use again
   const SyncWatch watch(is_first ? config::SyncDebug::Default : run_.config.device.sync_debug_mode,
@@ -226,7 +250,7 @@ TrainingLoop::Unread TrainingLoop::launch(std::int64_t number) {
   if (world_.device().is_cpu()) {
     made.phase_seconds = profile.phase_seconds();
   }
-  made.traced = trace_.end(number);
+  keep_failure([&] { made.traced = trace_.end(number); });
   return made;
 }
 
@@ -274,6 +298,10 @@ void TrainingLoop::settle() {
     made_.first_loss = outcome.loss;
   }
   made_.last_loss = outcome.loss;
+  keep_failure([&] { tell(made, outcome); });
+}
+
+void TrainingLoop::tell(const Unread& made, const StepOutcome& outcome) {
   if (log_) {
     record(made, outcome);
   }
@@ -369,9 +397,9 @@ EvaluationKey TrainingLoop::evaluation_key(std::int64_t number, std::size_t data
           static_cast<std::int64_t>(heldout.dataset.samples.size()), run_.config.eval.generate};
 }
 
-eval::EvaluationOptions TrainingLoop::evaluation_options(std::int64_t samples) const {
+eval::EvaluationOptions TrainingLoop::evaluation_options(std::int64_t samples) {
   const config::EvalSection& policy = run_.config.eval;
-  eval::EvaluationOptions options{policy.batch, policy.generate, hooks_.stop_requested};
+  eval::EvaluationOptions options{policy.batch, policy.generate, [this] { return stops_here(); }};
   if (run_.progress != nullptr) {
     options.on_progress = [progress = run_.progress, samples](std::int64_t done) {
       progress->count(done, samples, "questions");
@@ -386,6 +414,7 @@ bool TrainingLoop::is_evaluated(const EvaluationKey& key) {
 
 bool TrainingLoop::evaluate(std::int64_t number, bool only_missing) {
   settle();
+  share_failure();
   for (std::size_t i = 0; i < run_.data.heldout.size(); ++i) {
     const EvaluationKey key = evaluation_key(number, i);
     if (!(only_missing && is_evaluated(key)) && !evaluate(number, i)) {
@@ -456,8 +485,8 @@ void TrainingLoop::save_best(std::int64_t number) {
   }
   if (saved_step_ < number || (starts_elsewhere_ && number == run_.start.step)) {
     save(number);
-  } else if (world_.rank() == 0) {
-    prune(number);  // the one that was the best before
+  } else {
+    on_first_rank([&] { prune(number); });  // the one that was the best before
   }
 }
 
@@ -508,9 +537,7 @@ void TrainingLoop::save(std::int64_t number) {
     note.good_steps = scaler_->good_steps();
   }
   sherd::save_checkpoint(model_, optimizer_, folder, to_text(note));
-  if (world_.rank() == 0) {
-    prune(number);
-  }
+  on_first_rank([&] { prune(number); });
   saved_step_ = number;
   hooks_.unsaved->set_saved(number);
   saves_.done(Clock::now());
@@ -524,6 +551,7 @@ void TrainingLoop::save(std::int64_t number) {
 // What was learned since the last checkpoint is saved; without a step there is nothing to save.
 RunOutcome TrainingLoop::stop() {
   settle();
+  share_failure();
   outcome_.stopped = true;
   if (outcome_.steps_done > saved_step_) {
     save(outcome_.steps_done);

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -105,6 +106,7 @@ class TrainingLoop {
   void prune(std::int64_t newest) const;
   RunOutcome stop();
   void finish();
+  void tell(const Unread& made, const StepOutcome& outcome);
   void record(const Unread& made, const StepOutcome& outcome);
   // Which kernels compute attention on a GPU, as they are chosen.
   void say_attention();
@@ -114,10 +116,17 @@ class TrainingLoop {
   [[nodiscard]] EvaluationKey evaluation_key(std::int64_t number, std::size_t data_file) const;
   // Those that tell of the best so far. On rank 0.
   [[nodiscard]] std::vector<runs::Evaluation> earlier_evaluations() const;
-  // On rank 0, whose fault is then that of all.
-  void on_first_rank(const std::function<void()>& work) const;
-  [[nodiscard]] eval::EvaluationOptions evaluation_options(std::int64_t samples) const;
-  void say(const std::string& line) const;
+  // On rank 0, whose fault is then that of all; so is one that was kept.
+  void on_first_rank(const std::function<void()>& work);
+  // Does what this rank does by itself between collectives. What it throws is kept for the next
+  // share_failure() or on_first_rank(): no rank leaves the others in a collective.
+  void keep_failure(const std::function<void()>& work);
+  // Throws what any rank has kept, on all of them.
+  void share_failure();
+  // Whether this rank was asked to stop, or has a failure to share: then no rank goes on.
+  [[nodiscard]] bool stops_here();
+  [[nodiscard]] eval::EvaluationOptions evaluation_options(std::int64_t samples);
+  void say(const std::string& line);
   void say_kernels();
 
   Prepared run_;
@@ -144,7 +153,8 @@ class TrainingLoop {
   bool save_time_is_up_ = false;        // on the first rank's clock, as of the last step
   bool evaluation_time_is_up_ = false;  // the same
   StepsMade made_;
-  std::string kernels_said_;  // on a GPU: ops::kernels_text()
+  std::exception_ptr failure_;  // of this rank alone so far
+  std::string kernels_said_;    // on a GPU: ops::kernels_text()
   RunOutcome outcome_;
 };
 

@@ -1,3 +1,4 @@
+#include <chrono>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,6 +15,9 @@
 namespace sherd {
 
 namespace {
+
+// The longest that others wait for a rank whose storage is slower than theirs.
+constexpr std::chrono::minutes kLongestRead{30};
 
 // A parameter or buffer, and where it lies in the folder.
 struct Source {
@@ -75,6 +79,7 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
   }));
   detail::ShardWriter writer(detail::engine_of(model).step, "load_safetensors");
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
+    const WorkPhase reading(model.world(), "reading the weights in " + folder, kLongestRead);
     for (const Source& source : sources) {
       detail::fill_through_host(source.entry.mine, [&](int64_t first, const at::Tensor& host) {
         const int64_t begin = source.entry.begin + first;

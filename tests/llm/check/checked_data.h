@@ -23,8 +23,8 @@ struct CheckedData {
     shape = train::model_shape(config.model.path);
     tokenizer = train::load_tokenizer(config.model.path);
     sherd::World world = sherd::World::alone();
-    data = train::load_run_data(config, *tokenizer, *shape->shapes, world,
-                                [](const std::string& /*line*/) {});
+    data =
+        train::load_run_data(config, *tokenizer, *shape, world, [](const std::string& /*line*/) {});
   }
   config::RunConfig config;
   std::optional<train::ModelShape> shape;

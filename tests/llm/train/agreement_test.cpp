@@ -99,5 +99,22 @@ TEST(Agreement, NamesKeyRanksAndBothValues) {
   });
 }
 
+TEST(Agreement, NamesAnotherVersionOfSherd) {
+  const sherd::Version later{sherd::kVersion.major + 1, 0, 0};
+  run_ranks(2, [&](sherd::World world) {
+    expect_error(
+        [&] {
+          if (world.rank() == 1) {
+            require_agreement(world, with_version({}, later));  // what a later program does
+          } else {
+            static_cast<void>(agree_on_start(world, {}));
+          }
+        },
+        ExitCode::RanksDisagree,
+        {"the version of sherd is " + std::to_string(sherd::kVersion.major) + ".",
+         std::to_string(later.major) + ".0.0 on rank 1"});
+  });
+}
+
 }  // namespace
 }  // namespace llm::train

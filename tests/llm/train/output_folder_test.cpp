@@ -9,6 +9,7 @@
 
 #include "files/appended_file.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/ranks.h"
 #include "tests/support/temp_folder.h"
 
 namespace llm::train {
@@ -69,6 +70,30 @@ TEST(OutputFolder, WhatIsSaidOfBadSamplesCommandsNoTerminal) {
   EXPECT_TRUE(fs::exists(folder.path() / "bad_samples.jsonl"));
   write_bad_samples(folder.path().string(), {}, [](const std::string& /*line*/) {});
   EXPECT_FALSE(fs::exists(folder.path() / "bad_samples.jsonl"));
+}
+
+TEST(OutputFolder, IsOneThatAllRanksSee) {
+  const TempFolder folder;
+  const config::RunConfig config = logging_to(folder, "");
+  sherd::test::run_ranks(3, [&](sherd::World world) { require_one_output(config, world); });
+  EXPECT_TRUE(fs::is_empty(config.train.output));
+}
+
+TEST(OutputFolder, ThatIsAnotherOnOneRankIsNamedWithBothPlaces) {
+  const TempFolder folder;
+  const config::RunConfig config = logging_to(folder, "");
+  config::RunConfig elsewhere = config;
+  elsewhere.train.output = folder.path() / "of_another_host";
+  fs::create_directory(elsewhere.train.output);
+  sherd::test::run_ranks(3, [&](sherd::World world) {
+    sherd::test::expect_error(
+        [&] { require_one_output(world.rank() == 1 ? elsewhere : config, world); },
+        sherd::ExitCode::RanksDisagree,
+        {"all ranks must see one train.output", "Rank 0 wrote into '" + config.train.output,
+         "rank 1 cannot see that", "rank 1 looked in '" + elsewhere.train.output});
+  });
+  EXPECT_TRUE(fs::is_empty(config.train.output));
+  EXPECT_TRUE(fs::is_empty(elsewhere.train.output));
 }
 
 }  // namespace

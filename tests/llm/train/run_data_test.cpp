@@ -85,7 +85,7 @@ TEST(RunData, ComesFromOneReadOfEachFile) {
     }
   };
   const RunData data =
-      load_run_data(config, load_tokenizer(config.model.path), *shape.shapes, world, replace);
+      load_run_data(config, load_tokenizer(config.model.path), shape, world, replace);
   ASSERT_TRUE(replaced);
   const text::SquadFile file = text::read_squad(source);
   const data::DataFile bytes = data::read_data_file(source);
@@ -128,7 +128,7 @@ TEST(RunData, TellsHowMuchOfAFileIsTokenized) {
                shown += text + "\n";
              }},
         {.before_live = std::chrono::milliseconds(0), .refresh = std::chrono::milliseconds(1)});
-    static_cast<void>(load_run_data(config, tokenizer, *shape.shapes, world, silent, &progress));
+    static_cast<void>(load_run_data(config, tokenizer, shape, world, silent, &progress));
     const std::lock_guard lock(mutex);
     return shown;
   };
