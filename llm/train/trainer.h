@@ -5,6 +5,7 @@
 #include <string>
 
 #include "llm/config/run_config.h"
+#include "llm/train/run_note.h"
 #include "sherd/world.h"
 
 namespace llm::train {
@@ -28,6 +29,11 @@ struct RunHooks {
   /// A line that must not be missed, such as of a full disk; called as `say` is, which takes its
   /// place where it is none.
   std::function<void(const std::string& line)> warn = {};
+  /// Called on every rank once it is known where the run begins: with the folder of a checkpoint,
+  /// or nothing for the model.
+  std::function<void(const std::string& checkpoint)> begins_at =
+      [](const std::string& /*checkpoint*/) {};
+  Launch launch = {};  ///< that this process belongs to
 };
 
 struct RunOutcome {

@@ -40,7 +40,7 @@ struct Prepared {
   const RunData& data;
   const text::Tokenizer& tokenizer;
   data::BatchShape shape;
-  RunNote note;               ///< of this run, at step 0
+  RunNote note;               ///< of this run, at its start
   OutputLock* lock;           ///< on rank 0, else null
   track::Trackers* trackers;  ///< the same
   track::Progress* progress;  ///< the same
@@ -104,6 +104,9 @@ class TrainingLoop {
   RunOutcome stop();
   void finish();
   void record(const Unread& made, const StepOutcome& outcome);
+  // Counts a step that was left out for not being finite. Throws sherd::Error(NonFinite) on every
+  // rank where it is one too many.
+  void count_skipped(std::int64_t number, const StepOutcome& outcome);
   // Which kernels compute attention on a GPU, as they are chosen.
   void say_attention();
   [[nodiscard]] bool checkpoint_is_due(std::int64_t number) const;
