@@ -42,7 +42,9 @@ struct StepPlan {
   std::optional<double> clip_grad_norm = std::nullopt;  ///< without it the norm is only measured
   bool stop_here = false;  ///< this rank was asked to stop; if any was, no rank begins the step
   /// A loss or norm that is not finite leaves the update out on every rank
-  /// (StepOutcome::skipped) and does not throw. Not with `updated_in_backward`.
+  /// (StepOutcome::skipped) and does not throw. Moments and step counts of the optimizer stay as
+  /// they are. With a scaler on a device other than the CPU the scale shrinks as after an overflow.
+  /// Not with `updated_in_backward`.
   bool skips_non_finite = false;
   /// The optimizer updates in backward: no norm is taken, and what is not finite is found too late
   /// to leave the parameters as they were.
