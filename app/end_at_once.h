@@ -19,6 +19,8 @@ class EndAtOnce {
   EndAtOnce& operator=(const EndAtOnce&) = delete;
   ~EndAtOnce() = default;
 
+  /// Replaces the last words.
+  void set_last_words(std::function<void()> last_words);
   /// Called before the last words, so that nothing half-written is left behind.
   void set_clean_up(std::function<void()> clean_up);
   /// Does `work`, which no end comes between, and which `clean_up` makes undone from then on.
@@ -32,7 +34,7 @@ class EndAtOnce {
   std::function<bool()> requested_;
   std::function<void()> last_words_;
   std::function<void()> clean_up_ = [] {};
-  std::mutex mutex_;  // of clean_up_, and of the end
+  std::mutex mutex_;  // of last_words_ and clean_up_, and of the end
   std::condition_variable_any disarmed_;
   std::jthread thread_;  // last: it uses the others
 };

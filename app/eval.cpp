@@ -319,8 +319,11 @@ int evaluate(Rank& rank, EvalFlags flags) {
   const llm::train::EvaluatedModel& source = found.model;
   const auto tokenizer = llm::train::read_together(
       world, [&] { return llm::train::load_tokenizer(source.model_folder); });
-  const auto shape = llm::train::read_together(
-      world, [&] { return llm::train::model_shape(source.model_folder, source.ignored_fields); });
+  const auto shape = llm::train::read_together(world, [&] {
+    auto read = llm::train::model_shape(source.model_folder, source.ignored_fields);
+    llm::train::require_same_model(source, read, tokenizer);
+    return read;
+  });
   const auto files = llm::train::read_together(world, [&] { return read_files(found); });
   tell(llm::train::agree_on_start(world, llm::train::read_together(world, [&] {
                                     return llm::train::with_model_identity(

@@ -266,8 +266,11 @@ int generate(Rank& rank, GenerateFlags flags) {
   const auto tokenizer =
       read_together(world, [&] { return llm::train::load_tokenizer(source.model_folder); });
   const auto prompts = read_together(world, [&] { return given_prompts(flags); });
-  const auto shape = read_together(
-      world, [&] { return llm::train::model_shape(source.model_folder, source.ignored_fields); });
+  const auto shape = read_together(world, [&] {
+    auto read = llm::train::model_shape(source.model_folder, source.ignored_fields);
+    llm::train::require_same_model(source, read, tokenizer);
+    return read;
+  });
   remark(progress.get(), llm::train::agree_on_start(world, read_together(world, [&] {
                                                       return llm::train::with_model_identity(
                                                           generate_settings(flags, source, prompts),

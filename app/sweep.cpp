@@ -144,6 +144,22 @@ class StandardOutputAside {
   sherd::files::FileDescriptor kept_;
 };
 
+// Each start of a sweep gives it to each run that is not done.
+void refuse_overwrite(const Sweep& sweep) {
+  for (const SweepRun& run : sweep.runs) {
+    const llm::config::RunConfig config = llm::config::config_of(sweep, run);
+    if (config.checkpoint.resume != "overwrite") {
+      continue;
+    }
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format("checkpoint.resume = \"overwrite\" does not go with a sweep, which is started "
+                    "again to resume what was stopped. To make its runs anew, delete the folders "
+                    "of its runs, such as '{}', or give it another output",
+                    config.train.output));
+  }
+}
+
 /// The runs of a sweep, each in its turn.
 class Turns {
  public:
@@ -200,6 +216,7 @@ class Turns {
     say(fmt::format("{}: {} rank{}{}", which_, run.ranks, run.ranks == 1 ? "" : "s",
                     run.hosts == 1 ? "" : fmt::format(" on {} hosts", run.hosts)),
         flags_.json);
+    records_.add({run, llm::config::config_of(sweep_, run), std::nullopt, 0});
     const auto start = Clock::now();
     const int code = [&] {
       const StandardOutputAside aside(flags_.json);
@@ -306,6 +323,7 @@ void add_sweep(CLI::App& program, int& exit_code) {
   verb->allow_extras();  // the configuration's flags are llm::config's to read
   verb->callback([verb, flags, &exit_code] {
     const Sweep sweep = sweep_of(*flags, verb->remaining());
+    refuse_overwrite(sweep);
     exit_code = Turns(*flags, sweep).take();
   });
 }

@@ -19,6 +19,7 @@
 #include "launch/stop_request.h"
 #include "llm/train/deterministic.h"
 #include "llm/train/options_of_config.h"
+#include "llm/train/resume.h"
 #include "llm/train/trainer.h"
 #include "llm/train/unsaved_steps.h"
 #include "sherd/error.h"
@@ -29,8 +30,17 @@ namespace {
 
 using sherd::ExitCode;
 
-constexpr const char* kStoppedEarly =
-    "stopped on request before the first step: nothing was saved, and the same command starts over";
+constexpr const char* kStoppedEarly = "stopped on request before the first step: ";
+
+// `checkpoint`: at which the run begins; empty: at the model; none: not known.
+std::string early_stop_line(const std::optional<std::string>& checkpoint) {
+  if (!checkpoint) {
+    return std::string(kStoppedEarly) + "no step was lost; give the same command again";
+  }
+  return kStoppedEarly + (checkpoint->empty()
+                              ? "nothing was saved, and the same command starts over"
+                              : "no step was lost; the same command resumes from " + *checkpoint);
+}
 
 std::string ranks_line(const Rank& rank, int ranks) {
   const int threads = at::get_num_threads();
@@ -45,26 +55,42 @@ std::string ranks_line(const Rank& rank, int ranks) {
 
 std::string stop_line(const llm::train::RunOutcome& outcome, const std::string& resume) {
   if (outcome.steps_done == 0) {
-    return kStoppedEarly;
+    return early_stop_line("");
   }
-  const bool fresh = resume == "never" || resume == "overwrite";
+  const bool fresh = resume == "never";  // "overwrite" acts once
   return fmt::format("stopped on request after step {}; {} resumes from {}", outcome.steps_done,
                      fresh ? "the command without --resume " + resume : "the same command",
                      outcome.checkpoint);
+}
+
+llm::train::Launch launch_of(const sherd::launch::RankEnvironment& environment) {
+  llm::train::Launch launch{.restarted = environment.restarted};
+  if (!environment.launch.empty()) {
+    launch.id = environment.launch;
+  }
+  return launch;
 }
 
 int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   const auto stop_requested = [] { return sherd::launch::StopRequest::requested(); };
   EndAtOnce end_at_once(static_cast<int>(ExitCode::Stopped), stop_requested, [&rank] {
     if (rank.is_first()) {
-      say(kStoppedEarly);
+      say(early_stop_line(std::nullopt));
     }
   });
+  const auto begins_at = [&](const std::optional<std::string>& checkpoint) {
+    end_at_once.set_last_words([&rank, checkpoint] {
+      if (rank.is_first()) {
+        say(early_stop_line(checkpoint));
+      }
+    });
+  };
   llm::config::RunConfig config = load_recipe_on(rank, words);
   auto progress = progress_of(rank);  // until the run speaks for itself
   auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
   HubNames names({.may_fetch = !dry, .progress = progress.get()}, &rank);
   names.resolve(config);
+  begins_at(llm::train::likely_start(config));
   if (config.device.threads) {
     use_threads(*config.device.threads);
   }
@@ -87,6 +113,8 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   hooks.before_an_end_at_once = [&](std::function<void()> clean_up) {
     end_at_once.set_clean_up(std::move(clean_up));
   };
+  hooks.begins_at = begins_at;
+  hooks.launch = launch_of(rank.environment());
   hooks.prepared = [&] { end_at_once.disarm(); };
   hooks.show = live_line();
   hooks.failing = [&rank] { rank.outlive_peers(); };

@@ -300,6 +300,26 @@ std::string_view to_text(Launcher launcher) {
   return "alone";
 }
 
+namespace {
+
+std::string launch_of(const Variables& variables) {
+  const auto run = variables.text("TORCHELASTIC_RUN_ID");
+  const auto job = variables.text("SLURM_JOB_ID");
+  if (run && *run != "none") {
+    return "torchrun " + *run;
+  }
+  return job ? "Slurm job " + *job : "";
+}
+
+bool is_restarted(const Variables& variables) {
+  const auto is_above_zero = [&](const char* name) {
+    return variables.text(name).value_or("0").find_first_not_of('0') != std::string::npos;
+  };
+  return is_above_zero("SLURM_RESTART_COUNT") || is_above_zero("TORCHELASTIC_RESTART_COUNT");
+}
+
+}  // namespace
+
 RankEnvironment detect(const EnvLookup& get) {
   const Variables variables(get);
   const Claim claim = find_claim(variables);
@@ -320,6 +340,8 @@ RankEnvironment detect(const EnvLookup& get) {
       restarts && found.launcher == Launcher::Slurm) {
     found.job_secret += "/" + *restarts;  // a requeued job has the number that it had
   }
+  found.launch = launch_of(variables);
+  found.restarted = is_restarted(variables);
   if (const auto seconds =
           variables.integer("SHERD_TIMEOUT", 1, static_cast<int>(kLongestTimeout.count()))) {
     found.timeout = std::chrono::seconds(*seconds);

@@ -63,6 +63,12 @@ struct RankEnvironment {
   /// namespace), which others may guess. Under Slurm with how often the job was started again.
   /// Empty where there is nothing.
   std::string job_secret;
+  /// Names what the launcher starts again under one name: "Slurm job 42" (SLURM_JOB_ID), "torchrun
+  /// abc" (TORCHELASTIC_RUN_ID, unless it is torchrun's default, "none"). Empty where nothing does.
+  std::string launch;
+  /// Whether it was started before under that name: SLURM_RESTART_COUNT or
+  /// TORCHELASTIC_RESTART_COUNT is above 0.
+  bool restarted = false;
   /// How long ranks wait for each other (SHERD_TIMEOUT, seconds), where the program does not say.
   std::optional<std::chrono::seconds> timeout;
 };

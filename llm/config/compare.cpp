@@ -30,14 +30,14 @@ std::vector<Difference> deciding_differences(const RunConfig& before, const RunC
     const std::string was = found == old.end() ? "absent" : found->second.text();
     const bool idle =
         !leaf.field.idle.empty() && (found == old.end() || !found->second.field.idle.empty());
-    if (leaf.field.decides && !idle && was != leaf.text()) {
-      differences.push_back({leaf.key, was, leaf.text()});
+    if (leaf.field.on_resume != OnResume::Free && !idle && was != leaf.text()) {
+      differences.push_back({leaf.key, was, leaf.text(), leaf.field.on_resume});
     }
     old.erase(leaf.key);
   }
   for (const auto& [key, leaf] : old) {
-    if (leaf.field.decides && leaf.field.idle.empty()) {
-      differences.push_back({key, leaf.text(), "absent"});
+    if (leaf.field.on_resume != OnResume::Free && leaf.field.idle.empty()) {
+      differences.push_back({key, leaf.text(), "absent", leaf.field.on_resume});
     }
   }
   return differences;

@@ -49,11 +49,11 @@ struct OldValue {
 struct Field {
   std::string name;
   std::variant<Value, Table, TableList, NotYet> slot;
-  std::string doc = {};            ///< one line
-  std::string unit = {};           ///< of a number; empty for none
-  bool required = false;           ///< a string that may not be empty, a list that may not be
-  std::string default_words = {};  ///< of a default that the value itself does not show
-  bool decides = false;   ///< a run with another value is another run: it cannot resume this one
+  std::string doc = {};                 ///< one line
+  std::string unit = {};                ///< of a number; empty for none
+  bool required = false;                ///< a string that may not be empty, a list that may not be
+  std::string default_words = {};       ///< of a default that the value itself does not show
+  OnResume on_resume = OnResume::Free;  ///< whether a resumed run may have another value
   std::string idle = {};  ///< why it has no effect beside the other values; empty: it has
   bool of_host = false;   ///< may differ from host to host: a place of files, threads
   std::vector<OldName> old_names = {};

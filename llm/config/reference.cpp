@@ -27,11 +27,15 @@ std::string kind(const Field& field) {
   return field.value()->kind + (field.unit.empty() ? "" : ", in " + field.unit);
 }
 
+const char* on_resume_words(OnResume on_resume) {
+  return on_resume == OnResume::Fixed ? "fixed" : on_resume == OnResume::Numbers ? "numbers" : "";
+}
+
 std::string row(const Field& field, const std::string& prefix = "") {
   const std::string words = default_words(field);
   return fmt::format("| `{}` | {} | {} | {} | {} |\n", prefix + field.name, kind(field),
                      words.empty() ? "`" + field.value()->text() + "`" : words,
-                     field.decides ? "yes" : "", field.doc);
+                     on_resume_words(field.on_resume), field.doc);
 }
 
 void add_not_yet(const Table& table, const std::string& prefix, std::vector<std::string>& found) {
@@ -62,7 +66,7 @@ void describe(const Table& table, const std::string& title, const std::string& d
               std::string& text) {
   text += fmt::format(
       "\n## {}\n\n{}\n\n"
-      "| key | value | default | decides the run | meaning |\n|---|---|---|---|---|\n",
+      "| key | value | default | on resume | meaning |\n|---|---|---|---|---|\n",
       title, doc);
   for (const Field& field : table.fields) {
     text += field.value() != nullptr ? row(field) : "";
@@ -127,11 +131,16 @@ std::string reference_markdown() {
          "with that path, `data.train = [\"f.json\", \"g.json\"]` for two.\n\n"
          "An unknown key, a wrong type, a value out of range or a missing key ends the program "
          "with exit code 64 before\n"
-         "anything is written. All faults are reported at once, each with its line or flag. A key "
-         "that decides the run must\n"
-         "stay as it is when a run is resumed; one that a checkpoint of an earlier version lacks "
-         "counts as what that version\n"
-         "did. Old names are read until version 1.0, each with a line that says the new one.\n" +
+         "anything is written. All faults are reported at once, each with its line or flag. Old "
+         "names are read until\n"
+         "version 1.0, each with a line that says the new one.\n\n"
+         "When a run is resumed, a key that is `fixed` must have the value that the run began with "
+         "(64 otherwise). A key\n"
+         "marked `numbers` may have another value: the run says and logs the change, and computes "
+         "with the new value from\n"
+         "the next step on. All other keys may change freely. A key that a checkpoint of an "
+         "earlier version lacks counts as\n"
+         "what that version did.\n" +
          described(config) + renamed_keys();
 }
 

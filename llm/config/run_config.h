@@ -25,6 +25,8 @@ enum class Init { Weights, Random };
 enum class DataFormat { Auto, Squad, Jsonl, Json, Parquet };
 /// What a sample that cannot be used leads to.
 enum class OnBadSample { Error, Skip };
+/// What a loss or gradient norm that is not finite leads to.
+enum class OnNonFinite { Stop, Skip };
 /// Which samples a limit leaves.
 enum class LimitOrder { Random, File };
 /// How samples share rows.
@@ -105,6 +107,8 @@ struct TrainSection {
   std::int64_t global_batch = 8;
   std::optional<std::int64_t> micro_batch = 1;  ///< none: the fastest that fits
   std::int64_t seed = 0;
+  OnNonFinite on_non_finite = OnNonFinite::Stop;
+  std::int64_t max_skipped = 10;  ///< of a run, under OnNonFinite::Skip
   bool deterministic = false;
   bool operator==(const TrainSection&) const = default;
 };
@@ -282,15 +286,23 @@ struct Fault {
 /// version did. Throws std::invalid_argument, with a line for each fault, for other text.
 [[nodiscard]] RunConfig from_toml(const std::string& text);
 
+/// Whether a resumed run may have another value of a key.
+enum class OnResume {
+  Free,     ///< it may: the results do not depend on it
+  Numbers,  ///< it may: from then on the run computes other numbers, which is said and logged
+  Fixed,    ///< it may not: the key decides which run it is (model, data, order, batch)
+};
+
 /// A setting that is not the same.
 struct Difference {
   std::string key;
   std::string before;  ///< as TOML; "absent" for an item of a list
   std::string after;
+  OnResume on_resume = OnResume::Fixed;  ///< never Free
 };
 
-/// The settings that decide the numbers of a run and differ. Paths, logging and the way ranks are
-/// used do not decide.
+/// The settings that decide the numbers of a run and differ: those that are OnResume::Numbers or
+/// Fixed. Paths, logging and the way ranks are used do not decide.
 [[nodiscard]] std::vector<Difference> deciding_differences(const RunConfig& before,
                                                            const RunConfig& after);
 

@@ -1,5 +1,5 @@
-// Every key, once: its section, kind, bounds, unit, meaning, whether it decides the run, and the
-// names it had. A feature to come is one NotYet entry, or a planned word of a choice.
+// Every key, once: its section, kind, bounds, unit, meaning, whether it may change on resume, and
+// the names it had. A feature to come is one NotYet entry, or a planned word of a choice.
 // One file, though long: it is a table, and what users are promised is read in one place.
 
 #include <utility>
@@ -24,6 +24,10 @@ constexpr double kMany = 1e6;  ///< keeps products of counts far from overflow
 
 Field not_yet(std::string name, std::string doc) {
   return {.name = std::move(name), .slot = NotYet{}, .doc = std::move(doc)};
+}
+
+constexpr OnResume fixed_if(bool is_so) {
+  return is_so ? OnResume::Fixed : OnResume::Free;
 }
 
 /// Of a field: why it has no effect, where that is so.
@@ -63,7 +67,7 @@ Table fields(ModelSection& model) {
        .slot = strings(model.ignore_fields),
        .doc = "fields of config.json that are read as if they were not there; for those that this "
               "version does not know and that do not change what the model computes",
-       .decides = true},
+       .on_resume = OnResume::Fixed},
       not_yet("overrides", "changes to config.json's fields"),
       not_yet("trainable", "training a part of the parameters"),
   }};
@@ -76,19 +80,19 @@ Table fields(DataColumns& columns, DataFormat format, bool trains) {
        .slot = string(columns.prompt),
        .doc = "the field of a record that holds the prompt",
        .required = true,
-       .decides = trains,
+       .on_resume = fixed_if(trains),
        .idle = idle},
       {.name = "completion",
        .slot = string(columns.completion),
        .doc = "the field of a record that holds what the model learns to write after the prompt",
        .required = true,
-       .decides = trains,
+       .on_resume = fixed_if(trains),
        .idle = idle},
   }};
 }
 
-/// The keys of a data file, which decides a run if it `trains`. `old_limit` is the key that the
-/// first one's limit had.
+/// The keys of a data file, which must stay the same on resume if the run `trains` on it.
+/// `old_limit` is the key that the first one's limit had.
 Table fields(DataSet& set, bool trains, const std::string& old_limit) {
   const auto file_order = [](const std::string&) { return std::string("file"); };
   std::vector<OldName> old_limits;
@@ -120,13 +124,13 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
            "with SQuAD's columns; auto: by the name's end (.jsonl, .ndjson, .parquet), else "
            "parquet if the file begins as one, json if it begins with [, else squad; the choice is "
            "written into the run's config.toml",
-       .decides = trains,
+       .on_resume = fixed_if(trains),
        .before = "squad"},
       {.name = "limit",
        .slot = integer_or("all", set.limit, at_least(1)),
        .doc = "use only so many questions",
        .unit = "samples",
-       .decides = trains,
+       .on_resume = fixed_if(trains),
        .old_names = old_limits,
        .old_value = OldValue{"0", "all"}},
       {.name = "limit_order",
@@ -134,7 +138,7 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
                                   {{"random", LimitOrder::Random}, {"file", LimitOrder::File}}),
        .doc = "random: the questions that a limit leaves are drawn by train.seed; file: they are "
               "the first",
-       .decides = trains,
+       .on_resume = fixed_if(trains),
        .idle = no_effect(!set.limit, "all questions are used"),
        .old_names = old_orders,
        .before = "file"},
@@ -152,7 +156,7 @@ Table training_fields(DataSet& set, std::size_t i) {
        .slot = number(set.weight, {.least = 0, .most = 1000, .above_least = true}),
        .doc = "how often a question is seen in an epoch; of 0.25, each epoch has the same quarter "
               "of the questions, drawn by train.seed",
-       .decides = true});
+       .on_resume = OnResume::Fixed});
   return table;
 }
 
@@ -167,13 +171,13 @@ Table fields(DataSection& data) {
        .doc = "longest sample, prompt and answer together; the context is cut to fit; model: the "
               "model's own context",
        .unit = "tokens",
-       .decides = true,
+       .on_resume = OnResume::Fixed,
        .old_value = OldValue{"0", "model"}},
       {.name = "max_answer_tokens",
        .slot = integer(data.max_answer_tokens, at_least(1)),
        .doc = "room kept for the answer and its end token, and the most that is generated",
        .unit = "tokens",
-       .decides = true},
+       .on_resume = OnResume::Fixed},
       {.name = "cache",
        .slot = string(data.cache),
        .doc = "folder where tokenized files are kept for the next run, by their content; auto: "
@@ -185,7 +189,7 @@ Table fields(DataSection& data) {
                                {{"none", Packing::None}, {"first_fit", Packing::FirstFit}}),
        .doc = "first_fit: several samples share a row of at most max_length tokens, each by "
               "itself; train.global_batch and train.micro_batch count rows then",
-       .decides = true},
+       .on_resume = OnResume::Fixed},
       not_yet("group_by_length", "batches of samples of like length"),
       {.name = "on_bad_sample",
        .slot = choice<OnBadSample>(data.on_bad_sample,
@@ -220,19 +224,20 @@ Table fields(TrainSection& train, const DeviceSection& device) {
        .default_words = "runs/ and the name of the file; required without one"},
       {.name = "epochs",
        .slot = integer(train.epochs, between(1, kMany)),
-       .doc = "passes over data.train; a run that goes on must come to the same number of steps",
+       .doc = "passes over data.train; more of them continue a run that has finished",
+       .on_resume = OnResume::Numbers,
        .idle = no_effect(train.max_steps.has_value(), "train.max_steps is set")},
       {.name = "max_steps",
        .slot = integer_or("epochs", train.max_steps, at_least(1)),
-       .doc = "length of the run and of its schedule, the same when it goes on; epochs: as "
-              "train.epochs says",
+       .doc = "length of the run and of its schedule; epochs: as train.epochs says",
        .unit = "steps",
+       .on_resume = OnResume::Numbers,
        .old_value = OldValue{"0", "epochs"}},
       {.name = "global_batch",
        .slot = integer(train.global_batch, between(1, kMany)),
        .doc = "samples in one optimizer step, over all ranks",
        .unit = "samples",
-       .decides = true},
+       .on_resume = OnResume::Fixed},
       {.name = "micro_batch",
        .slot = integer_or("auto", train.micro_batch, between(1, kMany)),
        .doc = "samples a rank computes at once; auto: the fastest that fits, by sherd plan; "
@@ -242,7 +247,20 @@ Table fields(TrainSection& train, const DeviceSection& device) {
       {.name = "seed",
        .slot = integer(train.seed, at_least(0)),
        .doc = "decides the order of the samples, together with the epoch, and random weights",
-       .decides = true},
+       .on_resume = OnResume::Fixed},
+      {.name = "on_non_finite",
+       .slot = choice<OnNonFinite>(train.on_non_finite,
+                                   {{"stop", OnNonFinite::Stop}, {"skip", OnNonFinite::Skip}}),
+       .doc = "what a loss or a gradient norm that is not finite leads to; stop: the run ends with "
+              "exit code 79; skip: every rank leaves the update of that step out, parameters and "
+              "moments stay as they are, and the run goes on to the next batch",
+       .on_resume = OnResume::Numbers},
+      {.name = "max_skipped",
+       .slot = integer(train.max_skipped, between(1, kMany)),
+       .doc = "the most steps of a run that are skipped, counted from its beginning, also across "
+              "resumes; one more ends it with exit code 79",
+       .unit = "steps",
+       .idle = no_effect(train.on_non_finite == OnNonFinite::Stop, "train.on_non_finite is stop")},
       {.name = "deterministic",
        .slot = flag(train.deterministic),
        .doc =
@@ -301,31 +319,34 @@ Table fields(OptimSection& optim) {
        .slot = choice<OptimKind>(optim.kind, {{"adamw", OptimKind::AdamW}},
                                  {"sgd", "adafactor", "lion", "muon"}),
        .doc = "what updates the parameters",
-       .decides = true},
+       .on_resume = OnResume::Fixed},
       {.name = "lr",
        .slot = number(optim.lr, above(0)),
        .doc = "peak learning rate",
-       .decides = true},
+       .on_resume = OnResume::Numbers},
       {.name = "betas",
        .slot = two_numbers(optim.betas, {.least = 0, .most = 1, .below_most = true}),
        .doc = "decay rates of the two moments",
-       .decides = true},
-      {.name = "eps", .slot = number(optim.eps, above(0)), .doc = "epsilon", .decides = true},
+       .on_resume = OnResume::Numbers},
+      {.name = "eps",
+       .slot = number(optim.eps, above(0)),
+       .doc = "epsilon",
+       .on_resume = OnResume::Numbers},
       {.name = "weight_decay",
        .slot = number(optim.weight_decay, at_least(0)),
        .doc = "decoupled weight decay",
-       .decides = true},
+       .on_resume = OnResume::Numbers},
       {.name = "weight_decay_on_norms_and_biases",
        .slot = flag(optim.weight_decay_on_norms_and_biases),
        .doc = "decay those parameters too; false: only matrices and embeddings",
-       .decides = true,
+       .on_resume = OnResume::Numbers,
        .idle = no_effect(optim.weight_decay == 0, "optim.weight_decay is 0"),
        .before = "true"},
       {.name = "clip_grad_norm",
        .slot = number_or("none", optim.clip_grad_norm, above(0)),
        .doc = "largest global norm of the gradients, which are scaled down to it; none: no "
               "clipping",
-       .decides = true,
+       .on_resume = OnResume::Numbers,
        .old_value = OldValue{"0", "none"}},
       not_yet("group", "groups of parameters with options of their own"),
   }};
@@ -338,18 +359,18 @@ Table fields(ScheduleSection& schedule) {
                                                 {"cosine", Schedule::Cosine},
                                                 {"constant", Schedule::Constant}}),
        .doc = "how the learning rate falls after the warm-up",
-       .decides = true,
+       .on_resume = OnResume::Numbers,
        .old_names = {{.key = "optim.schedule"}}},
       {.name = "warmup",
        .slot = warmup(schedule.warmup),
        .doc = "how long the learning rate rises from 0 to optim.lr",
-       .decides = true,
+       .on_resume = OnResume::Numbers,
        .old_names = {{.key = "optim.warmup_steps",
                       .value = [](const std::string& steps) { return steps + " steps"; }}}},
       {.name = "min_lr_ratio",
        .slot = number(schedule.min_lr_ratio, between(0, 1)),
        .doc = "the learning rate at the end of a linear or cosine schedule, as a share of optim.lr",
-       .decides = true,
+       .on_resume = OnResume::Numbers,
        .idle = no_effect(schedule.kind == Schedule::Constant, "schedule.kind is constant"),
        .old_names = {{.key = "optim.min_lr_ratio"}}},
   }};
@@ -398,7 +419,7 @@ Table fields(ParallelSection& parallel) {
            "in the order of ranks, the same bits on any number of them; native: NCCL's "
            "reduce-scatter in precision.reduce_dtype, whose bits depend on their number, and "
            "which network switches may compute",
-       .decides = true},
+       .on_resume = OnResume::Numbers},
       not_yet("transport", "a choice of what carries parameters and gradients"),
   }};
 }
@@ -410,13 +431,13 @@ Table fields(PrecisionSection& precision) {
        .doc = "dtype of the forward and backward pass; master weights stay float32; auto: "
               "bfloat16 where every rank's device is fast at it, else float32; the choice is "
               "written into the run's config.toml",
-       .decides = true},
+       .on_resume = OnResume::Numbers},
       {.name = "reduce_dtype",
        .slot = choice<ReduceDtype>(precision.reduce_dtype, {{"float32", ReduceDtype::Float32},
                                                             {"bfloat16", ReduceDtype::BFloat16}}),
        .doc = "dtype that sums of gradients are kept in; bfloat16, under bfloat16, takes two bytes "
               "a parameter less and rounds the sum of each micro-batch",
-       .decides = true,
+       .on_resume = OnResume::Numbers,
        .idle = no_effect(precision.param_dtype == ParamDtype::Float32 ||
                              precision.param_dtype == ParamDtype::Float16,
                          "precision.param_dtype is not bfloat16")},
@@ -427,6 +448,7 @@ Table fields(PrecisionSection& precision) {
            "split: as those and 16 more bits, in two bytes a parameter less, with the same "
            "results to the bit; bfloat16: the weights that travel alone, which updates round at "
            "random",
+       .on_resume = OnResume::Numbers,
        .idle = no_effect(precision.param_dtype == ParamDtype::Float32,
                          "precision.param_dtype is float32: weights are their own masters")},
       {.name = "moments",
@@ -435,12 +457,13 @@ Table fields(PrecisionSection& precision) {
            {{"float32", MomentsDtype::Float32}, {"bfloat16", MomentsDtype::BFloat16}},
            {"int8", "fp8"}),
        .doc = "dtype of AdamW's moments; bfloat16 halves their memory and adds noise to updates",
+       .on_resume = OnResume::Numbers,
        .old_names = {{.key = "precision.moments_dtype"}, {.key = "memory.moments_dtype"}}},
       {.name = "scaler",
        .slot = choice<Scaler>(precision.scaler, {{"auto", Scaler::Auto}, {"none", Scaler::None}}),
        .doc = "auto: under float16 the loss is multiplied by a scale that adapts itself, so that "
               "small gradients do not vanish; none: it is not",
-       .decides = true,
+       .on_resume = OnResume::Numbers,
        .idle = no_effect(precision.param_dtype != ParamDtype::Float16,
                          "precision.param_dtype is not float16")},
   }};
@@ -530,7 +553,8 @@ Table fields(CheckpointSection& checkpoint, const std::string& not_evaluated) {
        .doc =
            "auto: go on from the newest checkpoint of train.output, if there is one; never: "
            "start anew, refused where train.output holds checkpoints; overwrite: delete them and "
-           "start anew; else the folder of a checkpoint or of a run"},
+           "start anew, once: the same command, or a restart of the same job, resumes the run that "
+           "it has begun; else the folder of a checkpoint or of a run"},
       not_yet("from", "starting a new run from a checkpoint's weights"),
   }};
 }

@@ -38,10 +38,15 @@ void add_differences(const ComparedRun& first, const ComparedRun& other,
   const std::string& of = first.records.name;
   for (const config::Difference& difference :
        config::deciding_differences(first.records.config, other.records.config)) {
-    if (difference.key != "train.global_batch" || other.scaling != Scaling::Weak) {
+    const bool is_length =  // which the steps tell
+        difference.key == "train.epochs" || difference.key == "train.max_steps";
+    if (!is_length && (difference.key != "train.global_batch" || other.scaling != Scaling::Weak)) {
       lines.push_back(fmt::format("{}: {} = {}, {}: {}", name, difference.key, difference.after, of,
                                   difference.before));
     }
+  }
+  for (const std::string& change : other.records.changes) {
+    lines.push_back(fmt::format("{}: {}", name, change));
   }
   const auto say = [&](const char* what, const auto& its, const auto& the_first) {
     if (its != the_first) {

@@ -1,5 +1,6 @@
 #include "llm/runs/run_records.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -71,6 +72,7 @@ track::StepRecord step_in(const json& line) {
           .tokens = count_in(line, "tokens"),
           .supervised_tokens = count_in(line, "supervised_tokens"),
           .samples = count_in(line, "samples"),
+          .skipped = line.value("skipped", json()) == json(true),
           .step_seconds = number_in(line, "step_seconds"),
           .unix_seconds = number_in(line, "time"),
           .peak_rank_bytes = count_in(line, "peak_rank_bytes"),
@@ -133,6 +135,17 @@ void name_sets_by_later_lines(std::vector<Evaluation>& evaluations) {
   }
 }
 
+// A run that began twice at one step says so twice.
+void add_changes(const json& line, std::vector<std::string>& changes) {
+  for (const json& each : line.value("changes", json::array())) {
+    std::string text = fmt::format("{} was {} until step {}", text_in(each, "key"),
+                                   text_in(each, "before"), count_in(line, "step"));
+    if (std::find(changes.begin(), changes.end(), text) == changes.end()) {
+      changes.push_back(std::move(text));
+    }
+  }
+}
+
 void add(const json& line, EvaluationReader& evaluations, RunRecords& run) {
   const std::string event = text_in(line, "event");
   run.ended = event == "end" ? end_in(line) : std::nullopt;
@@ -146,6 +159,8 @@ void add(const json& line, EvaluationReader& evaluations, RunRecords& run) {
     run.checkpoint_seconds += number_in(line, "seconds");
   } else if (event == "early_stop") {
     run.ended_early = true;
+  } else if (event == "change") {
+    add_changes(line, run.changes);
   } else if (event == "begin") {
     evaluations.begin();
     run.ranks = static_cast<int>(count_in(line, "ranks"));

@@ -44,8 +44,10 @@ struct RunRecords {
   bool ended_early = false;  ///< after the last of its steps: evaluations became no better
   std::optional<track::End> ended = std::nullopt;  ///< none: it goes on, was killed, or is older
   std::string why = {};                            ///< it has failed
-  double checkpoint_seconds = 0;                   ///< of all of them
-  int ranks = 0;                                   ///< of the last beginning; 0: not known
+  /// Settings that were another value in earlier steps: "optim.lr was 0.1 until step 4".
+  std::vector<std::string> changes = {};
+  double checkpoint_seconds = 0;  ///< of all of them
+  int ranks = 0;                  ///< of the last beginning; 0: not known
   int hosts = 0;
   std::string isa;
   std::string data_sha256;  ///< of the training data; empty: not known

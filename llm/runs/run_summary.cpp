@@ -49,7 +49,8 @@ void add_steps(const RunRecords& run, RunSummary& summary) {
   double sum = 0;
   double learned = 0;
   for (const track::StepRecord& step : run.steps) {
-    if (step.supervised_tokens > 0) {  // else there is no loss
+    summary.skipped_steps += step.skipped ? 1 : 0;
+    if (step.supervised_tokens > 0 && !step.skipped) {  // else there is no loss
       losses[epoch_of(step.epochs)].push_back(step.loss);
       sum += step.loss;
       ++learned;
@@ -193,6 +194,7 @@ std::string to_json(const RunSummary& s) {
                                        {"ranks", s.ranks},
                                        {"hosts", s.hosts},
                                        {"steps", s.steps},
+                                       {"skipped_steps", s.skipped_steps},
                                        {"epochs", s.epochs},
                                        {"train_loss", s.train_loss},
                                        {"last_loss", s.last_loss},
@@ -229,6 +231,9 @@ std::string to_line(const RunSummary& s) {
       "steps/s",
       is_short ? track::name_of(*s.ended) + ": " : "", s.train_loss, s.steps,
       track::clock_text(s.runtime_seconds), s.train_samples_per_second, s.train_steps_per_second);
+  if (s.skipped_steps > 0) {
+    line += fmt::format(", {} skipped", s.skipped_steps);
+  }
   if (s.mfu) {
     line += ", mfu " + track::percent(*s.mfu);
   }

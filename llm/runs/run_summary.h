@@ -20,8 +20,9 @@ struct RunSummary {
   int ranks = 0;                    ///< 0: not known
   int hosts = 0;
   std::int64_t steps = 0;
+  std::int64_t skipped_steps = 0;  ///< of them, left out since they were not finite
   double epochs = 0;
-  double train_loss = 0;  ///< mean over the steps
+  double train_loss = 0;  ///< mean over the steps that have one
   double last_loss = 0;   ///< of the last step
   /// From the first epoch on; none where an epoch has none.
   std::vector<std::optional<double>> train_loss_by_epoch;

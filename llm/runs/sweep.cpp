@@ -56,6 +56,17 @@ std::vector<std::string> changes(const SweptRun& before, const config::SweepRun&
   return lines;
 }
 
+// One that the run would resume from.
+bool has_checkpoint(const fs::path& folder) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder / "checkpoints", ignored)) {
+    if (fs::exists(entry.path() / "manifest.json", ignored)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 [[noreturn]] void refuse(const fs::path& file, const std::string& why) {
   throw sherd::Error(
       sherd::ExitCode::BadData,
@@ -93,19 +104,25 @@ SweepRecords::SweepRecords(fs::path output) : output_(std::move(output)) {
 
 bool SweepRecords::is_done(const config::SweepRun& run, const config::RunConfig& config) const {
   const auto found = runs_.find(run.name);
-  // A job leaves no exit code here, but its summary says whether it has ended well.
-  if (found == runs_.end() || found->second.exit_code.value_or(0) != 0 ||
-      end_in_summary(output_ / run.name / "summary.json") != "finished") {
+  if (found == runs_.end()) {
     return false;
   }
-  if (const auto lines = changes(found->second, run, config); !lines.empty()) {
+  const fs::path folder = output_ / run.name;
+  // A run that was only begun or submitted has left no exit code here, but its summary says whether
+  // it has ended well.
+  const bool is_done = found->second.exit_code.value_or(0) == 0 &&
+                       end_in_summary(folder / "summary.json") == "finished";
+  const auto lines = changes(found->second, run, config);
+  if (!lines.empty() && (is_done || has_checkpoint(folder))) {
     throw sherd::Error(
         sherd::ExitCode::Usage,
-        fmt::format("the run '{}' was made with other settings: {}. Delete its folder {}, or give "
-                    "the sweep another output (of a recipe: --train.output).",
-                    run.name, fmt::join(lines, ", "), (output_ / run.name).string()));
+        fmt::format(
+            "no run was begun: the run '{}' was {} with other settings: {}. Give the former "
+            "settings, delete its folder {}, or give the sweep another output (of a recipe: "
+            "--train.output).",
+            run.name, is_done ? "made" : "begun", fmt::join(lines, ", "), folder.string()));
   }
-  return true;
+  return is_done;
 }
 
 std::string SweepRecords::job_of(const config::SweepRun& run) const {

@@ -14,7 +14,7 @@ namespace llm::runs {
 struct SweptRun {
   config::SweepRun run;
   config::RunConfig config;      ///< as it was read for the run
-  std::optional<int> exit_code;  ///< none: it was submitted
+  std::optional<int> exit_code;  ///< none: it was begun or submitted
   double seconds = 0;            ///< that it took; 0 where it was submitted
   std::string job = {};          ///< its number in Slurm, if it was submitted
 };
@@ -26,7 +26,8 @@ class SweepRecords {
   explicit SweepRecords(std::filesystem::path output);
 
   /// Whether the run has ended well, so that a restart passes it over. Throws sherd::Error(Usage)
-  /// where a run of this name was made with other settings, of the recipe or its own.
+  /// where a run of this name was made with other settings, of the recipe or its own, and has come
+  /// to its end or left a checkpoint that it would resume from.
   [[nodiscard]] bool is_done(const config::SweepRun& run, const config::RunConfig& config) const;
   /// The job as which the run was submitted last; empty if it was not.
   [[nodiscard]] std::string job_of(const config::SweepRun& run) const;

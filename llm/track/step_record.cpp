@@ -74,6 +74,9 @@ std::string step_json(const StepRecord& r) {
                                    {"samples", r.samples},
                                    {"samples_per_second", r.samples_per_second()},
                                    {"time", r.unix_seconds}};
+  if (r.skipped) {
+    record["skipped"] = true;
+  }
   if (r.mfu) {
     record["mfu"] = *r.mfu;
   }

@@ -18,6 +18,7 @@ struct StepRecord {
   std::int64_t tokens = 0;             ///< real ones, without padding
   std::int64_t supervised_tokens = 0;  ///< 0: the step changed nothing
   std::int64_t samples = 0;
+  bool skipped = false;  ///< loss or norm was not finite, and the update was left out
   double step_seconds = 0;
   double unix_seconds = 0;           ///< when it ended
   std::int64_t peak_rank_bytes = 0;  ///< the largest resident peak (VmHWM) over the ranks

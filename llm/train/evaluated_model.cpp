@@ -12,8 +12,8 @@
 #include "llm/train/checkpoints.h"
 #include "llm/train/chosen_checkpoint.h"
 #include "llm/train/load_model.h"
+#include "llm/train/model_identity.h"
 #include "llm/train/options_of_config.h"
-#include "llm/train/run_note.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/init.h"
@@ -100,7 +100,24 @@ EvaluatedModel find_evaluated(const std::string& path, const std::string& which)
   found.max_length = config.data.max_length.value_or(0);
   found.max_answer_tokens = config.data.max_answer_tokens;
   found.param_dtype = dtype_of(config.precision.param_dtype);
+  found.model_values = note.model_values;
   return found;
+}
+
+void require_same_model(const EvaluatedModel& source, const ModelShape& shape,
+                        const text::Tokenizer& tokenizer) {
+  const std::string changes =
+      changed_model(source.model_values, model_identity(shape.config, tokenizer));
+  if (!changes.empty()) {
+    throw sherd::Error(
+        sherd::ExitCode::BadData,
+        fmt::format(
+            "the model folder '{}' is not what it was when the run of '{}' began:{}\n"
+            "Restore it. To take what is there now all the same, export the checkpoint with "
+            "`sherd export --checkpoint {} --model {} --out NEW`, and give NEW.",
+            source.model_folder, source.checkpoint, changes, source.checkpoint,
+            source.model_folder));
+  }
 }
 
 sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,

@@ -11,6 +11,7 @@
 #include "llm/model/causal_lm.h"
 #include "llm/text/records.h"
 #include "llm/train/load_model.h"
+#include "llm/train/run_note.h"
 #include "sherd/fully_shard.h"
 
 namespace llm::train {
@@ -24,6 +25,7 @@ struct EvaluatedModel {
   std::int64_t max_length = 0;
   std::int64_t max_answer_tokens = 32;
   c10::ScalarType param_dtype = c10::kFloat;
+  ModelValues model_values = {};  ///< of the model folder when the run began; empty: not known
   std::optional<config::RunConfig> run = std::nullopt;  ///< the run's, where it is one
 };
 
@@ -31,6 +33,12 @@ struct EvaluatedModel {
 /// among the checkpoints of a run (chosen_checkpoint()), empty: the newest. Not collective. Throws
 /// sherd::Error: InputMissing, BadData; Usage for a choice where there is none.
 [[nodiscard]] EvaluatedModel find_evaluated(const std::string& path, const std::string& which = "");
+
+/// Checks that the model folder of a run still says what it said when the run began; anything of
+/// what is no run. Not collective. Throws sherd::Error(BadData), naming what differs with both
+/// values.
+void require_same_model(const EvaluatedModel& source, const ModelShape& shape,
+                        const text::Tokenizer& tokenizer);
 
 /// In shards; `shape` is that of its model folder. Collective. Memory: the shards; of a checkpoint
 /// also, on rank 0, one parameter. Throws sherd::Error as load_sharded() and

@@ -12,6 +12,8 @@
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
 #include "llm/train/checkpoints.h"
+#include "llm/train/load_model.h"
+#include "llm/train/model_identity.h"
 #include "llm/train/run_note.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
@@ -95,6 +97,26 @@ c10::ScalarType weights_dtype(model::CausalLmImpl& model, const io::HfConfig& co
   return io::match_weights(model, weights).front().location.entry->dtype;
 }
 
+namespace {
+
+void check_folder_is_unchanged(const RunNote& note, const io::HfConfig& config,
+                               const std::string& checkpoint) {
+  if (note.model_values.empty()) {
+    return;  // of an older version
+  }
+  const std::string changes =
+      changed_model(note.model_values, model_identity(config, load_tokenizer(note.model)));
+  if (!changes.empty()) {
+    throw Error(ExitCode::BadData,
+                "the model folder '" + note.model + "' is not what it was when the run of '" +
+                    checkpoint + "' began:" + changes +
+                    "\nRestore it, or name the folder to take config and tokenizer from with "
+                    "--model.");
+  }
+}
+
+}  // namespace
+
 // What is exported, found out before anything is written.
 struct CheckpointExport::State {
   explicit State(const ExportOptions& options)
@@ -107,6 +129,9 @@ struct CheckpointExport::State {
     ignored.names.insert(ignored.names.end(), options.ignored_fields.begin(),
                          options.ignored_fields.end());
     const io::HfConfig config = io::read_model_folder_config(source, ignored);
+    if (options.model.empty()) {
+      check_folder_is_unchanged(note, config, checkpoint);
+    }
     auto model = sherd::on_meta([&] { return io::build_model(config); });
     dtype = options.dtype ? *options.dtype : weights_dtype(*model, config, source);
     specs = io::export_specs(*model, dtype);

@@ -38,6 +38,12 @@ sherd::Sharded<model::CausalLm> load_weights_of(const std::string& folder, const
   }
 }
 
+void set_up(sherd::Sharded<model::CausalLm>& model, const config::RunConfig& config,
+            const sherd::ShardOptions& options) {
+  set_loss_chunk(model, options, {config.memory.loss_chunk_tokens, config.memory.loss_chunk_bytes});
+  model.module()->set_attention_kernel(attention_of(config.device.attention));
+}
+
 }  // namespace
 
 text::Tokenizer load_tokenizer(const std::string& folder) {
@@ -77,8 +83,17 @@ sherd::Sharded<model::CausalLm> load_model(const config::RunConfig& config, cons
           ? random_sharded(shape.config, mesh, options,
                            static_cast<std::uint64_t>(config.train.seed))
           : load_weights_of(config.model.path, mesh, options, {config.model.ignore_fields});
-  set_loss_chunk(model, options, {config.memory.loss_chunk_tokens, config.memory.loss_chunk_bytes});
-  model.module()->set_attention_kernel(attention_of(config.device.attention));
+  set_up(model, config, options);
+  return model;
+}
+
+sherd::Sharded<model::CausalLm> model_to_fill(const config::RunConfig& config,
+                                              const ModelShape& shape, const sherd::World& world) {
+  const sherd::ShardOptions options = shard_options(config);
+  auto model = sherd::fully_shard(sherd::on_meta([&] { return io::build_model(shape.config); }),
+                                  mesh_of(config, world), options);
+  model.set_gradient_divide_factor(1.0);
+  set_up(model, config, options);
   return model;
 }
 

@@ -36,6 +36,12 @@ struct ModelShape {
                                                          const ModelShape& shape,
                                                          const sherd::World& world);
 
+/// The same in shards whose values are not set, for a checkpoint to fill: the folder's weights are
+/// not read and need not be there. Collective. Memory: the shards.
+[[nodiscard]] sherd::Sharded<model::CausalLm> model_to_fill(const config::RunConfig& config,
+                                                            const ModelShape& shape,
+                                                            const sherd::World& world);
+
 /// Builds the model of a Hugging Face folder on meta, shards it and reads each rank's slices of the
 /// weights. Gradients are summed, not averaged: the trainer divides its loss by the global number
 /// of tokens. Collective. Memory: the shards. Throws sherd::Error as llm::io does.

@@ -4,12 +4,15 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "llm/runs/run_summary.h"
 #include "llm/train/agreement.h"
 #include "llm/train/checkpoints.h"
+#include "llm/train/output_folder.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 
@@ -80,7 +83,7 @@ std::vector<Candidate> sound_candidates(const std::vector<fs::path>& folders, co
       if (sound.empty() && !other_isa(then, now).empty()) {
         say(other_isa(then, now));
       }
-      sound.push_back({folder, then.step});
+      sound.push_back({folder, then.step, changed_numbers(then, now, folder)});
     } catch (const Error& error) {
       const bool damaged = error.code() == ExitCode::BadData;
       if (sound.empty() && (!damaged || i + 1 == folders.size())) {
@@ -125,20 +128,56 @@ ResumePlan plan_from_path(const config::RunConfig& config, const Checkpoints& ow
   return plan;
 }
 
+bool is_begun_by(const RunNote& newest, const Launch& launch) {
+  return launch.restarted && newest.overwritten_by == launch.id;
+}
+
+bool is_unfinished_overwriter(const RunNote& newest, const std::string& output) {
+  return !newest.overwritten_by.empty() && newest.step < newest.total_steps &&
+         runs::end_in_summary(summary_path(output)) != "finished";
+}
+
+bool is_same_command(const RunNote& newest, const RunNote& now, const std::string& folder) {
+  try {
+    check_same_run(newest, now, folder);
+    return changed_numbers(newest, now, folder).empty();
+  } catch (const Error&) {
+    return false;  // of other settings, model or data, or of a later version
+  }
+}
+
+// Whether the run in train.output, of which `newest` is, was begun by this "overwrite".
+bool has_overwritten(const RunNote& newest, const RunNote& now, const Launch& launch,
+                     const std::string& output) {
+  return is_begun_by(newest, launch) ||
+         (is_unfinished_overwriter(newest, output) && is_same_command(newest, now, output));
+}
+
 ResumePlan plan_of(const config::RunConfig& config, const RunNote& now,
-                   const model::CausalLmImpl& model, const Say& say) {
+                   const model::CausalLmImpl& model, const Launch& launch, const Say& say) {
   const std::string& resume = config.checkpoint.resume;
   const Checkpoints own(config.train.output);
+  const auto newest = newest_note(newest_first(own));
+  const bool overwrites = resume == "overwrite";
+  const bool goes_on =
+      overwrites && newest && has_overwritten(*newest, now, launch, config.train.output);
   ResumePlan plan;
-  plan.overwrite = resume == "overwrite";
-  if (plan.overwrite) {
+  if (overwrites && !goes_on) {
+    plan.overwrite = true;
+    plan.overwritten_by = launch.id;
     return plan;
   }
+  if (goes_on) {
+    say(fmt::format(
+        "checkpoint.resume = \"overwrite\" has acted: {} began the run in '{}' with it, "
+        "and this start resumes that run. To start over again, delete '{}' first",
+        newest->overwritten_by, config.train.output, own.root().string()));
+  }
   std::vector<fs::path> folders;
-  if (resume == "auto") {
+  if (resume == "auto" || goes_on) {
     folders = newest_first(own);
-    const auto note = newest_note(newest_first(own));
-    plan.origin = note ? note->origin : "";
+    plan.origin = newest ? newest->origin : "";
+    plan.overwritten_by = newest ? newest->overwritten_by : "";
   } else if (resume != "never") {
     plan = plan_from_path(config, own);
     for (const Candidate& candidate : plan.candidates) {
@@ -146,7 +185,7 @@ ResumePlan plan_of(const config::RunConfig& config, const RunNote& now,
     }
   }
   plan.candidates = sound_candidates(folders, now, model, say);
-  if (resume != "auto") {
+  if (resume != "auto" && !goes_on) {
     refuse_to_lose(own, config, plan.candidates.empty() ? 0 : plan.candidates.front().step);
   }
   return plan;
@@ -155,39 +194,69 @@ ResumePlan plan_of(const config::RunConfig& config, const RunNote& now,
 json to_json(const ResumePlan& plan) {
   json candidates = json::array();
   for (const Candidate& candidate : plan.candidates) {
-    candidates.push_back({candidate.folder, candidate.step});
+    json changes = json::array();
+    for (const config::Difference& each : candidate.changes) {
+      changes.push_back({each.key, each.before, each.after});
+    }
+    candidates.push_back({candidate.folder, candidate.step, changes});
   }
-  return {{"candidates", candidates}, {"origin", plan.origin}, {"overwrite", plan.overwrite}};
+  return {{"candidates", candidates},
+          {"origin", plan.origin},
+          {"overwrite", plan.overwrite},
+          {"overwritten_by", plan.overwritten_by}};
 }
 
 ResumePlan plan_from_json(const json& source) {
   ResumePlan plan;
   for (const json& candidate : source["candidates"]) {
-    plan.candidates.push_back({candidate[0].get<std::string>(), candidate[1].get<std::int64_t>()});
+    Candidate read{candidate[0].get<std::string>(), candidate[1].get<std::int64_t>()};
+    for (const json& change : candidate[2]) {
+      read.changes.push_back({change[0].get<std::string>(), change[1].get<std::string>(),
+                              change[2].get<std::string>(), config::OnResume::Numbers});
+    }
+    plan.candidates.push_back(std::move(read));
   }
   plan.origin = source["origin"].get<std::string>();
   plan.overwrite = source["overwrite"].get<bool>();
+  plan.overwritten_by = source["overwritten_by"].get<std::string>();
   return plan;
 }
 
 }  // namespace
 
 ResumePlan plan_resume(const config::RunConfig& config, const RunNote& now,
-                       const model::CausalLmImpl& model, sherd::World& world, const Say& say) {
-  const std::string text =
-      from_first_rank(world, [&] { return to_json(plan_of(config, now, model, say)).dump(); });
+                       const model::CausalLmImpl& model, const Launch& launch, sherd::World& world,
+                       const Say& say) {
+  const std::string text = from_first_rank(
+      world, [&] { return to_json(plan_of(config, now, model, launch, say)).dump(); });
   return plan_from_json(json::parse(text));
 }
 
-std::string config_to_resume(const config::RunConfig& config) {
+std::optional<std::string> likely_start(const config::RunConfig& config) {
+  const Checkpoints own(config.train.output);
+  const auto steps = own.complete_steps();
+  if (config.checkpoint.resume == "auto" && !steps.empty()) {
+    return own.folder_of(steps.back()).string();
+  }
+  const bool is_path = config.checkpoint.resume != "auto" && config.checkpoint.resume != "never" &&
+                       config.checkpoint.resume != "overwrite";
+  return is_path || !steps.empty() ? std::nullopt : std::optional(std::string());
+}
+
+std::string config_to_resume(const config::RunConfig& config, const Launch& launch) {
   const std::string& resume = config.checkpoint.resume;
-  if (resume == "never" || resume == "overwrite") {
+  if (resume == "never") {
     return "";
   }
-  const bool own = resume == "auto";
+  const bool overwrites = resume == "overwrite";
+  const bool own = resume == "auto" || overwrites;
   const auto note = newest_note(own ? newest_first(Checkpoints(config.train.output))
                                     : checkpoints_at(resume, "checkpoint.resume"));
-  return note ? config::to_toml(config_of(*note, own ? config.train.output : resume)) : "";
+  const bool begins_anew = overwrites && note && !is_begun_by(*note, launch) &&
+                           !is_unfinished_overwriter(*note, config.train.output);
+  return note && !begins_anew
+             ? config::to_toml(config_of(*note, own ? config.train.output : resume))
+             : "";
 }
 
 Candidate restore(const ResumePlan& plan, const config::RunConfig& config,

@@ -114,6 +114,15 @@ void RunLog::write(const Beginning& beginning) {
   write_line(line.dump());
 }
 
+void RunLog::write_changes(std::int64_t step, const std::vector<config::Difference>& changes) {
+  nlohmann::ordered_json line = {{"event", "change"}, {"step", step}};
+  for (const config::Difference& each : changes) {
+    line["changes"].push_back({{"key", each.key}, {"before", each.before}, {"after", each.after}});
+  }
+  line["time"] = track::unix_seconds_now();
+  write_line(line.dump());
+}
+
 void RunLog::write_checkpoint(std::int64_t step, const std::string& folder, double seconds) {
   const nlohmann::ordered_json line = {{"event", "checkpoint"},
                                        {"step", step},

@@ -47,6 +47,8 @@ class RunLog {
 
   void write(const track::StepRecord& record);
   void write(const Beginning& beginning);
+  /// Of settings that are not those of the steps before.
+  void write_changes(std::int64_t step, const std::vector<config::Difference>& changes);
   /// Of a checkpoint that was saved.
   void write_checkpoint(std::int64_t step, const std::string& folder, double seconds);
   /// `data`: the file, for people; `predictions`: the file of the answers, empty for none.

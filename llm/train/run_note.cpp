@@ -1,6 +1,7 @@
 #include "llm/train/run_note.h"
 
 #include <filesystem>
+#include <map>
 #include <stdexcept>
 
 #include <fmt/core.h>
@@ -35,17 +36,43 @@ std::string settings_that_differ(const RunNote& then, const RunNote& now,
   std::string differences;
   for (const config::Difference& each :
        config::deciding_differences(config_of(then, folder), config_of(now, folder))) {
-    differences += changed(each.key, each.before, each.after);
+    if (each.on_resume == config::OnResume::Fixed) {
+      differences += changed(each.key, each.before, each.after);
+    }
   }
-  return differences + changed("the length of the run in steps", std::to_string(then.total_steps),
-                               std::to_string(now.total_steps));
+  return differences;
 }
 
-std::string data_that_differs(const DataIdentity& then, const DataIdentity& now) {
-  return changed("the number of training samples", std::to_string(then.samples),
-                 std::to_string(now.samples)) +
-         changed_file("the training data '" + now.path + "'", then.sha256, now.sha256) +
-         changed_file("the model's tokenizer.json", then.tokenizer_sha256, now.tokenizer_sha256);
+std::string data_that_differs(const RunNote& then, const RunNote& now) {
+  const bool model_values_known = !then.model_values.empty() && !now.model_values.empty();
+  return changed("the number of training samples", std::to_string(then.data.samples),
+                 std::to_string(now.data.samples)) +
+         changed_file("the training data '" + now.data.path + "'", then.data.sha256,
+                      now.data.sha256) +
+         (model_values_known ? ""  // the tokenizer is one of them
+                             : changed_file("the model's tokenizer.json",
+                                            then.data.tokenizer_sha256, now.data.tokenizer_sha256));
+}
+
+bool is_length(const config::Difference& each) {
+  return each.key == "train.epochs" || each.key == "train.max_steps";
+}
+
+json to_json(const ModelValues& values) {
+  json object = json::object();
+  for (const auto& [name, value] : values) {
+    object[name] = value;
+  }
+  return object;
+}
+
+ModelValues model_values_in(const json& source) {
+  ModelValues values;
+  const json found = source.value("model_values", json::object());
+  for (const auto& [name, value] : found.items()) {
+    values.emplace_back(name, value.get<std::string>());
+  }
+  return values;
 }
 
 }  // namespace
@@ -56,9 +83,11 @@ RunNote note_of_run(const config::RunConfig& config, const DataIdentity& data,
           .total_steps = total_steps,
           .data = data,
           .model = std::filesystem::absolute(config.model.path).string(),
+          .model_values = {},
           .config = config::to_toml(config),
           .isa = "",
-          .origin = ""};
+          .origin = "",
+          .overwritten_by = ""};
 }
 
 std::string other_isa(const RunNote& then, const RunNote& now) {
@@ -80,11 +109,14 @@ std::string to_text(const RunNote& note) {
               {"data_sha256", note.data.sha256},
               {"tokenizer_sha256", note.data.tokenizer_sha256},
               {"model", note.model},
+              {"model_values", to_json(note.model_values)},
               {"config", note.config},
               {"loss_scale", note.loss_scale},
               {"good_steps", note.good_steps},
               {"isa", note.isa},
-              {"origin", note.origin}}
+              {"origin", note.origin},
+              {"overwritten_by", note.overwritten_by},
+              {"skipped_steps", note.skipped_steps}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -102,6 +134,9 @@ RunNote note_from_text(const std::string& text, const std::string& folder) {
     note.good_steps = source.value("good_steps", std::int64_t{0});
     note.isa = source.value("isa", "");
     note.origin = source.value("origin", "");
+    note.model_values = model_values_in(source);
+    note.overwritten_by = source.value("overwritten_by", "");
+    note.skipped_steps = source.value("skipped_steps", std::int64_t{0});
     return note;
   } catch (const json::exception& error) {
     throw sherd::Error(sherd::ExitCode::BadData,
@@ -123,23 +158,64 @@ config::RunConfig config_of(const RunNote& note, const std::string& folder) {
 
 void check_same_run(const RunNote& then, const RunNote& now, const std::string& folder) {
   const std::string settings = settings_that_differ(then, now, folder);
-  const std::string data = data_that_differs(then.data, now.data);
-  if (settings.empty() && data.empty()) {
+  const std::string model = changed_model(then.model_values, now.model_values);
+  const std::string data = data_that_differs(then, now);
+  if (settings.empty() && model.empty() && data.empty()) {
     return;
   }
   const std::string advice =
-      data.empty()
-          ? "Restore them to resume, or start over with --resume never and another train.output. "
-            "To "
-            "train for longer than planned, export the checkpoint and give the export as "
-            "model.path, with another train.output."
-          : "Restore what has changed to resume. To train on other data from what has been "
-            "learned, export the checkpoint and give the export as model.path, with another "
-            "train.output; to start over, give --resume never and another train.output.";
+      settings.empty()
+          ? "Restore what has changed to resume. To train on from what has been learned, export "
+            "the checkpoint and give the export as model.path, with another train.output; to start "
+            "over, give --resume never and another train.output."
+          : "Restore them to resume, or start over with --resume never and another train.output. "
+            "What may change on resume is in docs/guide/configuration.md: optim.lr, the schedule, "
+            "the length, clipping, dtypes and more.";
   throw sherd::Error(
       sherd::ExitCode::Usage,
-      fmt::format("the checkpoint in '{}' belongs to a run with other {}:{}{}\n{}", folder,
-                  settings.empty() ? "data" : "settings", settings, data, advice));
+      fmt::format("the checkpoint in '{}' belongs to a run with {}:{}{}{}\n{}", folder,
+                  !settings.empty() ? "other settings"
+                  : !model.empty()  ? "another model"
+                                    : "other data",
+                  settings, model, data, advice));
+}
+
+std::vector<config::Difference> changed_numbers(const RunNote& then, const RunNote& now,
+                                                const std::string& folder) {
+  std::vector<config::Difference> changes =
+      config::deciding_differences(config_of(then, folder), config_of(now, folder));
+  const bool same_length = then.total_steps == now.total_steps;
+  std::erase_if(changes, [&](const config::Difference& each) {
+    return each.on_resume != config::OnResume::Numbers || (same_length && is_length(each));
+  });
+  return changes;
+}
+
+std::string changes_line(std::int64_t step, const std::vector<config::Difference>& changes) {
+  std::string line;
+  for (const config::Difference& each : changes) {
+    line +=
+        fmt::format("{} {} {} -> {}", line.empty() ? "" : ",", each.key, each.before, each.after);
+  }
+  return line.empty() ? "" : fmt::format("changed since step {}:{}", step, line);
+}
+
+std::string changed_model(const ModelValues& then, const ModelValues& now) {
+  if (then.empty() || now.empty()) {
+    return "";
+  }
+  constexpr const char* kAbsent = "absent";
+  std::map<std::string, std::string> before(then.begin(), then.end());
+  std::string lines;
+  for (const auto& [name, value] : now) {
+    const auto found = before.find(name);
+    lines += changed(name, found == before.end() ? kAbsent : found->second, value);
+    before.erase(name);
+  }
+  for (const auto& [name, value] : before) {
+    lines += changed(name, value, kAbsent);
+  }
+  return lines;
 }
 
 }  // namespace llm::train

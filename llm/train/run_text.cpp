@@ -14,11 +14,33 @@ namespace llm::train {
 
 namespace {
 
+std::string with_changes(const std::string& line, const Candidate& start) {
+  const std::string changes = changes_line(start.step, start.changes);
+  return changes.empty() ? line : line + "\n" + changes;
+}
+
+// Of a run that may have become shorter than it is.
+std::string rest_text(std::int64_t done, std::int64_t total) {
+  return done < total    ? ""
+         : done == total ? ": no step is left to do"
+                         : ": it has made more steps than that, and no step is left to do";
+}
+
+}  // namespace
+
 std::string counted(std::int64_t number, const std::string& what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
 }
 
-}  // namespace
+std::string resumed_lines(const Candidate& start, std::int64_t total_steps) {
+  return with_changes(fmt::format("resumed from {}, step {} of {}{}", start.folder, start.step,
+                                  total_steps, rest_text(start.step, total_steps)),
+                      start);
+}
+
+std::string goes_on_lines(const Candidate& start) {
+  return with_changes("resumes from " + start.folder, start);
+}
 
 std::string model_line(const config::RunConfig& config, const ModelShape& shape) {
   const bool random = config.model.init == config::Init::Random;

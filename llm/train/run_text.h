@@ -7,6 +7,7 @@
 #include "llm/config/run_config.h"
 #include "llm/data/batch.h"
 #include "llm/train/load_model.h"
+#include "llm/train/resume.h"
 #include "llm/train/run_data.h"
 
 namespace llm::train {
@@ -25,6 +26,15 @@ namespace llm::train {
 /// "on the disk: masters and moments in 'scratch', 1.5 GiB a rank, moved by io_uring, direct"
 [[nodiscard]] std::string offload_line(const config::RunConfig& config, std::int64_t rank_bytes,
                                        const std::string& transfers);
+
+/// "1 step", "2 steps"
+[[nodiscard]] std::string counted(std::int64_t number, const std::string& what);
+
+/// "resumed from runs/a/checkpoints/step-00000004, step 4 of 8", and the line of what has changed
+/// since.
+[[nodiscard]] std::string resumed_lines(const Candidate& start, std::int64_t total_steps);
+/// The same before the run: "resumes from …".
+[[nodiscard]] std::string goes_on_lines(const Candidate& start);
 
 /// How the steps of this process went.
 struct StepsMade {

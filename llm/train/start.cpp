@@ -42,7 +42,8 @@ config::RunConfig with_micro_batch(config::RunConfig config, const ModelShape& s
 
 }  // namespace
 
-config::RunConfig resolved(const config::RunConfig& config, sherd::World& world) {
+config::RunConfig resolved(const config::RunConfig& config, sherd::World& world,
+                           const Launch& launch) {
   config::RunConfig made = config;
   made.precision.param_dtype = chosen_dtype(config.precision.param_dtype, gpu_of(world));
   if (const sherd::Gpu* const gpu = gpu_of(world)) {
@@ -52,7 +53,8 @@ config::RunConfig resolved(const config::RunConfig& config, sherd::World& world)
   if (!chooses_dtype && config.train.micro_batch) {
     return made;
   }
-  const std::string begun = from_first_rank(world, [&] { return config_to_resume(config); });
+  const std::string begun =
+      from_first_rank(world, [&] { return config_to_resume(config, launch); });
   if (begun.empty()) {
     return made;
   }

@@ -13,7 +13,8 @@ namespace llm::train {
 
 /// The configuration with its choices made, but for a micro-batch that the data decides: a resumed
 /// run computes as it started. Collective.
-[[nodiscard]] config::RunConfig resolved(const config::RunConfig& config, sherd::World& world);
+[[nodiscard]] config::RunConfig resolved(const config::RunConfig& config, sherd::World& world,
+                                         const Launch& launch = {});
 
 /// What a run works on.
 struct StartedRun {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -70,9 +71,11 @@ void refuse_non_finite(const char* what, double value, std::int64_t step) {
   if (!std::isfinite(value)) {
     throw sherd::Error(
         sherd::ExitCode::NonFinite,
-        fmt::format("{} of step {} is {}. Nothing was updated. Lower optim.lr, raise "
-                    "schedule.warmup, or look at the data of this step; the last checkpoint is "
-                    "intact.",
+        fmt::format("{} of step {} is {}. Nothing was updated. The last checkpoint is intact: the "
+                    "same command resumes from it with a lower optim.lr, with "
+                    "optim.clip_grad_norm, a longer schedule.warmup or precision.param_dtype = "
+                    "\"float32\"; if it is the data of this step, train.on_non_finite = \"skip\" "
+                    "leaves the step out.",
                     what, step, std::isnan(value) ? std::abs(value) : value));  // no "-nan"
   }
 }
@@ -82,28 +85,40 @@ constexpr double kLeastScale = 1.0 / 1024;
 
 void refuse_hopeless(double scale, std::int64_t step) {
   if (scale < kLeastScale) {
-    throw sherd::Error(sherd::ExitCode::NonFinite,
-                       fmt::format("the gradients of step {} are not finite in float16 at any "
-                                   "scale of the loss. Nothing was updated. Lower optim.lr, or set "
-                                   "precision.param_dtype to bfloat16 or float32; the last "
-                                   "checkpoint is intact.",
-                                   step));
+    throw sherd::Error(
+        sherd::ExitCode::NonFinite,
+        fmt::format("the gradients of step {} are not finite in float16 at any "
+                    "scale of the loss. Nothing was updated. The last checkpoint is "
+                    "intact: the same command resumes from it with a lower optim.lr, "
+                    "or with precision.param_dtype = \"bfloat16\" or \"float32\".",
+                    step));
   }
 }
 
 }  // namespace
 
-LaunchedStep::LaunchedStep(StepOutcome known, std::int64_t number, StepClock clock)
-    : outcome_(std::move(known)), number_(number), clock_(std::move(clock)) {}
+LaunchedStep::LaunchedStep(StepOutcome known, const StepPlan& plan, StepClock clock)
+    : outcome_(std::move(known)),
+      number_(plan.number),
+      skips_non_finite_(plan.skips_non_finite),
+      clock_(std::move(clock)) {}
+
+void LaunchedStep::take_finite(const char* what, double value) {
+  if (!skips_non_finite_) {
+    refuse_non_finite(what, value, number_);
+  } else if (!std::isfinite(value)) {
+    outcome_.skipped = what;
+  }
+}
 
 void LaunchedStep::take_loss(double of_all_ranks) {
   outcome_.loss = of_all_ranks;
-  refuse_non_finite("the loss", of_all_ranks, number_);
+  take_finite("the loss", of_all_ranks);
 }
 
 void LaunchedStep::take_norm(double norm) {
   outcome_.grad_norm = norm;
-  refuse_non_finite("the gradient norm", norm, number_);
+  take_finite("the gradient norm", norm);
 }
 
 void LaunchedStep::take_overflow(double scale) {
@@ -122,7 +137,9 @@ StepOutcome LaunchedStep::read(sherd::World& world) {
   double loss = figures[0];
   world.all_reduce({&loss, 1});
   take_loss(loss);
-  if (figures[2] != 0) {
+  if (!outcome_.skipped.empty()) {
+    outcome_.grad_norm = std::numeric_limits<double>::quiet_NaN();
+  } else if (figures[2] != 0) {
     take_overflow(figures[3]);
   } else if (norm_.defined()) {
     take_norm(figures[1]);
@@ -186,7 +203,9 @@ void LaunchedStep::send_figures(const at::Tensor& loss, const at::Tensor& found_
 }
 
 void LaunchedStep::update(sherd::AdamW& optimizer, sherd::GradScaler* scaler) {
-  if (scaler != nullptr) {
+  if (!outcome_.skipped.empty()) {  // on a CPU: the host knows at once
+    optimizer.step(at::ones({}));
+  } else if (scaler != nullptr) {
     scaler->step(optimizer);
   } else if (left_out_.defined()) {
     optimizer.step(left_out_);
@@ -198,7 +217,7 @@ void LaunchedStep::update(sherd::AdamW& optimizer, sherd::GradScaler* scaler) {
 LaunchedStep launch_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
                          sherd::GradScaler* scaler, const std::vector<data::Batch>& micro_batches,
                          const StepPlan& plan, std::optional<StepClock> clock) {
-  LaunchedStep step(count(model.world(), micro_batches, plan.stop_here), plan.number,
+  LaunchedStep step(count(model.world(), micro_batches, plan.stop_here), plan,
                     clock ? std::move(*clock) : StepClock(model.world().device()));
   StepOutcome& outcome = step.outcome_;
   if (outcome.stop_requested || outcome.supervised_tokens == 0) {
@@ -207,8 +226,11 @@ LaunchedStep launch_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& o
   }
   optimizer.zero_grad();
   const at::Tensor loss = step.run(model, scaler, micro_batches, plan);
-  const at::Tensor found_inf = scaler != nullptr ? scaler->unscale() : at::zeros({});
-  if (found_inf.is_cpu() && found_inf.item<float>() != 0) {
+  const bool is_skipped = !outcome.skipped.empty();  // never known yet of another device
+  const at::Tensor found_inf = scaler != nullptr && !is_skipped ? scaler->unscale() : at::zeros({});
+  if (is_skipped) {
+    outcome.grad_norm = std::numeric_limits<double>::quiet_NaN();
+  } else if (found_inf.is_cpu() && found_inf.item<float>() != 0) {
     step.take_overflow(scaler->scale());
   } else if (!plan.updated_in_backward) {
     step.clip(model, plan);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +28,8 @@ struct StepOutcome {
   std::int64_t samples = 0;
   std::int64_t attended_pairs = 0;  ///< of a token and itself or one before it in its sample
   bool overflowed = false;          ///< fp16 gradients were not finite: nothing was updated
-  bool stop_requested = false;      ///< some rank was asked to stop: the step was not begun
+  std::string skipped = {};  ///< what was not finite, where nothing was updated for it: "the loss"
+  bool stop_requested = false;  ///< some rank was asked to stop: the step was not begun
   /// Of this rank, where the model is computed.
   double seconds = 0;
   /// Of them, by phases, on a device.
@@ -39,6 +41,11 @@ struct StepPlan {
   std::int64_t number = 0;                              ///< of the step in the run, for messages
   std::optional<double> clip_grad_norm = std::nullopt;  ///< without it the norm is only measured
   bool stop_here = false;  ///< this rank was asked to stop; if any was, no rank begins the step
+  /// A loss or norm that is not finite leaves the update out on every rank
+  /// (StepOutcome::skipped) and does not throw. Moments and step counts of the optimizer stay as
+  /// they are. With a scaler on a device other than the CPU the scale shrinks as after an overflow.
+  /// Not with `updated_in_backward`.
+  bool skips_non_finite = false;
   /// The optimizer updates in backward: no norm is taken, and what is not finite is found too late
   /// to leave the parameters as they were.
   bool updated_in_backward = false;
@@ -54,14 +61,15 @@ struct StepPlan {
 /// step waiting when it has done this one.
 class LaunchedStep {
  public:
-  LaunchedStep(StepOutcome known, std::int64_t number, StepClock clock);
+  LaunchedStep(StepOutcome known, const StepPlan& plan, StepClock clock);
 
   /// What is known at once: tokens, samples, and whether it was begun.
   [[nodiscard]] const StepOutcome& known() const { return outcome_; }
   /// For StepPlan::left_out of the next step.
   [[nodiscard]] const at::Tensor& left_out() const { return left_out_; }
   /// All of it, once the device has done the step. Collective; once. Throws
-  /// sherd::Error(NonFinite) on every rank for a loss or norm that is not finite.
+  /// sherd::Error(NonFinite) on every rank for a loss or norm that is not finite, unless such steps
+  /// are skipped.
   [[nodiscard]] StepOutcome read(sherd::World& world);
 
  private:
@@ -73,6 +81,7 @@ class LaunchedStep {
   void clip(sherd::Sharded<model::CausalLm>& model, const StepPlan& plan);
   void note_left_out(const at::Tensor& loss, const at::Tensor& found_inf,
                      const sherd::GradScaler* scaler, const StepPlan& plan);
+  void take_finite(const char* what, double value);
   void take_loss(double of_all_ranks);
   void take_norm(double norm);
   void take_overflow(double scale);
@@ -82,6 +91,7 @@ class LaunchedStep {
 
   StepOutcome outcome_;
   std::int64_t number_;
+  bool skips_non_finite_;
   StepClock clock_;
   at::Tensor norm_;      // undefined: none was taken
   at::Tensor left_out_;  // on a device
@@ -96,7 +106,8 @@ class LaunchedStep {
 /// gradients are not finite is left out while the scale shrinks.
 ///
 /// Nothing is updated by a loss or gradients that are not finite. On a CPU it throws
-/// sherd::Error(NonFinite) on every rank before the update. Another device leaves the update out by
+/// sherd::Error(NonFinite) on every rank before the update, or skips it
+/// (StepPlan::skips_non_finite). Another device leaves the update out by
 /// itself: a loss that is not finite on some rank makes NaN of all gradients and of the norm; and
 /// LaunchedStep::read() throws. With a scaler gradients throw only where no scale helps. `clock`:
 /// of the step, where it has begun before the call. Collective.

@@ -23,6 +23,7 @@
 #include "llm/train/flops_utilization.h"
 #include "llm/train/free_space.h"
 #include "llm/train/load_model.h"
+#include "llm/train/model_identity.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/out_of_memory.h"
 #include "llm/train/output_folder.h"
@@ -123,26 +124,27 @@ Candidate resume(const ResumePlan& plan, const config::RunConfig& config, const 
     on_first_rank(model.world(), [&] { Checkpoints(config.train.output).remove_all(); });
   }
   Candidate start = restore(plan, config, model, optimizer, say);
-  const std::int64_t total = data.length.total_steps;
   if (!start.folder.empty()) {
-    say(fmt::format("resumed from {}, step {} of {}{}", start.folder, start.step, total,
-                    start.step >= total ? ": no step is left to do" : ""));
+    say(resumed_lines(start, data.length.total_steps));
   }
   return start;
 }
 
-// Continues with the scale of the loss that the checkpoint holds.
-void restore_scale(const Candidate& start, std::optional<sherd::GradScaler>& scaler,
-                   sherd::World& world) {
-  if (!scaler || start.folder.empty()) {
-    return;
+// Of the checkpoint that the run begins at; of none a note without anything to continue with.
+RunNote note_at(const Candidate& start, sherd::World& world) {
+  if (start.folder.empty()) {
+    return {};
   }
-  const RunNote note = note_from_text(
+  return note_from_text(
       from_first_rank(world, [&] { return sherd::CheckpointManifest::read(start.folder).note; }),
       start.folder);
-  if (note.loss_scale > 0) {
-    scaler->set_scale(note.loss_scale);
-    scaler->set_good_steps(note.good_steps);
+}
+
+// Continues with the scale of the loss that the checkpoint holds.
+void restore_scale(const RunNote& then, std::optional<sherd::GradScaler>& scaler) {
+  if (scaler && then.loss_scale > 0) {
+    scaler->set_scale(then.loss_scale);
+    scaler->set_good_steps(then.good_steps);
   }
 }
 
@@ -170,12 +172,13 @@ RunHooks told_by(track::Progress* progress, RunHooks hooks) {
 }
 
 // The configuration that all ranks were given, with its choices made.
-config::RunConfig agreed(const config::RunConfig& given, sherd::World& world, const Say& say) {
+config::RunConfig agreed(const config::RunConfig& given, sherd::World& world, const Launch& launch,
+                         const Say& say) {
   if (const std::string notice = agree_on_start(world, config::settings_in_common(given));
       !notice.empty()) {
     say(notice);
   }
-  config::RunConfig asked = resolved(given, world);
+  config::RunConfig asked = resolved(given, world, launch);
   together(world, [&] { static_cast<void>(batch_shape(asked.train, world.size())); });
   return asked;
 }
@@ -206,6 +209,7 @@ FlopsUtilization told_utilization(const config::RunConfig& config, const ModelSh
 
 RunNote note_of(const StartedRun& run, const sherd::World& world) {
   RunNote note = note_of_run(run.config, run.data.identity, run.data.length.total_steps);
+  note.model_values = model_identity(run.model.config, run.tokenizer);
   note.isa = path_of(world);
   return note;
 }
@@ -334,7 +338,9 @@ RunOutcome train_model(const PreparedRun& run, std::unique_ptr<track::Working> s
   const ModelShape& shape = run.started.model;
   const Say& say = run.hooks.say;
   auto loading = std::make_unique<track::Working>(run.progress, "loading the model");
-  sherd::Sharded<model::CausalLm> model = load_model(config, shape, world);
+  sherd::Sharded<model::CausalLm> model = run.resume.candidates.empty()
+                                              ? load_model(config, shape, world)
+                                              : model_to_fill(config, shape, world);
   sherd::AdamW optimizer(model, adamw_options(config.optim),
                          adamw_groups(config.optim, *shape.shapes), adamw_mode(config.precision));
   std::optional<sherd::GradScaler> scaler;
@@ -355,7 +361,10 @@ RunOutcome train_model(const PreparedRun& run, std::unique_ptr<track::Working> s
     say(host_line(config.memory.offload, model.memory().on_host_bytes()));
   }
   const Candidate start = resume(run.resume, config, data, model, optimizer, say);
-  restore_scale(start, scaler, world);
+  const RunNote then = note_at(start, world);
+  restore_scale(then, scaler);
+  RunNote note = run.note;
+  note.skipped_steps = then.skipped_steps;
   loading.reset();
   std::unique_ptr<track::Trackers> trackers;  // on rank 0, as the next
   FlopsUtilization mfu;
@@ -363,8 +372,8 @@ RunOutcome train_model(const PreparedRun& run, std::unique_ptr<track::Working> s
     trackers = std::make_unique<track::Trackers>(config);
     mfu = told_utilization(config, shape, world, say);
   });
-  TrainingLoop loop({config, data, run.started.tokenizer, run.started.shape, run.note, run.lock,
-                     trackers.get(), run.progress, start, mfu},
+  TrainingLoop loop({config, data, run.started.tokenizer, run.started.shape, std::move(note),
+                     run.lock, trackers.get(), run.progress, start, mfu},
                     model, optimizer, scaler ? &*scaler : nullptr, run.hooks);
   if (!loop.is_over()) {
     write_plan(run.memory, config.train.output, world);
@@ -383,7 +392,7 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   const RunHooks hooks = told_by(progress.get(), of_caller);
   const Say& say = hooks.say;
   auto starting = std::make_unique<track::Working>(progress.get(), "starting");
-  const config::RunConfig asked = agreed(given, world, say);
+  const config::RunConfig asked = agreed(given, world, hooks.launch, say);
   const DeterministicAlgorithms repeated_bits(asked.train.deterministic, world.device());
   const std::shared_ptr<OutputLock> lock = lock_output(asked, world, hooks, say);
 
@@ -395,8 +404,10 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   on_first_rank(world, [&] { say(example_lines(started)); });
   say(steps_line(data.length, batch));
   RunNote note = note_of(started, world);
-  const ResumePlan plan = plan_resume(config, note, *shape.shapes, world, say);
+  const ResumePlan plan = plan_resume(config, note, *shape.shapes, hooks.launch, world, say);
   note.origin = plan.origin;
+  note.overwritten_by = plan.overwritten_by;
+  hooks.begins_at(plan.candidates.empty() ? "" : plan.candidates.front().folder);
   require_room(config, shape, world, say);
   on_first_rank(world, [&] {
     const auto seconds = expected_save_seconds(
@@ -420,14 +431,15 @@ bool dry_run(const config::RunConfig& given, sherd::World world, const RunHooks&
   const auto progress = progress_of(world, hooks);
   const Say say = told_by(progress.get(), hooks).say;
   const track::Working working(progress.get(), "planning");
-  const StartedRun started = start_run(agreed(given, world, say), world, say, progress.get());
-  const ResumePlan begin =
-      plan_resume(started.config, note_of(started, world), *started.model.shapes, world, say);
+  const StartedRun started =
+      start_run(agreed(given, world, hooks.launch, say), world, say, progress.get());
+  const ResumePlan begin = plan_resume(started.config, note_of(started, world),
+                                       *started.model.shapes, hooks.launch, world, say);
   const std::string fits = from_first_rank(world, [&] {
     say("configuration:\n" + config::to_toml(started.config));
     say(steps_line(started.data.length, started.shape));
     say(begin.candidates.empty() ? "begins at the first step"
-                                 : "goes on from " + begin.candidates.front().folder);
+                                 : goes_on_lines(begin.candidates.front()));
     const RunPlan plan = plan_run(started.config, started.model, hosts_of(world),
                                   planned_batches(started.data, started.config, started.shape));
     say(to_text(plan));

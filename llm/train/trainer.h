@@ -6,6 +6,7 @@
 #include <string>
 
 #include "llm/config/run_config.h"
+#include "llm/train/run_note.h"
 #include "llm/train/unsaved_steps.h"
 #include "sherd/world.h"
 
@@ -37,6 +38,11 @@ struct RunHooks {
   /// Called on rank 0: how long a save takes, in seconds. At startup an estimate from the planned
   /// bytes and the measured rate of the disk, later the time of the last save.
   std::function<void(double seconds)> save_takes = [](double /*seconds*/) {};
+  /// Called on every rank once it is known where the run begins: with the folder of a checkpoint,
+  /// or nothing for the model.
+  std::function<void(const std::string& checkpoint)> begins_at =
+      [](const std::string& /*checkpoint*/) {};
+  Launch launch = {};  ///< that this process belongs to
 };
 
 struct RunOutcome {

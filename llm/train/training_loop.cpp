@@ -1,5 +1,6 @@
 #include "llm/train/training_loop.h"
 
+#include <cmath>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "ops/attention_kernel.h"
 #include "ops/plain_use.h"
 #include "sherd/checkpoint.h"
+#include "sherd/error.h"
 
 namespace llm::train {
 
@@ -179,6 +181,9 @@ void TrainingLoop::begin() {
     std::error_code ignored;  // it was of fewer steps, and says that the run is done
     std::filesystem::remove(summary_path(run_.config.train.output), ignored);
     log_->write(beginning_of(run_, world_));
+    if (!run_.start.changes.empty()) {
+      log_->write_changes(run_.start.step, run_.start.changes);
+    }
   });
 }
 
@@ -235,7 +240,8 @@ TrainingLoop::Unread TrainingLoop::launch(std::int64_t number) {
   std::vector<data::Batch> batches;
   keep_failure([&] { batches = loader_.step(number - 1); });
   StepPlan plan{number, run_.config.optim.clip_grad_norm, stops_here()};
-  if (unread_) {
+  plan.skips_non_finite = run_.config.train.on_non_finite == config::OnNonFinite::Skip;
+  if (unread_ && !plan.skips_non_finite) {
     plan.left_out = unread_->step.left_out();
   }
   plan.graphs = graphs_ ? &*graphs_ : nullptr;
@@ -293,11 +299,14 @@ void TrainingLoop::settle() {
   // Where it was not finite, neither it nor one launched behind it has updated anything.
   const std::int64_t steps_done = std::exchange(outcome_.steps_done, made.number - 1);
   const StepOutcome outcome = made.step.read(world_);
+  count_skipped(made.number, outcome);
   outcome_.steps_done = steps_done;
-  if (made_.steps++ == 0) {
+  if (made_.steps++ == 0 || !std::isfinite(made_.first_loss)) {
     made_.first_loss = outcome.loss;
   }
-  made_.last_loss = outcome.loss;
+  if (outcome.skipped.empty()) {
+    made_.last_loss = outcome.loss;
+  }
   keep_failure([&] { tell(made, outcome); });
 }
 
@@ -310,6 +319,23 @@ void TrainingLoop::tell(const Unread& made, const StepOutcome& outcome) {
   }
   say_kernels();
   say_attention();
+}
+
+void TrainingLoop::count_skipped(std::int64_t number, const StepOutcome& outcome) {
+  if (outcome.skipped.empty()) {
+    return;
+  }
+  const std::int64_t most = run_.config.train.max_skipped;
+  if (run_.note.skipped_steps == most) {
+    throw sherd::Error(
+        sherd::ExitCode::NonFinite,
+        fmt::format("{} of step {} is not finite, and the run has skipped {} already "
+                    "(train.max_skipped = {}). Nothing was updated, and the last checkpoint is "
+                    "intact. The same command resumes from it with a lower optim.lr, with "
+                    "optim.clip_grad_norm, in float32, or with a larger train.max_skipped.",
+                    outcome.skipped, number, counted(most, "step"), most));
+  }
+  ++run_.note.skipped_steps;
 }
 
 void TrainingLoop::say_attention() {
@@ -343,6 +369,7 @@ void TrainingLoop::record(const Unread& made, const StepOutcome& outcome) {
       .tokens = outcome.tokens,
       .supervised_tokens = outcome.supervised_tokens,
       .samples = outcome.samples,
+      .skipped = !outcome.skipped.empty(),
       .step_seconds = outcome.seconds,
       .unix_seconds = track::unix_seconds_now(),
       .peak_rank_bytes = static_cast<std::int64_t>(made.peak_rank_bytes),
@@ -365,15 +392,22 @@ void TrainingLoop::record(const Unread& made, const StepOutcome& outcome) {
   if (number % run_.config.log.every_steps == 0 || number == length.total_steps) {
     say(line);
   }
+  if (record.skipped) {
+    say(fmt::format(
+        "step {}: {} is not finite: the update was left out on every rank ({} of at "
+        "most {} skipped, train.max_skipped)",
+        number, outcome.skipped, run_.note.skipped_steps, run_.config.train.max_skipped));
+  }
   if (outcome.overflowed) {
     say(
         fmt::format("step {}: gradients overflowed in float16 and were left out; the loss is "
                     "scaled by less now",
                     number));
   }
-  if (const std::string warning = outcome.supervised_tokens > 0 && !outcome.overflowed
-                                      ? watch_.look(number, outcome.loss, outcome.grad_norm)
-                                      : "";
+  if (const std::string warning =
+          outcome.supervised_tokens > 0 && !outcome.overflowed && !record.skipped
+              ? watch_.look(number, outcome.loss, outcome.grad_norm)
+              : "";
       !warning.empty()) {
     say(warning);
   }

@@ -41,7 +41,7 @@ struct Prepared {
   const RunData& data;
   const text::Tokenizer& tokenizer;
   data::BatchShape shape;
-  RunNote note;               ///< of this run, at step 0
+  RunNote note;               ///< of this run, at its start
   OutputLock* lock;           ///< on rank 0, else null
   track::Trackers* trackers;  ///< the same
   track::Progress* progress;  ///< the same
@@ -108,6 +108,9 @@ class TrainingLoop {
   void finish();
   void tell(const Unread& made, const StepOutcome& outcome);
   void record(const Unread& made, const StepOutcome& outcome);
+  // Counts a step that was left out for not being finite. Throws sherd::Error(NonFinite) on every
+  // rank where it is one too many.
+  void count_skipped(std::int64_t number, const StepOutcome& outcome);
   // Which kernels compute attention on a GPU, as they are chosen.
   void say_attention();
   [[nodiscard]] bool checkpoint_is_due(std::int64_t number) const;

@@ -116,6 +116,22 @@ TEST(StopAtStart, EndsAtOnceAndLeavesNothing) {
   }
 }
 
+TEST(StopAtStart, OfARunThatResumesSaysFromWhere) {
+  const TempFolder folder;
+  fs::create_directories(folder.path() / "run/checkpoints/step-00000010");
+  folder.write("run/checkpoints/step-00000010/manifest.json", "{}");  // by names alone
+  Arguments run = train(folder.path() / "run", "1000") + Arguments{"--data.cache", "none"};
+  std::replace(run.begin(), run.end(), kQuestions, kManyQuestions);
+  Program program(run);
+  program.wait_for("model: ");
+  program.signal(SIGINT);
+  const Ended ended = program.finish();
+  EXPECT_EQ(ended.code, 75) << ended.out << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("before the first step: no step was lost; the same command "
+                                   "resumes from " +
+                                   (folder.path() / "run/checkpoints/step-00000010").string()));
+}
+
 TEST(StopOfOtherVerbs, IsWhatTheSignalDoes) {
   const Arguments eval = {"eval", "--model", kModel, "--data", kManyQuestions};
   const Arguments bench = {"bench",   "--model", kModel,          "--seq", "512",

@@ -275,7 +275,7 @@ TEST(DryRun, SaysWhatARunWouldDoAndWritesNothing) {
   }
   EXPECT_TRUE(listing(folder.path()).empty());
   expect_code(0, run);
-  EXPECT_THAT(expect_code(0, dry).out, HasSubstr("goes on from "));
+  EXPECT_THAT(expect_code(0, dry).out, HasSubstr("resumes from "));
   EXPECT_THAT(expect_code(64, dry + Arguments{"--train.seed", "5"}).err, HasSubstr("train.seed"));
 }
 

@@ -51,6 +51,44 @@ TEST(Slurm, AJobWithGpusComputesOnThem) {
               HasSubstr("--gpus-per-node asks for GPUs that device.kind = \"cpu\" leaves idle"));
 }
 
+// Each start is stopped when it has saved something new.
+TEST(Slurm, AJobThatOverwritesDoesSoInItsFirstStartAlone) {
+  const TempFolder folder;
+  const auto command = [&](const char* name, const std::string& lines) {
+    fs::permissions(folder.write(name, "#!/bin/bash\n" + lines), fs::perms::owner_all);
+  };
+  command("srun", R"(shift 3
+"$@" > out 2>&1 & pid=$!
+while kill -0 $pid 2> /dev/null && ! grep -q '^checkpoint ' out; do sleep 0.05; done
+kill -TERM $pid
+wait $pid; code=$?
+cat out
+exit $code
+)");
+  command("scontrol", "echo \"$@\" >> asked\n");
+  const fs::path job = folder.path() / "job.sbatch";
+  Arguments words = train(folder.path() / "run", "100000") +
+                    Arguments{"--checkpoint.every", "2 steps", "--checkpoint.resume",
+                              "overwrite",          "-o",      job.string()};
+  words[0] = "slurm";
+  expect_code(0, words);
+  const auto start = [&](int restarts) {
+    const Ended ended = Program({},
+                                {"SLURM_JOB_ID=7", "SLURM_CPUS_PER_TASK=1",
+                                 "SLURM_RESTART_COUNT=" + std::to_string(restarts),
+                                 "PATH=" + folder.path().string() + ":/usr/bin:/bin"},
+                                "cd " + folder.path().string() + " && exec bash job.sbatch")
+                            .finish();
+    EXPECT_EQ(ended.code, 75) << ended.out << ended.err;
+    EXPECT_THAT(ended.err, testing::Not(HasSubstr("stopped twice")));
+    return ended.out;
+  };
+  EXPECT_THAT(start(0), testing::Not(HasSubstr("resumed from")));
+  EXPECT_THAT(start(1), HasSubstr("resumed from"));
+  EXPECT_THAT(start(2), HasSubstr("resumed from"));
+  EXPECT_EQ(read_file(folder.path() / "asked"), "requeue 7\nrequeue 7\nrequeue 7\n");
+}
+
 // sbatch ends at a quote that it finds no end of.
 TEST(Slurm, NamesTheJobAsSlurmTakesIt) {
   const TempFolder folder;

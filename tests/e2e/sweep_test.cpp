@@ -247,6 +247,11 @@ TEST_F(Sweep, StopsWithTheRunThatIsStoppedAndGoesOn) {
   EXPECT_EQ(ended.code, 75) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("'lr=1e-4': stopped; the same command goes on"));
   EXPECT_FALSE(fs::exists(output() / "lr=1e-3"));
+  const auto left = listing(output());
+  const Ended other = expect_code(64, words + Arguments{"--optim.eps", "1e-7"});
+  EXPECT_THAT(other.err, HasSubstr("no run was begun: the run 'lr=1e-4' was begun with other "
+                                   "settings: optim.eps was 1e-08, is 1e-07."));
+  EXPECT_EQ(listing(output()), left);
   Program again(words);
   again.wait_for("resumed from ");
   again.signal(SIGTERM);
@@ -260,6 +265,8 @@ TEST_F(Sweep, RefusesWhatCannotBeBeforeTheFirstRun) {
   refused({"sweep", file("[[run]]\nname = \"a\"\nset = { optim.lr = -1 }\n")},
           "run 'a': --optim.lr -1");
   refused({"sweep", file("[[run]]\nname = \"a\"\n"), "-n", "2"}, "-n goes with a recipe");
+  refused({"sweep", file("[[run]]\nname = \"a\"\n"), "--checkpoint.resume", "overwrite"},
+          "checkpoint.resume = \"overwrite\" does not go with a sweep");
   refused({"sweep", "/no/such/file.toml"}, "/no/such/file.toml");
   refused({"sweep", kModel}, "is a folder");
   refused(sweep({"-n", "0"}), "--ranks");

@@ -278,6 +278,22 @@ TEST(RankEnvironment, KnowsWhatTheRanksOfAJobShare) {
   EXPECT_EQ(detect_in({}).job_secret, "");
 }
 
+TEST(RankEnvironment, KnowsWhatALauncherStartsAgain) {
+  const auto launch = [](const Environment& variables) {
+    const RankEnvironment found = detect_in(variables);
+    return found.launch + (found.restarted ? ", again" : "");
+  };
+  EXPECT_EQ(launch({}), "");
+  EXPECT_EQ(launch(kSlurm), "Slurm job 42");
+  EXPECT_EQ(launch(with(kSlurm, {{"SLURM_RESTART_COUNT", "0"}})), "Slurm job 42");
+  EXPECT_EQ(launch(with(kSlurm, {{"SLURM_RESTART_COUNT", "10"}})), "Slurm job 42, again");
+  EXPECT_EQ(launch({{"SLURM_JOB_ID", "7"}}), "Slurm job 7");  // of one process in a job
+  EXPECT_EQ(launch(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}})), "");
+  EXPECT_EQ(launch(with(kTorchrun,
+                        {{"TORCHELASTIC_RUN_ID", "abc"}, {"TORCHELASTIC_RESTART_COUNT", "1"}})),
+            "torchrun abc, again");
+}
+
 TEST(RankEnvironment, KnowsWhetherItsParentIsTheLauncher) {
   const Environment by_hand = {{"RANK", "0"}, {"WORLD_SIZE", "1"}};
   EXPECT_FALSE(detect_in({}).ends_with_parent);

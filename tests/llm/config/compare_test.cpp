@@ -44,6 +44,28 @@ TEST(Differences, AreThoseThatDecide) {
                           "schedule.warmup: 0.0 -> \"7 steps\""));
 }
 
+TEST(Differences, SayWhatAResumedRunMayChange) {
+  const RunConfig before = with_data();
+  RunConfig after = before;
+  after.data.max_answer_tokens = 5;
+  after.train.epochs = 2;
+  after.train.on_non_finite = OnNonFinite::Skip;
+  after.train.max_skipped = 5;
+  after.optim.lr = 1;
+  after.precision.master = MasterFormat::Split;
+  after.precision.param_dtype = ParamDtype::BFloat16;
+  std::vector<std::pair<std::string, OnResume>> found;
+  for (const Difference& each : deciding_differences(before, after)) {
+    found.emplace_back(each.key, each.on_resume);
+  }
+  EXPECT_THAT(found, ElementsAre(std::pair("data.max_answer_tokens", OnResume::Fixed),
+                                 std::pair("train.epochs", OnResume::Numbers),
+                                 std::pair("train.on_non_finite", OnResume::Numbers),
+                                 std::pair("optim.lr", OnResume::Numbers),
+                                 std::pair("precision.param_dtype", OnResume::Numbers),
+                                 std::pair("precision.master", OnResume::Numbers)));
+}
+
 TEST(Differences, LeaveOutWhatHasNoEffect) {
   RunConfig before = with_data();
   RunConfig after = before;

@@ -265,6 +265,38 @@ TEST_P(RunOnDevice, UpdatesNothingByAnInfiniteLossWithFiniteGradients) {
   EXPECT_EQ(sherd::fake::take_faults(), std::vector<std::string>{});
 }
 
+// One rank's loss is infinite: under StepPlan::skips_non_finite the step leaves no trace, and the
+// one that was launched behind it does what it would have done without it.
+TEST_P(RunOnDevice, SkipsAStepWithALossThatIsNotFinite) {
+  const auto train = [&](const sherd::World& world, bool is_poisoned) {
+    auto model = sherd::fully_shard(head_that_never_predicts_one(), sherd::Mesh::shard(world));
+    const sherd::fake::StreamsEndFirst streams_end_first(world);
+    sherd::AdamW optimizer(model, {.lr = 1e-2});
+    const bool is_last = world.rank() == world.size() - 1;
+    const auto launch = [&](std::int64_t number, std::int64_t label) {
+      const std::vector<data::Batch> batch = {
+          {{1, 2, 3}, {data::kUnsupervised, data::kUnsupervised, label}, {0, 3}, 1}};
+      return launch_step(model, optimizer, nullptr, batch,
+                         {.number = number, .clip_grad_norm = 1.0, .skips_non_finite = true});
+    };
+    EXPECT_EQ(launch(1, 3).read(model.world()).skipped, "");
+    if (is_poisoned) {
+      LaunchedStep infinite = launch(2, is_last ? kNeverPredicted : 3);
+      LaunchedStep behind = launch(3, 3);
+      EXPECT_EQ(infinite.read(model.world()).skipped, "the loss");
+      EXPECT_EQ(behind.read(model.world()).skipped, "");
+    } else {
+      EXPECT_EQ(launch(3, 3).read(model.world()).skipped, "");
+    }
+    EXPECT_EQ(optimizer.steps_done(), 2);
+    return values_of(model);
+  };
+  sherd::fake::run_ranks_on_devices(GetParam(), [&](const sherd::World& world) {
+    expect_equal(train(world, true), train(world, false));
+  });
+  EXPECT_EQ(sherd::fake::take_faults(), std::vector<std::string>{});
+}
+
 // Nor does a step with gradients that no scale helps, or the one launched behind it.
 TEST_P(RunOnDevice, UpdatesNothingByGradientsThatNoScaleHelps) {
   const std::vector<data::Batch> batch = {

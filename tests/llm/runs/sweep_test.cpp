@@ -90,7 +90,29 @@ TEST_F(Sweep, RefusesOtherSettingsUnderTheSameName) {
   } catch (const sherd::Error& error) {
     EXPECT_EQ(error.code(), sherd::ExitCode::Usage);
     EXPECT_THAT(error.what(), HasSubstr("'a' was made with other settings: ranks was 2, is 4, "
-                                        "optim.lr was 0.1, is 0.5. Delete its folder "));
+                                        "optim.lr was 0.1, is 0.5. Give the former "
+                                        "settings, delete its folder "));
+  }
+}
+
+// It would resume with them.
+TEST_F(Sweep, RefusesOtherSettingsOfARunThatHasLeftACheckpoint) {
+  SweepRecords(output()).add({run_, config_, std::nullopt, 0});  // begun, and then stopped
+  config::RunConfig other = config_;
+  other.optim.lr = 0.5;
+  EXPECT_FALSE(SweepRecords(output()).is_done(run_, other));
+  const std::filesystem::path checkpoint = output() / run_.name / "checkpoints/step-00000002";
+  std::filesystem::create_directories(checkpoint);
+  EXPECT_FALSE(SweepRecords(output()).is_done(run_, other));
+  std::ofstream(checkpoint / "manifest.json") << "{}";
+  EXPECT_FALSE(SweepRecords(output()).is_done(run_, config_));
+  try {
+    static_cast<void>(SweepRecords(output()).is_done(run_, other));
+    FAIL();
+  } catch (const sherd::Error& error) {
+    EXPECT_EQ(error.code(), sherd::ExitCode::Usage);
+    EXPECT_THAT(error.what(), HasSubstr("no run was begun: the run 'a' was begun with other "
+                                        "settings: optim.lr was 0.1, is 0.5."));
   }
 }
 
