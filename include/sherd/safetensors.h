@@ -114,9 +114,9 @@ struct SafetensorsSpec {
 };
 
 /// Writes a safetensors file piece by piece, under a temporary name (`<path>.tmp-<process id>`)
-/// until `finish` puts it in its place: a reader sees the old file or the whole new one. Not for
-/// use by several threads at once. Layout: by falling element size, else in the given order, so
-/// that every tensor is aligned.
+/// until `finish` puts it in its place: a reader sees the old file or the whole new one. Only
+/// write_at() may be called by several threads at once. Layout: by falling element size, else in
+/// the given order, so that every tensor is aligned.
 class SafetensorsWriter {
  public:
   /// Reserves the disk space of the whole file. Throws Error(CannotWrite) if the file cannot be
@@ -134,6 +134,10 @@ class SafetensorsWriter {
   /// fastest is the given one. Throws Error: StorageIo if writing fails, Usage for an
   /// unknown name and for more bytes than the tensor has.
   void write(std::string_view name, const void* data, uint64_t bytes);
+  /// Writes `bytes` bytes of a tensor from its byte `first_byte` on, each byte once. Not for a
+  /// tensor that write() has begun. Safe from several threads. Throws as write(), and Error(Usage)
+  /// for bytes that lie outside the tensor.
+  void write_at(std::string_view name, uint64_t first_byte, const void* data, uint64_t bytes);
   /// Makes what has been written durable, so that little is left for `finish` to wait for: for
   /// files of many GB. Throws Error(StorageIo).
   void sync();

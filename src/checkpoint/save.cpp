@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <system_error>
@@ -5,7 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/files.h"
+#include "checkpoint/host_work.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/shard_files.h"
 #include "files/folder.h"
 #include "files/output.h"
 #include "files/sha256.h"
@@ -62,6 +65,39 @@ std::vector<HeldPiece> held_pieces(ShardedModule& model, SavedOptimizer optimize
   return held;
 }
 
+using Digests = std::vector<std::string>;  // by block
+
+// Writes a block of a tensor, which begins at its byte `first_byte`, and returns its digest.
+std::string write_block(SafetensorsWriter& writer, const std::string& name, int64_t first_byte,
+                        const at::Tensor& block) {
+  constexpr size_t kChunkBytes = size_t{1} << 20;  // is still in the cache when it is written
+  const auto* bytes = static_cast<const char*>(block.const_data_ptr());
+  files::Sha256 digest;
+  for (size_t first = 0; first < block.nbytes(); first += kChunkBytes) {
+    const size_t count = std::min(kChunkBytes, block.nbytes() - first);
+    digest.add(bytes + first, count);
+    writer.write_at(name, static_cast<uint64_t>(first_byte) + first, bytes + first, count);
+  }
+  return digest.finish();
+}
+
+// Adds the writing of each block of a tensor; `digests` gets one digest per block.
+void plan_writes(SafetensorsWriter& writer, const std::string& name,
+                 const detail::ShardValues& values, Digests& digests,
+                 std::vector<detail::HostWork>& writes) {
+  const auto element = static_cast<int64_t>(c10::elementSize(values.dtype()));
+  const int64_t at_a_time = kDigestBlockBytes / element;
+  digests.resize(
+      static_cast<size_t>(detail::blocks_in(values.numel() * element, kDigestBlockBytes)));
+  for (size_t i = 0; i < digests.size(); ++i) {
+    const int64_t first = static_cast<int64_t>(i) * at_a_time;
+    writes.push_back({values.narrow(first, std::min(at_a_time, values.numel() - first)),
+                      [&, name, first_byte = first * element, i](const at::Tensor& block) {
+                        digests[i] = write_block(writer, name, first_byte, block);
+                      }});
+  }
+}
+
 // Writes this rank's file and returns its pieces as JSON, by name.
 json write_shard(const std::string& folder, const std::string& file,
                  const std::vector<HeldPiece>& held) {
@@ -72,22 +108,20 @@ json write_shard(const std::string& folder, const std::string& file,
     }
   }
   SafetensorsWriter writer(folder + "/" + file, specs);
+  std::map<std::string, std::map<std::string, Digests>> digests;  // by name and kind
+  std::vector<detail::HostWork> writes;
+  for (const HeldPiece& piece : held) {
+    for (const auto& [kind, values] : piece.tensors) {
+      plan_writes(writer, kind + "/" + piece.name, values, digests[piece.name][kind], writes);
+    }
+  }
+  detail::on_host_in_parallel(writes, detail::HostUse::Reads);
+  writer.finish();
   json pieces = json::object();
   for (const HeldPiece& piece : held) {
-    json digests = json::object();
-    for (const auto& [kind, values] : piece.tensors) {
-      files::Sha256 digest;
-      values.for_each_stretch(/*writes=*/false, [&](int64_t, const detail::ShardValues& part) {
-        const at::Tensor tensor = part.read().cpu();
-        const auto bytes = static_cast<size_t>(tensor.nbytes());
-        digest.add(tensor.const_data_ptr(), bytes);
-        writer.write(kind + "/" + piece.name, tensor.const_data_ptr(), bytes);
-      });
-      digests[kind] = digest.finish();
-    }
-    pieces[piece.name] = {{"begin", piece.begin}, {"end", piece.end}, {"sha256", digests}};
+    pieces[piece.name] = {
+        {"begin", piece.begin}, {"end", piece.end}, {"sha256", digests.at(piece.name)}};
   }
-  writer.finish();
   return pieces;
 }
 
@@ -119,7 +153,7 @@ void add_pieces(CheckpointManifest& manifest, int shard_size,
       CheckpointParameter& tensor =
           parameter != manifest.parameters.end() ? parameter->second : manifest.buffers->at(name);
       tensor.pieces.push_back({file, piece["begin"].get<int64_t>(), piece["end"].get<int64_t>(),
-                               piece["sha256"].get<std::map<std::string, std::string>>()});
+                               piece["sha256"].get<std::map<std::string, Digests>>()});
     }
   }
 }
