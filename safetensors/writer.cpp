@@ -112,6 +112,7 @@ struct SafetensorsWriter::Impl {
                       name, ": ", bytes, " bytes from byte ", first, " on, but it has only ",
                       place.bytes());
     file->write(place.begin_byte + first, data, bytes);
+    file->begin_writeback(place.begin_byte + first, bytes);
     place.written += bytes;
   }
 

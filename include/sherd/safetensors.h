@@ -65,6 +65,9 @@ class SafetensorsFile {
   /// the tensor.
   void read_elements(const SafetensorsEntry& entry, int64_t begin, int64_t end, at::ScalarType as,
                      void* out) const;
+  /// Asks the system to read these elements into the page cache, without waiting: for a reader that
+  /// works on earlier ones meanwhile. Ranges beyond the tensor are cut off. Reports nothing.
+  void prefetch(const SafetensorsEntry& entry, int64_t begin, int64_t end) const;
   /// Reads a whole tensor of this file into CPU memory, in its own dtype. Throws as
   /// `read_elements`.
   [[nodiscard]] at::Tensor read(const SafetensorsEntry& entry) const;
@@ -134,7 +137,8 @@ class SafetensorsWriter {
   /// fastest is the given one. Throws Error: StorageIo if writing fails, Usage for an
   /// unknown name and for more bytes than the tensor has.
   void write(std::string_view name, const void* data, uint64_t bytes);
-  /// Writes `bytes` bytes of a tensor from its byte `first_byte` on, each byte once. Not for a
+  /// Writes `bytes` bytes of a tensor from its byte `first_byte` on, each byte once, and has the
+  /// system begin to write them to the disk. Not for a
   /// tensor that write() has begun. Safe from several threads. Throws as write(), and Error(Usage)
   /// for bytes that lie outside the tensor.
   void write_at(std::string_view name, uint64_t first_byte, const void* data, uint64_t bytes);

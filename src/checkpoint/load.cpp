@@ -100,8 +100,8 @@ void check_same_model(const std::string& folder, const CheckpointManifest& manif
   }
 }
 
-void check_dtype(const std::string& folder, const SafetensorsEntry& saved,
-                 const detail::ShardValues& values) {
+void check_saved_dtype(const std::string& folder, const SafetensorsEntry& saved,
+                       const detail::ShardValues& values) {
   if (saved.dtype != values.dtype() &&
       !(c10::isFloatingType(saved.dtype) && values.is_floating_point())) {
     throw Error(ExitCode::BadData, "the checkpoint in '" + folder +
@@ -160,7 +160,7 @@ std::vector<detail::HostWork> planned_reads(detail::ShardFiles& files, const std
           const detail::Range wanted{first - piece.begin, last - piece.begin};
           for (const detail::ShardBlock& block :
                files.blocks(piece, target.kind, target.name, manifest.block_bytes, wanted)) {
-            check_dtype(folder, *block.entry, target.values);
+            check_saved_dtype(folder, *block.entry, target.values);
             const detail::Range part{std::max(block.elements.begin, wanted.begin),
                                      std::min(block.elements.end, wanted.end)};
             reads.push_back(
