@@ -31,6 +31,7 @@
 #include "llm/train/options_of_config.h"
 #include "llm/train/prediction_files.h"
 #include "llm/train/run_data.h"
+#include "llm/train/tokenize_once.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -192,23 +193,29 @@ llm::train::Settings eval_settings(const EvalFlags& flags, const Evaluated& foun
       {"the content of --data (SHA-256)", of_each(found, [&](auto i) { return files[i].sha256; })}};
 }
 
+// Tokenizes as the run did, with its cache. Collective.
 std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluated& found,
                                           const llm::text::Tokenizer& tokenizer,
                                           const llm::model::CausalLmImpl& model,
-                                          const sherd::World& world,
-                                          llm::track::Progress* progress) {
+                                          sherd::World& world, llm::track::Progress* progress) {
   const auto& source = found.model;
-  tokenizer.check_vocabulary(model.vocab_rows());
-  const llm::text::PromptEncoder encoder(
-      tokenizer, {llm::train::sample_length(source.max_length, model.context_length()),
-                  source.max_answer_tokens});
+  const auto encoder = llm::train::read_together(world, [&] {
+    tokenizer.check_vocabulary(model.vocab_rows());
+    return llm::text::PromptEncoder(
+        tokenizer, {llm::train::sample_length(source.max_length, model.context_length()),
+                    source.max_answer_tokens});
+  });
+  const std::string setting = source.run ? source.run->data.cache : "auto";
+  const llm::data::TokenCache cache(setting == "auto" ? "" : setting);
+  const auto say = [&](const std::string& line) {
+    if (progress != nullptr) {
+      progress->say(line);
+    }
+  };
   std::vector<llm::data::Dataset> datasets;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    const std::string what = "tokenizing " + files[i].name;
-    const llm::track::Working tokenizing(progress, what);
-    const sherd::WorkPhase phase(world, what, llm::train::kLongestSilence);
-    datasets.push_back(llm::data::load_dataset(files[i], encoder, found.files[i].limit,
-                                               llm::track::counted_in("samples", progress)));
+    datasets.push_back(llm::train::load_dataset_once(world, cache, files[i], encoder,
+                                                     found.files[i].limit, say, progress));
   }
   return datasets;
 }
@@ -333,9 +340,8 @@ int evaluate(Rank& rank, EvalFlags flags) {
   make_predictions_folder(flags, world);
   tell(
       llm::train::length_remark("--max-length", source.max_length, shape.shapes->context_length()));
-  const std::vector<llm::data::Dataset> datasets = llm::train::read_together(world, [&] {
-    return load_data(files, found, tokenizer, *shape.shapes, world, progress.get());
-  });
+  const std::vector<llm::data::Dataset> datasets =
+      load_data(files, found, tokenizer, *shape.shapes, world, progress.get());
   if (!source.checkpoint.empty()) {
     tell("checkpoint " + source.checkpoint);
   }

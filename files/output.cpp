@@ -118,6 +118,11 @@ void NewFile::write(uint64_t offset, const void* data, uint64_t bytes) {
   }
 }
 
+void NewFile::begin_writeback(uint64_t offset, uint64_t bytes) {
+  static_cast<void>(::sync_file_range(descriptor_.get(), static_cast<off_t>(offset),
+                                      static_cast<off_t>(bytes), SYNC_FILE_RANGE_WRITE));
+}
+
 void NewFile::sync() {
   if (::fdatasync(descriptor_.get()) != 0) {
     throw Error(ExitCode::StorageIo, temporary_ + ": fdatasync failed: " + errno_text(errno));

@@ -27,6 +27,9 @@ class NewFile {
   void reserve(uint64_t bytes);
   /// Writes bytes at an offset. Throws Error(StorageIo).
   void write(uint64_t offset, const void* data, uint64_t bytes);
+  /// Asks the system to begin to write these bytes to the disk, so that less is left for sync() and
+  /// commit() to wait for. Does not wait, and reports nothing: what fails is reported there.
+  void begin_writeback(uint64_t offset, uint64_t bytes);
   /// fdatasync of what has been written. Throws Error(StorageIo).
   void sync();
   /// fsync, rename, fsync of the folder. Throws Error(StorageIo).

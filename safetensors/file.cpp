@@ -4,6 +4,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <fcntl.h>
 
 #include "files/input.h"
 #include "safetensors/check_use.h"
@@ -151,6 +152,17 @@ void SafetensorsFile::read_elements(const SafetensorsEntry& entry, int64_t begin
                     static_cast<size_t>(end - begin) * item_bytes);
   if (as == at::ScalarType::Bool) {
     check_bools(path(), entry, static_cast<const uint8_t*>(out), end - begin);
+  }
+}
+
+void SafetensorsFile::prefetch(const SafetensorsEntry& entry, int64_t begin, int64_t end) const {
+  const auto item_bytes = static_cast<int64_t>(c10::elementSize(entry.dtype));
+  const int64_t first = std::min(std::max(begin, int64_t{0}), entry.numel()) * item_bytes;
+  const int64_t last = std::min(end, entry.numel()) * item_bytes;
+  if (first < last) {
+    const auto offset = static_cast<int64_t>(impl_->data_begin_bytes + entry.begin_byte) + first;
+    static_cast<void>(
+        ::posix_fadvise(impl_->descriptor.get(), offset, last - first, POSIX_FADV_WILLNEED));
   }
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -15,10 +16,13 @@
 namespace sherd {
 namespace {
 
-// Where the next bytes of a tensor go, and where they have to end.
-struct Cursor {
-  uint64_t next_byte;
+// Where a tensor lies in the file, and how much of it has been written.
+struct Place {
+  Place(uint64_t begin, uint64_t end) : begin_byte(begin), end_byte(end) {}
+  [[nodiscard]] uint64_t bytes() const { return end_byte - begin_byte; }
+  uint64_t begin_byte;
   uint64_t end_byte;
+  std::atomic<uint64_t> written{0};
 };
 
 std::vector<detail::TensorRecord> lay_out(const std::string& path,
@@ -70,7 +74,7 @@ struct SafetensorsWriter::Impl {
   std::string path;
   std::unique_ptr<files::NewFile> file;
   uint64_t file_bytes = 0;
-  std::map<std::string, Cursor, std::less<>> cursors;
+  std::map<std::string, Place, std::less<>> places;
 
   Impl(const std::string& file_path, const std::vector<SafetensorsSpec>& tensors,
        const std::map<std::string, std::string>& metadata)
@@ -78,8 +82,8 @@ struct SafetensorsWriter::Impl {
     const std::vector<detail::TensorRecord> records = lay_out(path, tensors);
     const std::string header = make_header(path, records, metadata);
     for (const detail::TensorRecord& record : records) {
-      cursors.emplace(record.name,
-                      Cursor{header.size() + record.begin_byte, header.size() + record.end_byte});
+      places.try_emplace(record.name, header.size() + record.begin_byte,
+                         header.size() + record.end_byte);
     }
     file_bytes = header.size() + (records.empty() ? 0 : records.back().end_byte);
     file = std::make_unique<files::NewFile>(path);
@@ -87,22 +91,36 @@ struct SafetensorsWriter::Impl {
     file->write(0, header.data(), header.size());
   }
 
+  Place& place_of(std::string_view name) {
+    const auto found = places.find(name);
+    detail::check_use(found != places.end(), path, ": tensor ", name, " was not announced");
+    return found->second;
+  }
+
   void write(std::string_view name, const void* data, uint64_t bytes) {
-    const auto found = cursors.find(name);
-    detail::check_use(found != cursors.end(), path, ": tensor ", name, " was not announced");
-    Cursor& cursor = found->second;
-    detail::check_use(bytes <= cursor.end_byte - cursor.next_byte, path, ": tensor ", name, ": ",
-                      bytes, " more bytes, but only ", cursor.end_byte - cursor.next_byte,
-                      " are left of it");
-    file->write(cursor.next_byte, data, bytes);
-    cursor.next_byte += bytes;
+    Place& place = place_of(name);
+    const uint64_t left = place.bytes() - place.written;
+    detail::check_use(bytes <= left, path, ": tensor ", name, ": ", bytes, " more bytes, but only ",
+                      left, " are left of it");
+    file->write(place.begin_byte + place.written, data, bytes);
+    place.written += bytes;
+  }
+
+  void write_at(std::string_view name, uint64_t first, const void* data, uint64_t bytes) {
+    Place& place = place_of(name);
+    detail::check_use(first <= place.bytes() && bytes <= place.bytes() - first, path, ": tensor ",
+                      name, ": ", bytes, " bytes from byte ", first, " on, but it has only ",
+                      place.bytes());
+    file->write(place.begin_byte + first, data, bytes);
+    file->begin_writeback(place.begin_byte + first, bytes);
+    place.written += bytes;
   }
 
   void finish() {
     detail::check_use(!file->committed(), path, ": is finished already");
-    for (const auto& [name, cursor] : cursors) {
-      detail::check_use(cursor.next_byte == cursor.end_byte, path, ": tensor ", name, ": ",
-                        cursor.end_byte - cursor.next_byte, " bytes have not been written");
+    for (const auto& [name, place] : places) {
+      detail::check_use(place.written == place.bytes(), path, ": tensor ", name, ": ",
+                        place.bytes() - place.written, " bytes have not been written");
     }
     file->commit();
   }
@@ -118,6 +136,10 @@ SafetensorsWriter::~SafetensorsWriter() = default;
 
 void SafetensorsWriter::write(std::string_view name, const void* data, uint64_t bytes) {
   impl_->write(name, data, bytes);
+}
+void SafetensorsWriter::write_at(std::string_view name, uint64_t first_byte, const void* data,
+                                 uint64_t bytes) {
+  impl_->write_at(name, first_byte, data, bytes);
 }
 void SafetensorsWriter::sync() {
   impl_->file->sync();

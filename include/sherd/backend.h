@@ -86,6 +86,10 @@ class Backend {
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& text);
   /// Copies `bytes` > 0 bytes of `root`, one of at least two ranks, to all. Collective. As above.
   virtual void broadcast(void* data, int64_t bytes, int root);
+  /// Copies `bytes` > 0 bytes from `data` of rank `from` to `data` of rank `to`, two different
+  /// ranks. All ranks call it; a back end may let the others return at once. By default a
+  /// broadcast(), which the others receive into memory that is freed at once.
+  virtual void send(void* data, int64_t bytes, int from, int to);
 };
 
 }  // namespace sherd

@@ -16,14 +16,16 @@
 namespace sherd {
 
 /// Reads the weights of a Hugging Face model folder into the shards, each rank only its own
-/// elements, converting float dtypes, and the buffers that the folder has; those that it lacks stay
-/// as they are. `name_in_file` gives the file's name of a parameter or buffer, where it is another.
+/// elements and on all its threads, converting float dtypes, and the buffers that the folder has;
+/// those that it lacks stay as they are. `name_in_file` gives the file's name of a parameter or
+/// buffer, where it is another.
 ///
-/// Collective. Memory: at most 1 MiB beside the shards; on a GPU also this rank's part of one
-/// tensor, on the host. Throws the same Error on every rank: InputMissing without weights and
-/// BadData, listing parameters that the folder lacks and what it has in another shape or kind of
-/// dtype, before anything has changed; StorageIo where reading fails: then the weights are torn
-/// until a load succeeds. PyTorch: `load_state_dict` of a sharded model, without the full tensors.
+/// Collective. Memory: at most 1 MiB per thread in addition to the shards; for values on a GPU, in
+/// two halves or at rest also 128 MiB on the host. Throws the same Error on every rank:
+/// InputMissing without weights and BadData, listing parameters that the folder lacks and what it
+/// has in another shape or kind of dtype, before anything has changed; StorageIo where reading
+/// fails: then the weights are torn until a load succeeds. PyTorch: `load_state_dict` of a sharded
+/// model, without the full tensors.
 void load_safetensors(ShardedModule& model, const std::string& folder,
                       const std::function<std::string(const std::string&)>& name_in_file = {});
 
@@ -34,23 +36,28 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
 /// `<folder>.tmp` and `<folder>.old`; a file, or a folder that holds anything else, is refused.
 /// `note` is kept for the caller: any text (a JSON of the trainer's state).
 ///
-/// Collective. Memory: none on the CPU; with a GPU, and of split masters, one tensor's shard, on
-/// the host. Throws the same Error on every rank: Usage where the state is torn; CannotWrite,
-/// StorageIo: the name then holds what it held, or, where the failure came while folders were
-/// exchanged, the new checkpoint or none, the older one being in `<folder>.old`. PyTorch:
-/// `torch.distributed.checkpoint.save`.
+/// All threads of a rank hash and write. Collective. Memory: 1 MiB per thread; for values on a GPU,
+/// in two halves or at rest also 128 MiB on the host. Throws the same Error on every rank: Usage
+/// where the state is torn; CannotWrite, StorageIo: the name then holds what it held, or, where the
+/// failure came while folders were exchanged, the new checkpoint or none, the older one being in
+/// `<folder>.old`. PyTorch: `torch.distributed.checkpoint.save`.
 void save_checkpoint(ShardedModule& model, const CheckpointableOptimizer& optimizer,
                      const std::string& folder, const std::string& note);
 /// The same without an optimizer: parameters and buffers.
 void save_checkpoint(ShardedModule& model, const std::string& folder, const std::string& note);
+
+/// What one digest of a checkpoint covers: this many bytes of a piece's tensor, or what is left of
+/// it.
+inline constexpr int64_t kDigestBlockBytes = int64_t{64} << 20;
 
 /// Which elements of a parameter lie in which file.
 struct CheckpointPiece {
   std::string file;   ///< name in the folder
   int64_t begin = 0;  ///< first element, of the flattened parameter
   int64_t end = 0;    ///< one past the last
-  /// By tensor kind: "value", and those of OptimizerShard ("exp_avg", "exp_avg_sq").
-  std::map<std::string, std::string> sha256;
+  /// By tensor kind ("value", and those of OptimizerShard: "exp_avg", "exp_avg_sq"), the SHA-256 of
+  /// each block of CheckpointManifest::block_bytes, in order.
+  std::map<std::string, std::vector<std::string>> sha256;
 };
 
 /// One parameter or buffer of a checkpoint.
@@ -64,6 +71,8 @@ struct CheckpointParameter {
 /// A manifest, checked: it is as it was written (by its own digest, which older ones lack), and
 /// every element of every parameter is in exactly one piece.
 struct CheckpointManifest {
+  /// Bytes of a block that has a digest of its own; 0: the whole piece has one (version 1).
+  int64_t block_bytes = kDigestBlockBytes;
   int64_t world_size = 1;       ///< that wrote it
   int64_t optimizer_steps = 0;  ///< updates done when it was written
   std::string note;             ///< the text that save_checkpoint() was given
@@ -76,29 +85,34 @@ struct CheckpointManifest {
   [[nodiscard]] static CheckpointManifest read(const std::string& folder);
 };
 
-/// Restores model, buffers and optimizer from a checkpoint of any world size. Every digest is
-/// checked before anything that uses it, and nothing is changed by a checkpoint of another model or
-/// kind of optimizer; one without buffers leaves them as they are. Forgets gradients.
+/// Restores model, buffers and optimizer from a checkpoint of any world size. Each rank reads the
+/// blocks that hold its elements, once and on all its threads, and checks their digests while it
+/// reads. Manifest, headers and sizes of the files, model and kind of optimizer are checked before
+/// anything changes. A damaged block is found before the model can be used: then parameters and
+/// optimizer state are torn until a load succeeds (of an older checkpoint, for instance). A
+/// checkpoint without buffers leaves them as they are. Forgets gradients.
 ///
-/// Collective. Memory: 1 MiB, and what the optimizer's shards_to_fill() allocates; on a GPU also
-/// this rank's part of one tensor, on the host. Throws the same Error on every rank: Usage inside a
-/// forward or a backward; InputMissing, BadData (naming file and tensor), before anything has
-/// changed; StorageIo: where reading fails after the checks, parameters and optimizer state are
-/// torn until a load succeeds. PyTorch: `torch.distributed.checkpoint.load`.
+/// Collective. Memory: 1 MiB per thread, and what the optimizer's shards_to_fill() allocates; for
+/// values on a GPU, in two halves or at rest also 128 MiB on the host (of version 1, or this rank's
+/// part of one tensor). Throws the same Error on every rank: Usage inside a forward or a backward;
+/// InputMissing; BadData, naming file and tensor; StorageIo: also where reading fails, which tears
+/// the state likewise. PyTorch: `torch.distributed.checkpoint.load`.
 CheckpointManifest load_checkpoint(ShardedModule& model, CheckpointableOptimizer& optimizer,
                                    const std::string& folder);
 /// The same of parameters and buffers, whatever optimizer the checkpoint was saved with.
 CheckpointManifest load_checkpoint(ShardedModule& model, const std::string& folder);
 
-/// Reads a whole checkpoint and checks every digest: of the manifest, of values, buffers and the
-/// optimizer's state. Not collective: any process may ask whether a checkpoint is intact. Memory: 1
-/// MiB. Throws Error: InputMissing, BadData (naming file and tensor), StorageIo. PyTorch: none.
+/// Reads a whole checkpoint once and checks every digest: of the manifest, of values, buffers and
+/// the optimizer's state. Uses all threads of the process. Not collective: any process may ask
+/// whether a checkpoint is intact. Memory: 1 MiB per thread. Throws Error: InputMissing, BadData
+/// (naming file and tensor), StorageIo. PyTorch: none.
 CheckpointManifest verify_checkpoint(const std::string& folder);
 
-/// Reads the values of one parameter (not of a buffer) from a checkpoint, a stretch at a time:
-/// `take(values, numel)` is called with fp32 values in order. Checks digests. Not collective; for
-/// exporting. Memory: 2 MiB. Throws Error: InputMissing, BadData (no such parameter, or damaged),
-/// StorageIo. PyTorch: none.
+/// Reads the values of one parameter (not of a buffer) from a checkpoint, a block at a time:
+/// `take(values, numel)` is called with fp32 values in order, after the block's digest has been
+/// checked. Not collective; for exporting. Memory: up to four blocks in fp32, one per thread: 256
+/// MiB for a parameter kept in fp32 (of version 1, up to four pieces). Throws Error: InputMissing,
+/// BadData (no such parameter, or damaged), StorageIo. PyTorch: none.
 void read_checkpoint_values(const std::string& folder, const CheckpointManifest& manifest,
                             const std::string& name,
                             const std::function<void(const float* values, int64_t numel)>& take);

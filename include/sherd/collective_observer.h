@@ -20,12 +20,14 @@ struct Collective {
     Connect,    ///< a communicator is made
     Texts,      ///< World::all_gather()
     Broadcast,  ///< World::broadcast()
+    Send,       ///< World::send()
   };
   Operation operation = Operation::Barrier;  ///< what is done
   int segment = -1;                          ///< its number in the model; -1 where there is none
   std::string unit = {};                     ///< the segment's; empty where there is none
   std::int64_t bytes = 0;  ///< this rank's part: its piece for a gather, the other ranks' pieces
-                           ///< for a reduction, its numbers or its text; of a broadcast the whole
+                           ///< for a reduction, its numbers or its text; of a broadcast the whole;
+                           ///< of World::send() the whole on the two ranks, 0 on the others
   int ranks = 1;   ///< of a communicator's collective: how many take part; 1 for the World's own
   int stride = 1;  ///< between their numbers in the World
 };

@@ -65,6 +65,9 @@ class SafetensorsFile {
   /// the tensor.
   void read_elements(const SafetensorsEntry& entry, int64_t begin, int64_t end, at::ScalarType as,
                      void* out) const;
+  /// Asks the system to read these elements into the page cache, without waiting: for a reader that
+  /// works on earlier ones meanwhile. Ranges beyond the tensor are cut off. Reports nothing.
+  void prefetch(const SafetensorsEntry& entry, int64_t begin, int64_t end) const;
   /// Reads a whole tensor of this file into CPU memory, in its own dtype. Throws as
   /// `read_elements`.
   [[nodiscard]] at::Tensor read(const SafetensorsEntry& entry) const;
@@ -114,9 +117,9 @@ struct SafetensorsSpec {
 };
 
 /// Writes a safetensors file piece by piece, under a temporary name (`<path>.tmp-<process id>`)
-/// until `finish` puts it in its place: a reader sees the old file or the whole new one. Not for
-/// use by several threads at once. Layout: by falling element size, else in the given order, so
-/// that every tensor is aligned.
+/// until `finish` puts it in its place: a reader sees the old file or the whole new one. Only
+/// write_at() may be called by several threads at once. Layout: by falling element size, else in
+/// the given order, so that every tensor is aligned.
 class SafetensorsWriter {
  public:
   /// Reserves the disk space of the whole file. Throws Error(CannotWrite) if the file cannot be
@@ -134,6 +137,11 @@ class SafetensorsWriter {
   /// fastest is the given one. Throws Error: StorageIo if writing fails, Usage for an
   /// unknown name and for more bytes than the tensor has.
   void write(std::string_view name, const void* data, uint64_t bytes);
+  /// Writes `bytes` bytes of a tensor from its byte `first_byte` on, each byte once, and has the
+  /// system begin to write them to the disk. Not for a
+  /// tensor that write() has begun. Safe from several threads. Throws as write(), and Error(Usage)
+  /// for bytes that lie outside the tensor.
+  void write_at(std::string_view name, uint64_t first_byte, const void* data, uint64_t bytes);
   /// Makes what has been written durable, so that little is left for `finish` to wait for: for
   /// files of many GB. Throws Error(StorageIo).
   void sync();

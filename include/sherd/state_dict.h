@@ -36,12 +36,14 @@ struct FullParameter {
 /// unit, each under all its names, then with the buffers of rank 0. On ranks that get no whole
 /// tensors (`rank0_only`) it is not called.
 ///
-/// Trainable parameters are rounded from their fp32 masters. Collective; each element is broadcast
-/// once, to all ranks, also with `rank0_only`. Memory: one whole tensor where it is visited, unless
-/// the visitor keeps more, and 1 MiB a rank. Throws Error: Usage for values that are not there yet
-/// (meta) and a dtype that is not floating-point; what `visit` throws on one rank is thrown on all,
-/// as an Error that names the rank. PyTorch: `get_model_state_dict` with `full_state_dict`, a
-/// tensor at a time.
+/// Trainable parameters are rounded from their fp32 masters. Collective. With `rank0_only` each
+/// rank sends its shard to rank 0 alone; else each shard is broadcast. Memory: one whole tensor
+/// where it is visited, unless the visitor keeps more; with `rank0_only` at most 16 MiB on each
+/// other rank (none for a shard in host memory that is not converted), else 1 MiB per rank.
+/// Throws Error: Usage for values that are not there yet (meta) and a dtype that is not
+/// floating-point. After `visit` has thrown on one rank it is not called there again, and all ranks
+/// throw an Error that names the rank, after at most 256 MiB of further tensors. PyTorch:
+/// `get_model_state_dict` with `full_state_dict`, a tensor at a time.
 void for_each_full_parameter(ShardedModule& model,
                              const std::function<void(const FullParameter&)>& visit,
                              const FullStateOptions& options = {});
@@ -92,8 +94,8 @@ struct OptimState {
 using OptimStateDict = torch::OrderedDict<std::string, OptimState>;
 
 /// Calls `visit` with the state of each trainable parameter, on rank 0 only if `rank0_only`.
-/// Collective. Memory: two whole moments where they are visited, and 1 MiB a rank. Throws as
-/// for_each_full_parameter(). PyTorch: `get_optimizer_state_dict`, a parameter at a time.
+/// Collective. Memory: two whole moments where they are visited; else as for_each_full_parameter().
+/// Throws as for_each_full_parameter(). PyTorch: `get_optimizer_state_dict`, a parameter at a time.
 void for_each_full_optim_state(
     ShardedModule& model, const AdamW& optimizer,
     const std::function<void(const std::string& name, const OptimState&)>& visit,

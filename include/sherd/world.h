@@ -149,6 +149,12 @@ class World {
   /// negative bytes; RanksDisagree where threads give other `bytes` than the root; PeerLost.
   /// PyTorch: `broadcast`.
   void broadcast(void* data, int64_t bytes, int root);
+  /// Copies `bytes` bytes from `data` of rank `from` to `data` of rank `to`; the others' `data` is
+  /// ignored. Does nothing where `from` is `to`. Collective: all ranks give the same numbers. Ranks
+  /// that neither send nor receive return at once where the transport allows it (processes).
+  /// Throws Error: Usage for a number that is no rank or negative bytes; RanksDisagree where
+  /// threads give other `bytes` than the sender; PeerLost. PyTorch: `send` and `recv`.
+  void send(void* data, int64_t bytes, int from, int to);
   /// Returns when all ranks have called it. Collective.
   void barrier();
 

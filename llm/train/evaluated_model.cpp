@@ -1,13 +1,13 @@
 #include "llm/train/evaluated_model.h"
 
-#include <algorithm>
 #include <filesystem>
+#include <functional>
 
-#include <ATen/ops/empty.h>
 #include <fmt/core.h>
 
 #include "llm/config/run_config.h"
 #include "llm/io/hf_config.h"
+#include "llm/io/import.h"
 #include "llm/train/agreement.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/chosen_checkpoint.h"
@@ -16,7 +16,7 @@
 #include "llm/train/options_of_config.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
-#include "sherd/init.h"
+#include "sherd/safetensors.h"
 
 namespace llm::train {
 
@@ -52,19 +52,13 @@ void require_checkpoint(const fs::path& run) {
   }
 }
 
-// A whole parameter of a checkpoint, in fp32; undefined if it has none of that name.
-at::Tensor read_parameter(const std::string& folder, const sherd::CheckpointManifest& manifest,
-                          const std::string& name) {
-  const auto found = manifest.parameters.find(name);
-  if (found == manifest.parameters.end()) {
-    return {};
-  }
-  at::Tensor whole = at::empty(found->second.shape, at::kFloat);
-  float* next = whole.mutable_data_ptr<float>();
-  sherd::read_checkpoint_values(folder, manifest, name, [&](const float* values, int64_t numel) {
-    next = std::copy_n(values, numel, next);
+// What load_safetensors() calls the model's parameters. Collective.
+std::function<std::string(const std::string&)> names_in(const std::string& folder,
+                                                        const model::CausalLm& shapes,
+                                                        sherd::World world) {
+  return read_together(world, [&] {
+    return io::names_in_file(io::match_weights(*shapes, sherd::SafetensorsFolder(folder)));
   });
-  return whole;
 }
 
 }  // namespace
@@ -123,19 +117,17 @@ void require_same_model(const EvaluatedModel& source, const ModelShape& shape,
 sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
                                                const ModelShape& shape, const sherd::Mesh& mesh,
                                                const sherd::ShardOptions& options) {
-  if (source.checkpoint.empty()) {
-    return load_sharded(source.model_folder, mesh, options, source.ignored_fields);
+  for (at::Tensor& parameter : shape.shapes->parameters()) {
+    parameter.set_requires_grad(false);  // no fp32 master, no gradient
   }
+  if (!source.checkpoint.empty()) {
+    auto model = sherd::fully_shard(shape.shapes, mesh, options);
+    sherd::load_checkpoint(model, source.checkpoint);
+    return model;
+  }
+  const auto name_in_file = names_in(source.model_folder, shape.shapes, mesh.world());
   auto model = sherd::fully_shard(shape.shapes, mesh, options);
-  sherd::CheckpointManifest manifest;
-  together(model.world(), [&] {
-    if (model.world().rank() == 0) {
-      manifest = sherd::CheckpointManifest::read(source.checkpoint);
-    }
-  });
-  sherd::load_from_rank0(model, [&](const std::string& name) {
-    return read_parameter(source.checkpoint, manifest, name);
-  });
+  sherd::load_safetensors(model, source.model_folder, name_in_file);
   return model;
 }
 

@@ -40,9 +40,10 @@ struct EvaluatedModel {
 void require_same_model(const EvaluatedModel& source, const ModelShape& shape,
                         const text::Tokenizer& tokenizer);
 
-/// In shards; `shape` is that of its model folder. Collective. Memory: the shards; of a checkpoint
-/// also, on rank 0, one parameter. Throws sherd::Error as load_sharded() and
-/// sherd::load_from_rank0() do.
+/// Shards `shape`, the model of source.model_folder, and loads its values. Each rank reads its own
+/// slices, in options.precision.param_dtype. The model cannot be trained: its parameters are frozen
+/// and have no fp32 masters. Collective. Memory: the shards, and that of sherd::load_checkpoint()
+/// or sherd::load_safetensors(). Throws sherd::Error as these do, and as io::match_weights().
 [[nodiscard]] sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
                                                              const ModelShape& shape,
                                                              const sherd::Mesh& mesh,

@@ -1,7 +1,6 @@
 #include "llm/train/export_checkpoint.h"
 
 #include <filesystem>
-#include <map>
 #include <system_error>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "llm/io/export.h"
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
+#include "llm/io/weight_files.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/load_model.h"
 #include "llm/train/model_identity.h"
@@ -68,9 +68,6 @@ class OutFolder {
   bool made_ = false;
   bool begun_ = false;
 };
-
-// What is written without being durable, at most: else the last fsync is a long silence.
-constexpr std::uint64_t kMostUnsyncedBytes = std::uint64_t{2} << 30;
 
 void check_parameters(const std::vector<sherd::SafetensorsSpec>& specs,
                       const sherd::CheckpointManifest& manifest, const std::string& checkpoint,
@@ -138,8 +135,7 @@ struct CheckpointExport::State {
     check_parameters(specs, manifest, checkpoint, source);
     static_cast<void>(io::copied_bytes(source));
     out.emplace(options.out, source);
-    writer.emplace((fs::path(options.out) / "model.safetensors").string(), specs,
-                   std::map<std::string, std::string>{{"format", "pt"}});
+    weights.emplace(options.out, specs);
   }
 
   std::string checkpoint;
@@ -148,18 +144,8 @@ struct CheckpointExport::State {
   c10::ScalarType dtype = c10::kFloat;
   std::vector<sherd::SafetensorsSpec> specs;
   std::optional<OutFolder> out;
-  std::optional<sherd::SafetensorsWriter> writer;  // gone before its folder
+  std::optional<io::WeightFiles> weights;  // gone before their folder
   std::size_t written = 0;
-  std::uint64_t unsynced_bytes = 0;
-
-  void write(const std::string& name, const at::Tensor& values) {
-    writer->write(name, values.const_data_ptr(), values.nbytes());
-    unsynced_bytes += values.nbytes();
-    if (unsynced_bytes >= kMostUnsyncedBytes) {
-      writer->sync();
-      unsynced_bytes = 0;
-    }
-  }
 };
 
 CheckpointExport::CheckpointExport(const ExportOptions& options)
@@ -175,18 +161,17 @@ void CheckpointExport::write_next() {
   const sherd::SafetensorsSpec& spec = state_->specs.at(state_->written++);
   sherd::read_checkpoint_values(
       state_->checkpoint, state_->manifest, spec.name, [&](const float* values, int64_t numel) {
-        state_->write(
+        state_->weights->write(
             spec.name,
             at::from_blob(const_cast<float*>(values), {numel}, at::kFloat).to(state_->dtype));
       });
 }
 
 ExportOutcome CheckpointExport::finish() {
-  state_->writer->finish();
+  state_->weights->finish();
   io::copy_config_and_tokenizer(state_->source, state_->out->path(), state_->dtype);
   state_->out->keep();
-  return {state_->checkpoint, tensors(), static_cast<std::int64_t>(state_->writer->file_bytes()),
-          state_->dtype};
+  return {state_->checkpoint, tensors(), state_->weights->file_bytes(), state_->dtype};
 }
 
 ExportOutcome export_checkpoint(const ExportOptions& options) {

@@ -37,9 +37,9 @@ struct ExportOutcome {
   c10::ScalarType dtype = c10::kFloat;
 };
 
-/// An export in the making, tensor by tensor: memory 1 MiB. Weights appear whole or not at all,
-/// config.json is written last; one that is not finished leaves nothing behind. Not collective: one
-/// process.
+/// An export in the making, tensor by tensor. Memory: that of sherd::read_checkpoint_values(), and
+/// a block in the export's dtype. Weights appear whole or not at all, config.json is written last;
+/// one that is not finished leaves nothing behind. Not collective: one process.
 class CheckpointExport {
  public:
   /// Reads checkpoint and model, and makes the folder. Throws sherd::Error: InputMissing; BadData
@@ -63,9 +63,9 @@ class CheckpointExport {
   std::unique_ptr<State> state_;
 };
 
-/// Writes weights (model.safetensors), config, generation config, tokenizer and the files of the
-/// model's licence, as CheckpointExport does. Not collective: one process. Throws sherd::Error as
-/// that does. PyTorch: `model.save_pretrained`.
+/// Writes weights (model.safetensors; above 5 GB several files and their index), config, generation
+/// config, tokenizer and the files of the model's licence, as CheckpointExport does. Not
+/// collective: one process. Throws sherd::Error as that does. PyTorch: `model.save_pretrained`.
 ExportOutcome export_checkpoint(const ExportOptions& options);
 
 }  // namespace llm::train

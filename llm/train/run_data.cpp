@@ -147,14 +147,9 @@ data::Rows rows_of(const config::RunConfig& config, const data::Samples& samples
 Heldout heldout_of(const data::DataFile& file, const data::Limit& limit,
                    const data::TokenCache& cache, const text::PromptEncoder& encoder,
                    sherd::World& world, const Say& say, track::Progress* progress) {
-  data::TokenizedFile tokens =
-      tokenize_once(world, cache, file, encoder, limit, say, progress).tokens;
-  say("evaluation data: " + tokens.report.sentence());
-  text::QuestionFile questions =
-      read_together(world, [&] { return data::questions_of(file, limit, tokens.report, encoder); });
-  return {{std::move(questions), std::move(tokens.samples), std::move(tokens.report)},
-          file.sha256,
-          file.reading.format};
+  data::Dataset dataset = load_dataset_once(world, cache, file, encoder, limit, say, progress);
+  say("evaluation data: " + dataset.report.sentence());
+  return {std::move(dataset), file.sha256, file.reading.format};
 }
 
 }  // namespace

@@ -108,4 +108,16 @@ TokenizedOnce tokenize_once(sherd::World& world, const data::TokenCache& cache,
   return mine.take();
 }
 
+data::Dataset load_dataset_once(sherd::World& world, const data::TokenCache& cache,
+                                const data::DataFile& file, const text::PromptEncoder& encoder,
+                                const data::Limit& limit,
+                                const std::function<void(const std::string& line)>& say,
+                                track::Progress* progress) {
+  data::TokenizedFile tokens =
+      tokenize_once(world, cache, file, encoder, limit, say, progress).tokens;
+  text::QuestionFile questions =
+      read_together(world, [&] { return data::questions_of(file, limit, tokens.report, encoder); });
+  return {std::move(questions), std::move(tokens.samples), std::move(tokens.report)};
+}
+
 }  // namespace llm::train

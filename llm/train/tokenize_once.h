@@ -30,4 +30,11 @@ TokenizedOnce tokenize_once(sherd::World& world, const data::TokenCache& cache,
                             const std::function<void(const std::string& line)>& say,
                             track::Progress* progress);
 
+/// The same with the questions that have samples, for evaluation. Collective.
+data::Dataset load_dataset_once(sherd::World& world, const data::TokenCache& cache,
+                                const data::DataFile& file, const text::PromptEncoder& encoder,
+                                const data::Limit& limit,
+                                const std::function<void(const std::string& line)>& say,
+                                track::Progress* progress);
+
 }  // namespace llm::train

@@ -1,8 +1,12 @@
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
-#include "checkpoint/fill_through_host.h"
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+
+#include "checkpoint/host_work.h"
 #include "checkpoint/shard_files.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
@@ -15,8 +19,6 @@
 namespace sherd {
 
 namespace {
-
-constexpr int64_t kStretch = int64_t{1} << 18;  // elements read at a time: 1 MiB of fp32
 
 // A tensor of this rank that is read from the checkpoint.
 struct Target {
@@ -98,6 +100,18 @@ void check_same_model(const std::string& folder, const CheckpointManifest& manif
   }
 }
 
+void check_saved_dtype(const std::string& folder, const SafetensorsEntry& saved,
+                       const detail::ShardValues& values) {
+  if (saved.dtype != values.dtype() &&
+      !(c10::isFloatingType(saved.dtype) && values.is_floating_point())) {
+    throw Error(ExitCode::BadData, "the checkpoint in '" + folder +
+                                       "' is of another model: its tensor '" + saved.name +
+                                       "' holds " + std::string(saved.dtype_name) +
+                                       ", and the model's " + c10::toString(values.dtype()) +
+                                       ". Load it into the model that it was made from.");
+  }
+}
+
 // The entries that the checkpoint restores; older ones hold no buffers.
 Entries entries_of(ShardedModule& model, const CheckpointManifest& manifest) {
   Entries entries = detail::state_entries(model);
@@ -135,19 +149,27 @@ std::vector<OptimizerShard> shards_to_fill(const std::string& folder, LoadedOpti
   }
 }
 
-void read_into(detail::ShardFiles& files, const CheckpointManifest& manifest,
-               const Target& target) {
-  for_each_overlap(
-      manifest, target, [&](const CheckpointPiece& piece, int64_t first, int64_t last) {
-        const SafetensorsEntry& entry = files.verified(piece, target.kind, target.name);
-        detail::fill_through_host(
-            target.values.narrow(first - target.begin, last - first),
-            [&, in_piece = first - piece.begin](int64_t begin, const at::Tensor& host) {
-              files.open(piece.file)
-                  .read_elements(entry, in_piece + begin, in_piece + begin + host.numel(),
-                                 host.scalar_type(), host.mutable_data_ptr());
-            });
-      });
+// One read per block that holds elements of a target; the files' headers have been checked.
+std::vector<detail::HostWork> planned_reads(detail::ShardFiles& files, const std::string& folder,
+                                            const CheckpointManifest& manifest,
+                                            const std::vector<Target>& targets) {
+  std::vector<detail::HostWork> reads;
+  for (const Target& target : targets) {
+    for_each_overlap(
+        manifest, target, [&](const CheckpointPiece& piece, int64_t first, int64_t last) {
+          const detail::Range wanted{first - piece.begin, last - piece.begin};
+          for (const detail::ShardBlock& block :
+               files.blocks(piece, target.kind, target.name, manifest.block_bytes, wanted)) {
+            check_saved_dtype(folder, *block.entry, target.values);
+            const detail::Range part{std::max(block.elements.begin, wanted.begin),
+                                     std::min(block.elements.end, wanted.end)};
+            reads.push_back(
+                {target.values.narrow(piece.begin + part.begin - target.begin, part.size()),
+                 [block, part](const at::Tensor& host) { read_verified(block, part, host); }});
+          }
+        });
+  }
+  return reads;
 }
 
 CheckpointManifest load(const std::string& folder, ShardedModule& model,
@@ -156,19 +178,14 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model,
   detail::ShardFiles files(folder);
   Entries entries;
   std::vector<OptimizerShard> shards;
-  std::vector<Target> targets;
+  std::vector<detail::HostWork> reads;
   const std::string failure = "the checkpoint could not be read";
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
     manifest = CheckpointManifest::read(folder);
     entries = entries_of(model, manifest);
     check_same_model(folder, manifest, entries);
     shards = shards_to_fill(folder, optimizer, manifest);
-    targets = targets_of(entries, shards);
-    for (const Target& target : targets) {
-      for_each_overlap(manifest, target, [&](const CheckpointPiece& piece, int64_t, int64_t) {
-        static_cast<void>(files.verified(piece, target.kind, target.name));
-      });
-    }
+    reads = planned_reads(files, folder, manifest, targets_of(entries, shards));
     return "";
   }));
   detail::Step& step = detail::engine_of(model).step;
@@ -177,9 +194,7 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model,
     step.writing_begins(detail::State::Optimizer, "load_checkpoint");
   }
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
-    for (const Target& target : targets) {
-      read_into(files, manifest, target);
-    }
+    detail::on_host_in_parallel(reads, detail::HostUse::Fills);
     return "";
   }));
   for (detail::StateEntry& entry : entries) {
@@ -208,6 +223,7 @@ CheckpointManifest load_checkpoint(ShardedModule& model, const std::string& fold
 CheckpointManifest verify_checkpoint(const std::string& folder) {
   CheckpointManifest manifest = CheckpointManifest::read(folder);
   detail::ShardFiles files(folder);
+  std::vector<detail::ShardBlock> blocks;
   for (const auto* tensors :
        {&manifest.parameters, manifest.buffers ? &*manifest.buffers : nullptr}) {
     if (tensors == nullptr) {
@@ -215,13 +231,16 @@ CheckpointManifest verify_checkpoint(const std::string& folder) {
     }
     for (const auto& [name, tensor] : *tensors) {
       for (const CheckpointPiece& piece : tensor.pieces) {
-        for (const auto& [kind, digest] : piece.sha256) {
-          static_cast<void>(files.verified(piece, kind, name));
+        for (const auto& [kind, digests] : piece.sha256) {
+          std::ranges::move(
+              files.blocks(piece, kind, name, manifest.block_bytes, {0, piece.end - piece.begin}),
+              std::back_inserter(blocks));
         }
       }
     }
   }
-  files.check_all_verified();
+  files.check_all_named();
+  detail::in_parallel(blocks.size(), [&](size_t i) { read_verified(blocks[i], {}, {}); });
   return manifest;
 }
 
@@ -234,13 +253,23 @@ void read_checkpoint_values(const std::string& folder, const CheckpointManifest&
                 "the checkpoint in '" + folder + "' has no parameter '" + name + "'.");
   }
   detail::ShardFiles files(folder);
-  std::vector<float> values(static_cast<size_t>(kStretch));
+  std::vector<detail::ShardBlock> blocks;
   for (const CheckpointPiece& piece : found->second.pieces) {
-    const SafetensorsEntry& entry = files.verified(piece, "value", name);
-    for (int64_t begin = 0; begin < entry.numel(); begin += kStretch) {
-      const int64_t end = std::min(begin + kStretch, entry.numel());
-      files.open(piece.file).read_elements(entry, begin, end, c10::kFloat, values.data());
-      take(values.data(), end - begin);
+    std::ranges::move(
+        files.blocks(piece, "value", name, manifest.block_bytes, {0, piece.end - piece.begin}),
+        std::back_inserter(blocks));
+  }
+  const size_t at_a_time = static_cast<size_t>(std::min(at::get_num_threads(), 4));
+  for (size_t first = 0; first < blocks.size(); first += at_a_time) {
+    std::vector<at::Tensor> values;
+    for (size_t i = first; i < std::min(first + at_a_time, blocks.size()); ++i) {
+      values.push_back(at::empty({blocks[i].elements.size()}, at::kFloat));
+    }
+    detail::in_parallel(values.size(), [&](size_t i) {
+      read_verified(blocks[first + i], blocks[first + i].elements, values[i]);
+    });
+    for (const at::Tensor& part : values) {
+      take(part.const_data_ptr<float>(), part.numel());
     }
   }
 }

@@ -1,9 +1,10 @@
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "checkpoint/fill_through_host.h"
+#include "checkpoint/host_work.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
@@ -65,6 +66,24 @@ std::vector<Source> sources_in(const SafetensorsFolder& weights, const std::stri
   return sources;
 }
 
+// The reads of this rank's elements, cut so that all threads have some.
+std::vector<detail::HostWork> reads_of(const std::vector<Source>& sources) {
+  constexpr int64_t kElements = int64_t{1} << 22;
+  std::vector<detail::HostWork> reads;
+  for (const auto& [entry, location] : sources) {
+    for (int64_t first = 0; first < entry.mine.numel(); first += kElements) {
+      const int64_t numel = std::min(kElements, entry.mine.numel() - first);
+      const int64_t begin = entry.begin + first;
+      reads.push_back(
+          {entry.mine.narrow(first, numel), [begin, found = location](const auto& host) {
+             found.file->read_elements(*found.entry, begin, begin + host.numel(),
+                                       host.scalar_type(), host.mutable_data_ptr());
+           }});
+    }
+  }
+  return reads;
+}
+
 }  // namespace
 
 void load_safetensors(ShardedModule& model, const std::string& folder,
@@ -80,13 +99,7 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
   detail::ShardWriter writer(detail::engine_of(model).step, "load_safetensors");
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
     const WorkPhase reading(model.world(), "reading the weights in " + folder, kLongestRead);
-    for (const Source& source : sources) {
-      detail::fill_through_host(source.entry.mine, [&](int64_t first, const at::Tensor& host) {
-        const int64_t begin = source.entry.begin + first;
-        source.location.file->read_elements(*source.location.entry, begin, begin + host.numel(),
-                                            host.scalar_type(), host.mutable_data_ptr());
-      });
-    }
+    detail::on_host_in_parallel(reads_of(sources), detail::HostUse::Fills);
     return "";
   }));
   for (Source& source : sources) {

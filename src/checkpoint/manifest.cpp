@@ -20,15 +20,20 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kVersion = 1;
+// Version 1 has one digest per piece and kind, a text in the place of the array, and no
+// block_bytes.
+constexpr int kVersion = 2;
+constexpr int kOldestVersion = 1;
 // 1,000 parameters over 1,000 ranks take 300 MB.
 constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
+constexpr int64_t kLargestElementBytes = 8;  // blocks hold whole elements
 constexpr const char* kFormat = "sherd-checkpoint";
 constexpr const char* kNoManifest = ": not a checkpoint's manifest";
 
 // All fields of a manifest but its own digest.
-constexpr std::array<const char*, 7> kFields = {"format",     "version", "world_size",     "note",
-                                                "parameters", "buffers", "optimizer_steps"};
+constexpr std::array<const char*, 8> kFields = {"format",     "version",        "block_bytes",
+                                                "world_size", "note",           "parameters",
+                                                "buffers",    "optimizer_steps"};
 
 // Independent of the order of fields and of white space.
 std::string digest_of_rest(json root) {
@@ -58,12 +63,18 @@ json piece_to_json(const CheckpointPiece& piece) {
       {"file", piece.file}, {"begin", piece.begin}, {"end", piece.end}, {"sha256", piece.sha256}};
 }
 
-CheckpointPiece piece_from_json(const json& source) {
+CheckpointPiece piece_from_json(const json& source, bool of_blocks) {
   CheckpointPiece piece;
   source.at("file").get_to(piece.file);
   source.at("begin").get_to(piece.begin);
   source.at("end").get_to(piece.end);
-  source.at("sha256").get_to(piece.sha256);
+  for (const auto& [kind, digests] : source.at("sha256").items()) {
+    if (of_blocks) {
+      digests.get_to(piece.sha256[kind]);
+    } else {
+      piece.sha256[kind] = {digests.get<std::string>()};
+    }
+  }
   return piece;
 }
 
@@ -114,15 +125,15 @@ json tensors_to_json(const Tensors& tensors) {
   return all;
 }
 
-// `what`: "parameter" or "buffer", for messages.
-Tensors tensors_from_json(const json& source, const std::string& what,
+// `what`: "parameter" or "buffer", for messages. `of_blocks`: digests are arrays.
+Tensors tensors_from_json(const json& source, const std::string& what, bool of_blocks,
                           const std::function<void(const std::string&)>& refuse) {
   Tensors tensors;
   for (const auto& [name, item] : source.items()) {
     CheckpointParameter& tensor = tensors[name];
     item.at("shape").get_to(tensor.shape);
     for (const json& piece : item.at("pieces")) {
-      tensor.pieces.push_back(piece_from_json(piece));
+      tensor.pieces.push_back(piece_from_json(piece, of_blocks));
     }
     if (item.contains("optimizer_steps")) {
       tensor.optimizer_steps = item.at("optimizer_steps").get<int64_t>();
@@ -139,6 +150,7 @@ Tensors tensors_from_json(const json& source, const std::string& what,
 std::string to_json(const CheckpointManifest& manifest) {
   json root = {{"format", kFormat},
                {"version", kVersion},
+               {"block_bytes", manifest.block_bytes},
                {"world_size", manifest.world_size},
                {"optimizer_steps", manifest.optimizer_steps},
                {"note", manifest.note},
@@ -156,9 +168,11 @@ CheckpointManifest manifest_from_json(const std::string& text, const std::string
   };
   try {
     const json root = files::parse_json(text, path + kNoManifest, files::RepeatedFields::Refuse);
-    if (root.at("format") != kFormat || root.at("version") != kVersion) {
+    const json& version = root.at("version");
+    if (root.at("format") != kFormat || (version != kVersion && version != kOldestVersion)) {
       return refuse("format and version are not '" + std::string(kFormat) + "' and " +
-                    std::to_string(kVersion));
+                    std::to_string(kOldestVersion) + " or " + std::to_string(kVersion) +
+                    ". A newer version of Sherd may have written it");
     }
     if (const std::string fault = digest_fault_of(root); !fault.empty()) {
       return refuse(fault);
@@ -170,9 +184,16 @@ CheckpointManifest manifest_from_json(const std::string& text, const std::string
     if (manifest.world_size < 1 || manifest.optimizer_steps < 0) {
       return refuse("world_size must be at least 1 and optimizer_steps at least 0");
     }
-    manifest.parameters = tensors_from_json(root.at("parameters"), "parameter", refuse);
+    const bool of_blocks = version == kVersion;
+    manifest.block_bytes = of_blocks ? root.at("block_bytes").get<int64_t>() : 0;
+    if (of_blocks &&
+        (manifest.block_bytes <= 0 || manifest.block_bytes % kLargestElementBytes != 0)) {
+      return refuse("block_bytes must be a multiple of " + std::to_string(kLargestElementBytes) +
+                    " above 0");
+    }
+    manifest.parameters = tensors_from_json(root.at("parameters"), "parameter", of_blocks, refuse);
     if (root.contains("buffers")) {
-      manifest.buffers = tensors_from_json(root.at("buffers"), "buffer", refuse);
+      manifest.buffers = tensors_from_json(root.at("buffers"), "buffer", of_blocks, refuse);
     }
     return manifest;
   } catch (const json::exception& error) {

@@ -1,12 +1,16 @@
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <system_error>
 
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/files.h"
+#include "checkpoint/host_work.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/shard_files.h"
 #include "files/folder.h"
 #include "files/output.h"
 #include "files/sha256.h"
@@ -68,12 +72,13 @@ constexpr std::chrono::seconds kSlowestWrite{60};
 // Made durable at a time, so that no fsync is longer.
 constexpr int64_t kDurableBytes = int64_t{256} << 20;
 
-// Makes a file durable part by part, and reports that.
+// Makes a file durable part by part, and reports that. All threads of a rank add to it.
 class ReportedWrites {
  public:
   ReportedWrites(const World& world, const std::string& file, SafetensorsWriter& writer)
       : phase_(world, "writing " + file, kSlowestWrite), writer_(writer) {}
   void add(int64_t bytes) {
+    const std::lock_guard lock(mutex_);
     written_ += bytes;
     if (written_ - durable_ >= kDurableBytes) {
       writer_.sync();
@@ -86,9 +91,44 @@ class ReportedWrites {
  private:
   WorkPhase phase_;
   SafetensorsWriter& writer_;
+  std::mutex mutex_;
   int64_t written_ = 0;
   int64_t durable_ = 0;
 };
+
+using Digests = std::vector<std::string>;  // by block
+
+// Writes a block of a tensor, which begins at its byte `first_byte`, and returns its digest.
+std::string write_block(SafetensorsWriter& writer, ReportedWrites& written, const std::string& name,
+                        int64_t first_byte, const at::Tensor& block) {
+  constexpr size_t kChunkBytes = size_t{1} << 20;  // is still in the cache when it is written
+  const auto* bytes = static_cast<const char*>(block.const_data_ptr());
+  files::Sha256 digest;
+  for (size_t first = 0; first < block.nbytes(); first += kChunkBytes) {
+    const size_t count = std::min(kChunkBytes, block.nbytes() - first);
+    digest.add(bytes + first, count);
+    writer.write_at(name, static_cast<uint64_t>(first_byte) + first, bytes + first, count);
+    written.add(static_cast<int64_t>(count));
+  }
+  return digest.finish();
+}
+
+// Adds the writing of each block of a tensor; `digests` gets one digest per block.
+void plan_writes(SafetensorsWriter& writer, ReportedWrites& written, const std::string& name,
+                 const detail::ShardValues& values, Digests& digests,
+                 std::vector<detail::HostWork>& writes) {
+  const auto element = static_cast<int64_t>(c10::elementSize(values.dtype()));
+  const int64_t at_a_time = kDigestBlockBytes / element;
+  digests.resize(
+      static_cast<size_t>(detail::blocks_in(values.numel() * element, kDigestBlockBytes)));
+  for (size_t i = 0; i < digests.size(); ++i) {
+    const int64_t first = static_cast<int64_t>(i) * at_a_time;
+    writes.push_back({values.narrow(first, std::min(at_a_time, values.numel() - first)),
+                      [&, name, first_byte = first * element, i](const at::Tensor& block) {
+                        digests[i] = write_block(writer, written, name, first_byte, block);
+                      }});
+  }
+}
 
 // Writes this rank's file and returns its pieces as JSON, by name.
 json write_shard(const World& world, const std::string& folder, const std::string& file,
@@ -101,23 +141,21 @@ json write_shard(const World& world, const std::string& folder, const std::strin
   }
   SafetensorsWriter writer(folder + "/" + file, specs);
   ReportedWrites written(world, file, writer);
+  std::map<std::string, std::map<std::string, Digests>> digests;  // by name and kind
+  std::vector<detail::HostWork> writes;
+  for (const HeldPiece& piece : held) {
+    for (const auto& [kind, values] : piece.tensors) {
+      plan_writes(writer, written, kind + "/" + piece.name, values, digests[piece.name][kind],
+                  writes);
+    }
+  }
+  detail::on_host_in_parallel(writes, detail::HostUse::Reads);
+  writer.finish();
   json pieces = json::object();
   for (const HeldPiece& piece : held) {
-    json digests = json::object();
-    for (const auto& [kind, values] : piece.tensors) {
-      files::Sha256 digest;
-      values.for_each_stretch(/*writes=*/false, [&](int64_t, const detail::ShardValues& part) {
-        const at::Tensor tensor = part.read().cpu();
-        const auto bytes = static_cast<size_t>(tensor.nbytes());
-        digest.add(tensor.const_data_ptr(), bytes);
-        writer.write(kind + "/" + piece.name, tensor.const_data_ptr(), bytes);
-        written.add(static_cast<int64_t>(bytes));
-      });
-      digests[kind] = digest.finish();
-    }
-    pieces[piece.name] = {{"begin", piece.begin}, {"end", piece.end}, {"sha256", digests}};
+    pieces[piece.name] = {
+        {"begin", piece.begin}, {"end", piece.end}, {"sha256", digests.at(piece.name)}};
   }
-  writer.finish();
   return pieces;
 }
 
@@ -149,7 +187,7 @@ void add_pieces(CheckpointManifest& manifest, int shard_size,
       CheckpointParameter& tensor =
           parameter != manifest.parameters.end() ? parameter->second : manifest.buffers->at(name);
       tensor.pieces.push_back({file, piece["begin"].get<int64_t>(), piece["end"].get<int64_t>(),
-                               piece["sha256"].get<std::map<std::string, std::string>>()});
+                               piece["sha256"].get<std::map<std::string, Digests>>()});
     }
   }
 }

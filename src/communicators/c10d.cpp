@@ -218,4 +218,18 @@ void C10dCommunicator::broadcast_bytes(void* data, int64_t bytes, int root) {
           [&] { await(groups_.gather->broadcast(tensors, options)); });
 }
 
+void C10dCommunicator::send_bytes(void* data, int64_t bytes, int from, int to) {
+  if (rank() != from && rank() != to) {
+    return;
+  }
+  constexpr int kTag = 0;  // reductions use the other group
+  std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
+  exchange(groups_.roster,
+           "send from rank " + std::to_string(from) + " to rank " + std::to_string(to), [&] {
+             const Work work = rank() == from ? groups_.gather->send(tensors, to, kTag)
+                                              : groups_.gather->recv(tensors, from, kTag);
+             return work->wait();
+           });
+}
+
 }  // namespace sherd::detail

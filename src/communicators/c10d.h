@@ -47,6 +47,8 @@ class C10dCommunicator : public BufferedCommunicator {
   [[nodiscard]] std::vector<std::string> all_gather_bytes(const std::string& bytes);
   /// Copies `data` of `root` to all. Collective.
   void broadcast_bytes(void* data, int64_t bytes, int root);
+  /// Copies `data` of rank `from` to rank `to`. The other ranks return at once.
+  void send_bytes(void* data, int64_t bytes, int from, int to);
 
  protected:
   using Work = c10::intrusive_ptr<c10d::Work>;

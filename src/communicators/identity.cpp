@@ -24,6 +24,8 @@ const char* name_of(Collective::Operation operation) {
       return "all-gather of texts";
     case Collective::Operation::Broadcast:
       return "broadcast";
+    case Collective::Operation::Send:
+      return "send";
   }
   return "collective";
 }

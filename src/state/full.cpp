@@ -83,20 +83,19 @@ void for_each_full_parameter(ShardedModule& model,
   World& world = model.world();
   const bool wanted = !options.rank0_only || world.rank() == 0;
   const std::vector<int> senders = detail::senders(model);
+  detail::Visits visits(world, "[for_each_full_parameter] the visitor failed");
   for (const detail::StateEntry& entry : detail::state_entries(model)) {
     const auto dtype = c10::isFloatingType(entry.original_dtype)
                            ? options.dtype.value_or(entry.original_dtype)
                            : entry.original_dtype;
-    const at::Tensor whole = detail::collect(world, senders, entry, dtype, wanted);
-    // Ranks agree after each, so that none waits for one whose visitor has thrown.
-    static_cast<void>(
-        detail::agree(world, "[for_each_full_parameter] the visitor failed", [&]() -> std::string {
-          if (wanted) {
-            visit_all_names(entry, whole, visit);
-          }
-          return "";
-        }));
+    const at::Tensor whole = detail::collect(world, senders, entry, dtype, options.rank0_only);
+    visits.add(entry.numel() * static_cast<int64_t>(c10::elementSize(dtype)), [&] {
+      if (wanted) {
+        visit_all_names(entry, whole, visit);
+      }
+    });
   }
+  visits.finish();
 }
 
 StateDict full_state_dict(ShardedModule& model, const FullStateOptions& options) {

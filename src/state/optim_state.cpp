@@ -110,20 +110,21 @@ void for_each_full_optim_state(
   World& world = model.world();
   const bool wanted = !rank0_only || world.rank() == 0;
   const std::vector<int> senders = detail::senders(model);
+  detail::Visits visits(world, "[for_each_full_optim_state] the visitor failed");
   for (const MomentEntries& entry : moment_entries(model, optimizer)) {
     const auto whole = [&](const detail::StateEntry& moment) {
-      return detail::collect(world, senders, moment, moment.mine.dtype(), wanted);
+      return detail::collect(world, senders, moment, moment.mine.dtype(), rank0_only);
     };
     const at::Tensor exp_avg = whole(entry.exp_avg);
     const OptimState state{exp_avg, whole(entry.exp_avg_sq), optimizer.steps_done(entry.name())};
-    static_cast<void>(detail::agree(world, "[for_each_full_optim_state] the visitor failed",
-                                    [&]() -> std::string {
-                                      if (wanted) {
-                                        visit(entry.name(), state);
-                                      }
-                                      return "";
-                                    }));
+    const auto element = static_cast<int64_t>(c10::elementSize(entry.exp_avg.mine.dtype()));
+    visits.add(2 * entry.exp_avg.numel() * element, [&] {
+      if (wanted) {
+        visit(entry.name(), state);
+      }
+    });
   }
+  visits.finish();
 }
 
 OptimStateDict full_optim_state_dict(ShardedModule& model, const AdamW& optimizer,

@@ -144,6 +144,9 @@ class C10dWorld final : public Backend {
   void broadcast(void* data, int64_t bytes, int root) override {
     control_->broadcast_bytes(data, bytes, root);
   }
+  void send(void* data, int64_t bytes, int from, int to) override {
+    control_->send_bytes(data, bytes, from, to);
+  }
 
  private:
   std::unique_ptr<Communicator> connected_communicator(const RankGroup& group) {

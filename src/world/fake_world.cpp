@@ -33,6 +33,7 @@ class FakeWorld final : public Backend {
     return std::vector<std::string>(static_cast<size_t>(size()), text);
   }
   void broadcast(void* /*data*/, int64_t /*bytes*/, int /*root*/) override {}
+  void send(void* /*data*/, int64_t /*bytes*/, int /*from*/, int /*to*/) override {}
 
  private:
   // What World::from_environment() would choose.

@@ -100,32 +100,39 @@ class InProcessWorld final : public Backend {
   }
 
   void broadcast(void* data, int64_t bytes, int root) override {
+    copy_from(root, data, bytes, /*receives=*/rank_ != root, "broadcast");
+  }
+  void send(void* data, int64_t bytes, int from, int to) override {
+    copy_from(from, data, bytes, /*receives=*/rank_ == to, "send");
+  }
+
+ private:
+  void copy_from(int root, void* data, int64_t bytes, bool receives, const std::string& operation) {
     if (rank_ == root) {
       const std::lock_guard lock(shared_->mutex);
       shared_->sent = data;
       shared_->sent_bytes = bytes;
     }
-    meet_for_broadcast(root);
+    meet(operation, root);
     const int64_t sent_bytes = shared_->sent_bytes;  // the root changes it after all have met again
-    if (rank_ != root && bytes == sent_bytes) {
+    if (receives && bytes == sent_bytes) {
       std::memcpy(data, shared_->sent, static_cast<size_t>(bytes));
     }
-    meet_for_broadcast(root);
+    meet(operation, root);
     if (bytes != sent_bytes) {
-      throw Error(ExitCode::RanksDisagree, "[broadcast] rank " + std::to_string(root) + " sends " +
-                                               std::to_string(sent_bytes) + " bytes, and rank " +
-                                               std::to_string(rank_) + " expects " +
-                                               std::to_string(bytes) + ".");
+      throw Error(ExitCode::RanksDisagree, "[" + operation + "] rank " + std::to_string(root) +
+                                               " sends " + std::to_string(sent_bytes) +
+                                               " bytes, and rank " + std::to_string(rank_) +
+                                               " expects " + std::to_string(bytes) + ".");
     }
   }
 
- private:
-  void meet_for_broadcast(int root) {
+  void meet(const std::string& operation, int root) {
     try {
       control_.barrier();
     } catch (const Error& error) {
       throw Error(error.code(),
-                  "broadcast from rank " + std::to_string(root) + ": " + error.what());
+                  operation + " from rank " + std::to_string(root) + ": " + error.what());
     }
   }
 

@@ -185,6 +185,20 @@ void World::broadcast(void* data, int64_t bytes, int root) {
   }
 }
 
+void World::send(void* data, int64_t bytes, int from, int to) {
+  if (from < 0 || from >= size() || to < 0 || to >= size() || bytes < 0) {
+    throw Error(ExitCode::Usage, "[send] sender and receiver are among " + std::to_string(size()) +
+                                     " ranks and exchange 0 bytes or more; got ranks " +
+                                     std::to_string(from) + " and " + std::to_string(to) + " and " +
+                                     std::to_string(bytes) + " bytes.");
+  }
+  if (bytes > 0 && from != to) {
+    const bool takes_part = rank() == from || rank() == to;
+    state_->observed(Operation::Send, takes_part ? bytes : 0,
+                     [&] { state_->backend->send(data, bytes, from, to); });
+  }
+}
+
 void World::barrier() {
   state_->observed(Operation::Barrier, 0, [&] { state_->backend->control().barrier(); });
 }

@@ -43,6 +43,43 @@ TEST_F(EvalRun, IsWhatTheRunFoundItself) {
   EXPECT_NE(logged_loss(2), logged_loss(3));
 }
 
+TEST_F(EvalRun, IsTheSameWhereSeveralRanksReadTheirSlices) {
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    const auto one = evaluate({output_, "--dtype", dtype});
+    const auto two = evaluate({output_, "--dtype", dtype, "--ranks", "2"});
+    EXPECT_NEAR(two.at("loss").get<double>(), one.at("loss").get<double>(), 1e-6) << dtype;
+    EXPECT_EQ(two.at("samples"), one.at("samples"));
+  }
+}
+
+TEST_F(EvalRun, OfADamagedCheckpointIsRefusedOnEveryRank) {
+  const fs::path damaged = folder_->path() / "damaged";
+  fs::copy(output_, damaged, fs::copy_options::recursive);
+  const fs::path shard = damaged / "checkpoints/step-00000003/shard-00000-of-00001.safetensors";
+  std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-1, std::ios::end);
+  file.put('!');
+  file.close();
+  const Ended ended = expect_code(
+      65, {"eval", damaged / "checkpoints/step-00000003", "--loss-only", "--ranks", "2"});
+  EXPECT_THAT(ended.err, HasSubstr("has another digest than the manifest says"));
+}
+
+TEST_F(EvalRun, TokenizesOnce) {
+  const Arguments cache = {"XDG_CACHE_HOME=" + (folder_->path() / "cache").string()};
+  const Arguments command = {"eval", kModel, "--data", kQuestions, "--loss-only", "--json"};
+  const auto loss = [&] {
+    return nlohmann::json::parse(expect_code(0, command, cache).out).at("loss");
+  };
+  const auto first = loss();
+  const fs::path kept = folder_->path() / "cache/sherd/tokens";
+  ASSERT_EQ(std::distance(fs::directory_iterator(kept), {}), 1);
+  const fs::path file = fs::directory_iterator(kept)->path();
+  const auto written = fs::last_write_time(file);
+  EXPECT_EQ(loss(), first);
+  EXPECT_EQ(fs::last_write_time(file), written);
+}
+
 TEST_F(EvalRun, GivesWayToFlags) {
   EXPECT_EQ(evaluate({output_, "--limit", "2"}).at("samples"), 2);
   EXPECT_EQ(evaluate({output_, "--limit", "0"}).at("samples"), 32);

@@ -1,5 +1,10 @@
 // What SafetensorsWriter leaves on the disk, finished or not.
 
+#include <thread>
+#include <vector>
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -121,6 +126,35 @@ TEST(SafetensorsWriter, ReplacesTheOldFileAndWhatACrashLeftBehind) {
   EXPECT_EQ(SafetensorsFile(path).entries().size(), 2U);
   EXPECT_EQ(test::read_file(folder / "victim"), "precious");
   EXPECT_EQ(folder.count(), 2);
+}
+
+TEST(SafetensorsWriter, TakesPartsInAnyOrderFromSeveralThreads) {
+  const test::TemporaryFolder folder;
+  constexpr int64_t kPart = 1000;
+  constexpr int64_t kParts = 40;
+  const at::Tensor values = at::arange(kParts * kPart, at::kInt);
+  SafetensorsWriter writer(folder / "x", {{"a", at::kInt, {kParts * kPart}}, {"b", at::kInt, {1}}});
+  std::vector<std::thread> threads;
+  for (int64_t thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int64_t part = kParts - 1 - thread; part >= 0; part -= 4) {
+        writer.write_at("a", static_cast<uint64_t>(part * kPart * 4),
+                        values.const_data_ptr<int>() + part * kPart, kPart * 4);
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_THAT(error_of([&] { writer.finish(); }),
+              AllOf(StartsWith("64: "), HasSubstr("tensor b: 4 bytes have not been written")));
+  EXPECT_THAT(
+      error_of([&] { writer.write_at("b", 1, "1234", 4); }),
+      AllOf(StartsWith("64: "), HasSubstr("tensor b: 4 bytes from byte 1 on, but it has only 4")));
+  writer.write_at("b", 0, "1234", 4);
+  writer.finish();
+  const SafetensorsFile file(folder / "x");
+  EXPECT_TRUE(at::equal(file.read(*file.find("a")), values));
 }
 
 TEST(SafetensorsWriter, CountsTheBytes) {

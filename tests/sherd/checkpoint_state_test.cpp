@@ -141,7 +141,7 @@ TEST(CheckpointBuffers, ThatAreDamagedAreFound) {
   save_buffered(path);
   edit_manifest(path, [](nlohmann::json& manifest) {
     manifest.erase("sha256");
-    manifest["buffers"]["shift"]["pieces"][0]["sha256"]["value"] = std::string(64, '0');
+    manifest["buffers"]["shift"]["pieces"][0]["sha256"]["value"][0] = std::string(64, '0');
   });
   expect_error([&] { static_cast<void>(verify_checkpoint(path)); }, ExitCode::BadData,
                {"value/shift", "has another digest"});

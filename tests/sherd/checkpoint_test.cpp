@@ -312,6 +312,7 @@ struct Damage {
   ExitCode code;
   std::vector<std::string> parts;
   std::function<void(const fs::path& folder)> apply;
+  bool is_in_values = false;  ///< found only while values are read
 };
 
 void PrintTo(const Damage& damage, std::ostream* out) {
@@ -350,7 +351,8 @@ const std::vector<Damage>& damages() {
          std::string bytes = read_file(folder / kShard);
          bytes.back() = static_cast<char>(bytes.back() ^ 1);
          std::ofstream(folder / kShard, std::ios::binary) << bytes;
-       }},
+       },
+       /*is_in_values=*/true},
       {"TruncatedFile",
        ExitCode::BadData,
        {kShard},
@@ -375,7 +377,7 @@ const std::vector<Damage>& damages() {
        ExitCode::BadData,
        {"format and version"},
        [](const fs::path& folder) {
-         edit_manifest(folder, [](auto& manifest) { manifest["version"] = 2; });
+         edit_manifest(folder, [](auto& manifest) { manifest["version"] = 3; });
        }},
       {"NegativeSteps",
        ExitCode::BadData,
@@ -422,9 +424,10 @@ const std::vector<Damage>& damages() {
        {kShard, "tensor 'exp_avg_sq/", "another digest"},
        [](const fs::path& folder) {
          edit_manifest(folder, [](auto& manifest) {
-           piece(manifest)["sha256"]["exp_avg_sq"] = std::string(64, '0');
+           piece(manifest)["sha256"]["exp_avg_sq"][0] = std::string(64, '0');
          });
-       }},
+       },
+       /*is_in_values=*/true},
       {"DigestOfAMomentLeftOut",
        ExitCode::BadData,
        {"tensor 'exp_avg/", "is not there as the manifest says"},
@@ -450,7 +453,7 @@ TEST(Checkpoint, EveryFlippedBitOfAManifestIsFound) {
   CheckpointManifest manifest;
   manifest.optimizer_steps = 3;
   manifest.note = kNote;
-  manifest.parameters["weight"] = {{3}, {{"a.safetensors", 0, 3, {{"value", "12ef"}}}}};
+  manifest.parameters["weight"] = {{3}, {{"a.safetensors", 0, 3, {{"value", {"12ef"}}}}}};
   const std::string good = detail::to_json(manifest);
   EXPECT_EQ(detail::manifest_from_json(good, "").note, kNote);
   for (size_t bit = 0; bit < good.size() * 8; ++bit) {
@@ -515,15 +518,39 @@ void expect_refused(const fs::path& folder, ExitCode code, const std::vector<std
   EXPECT_THAT(before.differences(after), testing::IsEmpty());
 }
 
+// Expects that loading fails on every rank and that nothing uses what it has left, until a sound
+// checkpoint is loaded.
+void expect_torn(const fs::path& folder, ExitCode code, const std::vector<std::string>& parts,
+                 const fs::path& sound, const State& saved) {
+  State loaded;
+  on_each_rank(2, [&](Model& model, AdamW& optimizer) {
+    train(model, optimizer, 1, 50);
+    expect_error([&] { load_checkpoint(model, optimizer, folder); }, code, parts);
+    expect_error([&] { loss_of_model(model); }, ExitCode::Usage, {"torn: load_checkpoint"});
+    expect_error([&] { save_checkpoint(model, optimizer, folder, ""); }, ExitCode::Usage,
+                 {"torn: load_checkpoint"});
+    load_checkpoint(model, optimizer, sound);
+    loaded.add(model, optimizer);
+    loaded.add_loss(loss_of_model(model));
+  });
+  EXPECT_THAT(saved.differences(loaded), testing::IsEmpty());
+}
+
 class DamagedCheckpoint : public testing::TestWithParam<Damage> {};
 
-TEST_P(DamagedCheckpoint, IsRefusedAndChangesNothing) {
+TEST_P(DamagedCheckpoint, IsRefusedAndChangesNothingOrLeavesNothingUsable) {
   const TempFolder folder;
   const fs::path path = folder.path() / "checkpoint";
+  const fs::path sound = folder.path() / "sound";
   State saved;
   save(2, path, saved);
+  fs::copy(path, sound, fs::copy_options::recursive);
   GetParam().apply(path);
-  expect_refused(path, GetParam().code, GetParam().parts);
+  if (GetParam().is_in_values) {
+    expect_torn(path, GetParam().code, GetParam().parts, sound, saved);
+  } else {
+    expect_refused(path, GetParam().code, GetParam().parts);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Damages, DamagedCheckpoint, testing::ValuesIn(damages()),

@@ -266,6 +266,8 @@ TEST(Observer, IsToldOfEachCollectiveOnEveryTransport) {
     EXPECT_EQ(recorder->count('e', Operation::Texts), 1);
     EXPECT_EQ(recorder->count('e', Operation::Barrier), 1);
     EXPECT_EQ(recorder->bytes('e', Operation::Broadcast), 8);
+    world.send(&number, sizeof number, 1, 0);
+    EXPECT_EQ(recorder->bytes('e', Operation::Send), 8);
     throw_on_a_failure();
   });
 }

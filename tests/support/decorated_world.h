@@ -89,6 +89,9 @@ class DecoratedBackend final : public Backend {
   void broadcast(void* data, int64_t bytes, int root) override {
     inner_->broadcast(data, bytes, root);
   }
+  void send(void* data, int64_t bytes, int from, int to) override {
+    inner_->send(data, bytes, from, to);
+  }
 
  private:
   std::shared_ptr<Backend> inner_;

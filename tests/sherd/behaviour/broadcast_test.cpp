@@ -1,5 +1,5 @@
-// World::broadcast: the root's bytes reach every rank, over threads and processes, and a rank that
-// is missing is named.
+// World::broadcast and World::send: the root's bytes reach every rank, the sender's one rank alone,
+// over threads and processes, and a rank that is missing is named.
 
 #include <numeric>
 #include <stdexcept>
@@ -41,6 +41,65 @@ TEST(Broadcast, ReachesEveryThread) {
 
 TEST(Broadcast, ReachesEveryProcess) {
   EXPECT_EQ(run_processes(3, check_broadcasts), (std::vector<int>{0, 0, 0}));
+}
+
+// Throws unless the sender's bytes arrive at the receiver and nowhere else.
+void check_sends(World world) {
+  for (const int64_t bytes : {0, 1, (1 << 20) + 7}) {
+    for (int pair = 0; pair < world.size() * world.size(); ++pair) {
+      const int from = pair / world.size();
+      const int to = pair % world.size();
+      std::vector<char> data(static_cast<size_t>(bytes), static_cast<char>(world.rank()));
+      world.send(data.data(), bytes, from, to);
+      const int expected = world.rank() == to ? from : world.rank();
+      if (data != std::vector<char>(data.size(), static_cast<char>(expected))) {
+        throw std::runtime_error("rank " + std::to_string(from) + " to " + std::to_string(to));
+      }
+    }
+  }
+}
+
+TEST(Send, ReachesOneThreadAlone) {
+  for (const int ranks : {1, 2, 3}) {
+    EXPECT_NO_THROW(run_ranks(ranks, check_sends)) << ranks << " ranks";
+  }
+}
+
+TEST(Send, ReachesOneProcessAlone) {
+  EXPECT_EQ(run_processes(3, check_sends), (std::vector<int>{0, 0, 0}));
+}
+
+TEST(Send, ReachesOneRankOfAPartAlone) {
+  EXPECT_NO_THROW(run_ranks(3, [](World world) { check_sends(world.subset({0, 1, 3})); }));
+}
+
+TEST(Send, RefusesNumbersThatAreNoRanks) {
+  run_ranks(2, [](World world) {
+    char byte = 0;
+    expect_error([&] { world.send(&byte, 1, 0, 2); }, ExitCode::Usage,
+                 {"[send] sender and receiver are among 2 ranks and exchange 0 bytes or more; got "
+                  "ranks 0 and 2 and 1 bytes."});
+    expect_error([&] { world.send(&byte, 1, -1, 0); }, ExitCode::Usage, {"got ranks -1 and 0"});
+    expect_error([&] { world.send(&byte, -3, 0, 1); }, ExitCode::Usage, {"and -3 bytes."});
+  });
+}
+
+TEST(Send, WithoutAProcessEndsInAnErrorThatNamesIt) {
+  const auto statuses = run_processes(3, [](World world) {
+    world.barrier();
+    if (world.rank() == 2) {
+      _exit(9);
+    }
+    char byte = 0;
+    if (world.rank() == 0) {
+      expect_error([&] { world.send(&byte, 1, 2, 0); }, ExitCode::PeerLost,
+                   {"send from rank 2 to rank 0 failed: "});
+    }
+    if (testing::Test::HasFailure()) {
+      throw std::runtime_error("another message");
+    }
+  });
+  EXPECT_EQ(statuses, (std::vector<int>{0, 0, 9}));
 }
 
 TEST(Broadcast, RefusesARootThatIsNoRank) {

@@ -1,0 +1,35 @@
+#pragma once
+// Reading and writing values through memory of the host, on all threads of a rank.
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "segment/shard_values.h"
+
+namespace sherd::detail {
+
+/// Calls fn(i) for each i below `count`, on all threads of the rank, in any order. Rethrows the
+/// first exception; what has not begun by then is left out.
+void in_parallel(std::size_t count, const std::function<void(std::size_t)>& fn);
+
+/// Values and what is done with them. `work` gets them as a tensor [n] of the host in their dtype,
+/// on any thread: where they lie, or a copy if that is on a device, in two halves or at rest.
+struct HostWork {
+  ShardValues values;
+  std::function<void(const at::Tensor& host)> work;
+};
+
+/// How HostWork uses its tensor.
+enum class HostUse {
+  Reads,  ///< `work` reads the values
+  Fills,  ///< `work` writes all of them; copies are written back by the calling thread
+};
+
+/// Does all of the work. Memory: copies of at most 128 MiB at a time, or of one HostWork where that
+/// is more.
+void on_host_in_parallel(const std::vector<HostWork>& all, HostUse use);
+
+}  // namespace sherd::detail
