@@ -330,6 +330,9 @@ int evaluate(Rank& rank, EvalFlags flags) {
       llm::train::length_remark("--max-length", source.max_length, shape.shapes->context_length()));
   const std::vector<llm::data::Dataset> datasets = llm::train::read_together(
       world, [&] { return load_data(files, found, tokenizer, *shape.shapes, progress.get()); });
+  for (const std::string& notice : source.notices) {
+    tell(notice);
+  }
   if (!source.checkpoint.empty()) {
     tell("checkpoint " + source.checkpoint);
   }

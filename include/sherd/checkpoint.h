@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "sherd/no_room.h"
 #include "sherd/optim.h"
 #include "sherd/optimizer_state.h"
 #include "sherd/sharded_module.h"
@@ -36,9 +37,9 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
 ///
 /// Collective. Memory: none on the CPU; with a GPU, and of split masters, one tensor's shard, on
 /// the host. Throws the same Error on every rank: Usage where the state is torn; CannotWrite,
-/// StorageIo: the name then holds what it held, or, where the failure came while folders were
-/// exchanged, the new checkpoint or none, the older one being in `<folder>.old`. PyTorch:
-/// `torch.distributed.checkpoint.save`.
+/// StorageIo (NoRoom where the disk is full): the name then holds what it held, or, where the
+/// failure came while folders were exchanged, the new checkpoint or none, the older one being in
+/// `<folder>.old`. PyTorch: `torch.distributed.checkpoint.save`.
 void save_checkpoint(ShardedModule& model, const CheckpointableOptimizer& optimizer,
                      const std::string& folder, const std::string& note);
 /// The same without an optimizer: parameters and buffers.
@@ -94,6 +95,22 @@ CheckpointManifest load_checkpoint(ShardedModule& model, const std::string& fold
 /// optimizer's state. Not collective: any process may ask whether a checkpoint is intact. Memory: 1
 /// MiB. Throws Error: InputMissing, BadData (naming file and tensor), StorageIo. PyTorch: none.
 CheckpointManifest verify_checkpoint(const std::string& folder);
+
+/// Returns the manifest after checking that each file which it names is there, whole, and has the
+/// tensors that it names; digests of tensors are not read. Not collective. Memory: the headers of
+/// the files. Throws Error: InputMissing, BadData (naming file and tensor), StorageIo. PyTorch:
+/// none.
+CheckpointManifest require_checkpoint_files(const std::string& folder);
+
+/// Returns the names in `folder` that no save writes, sorted; none if the folder does not exist.
+/// Not collective. PyTorch: none.
+[[nodiscard]] std::vector<std::string> names_beside_checkpoint(const std::string& folder);
+/// True if `folder` has a file of a name that a save writes. Not collective. PyTorch: none.
+[[nodiscard]] bool has_checkpoint_files(const std::string& folder);
+/// Removes the files of a checkpoint, the manifest first, and the folder if nothing is left in it:
+/// names_beside_checkpoint() stay. If `folder` is a link, only the link is removed. Faults are
+/// ignored: what cannot be removed stays. Not collective. PyTorch: none.
+void remove_checkpoint(const std::string& folder);
 
 /// Reads the values of one parameter (not of a buffer) from a checkpoint, a stretch at a time:
 /// `take(values, numel)` is called with fp32 values in order. Checks digests. Not collective; for

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <c10/core/ScalarType.h>
 
@@ -25,11 +26,12 @@ struct EvaluatedModel {
   std::int64_t max_answer_tokens = 32;
   c10::ScalarType param_dtype = c10::kFloat;
   std::optional<config::RunConfig> run = std::nullopt;  ///< the run's, where it is one
+  std::vector<std::string> notices = {};  ///< newer checkpoints that are damaged: to be printed
 };
 
 /// `path` is a Hugging Face folder, a run's output folder or a checkpoint's folder; `which` chooses
-/// among the checkpoints of a run (chosen_checkpoint()), empty: the newest. Not collective. Throws
-/// sherd::Error: InputMissing, BadData; Usage for a choice where there is none.
+/// among the checkpoints of a run (chosen_checkpoint()), empty: the newest intact one. Not
+/// collective. Throws sherd::Error: InputMissing, BadData; Usage for a choice where there is none.
 [[nodiscard]] EvaluatedModel find_evaluated(const std::string& path, const std::string& which = "");
 
 /// In shards; `shape` is that of its model folder. Collective. Memory: the shards; of a checkpoint

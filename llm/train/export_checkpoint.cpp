@@ -98,7 +98,8 @@ c10::ScalarType weights_dtype(model::CausalLmImpl& model, const io::HfConfig& co
 // What is exported, found out before anything is written.
 struct CheckpointExport::State {
   explicit State(const ExportOptions& options)
-      : checkpoint(checkpoints_at(options.checkpoint, "--checkpoint").front().string()),
+      : chosen(newest_intact(options.checkpoint, "--checkpoint")),
+        checkpoint(chosen.folder.string()),
         manifest(sherd::CheckpointManifest::read(checkpoint)) {
     const RunNote note = note_from_text(manifest.note, checkpoint);
     source = options.model.empty() ? note.model : options.model;
@@ -117,6 +118,7 @@ struct CheckpointExport::State {
                    std::map<std::string, std::string>{{"format", "pt"}});
   }
 
+  IntactCheckpoint chosen;
   std::string checkpoint;
   sherd::CheckpointManifest manifest;
   std::string source;  // the model's folder
@@ -160,8 +162,8 @@ ExportOutcome CheckpointExport::finish() {
   state_->writer->finish();
   io::copy_config_and_tokenizer(state_->source, state_->out->path(), state_->dtype);
   state_->out->keep();
-  return {state_->checkpoint, tensors(), static_cast<std::int64_t>(state_->writer->file_bytes()),
-          state_->dtype};
+  return {state_->checkpoint, state_->chosen.notices, tensors(),
+          static_cast<std::int64_t>(state_->writer->file_bytes()), state_->dtype};
 }
 
 ExportOutcome export_checkpoint(const ExportOptions& options) {
