@@ -342,6 +342,9 @@ int evaluate(Rank& rank, EvalFlags flags) {
       llm::train::length_remark("--max-length", source.max_length, shape.shapes->context_length()));
   const std::vector<llm::data::Dataset> datasets =
       load_data(files, found, tokenizer, *shape.shapes, world, progress.get());
+  for (const std::string& notice : source.notices) {
+    tell(notice);
+  }
   if (!source.checkpoint.empty()) {
     tell("checkpoint " + source.checkpoint);
   }

@@ -38,6 +38,9 @@ void add_export(CLI::App& program, int& exit_code) {
     HubNames({.progress = &progress}).resolve_model(options->model, "--model");
     const auto outcome = llm::track::with_progress(
         &progress, "exporting", [&] { return llm::train::export_checkpoint(*options); });
+    for (const std::string& notice : outcome.notices) {
+      say(notice);
+    }
     say(fmt::format("exported {} to {}: {} tensors, {}, {}", outcome.checkpoint, options->out,
                     outcome.tensors, llm::track::short_bytes(outcome.file_bytes),
                     llm::io::name_of_dtype(outcome.dtype)));

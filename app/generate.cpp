@@ -280,6 +280,9 @@ int generate(Rank& rank, GenerateFlags flags) {
     tokenizer.check_vocabulary(shape.shapes->vocab_rows());
     return Encoder(flags, source, tokenizer, shape.shapes->context_length());
   });
+  for (const std::string& notice : source.notices) {
+    remark(progress.get(), notice);
+  }
   remark(progress.get(), source.checkpoint.empty() ? "" : "checkpoint " + source.checkpoint);
   remark(progress.get(), encoder.remark());
   sherd::ShardOptions options;

@@ -15,6 +15,7 @@
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "llm/runs/run_view.h"
+#include "llm/text/printable.h"
 #include "llm/train/data_preview.h"
 #include "llm/train/start.h"
 #include "sherd/error.h"
@@ -49,14 +50,17 @@ llm::runs::Screen screen() {
   return {.columns = terminal_columns(kColumnsOfAFile), .rows = terminal_rows()};
 }
 
+// Names of files and of the run's folder are anybody's.
 std::string view_of(const std::string& folder, RunState state) {
+  using llm::text::Lines;
+  using llm::text::printable;
   try {
-    return llm::runs::view_of(llm::runs::read_run(folder), state, screen());
+    return printable(llm::runs::view_of(llm::runs::read_run(folder), state, screen()), Lines::Keep);
   } catch (const sherd::Error& error) {
     if (state != RunState::Running || error.code() != sherd::ExitCode::InputMissing) {
       throw;
     }
-    return llm::runs::view_of_beginning(folder);
+    return printable(llm::runs::view_of_beginning(folder), Lines::Keep);
   }
 }
 

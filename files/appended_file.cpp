@@ -17,11 +17,7 @@ namespace {
 }
 
 [[noreturn]] void failed(const std::string& path, const char* what, int number) {
-  const std::string message = path + ": " + what + " failed: " + errno_text(number);
-  if (number == ENOSPC || number == EDQUOT) {
-    throw NoRoom(message);
-  }
-  throw Error(ExitCode::StorageIo, message);
+  throw_errno(ExitCode::StorageIo, path + ": " + what + " failed", number);
 }
 
 }  // namespace

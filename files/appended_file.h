@@ -9,12 +9,6 @@
 
 namespace sherd::files {
 
-/// A disk or a quota is full.
-class NoRoom : public Error {
- public:
-  explicit NoRoom(const std::string& message) : Error(ExitCode::StorageIo, message) {}
-};
-
 /// Something that lines are appended to. A regular file is created if it is not there; a device or
 /// a pipe is written to as it is.
 class AppendedFile {

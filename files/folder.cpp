@@ -24,8 +24,7 @@ std::string parent_of(const std::string& path) {
 }
 
 [[noreturn]] void rename_failed(const std::string& from, const std::string& to) {
-  throw Error(ExitCode::StorageIo,
-              "renaming '" + from + "' to '" + to + "' failed: " + errno_text(errno));
+  throw_errno(ExitCode::StorageIo, "renaming '" + from + "' to '" + to + "' failed", errno);
 }
 
 void rename_path(const std::string& from, const std::string& to) {
@@ -44,10 +43,13 @@ bool is_within(const fs::path& path, const fs::path& folder) {
 void make_folder(const std::string& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
+  const std::string failure = "cannot create the folder '" + folder + "'";
+  if (error == std::errc::no_space_on_device || error.value() == EDQUOT) {
+    throw_errno(ExitCode::CannotWrite, failure, error.value());
+  }
   if (error || !fs::is_directory(folder)) {
     throw Error(ExitCode::CannotWrite,
-                "cannot create the folder '" + folder +
-                    "': " + (error ? error.message() : "a file of that name is there") +
+                failure + ": " + (error ? error.message() : "a file of that name is there") +
                     ". Choose another output folder, or make this one writable.");
   }
 }

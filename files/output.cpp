@@ -17,8 +17,10 @@ namespace {
 
 constexpr uint64_t kMaxWriteBytes = uint64_t{1} << 30;  // Linux moves at most 0x7ffff000 a call
 
+constexpr const char* kNotCreated = ": cannot be created";
+
 [[noreturn]] void cannot_create(const std::string& path, const std::string& why) {
-  throw Error(ExitCode::CannotWrite, path + ": cannot be created: " + why);
+  throw Error(ExitCode::CannotWrite, path + kNotCreated + ": " + why);
 }
 
 // The path that is written to: a link's target. Refuses what may not be replaced.
@@ -46,19 +48,19 @@ std::string replaceable(const std::string& path) {
 FileDescriptor create(const std::string& path, const std::string& temporary) {
   // What an earlier process of this id left behind is removed, not followed: it may be a link.
   if (::unlink(temporary.c_str()) != 0 && errno != ENOENT) {
-    cannot_create(path, errno_text(errno));
+    throw_errno(ExitCode::CannotWrite, path + kNotCreated, errno);
   }
   FileDescriptor descriptor(
       ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (descriptor.get() < 0) {
-    cannot_create(path, errno_text(errno));
+    throw_errno(ExitCode::CannotWrite, path + kNotCreated, errno);
   }
   return descriptor;
 }
 
 void sync_whole(int fd, const std::string& path) {
   if (::fsync(fd) != 0) {
-    throw Error(ExitCode::StorageIo, path + ": fsync failed: " + errno_text(errno));
+    throw_errno(ExitCode::StorageIo, path + ": fsync failed", errno);
   }
 }
 
@@ -91,12 +93,12 @@ void NewFile::reserve(uint64_t bytes) {
     const int error = errno;
     struct statvfs disk = {};
     const bool known = ::fstatvfs(descriptor_.get(), &disk) == 0;
-    cannot_create(
-        path_,
-        "needs " + std::to_string(bytes) + " bytes" +
+    throw_errno(
+        ExitCode::CannotWrite,
+        path_ + kNotCreated + ": needs " + std::to_string(bytes) + " bytes" +
             (known ? ", " + std::to_string(uint64_t{disk.f_bavail} * disk.f_frsize) + " are free"
-                   : "") +
-            ": " + errno_text(error));
+                   : ""),
+        error);
   }
 }
 
@@ -109,8 +111,9 @@ void NewFile::write(uint64_t offset, const void* data, uint64_t bytes) {
       continue;
     }
     if (put <= 0) {
-      throw Error(ExitCode::StorageIo, temporary_ + ": writing at byte " + std::to_string(offset) +
-                                           " failed: " + errno_text(put < 0 ? errno : ENOSPC));
+      throw_errno(ExitCode::StorageIo,
+                  temporary_ + ": writing at byte " + std::to_string(offset) + " failed",
+                  put < 0 ? errno : ENOSPC);
     }
     from += put;
     offset += static_cast<uint64_t>(put);
@@ -125,18 +128,17 @@ void NewFile::begin_writeback(uint64_t offset, uint64_t bytes) {
 
 void NewFile::sync() {
   if (::fdatasync(descriptor_.get()) != 0) {
-    throw Error(ExitCode::StorageIo, temporary_ + ": fdatasync failed: " + errno_text(errno));
+    throw_errno(ExitCode::StorageIo, temporary_ + ": fdatasync failed", errno);
   }
 }
 
 void NewFile::commit() {
   sync_whole(descriptor_.get(), temporary_);
   if (::close(descriptor_.release()) != 0) {
-    throw Error(ExitCode::StorageIo, temporary_ + ": close failed: " + errno_text(errno));
+    throw_errno(ExitCode::StorageIo, temporary_ + ": close failed", errno);
   }
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
-    throw Error(ExitCode::StorageIo,
-                temporary_ + ": cannot be renamed to " + path_ + ": " + errno_text(errno));
+    throw_errno(ExitCode::StorageIo, temporary_ + ": cannot be renamed to " + path_, errno);
   }
   temporary_.clear();
   sync_folder(folder_of(path_));  // else the new name may be lost with the power
@@ -154,7 +156,7 @@ void sync_folder(const std::string& folder) {
     throw Error(ExitCode::StorageIo, folder + ": cannot be opened for fsync: " + errno_text(errno));
   }
   if (::fsync(opened.get()) != 0 && errno != EINVAL) {  // EINVAL: this file system has no such call
-    throw Error(ExitCode::StorageIo, folder + ": fsync failed: " + errno_text(errno));
+    throw_errno(ExitCode::StorageIo, folder + ": fsync failed", errno);
   }
 }
 

@@ -1,13 +1,24 @@
 #include "files/system_text.h"
 
+#include <cerrno>
 #include <system_error>
 
 #include <sys/stat.h>
+
+#include "sherd/no_room.h"
 
 namespace sherd::files {
 
 std::string errno_text(int error) {
   return std::generic_category().message(error);
+}
+
+void throw_errno(ExitCode code, const std::string& what, int error) {
+  const std::string message = what + ": " + errno_text(error);
+  if (error == ENOSPC || error == EDQUOT) {
+    throw NoRoom(code, message);
+  }
+  throw Error(code, message);
 }
 
 std::string kind_text(mode_t mode) {

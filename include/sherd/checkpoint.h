@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "sherd/no_room.h"
 #include "sherd/optim.h"
 #include "sherd/optimizer_state.h"
 #include "sherd/sharded_module.h"
@@ -38,7 +39,8 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
 ///
 /// All threads of a rank hash and write. Collective. Memory: 1 MiB per thread; for values on a GPU,
 /// in two halves or at rest also 128 MiB on the host. Throws the same Error on every rank: Usage
-/// where the state is torn; CannotWrite, StorageIo: the name then holds what it held, or, where the
+/// where the state is torn; CannotWrite, StorageIo (NoRoom where the disk is full): the name then
+/// holds what it held, or, where the
 /// failure came while folders were exchanged, the new checkpoint or none, the older one being in
 /// `<folder>.old`. PyTorch: `torch.distributed.checkpoint.save`.
 void save_checkpoint(ShardedModule& model, const CheckpointableOptimizer& optimizer,
@@ -107,6 +109,22 @@ CheckpointManifest load_checkpoint(ShardedModule& model, const std::string& fold
 /// whether a checkpoint is intact. Memory: 1 MiB per thread. Throws Error: InputMissing, BadData
 /// (naming file and tensor), StorageIo. PyTorch: none.
 CheckpointManifest verify_checkpoint(const std::string& folder);
+
+/// Returns the manifest after checking that each file which it names is there, whole, and has the
+/// tensors that it names; digests of tensors are not read. Not collective. Memory: the headers of
+/// the files. Throws Error: InputMissing, BadData (naming file and tensor), StorageIo. PyTorch:
+/// none.
+CheckpointManifest require_checkpoint_files(const std::string& folder);
+
+/// Returns the names in `folder` that no save writes, sorted; none if the folder does not exist.
+/// Not collective. PyTorch: none.
+[[nodiscard]] std::vector<std::string> names_beside_checkpoint(const std::string& folder);
+/// True if `folder` has a file of a name that a save writes. Not collective. PyTorch: none.
+[[nodiscard]] bool has_checkpoint_files(const std::string& folder);
+/// Removes the files of a checkpoint, the manifest first, and the folder if nothing is left in it:
+/// names_beside_checkpoint() stay. If `folder` is a link, only the link is removed. Faults are
+/// ignored: what cannot be removed stays. Not collective. PyTorch: none.
+void remove_checkpoint(const std::string& folder);
 
 /// Reads the values of one parameter (not of a buffer) from a checkpoint, a block at a time:
 /// `take(values, numel)` is called with fp32 values in order, after the block's digest has been

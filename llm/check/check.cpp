@@ -77,7 +77,7 @@ std::vector<CheckItem> check(const config::RunConfig& given, sherd::World world,
   found(data_order(run.data, run.config, run.shape, world));
   found(labels(run.data, run.config, run.tokenizer, world));
   found(padding(run.data, run.config, run.shape, world));
-  train::require_room(run.config, run.model, world, say);
+  train::require_room(run.config, run.model, run.data.length, world, say);
   const train::PlannedBatches batches = train::planned_batches(run.data, run.config, run.shape);
   const train::RunPlan plan = track::with_progress(hooks.progress, "planning memory", [&] {
     return train::read_together(world, [&] {

@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include "files/mapped_file.h"
 #include "sherd/error.h"
 
 namespace llm::data {
@@ -77,6 +78,7 @@ Batch collate(const Samples& samples, std::span<const std::int64_t> indices) {
     batch.supervised_tokens += sample.supervised_tokens();
     batch.bounds.push_back(std::ssize(batch.input_ids));
   }
+  sherd::files::require_mapped_files();
   return batch;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "files/mapped_file.h"
+
 namespace llm::data {
 
 struct SamplesBuilder::Storage {
@@ -51,6 +53,7 @@ Samples::Samples(const std::vector<text::LabelledPrompt>& prompts) {
 Sample Samples::operator[](std::size_t index) const {
   const auto begin = static_cast<std::size_t>(arrays_.begins[index]);
   const std::size_t size = static_cast<std::size_t>(arrays_.begins[index + 1]) - begin;
+  sherd::files::require_mapped_files();  // else both may be zeros
   return {arrays_.ids.subspan(begin, size), arrays_.supervised.subspan(begin, size),
           arrays_.cuts[index]};
 }

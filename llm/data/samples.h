@@ -53,6 +53,7 @@ class Samples {
   [[nodiscard]] std::size_t size() const {
     return arrays_.begins.empty() ? 0 : arrays_.begins.size() - 1;
   }
+  /// Throws sherd::Error(StorageIo) if a mapped file has become shorter (files/mapped_file.h).
   [[nodiscard]] Sample operator[](std::size_t index) const;
   [[nodiscard]] const Arrays& arrays() const { return arrays_; }
 

@@ -7,14 +7,10 @@
 #include <string_view>
 #include <system_error>
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "files/cache_folder.h"
-#include "files/file_descriptor.h"
+#include "files/mapped_file.h"
 #include "files/output.h"
 #include "files/sha256.h"
 #include "sherd/error.h"
@@ -103,35 +99,6 @@ std::string bytes_of(const TokenizedFile& file) {
   return bytes;
 }
 
-/// A whole file's pages, read-only; empty if it cannot be opened.
-class Mapping {
- public:
-  explicit Mapping(const fs::path& path) {
-    const files::FileDescriptor file(
-        ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-    struct stat status {};
-    if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
-        status.st_size == 0) {
-      return;
-    }
-    const auto size = static_cast<std::size_t>(status.st_size);
-    void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
-    bytes_ =
-        data == MAP_FAILED ? std::string_view() : std::string_view(static_cast<char*>(data), size);
-  }
-  ~Mapping() {
-    if (!bytes_.empty()) {
-      ::munmap(const_cast<char*>(bytes_.data()), bytes_.size());
-    }
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  [[nodiscard]] std::string_view bytes() const { return bytes_; }
-
- private:
-  std::string_view bytes_;
-};
-
 bool is_sound(const Header& header, std::string_view bytes) {
   const std::string_view rule(header.rule.data(), kRule.size());
   const std::string_view digest(header.digest.data(), header.digest.size());
@@ -196,7 +163,7 @@ std::optional<TokenizedFile> TokenCache::find(const std::string& key,
   if (folder_.empty()) {
     return std::nullopt;
   }
-  const auto mapping = std::make_shared<const Mapping>(folder_ / (key + ".tokens"));
+  const auto mapping = std::make_shared<const files::MappedFile>(folder_ / (key + ".tokens"));
   const std::string_view bytes = mapping->bytes();
   Header header{};
   if (bytes.size() < sizeof header) {
@@ -210,6 +177,7 @@ std::optional<TokenizedFile> TokenCache::find(const std::string& key,
   TokenizedFile found{Samples(mapping, arrays_of(header, body)), report_of(header, name)};
   const auto* unfit = reinterpret_cast<const std::int64_t*>(body) + header.samples + 1;
   found.report.unfit.assign(unfit, unfit + header.unfit);
+  files::require_mapped_files();
   return found;
 }
 

@@ -25,7 +25,8 @@ class TokenCache {
   /// Empty: there is no cache.
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   /// The samples of a key, mapped from the file, whose digest has been checked; `name` becomes the
-  /// report's. Memory: shared with every process that maps it.
+  /// report's. Memory: shared with every process that maps it. If the file becomes shorter later,
+  /// reading samples throws sherd::Error(StorageIo), naming it.
   [[nodiscard]] std::optional<TokenizedFile> find(const std::string& key,
                                                   const std::string& name) const;
   /// Writes the samples under their key. Empty, or why that failed: a run continues without.

@@ -1,6 +1,7 @@
 #include "llm/runs/run_records.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -22,7 +23,7 @@ namespace fs = std::filesystem;
 namespace files = sherd::files;
 using nlohmann::json;
 
-constexpr std::uint64_t kLargestLog_bytes = std::uint64_t{1} << 30;
+constexpr std::size_t kLongestLine_bytes = std::size_t{1} << 24;
 
 double number_in(const json& line, const char* key) {
   const auto found = line.find(key);
@@ -114,7 +115,13 @@ class EvaluationReader {
     if (!line.contains("data_index")) {
       one.set.index = place_;
     }
+    one.epochs = one.step == last_step_ ? last_epochs_ : 0;
     return one;
+  }
+  /// The step before the evaluations that follow.
+  void step_was(const track::StepRecord& step) {
+    last_step_ = step.step;
+    last_epochs_ = step.epochs;
   }
   /// The run begins, or goes on: a step may be evaluated again.
   void begin() { step_ = kNone; }
@@ -122,7 +129,9 @@ class EvaluationReader {
  private:
   static constexpr std::int64_t kNone = -1;
   std::int64_t step_ = kNone;  // of the last line
-  int place_ = 0;              // of that among its step's
+  std::int64_t last_step_ = kNone;
+  double last_epochs_ = 0;
+  int place_ = 0;  // of that among its step's
 };
 
 // By what later lines say of the same samples.
@@ -146,12 +155,16 @@ void add_changes(const json& line, std::vector<std::string>& changes) {
   }
 }
 
-void add(const json& line, EvaluationReader& evaluations, RunRecords& run) {
+using TakeStep = std::function<void(const track::StepRecord&)>;
+
+void add(const json& line, EvaluationReader& evaluations, RunRecords& run, const TakeStep& take) {
   const std::string event = text_in(line, "event");
   run.ended = event == "end" ? end_in(line) : std::nullopt;
   run.why = event == "end" ? text_in(line, "why") : "";
   if (event.empty()) {
-    run.steps.push_back(step_in(line));
+    const track::StepRecord step = step_in(line);
+    evaluations.step_was(step);
+    take(step);
     run.ended_early = false;  // a run that was given more patience goes on
   } else if (event == "evaluation") {
     run.evaluations.push_back(evaluations.read(line));
@@ -170,26 +183,39 @@ void add(const json& line, EvaluationReader& evaluations, RunRecords& run) {
   }
 }
 
-// Of each whole line.
-void read_log(const fs::path& log, RunRecords& run) {
-  const std::string text = files::read_file(log.string(), kLargestLog_bytes);
-  EvaluationReader evaluations;
-  std::size_t begin = 0;
-  for (int number = 1;; ++number) {
-    const std::size_t end = text.find('\n', begin);
-    if (end == std::string::npos) {
-      return;
+// Reads one line with its end; false at the end of the file and for a line that has none. Of a line
+// that is too long for a record only the beginning is kept.
+bool next_line(std::istream& file, std::string& line) {
+  std::array<char, 1 << 16> part{};
+  line.clear();
+  while (true) {
+    file.getline(part.data(), part.size());
+    const bool ends = file.good();  // gcount() counts the end of the line too
+    const auto count = static_cast<std::size_t>(file.gcount() - (ends ? 1 : 0));
+    line.append(part.data(), std::min(count, kLongestLine_bytes - line.size()));
+    if (ends || file.eof() || count == 0) {
+      return ends;
     }
-    const json line = json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
-                                  text.begin() + static_cast<std::ptrdiff_t>(end), nullptr,
-                                  /*allow_exceptions=*/false);
+    file.clear();  // the line goes on
+  }
+}
+
+// Of each whole line.
+void read_log(const fs::path& log, RunRecords& run, const TakeStep& take) {
+  std::ifstream file(log);
+  if (!file) {
+    throw sherd::Error(sherd::ExitCode::InputMissing, log.string() + ": cannot be opened");
+  }
+  EvaluationReader evaluations;
+  std::string text;
+  for (int number = 1; next_line(file, text); ++number) {
+    const json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!line.is_object() || !line.contains("step")) {
       throw sherd::Error(sherd::ExitCode::BadData,
                          fmt::format("{}:{}: not a record of a run: one JSON object with `step`",
                                      log.string(), number));
     }
-    add(line, evaluations, run);
-    begin = end + 1;
+    add(line, evaluations, run, take);
   }
 }
 
@@ -227,7 +253,7 @@ void read_ranks_of_plan(const fs::path& plan, RunRecords& run) {
 
 }  // namespace
 
-RunRecords read_run(const fs::path& folder) {
+RunRecords read_run(const fs::path& folder, const TakeStep& take) {
   if (!fs::is_regular_file(folder / "config.toml")) {
     throw sherd::Error(sherd::ExitCode::InputMissing,
                        fmt::format("'{}' is not the folder of a run: it has no config.toml. Give "
@@ -245,10 +271,17 @@ RunRecords read_run(const fs::path& folder) {
         fmt::format("the run '{}' has no log: {} is {}", folder.string(), log.string(),
                     fs::exists(log) ? "no file, and cannot be read back" : "not there"));
   }
-  read_log(log, run);
+  read_log(log, run, take);
   name_sets_by_later_lines(run.evaluations);
   read_ranks_of_plan(folder / "plan.json", run);
   run.memory = read_memory(folder / "plan.json");
+  return run;
+}
+
+RunRecords read_run(const fs::path& folder) {
+  std::vector<track::StepRecord> steps;
+  RunRecords run = read_run(folder, [&](const track::StepRecord& step) { steps.push_back(step); });
+  run.steps = std::move(steps);
   return run;
 }
 

@@ -28,6 +28,7 @@ struct Evaluation {
   std::string data_sha256 = {};  ///< of the file; empty: not known
   EvaluationSet set = {};
   double unix_seconds = 0;  ///< when it ended; 0: not known
+  double epochs = 0;        ///< done when it was made; 0: not known
 };
 
 /// What each rank took of memory at its most: from plan.json of a run that has ended.
@@ -59,6 +60,11 @@ struct RunRecords {
 /// Not collective. Throws sherd::Error: InputMissing, naming what is not there; BadData, naming
 /// file and line.
 [[nodiscard]] RunRecords read_run(const std::filesystem::path& folder);
+
+/// The same for a log of any length: gives each step to `step`, in order, instead of keeping it.
+/// Memory: that of the evaluations.
+[[nodiscard]] RunRecords read_run(const std::filesystem::path& folder,
+                                  const std::function<void(const track::StepRecord&)>& step);
 
 /// The evaluations in a log, in order. None in what is no regular file and cannot be read back;
 /// lines that are no records are passed over.

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -21,76 +22,77 @@ std::int64_t epoch_of(double epochs) {
   return static_cast<std::int64_t>(std::ceil(epochs - kRounding));
 }
 
-std::vector<std::optional<double>> means(
-    const std::map<std::int64_t, std::vector<double>>& values) {
+struct Mean {
+  double sum = 0;
+  double count = 0;
+  void add(double value) {
+    sum += value;
+    ++count;
+  }
+};
+
+std::vector<std::optional<double>> means(const std::map<std::int64_t, Mean>& by_epoch) {
   std::vector<std::optional<double>> found;
-  for (const auto& [epoch, some] : values) {
+  for (const auto& [epoch, mean] : by_epoch) {
     found.resize(static_cast<std::size_t>(std::max<std::int64_t>(1, epoch)));
-    found.back() =
-        std::accumulate(some.begin(), some.end(), 0.0) / static_cast<double>(some.size());
+    found.back() = mean.sum / mean.count;
   }
   return found;
 }
 
-std::optional<double> mean_mfu(const std::vector<track::StepRecord>& steps) {
-  double sum = 0;
-  double seconds = 0;
-  for (const track::StepRecord& step : steps) {
-    sum += step.mfu.value_or(0) * step.step_seconds;
-    seconds += step.mfu ? step.step_seconds : 0;
-  }
-  return seconds > 0 ? std::optional(sum / seconds) : std::nullopt;
-}
+// Figures of steps, added one after the other.
+class StepSums {
+ public:
+  explicit StepSums(RunSummary& summary) : summary_(summary) {}
 
-void add_steps(const RunRecords& run, RunSummary& summary) {
-  std::map<std::int64_t, std::vector<double>> losses;
-  double tokens = 0;
-  double samples = 0;
-  double sum = 0;
-  double learned = 0;
-  for (const track::StepRecord& step : run.steps) {
-    summary.skipped_steps += step.skipped ? 1 : 0;
+  void add(const track::StepRecord& step) {
+    summary_.skipped_steps += step.skipped ? 1 : 0;
     if (step.supervised_tokens > 0 && !step.skipped) {  // else there is no loss
-      losses[epoch_of(step.epochs)].push_back(step.loss);
-      sum += step.loss;
-      ++learned;
+      losses_[epoch_of(step.epochs)].add(step.loss);
+      loss_.add(step.loss);
     }
-    tokens += static_cast<double>(step.tokens);
-    samples += static_cast<double>(step.samples);
-    summary.train_seconds += step.step_seconds;
-    summary.data_wait_seconds += step.data_wait_seconds;
+    tokens_ += static_cast<double>(step.tokens);
+    samples_ += static_cast<double>(step.samples);
+    mfu_.sum += step.mfu.value_or(0) * step.step_seconds;
+    mfu_.count += step.mfu ? step.step_seconds : 0;
+    summary_.train_seconds += step.step_seconds;
+    summary_.data_wait_seconds += step.data_wait_seconds;
     for (const auto& [phase, seconds] : step.phase_seconds) {
-      summary.phase_seconds[phase] += seconds;
+      summary_.phase_seconds[phase] += seconds;
     }
-    summary.max_peak_bytes = std::max(summary.max_peak_bytes, step.peak_rank_bytes);
+    summary_.max_peak_bytes = std::max(summary_.max_peak_bytes, step.peak_rank_bytes);
+    summary_.epochs = step.epochs;
+    summary_.last_loss = step.loss;
+    ++summary_.steps;
   }
-  summary.mean_peak_bytes = summary.max_peak_bytes;
-  summary.steps = std::ssize(run.steps);
-  if (summary.steps > 0) {
-    summary.train_loss = learned > 0 ? sum / learned : NAN;
-    summary.epochs = run.steps.back().epochs;
-    summary.last_loss = run.steps.back().loss;
-  }
-  if (summary.train_seconds > 0) {
-    summary.train_samples_per_second = samples / summary.train_seconds;
-    summary.train_tokens_per_second = tokens / summary.train_seconds;
-    summary.train_steps_per_second = static_cast<double>(summary.steps) / summary.train_seconds;
-  }
-  summary.mfu = mean_mfu(run.steps);
-  summary.train_loss_by_epoch = means(losses);
-}
 
-double epochs_at(const RunRecords& run, std::int64_t step) {
-  for (const track::StepRecord& one : run.steps) {
-    if (one.step == step) {
-      return one.epochs;
+  void finish() {
+    summary_.mean_peak_bytes = summary_.max_peak_bytes;
+    if (summary_.steps > 0) {
+      summary_.train_loss = loss_.count > 0 ? loss_.sum / loss_.count : NAN;
     }
+    if (const double seconds = summary_.train_seconds; seconds > 0) {
+      summary_.train_samples_per_second = samples_ / seconds;
+      summary_.train_tokens_per_second = tokens_ / seconds;
+      summary_.train_steps_per_second = static_cast<double>(summary_.steps) / seconds;
+    }
+    if (mfu_.count > 0) {
+      summary_.mfu = mfu_.sum / mfu_.count;
+    }
+    summary_.train_loss_by_epoch = means(losses_);
   }
-  return 0;
-}
+
+ private:
+  RunSummary& summary_;
+  std::map<std::int64_t, Mean> losses_;
+  Mean loss_;
+  Mean mfu_;  // by the time of its steps
+  double tokens_ = 0;
+  double samples_ = 0;
+};
 
 void add_evaluations(const RunRecords& run, RunSummary& summary) {
-  std::map<std::int64_t, std::vector<double>> losses;
+  std::map<std::int64_t, Mean> losses;
   double samples = 0;
   double seconds = 0;
   const EvaluationSet first = first_set(run.evaluations);
@@ -105,7 +107,7 @@ void add_evaluations(const RunRecords& run, RunSummary& summary) {
       summary.em_at_start = one.em;
       summary.f1_at_start = one.f1;
     } else {
-      losses[epoch_of(epochs_at(run, one.step))] = {one.loss};
+      losses[epoch_of(one.epochs)] = {one.loss, 1};
       summary.eval_loss = one.loss;
       summary.em = one.em ? one.em : summary.em;
       summary.f1 = one.f1 ? one.f1 : summary.f1;
@@ -161,18 +163,39 @@ std::string at_start(const std::optional<double>& value, int digits) {
 
 }  // namespace
 
-RunSummary summary_of(const RunRecords& run) {
-  RunSummary summary;
+namespace {
+
+// What is known without the steps, which `summary` has already.
+RunSummary with_others(RunSummary summary, const RunRecords& run) {
   summary.name = run.name;
   summary.ended = run.ended;
   summary.ranks = run.ranks;
   summary.hosts = run.hosts;
-  add_steps(run, summary);
   add_evaluations(run, summary);
   if (run.memory) {
     add_memory(*run.memory, summary);
   }
   return summary;
+}
+
+}  // namespace
+
+RunSummary summary_of(const RunRecords& run) {
+  RunSummary summary;
+  StepSums sums(summary);
+  for (const track::StepRecord& step : run.steps) {
+    sums.add(step);
+  }
+  sums.finish();
+  return with_others(std::move(summary), run);
+}
+
+RunSummary summary_of(const std::filesystem::path& folder) {
+  RunSummary summary;
+  StepSums sums(summary);
+  const RunRecords run = read_run(folder, [&](const track::StepRecord& step) { sums.add(step); });
+  sums.finish();
+  return with_others(std::move(summary), run);
 }
 
 std::string end_in_summary(const std::filesystem::path& file) {

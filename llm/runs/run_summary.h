@@ -54,6 +54,9 @@ struct RunSummary {
 /// Of several evaluated files the first one's figures count.
 [[nodiscard]] RunSummary summary_of(const RunRecords& run);
 
+/// The same of a run's folder, whose log may have any length: read_run() with no step kept.
+[[nodiscard]] RunSummary summary_of(const std::filesystem::path& folder);
+
 /// "finished", "stopped" or "failed", as a summary.json says it; of earlier versions, which wrote
 /// none of other runs, "finished"; empty where there is none, or it cannot be read.
 [[nodiscard]] std::string end_in_summary(const std::filesystem::path& file);

@@ -1,5 +1,6 @@
 #include "llm/track/jsonl_log.h"
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -8,14 +9,15 @@
 #include <nlohmann/json.hpp>
 
 #include "files/output.h"
+#include "launch/quiet_thread.h"
 #include "sherd/error.h"
+#include "sherd/no_room.h"
 
 namespace llm::track {
 
 namespace {
 
 namespace files = sherd::files;
-using Clock = std::chrono::steady_clock;
 using sherd::Error;
 using sherd::ExitCode;
 
@@ -26,15 +28,28 @@ bool is_kept(const std::string& line, std::int64_t steps_done) {
          record["step"].get<std::int64_t>() <= steps_done;
 }
 
-std::string kept_lines(const std::string& path, std::int64_t steps_done) {
-  std::string kept;
+// Writes what is kept of the file anew; in parts, since a log may be longer than the memory.
+void keep_lines(const std::string& path, std::int64_t steps_done) {
+  constexpr std::size_t kPart_bytes = std::size_t{1} << 20;
+  files::NewFile kept(path);
+  std::uint64_t written = 0;
+  std::string part;
+  const auto write_part = [&] {
+    kept.write(written, part.data(), part.size());
+    written += part.size();
+    part.clear();
+  };
   std::ifstream old(path);
   for (std::string line; steps_done > 0 && std::getline(old, line);) {
     if (is_kept(line, steps_done)) {
-      kept += line + '\n';
+      part += line + '\n';
+    }
+    if (part.size() >= kPart_bytes) {
+      write_part();
     }
   }
-  return kept;
+  write_part();
+  kept.commit();
 }
 
 // Only a regular file can start over: what was written to a pipe or device stays written.
@@ -47,7 +62,7 @@ bool begins_anew(const std::string& path) {
 files::AppendedFile open_log(const std::string& path, std::int64_t steps_done) {
   try {
     if (begins_anew(path)) {
-      files::write_file(path, kept_lines(path, steps_done));
+      keep_lines(path, steps_done);
     }
     return files::AppendedFile(path);
   } catch (const Error& error) {
@@ -62,9 +77,15 @@ JsonlLog::JsonlLog(const std::string& path, std::int64_t steps_done, Warn warn)
     : path_(path),
       warn_(std::move(warn)),
       file_(open_log(path, steps_done)),
-      synced_(Clock::now()) {}
+      syncer_(sherd::launch::start_quiet_thread([this] { sync_in_turns(); })) {}
 
 JsonlLog::~JsonlLog() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  syncer_.join();
   try {
     sync();
   } catch (const Error&) {
@@ -72,15 +93,20 @@ JsonlLog::~JsonlLog() {
   }
 }
 
+std::int64_t JsonlLog::missing_records() const {
+  const std::lock_guard lock(mutex_);
+  return dropped_ + static_cast<std::int64_t>(waiting_.size());
+}
+
 template <class Work>
 void JsonlLog::if_there_is_room(const Work& work) {
   try {
     work();
-  } catch (const files::NoRoom& error) {
-    if (const Warn warn = std::exchange(warn_, {})) {
-      warn("the log '" + path_ + "' lacks records: " + error.what() +
-           ". The run goes on, and they follow when there is room; summary.json counts those that "
-           "are lost.");
+  } catch (const sherd::NoRoom& error) {
+    if (warn_ && !std::exchange(told_full_, true)) {
+      warn_("the log '" + path_ + "' lacks records: " + error.what() +
+            ". The run goes on, and they follow when there is room; summary.json counts those that "
+            "are lost.");
     }
   } catch (const Error& error) {
     throw Error(ExitCode::StorageIo,
@@ -93,42 +119,88 @@ void JsonlLog::write_waiting() {
     file_.append(waiting_.front());
     waiting_bytes_ -= waiting_.front().size();
     waiting_.pop_front();
+    const std::lock_guard lock(mutex_);
     ++unsynced_;
   }
+  changed_.notify_all();
 }
 
 // Where room is found only now, as over a network, what the system could not store is gone.
 void JsonlLog::sync_now() {
-  synced_ = Clock::now();
+  std::unique_lock lock(mutex_);
   const std::int64_t lines = std::exchange(unsynced_, 0);
+  lock.unlock();
   try {
     file_.sync();
-  } catch (const files::NoRoom&) {
+  } catch (const sherd::NoRoom&) {
+    lock.lock();
     dropped_ += lines;
     throw;
   }
 }
 
-void JsonlLog::write(const std::string& json) {
+void JsonlLog::sync_in_turns() {
   constexpr std::chrono::seconds kSyncEvery{1};
-  constexpr std::size_t kMostWaiting_bytes = std::size_t{4} << 20;
-  waiting_.push_back(json + '\n');
-  waiting_bytes_ += waiting_.back().size();
-  if_there_is_room([&] {
-    write_waiting();
-    if (Clock::now() - synced_ >= kSyncEvery) {
-      sync_now();
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return ends_ || unsynced_ > 0; });
+    if (ends_) {
+      return;  // the destructor makes the rest durable
     }
-  });
-  while (waiting_bytes_ > kMostWaiting_bytes) {
-    waiting_bytes_ -= waiting_.front().size();
-    waiting_.pop_front();
-    ++dropped_;
+    lock.unlock();
+    std::exception_ptr fault;
+    try {
+      sync_now();
+    } catch (const Error&) {
+      fault = std::current_exception();
+    }
+    lock.lock();
+    fault_ = fault ? fault : fault_;
+    changed_.wait_for(lock, kSyncEvery, [this] { return ends_; });
   }
 }
 
+void JsonlLog::rethrow_fault_of_thread() {
+  std::unique_lock lock(mutex_);
+  if (const std::exception_ptr fault = std::exchange(fault_, nullptr)) {
+    lock.unlock();
+    std::rethrow_exception(fault);
+  }
+}
+
+void JsonlLog::drop_oldest() {
+  constexpr std::size_t kMostWaiting_bytes = std::size_t{4} << 20;
+  std::int64_t lost = 0;
+  for (; waiting_bytes_ > kMostWaiting_bytes; ++lost) {
+    waiting_bytes_ -= waiting_.front().size();
+    waiting_.pop_front();
+  }
+  if (lost > 0) {
+    const std::lock_guard lock(mutex_);
+    dropped_ += lost;
+  }
+  if (lost > 0 && warn_ && !std::exchange(told_loss_, true)) {
+    warn_("the log '" + path_ +
+          "' loses records: 4 MiB of them wait for room, and the oldest are dropped. summary.json "
+          "counts them.");
+  }
+}
+
+void JsonlLog::write(const std::string& json) {
+  waiting_.push_back(json + '\n');
+  waiting_bytes_ += waiting_.back().size();
+  if_there_is_room([this] { rethrow_fault_of_thread(); });
+  if_there_is_room([this] {
+    const bool waited = waiting_.size() > 1;
+    write_waiting();
+    told_full_ = told_full_ && !waited;
+  });
+  drop_oldest();
+}
+
 void JsonlLog::sync() {
-  if_there_is_room([&] {
+  if_there_is_room([this] { rethrow_fault_of_thread(); });
+  if_there_is_room([this] {
     write_waiting();
     sync_now();
   });

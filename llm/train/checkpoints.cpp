@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include "sherd/checkpoint.h"
 #include "sherd/error.h"
 
 namespace llm::train {
@@ -15,6 +16,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kPrefix = "step-";
+constexpr const char* kDamaged = ".damaged";
 
 bool is_complete(const fs::path& folder) {
   std::error_code ignored;
@@ -41,8 +43,14 @@ bool is_leftover(const fs::path& folder) {
   return (extension == ".tmp" || extension == ".old") && step_of(folder.stem().string());
 }
 
-// Removes leftovers and the checkpoints of all other steps; anything else in the folder stays.
-void remove_but(const fs::path& root, const std::vector<std::int64_t>& kept) {
+// "step-00000120.damaged".
+bool is_set_aside(const fs::path& folder) {
+  return folder.extension() == kDamaged && step_of(folder.stem().string());
+}
+
+// Removes leftovers and the checkpoints of all other steps; anything else stays. Returns the
+// folders that lost a checkpoint and hold other files.
+std::vector<fs::path> remove_but(const fs::path& root, const std::vector<std::int64_t>& kept) {
   std::error_code ignored;
   std::vector<fs::path> others;
   for (const auto& entry : fs::directory_iterator(root, ignored)) {
@@ -52,34 +60,65 @@ void remove_but(const fs::path& root, const std::vector<std::int64_t>& kept) {
       others.push_back(entry.path());
     }
   }
+  std::vector<fs::path> stay;
   for (const fs::path& folder : others) {
-    // Without its manifest first: a folder that is half gone must not count as a checkpoint.
-    fs::remove(folder / "manifest.json", ignored);
-    fs::remove_all(folder, ignored);
+    const bool holds_checkpoint = sherd::has_checkpoint_files(folder);
+    if (holds_checkpoint || is_leftover(folder)) {
+      sherd::remove_checkpoint(folder);
+    }
+    if (holds_checkpoint && fs::exists(folder, ignored)) {
+      stay.push_back(folder);
+    }
   }
+  return stay;
 }
 
 }  // namespace
+
+std::vector<std::int64_t> Checkpoints::steps() const {
+  std::vector<std::int64_t> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(root_, ignored)) {
+    if (const auto step = step_of(entry.path().filename().string())) {
+      found.push_back(*step);
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
 
 fs::path Checkpoints::folder_of(std::int64_t step) const {
   return root_ / name_of(step);
 }
 
 std::vector<std::int64_t> Checkpoints::complete_steps() const {
-  std::vector<std::int64_t> steps;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(root_, ignored)) {
-    const auto step = step_of(entry.path().filename().string());
-    if (step && is_complete(entry.path())) {
-      steps.push_back(*step);
-    }
-  }
-  std::sort(steps.begin(), steps.end());
-  return steps;
+  std::vector<std::int64_t> complete = steps();
+  std::erase_if(complete, [&](std::int64_t step) { return !is_complete(folder_of(step)); });
+  return complete;
 }
 
-void Checkpoints::prune(std::int64_t keep, std::int64_t newest,
-                        std::optional<std::int64_t> best) const {
+std::vector<std::int64_t> Checkpoints::steps_without_manifest(std::int64_t step) const {
+  std::vector<std::int64_t> found = steps();
+  std::erase_if(found, [&](std::int64_t one) {
+    return one <= step || is_complete(folder_of(one)) ||
+           !sherd::has_checkpoint_files(folder_of(one));
+  });
+  return found;
+}
+
+std::optional<fs::path> Checkpoints::other_file_after(std::int64_t step) const {
+  for (const std::int64_t one : steps()) {
+    const auto others =
+        one > step ? sherd::names_beside_checkpoint(folder_of(one)) : std::vector<std::string>();
+    if (!others.empty()) {
+      return folder_of(one) / others.front();
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<fs::path> Checkpoints::prune(std::int64_t keep, std::int64_t newest,
+                                         std::optional<std::int64_t> best) const {
   std::vector<std::int64_t> kept = complete_steps();
   const auto later = std::upper_bound(kept.begin(), kept.end(), newest);
   if (later - kept.begin() > keep) {
@@ -87,18 +126,48 @@ void Checkpoints::prune(std::int64_t keep, std::int64_t newest,
         std::remove_if(kept.begin(), later - keep, [&](std::int64_t step) { return step != best; }),
         later - keep);
   }
-  remove_but(root_, kept);
+  return remove_but(root_, kept);
+}
+
+std::int64_t Checkpoints::bytes() const {
+  std::int64_t sum = 0;
+  std::error_code ignored;
+  for (const std::int64_t step : complete_steps()) {
+    for (const auto& entry : fs::directory_iterator(folder_of(step), ignored)) {
+      const std::uintmax_t size = fs::file_size(entry.path(), ignored);
+      sum += ignored ? 0 : static_cast<std::int64_t>(size);
+    }
+  }
+  return sum;
+}
+
+bool Checkpoints::make_room(std::int64_t keep, std::int64_t newest,
+                            std::optional<std::int64_t> best) const {
+  const std::size_t before = complete_steps().size();
+  if (is_complete(folder_of(newest))) {
+    static_cast<void>(prune(std::max<std::int64_t>(1, keep - 1), newest, best));
+  }
+  return complete_steps().size() < before;
 }
 
 void Checkpoints::remove_all() const {
-  remove_but(root_, {});
+  static_cast<void>(remove_but(root_, {}));
 }
 
-void Checkpoints::set_aside(std::int64_t step) const {
+void Checkpoints::set_aside(const std::vector<std::int64_t>& steps) const {
   std::error_code ignored;  // if this fails, it is found damaged again next time
-  const fs::path aside = folder_of(step).string() + ".damaged";
-  fs::remove_all(aside, ignored);
-  fs::rename(folder_of(step), aside, ignored);
+  std::vector<fs::path> earlier;
+  for (const auto& entry : fs::directory_iterator(root_, ignored)) {
+    if (!steps.empty() && is_set_aside(entry.path())) {
+      earlier.push_back(entry.path());
+    }
+  }
+  for (const fs::path& folder : earlier) {
+    sherd::remove_checkpoint(folder);
+  }
+  for (const std::int64_t step : steps) {
+    fs::rename(folder_of(step), folder_of(step).string() + kDamaged, ignored);
+  }
 }
 
 std::vector<fs::path> checkpoints_at(const std::string& path, const std::string& key) {
@@ -118,6 +187,34 @@ std::vector<fs::path> checkpoints_at(const std::string& path, const std::string&
                                    key, path));
   }
   return folders;
+}
+
+bool is_damage(const sherd::Error& fault) {
+  return fault.code() == sherd::ExitCode::BadData ||
+         fault.code() == sherd::ExitCode::InputMissing;  // of a file that the manifest names
+}
+
+IntactCheckpoint newest_intact(const std::string& path, const std::string& key) {
+  const std::vector<fs::path> folders = checkpoints_at(path, key);
+  std::vector<std::string> notices;
+  std::optional<sherd::Error> first;
+  for (const fs::path& folder : folders) {
+    try {
+      static_cast<void>(sherd::require_checkpoint_files(folder));
+      if (!notices.empty()) {
+        notices.push_back(fmt::format("taking the older one in '{}'", folder.string()));
+      }
+      return {folder, notices};
+    } catch (const sherd::Error& error) {
+      if (!is_damage(error)) {
+        throw;
+      }
+      first = first ? first : error;
+      notices.push_back(
+          fmt::format("the checkpoint in '{}' is damaged: {}", folder.string(), error.what()));
+    }
+  }
+  throw sherd::Error(*first);
 }
 
 }  // namespace llm::train

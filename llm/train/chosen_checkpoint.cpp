@@ -10,7 +10,6 @@
 
 #include "llm/runs/run_records.h"
 #include "llm/runs/run_summary.h"
-#include "llm/train/checkpoints.h"
 #include "sherd/error.h"
 
 namespace llm::train {
@@ -33,7 +32,7 @@ std::int64_t step_in(const std::string& which) {
 }
 
 std::int64_t best_step(const fs::path& run) {
-  const auto best = runs::summary_of(runs::read_run(run)).best;
+  const auto best = runs::summary_of(run).best;
   if (!best) {
     throw Error(ExitCode::InputMissing,
                 fmt::format("--checkpoint best: the log of the run '{}' has no evaluation after a "
@@ -45,9 +44,9 @@ std::int64_t best_step(const fs::path& run) {
 
 }  // namespace
 
-fs::path chosen_checkpoint(const fs::path& run, const std::string& which) {
+IntactCheckpoint chosen_checkpoint(const fs::path& run, const std::string& which) {
   if (which == "last") {
-    return checkpoints_at(run.string(), "--checkpoint last").front();
+    return newest_intact(run.string(), "--checkpoint last");
   }
   const Checkpoints checkpoints(run);
   const std::int64_t step = which == "best" ? best_step(run) : step_in(which);
@@ -62,7 +61,7 @@ fs::path chosen_checkpoint(const fs::path& run, const std::string& which) {
                     which, run.string(), step, steps.size() == 1 ? "is" : "are",
                     steps.empty() ? "none" : fmt::format("{}", fmt::join(steps, ", ")), advice));
   }
-  return checkpoints.folder_of(step);
+  return {checkpoints.folder_of(step)};
 }
 
 }  // namespace llm::train

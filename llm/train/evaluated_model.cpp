@@ -78,9 +78,10 @@ EvaluatedModel find_evaluated(const std::string& path, const std::string& which)
     require_checkpoint(run);
   }
   EvaluatedModel found;
-  found.checkpoint =
-      (which.empty() ? checkpoints_at(path, "--model").front() : chosen_checkpoint(run, which))
-          .string();
+  const IntactCheckpoint chosen =
+      which.empty() ? newest_intact(path, "--model") : chosen_checkpoint(run, which);
+  found.checkpoint = chosen.folder.string();
+  found.notices = chosen.notices;
   const RunNote note =
       note_from_text(sherd::CheckpointManifest::read(found.checkpoint).note, found.checkpoint);
   found.run = config_of(note, found.checkpoint);

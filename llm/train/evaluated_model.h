@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <c10/core/ScalarType.h>
 
@@ -27,11 +28,12 @@ struct EvaluatedModel {
   c10::ScalarType param_dtype = c10::kFloat;
   ModelValues model_values = {};  ///< of the model folder when the run began; empty: not known
   std::optional<config::RunConfig> run = std::nullopt;  ///< the run's, where it is one
+  std::vector<std::string> notices = {};  ///< newer checkpoints that are damaged: to be printed
 };
 
 /// `path` is a Hugging Face folder, a run's output folder or a checkpoint's folder; `which` chooses
-/// among the checkpoints of a run (chosen_checkpoint()), empty: the newest. Not collective. Throws
-/// sherd::Error: InputMissing, BadData; Usage for a choice where there is none.
+/// among the checkpoints of a run (chosen_checkpoint()), empty: the newest intact one. Not
+/// collective. Throws sherd::Error: InputMissing, BadData; Usage for a choice where there is none.
 [[nodiscard]] EvaluatedModel find_evaluated(const std::string& path, const std::string& which = "");
 
 /// Checks that the model folder of a run still says what it said when the run began; anything of

@@ -117,7 +117,8 @@ void check_folder_is_unchanged(const RunNote& note, const io::HfConfig& config,
 // What is exported, found out before anything is written.
 struct CheckpointExport::State {
   explicit State(const ExportOptions& options)
-      : checkpoint(checkpoints_at(options.checkpoint, "--checkpoint").front().string()),
+      : chosen(newest_intact(options.checkpoint, "--checkpoint")),
+        checkpoint(chosen.folder.string()),
         manifest(sherd::CheckpointManifest::read(checkpoint)) {
     const RunNote note = note_from_text(manifest.note, checkpoint);
     source = options.model.empty() ? note.model : options.model;
@@ -138,6 +139,7 @@ struct CheckpointExport::State {
     weights.emplace(options.out, specs);
   }
 
+  IntactCheckpoint chosen;
   std::string checkpoint;
   sherd::CheckpointManifest manifest;
   std::string source;  // the model's folder
@@ -171,7 +173,8 @@ ExportOutcome CheckpointExport::finish() {
   state_->weights->finish();
   io::copy_config_and_tokenizer(state_->source, state_->out->path(), state_->dtype);
   state_->out->keep();
-  return {state_->checkpoint, tensors(), state_->weights->file_bytes(), state_->dtype};
+  return {state_->checkpoint, state_->chosen.notices, tensors(), state_->weights->file_bytes(),
+          state_->dtype};
 }
 
 ExportOutcome export_checkpoint(const ExportOptions& options) {

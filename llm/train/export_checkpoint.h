@@ -31,7 +31,8 @@ struct ExportOptions {
 };
 
 struct ExportOutcome {
-  std::string checkpoint;  ///< the one that was taken
+  std::string checkpoint;                 ///< the one that was taken
+  std::vector<std::string> notices = {};  ///< newer ones that are damaged: to be printed
   std::int64_t tensors = 0;
   std::int64_t file_bytes = 0;
   c10::ScalarType dtype = c10::kFloat;

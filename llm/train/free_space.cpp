@@ -55,20 +55,42 @@ std::int64_t checkpoint_bytes(std::int64_t parameters, const config::PrecisionSe
   return parameters * ((narrow ? 2 : 4) + 2 * moment_bytes(precision));
 }
 
-void require_free_space(const std::string& folder, std::int64_t bytes, const std::string& what) {
+std::int64_t most_checkpoints(const config::CheckpointSection& policy, const RunLength& length) {
+  const auto saves = [&]() -> std::int64_t {
+    switch (policy.every.unit) {
+      case config::Every::Unit::Never:
+        return 1;  // at the end or at a stop
+      case config::Every::Unit::Steps:
+        return length.total_steps / policy.every.count + 1;
+      case config::Every::Unit::Epoch:
+        return length.total_steps / length.steps_per_epoch + 1;
+      case config::Every::Unit::Time:
+        return length.total_steps;
+    }
+    return length.total_steps;
+  };
+  return policy.keeps_best() ? std::min<std::int64_t>(length.total_steps, policy.keep + 2)
+                             : std::min<std::int64_t>(saves(), policy.keep + 1);
+}
+
+std::optional<std::int64_t> free_bytes(const std::string& folder) {
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(folder, error);
   if (error || space.capacity == 0 || space.available == static_cast<std::uintmax_t>(-1)) {
-    return;  // a file system that does not report it
+    return std::nullopt;
   }
-  const auto available = static_cast<std::int64_t>(
+  return static_cast<std::int64_t>(
       std::min<std::uintmax_t>(space.available, static_cast<std::uintmax_t>(kUnlimited)));
-  if (available < bytes) {
+}
+
+void require_free_space(const std::string& folder, std::int64_t bytes, const std::string& what) {
+  const std::optional<std::int64_t> available = free_bytes(folder);
+  if (available && *available < bytes) {
     throw sherd::Error(
         sherd::ExitCode::CannotWrite,
-        fmt::format("{} {}, and the output folder '{}' has {} free. Make room, or set "
-                    "train.output to a folder on another disk.",
-                    what, track::short_bytes(bytes), folder, track::short_bytes(available)));
+        fmt::format("{} {}, and the output folder '{}' has {} free. Make room, lower "
+                    "checkpoint.keep, or set train.output to a folder on another disk.",
+                    what, track::short_bytes(bytes), folder, track::short_bytes(*available)));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "llm/config/run_config.h"
+#include "llm/train/run_data.h"
 #include "sherd/world.h"
 
 namespace llm::train {
@@ -14,11 +15,19 @@ namespace llm::train {
 [[nodiscard]] std::int64_t checkpoint_bytes(std::int64_t parameters,
                                             const config::PrecisionSection& precision);
 
+/// Returns how many checkpoints lie on the disk at once, at most, in a run of this length: those
+/// that stay, the best one, and the one that is being written.
+[[nodiscard]] std::int64_t most_checkpoints(const config::CheckpointSection& policy,
+                                            const RunLength& length);
+
+/// Returns the bytes that a user may still write on the file system of `folder`; none if the system
+/// does not report it. Not collective.
+[[nodiscard]] std::optional<std::int64_t> free_bytes(const std::string& folder);
+
 /// Throws sherd::Error(CannotWrite), with both numbers, if the folder's file system has less than
 /// `bytes` free; `what` begins the message. Nothing is thrown if the system does not report it. Not
 /// collective.
-void require_free_space(const std::string& folder, std::int64_t bytes,
-                        const std::string& what = "a checkpoint of this model takes");
+void require_free_space(const std::string& folder, std::int64_t bytes, const std::string& what);
 
 /// What every rank holds between steps, at least: its part of the fp32 masters, the copy in
 /// `param_dtype` that travels, two moments, and the sums of gradients. Activations and gathered

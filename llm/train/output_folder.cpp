@@ -1,11 +1,13 @@
 #include "llm/train/output_folder.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <system_error>
 #include <thread>
 
@@ -16,13 +18,19 @@
 #include "files/output.h"
 #include "llm/text/printable.h"
 #include "llm/train/agreement.h"
+#include "llm/train/prediction_files.h"
 #include "sherd/error.h"
+#include "sherd/no_room.h"
 
 namespace llm::train {
 
 namespace fs = std::filesystem;
 
 namespace {
+
+// What a run leaves in its folder, beside the lock, folders and predictions.
+constexpr std::array<const char*, 6> kFiles = {"config.toml",  "log.jsonl",   "plan.json",
+                                               "summary.json", "export.json", "bad_samples.jsonl"};
 
 [[noreturn]] void cannot_write(const std::string& what, const fs::path& path,
                                const std::string& why, const char* key) {
@@ -115,6 +123,21 @@ std::string place_of(const fs::path& folder) {
                      host.data());
 }
 
+// "summary.json.tmp-4711", "predictions-4.json.tmp-4711".
+bool is_temporary(const std::string& name) {
+  constexpr std::string_view kMark = ".tmp-";
+  const std::size_t mark = name.rfind(kMark);
+  if (mark == std::string::npos) {
+    return false;
+  }
+  const std::string process = name.substr(mark + kMark.size());
+  const std::string file = name.substr(0, mark);
+  const bool is_ours =
+      std::find(kFiles.begin(), kFiles.end(), file) != kFiles.end() || is_predictions_file(file);
+  return is_ours && !process.empty() &&
+         process.find_first_not_of("0123456789") == std::string::npos;
+}
+
 }  // namespace
 
 fs::path log_path(const config::RunConfig& config) {
@@ -128,6 +151,13 @@ std::string summary_path(const std::string& output) {
 
 void try_output(const config::RunConfig& config) {
   try_folders(config.train.output);
+  std::error_code ignored;
+  for (const char* name : kFiles) {
+    const fs::path file = fs::path(config.train.output) / name;
+    if (fs::is_symlink(file, ignored)) {
+      cannot_write("the file", file, "it is a link, and a run follows none there", "train.output");
+    }
+  }
   if (const std::string why = fault_of_file(log_path(config)); !why.empty()) {
     cannot_write("the log", log_path(config), why, "log.sink[0].path");
   }
@@ -170,6 +200,19 @@ void require_one_output(const config::RunConfig& config, sherd::World& world) {
   together(world, [&] { try_folders(output); });
 }
 
+void remove_temporary_files(const std::string& output) {
+  std::vector<fs::path> left;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(output, ignored)) {
+    if (is_temporary(entry.path().filename().string()) && entry.is_regular_file(ignored)) {
+      left.push_back(entry.path());
+    }
+  }
+  for (const fs::path& file : left) {
+    fs::remove(file, ignored);
+  }
+}
+
 void write_bad_samples(const std::string& output, const std::vector<text::BadSample>& bad,
                        const std::function<void(const std::string& line)>& say) {
   const fs::path path = fs::path(output) / "bad_samples.jsonl";
@@ -182,6 +225,18 @@ void write_bad_samples(const std::string& output, const std::vector<text::BadSam
   say(fmt::format("{} bad sample{} skipped, listed in {}; the first: {}: {}", bad.size(),
                   bad.size() == 1 ? "" : "s", path.string(), text::printable(bad.front().source),
                   bad.front().text()));
+}
+
+bool if_there_is_room(const std::string& name,
+                      const std::function<void(const std::string& line)>& warn,
+                      const std::function<void()>& work) {
+  try {
+    work();
+    return true;
+  } catch (const sherd::NoRoom& fault) {
+    warn(fmt::format("{} could not be written: {}", name, fault.what()));
+    return false;
+  }
 }
 
 void write_config(const config::RunConfig& config) {

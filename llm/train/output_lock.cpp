@@ -107,7 +107,8 @@ bool OutputLock::try_to_take() {
   }
   file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (file_ < 0 && errno != ENOENT) {
-    const std::string why = std::strerror(errno);
+    const std::string why =
+        errno == ELOOP ? "'lock' is a link, and a run follows none there" : std::strerror(errno);
     remove();
     cannot_write_output(output_, why);
   }

@@ -45,6 +45,10 @@ void write_predictions(const fs::path& folder, const std::string& name,
                            eval::prediction_lines(predictions));
 }
 
+bool is_predictions_file(const fs::path& file) {
+  return step_of(file).has_value();
+}
+
 void remove_predictions_after(std::int64_t step, const fs::path& folder) {
   std::error_code ignored;  // what stays is replaced later
   std::vector<fs::path> later;

@@ -20,6 +20,9 @@ namespace llm::train {
 void write_predictions(const std::filesystem::path& folder, const std::string& name,
                        std::span<const eval::Prediction> predictions);
 
+/// True for a file name that write_predictions() gives.
+[[nodiscard]] bool is_predictions_file(const std::filesystem::path& file);
+
 /// Removes those of evaluations after `step`, which a run that goes on from there makes anew. Not
 /// collective.
 void remove_predictions_after(std::int64_t step, const std::filesystem::path& folder);

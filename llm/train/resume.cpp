@@ -85,7 +85,7 @@ std::vector<Candidate> sound_candidates(const std::vector<fs::path>& folders, co
       }
       sound.push_back({folder, then.step, changed_numbers(then, now, folder)});
     } catch (const Error& error) {
-      const bool damaged = error.code() == ExitCode::BadData;
+      const bool damaged = is_damage(error);
       if (sound.empty() && (!damaged || i + 1 == folders.size())) {
         throw;
       }
@@ -112,6 +112,18 @@ void refuse_to_lose(const Checkpoints& own, const config::RunConfig& config, std
           "another folder; or continue from it without --resume; or give --resume overwrite "
           "to delete it and start over.",
           held, start == 0 ? "over" : fmt::format("at step {}", start)));
+}
+
+// A user's file where a later checkpoint may have to be.
+void refuse_to_replace(const Checkpoints& own, std::int64_t start) {
+  if (const auto other = own.other_file_after(start)) {
+    throw Error(
+        ExitCode::CannotWrite,
+        fmt::format("'{}' is no part of a checkpoint, and a checkpoint of this run may have "
+                    "to take the place of its folder. Move it away, or set train.output "
+                    "to another folder.",
+                    other->string()));
+  }
 }
 
 ResumePlan plan_from_path(const config::RunConfig& config, const Checkpoints& own) {
@@ -163,6 +175,7 @@ ResumePlan plan_of(const config::RunConfig& config, const RunNote& now,
       overwrites && newest && has_overwritten(*newest, now, launch, config.train.output);
   ResumePlan plan;
   if (overwrites && !goes_on) {
+    refuse_to_replace(own, 0);
     plan.overwrite = true;
     plan.overwritten_by = launch.id;
     return plan;
@@ -188,6 +201,7 @@ ResumePlan plan_of(const config::RunConfig& config, const RunNote& now,
   if (resume != "auto" && !goes_on) {
     refuse_to_lose(own, config, plan.candidates.empty() ? 0 : plan.candidates.front().step);
   }
+  refuse_to_replace(own, plan.candidates.empty() ? 0 : plan.candidates.front().step);
   return plan;
 }
 
@@ -259,25 +273,49 @@ std::string config_to_resume(const config::RunConfig& config, const Launch& laun
              : "";
 }
 
+namespace {
+
+// Only after an older one has been loaded: where none can be, as on a host that lacks the folder,
+// nothing is renamed.
+void set_aside(const Checkpoints& own, std::vector<std::int64_t> damaged, std::int64_t start,
+               const Say& say) {
+  for (const std::int64_t step : own.steps_without_manifest(start)) {
+    say(fmt::format("the checkpoint in '{}' is damaged: it has no manifest.json",
+                    own.folder_of(step).string()));
+    damaged.push_back(step);
+  }
+  own.set_aside(damaged);
+}
+
+}  // namespace
+
 Candidate restore(const ResumePlan& plan, const config::RunConfig& config,
                   sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer, const Say& say) {
   const Checkpoints own(config.train.output);
+  const bool is_first = model.world().rank() == 0;
+  std::vector<std::int64_t> damaged;
   for (std::size_t i = 0; i < plan.candidates.size(); ++i) {
     const Candidate& candidate = plan.candidates[i];
     try {
       sherd::load_checkpoint(model, optimizer, candidate.folder);
+      if (is_first) {
+        set_aside(own, damaged, candidate.step, say);
+      }
       return candidate;
     } catch (const Error& error) {  // the same on every rank
-      if (error.code() != ExitCode::BadData || i + 1 == plan.candidates.size()) {
+      if (!is_damage(error) || i + 1 == plan.candidates.size()) {
         throw;
       }
       say(fmt::format(
           "the checkpoint in '{}' is damaged: {}\ncontinuing from the older one in '{}'",
           candidate.folder, error.what(), plan.candidates[i + 1].folder));
-      if (model.world().rank() == 0 && lies_in(candidate.folder, config.train.output)) {
-        own.set_aside(candidate.step);
+      if (lies_in(candidate.folder, config.train.output)) {
+        damaged.push_back(candidate.step);
       }
     }
+  }
+  if (is_first) {
+    set_aside(own, damaged, 0, say);
   }
   return {};
 }

@@ -1,12 +1,16 @@
 #include "llm/train/start.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include <ATen/Parallel.h>
+#include <fmt/core.h>
 
+#include "llm/track/step_record.h"
 #include "llm/train/agreement.h"
 #include "llm/train/auto_dtype.h"
+#include "llm/train/checkpoints.h"
 #include "llm/train/device.h"
 #include "llm/train/export_run.h"
 #include "llm/train/free_space.h"
@@ -98,23 +102,41 @@ StartedRun start_run(const config::RunConfig& resolved, sherd::World& world, con
   return {std::move(config), std::move(tokenizer), std::move(shape), std::move(data), batch};
 }
 
+namespace {
+
 void require_room_on_disk(const config::RunConfig& config, const ModelShape& shape,
-                          sherd::World& world) {
+                          const RunLength& length) {
+  const config::CheckpointSection& policy = config.checkpoint;
+  const std::int64_t exported = export_bytes(config, shape);
+  if (exported == 0 && !policy.at_end && policy.every == config::Every{}) {
+    return;
+  }
+  const std::int64_t count = most_checkpoints(policy, length);
+  const std::int64_t each = checkpoint_bytes(shape.parameters, config.precision);
+  const std::int64_t there = Checkpoints(config.train.output).bytes();
+  const std::string what = fmt::format(
+      "a checkpoint of this model takes {}; this run has {} on its disk at once{}{}, and needs",
+      track::short_bytes(each), count == 1 ? "one" : fmt::format("up to {} of them", count),
+      exported > 0 ? ", and an export of " + track::short_bytes(exported) : "",
+      there > 0 ? ", of which " + track::short_bytes(there) + " are there" : "");
+  require_free_space(config.train.output,
+                     std::max<std::int64_t>(0, count * each - there) + exported, what);
+}
+
+}  // namespace
+
+void require_room_on_disk(const config::RunConfig& config, const ModelShape& shape,
+                          const RunLength& length, sherd::World& world) {
   together(world, [&] {
-    const std::int64_t exported = world.rank() == 0 ? export_bytes(config, shape) : 0;
-    if (world.rank() == 0 &&
-        (exported > 0 || config.checkpoint.at_end || config.checkpoint.every != config::Every{})) {
-      require_free_space(config.train.output,
-                         checkpoint_bytes(shape.parameters, config.precision) + exported,
-                         exported > 0 ? "a checkpoint of this model and its export take"
-                                      : "a checkpoint of this model takes");
+    if (world.rank() == 0) {
+      require_room_on_disk(config, shape, length);
     }
   });
 }
 
-void require_room(const config::RunConfig& config, const ModelShape& shape, sherd::World& world,
-                  const Say& say) {
-  require_room_on_disk(config, shape, world);
+void require_room(const config::RunConfig& config, const ModelShape& shape, const RunLength& length,
+                  sherd::World& world, const Say& say) {
+  require_room_on_disk(config, shape, length, world);
   together(world, [&] {
     const int ranks = world.local_size();
     const std::int64_t bytes =

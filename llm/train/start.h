@@ -36,11 +36,12 @@ struct StartedRun {
 
 /// Checks that model and checkpoints fit, before anything is allocated. Collective. Throws
 /// sherd::Error: CannotWrite, OutOfMemory.
-void require_room(const config::RunConfig& config, const ModelShape& shape, sherd::World& world,
-                  const Say& say);
-/// Of these that a checkpoint fits, and the export at the end. Collective. Throws
+void require_room(const config::RunConfig& config, const ModelShape& shape, const RunLength& length,
+                  sherd::World& world, const Say& say);
+/// Checks the disk alone: most_checkpoints() must fit beside what is there, counting the run's
+/// earlier checkpoints, and so must the export at the end. Collective. Throws
 /// sherd::Error(CannotWrite).
 void require_room_on_disk(const config::RunConfig& config, const ModelShape& shape,
-                          sherd::World& world);
+                          const RunLength& length, sherd::World& world);
 
 }  // namespace llm::train

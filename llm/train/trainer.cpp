@@ -50,6 +50,7 @@ std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::
     if (world.rank() == 0) {
       lock = std::make_shared<OutputLock>(config.train.output);
       try_output(config);
+      remove_temporary_files(config.train.output);
       require_place_of_export(config);
       static_cast<void>(track::Trackers(config));  // whether they can begin
       if (!lock->warning().empty()) {
@@ -80,10 +81,12 @@ std::optional<RunPlan> plan_memory(const config::RunConfig& config, const ModelS
 }
 
 void write_plan(const std::optional<RunPlan>& plan, const std::string& output, sherd::World& world,
-                const std::optional<MeasuredMemory>& measured = std::nullopt) {
+                const Say& say, const std::optional<MeasuredMemory>& measured = std::nullopt) {
   together(world, [&] {
     if (plan) {
-      sherd::files::write_file(plan_path(output), to_json(*plan, measured) + "\n");
+      if_there_is_room("plan.json", say, [&] {
+        sherd::files::write_file(plan_path(output), to_json(*plan, measured) + "\n");
+      });
     }
   });
 }
@@ -103,11 +106,13 @@ MeasuredMemory measured_memory(const std::optional<RunPlan>& plan, sherd::World&
 void write_summary(const config::RunConfig& config, track::End how, std::int64_t lost_records,
                    const Say& say) {
   if (std::filesystem::is_regular_file(log_path(config))) {
-    runs::RunSummary summary = runs::summary_of(runs::read_run(config.train.output));
+    runs::RunSummary summary = runs::summary_of(std::filesystem::path(config.train.output));
     summary.ended = how;
     summary.lost_records = lost_records;
-    sherd::files::write_file(summary_path(config.train.output), to_json(summary) + "\n");
     say("summary: " + to_line(summary));
+    if_there_is_room("summary.json", say, [&] {
+      sherd::files::write_file(summary_path(config.train.output), to_json(summary) + "\n");
+    });
   }
 }
 
@@ -243,7 +248,8 @@ RunOutcome steps_and_results(TrainingLoop& loop, const Ending& end, sherd::World
     return outcome;
   }
   if (outcome.steps_done > end.begun_at) {
-    write_plan(end.plan, end.config.train.output, world, measured_memory(end.plan, world));
+    write_plan(end.plan, end.config.train.output, world, end.hooks.say,
+               measured_memory(end.plan, world));
   }
   record_end_together(loop, end, track::End::Finished, world);
   const track::Working exporting(end.progress, "exporting");
@@ -355,7 +361,8 @@ RunOutcome train_model(const PreparedRun& run, std::unique_ptr<track::Working> s
   }
   if (const std::string transfers = model.offload_transfers(); !transfers.empty()) {
     say(offload_line(config, model.memory().offloaded_bytes(), transfers));
-    require_room_on_disk(config, shape, world);  // beside that, which may be on the same disk
+    require_room_on_disk(config, shape, data.length,
+                         world);  // beside that, which may be on the same disk
   }
   if (config.memory.offload.any_on_host()) {
     say(host_line(config.memory.offload, model.memory().on_host_bytes()));
@@ -376,7 +383,7 @@ RunOutcome train_model(const PreparedRun& run, std::unique_ptr<track::Working> s
                      run.lock, trackers.get(), run.progress, start, mfu},
                     model, optimizer, scaler ? &*scaler : nullptr, run.hooks);
   if (!loop.is_over()) {
-    write_plan(run.memory, config.train.output, world);
+    write_plan(run.memory, config.train.output, world, say);
   }
   world.barrier();
   together(world, run.hooks.prepared);
@@ -408,7 +415,7 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   note.origin = plan.origin;
   note.overwritten_by = plan.overwritten_by;
   hooks.begins_at(plan.candidates.empty() ? "" : plan.candidates.front().folder);
-  require_room(config, shape, world, say);
+  require_room(config, shape, data.length, world, say);
   on_first_rank(world, [&] {
     const auto seconds = expected_save_seconds(
         config.train.output, checkpoint_bytes(shape.parameters, config.precision));

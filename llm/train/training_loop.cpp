@@ -1,5 +1,6 @@
 #include "llm/train/training_loop.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <system_error>
@@ -21,12 +22,15 @@
 #include "ops/plain_use.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
+#include "sherd/no_room.h"
 
 namespace llm::train {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kLookEvery{1};  // at the output folder: over a network it takes long
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -217,7 +221,7 @@ RunOutcome TrainingLoop::run() {
       return stop();
     }
     if (checkpoint_is_due(number)) {
-      save(number);
+      save_if_there_is_room(number);
     }
     if (evaluation_is_due(number)) {
       if (!evaluate(number)) {
@@ -380,8 +384,16 @@ void TrainingLoop::record(const Unread& made, const StepOutcome& outcome) {
   for (const auto& [phase, seconds] : outcome.phase_seconds) {
     record.phase_seconds[name_of(phase)] = seconds;
   }
-  run_.lock->check_folder_is_there();
-  log_->write(record);
+  if (const Clock::time_point now = Clock::now(); now - looked_at_folder_ >= kLookEvery) {
+    looked_at_folder_ = now;
+    run_.lock->check_folder_is_there();
+  }
+  try {
+    log_->write(record);
+  } catch (const sherd::Error&) {
+    run_.lock->check_folder_is_there();  // which would be the cause
+    throw;
+  }
   for (const std::string& line : run_.trackers->take_news()) {
     say(line);
   }
@@ -478,10 +490,10 @@ bool TrainingLoop::evaluate(std::int64_t number, std::size_t data_file) {
   const std::string answers = keeps_answers ? predictions_name(number, data_file) : "";
   together(world_, [&] {
     if (log_) {
-      if (keeps_answers) {
-        write_predictions(run_.config.train.output, answers, result->predictions);
-      }
-      log_->write(key, name, *result, keeps_answers ? answers + ".json" : "");
+      const bool kept = keeps_answers && if_there_is_room(answers, hooks_.warn, [&] {
+                          write_predictions(run_.config.train.output, answers, result->predictions);
+                        });
+      log_->write(key, name, *result, kept ? answers + ".json" : "");
     }
   });
   say(fmt::format("evaluation{}: {}", of_file, eval::evaluation_text(*result, policy.generate)));
@@ -518,7 +530,7 @@ void TrainingLoop::save_best(std::int64_t number) {
     return;
   }
   if (saved_step_ < number || (starts_elsewhere_ && number == run_.start.step)) {
-    save(number);
+    save_if_there_is_room(number);
   } else {
     on_first_rank([&] { prune(number); });  // the one that was the best before
   }
@@ -531,15 +543,15 @@ void TrainingLoop::end_early() {
     return;
   }
   const runs::EvaluationCourse& course = best_.course();
+  if (run_.config.checkpoint.at_end && saved_step_ < step) {
+    save_last(step);
+  }
   on_first_rank([&] {
     if (!log_->tells_early_stop()) {
       write_config(run_.config);  // with the patience that ended it
       log_->write_early_stop(step, course);
     }
   });
-  if (run_.config.checkpoint.at_end && saved_step_ < step) {
-    save(step);
-  }
   say(fmt::format(
       "ended early after step {} of {}: {} evaluations in a row were no better "
       "(eval.patience); {}",
@@ -547,11 +559,65 @@ void TrainingLoop::end_early() {
       course.best ? "the best was " + course.best->text() : "none had a finite measure"));
 }
 
-void TrainingLoop::prune(std::int64_t newest) const {
+// The best one so far may have had no room: then the best before it stays.
+std::optional<std::int64_t> TrainingLoop::kept_best() {
   const auto& best = best_.course().best;
-  const bool keeps_best = run_.config.checkpoint.keeps_best() && best;
-  checkpoints_.prune(run_.config.checkpoint.keep, newest,
-                     keeps_best ? std::optional(best->step) : std::nullopt);
+  if (!run_.config.checkpoint.keeps_best() || !best) {
+    return std::nullopt;
+  }
+  const std::vector<std::int64_t> there = checkpoints_.complete_steps();
+  if (std::binary_search(there.begin(), there.end(), best->step)) {
+    kept_best_ = best->step;
+  }
+  return kept_best_;
+}
+
+void TrainingLoop::prune(std::int64_t newest) {
+  for (const auto& folder : checkpoints_.prune(run_.config.checkpoint.keep, newest, kept_best())) {
+    say(fmt::format("the checkpoint in {} was removed; its folder stays, with other files in it",
+                    folder.string()));
+  }
+}
+
+bool TrainingLoop::make_room() {
+  return !from_first_rank(world_, [&] {
+            const bool made =
+                checkpoints_.make_room(run_.config.checkpoint.keep, saved_step_, kept_best());
+            return std::string(made ? "made" : "");
+          }).empty();
+}
+
+void TrainingLoop::save_if_there_is_room(std::int64_t number) {
+  if (number == run_.data.length.total_steps) {
+    save_last(number);
+    return;
+  }
+  try {
+    save(number);
+  } catch (const sherd::NoRoom& fault) {  // the same on every rank
+    saves_.done(Clock::now());
+    if (world_.rank() == 0) {
+      hooks_.warn(
+          fmt::format("the checkpoint of step {} could not be saved: {}\nThe run goes on, "
+                      "and saves again when the next checkpoint is due.",
+                      number, fault.what()));
+    }
+  }
+}
+
+void TrainingLoop::save_last(std::int64_t number) {
+  try {
+    save(number);
+  } catch (const sherd::NoRoom& fault) {
+    const std::string lost = fmt::format(
+        "{}\nThe checkpoint of step {} is not saved: what was learned in steps {} to {} is lost. "
+        "Make room, and start the same command again: it goes on after step {}.",
+        fault.what(), number, saved_step_ + 1, number, saved_step_);
+    if (world_.rank() == 0) {
+      throw sherd::Error(sherd::ExitCode::CannotWrite, lost);
+    }
+    throw ReportedElsewhere(sherd::ExitCode::CannotWrite, lost);
+  }
 }
 
 void TrainingLoop::save(std::int64_t number) {
@@ -570,7 +636,14 @@ void TrainingLoop::save(std::int64_t number) {
     note.loss_scale = scaler_->scale();
     note.good_steps = scaler_->good_steps();
   }
-  sherd::save_checkpoint(model_, optimizer_, folder, to_text(note));
+  try {
+    sherd::save_checkpoint(model_, optimizer_, folder, to_text(note));
+  } catch (const sherd::NoRoom&) {  // the same on every rank
+    if (!make_room()) {
+      throw;
+    }
+    sherd::save_checkpoint(model_, optimizer_, folder, to_text(note));
+  }
   on_first_rank([&] { prune(number); });
   saved_step_ = number;
   hooks_.unsaved->set_saved(number);
@@ -588,7 +661,7 @@ RunOutcome TrainingLoop::stop() {
   share_failure();
   outcome_.stopped = true;
   if (outcome_.steps_done > saved_step_) {
-    save(outcome_.steps_done);
+    save_last(outcome_.steps_done);
   }
   return outcome_;
 }

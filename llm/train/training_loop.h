@@ -103,7 +103,15 @@ class TrainingLoop {
   // Says and records why no further step is made, where the last one is not reached.
   void end_early();
   void save(std::int64_t number);
-  void prune(std::int64_t newest) const;
+  // save() of which a full disk costs the checkpoint and not the run: that is said, and the next
+  // interval tries again. At the last step as save_last().
+  void save_if_there_is_room(std::int64_t number);
+  // The newest work, after which nothing comes: says what is lost where there is no room for it.
+  void save_last(std::int64_t number);
+  // Whether older checkpoints were removed, of those that the next save would remove.
+  bool make_room();
+  [[nodiscard]] std::optional<std::int64_t> kept_best();
+  void prune(std::int64_t newest);
   RunOutcome stop();
   void finish();
   void tell(const Unread& made, const StepOutcome& outcome);
@@ -150,6 +158,8 @@ class TrainingLoop {
   std::optional<GraphedMicroBatches> graphs_;  // device.cuda_graphs
   std::size_t attention_said_ = 0;             // choices of kernels that have been printed
   std::int64_t saved_step_;                    // the newest that a checkpoint holds
+  std::optional<std::int64_t> kept_best_;      // on rank 0: the newest best one that was saved
+  std::chrono::steady_clock::time_point looked_at_folder_{};
   std::chrono::steady_clock::time_point started_;
   Cadence saves_;
   Cadence evaluations_;

@@ -34,6 +34,19 @@ TEST(Watch, ShowsARunWithoutDisturbingIt) {
               HasSubstr("; stopped: the same command goes on\n"));
 }
 
+// A log may come from anybody.
+TEST(Watch, CommandsNoTerminal) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  expect_code(0, train(output, "3"));
+  std::ofstream(output / "log.jsonl", std::ios::app)
+      << R"({"event":"evaluation","step":3,"data":"a\u001b]0;pwn\u0007","loss":1})"
+      << "\n";
+  const std::string seen = expect_code(0, {"watch", output.string()}).out;
+  EXPECT_THAT(seen, HasSubstr(R"(a\x1b]0;pwn\x07)"));
+  EXPECT_THAT(seen, Not(HasSubstr("\x1b")));
+}
+
 TEST(Watch, OnATerminalShowsAFinishedRunOnce) {
   const TempFolder folder;
   const fs::path output = folder.path() / "run";

@@ -1,10 +1,13 @@
 #include "files/appended_file.h"
 
+#include <cerrno>
 #include <thread>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include "files/system_text.h"
+#include "sherd/no_room.h"
 #include "tests/files/odd_files.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/small_disk.h"
@@ -100,6 +103,19 @@ TEST(AppendedFile, ThatWasRemovedIsTold) {
   fs::remove(path);
   expect_error([&] { file.append("two\n"); }, ExitCode::StorageIo,
                {path + ": was removed while it was written to"});
+}
+
+TEST(NoRoom, IsWhatDiskAndQuotaLack) {
+  for (const int full : {ENOSPC, EDQUOT}) {
+    EXPECT_THROW(throw_errno(ExitCode::CannotWrite, "file", full), NoRoom);
+  }
+  try {
+    throw_errno(ExitCode::StorageIo, "file", EIO);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::StorageIo);
+    EXPECT_STREQ(error.what(), "file: Input/output error");
+    EXPECT_EQ(dynamic_cast<const NoRoom*>(&error), nullptr);
+  }
 }
 
 }  // namespace

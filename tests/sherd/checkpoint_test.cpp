@@ -3,6 +3,7 @@
 
 #include "sherd/checkpoint.h"
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -23,8 +24,10 @@
 
 #include "checkpoint/manifest.h"
 #include "sherd/fully_shard.h"
+#include "sherd/no_room.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/ranks.h"
+#include "tests/support/small_disk.h"
 #include "tests/support/small_net.h"
 #include "tests/support/temp_folder.h"
 
@@ -272,18 +275,78 @@ TEST(Checkpoint, WhereNoFolderCanBeIsRefusedOnEveryRank) {
   EXPECT_EQ(read_file(folder.path() / "file"), "keep me");
 }
 
+// Of blocks and of inodes; every rank knows that a later try may succeed.
+TEST(Checkpoint, OnAFullDiskThrowsNoRoomOnEveryRankAndLeavesNothing) {
+  for (const char* options : {"size=16k", "size=1m,nr_inodes=3"}) {
+    const TempFolder folder;
+    const SmallDisk disk(folder.path() / "disk", options);
+    if (!disk.is_there()) {
+      GTEST_SKIP() << SmallDisk::kWhyNot;
+    }
+    std::ofstream(disk.path() / "other") << std::string(16'000, 'x');
+    const std::string path = disk.path() / "checkpoint";
+    std::atomic<int> ranks{0};
+    on_each_rank(2, [&](Model& model, AdamW& optimizer) {
+      try {
+        save_checkpoint(model, optimizer, path, kNote);
+      } catch (const NoRoom& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("No space left on device"));
+        ++ranks;
+      }
+    });
+    EXPECT_EQ(ranks, 2) << options;
+    EXPECT_EQ(std::distance(fs::directory_iterator(disk.path()), {}), 1) << options;
+  }
+}
+
+TEST(Checkpoint, ThatLacksAFileOrATensorIsFoundWithoutReadingIt) {
+  const TempFolder folder;
+  const std::string path = folder.path() / "checkpoint";
+  const std::string shard = path + "/shard-00001-of-00002.safetensors";
+  State saved;
+  save(2, path, saved);
+  EXPECT_EQ(require_checkpoint_files(path).note, kNote);
+  fs::resize_file(shard, fs::file_size(shard) - 1);
+  expect_error([&] { require_checkpoint_files(path); }, ExitCode::BadData, {shard});
+  fs::copy_file(path + "/shard-00000-of-00002.safetensors", shard,
+                fs::copy_options::overwrite_existing);
+  expect_error([&] { require_checkpoint_files(path); }, ExitCode::BadData,
+               {shard, "is not there as the manifest says"});
+  fs::remove(shard);
+  expect_error([&] { require_checkpoint_files(path); }, ExitCode::InputMissing, {shard});
+}
+
+TEST(Checkpoint, IsRemovedButNotWhatLiesBesideIt) {
+  const TempFolder folder;
+  const std::string path = folder.path() / "checkpoint";
+  State saved;
+  save(2, path, saved);
+  EXPECT_TRUE(has_checkpoint_files(path));
+  EXPECT_THAT(names_beside_checkpoint(path), testing::IsEmpty());
+  folder.write("checkpoint/manifest.json.tmp-12", "of a killed save");
+  folder.write("checkpoint/thesis.tex", "the only copy");
+  remove_checkpoint(path);
+  EXPECT_FALSE(has_checkpoint_files(path));
+  EXPECT_THAT(names_beside_checkpoint(path), testing::ElementsAre("thesis.tex"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(path), {}), 1);
+  fs::remove(fs::path(path) / "thesis.tex");
+  folder.write("checkpoint/manifest.json", "");
+  remove_checkpoint(path);
+  EXPECT_FALSE(fs::exists(path));
+}
+
 // Files of this process may not grow beyond some bytes, as on a full disk.
-class SmallDisk {
+class SmallFiles {
  public:
-  explicit SmallDisk(rlim_t bytes) {
+  explicit SmallFiles(rlim_t bytes) {
     std::signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &before_);
     const rlimit limit{bytes, before_.rlim_max};
     setrlimit(RLIMIT_FSIZE, &limit);
   }
-  ~SmallDisk() { setrlimit(RLIMIT_FSIZE, &before_); }
-  SmallDisk(const SmallDisk&) = delete;
-  SmallDisk& operator=(const SmallDisk&) = delete;
+  ~SmallFiles() { setrlimit(RLIMIT_FSIZE, &before_); }
+  SmallFiles(const SmallFiles&) = delete;
+  SmallFiles& operator=(const SmallFiles&) = delete;
 
  private:
   rlimit before_{};
@@ -296,7 +359,7 @@ TEST(Checkpoint, ThatCannotBeWrittenWholeLeavesTheOlderOneAlone) {
   save(2, path, saved);
   const auto before = contents(folder.path());
   for (const rlim_t bytes : {100, 3000}) {  // less than the header, less than the tensors
-    const SmallDisk disk(bytes);
+    const SmallFiles disk(bytes);
     on_each_rank(2, [&](Model& model, AdamW& optimizer) {
       train(model, optimizer, 1, 20);
       expect_error([&] { save_checkpoint(model, optimizer, path, kNote); }, ExitCode::CannotWrite,

@@ -7,15 +7,17 @@
 
 namespace sherd::test {
 
-/// A file system of 16 KiB, where this process may mount one.
+/// A small file system (16 KiB unless told otherwise), where this process may mount one.
 class SmallDisk {
  public:
   static constexpr const char* kWhyNot =
-      "SKIPPED: a file system of 16 KiB needs the right to mount one";
+      "SKIPPED: a small file system needs the right to mount one";
 
-  explicit SmallDisk(std::filesystem::path path) : path_(std::move(path)) {
+  /// `options` as for tmpfs: "size=16k,nr_inodes=10".
+  explicit SmallDisk(std::filesystem::path path, const char* options = "size=16k")
+      : path_(std::move(path)) {
     std::filesystem::create_directory(path_);
-    is_there_ = ::mount("tmpfs", path_.c_str(), "tmpfs", 0, "size=16k") == 0;
+    is_there_ = ::mount("tmpfs", path_.c_str(), "tmpfs", 0, options) == 0;
   }
   ~SmallDisk() {
     if (is_there_) {

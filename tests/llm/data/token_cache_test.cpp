@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/test_data.h"
 
@@ -52,6 +53,18 @@ TEST(TokenCache, GivesBackWhatWasWritten) {
   report.name = "a name";
   EXPECT_EQ(found->report.sentence(), report.sentence());
   EXPECT_FALSE(cache.find("other key", "a name"));
+}
+
+TEST(TokenCache, WhoseFileBecomesShorterIsNamed) {
+  const TempFolder folder;
+  const TokenCache cache(folder.path().string());
+  EXPECT_EQ(cache.write("key", tokens()), "");
+  const auto found = cache.find("key", "a name");
+  ASSERT_TRUE(found);
+  const fs::path file = folder.path() / "key.tokens";
+  fs::resize_file(file, 0);
+  sherd::test::expect_error([&] { static_cast<void>(found->samples[6]); },
+                            sherd::ExitCode::StorageIo, {file.string(), "became shorter"});
 }
 
 TEST(TokenCache, KnowsRecordsAndHowManyWereSkipped) {

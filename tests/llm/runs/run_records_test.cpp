@@ -55,6 +55,15 @@ TEST_F(Records, AreStepsEvaluationsAndBeginnings) {
   EXPECT_FALSE(run.memory);
 }
 
+// Also where the log is longer than what memory should hold.
+TEST_F(Records, OfALongLogAreReadLineByLine) {
+  const auto path = WrittenRun().write(folder());
+  const RunSummary expected = summary_of(read_run(path));
+  std::filesystem::resize_file(path / "log.jsonl", (std::uint64_t{1} << 30) + 1);  // half a line
+  EXPECT_EQ(to_json(summary_of(path)), to_json(expected));
+  EXPECT_EQ(read_run(path).steps.size(), 4);
+}
+
 TEST_F(Records, OfARunThatGoesOnEndWithItsLastWholeLine) {
   const RunRecords run = read_run(WrittenRun().write(folder(), R"({"step":5,"loss":0.)"));
   EXPECT_EQ(run.steps.size(), 4);

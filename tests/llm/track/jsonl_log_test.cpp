@@ -121,12 +121,15 @@ TEST(JsonlLog, OnAFullDiskWaitsForRoom) {
 }
 
 TEST(JsonlLog, ThatCannotBeWrittenKeepsAFewMebibytesInMemory) {
-  JsonlLog log("/dev/full", 0);
+  std::vector<std::string> warnings;
+  JsonlLog log("/dev/full", 0, [&](const std::string& line) { warnings.push_back(line); });
   const std::string record(1 << 20, 'x');
   for (int i = 0; i < 10; ++i) {
     log.write(record);
   }
   EXPECT_EQ(log.missing_records(), 10);  // some wait, others are lost
+  EXPECT_THAT(warnings, testing::ElementsAre(testing::HasSubstr("lacks records"),
+                                             testing::HasSubstr("loses records")));
 }
 
 TEST(JsonlLog, ThatWasRemovedEndsTheRun) {

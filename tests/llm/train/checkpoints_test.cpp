@@ -92,13 +92,86 @@ TEST_F(CheckpointFolders, AreAllRemovedWhenAskedAndNothingElse) {
 
 TEST_F(CheckpointFolders, ThatAreDamagedAreSetAside) {
   make("step-00000002");
-  make("step-00000004");
   for (int time = 0; time < 2; ++time) {
     make("step-00000004");
-    checkpoints_.set_aside(4);
+    checkpoints_.set_aside({4});
     EXPECT_THAT(checkpoints_.complete_steps(), ElementsAre(2));
     EXPECT_TRUE(fs::exists(folder_.path() / "checkpoints/step-00000004.damaged/manifest.json"));
   }
+}
+
+TEST_F(CheckpointFolders, OnlyThoseThatWereLastSetAsideAreKept) {
+  for (const char* name : {"step-00000002", "step-00000004", "step-00000006", "step-00000008"}) {
+    make(name);
+  }
+  checkpoints_.set_aside({8});
+  checkpoints_.set_aside({});
+  EXPECT_TRUE(fs::exists(folder_.path() / "checkpoints/step-00000008.damaged"));
+  checkpoints_.set_aside({6, 4});
+  EXPECT_FALSE(fs::exists(folder_.path() / "checkpoints/step-00000008.damaged"));
+  EXPECT_TRUE(fs::exists(folder_.path() / "checkpoints/step-00000004.damaged"));
+  EXPECT_TRUE(fs::exists(folder_.path() / "checkpoints/step-00000006.damaged"));
+  EXPECT_THAT(checkpoints_.complete_steps(), ElementsAre(2));
+}
+
+TEST_F(CheckpointFolders, WithoutAManifestAreFound) {
+  make("step-00000002", false);
+  make("step-00000004");
+  make("step-00000006", false);
+  fs::create_directory(folder_.path() / "checkpoints/step-00000008");
+  EXPECT_THAT(checkpoints_.steps_without_manifest(2), ElementsAre(6));
+}
+
+// What a user has put there is nobody else's.
+TEST_F(CheckpointFolders, KeepOtherFiles) {
+  const fs::path pruned = make("step-00000001");
+  const fs::path leftover = make("step-00000002.tmp", false);
+  const fs::path others_only = folder_.path() / "checkpoints/step-00000003";
+  fs::create_directory(others_only);
+  for (const fs::path& folder : {pruned, leftover, others_only}) {
+    std::ofstream(folder / "thesis.tex") << "the only copy";
+  }
+  for (const char* similar : {"shard-of-mine.safetensors", "manifest.json.bak", "shard-00000"}) {
+    std::ofstream(pruned / similar) << "mine too";
+  }
+  make("step-00000004");
+  EXPECT_THAT(checkpoints_.prune(1, 4), testing::UnorderedElementsAre(pruned, leftover));
+  EXPECT_THAT(checkpoints_.prune(1, 4), IsEmpty());  // told once
+  checkpoints_.remove_all();
+  EXPECT_THAT(checkpoints_.complete_steps(), IsEmpty());
+  for (const fs::path& folder : {pruned, leftover, others_only}) {
+    EXPECT_TRUE(fs::exists(folder / "thesis.tex")) << folder;
+    EXPECT_FALSE(fs::exists(folder / "shard-00000-of-00001.safetensors")) << folder;
+  }
+  EXPECT_TRUE(fs::exists(pruned / "shard-of-mine.safetensors"));
+  EXPECT_TRUE(fs::exists(pruned / "manifest.json.bak"));
+  EXPECT_EQ(checkpoints_.other_file_after(1), others_only / "thesis.tex");
+  EXPECT_EQ(checkpoints_.other_file_after(3), std::nullopt);
+}
+
+TEST_F(CheckpointFolders, BehindALinkAreLeftThere) {
+  const fs::path elsewhere = make("step-00000001");
+  fs::rename(elsewhere, folder_.path() / "elsewhere");
+  fs::create_symlink(folder_.path() / "elsewhere", elsewhere);
+  make("step-00000002");
+  checkpoints_.prune(1, 2);
+  EXPECT_THAT(checkpoints_.complete_steps(), ElementsAre(2));
+  EXPECT_TRUE(fs::exists(folder_.path() / "elsewhere/manifest.json"));
+}
+
+TEST_F(CheckpointFolders, MakeRoomButNotOfTheNewest) {
+  for (const std::int64_t step : {2, 4, 6}) {
+    make(checkpoints_.folder_of(step).filename());
+  }
+  EXPECT_EQ(checkpoints_.bytes(), 3 * 6);                    // "{}" and "data" in each
+  EXPECT_FALSE(checkpoints_.make_room(2, 8, std::nullopt));  // which is not there
+  EXPECT_FALSE(checkpoints_.make_room(4, 6, std::nullopt));
+  EXPECT_FALSE(checkpoints_.make_room(3, 6, 2));  // the best
+  EXPECT_TRUE(checkpoints_.make_room(3, 6, std::nullopt));
+  EXPECT_THAT(checkpoints_.complete_steps(), ElementsAre(4, 6));
+  EXPECT_TRUE(checkpoints_.make_room(1, 6, std::nullopt));
+  EXPECT_FALSE(checkpoints_.make_room(1, 6, std::nullopt));
+  EXPECT_THAT(checkpoints_.complete_steps(), ElementsAre(6));
 }
 
 TEST_F(CheckpointFolders, PruningRemovesLeftoversAndNothingElse) {

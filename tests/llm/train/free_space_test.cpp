@@ -23,10 +23,26 @@ TEST(FreeSpace, OfACheckpointIsKnownBefore) {
 
 TEST(FreeSpace, IsComparedWithWhatTheDiskHas) {
   const sherd::test::TempFolder folder;
-  EXPECT_NO_THROW(require_free_space(folder.path().string(), 1));
-  expect_error([&] { require_free_space(folder.path().string(), kGiB << 20); },
+  EXPECT_NO_THROW(require_free_space(folder.path().string(), 1, "it takes"));
+  expect_error([&] { require_free_space(folder.path().string(), kGiB << 20, "it takes"); },
                ExitCode::CannotWrite,
-               {folder.path().string(), "takes 1048576.0 GiB", "free", "train.output"});
+               {folder.path().string(), "it takes 1048576.0 GiB", "free", "train.output"});
+}
+
+TEST(FreeSpace, OfARunIsThatOfAllItsCheckpoints) {
+  using config::Every;
+  const RunLength length{.rows = 80, .steps_per_epoch = 10, .total_steps = 40};
+  config::CheckpointSection policy{.every = Every::steps(5), .keep = 2};
+  EXPECT_EQ(most_checkpoints(policy, length), 3);
+  policy.best = true;
+  EXPECT_EQ(most_checkpoints(policy, length), 4);
+  policy = {.every = Every::time(std::chrono::minutes(10)), .keep = 2};
+  EXPECT_EQ(most_checkpoints(policy, length), 3);
+  policy = {.every = Every::epoch(), .keep = 9};
+  EXPECT_EQ(most_checkpoints(policy, length), 5);  // one per epoch, and one at a stop
+  policy = {.every = {}, .keep = 2};
+  EXPECT_EQ(most_checkpoints(policy, length), 1);
+  EXPECT_EQ(most_checkpoints({.keep = 2}, {.rows = 8, .steps_per_epoch = 1, .total_steps = 1}), 1);
 }
 
 TEST(Memory, OfARankIsItsPartOfTheState) {

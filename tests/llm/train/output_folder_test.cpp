@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "files/appended_file.h"
+#include "sherd/no_room.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temp_folder.h"
@@ -53,6 +54,27 @@ TEST(OutputFolder, TheConfigurationReplacesNoDevice) {
   fs::remove(path);
   write_config(config);
   EXPECT_TRUE(fs::is_regular_file(path));
+}
+
+TEST(OutputFolder, FollowsNoLink) {
+  for (const char* name : {"config.toml", "log.jsonl", "plan.json", "summary.json"}) {
+    const TempFolder folder;
+    const config::RunConfig config = logging_to(folder, "");
+    const fs::path target = folder.write("target", "mine");
+    fs::create_symlink(target, folder.path() / "run" / name);
+    sherd::test::expect_error([&] { try_output(config); }, sherd::ExitCode::CannotWrite,
+                              {name, "it is a link, and a run follows none there"});
+  }
+}
+
+TEST(OutputFolder, WhatAFullDiskDoesNotTakeIsTold) {
+  std::string told;
+  const auto tell = [&](const std::string& line) { told += line; };
+  EXPECT_TRUE(if_there_is_room("a.json", tell, [] {}));
+  EXPECT_EQ(told, "");
+  EXPECT_FALSE(if_there_is_room(
+      "a.json", tell, [] { throw sherd::NoRoom(sherd::ExitCode::StorageIo, "No space left"); }));
+  EXPECT_EQ(told, "a.json could not be written: No space left");
 }
 
 TEST(OutputFolder, WhatIsSaidOfBadSamplesCommandsNoTerminal) {

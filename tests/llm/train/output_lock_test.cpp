@@ -67,7 +67,7 @@ TEST(OutputLock, FollowsNoLink) {
   const fs::path victim = folder.write("victim", "keep me");
   fs::create_symlink(victim, folder.path() / "lock");
   expect_error([&] { const OutputLock lock(folder.path()); }, ExitCode::CannotWrite,
-               {"cannot write to the output folder"});
+               {"cannot write to the output folder", "'lock' is a link"});
   EXPECT_EQ(fs::file_size(victim), 7U);
 }
 
