@@ -8,6 +8,7 @@
 
 #include "app/hub_names.h"
 #include "app/live_line.h"
+#include "app/numbers.h"
 #include "app/rank.h"
 #include "app/recipe.h"
 #include "app/verbs.h"
@@ -57,7 +58,7 @@ void add_data(CLI::App& program, int& exit_code) {
   auto flags = std::make_shared<PreviewFlags>();
   verb->add_option("-n,--samples", flags->samples, "samples to show, in the order of training")
       ->capture_default_str()
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000}));
+      ->check(within(std::int64_t{0}, std::int64_t{1000}));
   verb->add_option("--html", flags->html, "also write a page of them");
   verb->add_flag("--json", flags->json, "one line of JSON on standard output");
   verb->footer(

@@ -8,6 +8,7 @@
 #include "app/hub_names.h"
 #include "app/ignore_fields.h"
 #include "app/live_line.h"
+#include "app/numbers.h"
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "llm/io/hf_config.h"
@@ -28,8 +29,8 @@ void add_export(CLI::App& program, int& exit_code) {
   verb->add_option("--model", options->model,
                    "source of config and tokenizer (default: the run's model.path)");
   add_ignore_fields(*verb, options->ignored_fields);
-  verb->add_option("--dtype", *dtype, "of the weights (default: the source model's)")
-      ->check(CLI::IsMember(dtypes_by_name()));
+  one_of(verb->add_option("--dtype", *dtype, "of the weights (default: the source model's)"),
+         dtype_words());
   verb->callback([options, dtype, &exit_code] {
     if (!dtype->empty()) {
       options->dtype = dtypes_by_name().at(*dtype);

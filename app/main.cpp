@@ -51,7 +51,16 @@ ExitCode code_of(const std::system_error& error) {
   return memory ? ExitCode::OutOfMemory : descriptors ? ExitCode::Unavailable : ExitCode::Internal;
 }
 
+// LibTorch's warnings without its stamp of time, source and thread.
+class PlainWarnings : public c10::WarningHandler {
+  void process(const c10::Warning& warning) override {
+    std::cerr << "warning: " << warning.msg() << std::endl;
+  }
+};
+
 int run(int argc, char** argv) {
+  PlainWarnings warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   try {
     app::install_allocator();
     sherd::launch::raise_descriptor_limit();

@@ -161,11 +161,12 @@ void add_plan(CLI::App& program, int& exit_code) {
                                           "whether that fits, and how long a step takes");
   auto flags = std::make_shared<PlanFlags>();
   verb->option_defaults()->always_capture_default();
-  verb->add_option("-n,--ranks", flags->ranks, "ranks of each host")->check(CLI::Range(1, kMany));
-  verb->add_option("--nodes", flags->nodes, "hosts")->check(CLI::Range(1, kMany));
-  verb->add_option("--device", flags->device,
-                   fmt::format("of each rank: {}", fmt::join(llm::plan::device_names(), ", ")))
-      ->check(CLI::IsMember(llm::plan::device_names()));
+  verb->add_option("-n,--ranks", flags->ranks, "ranks of each host")->check(within(1, kMany));
+  verb->add_option("--nodes", flags->nodes, "hosts")->check(within(1, kMany));
+  one_of(
+      verb->add_option("--device", flags->device,
+                       fmt::format("of each rank: {}", fmt::join(llm::plan::device_names(), ", "))),
+      llm::plan::device_names());
   verb->add_option("--memory", flags->memory_gb,
                    "GB of each GPU, or of each host where ranks compute on the CPU (default: what "
                    "there is)")
