@@ -1,4 +1,4 @@
-// sherd eval MODEL|RUN [--data FILE] [--checkpoint best|last|STEP] [--limit N] [--json]
+// sherd eval MODEL|RUN [--data FILE] [--checkpoint best|last|STEP|FOLDER] [--limit N] [--json]
 
 #include <algorithm>
 #include <filesystem>
@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "app/ignore_fields.h"
 #include "app/launch.h"
 #include "app/live_line.h"
+#include "app/model_flags.h"
 #include "app/numbers.h"
 #include "app/rank.h"
 #include "app/verbs.h"
@@ -78,6 +80,11 @@ struct Evaluated {
   std::int64_t batch = 8;
 };
 
+bool is_model(const EvalFlags& flags) {
+  std::error_code ignored;
+  return std::filesystem::exists(std::filesystem::path(flags.model) / "config.json", ignored);
+}
+
 // The run's own data, read as the run read it.
 std::vector<EvaluatedFile> files_of_run(const std::optional<llm::config::RunConfig>& run,
                                         const EvalFlags& flags) {
@@ -85,7 +92,9 @@ std::vector<EvaluatedFile> files_of_run(const std::optional<llm::config::RunConf
     throw sherd::Error(
         sherd::ExitCode::Usage,
         fmt::format("--data is missing: '{}' is {}. Give a file of questions.", flags.model,
-                    run ? "a run without data.eval" : "a model, not a run"));
+                    run               ? "a run without data.eval"
+                    : is_model(flags) ? "a model, not a run"
+                                      : "neither a run nor a model, which has a config.json"));
   }
   std::vector<EvaluatedFile> files;
   for (const llm::config::DataSet& set : run->data.eval) {
@@ -392,10 +401,9 @@ void add_eval(CLI::App& program, int& exit_code) {
   const auto whole = within(std::int64_t{0}, std::int64_t{1} << 40);
   const auto positive = within(std::int64_t{1}, std::int64_t{1} << 40);
   verb->add_option("model,--model", flags->model,
-                   "Hugging Face folder, a run's output folder, or a checkpoint's folder")
-      ->required();
+                   "Hugging Face folder, a run's output folder, or a checkpoint's folder");
   verb->add_option("--checkpoint", flags->checkpoint,
-                   "of a run: best, last or a step (default: last)");
+                   "of a run: best, last, a step or a folder (default: last)");
   add_data_flags(*verb, *flags);
   add_ignore_fields(*verb, flags->ignored_fields);
   verb->add_option("-n,--ranks", flags->ranks, "ranks of this host to start (default: 1)")
@@ -425,6 +433,7 @@ void add_eval(CLI::App& program, int& exit_code) {
       ->excludes(loss_only);
   verb->add_flag("--json", flags->json, "one line of JSON on standard output");
   verb->callback([flags, &exit_code] {
+    take_model(flags->model, flags->checkpoint);
     const auto code = start_ranks(flags->ranks);
     if (code) {
       exit_code = *code;

@@ -8,6 +8,7 @@
 #include <c10/util/Exception.h>
 
 #include "app/allocator.h"
+#include "app/live_line.h"
 #include "app/run_command.h"
 #include "launch/descriptor_limit.h"
 #include "launch/end_process.h"
@@ -25,7 +26,8 @@ using sherd::ExitCode;
 int fail(ExitCode code, const std::string& message) {
   if (!message.empty()) {
     // A message may quote data and models.
-    std::cerr << "sherd: " << llm::text::printable(message, llm::text::Lines::Keep) << std::endl;
+    const std::string text = llm::text::printable(message, llm::text::Lines::Keep);
+    std::cerr << app::fitted("sherd: " + text, STDERR_FILENO) << std::endl;
   }
   return static_cast<int>(code);
 }
@@ -54,7 +56,7 @@ ExitCode code_of(const std::system_error& error) {
 // LibTorch's warnings without its stamp of time, source and thread.
 class PlainWarnings : public c10::WarningHandler {
   void process(const c10::Warning& warning) override {
-    std::cerr << "warning: " << warning.msg() << std::endl;
+    std::cerr << app::fitted("warning: " + warning.msg(), STDERR_FILENO) << std::endl;
   }
 };
 

@@ -107,7 +107,7 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
   const llm::track::Working planning(&progress, "planning");
   const auto say_aside = [&](const std::string& line) { progress.say(line); };
   const auto print = [&](const std::string& text) { progress.aside([&] { print_result(text); }); };
-  RunConfig config = load_recipe(words, say_aside);
+  RunConfig config = load_recipe_to_read(words, say_aside);
   HubNames({.may_fetch = false,
             .data_may_be_missing = true,
             .json_on_stdout = true,
@@ -147,7 +147,7 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
     plans.scaled = llm::train::plan_scaling(config, shape, hosts,
                                             flags.ranks > 1 ? flags.ranks : kGpusOfAHost, batches);
   }
-  print(flags.json ? json_text(plans) : people_text(plans));
+  print(flags.json ? json_text(plans) : fitted(people_text(plans), STDOUT_FILENO));
   const bool fits = plans.found ? !plans.found->empty() : plans.run.fits();
   return fits ? 0 : 1;
 }

@@ -1,6 +1,7 @@
 // sherd train [RECIPE.toml] [--section.key value …]
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <optional>
 
@@ -17,6 +18,7 @@
 #include "app/threads.h"
 #include "app/verbs.h"
 #include "launch/stop_request.h"
+#include "llm/train/checkpoints.h"
 #include "llm/train/deterministic.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/trainer.h"
@@ -28,8 +30,18 @@ namespace {
 
 using sherd::ExitCode;
 
-constexpr const char* kStoppedEarly =
-    "stopped on request before the first step: nothing was saved, and the same command starts over";
+// `config`: none before it has been read.
+std::string stopped_early(const std::optional<llm::config::RunConfig>& config) {
+  const std::string stopped = "stopped on request before the first step: ";
+  if (config && config->checkpoint.resume == "auto") {
+    const llm::train::Checkpoints checkpoints(config->train.output);
+    if (const auto steps = checkpoints.complete_steps(); !steps.empty()) {
+      return stopped + "the same command resumes from " +
+             checkpoints.folder_of(steps.back()).string();
+    }
+  }
+  return stopped + "nothing was saved, and the same command starts over";
+}
 
 std::string ranks_line(const Rank& rank, int ranks) {
   const int threads = at::get_num_threads();
@@ -42,10 +54,11 @@ std::string ranks_line(const Rank& rank, int ranks) {
                      threads == 1 ? "thread" : "threads", started);
 }
 
-std::string stop_line(const llm::train::RunOutcome& outcome, const std::string& resume) {
+std::string stop_line(const llm::train::RunOutcome& outcome, const llm::config::RunConfig& config) {
   if (outcome.steps_done == 0) {
-    return kStoppedEarly;
+    return stopped_early(config);
   }
+  const std::string& resume = config.checkpoint.resume;
   const bool fresh = resume == "never" || resume == "overwrite";
   return fmt::format("stopped on request after step {}; {} resumes from {}", outcome.steps_done,
                      fresh ? "the command without --resume " + resume : "the same command",
@@ -54,12 +67,17 @@ std::string stop_line(const llm::train::RunOutcome& outcome, const std::string& 
 
 int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   const auto stop_requested = [] { return sherd::launch::StopRequest::requested(); };
-  EndAtOnce end_at_once(static_cast<int>(ExitCode::Stopped), stop_requested, [&rank] {
-    if (rank.is_first()) {
-      say(kStoppedEarly);
-    }
-  });
+  const auto read = std::make_shared<std::optional<llm::config::RunConfig>>();  // once it is
+  const auto is_read = std::make_shared<std::atomic<bool>>(false);
+  EndAtOnce end_at_once(static_cast<int>(ExitCode::Stopped), stop_requested,
+                        [&rank, read, is_read] {
+                          if (rank.is_first()) {
+                            say(stopped_early(*is_read ? *read : std::nullopt));
+                          }
+                        });
   llm::config::RunConfig config = load_recipe_on(rank, words);
+  *read = config;
+  *is_read = true;
   auto progress = progress_of(rank);  // until the run speaks for itself
   auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
   HubNames names({.may_fetch = !dry, .progress = progress.get()}, &rank);
@@ -86,6 +104,7 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   };
   hooks.prepared = [&] { end_at_once.disarm(); };
   hooks.show = live_line();
+  hooks.columns = [] { return ::isatty(STDOUT_FILENO) == 1 ? terminal_columns(0) : 0; };
   hooks.failing = [&rank] { rank.outlive_peers(); };
   hooks.warn = [](const std::string& line) { say(line, /*json_on_stdout=*/true); };
   if (dry) {
@@ -93,7 +112,7 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   }
   const llm::train::RunOutcome outcome = llm::train::run(config, world, hooks);
   if (rank.is_first() && outcome.stopped) {
-    say(stop_line(outcome, config.checkpoint.resume));
+    say(stop_line(outcome, config));
   }
   return static_cast<int>(outcome.stopped ? ExitCode::Stopped : ExitCode::Done);
 }

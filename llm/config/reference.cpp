@@ -131,7 +131,14 @@ std::string reference_markdown() {
          "that decides the run must\n"
          "stay as it is when a run is resumed; one that a checkpoint of an earlier version lacks "
          "counts as what that version\n"
-         "did. Old names are read until version 1.0, each with a line that says the new one.\n" +
+         "did. Old names are read until version 1.0, each with a line that says the new one.\n\n"
+         "Words may be written in capitals and with `-` for `_`, and dtypes by their short names: "
+         "`FULL_SHARD` is `full_shard`,\n"
+         "`bf16` is `bfloat16`. A key that other tools have, such as `learning_rate`, is an error "
+         "that names the key here.\n"
+         "A run's output folder in the place of the file stands for the configuration of that run: "
+         "`sherd train runs/mine`\n"
+         "continues it there.\n" +
          described(config) + renamed_keys();
 }
 

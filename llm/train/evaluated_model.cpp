@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <fmt/core.h>
 
+#include "files/system_text.h"
 #include "llm/config/run_config.h"
 #include "llm/io/hf_config.h"
 #include "llm/train/agreement.h"
@@ -70,6 +71,13 @@ at::Tensor read_parameter(const std::string& folder, const sherd::CheckpointMani
 }  // namespace
 
 EvaluatedModel find_evaluated(const std::string& path, const std::string& which) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) {
+    throw sherd::Error(sherd::ExitCode::InputMissing,
+                       fmt::format("'{}' does not exist{}. Give a Hugging Face folder, a run's "
+                                   "output folder, or a checkpoint's folder.",
+                                   path, sherd::files::where_it_begins(path)));
+  }
   const fs::path run = run_folder_of(path);
   if (!which.empty() && (run.empty() || is_checkpoint(path))) {
     throw sherd::Error(sherd::ExitCode::Usage,
@@ -84,9 +92,7 @@ EvaluatedModel find_evaluated(const std::string& path, const std::string& which)
     require_checkpoint(run);
   }
   EvaluatedModel found;
-  found.checkpoint =
-      (which.empty() ? checkpoints_at(path, "--model").front() : chosen_checkpoint(run, which))
-          .string();
+  found.checkpoint = checkpoint_at(path, which, "--model").string();
   const RunNote note =
       note_from_text(sherd::CheckpointManifest::read(found.checkpoint).note, found.checkpoint);
   found.run = config_of(note, found.checkpoint);

@@ -21,6 +21,10 @@ namespace llm::train {
 /// Not collective: rank 0 does it. Throws sherd::Error(CannotWrite), naming the path.
 void try_output(const config::RunConfig& config);
 
+/// try_output() of a run that is only planned: the folder may be missing, and is missing again
+/// afterwards. Not collective. Throws sherd::Error(CannotWrite), naming the path.
+void try_planned_output(const config::RunConfig& config);
+
 /// Lists samples that were left out in `bad_samples.jsonl` of the folder, and says how many;
 /// removes that file where there are none. Not collective. Throws sherd::Error(CannotWrite,
 /// StorageIo).

@@ -66,7 +66,7 @@ TEST(TokenCache, KnowsRecordsAndHowManyWereSkipped) {
   EXPECT_EQ(found->report.skipped, 1);
   EXPECT_THAT(
       found->report.sentence(),
-      testing::AllOf(testing::HasSubstr("1 records"), testing::EndsWith("; 1 bad sample skipped")));
+      testing::AllOf(testing::HasSubstr("1 record, "), testing::EndsWith("; 1 bad sample skipped")));
   DatasetReport report = expected.report;
   report.name = "a.jsonl";
   EXPECT_EQ(found->report.sentence(), report.sentence());
