@@ -249,8 +249,7 @@ TEST(Dataset, OfRecordsTheCompletionIsTheReference) {
   EXPECT_EQ(dataset.report.sentence(),
             file.string() + ": 1 record, " + std::to_string(dataset.report.tokens) + " tokens (" +
                 std::to_string(dataset.report.supervised_tokens) + " supervised, longest sample " +
-                std::to_string(dataset.report.longest_tokens) +
-                " of at most 64)");
+                std::to_string(dataset.report.longest_tokens) + " of at most 64)");
 }
 
 TEST(DataFile, APipeOrADeviceIsNotWaitedFor) {
