@@ -186,10 +186,10 @@ void add_bandwidth(CLI::App& program, int& exit_code) {
       program.add_subcommand("bandwidth", "Measure what ranks exchange in a second, and each pair");
   auto flags = std::make_shared<BandwidthFlags>();
   verb->add_option("-n,--ranks", flags->ranks, "ranks of this host to start")
-      ->check(CLI::Range(1, 1024));
+      ->check(within(1, 1024));
   verb->add_option("--max-mib", flags->most_mib, "size of the largest tensor, MiB")
       ->capture_default_str()
-      ->check(CLI::Range(1, 65536));
+      ->check(within(1, 65536));
   verb->add_option("--at-least", flags->at_least_gb_per_second,
                    "GB/s of bus bandwidth of an all-gather of 64 MiB; below that: exit code 1")
       ->check(above_zero());

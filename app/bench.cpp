@@ -235,7 +235,7 @@ llm::train::Settings bench_settings(const BenchFlags& flags) {
           {"the model's config.json (SHA-256)", llm::bench::config_digest(options)}};
 }
 
-// What CLI::Range or "none" let through.
+// What above_zero_or_none() lets through.
 std::optional<double> minutes_of(const std::string& text) {
   return text == "none" ? std::nullopt : std::optional(std::stod(text));
 }
@@ -350,17 +350,17 @@ int bench(Rank& rank, BenchFlags flags) {
 
 void add_flags(CLI::App& verb, BenchFlags& flags) {
   auto& options = flags.options;
-  const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 30);
+  const auto positive = within(std::int64_t{1}, std::int64_t{1} << 30);
   verb.option_defaults()->always_capture_default();
   verb.add_option("--model", options.model, "config.json, or a Hugging Face folder");
   add_ignore_fields(verb, options.ignored_fields);
   verb.add_option("-n,--ranks", flags.ranks, "ranks of this host to start (default: 1)")
-      ->check(CLI::Range(1, 1024));
+      ->check(within(1, 1024));
   verb.add_option("--threads", flags.threads,
                   "of each rank (default: 1; with --calibrate as many as there are cores for it)")
-      ->check(CLI::Range(1, 1024));
+      ->check(within(1, 1024));
   verb.add_option("--seq", options.sequence, "tokens of a sample")
-      ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 20));
+      ->check(within(std::int64_t{2}, std::int64_t{1} << 20));
   verb.add_option("--micro-batch", options.micro_batch, "samples of a rank at a time")
       ->check(positive);
   verb.add_option("--accum", options.accumulation, "micro-batches a step")->check(positive);
@@ -372,36 +372,36 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
       ->check(above_zero());
   verb.add_option("--max-minutes", flags.max_minutes,
                   "refuse what would take longer; none: no limit")
-      ->check(above_zero() | CLI::IsMember({"none"}));
+      ->check(above_zero_or_none());
   add_device_flag(verb, flags.device);
-  verb.add_option("--dtype", flags.dtype, "of parameters and gradients")
-      ->check(CLI::IsMember(dtypes_by_name()));
-  verb.add_option(
-          "--master", flags.master,
-          "how master weights lie under bf16; split: 2 bytes a parameter less; bfloat16: 4, and "
-          "updates are rounded at random")
-      ->check(CLI::IsMember(llm::train::masters_by_name()));
-  verb.add_option("--reduce-dtype", flags.reduce_dtype,
-                  "of sums of gradients; bf16, under bf16: 2 bytes a parameter less")
-      ->check(CLI::IsMember({"fp32", "bf16"}));
-  verb.add_option("--moments", flags.moments,
-                  "of AdamW's moments; bf16: 4 bytes a parameter less, rounded at random")
-      ->check(CLI::IsMember({"fp32", "bf16"}));
-  verb.add_option("--reduce-scatter", flags.reduce_scatter,
-                  "how GPUs sum gradients; native: by NCCL's reduce-scatter, in --reduce-dtype")
-      ->check(CLI::IsMember({"rank_order", "native"}));
+  one_of(verb.add_option("--dtype", flags.dtype, "of parameters and gradients"), dtype_words());
+  one_of(verb.add_option(
+             "--master", flags.master,
+             "how master weights lie under bf16; split: 2 bytes a parameter less; bfloat16: 4, and "
+             "updates are rounded at random"),
+         names_in(llm::train::masters_by_name()));
+  one_of(verb.add_option("--reduce-dtype", flags.reduce_dtype,
+                         "of sums of gradients; bf16, under bf16: 2 bytes a parameter less"),
+         {"fp32", "bf16"});
+  one_of(verb.add_option("--moments", flags.moments,
+                         "of AdamW's moments; bf16: 4 bytes a parameter less, rounded at random"),
+         {"fp32", "bf16"});
+  one_of(verb.add_option(
+             "--reduce-scatter", flags.reduce_scatter,
+             "how GPUs sum gradients; native: by NCCL's reduce-scatter, in --reduce-dtype"),
+         {"rank_order", "native"});
   verb.add_option("--loss-chunk-tokens", options.loss_chunk.tokens,
                   "rows of logits that the loss holds at a time (default: by --loss-chunk-bytes)")
       ->check(positive);
   verb.add_option("--loss-chunk-bytes", options.loss_chunk.bytes,
                   "bytes of logits that the loss holds at a time (default: 1/32 of a GPU's memory; "
                   "on a CPU 512 rows)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+      ->check(within(std::int64_t{1}, std::int64_t{1} << 40));
   verb.add_flag("--cuda-graphs", options.cuda_graphs,
                 "run micro-batches as graphs of the GPU, by one launch each");
-  verb.add_option("--attention", flags.attention,
-                  "which kernel computes attention on a GPU; auto: the fastest that serves")
-      ->check(CLI::IsMember(llm::train::attention_kernels_by_name()));
+  one_of(verb.add_option("--attention", flags.attention,
+                         "which kernel computes attention on a GPU; auto: the fastest that serves"),
+         names_in(llm::train::attention_kernels_by_name()));
   verb.add_flag("--update-in-backward", options.update_in_backward,
                 "use gradients as soon as they are there: those of a block are held at a time, "
                 "unclipped");
@@ -416,10 +416,11 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
                   "host: on a GPU's host");
   verb.add_flag("--offload-activations", options.sharding.offload.activations_on_host,
                 "what blocks keep for backward, on a GPU's host");
-  verb.add_option("--strategy", flags.strategy, "what each rank keeps")
-      ->check(CLI::IsMember(llm::train::strategies_by_name()));
-  verb.add_option("--supervised", flags.supervised, "all tokens, or the last 8 of each sample")
-      ->check(CLI::IsMember({"all", "answer"}));
+  one_of(verb.add_option("--strategy", flags.strategy, "what each rank keeps"),
+         names_in(llm::train::strategies_by_name()));
+  one_of(
+      verb.add_option("--supervised", flags.supervised, "all tokens, or the last 8 of each sample"),
+      {"all", "answer"});
   verb.add_option("--tokens", options.tokens, "file of int32 token ids, read in order");
   verb.add_option("--seed", options.seed, "of weights and token ids");
   verb.add_option("--lr", options.lr, "learning rate")->check(at_least_zero());

@@ -12,6 +12,7 @@
 #include "app/hub_names.h"
 #include "app/launch.h"
 #include "app/live_line.h"
+#include "app/numbers.h"
 #include "app/rank.h"
 #include "app/recipe.h"
 #include "app/threads.h"
@@ -81,7 +82,7 @@ void add_check(CLI::App& program, int& exit_code) {
       "check", "Try a run on its ranks: data, parameters, four steps, a checkpoint, memory");
   auto flags = std::make_shared<CheckFlags>();
   verb->add_option("-n,--ranks", flags->ranks, "ranks of this host to start (default: 1)")
-      ->check(CLI::Range(1, 1024));
+      ->check(within(1, 1024));
   verb->add_flag("--json", flags->json, "one line of JSON on standard output");
   verb->footer(
       "Example: sherd check recipes/smollm2-135m-squad.toml -n 2\n"

@@ -1,4 +1,4 @@
-// sherd data preview RECIPE [-n SAMPLES] [--html FILE] [--json] [--section.key …]
+// sherd data preview RECIPE [--samples N] [--full] [--html FILE] [--json] [--section.key …]
 
 #include <memory>
 #include <string>
@@ -8,12 +8,14 @@
 
 #include "app/hub_names.h"
 #include "app/live_line.h"
+#include "app/numbers.h"
 #include "app/rank.h"
 #include "app/recipe.h"
 #include "app/verbs.h"
 #include "files/output.h"
 #include "llm/train/data_preview.h"
 #include "llm/train/start.h"
+#include "sherd/error.h"
 #include "sherd/world.h"
 
 namespace app {
@@ -23,14 +25,27 @@ namespace {
 struct PreviewFlags {
   std::int64_t samples = 3;
   std::string html;
+  bool full = false;
   bool json = false;
 };
 
+// Elsewhere -n is a number of ranks.
+void refuse_ranks(const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (word.starts_with("-n") && !word.starts_with("--")) {
+      throw sherd::Error(sherd::ExitCode::Usage,
+                         "-n is the number of ranks, which a preview has none of: --samples N says "
+                         "how many samples are shown");
+    }
+  }
+}
+
 int preview(const PreviewFlags& flags, const std::vector<std::string>& words) {
+  refuse_ranks(words);
   llm::track::Progress progress(output_for_people(flags.json));
   const auto tell = [&](const std::string& line) { progress.say(line); };
   sherd::World world = sherd::World::alone();
-  auto given = load_recipe(words, tell);
+  auto given = load_recipe_to_read(words, tell);
   HubNames({.json_on_stdout = flags.json, .progress = &progress}).resolve(given);
   const auto config = llm::train::resolved(given, world);
   const auto run = llm::train::start_run(config, world, tell, &progress);
@@ -41,9 +56,11 @@ int preview(const PreviewFlags& flags, const std::vector<std::string>& words) {
     sherd::files::write_file(flags.html, to_html(shown));
     tell("written: " + flags.html);
   }
+  using llm::train::Clip;
   using llm::train::Marks;
   const Marks marks = ::isatty(STDOUT_FILENO) == 1 ? Marks::Colour : Marks::Brackets;
-  print_result(flags.json ? to_json(shown) : to_text(shown, marks));
+  print_result(flags.json ? to_json(shown)
+                          : to_text(shown, marks, flags.full ? Clip::None : Clip::Middle));
   return 0;
 }
 
@@ -55,10 +72,12 @@ void add_data(CLI::App& program, int& exit_code) {
   CLI::App* verb = data->add_subcommand(
       "preview", "The first samples of a recipe as the model sees them, and what all are like");
   auto flags = std::make_shared<PreviewFlags>();
-  verb->add_option("-n,--samples", flags->samples, "samples to show, in the order of training")
+  verb->add_option("--samples", flags->samples, "samples to show, in the order of training")
       ->capture_default_str()
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000}));
+      ->check(within(std::int64_t{0}, std::int64_t{1000}));
   verb->add_option("--html", flags->html, "also write a page of them");
+  verb->add_flag("--full", flags->full,
+                 "show long samples whole, which else are cut in the middle");
   verb->add_flag("--json", flags->json, "one line of JSON on standard output");
   verb->footer(
       "Example: sherd data preview recipes/own-data.toml\n"

@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 
+#include "app/numbers.h"
 #include "llm/train/device.h"
 #include "sherd/gpus.h"
 
@@ -11,12 +12,13 @@ namespace app {
 using llm::config::DeviceKind;
 
 void add_device_flag(CLI::App& verb, DeviceKind& kind) {
-  const std::map<std::string, DeviceKind> kinds = {
+  static const std::map<std::string, DeviceKind> kinds = {
       {"auto", DeviceKind::Auto}, {"cpu", DeviceKind::Cpu}, {"cuda", DeviceKind::Cuda}};
-  verb.add_option("--device", kind,
-                  "where ranks compute: auto (GPUs where there are any, one a rank), cpu or cuda")
-      ->transform(CLI::Transformer(kinds))
-      ->type_name("KIND");
+  one_of(verb.add_option_function<std::string>(
+             "--device", [&kind](const std::string& word) { kind = kinds.at(word); },
+             "where ranks compute: auto (GPUs where there are any, one a rank), cpu or cuda"),
+         names_in(kinds))
+      ->default_str("auto");
 }
 
 c10::DeviceType device_of(const Rank& rank, DeviceKind kind) {

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include <c10/core/ScalarType.h>
 
@@ -14,6 +15,12 @@ inline const std::map<std::string, c10::ScalarType>& dtypes_by_name() {
       {"fp32", c10::kFloat},    {"bf16", c10::kBFloat16},     {"fp16", c10::kHalf},
       {"float32", c10::kFloat}, {"bfloat16", c10::kBFloat16}, {"float16", c10::kHalf}};
   return dtypes;
+}
+
+/// Those that flags show; the long ones are accepted spellings of them.
+inline const std::vector<std::string>& dtype_words() {
+  static const std::vector<std::string> words = {"bf16", "fp16", "fp32"};
+  return words;
 }
 
 }  // namespace app

@@ -1,4 +1,4 @@
-// sherd eval MODEL|RUN [--data FILE] [--checkpoint best|last|STEP] [--limit N] [--json]
+// sherd eval MODEL|RUN [--data FILE] [--checkpoint best|last|STEP|FOLDER] [--limit N] [--json]
 
 #include <algorithm>
 #include <filesystem>
@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,8 @@
 #include "app/ignore_fields.h"
 #include "app/launch.h"
 #include "app/live_line.h"
+#include "app/model_flags.h"
+#include "app/numbers.h"
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "files/folder.h"
@@ -78,6 +81,11 @@ struct Evaluated {
   std::int64_t batch = 8;
 };
 
+bool is_model(const EvalFlags& flags) {
+  std::error_code ignored;
+  return std::filesystem::exists(std::filesystem::path(flags.model) / "config.json", ignored);
+}
+
 // The run's own data, read as the run read it.
 std::vector<EvaluatedFile> files_of_run(const std::optional<llm::config::RunConfig>& run,
                                         const EvalFlags& flags) {
@@ -85,7 +93,9 @@ std::vector<EvaluatedFile> files_of_run(const std::optional<llm::config::RunConf
     throw sherd::Error(
         sherd::ExitCode::Usage,
         fmt::format("--data is missing: '{}' is {}. Give a file of questions.", flags.model,
-                    run ? "a run without data.eval" : "a model, not a run"));
+                    run               ? "a run without data.eval"
+                    : is_model(flags) ? "a model, not a run"
+                                      : "neither a run nor a model, which has a config.json"));
   }
   std::vector<EvaluatedFile> files;
   for (const llm::config::DataSet& set : run->data.eval) {
@@ -380,14 +390,15 @@ void add_data_flags(CLI::App& verb, EvalFlags& flags) {
   verb.add_option("--data", flags.data,
                   "SQuAD file, or JSON lines (.jsonl) or an array of prompts and completions "
                   "(default: each of the run's data.eval, read as the run read it)");
-  verb.add_option(
+  one_of(
+      verb.add_option(
           "--format", flags.format,
           "of the data: auto, squad, jsonl, json or parquet (default: the run's for its own data, "
-          "else auto)")
-      ->check(CLI::IsMember(formats_by_name()));
-  verb.add_option("--on-bad-sample", flags.on_bad_sample,
-                  "error or skip (default: the run's for its own data, else error)")
-      ->check(CLI::IsMember({"error", "skip"}));
+          "else auto)"),
+      names_in(formats_by_name()));
+  one_of(verb.add_option("--on-bad-sample", flags.on_bad_sample,
+                         "error or skip (default: the run's for its own data, else error)"),
+         {"error", "skip"});
   verb.add_option("--columns", flags.columns,
                   "names of a record's prompt and completion, as PROMPT,COMPLETION (default: the "
                   "run's, else prompt,completion)")
@@ -402,17 +413,16 @@ void add_eval(CLI::App& program, int& exit_code) {
       program.add_subcommand("eval", "Loss, exact match and F1 of a model on a data file");
   auto flags = std::make_shared<EvalFlags>();
   // Bounds that nobody meets are left out of the help.
-  const auto whole = CLI::Range(std::int64_t{0}, std::int64_t{1} << 40).description("");
-  const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40).description("");
+  const auto whole = within(std::int64_t{0}, std::int64_t{1} << 40);
+  const auto positive = within(std::int64_t{1}, std::int64_t{1} << 40);
   verb->add_option("model,--model", flags->model,
-                   "Hugging Face folder, a run's output folder, or a checkpoint's folder")
-      ->required();
+                   "Hugging Face folder, a run's output folder, or a checkpoint's folder");
   verb->add_option("--checkpoint", flags->checkpoint,
-                   "of a run: best, last or a step (default: last)");
+                   "of a run: best, last, a step or a folder (default: last)");
   add_data_flags(*verb, *flags);
   add_ignore_fields(*verb, flags->ignored_fields);
   verb->add_option("-n,--ranks", flags->ranks, "ranks of this host to start (default: 1)")
-      ->check(CLI::Range(1, 1024));
+      ->check(within(1, 1024));
   verb->add_option("--limit", flags->limit, "only the first N questions (0: all)")->check(whole);
   verb->add_option(
           "--max-length", flags->max_length,
@@ -427,8 +437,9 @@ void add_eval(CLI::App& program, int& exit_code) {
   verb->add_option("--show", flags->show,
                    "print the first N questions with gold and predicted answers")
       ->check(whole);
-  verb->add_option("--dtype", flags->dtype, "of computation (default: the run's, else float32)")
-      ->check(CLI::IsMember(dtypes_by_name()));
+  one_of(verb->add_option("--dtype", flags->dtype,
+                          "of computation (default: the run's, else float32)"),
+         dtype_words());
   add_device_flag(*verb, flags->device);
   auto* loss_only = verb->add_flag("--loss-only", flags->loss_only, "do not generate answers");
   verb->add_option("--predictions", flags->predictions,
@@ -437,6 +448,7 @@ void add_eval(CLI::App& program, int& exit_code) {
       ->excludes(loss_only);
   verb->add_flag("--json", flags->json, "one line of JSON on standard output");
   verb->callback([flags, &exit_code] {
+    take_model(flags->model, flags->checkpoint);
     const auto code = start_ranks(flags->ranks);
     if (code) {
       exit_code = *code;

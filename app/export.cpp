@@ -1,4 +1,4 @@
-// sherd export --checkpoint DIR --out DIR [--dtype D] [--model DIR]
+// sherd export RUN [--checkpoint best|last|STEP] --out DIR [--dtype D] [--model DIR]
 
 #include <memory>
 
@@ -8,11 +8,14 @@
 #include "app/hub_names.h"
 #include "app/ignore_fields.h"
 #include "app/live_line.h"
+#include "app/numbers.h"
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "llm/io/hf_config.h"
 #include "llm/track/step_record.h"
+#include "llm/train/chosen_checkpoint.h"
 #include "llm/train/export_checkpoint.h"
+#include "sherd/error.h"
 
 namespace app {
 
@@ -21,16 +24,35 @@ void add_export(CLI::App& program, int& exit_code) {
       "export", "Write a checkpoint as a Hugging Face folder (weights, config, tokenizer)");
   auto options = std::make_shared<llm::train::ExportOptions>();
   auto dtype = std::make_shared<std::string>();
+  auto run = std::make_shared<std::string>();
+  verb->add_option("run", *run, "a run's output folder, or a checkpoint's folder");
   verb->add_option("--checkpoint", options->checkpoint,
-                   "a checkpoint's folder, or a run's output folder")
-      ->required();
+                   "of the run: best, last, a step or a folder (default: last); without RUN a "
+                   "folder");
   verb->add_option("--out", options->out, "folder to write")->required();
   verb->add_option("--model", options->model,
                    "source of config and tokenizer (default: the run's model.path)");
   add_ignore_fields(*verb, options->ignored_fields);
-  verb->add_option("--dtype", *dtype, "of the weights (default: the source model's)")
-      ->check(CLI::IsMember(dtypes_by_name()));
-  verb->callback([options, dtype, &exit_code] {
+  one_of(verb->add_option("--dtype", *dtype, "of the weights (default: the source model's)"),
+         dtype_words());
+  verb->callback([options, run, dtype, &exit_code] {
+    if (run->empty() && options->checkpoint.empty()) {
+      throw CLI::RequiredError("run");
+    }
+    const std::string& which = options->checkpoint;
+    if (run->empty() && (which == "best" || which == "last")) {
+      throw sherd::Error(sherd::ExitCode::Usage,
+                         fmt::format("--checkpoint {0} chooses among those of a run: give the run "
+                                     "too, as in sherd export RUN --checkpoint {0} --out FOLDER",
+                                     which));
+    }
+    if (!run->empty()) {
+      const auto chosen = llm::train::checkpoint_at(*run, options->checkpoint, "sherd export");
+      for (const std::string& notice : chosen.notices) {
+        say(notice);
+      }
+      options->checkpoint = chosen.folder.string();
+    }
     if (!dtype->empty()) {
       options->dtype = dtypes_by_name().at(*dtype);
     }

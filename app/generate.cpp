@@ -17,6 +17,8 @@
 #include "app/ignore_fields.h"
 #include "app/launch.h"
 #include "app/live_line.h"
+#include "app/model_flags.h"
+#include "app/numbers.h"
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "files/output.h"
@@ -300,12 +302,11 @@ int generate(Rank& rank, GenerateFlags flags) {
 }
 
 void add_flags(CLI::App& verb, GenerateFlags& flags) {
-  const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40).description("");
+  const auto positive = within(std::int64_t{1}, std::int64_t{1} << 40);
   verb.add_option("model,--model", flags.model,
-                  "Hugging Face folder, a run's output folder, or a checkpoint's folder")
-      ->required();
+                  "Hugging Face folder, a run's output folder, or a checkpoint's folder");
   verb.add_option("--checkpoint", flags.checkpoint,
-                  "of a run: best, last or a step (default: last)");
+                  "of a run: best, last, a step or a folder (default: last)");
   auto* prompt = verb.add_option("--prompt", flags.prompt, "text to continue");
   verb.add_option("--prompts", flags.prompts,
                   ".txt, a prompt a line, or .jsonl, an object with prompt a line")
@@ -324,12 +325,13 @@ void add_flags(CLI::App& verb, GenerateFlags& flags) {
                              "(default for a model folder that has one)");
   verb.add_flag("--raw", flags.raw, "prompts are continued as they are (default for a run)")
       ->excludes(chat);
-  verb.add_option("--dtype", flags.dtype, "of computation (default: the run's, else float32)")
-      ->check(CLI::IsMember(dtypes_by_name()));
+  one_of(
+      verb.add_option("--dtype", flags.dtype, "of computation (default: the run's, else float32)"),
+      dtype_words());
   add_device_flag(verb, flags.device);
   add_ignore_fields(verb, flags.ignored_fields);
   verb.add_option("-n,--ranks", flags.ranks, "ranks of this host to start (default: 1)")
-      ->check(CLI::Range(1, 1024));
+      ->check(within(1, 1024));
 }
 
 }  // namespace
@@ -343,6 +345,7 @@ void add_generate(CLI::App& program, int& exit_code) {
       "Without --prompt and --prompts it reads a prompt a line, and answers each, until the end of "
       "the input.");
   verb->callback([flags, &exit_code] {
+    take_model(flags->model, flags->checkpoint);
     if (const auto code = start_ranks(flags->ranks)) {
       exit_code = *code;
       return;

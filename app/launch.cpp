@@ -14,6 +14,8 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include "app/before_start.h"
+#include "app/numbers.h"
 #include "app/verbs.h"
 #include "launch/rank_environment.h"
 #include "launch/spinning.h"
@@ -101,12 +103,12 @@ void name_flags_with_dashes(std::vector<std::string>& words) {
   }
 }
 
-// A verb of this program, or after `--` any program.
-void set_command(LaunchOptions& options, const std::vector<std::string>& words) {
+// A verb of this program, which gives true, or after `--` any program.
+bool set_command(LaunchOptions& options, const std::vector<std::string>& words) {
   options.command = words;
   if (words.size() > 1 && words[0] == kProgram && words[1] == "--") {
     options.command.erase(options.command.begin(), options.command.begin() + 2);
-    return;
+    return false;
   }
   if (words.empty() || std::find(kVerbs.begin(), kVerbs.end(), words.front()) == kVerbs.end()) {
     throw Error(ExitCode::Usage,
@@ -122,6 +124,7 @@ void set_command(LaunchOptions& options, const std::vector<std::string>& words) 
   if (asks_for_help(words)) {
     options.ranks = 1;  // one of them prints it
   }
+  return true;
 }
 
 // `sherd slurm … -- --time=1:00:00` as `sherd slurm … --sbatch=--time=1:00:00`.
@@ -172,6 +175,8 @@ std::optional<int> start_ranks(std::optional<int> ranks) {
   const auto environment = sherd::launch::detect(sherd::launch::process_environment);
   if (environment.launcher == sherd::launch::Launcher::Alone) {
     if (ranks.value_or(1) > 1) {
+      require_cores_for(*ranks);
+      require_sound(own_command(), *ranks);
       return sherd::launch::supervise({.command = own_command(),
                                        .ranks = *ranks,
                                        .holds_stop_signals = true,
@@ -201,12 +206,14 @@ void add_launch(CLI::App& program, int& exit_code) {
       ->required();
   auto* port = verb->add_option("--port", options->port,
                                 "of the rendezvous on 127.0.0.1 (default: a free one)")
-                   ->check(CLI::Range(1, 65535));
+                   ->check(within(1, 65535));
+  auto oversubscribe = std::make_shared<bool>(false);
+  verb->add_flag("--oversubscribe", *oversubscribe, "start more than eight ranks per core");
   auto hosts = std::make_shared<sherd::launch::LaunchHosts>();
   auto* nodes =
       verb->add_option("--nnodes", hosts->hosts,
                        "hosts of the run, each with a launch of its own and as many ranks")
-          ->check(CLI::Range(1, sherd::launch::LaunchHosts::kMostHosts))
+          ->check(within(1, sherd::launch::LaunchHosts::kMostHosts))
           ->excludes(port);
   const auto of_hosts = [&](const char* flags, auto& value, const char* what) {
     return verb->add_option(flags, value, what)->needs(nodes);
@@ -214,22 +221,22 @@ void add_launch(CLI::App& program, int& exit_code) {
   of_hosts("--node-rank", hosts->number, "which of them this is, from 0");
   of_hosts("--master-addr", hosts->master_address, "name or address of host 0");
   of_hosts("--master-port", hosts->master_port, "of rank 0 there, the same on all (default: 29500)")
-      ->check(CLI::Range(1, 65535));
+      ->check(within(1, 65535));
   verb->add_option("--timeout", *timeout_s,
                    "seconds that ranks wait for each other before they end with 80 (default: 600)")
-      ->check(CLI::Range(1, longest));
+      ->check(within(1, longest));
   verb->add_option(
           "--grace", *grace_s,
           "seconds that the ranks have to stop once they are asked to; then they are killed "
           "(default: what they need, and once one has stopped 60 s and three saves)")
-      ->check(CLI::Range(1, longest));
+      ->check(within(1, longest));
   verb->prefix_command();
   verb->footer(
       "Examples: sherd launch -n 2 train my.toml --optim.lr 1e-5\n"
       "          sherd launch -n 2 -- ./my_program its arguments\n"
       "          sherd launch --nnodes 2 --node-rank 0 --master-addr host0 -n 8 train my.toml");
-  verb->callback([verb, options, hosts, nodes, timeout_s, grace_s, &exit_code] {
-    set_command(*options, verb->remaining());
+  verb->callback([verb, options, hosts, nodes, timeout_s, grace_s, oversubscribe, &exit_code] {
+    const bool is_verb = set_command(*options, verb->remaining());
     if (nodes->count() > 0 && hosts->hosts > 1) {
       options->hosts = *hosts;
     }
@@ -238,6 +245,14 @@ void add_launch(CLI::App& program, int& exit_code) {
     }
     if (*grace_s) {
       options->stop_grace = std::chrono::seconds(**grace_s);
+    }
+    // Another number of ranks is refused by supervise().
+    const bool may_start = options->ranks >= 1 && options->ranks <= LaunchOptions::kMostRanks;
+    if (is_verb && may_start && !asks_for_help(options->command)) {
+      if (!*oversubscribe) {
+        require_cores_for(options->ranks);
+      }
+      require_sound(options->command, hosts->hosts * options->ranks);
     }
     exit_code = sherd::launch::supervise(*options);
   });

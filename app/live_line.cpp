@@ -1,10 +1,12 @@
 #include "app/live_line.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <iostream>
 
 #include <sys/ioctl.h>
 
+#include "files/wrapped_text.h"
 #include "launch/rank_environment.h"
 
 namespace app {
@@ -18,6 +20,25 @@ std::string cut_to(const std::string& text, int columns) {
     }
   }
   return text;
+}
+
+std::string fitted(const std::string& text, int descriptor) {
+  constexpr int kIndent = 4;
+  const int columns = ::isatty(descriptor) == 1 ? terminal_columns(0, descriptor) : 0;
+  if (columns <= 2 * kIndent) {
+    return text;
+  }
+  std::string lines;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    const std::size_t spaces = std::min(line.find_first_not_of(' '), line.size());
+    lines += (begin == 0 ? "" : "\n") +
+             sherd::files::wrapped(line, columns,
+                                   std::min(static_cast<int>(spaces) + kIndent, columns / 2));
+    begin = end + 1;
+  }
+  return lines;
 }
 
 int terminal_columns(int otherwise, int descriptor) {

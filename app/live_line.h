@@ -16,6 +16,10 @@ namespace app {
 /// As many characters of `text`, which is UTF-8, as fit into `columns`.
 [[nodiscard]] std::string cut_to(const std::string& text, int columns);
 
+/// `text` with lines that fit the terminal that a descriptor is, broken between words and indented
+/// below their first line; as it is where the descriptor is none.
+[[nodiscard]] std::string fitted(const std::string& text, int descriptor);
+
 /// Shows text in the place of what it showed before, and clears it for an empty one; none where
 /// standard output, or standard error if that is asked for, is no terminal. For llm::track::Output.
 [[nodiscard]] std::function<void(const std::string& text)> live_line(

@@ -11,6 +11,7 @@
 #include <c10/util/Logging.h>
 
 #include "app/allocator.h"
+#include "app/live_line.h"
 #include "app/run_command.h"
 #include "launch/descriptor_limit.h"
 #include "launch/end_process.h"
@@ -28,7 +29,8 @@ using sherd::ExitCode;
 int fail(ExitCode code, const std::string& message) {
   if (!message.empty()) {
     // A message may quote data and models.
-    std::cerr << "sherd: " << llm::text::printable(message, llm::text::Lines::Keep) << std::endl;
+    const std::string text = llm::text::printable(message, llm::text::Lines::Keep);
+    std::cerr << app::fitted("sherd: " + text, STDERR_FILENO) << std::endl;
   }
   return static_cast<int>(code);
 }
@@ -54,7 +56,16 @@ ExitCode code_of(const std::system_error& error) {
   return memory ? ExitCode::OutOfMemory : descriptors ? ExitCode::Unavailable : ExitCode::Internal;
 }
 
+// LibTorch's warnings without its stamp of time, source and thread.
+class PlainWarnings : public c10::WarningHandler {
+  void process(const c10::Warning& warning) override {
+    std::cerr << app::fitted("warning: " + warning.msg(), STDERR_FILENO) << std::endl;
+  }
+};
+
 int run(int argc, char** argv) {
+  PlainWarnings warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   try {
     app::install_allocator();
     sherd::launch::raise_descriptor_limit();

@@ -3,7 +3,9 @@
 #include <cmath>
 #include <string>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include "llm/config/value.h"
 
 namespace app {
 
@@ -24,8 +26,33 @@ CLI::Validator above_zero() {
   return number_that([](double value) { return value > 0; }, "a number above 0");
 }
 
+CLI::Validator above_zero_or_none() {
+  const auto fault = [number = above_zero()](std::string& text) {
+    return text == "none" || number(text).empty() ? "" : text + " must be a number above 0 or none";
+  };
+  return {fault, "", ""};
+}
+
 CLI::Validator at_least_zero() {
   return number_that([](double value) { return value >= 0; }, "a number of at least 0");
+}
+
+CLI::Validator within(std::int64_t least, std::int64_t most) {
+  return CLI::Range(least, most).description("");
+}
+
+CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& words) {
+  const auto find_word = [words](std::string& text) -> std::string {
+    for (const std::string& word : words) {
+      if (llm::config::spelling(word) == llm::config::spelling(text)) {
+        text = word;
+        return "";
+      }
+    }
+    return fmt::format("{} must be one of {}", text, fmt::join(words, ", "));
+  };
+  return option->transform(CLI::Validator(find_word, "", ""))
+      ->type_name(fmt::format("{}", fmt::join(words, "|")));
 }
 
 }  // namespace app

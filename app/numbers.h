@@ -1,5 +1,10 @@
 #pragma once
-// What the value of a flag may be. CLI11's own checks show the largest double in their messages.
+// What the value of a flag may be. CLI11's own checks show bounds that nobody meets, and the
+// numbers of enumerators.
+
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -8,7 +13,27 @@ namespace app {
 /// "must be a number above 0".
 [[nodiscard]] CLI::Validator above_zero();
 
+/// "must be a number above 0 or none".
+[[nodiscard]] CLI::Validator above_zero_or_none();
+
 /// "must be a number of at least 0".
 [[nodiscard]] CLI::Validator at_least_zero();
+
+/// A whole number within bounds that `--help` does not show.
+[[nodiscard]] CLI::Validator within(std::int64_t least, std::int64_t most);
+
+/// The option takes one of these words, in any spelling that the configuration accepts
+/// (llm::config::spelling), and gets the word as it is listed. `--help` shows "a|b|c".
+CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& words);
+
+/// The names of a map: the words of an option whose values it holds.
+template <class Map>
+[[nodiscard]] std::vector<std::string> names_in(const Map& map) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : map) {
+    names.push_back(name);
+  }
+  return names;
+}
 
 }  // namespace app

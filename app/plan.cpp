@@ -107,7 +107,7 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
   const llm::track::Working planning(&progress, "planning");
   const auto say_aside = [&](const std::string& line) { progress.say(line); };
   const auto print = [&](const std::string& text) { progress.aside([&] { print_result(text); }); };
-  RunConfig config = load_recipe(words, say_aside);
+  RunConfig config = load_recipe_to_read(words, say_aside);
   HubNames({.may_fetch = false,
             .data_may_be_missing = true,
             .json_on_stdout = true,
@@ -147,7 +147,7 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
     plans.scaled = llm::train::plan_scaling(config, shape, hosts,
                                             flags.ranks > 1 ? flags.ranks : kGpusOfAHost, batches);
   }
-  print(flags.json ? json_text(plans) : people_text(plans));
+  print(flags.json ? json_text(plans) : fitted(people_text(plans), STDOUT_FILENO));
   const bool fits = plans.found ? !plans.found->empty() : plans.run.fits();
   return fits ? 0 : 1;
 }
@@ -161,11 +161,12 @@ void add_plan(CLI::App& program, int& exit_code) {
                                           "whether that fits, and how long a step takes");
   auto flags = std::make_shared<PlanFlags>();
   verb->option_defaults()->always_capture_default();
-  verb->add_option("-n,--ranks", flags->ranks, "ranks of each host")->check(CLI::Range(1, kMany));
-  verb->add_option("--nodes", flags->nodes, "hosts")->check(CLI::Range(1, kMany));
-  verb->add_option("--device", flags->device,
-                   fmt::format("of each rank: {}", fmt::join(llm::plan::device_names(), ", ")))
-      ->check(CLI::IsMember(llm::plan::device_names()));
+  verb->add_option("-n,--ranks", flags->ranks, "ranks of each host")->check(within(1, kMany));
+  verb->add_option("--nodes", flags->nodes, "hosts")->check(within(1, kMany));
+  one_of(
+      verb->add_option("--device", flags->device,
+                       fmt::format("of each rank: {}", fmt::join(llm::plan::device_names(), ", "))),
+      llm::plan::device_names());
   verb->add_option("--memory", flags->memory_gb,
                    "GB of each GPU, or of each host where ranks compute on the CPU (default: what "
                    "there is)")

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "app/live_line.h"
 #include "files/system_text.h"
 #include "launch/signals.h"
 #include "launch/stop_request.h"
@@ -58,7 +59,8 @@ int Rank::run(const std::function<int()>& work) {
 }
 
 void say(const std::string& line, bool json_on_stdout) {
-  (json_on_stdout ? std::cerr : std::cout) << line << std::endl;  // seen at once, also in a pipe
+  const std::string text = fitted(line, json_on_stdout ? STDERR_FILENO : STDOUT_FILENO);
+  (json_on_stdout ? std::cerr : std::cout) << text << std::endl;  // seen at once, also in a pipe
 }
 
 void print_result(const std::string& line) {

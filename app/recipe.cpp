@@ -1,8 +1,10 @@
 #include "app/recipe.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -22,6 +24,12 @@ std::vector<std::string> expand(const std::vector<std::string>& flags) {
   return expanded;
 }
 
+bool has_flag(const std::vector<std::string>& words, const std::string& flag) {
+  return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+    return word == flag || word.starts_with(flag + "=");
+  });
+}
+
 // The word that is neither a flag nor the value of one; empty where all are. Each flag takes a
 // value, in the same word or in the next.
 std::string take_file(std::vector<std::string>& words) {
@@ -39,6 +47,23 @@ std::string take_file(std::vector<std::string>& words) {
   return "";
 }
 
+// A run's folder stands for the configuration that it was started with; what is done with it is
+// done there.
+std::string recipe_of(const std::string& file, std::vector<std::string>& words) {
+  std::error_code ignored;
+  const std::filesystem::path config = std::filesystem::path(file) / "config.toml";
+  if (file.empty() || !std::filesystem::is_regular_file(config, ignored)) {
+    return file;
+  }
+  if (!has_flag(words, "--train.output")) {
+    words.insert(words.end(), {"--train.output", file});
+  }
+  if (!has_flag(words, "--resume") && !has_flag(words, "--checkpoint.resume")) {
+    words.insert(words.end(), {"--checkpoint.resume", "auto"});  // whatever it was begun with
+  }
+  return config.string();
+}
+
 class WithRecipe : public CLI::Formatter {
   [[nodiscard]] std::string make_usage(const CLI::App* app, std::string name) const override {
     std::string usage = CLI::Formatter::make_usage(app, std::move(name));
@@ -51,9 +76,19 @@ class WithRecipe : public CLI::Formatter {
 llm::config::RunConfig load_recipe(std::vector<std::string> words,
                                    const std::function<void(const std::string&)>& say,
                                    std::optional<int> most_threads) {
-  const std::string file = take_file(words);
+  const std::string file = recipe_of(take_file(words), words);
   return llm::config::load(file.empty() ? std::nullopt : std::optional<std::filesystem::path>(file),
                            expand(words), say, most_threads);
+}
+
+llm::config::RunConfig load_recipe_to_read(std::vector<std::string> words,
+                                           const std::function<void(const std::string&)>& say) {
+  constexpr const char* kNowhere = "/dev/null/run";  // a place where nothing can be
+  std::vector<std::string> rest = words;
+  if (take_file(rest).empty() && !has_flag(words, "--train.output")) {
+    words.insert(words.end(), {"--train.output", kNowhere});
+  }
+  return load_recipe(std::move(words), say);
 }
 
 llm::config::RunConfig load_recipe_on(const Rank& rank, const std::vector<std::string>& words) {

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include "app/numbers.h"
 #include "app/rank.h"
 #include "app/recipe.h"
 #include "app/slurm_flags.h"
@@ -78,11 +79,11 @@ void add_slurm(CLI::App& program, int& exit_code) {
   verb->add_option("recipe", flags->recipe, "a TOML file as sherd train reads")->required();
   verb->add_option("--nodes", flags->slurm.job.nodes, "hosts")
       ->capture_default_str()
-      ->check(CLI::Range(1, 100'000));
+      ->check(within(1, 100'000));
   auto* gpus = verb->add_option("--gpus-per-node", flags->gpus_per_node, "a rank for each")
-                   ->check(CLI::Range(1, 1024));
+                   ->check(within(1, 1024));
   verb->add_option("--ranks-per-node", flags->slurm.job.ranks_per_node, "without GPUs (default: 1)")
-      ->check(CLI::Range(1, 1024))
+      ->check(within(1, 1024))
       ->excludes(gpus);
   add_slurm_flags(*verb, flags->slurm);
   verb->add_option("-o,--out", flags->file, "file to write (default: standard output)");

@@ -44,7 +44,7 @@ std::pair<int, std::string> answer_of(const std::string& command) {
 void add_slurm_flags(CLI::App& verb, SlurmFlags& flags) {
   verb.add_option("--cpus-per-rank", flags.job.cpus_per_rank, "threads of a rank")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
+      ->check(within(1, 1024));
   verb.add_option("--setup", flags.job.setup, "a line of the shell's before it; several times")
       ->take_all();
   verb.add_option("--bandwidth", flags.at_least_gb_per_second,
@@ -54,7 +54,7 @@ void add_slurm_flags(CLI::App& verb, SlurmFlags& flags) {
   verb.add_option("--stop-before", flags.stop_seconds,
                   "seconds before the time limit at which the run is asked to save and end "
                   "(default: a minute and three saves, at least 120)")
-      ->check(CLI::Range(1, 65535));
+      ->check(within(1, 65535));
   verb.add_option("--sbatch", flags.job.options, "an option of sbatch; or all of them after --")
       ->take_all();
 }

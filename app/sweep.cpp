@@ -15,6 +15,8 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include "app/before_start.h"
+#include "app/numbers.h"
 #include "app/rank.h"
 #include "app/slurm_flags.h"
 #include "app/sweep_inputs.h"
@@ -166,6 +168,9 @@ class Turns {
   Turns(const SweepFlags& flags, const Sweep& sweep)
       : flags_(flags), sweep_(sweep), records_(sweep.output) {
     for (const SweepRun& run : sweep.runs) {  // known of all before one begins
+      if (run.hosts == 1 && !flags.makes_jobs) {
+        require_cores_for(run.ranks);
+      }
       is_done_.push_back(records_.is_done(run, llm::config::config_of(sweep, run)));
       if (run.hosts > 1 && !flags.makes_jobs && flags.launcher.empty() && !is_done_.back()) {
         throw sherd::Error(
@@ -298,7 +303,7 @@ void add_sweep(CLI::App& program, int& exit_code) {
       ->required();
   verb->add_option("-n,--ranks", flags->ranks, "of a recipe: numbers of ranks, 1,2,4 (default: 1)")
       ->delimiter(',')
-      ->check(CLI::Range(1, 1024));
+      ->check(within(1, 1024));
   verb->add_flag("--json", flags->json, "the comparison as one line of JSON");
   auto* slurm = verb->add_flag("--slurm", flags->makes_jobs,
                                "submit a job for each run; again: what is done");

@@ -53,10 +53,11 @@ std::string ranks_line(const Rank& rank, int ranks) {
                      threads == 1 ? "thread" : "threads", started);
 }
 
-std::string stop_line(const llm::train::RunOutcome& outcome, const std::string& resume) {
+std::string stop_line(const llm::train::RunOutcome& outcome, const llm::config::RunConfig& config) {
   if (outcome.steps_done == 0) {
     return early_stop_line("");
   }
+  const std::string& resume = config.checkpoint.resume;
   const bool fresh = resume == "never";  // "overwrite" acts once
   return fmt::format("stopped on request after step {}; {} resumes from {}", outcome.steps_done,
                      fresh ? "the command without --resume " + resume : "the same command",
@@ -117,6 +118,7 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   hooks.launch = launch_of(rank.environment());
   hooks.prepared = [&] { end_at_once.disarm(); };
   hooks.show = live_line();
+  hooks.columns = [] { return ::isatty(STDOUT_FILENO) == 1 ? terminal_columns(0) : 0; };
   hooks.failing = [&rank] { rank.outlive_peers(); };
   hooks.unsaved = unsaved;
   hooks.save_takes = [&rank](double seconds) { rank.tell_save_seconds(seconds); };
@@ -126,7 +128,7 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   }
   const llm::train::RunOutcome outcome = llm::train::run(config, world, hooks);
   if (rank.is_first() && outcome.stopped) {
-    say(stop_line(outcome, config.checkpoint.resume));
+    say(stop_line(outcome, config));
   }
   return static_cast<int>(outcome.stopped ? ExitCode::Stopped : ExitCode::Done);
 }

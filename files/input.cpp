@@ -38,7 +38,8 @@ InputFile open_input(const std::string& path) {
                 path + ": expected a regular file, found " + kind_text(status.st_mode));
   }
   if (descriptor.get() < 0) {
-    throw Error(ExitCode::InputMissing, path + ": cannot be opened: " + errno_text(open_error));
+    throw Error(ExitCode::InputMissing, path + ": cannot be opened: " + errno_text(open_error) +
+                                            (open_error == ENOENT ? where_it_begins(path) : ""));
   }
   if (found != 0) {
     throw Error(ExitCode::StorageIo, path + ": its size cannot be read: " + errno_text(errno));

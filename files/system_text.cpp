@@ -1,6 +1,7 @@
 #include "files/system_text.h"
 
 #include <cerrno>
+#include <filesystem>
 #include <system_error>
 
 #include <sys/stat.h>
@@ -36,6 +37,13 @@ std::string kind_text(mode_t mode) {
     default:
       return "a device";
   }
+}
+
+std::string where_it_begins(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::path(path).is_absolute()
+             ? ""
+             : "; relative paths begin here, in " + std::filesystem::current_path(ignored).string();
 }
 
 }  // namespace sherd::files

@@ -19,4 +19,8 @@ namespace sherd::files {
 /// What a file of this mode (`stat::st_mode`) is: "a regular file", "a folder", "a pipe".
 [[nodiscard]] std::string kind_text(mode_t mode);
 
+/// Where a relative path begins: "; relative paths begin here, in /home/me"; empty for an absolute
+/// one.
+[[nodiscard]] std::string where_it_begins(const std::string& path);
+
 }  // namespace sherd::files

@@ -33,6 +33,13 @@ void Deaths::add(std::vector<Death> fresh) {
   all_.insert(all_.end(), fresh.begin(), fresh.end());
 }
 
+int Deaths::like_cause() const {
+  const ExitStatus status = cause().status;
+  return static_cast<int>(std::count_if(all_.begin(), all_.end(), [&](const Death& death) {
+    return death.status.code == status.code && death.status.signal == status.signal;
+  }));
+}
+
 const Death& Deaths::cause() const {
   const auto found = std::find_if(all_.begin(), all_.end(),
                                   [](const Death& death) { return !death.is_survivor(); });

@@ -28,6 +28,8 @@ class Deaths {
   [[nodiscard]] bool empty() const { return all_.empty(); }
   /// The first; there must be one.
   [[nodiscard]] const Death& first() const { return all_.front(); }
+  /// How many ended as the cause did.
+  [[nodiscard]] int like_cause() const;
   /// The first that is no survivor, else the first; there must be one.
   [[nodiscard]] const Death& cause() const;
 

@@ -12,7 +12,11 @@ bool RepeatedFaults::is_repetition(int rank, std::string_view line) {
     return true;
   }
   repeating_.erase(rank);
-  if (!line.starts_with("sherd: ")) {
+  const bool is_fault = line.starts_with("sherd: ");
+  if (is_fault) {
+    speakers_.insert(rank);
+  }
+  if (!is_fault && !line.starts_with("peer lost: ")) {
     return false;
   }
   const auto known = first_rank_.find(line);

@@ -101,6 +101,7 @@ class Supervisor {
   void kill_all(const std::string& how);
   [[nodiscard]] int verdict();
   void report();
+  [[nodiscard]] bool has_told(const Death& death) const;
 
   const LaunchOptions& options_;
   SignalQueue signals_;
@@ -339,7 +340,7 @@ void Supervisor::on_deaths(std::vector<Death> fresh) {
   for (const Rank& rank : ranks_) {
     rank.process.tell(news);
   }
-  if (anyone_runs()) {
+  if (anyone_runs() && !has_told(deaths_.first())) {
     say(news + "; ending the other ranks");
   }
   end_within(kGrace);
@@ -385,8 +386,20 @@ int Supervisor::verdict() {
   return static_cast<int>(stopped_ ? ExitCode::Stopped : ExitCode::Done);
 }
 
+/// Whether the reader knows the cause: the rank wrote a fault before it exited.
+bool Supervisor::has_told(const Death& death) const {
+  return death.status.signal == 0 && faults_.has_said(death.rank);
+}
+
 void Supervisor::report() {
   const Death& death = deaths_.cause();
+  if (has_told(death)) {
+    const int alike = deaths_.like_cause();
+    say(alike == 1 ? death.text()
+                   : std::to_string(alike) + " of " + std::to_string(options_.ranks) + " ranks " +
+                         death.status.text());
+    return;
+  }
   std::string text = death.text() + ".";
   if (death.status.signal == SIGKILL) {
     text += " If nobody killed it, the system may have run out of memory: see dmesg.";

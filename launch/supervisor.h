@@ -57,8 +57,9 @@ struct LaunchOptions {
 /// by those here, which exit 76. Standard output is the launcher's own; standard
 /// error passes through the launcher line by line, marked "[rank 1] " for all but rank 0, which
 /// alone has the launcher's standard input. A fault that several ranks report alike (a line that
-/// begins with "sherd: ") is passed on once. The reader of standard error may stall: ranks
-/// then wait when they write there, and the launcher goes on.
+/// begins with "sherd: ") is passed on once, and a
+/// rank that exits after it is named in one line, without its last words. The reader of standard
+/// error may stall: ranks then wait when they write there, and the launcher goes on.
 ///
 /// Of ranks with `answers` 1 is no failure: the others have `stop_grace`, else kLeastGrace, to give
 /// theirs. A line

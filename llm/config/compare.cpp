@@ -62,7 +62,8 @@ std::vector<std::string> settings_without_effect(const RunConfig& config, int ra
   const std::vector<Leaf> usual = leaves(defaults);
   std::vector<std::string> lines;
   for (std::size_t i = 0; const Leaf& leaf : leaves(copy)) {
-    const bool alone = ranks == 1 && leaf.key.starts_with("parallel.");
+    const bool alone = ranks == 1 && leaf.key.starts_with("parallel.") &&
+                       leaf.text() != R"("no_shard")";  // which is what one rank does
     const std::string why = alone ? "there is one rank" : leaf.field.idle;
     if (!why.empty() && leaf.text() != usual[i].text()) {
       lines.push_back(fmt::format("{} = {} has no effect: {}", leaf.key, leaf.text(), why));

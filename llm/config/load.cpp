@@ -34,6 +34,16 @@ void check_threads(int most, Reading& reading) {
   }
 }
 
+/// A lost minus of an exponent is a typing error that no check of a range finds.
+void note_large_lr(Reading& reading) {
+  constexpr double kUnusual = 0.1;
+  const double lr = reading.config.optim.lr;
+  if (lr >= kUnusual) {
+    reading.notes.push_back(fmt::format(
+        "warning: optim.lr = {} is unusually large for AdamW; usual are 1e-6 to 1e-2", lr));
+  }
+}
+
 std::string lines(const std::vector<std::string>& faults) {
   std::string text;
   for (const std::string& fault : faults) {
@@ -84,6 +94,7 @@ RunConfig load(const std::optional<std::filesystem::path>& file, std::span<const
   if (!reading.faults.empty()) {
     throw sherd::Error(sherd::ExitCode::Usage, joined(reading.faults));
   }
+  note_large_lr(reading);
   for (const std::string& line : reading.notes) {
     if (note) {
       note(line);

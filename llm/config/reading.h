@@ -43,7 +43,8 @@ struct Reading {
   std::set<std::string> given_keys;
 };
 
-/// What to say after an unknown key, "section.key" or without a section: "; did you mean optim.lr?"
+/// What to say after an unknown key, "section.key" or without a section: "; here it is optim.lr" if
+/// another tool has a key of this name (foreign_keys.h); "; did you mean optim.lr?"
 /// if the name stands in another section, or one of its section is near; else what is known there.
 /// `mark` is put before the key.
 [[nodiscard]] std::string suggest_key(const std::string& key, const std::string& mark);

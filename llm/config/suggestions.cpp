@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "llm/config/foreign_keys.h"
 #include "llm/config/nearest_name.h"
 #include "llm/config/reading.h"
 
@@ -81,6 +82,9 @@ std::string in_section(const std::string& section) {
 }  // namespace
 
 std::string suggest_key(const std::string& key, const std::string& mark) {
+  if (const ForeignKey* foreign = foreign_key(key)) {
+    return name_here(*foreign, mark);
+  }
   const Split split(key);
   const std::string section = first_item(split.section);
   const auto anywhere = [](const std::string&) { return true; };
@@ -111,6 +115,9 @@ std::string suggest_key(const std::string& key, const std::string& mark) {
 }
 
 std::string suggest_section(const std::string& section) {
+  if (const ForeignKey* foreign = foreign_key(section)) {
+    return name_here(*foreign, "");
+  }
   RunConfig config;
   std::vector<std::string> names;
   for (const Field& known : schema(config).fields) {

@@ -1,7 +1,9 @@
 #include "llm/config/value.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <map>
 #include <sstream>
 #include <utility>
 
@@ -316,6 +318,22 @@ Value host_or_none(bool& on_host) {
       [&on_host](std::size_t position) { on_host = position == 1; }, {});
 }
 
+std::string with_underscores(const std::string& word) {
+  std::string text;
+  for (const char c : word) {
+    text += c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return text;
+}
+
+std::string spelling(const std::string& word) {
+  static const std::map<std::string, std::string> dtypes = {
+      {"bf16", "bfloat16"}, {"fp16", "float16"}, {"half", "float16"}, {"fp32", "float32"}};
+  const std::string text = with_underscores(word);
+  const auto found = dtypes.find(text);
+  return found == dtypes.end() ? text : found->second;
+}
+
 Value choice_of(std::vector<std::string> words, std::function<std::size_t()> get,
                 std::function<void(std::size_t)> set, std::vector<std::string> planned_words) {
   std::string kind = words.size() > 1 ? "one of " : "";
@@ -326,7 +344,11 @@ Value choice_of(std::vector<std::string> words, std::function<std::size_t()> get
           .text = [words, get = std::move(get)] { return quote(words[get()]); },
           .set =
               [words, set = std::move(set)](const Raw& raw) {
-                const auto found = std::find(words.begin(), words.end(), as_string(raw));
+                const auto given = as_string(raw);
+                const auto found =
+                    std::find_if(words.begin(), words.end(), [&](const std::string& word) {
+                      return given && spelling(word) == spelling(*given);
+                    });
                 if (found != words.end()) {
                   set(static_cast<std::size_t>(found - words.begin()));
                 }

@@ -77,7 +77,14 @@ struct Value {
 [[nodiscard]] Value host_or_none(bool& on_host);
 [[nodiscard]] Value warmup(Warmup& slot);
 
-/// One of some words, by the position of each.
+/// A word in lower case, with _ for -: "full_shard" of "FULL-SHARD".
+[[nodiscard]] std::string with_underscores(const std::string& word);
+
+/// How the words of a choice are compared: with_underscores(), and dtypes by their long names. So
+/// "bf16" is "bfloat16".
+[[nodiscard]] std::string spelling(const std::string& word);
+
+/// One of some words, by the position of each. Any spelling of a word is accepted.
 [[nodiscard]] Value choice_of(std::vector<std::string> words, std::function<std::size_t()> get,
                               std::function<void(std::size_t)> set,
                               std::vector<std::string> planned_words);

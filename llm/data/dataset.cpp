@@ -118,19 +118,25 @@ std::string DatasetReport::skipped_text() const {
 }
 
 std::string DatasetReport::sentence() const {
-  const std::string left_out = skipped_text();
+  std::string text =
+      fmt::format("{}: {} {}{}, {} tokens ({} supervised, longest sample {} of at most {})", name,
+                  samples, records ? "record" : "question", samples == 1 ? "" : "s", tokens,
+                  supervised_tokens, longest_tokens, limits.max_length_tokens);
+  std::string cut;
+  const auto add = [&cut](const std::string& what, std::int64_t count) {
+    if (count > 0) {
+      cut += fmt::format("{}{} in {}", cut.empty() ? "; " : ", ", what, count);
+    }
+  };
   if (records) {
-    return fmt::format(
-        "{}: {} records, {} tokens ({} supervised, longest sample {} of at most {}); prompt cut in "
-        "{}, completion cut in {}{}",
-        name, samples, tokens, supervised_tokens, longest_tokens, limits.max_length_tokens,
-        contexts_cut, answers_cut, left_out);
+    add("prompt cut", contexts_cut);
+    add("completion cut", answers_cut);
+  } else {
+    add("context cut", contexts_cut);
+    add(fmt::format("answer cut to {} tokens", limits.max_answer_tokens), answers_cut);
+    add("answer outside the cut context", answers_outside);
   }
-  return fmt::format(
-      "{}: {} questions, {} tokens ({} supervised, longest sample {} of at most {}); context cut "
-      "in {}, answer cut to {} tokens in {}, answer outside the cut context in {}{}",
-      name, samples, tokens, supervised_tokens, longest_tokens, limits.max_length_tokens,
-      contexts_cut, limits.max_answer_tokens, answers_cut, answers_outside, left_out);
+  return text + cut + skipped_text();
 }
 
 namespace {

@@ -161,6 +161,15 @@ std::string at_start(const std::optional<double>& value, int digits) {
   return value ? fmt::format(" ({:.{}f} at the start)", *value, digits) : "";
 }
 
+// Not the `mem` of a step's line, which counts what ranks share in full.
+std::string memory_text(const RunSummary& s) {
+  const std::string mean = track::short_bytes(s.mean_peak_bytes);
+  const std::string most = track::short_bytes(s.max_peak_bytes);
+  return fmt::format(", memory per rank {}{}{}", mean,
+                     most == mean ? "" : fmt::format(" (at most {})", most),
+                     s.ranks > 1 && s.constant_bytes > 0 ? ", shared pages divided" : "");
+}
+
 }  // namespace
 
 namespace {
@@ -249,11 +258,14 @@ std::string to_json(const RunSummary& s) {
 
 std::string to_line(const RunSummary& s) {
   const bool is_short = s.ended && *s.ended != track::End::Finished;
-  std::string line = fmt::format(
-      "{}train_loss {:.4f}, {} steps in {}, {:.3g} samples/s, {:.3g} "
-      "steps/s",
-      is_short ? track::name_of(*s.ended) + ": " : "", s.train_loss, s.steps,
-      track::clock_text(s.runtime_seconds), s.train_samples_per_second, s.train_steps_per_second);
+  // What a finished run has done is said by its line "done: …".
+  const std::string steps = is_short
+                                ? fmt::format(", {} step{} in {}", s.steps, s.steps == 1 ? "" : "s",
+                                              track::clock_text(s.runtime_seconds))
+                                : "";
+  std::string line = fmt::format("{}train_loss {:.4f}{}, {:.3g} samples/s, {:.3g} steps/s",
+                                 is_short ? track::name_of(*s.ended) + ": " : "", s.train_loss,
+                                 steps, s.train_samples_per_second, s.train_steps_per_second);
   if (s.skipped_steps > 0) {
     line += fmt::format(", {} skipped", s.skipped_steps);
   }
@@ -270,8 +282,7 @@ std::string to_line(const RunSummary& s) {
   if (s.best && s.best->value != last_value(s, s.best->by)) {
     line += ", best " + s.best->text();
   }
-  line += fmt::format(", memory {} a rank, {} at most", track::short_bytes(s.mean_peak_bytes),
-                      track::short_bytes(s.max_peak_bytes));
+  line += memory_text(s);
   return s.lost_records == 0
              ? line
              : line + fmt::format("; without {} record{} that a full disk kept from the log",

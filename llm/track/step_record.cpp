@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <utility>
+#include <vector>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -48,15 +51,44 @@ std::string clock_text(double seconds) {
   return fmt::format("{:02}:{:02}:{:02}", total / 3600, total / 60 % 60, total % 60);
 }
 
-std::string step_line(const StepRecord& r, double eta_seconds) {
-  const std::string learned = r.supervised_tokens > 0
-                                  ? fmt::format("loss {:.4f} | gnorm {:.3g}", r.loss, r.grad_norm)
-                                  : "no supervised token: nothing learned";
-  const std::string line = fmt::format(
-      "step {}/{} | {} | lr {:.3g} | {} tok/s{} | mem {} | eta {}", r.step, r.total_steps, learned,
-      r.lr, short_count(r.tokens_per_second()), r.mfu ? " | mfu " + percent(*r.mfu) : "",
-      short_bytes(r.peak_rank_bytes), clock_text(eta_seconds));
-  return r.epochs > 0 ? fmt::format("{} | epoch {:.2f}", line, r.epochs) : line;
+std::string step_line(const StepRecord& r, double eta_seconds, int columns) {
+  const std::string norm =
+      r.supervised_tokens > 0 ? fmt::format("gnorm {:.3g}", r.grad_norm) : std::string();
+  // Each part with the order in which it is left out; 0: never.
+  const std::vector<std::pair<int, std::string>> parts = {
+      {0, fmt::format("step {}/{}", r.step, r.total_steps)},
+      {0, r.supervised_tokens > 0 ? fmt::format("loss {:.4f}", r.loss)
+                                  : "no supervised token: nothing learned"},
+      {4, norm},
+      {0, fmt::format("lr {:.3g}", r.lr)},
+      {5, short_count(r.tokens_per_second()) + " tok/s"},
+      {2, r.mfu ? "mfu " + percent(*r.mfu) : ""},
+      {3, "mem " + short_bytes(r.peak_rank_bytes)},
+      {0, "eta " + clock_text(eta_seconds)},
+      {1, r.epochs > 0 ? fmt::format("epoch {:.2f}", r.epochs) : ""}};
+  constexpr int kLastLeftOut = 5;
+  std::string line;
+  for (int left_out = 0; left_out <= kLastLeftOut; ++left_out) {
+    line.clear();
+    for (const auto& [order, part] : parts) {
+      if (!part.empty() && (order == 0 || order > left_out)) {
+        line += (line.empty() ? "" : " | ") + part;
+      }
+    }
+    if (columns == 0 || std::ssize(line) <= columns) {
+      break;
+    }
+  }
+  return line;
+}
+
+std::string next_step_text(const StepRecord& r, double eta_seconds, bool is_told) {
+  if (r.step >= r.total_steps) {
+    return fmt::format("after step {}/{}", r.step, r.total_steps);
+  }
+  const std::string next = fmt::format("computing step {}/{}", r.step + 1, r.total_steps);
+  return is_told ? next
+                 : fmt::format("{} | loss {:.4f} | eta {}", next, r.loss, clock_text(eta_seconds));
 }
 
 std::string step_json(const StepRecord& r) {

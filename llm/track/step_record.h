@@ -36,8 +36,13 @@ struct StepRecord {
 
 /// `step 120/1000 | loss 1.234 | gnorm 0.87 | lr 1.9e-05 | 8.4k tok/s | mfu 49.6% | mem 96.1 GiB |
 /// eta 00:41:12 | epoch 1.20`; without the epoch where it is 0, and the utilization where it is not
-/// known.
-[[nodiscard]] std::string step_line(const StepRecord& record, double eta_seconds);
+/// known. Where that is wider than `columns`, parts are left out, the least important first: the
+/// epoch, the utilization, the memory, the norm of the gradient, the rate. 0: as wide as it is.
+[[nodiscard]] std::string step_line(const StepRecord& record, double eta_seconds, int columns = 0);
+/// What a run does after the step of `record`: "computing step 121/1000"; where the step's line has
+/// not been printed, with its loss and the time left.
+[[nodiscard]] std::string next_step_text(const StepRecord& record, double eta_seconds,
+                                         bool is_told);
 /// One JSON object without a line end; a number that is not finite becomes null.
 [[nodiscard]] std::string step_json(const StepRecord& record);
 

@@ -4,10 +4,12 @@
 #include <charconv>
 #include <cstdint>
 #include <optional>
+#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "files/system_text.h"
 #include "llm/runs/run_records.h"
 #include "llm/runs/run_summary.h"
 #include "sherd/error.h"
@@ -20,13 +22,20 @@ namespace fs = std::filesystem;
 using sherd::Error;
 using sherd::ExitCode;
 
+bool is_checkpoint(const fs::path& folder) {
+  std::error_code ignored;
+  return !folder.empty() && fs::is_regular_file(folder / "manifest.json", ignored);
+}
+
 std::int64_t step_in(const std::string& which) {
   std::int64_t step = 0;
   const char* end = which.data() + which.size();
   const auto [stop, fault] = std::from_chars(which.data(), end, step);
   if (fault != std::errc{} || stop != end || step < 1) {
     throw Error(ExitCode::Usage,
-                fmt::format("--checkpoint {}: give best, last or the number of a step", which));
+                fmt::format("--checkpoint {}: give best, last or the number of a step, or the "
+                            "folder of a checkpoint",
+                            which));
   }
   return step;
 }
@@ -45,6 +54,9 @@ std::int64_t best_step(const fs::path& run) {
 }  // namespace
 
 IntactCheckpoint chosen_checkpoint(const fs::path& run, const std::string& which) {
+  if (is_checkpoint(which)) {
+    return {which};
+  }
   if (which == "last") {
     return newest_intact(run.string(), "--checkpoint last");
   }
@@ -62,6 +74,25 @@ IntactCheckpoint chosen_checkpoint(const fs::path& run, const std::string& which
                     steps.empty() ? "none" : fmt::format("{}", fmt::join(steps, ", ")), advice));
   }
   return {checkpoints.folder_of(step)};
+}
+
+IntactCheckpoint checkpoint_at(const std::string& path, const std::string& which,
+                               const std::string& key) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) {
+    throw Error(ExitCode::InputMissing, fmt::format("{}: '{}' does not exist{}", key, path,
+                                                    sherd::files::where_it_begins(path)));
+  }
+  if (which.empty()) {
+    return newest_intact(path, key);
+  }
+  if (is_checkpoint(path)) {
+    throw Error(ExitCode::Usage,
+                fmt::format("--checkpoint {} chooses among those of a run: '{}' is a checkpoint "
+                            "itself. Give a run's output folder.",
+                            which, path));
+  }
+  return chosen_checkpoint(path, which);
 }
 
 }  // namespace llm::train

@@ -71,7 +71,8 @@ struct DealtSample {
 [[nodiscard]] std::vector<DealtSample> samples_of_step(const StartedRun& run, std::int64_t step,
                                                        std::int64_t ranks);
 
-/// "lengths: 12 to 40 tokens, median 20, 95 % within 31; 12.5 % supervised; no padding (…)".
+/// "lengths: 12 to 40 tokens, median 20, 95 % within 31; 12.5 % supervised; no padding (…)";
+/// without the last part where no micro-batch could be padded.
 [[nodiscard]] std::string figures_line(const DataFigures& figures);
 
 /// What a run prints at its start: the figures, and three samples of a line each.
@@ -80,8 +81,12 @@ struct DealtSample {
 /// How supervised text is marked on a terminal.
 enum class Marks { Brackets, Colour };
 
-/// For people, without a line end; the text of data can do nothing to a terminal.
-[[nodiscard]] std::string to_text(const DataPreview& preview, Marks marks);
+/// Whether a long sample is shown without its middle.
+enum class Clip { None, Middle };
+
+/// For people, without a line end; the text of data can do nothing to a terminal. With
+/// Clip::Middle at most 2,000 characters of each part that is not supervised.
+[[nodiscard]] std::string to_text(const DataPreview& preview, Marks marks, Clip clip = Clip::None);
 [[nodiscard]] std::string to_text(const std::vector<DealtSample>& dealt, Marks marks);
 /// One line, which can do nothing to a terminal either.
 [[nodiscard]] std::string to_json(const DataPreview& preview);

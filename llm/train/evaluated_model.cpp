@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include "files/system_text.h"
 #include "llm/config/run_config.h"
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
@@ -64,6 +65,13 @@ std::function<std::string(const std::string&)> names_in(const std::string& folde
 }  // namespace
 
 EvaluatedModel find_evaluated(const std::string& path, const std::string& which) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) {
+    throw sherd::Error(sherd::ExitCode::InputMissing,
+                       fmt::format("'{}' does not exist{}. Give a Hugging Face folder, a run's "
+                                   "output folder, or a checkpoint's folder.",
+                                   path, sherd::files::where_it_begins(path)));
+  }
   const fs::path run = run_folder_of(path);
   if (!which.empty() && (run.empty() || is_checkpoint(path))) {
     throw sherd::Error(sherd::ExitCode::Usage,
@@ -78,8 +86,7 @@ EvaluatedModel find_evaluated(const std::string& path, const std::string& which)
     require_checkpoint(run);
   }
   EvaluatedModel found;
-  const IntactCheckpoint chosen =
-      which.empty() ? newest_intact(path, "--model") : chosen_checkpoint(run, which);
+  const IntactCheckpoint chosen = checkpoint_at(path, which, "--model");
   found.checkpoint = chosen.folder.string();
   found.notices = chosen.notices;
   const RunNote note =

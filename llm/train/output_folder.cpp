@@ -213,6 +213,50 @@ void remove_temporary_files(const std::string& output) {
   }
 }
 
+namespace {
+
+// Folders that are made for a trial, and removed after it.
+class TrialFolders {
+ public:
+  explicit TrialFolders(const fs::path& folder) {
+    std::error_code fault;
+    std::vector<fs::path> missing;
+    for (fs::path path = fs::absolute(folder / "").parent_path();
+         !fs::exists(path, fault) && path.has_relative_path(); path = path.parent_path()) {
+      missing.push_back(path);
+    }
+    for (auto path = missing.rbegin(); path != missing.rend(); ++path) {
+      fs::create_directory(*path, fault);
+      if (fault) {
+        remove();
+        cannot_write("to the output folder", folder, fault.message(), "train.output");
+      }
+      made_.push_back(*path);
+    }
+  }
+  TrialFolders(const TrialFolders&) = delete;
+  TrialFolders& operator=(const TrialFolders&) = delete;
+  ~TrialFolders() { remove(); }
+
+ private:
+  void remove() {
+    std::error_code ignored;
+    for (auto path = made_.rbegin(); path != made_.rend(); ++path) {
+      fs::remove(*path, ignored);  // only where it is empty
+    }
+    made_.clear();
+  }
+
+  std::vector<fs::path> made_;
+};
+
+}  // namespace
+
+void try_planned_output(const config::RunConfig& config) {
+  const TrialFolders folders(config.train.output);
+  try_output(config);
+}
+
 void write_bad_samples(const std::string& output, const std::vector<text::BadSample>& bad,
                        const std::function<void(const std::string& line)>& say) {
   const fs::path path = fs::path(output) / "bad_samples.jsonl";

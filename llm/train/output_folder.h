@@ -43,6 +43,10 @@ void require_seen_by_all(const std::filesystem::path& made, sherd::World& world)
 /// with the lock held. Not collective.
 void remove_temporary_files(const std::string& output);
 
+/// try_output() of a run that is only planned: the folder may be missing, and is missing again
+/// afterwards. Not collective. Throws sherd::Error(CannotWrite), naming the path.
+void try_planned_output(const config::RunConfig& config);
+
 /// Lists samples that were left out in `bad_samples.jsonl` of the folder, and says how many;
 /// removes that file where there are none. Not collective. Throws sherd::Error(CannotWrite,
 /// StorageIo).

@@ -12,11 +12,34 @@ namespace {
 using text::Lines;
 using text::printable;
 
-std::string marked(const PreviewedSample& sample, Marks marks, Lines lines) {
+// Without the middle of what is longer than a screen or two.
+std::string clipped(const std::string& text, Clip clip) {
+  constexpr std::size_t kMost = 2000;
+  if (clip == Clip::None || text.size() <= kMost) {
+    return text;
+  }
+  const auto is_inside = [&](std::size_t at) {  // of a character
+    return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U;
+  };
+  std::size_t first = kMost / 2;
+  while (is_inside(first)) {
+    --first;
+  }
+  std::size_t last = text.size() - kMost / 2;
+  while (is_inside(last)) {
+    ++last;
+  }
+  return text.substr(0, first) +
+         fmt::format("\n… {} bytes left out; --full shows them …\n", last - first) +
+         text.substr(last);
+}
+
+std::string marked(const PreviewedSample& sample, Marks marks, Lines lines,
+                   Clip clip = Clip::None) {
   const bool colour = marks == Marks::Colour;
   std::string text;
   for (const TextPart& part : sample.parts) {
-    const std::string shown = printable(part.text, lines);
+    const std::string shown = printable(clipped(part.text, clip), lines);
     text += !part.supervised ? shown
             : colour         ? "\x1b[1;32m" + shown + "\x1b[0m"
                              : "[[" + shown + "]]";
@@ -79,14 +102,17 @@ std::string line_of(const text::BadSample& bad) {
 }
 
 std::string figures_line(const DataFigures& f) {
-  return fmt::format(
-      "lengths: {} to {} tokens, median {}, 95 % within {}; {:.1f} % supervised; no padding "
-      "({:.1f} % if micro-batches of {} were padded)",
-      f.shortest, f.longest, f.median, f.percentile_95, 100 * f.supervised_share(),
-      100 * f.padding_if_padded, f.micro_batch);
+  const std::string padding =
+      f.padding_if_padded > 0
+          ? fmt::format("; no padding ({:.1f} % if micro-batches of {} were padded)",
+                        100 * f.padding_if_padded, f.micro_batch)
+          : "";
+  return fmt::format("lengths: {} to {} tokens, median {}, 95 % within {}; {:.1f} % supervised{}",
+                     f.shortest, f.longest, f.median, f.percentile_95, 100 * f.supervised_share(),
+                     padding);
 }
 
-std::string to_text(const DataPreview& preview, Marks marks) {
+std::string to_text(const DataPreview& preview, Marks marks, Clip clip) {
   std::string text = figures_line(preview.figures);
   for (const TrainingPart& part : preview.parts) {
     text += "\n" + line_of(part);
@@ -100,9 +126,9 @@ std::string to_text(const DataPreview& preview, Marks marks) {
                 : "\nin [[ ]]: what is supervised, which the model learns to write";
   }
   for (const PreviewedSample& sample : preview.samples) {
-    text += "\n\n" + title_of(sample) + "\n" + marked(sample, marks, Lines::Keep);
+    text += "\n\n" + title_of(sample) + "\n" + marked(sample, marks, Lines::Keep, clip);
     if (!sample.cut_text.empty()) {
-      text += "\ncut off: " + printable(sample.cut_text);
+      text += "\ncut off: " + printable(clipped(sample.cut_text, clip));
     }
   }
   return text;

@@ -1,5 +1,7 @@
 #include "llm/train/run_text.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,9 +58,9 @@ std::string model_line(const config::RunConfig& config, const ModelShape& shape)
 std::string steps_line(const RunLength& length, const data::BatchShape& shape) {
   const double epochs =
       static_cast<double>(length.total_steps) / static_cast<double>(length.steps_per_epoch);
-  return fmt::format("steps: {} of {} ({:.4g} epochs of {}); a rank computes {} x {} a step",
+  return fmt::format("steps: {} of {} ({:.4g} {} of {}); each rank computes {} x {} per step",
                      length.total_steps, counted(shape.global_batch, "sample"), epochs,
-                     counted(length.steps_per_epoch, "step"),
+                     epochs == 1 ? "epoch" : "epochs", counted(length.steps_per_epoch, "step"),
                      shape.micro_batches(shape.global_batch), counted(shape.micro_batch, "sample"));
 }
 
@@ -67,7 +69,7 @@ std::string memory_line(std::int64_t rank_bytes, std::int64_t available_bytes) {
       available_bytes > 0
           ? fmt::format("; {} available on this host", track::short_bytes(available_bytes))
           : "";
-  return fmt::format("memory: at least {} a rank between steps{}", track::short_bytes(rank_bytes),
+  return fmt::format("memory: at least {} per rank between steps{}", track::short_bytes(rank_bytes),
                      available);
 }
 
@@ -120,15 +122,38 @@ std::string done_line(const StepsMade& made) {
                      track::clock_text(made.seconds), made.first_loss, made.last_loss);
 }
 
+namespace {
+
+// A loss this many times the first one's is no noise of batches.
+constexpr double kDiverged = 3;
+
+}  // namespace
+
+std::string diverged_line(const StepsMade& made) {
+  if (made.steps == 0) {
+    return "";
+  }
+  const double usual = std::max(made.first_loss, 1.0);
+  const bool is_lost = !std::isfinite(made.last_loss) || !std::isfinite(made.worst_loss);
+  if (!is_lost && made.worst_loss <= kDiverged * usual && !made.learns_nothing) {
+    return "";
+  }
+  const std::string how =
+      is_lost ? "the loss is no longer a number"
+      : made.worst_loss > kDiverged * usual
+          ? fmt::format("the loss rose from {:.4g} to {:.4g}", made.first_loss, made.worst_loss)
+          : "the gradient became 0";
+  return fmt::format(
+      "warning: this run has diverged: {}. Lower optim.lr, or raise schedule.warmup.", how);
+}
+
 std::string next_lines(const config::RunConfig& config, const std::string& checkpoint) {
   if (checkpoint.empty()) {
     return "next: no checkpoint was requested: what was learned is not kept";
   }
   const std::string output = track::shell_word(config.train.output);
   return fmt::format(
-      "next: sherd eval {0}{1}\n      sherd generate {0}\n      sherd export --checkpoint {0} "
-      "--out "
-      "FOLDER",
+      "next: sherd eval {0}{1}\n      sherd generate {0}\n      sherd export {0} --out FOLDER",
       output, config.data.eval.empty() ? " --data FILE" : "");
 }
 

@@ -15,10 +15,10 @@ namespace llm::train {
 /// "model: models/small: llama, 134.5M parameters, float32, context 2048 tokens, full_shard"
 [[nodiscard]] std::string model_line(const config::RunConfig& config, const ModelShape& shape);
 
-/// "steps: 12 of 8 samples each, 3 epochs of 4; a rank computes 2 micro-batches of 2 a step"
+/// "steps: 12 of 8 samples (3 epochs of 4 steps); each rank computes 2 x 2 samples per step"
 [[nodiscard]] std::string steps_line(const RunLength& length, const data::BatchShape& shape);
 
-/// "memory: at least 2.1 GiB a rank between steps; 14.2 GiB available on this host"
+/// "memory: at least 2.1 GiB per rank between steps; 14.2 GiB available on this host"
 [[nodiscard]] std::string memory_line(std::int64_t rank_bytes, std::int64_t available_bytes);
 
 /// "on the host: masters and moments, 1.5 GiB a rank, pinned; and activations"
@@ -42,10 +42,16 @@ struct StepsMade {
   double seconds = 0;
   double first_loss = 0;
   double last_loss = 0;
+  double worst_loss = 0;        ///< the highest; not finite where one was not
+  bool learns_nothing = false;  ///< a step's gradient was 0
 };
 
 /// "done: 12 steps in 00:01:10, loss 2.3456 -> 1.2345".
 [[nodiscard]] std::string done_line(const StepsMade& made);
+
+/// "warning: this run has diverged: …": the loss rose far above the first one or is no number, or
+/// the gradient became 0; empty otherwise.
+[[nodiscard]] std::string diverged_line(const StepsMade& made);
 
 /// The commands that come next; `checkpoint`: the newest one's folder, empty if there is none.
 [[nodiscard]] std::string next_lines(const config::RunConfig& config,

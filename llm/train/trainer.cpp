@@ -313,6 +313,9 @@ RunOutcome carry_out(TrainingLoop& loop, const Ending& end, sherd::World& world)
   }
   if (!outcome.stopped) {
     end.hooks.say(next_lines(end.config, outcome.checkpoint));
+    if (!outcome.warning.empty()) {
+      end.hooks.say(outcome.warning);
+    }
   }
   end_tracking(end.trackers, outcome.stopped ? track::End::Stopped : track::End::Finished,
                end.progress);
@@ -443,6 +446,7 @@ bool dry_run(const config::RunConfig& given, sherd::World world, const RunHooks&
   const ResumePlan begin = plan_resume(started.config, note_of(started, world),
                                        *started.model.shapes, hooks.launch, world, say);
   const std::string fits = from_first_rank(world, [&] {
+    try_planned_output(started.config);
     say("configuration:\n" + config::to_toml(started.config));
     say(steps_line(started.data.length, started.shape));
     say(begin.candidates.empty() ? "begins at the first step"

@@ -28,6 +28,8 @@ struct RunHooks {
   std::function<void()> prepared = [] {};
   /// Shows what the run is at, as track::Output::show; none where nobody watches a terminal.
   std::function<void(const std::string& text)> show = {};
+  /// Columns of the terminal that reads `say`, to which step lines are fitted; 0: any.
+  std::function<int()> columns = [] { return 0; };
   /// Called on rank 0 where the run has failed, before it records that.
   std::function<void()> failing = [] {};
   /// A line that must not be missed, such as of a full disk; called as `say` is, which takes its
@@ -49,6 +51,7 @@ struct RunOutcome {
   bool stopped = false;  ///< on request, with what was learned in a checkpoint
   std::int64_t steps_done = 0;
   std::string checkpoint;  ///< the newest one's folder; empty if none was written
+  std::string warning;     ///< of a run that diverged (diverged_line()); else empty
 };
 
 /// Trains as `config` says: all ranks agree on the run, the output folder is locked, then come

@@ -311,6 +311,11 @@ void TrainingLoop::settle() {
   if (outcome.skipped.empty()) {
     made_.last_loss = outcome.loss;
   }
+  if (outcome.supervised_tokens > 0 && !outcome.overflowed && outcome.skipped.empty()) {
+    made_.worst_loss =
+        std::isfinite(outcome.loss) ? std::max(made_.worst_loss, outcome.loss) : outcome.loss;
+    made_.learns_nothing = made_.learns_nothing || outcome.grad_norm == 0;
+  }
   keep_failure([&] { tell(made, outcome); });
 }
 
@@ -398,11 +403,11 @@ void TrainingLoop::record(const Unread& made, const StepOutcome& outcome) {
     say(line);
   }
   const double each = seconds_since(started_) / static_cast<double>(made_.steps);
-  const std::string line =
-      track::step_line(record, each * static_cast<double>(length.total_steps - number));
-  run_.progress->set(line);
-  if (number % run_.config.log.every_steps == 0 || number == length.total_steps) {
-    say(line);
+  const double left_seconds = each * static_cast<double>(length.total_steps - number);
+  const bool is_told = number % run_.config.log.every_steps == 0 || number == length.total_steps;
+  run_.progress->set(track::next_step_text(record, left_seconds, is_told));
+  if (is_told) {
+    say(track::step_line(record, left_seconds, hooks_.columns()));
   }
   if (record.skipped) {
     say(fmt::format(
@@ -671,6 +676,7 @@ void TrainingLoop::finish() {
   on_first_rank([&] { log_->sync(); });
   if (made_.steps > 0) {
     say(done_line(made_));
+    outcome_.warning = diverged_line(made_);
   }
 }
 

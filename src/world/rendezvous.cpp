@@ -26,6 +26,22 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using launch::RankEnvironment;
 
+// "rank 3", "ranks 3, 5-9"; empty for none.
+std::string ranks_text(const std::vector<size_t>& ranks) {
+  std::string text;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const size_t first = i;
+    while (i + 1 < ranks.size() && ranks[i + 1] == ranks[i] + 1) {
+      ++i;
+    }
+    text += (text.empty() ? "" : ", ") + std::to_string(ranks[first]);
+    if (i > first) {
+      text += "-" + std::to_string(ranks[i]);
+    }
+  }
+  return ranks.empty() ? "" : (ranks.size() == 1 ? "rank " : "ranks ") + text;
+}
+
 constexpr std::chrono::milliseconds kBetweenLooks{10};
 // Doubled after each, so that a thousand ranks do not flood a host that is late.
 constexpr std::chrono::milliseconds kAfterFirstTry{20};
@@ -171,16 +187,23 @@ class Arrival {
     if (!store_) {
       return "rank 0";  // it has not answered in this round
     }
-    std::string names;
+    std::vector<size_t> ranks;
+    std::vector<size_t> strangers;
     for (size_t rank = 0; rank < keys_.size(); ++rank) {
       if (!store_->check({keys_[rank]})) {
-        names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank) +
-                 (has_another_secret(rank)
-                      ? " (which has another job secret: set SHERD_JOB_SECRET alike on all hosts)"
-                      : "");
+        ranks.push_back(rank);
+        if (has_another_secret(rank)) {
+          strangers.push_back(rank);
+        }
       }
     }
-    return names;
+    if (strangers.empty()) {
+      return ranks_text(ranks);
+    }
+    return ranks_text(ranks) +
+           (strangers == ranks ? " (which " : " (of which " + ranks_text(strangers) + " ") +
+           (strangers.size() == 1 ? "has" : "have") +
+           " another job secret: set SHERD_JOB_SECRET alike on all hosts)";
   }
 
   // What anybody can have written there decides nothing but a message.
@@ -208,8 +231,13 @@ class Arrival {
       return;
     }
     warned_ = true;
-    TORCH_WARN("[World] ", meeting(), ": ", absent(), " has not come yet. Waiting for up to ",
-               seconds_until(deadline_), " s more.", reachable_by_others());
+    const std::string names = absent();
+    if (names.empty()) {
+      return;  // the last has come in this moment
+    }
+    TORCH_WARN("[World] ", meeting(), ": ", names, names.starts_with("ranks") ? " have" : " has",
+               " not come yet. Waiting for up to ", seconds_until(deadline_), " s more.",
+               reachable_by_others());
   }
 
   // Of other hosts nothing is known but that they came.

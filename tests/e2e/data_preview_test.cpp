@@ -57,7 +57,7 @@ struct Previewed {
 
 TEST(DataPreview, TellsTheFirstSamplesInTheOrderOfTraining) {
   const Previewed data;
-  const Ended ended = expect_code(0, data.preview() + Arguments{"-n", "6", "--json"});
+  const Ended ended = expect_code(0, data.preview() + Arguments{"--samples", "6", "--json"});
   const json all = json::parse(ended.out);
   EXPECT_EQ(all["samples"], 6);
   EXPECT_EQ(all["skipped"], 1);
@@ -113,8 +113,8 @@ TEST(DataPreview, TextAndPageAreHarmless) {
   EXPECT_THAT(html, HasSubstr("<mark> A dog&lt;/s&gt;</mark>"));
   EXPECT_THAT(html, Not(HasSubstr("http")));
   for (const std::string shown :
-       {"lengths: ", "% supervised; no padding (", "my.jsonl: 2 records, ", "prompt cut in ",
-        "context cut in ", " tokens cut off (", "<del>"}) {
+       {"lengths: ", "% supervised; no padding (", "my.jsonl: 2 records, ", "context cut in ",
+        " tokens cut off (", "<del>"}) {
     EXPECT_THAT(html, HasSubstr(shown));
   }
   EXPECT_THAT(html, HasSubstr("color-scheme: light dark"));
@@ -145,12 +145,38 @@ TEST(DataPreview, TrainingTellsWhatItsFirstSamplesLost) {
     const Ended ended = expect_code(0, train(folder.path() / name, "1") + tight +
                                            Arguments{"--data.cache", folder.path() / "cache"});
     EXPECT_THAT(ended.out, HasSubstr("lengths: "));
-    EXPECT_THAT(ended.out, HasSubstr("% supervised; no padding ("));
+    EXPECT_THAT(ended.out, HasSubstr("% supervised\n"));  // of micro-batches of one
     const std::string first = ended.out.substr(ended.out.find("first samples, in [[ ]]"));
     EXPECT_THAT(first, ContainsRegex(cut));
     EXPECT_THAT(first, HasSubstr("; answer in what was cut off"));
     EXPECT_THAT(first, ContainsRegex("; [0-9]+ tokens of the answer cut off"));
   }
+}
+
+// It writes nothing, and so needs no folder to write to; nor does a plan.
+TEST(DataPreview, NeedsNoOutput) {
+  const Arguments keys = {"--model.path", kModel, "--data.train", kQuestions};
+  EXPECT_THAT(expect_code(0, Arguments{"data", "preview"} + keys).out, HasSubstr("supervised"));
+  EXPECT_THAT(expect_code(0, Arguments{"plan"} + keys).out, HasSubstr("fits: "));
+  EXPECT_THAT(expect_code(64, Arguments{"train"} + keys).err, HasSubstr("train.output is missing"));
+}
+
+TEST(DataPreview, ShowsALongSampleWithoutItsMiddle) {
+  const TempFolder folder;
+  std::string prompt = "the begin ";
+  for (int i = 0; i < 400; ++i) {
+    prompt += "lies before the end ";
+  }
+  const fs::path file =
+      folder.write("a.jsonl", json{{"prompt", prompt}, {"completion", "Lily"}}.dump() + "\n");
+  const Arguments preview = {"data",         "preview", "--model.path",         kModel,
+                             "--data.train", file,      "--train.global_batch", "1",
+                             "--samples",    "1"};
+  const std::string shown = expect_code(0, preview).out;
+  EXPECT_LT(shown.size(), 4000U);
+  EXPECT_THAT(shown, HasSubstr(" bytes left out; --full shows them …"));
+  EXPECT_THAT(shown, HasSubstr("Lily"));
+  EXPECT_THAT(expect_code(0, preview + Arguments{"--full"}).out, Not(HasSubstr("left out")));
 }
 
 TEST(DataPreview, SaysWhatIsMissing) {
@@ -159,7 +185,10 @@ TEST(DataPreview, SaysWhatIsMissing) {
   EXPECT_THAT(expect_code(64, data.preview() + Arguments{"--html"}).err, HasSubstr("--html"));
   EXPECT_THAT(expect_code(64, data.preview() + Arguments{"--data.trian", "a"}).err,
               HasSubstr("--data.trian: unknown flag"));
-  EXPECT_THAT(expect_code(64, data.preview() + Arguments{"-n", "-1"}).err, HasSubstr("--samples"));
+  EXPECT_THAT(expect_code(64, data.preview() + Arguments{"--samples", "-1"}).err,
+              HasSubstr("--samples"));
+  EXPECT_THAT(expect_code(64, data.preview() + Arguments{"-n", "2"}).err,
+              HasSubstr("-n is the number of ranks, which a preview has none of: --samples N"));
   expect_code(66, data.preview() + Arguments{"--data.eval", "/nowhere.jsonl"});
 }
 

@@ -59,6 +59,15 @@ TEST(EarlyFault, ADryRunOfAModelThatMemoryCannotHold) {
   EXPECT_FALSE(fs::exists(folder.path() / "run"));
 }
 
+TEST(EarlyFault, ADryRunOfAFolderThatCannotBeMade) {
+  const TempFolder folder;
+  Arguments run = train("/proc/sherd/run") + Arguments{"--dry-run"};
+  EXPECT_THAT(expect_code(73, run).err,
+              HasSubstr("cannot write to the output folder '/proc/sherd/run': "));
+  expect_code(0, train(folder.path() / "deep/er/run") + Arguments{"--dry-run"});
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
 TEST(EarlyFault, AWarmUpLongerThanTheRun) {
   const TempFolder folder;
   Arguments run = train(folder.path() / "run", "0") +
@@ -152,6 +161,10 @@ TEST(LostLoss, IsSaid) {
       expect_code(0, train(folder.path() / "run", "5") +
                          Arguments{"--optim.lr", "1e8", "--optim.schedule", "constant"});
   EXPECT_THAT(ended.out, HasSubstr("the gradient norm is 0: the model no longer learns"));
+  EXPECT_THAT(ended.out, HasSubstr("warning: optim.lr = 100000000 is unusually large for AdamW"));
+  const std::string last = ended.out.substr(ended.out.rfind('\n', ended.out.size() - 2) + 1);
+  EXPECT_THAT(last, testing::StartsWith("warning: this run has diverged: the "));
+  EXPECT_THAT(last, HasSubstr("Lower optim.lr, or raise schedule.warmup."));
 }
 
 // The run's own lengths, so that both evaluations see the same prompts.

@@ -93,11 +93,62 @@ void refuse(int code, const Arguments& flags, const std::string& part) {
 
 TEST_F(EvalRun, SaysWhichCheckpointIsNotThere) {
   refuse(66, {output_, "--checkpoint", "7"}, "has no checkpoint of step 7; there are 1, 2, 3.");
-  refuse(64, {output_, "--checkpoint", "newest"}, "give best, last or the number of a step");
+  refuse(64, {output_, "--checkpoint", "newest"},
+         "give best, last or the number of a step, or the folder of a checkpoint");
   refuse(64, {kModel, "--checkpoint", "last", "--data", kQuestions},
          "chooses among those of a run: ");
   refuse(64, {output_ / "checkpoints/step-00000002", "--checkpoint", "last"},
          "is a checkpoint itself");
+}
+
+TEST_F(EvalRun, TakesTheFolderOfACheckpoint) {
+  const fs::path second = output_ / "checkpoints/step-00000002";
+  EXPECT_NEAR(evaluate({output_, "--checkpoint", second}).at("loss").get<double>(), logged_loss(2),
+              1e-6);
+  EXPECT_EQ(evaluate({"--checkpoint", second}).at("loss"), evaluate({second}).at("loss"));
+  refuse(64, {}, "--model is required");
+  EXPECT_NE(expect_code(0, {"generate", "--checkpoint", second, "--prompt", "Once"}).out, "");
+  const fs::path exported = folder_->path() / "exported";
+  for (const Arguments& flags : {Arguments{output_, "--checkpoint", "2"},
+                                 Arguments{output_, "--checkpoint", second}, Arguments{second}}) {
+    fs::remove_all(exported);
+    EXPECT_THAT(expect_code(0, Arguments{"export"} + flags + Arguments{"--out", exported}).out,
+                HasSubstr("exported " + second.string()));
+  }
+  fs::remove_all(exported);
+  EXPECT_THAT(expect_code(0, {"export", output_, "--out", exported}).out,
+              HasSubstr("step-00000003"));
+  EXPECT_THAT(expect_code(64, {"export", "--checkpoint", "best", "--out", exported}).err,
+              HasSubstr("sherd export RUN --checkpoint best"));
+}
+
+TEST_F(EvalRun, OfNothingSaysWhereItLooked) {
+  refuse(66, {"nosuchrun"}, "'nosuchrun' does not exist; relative paths begin here, in /");
+  EXPECT_THAT(expect_code(66, {"export", "nosuchrun", "--out", "x"}).err,
+              HasSubstr("'nosuchrun' does not exist; relative paths begin here, in /"));
+  const TempFolder empty;
+  refuse(64, {empty.path()}, "is neither a run nor a model, which has a config.json");
+  EXPECT_THAT(expect_code(66, {"eval", kModel, "--data", "nofile.json"}).err,
+              HasSubstr("nofile.json: cannot be opened: No such file or directory; relative paths "
+                        "begin here, in /"));
+}
+
+// A run's folder in the place of a model's, and in that of a recipe.
+TEST_F(EvalRun, IsNoModelButARecipe) {
+  const TempFolder other;
+  Arguments of_run = train(other.path() / "run");
+  std::replace(of_run.begin(), of_run.end(), kModel, output_.string());
+  const std::string run = output_.string();
+  EXPECT_THAT(
+      expect_code(64, of_run).err,
+      HasSubstr("'" + run + "' is a run: a model folder is needed here. sherd export " + run +
+                " --out FOLDER makes one of it. To continue the run itself: sherd "
+                "train " +
+                run));
+  EXPECT_THAT(expect_code(0, {"train", output_}).out, HasSubstr("no step is left to do"));
+  expect_code(0, {"plan", output_});
+  EXPECT_THAT(expect_code(0, {"data", "preview", output_, "--samples", "1"}).out,
+              HasSubstr("supervised"));
 }
 
 TEST_F(EvalRun, NeedsDataOfItsOwnOrAFlag) {

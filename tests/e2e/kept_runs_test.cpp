@@ -258,7 +258,7 @@ TEST(FinishedRun, SaysWhatComesNext) {
   const Ended ended = expect_code(0, train(output, "3"));
   EXPECT_THAT(ended.out, HasSubstr("done: 3 steps in 00:00:"));
   EXPECT_THAT(ended.out, HasSubstr("next: sherd eval " + output.string()));
-  EXPECT_THAT(ended.out, HasSubstr("sherd export --checkpoint " + output.string()));
+  EXPECT_THAT(ended.out, HasSubstr("sherd export " + output.string()));
   EXPECT_THAT(ended.out, HasSubstr("| epoch 1.00"));
 }
 

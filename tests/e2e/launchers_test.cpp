@@ -1,12 +1,14 @@
 // The same `sherd train` under the environments of other launchers: two processes that meet.
 
 #include "launch/loopback_socket.h"
+#include "launch/spinning.h"
 #include "tests/e2e/training.h"
 
 namespace sherd::test {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 // A port that was free a moment ago.
 std::string free_port() {
@@ -127,8 +129,53 @@ TEST(SherdLaunch, HelpAndFaultsAreReadOnce) {
   const TempFolder folder;
   const Ended ended = expect_code(66, {"launch", "-n", "3", "eval", "--model",
                                        (folder.path() / "none").string(), "--data", kQuestions});
-  const std::string relayed = ended.err.substr(0, ended.err.find("Its last words"));
-  EXPECT_EQ(count(relayed, "sherd: "), 1) << ended.err;
+  EXPECT_EQ(count(ended.err, "sherd: "), 1) << ended.err;
+  EXPECT_EQ(count(ended.err, "sherd launch: "), 1 + (ended.err.find("share") != std::string::npos))
+      << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr(" exited with code 66 (an input is missing)\n"));
+}
+
+TEST(SherdLaunch, RefusesWhatNoRankCouldDoBeforeItStartsOne) {
+  const TempFolder folder;
+  const Arguments run = train(folder.path() / "run");
+  for (const Arguments& start : {on_ranks(5, run), run + Arguments{"-n", "5"}}) {
+    const Ended ended = expect_code(64, start);
+    EXPECT_EQ(ended.err,
+              "sherd: train.global_batch = 12 is not a multiple of 5 (5 ranks x "
+              "train.micro_batch = 1): set train.global_batch = 10 or 15\n");
+    EXPECT_EQ(ended.out, "");
+  }
+  const Arguments wrong = run + Arguments{"--train.learning_rate", "1e-5"};
+  for (const Arguments& start : {on_ranks(2, wrong), wrong + Arguments{"-n", "2"}}) {
+    EXPECT_EQ(expect_code(64, start).err,
+              "sherd: --train.learning_rate: unknown flag; here it is --optim.lr\n");
+  }
+}
+
+TEST(SherdLaunch, RefusesMoreRanksThanTheCoresCanServe) {
+  const int most = 8 * sherd::launch::usable_cores();
+  if (most + 1 > 1024) {
+    GTEST_SKIP() << "more than 1024 ranks are refused in any case";
+  }
+  const TempFolder folder;
+  const std::string many = std::to_string(most + 1);
+  const Arguments eval = {"eval", kModel, "--data", kQuestions, "-n", many};
+  const Arguments bench = {"bench", "--model", kModel, "--ranks", many};
+  const Arguments run = train(folder.path() / "run") + Arguments{"-n", many};
+  for (const Arguments& start : {eval, bench, run, on_ranks(most + 1, {"bandwidth"})}) {
+    const Ended ended = expect_code(64, start);
+    EXPECT_THAT(ended.err, HasSubstr("sherd: " + many + " ranks are too many for the "));
+    EXPECT_THAT(ended.err, HasSubstr("Give at most " + std::to_string(most) +
+                                     ", or start them all the same with sherd launch -n " + many +
+                                     " --oversubscribe."));
+  }
+  if (most > 32) {
+    return;  // enough processes
+  }
+  // With the flag they start; the missing model ends them.
+  const Ended ended = expect_code(66, {"launch", "-n", many, "--oversubscribe", "eval", "--model",
+                                       (folder.path() / "none").string(), "--data", kQuestions});
+  EXPECT_THAT(ended.err, Not(HasSubstr("too many")));
 }
 
 TEST(Limits, OnDescriptorsAreNamed) {

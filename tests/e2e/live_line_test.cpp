@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <sstream>
 #include <thread>
 
 #include <sched.h>
@@ -39,7 +40,7 @@ TEST(LiveLine, OfARunIsOnATerminalAlone) {
   const TempFolder folder;
   const Arguments quiet = {"--log.every_steps", "100000", "--checkpoint.every", "never"};
   OnTerminal run(train(folder.path() / "run", "100000") + quiet);
-  const std::string& shown = run.wait_for(kLine + "step ");
+  const std::string& shown = run.wait_for(kLine + "computing step ");
   EXPECT_THAT(shown, HasSubstr("/100000 | loss "));
   run.signal(SIGTERM);
   const Ended ended = run.finish();
@@ -47,6 +48,34 @@ TEST(LiveLine, OfARunIsOnATerminalAlone) {
   EXPECT_THAT(ended.out, HasSubstr(kLine + "checkpoint "));  // in its place
   const Ended plain = expect_code(0, train(folder.path() / "plain", "3") + quiet);
   EXPECT_THAT(plain.out, Not(HasSubstr("\x1b")));
+}
+
+// Of each line that stays, the characters; a live line is cut where it is too long.
+std::vector<std::size_t> widths_of(const std::string& shown) {
+  std::vector<std::size_t> widths;
+  std::istringstream lines(shown);
+  for (std::string line; std::getline(lines, line);) {
+    line.erase(0, line.rfind(kLine) == std::string::npos ? 0 : line.rfind(kLine) + kLine.size());
+    std::erase(line, '\r');
+    widths.push_back(static_cast<std::size_t>(std::count_if(line.begin(), line.end(), [](char c) {
+      return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+    })));
+  }
+  return widths;
+}
+
+TEST(LiveLine, EveryLineOfARunFitsItsTerminal) {
+  const TempFolder folder;
+  OnTerminal run(train(folder.path() / "run", "3") +
+                     Arguments{"--data.eval", kQuestions, "--log.every_steps", "1"},
+                 Output::Standard, {}, {80, 30});
+  const Ended ended = run.finish();
+  EXPECT_EQ(ended.code, 0) << ended.out;
+  for (const std::size_t width : widths_of(ended.out)) {
+    EXPECT_LE(width, 80U) << ended.out;
+  }
+  EXPECT_THAT(ended.out, HasSubstr("step 3/3 | loss "));
+  EXPECT_THAT(ended.out, HasSubstr(" tok/s | "));
 }
 
 TEST(LiveLine, CountsAnsweredPrompts) {

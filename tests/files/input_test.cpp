@@ -1,5 +1,7 @@
 #include "files/input.h"
 
+#include <filesystem>
+
 #include <gtest/gtest.h>
 
 #include "tests/files/odd_files.h"
@@ -52,6 +54,13 @@ TEST(ReadFile, ThatIsNotThereIsInputMissing) {
                {path + ": cannot be opened: No such file or directory"});
   std::filesystem::create_symlink("gone", path);
   expect_error([&] { (void)read_file(path, 100); }, ExitCode::InputMissing, {"No such file"});
+}
+
+TEST(ReadFile, SaysWhereARelativePathBegins) {
+  expect_error([&] { (void)open_input("no/such/file"); }, ExitCode::InputMissing,
+               {"no/such/file: cannot be opened: No such file or directory; relative paths begin "
+                "here, in " +
+                std::filesystem::current_path().string()});
 }
 
 TEST(ReadExactly, TellsThatTheFileEndsEarly) {

@@ -113,6 +113,8 @@ TEST(SettingsWithoutEffect, AreThoseOfSeveralRanksOnOne) {
               ElementsAre("parallel.strategy = \"shard_grad_op\" has no effect: there is one "
                           "rank"));
   EXPECT_THAT(settings_without_effect(config, 2), IsEmpty());
+  config.parallel.strategy = Strategy::NoShard;
+  EXPECT_THAT(settings_without_effect(config, 1), IsEmpty()) << "one rank does just that";
 }
 
 TEST(Differences, KnowItemsThatCameAndWent) {

@@ -247,10 +247,9 @@ TEST(Dataset, OfRecordsTheCompletionIsTheReference) {
   ASSERT_EQ(dataset.samples.size(), 1U);
   EXPECT_EQ(dataset.file.questions[0].answers[0].text, "Lily");
   EXPECT_EQ(dataset.report.sentence(),
-            file.string() + ": 1 records, " + std::to_string(dataset.report.tokens) + " tokens (" +
+            file.string() + ": 1 record, " + std::to_string(dataset.report.tokens) + " tokens (" +
                 std::to_string(dataset.report.supervised_tokens) + " supervised, longest sample " +
-                std::to_string(dataset.report.longest_tokens) +
-                " of at most 64); prompt cut in 0, completion cut in 0");
+                std::to_string(dataset.report.longest_tokens) + " of at most 64)");
 }
 
 TEST(DataFile, APipeOrADeviceIsNotWaitedFor) {

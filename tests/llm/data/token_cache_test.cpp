@@ -77,9 +77,9 @@ TEST(TokenCache, KnowsRecordsAndHowManyWereSkipped) {
   const auto found = cache.find("key", "a.jsonl");
   ASSERT_TRUE(found);
   EXPECT_EQ(found->report.skipped, 1);
-  EXPECT_THAT(
-      found->report.sentence(),
-      testing::AllOf(testing::HasSubstr("1 records"), testing::EndsWith("; 1 bad sample skipped")));
+  EXPECT_THAT(found->report.sentence(),
+              testing::AllOf(testing::HasSubstr("1 record, "),
+                             testing::EndsWith("; 1 bad sample skipped")));
   DatasetReport report = expected.report;
   report.name = "a.jsonl";
   EXPECT_EQ(found->report.sentence(), report.sentence());

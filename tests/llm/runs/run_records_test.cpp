@@ -207,8 +207,8 @@ TEST_F(Records, MakeASummary) {
   EXPECT_EQ(summary.eval_samples_per_second, 10);
   EXPECT_EQ(summary.max_peak_bytes, 4'000'000);  // the steps' own, where there is no plan
   EXPECT_EQ(to_line(summary),
-            "train_loss 2.5000, 4 steps in 00:00:04, 16 samples/s, 2 steps/s, eval_loss 2.5000, EM "
-            "20.0, F1 25.0, memory 4 MiB a rank, 4 MiB at most");
+            "train_loss 2.5000, 16 samples/s, 2 steps/s, eval_loss 2.5000, EM 20.0, F1 25.0, "
+            "memory per rank 4 MiB");
   EXPECT_EQ(nlohmann::json::parse(to_json(summary)).at("train_loss_by_epoch").size(), 2);
 }
 

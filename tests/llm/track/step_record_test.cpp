@@ -44,6 +44,31 @@ TEST(StepLine, TellsTheUtilizationWhereItIsKnown) {
   EXPECT_FALSE(nlohmann::json::parse(step_json(record())).contains("mfu"));
 }
 
+TEST(StepLine, FitsTheTerminal) {
+  StepRecord all = record();
+  all.epochs = 1.254;
+  all.mfu = 0.4962;
+  EXPECT_EQ(step_line(all, 2472.4, 200), step_line(all, 2472.4));
+  const std::string usual = step_line(all, 2472.4, 80);
+  EXPECT_LE(usual.size(), 80U) << usual;
+  for (const char* part : {"step 120/1000", "loss 1.2345", "lr 1.9e-05", "8.4k tok/s", "eta "}) {
+    EXPECT_NE(usual.find(part), std::string::npos) << part;
+  }
+  all.step = 1'234'567;
+  all.total_steps = 9'999'999;
+  EXPECT_EQ(step_line(all, 2472.4, 20),
+            "step 1234567/9999999 | loss 1.2345 | lr 1.9e-05 | eta 00:41:12");
+}
+
+TEST(NextStep, IsNoSecondLineOfTheLast) {
+  StepRecord last = record();
+  EXPECT_EQ(next_step_text(last, 2472.4, /*is_told=*/true), "computing step 121/1000");
+  EXPECT_EQ(next_step_text(last, 2472.4, /*is_told=*/false),
+            "computing step 121/1000 | loss 1.2345 | eta 00:41:12");
+  last.step = 1000;
+  EXPECT_EQ(next_step_text(last, 0, /*is_told=*/true), "after step 1000/1000");
+}
+
 TEST(StepLine, SaysThatNothingWasLearned) {
   StepRecord empty = record();
   empty.supervised_tokens = 0;
