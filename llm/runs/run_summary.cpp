@@ -47,12 +47,12 @@ void add_steps(const RunRecords& run, RunSummary& summary) {
   double tokens = 0;
   double samples = 0;
   double sum = 0;
-  double learned = 0;
   for (const track::StepRecord& step : run.steps) {
     if (step.supervised_tokens > 0) {  // else there is no loss
       losses[epoch_of(step.epochs)].push_back(step.loss);
       sum += step.loss;
-      ++learned;
+      ++summary.learned_steps;
+      summary.last_loss = step.loss;
     }
     tokens += static_cast<double>(step.tokens);
     samples += static_cast<double>(step.samples);
@@ -66,9 +66,10 @@ void add_steps(const RunRecords& run, RunSummary& summary) {
   summary.mean_peak_bytes = summary.max_peak_bytes;
   summary.steps = std::ssize(run.steps);
   if (summary.steps > 0) {
-    summary.train_loss = learned > 0 ? sum / learned : NAN;
+    const bool has_loss = summary.learned_steps > 0;
+    summary.train_loss = has_loss ? sum / static_cast<double>(summary.learned_steps) : NAN;
+    summary.last_loss = has_loss ? summary.last_loss : NAN;
     summary.epochs = run.steps.back().epochs;
-    summary.last_loss = run.steps.back().loss;
   }
   if (summary.train_seconds > 0) {
     summary.train_samples_per_second = samples / summary.train_seconds;
@@ -224,10 +225,13 @@ std::string to_json(const RunSummary& s) {
 
 std::string to_line(const RunSummary& s) {
   const bool is_short = s.ended && *s.ended != track::End::Finished;
+  const std::string loss = s.steps > 0 && s.learned_steps == 0
+                               ? "no supervised token: nothing learned"
+                               : fmt::format("train_loss {:.4f}", s.train_loss);
   std::string line = fmt::format(
-      "{}train_loss {:.4f}, {} steps in {}, {:.3g} samples/s, {:.3g} "
+      "{}{}, {} steps in {}, {:.3g} samples/s, {:.3g} "
       "steps/s",
-      is_short ? track::name_of(*s.ended) + ": " : "", s.train_loss, s.steps,
+      is_short ? track::name_of(*s.ended) + ": " : "", loss, s.steps,
       track::clock_text(s.runtime_seconds), s.train_samples_per_second, s.train_steps_per_second);
   if (s.mfu) {
     line += ", mfu " + track::percent(*s.mfu);

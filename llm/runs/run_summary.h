@@ -21,8 +21,9 @@ struct RunSummary {
   int hosts = 0;
   std::int64_t steps = 0;
   double epochs = 0;
-  double train_loss = 0;  ///< mean over the steps
-  double last_loss = 0;   ///< of the last step
+  double train_loss = 0;           ///< mean over the steps
+  std::int64_t learned_steps = 0;  ///< those with supervised tokens
+  double last_loss = 0;  ///< of the last step with supervised tokens; NaN if there is none
   /// From the first epoch on; none where an epoch has none.
   std::vector<std::optional<double>> train_loss_by_epoch;
   std::vector<std::optional<double>> eval_loss_by_epoch;  ///< the last of each

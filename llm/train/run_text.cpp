@@ -93,9 +93,20 @@ std::string host_line(const config::OffloadSection& offload, std::int64_t rank_b
   return fmt::format("on the host: {}{}", state, offload.activations_on_host ? activations : "");
 }
 
+void StepsMade::add(const StepOutcome& step) {
+  ++steps;
+  if (step.supervised_tokens > 0) {
+    last_loss = step.loss;
+    first_loss = first_loss ? first_loss : last_loss;
+  }
+}
+
 std::string done_line(const StepsMade& made) {
-  return fmt::format("done: {} in {}, loss {:.4f} -> {:.4f}", counted(made.steps, "step"),
-                     track::clock_text(made.seconds), made.first_loss, made.last_loss);
+  const std::string learned =
+      made.last_loss ? fmt::format("loss {:.4f} -> {:.4f}", *made.first_loss, *made.last_loss)
+                     : "no supervised token: nothing learned";
+  return fmt::format("done: {} in {}, {}", counted(made.steps, "step"),
+                     track::clock_text(made.seconds), learned);
 }
 
 std::string next_lines(const config::RunConfig& config, const std::string& checkpoint) {

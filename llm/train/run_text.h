@@ -2,12 +2,14 @@
 // The lines that a run prints at its start and its end.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "llm/config/run_config.h"
 #include "llm/data/batch.h"
 #include "llm/train/load_model.h"
 #include "llm/train/run_data.h"
+#include "llm/train/train_step.h"
 
 namespace llm::train {
 
@@ -26,15 +28,19 @@ namespace llm::train {
 [[nodiscard]] std::string offload_line(const config::RunConfig& config, std::int64_t rank_bytes,
                                        const std::string& transfers);
 
-/// How the steps of this process went.
+/// How the steps of this process went. Only steps with supervised tokens have a loss.
 struct StepsMade {
   std::int64_t steps = 0;
   double seconds = 0;
-  double first_loss = 0;
-  double last_loss = 0;
+  std::optional<double> first_loss = std::nullopt;
+  std::optional<double> last_loss = std::nullopt;
+
+  /// Counts one more step.
+  void add(const StepOutcome& step);
 };
 
-/// "done: 12 steps in 00:01:10, loss 2.3456 -> 1.2345".
+/// "done: 12 steps in 00:01:10, loss 2.3456 -> 1.2345"; without losses it says that nothing was
+/// learned.
 [[nodiscard]] std::string done_line(const StepsMade& made);
 
 /// The commands that come next; `checkpoint`: the newest one's folder, empty if there is none.

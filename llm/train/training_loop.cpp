@@ -266,10 +266,7 @@ void TrainingLoop::settle() {
   const std::int64_t steps_done = std::exchange(outcome_.steps_done, made.number - 1);
   const StepOutcome outcome = made.step.read(world_);
   outcome_.steps_done = steps_done;
-  if (made_.steps++ == 0) {
-    made_.first_loss = outcome.loss;
-  }
-  made_.last_loss = outcome.loss;
+  made_.add(outcome);
   if (log_) {
     record(made, outcome);
   }
