@@ -1,5 +1,6 @@
 # The ways in. Each target can be run in a fresh clone; `make help` lists them.
 PRESET ?= release
+BUILD_FOLDER = build/$(if $(filter ci,$(PRESET)),release,$(PRESET))
 .PHONY: help quickstart setup build test test-long test-sanitized test-thread-sanitized test-cuda soak format-check api-docs docs-check real-model peers trackers clean
 
 help:            ## this list
@@ -15,8 +16,8 @@ build: setup     ## build everything (PRESET=release: in build/release)
 	cmake --preset $(PRESET) -DSHERD_BUILD_TESTS=ON
 	cmake --build --preset $(PRESET)
 
-test: build      ## build and run the tests
-	ctest --preset $(PRESET)
+test: build      ## build and run the tests; prints at the end how many were skipped, and why
+	ctest --preset $(PRESET); result=$$?; scripts/skipped_tests $(BUILD_FOLDER); exit $$result
 
 test-long: test-thread-sanitized test-sanitized build  ## what takes too long for every change: sanitizers, each source compiled alone, and tests with the label `long`
 	cmake --preset dev

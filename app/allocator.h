@@ -5,13 +5,14 @@
 
 namespace app {
 
-/// The program's malloc is tcmalloc, by linking. This tells it to keep what is freed for the next
-/// step; LibTorch to ask for huge pages (THP_MEM_ALLOC_ENABLE) and oneDNN to keep fewer compiled
-/// products than its 1,024 (ONEDNN_PRIMITIVE_CACHE_CAPACITY), unless the environment says
-/// otherwise; and from now on a CPU tensor for which the system has no memory is refused, with a
-/// c10::Error that says "not enough memory", the bytes, and what to do. The kernel would promise
-/// it, and end the process that uses it. Once a process, before any tensor; a program's choice,
-/// never the library's, since it holds for all of LibTorch.
+/// Sets up memory for the whole process, whose malloc is tcmalloc (by linking): tcmalloc keeps what
+/// is freed for the next step, and LibTorch asks for huge pages (THP_MEM_ALLOC_ENABLE). oneDNN and
+/// LibTorch each keep fewer compiled products than their 1,024 (ONEDNN_PRIMITIVE_CACHE_CAPACITY,
+/// LRU_CACHE_CAPACITY). The environment may set these three variables otherwise. From now on a CPU
+/// tensor for which the system has no memory is refused with a c10::Error that says "not enough
+/// memory", the bytes, and what to do; the kernel would promise the memory and later kill the
+/// process that uses it. Call once per process, before any tensor. Only a program may choose this,
+/// never the library: it holds for all of LibTorch.
 void install_allocator();
 
 /// What large tensors have taken from the system, in use or kept.

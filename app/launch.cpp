@@ -172,16 +172,21 @@ std::optional<int> take_ranks(std::vector<std::string>& words) {
 }
 
 std::optional<int> start_ranks(std::optional<int> ranks) {
+  using sherd::launch::Launcher;
   const auto environment = sherd::launch::detect(sherd::launch::process_environment);
-  if (environment.launcher == sherd::launch::Launcher::Alone) {
-    if (ranks.value_or(1) > 1) {
-      require_cores_for(*ranks);
-      require_sound(own_command(), *ranks);
-      return sherd::launch::supervise({.command = own_command(),
-                                       .ranks = *ranks,
-                                       .holds_stop_signals = true,
-                                       .answers = answers(own_command())});
-    }
+  // A launcher that started one process has not said how many ranks there are: the shell of
+  // `srun --pty`, `mpirun -n 1`, a container with RANK=0 WORLD_SIZE=1.
+  const bool is_only_process =
+      environment.world_size == 1 && environment.launcher != Launcher::SherdLaunch;
+  if (is_only_process && ranks.value_or(1) > 1) {
+    require_cores_for(*ranks);
+    require_sound(own_command(), *ranks);
+    return sherd::launch::supervise({.command = own_command(),
+                                     .ranks = *ranks,
+                                     .holds_stop_signals = true,
+                                     .answers = answers(own_command())});
+  }
+  if (environment.launcher == Launcher::Alone) {
     spin_shortly_where_cores_are_busy();
     return std::nullopt;
   }

@@ -16,8 +16,9 @@ namespace app {
 [[nodiscard]] std::optional<int> take_ranks(std::vector<std::string>& words);
 
 /// Runs this program again, as it was called, as `ranks` ranks of this host, and returns the exit
-/// code; none where this process is to be a rank itself: it is one of a launcher's, or the only
-/// one. Throws sherd::Error(Usage) where a launcher started another number of ranks.
+/// code; none if this process is a rank itself: one of a launcher's, or the only one. A launcher
+/// that started a single process does not count, except `sherd launch`. Throws sherd::Error(Usage)
+/// if a launcher started another number of ranks.
 [[nodiscard]] std::optional<int> start_ranks(std::optional<int> ranks);
 
 }  // namespace app

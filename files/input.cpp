@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "files/other_kind.h"
 #include "files/system_text.h"
 #include "sherd/error.h"
 
@@ -77,6 +78,7 @@ std::string read_file(const std::string& path, uint64_t max_bytes) {
   }
   std::string bytes(input.size_bytes, '\0');
   read_exactly(input.descriptor.get(), path, 0, bytes.data(), bytes.size());
+  refuse_git_lfs_pointer(path, bytes);
   return bytes;
 }
 

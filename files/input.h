@@ -28,8 +28,8 @@ struct InputFile {
 /// when the file ends early.
 void read_exactly(int fd, const std::string& path, uint64_t offset, void* out, size_t bytes);
 
-/// The bytes of a regular file. Throws as `open_input`; BadData if it has more than `max_bytes`
-/// bytes, StorageIo if reading fails.
+/// Returns the bytes of a regular file. Throws as `open_input`; BadData if it has more than
+/// `max_bytes` bytes or is a Git LFS pointer, StorageIo if reading fails.
 [[nodiscard]] std::string read_file(const std::string& path, uint64_t max_bytes);
 
 }  // namespace sherd::files

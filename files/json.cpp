@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "files/input.h"
+#include "files/other_kind.h"
 #include "sherd/error.h"
 
 namespace sherd::files {
@@ -66,6 +67,7 @@ Json parse_json(const std::string& bytes, const std::string& place, RepeatedFiel
   if (bytes.find_first_not_of(" \t\r\n") == std::string::npos) {
     refuse(place, "is empty");
   }
+  refuse_utf16(place, bytes);
   Watch<Json> watch(place, repeated);
   const auto see = [&](int depth, typename Json::parse_event_t event, Json& value) {
     watch.see(depth, event, value);

@@ -17,8 +17,9 @@ inline constexpr int kMaxJsonDepth = 64;
 enum class RepeatedFields { Refuse, LastCounts };
 
 /// Parses the bytes of `place` (a path, or path:line). `Json` is nlohmann::json, or ordered_json,
-/// which keeps the order of fields. Throws Error(BadData): empty, no JSON (with line and column,
-/// bad UTF-8 included), something after its end (NUL included), nested too deeply, a field twice.
+/// which keeps the order of fields. Throws Error(BadData): empty, UTF-16 or UTF-32, no JSON
+/// (with line and column, bad UTF-8 included), something after its end (NUL included), nested too
+/// deeply, a field twice.
 template <class Json = nlohmann::json>
 [[nodiscard]] Json parse_json(const std::string& bytes, const std::string& place,
                               RepeatedFields repeated = RepeatedFields::LastCounts);

@@ -75,6 +75,15 @@ bool StrictSax::refused_scalar(const char* found) {
   return ignored_scalar();
 }
 
+bool StrictSax::null() {
+  bytes_.token_done();
+  if (ignoring()) {
+    return ignored_scalar();
+  }
+  on_null();
+  return true;
+}
+
 bool StrictSax::number_unsigned(number_unsigned_t value) {
   bytes_.token_done();
   if (ignoring()) {

@@ -61,7 +61,7 @@ class StrictSax : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit StrictSax(ByteStream& bytes) : bytes_(bytes) {}
 
-  bool null() final { return refused_scalar("null"); }
+  bool null() final;
   bool boolean(bool) final { return refused_scalar("a boolean"); }
   bool number_integer(number_integer_t) final { return refused_scalar("a negative number"); }
   bool number_unsigned(number_unsigned_t value) final;
@@ -77,6 +77,7 @@ class StrictSax : public nlohmann::json_sax<nlohmann::json> {
                    const nlohmann::json::exception& fault) final;
 
  protected:
+  virtual void on_null() { refuse_found("null"); }
   virtual void on_unsigned(uint64_t value);
   virtual void on_string(std::string& value);
   virtual void on_key(std::string& name) = 0;

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <tuple>
 #include <utility>
 
+#include "files/other_kind.h"
 #include "safetensors/header_sax.h"
 #include "sherd/error.h"
 
@@ -33,18 +33,17 @@ std::string offsets_text(const TensorRecord& tensor) {
 }
 
 uint64_t header_length(const std::string& path, uint64_t file_bytes, const files::ReadBytes& read) {
+  std::string begin(std::min<uint64_t>(file_bytes, files::kRecognisedBytes), '\0');
+  read(0, begin.data(), begin.size());
+  files::refuse_git_lfs_pointer(path, begin);
   if (file_bytes < 8) {
     refuse(path, "expected at least 8 bytes of header length, found a file of " +
                      std::to_string(file_bytes));
   }
-  std::array<unsigned char, 8> prefix{};
-  read(0, prefix.data(), prefix.size());
-  if (std::equal(prefix.begin(), prefix.end(), "version ")) {
-    refuse(path, "found a Git LFS pointer, not the file itself: run `git lfs pull` in its folder");
+  uint64_t length = 0;
+  for (size_t byte = 8; byte-- > 0;) {
+    length = length << 8 | static_cast<unsigned char>(begin[byte]);
   }
-  const uint64_t length =
-      std::accumulate(prefix.rbegin(), prefix.rend(), uint64_t{0},
-                      [](uint64_t sum, unsigned char byte) { return sum << 8 | byte; });
   if (length > kMaxHeaderBytes) {
     refuse(path, "expected a header of at most " + std::to_string(kMaxHeaderBytes) +
                      " bytes, found a header length of " + std::to_string(length) +

@@ -20,6 +20,7 @@ constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr size_t kMaxTensors = size_t{1} << 17;
 constexpr size_t kMaxRank = 16;
 constexpr size_t kMaxNameBytes = 4096;
+constexpr size_t kMaxTensorKeys = 64;
 constexpr size_t kMaxMetadataEntries = size_t{1} << 14;
 
 /// An element type of the format.

@@ -66,14 +66,16 @@ void HeaderSax::on_top_key(std::string& name) {
   }
   tensor_ = TensorRecord{};
   tensor_.name = name;
-  shape_seen_ = offsets_seen_ = false;
+  keys_seen_.clear();
   state_ = State::TensorValue;
 }
 
 void HeaderSax::on_tensor_key(const std::string& name) {
-  const bool seen = (name == "dtype" && tensor_.dtype != nullptr) ||
-                    (name == "shape" && shape_seen_) || (name == "data_offsets" && offsets_seen_);
-  if (seen) {
+  if (keys_seen_.size() == kMaxTensorKeys || name.size() > kMaxNameBytes) {
+    refuse(tensor_text() + " has more than " + std::to_string(kMaxTensorKeys) +
+           " keys, or one of more than " + std::to_string(kMaxNameBytes) + " bytes");
+  }
+  if (!keys_seen_.insert(name).second) {
     refuse(tensor_text() + " has " + files::in_quotes(name) + " twice");
   }
   if (name == "dtype") {
@@ -83,8 +85,7 @@ void HeaderSax::on_tensor_key(const std::string& name) {
   } else if (name == "data_offsets") {
     state_ = State::OffsetsValue;
   } else {
-    refuse(tensor_text() + ": expected dtype, shape or data_offsets, found " +
-           files::in_quotes(name));
+    ignore_value();  // as the format's own reader does
   }
 }
 
@@ -123,12 +124,10 @@ void HeaderSax::on_end_object() {
 }
 
 void HeaderSax::finish_tensor() {
-  const char* missing = tensor_.dtype == nullptr ? "dtype"
-                        : !shape_seen_           ? "shape"
-                        : !offsets_seen_         ? "data_offsets"
-                                                 : nullptr;
-  if (missing != nullptr) {
-    refuse(tensor_text() + " has no " + missing);
+  for (const char* key : {"dtype", "shape", "data_offsets"}) {
+    if (!keys_seen_.contains(key)) {
+      refuse(tensor_text() + " has no " + key);
+    }
   }
   tensor_.shape.shrink_to_fit();
   header_.tensors.push_back(std::move(tensor_));
@@ -137,10 +136,8 @@ void HeaderSax::finish_tensor() {
 void HeaderSax::on_start_array() {
   if (state_ == State::ShapeValue) {
     state_ = State::Shape;
-    shape_seen_ = true;
   } else if (state_ == State::OffsetsValue) {
     state_ = State::Offsets;
-    offsets_seen_ = true;
     offsets_count_ = 0;
   } else {
     refuse_found("an array");
@@ -152,6 +149,14 @@ void HeaderSax::on_end_array() {
     refuse(tensor_text() + ": expected two data_offsets, found " + std::to_string(offsets_count_));
   }
   state_ = State::Tensor;
+}
+
+// Some writers have null for "no metadata".
+void HeaderSax::on_null() {
+  if (state_ != State::MetadataValue) {
+    refuse_found("null");
+  }
+  state_ = State::Top;
 }
 
 void HeaderSax::on_unsigned(uint64_t value) {

@@ -1,19 +1,22 @@
 #pragma once
 // The grammar of a safetensors header, event by event.
 
+#include <set>
 #include <string>
 
 #include "safetensors/header.h"
 
 namespace sherd::detail {
 
-/// Fills a Header from JSON events. Checks form, types and caps; what the offsets mean together is
-/// checked by the caller.
+/// Fills a Header from JSON events. Checks form, types and caps; the caller checks what the offsets
+/// mean together. As the format's own reader does, it takes a null `__metadata__` for none and
+/// passes over unknown keys of a tensor.
 class HeaderSax : public files::StrictSax {
  public:
   HeaderSax(files::ByteStream& bytes, Header& header) : StrictSax(bytes), header_(header) {}
 
  protected:
+  void on_null() override;
   void on_unsigned(uint64_t value) override;
   void on_string(std::string& value) override;
   void on_key(std::string& name) override;
@@ -52,10 +55,9 @@ class HeaderSax : public files::StrictSax {
   State state_ = State::Start;
   bool metadata_seen_ = false;
   std::string metadata_key_;
-  // The tensor that is being read, and which of its fields have been.
+  // The tensor that is being read, and which of its keys have been.
   TensorRecord tensor_;
-  bool shape_seen_ = false;
-  bool offsets_seen_ = false;
+  std::set<std::string> keys_seen_;
   size_t offsets_count_ = 0;
 };
 

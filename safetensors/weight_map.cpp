@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "files/other_kind.h"
 #include "safetensors/header.h"
 #include "sherd/error.h"
 
@@ -114,6 +115,10 @@ WeightMap parse_weight_map(const std::string& path, uint64_t file_bytes,
                                        std::to_string(kMaxHeaderBytes) + " bytes, found " +
                                        std::to_string(file_bytes));
   }
+  std::string begin(std::min<uint64_t>(file_bytes, files::kRecognisedBytes), '\0');
+  read(0, begin.data(), begin.size());
+  files::refuse_git_lfs_pointer(path, begin);
+  files::refuse_utf16(path, begin);
   WeightMap map;
   files::ByteStream bytes(path, read, 0, file_bytes);
   WeightMapSax sax(bytes, map);

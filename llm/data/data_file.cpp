@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 
 #include "files/input.h"
+#include "files/other_kind.h"
 #include "files/sha256.h"
 #include "llm/text/parquet.h"
 #include "llm/text/printable.h"
@@ -50,6 +51,10 @@ std::string name_in_folder(const std::string& path) {
   return fs::path(path).filename().string();
 }
 
+bool is_blank(std::string_view bytes) {
+  return bytes.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
 text::QuestionFile parsed(const NamedBytes& file, const FileReading& reading) {
   switch (reading.format) {
     case config::DataFormat::Jsonl:
@@ -70,6 +75,21 @@ bool is_place(const text::Question& question) {
   return question.is_record() ||
          (id.starts_with(kRow) &&
           id.find_first_not_of("0123456789", kRow.size()) == std::string_view::npos);
+}
+
+// Of several files some may be empty; the data set may not.
+void require_questions(const text::QuestionFile& file, const DataFile& source) {
+  if (!file.questions.empty()) {
+    return;
+  }
+  const std::string unit = source.reading.format == config::DataFormat::Parquet ? "row"
+                           : source.reading.format == config::DataFormat::Squad ? "question"
+                                                                                : "record";
+  throw sherd::Error(sherd::ExitCode::BadData,
+                     file.skipped.empty()
+                         ? fmt::format("{}: contains no {}s", source.name, unit)
+                         : fmt::format("{}: contains no good {}; the first: {}", source.name, unit,
+                                       file.skipped.front().text()));
 }
 
 // The questions of several files as those of one.
@@ -193,11 +213,15 @@ DataFile read_data_file(const fs::path& path, const FileReading& reading) {
     const NamedBytes& file =
         all.files.emplace_back(NamedBytes{name, sherd::files::read_file(name, kMaxFileBytes)});
     digests += sherd::files::sha256_of(file.bytes);
-    if (reading.format != config::DataFormat::Auto) {
-      continue;
+    if (!text::is_parquet(file.bytes)) {
+      sherd::files::refuse_utf16(name, file.bytes);
     }
     const config::DataFormat format = format_of(name, file.bytes);
-    if (all.files.size() > 1 && format != all.reading.format) {
+    const bool has_format = !is_blank(file.bytes) || format == config::DataFormat::Parquet;
+    if (reading.format != config::DataFormat::Auto || !has_format) {
+      continue;
+    }
+    if (all.reading.format != config::DataFormat::Auto && format != all.reading.format) {
       throw sherd::Error(
           sherd::ExitCode::BadData,
           fmt::format("{}: {} is of another format than {}: give each format a data set of its "
@@ -206,19 +230,27 @@ DataFile read_data_file(const fs::path& path, const FileReading& reading) {
     }
     all.reading.format = format;
   }
+  if (all.reading.format == config::DataFormat::Auto) {  // all are empty
+    all.reading.format = format_of(all.files.front().name, all.files.front().bytes);
+  }
   all.sha256 = all.files.size() > 1 ? sherd::files::sha256_of(digests) : digests;
   return all;
 }
 
 text::QuestionFile parse_data_file(const DataFile& file) {
   if (file.files.size() == 1) {
-    return parsed(file.files.front(), file.reading);
+    text::QuestionFile one = parsed(file.files.front(), file.reading);
+    require_questions(one, file);
+    return one;
   }
   JoinedQuestions joined(file);
   for (const NamedBytes& one : file.files) {
-    joined.add(parsed(one, file.reading), one.name);
+    const bool is_empty = is_blank(one.bytes) && file.reading.format != config::DataFormat::Parquet;
+    joined.add(is_empty ? text::QuestionFile{} : parsed(one, file.reading), one.name);
   }
-  return std::move(joined).finish();
+  text::QuestionFile all = std::move(joined).finish();
+  require_questions(all, file);
+  return all;
 }
 
 }  // namespace llm::data

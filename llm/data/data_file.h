@@ -49,12 +49,14 @@ std::vector<std::string> files_of(const std::filesystem::path& path);
 std::optional<std::string> pattern_of(const std::vector<std::string>& files);
 
 /// Reads files_of(path). Throws as it does, and sherd::Error: InputMissing if a file cannot be
-/// read, BadData where Auto means something else for one than for another.
+/// read, BadData if one is text in UTF-16, or if Auto means something else for one than for another
+/// (empty files have no format).
 DataFile read_data_file(const std::filesystem::path& path, const FileReading& reading = {});
 
-/// All good questions. Of several files in their order; places in them are told with the file, and
-/// a question whose id another file has too is bad. Throws sherd::Error as `text::parse_squad`,
-/// `parse_jsonl`, `parse_json_records` and `parse_parquet` do.
+/// Returns all good questions: of several files in their order, places in them with the file's
+/// name. A question whose id another file has too is bad. Some of several files may be empty.
+/// Throws sherd::Error as `text::parse_squad`, `parse_jsonl`, `parse_json_records` and
+/// `parse_parquet` do, and BadData if there is no good question at all.
 text::QuestionFile parse_data_file(const DataFile& file);
 
 }  // namespace llm::data

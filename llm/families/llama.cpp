@@ -82,25 +82,48 @@ model::RopeConfig read_rope(const JsonFields& rope, double theta) {
   return config;
 }
 
+constexpr const char* kScaling = "rope_scaling";        // of transformers up to 4
+constexpr const char* kParameters = "rope_parameters";  // of transformers from 5 on
+
+// The fields of one spelling that have a value, "type" under its later name. Empty if it is
+// missing.
+Json rope_fields(const JsonFields& fields, const char* spelling) {
+  const Json* object = fields.find(spelling);
+  if (object != nullptr && !object->is_object()) {
+    fields.fail(spelling, "must be an object or null, found " + object->dump());
+  }
+  Json found = Json::object();
+  if (object != nullptr) {
+    const bool has_type = object->contains("rope_type");
+    for (const auto& [name, value] : object->items()) {
+      if (!value.is_null()) {
+        found[name == "type" && !has_type ? "rope_type" : name] = value;
+      }
+    }
+  }
+  return found;
+}
+
+// Tools that write for transformers 4 and 5 have both spellings: together they say what one says
+// alone.
 model::RopeConfig read_rope(const JsonFields& fields) {
   const double theta = fields.number("rope_theta", 0, model::RopeConfig{}.theta);
-  const Json* scaling = fields.find("rope_scaling");
-  const Json* parameters = fields.find("rope_parameters");
-  if (scaling != nullptr && parameters != nullptr && *scaling != *parameters) {
-    fields.fail("rope_scaling", "contradicts \"rope_parameters\"; keep one of them");
+  const Json scaling = rope_fields(fields, kScaling);
+  Json all = rope_fields(fields, kParameters);
+  const std::string spelling = all.empty() ? kScaling : kParameters;
+  for (const auto& [name, value] : scaling.items()) {
+    const auto other = all.emplace(name, Json(value)).first;
+    if (*other != value) {
+      fields.fail((std::string(kScaling) + "." + name).c_str(),
+                  fmt::format("{} contradicts \"{}.{}\" {}", value.dump(), kParameters, name,
+                              other->dump()));
+    }
   }
-  const Json* object = parameters != nullptr ? parameters : scaling;
-  const char* name = parameters != nullptr ? "rope_parameters" : "rope_scaling";
-  if (object == nullptr) {
-    return {.theta = theta};
-  }
-  if (!object->is_object()) {
-    fields.fail(name, "must be an object or null, found " + object->dump());
-  }
-  const model::RopeConfig rope =
-      read_rope(JsonFields(*object, fields.place(), std::string(name) + "."), theta);
+  const model::RopeConfig rope = read_rope(JsonFields(all, fields.place(), spelling + "."), theta);
   if (fields.find("rope_theta") != nullptr && rope.theta != theta) {
-    fields.fail("rope_theta", "contradicts \"" + std::string(name) + ".rope_theta\"");
+    fields.fail("rope_theta", fmt::format("{} contradicts \"{}.rope_theta\" {}",
+                                          fields.find("rope_theta")->dump(), spelling,
+                                          all.at("rope_theta").dump()));
   }
   return rope;
 }

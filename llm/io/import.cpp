@@ -89,9 +89,10 @@ class Names {
   std::string prefix_;  // that the folder leaves out
 };
 
-void check_left_over(const SafetensorsFolder& folder, const std::string& name,
+// A tensor of the folder that no parameter is read from.
+void check_left_over(const SafetensorsFolder& folder, const SafetensorsLocation& location,
                      const std::string& embedding, const families::TensorRules& rules) {
-  const SafetensorsLocation location = *folder.find(name);
+  const std::string& name = location.entry->name;
   if (std::any_of(rules.derived.begin(), rules.derived.end(),
                   [&](const char* end) { return name.ends_with(end); })) {
     return;
@@ -104,6 +105,18 @@ void check_left_over(const SafetensorsFolder& folder, const std::string& name,
                      place_of(location), embedding));
   }
   fail(place_of(location) + " is not part of the model that config.json describes");
+}
+
+// A tensor of a shard that the index does not name, or of which it names another shard's.
+void check_unmapped(const SafetensorsFolder& folder, const SafetensorsLocation& location,
+                    const std::string& embedding, const families::TensorRules& rules) {
+  const auto named = folder.find(location.entry->name);
+  if (!named) {
+    check_left_over(folder, location, embedding, rules);
+  } else if (!same_values(location, *named)) {
+    fail(fmt::format("{} differs from that in {}, which the index names", place_of(location),
+                     named->file->path()));
+  }
 }
 
 }  // namespace
@@ -121,8 +134,11 @@ std::vector<WeightSource> match_weights(const model::CausalLmImpl& model,
   const families::TensorRules& rules = families::find_family(model.family())->tensors;
   for (const std::string& name : folder.names()) {
     if (!used.contains(name)) {
-      check_left_over(folder, name, names.embedding(), rules);
+      check_left_over(folder, *folder.find(name), names.embedding(), rules);
     }
+  }
+  for (const SafetensorsLocation& location : folder.unmapped()) {
+    check_unmapped(folder, location, names.embedding(), rules);
   }
   return sources;
 }

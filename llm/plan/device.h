@@ -30,9 +30,10 @@ inline constexpr Pooling kHostPooling{std::int64_t{4} << 20, std::int64_t{2} << 
 /// That of the program on GPUs.
 inline constexpr Pooling kCachingPooling{.is_caching = true};
 
-/// What oneDNN and MKL keep for a model's products on a CPU, and malloc loses between small blocks:
-/// about as much whatever the model (`benchmarks/plan`).
-inline constexpr std::int64_t kHostLibrariesBytes = std::int64_t{20} << 20;
+/// What oneDNN and MKL keep for a model's products on a CPU (of batches with unequal lengths as
+/// many products as the program allows, app/allocator.cpp), and what malloc loses between small
+/// blocks: about as much whatever the model (`benchmarks/plan`).
+inline constexpr std::int64_t kHostLibrariesBytes = std::int64_t{28} << 20;
 
 /// What a plan has to know of a rank's device.
 struct Device {

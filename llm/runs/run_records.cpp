@@ -66,8 +66,10 @@ std::map<std::string, double> numbers_in(const json& line, const char* key) {
 }
 
 track::StepRecord step_in(const json& line) {
+  // Logs of earlier versions have 0 for the loss of a step that had no supervised token.
+  const bool has_loss = optional_in(line, "supervised_tokens") != 0;
   return {.step = count_in(line, "step"),
-          .loss = loss_in(line),
+          .loss = has_loss ? loss_in(line) : NAN,
           .grad_norm = number_in(line, "grad_norm"),
           .lr = number_in(line, "lr"),
           .tokens = count_in(line, "tokens"),

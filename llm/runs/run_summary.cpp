@@ -50,6 +50,8 @@ class StepSums {
     if (step.supervised_tokens > 0 && !step.skipped) {  // else there is no loss
       losses_[epoch_of(step.epochs)].add(step.loss);
       loss_.add(step.loss);
+      ++summary_.learned_steps;
+      summary_.last_loss = step.loss;
     }
     tokens_ += static_cast<double>(step.tokens);
     samples_ += static_cast<double>(step.samples);
@@ -62,14 +64,15 @@ class StepSums {
     }
     summary_.max_peak_bytes = std::max(summary_.max_peak_bytes, step.peak_rank_bytes);
     summary_.epochs = step.epochs;
-    summary_.last_loss = step.loss;
     ++summary_.steps;
   }
 
   void finish() {
     summary_.mean_peak_bytes = summary_.max_peak_bytes;
     if (summary_.steps > 0) {
-      summary_.train_loss = loss_.count > 0 ? loss_.sum / loss_.count : NAN;
+      const bool has_loss = summary_.learned_steps > 0;
+      summary_.train_loss = has_loss ? loss_.sum / loss_.count : NAN;
+      summary_.last_loss = has_loss ? summary_.last_loss : NAN;
     }
     if (const double seconds = summary_.train_seconds; seconds > 0) {
       summary_.train_samples_per_second = samples_ / seconds;
@@ -263,9 +266,12 @@ std::string to_line(const RunSummary& s) {
                                 ? fmt::format(", {} step{} in {}", s.steps, s.steps == 1 ? "" : "s",
                                               track::clock_text(s.runtime_seconds))
                                 : "";
-  std::string line = fmt::format("{}train_loss {:.4f}{}, {:.3g} samples/s, {:.3g} steps/s",
-                                 is_short ? track::name_of(*s.ended) + ": " : "", s.train_loss,
-                                 steps, s.train_samples_per_second, s.train_steps_per_second);
+  const std::string loss = s.steps > 0 && s.learned_steps == 0
+                               ? "no supervised token: nothing learned"
+                               : fmt::format("train_loss {:.4f}", s.train_loss);
+  std::string line = fmt::format("{}{}{}, {:.3g} samples/s, {:.3g} steps/s",
+                                 is_short ? track::name_of(*s.ended) + ": " : "", loss, steps,
+                                 s.train_samples_per_second, s.train_steps_per_second);
   if (s.skipped_steps > 0) {
     line += fmt::format(", {} skipped", s.skipped_steps);
   }

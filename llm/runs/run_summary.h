@@ -22,8 +22,9 @@ struct RunSummary {
   std::int64_t steps = 0;
   std::int64_t skipped_steps = 0;  ///< of them, left out since they were not finite
   double epochs = 0;
-  double train_loss = 0;  ///< mean over the steps that have one
-  double last_loss = 0;   ///< of the last step
+  double train_loss = 0;           ///< mean over the steps that have one
+  std::int64_t learned_steps = 0;  ///< those with supervised tokens, without those left out
+  double last_loss = 0;            ///< of the last of these; NaN if there is none
   /// From the first epoch on; none where an epoch has none.
   std::vector<std::optional<double>> train_loss_by_epoch;
   std::vector<std::optional<double>> eval_loss_by_epoch;  ///< the last of each

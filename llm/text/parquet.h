@@ -19,7 +19,7 @@ namespace llm::text {
 /// v2.0). Its `id` is that of the question, where there is one. A row is bad if a value is missing,
 /// empty or of another type, or an answer is not where it says; bad rows are named with row and
 /// column. Throws sherd::Error(BadData): for those, unless `policy` allows to skip them; a file
-/// that cannot be read, or has other columns or no good row.
+/// that cannot be read, or has other columns. A file without rows has no questions.
 QuestionFile parse_parquet(const std::string& bytes, const std::string& name,
                            const Columns& columns, const BadSamplePolicy& policy);
 

@@ -9,7 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "files/input.h"
-#include "files/json.h"
+#include "files/other_kind.h"
+#include "llm/text/json_numbers.h"
 #include "llm/text/utf8.h"
 #include "sherd/error.h"
 
@@ -23,7 +24,7 @@ using sherd::ExitCode;
 constexpr std::uint64_t kLargestFile_bytes = std::uint64_t{1} << 30;
 
 std::string prompt_in(const std::string& line, const std::string& place) {
-  const auto object = sherd::files::parse_json(line, place);
+  const auto object = parse_data_json(line, place);
   const auto found = object.is_object() ? object.find("prompt") : object.end();
   if (found == object.end() || !found->is_string()) {
     throw Error(ExitCode::BadData, place + ": should be an object with a string `prompt`");
@@ -44,6 +45,7 @@ std::string checked_text(const std::string& line, const std::string& place) {
 std::string text_of(const std::string& path) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   std::string bytes = sherd::files::read_file(path, kLargestFile_bytes);
+  sherd::files::refuse_utf16(path, bytes);
   return bytes.starts_with(kByteOrderMark) ? bytes.substr(kByteOrderMark.size()) : bytes;
 }
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "files/json.h"
+#include "llm/text/json_numbers.h"
 #include "llm/text/printable.h"
 #include "llm/text/utf8.h"
 
@@ -155,7 +156,14 @@ Record read_record(std::string_view bytes, const std::string& prompt_column,
     return record;
   }
   ColumnReader columns(prompt_column, completion_column);
-  if (json::sax_parse(bytes.begin(), bytes.end(), &columns)) {
+  bool is_json = json::sax_parse(bytes.begin(), bytes.end(), &columns);
+  if (!is_json) {
+    if (const auto finite = with_finite_numbers(bytes)) {
+      columns = ColumnReader(prompt_column, completion_column);
+      is_json = json::sax_parse(*finite, &columns);
+    }
+  }
+  if (is_json) {
     columns.require_both();
   }
   record.prompt = columns.value(0);

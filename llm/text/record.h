@@ -15,7 +15,9 @@ struct Record {
   std::size_t fault_byte = 0;  ///< from the record's begin
 };
 
-/// Reads `bytes`, one JSON object. Other fields are ignored. Never throws for what they hold.
+/// Reads `bytes`, one JSON object. Other fields are ignored; in them, NaN, Infinity and numbers
+/// beyond the range of double are accepted too, as writers other than JSON's grammar allow. Never
+/// throws for what a record holds.
 [[nodiscard]] Record read_record(std::string_view bytes, const std::string& prompt_column,
                                  const std::string& completion_column);
 

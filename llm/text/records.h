@@ -19,13 +19,14 @@ struct Columns {
 /// Reads the bytes of `name`: an object a line. Empty lines are passed over; a byte order mark, CR
 /// before a line's end and a last line without an end are fine. A record is bad if it is no JSON
 /// object in UTF-8 of at most 16 MiB, nested at most 64 deep, or one of its two columns is missing,
-/// there twice, no string, or empty. Throws sherd::Error(BadData): bad records, unless `policy`
-/// allows to skip them; a file without good ones; one that holds an array.
+/// there twice, no string, or empty. A file without records has no questions. Throws
+/// sherd::Error(BadData): bad records, unless `policy` allows to skip them; a file that holds an
+/// array.
 QuestionFile parse_jsonl(const std::string& bytes, const std::string& name, const Columns& columns,
                          const BadSamplePolicy& policy);
 
-/// The same of an array of objects. Throws also where the array has no end, or something follows
-/// it.
+/// Reads an array of objects in the same way. Throws also where the array has no end, or something
+/// follows it.
 QuestionFile parse_json_records(const std::string& bytes, const std::string& name,
                                 const Columns& columns, const BadSamplePolicy& policy);
 

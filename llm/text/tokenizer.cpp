@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "files/input.h"
+#include "files/other_kind.h"
 #include "files/sha256.h"
 #include "llm/text/c_interface.h"
 #include "llm/text/special_tokens.h"
@@ -54,6 +55,7 @@ Tokenizer Tokenizer::from_folder(const std::filesystem::path& folder) {
   sherd_tokenizer* handle = nullptr;
   const std::string path = (folder / "tokenizer.json").string();
   const std::string bytes = sherd::files::read_file(path, kMaxTokenizerBytes);
+  sherd::files::refuse_utf16(path, bytes);
   checked(
       [&](char** error) { return sherd_text_open(path.c_str(), slice_of(bytes), &handle, error); });
   state->handle.reset(handle);

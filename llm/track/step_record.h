@@ -12,7 +12,7 @@ namespace llm::track {
 struct StepRecord {
   std::int64_t step = 0;  ///< from 1
   std::int64_t total_steps = 0;
-  double loss = 0;       ///< mean over the step's supervised tokens
+  double loss = 0;       ///< mean over the step's supervised tokens; NaN where there is none
   double grad_norm = 0;  ///< before clipping
   double lr = 0;
   std::int64_t tokens = 0;             ///< real ones, without padding

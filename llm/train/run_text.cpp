@@ -117,9 +117,27 @@ std::string host_line(const config::OffloadSection& offload, std::int64_t rank_b
   return fmt::format("on the host: {}{}", state, offload.activations_on_host ? activations : "");
 }
 
+void StepsMade::add(const StepOutcome& step) {
+  ++steps;
+  if (step.supervised_tokens == 0 || !step.skipped.empty()) {
+    return;
+  }
+  last_loss = step.loss;
+  if (!first_loss || !std::isfinite(*first_loss)) {
+    first_loss = last_loss;
+  }
+  if (!step.overflowed) {
+    worst_loss = std::isfinite(step.loss) ? std::max(worst_loss, step.loss) : step.loss;
+    learns_nothing = learns_nothing || step.grad_norm == 0;
+  }
+}
+
 std::string done_line(const StepsMade& made) {
-  return fmt::format("done: {} in {}, loss {:.4f} -> {:.4f}", counted(made.steps, "step"),
-                     track::clock_text(made.seconds), made.first_loss, made.last_loss);
+  const std::string learned =
+      made.last_loss ? fmt::format("loss {:.4f} -> {:.4f}", *made.first_loss, *made.last_loss)
+                     : "no supervised token: nothing learned";
+  return fmt::format("done: {} in {}, {}", counted(made.steps, "step"),
+                     track::clock_text(made.seconds), learned);
 }
 
 namespace {
@@ -130,18 +148,18 @@ constexpr double kDiverged = 3;
 }  // namespace
 
 std::string diverged_line(const StepsMade& made) {
-  if (made.steps == 0) {
+  if (!made.last_loss) {
     return "";
   }
-  const double usual = std::max(made.first_loss, 1.0);
-  const bool is_lost = !std::isfinite(made.last_loss) || !std::isfinite(made.worst_loss);
+  const double usual = std::max(*made.first_loss, 1.0);
+  const bool is_lost = !std::isfinite(*made.last_loss) || !std::isfinite(made.worst_loss);
   if (!is_lost && made.worst_loss <= kDiverged * usual && !made.learns_nothing) {
     return "";
   }
   const std::string how =
       is_lost ? "the loss is no longer a number"
       : made.worst_loss > kDiverged * usual
-          ? fmt::format("the loss rose from {:.4g} to {:.4g}", made.first_loss, made.worst_loss)
+          ? fmt::format("the loss rose from {:.4g} to {:.4g}", *made.first_loss, made.worst_loss)
           : "the gradient became 0";
   return fmt::format(
       "warning: this run has diverged: {}. Lower optim.lr, or raise schedule.warmup.", how);

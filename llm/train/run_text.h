@@ -2,6 +2,7 @@
 // The lines that a run prints at its start and its end.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "llm/config/run_config.h"
@@ -9,6 +10,7 @@
 #include "llm/train/load_model.h"
 #include "llm/train/resume.h"
 #include "llm/train/run_data.h"
+#include "llm/train/train_step.h"
 
 namespace llm::train {
 
@@ -36,17 +38,22 @@ namespace llm::train {
 /// The same before the run: "resumes from …".
 [[nodiscard]] std::string goes_on_lines(const Candidate& start);
 
-/// How the steps of this process went.
+/// How the steps of this process went. Only steps with supervised tokens have a loss, and of these
+/// only the ones that were not skipped.
 struct StepsMade {
   std::int64_t steps = 0;
   double seconds = 0;
-  double first_loss = 0;
-  double last_loss = 0;
+  std::optional<double> first_loss = std::nullopt;
+  std::optional<double> last_loss = std::nullopt;
   double worst_loss = 0;        ///< the highest; not finite where one was not
   bool learns_nothing = false;  ///< a step's gradient was 0
+
+  /// Counts one more step.
+  void add(const StepOutcome& step);
 };
 
-/// "done: 12 steps in 00:01:10, loss 2.3456 -> 1.2345".
+/// "done: 12 steps in 00:01:10, loss 2.3456 -> 1.2345"; without losses it says that nothing was
+/// learned.
 [[nodiscard]] std::string done_line(const StepsMade& made);
 
 /// "warning: this run has diverged: …": the loss rose far above the first one or is no number, or

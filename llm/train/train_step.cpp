@@ -221,6 +221,7 @@ LaunchedStep launch_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& o
                     clock ? std::move(*clock) : StepClock(model.world().device()));
   StepOutcome& outcome = step.outcome_;
   if (outcome.stop_requested || outcome.supervised_tokens == 0) {
+    outcome.loss = std::numeric_limits<double>::quiet_NaN();
     step.clock_.finish();
     return step;
   }

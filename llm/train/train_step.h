@@ -21,7 +21,7 @@ namespace llm::train {
 
 /// What one step did, all ranks together.
 struct StepOutcome {
-  double loss = 0;
+  double loss = 0;  ///< mean over the supervised tokens; NaN where there is none
   double grad_norm = 0;
   std::int64_t tokens = 0;
   std::int64_t supervised_tokens = 0;

@@ -305,17 +305,7 @@ void TrainingLoop::settle() {
   const StepOutcome outcome = made.step.read(world_);
   count_skipped(made.number, outcome);
   outcome_.steps_done = steps_done;
-  if (made_.steps++ == 0 || !std::isfinite(made_.first_loss)) {
-    made_.first_loss = outcome.loss;
-  }
-  if (outcome.skipped.empty()) {
-    made_.last_loss = outcome.loss;
-  }
-  if (outcome.supervised_tokens > 0 && !outcome.overflowed && outcome.skipped.empty()) {
-    made_.worst_loss =
-        std::isfinite(outcome.loss) ? std::max(made_.worst_loss, outcome.loss) : outcome.loss;
-    made_.learns_nothing = made_.learns_nothing || outcome.grad_norm == 0;
-  }
+  made_.add(outcome);
   keep_failure([&] { tell(made, outcome); });
 }
 

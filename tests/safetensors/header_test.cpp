@@ -96,6 +96,15 @@ std::vector<BadFile> bad_json() {
   };
 }
 
+// "k0":0,"k1":0,…
+std::string keys(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) {
+    text += (i == 0 ? "\"k" : ",\"k") + std::to_string(i) + "\":0";
+  }
+  return text;
+}
+
 std::vector<BadFile> bad_types() {
   const auto file = [](const std::string& header) { return safetensors_bytes(header, 8); };
   return {
@@ -111,8 +120,11 @@ std::vector<BadFile> bad_types() {
        "tensor \"a\" has no shape"},
       {"no offsets", file(R"({"a":{"dtype":"F32","shape":[2]}})"),
        "tensor \"a\" has no data_offsets"},
-      {"unknown field", file(R"({"a":{"dtype":"F32","strides":[1]}})"),
-       "tensor \"a\": expected dtype, shape or data_offsets, found \"strides\""},
+      {"unknown key twice", file(R"({"a":{"strides":[1],"dtype":"F32","strides":null}})"),
+       "tensor \"a\" has \"strides\" twice"},
+      {"65 keys", file("{\"a\":{" + keys(65) + "}}"), "tensor \"a\" has more than 64 keys"},
+      {"a key of 4097 bytes", file("{\"a\":{\"" + std::string(4097, 'k') + "\":1}}"),
+       "tensor \"a\" has more than 64 keys, or one of more than 4096 bytes"},
       {"dtype twice", file(R"({"a":{"dtype":"F32","dtype":"F32"}})"),
        "tensor \"a\" has \"dtype\" twice"},
       {"shape twice", file(R"({"a":{"shape":[2],"shape":[2]}})"),
@@ -153,6 +165,8 @@ std::vector<BadFile> bad_types() {
        "a tensor name of 4097 bytes, at most 4096 are allowed: \"nnn"},
       {"metadata is a string", file(R"({"__metadata__":"pt"})"),
        "expected an object of strings for \"__metadata__\", found the string \"pt\""},
+      {"metadata twice, once null", file(R"({"__metadata__":null,"__metadata__":{}})"),
+       "\"__metadata__\" stands in the header twice"},
       {"metadata with a number", file(R"({"__metadata__":{"step":1}})"),
        "expected a string for \"step\" in \"__metadata__\", found the number 1"},
       {"metadata with an object", file(R"({"__metadata__":{"a":{}}})"),
@@ -281,6 +295,19 @@ TEST(SafetensorsHeader, AcceptsTheUnusualButLegal) {
 
   test::write_file(path, safetensors_bytes("{}", 0));
   EXPECT_TRUE(SafetensorsFile(path).entries().empty());
+}
+
+// As the format's own reader does.
+TEST(SafetensorsHeader, TakesNullMetadataForNoneAndPassesOverUnknownKeys) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder / "odd.safetensors";
+  const std::string header =
+      R"({"__metadata__":null,"a":{"x":[{"dtype":1}],"dtype":"F32","shape":[1],)"
+      R"("checksum":null,"data_offsets":[0,4],"y":{"shape":[2]},"z":-1.5}})";
+  test::write_file(path, safetensors_bytes(header, 4));
+  const SafetensorsFile file(path);
+  EXPECT_TRUE(file.metadata().empty());
+  EXPECT_EQ(file.find("a")->shape, std::vector<int64_t>{1});
 }
 
 TEST(SafetensorsHeader, MissingFilesAndWhatIsNoFile) {

@@ -131,6 +131,54 @@ TEST(DataFile, QuestionsKeepTheirContextsAndIds) {
   EXPECT_EQ(all.questions[1].id, "q2");
 }
 
+TEST(DataFile, SomeOfItsFilesMayBeEmpty) {
+  const TempFolder folder;
+  folder.write("a-0.jsonl", "\n");
+  folder.write("a-1.jsonl", records(0, 2));
+  folder.write("a-2.jsonl", "{}\n");  // a bad record alone
+  folder.write("b-0.json", "");       // of which the format is not known
+  folder.write("b-1.json", "[" + record(3) + "]");
+  folder.write("b-2.json", "[]");
+  folder.write("c-0.json", R"({"data": []})");
+  folder.write("c-1.json", squad("q1"));
+  folder.write("c-2.json", "");
+  const auto prompts = [&](const char* pattern) {
+    return prompts_of(
+        questions_of(read_data_file(folder.path() / pattern, {.bad = {.skip = true}}), {}));
+  };
+  EXPECT_THAT(prompts("a-*.jsonl"), ElementsAre("p0", "p1"));
+  EXPECT_THAT(prompts("b-*.json"), ElementsAre("p3"));
+  EXPECT_THAT(prompts("c-*.json"), ElementsAre("Who?"));
+}
+
+TEST(DataFile, ADataSetMayNotBeEmpty) {
+  const TempFolder folder;
+  folder.write("a-0.jsonl", "");
+  folder.write("a-1.jsonl", "\n");
+  folder.write("b.jsonl", "{}\n");
+  folder.write("c.json", R"({"data": []})");
+  folder.write("d.json", "[]");
+  const auto refused = [&](const char* name, const std::string& message) {
+    const std::string path = folder.path() / name;
+    expect_error([&] { (void)questions_of(read_data_file(path, {.bad = {.skip = true}}), {}); },
+                 ExitCode::BadData, {path + ": " + message});
+  };
+  refused("a-*.jsonl", "contains no records");
+  refused("a-0.jsonl", "contains no records");
+  refused("b.jsonl", "contains no good record; the first: line 1, byte 0: has no \"prompt\"");
+  refused("c.json", "contains no questions");
+  refused("d.json", "contains no records");
+}
+
+TEST(DataFile, InUtf16IsToldOnce) {
+  const TempFolder folder;
+  for (const char* name : {"a.jsonl", "a.json", "a"}) {
+    const auto path = folder.write(name, std::string("{\0}\0", 4));
+    expect_error([&] { (void)read_data_file(path); }, ExitCode::BadData,
+                 {std::string(name) + ": is UTF-16LE text, expected UTF-8: save it as UTF-8"});
+  }
+}
+
 TEST(DataFile, AnIdOfTwoFilesIsBad) {
   const TempFolder folder;
   folder.write("a.json", squad("q1"));

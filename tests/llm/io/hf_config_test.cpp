@@ -207,11 +207,28 @@ TEST_F(HfConfigTest, RefusesOtherRotarySettings) {
     refuses({{field, rope_with("type", "linear")}}, name + ".type\" \"linear\" contradicts");
     refuses({{field, rope_with("partial_rotary_factor", 0.5)}},
             name + ".partial_rotary_factor\" 0.5");
-    refuses({{field, rope_with("rope_theta", 7)}}, "\"rope_theta\" contradicts " + name);
+    refuses({{field, rope_with("rope_theta", 7)}},
+            "\"rope_theta\" 10000.0 contradicts " + name + ".rope_theta\" 7");
     refuses({{field, 3}}, name + "\" must be an object or null, found 3");
   }
   refuses({{"rope_scaling", kRope}, {"rope_parameters", rope_with("factor", 4)}},
-          "\"rope_scaling\" contradicts \"rope_parameters\"");
+          "\"rope_scaling.factor\" 8.0 contradicts \"rope_parameters.factor\" 4");
+  refuses({{"rope_scaling", kRope}, {"rope_parameters", {{"rope_type", "default"}}}},
+          "\"rope_scaling.rope_type\" \"llama3\" contradicts \"rope_parameters.rope_type\" "
+          "\"default\"");
+}
+
+TEST_F(HfConfigTest, BothSpellingsTogetherSayWhatOneSaysAlone) {
+  json renamed = kRope;
+  renamed.erase("rope_type");
+  renamed["type"] = "llama3";
+  for (const json& scaling : {kRope, renamed, json{{"factor", 8}}, json::object(), json()}) {
+    const HfConfig config =
+        read({{"rope_scaling", scaling}, {"rope_parameters", rope_with("rope_theta", 10'000)}});
+    EXPECT_EQ(llama_of(config).rope->theta, 10'000);
+    ASSERT_TRUE(llama_of(config).rope->scaling);
+    EXPECT_EQ(llama_of(config).rope->scaling->factor, 8);
+  }
 }
 
 TEST_F(HfConfigTest, RefusesValuesThatCannotBeRight) {

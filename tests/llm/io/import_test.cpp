@@ -1,11 +1,13 @@
 #include "llm/io/import.h"
 
+#include <filesystem>
 #include <map>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "llm/io/hf_config.h"
 #include "sherd/fully_shard.h"
@@ -65,6 +67,19 @@ class ImportTest : public testing::Test {
     expect_error([&] { (void)match_weights(*llama, folder_with(weights)); },
                  sherd::ExitCode::BadData, file() + ": tensor " + message);
   }
+  // As `folder_with`, in a shard; the index names all tensors but `unnamed`.
+  sherd::SafetensorsFolder shard_with(const Weights& weights, const std::string& unnamed) {
+    (void)folder_with(weights);
+    std::filesystem::rename(file(), folder_ / "one.safetensors");
+    nlohmann::json index;
+    for (const auto& [name, tensor] : weights) {
+      if (name != unnamed) {
+        index["weight_map"][name] = "one.safetensors";
+      }
+    }
+    write_all(folder_ / "model.safetensors.index.json", index.dump());
+    return sherd::SafetensorsFolder(folder_.path());
+  }
   [[nodiscard]] std::string file() const { return folder_ / "model.safetensors"; }
 
  private:
@@ -112,6 +127,26 @@ TEST_F(ImportTest, NamesATensorThatIsLeftOver) {
   Weights weights = weights_of(false);
   weights["model.layers.1.mlp.up_proj.weight"] = at::ones({5, 6}, at::kFloat);
   refuses(false, weights, "model.layers.1.mlp.up_proj.weight is not part of the model");
+}
+
+TEST_F(ImportTest, NamesATensorThatTheIndexLacks) {
+  const std::string extra = "model.layers.0.self_attn.q_norm.weight";
+  Weights weights = weights_of(true);
+  weights[extra] = at::ones({6}, at::kFloat);
+  const model::CausalLm llama = build(small(true));
+  expect_error([&] { (void)match_weights(*llama, shard_with(weights, extra)); },
+               sherd::ExitCode::BadData,
+               {"one.safetensors: tensor " + extra + " is not part of the model"});
+}
+
+TEST_F(ImportTest, AllowsWhatCanBeDerivedWhereTheIndexLacksIt) {
+  const model::CausalLm llama = build(small(true));
+  for (const std::string extra :
+       {"lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"}) {
+    Weights weights = weights_of(true);
+    weights[extra] = weights.at(kEmbedding).clone();
+    EXPECT_EQ(match_weights(*llama, shard_with(weights, extra)).size(), 11);
+  }
 }
 
 TEST_F(ImportTest, AllowsWhatCanBeDerived) {

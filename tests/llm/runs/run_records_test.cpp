@@ -69,6 +69,32 @@ TEST_F(Records, OfARunThatGoesOnEndWithItsLastWholeLine) {
   EXPECT_EQ(run.steps.size(), 4);
 }
 
+// Of this version, and of earlier ones.
+TEST_F(Records, OfStepsThatLearnedNothingHaveNoLoss) {
+  for (const char* loss : {"null", "0.0"}) {
+    const RunRecords run =
+        read_run(WrittenRun().write(folder(), std::string(R"({"step":5,"loss":)") + loss +
+                                                  R"(,"supervised_tokens":0})" + "\n"));
+    ASSERT_EQ(run.steps.size(), 5);
+    EXPECT_TRUE(std::isnan(run.steps[4].loss)) << loss;
+    const RunSummary summary = summary_of(run);
+    EXPECT_EQ(summary.last_loss, 1) << loss;
+    EXPECT_EQ(summary.train_loss, 2.5) << loss;
+  }
+}
+
+TEST_F(Records, OfARunThatLearnedNothingSaySo) {
+  RunRecords run = read_run(WrittenRun().write(folder()));
+  for (track::StepRecord& step : run.steps) {
+    step.loss = NAN;
+    step.supervised_tokens = 0;
+  }
+  const RunSummary summary = summary_of(run);
+  EXPECT_THAT(to_line(summary),
+              testing::StartsWith("no supervised token: nothing learned, 4 steps"));
+  EXPECT_TRUE(nlohmann::json::parse(to_json(summary)).at("last_loss").is_null());
+}
+
 TEST_F(Records, OfAPipeAreNone) {
   const std::filesystem::path pipe = folder() / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);

@@ -2,6 +2,7 @@
 
 #include "llm/train/run_data.h"
 
+#include <cmath>
 #include <limits>
 #include <mutex>
 
@@ -161,6 +162,7 @@ TEST(RunText, EndsWithTheCommandsThatComeNext) {
   config.train.output = "runs/my first";
   config.data.eval = {{.path = "dev.json"}};
   EXPECT_EQ(done_line({3, 70, 2.5, 1.25}), "done: 3 steps in 00:01:10, loss 2.5000 -> 1.2500");
+  EXPECT_EQ(done_line({3, 70}), "done: 3 steps in 00:01:10, no supervised token: nothing learned");
   EXPECT_EQ(next_lines(config, "runs/my first/checkpoints/step-00000003"),
             "next: sherd eval 'runs/my first'\n"
             "      sherd generate 'runs/my first'\n"
@@ -186,6 +188,20 @@ TEST(RunText, SaysThatARunHasDiverged) {
   // A loss near 0 may rise to a few tenths by the noise of batches.
   EXPECT_EQ(diverged_line({.steps = 3, .first_loss = 0.01, .last_loss = 0.1, .worst_loss = 0.3}),
             "");
+}
+
+TEST(StepsMade, HaveTheLossesOfStepsThatLearned) {
+  StepsMade made;
+  for (const auto& [loss, supervised] :
+       std::vector<std::pair<double, std::int64_t>>{{NAN, 0}, {2.0, 5}, {1.0, 5}, {NAN, 0}}) {
+    StepOutcome step;
+    step.loss = loss;
+    step.supervised_tokens = supervised;
+    made.add(step);
+  }
+  EXPECT_EQ(made.steps, 4);
+  EXPECT_EQ(made.first_loss, 2.0);
+  EXPECT_EQ(made.last_loss, 1.0);
 }
 
 }  // namespace
