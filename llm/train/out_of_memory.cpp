@@ -8,6 +8,7 @@
 
 #include "llm/track/step_record.h"
 #include "llm/train/device.h"
+#include "llm/train/options_of_config.h"
 #include "llm/train/peak_memory.h"
 #include "llm/train/plan_search.h"
 #include "llm/train/planned_batches.h"
