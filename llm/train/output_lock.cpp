@@ -1,5 +1,6 @@
 #include "llm/train/output_lock.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -13,6 +14,7 @@
 #include <fmt/core.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "sherd/error.h"
@@ -36,16 +38,24 @@ constexpr std::chrono::milliseconds kPause{50};
                           output.string(), why));
 }
 
-// "process 4711 on host node7 since 2026-02-03 04:05:06 UTC".
-std::string own_name() {
+// f_type of statfs: NFS, SMB, CIFS, Ceph, Lustre, GPFS, BeeGFS.
+constexpr std::array<unsigned, 7> kNetworkFileSystems{
+    0x6969U, 0xfe534d42U, 0xff534d42U, 0x00c36400U, 0x0bd00bd0U, 0x47504653U, 0x19830326U};
+
+std::string host_name() {
   std::array<char, HOST_NAME_MAX + 1> host{};
   ::gethostname(host.data(), host.size() - 1);
+  return host.data();
+}
+
+// "process 4711 on host node7 since 2026-02-03 04:05:06 UTC".
+std::string own_name() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
   ::gmtime_r(&now, &parts);
   std::array<char, 32> time{};
   std::strftime(time.data(), time.size(), "%Y-%m-%d %H:%M:%S UTC", &parts);
-  return fmt::format("process {} on host {} since {}", ::getpid(), host.data(), time.data());
+  return fmt::format("process {} on host {} since {}", ::getpid(), host_name(), time.data());
 }
 
 // What the holder wrote into the file, with unprintable bytes replaced.
@@ -58,6 +68,24 @@ std::string holder_of(int file) {
     text += c >= ' ' && c <= '~' ? c : '?';
   }
   return text.empty() ? "a process that has not written its name" : text;
+}
+
+struct Holder {
+  std::string name;
+  bool may_be_dead = false;  // a process of another host
+};
+
+Holder holder_at(const fs::path& path, const std::function<bool(int)>& shares) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  Holder holder{holder_of(file)};
+  const bool is_elsewhere =
+      holder.name.starts_with("process ") &&
+      holder.name.find(" on host " + host_name() + " since ") == std::string::npos;
+  if (file >= 0) {
+    holder.may_be_dead = is_elsewhere && shares(file);
+    ::close(file);
+  }
+  return holder;
 }
 
 // The folders of `path` that are not there yet, outermost first.
@@ -79,20 +107,31 @@ bool gives_no_locks(int error) {
 
 }  // namespace
 
-OutputLock::OutputLock(const fs::path& output)
+bool OutputLock::is_on_network(int file) {
+  struct statfs system {};
+  return ::fstatfs(file, &system) == 0 &&
+         std::find(kNetworkFileSystems.begin(), kNetworkFileSystems.end(),
+                   static_cast<unsigned>(system.f_type)) != kNetworkFileSystems.end();
+}
+
+OutputLock::OutputLock(const fs::path& output, const OtherHosts& hosts)
     : output_(output), path_(output / "lock"), made_(missing_folders(output)) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto begin = std::chrono::steady_clock::now();
+  std::chrono::milliseconds patience = kPatience;
   while (!try_to_take()) {
-    if (std::chrono::steady_clock::now() >= deadline) {
-      const int file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-      const std::string holder = holder_of(file);
-      if (file >= 0) {
-        ::close(file);
-      }
+    const Holder holder = holder_at(path_, hosts.shares);
+    if (holder.may_be_dead && patience < hosts.lease) {
+      patience = hosts.lease;
+      hosts.say(
+          fmt::format("the output folder is locked by {}: if that host is dead, its file "
+                      "server gives the lock back within {} s; waiting",
+                      holder.name, hosts.lease.count() / 1000));
+    }
+    if (std::chrono::steady_clock::now() - begin >= patience) {
       throw Error(ExitCode::CannotWrite,
                   fmt::format("the output folder '{}' is locked by another run: {}. Wait for it, "
                               "stop it, or set train.output to another folder.",
-                              output.string(), holder));
+                              output.string(), holder.name));
     }
     std::this_thread::sleep_for(kPause);
   }

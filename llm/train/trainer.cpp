@@ -48,7 +48,10 @@ std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::
   std::shared_ptr<OutputLock> lock;
   together(world, [&] {
     if (world.rank() == 0) {
-      lock = std::make_shared<OutputLock>(config.train.output);
+      OutputLock::OtherHosts hosts;
+      hosts.say = say;
+      const sherd::WorkPhase phase(world, "locking the output folder", 2 * hosts.lease);
+      lock = std::make_shared<OutputLock>(config.train.output, hosts);
       try_output(config);
       remove_temporary_files(config.train.output);
       require_place_of_export(config);

@@ -4,6 +4,9 @@
 
 #include <fstream>
 #include <iterator>
+#include <memory>
+#include <string>
+#include <thread>
 
 #include <unistd.h>
 
@@ -31,6 +34,26 @@ TEST(OutputLock, KeepsOthersOutAndTellsWhoHoldsIt) {
   EXPECT_TRUE(fs::exists(output / "file"));
   EXPECT_FALSE(fs::exists(output / "lock"));
   EXPECT_NO_THROW(const OutputLock third(output));
+}
+
+// The other run is on a host whose death only the file server notices.
+TEST(OutputLock, WaitsForTheLeaseOfAnotherHost) {
+  const sherd::test::TempFolder folder;
+  auto first = std::make_unique<OutputLock>(folder.path());
+  std::ofstream(folder.path() / "lock") << "process 1 on host elsewhere since long ago\n";
+  std::string said;
+  std::thread server([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(3000));  // longer than for a run here
+    first.reset();
+  });
+  OutputLock::OtherHosts hosts;
+  hosts.shares = [](int) { return true; };
+  hosts.say = [&](const std::string& line) { said += line; };
+  EXPECT_NO_THROW(const OutputLock second(folder.path(), hosts));
+  server.join();
+  EXPECT_EQ(said,
+            "the output folder is locked by process 1 on host elsewhere since long ago: if that "
+            "host is dead, its file server gives the lock back within 100 s; waiting");
 }
 
 TEST(OutputLock, RemovesFoldersThatItMadeInVain) {
