@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kPrefix = "step-";
 constexpr const char* kDamaged = ".damaged";
 
-bool is_complete(const fs::path& folder) {
+bool has_manifest(const fs::path& folder) {
   std::error_code ignored;
   return fs::is_regular_file(folder / "manifest.json", ignored);
 }
@@ -93,15 +93,14 @@ fs::path Checkpoints::folder_of(std::int64_t step) const {
 
 std::vector<std::int64_t> Checkpoints::complete_steps() const {
   std::vector<std::int64_t> complete = steps();
-  std::erase_if(complete, [&](std::int64_t step) { return !is_complete(folder_of(step)); });
+  std::erase_if(complete, [&](std::int64_t step) { return !is_complete(step); });
   return complete;
 }
 
 std::vector<std::int64_t> Checkpoints::steps_without_manifest(std::int64_t step) const {
   std::vector<std::int64_t> found = steps();
   std::erase_if(found, [&](std::int64_t one) {
-    return one <= step || is_complete(folder_of(one)) ||
-           !sherd::has_checkpoint_files(folder_of(one));
+    return one <= step || is_complete(one) || !sherd::has_checkpoint_files(folder_of(one));
   });
   return found;
 }
@@ -129,6 +128,10 @@ std::vector<fs::path> Checkpoints::prune(std::int64_t keep, std::int64_t newest,
   return remove_but(root_, kept);
 }
 
+bool Checkpoints::is_complete(std::int64_t step) const {
+  return has_manifest(folder_of(step));
+}
+
 std::int64_t Checkpoints::bytes() const {
   std::int64_t sum = 0;
   std::error_code ignored;
@@ -144,7 +147,7 @@ std::int64_t Checkpoints::bytes() const {
 bool Checkpoints::make_room(std::int64_t keep, std::int64_t newest,
                             std::optional<std::int64_t> best) const {
   const std::size_t before = complete_steps().size();
-  if (is_complete(folder_of(newest))) {
+  if (is_complete(newest)) {
     static_cast<void>(prune(std::max<std::int64_t>(1, keep - 1), newest, best));
   }
   return complete_steps().size() < before;
@@ -171,7 +174,7 @@ void Checkpoints::set_aside(const std::vector<std::int64_t>& steps) const {
 }
 
 std::vector<fs::path> checkpoints_at(const std::string& path, const std::string& key) {
-  if (is_complete(path)) {
+  if (has_manifest(path)) {
     return {path};
   }
   const Checkpoints run{fs::path(path)};

@@ -22,6 +22,8 @@ class Checkpoints {
   [[nodiscard]] std::filesystem::path folder_of(std::int64_t step) const;
   /// Steps with a complete checkpoint, ascending.
   [[nodiscard]] std::vector<std::int64_t> complete_steps() const;
+  /// True if the checkpoint of `step` has a manifest.
+  [[nodiscard]] bool is_complete(std::int64_t step) const;
   /// Bytes of the files in all complete ones.
   [[nodiscard]] std::int64_t bytes() const;
   /// Makes room for a checkpoint after step `newest`: removes those that prune() would remove after

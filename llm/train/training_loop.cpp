@@ -30,8 +30,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kLookEvery{1};  // at the output folder: over a network it takes long
-
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -379,7 +377,8 @@ void TrainingLoop::record(const Unread& made, const StepOutcome& outcome) {
   for (const auto& [phase, seconds] : outcome.phase_seconds) {
     record.phase_seconds[name_of(phase)] = seconds;
   }
-  if (const Clock::time_point now = Clock::now(); now - looked_at_folder_ >= kLookEvery) {
+  if (const Clock::time_point now = Clock::now();
+      now - looked_at_folder_ >= std::chrono::seconds(1)) {
     looked_at_folder_ = now;
     run_.lock->check_folder_is_there();
   }
@@ -557,14 +556,10 @@ void TrainingLoop::end_early() {
 // The best one so far may have had no room: then the best before it stays.
 std::optional<std::int64_t> TrainingLoop::kept_best() {
   const auto& best = best_.course().best;
-  if (!run_.config.checkpoint.keeps_best() || !best) {
-    return std::nullopt;
-  }
-  const std::vector<std::int64_t> there = checkpoints_.complete_steps();
-  if (std::binary_search(there.begin(), there.end(), best->step)) {
+  if (best && checkpoints_.is_complete(best->step)) {
     kept_best_ = best->step;
   }
-  return kept_best_;
+  return run_.config.checkpoint.keeps_best() ? kept_best_ : std::nullopt;
 }
 
 void TrainingLoop::prune(std::int64_t newest) {
@@ -608,10 +603,7 @@ void TrainingLoop::save_last(std::int64_t number) {
         "{}\nThe checkpoint of step {} is not saved: what was learned in steps {} to {} is lost. "
         "Make room, and start the same command again: it goes on after step {}.",
         fault.what(), number, saved_step_ + 1, number, saved_step_);
-    if (world_.rank() == 0) {
-      throw sherd::Error(sherd::ExitCode::CannotWrite, lost);
-    }
-    throw ReportedElsewhere(sherd::ExitCode::CannotWrite, lost);
+    on_first_rank([&] { throw sherd::Error(sherd::ExitCode::CannotWrite, lost); });
   }
 }
 
