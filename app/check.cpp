@@ -42,7 +42,7 @@ int check(Rank& rank, const CheckFlags& flags, const std::vector<std::string>& w
         }
       });
   auto checking = std::make_unique<llm::track::Working>(progress.get(), "checking");
-  llm::config::RunConfig config = load_recipe_on(rank, words);
+  llm::config::RunConfig config = load_recipe_on(rank, words, flags.json);
   HubNames names({.json_on_stdout = flags.json, .progress = progress.get()}, &rank);
   names.resolve(config);
   if (config.device.threads) {

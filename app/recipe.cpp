@@ -91,10 +91,11 @@ llm::config::RunConfig load_recipe_to_read(std::vector<std::string> words,
   return load_recipe(std::move(words), say);
 }
 
-llm::config::RunConfig load_recipe_on(const Rank& rank, const std::vector<std::string>& words) {
+llm::config::RunConfig load_recipe_on(const Rank& rank, const std::vector<std::string>& words,
+                                      bool json_on_stdout) {
   const auto say_first = [&](const std::string& line) {
     if (rank.is_first()) {
-      say(line);
+      say(line, json_on_stdout);
     }
   };
   try {

@@ -28,7 +28,8 @@ namespace app {
 /// fault. The first speaks for all, since their words are the same. On others throws
 /// llm::train::ReportedElsewhere in its place.
 [[nodiscard]] llm::config::RunConfig load_recipe_on(const Rank& rank,
-                                                    const std::vector<std::string>& words);
+                                                    const std::vector<std::string>& words,
+                                                    bool json_on_stdout = false);
 
 /// `--help` of a verb whose other words are load_recipe's shows them.
 void show_recipe_in_usage(CLI::App& verb);

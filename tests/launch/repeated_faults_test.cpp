@@ -33,6 +33,7 @@ TEST(RepeatedFaults, KnowWhoSaidOne) {
   RepeatedFaults faults;
   EXPECT_FALSE(faults.is_repetition(1, "peer lost: rank 0 has ended"));
   EXPECT_TRUE(faults.is_repetition(2, "peer lost: rank 0 has ended"));
+  EXPECT_TRUE(faults.is_repetition(0, "[rank 0] peer lost: rank 0 has ended"));
   EXPECT_FALSE(faults.is_repetition(3, "sherd: no such file"));
   EXPECT_TRUE(faults.is_repetition(4, "sherd: no such file"));
   EXPECT_FALSE(faults.has_said(1));
