@@ -71,8 +71,8 @@ constexpr int64_t kDurableBytes = int64_t{256} << 20;
 // Makes a file durable part by part, and reports that.
 class ReportedWrites {
  public:
-  ReportedWrites(const World& world, const std::string& file, SafetensorsWriter& writer)
-      : phase_(world, "writing " + file, kSlowestWrite), writer_(writer) {}
+  ReportedWrites(const WorkPhase& phase, SafetensorsWriter& writer)
+      : phase_(phase), writer_(writer) {}
   void add(int64_t bytes) {
     written_ += bytes;
     if (written_ - durable_ >= kDurableBytes) {
@@ -84,7 +84,7 @@ class ReportedWrites {
   }
 
  private:
-  WorkPhase phase_;
+  const WorkPhase& phase_;
   SafetensorsWriter& writer_;
   int64_t written_ = 0;
   int64_t durable_ = 0;
@@ -99,8 +99,9 @@ json write_shard(const World& world, const std::string& folder, const std::strin
       specs.push_back({kind + "/" + piece.name, values.dtype(), {values.numel()}});
     }
   }
+  const WorkPhase phase(world, "writing " + file, kSlowestWrite);
   SafetensorsWriter writer(folder + "/" + file, specs);
-  ReportedWrites written(world, file, writer);
+  ReportedWrites written(phase, writer);
   json pieces = json::object();
   for (const HeldPiece& piece : held) {
     json digests = json::object();
