@@ -8,11 +8,11 @@ namespace sherd::launch {
 
 /// A clock for waits. It counts the time between two calls of tick() up to kLongestTick only: if
 /// the process was suspended in between (SIGSTOP, `scontrol suspend`, a closed laptop), the time of
-/// the suspension does not count. Call tick() several times per second while you wait.
+/// the suspension does not count. Call tick() at least five times per second while you wait.
 class RunningTime {
  public:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::milliseconds kLongestTick{1000};
+  static constexpr std::chrono::milliseconds kLongestTick{300};
 
   /// The time that the process has run since the start or the last restart().
   Clock::duration tick() {

@@ -33,7 +33,7 @@ constexpr std::chrono::seconds kGrace{3};
 constexpr std::size_t kMostBacklog_bytes = 1 << 20;
 constexpr std::chrono::milliseconds kLookAtBacklog{50};
 /// While the ranks' time to stop runs.
-constexpr std::chrono::milliseconds kLongestNap{500};
+constexpr std::chrono::milliseconds kLongestNap{200};
 /// For the last lines to be read.
 constexpr std::chrono::seconds kDrain{3};
 constexpr std::size_t kSecret_bytes = 32;

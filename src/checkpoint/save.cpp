@@ -75,8 +75,8 @@ constexpr int64_t kDurableBytes = int64_t{256} << 20;
 // Makes a file durable part by part, and reports that. All threads of a rank add to it.
 class ReportedWrites {
  public:
-  ReportedWrites(const World& world, const std::string& file, SafetensorsWriter& writer)
-      : phase_(world, "writing " + file, kSlowestWrite), writer_(writer) {}
+  ReportedWrites(const WorkPhase& phase, SafetensorsWriter& writer)
+      : phase_(phase), writer_(writer) {}
   void add(int64_t bytes) {
     const std::lock_guard lock(mutex_);
     written_ += bytes;
@@ -89,7 +89,7 @@ class ReportedWrites {
   }
 
  private:
-  WorkPhase phase_;
+  const WorkPhase& phase_;
   SafetensorsWriter& writer_;
   std::mutex mutex_;
   int64_t written_ = 0;
@@ -139,8 +139,9 @@ json write_shard(const World& world, const std::string& folder, const std::strin
       specs.push_back({kind + "/" + piece.name, values.dtype(), {values.numel()}});
     }
   }
+  const WorkPhase phase(world, "writing " + file, kSlowestWrite);
   SafetensorsWriter writer(folder + "/" + file, specs);
-  ReportedWrites written(world, file, writer);
+  ReportedWrites written(phase, writer);
   std::map<std::string, std::map<std::string, Digests>> digests;  // by name and kind
   std::vector<detail::HostWork> writes;
   for (const HeldPiece& piece : held) {

@@ -57,6 +57,11 @@ int fsync(int fd) {
   return original(&::fsync, "fsync")(fd);
 }
 
+int fdatasync(int fd) {
+  be_slow(fd);
+  return original(&::fdatasync, "fdatasync")(fd);
+}
+
 ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) {
   return write_slowly(fd, data, bytes, offset);
 }
