@@ -2,6 +2,7 @@
 // A world whose communicators are wrapped in others, to see or to change what the engine does with
 // them.
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -91,6 +92,9 @@ class DecoratedBackend final : public Backend {
   }
   void send(void* data, int64_t bytes, int from, int to) override {
     inner_->send(data, bytes, from, to);
+  }
+  void report_progress(const std::string& what, std::chrono::milliseconds limit) override {
+    inner_->report_progress(what, limit);
   }
 
  private:
