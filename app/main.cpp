@@ -56,16 +56,16 @@ ExitCode code_of(const std::system_error& error) {
   return memory ? ExitCode::OutOfMemory : descriptors ? ExitCode::Unavailable : ExitCode::Internal;
 }
 
-// LibTorch's warnings without its stamp of time, source and thread.
-class PlainWarnings : public c10::WarningHandler {
+// Warnings of Sherd and LibTorch are lines for people, without a stamp of time, source and thread.
+// What LibTorch's store and sockets log of connections that break goes: the error that ends the
+// program says it, without stack traces.
+class PlainWarnings final : public c10::WarningHandler {
   void process(const c10::Warning& warning) override {
     std::cerr << app::fitted("warning: " + warning.msg(), STDERR_FILENO) << std::endl;
   }
 };
 
 int run(int argc, char** argv) {
-  PlainWarnings warnings;
-  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   try {
     app::install_allocator();
     sherd::launch::raise_descriptor_limit();
@@ -87,16 +87,6 @@ int run(int argc, char** argv) {
                : fail(ExitCode::Internal, error.what());
   }
 }
-
-// Warnings of Sherd and LibTorch are lines for people. What LibTorch's store and sockets log of
-// connections that break goes: the error that ends the program says it, without stack traces.
-class PlainWarnings final : public c10::WarningHandler {
- public:
-  void process(const c10::Warning& warning) override {
-    const std::string line = "warning: " + warning.msg() + "\n";
-    std::cerr << line << std::flush;
-  }
-};
 
 }  // namespace
 
