@@ -32,6 +32,7 @@ constexpr std::chrono::seconds kGrace{3};
 /// Held for a slow reader of standard error before ranks have to wait for it.
 constexpr std::size_t kMostBacklog_bytes = 1 << 20;
 constexpr std::chrono::milliseconds kLookAtBacklog{50};
+constexpr std::chrono::seconds kLookAtNews{10};  // before they fill a socket's buffer
 /// While the ranks' time to stop runs.
 constexpr std::chrono::milliseconds kLongestNap{200};
 /// For the last lines to be read.
@@ -212,16 +213,16 @@ void Supervisor::wait_for_event() {
   for (const Rank& rank : ranks_) {
     events.push_back({backlogged ? -1 : rank.process.stderr_fd(), POLLIN, 0});  // -1: passed over
   }
-  std::optional<Clock::duration> limit;
+  Clock::duration limit = kLookAtNews;
   if (grace_) {
     limit = std::clamp<Clock::duration>(time_left(), Clock::duration::zero(), kLongestNap);
   }
   if (backlogged) {
-    limit = std::min<Clock::duration>(limit.value_or(kLookAtBacklog), kLookAtBacklog);
+    limit = std::min<Clock::duration>(limit, kLookAtBacklog);
   }
   const int limit_ms =
-      limit ? static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(*limit).count()) : -1;
-  ::poll(events.data(), events.size(), limit_ms);
+      static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(limit).count());
+  ::poll(events.data(), events.size(), limit_ms);  // what ranks tell by hear() can wait
 }
 
 void Supervisor::relay(Rank& rank) {

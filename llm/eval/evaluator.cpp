@@ -97,14 +97,15 @@ std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
   SquadScore score;
   std::vector<std::vector<Prediction>> predictions;
   for (std::int64_t round = 0; round < rounds; ++round) {
+    const auto indices = dealt(samples, options.batch, round, world);
+    data::Batch batch;
+    options.alone([&] { batch = data::collate(dataset.samples, indices); });
     if (any_stop_requested(world, options.stop_requested)) {
       return std::nullopt;
     }
     if (options.on_progress && round > 0) {
       options.on_progress(std::min(samples, round * options.batch * world.size()));
     }
-    const auto indices = dealt(samples, options.batch, round, world);
-    const data::Batch batch = data::collate(dataset.samples, indices);
     loss += loss_sum(model, to_tensors(batch)).item<double>();
     supervised += batch.supervised_tokens;
     if (options.generate) {

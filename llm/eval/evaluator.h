@@ -20,6 +20,10 @@ struct EvaluationOptions {
   bool generate = true;               ///< also write answers and score them
   StopRequested stop_requested = {};  ///< asked before each batch and each written token
   std::function<void(std::int64_t samples)> on_progress = {};  ///< told how many are done
+  /// Does what a rank does by itself before a batch. It may keep what that throws if
+  /// `stop_requested` is true from then on: no rank leaves the others in a collective.
+  std::function<void(const std::function<void()>& work)> alone =
+      [](const std::function<void()>& work) { work(); };
 };
 
 struct EvaluationResult {

@@ -18,11 +18,6 @@ namespace {
 constexpr const char* kPrefix = "step-";
 constexpr const char* kDamaged = ".damaged";
 
-bool has_manifest(const fs::path& folder) {
-  std::error_code ignored;
-  return fs::is_regular_file(folder / "manifest.json", ignored);
-}
-
 std::string name_of(std::int64_t step) {
   return fmt::format("{}{:08}", kPrefix, step);
 }
@@ -74,6 +69,11 @@ std::vector<fs::path> remove_but(const fs::path& root, const std::vector<std::in
 }
 
 }  // namespace
+
+bool is_checkpoint(const fs::path& folder) {
+  std::error_code ignored;
+  return !folder.empty() && fs::is_regular_file(folder / "manifest.json", ignored);
+}
 
 std::vector<std::int64_t> Checkpoints::steps() const {
   std::vector<std::int64_t> found;
@@ -129,7 +129,7 @@ std::vector<fs::path> Checkpoints::prune(std::int64_t keep, std::int64_t newest,
 }
 
 bool Checkpoints::is_complete(std::int64_t step) const {
-  return has_manifest(folder_of(step));
+  return is_checkpoint(folder_of(step));
 }
 
 std::int64_t Checkpoints::bytes() const {
@@ -174,7 +174,7 @@ void Checkpoints::set_aside(const std::vector<std::int64_t>& steps) const {
 }
 
 std::vector<fs::path> checkpoints_at(const std::string& path, const std::string& key) {
-  if (has_manifest(path)) {
+  if (is_checkpoint(path)) {
     return {path};
   }
   const Checkpoints run{fs::path(path)};

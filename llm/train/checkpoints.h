@@ -59,6 +59,9 @@ class Checkpoints {
 [[nodiscard]] std::vector<std::filesystem::path> checkpoints_at(const std::string& path,
                                                                 const std::string& key);
 
+/// True if the folder has a checkpoint's manifest; what else it needs is not looked at.
+[[nodiscard]] bool is_checkpoint(const std::filesystem::path& folder);
+
 /// A checkpoint, and a line for each newer one that was passed over because it is damaged.
 struct IntactCheckpoint {
   std::filesystem::path folder;

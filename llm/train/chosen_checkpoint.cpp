@@ -22,11 +22,6 @@ namespace fs = std::filesystem;
 using sherd::Error;
 using sherd::ExitCode;
 
-bool is_checkpoint(const fs::path& folder) {
-  std::error_code ignored;
-  return !folder.empty() && fs::is_regular_file(folder / "manifest.json", ignored);
-}
-
 std::int64_t step_in(const std::string& which) {
   std::int64_t step = 0;
   const char* end = which.data() + which.size();

@@ -25,11 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_checkpoint(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path / "manifest.json", ignored);
-}
-
 // The output folder: the path itself or the one its checkpoint is in; empty if it is neither.
 fs::path run_folder_of(const fs::path& path) {
   std::error_code ignored;

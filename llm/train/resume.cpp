@@ -266,8 +266,7 @@ std::string config_to_resume(const config::RunConfig& config, const Launch& laun
   const bool own = resume == "auto" || overwrites;
   const auto note = newest_note(own ? newest_first(Checkpoints(config.train.output))
                                     : checkpoints_at(resume, "checkpoint.resume"));
-  const bool begins_anew = overwrites && note && !is_begun_by(*note, launch) &&
-                           !is_unfinished_overwriter(*note, config.train.output);
+  const bool begins_anew = overwrites && note && !is_begun_by(*note, launch);
   return note && !begins_anew
              ? config::to_toml(config_of(*note, own ? config.train.output : resume))
              : "";
@@ -292,16 +291,13 @@ void set_aside(const Checkpoints& own, std::vector<std::int64_t> damaged, std::i
 Candidate restore(const ResumePlan& plan, const config::RunConfig& config,
                   sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer, const Say& say) {
   const Checkpoints own(config.train.output);
-  const bool is_first = model.world().rank() == 0;
   std::vector<std::int64_t> damaged;
-  for (std::size_t i = 0; i < plan.candidates.size(); ++i) {
+  Candidate start;
+  for (std::size_t i = 0; i < plan.candidates.size() && start.folder.empty(); ++i) {
     const Candidate& candidate = plan.candidates[i];
     try {
       sherd::load_checkpoint(model, optimizer, candidate.folder);
-      if (is_first) {
-        set_aside(own, damaged, candidate.step, say);
-      }
-      return candidate;
+      start = candidate;
     } catch (const Error& error) {  // the same on every rank
       if (!is_damage(error) || i + 1 == plan.candidates.size()) {
         throw;
@@ -309,15 +305,13 @@ Candidate restore(const ResumePlan& plan, const config::RunConfig& config,
       say(fmt::format(
           "the checkpoint in '{}' is damaged: {}\ncontinuing from the older one in '{}'",
           candidate.folder, error.what(), plan.candidates[i + 1].folder));
-      if (lies_in(candidate.folder, config.train.output)) {
+      if (lies_in(candidate.folder, own.root())) {
         damaged.push_back(candidate.step);
       }
     }
   }
-  if (is_first) {
-    set_aside(own, damaged, 0, say);
-  }
-  return {};
+  on_first_rank(model.world(), [&] { set_aside(own, damaged, start.step, say); });
+  return start;
 }
 
 }  // namespace llm::train

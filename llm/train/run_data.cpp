@@ -125,7 +125,7 @@ void read_training(RunData& data, const config::RunConfig& config, const Files& 
     first += count;
     parts.push_back({std::move(once.tokens.samples), set.weight});
   }
-  data.training = data::mixed(parts, seed);
+  data.training = read_together(world, [&] { return data::mixed(parts, seed); });
 }
 
 data::Rows rows_of(const config::RunConfig& config, const data::Samples& samples,
@@ -206,7 +206,9 @@ RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& to
   const data::TokenCache cache(config.data.cache == "auto" ? "" : config.data.cache);
   RunData found;
   read_training(found, config, files, cache, *encoder, world, say, progress);
-  found.rows = rows_of(config, found.training, encoder->limits().max_length_tokens, say);
+  found.rows = read_together(world, [&] {
+    return rows_of(config, found.training, encoder->limits().max_length_tokens, say);
+  });
   found.identity = identity_of(files, tokenizer, static_cast<std::int64_t>(found.training.size()));
   for (std::size_t i = 0; i < files.heldout.size(); ++i) {
     const data::Limit limit = limit_of(config.data.eval[i], config.train);

@@ -294,10 +294,22 @@ RunOutcome failed_stop(TrainingLoop& loop, const Ending& end, const sherd::Error
       fmt::format("asked to stop, and {} could not be saved and are lost: {}", lost, error.what()));
 }
 
-bool is_of_a_stop(const sherd::Error& error, const RunHooks& hooks) {
+// The request may have reached another rank.
+bool is_of_a_stop(const sherd::Error& error, const RunHooks& hooks, const RunOutcome& outcome) {
   const bool writes =
       error.code() == sherd::ExitCode::CannotWrite || error.code() == sherd::ExitCode::StorageIo;
-  return hooks.stop_requested() && (error.is_of_peers() || writes);
+  return (hooks.stop_requested() || outcome.stopped) && (error.is_of_peers() || writes);
+}
+
+// All is saved: that another rank was lost meanwhile costs nothing.
+void wait_for_others(sherd::World& world) {
+  try {
+    world.barrier();
+  } catch (const sherd::Error& error) {
+    if (!error.is_of_peers()) {
+      throw;
+    }
+  }
 }
 
 RunOutcome carry_out(TrainingLoop& loop, const Ending& end, sherd::World& world) {
@@ -305,7 +317,7 @@ RunOutcome carry_out(TrainingLoop& loop, const Ending& end, sherd::World& world)
   try {
     outcome = steps_and_results(loop, end, world);
   } catch (const sherd::Error& error) {
-    if (is_of_a_stop(error, end.hooks)) {
+    if (is_of_a_stop(error, end.hooks, loop.outcome())) {
       return failed_stop(loop, end, error);
     }
     end_alone(loop, end, track::End::Failed, error.what());
@@ -323,7 +335,8 @@ RunOutcome carry_out(TrainingLoop& loop, const Ending& end, sherd::World& world)
   end_tracking(end.trackers, outcome.stopped ? track::End::Stopped : track::End::Finished,
                end.progress);
   if (outcome.stopped) {
-    world.barrier();  // the others leave with 75, at which a launcher may end a rank that is behind
+    wait_for_others(
+        world);  // they leave with 75, at which a launcher may end a rank that is behind
   }
   return outcome;
 }

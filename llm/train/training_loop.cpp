@@ -122,12 +122,13 @@ TrainingLoop::TrainingLoop(Prepared prepared, sherd::Sharded<model::CausalLm>& m
       evaluations_(run_.config.eval.every, run_.data.length.steps_per_epoch, started_) {
   outcome_.steps_done = run_.start.step;
   outcome_.checkpoint = run_.start.folder;
-  hooks_.unsaved->set_done(run_.start.step);
   hooks_.unsaved->set_saved(run_.start.step);
+  hooks_.unsaved->set_done(run_.start.step);
   if (run_.config.device.cuda_graphs) {
     graphs_.emplace(model_, scaler_);
   }
   on_first_rank([&] {
+    kept_best_ = best_at_start();
     remove_predictions_after(last_step_kept(run_), run_.config.train.output);
     if (evaluation_is_due(run_.start.step)) {
       write_config(run_.config);
@@ -321,14 +322,14 @@ void TrainingLoop::count_skipped(std::int64_t number, const StepOutcome& outcome
     return;
   }
   const std::int64_t most = run_.config.train.max_skipped;
-  if (run_.note.skipped_steps == most) {
+  if (run_.note.skipped_steps >= most) {
     throw sherd::Error(
         sherd::ExitCode::NonFinite,
         fmt::format("{} of step {} is not finite, and the run has skipped {} already "
-                    "(train.max_skipped = {}). Nothing was updated, and the last checkpoint is "
-                    "intact. The same command resumes from it with a lower optim.lr, with "
+                    "(train.max_skipped = {}). Nothing of it was saved, and the last checkpoint "
+                    "is intact. The same command resumes from it with a lower optim.lr, with "
                     "optim.clip_grad_norm, in float32, or with a larger train.max_skipped.",
-                    outcome.skipped, number, counted(most, "step"), most));
+                    outcome.skipped, number, counted(run_.note.skipped_steps, "step"), most));
   }
   ++run_.note.skipped_steps;
 }
@@ -438,6 +439,7 @@ EvaluationKey TrainingLoop::evaluation_key(std::int64_t number, std::size_t data
 eval::EvaluationOptions TrainingLoop::evaluation_options(std::int64_t samples) {
   const config::EvalSection& policy = run_.config.eval;
   eval::EvaluationOptions options{policy.batch, policy.generate, [this] { return stops_here(); }};
+  options.alone = [this](const std::function<void()>& work) { keep_failure(work); };
   if (run_.progress != nullptr) {
     options.on_progress = [progress = run_.progress, samples](std::int64_t done) {
       progress->count(done, samples, "questions");

@@ -111,6 +111,8 @@ class TrainingLoop {
   // Whether older checkpoints were removed, of those that the next save would remove.
   bool make_room();
   [[nodiscard]] std::optional<std::int64_t> kept_best();
+  // Of the evaluations before the start, the best one whose checkpoint is there. On rank 0.
+  [[nodiscard]] std::optional<std::int64_t> best_at_start() const;
   void prune(std::int64_t newest);
   RunOutcome stop();
   void finish();

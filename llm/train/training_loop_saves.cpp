@@ -32,6 +32,17 @@ std::optional<std::int64_t> TrainingLoop::kept_best() {
   return run_.config.checkpoint.keeps_best() ? kept_best_ : std::nullopt;
 }
 
+std::optional<std::int64_t> TrainingLoop::best_at_start() const {
+  std::vector<runs::Evaluation> saved;
+  for (const runs::Evaluation& evaluation : earlier_evaluations()) {
+    if (checkpoints_.is_complete(evaluation.step)) {
+      saved.push_back(evaluation);
+    }
+  }
+  const auto best = runs::course_of(saved, runs::first_set(saved), run_.config.eval).best;
+  return best ? std::optional(best->step) : std::nullopt;
+}
+
 void TrainingLoop::prune(std::int64_t newest) {
   for (const auto& folder : checkpoints_.prune(run_.config.checkpoint.keep, newest, kept_best())) {
     say(fmt::format("the checkpoint in {} was removed; its folder stays, with other files in it",
@@ -56,12 +67,12 @@ void TrainingLoop::save_if_there_is_room(std::int64_t number) {
     save(number);
   } catch (const sherd::NoRoom& fault) {  // the same on every rank
     saves_.done(std::chrono::steady_clock::now());
-    if (world_.rank() == 0) {
+    on_first_rank([&] {
       hooks_.warn(
           fmt::format("the checkpoint of step {} could not be saved: {}\nThe run goes on, "
                       "and saves again when the next checkpoint is due.",
                       number, fault.what()));
-    }
+    });
   }
 }
 
@@ -108,8 +119,10 @@ void TrainingLoop::save(std::int64_t number) {
   outcome_.checkpoint = folder;
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  hooks_.save_takes(seconds);
-  on_first_rank([&] { log_->write_checkpoint(number, folder, seconds); });
+  on_first_rank([&] {
+    hooks_.save_takes(seconds);
+    log_->write_checkpoint(number, folder, seconds);
+  });
   say(fmt::format("checkpoint {} ({:.2f} s)", folder, seconds));
 }
 
@@ -117,7 +130,7 @@ void TrainingLoop::save(std::int64_t number) {
 RunOutcome TrainingLoop::stop() {
   settle();
   share_failure();
-  outcome_.stopped = true;
+  outcome_.stopped = true;  // also where the save fails
   if (outcome_.steps_done > saved_step_) {
     save_last(outcome_.steps_done);
   }

@@ -1,6 +1,7 @@
 #pragma once
 // Reading and writing values through memory of the host, on all threads of a rank.
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <vector>
@@ -10,6 +11,9 @@
 #include "segment/shard_values.h"
 
 namespace sherd::detail {
+
+/// How long others wait for a rank that reads its part of a state.
+constexpr std::chrono::minutes kLongestRead{30};
 
 /// Calls fn(i) for each i below `count`, on all threads of the rank, in any order. Rethrows the
 /// first exception; what has not begun by then is left out.

@@ -194,6 +194,8 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model,
     step.writing_begins(detail::State::Optimizer, "load_checkpoint");
   }
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
+    const WorkPhase reading(model.world(), "reading the checkpoint in " + folder,
+                            detail::kLongestRead);
     detail::on_host_in_parallel(reads, detail::HostUse::Fills);
     return "";
   }));

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -18,7 +17,6 @@ namespace sherd {
 namespace {
 
 // The longest that others wait for a rank whose storage is slower than theirs.
-constexpr std::chrono::minutes kLongestRead{30};
 
 // A parameter or buffer, and where it lies in the folder.
 struct Source {
@@ -98,7 +96,8 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
   }));
   detail::ShardWriter writer(detail::engine_of(model).step, "load_safetensors");
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
-    const WorkPhase reading(model.world(), "reading the weights in " + folder, kLongestRead);
+    const WorkPhase reading(model.world(), "reading the weights in " + folder,
+                            detail::kLongestRead);
     detail::on_host_in_parallel(reads_of(sources), detail::HostUse::Fills);
     return "";
   }));

@@ -186,11 +186,13 @@ void C10dCommunicator::finish_exchange(Exchange& filled) {
   attempt(what, [&] { await_messages(sent.sends); });
 }
 
+// The memory is the exchange's own: one that was given up may still be answered later.
 void C10dCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
-  at::Tensor in =
-      bytes_at(const_cast<double*>(mine.data()), static_cast<int64_t>(mine.size_bytes()));
-  at::Tensor out = bytes_at(all.data(), static_cast<int64_t>(all.size_bytes()));
+  at::Tensor in = at::empty({static_cast<int64_t>(mine.size_bytes())}, at::kByte);
+  at::Tensor out = at::empty({static_cast<int64_t>(all.size_bytes())}, at::kByte);
+  std::memcpy(in.mutable_data_ptr(), mine.data(), mine.size_bytes());
   attempt("all-reduce", [&] { await(groups_.gather->_allgather_base(out, in)); });
+  std::memcpy(all.data(), out.const_data_ptr(), all.size_bytes());
 }
 
 std::vector<std::string> C10dCommunicator::all_gather_bytes(const std::string& bytes) {
@@ -224,12 +226,10 @@ void C10dCommunicator::send_bytes(void* data, int64_t bytes, int from, int to) {
   }
   constexpr int kTag = 0;  // reductions use the other group
   std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
-  exchange(groups_.roster,
-           "send from rank " + std::to_string(from) + " to rank " + std::to_string(to), [&] {
-             const Work work = rank() == from ? groups_.gather->send(tensors, to, kTag)
-                                              : groups_.gather->recv(tensors, from, kTag);
-             return work->wait();
-           });
+  attempt("send from rank " + std::to_string(from) + " to rank " + std::to_string(to), [&] {
+    await_messages({rank() == from ? groups_.gather->send(tensors, to, kTag)
+                                   : groups_.gather->recv(tensors, from, kTag)});
+  });
 }
 
 }  // namespace sherd::detail
