@@ -35,7 +35,7 @@ def of_tests(text):
 
 def of_run(text):
     """The summary of `sherd train`."""
-    found = re.search(r"summary: .*?(\d+) steps in .*?eval_loss ([-+.\w]+)", text)
+    found = re.search(r"done: (\d+) steps? in .*?\nsummary: .*?eval_loss ([-+.\w]+)", text, re.DOTALL)
     if found is None:
         return {"status": "failed", "reason": f"it printed no summary with an eval_loss:\n{text[-KEPT:]}".strip()}
     return {"result": {"steps": int(found[1]), "eval_loss": float(found[2])}}

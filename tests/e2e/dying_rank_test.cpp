@@ -111,7 +111,7 @@ TEST(FailingRank, GivesItsOwnCodeToTheLauncher) {
       expect_code(73, on_ranks(2, long_run(folder.path() / "run")) +
                           Arguments{"--log.jsonl", folder.path() / "no" / "log.jsonl"});
   EXPECT_THAT(ended.err, HasSubstr("cannot write the log"));
-  EXPECT_THAT(ended.err, HasSubstr("rank 0"));
+  EXPECT_THAT(ended.err, HasSubstr("2 of 2 ranks exited with code 73"));
   EXPECT_FALSE(fs::exists(folder.path() / "no"));
 }
 

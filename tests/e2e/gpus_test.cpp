@@ -86,7 +86,7 @@ TEST(NoGpu, IsRefusedWhereItIsTakenOrTooFew) {
                   kDriverAndLibrary,
                   {"FAKE_GPUS=2"},
                   {"3 ranks on this host, and 2 GPUs", "-n 2", "--device.kind cpu"}},
-                 {"-n", "3"});
+                 {"-n", "3", "--train.global_batch", "12"});
   expect_refused({64, kDriverAndLibrary, {"FAKE_CAPABILITY=75"}, {"bfloat16", "Fake GPU", "7.5"}},
                  {"--precision.param_dtype", "bfloat16"});
 }

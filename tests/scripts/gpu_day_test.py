@@ -34,7 +34,7 @@ echo "$LD_LIBRARY_PATH $*" >>"$CALLS"
   echo "sherd: cannot make the folder $XDG_CACHE_HOME/sherd/rates" >&2; exit 73; }
  echo "rates of h200-141g written to $XDG_CACHE_HOME/sherd/rates/h200-141g.json"; exit; }
 rates='measured on an H200'; [[ -f $XDG_CACHE_HOME/sherd/rates/h200-141g.json ]] && rates='measured on this kind of GPU, NVIDIA H200'
-[[ "$1" == train ]] && { echo "summary: train_loss 4.2, 63 steps in 00:00:02, 500 samples/s, eval_loss 3.827, memory 1 GiB"; exit; }
+[[ "$1" == train ]] && { echo "done: 63 steps in 00:00:02, loss 6.0 -> 3.9"; echo "summary: train_loss 4.2, 500 samples/s, eval_loss 3.827, memory per rank 1 GiB"; exit; }
 rate=11000; [[ "$*" == *bloom* ]] && rate=140000; [[ "$*" == *"--accum 16"* ]] && rate=14000
 step=0.5; [[ "$*" == *offload-optimizer* ]] && step=0.8
 profile=; [[ "$*" == *--profile* ]] && profile='"device_step_seconds": 0.5, "device_idle_seconds": 0.01, "device_groups": [
@@ -240,7 +240,7 @@ class Limits(OfPrograms):
 
     def test_output_that_cannot_be_read_and_figures_that_cannot_be_said_end_no_day(self):
         runner = self.runner()
-        self.program("packed/bin/sherd", "#!/bin/sh\necho 'summary: 3 steps in 1 s, eval_loss none'\n")
+        self.program("packed/bin/sherd", "#!/bin/sh\nprintf 'done: 3 steps in 00:00:01\\nsummary: eval_loss none\\n'\n")
         runner.run([jobs.Job("no number", "checks", ["sherd"], 10, reads="run")])
         self.program("packed/bin/sherd", "#!/bin/sh\necho '{\"kernels\": \"cuda\"}'\n")
         self.assertEqual(runner.run([jobs.Job("no rate", "rows", ["sherd"], 10), jobs.Job("no copy", "kernels", ["sherd"], 10)]), 0)
