@@ -63,8 +63,9 @@ EvaluatedModel find_evaluated(const std::string& path, const std::string& which)
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
     throw sherd::Error(sherd::ExitCode::InputMissing,
-                       fmt::format("'{}' does not exist{}. Give a Hugging Face folder, a run's "
-                                   "output folder, or a checkpoint's folder.",
+                       fmt::format("'{}' does not exist{}. Give a Hugging Face folder "
+                                   "(`sherd fetch ORG/NAME` brings one), a run's output folder, or "
+                                   "a checkpoint's folder.",
                                    path, sherd::files::where_it_begins(path)));
   }
   const fs::path run = run_folder_of(path);
