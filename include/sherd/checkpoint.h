@@ -21,9 +21,9 @@ namespace sherd {
 /// those that it lacks stay as they are. `name_in_file` gives the file's name of a parameter or
 /// buffer, where it is another.
 ///
-/// Collective. Memory: at most 1 MiB per thread in addition to the shards; for values on a GPU, in
-/// two halves or at rest also 128 MiB on the host. Throws the same Error on every rank:
-/// InputMissing without weights and BadData, listing parameters that the folder lacks and what it
+/// Collective. Memory: at most 1 MiB per thread in addition to the shards; for values on a GPU or in
+/// two halves also 128 MiB on the host, for values at rest 16 MiB. Throws the same Error on every
+/// rank: InputMissing without weights and BadData, listing parameters that the folder lacks and what it
 /// has in another shape or kind of dtype, before anything has changed; StorageIo where reading
 /// fails: then the weights are torn until a load succeeds. PyTorch: `load_state_dict` of a sharded
 /// model, without the full tensors.
@@ -37,11 +37,11 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
 /// `<folder>.tmp` and `<folder>.old`; a file, or a folder that holds anything else, is refused.
 /// `note` is kept for the caller: any text (a JSON of the trainer's state).
 ///
-/// All threads of a rank hash and write. Collective. Memory: 1 MiB per thread; for values on a GPU,
-/// in two halves or at rest also 128 MiB on the host. Throws the same Error on every rank: Usage
-/// where the state is torn; CannotWrite, StorageIo (NoRoom where the disk is full): the name then
-/// holds what it held, or, where the
-/// failure came while folders were exchanged, the new checkpoint or none, the older one being in
+/// All threads of a rank hash and write. Collective. Memory: 1 MiB per thread; for values on a GPU
+/// or in two halves also 128 MiB on the host, for values at rest 4 MiB. Throws the same Error on
+/// every rank: Usage where the state is torn; CannotWrite, StorageIo (NoRoom where the disk is
+/// full): the name then holds what it held, or, where the failure came while folders were
+/// exchanged, the new checkpoint or none, the older one being in
 /// `<folder>.old`. PyTorch: `torch.distributed.checkpoint.save`.
 void save_checkpoint(ShardedModule& model, const CheckpointableOptimizer& optimizer,
                      const std::string& folder, const std::string& note);
@@ -95,8 +95,8 @@ struct CheckpointManifest {
 /// checkpoint without buffers leaves them as they are. Forgets gradients.
 ///
 /// Collective. Memory: 1 MiB per thread, and what the optimizer's shards_to_fill() allocates; for
-/// values on a GPU, in two halves or at rest also 128 MiB on the host (of version 1, or this rank's
-/// part of one tensor). Throws the same Error on every rank: Usage inside a forward or a backward;
+/// values on a GPU or in two halves also 128 MiB on the host, for values at rest one block of 64 MiB
+/// (of version 1, or this rank's part of one tensor). Throws the same Error on every rank: Usage inside a forward or a backward;
 /// InputMissing; BadData, naming file and tensor; StorageIo: also where reading fails, which tears
 /// the state likewise. PyTorch: `torch.distributed.checkpoint.load`.
 CheckpointManifest load_checkpoint(ShardedModule& model, CheckpointableOptimizer& optimizer,

@@ -23,10 +23,21 @@ void on_copies(const std::vector<const HostWork*>& batch, HostUse use) {
     copies.push_back(use == HostUse::Reads ? one->values.read().cpu()
                                            : at::empty({one->values.numel()}, one->values.dtype()));
   }
-  in_parallel(batch.size(), [&](size_t i) { batch[i]->work(copies[i]); });
+  in_parallel(batch.size(), [&](size_t i) { batch[i]->work(0, copies[i]); });
   for (size_t i = 0; use == HostUse::Fills && i < batch.size(); ++i) {
     batch[i]->values.write(copies[i]);
   }
+}
+
+// What rests on a disk does so for want of memory.
+void on_resting(const HostWork& one, HostUse use) {
+  if (use == HostUse::Fills) {
+    on_copies({&one}, use);
+    return;
+  }
+  one.values.for_each_stretch(/*writes=*/false, [&](int64_t first, const ShardValues& part) {
+    one.work(first, part.read().cpu());
+  });
 }
 
 }  // namespace
@@ -55,11 +66,15 @@ void on_host_in_parallel(const std::vector<HostWork>& all, HostUse use) {
     }
   }
   in_parallel(in_place.size(),
-              [&](size_t i) { in_place[i]->work(in_place[i]->values.in_place()); });
+              [&](size_t i) { in_place[i]->work(0, in_place[i]->values.in_place()); });
   std::vector<const HostWork*> batch;
   int64_t bytes = 0;
   for (const HostWork& one : all) {
     if (lies_on_host(one.values)) {
+      continue;
+    }
+    if (one.values.rests()) {
+      on_resting(one, use);
       continue;
     }
     const int64_t more =

@@ -19,11 +19,13 @@ constexpr std::chrono::minutes kLongestRead{30};
 /// first exception; what has not begun by then is left out.
 void in_parallel(std::size_t count, const std::function<void(std::size_t)>& fn);
 
-/// Values and what is done with them. `work` gets them as a tensor [n] of the host in their dtype,
-/// on any thread: where they lie, or a copy if that is on a device, in two halves or at rest.
+/// Values and what is done with them. `work` gets them, from element `first` on, as a tensor [n] of
+/// the host in their dtype: where they lie, or a copy if that is on a device, in two halves or at
+/// rest. Values at rest that are read come in stretches, in order; all others come at once, on any
+/// thread.
 struct HostWork {
   ShardValues values;
-  std::function<void(const at::Tensor& host)> work;
+  std::function<void(int64_t first, const at::Tensor& host)> work;
 };
 
 /// How HostWork uses its tensor.
@@ -33,7 +35,7 @@ enum class HostUse {
 };
 
 /// Does all of the work. Memory: copies of at most 128 MiB at a time, or of one HostWork where that
-/// is more.
+/// is more; of values at rest one stretch, or of one HostWork where it fills them.
 void on_host_in_parallel(const std::vector<HostWork>& all, HostUse use);
 
 }  // namespace sherd::detail

@@ -165,7 +165,9 @@ std::vector<detail::HostWork> planned_reads(detail::ShardFiles& files, const std
                                      std::min(block.elements.end, wanted.end)};
             reads.push_back(
                 {target.values.narrow(piece.begin + part.begin - target.begin, part.size()),
-                 [block, part](const at::Tensor& host) { read_verified(block, part, host); }});
+                 [block, part](int64_t, const at::Tensor& host) {
+                   read_verified(block, part, host);
+                 }});
           }
         });
   }

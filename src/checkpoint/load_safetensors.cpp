@@ -72,11 +72,11 @@ std::vector<detail::HostWork> reads_of(const std::vector<Source>& sources) {
     for (int64_t first = 0; first < entry.mine.numel(); first += kElements) {
       const int64_t numel = std::min(kElements, entry.mine.numel() - first);
       const int64_t begin = entry.begin + first;
-      reads.push_back(
-          {entry.mine.narrow(first, numel), [begin, found = location](const auto& host) {
-             found.file->read_elements(*found.entry, begin, begin + host.numel(),
-                                       host.scalar_type(), host.mutable_data_ptr());
-           }});
+      reads.push_back({entry.mine.narrow(first, numel),
+                       [begin, found = location](int64_t, const at::Tensor& host) {
+                         found.file->read_elements(*found.entry, begin, begin + host.numel(),
+                                                   host.scalar_type(), host.mutable_data_ptr());
+                       }});
     }
   }
   return reads;

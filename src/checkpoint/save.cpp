@@ -2,6 +2,7 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <system_error>
 
@@ -98,19 +99,17 @@ class ReportedWrites {
 
 using Digests = std::vector<std::string>;  // by block
 
-// Writes a block of a tensor, which begins at its byte `first_byte`, and returns its digest.
-std::string write_block(SafetensorsWriter& writer, ReportedWrites& written, const std::string& name,
-                        int64_t first_byte, const at::Tensor& block) {
+// Writes a part of a tensor, which begins at its byte `first_byte`, and adds it to `digest`.
+void write_part(SafetensorsWriter& writer, ReportedWrites& written, const std::string& name,
+                int64_t first_byte, const at::Tensor& part, files::Sha256& digest) {
   constexpr size_t kChunkBytes = size_t{1} << 20;  // is still in the cache when it is written
-  const auto* bytes = static_cast<const char*>(block.const_data_ptr());
-  files::Sha256 digest;
-  for (size_t first = 0; first < block.nbytes(); first += kChunkBytes) {
-    const size_t count = std::min(kChunkBytes, block.nbytes() - first);
+  const auto* bytes = static_cast<const char*>(part.const_data_ptr());
+  for (size_t first = 0; first < part.nbytes(); first += kChunkBytes) {
+    const size_t count = std::min(kChunkBytes, part.nbytes() - first);
     digest.add(bytes + first, count);
     writer.write_at(name, static_cast<uint64_t>(first_byte) + first, bytes + first, count);
     written.add(static_cast<int64_t>(count));
   }
-  return digest.finish();
 }
 
 // Adds the writing of each block of a tensor; `digests` gets one digest per block.
@@ -122,10 +121,15 @@ void plan_writes(SafetensorsWriter& writer, ReportedWrites& written, const std::
   digests.resize(
       static_cast<size_t>(detail::blocks_in(values.numel() * element, kDigestBlockBytes)));
   for (size_t i = 0; i < digests.size(); ++i) {
-    const int64_t first = static_cast<int64_t>(i) * at_a_time;
-    writes.push_back({values.narrow(first, std::min(at_a_time, values.numel() - first)),
-                      [&, name, first_byte = first * element, i](const at::Tensor& block) {
-                        digests[i] = write_block(writer, written, name, first_byte, block);
+    const int64_t begin = static_cast<int64_t>(i) * at_a_time;
+    const int64_t numel = std::min(at_a_time, values.numel() - begin);
+    writes.push_back({values.narrow(begin, numel), [&, name, begin, numel, element, i,
+                                                    digest = std::make_shared<files::Sha256>()](
+                                                       int64_t first, const at::Tensor& part) {
+                        write_part(writer, written, name, (begin + first) * element, part, *digest);
+                        if (first + part.numel() == numel) {
+                          digests[i] = digest->finish();
+                        }
                       }});
   }
 }

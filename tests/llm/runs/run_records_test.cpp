@@ -90,8 +90,7 @@ TEST_F(Records, OfARunThatLearnedNothingSaySo) {
     step.supervised_tokens = 0;
   }
   const RunSummary summary = summary_of(run);
-  EXPECT_THAT(to_line(summary),
-              testing::StartsWith("no supervised token: nothing learned, 4 steps"));
+  EXPECT_THAT(to_line(summary), testing::StartsWith("no supervised token: nothing learned, "));
   EXPECT_TRUE(nlohmann::json::parse(to_json(summary)).at("last_loss").is_null());
 }
 
