@@ -11,6 +11,7 @@
 #include "app/large_blocks.h"
 #include "llm/plan/device.h"
 #include "llm/train/peak_memory.h"
+#include "ops/cpu/isa.h"
 
 namespace app {
 
@@ -27,7 +28,9 @@ constexpr std::size_t kAskedFor = std::size_t{1} << 30;
 // come again; one micro-batch of a model has a few dozen. LibTorch keeps products too, in a cache
 // of its own before oneDNN's (ideep's, 1,024 per thread), each with a description of 130 KB. What
 // it drops costs no compilation while oneDNN still has it, so the layers of one model are enough.
+// One of AMX is larger, since it has kernels for the rest of each tile.
 constexpr const char* kPrimitivesOfOneDnn = "64";
+constexpr const char* kPrimitivesOfOneDnnOnAmx = "48";
 constexpr const char* kPrimitivesOfLibTorch = "16";
 
 bool is_available(std::size_t bytes) {
@@ -106,7 +109,9 @@ void give_back_free_memory() {
 void install_allocator() {
   MallocExtension::instance()->SetMemoryReleaseRate(0);
   setenv("THP_MEM_ALLOC_ENABLE", "1", /*replace=*/0);
-  setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", kPrimitivesOfOneDnn, /*replace=*/0);
+  const bool is_amx = sherd::ops::cpu::isa() == sherd::ops::cpu::Isa::Amx;
+  setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", is_amx ? kPrimitivesOfOneDnnOnAmx : kPrimitivesOfOneDnn,
+         /*replace=*/0);
   setenv("LRU_CACHE_CAPACITY", kPrimitivesOfLibTorch, /*replace=*/0);
   c10::SetCPUAllocator(new RefusingAllocator,
                        /*priority=*/1);  // LibTorch keeps it for good
