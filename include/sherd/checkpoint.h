@@ -21,12 +21,12 @@ namespace sherd {
 /// those that it lacks stay as they are. `name_in_file` gives the file's name of a parameter or
 /// buffer, where it is another.
 ///
-/// Collective. Memory: at most 1 MiB per thread in addition to the shards; for values on a GPU or in
-/// two halves also 128 MiB on the host, for values at rest 16 MiB. Throws the same Error on every
-/// rank: InputMissing without weights and BadData, listing parameters that the folder lacks and what it
-/// has in another shape or kind of dtype, before anything has changed; StorageIo where reading
-/// fails: then the weights are torn until a load succeeds. PyTorch: `load_state_dict` of a sharded
-/// model, without the full tensors.
+/// Collective. Memory: at most 1 MiB per thread in addition to the shards; for values on a GPU or
+/// in two halves also 128 MiB on the host, for values at rest 16 MiB. Throws the same Error on
+/// every rank: InputMissing without weights and BadData, listing parameters that the folder lacks
+/// and what it has in another shape or kind of dtype, before anything has changed; StorageIo where
+/// reading fails: then the weights are torn until a load succeeds. PyTorch: `load_state_dict` of a
+/// sharded model, without the full tensors.
 void load_safetensors(ShardedModule& model, const std::string& folder,
                       const std::function<std::string(const std::string&)>& name_in_file = {});
 
@@ -95,10 +95,11 @@ struct CheckpointManifest {
 /// checkpoint without buffers leaves them as they are. Forgets gradients.
 ///
 /// Collective. Memory: 1 MiB per thread, and what the optimizer's shards_to_fill() allocates; for
-/// values on a GPU or in two halves also 128 MiB on the host, for values at rest one block of 64 MiB
-/// (of version 1, or this rank's part of one tensor). Throws the same Error on every rank: Usage inside a forward or a backward;
-/// InputMissing; BadData, naming file and tensor; StorageIo: also where reading fails, which tears
-/// the state likewise. PyTorch: `torch.distributed.checkpoint.load`.
+/// values on a GPU or in two halves also 128 MiB on the host, for values at rest one block of 64
+/// MiB (of version 1, or this rank's part of one tensor). Throws the same Error on every rank:
+/// Usage inside a forward or a backward; InputMissing; BadData, naming file and tensor; StorageIo:
+/// also where reading fails, which tears the state likewise. PyTorch:
+/// `torch.distributed.checkpoint.load`.
 CheckpointManifest load_checkpoint(ShardedModule& model, CheckpointableOptimizer& optimizer,
                                    const std::string& folder);
 /// The same of parameters and buffers, whatever optimizer the checkpoint was saved with.
