@@ -1,6 +1,7 @@
 // A checkpoint holds every value and moment bit by bit, for any number of ranks; a damaged one is
 // refused, and either changes nothing or leaves a model that refuses to be used.
-// One file, though long: saves, loads and damages share one model, one state and one list of damages.
+// One file, though long: saves, loads and damages share one model, one state and one list of
+// damages.
 
 #include "sherd/checkpoint.h"
 

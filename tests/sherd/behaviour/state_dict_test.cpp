@@ -1,6 +1,7 @@
 // Whole state dicts and pieces of them: the same bits as the unsharded state, from any number of
 // ranks to any number of ranks, or an error that lists what is wrong.
-// One file, though long: whole dicts and pieces are checked by the same helpers and the same models.
+// One file, though long: whole dicts and pieces are checked by the same helpers and the same
+// models.
 
 #include "sherd/state_dict.h"
 
