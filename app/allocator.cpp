@@ -109,7 +109,8 @@ void give_back_free_memory() {
 void install_allocator() {
   MallocExtension::instance()->SetMemoryReleaseRate(0);
   setenv("THP_MEM_ALLOC_ENABLE", "1", /*replace=*/0);
-  const bool is_amx = sherd::ops::cpu::isa() == sherd::ops::cpu::Isa::Amx;
+  // The machine's path, and not the chosen one: a wrong SHERD_CPU_ISA is for the verbs to report.
+  const bool is_amx = sherd::ops::cpu::machine_isa() == sherd::ops::cpu::Isa::Amx;
   setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", is_amx ? kPrimitivesOfOneDnnOnAmx : kPrimitivesOfOneDnn,
          /*replace=*/0);
   setenv("LRU_CACHE_CAPACITY", kPrimitivesOfLibTorch, /*replace=*/0);
