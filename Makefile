@@ -47,9 +47,10 @@ test-cuda:       ## compile libsherd, ops/ and the kernels for CUDA, and run the
 	cmake --build --preset cuda --target sherd sherd_cuda sherd_ops_cuda sherd_gpu_tests
 	ctest --preset cuda -L gpu
 
-format-check:    ## formatting and layers, without changing anything
+format-check:    ## formatting, layers and words, without changing anything
 	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format-14 --dry-run --Werror
 	python3 scripts/check_includes.py
+	python3 scripts/check_words.py
 
 api-docs:        ## the API reference, from the docstrings of include/sherd, in build/api/html
 	mkdir -p build && doxygen docs/Doxyfile

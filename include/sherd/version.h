@@ -4,7 +4,7 @@
 // For the preprocessor, where code must compile with several versions: `SHERD_VERSION >= 200` is
 // 0.2.0 or later.
 #define SHERD_VERSION_MAJOR 0
-#define SHERD_VERSION_MINOR 1
+#define SHERD_VERSION_MINOR 2
 #define SHERD_VERSION_PATCH 0
 #define SHERD_VERSION \
   (SHERD_VERSION_MAJOR * 10000 + SHERD_VERSION_MINOR * 100 + SHERD_VERSION_PATCH)
