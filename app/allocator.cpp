@@ -87,7 +87,7 @@ class RefusingAllocator final : public c10::Allocator {
     return memory;
   }
   [[noreturn]] static void refuse(std::size_t bytes) {
-    TORCH_CHECK(false, "not enough memory: ", bytes, " bytes asked for at once, ",
+    TORCH_CHECK(false, "not enough memory: ", bytes, " bytes requested at once, ",
                 llm::train::available_memory_bytes(1),
                 " available. Use more ranks, a smaller train.micro_batch or data.max_length.");
   }

@@ -87,7 +87,7 @@ auto HubNames::for_all(const std::string& key, const std::string& name, const ch
       run,
       [&] {
         if (rank_ == nullptr || rank_->environment().local_rank == 0) {
-          tell(fmt::format("{}: waiting for another process that fetches it", name));
+          tell(fmt::format("{}: waiting for another process to fetch it", name));
         }
       },
       [&] { tried_ = true; }, counted_in_megabytes(options_.progress)};
@@ -141,7 +141,7 @@ void HubNames::resolve_model(std::string& path, const std::string& key) {
     llm::hub::refuse_uncached(settings, wanted, kReadsOnly);
   });
   commits_.emplace_back(
-      fmt::format("the commit of {0} (`sherd fetch {0}` on each host brings the newest)", path),
+      fmt::format("the commit of {0} (`sherd fetch {0}` on each host downloads the newest)", path),
       folder.filename().string());
   path = folder.string();
 }
@@ -160,10 +160,9 @@ std::string HubNames::path_of_split(const std::string& name, const std::string& 
   const std::optional<std::string> all =
       files.size() == 1 ? std::optional(files.front()) : llm::data::pattern_of(files);
   if (!all) {
-    throw Error(ExitCode::Usage,
-                fmt::format("{}: {} is in {} files with names that no pattern with one `*` tells "
-                            "from others: give one of them, such as {}",
-                            key, name, files.size(), files.front()));
+    throw Error(ExitCode::Usage, fmt::format("{}: {} is in {} files, and no pattern with one `*` "
+                                             "matches only these: give one of them, such as {}",
+                                             key, name, files.size(), files.front()));
   }
   return *all;
 }

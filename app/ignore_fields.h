@@ -9,9 +9,7 @@
 namespace app {
 
 inline void add_ignore_fields(CLI::App& command, std::vector<std::string>& fields) {
-  command
-      .add_option("--ignore-fields", fields,
-                  "fields of config.json that are read as if they were not there: A,B")
+  command.add_option("--ignore-fields", fields, "fields of config.json to ignore: A,B")
       ->delimiter(',')
       ->allow_extra_args(false);
 }

@@ -106,8 +106,8 @@ int copy(const std::string& name, std::string to) {
   to = to.empty() ? file_name : fs::is_directory(to) ? (fs::path(to) / file_name).string() : to;
   if (fs::exists(fs::symlink_status(to))) {
     throw Error(ExitCode::CannotWrite,
-                to + ": is there already, and is kept. Give another name: sherd recipes cp " +
-                    name + " my.toml");
+                to + ": already exists and is kept. Give another name: sherd recipes cp " + name +
+                    " my.toml");
   }
   sherd::files::write_file(to, with_full_paths(text_of(found->second), shipped));
   say(to);
@@ -121,15 +121,15 @@ void add_recipes(CLI::App& program, int& exit_code) {
     std::string name;
     std::string to;
   };
-  CLI::App* verb = program.add_subcommand("recipes",
-                                          "List the recipes that ship with it, or copy "
-                                          "one to start from");
+  CLI::App* verb = program.add_subcommand(
+      "recipes", "List the recipes that ship with sherd, or copy one to start from");
   verb->require_subcommand(1);
-  CLI::App* ls = verb->add_subcommand("ls", "names, and a line of each");
+  CLI::App* ls = verb->add_subcommand("ls", "list names, with one line about each");
   ls->callback([&exit_code] { exit_code = list(); });
-  CLI::App* cp = verb->add_subcommand("cp", "a copy to edit");
+  CLI::App* cp = verb->add_subcommand("cp", "copy a recipe to edit");
   auto copied = std::make_shared<Copied>();
-  cp->add_option("name", copied->name, "as `sherd recipes ls` has it")->required();
+  cp->add_option("name", copied->name, "name of a recipe, as `sherd recipes ls` prints it")
+      ->required();
   cp->add_option("to", copied->to, "file or folder (default: here, under its own name)");
   cp->callback([copied, &exit_code] { exit_code = copy(copied->name, copied->to); });
   verb->footer("Example: sherd recipes cp small-bloom-squad-32 my.toml && sherd train my.toml");

@@ -84,10 +84,10 @@ void require_inputs(const std::vector<NamedConfig>& runs, bool json_on_stdout) {
   for (const auto& [missing, names] : without) {
     lines += fmt::format("\n  {} (of {})", missing, names);
   }
-  throw sherd::Error(sherd::ExitCode::InputMissing,
-                     "no run was begun, since they need what is not there. Paths are from the "
-                     "folder in which the command is given:" +
-                         lines);
+  throw sherd::Error(
+      sherd::ExitCode::InputMissing,
+      "no run was started because files are missing. Paths are relative to the current folder:" +
+          lines);
 }
 
 }  // namespace app

@@ -113,7 +113,7 @@ TEST(Recipes, RefusesWhatIsNotThereAndWhatIs) {
   const TempFolder folder;
   const std::string kept = folder.write("kept.toml", "mine");
   EXPECT_THAT(expect_code(73, {"recipes", "cp", "small-bloom-squad-32", kept}).err,
-              HasSubstr(kept + ": is there already, and is kept"));
+              HasSubstr(kept + ": already exists and is kept"));
   EXPECT_EQ(read_file(kept), "mine");
   EXPECT_THAT(expect_code(64, {"recipes", "cp", "small-bloom-squad-23"}).err,
               HasSubstr("there is no recipe 'small-bloom-squad-23'; is it small-bloom-squad-32?"));
