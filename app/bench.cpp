@@ -61,7 +61,7 @@ struct BenchFlags {
   bool json = false;
 };
 
-// "bf16" also where "bfloat16" was given.
+// "bf16" also for "bfloat16".
 std::string short_name_of(c10::ScalarType dtype) {
   return dtype == c10::kFloat ? "fp32" : dtype == c10::kHalf ? "fp16" : "bf16";
 }
@@ -201,7 +201,7 @@ std::string number_or_auto(const std::optional<std::int64_t>& number) {
   return number ? std::to_string(*number) : "auto";
 }
 
-// What must be the same on all ranks.
+// Settings that must agree on all ranks.
 llm::train::Settings bench_settings(const BenchFlags& flags) {
   const llm::bench::BenchOptions& options = flags.options;
   return {{"--seq", std::to_string(options.sequence)},
@@ -235,7 +235,7 @@ llm::train::Settings bench_settings(const BenchFlags& flags) {
           {"the model's config.json (SHA-256)", llm::bench::config_digest(options)}};
 }
 
-// What above_zero_or_none() lets through.
+// Parses a value that passed above_zero_or_none().
 std::optional<double> minutes_of(const std::string& text) {
   return text == "none" ? std::nullopt : std::optional(std::stod(text));
 }
@@ -254,7 +254,7 @@ void calibrate_gpu(const sherd::World& world,
                   llm::plan::save_gpu_rates(device.name, rates)));
 }
 
-// Keeps what `sherd plan` computes with.
+// Saves the rates that `sherd plan` uses.
 int calibrate(Rank& rank, const BenchFlags& flags) {
   const auto progress = progress_of(rank, /*json_on_stdout=*/true);
   auto working = std::make_unique<llm::track::Working>(progress.get(), "starting");

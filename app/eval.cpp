@@ -55,7 +55,7 @@ struct EvalFlags {
   std::int64_t show = 0;
   std::string predictions;                  // folder for the answers; empty: none
   std::string dtype;                        // else the run's
-  std::vector<std::string> ignored_fields;  // beside the run's
+  std::vector<std::string> ignored_fields;  // in addition to the run's
   std::optional<int> ranks;
   llm::config::DeviceKind device = llm::config::DeviceKind::Auto;
   bool loss_only = false;
@@ -74,7 +74,7 @@ struct EvaluatedFile {
   llm::data::Limit limit;
 };
 
-// What is evaluated, and how.
+// The data to evaluate, and how to read it.
 struct Evaluated {
   llm::train::EvaluatedModel model;
   std::vector<EvaluatedFile> files;
@@ -105,7 +105,7 @@ std::vector<EvaluatedFile> files_of_run(const std::optional<llm::config::RunConf
   return files;
 }
 
-// What flags say of how files are read.
+// How files are read, as far as flags set it.
 void apply_flags(EvaluatedFile& file, const EvalFlags& flags) {
   if (!flags.format.empty()) {
     file.reading.format = formats_by_name().at(flags.format);
@@ -173,7 +173,7 @@ std::string format_name(llm::config::DataFormat format) {
   return "auto";
 }
 
-// What must be the same on all ranks.
+// Settings that must agree on all ranks.
 llm::train::Settings eval_settings(const EvalFlags& flags, const Evaluated& found,
                                    const DataFiles& files) {
   const auto& source = found.model;
@@ -230,7 +230,7 @@ std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluate
   return datasets;
 }
 
-// What came out of one file.
+// The result of one file.
 struct Outcome {
   llm::eval::EvaluationResult result;
   const llm::data::DatasetReport& report;
@@ -286,7 +286,7 @@ void make_predictions_folder(const EvalFlags& flags, sherd::World& world) {
   });
 }
 
-// What rank 0 leaves and prints of a file as soon as it is evaluated.
+// Writes and prints the result of a file on rank 0 as soon as it is evaluated.
 void report(const std::vector<Outcome>& outcomes, std::size_t files, const EvalFlags& flags) {
   const std::size_t number = outcomes.size() - 1;
   const auto& [result, data] = outcomes.back();

@@ -105,7 +105,7 @@ class Encoder {
     }
   }
 
-  // For people; empty where there is no choice.
+  // A message for people; empty if there was no choice.
   [[nodiscard]] const std::string& remark() const { return remark_; }
 
   // Throws Error(BadData), naming the prompt, for one that is empty or too long.
@@ -146,7 +146,7 @@ class Encoder {
   std::string remark_;
 };
 
-// What must be the same on all ranks.
+// Settings that must agree on all ranks.
 llm::train::Settings generate_settings(const GenerateFlags& flags,
                                        const llm::train::EvaluatedModel& source,
                                        const std::vector<GivenPrompt>& prompts) {
@@ -163,7 +163,7 @@ llm::train::Settings generate_settings(const GenerateFlags& flags,
           {"the prompts (SHA-256)", sherd::files::sha256_of(texts)}};
 }
 
-// Where progress is told, which is null on other ranks than the first.
+// Progress display; null on ranks other than the first.
 using llm::track::Progress;
 
 void remark(Progress* progress, const std::string& line) {
@@ -177,7 +177,7 @@ std::string completion_line(const GivenPrompt& prompt, const std::string& comple
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-// A prompt that cannot be answered is told, and the next one asked for.
+// Reports a prompt that cannot be answered and asks for the next one.
 void answer_at_terminal(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& encoder,
                         const GenerateFlags& flags, Progress& progress) {
   std::string line;
@@ -207,7 +207,8 @@ void answer_at_terminal(sherd::Sharded<llm::model::CausalLm>& model, const Encod
   }
 }
 
-// A file that appears whole; on rank 0, where one is wanted. Made before anything is computed.
+// The output file, on rank 0, if requested. It appears only when complete, and is opened before
+// anything is computed.
 std::unique_ptr<sherd::files::NewFile> out_file(const GenerateFlags& flags, sherd::World& world) {
   std::unique_ptr<sherd::files::NewFile> file;
   llm::train::together(world, [&] {
@@ -229,7 +230,7 @@ void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& en
   const llm::track::Working generating(progress, "generating");
   std::string lines;
   const auto take = [&](std::size_t i, const std::string& text) {
-    llm::train::together(world, [&] {  // where the output is lost, all ranks end
+    llm::train::together(world, [&] {  // all ranks end if the output is lost
       if (file) {
         lines += completion_line(prompts[i], text) + '\n';
       } else if (world.rank() == 0) {
@@ -251,7 +252,7 @@ void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& en
 
 int generate(Rank& rank, GenerateFlags flags) {
   using llm::train::read_together;
-  // Standard output is kept for what the model writes.
+  // Standard output is reserved for the model's text.
   const auto progress = progress_of(rank, /*json_on_stdout=*/true);
   auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
   HubNames names({.json_on_stdout = true, .progress = progress.get()}, &rank);

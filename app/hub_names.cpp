@@ -28,7 +28,7 @@ using sherd::ExitCode;
 
 constexpr const char* kReadsOnly = "this command reads only";
 
-// What the ranks of a run have in common, and other runs do not.
+// A value shared by the ranks of a run and different for other runs.
 std::string run_of(const Rank* rank) {
   if (rank == nullptr || rank->environment().launcher == sherd::launch::Launcher::Alone) {
     return "";
@@ -76,7 +76,7 @@ llm::hub::Grown counted_in_megabytes(llm::track::Progress* progress) {
 HubNames::HubNames(const HubNameOptions& options, const Rank* rank)
     : options_(options), rank_(rank) {}
 
-// An error becomes one that says what was looked for; it may have been meant as a path.
+// Adds to an error what was looked for, since the name may have been meant as a path.
 template <class Work>
 auto HubNames::for_all(const std::string& key, const std::string& name, const char* what,
                        const Work& work) {

@@ -1,5 +1,5 @@
 #pragma once
-// The flag that has fields of config.json ignored, for every program that reads one.
+// The flag --ignore-fields, for every program that reads a config.json.
 
 #include <string>
 #include <vector>

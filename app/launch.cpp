@@ -41,7 +41,7 @@ std::vector<std::string> own_command() {
   return command;
 }
 
-// Whether 1 is what all ranks answer, by the words behind the program's.
+// True if exit code 1 is an answer of all ranks, by the words after the program's.
 bool answers(const std::vector<std::string>& command) {
   const std::string verb = command.size() > 1 ? command[1] : "";
   const bool is_dry = std::find(command.begin(), command.end(), "--dry-run") != command.end();
@@ -62,7 +62,7 @@ void spin_shortly_where_cores_are_busy() {
     words.push_back(word.data());
   }
   words.push_back(nullptr);
-  ::execv(words[0], words.data());  // if that fails, the program continues as it is
+  ::execv(words[0], words.data());  // if that fails, the program continues unchanged
 }
 
 int ranks_in(const std::string& text) {

@@ -28,7 +28,7 @@ namespace app {
 
 namespace {
 
-constexpr int kGpusOfAHost = 8;  // where -n does not say
+constexpr int kGpusOfAHost = 8;  // without -n
 
 struct PlanFlags {
   int ranks = 1;
@@ -41,7 +41,7 @@ struct PlanFlags {
   bool scaling = false;
 };
 
-// None where it is not there: a recipe is planned before its data is fetched, too.
+// None if the data is missing: a recipe can be planned before its data is fetched.
 std::optional<llm::train::RunData> data_of(const llm::config::RunConfig& config,
                                            const llm::train::ModelShape& shape,
                                            const llm::train::Say& say,
@@ -73,7 +73,7 @@ llm::train::PlannedHosts hosts_of(const PlanFlags& flags, const llm::config::Run
 
 using Found = std::optional<std::vector<llm::train::FittingSetting>>;
 
-// What is printed.
+// The printed text.
 struct Plans {
   llm::train::RunPlan run;
   Found found = std::nullopt;

@@ -30,7 +30,7 @@ struct OneJob {
   bool submits = false;
 };
 
-// A job that asked for GPUs does not fall back to the CPU where they cannot be used.
+// A job that requests GPUs does not fall back to the CPU if they cannot be used.
 void ask_for_gpus(std::vector<std::string>& words, llm::config::DeviceKind kind) {
   using llm::config::DeviceKind;
   if (kind == DeviceKind::Cpu) {
@@ -66,7 +66,7 @@ int slurm(const OneJob& flags, const std::vector<std::string>& settings) {
   sherd::files::write_file(file, text);
   say("job file: " + file);
   if (flags.submits) {
-    say("Submitted batch job " + submit(file));  // as sbatch says it
+    say("Submitted batch job " + submit(file));  // the words of sbatch
   }
   return 0;
 }

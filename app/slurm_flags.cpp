@@ -23,7 +23,7 @@ namespace {
 using sherd::Error;
 using sherd::ExitCode;
 
-// What a command prints on standard output, and its exit code.
+// Standard output of a command, and its exit code.
 std::pair<int, std::string> answer_of(const std::string& command) {
   std::FILE* const pipe = ::popen(command.c_str(), "re");
   std::string text;
@@ -81,7 +81,7 @@ sherd::launch::SlurmJob train_job(const SlurmFlags& flags, const std::string& na
 }
 
 std::string submit(const std::string& file) {
-  constexpr int kNotFound = 127;  // as the shell says it
+  constexpr int kNotFound = 127;  // the shell's code for a missing command
   const auto [code, answer] = answer_of("sbatch --parsable " + sherd::launch::shell_word(file));
   if (code == kNotFound) {
     throw Error(

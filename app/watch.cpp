@@ -37,7 +37,7 @@ struct WatchFlags {
   bool json = false;
 };
 
-// In the place of what was there.
+// Redraws in place.
 void redraw(const std::string& text) {
   constexpr const char* kHomeAndClear = "\x1b[H\x1b[2J";
   std::fputs(kHomeAndClear, stdout);

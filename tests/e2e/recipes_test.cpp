@@ -84,6 +84,7 @@ TEST_F(InstalledRecipes, CanAllBeCopiedAndTried) {
     fs::remove(copy);
     EXPECT_EQ(run({"recipes", "cp", name, copy.string()}).code, 0) << name;
     const std::string text = read_file(copy);
+    EXPECT_THAT(text, testing::Not(HasSubstr(" recipes/" + name + ".toml")));  // but the copy
     const std::string recipe = is_sweep(text) ? recipe_of(text) : copy.string();
     const Ended ended =
         name.starts_with("llama-3-")
