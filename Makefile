@@ -3,7 +3,7 @@ PRESET ?= release
 BUILD_FOLDER = build/$(if $(filter ci,$(PRESET)),release,$(PRESET))
 .PHONY: help quickstart setup build test test-long test-sanitized test-thread-sanitized test-cuda soak format-check api-docs docs-check real-model peers trackers clean
 
-help:            ## this list
+help:            ## print this list
 	@sed -nE 's/^([a-z-]+): *.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 30
 
 quickstart:      ## install what is missing, build, fine-tune a small model on questions, evaluate, export
@@ -25,18 +25,18 @@ test-long: test-thread-sanitized test-sanitized build  ## what takes too long fo
 	ctest --preset release-long
 	ctest --preset asan-long
 
-soak: build      ## the engine on a device with streams, 40 scenarios with 1,000 seeds each; stopped, it goes on where it was
+soak: build      ## test the engine on a fake device with streams, 40 scenarios with 1,000 seeds each; run again, it continues
 	scripts/soak
 
 trackers: build  ## track a run with TensorBoard, W&B and MLflow, and read it back with their own readers
 	scripts/trackers
 
-test-sanitized: setup  ## libsherd, ops/ and launch/ under the address and undefined-behaviour sanitizers
+test-sanitized: setup  ## test libsherd, ops/ and launch/ under the address and undefined-behaviour sanitizers
 	cmake --preset asan
 	cmake --build --preset asan
 	ctest --preset asan -L 'unit|ranks'
 
-test-thread-sanitized: setup  ## what is free of LibTorch (launch/, files/, llm/config, llm/text, llm/data, llm/track) under the thread sanitizer
+test-thread-sanitized: setup  ## test the parts without LibTorch (launch/, files/, llm/config, llm/text, llm/data, llm/track) under the thread sanitizer
 	cmake --preset tsan
 	cmake --build --preset tsan
 	ctest --preset tsan
@@ -47,18 +47,18 @@ test-cuda:       ## compile libsherd, ops/ and the kernels for CUDA, and run the
 	cmake --build --preset cuda --target sherd sherd_cuda sherd_ops_cuda sherd_gpu_tests
 	ctest --preset cuda -L gpu
 
-format-check:    ## formatting, layers and words, without changing anything
+format-check:    ## check formatting, layers and words; changes nothing
 	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format-14 --dry-run --Werror
 	python3 scripts/check_includes.py
 	python3 scripts/check_words.py
 
-api-docs:        ## the API reference, from the docstrings of include/sherd, in build/api/html
+api-docs:        ## build the API reference from the docstrings of include/sherd, in build/api/html
 	mkdir -p build && doxygen docs/Doxyfile
 	@echo "build/api/html/index.html"
 
-docs-check: api-docs  ## that every public symbol has a docstring
+docs-check: api-docs  ## check that every public symbol has a docstring
 
-real-model:      ## fine-tune SmolLM2-135M on 250 questions with two processes, scores before and after (fetches 93 MB)
+real-model:      ## fine-tune SmolLM2-135M on 250 questions with two processes, with scores before and after (downloads 93 MB)
 	@scripts/real_model_run
 
 peers:           ## load an export in transformers and compare (a Python environment of its own)

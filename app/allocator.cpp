@@ -21,7 +21,7 @@ namespace {
 constexpr auto kLeastLarge = static_cast<std::size_t>(llm::plan::kHostPooling.large_bytes);
 static_assert(llm::plan::kHostPooling.page_bytes == LargeBlocks::kPageBytes);
 
-// The system is asked once for so many bytes: asking each time would take longer than the rest.
+// Bytes to take from the system at once: one call each time would dominate the cost.
 constexpr std::size_t kAskedFor = std::size_t{1} << 30;
 
 // oneDNN compiles each product for one shape. Where batches have unequal lengths, most shapes never
@@ -87,7 +87,7 @@ class RefusingAllocator final : public c10::Allocator {
     return memory;
   }
   [[noreturn]] static void refuse(std::size_t bytes) {
-    TORCH_CHECK(false, "not enough memory: ", bytes, " bytes asked for at once, ",
+    TORCH_CHECK(false, "not enough memory: ", bytes, " bytes requested at once, ",
                 llm::train::available_memory_bytes(1),
                 " available. Use more ranks, a smaller train.micro_batch or data.max_length.");
   }

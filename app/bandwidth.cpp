@@ -98,7 +98,7 @@ void print_pairs(const Bandwidth& result) {
     rates[pair.first][pair.second] = rates[pair.second][pair.first] = &pair;
   }
   if (rates.size() > kWidestMatrix) {
-    say(fmt::format("{} pairs of {} ranks: --json has them all", result.pairs.size(),
+    say(fmt::format("{} pairs of {} ranks: --json lists them all", result.pairs.size(),
                     rates.size()));
     return;
   }
@@ -138,10 +138,10 @@ std::string rates_text(const PairRate& pair) {
 }
 
 void print(const Bandwidth& result) {
-  say(fmt::format("{} ranks on {} host{}, over {}; time of one, and bus bandwidth", result.ranks,
-                  result.hosts, result.hosts == 1 ? "" : "s", result.transport));
+  say(fmt::format("{} ranks on {} host{}, over {}; time per collective, and bus bandwidth",
+                  result.ranks, result.hosts, result.hosts == 1 ? "" : "s", result.transport));
   print_collectives(result);
-  say("pairs of ranks that send to each other at once, GB/s each way");
+  say("pairs of ranks sending to each other at the same time, GB/s each way");
   print_pairs(result);
   std::map<std::string, std::vector<const PairRate*>> by_transport;
   for (const PairRate& pair : result.pairs) {
@@ -182,22 +182,21 @@ int bandwidth(Rank& rank, const BandwidthFlags& flags) {
 }  // namespace
 
 void add_bandwidth(CLI::App& program, int& exit_code) {
-  CLI::App* verb =
-      program.add_subcommand("bandwidth", "Measure what ranks exchange in a second, and each pair");
+  CLI::App* verb = program.add_subcommand(
+      "bandwidth", "Measure the bandwidth of collectives and of each pair of ranks");
   auto flags = std::make_shared<BandwidthFlags>();
-  verb->add_option("-n,--ranks", flags->ranks, "ranks of this host to start")
+  verb->add_option("-n,--ranks", flags->ranks, "ranks to start on this host")
       ->check(within(1, 1024));
   verb->add_option("--max-mib", flags->most_mib, "size of the largest tensor, MiB")
       ->capture_default_str()
       ->check(within(1, 65536));
   verb->add_option("--at-least", flags->at_least_gb_per_second,
-                   "GB/s of bus bandwidth of an all-gather of 64 MiB; below that: exit code 1")
+                   "least bus bandwidth of a 64 MiB all-gather, GB/s; exit code 1 if it is less")
       ->check(above_zero());
-  verb->add_flag("--json", flags->json, "one line of JSON on standard output");
+  verb->add_flag("--json", flags->json, "print one line of JSON on standard output");
   verb->footer(
-      "Examples: sherd bandwidth -n 2\n"
-      "          srun sherd bandwidth --at-least 5\n"
-      "Bus bandwidth is as nccl-tests define it. Tensors of fp32 from 4 KiB on, in steps of four.");
+      "Examples: sherd bandwidth -n 2\n          srun sherd bandwidth --at-least 5\nBus bandwidth "
+      "is defined as in nccl-tests. Tensors are fp32, from 4 KiB up, each four times the last.");
   verb->callback([flags, &exit_code] {
     if (const auto code = start_ranks(flags->ranks)) {
       exit_code = *code;

@@ -25,8 +25,8 @@ void require_cores_for(int ranks) {
     throw sherd::Error(
         sherd::ExitCode::Usage,
         fmt::format("{} ranks are too many for the {} of this host: they would wait for each other "
-                    "most of the time. Give at most {}, or start them all the same with sherd "
-                    "launch -n {} --oversubscribe.",
+                    "most of the time. Give at most {}, or start them anyway with sherd launch -n "
+                    "{} --oversubscribe.",
                     ranks, cores == 1 ? "one core" : std::to_string(cores) + " cores", most,
                     ranks));
   }

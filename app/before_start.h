@@ -1,18 +1,18 @@
 #pragma once
-// What is refused before any rank of this host is started.
+// Checks before any rank of this host is started.
 
 #include <string>
 #include <vector>
 
 namespace app {
 
-/// Refuses more ranks than eight per core, which would wait for each other most of the time. Throws
-/// sherd::Error(Usage).
+/// Throws sherd::Error(Usage) for more than eight ranks per core, which would mostly wait for each
+/// other.
 void require_cores_for(int ranks);
 
-/// Refuses what no rank of `command` (the program, its verb, its words) could do: for `train` and
-/// `check` a faulty configuration, and a batch that `world` ranks cannot divide. Throws
-/// sherd::Error(Usage). Other verbs are left to their ranks.
+/// Throws sherd::Error(Usage) for a `command` (the program, its verb, its words) that must fail on
+/// every rank: `train` or `check` with a faulty configuration, or with a batch that `world` ranks
+/// cannot divide. Does not check other verbs.
 void require_sound(const std::vector<std::string>& command, int world);
 
 }  // namespace app

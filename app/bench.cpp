@@ -61,7 +61,7 @@ struct BenchFlags {
   bool json = false;
 };
 
-// "bf16" also where "bfloat16" was given.
+// "bf16" also for "bfloat16".
 std::string short_name_of(c10::ScalarType dtype) {
   return dtype == c10::kFloat ? "fp32" : dtype == c10::kHalf ? "fp16" : "bf16";
 }
@@ -151,10 +151,10 @@ void print_times(const BenchResult& result) {
   say(fmt::format("step {:.3f} s ({:.3f} - {:.3f}), {:.1f} tokens/s", step.median, step.min,
                   step.max, static_cast<double>(result.tokens_a_step) / step.median));
   if (result.matmul_limit_seconds > 0) {
-    say(fmt::format("matrix products alone: {:.3f} s ({:.1f} GFLOP/s a rank); step / that = {:.3f}",
-                    result.matmul_limit_seconds,
-                    result.matmul_operations / result.matmul_limit_seconds / 1e9,
-                    step.median / result.matmul_limit_seconds));
+    say(fmt::format(
+        "matrix products alone: {:.3f} s ({:.1f} GFLOP/s per rank); step / products = {:.3f}",
+        result.matmul_limit_seconds, result.matmul_operations / result.matmul_limit_seconds / 1e9,
+        step.median / result.matmul_limit_seconds));
   }
   for (int i = 0; i < llm::train::kPhases; ++i) {
     say(fmt::format("  {:<10} {:8.4f} s", llm::train::name_of(static_cast<llm::train::Phase>(i)),
@@ -201,7 +201,7 @@ std::string number_or_auto(const std::optional<std::int64_t>& number) {
   return number ? std::to_string(*number) : "auto";
 }
 
-// What must be the same on all ranks.
+// Settings that must agree on all ranks.
 llm::train::Settings bench_settings(const BenchFlags& flags) {
   const llm::bench::BenchOptions& options = flags.options;
   return {{"--seq", std::to_string(options.sequence)},
@@ -235,7 +235,7 @@ llm::train::Settings bench_settings(const BenchFlags& flags) {
           {"the model's config.json (SHA-256)", llm::bench::config_digest(options)}};
 }
 
-// What above_zero_or_none() lets through.
+// Parses a value that passed above_zero_or_none().
 std::optional<double> minutes_of(const std::string& text) {
   return text == "none" ? std::nullopt : std::optional(std::stod(text));
 }
@@ -254,7 +254,7 @@ void calibrate_gpu(const sherd::World& world,
                   llm::plan::save_gpu_rates(device.name, rates)));
 }
 
-// Keeps what `sherd plan` computes with.
+// Saves the rates that `sherd plan` uses.
 int calibrate(Rank& rank, const BenchFlags& flags) {
   const auto progress = progress_of(rank, /*json_on_stdout=*/true);
   auto working = std::make_unique<llm::track::Working>(progress.get(), "starting");
@@ -352,43 +352,47 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   auto& options = flags.options;
   const auto positive = within(std::int64_t{1}, std::int64_t{1} << 30);
   verb.option_defaults()->always_capture_default();
-  verb.add_option("--model", options.model, "config.json, or a Hugging Face folder");
+  verb.add_option("--model", options.model, "the model: config.json, or a Hugging Face folder");
   add_ignore_fields(verb, options.ignored_fields);
-  verb.add_option("-n,--ranks", flags.ranks, "ranks of this host to start (default: 1)")
+  verb.add_option("-n,--ranks", flags.ranks, "ranks to start on this host (default: 1)")
       ->check(within(1, 1024));
-  verb.add_option("--threads", flags.threads,
-                  "of each rank (default: 1; with --calibrate as many as there are cores for it)")
+  verb.add_option(
+          "--threads", flags.threads,
+          "CPU threads per rank (default: 1; with --calibrate the rank's share of the cores)")
       ->check(within(1, 1024));
-  verb.add_option("--seq", options.sequence, "tokens of a sample")
+  verb.add_option("--seq", options.sequence, "tokens per sample")
       ->check(within(std::int64_t{2}, std::int64_t{1} << 20));
-  verb.add_option("--micro-batch", options.micro_batch, "samples of a rank at a time")
+  verb.add_option("--micro-batch", options.micro_batch, "samples per rank and micro-batch")
       ->check(positive);
-  verb.add_option("--accum", options.accumulation, "micro-batches a step")->check(positive);
-  verb.add_option("--steps", options.steps, "that are timed; 0: memory alone")
+  verb.add_option("--accum", options.accumulation, "micro-batches per step")->check(positive);
+  verb.add_option("--steps", options.steps, "timed steps; 0: measure memory only")
       ->check(at_least_zero());
-  verb.add_option("--warmup", options.warmup, "steps before them")->check(at_least_zero());
+  verb.add_option("--warmup", options.warmup, "steps before the timed ones")
+      ->check(at_least_zero());
   verb.add_option("--link", options.link_gb_per_second,
-                  "GB/s that each host sends and receives, for the planned time of a step")
+                  "bandwidth of each host's link, GB/s, for the planned time of a step")
       ->check(above_zero());
   verb.add_option("--max-minutes", flags.max_minutes,
-                  "refuse what would take longer; none: no limit")
+                  "refuse a bench that would take longer; none: no limit")
       ->check(above_zero_or_none());
   add_device_flag(verb, flags.device);
-  one_of(verb.add_option("--dtype", flags.dtype, "of parameters and gradients"), dtype_words());
-  one_of(verb.add_option(
-             "--master", flags.master,
-             "how master weights lie under bf16; split: 2 bytes a parameter less; bfloat16: 4, and "
-             "updates are rounded at random"),
+  one_of(verb.add_option("--dtype", flags.dtype, "dtype of parameters and gradients"),
+         dtype_words());
+  one_of(verb.add_option("--master", flags.master,
+                         "format of master weights under bf16; split saves 2 bytes per parameter; "
+                         "bfloat16 saves 4, with stochastic rounding"),
          names_in(llm::train::masters_by_name()));
-  one_of(verb.add_option("--reduce-dtype", flags.reduce_dtype,
-                         "of sums of gradients; bf16, under bf16: 2 bytes a parameter less"),
-         {"fp32", "bf16"});
-  one_of(verb.add_option("--moments", flags.moments,
-                         "of AdamW's moments; bf16: 4 bytes a parameter less, rounded at random"),
-         {"fp32", "bf16"});
   one_of(verb.add_option(
-             "--reduce-scatter", flags.reduce_scatter,
-             "how GPUs sum gradients; native: by NCCL's reduce-scatter, in --reduce-dtype"),
+             "--reduce-dtype", flags.reduce_dtype,
+             "dtype of gradient sums; bf16, with --dtype bf16, saves 2 bytes per parameter"),
+         {"fp32", "bf16"});
+  one_of(
+      verb.add_option(
+          "--moments", flags.moments,
+          "dtype of AdamW's moments; bf16 saves 4 bytes per parameter, with stochastic rounding"),
+      {"fp32", "bf16"});
+  one_of(verb.add_option("--reduce-scatter", flags.reduce_scatter,
+                         "how GPUs sum gradients; native: NCCL's reduce-scatter in --reduce-dtype"),
          {"rank_order", "native"});
   verb.add_option("--loss-chunk-tokens", options.loss_chunk.tokens,
                   "rows of logits that the loss holds at a time (default: by --loss-chunk-bytes)")
@@ -398,48 +402,45 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
                   "on a CPU 512 rows)")
       ->check(within(std::int64_t{1}, std::int64_t{1} << 40));
   verb.add_flag("--cuda-graphs", options.cuda_graphs,
-                "run micro-batches as graphs of the GPU, by one launch each");
+                "run micro-batches as CUDA graphs, with one launch each");
   one_of(verb.add_option("--attention", flags.attention,
-                         "which kernel computes attention on a GPU; auto: the fastest that serves"),
+                         "attention kernel on GPUs; auto: the fastest that supports the model"),
          names_in(llm::train::attention_kernels_by_name()));
-  verb.add_flag("--update-in-backward", options.update_in_backward,
-                "use gradients as soon as they are there: those of a block are held at a time, "
-                "unclipped");
+  verb.add_flag(
+      "--update-in-backward", options.update_in_backward,
+      "update during backward: only one block's gradients are held at a time, without clipping");
   verb.add_option(
       "--offload-optimizer", options.sharding.offload.optimizer_folder,
-      "a folder for masters and moments, on a disk, FOLDER or disk:FOLDER; host: on a GPU's "
-      "host");
+      "store masters and moments on a disk, FOLDER or disk:FOLDER; host: on the GPU's host");
   verb.add_option("--offload-gradients", options.sharding.offload.gradient_folder,
-                  "the same for sums of gradients; host: on a GPU's host");
+                  "the same for gradient sums");
   verb.add_option("--offload-parameters", options.sharding.offload.parameter_folder,
-                  "the same for parameters as they travel; several ranks share no memory then; "
-                  "host: on a GPU's host");
+                  "the same for parameter shards; several ranks then share no memory");
   verb.add_flag("--offload-activations", options.sharding.offload.activations_on_host,
-                "what blocks keep for backward, on a GPU's host");
-  one_of(verb.add_option("--strategy", flags.strategy, "what each rank keeps"),
+                "store activations on the GPU's host until backward");
+  one_of(verb.add_option("--strategy", flags.strategy, "sharding strategy"),
          names_in(llm::train::strategies_by_name()));
-  one_of(
-      verb.add_option("--supervised", flags.supervised, "all tokens, or the last 8 of each sample"),
-      {"all", "answer"});
+  one_of(verb.add_option("--supervised", flags.supervised,
+                         "supervise all tokens, or the last 8 of each sample"),
+         {"all", "answer"});
   verb.add_option("--tokens", options.tokens, "file of int32 token ids, read in order");
-  verb.add_option("--seed", options.seed, "of weights and token ids");
+  verb.add_option("--seed", options.seed, "seed of weights and token ids");
   verb.add_option("--lr", options.lr, "learning rate")->check(at_least_zero());
   verb.add_flag("--checkpoint-activations", flags.checkpoint_activations,
-                "compute activations again in backward");
+                "recompute activations in backward");
   verb.add_flag("--profile", flags.profile,
-                "time of each operator; on a GPU of each group of kernels");
-  verb.add_flag(
-      "--calibrate", flags.calibrate,
-      "instead of a bench, measure the rates that sherd plan uses: a GPU's kernels, or this CPU's "
-      "operators with these ranks and threads");
-  verb.add_flag("--json", flags.json, "one line of JSON on standard output");
+                "print the time of each operator; on a GPU, of each group of kernels");
+  verb.add_flag("--calibrate", flags.calibrate,
+                "measure only the rates that sherd plan uses: a GPU's kernels, or this CPU's "
+                "operators with these ranks and threads");
+  verb.add_flag("--json", flags.json, "print one line of JSON on standard output");
 }
 
 }  // namespace
 
 void add_bench(CLI::App& program, int& exit_code) {
   CLI::App* verb = program.add_subcommand(
-      "bench", "Measure how fast this machine trains a model: time, memory, where both go");
+      "bench", "Measure how fast this machine trains a model, and what takes time and memory");
   auto flags = std::make_shared<BenchFlags>();
   add_flags(*verb, *flags);
   verb->footer("Example: sherd bench --model config.json --ranks 2 --threads 1 --seq 512 --json");

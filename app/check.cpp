@@ -36,7 +36,7 @@ int check(Rank& rank, const CheckFlags& flags, const std::vector<std::string>& w
       static_cast<int>(sherd::ExitCode::Stopped),
       [] { return sherd::launch::StopRequest::requested(); },
       [&] {
-        const auto tell = [] { say("stopped on request; nothing is left of the check", true); };
+        const auto tell = [] { say("stopped on request; the check left no files", true); };
         if (progress && !progress->try_aside(tell)) {
           tell();
         }
@@ -79,15 +79,14 @@ int check(Rank& rank, const CheckFlags& flags, const std::vector<std::string>& w
 
 void add_check(CLI::App& program, int& exit_code) {
   CLI::App* verb = program.add_subcommand(
-      "check", "Try a run on its ranks: data, parameters, four steps, a checkpoint, memory");
+      "check", "Test a run before it starts: data, parameters, four steps, a checkpoint, memory");
   auto flags = std::make_shared<CheckFlags>();
-  verb->add_option("-n,--ranks", flags->ranks, "ranks of this host to start (default: 1)")
+  verb->add_option("-n,--ranks", flags->ranks, "ranks to start on this host (default: 1)")
       ->check(within(1, 1024));
-  verb->add_flag("--json", flags->json, "one line of JSON on standard output");
+  verb->add_flag("--json", flags->json, "print one line of JSON on standard output");
   verb->footer(
-      "Example: sherd check recipes/smollm2-135m-squad.toml -n 2\n"
-      "Every key of the configuration is a flag, as of sherd train. The run's output is not "
-      "touched. Exit code 1: an item failed.");
+      "Example: sherd check recipes/smollm2-135m-squad.toml -n 2\nEvery configuration key is also "
+      "a flag, as in sherd train. The run's output is not touched. Exit code 1: an item failed.");
   show_recipe_in_usage(*verb);
   verb->allow_extras();  // the configuration's flags are llm::config's to read
   verb->callback([verb, flags, &exit_code] {

@@ -38,16 +38,15 @@ int compare(const CompareFlags& flags) {
 
 void add_compare(CLI::App& program, int& exit_code) {
   CLI::App* verb = program.add_subcommand(
-      "compare", "Runs side by side: losses, speed, memory, scores, and whether they compare");
+      "compare", "Compare runs: losses, speed, memory, scores, and whether they are comparable");
   auto flags = std::make_shared<CompareFlags>();
   verb->add_option("runs", flags->folders,
-                   "output folders of runs; the first is what others are "
-                   "measured by")
+                   "output folders of runs; the others are compared with the first")
       ->required();
-  verb->add_option("--html", flags->html, "also write a page with tables and curves");
-  auto* csv = verb->add_flag("--csv", flags->csv, "the table as CSV");
-  verb->add_flag("--json", flags->json, "one line of JSON")->excludes(csv);
-  verb->add_flag("--strict", flags->strict, "exit code 1 where runs are not comparable");
+  verb->add_option("--html", flags->html, "also write an HTML page with tables and curves");
+  auto* csv = verb->add_flag("--csv", flags->csv, "print the table as CSV");
+  verb->add_flag("--json", flags->json, "print one line of JSON")->excludes(csv);
+  verb->add_flag("--strict", flags->strict, "exit with 1 if the runs are not comparable");
   verb->footer("Example: sherd compare runs/sweep/*/ --html compare.html");
   verb->callback([flags, &exit_code] { exit_code = compare(*flags); });
 }

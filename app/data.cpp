@@ -34,8 +34,8 @@ void refuse_ranks(const std::vector<std::string>& words) {
   for (const std::string& word : words) {
     if (word.starts_with("-n") && !word.starts_with("--")) {
       throw sherd::Error(sherd::ExitCode::Usage,
-                         "-n is the number of ranks, which a preview has none of: --samples N says "
-                         "how many samples are shown");
+                         "-n is the number of ranks, and a preview has none: give --samples N for "
+                         "the number of samples");
     }
   }
 }
@@ -67,22 +67,22 @@ int preview(const PreviewFlags& flags, const std::vector<std::string>& words) {
 }  // namespace
 
 void add_data(CLI::App& program, int& exit_code) {
-  CLI::App* data = program.add_subcommand("data", "What a run is trained on");
+  CLI::App* data = program.add_subcommand("data", "Show the data that a run is trained on");
   data->require_subcommand(1);
   CLI::App* verb = data->add_subcommand(
-      "preview", "The first samples of a recipe as the model sees them, and what all are like");
+      "preview",
+      "Show the first samples of a recipe as the model sees them, and figures of all samples");
   auto flags = std::make_shared<PreviewFlags>();
-  verb->add_option("--samples", flags->samples, "samples to show, in the order of training")
+  verb->add_option("--samples", flags->samples, "number of samples to show, in training order")
       ->capture_default_str()
       ->check(within(std::int64_t{0}, std::int64_t{1000}));
-  verb->add_option("--html", flags->html, "also write a page of them");
+  verb->add_option("--html", flags->html, "also write an HTML page of them");
   verb->add_flag("--full", flags->full,
-                 "show long samples whole, which else are cut in the middle");
-  verb->add_flag("--json", flags->json, "one line of JSON on standard output");
+                 "show long samples in full; by default their middle is left out");
+  verb->add_flag("--json", flags->json, "print one line of JSON on standard output");
   verb->footer(
-      "Example: sherd data preview recipes/own-data.toml\n"
-      "Every key of the configuration is a flag, as of sherd train. No weights are loaded, and the "
-      "run's output is not touched.");
+      "Example: sherd data preview recipes/own-data.toml\nEvery configuration key is also a flag, "
+      "as in sherd train. No weights are loaded, and the run's output is not touched.");
   show_recipe_in_usage(*verb);
   verb->allow_extras();  // the configuration's flags are llm::config's to read
   verb->callback([verb, flags, &exit_code] { exit_code = preview(*flags, verb->remaining()); });

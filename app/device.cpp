@@ -16,7 +16,7 @@ void add_device_flag(CLI::App& verb, DeviceKind& kind) {
       {"auto", DeviceKind::Auto}, {"cpu", DeviceKind::Cpu}, {"cuda", DeviceKind::Cuda}};
   one_of(verb.add_option_function<std::string>(
              "--device", [&kind](const std::string& word) { kind = kinds.at(word); },
-             "where ranks compute: auto (GPUs where there are any, one a rank), cpu or cuda"),
+             "device of the ranks: auto (GPUs if there are any, one per rank), cpu or cuda"),
          names_in(kinds))
       ->default_str("auto");
 }

@@ -58,9 +58,9 @@ int doctor(bool json) {
 
 void add_doctor(CLI::App& program, int& exit_code) {
   CLI::App* verb = program.add_subcommand(
-      "doctor", "Say what this machine has for a run, what to set, and what will be slow");
+      "doctor", "Report what this machine offers for a run, what to set, and what will be slow");
   auto json = std::make_shared<bool>(false);
-  verb->add_flag("--json", *json, "one line of JSON on standard output");
+  verb->add_flag("--json", *json, "print one line of JSON on standard output");
   verb->footer("Reads only. Exit code 1: something will not work.");
   verb->callback([json, &exit_code] { exit_code = doctor(*json); });
 }

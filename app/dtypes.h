@@ -17,7 +17,7 @@ inline const std::map<std::string, c10::ScalarType>& dtypes_by_name() {
   return dtypes;
 }
 
-/// Those that flags show; the long ones are accepted spellings of them.
+/// The names that flags show; the long names are accepted too.
 inline const std::vector<std::string>& dtype_words() {
   static const std::vector<std::string> words = {"bf16", "fp16", "fp32"};
   return words;

@@ -8,24 +8,24 @@
 
 namespace app {
 
-/// While it lives, a request to stop ends the process at once with this exit code. For the phase in
-/// which there is nothing to save: reading weights and data takes minutes and checks no signal.
+/// Ends the process with this exit code at a stop request, during its lifetime. For the phase that
+/// has nothing to save: reading weights and data takes minutes and checks no signal.
 class EndAtOnce {
  public:
-  /// `requested` is asked every few milliseconds, on a thread of this object; `last_words` is
-  /// called there before the end.
+  /// A thread of this object calls `requested` every few milliseconds, and `last_words` before it
+  /// ends the process.
   EndAtOnce(int exit_code, std::function<bool()> requested, std::function<void()> last_words);
   EndAtOnce(const EndAtOnce&) = delete;
   EndAtOnce& operator=(const EndAtOnce&) = delete;
   ~EndAtOnce() = default;
 
-  /// Replaces the last words.
+  /// Replaces `last_words`.
   void set_last_words(std::function<void()> last_words);
-  /// Called before the last words, so that nothing half-written is left behind.
+  /// Sets the function that removes half-written files; it runs before `last_words`.
   void set_clean_up(std::function<void()> clean_up);
-  /// Does `work`, which no end comes between, and which `clean_up` makes undone from then on.
+  /// Runs `work` without interruption; from then on `clean_up` undoes it before the process ends.
   void begin(const std::function<void()>& work, std::function<void()> clean_up);
-  /// From now on requests are handled elsewhere.
+  /// Stops watching: from now on stop requests are handled elsewhere.
   void disarm();
 
  private:

@@ -55,7 +55,7 @@ struct EvalFlags {
   std::int64_t show = 0;
   std::string predictions;                  // folder for the answers; empty: none
   std::string dtype;                        // else the run's
-  std::vector<std::string> ignored_fields;  // beside the run's
+  std::vector<std::string> ignored_fields;  // in addition to the run's
   std::optional<int> ranks;
   llm::config::DeviceKind device = llm::config::DeviceKind::Auto;
   bool loss_only = false;
@@ -74,7 +74,7 @@ struct EvaluatedFile {
   llm::data::Limit limit;
 };
 
-// What is evaluated, and how.
+// The data to evaluate, and how to read it.
 struct Evaluated {
   llm::train::EvaluatedModel model;
   std::vector<EvaluatedFile> files;
@@ -95,7 +95,7 @@ std::vector<EvaluatedFile> files_of_run(const std::optional<llm::config::RunConf
         fmt::format("--data is missing: '{}' is {}. Give a file of questions.", flags.model,
                     run               ? "a run without data.eval"
                     : is_model(flags) ? "a model, not a run"
-                                      : "neither a run nor a model, which has a config.json"));
+                                      : "neither a run nor a model (no config.json)"));
   }
   std::vector<EvaluatedFile> files;
   for (const llm::config::DataSet& set : run->data.eval) {
@@ -105,7 +105,7 @@ std::vector<EvaluatedFile> files_of_run(const std::optional<llm::config::RunConf
   return files;
 }
 
-// What flags say of how files are read.
+// How files are read, as far as flags set it.
 void apply_flags(EvaluatedFile& file, const EvalFlags& flags) {
   if (!flags.format.empty()) {
     file.reading.format = formats_by_name().at(flags.format);
@@ -173,7 +173,7 @@ std::string format_name(llm::config::DataFormat format) {
   return "auto";
 }
 
-// What must be the same on all ranks.
+// Settings that must agree on all ranks.
 llm::train::Settings eval_settings(const EvalFlags& flags, const Evaluated& found,
                                    const DataFiles& files) {
   const auto& source = found.model;
@@ -230,7 +230,7 @@ std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluate
   return datasets;
 }
 
-// What came out of one file.
+// The result of one file.
 struct Outcome {
   llm::eval::EvaluationResult result;
   const llm::data::DatasetReport& report;
@@ -286,7 +286,7 @@ void make_predictions_folder(const EvalFlags& flags, sherd::World& world) {
   });
 }
 
-// What rank 0 leaves and prints of a file as soon as it is evaluated.
+// Writes and prints the result of a file on rank 0 as soon as it is evaluated.
 void report(const std::vector<Outcome>& outcomes, std::size_t files, const EvalFlags& flags) {
   const std::size_t number = outcomes.size() - 1;
   const auto& [result, data] = outcomes.back();
@@ -388,16 +388,15 @@ int evaluate(Rank& rank, EvalFlags flags) {
 // How the data is read.
 void add_data_flags(CLI::App& verb, EvalFlags& flags) {
   verb.add_option("--data", flags.data,
-                  "SQuAD file, or JSON lines (.jsonl) or an array of prompts and completions "
-                  "(default: each of the run's data.eval, read as the run read it)");
-  one_of(
-      verb.add_option(
-          "--format", flags.format,
-          "of the data: auto, squad, jsonl, json or parquet (default: the run's for its own data, "
-          "else auto)"),
-      names_in(formats_by_name()));
+                  "SQuAD file, JSON lines (.jsonl) or a JSON array of prompts and completions "
+                  "(default: each data.eval of the run, read as in the run)");
+  one_of(verb.add_option("--format", flags.format,
+                         "format of the data: auto, squad, jsonl, json or parquet (default: the "
+                         "run's for its own data, else auto)"),
+         names_in(formats_by_name()));
   one_of(verb.add_option("--on-bad-sample", flags.on_bad_sample,
-                         "error or skip (default: the run's for its own data, else error)"),
+                         "what to do with a bad sample: error or skip (default: the run's for its "
+                         "own data, else error)"),
          {"error", "skip"});
   verb.add_option("--columns", flags.columns,
                   "names of a record's prompt and completion, as PROMPT,COMPLETION (default: the "
@@ -410,7 +409,7 @@ void add_data_flags(CLI::App& verb, EvalFlags& flags) {
 
 void add_eval(CLI::App& program, int& exit_code) {
   CLI::App* verb =
-      program.add_subcommand("eval", "Loss, exact match and F1 of a model on a data file");
+      program.add_subcommand("eval", "Evaluate a model on a data file: loss, exact match and F1");
   auto flags = std::make_shared<EvalFlags>();
   // Bounds that nobody meets are left out of the help.
   const auto whole = within(std::int64_t{0}, std::int64_t{1} << 40);
@@ -418,35 +417,36 @@ void add_eval(CLI::App& program, int& exit_code) {
   verb->add_option("model,--model", flags->model,
                    "Hugging Face folder, a run's output folder, or a checkpoint's folder");
   verb->add_option("--checkpoint", flags->checkpoint,
-                   "of a run: best, last, a step or a folder (default: last)");
+                   "checkpoint of a run: best, last, a step or a folder (default: last)");
   add_data_flags(*verb, *flags);
   add_ignore_fields(*verb, flags->ignored_fields);
-  verb->add_option("-n,--ranks", flags->ranks, "ranks of this host to start (default: 1)")
+  verb->add_option("-n,--ranks", flags->ranks, "ranks to start on this host (default: 1)")
       ->check(within(1, 1024));
   verb->add_option("--limit", flags->limit, "only the first N questions (0: all)")->check(whole);
-  verb->add_option(
-          "--max-length", flags->max_length,
-          "tokens of prompt and answer (0: the model's context; default: the run's, else 0)")
+  verb->add_option("--max-length", flags->max_length,
+                   "most tokens of prompt and answer together (0: the model's context; default: "
+                   "the run's, else 0)")
       ->check(whole);
   verb->add_option("--max-answer-tokens", flags->max_answer_tokens,
-                   "tokens kept for the answer (default: the run's, else 32)")
+                   "tokens reserved for the answer (default: the run's, else 32)")
       ->check(positive);
   verb->add_option("--batch", flags->batch,
-                   "questions a rank and forward (default: the run's, else 8)")
+                   "questions per rank and forward pass (default: the run's, else 8)")
       ->check(positive);
   verb->add_option("--show", flags->show,
                    "print the first N questions with gold and predicted answers")
       ->check(whole);
   one_of(verb->add_option("--dtype", flags->dtype,
-                          "of computation (default: the run's, else float32)"),
+                          "dtype of the computation (default: the run's, else float32)"),
          dtype_words());
   add_device_flag(*verb, flags->device);
-  auto* loss_only = verb->add_flag("--loss-only", flags->loss_only, "do not generate answers");
+  auto* loss_only =
+      verb->add_flag("--loss-only", flags->loss_only, "compute only the loss; generate no answers");
   verb->add_option("--predictions", flags->predictions,
-                   "folder for the answers: predictions.json, as SQuAD's evaluation script reads "
-                   "it, and predictions.jsonl with questions and scores")
+                   "folder for the answers: predictions.json for SQuAD's evaluation script, and "
+                   "predictions.jsonl with questions and scores")
       ->excludes(loss_only);
-  verb->add_flag("--json", flags->json, "one line of JSON on standard output");
+  verb->add_flag("--json", flags->json, "print one line of JSON on standard output");
   verb->callback([flags, &exit_code] {
     take_model(flags->model, flags->checkpoint);
     const auto code = start_ranks(flags->ranks);

@@ -27,13 +27,13 @@ void add_export(CLI::App& program, int& exit_code) {
   auto run = std::make_shared<std::string>();
   verb->add_option("run", *run, "a run's output folder, or a checkpoint's folder");
   verb->add_option("--checkpoint", options->checkpoint,
-                   "of the run: best, last, a step or a folder (default: last); without RUN a "
-                   "folder");
+                   "checkpoint of the run: best, last, a step or a folder (default: last); without "
+                   "RUN: the folder of a checkpoint");
   verb->add_option("--out", options->out, "folder to write")->required();
   verb->add_option("--model", options->model,
                    "source of config and tokenizer (default: the run's model.path)");
   add_ignore_fields(*verb, options->ignored_fields);
-  one_of(verb->add_option("--dtype", *dtype, "of the weights (default: the source model's)"),
+  one_of(verb->add_option("--dtype", *dtype, "dtype of the weights (default: the source model's)"),
          dtype_words());
   verb->callback([options, run, dtype, &exit_code] {
     if (run->empty() && options->checkpoint.empty()) {
@@ -42,7 +42,7 @@ void add_export(CLI::App& program, int& exit_code) {
     const std::string& which = options->checkpoint;
     if (run->empty() && (which == "best" || which == "last")) {
       throw sherd::Error(sherd::ExitCode::Usage,
-                         fmt::format("--checkpoint {0} chooses among those of a run: give the run "
+                         fmt::format("--checkpoint {0} selects a checkpoint of a run: give the run "
                                      "too, as in sherd export RUN --checkpoint {0} --out FOLDER",
                                      which));
     }

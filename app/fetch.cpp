@@ -45,18 +45,19 @@ int fetch(const FetchFlags& flags) {
 
 void add_fetch(CLI::App& program, int& exit_code) {
   CLI::App* verb = program.add_subcommand(
-      "fetch", "Bring a model or a data set of a Hugging Face hub into the cache");
+      "fetch", "Download a model or a data set from a Hugging Face hub into the cache");
   auto flags = std::make_shared<FetchFlags>();
-  verb->add_option("name", flags->name, "ORG/NAME")->required();
+  verb->add_option("name", flags->name, "name on the hub: ORG/NAME")->required();
   verb->add_option("--revision", flags->revision, "branch, tag or commit")->capture_default_str();
-  auto* dataset = verb->add_flag("--dataset", flags->dataset, "a data set: Parquet or JSON lines");
-  verb->add_option("--config", flags->config, "of a data set that has several configurations")
+  auto* dataset = verb->add_flag("--dataset", flags->dataset,
+                                 "fetch a data set (Parquet or JSON lines), not a model");
+  verb->add_option("--config", flags->config, "configuration, for a data set that has several")
       ->needs(dataset);
   verb->footer(
-      "Example: sherd fetch HuggingFaceTB/SmolLM2-135M-Instruct\n"
-      "Prints the folder; a run takes the name itself as model.path, and that of a data set as "
-      "data.train or data.eval: ORG/NAME:SPLIT. Variables: HF_TOKEN, HF_HOME, "
-      "HF_HUB_CACHE, HF_ENDPOINT, HF_HUB_OFFLINE, https_proxy.");
+      "Example: sherd fetch HuggingFaceTB/SmolLM2-135M-Instruct\nPrints the folder. A run also "
+      "takes the name itself: as model.path, or ORG/NAME:SPLIT of a data set as data.train or "
+      "data.eval. Variables: HF_TOKEN, HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_HUB_OFFLINE, "
+      "https_proxy.");
   verb->callback([flags, &exit_code] { exit_code = fetch(*flags); });
 }
 

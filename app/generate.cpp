@@ -95,17 +95,17 @@ class Encoder {
     }
     if (found && source.run && !flags.chat) {
       remark_ = fmt::format(
-          "prompts are continued as they are, as the run was trained; --chat writes them by the "
-          "chat template of {}",
+          "prompts are used unchanged, as in the run's training; --chat applies the chat template "
+          "of {}",
           found->file());
     } else if (found) {
-      remark_ = fmt::format("prompts are written by the chat template of {}; --raw leaves it out",
-                            found->file());
+      remark_ =
+          fmt::format("prompts get the chat template of {}; --raw turns it off", found->file());
       template_ = std::move(found);
     }
   }
 
-  // For people; empty where there is no choice.
+  // A message for people; empty if there was no choice.
   [[nodiscard]] const std::string& remark() const { return remark_; }
 
   // Throws Error(BadData), naming the prompt, for one that is empty or too long.
@@ -146,7 +146,7 @@ class Encoder {
   std::string remark_;
 };
 
-// What must be the same on all ranks.
+// Settings that must agree on all ranks.
 llm::train::Settings generate_settings(const GenerateFlags& flags,
                                        const llm::train::EvaluatedModel& source,
                                        const std::vector<GivenPrompt>& prompts) {
@@ -163,7 +163,7 @@ llm::train::Settings generate_settings(const GenerateFlags& flags,
           {"the prompts (SHA-256)", sherd::files::sha256_of(texts)}};
 }
 
-// Where progress is told, which is null on other ranks than the first.
+// Progress display; null on ranks other than the first.
 using llm::track::Progress;
 
 void remark(Progress* progress, const std::string& line) {
@@ -177,7 +177,7 @@ std::string completion_line(const GivenPrompt& prompt, const std::string& comple
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-// A prompt that cannot be answered is told, and the next one asked for.
+// Reports a prompt that cannot be answered and asks for the next one.
 void answer_at_terminal(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& encoder,
                         const GenerateFlags& flags, Progress& progress) {
   std::string line;
@@ -207,7 +207,8 @@ void answer_at_terminal(sherd::Sharded<llm::model::CausalLm>& model, const Encod
   }
 }
 
-// A file that appears whole; on rank 0, where one is wanted. Made before anything is computed.
+// The output file, on rank 0, if requested. It appears only when complete, and is opened before
+// anything is computed.
 std::unique_ptr<sherd::files::NewFile> out_file(const GenerateFlags& flags, sherd::World& world) {
   std::unique_ptr<sherd::files::NewFile> file;
   llm::train::together(world, [&] {
@@ -229,7 +230,7 @@ void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& en
   const llm::track::Working generating(progress, "generating");
   std::string lines;
   const auto take = [&](std::size_t i, const std::string& text) {
-    llm::train::together(world, [&] {  // where the output is lost, all ranks end
+    llm::train::together(world, [&] {  // all ranks end if the output is lost
       if (file) {
         lines += completion_line(prompts[i], text) + '\n';
       } else if (world.rank() == 0) {
@@ -251,7 +252,7 @@ void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& en
 
 int generate(Rank& rank, GenerateFlags flags) {
   using llm::train::read_together;
-  // Standard output is kept for what the model writes.
+  // Standard output is reserved for the model's text.
   const auto progress = progress_of(rank, /*json_on_stdout=*/true);
   auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
   HubNames names({.json_on_stdout = true, .progress = progress.get()}, &rank);
@@ -260,8 +261,9 @@ int generate(Rank& rank, GenerateFlags flags) {
   names.require_same(world);
   llm::train::together(world, [&] {
     if (flags.asks_at_terminal() && world.size() > 1) {
-      throw Error(ExitCode::Usage,
-                  "several ranks read no prompts from the terminal: give --prompt or --prompts");
+      throw Error(
+          ExitCode::Usage,
+          "several ranks cannot read prompts from the terminal: give --prompt or --prompts");
     }
   });
   const auto source = read_together(world, [&] { return find_model(flags); });
@@ -306,31 +308,34 @@ void add_flags(CLI::App& verb, GenerateFlags& flags) {
   verb.add_option("model,--model", flags.model,
                   "Hugging Face folder, a run's output folder, or a checkpoint's folder");
   verb.add_option("--checkpoint", flags.checkpoint,
-                  "of a run: best, last, a step or a folder (default: last)");
+                  "checkpoint of a run: best, last, a step or a folder (default: last)");
   auto* prompt = verb.add_option("--prompt", flags.prompt, "text to continue");
   verb.add_option("--prompts", flags.prompts,
-                  ".txt, a prompt a line, or .jsonl, an object with prompt a line")
+                  "a .txt file with one prompt per line, or a .jsonl file with one object with "
+                  "`prompt` per line")
       ->excludes(prompt);
   verb.add_option("-o,--out", flags.out,
-                  "file for the answers, a JSON object with prompt and completion a line (default: "
-                  "standard output)");
-  verb.add_option("--max-new-tokens", flags.options.max_new_tokens, "the most a prompt is given")
+                  "file for the answers, one JSON object with prompt and completion per line "
+                  "(default: standard output)");
+  verb.add_option("--max-new-tokens", flags.options.max_new_tokens,
+                  "most tokens to generate per prompt")
       ->capture_default_str()
       ->check(positive);
-  verb.add_option("--batch", flags.options.batch, "prompts a rank and forward")
+  verb.add_option("--batch", flags.options.batch, "prompts per rank and forward pass")
       ->capture_default_str()
       ->check(positive);
   auto* chat = verb.add_flag("--chat", flags.chat,
-                             "prompts are a user's messages: write them by the chat template "
-                             "(default for a model folder that has one)");
-  verb.add_flag("--raw", flags.raw, "prompts are continued as they are (default for a run)")
+                             "treat prompts as a user's messages: apply the chat template (default "
+                             "for a model folder that has one)");
+  verb.add_flag("--raw", flags.raw,
+                "use prompts unchanged, without a chat template (default for a run)")
       ->excludes(chat);
-  one_of(
-      verb.add_option("--dtype", flags.dtype, "of computation (default: the run's, else float32)"),
-      dtype_words());
+  one_of(verb.add_option("--dtype", flags.dtype,
+                         "dtype of the computation (default: the run's, else float32)"),
+         dtype_words());
   add_device_flag(verb, flags.device);
   add_ignore_fields(verb, flags.ignored_fields);
-  verb.add_option("-n,--ranks", flags.ranks, "ranks of this host to start (default: 1)")
+  verb.add_option("-n,--ranks", flags.ranks, "ranks to start on this host (default: 1)")
       ->check(within(1, 1024));
 }
 
@@ -338,12 +343,12 @@ void add_flags(CLI::App& verb, GenerateFlags& flags) {
 
 void add_generate(CLI::App& program, int& exit_code) {
   CLI::App* verb = program.add_subcommand(
-      "generate", "Let a model continue prompts, of a file or from the terminal");
+      "generate", "Generate text: continue prompts from a file or from the terminal");
   auto flags = std::make_shared<GenerateFlags>();
   add_flags(*verb, *flags);
   verb->footer(
-      "Without --prompt and --prompts it reads a prompt a line, and answers each, until the end of "
-      "the input.");
+      "Without --prompt and --prompts it reads one prompt per line from standard input and answers "
+      "each.");
   verb->callback([flags, &exit_code] {
     take_model(flags->model, flags->checkpoint);
     if (const auto code = start_ranks(flags->ranks)) {

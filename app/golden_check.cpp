@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   std::string device = "cpu";
-  command.add_option("--device", device, "where it computes; cuda: one rank")
+  command.add_option("--device", device, "device; cuda: one rank")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
   app::add_ignore_fields(command, ignored_fields);

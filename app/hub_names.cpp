@@ -28,7 +28,7 @@ using sherd::ExitCode;
 
 constexpr const char* kReadsOnly = "this command reads only";
 
-// What the ranks of a run have in common, and other runs do not.
+// A value shared by the ranks of a run and different for other runs.
 std::string run_of(const Rank* rank) {
   if (rank == nullptr || rank->environment().launcher == sherd::launch::Launcher::Alone) {
     return "";
@@ -76,7 +76,7 @@ llm::hub::Grown counted_in_megabytes(llm::track::Progress* progress) {
 HubNames::HubNames(const HubNameOptions& options, const Rank* rank)
     : options_(options), rank_(rank) {}
 
-// An error becomes one that says what was looked for; it may have been meant as a path.
+// Adds to an error what was looked for, since the name may have been meant as a path.
 template <class Work>
 auto HubNames::for_all(const std::string& key, const std::string& name, const char* what,
                        const Work& work) {
@@ -87,7 +87,7 @@ auto HubNames::for_all(const std::string& key, const std::string& name, const ch
       run,
       [&] {
         if (rank_ == nullptr || rank_->environment().local_rank == 0) {
-          tell(fmt::format("{}: waiting for another process that fetches it", name));
+          tell(fmt::format("{}: waiting for another process to fetch it", name));
         }
       },
       [&] { tried_ = true; }, counted_in_megabytes(options_.progress)};
@@ -141,7 +141,7 @@ void HubNames::resolve_model(std::string& path, const std::string& key) {
     llm::hub::refuse_uncached(settings, wanted, kReadsOnly);
   });
   commits_.emplace_back(
-      fmt::format("the commit of {0} (`sherd fetch {0}` on each host brings the newest)", path),
+      fmt::format("the commit of {0} (`sherd fetch {0}` on each host downloads the newest)", path),
       folder.filename().string());
   path = folder.string();
 }
@@ -160,10 +160,9 @@ std::string HubNames::path_of_split(const std::string& name, const std::string& 
   const std::optional<std::string> all =
       files.size() == 1 ? std::optional(files.front()) : llm::data::pattern_of(files);
   if (!all) {
-    throw Error(ExitCode::Usage,
-                fmt::format("{}: {} is in {} files with names that no pattern with one `*` tells "
-                            "from others: give one of them, such as {}",
-                            key, name, files.size(), files.front()));
+    throw Error(ExitCode::Usage, fmt::format("{}: {} is in {} files, and no pattern with one `*` "
+                                             "matches only these: give one of them, such as {}",
+                                             key, name, files.size(), files.front()));
   }
   return *all;
 }

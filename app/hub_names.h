@@ -1,5 +1,5 @@
 #pragma once
-// Names on a hub, ORG/NAME, where a path is expected.
+// Names on a hub, ORG/NAME, in place of paths.
 
 #include <optional>
 #include <string>
@@ -15,41 +15,41 @@
 namespace app {
 
 struct HubNameOptions {
-  bool may_fetch = true;             ///< else only the cache is looked into
-  bool data_may_be_missing = false;  ///< says so, and leaves the name where it is
+  bool may_fetch = true;             ///< false: look only into the cache
+  bool data_may_be_missing = false;  ///< prints a message and keeps the name
   bool json_on_stdout = false;       ///< lines for people go to standard error
-  /// Through which they go, and which counts what comes; null: none is there.
+  /// Prints those lines and counts downloaded bytes; may be null.
   llm::track::Progress* progress = nullptr;
 };
 
-/// Whether a path stands for a model on a hub: it is no path that is there, nor is its parent.
+/// True if `path` names a model on a hub: neither the path nor its parent exists.
 [[nodiscard]] bool is_name_on_hub(const std::string& path);
-/// The same of a data set.
+/// The same for a data set.
 [[nodiscard]] bool is_data_on_hub(const std::string& path);
 
-/// Counts what comes of files, for llm::hub; null: nobody does.
+/// Returns a counter of downloaded bytes for llm::hub; null if `progress` is null.
 [[nodiscard]] llm::hub::Grown counted_in_megabytes(llm::track::Progress* progress);
 
-/// Puts paths of the hub's cache in the place of names. A path that is there, or whose parent is,
-/// is no such name. Throws sherd::Error: InputMissing for a name that may not be fetched, and as
-/// llm::hub::cached_or_fetched_model() and _data(). On a rank, before it meets the others: of a
-/// host's processes one fetches, while the others wait for it. The one that tried, or else the
-/// first of the host, speaks for all there: the others throw llm::train::ReportedElsewhere.
+/// Replaces names on a hub by paths in the hub's cache. A path that exists, or whose parent exists,
+/// is not such a name. Throws sherd::Error: InputMissing for a name that may not be fetched, and
+/// the errors of llm::hub::cached_or_fetched_model() and _data(). Ranks call this before they meet
+/// each other: one process per host fetches, and the others wait. An error is reported by the
+/// process that tried, or else by the host's first; the others throw
+/// llm::train::ReportedElsewhere.
 class HubNames {
  public:
-  /// `rank`: null in a program that is alone.
+  /// `rank`: null in a program without ranks.
   explicit HubNames(const HubNameOptions& options, const Rank* rank = nullptr);
 
-  /// model.path, data.train and data.eval of a configuration.
+  /// Replaces names in model.path, data.train and data.eval.
   void resolve(llm::config::RunConfig& config);
-  /// A model's folder; `key` is the flag or key that it was given by.
+  /// Replaces the name of a model; `key` is its flag or key, for messages.
   void resolve_model(std::string& path, const std::string& key);
-  /// A data set: ORG/NAME, ORG/NAME:SPLIT or ORG/NAME:CONFIG/SPLIT. Several files of a split become
-  /// one path with a `*`.
+  /// Replaces the name of a data set: ORG/NAME, ORG/NAME:SPLIT or ORG/NAME:CONFIG/SPLIT. Several
+  /// files of a split become one path with a `*`.
   void resolve_data(std::string& path, const std::string& key);
 
-  /// Throws RanksDisagree where a name stands for different commits of a model on the ranks.
-  /// Collective.
+  /// Throws RanksDisagree if ranks have different commits of a model. Collective.
   void require_same(sherd::World& world) const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// The flag that has fields of config.json ignored, for every program that reads one.
+// The flag --ignore-fields, for every program that reads a config.json.
 
 #include <string>
 #include <vector>
@@ -9,9 +9,7 @@
 namespace app {
 
 inline void add_ignore_fields(CLI::App& command, std::vector<std::string>& fields) {
-  command
-      .add_option("--ignore-fields", fields,
-                  "fields of config.json that are read as if they were not there: A,B")
+  command.add_option("--ignore-fields", fields, "fields of config.json to ignore: A,B")
       ->delimiter(',')
       ->allow_extra_args(false);
 }

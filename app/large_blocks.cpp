@@ -18,7 +18,7 @@ bool is_on_page(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address) % kPageBytes == 0;
 }
 
-// New pages from a border on; nullptr where the system has none.
+// Maps new aligned pages; nullptr if the system has none.
 char* map_pages(std::size_t bytes) {
   void* const mapped = ::mmap(nullptr, bytes + kPageBytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -36,7 +36,7 @@ char* map_pages(std::size_t bytes) {
   return begin;
 }
 
-// With what they hold, in place of the pages at `to`.
+// Moves pages with their content to `to`, replacing the pages there.
 bool move_pages(char* from, std::size_t bytes, char* to) {
   return ::mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED;
 }

@@ -9,10 +9,10 @@
 
 namespace app {
 
-/// Hands out memory in pages of 2 MiB, outside malloc, and keeps what is put back. A free page
-/// serves any block: mremap(2) moves it to the block's addresses, without a copy and without the
-/// kernel's clearing. So free memory is never in pieces too small to be used, whatever sizes come.
-/// Thread-safe. Source: Guo et al., GMLake, ASPLOS 2024, which does the same on GPUs.
+/// Allocates memory in pages of 2 MiB, outside malloc, and keeps freed pages. A free page serves
+/// any block: mremap(2) moves it to the block's addresses, without a copy and without zeroing by
+/// the kernel. Free memory therefore never fragments, whatever the sizes. Thread-safe. Source: Guo
+/// et al., GMLake, ASPLOS 2024, which does the same on GPUs.
 class LargeBlocks {
  public:
   static constexpr std::size_t kPageBytes = std::size_t{2} << 20;
@@ -20,20 +20,20 @@ class LargeBlocks {
   LargeBlocks() = default;
   LargeBlocks(const LargeBlocks&) = delete;
   LargeBlocks& operator=(const LargeBlocks&) = delete;
-  /// Gives all to the system, also blocks in use.
+  /// Returns all memory to the system, also blocks in use.
   ~LargeBlocks();
 
-  /// A block on a page's border, its content undefined; nullptr where the system has no memory.
+  /// Returns a page-aligned block with undefined content; nullptr if the system has no memory.
   [[nodiscard]] void* take(std::size_t bytes);
-  /// False for what did not come from take().
+  /// Frees a block. Returns false if it did not come from take().
   bool put_back(void* block);
-  /// Gives the free pages to the system.
+  /// Returns the free pages to the system.
   void give_back_free();
-  /// Of blocks in use and free pages.
+  /// Bytes of blocks in use and of free pages.
   [[nodiscard]] std::size_t held_bytes() const;
 
  private:
-  // Addresses in a row. A piece is what one call mapped: mremap(2) moves no more than that.
+  // Consecutive addresses. A piece was mapped by one call: mremap(2) moves no more than that.
   struct Range {
     char* begin;
     std::vector<std::size_t> piece_bytes;

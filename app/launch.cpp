@@ -41,7 +41,7 @@ std::vector<std::string> own_command() {
   return command;
 }
 
-// Whether 1 is what all ranks answer, by the words behind the program's.
+// True if exit code 1 is an answer of all ranks, by the words after the program's.
 bool answers(const std::vector<std::string>& command) {
   const std::string verb = command.size() > 1 ? command[1] : "";
   const bool is_dry = std::find(command.begin(), command.end(), "--dry-run") != command.end();
@@ -62,7 +62,7 @@ void spin_shortly_where_cores_are_busy() {
     words.push_back(word.data());
   }
   words.push_back(nullptr);
-  ::execv(words[0], words.data());  // if that fails, the program continues as it is
+  ::execv(words[0], words.data());  // if that fails, the program continues unchanged
 }
 
 int ranks_in(const std::string& text) {
@@ -191,49 +191,46 @@ std::optional<int> start_ranks(std::optional<int> ranks) {
     return std::nullopt;
   }
   if (ranks && *ranks != environment.world_size) {
-    throw Error(
-        ExitCode::Usage,
-        fmt::format(
-            "-n {} asks for another number of ranks than the {} that {} started: leave -n out",
-            *ranks, environment.world_size, to_text(environment.launcher)));
+    throw Error(ExitCode::Usage,
+                fmt::format("-n {} differs from the {} ranks that {} started: leave -n out", *ranks,
+                            environment.world_size, to_text(environment.launcher)));
   }
   return std::nullopt;
 }
 
 void add_launch(CLI::App& program, int& exit_code) {
   CLI::App* verb = program.add_subcommand(
-      "launch", "Start a verb or a program on several ranks of this host and watch over them");
+      "launch", "Start a verb or a program on several ranks of this host and supervise them");
   auto options = std::make_shared<LaunchOptions>();
   auto timeout_s = std::make_shared<std::optional<int>>();
   auto grace_s = std::make_shared<std::optional<int>>();
   const int longest = static_cast<int>(sherd::launch::kLongestTimeout.count());
-  verb->add_option("-n,--ranks,--nproc-per-node", options->ranks, "number of ranks of this host")
+  verb->add_option("-n,--ranks,--nproc-per-node", options->ranks, "ranks to start on this host")
       ->required();
   auto* port = verb->add_option("--port", options->port,
-                                "of the rendezvous on 127.0.0.1 (default: a free one)")
+                                "port of the rendezvous on 127.0.0.1 (default: a free one)")
                    ->check(within(1, 65535));
   auto oversubscribe = std::make_shared<bool>(false);
   verb->add_flag("--oversubscribe", *oversubscribe, "start more than eight ranks per core");
   auto hosts = std::make_shared<sherd::launch::LaunchHosts>();
-  auto* nodes =
-      verb->add_option("--nnodes", hosts->hosts,
-                       "hosts of the run, each with a launch of its own and as many ranks")
-          ->check(within(1, sherd::launch::LaunchHosts::kMostHosts))
-          ->excludes(port);
+  auto* nodes = verb->add_option("--nnodes", hosts->hosts,
+                                 "number of hosts; run sherd launch on each, with the same -n")
+                    ->check(within(1, sherd::launch::LaunchHosts::kMostHosts))
+                    ->excludes(port);
   const auto of_hosts = [&](const char* flags, auto& value, const char* what) {
     return verb->add_option(flags, value, what)->needs(nodes);
   };
-  of_hosts("--node-rank", hosts->number, "which of them this is, from 0");
+  of_hosts("--node-rank", hosts->number, "number of this host, from 0");
   of_hosts("--master-addr", hosts->master_address, "name or address of host 0");
-  of_hosts("--master-port", hosts->master_port, "of rank 0 there, the same on all (default: 29500)")
+  of_hosts("--master-port", hosts->master_port,
+           "port of rank 0, the same on all hosts (default: 29500)")
       ->check(within(1, 65535));
   verb->add_option("--timeout", *timeout_s,
-                   "seconds that ranks wait for each other before they end with 80 (default: 600)")
+                   "seconds that ranks wait for each other before they exit with 80 (default: 600)")
       ->check(within(1, longest));
-  verb->add_option(
-          "--grace", *grace_s,
-          "seconds that the ranks have to stop once they are asked to; then they are killed "
-          "(default: what they need, and once one has stopped 60 s and three saves)")
+  verb->add_option("--grace", *grace_s,
+                   "seconds that ranks have to stop on request before they are killed (default: "
+                   "what they need; once one has stopped, 60 s and three saves)")
       ->check(within(1, longest));
   verb->prefix_command();
   verb->footer(

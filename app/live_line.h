@@ -1,5 +1,5 @@
 #pragma once
-// A line of the terminal that changes in its place.
+// A line of the terminal that is redrawn in place.
 
 #include <functional>
 #include <memory>
@@ -13,29 +13,29 @@
 
 namespace app {
 
-/// As many characters of `text`, which is UTF-8, as fit into `columns`.
+/// Returns as many characters of `text` (UTF-8) as fit into `columns`.
 [[nodiscard]] std::string cut_to(const std::string& text, int columns);
 
-/// `text` with lines that fit the terminal that a descriptor is, broken between words and indented
-/// below their first line; as it is where the descriptor is none.
+/// Returns `text` wrapped between words to the width of the descriptor's terminal, with
+/// continuation lines indented; unchanged if the descriptor is not a terminal.
 [[nodiscard]] std::string fitted(const std::string& text, int descriptor);
 
-/// Shows text in the place of what it showed before, and clears it for an empty one; none where
-/// standard output, or standard error if that is asked for, is no terminal. For llm::track::Output.
+/// Returns a function that shows a text in place of the last one, and clears the line for an empty
+/// text. Returns none if the descriptor is not a terminal. For llm::track::Output.
 [[nodiscard]] std::function<void(const std::string& text)> live_line(
     int descriptor = STDOUT_FILENO);
 
-/// Standard output with its live line; standard error with its own, where the other is kept for
-/// what a verb was called for.
+/// Returns standard output with its live line, or standard error with its own if standard output
+/// is reserved for JSON.
 [[nodiscard]] llm::track::Output output_for_people(bool json_on_stdout = false);
 
-/// What a verb is at, told there; null on other ranks than the first, which say nothing.
+/// Returns the progress display of a verb; null on ranks other than the first.
 [[nodiscard]] std::unique_ptr<llm::track::Progress> progress_of(const Rank& rank,
                                                                 bool json_on_stdout = false);
 
-/// Columns of the terminal that a descriptor is; otherwise this many.
+/// Returns the columns of the descriptor's terminal, or `otherwise` if it is not a terminal.
 [[nodiscard]] int terminal_columns(int otherwise, int descriptor = STDOUT_FILENO);
-/// Rows of the terminal that standard output is; none where it is none.
+/// Returns the rows of the terminal at standard output; none if it is not a terminal.
 [[nodiscard]] std::optional<int> terminal_rows();
 
 }  // namespace app

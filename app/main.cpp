@@ -41,7 +41,7 @@ int fail_without_memory(const std::string& why) {
       "out of memory" + why + ". Use more ranks, a smaller train.micro_batch or data.max_length.");
 }
 
-// A rank that was asked to stop may see its peers leave before all have agreed to stop.
+// After a stop request a rank may lose its peers before all have agreed to stop.
 ExitCode code_of(const sherd::Error& error) {
   return error.is_of_peers() && sherd::launch::StopRequest::requested() ? ExitCode::Stopped
                                                                         : error.code();
@@ -57,8 +57,8 @@ ExitCode code_of(const std::system_error& error) {
 }
 
 // Warnings of Sherd and LibTorch are lines for people, without a stamp of time, source and thread.
-// What LibTorch's store and sockets log of connections that break goes: the error that ends the
-// program says it, without stack traces.
+// Hides what LibTorch's store and sockets log about broken connections: the error that ends the
+// program reports it without stack traces.
 class PlainWarnings final : public c10::WarningHandler {
   void process(const c10::Warning& warning) override {
     std::cerr << app::fitted("warning: " + warning.msg(), STDERR_FILENO) << std::endl;

@@ -1,5 +1,5 @@
 #pragma once
-// The two flags that say which model a verb takes.
+// The two flags that select a verb's model.
 
 #include <string>
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace app {
 
-/// `--checkpoint FOLDER` alone names the model too. Throws CLI::RequiredError where nothing does.
+/// Takes `--checkpoint FOLDER` alone as the model. Throws CLI::RequiredError if both are missing.
 inline void take_model(std::string& model, std::string& checkpoint) {
   if (model.empty() && checkpoint.empty()) {
     throw CLI::RequiredError("--model");

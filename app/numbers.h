@@ -1,6 +1,6 @@
 #pragma once
-// What the value of a flag may be. CLI11's own checks show bounds that nobody meets, and the
-// numbers of enumerators.
+// Validators of flags. CLI11's own checks would print technical bounds and the numbers of
+// enumerators in --help.
 
 #include <cstdint>
 #include <string>
@@ -19,14 +19,14 @@ namespace app {
 /// "must be a number of at least 0".
 [[nodiscard]] CLI::Validator at_least_zero();
 
-/// A whole number within bounds that `--help` does not show.
+/// An integer within bounds that `--help` does not show.
 [[nodiscard]] CLI::Validator within(std::int64_t least, std::int64_t most);
 
-/// The option takes one of these words, in any spelling that the configuration accepts
-/// (llm::config::spelling), and gets the word as it is listed. `--help` shows "a|b|c".
+/// Lets the option take one of these words, in any spelling that the configuration accepts
+/// (llm::config::spelling), and stores the listed spelling. `--help` shows "a|b|c".
 CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& words);
 
-/// The names of a map: the words of an option whose values it holds.
+/// Returns the keys of a map, for an option whose values it holds.
 template <class Map>
 [[nodiscard]] std::vector<std::string> names_in(const Map& map) {
   std::vector<std::string> names;

@@ -28,7 +28,7 @@ namespace app {
 
 namespace {
 
-constexpr int kGpusOfAHost = 8;  // where -n does not say
+constexpr int kGpusOfAHost = 8;  // without -n
 
 struct PlanFlags {
   int ranks = 1;
@@ -41,7 +41,7 @@ struct PlanFlags {
   bool scaling = false;
 };
 
-// None where it is not there: a recipe is planned before its data is fetched, too.
+// None if the data is missing: a recipe can be planned before its data is fetched.
 std::optional<llm::train::RunData> data_of(const llm::config::RunConfig& config,
                                            const llm::train::ModelShape& shape,
                                            const llm::train::Say& say,
@@ -73,7 +73,7 @@ llm::train::PlannedHosts hosts_of(const PlanFlags& flags, const llm::config::Run
 
 using Found = std::optional<std::vector<llm::train::FittingSetting>>;
 
-// What is printed.
+// The printed text.
 struct Plans {
   llm::train::RunPlan run;
   Found found = std::nullopt;
@@ -116,9 +116,9 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
   const llm::train::PlannedHosts hosts = hosts_of(flags, config);
   const bool on_cpu = hosts.device.type == c10::DeviceType::CPU;
   if (on_cpu && config.device.kind == llm::config::DeviceKind::Cuda) {
-    throw sherd::Error(sherd::ExitCode::Usage,
-                       "device.kind is \"cuda\": say for which GPU it is planned with --device, as "
-                       "--device h100-80g");
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        "device.kind is \"cuda\": name the GPU to plan for, such as --device h100-80g");
   }
   llm::train::check_graphs(config, on_cpu);
   for (const std::string& line :
@@ -156,36 +156,34 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
 
 void add_plan(CLI::App& program, int& exit_code) {
   constexpr int kMany = 65'536;
-  CLI::App* verb = program.add_subcommand("plan",
-                                          "Say what a run would take of each rank's memory and "
-                                          "whether that fits, and how long a step takes");
+  CLI::App* verb = program.add_subcommand(
+      "plan", "Plan a run: memory per rank, whether it fits, and the time of a step");
   auto flags = std::make_shared<PlanFlags>();
   verb->option_defaults()->always_capture_default();
-  verb->add_option("-n,--ranks", flags->ranks, "ranks of each host")->check(within(1, kMany));
-  verb->add_option("--nodes", flags->nodes, "hosts")->check(within(1, kMany));
-  one_of(
-      verb->add_option("--device", flags->device,
-                       fmt::format("of each rank: {}", fmt::join(llm::plan::device_names(), ", "))),
-      llm::plan::device_names());
+  verb->add_option("-n,--ranks", flags->ranks, "ranks per host")->check(within(1, kMany));
+  verb->add_option("--nodes", flags->nodes, "number of hosts")->check(within(1, kMany));
+  one_of(verb->add_option(
+             "--device", flags->device,
+             fmt::format("device of each rank: {}", fmt::join(llm::plan::device_names(), ", "))),
+         llm::plan::device_names());
   verb->add_option("--memory", flags->memory_gb,
-                   "GB of each GPU, or of each host where ranks compute on the CPU (default: what "
-                   "there is)")
+                   "memory of each GPU, or of each host whose ranks compute on the CPU, GB "
+                   "(default: the device's)")
       ->check(above_zero());
   verb->add_option("--link", flags->link_gb_per_second,
-                   "GB/s that each host sends and receives (default: assumed)")
+                   "bandwidth of each host's link, GB/s (default: assumed)")
       ->check(above_zero());
   verb->add_flag(
       "--search", flags->search,
       "also list the settings of strategy, micro-batch, checkpointing and moments that fit");
   verb->add_flag("--scaling", flags->scaling,
-                 "also plan 1, 2, 4, ... 1024 GPUs, each with the same batch: hosts of -n, else of "
-                 "8");
-  verb->add_flag("--json", flags->json, "one line of JSON on standard output");
+                 "also plan 1, 2, 4, ... 1024 GPUs, each with the same batch, on hosts with -n "
+                 "GPUs (default: 8)");
+  verb->add_flag("--json", flags->json, "print one line of JSON on standard output");
   verb->footer(
-      "Example: sherd plan recipes/bloom-560m-squad.toml -n 2 --train.micro_batch 2\n"
-      "Every key of the configuration is a flag, as of sherd train. Nothing is allocated. Exit "
-      "code "
-      "1: it does not fit; with --search: nothing does.");
+      "Example: sherd plan recipes/bloom-560m-squad.toml -n 2 --train.micro_batch 2\nEvery "
+      "configuration key is also a flag, as in sherd train. Nothing is allocated. Exit code 1: it "
+      "does not fit, or with --search nothing does.");
   show_recipe_in_usage(*verb);
   verb->allow_extras();  // the configuration's flags are llm::config's to read
   verb->callback([verb, flags, &exit_code] { exit_code = plan(*flags, verb->remaining()); });

@@ -30,7 +30,7 @@ bool has_flag(const std::vector<std::string>& words, const std::string& flag) {
   });
 }
 
-// The word that is neither a flag nor the value of one; empty where all are. Each flag takes a
+// Takes the word that is neither a flag nor a flag's value; empty if there is none. Each flag has a
 // value, in the same word or in the next.
 std::string take_file(std::vector<std::string>& words) {
   const auto is_flag = [](const std::string& word) { return word.starts_with("--"); };
@@ -47,8 +47,8 @@ std::string take_file(std::vector<std::string>& words) {
   return "";
 }
 
-// A run's folder stands for the configuration that it was started with; what is done with it is
-// done there.
+// Replaces a run's folder by the configuration that it was started with, and makes the folder the
+// output.
 std::string recipe_of(const std::string& file, std::vector<std::string>& words) {
   std::error_code ignored;
   const std::filesystem::path config = std::filesystem::path(file) / "config.toml";
@@ -83,7 +83,7 @@ llm::config::RunConfig load_recipe(std::vector<std::string> words,
 
 llm::config::RunConfig load_recipe_to_read(std::vector<std::string> words,
                                            const std::function<void(const std::string&)>& say) {
-  constexpr const char* kNowhere = "/dev/null/run";  // a place where nothing can be
+  constexpr const char* kNowhere = "/dev/null/run";  // a path that cannot exist
   std::vector<std::string> rest = words;
   if (take_file(rest).empty() && !has_flag(words, "--train.output")) {
     words.insert(words.end(), {"--train.output", kNowhere});

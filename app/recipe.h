@@ -1,5 +1,5 @@
 #pragma once
-// A configuration from the words of a command line: a file, and a flag for each key.
+// Reads a configuration from a command line: a file, and a flag for each key.
 
 #include <functional>
 #include <optional>
@@ -13,9 +13,9 @@
 
 namespace app {
 
-/// Takes the file out of a command's words and reads it with the flags that remain; `--resume X` is
-/// short for `--checkpoint.resume X`, and a run's folder for the config.toml in it. `say` is told
-/// of old names; `most_threads` as llm::config::load takes it. Throws sherd::Error as that does.
+/// Takes the file out of a command's words and reads it with the remaining flags. `--resume X` is
+/// short for `--checkpoint.resume X`, and a run's folder for the config.toml in it. Reports old
+/// names through `say`; `most_threads` is that of llm::config::load. Throws as that does.
 [[nodiscard]] llm::config::RunConfig load_recipe(std::vector<std::string> words,
                                                  const std::function<void(const std::string&)>& say,
                                                  std::optional<int> most_threads = std::nullopt);
@@ -24,14 +24,14 @@ namespace app {
 [[nodiscard]] llm::config::RunConfig load_recipe_to_read(
     std::vector<std::string> words, const std::function<void(const std::string&)>& say);
 
-/// load_recipe() on a rank, which is to compute here: more threads than there are processors are a
-/// fault. The first speaks for all, since their words are the same. On others throws
-/// llm::train::ReportedElsewhere in its place.
+/// load_recipe() on a rank that will compute here: more threads than processors are an error. All
+/// ranks have the same words, so the first one reports errors; the others throw
+/// llm::train::ReportedElsewhere.
 [[nodiscard]] llm::config::RunConfig load_recipe_on(const Rank& rank,
                                                     const std::vector<std::string>& words,
                                                     bool json_on_stdout = false);
 
-/// `--help` of a verb whose other words are load_recipe's shows them.
+/// Shows the words of load_recipe() in the usage line of `--help`.
 void show_recipe_in_usage(CLI::App& verb);
 
 }  // namespace app

@@ -15,6 +15,7 @@
 #include "files/input.h"
 #include "files/output.h"
 #include "llm/config/nearest_name.h"
+#include "llm/track/shell_word.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -25,7 +26,7 @@ namespace fs = std::filesystem;
 using sherd::Error;
 using sherd::ExitCode;
 
-// Beside the program, in a build as when installed: bin/sherd and share/sherd/recipes.
+// Next to the program, both in a build and installed: bin/sherd and share/sherd/recipes.
 fs::path shipped_folder() {
   const fs::path folder =
       fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "share/sherd/recipes";
@@ -54,7 +55,7 @@ std::map<std::string, fs::path> recipes_in(const fs::path& folder) {
   return recipes;
 }
 
-// What the comment at its head says first.
+// The first phrase of the comment at its head.
 std::string summary_of(const std::string& recipe) {
   std::string head;
   for (std::size_t begin = 0; begin < recipe.size() && recipe[begin] == '#';) {
@@ -78,14 +79,20 @@ int list() {
   return 0;
 }
 
-// With the full path of each file that ships with the recipe, so that it runs from any folder.
-std::string with_full_paths(std::string recipe, const fs::path& shipped) {
-  const std::string start = "\"recipes/";
-  for (std::size_t at = recipe.find(start); at != std::string::npos;
-       at = recipe.find(start, at + 1)) {
-    recipe.replace(at, start.size(), "\"" + shipped.string() + "/");
+std::string with_replaced(std::string text, const std::string& old, const std::string& by) {
+  for (std::size_t at = text.find(old); at != std::string::npos;
+       at = text.find(old, at + by.size())) {
+    text.replace(at, old.size(), by);
   }
-  return recipe;
+  return text;
+}
+
+// The recipe with the full paths of files that ship with it, so that it runs from any folder; the
+// commands in its comments name the copy.
+std::string copy_of(const std::string& recipe, const std::string& name, const fs::path& shipped,
+                    const std::string& to) {
+  const std::string paths = with_replaced(recipe, "\"recipes/", "\"" + shipped.string() + "/");
+  return with_replaced(paths, " recipes/" + name + ".toml", " " + llm::track::shell_word(to));
 }
 
 int copy(const std::string& name, std::string to) {
@@ -106,10 +113,10 @@ int copy(const std::string& name, std::string to) {
   to = to.empty() ? file_name : fs::is_directory(to) ? (fs::path(to) / file_name).string() : to;
   if (fs::exists(fs::symlink_status(to))) {
     throw Error(ExitCode::CannotWrite,
-                to + ": is there already, and is kept. Give another name: sherd recipes cp " +
-                    name + " my.toml");
+                to + ": already exists and is kept. Give another name: sherd recipes cp " + name +
+                    " my.toml");
   }
-  sherd::files::write_file(to, with_full_paths(text_of(found->second), shipped));
+  sherd::files::write_file(to, copy_of(text_of(found->second), name, shipped, to));
   say(to);
   return 0;
 }
@@ -121,15 +128,15 @@ void add_recipes(CLI::App& program, int& exit_code) {
     std::string name;
     std::string to;
   };
-  CLI::App* verb = program.add_subcommand("recipes",
-                                          "List the recipes that ship with it, or copy "
-                                          "one to start from");
+  CLI::App* verb = program.add_subcommand(
+      "recipes", "List the recipes that ship with sherd, or copy one to start from");
   verb->require_subcommand(1);
-  CLI::App* ls = verb->add_subcommand("ls", "names, and a line of each");
+  CLI::App* ls = verb->add_subcommand("ls", "list names, with one line about each");
   ls->callback([&exit_code] { exit_code = list(); });
-  CLI::App* cp = verb->add_subcommand("cp", "a copy to edit");
+  CLI::App* cp = verb->add_subcommand("cp", "copy a recipe to edit");
   auto copied = std::make_shared<Copied>();
-  cp->add_option("name", copied->name, "as `sherd recipes ls` has it")->required();
+  cp->add_option("name", copied->name, "name of a recipe, as `sherd recipes ls` prints it")
+      ->required();
   cp->add_option("to", copied->to, "file or folder (default: here, under its own name)");
   cp->callback([copied, &exit_code] { exit_code = copy(copied->name, copied->to); });
   verb->footer("Example: sherd recipes cp small-bloom-squad-32 my.toml && sherd train my.toml");

@@ -49,7 +49,7 @@ std::vector<std::string> words_of(int argc, char** argv) {
   return words;
 }
 
-// What CLI11 says, with the verb whose help tells more.
+// Prints CLI11's error with the verb whose help explains more.
 void report(const CLI::App& program, const CLI::ParseError& error) {
   std::string verb = program.get_name();
   for (const CLI::App* used : program.get_subcommands()) {

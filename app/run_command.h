@@ -2,8 +2,8 @@
 
 namespace app {
 
-/// Reads the command line and runs the verb that it names. Returns the process's exit code, after
-/// a word to the user where the command line is at fault. Errors of the verbs pass.
+/// Reads the command line and runs its verb. Returns the exit code of the process; prints a message
+/// for a faulty command line. Does not catch errors of the verbs.
 int run_command(int argc, char** argv);
 
 }  // namespace app

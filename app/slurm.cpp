@@ -30,7 +30,7 @@ struct OneJob {
   bool submits = false;
 };
 
-// A job that asked for GPUs does not fall back to the CPU where they cannot be used.
+// A job that requests GPUs does not fall back to the CPU if they cannot be used.
 void ask_for_gpus(std::vector<std::string>& words, llm::config::DeviceKind kind) {
   using llm::config::DeviceKind;
   if (kind == DeviceKind::Cpu) {
@@ -66,7 +66,7 @@ int slurm(const OneJob& flags, const std::vector<std::string>& settings) {
   sherd::files::write_file(file, text);
   say("job file: " + file);
   if (flags.submits) {
-    say("Submitted batch job " + submit(file));  // as sbatch says it
+    say("Submitted batch job " + submit(file));  // the words of sbatch
   }
   return 0;
 }
@@ -74,25 +74,27 @@ int slurm(const OneJob& flags, const std::vector<std::string>& settings) {
 }  // namespace
 
 void add_slurm(CLI::App& program, int& exit_code) {
-  CLI::App* verb = program.add_subcommand("slurm", "Write, or submit, the Slurm job of a run");
+  CLI::App* verb = program.add_subcommand("slurm", "Write or submit a run's Slurm job");
   auto flags = std::make_shared<OneJob>();
-  verb->add_option("recipe", flags->recipe, "a TOML file as sherd train reads")->required();
-  verb->add_option("--nodes", flags->slurm.job.nodes, "hosts")
+  verb->add_option("recipe", flags->recipe, "a recipe (TOML file), as for sherd train")->required();
+  verb->add_option("--nodes", flags->slurm.job.nodes, "number of hosts")
       ->capture_default_str()
       ->check(within(1, 100'000));
-  auto* gpus = verb->add_option("--gpus-per-node", flags->gpus_per_node, "a rank for each")
+  auto* gpus = verb->add_option("--gpus-per-node", flags->gpus_per_node,
+                                "GPUs per host, with one rank for each")
                    ->check(within(1, 1024));
-  verb->add_option("--ranks-per-node", flags->slurm.job.ranks_per_node, "without GPUs (default: 1)")
+  verb->add_option("--ranks-per-node", flags->slurm.job.ranks_per_node,
+                   "ranks per host without GPUs (default: 1)")
       ->check(within(1, 1024))
       ->excludes(gpus);
   add_slurm_flags(*verb, flags->slurm);
   verb->add_option("-o,--out", flags->file, "file to write (default: standard output)");
-  verb->add_flag("--submit", flags->submits, "give it to sbatch");
+  verb->add_flag("--submit", flags->submits, "submit the job with sbatch");
   verb->footer(
       "Example: sherd slurm my.toml --nodes 2 --ranks-per-node 4 --cpus-per-rank 8 --setup 'module "
-      "load gcc' --submit -- --time=4:00:00 --partition=long\n"
-      "Every key of the configuration is a flag, as of sherd train. With --gpus-per-node the run "
-      "is one on GPUs (--device.kind cuda).");
+      "load gcc' --submit -- --time=4:00:00 --partition=long\nEvery configuration key is also a "
+      "flag, as in sherd train. With --gpus-per-node the run computes on GPUs (--device.kind "
+      "cuda).");
   verb->allow_extras();  // the configuration's flags are llm::config's to read
   verb->callback([verb, flags, &exit_code] { exit_code = slurm(*flags, verb->remaining()); });
 }

@@ -23,7 +23,7 @@ namespace {
 using sherd::Error;
 using sherd::ExitCode;
 
-// What a command prints on standard output, and its exit code.
+// Standard output of a command, and its exit code.
 std::pair<int, std::string> answer_of(const std::string& command) {
   std::FILE* const pipe = ::popen(command.c_str(), "re");
   std::string text;
@@ -42,20 +42,22 @@ std::pair<int, std::string> answer_of(const std::string& command) {
 }  // namespace
 
 void add_slurm_flags(CLI::App& verb, SlurmFlags& flags) {
-  verb.add_option("--cpus-per-rank", flags.job.cpus_per_rank, "threads of a rank")
+  verb.add_option("--cpus-per-rank", flags.job.cpus_per_rank, "CPU threads per rank")
       ->capture_default_str()
       ->check(within(1, 1024));
-  verb.add_option("--setup", flags.job.setup, "a line of the shell's before it; several times")
+  verb.add_option("--setup", flags.job.setup,
+                  "a shell line to run first; may be given several times")
       ->take_all();
   verb.add_option("--bandwidth", flags.at_least_gb_per_second,
-                  "first measure what the ranks exchange, and end where an all-gather of 64 MiB "
-                  "is below so many GB/s")
+                  "first measure the bandwidth between ranks, and end the job if an all-gather of "
+                  "64 MiB is below this many GB/s")
       ->check(above_zero());
   verb.add_option("--stop-before", flags.stop_seconds,
-                  "seconds before the time limit at which the run is asked to save and end "
-                  "(default: a minute and three saves, at least 120)")
+                  "seconds before the time limit at which the run saves and ends (default: a "
+                  "minute and three saves, at least 120)")
       ->check(within(1, 65535));
-  verb.add_option("--sbatch", flags.job.options, "an option of sbatch; or all of them after --")
+  verb.add_option("--sbatch", flags.job.options,
+                  "an option of sbatch; all of them may also follow --")
       ->take_all();
 }
 
@@ -79,17 +81,18 @@ sherd::launch::SlurmJob train_job(const SlurmFlags& flags, const std::string& na
 }
 
 std::string submit(const std::string& file) {
-  constexpr int kNotFound = 127;  // as the shell says it
+  constexpr int kNotFound = 127;  // the shell's code for a missing command
   const auto [code, answer] = answer_of("sbatch --parsable " + sherd::launch::shell_word(file));
   if (code == kNotFound) {
     throw Error(
         ExitCode::Unavailable,
-        fmt::format("there is no sbatch here. Submit {} where Slurm is: sbatch {}", file, file));
+        fmt::format("sbatch is not installed here. Submit {} on a host with Slurm: sbatch {}", file,
+                    file));
   }
   const std::string job = answer.substr(0, answer.find(';'));  // the cluster's name may follow
   if (code != 0 || job.empty() || job.find_first_not_of("0123456789") != std::string::npos) {
     throw Error(ExitCode::Unavailable,
-                fmt::format("sbatch did not take {}: its message is above", file));
+                fmt::format("sbatch refused {}: its message is above", file));
   }
   return job;
 }
@@ -104,8 +107,8 @@ std::string state_of_job(const std::string& job) {
       "squeue --noheader --format='%i %T' --user=" + std::to_string(::getuid()) + " 2>&1");
   if (code != 0) {
     throw Error(ExitCode::Unavailable,
-                fmt::format("what became of job {} is not known, since squeue failed: {}. Nothing "
-                            "was submitted for its run; try again",
+                fmt::format("the state of job {} is unknown because squeue failed: {}. Nothing was "
+                            "submitted for its run; try again",
                             job, answer));
   }
   std::istringstream lines(answer);

@@ -1,5 +1,5 @@
 #pragma once
-// What the commands that write jobs for Slurm have in common.
+// Flags and calls shared by the commands that write Slurm jobs.
 
 #include <optional>
 #include <string>
@@ -12,27 +12,27 @@
 
 namespace app {
 
-/// Of every job of a command, but for its nodes and ranks.
+/// Settings of all jobs of a command, except nodes and ranks.
 struct SlurmFlags {
   sherd::launch::SlurmJob job;
   std::optional<double> at_least_gb_per_second;
-  std::optional<int> stop_seconds = {};  ///< none: what a save of the run takes decides
+  std::optional<int> stop_seconds = {};  ///< none: derived from the time of a save
 };
 
-/// --setup, --cpus-per-rank, --bandwidth, --stop-before and what follows `--`.
+/// Adds --setup, --cpus-per-rank, --bandwidth, --stop-before and the options after `--`.
 void add_slurm_flags(CLI::App& verb, SlurmFlags& flags);
 
-/// The job of `sherd train` with these words, which make this configuration.
+/// Returns the job of `sherd train` with these words, which give this configuration.
 [[nodiscard]] sherd::launch::SlurmJob train_job(const SlurmFlags& flags, const std::string& name,
                                                 const std::vector<std::string>& words,
                                                 const llm::config::RunConfig& config);
 
-/// Gives a file to sbatch; the number of the job. Throws sherd::Error(Unavailable) where there is
-/// no sbatch, or it refuses.
+/// Submits a file with sbatch and returns the number of the job. Throws sherd::Error(Unavailable)
+/// if sbatch is missing or refuses it.
 [[nodiscard]] std::string submit(const std::string& file);
 
-/// "RUNNING", "PENDING", as squeue has it; empty for a job that has ended. Throws
-/// sherd::Error(Unavailable) where squeue does not answer: the job may run all the same.
+/// Returns squeue's state of a job, such as "RUNNING"; empty if it has ended. Throws
+/// sherd::Error(Unavailable) if squeue does not answer: the job may still be running.
 [[nodiscard]] std::string state_of_job(const std::string& job);
 
 }  // namespace app

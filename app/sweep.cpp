@@ -52,10 +52,11 @@ Sweep sweep_of(const SweepFlags& flags, const std::vector<std::string>& settings
     return llm::config::sweep_of(flags.file, settings, flags.ranks);
   }
   if (flags.ranks != std::vector{1}) {
-    throw sherd::Error(sherd::ExitCode::Usage,
-                       fmt::format("'{}' is a sweep, which says itself on how many ranks its runs "
-                                   "are: -n goes with a recipe",
-                                   flags.file));
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format(
+            "'{}' is a sweep, and a sweep sets the ranks of its runs itself: -n is for recipes",
+            flags.file));
   }
   return llm::config::read_sweep(flags.file, settings);
 }
@@ -153,12 +154,11 @@ void refuse_overwrite(const Sweep& sweep) {
     if (config.checkpoint.resume != "overwrite") {
       continue;
     }
-    throw sherd::Error(
-        sherd::ExitCode::Usage,
-        fmt::format("checkpoint.resume = \"overwrite\" does not go with a sweep, which is started "
-                    "again to resume what was stopped. To make its runs anew, delete the folders "
-                    "of its runs, such as '{}', or give it another output",
-                    config.train.output));
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       fmt::format("checkpoint.resume = \"overwrite\" does not work in a sweep: "
+                                   "the same command resumes stopped runs. To start over, delete "
+                                   "the folders of its runs, such as '{}', or set another output",
+                                   config.train.output));
   }
 }
 
@@ -175,8 +175,8 @@ class Turns {
       if (run.hosts > 1 && !flags.makes_jobs && flags.launcher.empty() && !is_done_.back()) {
         throw sherd::Error(
             sherd::ExitCode::Usage,
-            fmt::format("run '{}' is over {} hosts, which a batch system gives, --slurm, or a "
-                        "command that starts `sherd launch` on each, --launcher",
+            fmt::format("run '{}' needs {} hosts: give --slurm for a batch system, or --launcher "
+                        "with a command that starts `sherd launch` on each host",
                         run.name, run.hosts));
       }
     }
@@ -197,14 +197,14 @@ class Turns {
       const SweepRun& run = sweep_.runs[i];
       which_ = fmt::format("run {} of {}, '{}'", i + 1, sweep_.runs.size(), run.name);
       if (is_done_[i]) {
-        say(which_ + ": done before", flags_.json);
+        say(which_ + ": already done", flags_.json);
         done_.push_back(run);
       } else if (flags_.only_writes_jobs) {
         say(fmt::format("{}: job file {}", which_, write_job(run)), flags_.json);
       } else if (flags_.makes_jobs) {
         submit_as_job(run);
       } else if (const int code = train_here(run); is_stop(code)) {
-        say(which_ + ": stopped; the same command goes on", flags_.json);
+        say(which_ + ": stopped; the same command resumes", flags_.json);
         return code;
       }
     }
@@ -236,7 +236,7 @@ class Turns {
       done_.push_back(run);
     } else {
       note_failure(run, code);
-      say(fmt::format("{}: failed with exit code {}; the next one begins", which_, code),
+      say(fmt::format("{}: failed with exit code {}; continuing with the next run", which_, code),
           flags_.json);
     }
     return code;
@@ -297,20 +297,22 @@ class Turns {
 
 void add_sweep(CLI::App& program, int& exit_code) {
   CLI::App* verb = program.add_subcommand(
-      "sweep", "Runs that differ in some settings, one after the other, and their table");
+      "sweep", "Run a recipe with several settings, one run after the other, and compare the runs");
   auto flags = std::make_shared<SweepFlags>();
   verb->add_option("file", flags->file, "a sweep (a TOML file with [[run]]), or a recipe")
       ->required();
-  verb->add_option("-n,--ranks", flags->ranks, "of a recipe: numbers of ranks, 1,2,4 (default: 1)")
+  verb->add_option("-n,--ranks", flags->ranks,
+                   "with a recipe: numbers of ranks, such as 1,2,4 (default: 1)")
       ->delimiter(',')
       ->check(within(1, 1024));
-  verb->add_flag("--json", flags->json, "the comparison as one line of JSON");
+  verb->add_flag("--json", flags->json, "print the comparison as one line of JSON");
   auto* slurm = verb->add_flag("--slurm", flags->makes_jobs,
-                               "submit a job for each run; again: what is done");
-  verb->add_flag("--no-submit", flags->only_writes_jobs, "write the jobs' files, and submit none");
+                               "submit a job for each run; given again, show which are done");
+  verb->add_flag("--no-submit", flags->only_writes_jobs,
+                 "write the job files without submitting them");
   verb->add_option("--launcher", flags->launcher,
-                   "a command of the shell's that starts runs over several hosts: it is given "
-                   "--nnodes HOSTS -n RANKS train …, for `sherd launch` on each")
+                   "a shell command that starts runs on several hosts: it gets the words --nnodes "
+                   "HOSTS -n RANKS train …, and runs `sherd launch` with them on each host")
       ->excludes(slurm);
   add_slurm_flags(*verb, flags->slurm);
   for (const char* const flag :
@@ -318,13 +320,11 @@ void add_sweep(CLI::App& program, int& exit_code) {
     verb->get_option(flag)->needs(slurm);
   }
   verb->footer(
-      "Examples: sherd sweep recipes/workshop/small-bloom.toml\n"
-      "          sherd sweep my.toml --parallel.strategy no_shard,full_shard -n 1,2\n"
-      "          sherd sweep my-sweep.toml --slurm -- --time=1:00:00\n"
-      "          sherd sweep recipes/workshop/small-bloom.toml --train.epochs 1: of all its runs\n"
-      "Runs that are done are passed over when it is started again; one that fails is recorded, "
-      "and "
-      "the others go on. Exit code 1: a run failed.");
+      "Examples: sherd sweep recipes/workshop/small-bloom.toml\n          sherd sweep my.toml "
+      "--parallel.strategy no_shard,full_shard -n 1,2\n          sherd sweep my-sweep.toml --slurm "
+      "-- --time=1:00:00\n          sherd sweep recipes/workshop/small-bloom.toml --train.epochs 1 "
+      "   (for all its runs)\nThe same command skips finished runs and resumes stopped ones. A "
+      "failed run is recorded, and the others continue. Exit code 1: a run failed.");
   verb->allow_extras();  // the configuration's flags are llm::config's to read
   verb->callback([verb, flags, &exit_code] {
     const Sweep sweep = sweep_of(*flags, verb->remaining());

@@ -47,7 +47,7 @@ std::vector<std::string> missing_paths(const llm::config::RunConfig& config) {
   return missing;
 }
 
-// What a run reads from a hub is in the cache when it begins.
+// Fetches what a run reads from a hub before the run begins.
 void fetch_names(const std::vector<NamedConfig>& runs, bool json_on_stdout) {
   llm::track::Progress progress(output_for_people(json_on_stdout));
   HubNames names({.json_on_stdout = json_on_stdout, .progress = &progress});
@@ -56,7 +56,7 @@ void fetch_names(const std::vector<NamedConfig>& runs, bool json_on_stdout) {
     llm::config::RunConfig config = run.config;
     std::vector<std::string> paths = {config.model.path};
     for (const auto* sets : {&config.data.train, &config.data.eval}) {
-      paths.emplace_back();  // what trains and what is evaluated are other splits
+      paths.emplace_back();  // training and evaluation use different splits
       for (const llm::config::DataSet& set : *sets) {
         paths.push_back(set.path);
       }
@@ -70,7 +70,7 @@ void fetch_names(const std::vector<NamedConfig>& runs, bool json_on_stdout) {
 }  // namespace
 
 void require_inputs(const std::vector<NamedConfig>& runs, bool json_on_stdout) {
-  std::map<std::string, std::string> without;  // what is missing, and the runs that need it
+  std::map<std::string, std::string> without;  // missing paths, and the runs that need them
   for (const NamedConfig& run : runs) {
     for (const std::string& missing : missing_paths(run.config)) {
       std::string& names = without[missing];
@@ -84,10 +84,10 @@ void require_inputs(const std::vector<NamedConfig>& runs, bool json_on_stdout) {
   for (const auto& [missing, names] : without) {
     lines += fmt::format("\n  {} (of {})", missing, names);
   }
-  throw sherd::Error(sherd::ExitCode::InputMissing,
-                     "no run was begun, since they need what is not there. Paths are from the "
-                     "folder in which the command is given:" +
-                         lines);
+  throw sherd::Error(
+      sherd::ExitCode::InputMissing,
+      "no run was started because files are missing. Paths are relative to the current folder:" +
+          lines);
 }
 
 }  // namespace app

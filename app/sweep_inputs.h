@@ -1,5 +1,5 @@
 #pragma once
-// What the runs of a sweep are to read, looked for before the first one begins.
+// Checks the inputs of all runs of a sweep before the first one begins.
 
 #include <string>
 #include <vector>
@@ -14,9 +14,8 @@ struct NamedConfig {
   llm::config::RunConfig config;
 };
 
-/// Throws sherd::Error(InputMissing) with all paths of models and data that are not there, each
-/// once, with the runs that need it. Names on a hub are fetched, once for all runs: throws as
-/// HubNames does.
+/// Throws sherd::Error(InputMissing) that lists all missing paths of models and data, each once,
+/// with the runs that need it. Fetches names on a hub once for all runs; throws as HubNames does.
 void require_inputs(const std::vector<NamedConfig>& runs, bool json_on_stdout);
 
 }  // namespace app

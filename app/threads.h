@@ -1,12 +1,12 @@
 #pragma once
-// How many threads a rank computes with.
+// Number of threads of a rank.
 
 #include <cstdint>
 
 namespace app {
 
-/// Computes with `count` threads from now on, on the calling thread. Throws
-/// sherd::Error(Unavailable) where the system does not let this process have so many.
+/// Sets the number of compute threads, for the calling thread. Throws sherd::Error(Unavailable) if
+/// the system does not allow this process that many.
 void use_threads(std::int64_t count);
 
 }  // namespace app

@@ -35,7 +35,7 @@ T field_of(const json& test_case, const char* field, const std::string& place) {
   }
 }
 
-// What differs in one case, or null.
+// The difference in one case, or null.
 json difference(const Tokenizer& tokenizer, const json& test_case, const std::string& place) {
   const auto text = field_of<std::string>(test_case, "text", place);
   for (const auto& [field, special] :
@@ -80,7 +80,7 @@ int main(int argc, char** argv) {
       throw sherd::Error(sherd::ExitCode::Usage,
                          "usage: tokenizer_check TOKENIZER_DIR CASES.jsonl");
     }
-    // ASCII only, so that any terminal and any reader copes with any text.
+    // ASCII only, for any terminal and any reader.
     std::cout << compare(argv[1], argv[2]).dump(-1, ' ', true) << '\n';
     return static_cast<int>(sherd::ExitCode::Done);
   } catch (const sherd::Error& error) {

@@ -38,7 +38,7 @@ std::string early_stop_line(const std::optional<std::string>& checkpoint) {
     return std::string(kStoppedEarly) + "no step was lost; give the same command again";
   }
   return kStoppedEarly + (checkpoint->empty()
-                              ? "nothing was saved, and the same command starts over"
+                              ? "nothing was saved; the same command starts over"
                               : "no step was lost; the same command resumes from " + *checkpoint);
 }
 
@@ -137,14 +137,13 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
 
 void add_train(CLI::App& program, int& exit_code) {
   CLI::App* verb =
-      program.add_subcommand("train", "Fine-tune a model as a TOML file and flags say");
+      program.add_subcommand("train", "Fine-tune a model, configured by a TOML file and flags");
   show_recipe_in_usage(*verb);
   verb->footer([] {
-    return "-n RANKS starts that many here; --dry-run says what it would do, without a model (exit "
-           "code 1: it does not fit); "
-           "the file's keys are in docs/guide/configuration.md, and each is a flag; --resume is "
-           "short "
-           "for --checkpoint.resume:\n" +
+    return "-n RANKS starts that many ranks on this host. --dry-run reports what the run would do, "
+           "without a model (exit code 1: it does not fit). --resume is short for "
+           "--checkpoint.resume. Every key of the file (docs/guide/configuration.md) is also a "
+           "flag:\n" +
            llm::config::help_text();
   });
   verb->prefix_command();  // the flags are llm::config's to read

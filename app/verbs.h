@@ -1,5 +1,5 @@
 #pragma once
-// The verbs of the program: each maps flags to structs, calls the library below, and prints.
+// The verbs of the program. Each one maps flags to structs, calls the libraries below, and prints.
 
 #include <CLI/CLI.hpp>
 

@@ -37,7 +37,7 @@ struct WatchFlags {
   bool json = false;
 };
 
-// In the place of what was there.
+// Redraws in place.
 void redraw(const std::string& text) {
   constexpr const char* kHomeAndClear = "\x1b[H\x1b[2J";
   std::fputs(kHomeAndClear, stdout);
@@ -110,21 +110,20 @@ int show_step(const WatchFlags& flags) {
 
 void add_watch(CLI::App& program, int& exit_code) {
   CLI::App* verb =
-      program.add_subcommand("watch", "Show how far a run is, with its curves, in the terminal");
+      program.add_subcommand("watch", "Show a run's progress and curves in the terminal");
   auto flags = std::make_shared<WatchFlags>();
   verb->add_option("run", flags->folder, "the output folder of a run")->required();
   CLI::Option* once = verb->add_flag("--once", flags->once,
-                                     "show it once; the default where the output is no terminal");
+                                     "show it once; the default if the output is not a terminal");
   CLI::Option* step =
       verb->add_option("--step", flags->step,
-                       "instead, the samples that each rank gets in this step, as the model sees "
-                       "them")
+                       "show instead the samples of each rank in this step, as the model sees them")
           ->excludes(once);
-  verb->add_flag("--json", flags->json, "with --step: one line of JSON")->needs(step);
+  verb->add_flag("--json", flags->json, "with --step: print one line of JSON")->needs(step);
   verb->footer(
-      "Example: sherd watch runs/smollm2-135m-squad\n"
-      "Shows it again every two seconds, until the run ends or Ctrl-C, which ends only the "
-      "watching. The run does not notice. --step reads the run's tokenizer and data, no weights.");
+      "Example: sherd watch runs/smollm2-135m-squad\nRefreshes every two seconds until the run "
+      "ends or you press Ctrl-C, which does not affect the run. --step reads the run's tokenizer "
+      "and data, no weights.");
   verb->callback(
       [flags, &exit_code] { exit_code = flags->step ? show_step(*flags) : watch(*flags); });
 }

@@ -143,10 +143,10 @@ void require_mapped_files() {
   const std::lock_guard lock(ranges_mutex);
   for (const MappedRange* range = first_range.load(); range != nullptr; range = range->next) {
     if (range->is_torn.load()) {
-      throw Error(ExitCode::StorageIo,
-                  range->path + ": became shorter while it was read, or its disk failed. Was it " +
-                      "truncated? Start the same command again: a damaged file of a cache is " +
-                      "written anew.");
+      throw Error(
+          ExitCode::StorageIo,
+          range->path + ": became shorter while it was read, or its disk failed. Was it " +
+              "truncated? Start the same command again: a damaged cache file is rewritten.");
     }
   }
 }

@@ -49,7 +49,7 @@ std::vector<std::string> expand_ranges(std::string_view ranges, std::string_view
     const auto low = number(low_text);
     const auto high = dash == std::string_view::npos ? low : number(range.substr(dash + 1));
     if (!low || !high) {
-      refuse(list, "\"" + std::string(range) + "\" is no number or range of numbers");
+      refuse(list, "\"" + std::string(range) + "\" is not a number or a range of numbers");
     }
     if (*high < *low || *high - *low >= kMostHosts || all.size() + (*high - *low) >= kMostHosts) {
       refuse(list, "the range " + std::string(range) + " runs backwards or is too long");
@@ -128,7 +128,7 @@ std::vector<int> expand_tasks_per_node(std::string_view text) {
                                  : std::nullopt;
     }
     if (!count || !nodes || *count > kMostHosts || *nodes > kMostHosts - tasks.size()) {
-      refuse(text, "\"" + std::string(part) + "\" is no count of tasks such as 2 or 2(x3)");
+      refuse(text, "\"" + std::string(part) + "\" is not a count of tasks such as 2 or 2(x3)");
     }
     tasks.insert(tasks.end(), *nodes, static_cast<int>(*count));
   }

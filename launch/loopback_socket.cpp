@@ -17,7 +17,7 @@ namespace {
   const std::string reason = std::strerror(errno);
   throw Error(ExitCode::Unavailable,
               port ? "cannot listen on 127.0.0.1 port " + std::to_string(*port) + ": " + reason +
-                         ". Give another --port, or none: a free one is then taken"
+                         ". Give another --port, or leave it out to use a free one"
                    : "cannot listen on 127.0.0.1: " + reason);
 }
 

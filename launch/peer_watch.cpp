@@ -31,9 +31,10 @@ PeerWatch::PeerWatch(const RankEnvironment& environment) : rank_(environment.ran
 void PeerWatch::take_over_news(int fd) {
   struct stat kind {};
   if (::fstat(fd, &kind) != 0 || !(S_ISFIFO(kind.st_mode) || S_ISSOCK(kind.st_mode))) {
-    throw Error(ExitCode::Usage, "SHERD_SUPERVISOR_FD=" + std::to_string(fd) +
-                                     " is no pipe of this process: unset it, or start the rank "
-                                     "with sherd launch");
+    throw Error(
+        ExitCode::Usage,
+        "SHERD_SUPERVISOR_FD=" + std::to_string(fd) +
+            " is not a pipe of this process: unset it, or start the rank with sherd launch");
   }
   news_ = FileDescriptor(fd);
   ::fcntl(news_.get(), F_SETFD, FD_CLOEXEC);

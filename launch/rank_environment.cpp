@@ -117,7 +117,7 @@ std::optional<Claim> pmi(const Variables& variables) {
   const bool pmix = variables.text("PMIX_RANK") && !variables.text("PMI_RANK");
   if (pmix && !variables.text("PMI_SIZE")) {
     throw Error(ExitCode::Usage, "PMIX_RANK=" + *variables.text("PMIX_RANK") +
-                                     " is set, but PMIx does not tell the number of ranks in the "
+                                     " is set, but PMIx does not set the number of ranks in the "
                                      "environment: set RANK and WORLD_SIZE for each rank");
   }
   const auto global = position(variables, pmix ? "PMIX_RANK" : "PMI_RANK", "PMI_SIZE");
@@ -222,13 +222,12 @@ std::string find_address(const Variables& variables, const RankEnvironment& foun
   if (found.launcher == Launcher::Slurm && hosts) {
     return expand_host_list(*hosts).front();
   }
-  throw Error(
-      ExitCode::Unavailable,
-      "rank " + std::to_string(found.rank) + " of " + std::to_string(found.world_size) + " (" +
-          std::string(to_text(found.launcher)) +
-          "): no variable tells where rank 0 is, and the ranks are not known to be on one "
-          "host. Set MASTER_ADDR to the host of rank 0 and MASTER_PORT to a free port there "
-          "(under Slurm, SLURM_STEP_NODELIST or SLURM_NODELIST tells the host)");
+  throw Error(ExitCode::Unavailable,
+              "rank " + std::to_string(found.rank) + " of " + std::to_string(found.world_size) +
+                  " (" + std::string(to_text(found.launcher)) +
+                  "): no variable says where rank 0 is, and the ranks may be on several hosts. Set "
+                  "MASTER_ADDR to the host of rank 0 and MASTER_PORT to a free port there (under "
+                  "Slurm, SLURM_STEP_NODELIST or SLURM_NODELIST names the host)");
 }
 
 /// The launcher's name for the job: the same text on all ranks. None where it has no name.
@@ -350,11 +349,11 @@ RankEnvironment detect(const EnvLookup& get) {
   const bool loopback = is_loopback(variables.text("MASTER_ADDR").value_or(""));
   const Position local = claim.local.value_or(loopback ? claim.global : Position{});
   if (local.size > found.world_size) {
-    throw Error(ExitCode::Usage,
-                "this host has more ranks (" + std::to_string(local.size) + ") than the world (" +
-                    std::to_string(found.world_size) + "), says " +
-                    std::string(to_text(found.launcher)) +
-                    ": check LOCAL_WORLD_SIZE and WORLD_SIZE, or what stands for them there");
+    throw Error(
+        ExitCode::Usage,
+        "this host has more ranks (" + std::to_string(local.size) + ") than the world (" +
+            std::to_string(found.world_size) + "), says " + std::string(to_text(found.launcher)) +
+            ": check LOCAL_WORLD_SIZE and WORLD_SIZE, or the launcher's own variables for them");
   }
   found.local_rank = local.rank;
   found.local_world_size = local.size;

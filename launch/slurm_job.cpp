@@ -31,7 +31,7 @@ void check(const SlurmJob& job) {
   }
   for (const std::string& option : job.options) {
     if (!option.starts_with("-") || has_control_character(option)) {
-      refuse("'" + option + "' after -- is no option of sbatch, such as --time=1:00:00");
+      refuse("'" + option + "' after -- is not an option of sbatch, such as --time=1:00:00");
     }
     if (option.size() > kLongestOption_bytes) {
       refuse("'" + option.substr(0, 40) + "…' after -- is longer than sbatch reads, " +
@@ -118,10 +118,11 @@ std::string requeue(const SlurmJob& job) {
   const std::string again = "scontrol requeue $SLURM_JOB_ID\n";
   const std::string begin =
       job.nodes > 1
-          ? "# 75: stopped on request. 76: a node or a rank was lost. The same command goes on.\n"
-            "if [ $code -eq 75 ] || { [ $code -eq 76 ] && [ \"${SLURM_RESTART_COUNT:-0}\" -lt " +
+          ? "# 75: stopped on request. 76: a node or a rank was lost. The same command "
+            "resumes.\nif [ $code -eq 75 ] || { [ $code -eq 76 ] && [ "
+            "\"${SLURM_RESTART_COUNT:-0}\" -lt " +
                 std::to_string(SlurmJob::kMostRestartsAfterALoss) + " ]; }; then\n"
-          : "if [ $code -eq 75 ]; then        # stopped on request: the same command goes on\n";
+          : "if [ $code -eq 75 ]; then        # stopped on request: the same command resumes\n";
   if (job.checkpoints.empty()) {
     return begin + "    " + again + "    exit $code\nfi\n";
   }

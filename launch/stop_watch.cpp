@@ -53,14 +53,13 @@ void StopWatch::end(std::chrono::seconds deadline) const {
   const auto waiting = questions_.waiting();
   const std::string lost = questions_.lost();
   const ExitCode code = lost.empty() ? ExitCode::Stopped : ExitCode::StorageIo;
-  end_process(
-      "sherd: rank " + std::to_string(rank_) + " was asked to stop within " +
-          std::to_string(deadline.count()) + " s and " +
-          (waiting ? "still waits for the others in " + *waiting : "is not done") + ". " +
-          (lost.empty() ? "Nothing is lost" : lost + " are lost, which no checkpoint holds") +
-          "; stopping (exit " + std::to_string(static_cast<int>(code)) +
-          "). A larger --grace gives it more time",
-      code);
+  end_process("sherd: rank " + std::to_string(rank_) + " was asked to stop within " +
+                  std::to_string(deadline.count()) + " s and " +
+                  (waiting ? "still waits for the others in " + *waiting : "is not done") + ". " +
+                  (lost.empty() ? "Nothing is lost" : lost + " are lost: no checkpoint has them") +
+                  "; stopping (exit " + std::to_string(static_cast<int>(code)) +
+                  "). A larger --grace gives it more time",
+              code);
 }
 
 }  // namespace sherd::launch

@@ -251,7 +251,7 @@ void Supervisor::on_stop_signal(int signal) {
     const bool has_limit = options_.holds_stop_signals && options_.stop_grace;
     const std::string limit =
         has_limit ? " within " + std::to_string(options_.stop_grace->count()) + " s" : "";
-    say(signal_name(signal) + ": asked the ranks to stop" + limit + "; once more to kill them");
+    say(signal_name(signal) + ": asked the ranks to stop" + limit + "; a second signal kills them");
     ask_to_stop();
     if (has_limit && deaths_.empty()) {
       stop_within(*options_.stop_grace);
@@ -406,7 +406,7 @@ void Supervisor::report() {
     text += " If nobody killed it, the system may have run out of memory: see dmesg.";
   }
   const auto& lines = ranks_[static_cast<std::size_t>(death.rank - first_rank())].words.lines();
-  text += lines.empty() ? " It left no last words." : " Its last words:";
+  text += lines.empty() ? " It printed nothing before that." : " Its last output:";
   for (const std::string& line : lines) {
     text += "\n  | " + line;
   }
@@ -421,11 +421,12 @@ void check(const std::optional<LaunchHosts>& hosts) {
       hosts->number >= hosts->hosts) {
     throw Error(ExitCode::Usage, "host " + std::to_string(hosts->number) + " of " +
                                      std::to_string(hosts->hosts) +
-                                     ": hosts are numbered from 0, below how many there are");
+                                     ": hosts are numbered from 0 to their number less one");
   }
   if (hosts->master_address.empty()) {
-    throw Error(ExitCode::Usage,
-                "several hosts need the address of host 0, as every host knows it: --master-addr");
+    throw Error(
+        ExitCode::Usage,
+        "several hosts need --master-addr: an address of host 0 that is valid on all of them");
   }
 }
 

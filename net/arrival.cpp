@@ -49,8 +49,8 @@ bool Arrival::take(const Response& response, std::string_view piece) {
     return true;
   }
   if (size_bytes_ && file_.size_bytes() + piece.size() > *size_bytes_) {
-    throw Error(ExitCode::BadData, shown(response.url) + ": more bytes come than the " +
-                                       std::to_string(*size_bytes_) + " that were said before");
+    throw Error(ExitCode::BadData, shown(response.url) + ": the server sends more than the " +
+                                       std::to_string(*size_bytes_) + " that were announced");
   }
   file_.append(piece);
   if (progress_) {
@@ -102,7 +102,7 @@ void Arrival::require_size(const Response& response, std::uint64_t said_bytes) c
     throw Error(ExitCode::BadData,
                 shown(response.url) + ": has " + std::to_string(said_bytes) + " bytes, not the " +
                     std::to_string(*size_bytes_) +
-                    " that were said before. Is something in between, such as a page to log in?");
+                    " that were announced. Is something in between, such as a login page?");
   }
 }
 

@@ -119,10 +119,10 @@ Response Client::download(const Request& request, const std::string& path,
       require_answer(request, done);
       if (ended || no_such_rest) {
         throw Error(ExitCode::Unavailable,
-                    shown(request.url) + ": the server ends after " +
+                    shown(request.url) + ": the server repeatedly closes the connection after " +
                         std::to_string(file.size_bytes()) + " of " +
                         std::to_string(arrival.total_bytes()) +
-                        " bytes, again and again. The same command goes on where it stopped");
+                        " bytes. The same command resumes where it stopped");
       }
       return std::move(done.response);
     }

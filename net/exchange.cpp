@@ -51,7 +51,7 @@ void keep(Reading& reading, std::string_view piece) {
   if (body.size() + piece.size() > reading.request->max_body_bytes) {
     throw Error(ExitCode::Unavailable, shown(reading.request->url) + ": the answer has more than " +
                                            std::to_string(reading.request->max_body_bytes) +
-                                           " bytes. Is this the server that was meant?");
+                                           " bytes. Is this the right server?");
   }
   body.append(piece);
 }
@@ -91,8 +91,8 @@ class HeaderList {
     });
     if (name.empty() || name.find_first_of(": \t\r\n") != std::string::npos || !clean) {
       throw Error(ExitCode::Usage, "the value of the HTTP header '" + trimmed(name) +
-                                       "' has a control character in it, a line's end perhaps: "
-                                       "look at the variable or the file that it comes from");
+                                       "' contains a control character, perhaps a line end: check "
+                                       "the variable or file that it comes from");
     }
     list_ = curl_slist_append(list_, (name + ": " + value).c_str());
   }
@@ -216,7 +216,7 @@ Exchange exchange(CURL* curl, const Request& request, std::uint64_t from_byte,
     if (redirects == kMostRedirects) {
       throw Error(ExitCode::Unavailable, shown(request.url) + ": more than " +
                                              std::to_string(kMostRedirects) +
-                                             " redirects. Is this the server that was meant?");
+                                             " redirects. Is this the right server?");
     }
     asked.url = redirected(asked.url, done.response.header("location"));
   }
@@ -228,12 +228,12 @@ void require_answer(const Request& request, const Exchange& done) {
   }
   const bool certificate =
       done.result == CURLE_PEER_FAILED_VERIFICATION || done.result == CURLE_SSL_CACERT_BADFILE;
-  throw Error(ExitCode::Unavailable,
-              shown(request.url) + ": " + printable(done.why) +
-                  (certificate ? ". Where a proxy has certificates of its own, name their file in "
-                                 "CURL_CA_BUNDLE"
-                               : ". Look at the address, the network and the proxy's variables "
-                                 "(https_proxy, http_proxy, NO_PROXY)"));
+  throw Error(
+      ExitCode::Unavailable,
+      shown(request.url) + ": " + printable(done.why) +
+          (certificate ? ". If a proxy has its own certificates, name their file in CURL_CA_BUNDLE"
+                       : ". Check the address, the network and the proxy variables (https_proxy, "
+                         "http_proxy, NO_PROXY)"));
 }
 
 }  // namespace sherd::net

@@ -89,7 +89,7 @@ std::string origin_of(const std::string& url) {
   const auto parts = parsed(url);
   if (!parts || !is_http(part(*parts, CURLUPART_SCHEME))) {
     throw Error(ExitCode::Usage,
-                "'" + shown(url) + "' is no URL of a server: give one like https://host/path");
+                "'" + shown(url) + "' is not the URL of a server: give one like https://host/path");
   }
   return origin_of_parts(*parts);
 }
@@ -97,21 +97,21 @@ std::string origin_of(const std::string& url) {
 std::string redirected(const std::string& url, const std::string& location) {
   auto parts = parsed(url);
   const auto refuse = [&](const std::string& why) -> Error {
-    return {ExitCode::Unavailable, shown(url) + ": the server redirects " + why +
-                                       ". Ask whoever runs it, or look at the proxy's variables "
-                                       "(https_proxy)"};
+    return {ExitCode::Unavailable,
+            shown(url) + ": the server redirects " + why +
+                ". Ask whoever runs it, or check the proxy variables (https_proxy)"};
   };
   const bool was_https = parts && part(*parts, CURLUPART_SCHEME) == "https";
   if (!parts || curl_url_set(parts->get(), CURLUPART_URL, location.c_str(),
                              CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK) {
-    throw refuse("to what is no URL");
+    throw refuse("to something that is not a URL");
   }
   const std::string scheme = part(*parts, CURLUPART_SCHEME);
   if (!is_http(scheme)) {
     throw refuse("to a URL of the scheme '" + scheme + "'");
   }
   if (was_https && scheme == "http") {
-    throw refuse("from https to http, where others could read along");
+    throw refuse("from https to http, which is not encrypted");
   }
   return part(*parts, CURLUPART_URL);
 }

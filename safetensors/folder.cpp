@@ -93,7 +93,7 @@ SafetensorsFolder::SafetensorsFolder(const std::string& folder_name) {
     }
     if (!files_[place->second].contains(tensor)) {
       throw Error(ExitCode::BadData, (folder / kIndexFile).string() + ": tensor " +
-                                         files::in_quotes(tensor) + " is said to be in " + file +
+                                         files::in_quotes(tensor) + " should be in " + file +
                                          ", which has no such tensor");
     }
     file_of_tensor_.emplace(tensor, place->second);

@@ -114,7 +114,7 @@ void check_no_duplicate(const std::string& path, const std::vector<TensorRecord>
   const auto twin = std::adjacent_find(by_name.begin(), by_name.end(),
                                        [](auto* a, auto* b) { return a->name == b->name; });
   if (twin != by_name.end()) {
-    refuse(path, tensor_text(**twin) + " stands in the header twice");
+    refuse(path, tensor_text(**twin) + " occurs twice in the header");
   }
 }
 

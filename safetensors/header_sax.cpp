@@ -48,7 +48,7 @@ void HeaderSax::on_key(std::string& name) {
 void HeaderSax::on_top_key(std::string& name) {
   if (name == "__metadata__") {
     if (std::exchange(metadata_seen_, true)) {
-      refuse("\"__metadata__\" stands in the header twice");
+      refuse("\"__metadata__\" occurs twice in the header");
     }
     state_ = State::MetadataValue;
     return;
@@ -94,7 +94,7 @@ void HeaderSax::on_metadata_key(const std::string& name) {
     refuse("more than " + std::to_string(kMaxMetadataEntries) + " entries in \"__metadata__\"");
   }
   if (header_.metadata.count(name) != 0) {
-    refuse(files::in_quotes(name) + " stands in \"__metadata__\" twice");
+    refuse(files::in_quotes(name) + " occurs twice in \"__metadata__\"");
   }
   metadata_key_ = name;
   state_ = State::MetadataEntryValue;

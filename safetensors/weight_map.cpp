@@ -38,7 +38,7 @@ class WeightMapSax : public files::StrictSax {
     } else if (name != "weight_map") {
       ignore_value();
     } else if (std::exchange(map_seen_, true)) {
-      refuse("\"weight_map\" stands in the file twice");
+      refuse("\"weight_map\" occurs twice in the file");
     } else {
       state_ = State::MapValue;
     }
@@ -73,7 +73,7 @@ class WeightMapSax : public files::StrictSax {
 
   void on_tensor(const std::string& name) {
     if (map_.count(name) != 0) {
-      refuse("tensor " + files::in_quotes(name) + " stands in \"weight_map\" twice");
+      refuse("tensor " + files::in_quotes(name) + " occurs twice in \"weight_map\"");
     }
     if (name.size() > kMaxNameBytes) {
       refuse("a tensor name of " + std::to_string(name.size()) + " bytes, at most " +

@@ -117,7 +117,7 @@ struct SafetensorsWriter::Impl {
   }
 
   void finish() {
-    detail::check_use(!file->committed(), path, ": is finished already");
+    detail::check_use(!file->committed(), path, ": is already finished");
     for (const auto& [name, place] : places) {
       detail::check_use(place.written == place.bytes(), path, ": tensor ", name, ": ",
                         place.bytes() - place.written, " bytes have not been written");

@@ -23,7 +23,7 @@ namespace {
 
 void check_parameter(const std::string& name, const at::Tensor& tensor) {
   if (tensor.dim() == 0) {
-    refuse(name, "is a scalar, which cannot be cut into pieces: give it shape [1].");
+    refuse(name, "is a scalar, which cannot be sharded: give it shape [1].");
   }
   if (tensor.numel() == 0) {
     refuse(name, "has no elements: leave it out of the model.");
@@ -38,7 +38,7 @@ void check_parameter(const std::string& name, const at::Tensor& tensor) {
   }
   const auto dtype = tensor.scalar_type();
   if (dtype != at::kFloat && dtype != at::kBFloat16) {
-    refuse(name, std::string("is ") + c10::toString(dtype) + "; sharded are Float and BFloat16.");
+    refuse(name, std::string("is ") + c10::toString(dtype) + "; supported are Float and BFloat16.");
   }
   if (!tensor.is_meta() && !tensor.is_cpu()) {
     refuse(name, "is on " + tensor.device().str() + ": build the model on the CPU or on meta.");
@@ -65,11 +65,11 @@ void check_precision(const Precision& precision) {
   if (precision.master != Master::Float32 &&
       (precision.full_precision_in_eval || precision.param_dtype == at::kHalf)) {
     refuse_option(std::string("Master::") + name_of(precision.master) +
-                  " is of parameters that travel in bf16 and leaves no fp32 masters: " +
-                  (precision.full_precision_in_eval ? "there is nothing to evaluate with, leave "
-                                                      "full_precision_in_eval"
-                                                    : "instead of param_dtype Half choose "
-                                                      "BFloat16") +
+                  " is for parameters in bf16 and has no fp32 masters: " +
+                  (precision.full_precision_in_eval
+                       ? "nothing is left to evaluate with: leave full_precision_in_eval"
+                       : "instead of param_dtype Half choose "
+                         "BFloat16") +
                   " or Master::Float32.");
   }
   if (precision.reduce_dtype != at::kFloat && precision.reduce_dtype != at::kBFloat16) {
@@ -81,12 +81,12 @@ void check_precision(const Precision& precision) {
 void check_offload(const Precision& precision, const ShardOptions& options) {
   if (!options.offload.optimizer_folder.empty() && precision.full_precision_in_eval) {
     refuse_option(
-        "masters that rest on a disk (Offload::optimizer_folder) are not gathered: leave "
+        "masters that are stored on a disk (Offload::optimizer_folder) are not gathered: leave "
         "full_precision_in_eval, or the folder empty.");
   }
   if (options.offload.optimizer_on_host && precision.full_precision_in_eval) {
     refuse_option(
-        "masters that rest on the host (Offload::optimizer_on_host) are not gathered: leave "
+        "masters that are stored on the host (Offload::optimizer_on_host) are not gathered: leave "
         "full_precision_in_eval or optimizer_on_host.");
   }
 }
@@ -108,7 +108,7 @@ void check_offload(const ShardOptions& options, const Mesh& mesh) {
                     folder_name + ").");
     }
     if (is_on_host && !folder->empty()) {
-      refuse_option(std::string("one part rests on the host (Offload::") + name +
+      refuse_option(std::string("one part is stored on the host (Offload::") + name +
                     ") or on a disk (" + folder_name + "): choose one.");
     }
   }

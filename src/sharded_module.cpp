@@ -70,7 +70,7 @@ void ShardedModule::publish() {
   for (const detail::SegmentOfUnit& of : engine_->model.segments) {
     if (of.segment->values().rests()) {
       throw Error(ExitCode::Usage,
-                  "[publish] values of unit '" + of.unit->name() + "' rest on " +
+                  "[publish] values of unit '" + of.unit->name() + "' are stored on " +
                       (of.segment->has_values_on_disk() ? "a disk" : "the host") +
                       " (ShardOptions::offload), and ParameterShard::value is a copy of them: "
                       "write them by initialize(), load_safetensors(), "
@@ -150,7 +150,7 @@ std::string plan_line(const detail::UnitState& unit, const detail::FlatSegment& 
           std::to_string(elements_of(layout)) + " elements, " + c10::toString(layout.dtype) +
           (layout.trainable ? "" : ", frozen") + ", " + std::to_string(layout.bytes()) +
           " bytes gathered, " + std::to_string(layout.bytes() / layout.world_size) +
-          " bytes a rank";
+          " bytes per rank";
   if (segment.has_separate_master()) {
     line += " and " + std::to_string(layout.shard_numel * 4) + " of fp32 master";
   } else if (segment.has_split_master()) {
@@ -201,8 +201,7 @@ void ShardedModule::set_reshard_after_forward(bool reshard, const UnitFilter& un
         ExitCode::Usage,
         "[set_reshard_after_forward] the model was sharded with reshard_after_forward_size " +
             std::to_string(size) +
-            ", for which pieces were laid out then: choose by UnitOptions, or shard without "
-            "it.");
+            ", for which shards were laid out then: choose by UnitOptions, or shard without it.");
   }
   for (detail::UnitState* unit : chosen(engine_->model, units)) {
     unit->set_reshard_after_forward(reshard);
@@ -239,7 +238,7 @@ std::string ShardedModule::dtypes() const {
       masters[name_of_masters(*of.segment)] += numel;
     }
   }
-  return "parameters and travelling gradients " + described(parameters) + "; sums of gradients " +
+  return "parameters and exchanged gradients " + described(parameters) + "; sums of gradients " +
          described(sums) + "; masters " + described(masters);
 }
 

@@ -144,14 +144,13 @@ CheckItem memory_item(const train::RunPlan& plan, std::int64_t measured_bytes) {
   const bool is_known = plan.available_bytes != 0;
   const std::int64_t limit = is_known ? std::min(planned, plan.available_bytes) : planned;
   std::string message = fmt::format(
-      "the longest micro-batch takes {} of {} a rank, {:.0f} % of the planned {}",
+      "the longest micro-batch takes {} of {} per rank, {:.0f} % of the planned {}",
       track::short_bytes(measured_bytes),
       is_known ? track::short_bytes(plan.available_bytes) : "an unknown amount",
       100 * static_cast<double>(measured_bytes) / static_cast<double>(plan.needed_bytes()),
       track::short_bytes(plan.needed_bytes()));
   if (measured_bytes > planned) {
-    message +=
-        ": more than the plan may be wrong by, so `fits` of `sherd plan` cannot be relied on";
+    message += ": the plan is off by more than it may be, so do not rely on `fits` of `sherd plan`";
   }
   return {"memory",
           measured_bytes <= limit,

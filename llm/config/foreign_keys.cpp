@@ -18,7 +18,7 @@ constexpr const char* kBatches =
 constexpr const char* kDtype = R"("bfloat16", "float16" or "float32")";
 constexpr const char* kWarmup = R"(steps such as "100 steps", or a share of the run such as 0.03)";
 constexpr const char* kInterval = R"("epoch", or an interval such as "500 steps" or "10 min")";
-constexpr const char* kLora = "adapters such as LoRA are not there yet";
+constexpr const char* kLora = "adapters such as LoRA are not supported yet";
 
 using Keys = std::vector<std::string>;
 

@@ -20,7 +20,7 @@ bool has_text(const Raw& raw) {
 }  // namespace
 
 std::string not_there_yet(const Field& field) {
-  return "not there yet: " + field.doc;
+  return "not supported yet: " + field.doc;
 }
 
 std::string Reading::set(const std::string& key, const Field& field, const Given& given) {
@@ -45,7 +45,8 @@ std::string Reading::set(const std::string& key, const Field& field, const Given
   const std::string now = given.key == key ? "" : " (now " + given.mark + key + ")";
   const auto& planned = value.planned_words;
   const bool later = std::find(planned.begin(), planned.end(), raw_text(raw)) != planned.end();
-  return given.where() + now + ": " + (later ? "not there yet; " : "") + "must be " + value.kind;
+  return given.where() + now + ": " + (later ? "not supported yet; " : "") + "must be " +
+         value.kind;
 }
 
 std::string Reading::set_renamed(const std::vector<Renamed>& fields, const Given& given) {

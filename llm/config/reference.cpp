@@ -57,9 +57,7 @@ void add_not_yet(const Table& table, const std::string& prefix, std::vector<std:
 std::string not_yet(const Table& table) {
   std::vector<std::string> found;
   add_not_yet(table, "", found);
-  return found.empty()
-             ? ""
-             : fmt::format("\nNot there yet, and refused as such: {}.\n", fmt::join(found, ", "));
+  return found.empty() ? "" : fmt::format("\nNot supported yet: {}.\n", fmt::join(found, ", "));
 }
 
 void describe(const Table& table, const std::string& title, const std::string& doc,
@@ -95,8 +93,7 @@ std::string described(RunConfig& config) {
   }
   for (const Field& section : root.fields) {
     if (section.is_not_yet()) {
-      text += fmt::format("\n## [{}]\n\nNot there yet, and refused as such: {}.\n", section.name,
-                          section.doc);
+      text += fmt::format("\n## [{}]\n\nNot supported yet: {}.\n", section.name, section.doc);
     }
   }
   return text;
@@ -115,39 +112,37 @@ std::string renamed_keys() {
 std::string reference_markdown() {
   RunConfig config = with_items();
   return "# Configuration\n\n"
-         "<!-- Generated from llm/config/schema.cpp. To write it anew:\n"
+         "<!-- Generated from llm/config/schema.cpp. To regenerate it:\n"
          "     cmake --build build/dev --target config_reference\n"
          "     build/dev/bin/config_reference > docs/guide/configuration.md -->\n\n"
          "`sherd train run.toml` reads a TOML file with the sections below. Each key is also a "
-         "flag: `--optim.lr 1e-5`\n"
-         "or `--optim.lr=1e-5`; two numbers are written `--optim.betas 0.9,0.95`. A flag wins over "
-         "the file, and all keys\n"
-         "can be given as flags, without a file. Paths are relative to the folder in which `sherd` "
-         "is started.\n\n"
-         "`[[data.train]]` begins an item of a list; as flags its keys are `--data.train[0].limit "
-         "250`, from 0 on, and the\n"
-         "number after the last one adds an item. `data.train = \"f.json\"` and `--data.train "
-         "f.json` are short for one item\n"
-         "with that path, `data.train = [\"f.json\", \"g.json\"]` for two.\n\n"
+         "flag:\n"
+         "`--optim.lr 1e-5` or `--optim.lr=1e-5`; two numbers are written `--optim.betas "
+         "0.9,0.95`.\n"
+         "A flag overrides the file; a file is not required. Paths are relative to the current "
+         "folder.\n\n"
+         "`[[data.train]]` begins an item of a list. Flags number the items from 0, "
+         "`--data.train[0].limit 250`;\n"
+         "the next unused number adds an item. `data.train = \"f.json\"` and `--data.train "
+         "f.json` are short for one\n"
+         "item with that path, `data.train = [\"f.json\", \"g.json\"]` for two.\n\n"
          "An unknown key, a wrong type, a value out of range or a missing key ends the program "
-         "with exit code 64 before\n"
-         "anything is written. All faults are reported at once, each with its line or flag. Old "
-         "names are read until\n"
-         "version 1.0, each with a line that says the new one.\n\n"
-         "Words may be written in capitals and with `-` for `_`, and dtypes by their short names: "
-         "`FULL_SHARD` is `full_shard`,\n"
-         "`bf16` is `bfloat16`. A key that other tools have, such as `learning_rate`, is an error "
-         "that names the key here.\n"
-         "A run's output folder in the place of the file stands for the configuration of that run: "
-         "`sherd train runs/mine`\n"
-         "resumes it there.\n\n"
-         "When a run is resumed, a key that is `fixed` must have the value that the run began with "
-         "(64 otherwise). A key\n"
-         "marked `numbers` may have another value: the run says and logs the change, and computes "
-         "with the new value from\n"
-         "the next step on. All other keys may change freely. A key that a checkpoint of an "
-         "earlier version lacks counts as\n"
-         "what that version did.\n" +
+         "with exit code 64\n"
+         "before anything is written. All faults are reported at once, each with its line or "
+         "flag. Old names are\n"
+         "read until version 1.0, with a message that gives the new name.\n\n"
+         "Words may be in capitals and with `-` for `_`, and dtypes may have short names: "
+         "`FULL_SHARD` is\n"
+         "`full_shard`, `bf16` is `bfloat16`. A key of another tool, such as `learning_rate`, is "
+         "an error that names\n"
+         "the key here. `sherd train runs/mine` takes the configuration of the run in that folder "
+         "and resumes it.\n\n"
+         "On resume a `fixed` key must keep its value (64 otherwise). A `numbers` key may change: "
+         "the run reports\n"
+         "and logs the change and uses the new value from the next step. All other keys may "
+         "change freely. A key\n"
+         "that a checkpoint of an earlier version lacks has the value that the earlier version "
+         "used.\n" +
          described(config) + renamed_keys();
 }
 

@@ -62,7 +62,7 @@ class SweepReader {
         fault(name, "unknown key; a sweep has recipe, output and [[run]]");
       }
     }
-    require(sweep.recipe, "recipe is missing: the TOML file of what all runs have in common");
+    require(sweep.recipe, "recipe is missing: the TOML file with the settings that all runs share");
     require(sweep.output, "output is missing: the folder of all runs");
     return sweep;
   }
@@ -111,7 +111,7 @@ class SweepReader {
     const auto line = table.source().begin.line;
     if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos) {
       faults_.push_back(
-          fmt::format("{}:{}: name: each [[run]] needs one that can be a folder's: '{}' cannot",
+          fmt::format("{}:{}: name: each [[run]] needs a name for its folder: '{}' cannot be one",
                       file_, line, name));
     } else if (!names_.insert(name).second) {
       faults_.push_back(fmt::format("{}:{}: name: two runs are called '{}'", file_, line, name));
@@ -180,10 +180,10 @@ void check_runs(const Sweep& sweep) {
       for (const Sink& sink : config.log.sink) {
         const bool of_one = sink.kind == SinkKind::Jsonl || sink.kind == SinkKind::TensorBoard;
         if (of_one && !sink.path.empty()) {
-          faults.push_back(fmt::format(
-              "run '{}': the path {} of a log.sink would be the log of all runs: leave it out, and "
-              "each has its own in its folder",
-              run.name, sink.path));
+          faults.push_back(
+              fmt::format("run '{}': the path {} of a log.sink would be shared by all runs: leave "
+                          "it out, and each run logs into its own folder",
+                          run.name, sink.path));
         }
       }
     } catch (const sherd::Error& error) {

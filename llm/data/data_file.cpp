@@ -222,11 +222,10 @@ DataFile read_data_file(const fs::path& path, const FileReading& reading) {
       continue;
     }
     if (all.reading.format != config::DataFormat::Auto && format != all.reading.format) {
-      throw sherd::Error(
-          sherd::ExitCode::BadData,
-          fmt::format("{}: {} is of another format than {}: give each format a data set of its "
-                      "own, or say with `format` what all are",
-                      all.name, name, all.files.front().name));
+      throw sherd::Error(sherd::ExitCode::BadData,
+                         fmt::format("{}: {} is of another format than {}: give each format its "
+                                     "own data set, or set `format` for all files",
+                                     all.name, name, all.files.front().name));
     }
     all.reading.format = format;
   }

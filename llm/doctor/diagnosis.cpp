@@ -29,12 +29,12 @@ void look_at_processor(const Processor& processor, Diagnosis& found) {
     found.faults.push_back(processor.isa_fault);
   } else if (processor.isa != processor.best_isa) {
     found.slow.push_back(
-        fmt::format("the processor could take the path {}, and a variable holds it to {}: look at "
+        fmt::format("the processor supports the path {}, and a variable limits it to {}: check "
                     "SHERD_CPU_ISA, ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA",
                     processor.best_isa, processor.isa));
   }
   if (processor.best_isa == "none") {
-    found.slow.push_back("the processor has no AVX2: operators take LibTorch's plain loops");
+    found.slow.push_back("the processor has no AVX2: operators use LibTorch's scalar loops");
   } else if (!multiplies_bf16(processor.best_isa)) {
     found.slow.push_back(
         "the processor has no instructions for bf16: float32 is faster here, and "
@@ -46,10 +46,10 @@ void look_at_processor(const Processor& processor, Diagnosis& found) {
         processor.busy_cores, processor.cores));
   }
   if (processor.quota_cores && *processor.quota_cores < processor.cores) {
-    found.slow.push_back(fmt::format(
-        "the control group gives {:.1f} cores' time for {} cores: with more threads than that all "
-        "are stopped in turns",
-        *processor.quota_cores, processor.cores));
+    found.slow.push_back(
+        fmt::format("the control group allows the time of {:.1f} of {} cores: with more threads "
+                    "all of them are throttled",
+                    *processor.quota_cores, processor.cores));
   }
 }
 
@@ -74,8 +74,8 @@ void look_at_network(const std::vector<Interface>& interfaces, Diagnosis& found)
       [](const Interface& one) { return one.is_loopback && one.is_up && !one.addresses.empty(); });
   if (!has_loopback) {
     found.faults.push_back(
-        "no loopback interface is up: ranks of a host cannot meet. As root: ip "
-        "link set lo up");
+        "no loopback interface is up: ranks of one host cannot connect. As root: ip link set lo "
+        "up");
   }
 }
 

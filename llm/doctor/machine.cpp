@@ -217,7 +217,7 @@ HubPlace hub() {
     found.free_bytes = disk.available;
   }
   if (!fs::is_directory(there, error)) {
-    found.fault = there.string() + " is no folder";
+    found.fault = there.string() + " is not a folder";
   } else if (::access(there.c_str(), W_OK | X_OK) != 0) {
     found.fault = there.string() + " may not be written to";
   }

@@ -164,7 +164,7 @@ std::string to_text(const Machine& machine, const Diagnosis& diagnosis, int colu
   facts.add("hub cache",
             hub.cache.string() + (hub.free_bytes ? ", " + gib(*hub.free_bytes) + " free" : ""));
   facts.add("variables", hub.variables.empty()
-                             ? "none of the hub's or a proxy's is set"
+                             ? "no variable of a hub or a proxy is set"
                              : fmt::format("{} set", fmt::join(hub.variables, ", ")));
   facts.add("recommended", fmt::format("-n {}, --device.threads {}, --precision.param_dtype {}",
                                        diagnosis.ranks, diagnosis.threads, diagnosis.param_dtype));

@@ -38,10 +38,9 @@ void JsonFields::refuse_unknown(std::span<const char* const> harmless, IgnoreBy 
     const bool is_harmless = std::any_of(harmless.begin(), harmless.end(),
                                          [&name = name](const char* one) { return name == one; });
     if (!says_nothing && !is_harmless && !known_.contains(name)) {
-      fail(name.c_str(),
-           fmt::format("{} is not known here, and may change what the model computes. If it does "
-                       "not, pass it over with {}, or remove it from the file",
-                       value.dump(), how_to_ignore(name, ignore_by)));
+      fail(name.c_str(), fmt::format("{} is unknown, and may change what the model computes. If it "
+                                     "does not, ignore it with {}, or remove it from the file",
+                                     value.dump(), how_to_ignore(name, ignore_by)));
     }
   }
 }

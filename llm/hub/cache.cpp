@@ -27,10 +27,10 @@ using sherd::Error;
 using sherd::ExitCode;
 
 [[noreturn]] void cannot_write(const fs::path& path, const std::string& why) {
-  throw Error(ExitCode::CannotWrite,
-              fmt::format("{}: cannot be created: {}. HF_HUB_CACHE (or HF_HOME) names a cache in "
-                          "another place",
-                          path.string(), why));
+  throw Error(
+      ExitCode::CannotWrite,
+      fmt::format("{}: cannot be created: {}. HF_HUB_CACHE (or HF_HOME) can name another cache",
+                  path.string(), why));
 }
 
 void make_folder(const fs::path& folder) {

@@ -86,7 +86,7 @@ Choice choose_model_files(const Repo& repo, const std::vector<HubFile>& files,
       choice.pickles.push_back(file.path);
     }
   }
-  require(repo, files, "config.json", ": it is no model in Hugging Face's format");
+  require(repo, files, "config.json", ": it is not a model in Hugging Face's format");
   require(repo, files, "tokenizer.json",
           ", which is the only form of a tokenizer that Sherd reads. Another repository of the "
           "same model may have one");

@@ -120,11 +120,12 @@ std::vector<std::string> choose_data_files(const Repo& repo, const std::vector<s
     }
   }
   if (files.empty()) {
-    throw Error(ExitCode::BadData,
-                fmt::format("{} has no data in Parquet or JSON lines. Hubs often keep a copy of "
-                            "it in Parquet: `sherd fetch {} --dataset --revision "
-                            "refs/convert/parquet` brings that",
-                            repo.name, repo.name));
+    throw Error(
+        ExitCode::BadData,
+        fmt::format(
+            "{} has no data in Parquet or JSON lines. Hubs often keep a copy of it in Parquet: "
+            "`sherd fetch {} --dataset --revision refs/convert/parquet` downloads it",
+            repo.name, repo.name));
   }
   const std::string config = chosen_config(repo, files, part.config);
   std::map<std::string, std::vector<std::string>> splits;

@@ -93,7 +93,7 @@ auto cached_or_fetched(const HubSettings& settings, const Wanted& wanted, const 
 void refuse_uncached(const HubSettings& settings, const Wanted& wanted, const std::string& why) {
   const bool is_main = wanted.revision == "main";
   throw Error(ExitCode::InputMissing,
-              fmt::format("{}{} is not whole in the cache {}, and {}. Fetch it where there is a "
+              fmt::format("{}{} is incomplete in the cache {}, and {}. Fetch it on a host with a "
                           "network: sherd fetch {}{}{}",
                           wanted.repo.name, is_main ? "" : " at " + wanted.revision,
                           settings.cache.string(), why, wanted.repo.name,

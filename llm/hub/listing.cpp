@@ -60,8 +60,8 @@ HubFile file_of(const json& entry, const Answer& answer) {
   }
   HubFile file{path->get<std::string>(), size->get<std::uint64_t>(), {}};
   if (!is_safe_path(file.path)) {
-    answer.fail(fmt::format("the name {} would lead out of the repository: nothing is fetched",
-                            path->dump()));
+    answer.fail(
+        fmt::format("the name {} points outside the repository: nothing is fetched", path->dump()));
   }
   const auto lfs = entry.find("lfs");
   const bool is_large = lfs != entry.end() && lfs->is_object();
@@ -102,7 +102,7 @@ Request request_to(const HubSettings& settings, const std::string& url, const Sa
   request.timeout = kPatience;
   request.tries = kTries;
   request.on_pause = [say, place = sherd::net::shown(url)](std::chrono::milliseconds pause) {
-    say(fmt::format("{}: does not answer as it should; once more in {} s", place,
+    say(fmt::format("{}: unexpected response; retrying in {} s", place,
                     std::chrono::ceil<std::chrono::seconds>(pause).count()));
   };
   return request;
@@ -113,7 +113,7 @@ Listing list_files(Client& client, const HubSettings& settings, const Repo& repo
   Listing listing{commit_of(client, settings, repo, revision, say), {}};
   if (is_commit(revision) && listing.commit != revision) {
     throw Error(ExitCode::BadData,
-                fmt::format("{}: the hub was asked for the commit {}, and answers with {}",
+                fmt::format("{}: the hub was asked for the commit {}, and returned {}",
                             sherd::net::shown(page_url(settings.endpoint, repo)), revision,
                             listing.commit));
   }
@@ -136,7 +136,7 @@ Listing list_files(Client& client, const HubSettings& settings, const Repo& repo
     }
     url = next_page(response);
     if (page == kMostPages || (!url.empty() && sherd::net::origin_of(url) != hub)) {
-      answer.fail("the list of files goes on elsewhere, or without end");
+      answer.fail("the list of files continues elsewhere, or without end");
     }
   }
   return listing;

@@ -13,7 +13,7 @@ using sherd::Error;
 using sherd::ExitCode;
 
 std::string how_to_log_in(const HubSettings& settings) {
-  return fmt::format("make a token at {} and give it in HF_TOKEN, or by `hf auth login`",
+  return fmt::format("create a token at {} and set it in HF_TOKEN, or run `hf auth login`",
                      shown_place(settings, "/settings/tokens"));
 }
 
@@ -38,18 +38,18 @@ std::string page_of(const HubSettings& settings, const Repo& repo) {
 [[noreturn]] void refuse_missing(const HubSettings& settings, const Repo& repo) {
   throw Error(
       ExitCode::InputMissing,
-      fmt::format("{} has no {} {}, or a private one that {}. Check the name{}",
+      fmt::format("{} has no {} {}, or it is private and {}. Check the name{}",
                   shown_place(settings), name_of(repo.kind), repo.name,
-                  settings.token.empty() ? "wants a token" : "the token's account may not see",
+                  settings.token.empty() ? "needs a token" : "the token's account may not see it",
                   settings.token.empty() ? "; for a private one " + how_to_log_in(settings) : ""));
 }
 
 // The hosts of large files know nothing of tokens and repositories.
 [[noreturn]] void refuse_by_storage(const Repo& repo, const sherd::net::Response& response) {
   throw Error(ExitCode::Unavailable,
-              fmt::format("{}: this host, to which the hub sends for a file of {}, answers with "
-                          "status {}. Try again: such links hold for a short time; what has been "
-                          "fetched is kept. A proxy or a firewall may stand in between",
+              fmt::format("{}: the hub redirects to this host for a file of {}, and it returned "
+                          "status {}. Try again: such links expire soon; what has been fetched is "
+                          "kept. A proxy or a firewall may be in between",
                           sherd::net::shown(response.url), repo.name, response.status));
 }
 
@@ -77,7 +77,7 @@ void refuse(const HubSettings& settings, const Repo& repo, const std::string& re
   }
   if (code == "EntryNotFound") {
     throw Error(ExitCode::InputMissing,
-                fmt::format("{}: the hub lists this file, and does not have it. Try again later",
+                fmt::format("{}: the hub lists this file but does not have it. Try again later",
                             sherd::net::shown(response.url)));
   }
   if (code == "RepoNotFound" || response.status == 404 || (response.status == 401 && !bad_token)) {
@@ -97,13 +97,13 @@ void refuse(const HubSettings& settings, const Repo& repo, const std::string& re
                                            : "The token's account, or the token itself, "
                                              "may not have the right to read it"));
   }
-  throw Error(ExitCode::Unavailable,
-              fmt::format("{} answers for {} with status {}{}. {}", shown_place(settings),
-                          repo.name, response.status, said.empty() ? "" : ": " + said,
-                          response.status == 429
-                              ? "It takes no more requests for now: wait some minutes; with a "
-                                "token (HF_TOKEN) it takes more"
-                              : "Try again later; what has been fetched is kept"));
+  throw Error(
+      ExitCode::Unavailable,
+      fmt::format("{} answers for {} with status {}{}. {}", shown_place(settings), repo.name,
+                  response.status, said.empty() ? "" : ": " + said,
+                  response.status == 429 ? "It accepts no more requests for now: wait a few "
+                                           "minutes; with a token (HF_TOKEN) it accepts more"
+                                         : "Try again later; what has been fetched is kept"));
 }
 
 }  // namespace llm::hub

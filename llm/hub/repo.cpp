@@ -50,7 +50,7 @@ bool is_repo_name(const std::string& text) {
 Repo repo_of(RepoKind kind, const std::string& name) {
   if (!is_repo_name(name)) {
     throw Error(ExitCode::Usage,
-                fmt::format("'{}' is no name on a hub: give one like {}", name,
+                fmt::format("'{}' is not a name on a hub: give one like {}", name,
                             kind == RepoKind::Model ? "HuggingFaceTB/SmolLM2-135M-Instruct"
                                                     : "rajpurkar/squad with --dataset"));
   }
@@ -60,7 +60,7 @@ Repo repo_of(RepoKind kind, const std::string& name) {
 void check_revision(const std::string& revision) {
   if (!is_safe_path(revision) || revision.find_first_of(" ~^:?*[") != std::string::npos) {
     throw Error(ExitCode::Usage,
-                fmt::format("'{}' is no revision: give a branch, a tag or a commit", revision));
+                fmt::format("'{}' is not a revision: give a branch, a tag or a commit", revision));
   }
 }
 

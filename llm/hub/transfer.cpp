@@ -71,8 +71,8 @@ HubSettings with_token(HubSettings settings, const Say& say) {
   if (!settings.token.empty() && settings.is_open_to_others) {
     settings.token.clear();
     say(
-        fmt::format("the token is not sent to {}: others could read along. Give an address with "
-                    "https in HF_ENDPOINT",
+        fmt::format("the token is not sent to {}: the connection is not encrypted. Give an address "
+                    "with https in HF_ENDPOINT",
                     shown_place(settings)));
   }
   return settings;
@@ -101,8 +101,8 @@ void Transfer::require_room(const std::vector<HubFile>& files) const {
   const fs::space_info disk = fs::space(settings_.cache, error);
   if (!error && needed > disk.available) {
     throw Error(ExitCode::CannotWrite,
-                fmt::format("{} needs {} MB more in {}, where {} MB are free. Make room, or let "
-                            "HF_HUB_CACHE name a folder of a larger disk",
+                fmt::format("{} needs {} MB more in {}, where {} MB are free. Make room, or set "
+                            "HF_HUB_CACHE to a folder on a larger disk",
                             repo_.name, megabytes(needed), settings_.cache.string(),
                             megabytes(disk.available)));
   }
@@ -128,7 +128,7 @@ void Transfer::bring_bytes(const HubFile& file) {
   cache_.make_folders();
   if (!has(file)) {
     const auto lock = cache_.lock(file.digest.hex, [&] {
-      say_(fmt::format("{}: waiting for another process that fetches it", file.path));
+      say_(fmt::format("{}: waiting for another process to fetch it", file.path));
     });
     if (!has(file)) {
       const bool is_locked = lock.get() >= 0;
@@ -155,7 +155,7 @@ void Transfer::fetch(const HubFile& file, const fs::path& part) {
   ask_for(file, part);
   std::string found = digest_of_file(part.string(), file.digest.kind);
   if (was_begun && found != file.digest.hex) {
-    say_(fmt::format("{}: what was there of it is not its beginning; once more", file.path));
+    say_(fmt::format("{}: the part already there is not its beginning; starting over", file.path));
     std::error_code ignored;
     fs::remove(part, ignored);
     ask_for(file, part);
@@ -175,7 +175,7 @@ void Transfer::fetch(const HubFile& file, const fs::path& part) {
 void Transfer::ask_for(const HubFile& file, const fs::path& part) {
   const std::uint64_t begun = size_or_zero(part);
   say_(fmt::format("{}: {} MB{}", file.path, megabytes(file.size_bytes),
-                   begun > 0 ? fmt::format(", {} of them are there", megabytes(begun)) : ""));
+                   begun > 0 ? fmt::format(", {} of them already there", megabytes(begun)) : ""));
   auto request = request_to(settings_,
                             page_url(settings_.endpoint, repo_) + "/resolve/" + listing_.commit +
                                 "/" + escaped_path(file.path),
@@ -215,8 +215,8 @@ void Transfer::refuse_bytes(const HubFile& file, const fs::path& part,
   fs::remove(part, ignored);
   throw Error(
       ExitCode::BadData,
-      fmt::format("{} of {}: the hub says the {} {}, and what came has {}. It is not kept. "
-                  "Try again; a proxy in between may change files",
+      fmt::format("{} of {}: the hub lists the {} {}, and the received file has {}. It is not "
+                  "kept. Try again; a proxy in between may change files",
                   file.path, repo_.name, name_of(file.digest.kind), file.digest.hex, found));
 }
 

@@ -27,15 +27,15 @@ std::set<std::string> weight_files(const std::filesystem::path& index) {
   std::set<std::string> names;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string()) {
-      refuse_index(index, "the file of a tensor in 'weight_map' is no text");
+      refuse_index(index, "the file of a tensor in 'weight_map' is not a string");
     }
     names.insert(file.get<std::string>());
   }
   for (const std::string& name : names) {
     if (!is_safe_path(name) || name.find('/') != std::string::npos ||
         !name.ends_with(".safetensors")) {
-      refuse_index(index,
-                   fmt::format("{} is no safetensors file beside it", nlohmann::json(name).dump()));
+      refuse_index(index, fmt::format("{} is not a safetensors file next to it",
+                                      nlohmann::json(name).dump()));
     }
   }
   return names;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kContext = 1024 * kMiB;
-constexpr const char* kNoRun = "no plan for this device was compared with a run yet";
+constexpr const char* kNoRun = "not validated on this device: estimates only";
 
 }  // namespace
 
@@ -66,11 +66,10 @@ const Device& device_of_name(const std::string& name) {
   const auto found = std::find_if(devices().begin(), devices().end(),
                                   [&](const Device& device) { return device.name == name; });
   if (found == devices().end()) {
-    throw sherd::Error(
-        sherd::ExitCode::Usage,
-        fmt::format("no device '{}' is known: give one of {}; for another GPU one like it, "
-                    "and what it has with --memory",
-                    name, fmt::join(device_names(), ", ")));
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       fmt::format("unknown device '{}': give one of {}; for another GPU give a "
+                                   "similar one, and its memory with --memory",
+                                   name, fmt::join(device_names(), ", ")));
   }
   return *found;
 }
@@ -94,8 +93,8 @@ Device device_of_gpu(const sherd::Gpu& gpu) {
   other.peak_operations_per_second = 0;
   other.compute_capability = gpu.major;
   other.remark =
-      "the rates of this GPU are not known: times are those of an A100, unless `sherd "
-      "bench --calibrate` was run on it";
+      "the rates of this GPU are unknown: times are those of an A100; `sherd bench --calibrate` on "
+      "it measures them";
   return other;
 }
 

@@ -80,9 +80,9 @@ std::string name_of(Held held, const Weights& weights) {
       return "parameters, " + weights.dtype;
     case Held::Masters:
       if (weights.split_masters) {
-        return "their masters' low halves";
+        return "low halves of masters";
       }
-      return weights.dtype == "float32" ? "parameters, float32" : "their float32 masters";
+      return weights.dtype == "float32" ? "parameters, float32" : "float32 masters";
     case Held::Moments:
       return "AdamW's moments";
     case Held::Gradients:
@@ -92,7 +92,7 @@ std::string name_of(Held held, const Weights& weights) {
     case Held::ExchangedGradients:
       return "gradients to be exchanged";
     case Held::Offloaded:
-      return "of what is offloaded";
+      return "slots for offloading";
     case Held::Activations:
       return "activations";
     case Held::Libraries:
@@ -143,7 +143,7 @@ std::string largest_activations(const PhasePlan& phase) {
 
 std::string memory_table(const MemoryPlan& plan, const Weights& weights) {
   const Unit unit = unit_for(plan.peak_bytes);
-  std::string text = fmt::format("{:<29}", fmt::format("a rank holds at most, {}:", unit.name));
+  std::string text = fmt::format("{:<29}", fmt::format("peak per rank, {}:", unit.name));
   for (const PhasePlan& phase : plan.phases) {
     text += fmt::format("  {:>6}", phase.name);
   }
@@ -154,7 +154,7 @@ std::string memory_table(const MemoryPlan& plan, const Weights& weights) {
       text += line_of(name_of(held, weights), plan, unit, bytes_in);
     }
   }
-  return text + line_of("in all", plan, unit, [](const PhasePlan& of) { return of.total_bytes; });
+  return text + line_of("total", plan, unit, [](const PhasePlan& of) { return of.total_bytes; });
 }
 
 }  // namespace llm::plan

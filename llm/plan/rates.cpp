@@ -65,8 +65,8 @@ Rates assumed_rates(const RateKey& key) {
   rates.operations_per_second = kOperationsOfACore * key.threads;
   rates.bytes_per_second = kBytesOfACore * key.threads;
   rates.source = fmt::format(
-      "assumed: {:.0f} GFLOP/s a core in products, {:.0f} GB/s beside them; `sherd bench "
-      "--calibrate` measures them for {} rank{} of {} thread{}",
+      "assumed: {:.0f} GFLOP/s per core in matrix products, {:.0f} GB/s in other operators; `sherd "
+      "bench --calibrate` measures them for {} rank{} of {} thread{}",
       kOperationsOfACore / 1e9, kBytesOfACore / 1e9, key.ranks, key.ranks == 1 ? "" : "s",
       key.threads, key.threads == 1 ? "" : "s");
   return rates;
@@ -235,7 +235,7 @@ std::optional<Peak> peak_of(const Device& device, const RateKey& key, c10::Scala
     return dtype == c10::kFloat || device.peak_operations_per_second == 0
                ? std::nullopt
                : std::optional(Peak{device.peak_operations_per_second,
-                                    "what its vendor states of " + device.name});
+                                    "the vendor's figure for " + device.name});
   }
   Peak peak{0, "the fastest product that sherd bench --calibrate measured"};
   try {
@@ -270,7 +270,7 @@ Links links_of(const Device& device, int hosts, int ranks_of_host,
                                   : on_cpu           ? kEthernet
                                            : device.network_bytes_per_second * ranks_of_host;
     links.source = fmt::format("{:g} GB/s between hosts{}", links.host_bytes_per_second / kGb,
-                               host_gb_per_second ? "" : ", assumed (--link says otherwise)");
+                               host_gb_per_second ? "" : ", assumed (--link sets it)");
   }
   return links;
 }

@@ -47,14 +47,14 @@ std::vector<EstimateRow> rows_of_parameters(const UsualEstimate& usual,
   };
   return {
       {"parameters, bfloat16", usual.parameters, of_all(plans.checkpointed, Held::Parameters), ""},
-      {"their float32 masters", "", of_all(plans.checkpointed, Held::Masters),
+      {"float32 masters", "", of_all(plans.checkpointed, Held::Masters),
        "without them small updates round to nothing"},
       {"gradients", usual.gradients, of_all(plans.checkpointed, Held::Gradients),
        "summed in float32: sums in bfloat16 lose small ones"},
       {"AdamW's moments, float32", usual.moments, of_all(plans.checkpointed, Held::Moments), ""},
       {"AdamW's moments, bfloat16", usual.narrow_moments, of_all(plans.narrow, Held::Moments),
        "precision.moments"},
-      {"all of it", usual.all, gb(plans.ranks * of_a_gpu(plans.checkpointed)),
+      {"total", usual.all, gb(plans.ranks * of_a_gpu(plans.checkpointed)),
        usual.all.empty() ? "" : "the estimate's own parts add up to 840"}};
 }
 
@@ -67,14 +67,15 @@ std::vector<EstimateRow> rows_of_a_gpu(const UsualEstimate& usual,
   const double inputs = 2 * tokens * static_cast<double>(shape.layers * shape.hidden_size);
   const double logits = 2 * tokens * static_cast<double>(shape.vocab_size);
   return {
-      {"a GPU: gathered units", "", gb(most_of(step, Held::GatheredUnits)),
-       "the one that computes, and the next one"},
-      {"a GPU: gradients to exchange", "", gb(most_of(step, Held::ExchangedGradients)),
-       "before and after it, of as many units"},
-      {"a GPU: activations, checkpointed", usual.activations, gb(most_of(step, Held::Activations)),
+      {"per GPU: gathered units", "", gb(most_of(step, Held::GatheredUnits)),
+       "the one that computes and the next one"},
+      {"per GPU: gradients to exchange", "", gb(most_of(step, Held::ExchangedGradients)),
+       "before and after the exchange, of as many units"},
+      {"per GPU: activations, checkpointed", usual.activations,
+       gb(most_of(step, Held::Activations)),
        fmt::format("layers' inputs {}, logits {} (and {} in float32)", gb(inputs), gb(logits),
                    gb(2 * logits))},
-      {fmt::format("a GPU of {}", plans.ranks), usual.a_gpu, gb(of_a_gpu(step)),
+      {fmt::format("per GPU: total, on {} GPUs", plans.ranks), usual.a_gpu, gb(of_a_gpu(step)),
        "masters, gradients, units, logits, the driver"},
       {"... with moments of 16 bits", usual.a_gpu_narrow, gb(of_a_gpu(plans.narrow)), "the same"}};
 }
@@ -91,21 +92,21 @@ std::vector<EstimateRow> rows_of_time(const UsualEstimate& usual,
   };
   std::vector<EstimateRow> rows = {
       {"checkpointing: activations", "/ 2", fmt::format("/ {:.1f}", activations_ratio),
-       "each layer keeps its input alone"},
+       "each layer keeps only its input"},
       {"checkpointing: computing", "+ 33 %", fmt::format("+ {}", percent_of(more, 1)),
        "forward again, without the head"},
       {"FSDP costs, within a host", "15-25 %", exposed(time),
-       "waiting for links: units travel while others compute"},
+       "waiting for links: units are gathered while others compute"},
       {"FSDP costs, two hosts", "up to 50 %", exposed(plans.across_hosts),
-       "by the link that is assumed, or --link"},
-      {"tokens that are of a sample, packed", "near 100 %", "100.0 %",
+       "over the assumed link, or that of --link"},
+      {"tokens that are not padding, packed", "near 100 %", "100.0 %",
        "nothing is padded, packed or not"},
       {"compiled by torch.compile", "15-30 % faster", "none",
-       "no compiler here: what it would fuse is fused already"}};
+       "no compiler here: Sherd's operators are already fused"}};
   if (!usual.tokens_per_second.empty()) {
     rows.push_back({fmt::format("tokens/s of {} x {}", plans.ranks, plans.device),
                     usual.tokens_per_second, fmt::format("{:.0f}", plans.tokens_per_second),
-                    "what one GPU does: of eight 4 to 7 % of their peak"});
+                    "the rate of one GPU: 4 to 7 % of the peak of eight"});
   }
   return rows;
 }

@@ -271,7 +271,7 @@ RunRecords read_run(const fs::path& folder, const TakeStep& take) {
     throw sherd::Error(
         sherd::ExitCode::InputMissing,
         fmt::format("the run '{}' has no log: {} is {}", folder.string(), log.string(),
-                    fs::exists(log) ? "no file, and cannot be read back" : "not there"));
+                    fs::exists(log) ? "not a file, and cannot be read back" : "not there"));
   }
   read_log(log, run, take);
   name_sets_by_later_lines(run.evaluations);

@@ -291,7 +291,7 @@ std::string to_line(const RunSummary& s) {
   line += memory_text(s);
   return s.lost_records == 0
              ? line
-             : line + fmt::format("; without {} record{} that a full disk kept from the log",
+             : line + fmt::format("; {} record{} not in the log because the disk was full",
                                   s.lost_records, s.lost_records == 1 ? "" : "s");
 }
 

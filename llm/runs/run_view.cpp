@@ -35,7 +35,7 @@ std::string text_of(RunState state, const std::string& why) {
   return state == RunState::Running    ? "running"
          : state == RunState::Finished ? "finished"
          : state == RunState::Failed   ? "failed" + (why.empty() ? "" : ": " + first_line(why))
-                                       : "stopped: the same command goes on";
+                                       : "stopped: the same command resumes";
 }
 
 // As far as the log tells: none before the first step.
@@ -159,7 +159,7 @@ std::vector<ShownCurve> curves_of(const RunRecords& run) {
   return {curve("training loss", run.steps, [](const auto& step) { return step.loss; }),
           curve("evaluation loss" + of_file(run), first, [](const auto& one) { return one.loss; }),
           curve("tokens/s", run.steps, [](const auto& step) { return step.tokens_per_second(); }),
-          curve("memory of the largest rank so far, GiB", run.steps,
+          curve("peak memory, largest rank, GiB", run.steps,
                 [](const auto& step) { return static_cast<double>(step.peak_rank_bytes) / kGib; })};
 }
 
@@ -227,7 +227,7 @@ RunState state_of(const std::filesystem::path& folder) {
 
 std::string view_of_beginning(const std::filesystem::path& folder) {
   return (folder / "").parent_path().filename().string() +
-         ": running\nno step yet: data and model are being read";
+         ": running\nno step yet: loading data and model";
 }
 
 std::string view_of(const RunRecords& run, RunState state, const Screen& screen) {

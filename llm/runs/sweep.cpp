@@ -116,11 +116,10 @@ bool SweepRecords::is_done(const config::SweepRun& run, const config::RunConfig&
   if (!lines.empty() && (is_done || has_checkpoint(folder))) {
     throw sherd::Error(
         sherd::ExitCode::Usage,
-        fmt::format(
-            "no run was begun: the run '{}' was {} with other settings: {}. Give the former "
-            "settings, delete its folder {}, or give the sweep another output (of a recipe: "
-            "--train.output).",
-            run.name, is_done ? "made" : "begun", fmt::join(lines, ", "), folder.string()));
+        fmt::format("no run was started: the run '{}' was {} with other settings: {}. Give the "
+                    "former settings, delete its folder {}, or give the sweep another output (of a "
+                    "recipe: --train.output).",
+                    run.name, is_done ? "made" : "begun", fmt::join(lines, ", "), folder.string()));
   }
   return is_done;
 }

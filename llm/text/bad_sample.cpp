@@ -72,7 +72,7 @@ void BadSamples::add(BadSample sample, std::string_view content) {
     throw sherd::Error(
         sherd::ExitCode::BadData,
         fmt::format("{}: {} bad samples are more than data.max_bad_samples = {} allows to skip, "
-                    "and the rest of the file was not looked at; the first: {}",
+                    "and the rest of the file was not read; the first: {}",
                     name_, count_, policy_.most_skipped, told(kept_.front())));
   }
 }

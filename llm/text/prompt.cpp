@@ -109,11 +109,11 @@ struct PromptEncoder::Fitted {
 PromptEncoder::PromptEncoder(Tokenizer tokenizer, PromptLimits limits)
     : tokenizer_(std::move(tokenizer)), limits_(limits) {
   if (limits_.max_answer_tokens < 1 || limits_.prompt_tokens() < 1) {
-    throw sherd::Error(sherd::ExitCode::Usage,
-                       fmt::format("data.max_length ({}) must be larger than "
-                                   "data.max_answer_tokens ({}), which must be at least 1: the "
-                                   "prompt gets what the answer leaves",
-                                   limits_.max_length_tokens, limits_.max_answer_tokens));
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format("data.max_length ({}) must be larger than data.max_answer_tokens ({}), which "
+                    "must be at least 1: the prompt gets the rest",
+                    limits_.max_length_tokens, limits_.max_answer_tokens));
   }
   static_cast<void>(tokenizer_.end_id());  // throws now rather than at the first sample
 }
@@ -133,8 +133,8 @@ PromptEncoder::Fitted PromptEncoder::fit(const std::string& question,
     if (kept.empty()) {
       throw sherd::Error(sherd::ExitCode::BadData,
                          fmt::format("the prompt takes {} tokens even without its context, and "
-                                     "data.max_length ({}) less data.max_answer_tokens ({}) leaves "
-                                     "{}: raise data.max_length or shorten the question",
+                                     "data.max_length ({}) minus data.max_answer_tokens ({}) "
+                                     "leaves {}: raise data.max_length or shorten the question",
                                      tokens, limits_.max_length_tokens, limits_.max_answer_tokens,
                                      limits_.prompt_tokens()));
     }

@@ -36,7 +36,7 @@ std::string checked_text(const std::string& line, const std::string& place) {
   if (const auto byte = first_byte_without_utf8(line)) {
     throw Error(
         ExitCode::BadData,
-        fmt::format("{}: no UTF-8 at byte {} of the line: save the file as UTF-8", place, *byte));
+        fmt::format("{}: not UTF-8 at byte {} of the line: save the file as UTF-8", place, *byte));
   }
   return line;
 }
@@ -56,8 +56,8 @@ std::vector<GivenPrompt> read_prompts(const std::string& path) {
   const bool json = extension == ".jsonl";
   if (!json && extension != ".txt") {
     throw Error(ExitCode::Usage,
-                fmt::format("--prompts {}: give a .txt file, a prompt a line, or a .jsonl file, an "
-                            "object with `prompt` a line",
+                fmt::format("--prompts {}: give a .txt file with one prompt per line, or a .jsonl "
+                            "file with one object with `prompt` per line",
                             path));
   }
   std::istringstream lines(text_of(path));
@@ -73,7 +73,7 @@ std::vector<GivenPrompt> read_prompts(const std::string& path) {
     }
   }
   if (prompts.empty()) {
-    throw Error(ExitCode::BadData, path + ": there is no prompt in it");
+    throw Error(ExitCode::BadData, path + ": contains no prompt");
   }
   return prompts;
 }

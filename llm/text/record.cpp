@@ -74,7 +74,7 @@ class ColumnReader : public nlohmann::json_sax<json> {
       if (name == *wanted_[i]) {
         column_ = i;
         if (seen_[i]) {
-          fault = "the column " + in_quotes(name) + " is there twice";
+          fault = "the column " + in_quotes(name) + " occurs twice";
         }
         seen_[i] = true;
       }
@@ -83,7 +83,7 @@ class ColumnReader : public nlohmann::json_sax<json> {
   }
   bool parse_error(std::size_t position, const std::string& /*last*/,
                    const nlohmann::detail::exception& error) override {
-    fault = "no JSON: " + reason_in(error.what());
+    fault = "not JSON: " + reason_in(error.what());
     fault_byte = position == 0 ? 0 : position - 1;
     return false;
   }
@@ -151,7 +151,7 @@ Record read_record(std::string_view bytes, const std::string& prompt_column,
   }
   // The parser takes a NUL byte for the end of the text.
   if (const std::size_t nul = bytes.find('\0'); nul != std::string_view::npos) {
-    record.fault = "no JSON: a NUL byte";
+    record.fault = "not JSON: a NUL byte";
     record.fault_byte = nul;
     return record;
   }

@@ -50,7 +50,7 @@ Fitting fitting(const PromptEncoder& encoder, std::string_view prompt) {
     if (prompt.empty()) {
       throw sherd::Error(
           sherd::ExitCode::BadData,
-          fmt::format("nothing of the prompt is left: data.max_length ({}) less "
+          fmt::format("nothing of the prompt is left: data.max_length ({}) minus "
                       "data.max_answer_tokens ({}) leaves {} for it, the tokens that the tokenizer "
                       "adds included: raise data.max_length",
                       limits.max_length_tokens, limits.max_answer_tokens, limits.prompt_tokens()));

@@ -213,7 +213,7 @@ class Reader {
       return false;
     }
     if (const json answers = qa.value("answers", json()); answers.is_array() && !answers.empty()) {
-      fault(place + "/answers", "is not empty, and the question is said to be impossible");
+      fault(place + "/answers", "is not empty, and the question is marked as impossible");
     }
     return true;
   }
@@ -280,11 +280,11 @@ json parse_whole(const std::string& bytes, const std::string& name) {
   try {
     return parse_data_json(bytes, name);
   } catch (const sherd::Error& error) {
-    throw sherd::Error(error.code(),
-                       std::string(error.what()) +
-                           ". Read as SQuAD, one JSON object with `data`; give format = \"jsonl\" "
-                           "or \"json\" for records with prompt and completion. CSV is not there "
-                           "yet.");
+    throw sherd::Error(
+        error.code(),
+        std::string(error.what()) +
+            ". Read as SQuAD, one JSON object with `data`; give format = \"jsonl\" or \"json\" for "
+            "records with prompt and completion. CSV is not supported yet.");
   }
 }
 
@@ -325,7 +325,8 @@ std::string listed(const std::vector<Fault>& told, std::int64_t count, const std
   const std::string list = is_structure ? listed(reader.told_of_structure(), structure, bytes)
                                         : listed(reader.told(), reader.faults(), bytes);
   const std::string advice =
-      is_structure ? "\nSingle questions can be skipped; what is lost in such a place is not known."
+      is_structure
+          ? "\nOnly single questions can be skipped; here it is unknown what would be lost."
       : policy.skip   ? "\nNo question is good."
       : structure > 0 ? ""
                       : advice_to_skip();

@@ -105,8 +105,8 @@ void JsonlLog::if_there_is_room(const Work& work) {
   } catch (const sherd::NoRoom& error) {
     if (warn_ && !std::exchange(told_full_, true)) {
       warn_("the log '" + path_ + "' lacks records: " + error.what() +
-            ". The run goes on, and they follow when there is room; summary.json counts those that "
-            "are lost.");
+            ". The run continues, and they are written when there is room; summary.json counts "
+            "those that are lost.");
     }
   } catch (const Error& error) {
     throw Error(ExitCode::StorageIo,

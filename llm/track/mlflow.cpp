@@ -26,11 +26,11 @@ constexpr std::chrono::seconds kAnswerLimit{10};
 std::string server_of(const TrackedRun& run) {
   std::string uri = run.environment("MLFLOW_TRACKING_URI").value_or("");
   if (!uri.starts_with("http://") && !uri.starts_with("https://")) {
-    throw Error(ExitCode::Usage,
-                "a log.sink of the kind mlflow needs MLFLOW_TRACKING_URI, the address of a "
-                "tracking server such as http://127.0.0.1:5000 (`mlflow server` starts one)" +
-                    std::string(uri.empty() ? "; it is not set"
-                                            : "; what it holds does not begin with http"));
+    throw Error(
+        ExitCode::Usage,
+        "a log.sink of the kind mlflow needs MLFLOW_TRACKING_URI, the address of a "
+        "tracking server such as http://127.0.0.1:5000 (`mlflow server` starts one)" +
+            std::string(uri.empty() ? "; it is not set" : "; its value does not begin with http"));
   }
   static_cast<void>(sherd::net::origin_of(uri));
   while (uri.ends_with('/')) {
@@ -136,8 +136,9 @@ json Mlflow::ask_for(const std::string& method, const std::string& call, const j
   if (response.ok()) {
     const json answer = json::parse(response.body, nullptr, /*allow_exceptions=*/false);
     if (!answer.is_object()) {
-      throw Error(ExitCode::Unavailable, place() + " answers " + call.substr(0, call.find('?')) +
-                                             " with what is no JSON: is it an MLflow server?");
+      throw Error(ExitCode::Unavailable,
+                  place() + " answers " + call.substr(0, call.find('?')) +
+                      " with something that is not JSON: is it an MLflow server?");
     }
     return answer;
   }

@@ -83,7 +83,7 @@ void TrackerThread::start() {
     thread_ = sherd::launch::start_quiet_thread([state = state_] { work(state); });
   } catch (const std::system_error& error) {
     state_->news.push_back(
-        fmt::format("tracker {}: no thread for it: {}; the run goes on without it",
+        fmt::format("tracker {}: no thread for it: {}; the run continues without it",
                     state_->tracker->name(), error.what()));
     state_->given_up = true;
     state_->done = true;
@@ -122,7 +122,7 @@ void TrackerThread::wait_for_end(std::chrono::steady_clock::time_point asked) {
       state.given_up = true;
       state.abandoned = true;
       state.drop_waiting();
-      state.news.push_back(fmt::format("tracker {}: not waited for any longer, after {} s",
+      state.news.push_back(fmt::format("tracker {}: no longer waited for, after {} s",
                                        state.tracker->name(), patience.count() / 1000));
       state.tracker->abandon();
       state.changed.notify_all();
@@ -230,17 +230,18 @@ std::optional<End> TrackerThread::State::asked_end() {
 void TrackerThread::State::note_failure(const std::string& why) {
   const std::lock_guard lock(mutex);
   if (!how && !std::exchange(told_failure, true)) {
-    news.push_back(fmt::format("tracker {}: {}; the run goes on, and what is missing is sent later",
-                               tracker->name(), why));
+    news.push_back(
+        fmt::format("tracker {}: {}; the run continues, and missing points are sent later",
+                    tracker->name(), why));
   }
 }
 
 void TrackerThread::State::note_giving_up(const std::string& why) {
   const std::lock_guard lock(mutex);
   if (!given_up && !std::exchange(told_giving_up, true)) {
-    news.push_back(
-        fmt::format("tracker {}: {}; {}", tracker->name(), why,
-                    how ? "what it has not taken is lost" : "the run goes on without it"));
+    news.push_back(fmt::format(
+        "tracker {}: {}; {}", tracker->name(), why,
+        how ? "points that it has not accepted are lost" : "the run continues without it"));
   }
   given_up = true;
 }

@@ -116,11 +116,11 @@ std::string run_sync(const std::string& folder, std::chrono::milliseconds limit,
     case Outcome::Done:
       return "tracker wandb: synchronised by " + sync_command(folder);
     case Outcome::Failed:
-      return "tracker wandb: wandb sync failed, as it says above" + again;
+      return "tracker wandb: wandb sync failed; its output is above" + again;
     case Outcome::Unknown:
-      return "tracker wandb: wandb sync has ended, how is not known" + again;
+      return "tracker wandb: wandb sync has ended, with an unknown result" + again;
     case Outcome::Stopped:
-      return "tracker wandb: wandb sync was ended, since a stop was asked for" + again;
+      return "tracker wandb: wandb sync was ended because a stop was requested" + again;
     case Outcome::TooLong:
       break;
   }

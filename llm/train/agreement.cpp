@@ -48,7 +48,7 @@ std::string fault_of(const std::function<void()>& work, std::exception_ptr& thro
                       error.what());
   } catch (...) {  // a caller's own kind
     thrown = std::current_exception();
-    return fault_text(ExitCode::Internal, "an exception that is no std::exception");
+    return fault_text(ExitCode::Internal, "an exception that is not a std::exception");
   }
 }
 
@@ -134,7 +134,7 @@ void require_agreement(sherd::World& world, const Settings& mine) {
   if (differences.empty()) {
     return;
   }
-  const std::string message = "the ranks were not started alike:" + differences +
+  const std::string message = "the ranks were started differently:" + differences +
                               "\nStart all of them with the same configuration, data and model.";
   if (world.rank() == 0) {
     throw Error(ExitCode::RanksDisagree, message);

@@ -205,7 +205,7 @@ IntactCheckpoint newest_intact(const std::string& path, const std::string& key) 
     try {
       static_cast<void>(sherd::require_checkpoint_files(folder));
       if (!notices.empty()) {
-        notices.push_back(fmt::format("taking the older one in '{}'", folder.string()));
+        notices.push_back(fmt::format("using the older one in '{}'", folder.string()));
       }
       return {folder, notices};
     } catch (const sherd::Error& error) {

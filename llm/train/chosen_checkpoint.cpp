@@ -82,10 +82,9 @@ IntactCheckpoint checkpoint_at(const std::string& path, const std::string& which
     return newest_intact(path, key);
   }
   if (is_checkpoint(path)) {
-    throw Error(ExitCode::Usage,
-                fmt::format("--checkpoint {} chooses among those of a run: '{}' is a checkpoint "
-                            "itself. Give a run's output folder.",
-                            which, path));
+    throw Error(ExitCode::Usage, fmt::format("--checkpoint {} selects a checkpoint of a run: '{}' "
+                                             "is a checkpoint itself. Give a run's output folder.",
+                                             which, path));
   }
   return chosen_checkpoint(path, which);
 }

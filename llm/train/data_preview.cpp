@@ -251,7 +251,7 @@ std::string clipped(const std::string& text) {
 std::string example_lines(const StartedRun& run) {
   constexpr std::int64_t kExamples = 3;
   std::string lines = figures_line(data_figures(run.data, run.config, run.shape)) +
-                      "\nfirst samples, in [[ ]] what is supervised:";
+                      "\nfirst samples (supervised text in [[ ]]):";
   for (const Place& place : first_places(run.data, run.config.train, kExamples)) {
     PreviewedSample sample = shown(run.data, place, run.tokenizer);
     for (TextPart& part : sample.parts) {

@@ -27,8 +27,7 @@ void prepare_deterministic(bool wanted, c10::DeviceType device) {
     throw sherd::Error(sherd::ExitCode::Usage,
                        std::string("train.deterministic is true, and ") + kWorkspace + " is \"" +
                            value +
-                           "\", with which cuBLAS may give other bits in each run: set it "
-                           "to \"" +
+                           "\", which lets results of cuBLAS differ between runs: set it to \"" +
                            kRepeats + "\" or \"" + kRepeatsToo + "\", or unset it.");
   }
 }

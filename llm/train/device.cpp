@@ -25,11 +25,10 @@ c10::DeviceType chosen_device(config::DeviceKind kind, const sherd::Gpus& gpus, 
   }
   const auto count = static_cast<int>(gpus.all.size());
   if (local_ranks > count) {
-    throw sherd::Error(
-        sherd::ExitCode::Usage,
-        fmt::format("{} ranks on this host, and {} GPU{}: a rank needs one of its own. Start {} "
-                    "(-n {}), or compute on the CPU (--device.kind cpu).",
-                    local_ranks, count, count == 1 ? "" : "s", count, count));
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       fmt::format("{} ranks on this host, and {} GPU{}: each rank needs its own. "
+                                   "Start {} (-n {}), or compute on the CPU (--device.kind cpu).",
+                                   local_ranks, count, count == 1 ? "" : "s", count, count));
   }
   return c10::DeviceType::CUDA;
 }
@@ -79,10 +78,9 @@ void require_dtype(config::ParamDtype dtype, const sherd::Gpu& gpu) {
   if (dtype == config::ParamDtype::BFloat16 && !gpu.has_bfloat16()) {
     throw sherd::Error(
         sherd::ExitCode::Usage,
-        fmt::format(
-            "precision.param_dtype is \"bfloat16\", and {}, of compute capability {}.{}, has "
-            "none: set it to \"float16\" or \"float32\".",
-            gpu.name, gpu.major, gpu.minor));
+        fmt::format("precision.param_dtype is \"bfloat16\", which {}, of compute capability {}.{}, "
+                    "does not support: set it to \"float16\" or \"float32\".",
+                    gpu.name, gpu.major, gpu.minor));
   }
 }
 

@@ -39,12 +39,10 @@ fs::path run_folder_of(const fs::path& path) {
 
 void require_checkpoint(const fs::path& run) {
   if (Checkpoints(run).complete_steps().empty()) {
-    throw sherd::Error(
-        sherd::ExitCode::InputMissing,
-        fmt::format("'{}' is a run without a complete checkpoint, so nothing of what "
-                    "it learned is there: checkpoint.every and checkpoint.at_end "
-                    "say when it saves",
-                    run.string()));
+    throw sherd::Error(sherd::ExitCode::InputMissing,
+                       fmt::format("'{}' is a run without a complete checkpoint: checkpoint.every "
+                                   "and checkpoint.at_end set when it saves",
+                                   run.string()));
   }
 }
 
@@ -62,17 +60,17 @@ std::function<std::string(const std::string&)> names_in(const std::string& folde
 EvaluatedModel find_evaluated(const std::string& path, const std::string& which) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
-    throw sherd::Error(sherd::ExitCode::InputMissing,
-                       fmt::format("'{}' does not exist{}. Give a Hugging Face folder "
-                                   "(`sherd fetch ORG/NAME` brings one), a run's output folder, or "
-                                   "a checkpoint's folder.",
-                                   path, sherd::files::where_it_begins(path)));
+    throw sherd::Error(
+        sherd::ExitCode::InputMissing,
+        fmt::format("'{}' does not exist{}. Give a Hugging Face folder (`sherd fetch ORG/NAME` "
+                    "downloads one), a run's output folder, or a checkpoint's folder.",
+                    path, sherd::files::where_it_begins(path)));
   }
   const fs::path run = run_folder_of(path);
   if (!which.empty() && (run.empty() || is_checkpoint(path))) {
     throw sherd::Error(sherd::ExitCode::Usage,
-                       fmt::format("--checkpoint {} chooses among those of a run: '{}' is {}. Give "
-                                   "a run's output folder.",
+                       fmt::format("--checkpoint {} selects a checkpoint of a run: '{}' is {}. "
+                                   "Give a run's output folder.",
                                    which, path, run.empty() ? "none" : "a checkpoint itself"));
   }
   if (run.empty()) {
@@ -109,12 +107,11 @@ void require_same_model(const EvaluatedModel& source, const ModelShape& shape,
   if (!changes.empty()) {
     throw sherd::Error(
         sherd::ExitCode::BadData,
-        fmt::format(
-            "the model folder '{}' is not what it was when the run of '{}' began:{}\n"
-            "Restore it. To take what is there now all the same, export the checkpoint with "
-            "`sherd export --checkpoint {} --model {} --out NEW`, and give NEW.",
-            source.model_folder, source.checkpoint, changes, source.checkpoint,
-            source.model_folder));
+        fmt::format("the model folder '{}' has changed since the run '{}' began:{}\nRestore it. To "
+                    "use it as it is now, export the checkpoint with `sherd export --checkpoint {} "
+                    "--model {} --out NEW`, and give NEW.",
+                    source.model_folder, source.checkpoint, changes, source.checkpoint,
+                    source.model_folder));
   }
 }
 

@@ -76,7 +76,7 @@ void check_parameters(const std::vector<sherd::SafetensorsSpec>& specs,
     const auto found = manifest.parameters.find(spec.name);
     if (found == manifest.parameters.end() || found->second.shape != spec.shape) {
       throw Error(ExitCode::BadData, "the checkpoint in '" + checkpoint +
-                                         "' is not of the model in '" + model +
+                                         "' does not belong to the model in '" + model +
                                          "': it has no parameter '" + spec.name +
                                          "' of that shape. Name the right folder with --model.");
     }
@@ -105,8 +105,8 @@ void check_folder_is_unchanged(const RunNote& note, const io::HfConfig& config,
       changed_model(note.model_values, model_identity(config, load_tokenizer(note.model)));
   if (!changes.empty()) {
     throw Error(ExitCode::BadData,
-                "the model folder '" + note.model + "' is not what it was when the run of '" +
-                    checkpoint + "' began:" + changes +
+                "the model folder '" + note.model + "' has changed since the run '" + checkpoint +
+                    "' began:" + changes +
                     "\nRestore it, or name the folder to take config and tokenizer from with "
                     "--model.");
   }

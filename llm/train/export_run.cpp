@@ -64,8 +64,8 @@ std::string checkpoint_to_export(const config::RunConfig& config, const std::str
   }
   if (of_best && !best) {
     say(
-        fmt::format("nothing is exported: no evaluation after a step has a finite {}, so that none "
-                    "is the best (checkpoint.export = \"best\"). Export another checkpoint: sherd "
+        fmt::format("nothing is exported: no evaluation after a step has a finite {}, so there is "
+                    "no best one (checkpoint.export = \"best\"). Export another checkpoint: sherd "
                     "export --checkpoint {} --out FOLDER.",
                     runs::name_of(runs::measure_of(config.eval)), config.train.output));
     return "";
@@ -107,7 +107,7 @@ void require_place_of_export(const config::RunConfig& config) {
   if (config.checkpoint.export_of != config::ExportOf::None && is_there &&
       !fs::is_regular_file(record_path(config.train.output), ignored)) {
     throw Error(ExitCode::CannotWrite,
-                fmt::format("'{}' is there and was not left by a run: checkpoint.export would "
+                fmt::format("'{}' exists and was not written by a run: checkpoint.export would "
                             "replace it. Move it away, or set train.output to another folder.",
                             folder));
   }

@@ -16,7 +16,7 @@ std::optional<double> FlopsUtilization::of(const StepOutcome& step, double step_
 }
 
 std::string FlopsUtilization::line() const {
-  return peak ? fmt::format("mfu: the share of {:.4g} GFLOP/s a rank, {}",
+  return peak ? fmt::format("mfu: the share of {:.4g} GFLOP/s per rank, {}",
                             peak->operations_per_second / 1e9, peak->source)
               : "";
 }

@@ -141,15 +141,15 @@ void require_memory(std::int64_t rank_bytes, int local_ranks, std::int64_t avail
   if (available_bytes == 0 || rank_bytes * local_ranks <= available_bytes) {
     return;
   }
-  throw sherd::Error(sherd::ExitCode::OutOfMemory,
-                     fmt::format("the model does not fit: each rank holds at least {} between "
-                                 "steps, the {} of this host together {}, and {} are available. "
-                                 "Use more hosts, parallel.strategy = \"full_shard\", "
-                                 "precision.master = \"split\", precision.moments = "
-                                 "\"bfloat16\", or memory.offload.",
-                                 track::short_bytes(rank_bytes), local_ranks,
-                                 track::short_bytes(rank_bytes * local_ranks),
-                                 track::short_bytes(available_bytes)));
+  throw sherd::Error(
+      sherd::ExitCode::OutOfMemory,
+      fmt::format("the model does not fit: each rank holds at least {} between steps, and the {} "
+                  "of this host {} in total, but {} are available. Use more hosts, "
+                  "parallel.strategy = \"full_shard\", precision.master = \"split\", "
+                  "precision.moments = \"bfloat16\", or memory.offload.",
+                  track::short_bytes(rank_bytes), local_ranks,
+                  track::short_bytes(rank_bytes * local_ranks),
+                  track::short_bytes(available_bytes)));
 }
 
 }  // namespace llm::train

@@ -58,11 +58,10 @@ void refuse_run(const std::string& folder) {
     return;
   }
   if (fs::exists(path / "manifest.json", ignored)) {
-    throw sherd::Error(
-        sherd::ExitCode::Usage,
-        fmt::format("'{0}' is a checkpoint, and a model folder is needed here: sherd export "
-                    "--checkpoint {0} --out FOLDER makes one of it.",
-                    folder));
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       fmt::format("'{0}' is a checkpoint, and a model folder is needed here: "
+                                   "sherd export --checkpoint {0} --out FOLDER makes one from it.",
+                                   folder));
   }
   if (fs::exists(path / "checkpoints", ignored) || fs::exists(path / "config.toml", ignored)) {
     const std::string exported = (path / "export").string();
@@ -73,7 +72,7 @@ void refuse_run(const std::string& folder) {
                     folder,
                     fs::exists(exported + "/config.json", ignored)
                         ? fmt::format("It has one, {}. ", exported)
-                        : fmt::format("sherd export {} --out FOLDER makes one of it. ", folder)));
+                        : fmt::format("sherd export {} --out FOLDER makes one from it. ", folder)));
   }
 }
 
@@ -84,11 +83,10 @@ text::Tokenizer load_tokenizer(const std::string& folder) {
   if (!std::filesystem::is_directory(folder, ignored)) {
     throw sherd::Error(
         sherd::ExitCode::InputMissing,
-        fmt::format(
-            "the model folder '{}' does not exist{}. Give a Hugging Face folder: "
-            "config.json, model.safetensors and tokenizer.json. `sherd fetch ORG/NAME` brings one "
-            "from a hub, and prints its folder.",
-            folder, sherd::files::where_it_begins(folder)));
+        fmt::format("the model folder '{}' does not exist{}. Give a Hugging Face folder: "
+                    "config.json, model.safetensors and tokenizer.json. `sherd fetch ORG/NAME` "
+                    "downloads one from a hub and prints its folder.",
+                    folder, sherd::files::where_it_begins(folder)));
   }
   refuse_run(folder);
   return text::Tokenizer::from_folder(folder);

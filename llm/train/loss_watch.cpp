@@ -27,8 +27,8 @@ std::string LossWatch::look(std::int64_t step, double loss, double grad_norm) {
   if (steps_still_ >= kStillSteps && !told_still_) {
     told_still_ = true;
     return fmt::format(
-        "warning: step {}: the loss has not moved for {} steps. Check optim.lr: too high, and the "
-        "run has diverged; too low, and it learns nothing.",
+        "warning: step {}: the loss has not changed for {} steps. Check optim.lr: if it is too "
+        "high, the run diverges; if it is too low, it learns nothing.",
         step, kStillSteps);
   }
   return "";

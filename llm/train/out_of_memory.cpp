@@ -45,8 +45,9 @@ std::string settings_text(const StartedRun& run, const PlannedHosts& hosts, cons
                           track::short_bytes(setting.plan.memory.peak_bytes));
     }
   }
-  return told == 0 ? ". No other setting takes less by plan: use more ranks, or a smaller model."
-                   : ". By plan these take less, the fastest first:" + text;
+  return told == 0
+             ? ". No other setting is planned to take less: use more ranks, or a smaller model."
+             : ". These settings are planned to take less, fastest first:" + text;
 }
 
 std::string advice(const StartedRun& run, const sherd::World& world, const std::string& why) {

@@ -155,7 +155,8 @@ void try_output(const config::RunConfig& config) {
   for (const char* name : kFiles) {
     const fs::path file = fs::path(config.train.output) / name;
     if (fs::is_symlink(file, ignored)) {
-      cannot_write("the file", file, "it is a link, and a run follows none there", "train.output");
+      cannot_write("the file", file, "it is a link, and a run does not follow links there",
+                   "train.output");
     }
   }
   if (const std::string why = fault_of_file(log_path(config)); !why.empty()) {
@@ -177,7 +178,7 @@ void require_seen_by_all(const fs::path& made, sherd::World& world) {
     if (world.rank() == 0 && !blind.empty()) {
       throw sherd::Error(
           sherd::ExitCode::RanksDisagree,
-          fmt::format("all ranks must see one train.output, since each writes its part of a "
+          fmt::format("all ranks must see the same train.output, because each writes its part of a "
                       "checkpoint there. Rank 0 wrote into {}, and {} cannot see that: rank {} "
                       "looked in {}. Put train.output on a file system that all hosts share, and "
                       "give its absolute path.",

@@ -123,8 +123,8 @@ OutputLock::OutputLock(const fs::path& output, const OtherHosts& hosts)
     if (holder.may_be_dead && patience < hosts.lease) {
       patience = hosts.lease;
       hosts.say(
-          fmt::format("the output folder is locked by {}: if that host is dead, its file "
-                      "server gives the lock back within {} s; waiting",
+          fmt::format("the output folder is locked by {}: if that host is dead, its file server "
+                      "releases the lock within {} s; waiting",
                       holder.name, hosts.lease.count() / 1000));
     }
     if (std::chrono::steady_clock::now() - begin >= patience) {
@@ -146,8 +146,9 @@ bool OutputLock::try_to_take() {
   }
   file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (file_ < 0 && errno != ENOENT) {
-    const std::string why =
-        errno == ELOOP ? "'lock' is a link, and a run follows none there" : std::strerror(errno);
+    const std::string why = errno == ELOOP
+                                ? "'lock' is a link, and a run does not follow links there"
+                                : std::strerror(errno);
     remove();
     cannot_write_output(output_, why);
   }
@@ -189,8 +190,8 @@ bool OutputLock::is_at_its_path() const {
 void OutputLock::check_folder_is_there() const {
   if (!is_at_its_path()) {
     throw Error(ExitCode::StorageIo, "the output folder '" + output_.string() +
-                                         "' was removed or replaced while the run went on: its "
-                                         "log and checkpoints are gone. Start the run again.");
+                                         "' was removed or replaced during the run: its log and "
+                                         "checkpoints are gone. Start the run again.");
   }
 }
 

@@ -66,9 +66,9 @@ std::optional<PlanBesideEstimate> plan_beside_estimate(const config::RunConfig& 
                                         .tokens_per_second = checkpointed.tokens_per_second};
   return PlanBesideEstimate{
       estimate->model,
-      fmt::format("full_shard in bfloat16 on {} x {} of one host, {} x {} tokens a GPU, "
-                  "checkpointed",
-                  kRanks, kDevice, kSamples, kSampleTokens),
+      fmt::format(
+          "full_shard in bfloat16 on {} x {} of one host, {} x {} tokens per GPU, checkpointed",
+          kRanks, kDevice, kSamples, kSampleTokens),
       plan::beside_estimate(*estimate, decoder, plans)};
 }
 
@@ -83,8 +83,8 @@ nlohmann::ordered_json json_of(const PlanBesideEstimate& beside) {
 
 std::string to_text(const PlanBesideEstimate& beside) {
   std::string text = fmt::format(
-      "the usual estimate of {} beside a plan, in GB, of all GPUs unless it says a GPU:\n  "
-      "planned: {}\n  {:<33} {:>16} {:>8}",
+      "the usual estimate for {} next to a plan, in GB for all GPUs, or for one where it says per "
+      "GPU:\n  planned: {}\n  {:<33} {:>16} {:>8}",
       beside.model, beside.setting, "", "usual", "planned");
   for (const plan::EstimateRow& row : beside.rows) {
     text +=

@@ -84,7 +84,7 @@ std::vector<ScaledStep> plan_scaling(const config::RunConfig& config, const Mode
                                      const PlannedBatches& batches) {
   if (hosts.device.type == c10::DeviceType::CPU) {
     throw sherd::Error(sherd::ExitCode::Usage,
-                       "--scaling is for GPUs: say which with --device, as --device h100-80g");
+                       "--scaling is for GPUs: name the GPU, such as --device h100-80g");
   }
   const WorkOfARank work =
       work_of(plan_run(config, shape, hosts, batches), shape, batches, config.train);
@@ -121,10 +121,10 @@ nlohmann::ordered_json json_of(const std::vector<ScaledStep>& steps) {
 std::string to_text(const std::vector<ScaledStep>& steps) {
   std::string text = fmt::format(
       "on more GPUs, each with the same batch:\n"
-      "{:>6} {:>6} {:>9} {:>15} {:>15} {:>8} {:>10}",
-      "GPUs", "hosts", "step, s", "of it waiting", "tokens/s a GPU", "MFU", "memory");
+      "{:>6} {:>6} {:>9} {:>15} {:>16} {:>8} {:>10}",
+      "GPUs", "hosts", "step, s", "waiting", "tokens/s per GPU", "MFU", "memory");
   for (const ScaledStep& step : steps) {
-    text += fmt::format("\n{:>6} {:>6} {:>9.4g} {:>13.1f} % {:>15} {:>8} {:>10}{}", step.ranks,
+    text += fmt::format("\n{:>6} {:>6} {:>9.4g} {:>13.1f} % {:>16} {:>8} {:>10}{}", step.ranks,
                         step.hosts, step.time.step_seconds,
                         100 * step.time.exposed_communication_seconds / step.time.step_seconds,
                         track::short_count(step.tokens_per_second),

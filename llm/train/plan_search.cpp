@@ -146,8 +146,7 @@ std::string table_of(const std::vector<std::vector<std::string>>& rows) {
 }
 
 std::string recommended_lines(const std::vector<FittingSetting>& found) {
-  std::string text =
-      "\nrecommended: of those that no other is more than 1 % faster than, what takes least memory";
+  std::string text = "\nrecommended: least memory among settings within 1 % of the fastest";
   const auto& set = recommended(found).set;
   for (std::size_t at = 0; at < set.size(); ++at) {
     text += fmt::format("{}--{} {}{}", at % 2 == 0 ? "\n  " : " ", set[at].first, set[at].second,
@@ -219,7 +218,7 @@ std::optional<std::int64_t> fastest_micro_batch(const RunConfig& config, const M
 
 std::string micro_batch_line(const std::optional<std::int64_t>& fastest) {
   return fastest ? fmt::format("train.micro_batch: {}, the fastest that fits", *fastest)
-                 : "train.micro_batch: 1, since none is planned to fit";
+                 : "train.micro_batch: 1, because none is planned to fit";
 }
 
 const FittingSetting& recommended(const std::vector<FittingSetting>& found) {
@@ -248,9 +247,9 @@ nlohmann::ordered_json json_of(const RunPlan& plan, const std::vector<FittingSet
 std::string to_text(const std::vector<FittingSetting>& found) {
   if (found.empty()) {
     return "no setting of strategy, micro-batch, activation checkpointing, masters and moments "
-           "fits; with memory.offload a rank holds less";
+           "fits; memory.offload reduces what a rank holds";
   }
-  return "what fits, the fastest first:" + table_of(cells_of(found)) + recommended_lines(found);
+  return "settings that fit, fastest first:" + table_of(cells_of(found)) + recommended_lines(found);
 }
 
 }  // namespace llm::train

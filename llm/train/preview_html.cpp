@@ -51,8 +51,7 @@ std::string list_of(const DataPreview& preview) {
     html += "<li>" + html_text(line_of(bad)) + "</li>\n";
   }
   return html +
-         "</ul>\n<p><mark>Marked</mark> text is supervised: what the model learns to write."
-         "</p>\n";
+         "</ul>\n<p><mark>Marked</mark> text is supervised: the model learns to write it.</p>\n";
 }
 
 std::string article_of(const PreviewedSample& sample) {

@@ -78,7 +78,7 @@ std::string lengths_of(const PreviewedSample& sample) {
   if (sample.cut.answer_tokens > 0) {
     text += fmt::format("; {} tokens of the answer cut off", sample.cut.answer_tokens);
   }
-  return text + (sample.cut.answer_is_outside == 1 ? "; answer in what was cut off" : "");
+  return text + (sample.cut.answer_is_outside == 1 ? "; answer in the part that was cut off" : "");
 }
 
 }  // namespace
@@ -93,8 +93,8 @@ std::string title_of(const PreviewedSample& sample) {
 }
 
 std::string line_of(const TrainingPart& part) {
-  return printable(fmt::format("{}: {} samples an epoch, of {}{}", part.report.name, part.samples,
-                               part.report.samples, part.report.skipped_text()));
+  return printable(fmt::format("{}: {} samples per epoch, from {}{}", part.report.name,
+                               part.samples, part.report.samples, part.report.skipped_text()));
 }
 
 std::string line_of(const text::BadSample& bad) {
@@ -121,9 +121,8 @@ std::string to_text(const DataPreview& preview, Marks marks, Clip clip) {
     text += "\n" + line_of(bad);
   }
   if (!preview.samples.empty()) {
-    text += marks == Marks::Colour
-                ? "\nin green: what is supervised, which the model learns to write"
-                : "\nin [[ ]]: what is supervised, which the model learns to write";
+    text += marks == Marks::Colour ? "\nin green: supervised text, which the model learns to write"
+                                   : "\nin [[ ]]: supervised text, which the model learns to write";
   }
   for (const PreviewedSample& sample : preview.samples) {
     text += "\n\n" + title_of(sample) + "\n" + marked(sample, marks, Lines::Keep, clip);

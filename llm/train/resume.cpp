@@ -44,10 +44,10 @@ void check_same_model(const std::string& folder, const sherd::CheckpointManifest
     if (found != manifest.parameters.end() && found->second.shape != parameter.value().sizes()) {
       throw Error(
           ExitCode::BadData,
-          fmt::format("the checkpoint in '{}' is of another model: it has another shape of '{}'. "
-                      "Start with the model it was made from, or with --resume never and another "
-                      "train.output.",
-                      folder, parameter.key()));
+          fmt::format(
+              "the checkpoint in '{}' is of another model: the shape of '{}' differs. Start with "
+              "the model it was made from, or with --resume never and another train.output.",
+              folder, parameter.key()));
     }
   }
 }
@@ -119,9 +119,8 @@ void refuse_to_replace(const Checkpoints& own, std::int64_t start) {
   if (const auto other = own.other_file_after(start)) {
     throw Error(
         ExitCode::CannotWrite,
-        fmt::format("'{}' is no part of a checkpoint, and a checkpoint of this run may have "
-                    "to take the place of its folder. Move it away, or set train.output "
-                    "to another folder.",
+        fmt::format("'{}' is not part of a checkpoint, and a checkpoint of this run may have to "
+                    "replace its folder. Move it away, or set train.output to another folder.",
                     other->string()));
   }
 }
@@ -182,7 +181,7 @@ ResumePlan plan_of(const config::RunConfig& config, const RunNote& now,
   }
   if (goes_on) {
     say(fmt::format(
-        "checkpoint.resume = \"overwrite\" has acted: {} began the run in '{}' with it, "
+        "checkpoint.resume = \"overwrite\" was already applied: {} began the run in '{}' with it, "
         "and this start resumes that run. To start over again, delete '{}' first",
         newest->overwritten_by, config.train.output, own.root().string()));
   }

@@ -27,7 +27,7 @@ std::string changed_file(const std::string& what, const std::string& before,
   const bool known = !before.empty() && !after.empty();
   return !known || before == after
              ? ""
-             : fmt::format("\n  {} has other content: its SHA-256 was {}… and is now {}…", what,
+             : fmt::format("\n  {} has different content: its SHA-256 was {}… and is now {}…", what,
                            before.substr(0, kDigitsShown), after.substr(0, kDigitsShown));
 }
 
@@ -95,9 +95,8 @@ std::string other_isa(const RunNote& then, const RunNote& now) {
   return !known || then.isa == now.isa
              ? ""
              : fmt::format(
-                   "the checkpoint was computed on the path \"{}\" of the processor, this "
-                   "run computes on \"{}\": its numbers will differ in their last bits "
-                   "(SHERD_CPU_ISA chooses a path)",
+                   "the checkpoint was computed with the CPU path \"{}\", and this run uses "
+                   "\"{}\": results will differ in the last bits (SHERD_CPU_ISA selects a path)",
                    then.isa, now.isa);
 }
 
@@ -151,8 +150,8 @@ config::RunConfig config_of(const RunNote& note, const std::string& folder) {
     return config::from_toml(note.config);
   } catch (const std::invalid_argument& error) {
     throw sherd::Error(sherd::ExitCode::BadData,
-                       fmt::format("the checkpoint in '{}' is perhaps of a later version: {}",
-                                   folder, error.what()));
+                       fmt::format("the checkpoint in '{}' may be from a later version: {}", folder,
+                                   error.what()));
   }
 }
 
@@ -165,8 +164,8 @@ void check_same_run(const RunNote& then, const RunNote& now, const std::string& 
   }
   const std::string advice =
       settings.empty()
-          ? "Restore what has changed to resume. To train on from what has been learned, export "
-            "the checkpoint and give the export as model.path, with another train.output; to start "
+          ? "To resume, restore what has changed. To continue from the trained weights, export the "
+            "checkpoint and give the export as model.path, with another train.output. To start "
             "over, give --resume never and another train.output."
           : "Restore them to resume, or start over with --resume never and another train.output. "
             "What may change on resume is in docs/guide/configuration.md: optim.lr, the schedule, "

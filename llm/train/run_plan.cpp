@@ -112,34 +112,33 @@ std::string memory_text(const RunPlan& plan) {
   if (!activations.empty()) {
     text += fmt::format("\nactivations in {}: {}", plan.memory.peak_phase, activations);
   }
-  text += fmt::format("\nbefore it: {}, {}", short_bytes(plan.constant_bytes),
-                      on_cpu ? "the program itself" : "the driver and its libraries (assumed)");
+  text += fmt::format("\nprogram itself: {}{}", short_bytes(plan.constant_bytes),
+                      on_cpu ? "" : ", with the driver and its libraries (assumed)");
   if (plan.memory.offloaded_bytes > 0) {
-    text += fmt::format(
-        "\non the disk: {} a rank, of what memory.offload names{}",
-        short_bytes(plan.memory.offloaded_bytes),
-        plan.disk_available_bytes
-            ? fmt::format("; {} are free there", short_bytes(*plan.disk_available_bytes))
-            : "");
+    text += fmt::format("\non the disk: {} per rank (memory.offload){}",
+                        short_bytes(plan.memory.offloaded_bytes),
+                        plan.disk_available_bytes
+                            ? fmt::format("; {} are free", short_bytes(*plan.disk_available_bytes))
+                            : "");
   }
   if (plan.memory.host_bytes > 0) {
     const int ranks = plan.hosts.ranks;
-    text += fmt::format("\npinned on the host: {} a rank{}, of what memory.offload names",
-                        short_bytes(plan.memory.host_bytes),
-                        ranks > 1 ? fmt::format(", {} of {} ranks",
-                                                short_bytes(ranks * plan.memory.host_bytes), ranks)
-                                  : "");
+    text += fmt::format(
+        "\npinned on the host: {} per rank{} (memory.offload)", short_bytes(plan.memory.host_bytes),
+        ranks > 1
+            ? fmt::format(", {} for {} ranks", short_bytes(ranks * plan.memory.host_bytes), ranks)
+            : "");
   }
   if (plan.memory.page_bytes > 0) {
     text +=
-        fmt::format("\nin pages of the host: at most {} a rank, of what goes to the disk or comes",
+        fmt::format("\npages of the host: at most {} per rank, for transfers to and from the disk",
                     short_bytes(plan.memory.page_bytes));
   }
   if (plan.reserve_bytes > 0) {
-    text += fmt::format("\nin reserve: {}, {} (assumed)", short_bytes(plan.reserve_bytes),
+    text += fmt::format("\nreserve: {}, for {} (assumed)", short_bytes(plan.reserve_bytes),
                         plan.hosts.hosts * plan.hosts.ranks > 1
-                            ? "NCCL's buffers, and what lies idle between blocks"
-                            : "what lies idle between blocks");
+                            ? "NCCL's buffers and unused parts of blocks"
+                            : "unused parts of blocks");
   }
   return text + "\n";
 }
@@ -151,17 +150,17 @@ std::string verdict_text(const RunPlan& plan) {
     return fmt::format(
         "does not fit: {} on a disk with {} free\n",
         plan.hosts.ranks == 1
-            ? fmt::format("a rank rests {}", short_bytes(plan.memory.offloaded_bytes))
-            : fmt::format("{} ranks rest {} each", plan.hosts.ranks,
+            ? fmt::format("one rank stores {}", short_bytes(plan.memory.offloaded_bytes))
+            : fmt::format("{} ranks store {} each", plan.hosts.ranks,
                           short_bytes(plan.memory.offloaded_bytes)),
         short_bytes(*plan.disk_available_bytes));
   }
   if (plan.available_bytes == 0) {
-    return fmt::format("needs {} a rank; what there is, is not known\n", needed);
+    return fmt::format("needs {} per rank; the available memory is unknown\n", needed);
   }
   return fmt::format(
-      "{}: {}{} of {} a rank, most of it in {}\n", plan.fits() ? "fits" : "does not fit", needed,
-      plan.reserve_bytes > 0 ? fmt::format(" and {} in reserve,", short_bytes(plan.reserve_bytes))
+      "{}: {}{} of {} per rank, peak in {}\n", plan.fits() ? "fits" : "does not fit", needed,
+      plan.reserve_bytes > 0 ? fmt::format(" and a reserve of {},", short_bytes(plan.reserve_bytes))
                              : "",
       short_bytes(plan.available_bytes), worst_text(plan));
 }
@@ -185,7 +184,7 @@ std::string time_text(const RunPlan& plan) {
           : "",
       track::short_count(plan.tokens_per_second), rates_lines(plan.rates));
   if (plan.memory.offloaded_bytes > 0) {
-    text += fmt::format("\n  without the disk, which moves {} of each rank in a step",
+    text += fmt::format("\n  without the disk, which moves {} per rank and step",
                         track::short_bytes(static_cast<std::int64_t>(plan.time.disk_bytes)));
   }
   if (plan.hosts.hosts > 1) {
@@ -313,14 +312,13 @@ std::string to_text(const RunPlan& plan) {
 std::string planned_line(const RunPlan& plan) {
   using track::short_bytes;
   const std::string line =
-      fmt::format("memory: planned peak {} a rank beside {} before it, most of it in {} ({})",
+      fmt::format("memory: planned peak {} per rank, plus {} for the program (peak in {}: {})",
                   short_bytes(plan.memory.peak_bytes), short_bytes(plan.constant_bytes),
                   plan.memory.peak_phase, plan.memory.peak_item);
   return plan.fits() ? line
                      : line + fmt::format(
-                                  "\nmemory: a rank has {}: the run may end for want of it. "
-                                  "sherd plan says what takes it, and docs/guide/plan.md "
-                                  "what to try",
+                                  "\nmemory: a rank has {}: the run may run out. sherd plan shows "
+                                  "what takes memory, and docs/guide/plan.md what to try",
                                   short_bytes(plan.available_bytes));
 }
 

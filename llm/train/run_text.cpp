@@ -25,7 +25,7 @@ std::string with_changes(const std::string& line, const Candidate& start) {
 std::string rest_text(std::int64_t done, std::int64_t total) {
   return done < total    ? ""
          : done == total ? ": no step is left to do"
-                         : ": it has made more steps than that, and no step is left to do";
+                         : ": it has already made more steps, and no step is left to do";
 }
 
 }  // namespace
@@ -96,8 +96,8 @@ std::string places_text(const config::OffloadSection& offload) {
 
 std::string offload_line(const config::RunConfig& config, std::int64_t rank_bytes,
                          const std::string& transfers) {
-  return fmt::format("on the disk: {}, {} a rank, moved by {}", places_text(config.memory.offload),
-                     track::short_bytes(rank_bytes), transfers);
+  return fmt::format("on the disk: {}, {} per rank, moved by {}",
+                     places_text(config.memory.offload), track::short_bytes(rank_bytes), transfers);
 }
 
 std::string host_line(const config::OffloadSection& offload, std::int64_t rank_bytes) {
@@ -111,9 +111,10 @@ std::string host_line(const config::OffloadSection& offload, std::int64_t rank_b
   }
   const std::string state = parts.empty()
                                 ? ""
-                                : fmt::format("{}, {} a rank, pinned", fmt::join(parts, ", "),
+                                : fmt::format("{}, {} per rank, pinned", fmt::join(parts, ", "),
                                               track::short_bytes(rank_bytes));
-  const char* const activations = parts.empty() ? "activations, as they come" : "; and activations";
+  const char* const activations =
+      parts.empty() ? "activations, during each step" : "; and activations";
   return fmt::format("on the host: {}{}", state, offload.activations_on_host ? activations : "");
 }
 
@@ -167,7 +168,7 @@ std::string diverged_line(const StepsMade& made) {
 
 std::string next_lines(const config::RunConfig& config, const std::string& checkpoint) {
   if (checkpoint.empty()) {
-    return "next: no checkpoint was requested: what was learned is not kept";
+    return "next: no checkpoint was requested: the trained weights are not kept";
   }
   const std::string output = track::shell_word(config.train.output);
   return fmt::format(

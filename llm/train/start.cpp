@@ -115,7 +115,7 @@ void require_room_on_disk(const config::RunConfig& config, const ModelShape& sha
   const std::int64_t each = checkpoint_bytes(shape.parameters, config.precision);
   const std::int64_t there = Checkpoints(config.train.output).bytes();
   const std::string what = fmt::format(
-      "a checkpoint of this model takes {}; this run has {} on its disk at once{}{}, and needs",
+      "a checkpoint of this model takes {}; this run keeps {} on its disk at once{}{}, and needs",
       track::short_bytes(each), count == 1 ? "one" : fmt::format("up to {} of them", count),
       exported > 0 ? ", and an export of " + track::short_bytes(exported) : "",
       there > 0 ? ", of which " + track::short_bytes(there) + " are there" : "");

@@ -71,12 +71,12 @@ void refuse_non_finite(const char* what, double value, std::int64_t step) {
   if (!std::isfinite(value)) {
     throw sherd::Error(
         sherd::ExitCode::NonFinite,
-        fmt::format("{} of step {} is {}. Nothing was updated. The last checkpoint is intact: the "
-                    "same command resumes from it with a lower optim.lr, with "
-                    "optim.clip_grad_norm, a longer schedule.warmup or precision.param_dtype = "
-                    "\"float32\"; if it is the data of this step, train.on_non_finite = \"skip\" "
-                    "leaves the step out.",
-                    what, step, std::isnan(value) ? std::abs(value) : value));  // no "-nan"
+        fmt::format(
+            "{} of step {} is {}. Nothing was updated. The last checkpoint is intact: the same "
+            "command resumes from it with a lower optim.lr, with optim.clip_grad_norm, a longer "
+            "schedule.warmup or precision.param_dtype = \"float32\"; if the data of this step is "
+            "the cause, train.on_non_finite = \"skip\" skips the step.",
+            what, step, std::isnan(value) ? std::abs(value) : value));  // no "-nan"
   }
 }
 

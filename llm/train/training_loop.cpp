@@ -399,15 +399,14 @@ void TrainingLoop::record(const Unread& made, const StepOutcome& outcome) {
   }
   if (record.skipped) {
     say(fmt::format(
-        "step {}: {} is not finite: the update was left out on every rank ({} of at "
-        "most {} skipped, train.max_skipped)",
+        "step {}: {} is not finite: the update was skipped on every rank ({} of at most {} "
+        "skipped, train.max_skipped)",
         number, outcome.skipped, run_.note.skipped_steps, run_.config.train.max_skipped));
   }
   if (outcome.overflowed) {
-    say(
-        fmt::format("step {}: gradients overflowed in float16 and were left out; the loss is "
-                    "scaled by less now",
-                    number));
+    say(fmt::format(
+        "step {}: gradients overflowed in float16 and were skipped; the loss scale is lower now",
+        number));
   }
   if (const std::string warning =
           outcome.supervised_tokens > 0 && !outcome.overflowed && !record.skipped
@@ -536,7 +535,7 @@ void TrainingLoop::end_early() {
     }
   });
   say(fmt::format(
-      "ended early after step {} of {}: {} evaluations in a row were no better "
+      "ended early after step {} of {}: {} evaluations in a row without improvement "
       "(eval.patience); {}",
       step, run_.data.length.total_steps, course.without_improvement,
       course.best ? "the best was " + course.best->text() : "none had a finite measure"));

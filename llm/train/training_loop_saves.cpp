@@ -69,8 +69,8 @@ void TrainingLoop::save_if_there_is_room(std::int64_t number) {
     saves_.done(std::chrono::steady_clock::now());
     on_first_rank([&] {
       hooks_.warn(
-          fmt::format("the checkpoint of step {} could not be saved: {}\nThe run goes on, "
-                      "and saves again when the next checkpoint is due.",
+          fmt::format("the checkpoint of step {} could not be saved: {}\nThe run continues, and "
+                      "saves again when the next checkpoint is due.",
                       number, fault.what()));
     });
   }
@@ -82,7 +82,7 @@ void TrainingLoop::save_last(std::int64_t number) {
   } catch (const sherd::NoRoom& fault) {
     const std::string lost = fmt::format(
         "{}\nThe checkpoint of step {} is not saved: what was learned in steps {} to {} is lost. "
-        "Make room, and start the same command again: it goes on after step {}.",
+        "Make room, and start the same command again: it resumes after step {}.",
         fault.what(), number, saved_step_ + 1, number, saved_step_);
     on_first_rank([&] { throw sherd::Error(sherd::ExitCode::CannotWrite, lost); });
   }

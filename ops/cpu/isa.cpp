@@ -133,8 +133,8 @@ Isa choose_isa(Isa machine, const IsaLimits& limits) {
     if (!wanted || *wanted > machine) {
       throw Error(ExitCode::Usage,
                   "SHERD_CPU_ISA is \"" + limits.sherd + "\", which " +
-                      (wanted ? "this processor cannot run" : "names no path of a processor") +
-                      "; here it may be one of: " + list_up_to(machine));
+                      (wanted ? "this processor cannot run" : "is not the name of a CPU path") +
+                      "; on this processor it may be one of: " + list_up_to(machine));
     }
     chosen = *wanted;
   }

@@ -40,9 +40,9 @@ std::string isa_notice(const std::vector<std::string>& names) {
     return {};
   }
   const auto worst = std::find(names.begin(), names.end(), least);
-  return "all ranks compute on the path \"" + least + "\" of the processor, the best that rank " +
+  return "all ranks use the CPU path \"" + least + "\", the best that rank " +
          std::to_string(worst - names.begin()) + " has; rank " +
-         std::to_string(better - names.begin()) + " could do \"" + *better + "\"";
+         std::to_string(better - names.begin()) + " supports \"" + *better + "\"";
 }
 
 }  // namespace sherd::ops::cpu

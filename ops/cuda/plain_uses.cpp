@@ -34,7 +34,7 @@ std::string reason_of(const at::Tensor& tensor, int64_t width) {
            c10::toString(tensor.scalar_type());
   }
   if (!fits_packs(tensor, width)) {
-    return "rows of " + std::to_string(width) + " values are no multiple of " +
+    return "rows of " + std::to_string(width) + " values are not a multiple of " +
            std::to_string(pack_count(dtype_of(tensor)));
   }
   return "tensors are not all dense, of one dtype, and at multiples of 16 bytes";

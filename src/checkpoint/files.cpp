@@ -66,8 +66,7 @@ std::string checkpoint_path(const std::string& folder) {
   path = path.has_filename() ? path : path.parent_path();
   const std::string name = path.filename().string();
   if (name.empty() || name == "." || name == "..") {
-    throw Error(ExitCode::CannotWrite,
-                "'" + folder + "' names no folder that a checkpoint could be.");
+    throw Error(ExitCode::CannotWrite, "'" + folder + "' cannot be the folder of a checkpoint.");
   }
   std::error_code error;
   return fs::is_symlink(path, error) ? fs::weakly_canonical(path, error).string() : path.string();
@@ -80,14 +79,14 @@ void check_replaceable(const std::string& folder) {
     return;
   }
   if (!fs::is_directory(status)) {
-    not_replaced(folder, "is a file, and no checkpoint");
+    not_replaced(folder, "is a file, not a checkpoint");
   }
   static_cast<void>(fs::directory_iterator(folder, error));
   if (error) {
-    not_replaced(folder, "cannot be looked into (" + error.message() + ")");
+    not_replaced(folder, "cannot be read (" + error.message() + ")");
   }
   if (const auto others = names_beside_checkpoint(folder); !others.empty()) {
-    not_replaced(folder, "holds '" + others.front() + "', which is no part of a checkpoint");
+    not_replaced(folder, "holds '" + others.front() + "', which is not part of a checkpoint");
   }
 }
 
@@ -145,8 +144,8 @@ CheckpointManifest require_checkpoint_files(const std::string& folder) {
         for (const auto& [kind, digest] : piece.sha256) {
           const SafetensorsEntry* entry = file.find(kind + "/" + name);
           if (entry == nullptr || entry->numel() != piece.end - piece.begin) {
-            throw Error(ExitCode::BadData, path + ": tensor '" + kind + "/" + name +
-                                               "' is not there as the manifest says");
+            throw Error(ExitCode::BadData,
+                        path + ": tensor '" + kind + "/" + name + "' does not match the manifest");
           }
         }
       }

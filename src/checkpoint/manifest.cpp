@@ -45,10 +45,9 @@ std::string digest_of_rest(json root) {
 // be the digest under a damaged name.
 std::string digest_fault_of(const json& root) {
   if (const auto digest = root.find("sha256"); digest != root.end()) {
-    return *digest == digest_of_rest(root)
-               ? ""
-               : "its content has another digest than it says: it was damaged or edited. Resume "
-                 "from an older checkpoint";
+    return *digest == digest_of_rest(root) ? ""
+                                           : "its content does not match its digest: it was "
+                                             "damaged or edited. Resume from an older checkpoint";
   }
   for (const auto& [name, value] : root.items()) {
     if (std::find(kFields.begin(), kFields.end(), name) == kFields.end()) {
@@ -96,7 +95,7 @@ std::string fault_of(const CheckpointParameter& parameter) {
       return "pieces with a gap or an overlap at element " + std::to_string(covered);
     }
     if (piece.file.empty() || piece.file.find('/') != std::string::npos || piece.file == "..") {
-      return "a piece in '" + piece.file + "', which is no file of the checkpoint's folder";
+      return "a piece in '" + piece.file + "', which is not a file of the checkpoint's folder";
     }
     if (piece.sha256.count("value") == 0) {
       return "a piece without a digest of its values";

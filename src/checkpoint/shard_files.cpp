@@ -64,7 +64,7 @@ void read_verified(const ShardBlock& block, const Range& wanted, const at::Tenso
   }
   if (digest.finish() != block.sha256) {
     damaged(*block.file, entry.name,
-            "has another digest than the manifest says for its elements " +
+            "has a different digest from that in the manifest for its elements " +
                 std::to_string(block.elements.begin) + " to " + std::to_string(block.elements.end));
   }
 }

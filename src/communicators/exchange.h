@@ -65,10 +65,10 @@ auto exchange(const Roster& roster, const std::string& what, Fn&& fn) {
     }
     return Error(hangs ? ExitCode::Hang : ExitCode::PeerLost,
                  what + " failed: " + why + "." + report.text +
-                     (hangs ? " A rank that is still there does not come here in time: it hangs, "
-                              "is stopped, or does something else; or raise the timeout."
-                            : " Another rank has ended, cannot be reached, or does something "
-                              "else; its own message says why."));
+                     (hangs ? " A rank is alive but did not arrive in time: it hangs, is stopped, "
+                              "or is out of step. If it is only slow, raise the timeout."
+                            : " Another rank has ended, is unreachable, or is out of step; its own "
+                              "message says why."));
   };
   const WithoutSigpipe errors_not_signals;
   const WaitBoard::Entry waiting(roster.board(), what);

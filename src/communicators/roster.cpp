@@ -86,7 +86,7 @@ Roster::Notes Roster::read_notes(const std::string& what, Failure failure,
       const std::string place(note.begin() + 1, line);
       if (line != note.end() && other != rank_) {
         notes.causes += " Rank " + std::to_string(other) +
-                        " was told: " + std::string(line + 1, note.end()) + ".";
+                        " reported: " + std::string(line + 1, note.end()) + ".";
       }
       notes.others_timed_out = notes.others_timed_out || note.front() == 'T';
       if (place != what) {

@@ -49,11 +49,10 @@ const char* name_of(MemoryKind kind) {
 }
 
 [[noreturn]] void refused(std::int64_t bytes, MemoryKind kind, const std::string& why) {
-  throw Error(ExitCode::OutOfMemory,
-              "out of memory: " + std::to_string(bytes) + " bytes of " + name_of(kind) +
-                  " could not be allocated (" + why +
-                  "). ShardedModule::planned_peak_bytes() says what training needs; more ranks "
-                  "need less each, as do smaller units.");
+  throw Error(ExitCode::OutOfMemory, "out of memory: " + std::to_string(bytes) + " bytes of " +
+                                         name_of(kind) + " could not be allocated (" + why +
+                                         "). ShardedModule::planned_peak_bytes() says what "
+                                         "training needs; use more ranks or smaller units.");
 }
 
 // Anonymous mappings are zeroed and aligned to pages; a large one is aligned to huge pages by

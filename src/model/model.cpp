@@ -18,9 +18,9 @@ std::vector<int> indices_of(const std::vector<std::string>& names,
     const auto unit = std::find_if(units.begin(), units.end(),
                                    [&](const auto& other) { return other->name() == name; });
     if (unit == units.end()) {
-      throw Error(ExitCode::Usage, "[fully_shard] forward_order names '" + name +
-                                       "', which is no unit: print ShardedModule::plan() to see "
-                                       "their names.");
+      throw Error(ExitCode::Usage,
+                  "[fully_shard] forward_order names '" + name +
+                      "', which is not a unit: print ShardedModule::plan() to see their names.");
     }
     order.push_back((*unit)->index());
   }

@@ -42,7 +42,7 @@ OffloadFile::OffloadFile(const std::string& folder) : folder_(folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) {
-    throw cannot_be_made("the folder for what is offloaded, '" + folder + "', cannot be made",
+    throw cannot_be_made("the folder for offloading, '" + folder + "', cannot be created",
                          error.message());
   }
   file_ = files::FileDescriptor(open_nameless(folder, O_DIRECT));
@@ -51,10 +51,10 @@ OffloadFile::OffloadFile(const std::string& folder) : folder_(folder) {
     file_ = files::FileDescriptor(open_nameless(folder, 0));
   }
   if (file_.get() < 0) {
-    throw cannot_be_made("a file for what is offloaded cannot be made in '" + folder + "'",
+    throw cannot_be_made("a file for offloading cannot be created in '" + folder + "'",
                          files::errno_text(errno));
   }
-  const std::string name = "the file for what is offloaded in '" + folder + "'";
+  const std::string name = "the file for offloading in '" + folder + "'";
   transfers_ = transfers_by_io_uring(file_.get(), name);
   if (transfers_ == nullptr) {
     transfers_ = transfers_by_threads(file_.get(), name);
@@ -76,10 +76,10 @@ std::int64_t OffloadFile::allocate(std::int64_t bytes) {
   }
   if (error != 0) {
     throw Error(ExitCode::CannotWrite,
-                "no room for what is offloaded to '" + folder_ + "': after " +
-                    std::to_string(bytes_) + " bytes " + std::to_string(bytes) +
-                    " more are needed, and " + std::to_string(free) + " are free (" +
-                    files::errno_text(error) + "). Make room, or choose a folder on another disk.");
+                "no room for offloading to '" + folder_ + "': after " + std::to_string(bytes_) +
+                    " bytes " + std::to_string(bytes) + " more are needed, and " +
+                    std::to_string(free) + " are free (" + files::errno_text(error) +
+                    "). Make room, or choose a folder on another disk.");
   }
   const std::int64_t begin = bytes_;
   bytes_ += bytes;

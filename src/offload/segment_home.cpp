@@ -23,9 +23,10 @@ std::int64_t rounded(std::int64_t bytes) {
 }
 
 [[noreturn]] void refused(std::int64_t bytes, int error) {
-  throw Error(ExitCode::OutOfMemory, "out of memory: " + std::to_string(bytes) +
-                                         " bytes of what rests on a disk could not be mapped (" +
-                                         files::errno_text(error) + ").");
+  throw Error(ExitCode::OutOfMemory,
+              "out of memory: " + std::to_string(bytes) +
+                  " bytes for values stored on a disk could not be mapped (" +
+                  files::errno_text(error) + ").");
 }
 
 // Addresses without memory and without rights, from a chunk's bound on.

@@ -126,7 +126,7 @@ void transfer_failed(const std::string& name, Transfers::Direction direction, in
   throw Error(ExitCode::StorageIo,
               std::string(reads ? "reading from " : "writing to ") + name +
                   " failed: " + (error == 0 ? "it ends too early" : files::errno_text(error)) +
-                  ". What rested there is lost: go on from the last checkpoint.");
+                  ". What was stored there is lost: resume from the last checkpoint.");
 }
 
 }  // namespace sherd::detail

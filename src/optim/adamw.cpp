@@ -470,7 +470,7 @@ Updated& AdamW::Impl::updated(const std::string& parameter) {
     }
   }
   throw Error(ExitCode::Usage,
-              "[AdamW] '" + parameter + "' is no trainable parameter of the model" +
+              "[AdamW] '" + parameter + "' is not a trainable parameter of the model" +
                   (mode.contains ? ", or none that this optimizer updates." : "."));
 }
 
@@ -528,7 +528,7 @@ std::vector<OptimizerShard> AdamW::shards_to_fill(const OptimizerKinds& kinds) {
     }
     if (!std::includes(mine.begin(), mine.end(), saved->second.begin(), saved->second.end())) {
       throw Error(ExitCode::BadData,
-                  "its optimizer was no AdamW: of parameter '" + shard.parameter + "' it has '" +
+                  "its optimizer was not AdamW: of parameter '" + shard.parameter + "' it has '" +
                       *saved->second.rbegin() +
                       "'. Load it with an optimizer of the kind that it was saved with, or without "
                       "one.");

@@ -117,8 +117,8 @@ void install_engine() {
   }();
   if (!is_ours) {
     throw Error(ExitCode::Unavailable,
-                "[forward] activations cannot rest on the host (Offload::activations_on_host) in a "
-                "process of Python, whose autograd has hooks of its own: use "
+                "[forward] activations cannot be stored on the host (Offload::activations_on_host) "
+                "in a process of Python, whose autograd has hooks of its own: use "
                 "torch.autograd.graph.save_on_cpu there.");
   }
 }

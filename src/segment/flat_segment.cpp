@@ -98,7 +98,7 @@ at::Tensor FlatSegment::view_travelling() const {
   Communicator& shards = *communicators_.shards;
   void* const piece = shards.travelling_shard(id_);
   const auto refuse = [&](const std::string& rest, const std::string& instead) {
-    throw Error(ExitCode::Usage, "[fully_shard] parameters cannot rest on " + rest +
+    throw Error(ExitCode::Usage, "[fully_shard] parameters cannot be stored on " + rest +
                                      " where ranks exchange by " + shards.transport() +
                                      ", which keeps them in memory of its own: " + instead);
   };

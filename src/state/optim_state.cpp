@@ -71,7 +71,7 @@ std::string check_dict(const OptimStateDict& dict, const std::vector<MomentEntri
   }
   for (const auto& item : dict) {
     if (known.count(item.key()) == 0) {
-      faults += "\n  '" + item.key() + "' is no trainable parameter of the model";
+      faults += "\n  '" + item.key() + "' is not a trainable parameter of the model";
     }
   }
   if (!faults.empty()) {

@@ -127,7 +127,7 @@ void check_fp32(const Model& model) {
   if (model.offload.any()) {
     const bool is_on_disk = !model.offload.all().empty();
     throw Error(ExitCode::Usage,
-                std::string("[optim_parameters] a part of the model rests on ") +
+                std::string("[optim_parameters] a part of the model is stored on ") +
                     (is_on_disk ? "a disk" : "the host") +
                     " (ShardOptions::offload), where optimizers of LibTorch do not find it: use "
                     "sherd::AdamW, or leave " +

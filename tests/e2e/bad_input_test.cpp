@@ -274,7 +274,7 @@ TEST(BadConfig, EveryFaultIsNamedWithItsPlace) {
 
 TEST(BadModelName, OfAFolderOrAHubIsTold) {
   refuse(66, {"eval", "--model", "./no-such-model", "--data", kQuestions},
-         {"does not exist", "`sherd fetch ORG/NAME` brings one"});
+         {"does not exist", "`sherd fetch ORG/NAME` downloads one"});
   const TempFolder home;
   const Ended offline =
       expect_code(66, {"eval", "--model", "HuggingFaceTB/SmolLM2-135M", "--data", kQuestions},

@@ -137,8 +137,8 @@ TEST(EarlyStop, EndsTheRunInTheNormalWayOnAllRanks) {
   const Arguments run = on_ranks(2, evaluated(output, "10", "2 steps")) + no_improvement("2") +
                         Arguments{"--checkpoint.every", "3 steps", "--checkpoint.keep", "9"};
   const Ended ended = expect_code(0, run);
-  EXPECT_THAT(ended.out, HasSubstr("ended early after step 6 of 10: 2 evaluations in a row were no "
-                                   "better (eval.patience); the best was loss "));
+  EXPECT_THAT(ended.out, HasSubstr("ended early after step 6 of 10: 2 evaluations in a row without "
+                                   "improvement (eval.patience); the best was loss "));
   EXPECT_THAT(column(output, "loss"), testing::SizeIs(6));
   EXPECT_THAT(checkpoint_names(output), ElementsAre("step-00000003", "step-00000006"));
   EXPECT_THAT(steps_of(output, "early_stop"), ElementsAre(6));

@@ -90,7 +90,7 @@ TEST_F(ChangedResume, TrainsOnWithMoreEpochsAndOtherNumbers) {
               testing::AllOf(HasSubstr("step 12 of 12: no step is left to do"),
                              Not(HasSubstr("changed since"))));
   EXPECT_THAT(expect_code(0, train(run(), 3) + after).out,
-              HasSubstr("step 12 of 6: it has made more steps than that, and no step is left"));
+              HasSubstr("step 12 of 6: it has already made more steps, and no step is left"));
   EXPECT_EQ(read_file(run() / "log.jsonl"), log);
   expect_code(0, train(folder_.path() / "plain", 6) + after);
   EXPECT_THAT(expect_code(0, {"compare", (folder_.path() / "plain").string(), run().string()}).out,
@@ -162,7 +162,7 @@ TEST_F(ChangedModel, IsSaidByEvalGenerateAndExport) {
   for (const Arguments& verb :
        {evaluation, Arguments{"generate", run().string(), "--prompt", "1 plus 1 is"}, exporting}) {
     EXPECT_THAT(expect_code(65, verb).err,
-                testing::AllOf(HasSubstr("is not what it was when the run of"),
+                testing::AllOf(HasSubstr("has changed since the run"),
                                HasSubstr("config.json: rope_theta was 10000 and is now 500000")));
   }
   EXPECT_FALSE(fs::exists(out));
@@ -178,7 +178,8 @@ class Overwrite : public ChangedResume {
 };
 
 TEST_F(Overwrite, ResumesWhatItHasBegunAndDeletesWhatItHasNot) {
-  const auto has_acted = HasSubstr("checkpoint.resume = \"overwrite\" has acted: a command began");
+  const auto has_acted =
+      HasSubstr("checkpoint.resume = \"overwrite\" was already applied: a command began");
   expect_code(0, train(run()));
   cut_after(4, run());
   EXPECT_THAT(start(), Not(HasSubstr("resumed")));  // a run that it has not begun
@@ -195,7 +196,7 @@ TEST_F(Overwrite, IsNotRepeatedByARestartOfItsJob) {
   expect_code(0, train(run()));
   EXPECT_THAT(start({}, {job}), Not(HasSubstr("resumed")));
   EXPECT_THAT(start({}, {job, "SLURM_RESTART_COUNT=1"}),
-              testing::AllOf(HasSubstr("has acted: Slurm job 42 began"),
+              testing::AllOf(HasSubstr("was already applied: Slurm job 42 began"),
                              HasSubstr("no step is left to do")));
   EXPECT_THAT(start({}, {"SLURM_JOB_ID=43", "SLURM_RESTART_COUNT=1"}), Not(HasSubstr("resumed")));
 }

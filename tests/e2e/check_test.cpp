@@ -105,8 +105,7 @@ TEST_F(Check, LeavesNothingWhereItIsStopped) {
     program.signal(SIGTERM);
     const Ended ended = program.finish();
     EXPECT_EQ(ended.code, 75) << ended.out << ended.err;
-    EXPECT_THAT(ended.out + ended.err,
-                HasSubstr("stopped on request; nothing is left of the check"));
+    EXPECT_THAT(ended.out + ended.err, HasSubstr("stopped on request; the check left no files"));
     EXPECT_TRUE(listing(output().parent_path()).empty());
   }
 }

@@ -146,9 +146,10 @@ TEST(DataPreview, TrainingTellsWhatItsFirstSamplesLost) {
                                            Arguments{"--data.cache", folder.path() / "cache"});
     EXPECT_THAT(ended.out, HasSubstr("lengths: "));
     EXPECT_THAT(ended.out, HasSubstr("% supervised\n"));  // of micro-batches of one
-    const std::string first = ended.out.substr(ended.out.find("first samples, in [[ ]]"));
+    const std::string first =
+        ended.out.substr(ended.out.find("first samples (supervised text in [[ ]])"));
     EXPECT_THAT(first, ContainsRegex(cut));
-    EXPECT_THAT(first, HasSubstr("; answer in what was cut off"));
+    EXPECT_THAT(first, HasSubstr("; answer in the part that was cut off"));
     EXPECT_THAT(first, ContainsRegex("; [0-9]+ tokens of the answer cut off"));
   }
 }
@@ -188,7 +189,7 @@ TEST(DataPreview, SaysWhatIsMissing) {
   EXPECT_THAT(expect_code(64, data.preview() + Arguments{"--samples", "-1"}).err,
               HasSubstr("--samples"));
   EXPECT_THAT(expect_code(64, data.preview() + Arguments{"-n", "2"}).err,
-              HasSubstr("-n is the number of ranks, which a preview has none of: --samples N"));
+              HasSubstr("-n is the number of ranks, and a preview has none: give --samples N"));
   expect_code(66, data.preview() + Arguments{"--data.eval", "/nowhere.jsonl"});
 }
 

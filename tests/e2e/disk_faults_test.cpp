@@ -78,7 +78,7 @@ TEST_F(WithoutAFile, ALinkThatLeadsNowhereAndAMissingManifestAreTheSame) {
 TEST_F(WithoutAFile, OtherVerbsTakeTheCheckpointBefore) {
   run_case("checkpoint-without-a-shard", 1);
   fs::remove(shard());
-  const std::string taken = "taking the older one in '" + checkpoint(output(), 2).string() + "'";
+  const std::string taken = "using the older one in '" + checkpoint(output(), 2).string() + "'";
   const std::string data =
       SHERD_TEST_SOURCE_DIR "/tests/data/cases/checkpoint-without-a-shard/data.jsonl";
   const Ended evaluated =
@@ -198,7 +198,7 @@ TEST(OtherFiles, InTheFolderOfAStepStay) {
   };
   const std::string in_the_way = thesis(1);
   EXPECT_THAT(expect_code(73, keeping("9")).err,
-              HasSubstr("'" + in_the_way + "' is no part of a checkpoint, and a checkpoint"));
+              HasSubstr("'" + in_the_way + "' is not part of a checkpoint, and a checkpoint"));
   fs::remove(in_the_way);
   expect_code(0, keeping("9"));
 

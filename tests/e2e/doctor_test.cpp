@@ -37,7 +37,7 @@ TEST(Doctor, KnowsTheIsaThatIsTaken) {
 
 TEST(Doctor, EndsWithOneWhereSomethingWillNotWork) {
   const Ended cache = expect_code(1, {"doctor"}, {"HF_HOME=/dev/null/x"});
-  EXPECT_THAT(cache.out, HasSubstr("will not work  sherd fetch: /dev/null is no folder"));
+  EXPECT_THAT(cache.out, HasSubstr("will not work  sherd fetch: /dev/null is not a folder"));
   const Ended isa = expect_code(1, {"doctor"}, {"SHERD_CPU_ISA=mmx", "HF_HOME=/tmp"});
   EXPECT_THAT(isa.out, HasSubstr("SHERD_CPU_ISA"));
   expect_code(64, {"doctor", "now"});

@@ -64,7 +64,7 @@ TEST(SilentRank, DoesNotKeepARequestToStopWaiting) {
   EXPECT_EQ(ended.code, 74) << ended.err;
   EXPECT_LT(ended.seconds, 30);
   EXPECT_THAT(ended.err, HasSubstr("rank 0 was asked to stop within 2 s and "));
-  EXPECT_THAT(ended.err, HasSubstr(" are lost, which no checkpoint holds"));
+  EXPECT_THAT(ended.err, HasSubstr(" are lost: no checkpoint has them"));
   EXPECT_THAT(ended.err, HasSubstr("rank 1 did not stop within "));
   EXPECT_FALSE(alive(ranks[0]) || alive(ranks[1]));
 }

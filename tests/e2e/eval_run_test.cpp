@@ -62,7 +62,7 @@ TEST_F(EvalRun, OfADamagedCheckpointIsRefusedOnEveryRank) {
   file.close();
   const Ended ended = expect_code(
       65, {"eval", damaged / "checkpoints/step-00000003", "--loss-only", "--ranks", "2"});
-  EXPECT_THAT(ended.err, HasSubstr("has another digest than the manifest says"));
+  EXPECT_THAT(ended.err, HasSubstr("has a different digest from that in the manifest"));
 }
 
 TEST_F(EvalRun, TokenizesOnce) {
@@ -96,7 +96,7 @@ TEST_F(EvalRun, SaysWhichCheckpointIsNotThere) {
   refuse(64, {output_, "--checkpoint", "newest"},
          "give best, last or the number of a step, or the folder of a checkpoint");
   refuse(64, {kModel, "--checkpoint", "last", "--data", kQuestions},
-         "chooses among those of a run: ");
+         "selects a checkpoint of a run: ");
   refuse(64, {output_ / "checkpoints/step-00000002", "--checkpoint", "last"},
          "is a checkpoint itself");
 }
@@ -127,7 +127,7 @@ TEST_F(EvalRun, OfNothingSaysWhereItLooked) {
   EXPECT_THAT(expect_code(66, {"export", "nosuchrun", "--out", "x"}).err,
               HasSubstr("'nosuchrun' does not exist; relative paths begin here, in /"));
   const TempFolder empty;
-  refuse(64, {empty.path()}, "is neither a run nor a model, which has a config.json");
+  refuse(64, {empty.path()}, "is neither a run nor a model (no config.json)");
   EXPECT_THAT(expect_code(66, {"eval", kModel, "--data", "nofile.json"}).err,
               HasSubstr("nofile.json: cannot be opened: No such file or directory; relative paths "
                         "begin here, in /"));
@@ -142,9 +142,7 @@ TEST_F(EvalRun, IsNoModelButARecipe) {
   EXPECT_THAT(
       expect_code(64, of_run).err,
       HasSubstr("'" + run + "' is a run: a model folder is needed here. sherd export " + run +
-                " --out FOLDER makes one of it. To continue the run itself: sherd "
-                "train " +
-                run));
+                " --out FOLDER makes one from it. To continue the run itself: sherd train " + run));
   EXPECT_THAT(expect_code(0, {"train", output_}).out, HasSubstr("no step is left to do"));
   expect_code(0, {"plan", output_});
   EXPECT_THAT(expect_code(0, {"data", "preview", output_, "--samples", "1"}).out,

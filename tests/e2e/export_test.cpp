@@ -88,7 +88,8 @@ TEST_F(Export, OfNothingOrToNowhereIsRefused) {
   const std::string run = folder_->path() / "run";
   refuse(66, {"--checkpoint", folder_->path(), "--out", out},
          "--checkpoint: there is no complete checkpoint");
-  refuse(65, {"--checkpoint", run, "--out", out, "--model", kModel}, "is not of the model in");
+  refuse(65, {"--checkpoint", run, "--out", out, "--model", kModel},
+         "does not belong to the model in");
   refuse(64, {"--checkpoint", run, "--out", out, "--dtype", "int8"}, "--dtype");
   const fs::path file = folder_->write("file", "");
   refuse(73, {"--checkpoint", run, "--out", file / "out"}, "cannot create the folder");
@@ -132,7 +133,7 @@ TEST_F(Export, OfADamagedCheckpointLeavesNoWeights) {
   folder_->write("damaged/shard-00000-of-00001.safetensors", bytes);
   const fs::path out = folder_->path() / "half";
   const Ended ended = expect_code(65, {"export", "--checkpoint", damaged, "--out", out});
-  EXPECT_THAT(ended.err, testing::HasSubstr("has another digest than the manifest says"));
+  EXPECT_THAT(ended.err, testing::HasSubstr("has a different digest from that in the manifest"));
   EXPECT_FALSE(fs::exists(out));
 }
 

@@ -61,13 +61,14 @@ TEST_F(Fetch, RefusesOtherBytesThanTheHubSaid) {
     answer.body[100] = static_cast<char>(~answer.body[100]);
     return answer;
   };
-  refuse(65, "the hub says the SHA-256 " + hub.digest("model.safetensors") + ", and what came has");
+  refuse(65, "the hub lists the SHA-256 " + hub.digest("model.safetensors") +
+                 ", and the received file has");
   EXPECT_FALSE(fs::exists(blob("model.safetensors").string() + ".incomplete"));
   hub.at_storage = [](const Asked&, Answer answer) {
     answer.body += "more";
     return answer;
   };
-  refuse(65, "that were said before");
+  refuse(65, "that were announced");
   const std::string other(hub.files.at("config.json").size(), ' ');
   hub.before = [&](const Asked& asked) -> std::optional<Answer> {
     return asked.path.ends_with("/config.json") ? std::optional(Answer{200, other}) : std::nullopt;
@@ -125,13 +126,13 @@ TEST_F(Fetch, ExplainsRefusals) {
   answer(403, "GatedRepo");
   refuse(77, "the token's account has no access", {"HF_TOKEN=x"});
   answer(401, "RepoNotFound");
-  refuse(66, "has no model tiny-org/stories, or a private one that wants a token");
+  refuse(66, "has no model tiny-org/stories, or it is private and needs a token");
   answer(401, "", "Invalid credentials in Authorization header");
   refuse(77, "It may have expired", {"HF_TOKEN=x"});
   answer(403, "", "not\x1b[31m for you");
   refuse(77, "(status 403: not?[31m for you). The token's account", {"HF_TOKEN=x"});
   answer(429, "");
-  refuse(69, "It takes no more requests for now");
+  refuse(69, "It accepts no more requests for now");
   answer(500, "", "on fire");
   refuse(69, "status 500: on fire");
   hub.before = [](const Asked&) { return std::nullopt; };
@@ -142,7 +143,7 @@ TEST_F(Fetch, ExplainsRefusals) {
 TEST_F(Fetch, RefusesNamesThatLeadOutOfTheFolder) {
   for (const std::string name : {"../../../escaped.json", "/tmp/escaped.json", "a//b", "."}) {
     hub.listed_as["generation_config.json"] = name;
-    refuse(65, "would lead out of the repository: nothing is fetched");
+    refuse(65, "points outside the repository: nothing is fetched");
   }
   hub.listed_as.clear();
   hub.before = [](const Asked& asked) -> std::optional<Answer> {
@@ -165,12 +166,12 @@ TEST_F(Fetch, ExplainsWhatARefusalOfAFileMeans) {
   file_answer(403, "GatedRepo");  // the list of a gated model is open to all
   refuse(77, "is gated, and no token was sent: accept its conditions");
   file_answer(404, "EntryNotFound");
-  refuse(66, "the hub lists this file, and does not have it");
+  refuse(66, "the hub lists this file but does not have it");
   hub.before = [](const Asked&) { return std::nullopt; };
   hub.at_storage = [](const Asked&, const Answer&) { return Answer{403, "SignatureExpired"}; };
   const Ended ended = expect_code(69, kFetch, variables({"HF_TOKEN=x"}));
-  EXPECT_THAT(ended.err, HasSubstr("/model.safetensors: this host, to which the hub sends for a "
-                                   "file of tiny-org/stories, answers with status 403"));
+  EXPECT_THAT(ended.err, HasSubstr("/model.safetensors: the hub redirects to this host for a file "
+                                   "of tiny-org/stories, and it returned status 403"));
   EXPECT_THAT(ended.err, Not(HasSubstr("HF_TOKEN")));
   EXPECT_THAT(ended.err, Not(HasSubstr("canary")));
 }
@@ -203,7 +204,7 @@ TEST_F(Fetch, ReadsTheListInPages) {
   expect_code(0, kFetch, variables());
   fs::remove_all(home());
   next = "http://127.0.0.2:9/elsewhere";
-  refuse(65, "the list of files goes on elsewhere");
+  refuse(65, "the list of files continues elsewhere");
 }
 
 TEST_F(Fetch, RefusesAListThatCannotBeRight) {
@@ -235,9 +236,9 @@ TEST_F(Fetch, RefusesAListThatCannotBeRight) {
       weights, [](auto& file) { file["lfs"]["oid"] = "../x"; },
       "'oid' is not of 64 hexadecimal digits");
   refuse_with(
-      weights, [](auto& file) { file.erase("lfs"); }, "the hub says the git blob SHA-1 aaaa");
+      weights, [](auto& file) { file.erase("lfs"); }, "the hub lists the git blob SHA-1 aaaa");
   refuse_with(
-      weights, [](auto& file) { file["size"] = 5; }, "bytes, not the 5 that were said");
+      weights, [](auto& file) { file["size"] = 5; }, "bytes, not the 5 that were announced");
   list = 7;
   refuse(65, "no list of files");
 }
@@ -249,9 +250,8 @@ TEST_F(Fetch, RefusesAnotherCommitThanItAskedFor) {
                ? std::optional(Answer{200, R"({"sha": ")" + kCommit + R"("})"})
                : std::nullopt;
   };
-  EXPECT_THAT(
-      expect_code(65, kFetch + Arguments{"--revision", other}, variables()).err,
-      HasSubstr("the hub was asked for the commit " + other + ", and answers with " + kCommit));
+  EXPECT_THAT(expect_code(65, kFetch + Arguments{"--revision", other}, variables()).err,
+              HasSubstr("the hub was asked for the commit " + other + ", and returned " + kCommit));
   const Ended offline =
       expect_code(66, kFetch + Arguments{"--revision", other}, variables({"HF_HUB_OFFLINE=1"}));
   EXPECT_THAT(offline.err, HasSubstr("sherd fetch " + kHubModel + " --revision " + other));
@@ -285,8 +285,7 @@ TEST_F(Fetch, SendsNoTokenWhereOthersReadAlong) {
   const Ended ended =
       expect_code(66, kFetch, variables({"HF_TOKEN=hf_canary", "http_proxy=" + hub.url()}));
   EXPECT_THAT(ended.err, HasSubstr("the token is not sent to " + hub.url() +
-                                   ": others could read "
-                                   "along"));
+                                   ": the connection is not encrypted"));
   EXPECT_EQ(ended.err.find("the token is not sent"), ended.err.rfind("the token is not sent"));
   for (const Asked& asked : hub.asked()) {
     EXPECT_EQ(asked.header("Authorization"), "");
@@ -325,20 +324,19 @@ TEST_F(Fetch, RefusesWhatIsNoModelForIt) {
 }
 
 TEST_F(Fetch, SaysWhatStandsInTheWay) {
-  refuse(66, "HF_HUB_OFFLINE is set. Fetch it where there is a network: sherd fetch " + kHubModel,
+  refuse(66, "HF_HUB_OFFLINE is set. Fetch it on a host with a network: sherd fetch " + kHubModel,
          {"HF_HUB_OFFLINE=1"});
   const std::string file = folder.write("file", "");
-  refuse(73, "HF_HUB_CACHE (or HF_HOME) names a cache in another place",
-         {"HF_HUB_CACHE=" + file + "/hub"});
-  refuse(69, "Look at the address, the network and the proxy's variables",
+  refuse(73, "HF_HUB_CACHE (or HF_HOME) can name another cache", {"HF_HUB_CACHE=" + file + "/hub"});
+  refuse(69, "Check the address, the network and the proxy variables",
          {"http_proxy=http://127.0.0.1:1"});
   const auto wrong = [&](int code, const Arguments& words, const std::string& why) {
     EXPECT_THAT(expect_code(code, words, variables()).err, HasSubstr(why));
   };
   wrong(64, {"fetch"}, "name is required");
-  wrong(64, {"fetch", "stories"}, "'stories' is no name on a hub");
-  wrong(64, {"fetch", "../x"}, "is no name on a hub");
-  wrong(64, kFetch + Arguments{"--revision", "../x"}, "'../x' is no revision");
+  wrong(64, {"fetch", "stories"}, "'stories' is not a name on a hub");
+  wrong(64, {"fetch", "../x"}, "is not a name on a hub");
+  wrong(64, kFetch + Arguments{"--revision", "../x"}, "'../x' is not a revision");
   EXPECT_THAT(expect_code(64, kFetch, {"HF_ENDPOINT=" + hub.url()}).err, HasSubstr("set HF_HOME"));
 }
 

@@ -25,7 +25,7 @@ TEST(FullLog, OfADeviceChangesNoNumbers) {
   EXPECT_EQ(exported_weights(output), exported_weights(plain));
   for (const std::string verb : {"compare", "watch"}) {
     EXPECT_THAT(expect_code(66, {verb, output.string()}).err,
-                HasSubstr("has no log: /dev/full is no file, and cannot be read back"));
+                HasSubstr("has no log: /dev/full is not a file, and cannot be read back"));
   }
 }
 
@@ -60,7 +60,7 @@ TEST_F(FullDisk, IsToldAndWhatItLacksIsCounted) {
   const auto lost = summary(output()).at("lost_records").get<std::size_t>();
   EXPECT_EQ(lost, 43 - written - 1);
   EXPECT_THAT(ended.out, HasSubstr("; without " + std::to_string(lost) +
-                                   " records that a full disk kept from the log\n"));
+                                   " records not in the log because the disk was full\n"));
 }
 
 TEST_F(FullDisk, IsWrittenOnWhenThereIsRoom) {

@@ -106,7 +106,7 @@ TEST_F(Generate, WritesPromptsAsTheModelsTemplateSays) {
   const Arguments verb = {"generate", model, "--max-new-tokens", "12", "--prompt", "The"};
   const Ended chat = expect_code(0, verb);
   EXPECT_EQ(chat.out, expected_[3] + "\n");
-  EXPECT_THAT(chat.err, HasSubstr("--raw leaves it out"));
+  EXPECT_THAT(chat.err, HasSubstr("--raw turns it off"));
   EXPECT_EQ(expect_code(0, verb + Arguments{"--chat"}).out, chat.out);
   const Ended raw = expect_code(0, verb + Arguments{"--raw"});
   EXPECT_NE(raw.out, chat.out);
@@ -128,7 +128,7 @@ TEST_F(Generate, ContinuesPromptsOfARunAsItWasTrained) {
         0, Arguments{"generate", output, "--max-new-tokens", "12", "--prompt", prompt} + flags);
   };
   const Ended as_trained = continued_by("The");
-  EXPECT_THAT(as_trained.err, HasSubstr("as the run was trained; --chat writes them by"));
+  EXPECT_THAT(as_trained.err, HasSubstr("as in the run's training; --chat applies"));
   EXPECT_EQ(continued_by("The", {"--raw"}).out, as_trained.out);
   EXPECT_EQ(continued_by("The ").out, as_trained.out);  // the blank belongs to what follows
   EXPECT_EQ(continued_by("The dog").out, continued_by("The", {"--chat"}).out);
@@ -166,7 +166,7 @@ TEST_F(Generate, SaysWhatIsWrong) {
   refuse(64, {kModel, "--chat", "--prompt", "a"}, "has no chat template");
   refuse(64, {kModel, "--chat", "--raw", "--prompt", "a"}, "--raw");
   refuse(64, {kModel, "--prompt", "a", "--prompts", "b.txt"}, "--prompts");
-  refuse(64, {kModel, "-n", "2"}, "several ranks read no prompts from the terminal");
+  refuse(64, {kModel, "-n", "2"}, "several ranks cannot read prompts from the terminal");
   refuse(66, {kModel, "--prompts", "/no/p.txt"}, "/no/p.txt");
   refuse(65, {kModel, "--prompt", "a", "--max-new-tokens", "600"},
          "--prompt: 2 tokens and --max-new-tokens 600 are more than the model's context of 512");

@@ -12,7 +12,7 @@ using testing::HasSubstr;
 
 class HubNames : public Fetch {
  protected:
-  // How often a rank says it; `sherd launch` quotes its last words.
+  // How often a rank says it; `sherd launch` quotes its last output.
   static int times(const std::string& text, const std::string& part) {
     int found = 0;
     std::istringstream lines(text);
@@ -28,7 +28,7 @@ TEST_F(HubNames, ARunTakesTheNameOfAModel) {
       66, {"plan", "--model.path", kHubModel, "--data.train", kQuestions, "--train.output", "x"},
       variables());
   EXPECT_THAT(reading.err,
-              HasSubstr("Fetch it where there is a network: sherd fetch " + kHubModel));
+              HasSubstr("Fetch it on a host with a network: sherd fetch " + kHubModel));
   EXPECT_TRUE(hub.asked().empty());
   const Ended first = expect_code(0, on_ranks(2, train_by_name()), variables());
   EXPECT_THAT(first.out, HasSubstr("model.safetensors: "));
@@ -74,7 +74,7 @@ TEST_F(HubNames, OneRankTriesAndSaysWhyItFailed) {
   };
   const Ended wrong = expect_code(65, on_ranks(4, train_by_name()), variables());
   EXPECT_EQ(times(wrong.err, kWhy), 1) << wrong.err;
-  EXPECT_THAT(wrong.err, HasSubstr("the hub says the SHA-256"));
+  EXPECT_THAT(wrong.err, HasSubstr("the hub lists the SHA-256"));
   EXPECT_EQ(hub.asked_of_storage().size(), 1U);
 }
 
@@ -109,10 +109,9 @@ TEST_F(HubNames, RanksWithDifferentCommitsDoNotTrain) {
   const Ended ended = first.finish();
   EXPECT_EQ(ended.code, 78);
   EXPECT_EQ(second.finish().code, 78);
-  EXPECT_THAT(ended.err,
-              HasSubstr("the commit of tiny-org/stories (`sherd fetch tiny-org/stories` on "
-                        "each host brings the newest) is " +
-                        kCommit + " on rank 0 and " + hub.commit + " on rank 1"));
+  EXPECT_THAT(ended.err, HasSubstr("the commit of tiny-org/stories (`sherd fetch tiny-org/stories` "
+                                   "on each host downloads the newest) is " +
+                                   kCommit + " on rank 0 and " + hub.commit + " on rank 1"));
 }
 
 TEST_F(HubNames, OtherVerbsTakeThemToo) {

@@ -187,7 +187,7 @@ TEST(EditedData, IsNoticedOnResume) {
   text.insert(at + 13, "So ");  // as many questions as before
   std::ofstream(questions) << text;
   const Ended ended = expect_code(64, run);
-  EXPECT_THAT(ended.err, HasSubstr("questions.json' has other content: its SHA-256 was "));
+  EXPECT_THAT(ended.err, HasSubstr("questions.json' has different content: its SHA-256 was "));
   EXPECT_THAT(ended.err, HasSubstr("export"));
   EXPECT_THAT(ended.err, HasSubstr("train.output"));
 }
@@ -299,7 +299,7 @@ TEST(RemovedOutput, EndsTheRun) {
   fs::remove_all(output);
   const Ended ended = program.finish();
   EXPECT_EQ(ended.code, 74) << ended.err;
-  EXPECT_THAT(ended.err, HasSubstr("was removed or replaced while the run went on"));
+  EXPECT_THAT(ended.err, HasSubstr("was removed or replaced during the run"));
 }
 
 }  // namespace

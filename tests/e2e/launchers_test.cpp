@@ -96,8 +96,7 @@ TEST(OwnRanks, MustBeThoseOfTheLauncher) {
   const Ended ended =
       expect_code(64, on_ranks(2, train(folder.path() / "run") + Arguments{"-n", "3"}));
   EXPECT_THAT(ended.err,
-              HasSubstr("-n 3 asks for another number of ranks than the 2 that sherd launch "
-                        "started: leave -n out"));
+              HasSubstr("-n 3 differs from the 2 ranks that sherd launch started: leave -n out"));
   for (const char* wrong : {"0", "1025", "x", "99999999999999999999"}) {
     const Ended refused = expect_code(64, train(folder.path() / "run") + Arguments{"-n", wrong});
     EXPECT_THAT(refused.err, HasSubstr("is not a number of ranks: give one from 1 to 1024"));
@@ -166,7 +165,7 @@ TEST(SherdLaunch, RefusesMoreRanksThanTheCoresCanServe) {
     const Ended ended = expect_code(64, start);
     EXPECT_THAT(ended.err, HasSubstr("sherd: " + many + " ranks are too many for the "));
     EXPECT_THAT(ended.err, HasSubstr("Give at most " + std::to_string(most) +
-                                     ", or start them all the same with sherd launch -n " + many +
+                                     ", or start them anyway with sherd launch -n " + many +
                                      " --oversubscribe."));
   }
   if (most > 32) {

@@ -43,8 +43,8 @@ TEST(Mfu, IsToldWhereThePeakIsKnownAndChangesNothing) {
   write_rates(folder.path() / "cache", begin.at("isa"));
   const Ended ended =
       expect_code(0, train(known, "4"), {"XDG_CACHE_HOME=" + (folder.path() / "cache").string()});
-  EXPECT_THAT(ended.out, HasSubstr("mfu: the share of 100 GFLOP/s a rank, the fastest product that "
-                                   "sherd bench --calibrate measured\n"));
+  EXPECT_THAT(ended.out, HasSubstr("mfu: the share of 100 GFLOP/s per rank, the fastest product "
+                                   "that sherd bench --calibrate measured\n"));
   EXPECT_THAT(ended.out, HasSubstr("k tok/s | mfu "));
   EXPECT_THAT(ended.out, HasSubstr(" steps/s, mfu "));
   EXPECT_EQ(events(known, "begin").front().at("peak_operations_per_second"), kPeak);

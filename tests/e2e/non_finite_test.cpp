@@ -127,7 +127,7 @@ TEST_F(Poisoned, StepIsSkippedByAllRanksWithoutATrace) {
   ASSERT_GT(skipped, 1);
   ASSERT_LE(skipped, 20);
   EXPECT_THAT(one.out, HasSubstr("step " + std::to_string(skipped) +
-                                 ": the loss is not finite: the update was left out on every rank "
+                                 ": the loss is not finite: the update was skipped on every rank "
                                  "(1 of at most 1 skipped, train.max_skipped)"));
   EXPECT_THAT(one.out, HasSubstr(", 1 skipped"));
   EXPECT_EQ(nlohmann::json::parse(read_file(output("one") / "summary.json")).at("skipped_steps"),

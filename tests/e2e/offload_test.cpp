@@ -124,8 +124,7 @@ TEST(Offload, ToADiskThatIsTooSmallEndsBeforeTheFirstStep) {
     GTEST_SKIP() << SmallDisk::kWhyNot;
   }
   const Ended ended = expect_code(73, in_bf16(folder.path() / "run") + on_disk(disk.path()));
-  EXPECT_THAT(ended.err,
-              HasSubstr("no room for what is offloaded to '" + disk.path().string() + "'"));
+  EXPECT_THAT(ended.err, HasSubstr("no room for offloading to '" + disk.path().string() + "'"));
   EXPECT_THAT(ended.err, HasSubstr("choose a folder on another disk"));
   EXPECT_THAT(read_log(folder.path() / "run" / "log.jsonl"), IsEmpty());
 }
@@ -135,8 +134,8 @@ TEST(Offload, ToWhatIsNoFolder) {
   std::ofstream(folder.path() / "file") << "x";
   const Ended ended =
       expect_code(73, in_bf16(folder.path() / "run") + on_disk(folder.path() / "file"));
-  EXPECT_THAT(ended.err, HasSubstr("the folder for what is offloaded, '" +
-                                   (folder.path() / "file").string() + "', cannot be made: "));
+  EXPECT_THAT(ended.err, HasSubstr("the folder for offloading, '" +
+                                   (folder.path() / "file").string() + "', cannot be created: "));
   EXPECT_THAT(ended.err, HasSubstr("(memory.offload, ShardOptions::offload)"));
 }
 
@@ -149,8 +148,8 @@ TEST(Offload, ToADiskThatIsTooSmallDoesNotFit) {
   Arguments words = in_bf16(folder.path() / "run") + on_disk(disk.path() / "not there yet");
   words.front() = "plan";
   const Ended planned = expect_code(1, words);
-  EXPECT_THAT(planned.out, HasSubstr("; 0 MiB are free there"));
-  EXPECT_THAT(planned.out, HasSubstr("does not fit: a rank rests 3 MiB "));
+  EXPECT_THAT(planned.out, HasSubstr("; 0 MiB are free"));
+  EXPECT_THAT(planned.out, HasSubstr("does not fit: one rank stores 3 MiB "));
   EXPECT_THAT(planned.out, HasSubstr(" on a disk with 0 MiB free"));
 }
 
@@ -250,11 +249,10 @@ TEST(Offload, ToADiskIsPlannedForGpus) {
     words.front() = "plan";
     return expect_code(0, words).out;
   };
-  EXPECT_THAT(plan({}), AllOf(HasSubstr("\non the disk: "),
-                              HasSubstr("\nin pages of the host: at "
-                                        "most "),
-                              HasSubstr("GB/s each way between a GPU and its host"),
-                              Not(HasSubstr("pinned on the host"))));
+  EXPECT_THAT(plan({}),
+              AllOf(HasSubstr("\non the disk: "), HasSubstr("\npages of the host: at most "),
+                    HasSubstr("GB/s each way between a GPU and its host"),
+                    Not(HasSubstr("pinned on the host"))));
   const auto planned = nlohmann::json::parse(plan({"--json"}));
   EXPECT_GT(planned["offloaded_bytes"], 12 * 260'000);
   EXPECT_GT(planned["page_bytes"], 0);

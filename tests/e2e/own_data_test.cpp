@@ -57,7 +57,7 @@ TEST(OwnData, IsLearnedAndScoredByItsCompletions) {
   const Ended ended = expect_code(0, own("train", output));
   EXPECT_THAT(ended.out, HasSubstr("general-knowledge.jsonl: 20 records, "));
   EXPECT_THAT(ended.out, HasSubstr("lengths: "));
-  EXPECT_THAT(ended.out, HasSubstr("first samples, in [[ ]] what is supervised:\n  "));
+  EXPECT_THAT(ended.out, HasSubstr("first samples (supervised text in [[ ]]):\n  "));
   EXPECT_THAT(ended.out,
               ContainsRegex("\n  31 tokens, 13 supervised: <s> Which is .*\\?\\[\\[ The"));
   EXPECT_FALSE(fs::exists(output / "bad_samples.jsonl"));

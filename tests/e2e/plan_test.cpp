@@ -52,10 +52,10 @@ TEST_F(Plan, SaysOfEachPhaseWhatItHolds) {
       expect_code(0, {"plan", kRecipe, "-n", "2", "--precision.param_dtype", "bfloat16"});
   for (const char* const part :
        {"2 ranks on 1 host, full_shard in ", "batch: the longest micro-batch of the data: ",
-        "a rank holds at most, MiB: ", "  load  forward  backward  optimizer    save",
-        "\n  their float32 masters ", "\n  AdamW's moments ", "\n  activations ",
-        "\nactivations in ", "ward: linear ", "the program itself", "fits: ", "a checkpoint takes ",
-        "a step takes ", " tokens/s\n  "}) {
+        "peak per rank, MiB: ", "  load  forward  backward  optimizer    save",
+        "\n  float32 masters ", "\n  AdamW's moments ", "\n  activations ", "\nactivations in ",
+        "ward: linear ", "\nprogram itself: ", "fits: ", "a checkpoint takes ", "a step takes ",
+        " tokens/s\n  "}) {
     EXPECT_THAT(ended.out, HasSubstr(part));
   }
   EXPECT_THAT(ended.out, Not(HasSubstr("the usual estimate")));  // there is none of its shape
@@ -73,7 +73,7 @@ TEST_F(Plan, OfSplitMastersHoldsTwoBytesAParameterLess) {
   EXPECT_THAT(expect_code(0, {"plan", kRecipe, "--precision.param_dtype", "bfloat16",
                               "--precision.master", "split"})
                   .out,
-              HasSubstr("\n  their masters' low halves "));
+              HasSubstr("\n  low halves of masters "));
 }
 
 TEST_F(Plan, OfAllInBf16HoldsEightBytesAParameter) {
@@ -135,7 +135,7 @@ TEST_F(Plan, ListsWhatFits) {
   EXPECT_EQ(plan.at("search").size(), 9);  // three strategies, and 1, 2 and 4 of 4 samples
   EXPECT_TRUE(plan.at("recommended").contains("parallel.strategy"));
   EXPECT_THAT(expect_code(0, {"plan", kRecipe, "--search"}).out,
-              testing::AllOf(HasSubstr("what fits, the fastest first:"),
+              testing::AllOf(HasSubstr("settings that fit, fastest first:"),
                              HasSubstr("\nrecommended: "), HasSubstr("\n  --parallel.strategy ")));
   const json checkpointed = plan_of(
       0, {"plan", kRecipe, "--search", "--json", "--memory.activation_checkpointing", "true"});
@@ -172,10 +172,10 @@ TEST_F(Plan, OfALargeModelStandsBesideTheUsualEstimate) {
   EXPECT_THAT(ended.err, HasSubstr("planned without the data: "));
   EXPECT_LE(longest_line(ended.out), 120U);
   for (const char* const part :
-       {"8.03B parameters", "the usual estimate of Llama 3 8B beside a plan, in GB",
-        "full_shard in bfloat16 on 8 x a100-80g of one host, 4 x 2048 tokens a GPU, checkpointed",
+       {"8.03B parameters", "the usual estimate for Llama 3 8B next to a plan, in GB",
+        "full_shard in bfloat16 on 8 x a100-80g of one host, 4 x 2048 tokens per GPU, checkpointed",
         "\n  gradients                                       16     32.1  summed in float32",
-        "\n  their float32 masters                            -     32.1", "12 + activations",
+        "\n  float32 masters                                  -     32.1", "12 + activations",
         "15-25 %", "up to 50 %", "2000-4000"}) {
     EXPECT_THAT(ended.out, HasSubstr(part));
   }
@@ -213,7 +213,7 @@ TEST_F(Plan, BesideTheUsualEstimateIsInTheGuide) {
 TEST_F(Plan, OfSeveralHostsTakesALinkOfEachRank) {
   const Arguments hosts = {"plan", "recipes/llama-3-8b.toml", "--device", "h100-80g", "--nodes"};
   EXPECT_THAT(expect_code(0, hosts + Arguments{"8"}).out,
-              testing::AllOf(HasSubstr("45 GB/s between hosts, assumed (--link says otherwise)"),
+              testing::AllOf(HasSubstr("45 GB/s between hosts, assumed (--link sets it)"),
                              HasSubstr("which strategy is the fastest depends on that link")));
   const auto speed = [&](const char* strategy, const Arguments& link) {
     return plan_of(0, hosts +
@@ -246,7 +246,7 @@ TEST_F(Plan, OfMoreAndMoreGpusIsOnPaper) {
               testing::AllOf(HasSubstr("on more GPUs, each with the same batch:\n  GPUs "),
                              HasSubstr("\n  1024    512 ")));
   EXPECT_THAT(expect_code(64, {"plan", kRecipe, "--scaling"}).err,
-              HasSubstr("--scaling is for GPUs: say which with --device"));
+              HasSubstr("--scaling is for GPUs: name the GPU, such as --device"));
 }
 
 TEST_F(Plan, LeavesAReserveOnGpus) {
@@ -256,7 +256,7 @@ TEST_F(Plan, LeavesAReserveOnGpus) {
   EXPECT_EQ(plan_of(0, {"plan", kRecipe, "--json"}).at("reserve_bytes"), 0);
   EXPECT_THAT(
       expect_code(1, {"plan", "recipes/llama-3-8b.toml", "--device", "v100-32g", "-n", "4"}).out,
-      HasSubstr("NCCL's buffers, and what lies idle between blocks (assumed)"));
+      HasSubstr("NCCL's buffers and unused parts of blocks (assumed)"));
 }
 
 TEST(DryRun, SaysWhatARunWouldDoAndWritesNothing) {
@@ -292,7 +292,7 @@ TEST(PlanOfAGpu, HasToBeTold) {
   EXPECT_THAT(expect_code(64, {"plan", SHERD_TEST_SOURCE_DIR "/recipes/llama-3-8b.toml",
                                "--device.kind", "cuda"})
                   .err,
-              HasSubstr("say for which GPU it is planned with --device, as --device h100-80g"));
+              HasSubstr("name the GPU to plan for, such as --device h100-80g"));
 }
 
 TEST(PlanOfARun, ChoosesTheMicroBatch) {
@@ -320,7 +320,7 @@ TEST_F(Plan, SaysOfADeviceThatNothingRunsThere) {
   EXPECT_THAT(expect_code(1, {"plan", kRecipe, "--device", "v100-32g", "--memory", "0.1"}).out,
               HasSubstr("it needs a build of Sherd with CUDA 12.6, and has no bfloat16"));
   EXPECT_THAT(expect_code(0, {"plan", kRecipe, "--device", "h100-80g"}).out,
-              HasSubstr("no plan for this device was compared with a run yet"));
+              HasSubstr("not validated on this device: estimates only"));
 }
 
 json plan_left_by(const fs::path& output) {

@@ -167,7 +167,7 @@ set = { train.max_steps = 2 }
            cluster_->ask("squeue -h").second.empty();
   })) << read_file(out_file());
   const std::string last = sweep();
-  EXPECT_THAT(last, HasSubstr("run 2 of 2, 'two': done before"));
+  EXPECT_THAT(last, HasSubstr("run 2 of 2, 'two': already done"));
   EXPECT_THAT(last, HasSubstr("loss by epoch"));
 }
 

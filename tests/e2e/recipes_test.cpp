@@ -84,6 +84,7 @@ TEST_F(InstalledRecipes, CanAllBeCopiedAndTried) {
     fs::remove(copy);
     EXPECT_EQ(run({"recipes", "cp", name, copy.string()}).code, 0) << name;
     const std::string text = read_file(copy);
+    EXPECT_THAT(text, testing::Not(HasSubstr(" recipes/" + name + ".toml")));  // but the copy
     const std::string recipe = is_sweep(text) ? recipe_of(text) : copy.string();
     const Ended ended =
         name.starts_with("llama-3-")
@@ -113,7 +114,7 @@ TEST(Recipes, RefusesWhatIsNotThereAndWhatIs) {
   const TempFolder folder;
   const std::string kept = folder.write("kept.toml", "mine");
   EXPECT_THAT(expect_code(73, {"recipes", "cp", "small-bloom-squad-32", kept}).err,
-              HasSubstr(kept + ": is there already, and is kept"));
+              HasSubstr(kept + ": already exists and is kept"));
   EXPECT_EQ(read_file(kept), "mine");
   EXPECT_THAT(expect_code(64, {"recipes", "cp", "small-bloom-squad-23"}).err,
               HasSubstr("there is no recipe 'small-bloom-squad-23'; is it small-bloom-squad-32?"));

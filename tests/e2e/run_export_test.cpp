@@ -99,7 +99,7 @@ TEST(RunExport, ReplacesNoFolderOfTheUsers) {
   fs::create_directories(output / "export");
   std::ofstream(output / "export/thesis.txt") << "text";
   const Ended ended = expect_code(73, train(output, "1") + Arguments{"--checkpoint.export", "end"});
-  EXPECT_THAT(ended.err, HasSubstr("export' is there and was not left by a run"));
+  EXPECT_THAT(ended.err, HasSubstr("export' exists and was not written by a run"));
   EXPECT_EQ(read_file(output / "export/thesis.txt"), "text");
 }
 

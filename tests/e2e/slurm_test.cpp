@@ -114,7 +114,7 @@ TEST(Slurm, SaysWhereThereIsNone) {
   const fs::path file = folder.path() / "job.sbatch";
   const Ended ended = expect_code(69, kJob + Arguments{"-o", file.string(), "--submit"},
                                   {"PATH=" + folder.path().string()});
-  EXPECT_THAT(ended.err, HasSubstr("there is no sbatch here. Submit " + file.string()));
+  EXPECT_THAT(ended.err, HasSubstr("sbatch is not installed here. Submit " + file.string()));
 }
 
 TEST(Slurm, RefusesWhatCannotBe) {
@@ -126,7 +126,7 @@ TEST(Slurm, RefusesWhatCannotBe) {
   refused(kJob + Arguments{"--bandwidth", "0"}, "--bandwidth");
   refused(kJob + Arguments{"--gpus-per-node", "2", "--ranks-per-node", "2"}, "excludes");
   refused(kJob + Arguments{"--optim.rate", "1"}, "optim.rate");
-  refused(kJob + Arguments{"--", "gpu"}, "'gpu' after -- is no option of sbatch");
+  refused(kJob + Arguments{"--", "gpu"}, "'gpu' after -- is not an option of sbatch");
   refused({"slurm", "/no/such/run.toml"}, "/no/such/run.toml");
   refused({"slurm"}, "recipe is required");
 }

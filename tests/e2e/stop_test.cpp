@@ -98,7 +98,7 @@ TEST(StopWithADeadline, SaysWhichStepsAreLost) {
   EXPECT_TRUE(checkpoints_in(output).empty());
   EXPECT_THAT(ended.err, HasSubstr("was asked to stop within 6 s and "));
   EXPECT_THAT(ended.err,
-              testing::ContainsRegex("steps 1 to [0-9]+ are lost, which no checkpoint holds"));
+              testing::ContainsRegex("steps 1 to [0-9]+ are lost: no checkpoint has them"));
 }
 
 // A rank hangs for good: the others end at the timeout, and the stop has lost steps.

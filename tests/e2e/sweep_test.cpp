@@ -38,7 +38,7 @@ TEST_F(Sweep, RunsEachSettingAndPassesOverWhatIsDone) {
   EXPECT_THAT(first.out, Not(HasSubstr("not comparable")));
   fs::remove_all(output() / "no_shard-n2");
   const Ended second = expect_code(0, words + Arguments{"--json"});
-  EXPECT_THAT(second.err, HasSubstr("run 1 of 4, 'no_shard-n1': done before"));
+  EXPECT_THAT(second.err, HasSubstr("run 1 of 4, 'no_shard-n1': already done"));
   EXPECT_THAT(second.err, HasSubstr("run 2 of 4, 'no_shard-n2': 2 ranks"));
   const json found = json::parse(second.out);
   EXPECT_EQ(found.at("runs").size(), 4);
@@ -51,17 +51,16 @@ const std::string kOnTwoHosts = "[[run]]\nname = \"wide\"\nranks = 4\nhosts = 2\
 
 TEST_F(Sweep, SeveralHostsNeedABatchSystemOrALauncher) {
   const std::string sweep = file(kOnTwoHosts);
-  EXPECT_THAT(
-      expect_code(64, {"sweep", sweep}).err,
-      HasSubstr("run 'wide' is over 2 hosts, which a batch system gives, --slurm, or a command "
-                "that starts `sherd launch` on each, --launcher"));
+  EXPECT_THAT(expect_code(64, {"sweep", sweep}).err,
+              HasSubstr("run 'wide' is over 2 hosts: give --slurm for a batch system, or "
+                        "--launcher with a command that starts `sherd launch` on each host"));
   EXPECT_THAT(expect_code(64, {"sweep", sweep, "--setup", "true"}).err, HasSubstr("--slurm"));
   EXPECT_THAT(expect_code(64, {"sweep", sweep, "--no-submit"}).err, HasSubstr("--slurm"));
   EXPECT_THAT(expect_code(64, {"sweep", sweep, "--slurm", "--launcher", "true"}).err,
               HasSubstr("--slurm excludes --launcher"));
   const TempFolder nothing;
   EXPECT_THAT(expect_code(69, {"sweep", sweep, "--slurm"}, {"PATH=" + nothing.path().string()}).err,
-              HasSubstr("there is no sbatch here. Submit "));
+              HasSubstr("sbatch is not installed here. Submit "));
 }
 
 /// A sweep of one run on two hosts, and a launcher that starts nothing.
@@ -100,7 +99,7 @@ TEST_F(SweepByALauncher, PassesARequestToStopOn) {
   program.signal(SIGTERM);
   const Ended ended = program.finish();
   EXPECT_EQ(ended.code, 75) << ended.err;
-  EXPECT_THAT(ended.out, HasSubstr("'wide': stopped; the same command goes on"));
+  EXPECT_THAT(ended.out, HasSubstr("'wide': stopped; the same command resumes"));
 }
 
 TEST_F(Sweep, WritesJobsWithoutSubmittingThem) {
@@ -143,7 +142,7 @@ name = "two"
 set = { model.path = "tests/data/none", data.train = "tests/data/none-*.json" }
 )");
   const Ended ended = expect_code(66, {"sweep", sweep});
-  EXPECT_THAT(ended.err, HasSubstr("no run was begun, since they need what is not there"));
+  EXPECT_THAT(ended.err, HasSubstr("no run was started because files are missing"));
   EXPECT_THAT(ended.err, HasSubstr("\n  data.train[0].path = \"tests/data/none-*.json\": there is "
                                    "no such file (of 'two')"));
   EXPECT_THAT(ended.err, HasSubstr("\n  model.path = \"tests/data/none\": there is no such folder "
@@ -194,8 +193,8 @@ class SweepOfJobs : public Sweep {
 TEST_F(SweepOfJobs, IsNotSubmittedTwiceWhereSlurmDoesNotAnswer) {
   EXPECT_THAT(call(0).out, HasSubstr("run 1 of 1, 'one': job 7"));
   command("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1");
-  EXPECT_THAT(call(69).err, HasSubstr("what became of job 7 is not known, since squeue failed: "
-                                      "Unable to contact slurm controller. Nothing was submitted"));
+  EXPECT_THAT(call(69).err, HasSubstr("the state of job 7 is unknown because squeue failed: Unable "
+                                      "to contact slurm controller. Nothing was submitted"));
   command("squeue", "echo '6 PENDING'; echo '7 RUNNING'");
   EXPECT_THAT(call(0).out, HasSubstr("run 1 of 1, 'one': job 7 is RUNNING"));
   EXPECT_EQ(submissions(), 1);
@@ -230,7 +229,8 @@ name = "good"
 set = { train.max_steps = 3 }
 )");
   const Ended ended = expect_code(1, {"sweep", sweep});
-  EXPECT_THAT(ended.out, HasSubstr("'bad': failed with exit code 79; the next one begins"));
+  EXPECT_THAT(ended.out,
+              HasSubstr("'bad': failed with exit code 79; continuing with the next run"));
   EXPECT_THAT(ended.out, HasSubstr("failed: 'bad' (79)"));
   EXPECT_TRUE(fs::exists(output() / "good/summary.json"));
   const json record = json::parse(read_file(output() / "sweep.json"));
@@ -245,11 +245,11 @@ TEST_F(Sweep, StopsWithTheRunThatIsStoppedAndGoesOn) {
   program.signal(SIGTERM);
   const Ended ended = program.finish();
   EXPECT_EQ(ended.code, 75) << ended.err;
-  EXPECT_THAT(ended.out, HasSubstr("'lr=1e-4': stopped; the same command goes on"));
+  EXPECT_THAT(ended.out, HasSubstr("'lr=1e-4': stopped; the same command resumes"));
   EXPECT_FALSE(fs::exists(output() / "lr=1e-3"));
   const auto left = listing(output());
   const Ended other = expect_code(64, words + Arguments{"--optim.eps", "1e-7"});
-  EXPECT_THAT(other.err, HasSubstr("no run was begun: the run 'lr=1e-4' was begun with other "
+  EXPECT_THAT(other.err, HasSubstr("no run was started: the run 'lr=1e-4' was begun with other "
                                    "settings: optim.eps was 1e-08, is 1e-07."));
   EXPECT_EQ(listing(output()), left);
   Program again(words);
@@ -264,9 +264,9 @@ TEST_F(Sweep, RefusesWhatCannotBeBeforeTheFirstRun) {
   };
   refused({"sweep", file("[[run]]\nname = \"a\"\nset = { optim.lr = -1 }\n")},
           "run 'a': --optim.lr -1");
-  refused({"sweep", file("[[run]]\nname = \"a\"\n"), "-n", "2"}, "-n goes with a recipe");
+  refused({"sweep", file("[[run]]\nname = \"a\"\n"), "-n", "2"}, "-n is for recipes");
   refused({"sweep", file("[[run]]\nname = \"a\"\n"), "--checkpoint.resume", "overwrite"},
-          "checkpoint.resume = \"overwrite\" does not go with a sweep");
+          "checkpoint.resume = \"overwrite\" does not work in a sweep");
   refused({"sweep", "/no/such/file.toml"}, "/no/such/file.toml");
   refused({"sweep", kModel}, "is a folder");
   refused(sweep({"-n", "0"}), "--ranks");

@@ -175,7 +175,7 @@ TEST_F(Trackers, ThatNeverAnswerAreLeftAtTheEnd) {
   run.signal(SIGTERM);
   const Ended ended = run.finish();
   EXPECT_EQ(ended.code, 75) << ended.err;
-  EXPECT_THAT(ended.out, AllOf(HasSubstr("tracker mlflow: not waited for any longer, after 5 s\n"),
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("tracker mlflow: no longer waited for, after 5 s\n"),
                                HasSubstr(" points were dropped\n")));
   EXPECT_LT(ended.seconds, 15);
 }
@@ -194,7 +194,7 @@ TEST_F(Trackers, OfAFailedRunAreToldOf) {
   EXPECT_NE(ended.code, 0);
   EXPECT_NE(ended.code, 128 + SIGSEGV);
   EXPECT_THAT(ended.out, AllOf(HasSubstr("tracker wandb: to upload the run: wandb sync "),
-                               HasSubstr("tracker mlflow: not waited for any longer, after 2 s")));
+                               HasSubstr("tracker mlflow: no longer waited for, after 2 s")));
 }
 
 TEST_F(Trackers, ThatFailAreSaidOnceAndChangeNothing) {
@@ -229,7 +229,7 @@ TEST_F(Trackers, OnAFullDiskChangeNothing) {
   const Ended ended = run_program(verb);
   ASSERT_EQ(ended.code, 0) << ended.err;
   EXPECT_THAT(ended.out, AllOf(HasSubstr("tracker tensorboard: "), HasSubstr("No space left"),
-                               HasSubstr("the run goes on without it")));
+                               HasSubstr("the run continues without it")));
   expect_same(output("run"), plain());
 }
 
@@ -278,7 +278,7 @@ TEST_F(Trackers, KeepNoSecrets) {
     EXPECT_EQ(asked.header("Authorization"), "Bearer " + words[4]);
   }
   EXPECT_THAT(refused.out, AllOf(HasSubstr("answers 403; look at MLFLOW_TRACKING_USERNAME"),
-                                 HasSubstr("the run goes on without it")));
+                                 HasSubstr("the run continues without it")));
   EXPECT_THAT(all_text(refused, output("refused")), Not(HasSubstr("canary")));
 }
 

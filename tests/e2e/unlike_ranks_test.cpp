@@ -84,7 +84,7 @@ TEST(UnlikeRanks, AreToldBeforeTheFirstStepThatTheyDoNotSeeOneOutputFolder) {
   const Ended zero = first->finish(), one = second->finish();
   EXPECT_EQ(zero.code, 78) << zero.out << zero.err;
   EXPECT_EQ(one.code, 78) << one.out << one.err;
-  EXPECT_THAT(zero.err, HasSubstr("all ranks must see one train.output"));
+  EXPECT_THAT(zero.err, HasSubstr("all ranks must see the same train.output"));
   EXPECT_THAT(zero.err, HasSubstr("rank 1 looked in '" + (folder.path() / "host1/run").string()));
   EXPECT_THAT(zero.out, Not(HasSubstr("step 1/")));
   EXPECT_TRUE(fs::is_empty(folder.path() / "host0"));

@@ -31,7 +31,7 @@ TEST(Watch, ShowsARunWithoutDisturbingIt) {
   run.signal(SIGTERM);
   EXPECT_EQ(run.finish().code, 75);
   EXPECT_THAT(expect_code(0, {"watch", output.string(), "--once"}).out,
-              HasSubstr("; stopped: the same command goes on\n"));
+              HasSubstr("; stopped: the same command resumes\n"));
 }
 
 // A log may come from anybody.
@@ -112,7 +112,8 @@ TEST(Watch, SaysWhyARunHasFailed) {
   const fs::path output = folder.path() / "run";
   expect_code(79, train(output, "3") + Arguments{"--optim.lr", "1e30"});
   EXPECT_THAT(expect_code(0, {"watch", output.string()}).out,
-              AllOf(HasSubstr("; failed: "), HasSubstr("loss"), Not(HasSubstr("goes on"))));
+              AllOf(HasSubstr("; failed: "), HasSubstr("loss"),
+                    Not(HasSubstr("the same command resumes"))));
 }
 
 TEST(Watch, OnATerminalFollowsARunToItsEnd) {
@@ -124,7 +125,7 @@ TEST(Watch, OnATerminalFollowsARunToItsEnd) {
   watched.wait_for("; running");
   run.signal(SIGTERM);
   EXPECT_EQ(run.finish().code, 75);
-  EXPECT_THAT(watched.finish().out, HasSubstr("; stopped: the same command goes on"));
+  EXPECT_THAT(watched.finish().out, HasSubstr("; stopped: the same command resumes"));
 }
 
 // The process holds the folder, and has written nothing into it yet.

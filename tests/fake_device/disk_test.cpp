@@ -129,8 +129,8 @@ TEST(OffloadBehindTheHost, TellsOfAWriteThatFailsAndIsTornUntilACheckpointIsLoad
     backward();
     optimizer.step();
     test::expect_error([&] { static_cast<void>(optim_parameters(model)); }, ExitCode::Usage,
-                       {"rests on a disk", "leave the folders empty, and optimizer_on_host"});
-    test::expect_error([&] { model.publish(); }, ExitCode::Usage, {"rest on a disk"});
+                       {"is stored on a disk", "leave the folders empty, and optimizer_on_host"});
+    test::expect_error([&] { model.publish(); }, ExitCode::Usage, {"are stored on a disk"});
   });
   EXPECT_EQ(take_faults(), std::vector<std::string>{});
 }

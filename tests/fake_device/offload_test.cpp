@@ -144,13 +144,14 @@ TEST(OffloadToTheHost, HoldsSlotsOfWhatRestsOnTheHost) {
     static_cast<void>(full_optim_state_dict(model, optimizer));
     EXPECT_EQ(settled(), 3);
     test::expect_error([&] { static_cast<void>(optim_parameters(model)); }, ExitCode::Usage,
-                       {"[optim_parameters]", "rests on the host",
+                       {"[optim_parameters]", "is stored on the host",
                         "use sherd::AdamW, or leave optimizer_on_host"});
     test::expect_error([&] { model.publish(); }, ExitCode::Usage,
-                       {"[publish] values of unit", "rest on the host", "is a copy of them"});
+                       {"[publish] values of unit", "are stored on the host", "is a copy of them"});
     options.precision.full_precision_in_eval = true;
     test::expect_error([&] { fully_shard(test::make_net(), Mesh::shard(world), options); },
-                       ExitCode::Usage, {"masters that rest on the host", "optimizer_on_host"});
+                       ExitCode::Usage,
+                       {"masters that are stored on the host", "optimizer_on_host"});
     options.precision.full_precision_in_eval = false;
   });
   run_ranks_on_devices(1, [](const World& world) {
@@ -336,11 +337,11 @@ TEST(OffloadToTheHost, OfPartsThatCannotRestThereIsRefused) {
           {"(Offload::parameters_on_host) is for ranks on other devices", "parameter_folder"});
   const World sharing = World::fake({.size = 2, .local_size = 2});
   refused(sharing, {.parameters_on_host = true},
-          {"parameters cannot rest on the host (Offload::parameters_on_host) where ranks exchange "
-           "by nothing (fake ranks)",
+          {"parameters cannot be stored on the host (Offload::parameters_on_host) where ranks "
+           "exchange by nothing (fake ranks)",
            "give each rank a device of its own"});
   refused(sharing, {.gradient_folder = "/tmp", .gradients_on_host = true},
-          {"rests on the host (Offload::gradients_on_host) or on a disk (gradient_folder)"});
+          {"is stored on the host (Offload::gradients_on_host) or on a disk (gradient_folder)"});
 }
 
 struct TwiceImpl : torch::nn::Module {

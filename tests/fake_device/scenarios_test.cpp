@@ -281,7 +281,7 @@ TEST(FakeDevice, RanksThatLoseTheNetworkSayWhatNcclSays) {
   for (const size_t rank : {0U, 2U}) {
     EXPECT_THAT(told.texts[rank],
                 testing::AllOf(testing::HasSubstr("NCCL says: socketProgress: connection closed"),
-                               testing::HasSubstr(" Rank 1 was told: NET/IB: got completion")));
+                               testing::HasSubstr(" Rank 1 reported: NET/IB: got completion")));
   }
   EXPECT_EQ(told.codes, std::vector<ExitCode>(3, ExitCode::PeerLost));
 }

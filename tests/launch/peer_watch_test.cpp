@@ -125,7 +125,7 @@ TEST(PeerWatch, RefusesADescriptorThatIsNoPipe) {
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::Usage);
-    EXPECT_THAT(error.what(), HasSubstr("SHERD_SUPERVISOR_FD=987 is no pipe of this process"));
+    EXPECT_THAT(error.what(), HasSubstr("SHERD_SUPERVISOR_FD=987 is not a pipe of this process"));
   }
 }
 

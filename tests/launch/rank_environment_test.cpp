@@ -227,14 +227,13 @@ std::vector<Fault> faults() {
        "MASTER_PORT=70000 is not an integer of at least 1 and at most 65535"},
       {with(kTorchrun, {{"MASTER_PORT", ""}}), ExitCode::Unavailable, "MASTER_PORT is not set"},
       {two_hosts, ExitCode::Unavailable, "Set MASTER_ADDR to the host of rank 0 and MASTER_PORT"},
-      {kOpenMpi, ExitCode::Unavailable,
-       "rank 2 of 4 (Open MPI): no variable tells where rank 0 is"},
+      {kOpenMpi, ExitCode::Unavailable, "rank 2 of 4 (Open MPI): no variable says where rank 0 is"},
       {{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MASTER_ADDR", "h"}},
        ExitCode::Unavailable,
        "rank 0 of 2 (PMI): MASTER_PORT is not set"},
       {{{"PMIX_RANK", "1"}},
        ExitCode::Usage,
-       "PMIX_RANK=1 is set, but PMIx does not tell the number of ranks"},
+       "PMIX_RANK=1 is set, but PMIx does not set the number of ranks"},
       {{{"SLURM_STEP_ID", "x"}}, ExitCode::Usage, "SLURM_STEP_ID=x is not a step number"},
       {{{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}},
        ExitCode::Usage,
@@ -244,7 +243,7 @@ std::vector<Fault> faults() {
       {with(kSlurm, {{"SLURM_JOB_ID", ""}}), ExitCode::Unavailable,
        "rank 3 of 4 (Slurm): MASTER_PORT is not set"},
       {with(kSlurm, {{"SLURM_STEP_NODELIST", ""}, {"SLURM_NODELIST", ""}}), ExitCode::Unavailable,
-       "SLURM_STEP_NODELIST or SLURM_NODELIST tells the host"},
+       "SLURM_STEP_NODELIST or SLURM_NODELIST names the host"},
   };
 }
 

@@ -63,7 +63,7 @@ newest() { ls 'my runs/checkpoints'/step-*[0-9]/manifest.json 2>/dev/null | tail
 before=$(newest)
 srun --cpus-per-task=$SLURM_CPUS_PER_TASK --kill-on-bad-exit=0 --wait=600 /opt/sherd train 'my run.toml' --optim.lr 1e-5
 code=$?
-# 75: stopped on request. 76: a node or a rank was lost. The same command goes on.
+# 75: stopped on request. 76: a node or a rank was lost. The same command resumes.
 if [ $code -eq 75 ] || { [ $code -eq 76 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 5 ]; }; then
     if [ "$(newest)" = "$before" ] && [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then
         echo "stopped twice without a checkpoint in between, not queued again: is the time limit shorter than a step and a save?" >&2
@@ -207,12 +207,12 @@ TEST(SlurmJobFile, RefusesWhatSlurmCouldNotTake) {
   EXPECT_THAT(fault(none), HasSubstr("at least one node"));
   SlurmJob word = job();
   word.options = {"gpu"};
-  EXPECT_THAT(fault(word), HasSubstr("'gpu' after -- is no option of sbatch"));
+  EXPECT_THAT(fault(word), HasSubstr("'gpu' after -- is not an option of sbatch"));
   SlurmJob lines = job();
   lines.options = {"--comment=a\nrm"};
-  EXPECT_THAT(fault(lines), HasSubstr("is no option of sbatch"));
+  EXPECT_THAT(fault(lines), HasSubstr("is not an option of sbatch"));
   lines.options = {"--comment=a\tb"};
-  EXPECT_THAT(fault(lines), HasSubstr("is no option of sbatch"));
+  EXPECT_THAT(fault(lines), HasSubstr("is not an option of sbatch"));
   lines.options = {"--comment=" + std::string(5000, 'x')};
   EXPECT_THAT(fault(lines), HasSubstr("is longer than sbatch reads"));
   SlurmJob setup = job();

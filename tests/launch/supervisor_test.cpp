@@ -160,9 +160,10 @@ TEST(Supervisor, AKilledRankEndsTheOthers) {
                   "peer lost: rank 1 was killed by signal 9 (SIGKILL); stopping (exit 76)\n"),
             1)
       << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("sherd launch: rank 1 was killed by signal 9 (SIGKILL). If "
-                                     "nobody killed it, the system may have run out of memory: see "
-                                     "dmesg. It left no last words.\n"));
+  EXPECT_THAT(
+      outcome.err,
+      HasSubstr("sherd launch: rank 1 was killed by signal 9 (SIGKILL). If nobody killed it, the "
+                "system may have run out of memory: see dmesg. It printed nothing before that.\n"));
 }
 
 TEST(Supervisor, ReturnsTheDeadRanksOwnCode) {
@@ -204,9 +205,8 @@ TEST(Supervisor, PassesStandardErrorOnAndRepeatsTheLastWords) {
   EXPECT_THAT(outcome.err, HasSubstr("[rank 1] line 12\n"));
   EXPECT_THAT(outcome.err,
               ::testing::AnyOf(HasSubstr("\nline 1\n"), ::testing::StartsWith("line 1\n")));
-  EXPECT_THAT(outcome.err,
-              HasSubstr("sherd launch: rank 1 exited with code 65 (a data or model file is wrong). "
-                        "Its last words:\n  | line 3\n  | line 4\n"));
+  EXPECT_THAT(outcome.err, HasSubstr("sherd launch: rank 1 exited with code 65 (a data or model "
+                                     "file is wrong). Its last output:\n  | line 3\n  | line 4\n"));
   EXPECT_THAT(outcome.err, ::testing::EndsWith("  | line 12\n"));
   EXPECT_THAT(outcome.err, Not(HasSubstr("  | line 2\n")));
 }
@@ -244,7 +244,7 @@ TEST_P(StopTheLauncher, StopsAllRanks) {
   launcher.signal(GetParam());
   const Outcome outcome = launcher.finish();
   EXPECT_EQ(outcome.status.shell_code(), 75);
-  EXPECT_THAT(outcome.err, HasSubstr("asked the ranks to stop; once more to kill them"));
+  EXPECT_THAT(outcome.err, HasSubstr("asked the ranks to stop; a second signal kills them"));
 }
 
 TEST_P(StopTheLauncher, KillsThemTheSecondTime) {
@@ -293,7 +293,7 @@ TEST(Supervisor, ASignalThatRanksDoNotHandleIsItsOwnCode) {
   launcher.signal(SIGINT);  // the ranks are sent SIGTERM
   const Outcome outcome = launcher.finish(kAllGone);
   EXPECT_EQ(outcome.status.shell_code(), 128 + SIGINT);
-  EXPECT_THAT(outcome.err, Not(HasSubstr("last words")));
+  EXPECT_THAT(outcome.err, Not(HasSubstr("Its last output")));
 }
 
 TEST(Supervisor, ASignalBeforeRanksAreReadyIsHeldBackForThem) {

@@ -198,11 +198,11 @@ TEST(Download, ADifferentSizeIsRefusedBeforeTheFileIsTouched) {
         },
         ExitCode::BadData, {server.url() + path, why});
   };
-  refused("/page", "has 19 bytes, not the 100000 that were said before");
+  refused("/page", "has 19 bytes, not the 100000 that were announced");
   refused("/longer", "has 100004 bytes");
   refused("/none", "has 77 bytes");
   EXPECT_EQ(bytes_of(file), begun);
-  refused("/unsaid", "more bytes come than the 100000");
+  refused("/unsaid", "the server sends more than the 100000");
 }
 
 TEST(Download, AsksNothingOfAFileThatIsThere) {

@@ -21,7 +21,7 @@ TEST(Url, AnOriginIsSchemeHostAndPort) {
 TEST(Url, RefusesWhatIsNoServer) {
   for (const char* const url : {"", "file:///etc/passwd", "huggingface.co", "http://", "a b"}) {
     expect_error([&] { static_cast<void>(origin_of(url)); }, ExitCode::Usage,
-                 {"is no URL of a server: give one like https://host/path"});
+                 {"is not the URL of a server: give one like https://host/path"});
   }
 }
 
@@ -39,7 +39,7 @@ TEST(Url, RefusesRedirectsThatLeadAstray) {
   };
   refused("http://a.example/x", "from https to http");
   refused("file:///etc/passwd", "the scheme 'file'");
-  refused("http://", "to what is no URL");
+  refused("http://", "to something that is not a URL");
 }
 
 TEST(Url, ShowsNoSecrets) {

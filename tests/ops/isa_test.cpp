@@ -72,8 +72,8 @@ void expect_refusal(const std::string& value, const std::string& reason) {
 
 TEST(Isa, RefusesAnyOtherValueOfItsVariable) {
   expect_refusal("amx", "this processor cannot run");
-  expect_refusal("avx3", "names no path of a processor");
-  expect_refusal("AVX2", "names no path of a processor");
+  expect_refusal("avx3", "is not the name of a CPU path");
+  expect_refusal("AVX2", "is not the name of a CPU path");
 }
 
 Isa with_aten(const char* value) {
@@ -138,8 +138,7 @@ TEST(Isa, IsSaidWhereRanksDiffer) {
   EXPECT_EQ(isa_notice({"amx", "amx"}), "");
   EXPECT_EQ(
       isa_notice({"amx", "avx512", "avx2"}),
-      "all ranks compute on the path \"avx2\" of the processor, the best that rank 2 has; rank 0 "
-      "could do \"amx\"");
+      "all ranks use the CPU path \"avx2\", the best that rank 2 has; rank 0 supports \"amx\"");
 }
 
 TEST(Isa, IsAgreedBetweenRanks) {

@@ -120,7 +120,7 @@ TEST(SafetensorsFolder, RefusesAMappedTensorThatIsNotThere) {
                    R"({"weight_map":{"a":"one.safetensors","b":"one.safetensors"}})");
   EXPECT_EQ(error_of_folder(folder.path()),
             "65: " + (folder / kIndex) +
-                ": tensor \"b\" is said to be in one.safetensors, which has no such tensor");
+                ": tensor \"b\" should be in one.safetensors, which has no such tensor");
 }
 
 TEST(SafetensorsFolder, RefusesABadShardByName) {
@@ -144,9 +144,9 @@ TEST(SafetensorsFolder, RefusesBadIndexes) {
       {R"({"weight_map":{"a":{}}})", "expected a file name for tensor \"a\", found an object"},
       {R"({"weight_map":{"a":[]}})", "expected a file name for tensor \"a\", found an array"},
       {R"({"weight_map":{"a":"x.safetensors","a":"x.safetensors"}})",
-       "tensor \"a\" stands in \"weight_map\" twice"},
+       "tensor \"a\" occurs twice in \"weight_map\""},
       {R"({"weight_map":{"a":"x.safetensors"},"weight_map":{}})",
-       "\"weight_map\" stands in the file twice"},
+       "\"weight_map\" occurs twice in the file"},
       {R"({"weight_map":{"a":"x.safetensors"}} x)", "not valid JSON"},
       {R"({"metadata":)" + std::string(100, '[') + std::string(100, ']') + "}",
        "nested deeper than 64 levels"},

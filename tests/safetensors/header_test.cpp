@@ -166,15 +166,15 @@ std::vector<BadFile> bad_types() {
       {"metadata is a string", file(R"({"__metadata__":"pt"})"),
        "expected an object of strings for \"__metadata__\", found the string \"pt\""},
       {"metadata twice, once null", file(R"({"__metadata__":null,"__metadata__":{}})"),
-       "\"__metadata__\" stands in the header twice"},
+       "\"__metadata__\" occurs twice in the header"},
       {"metadata with a number", file(R"({"__metadata__":{"step":1}})"),
        "expected a string for \"step\" in \"__metadata__\", found the number 1"},
       {"metadata with an object", file(R"({"__metadata__":{"a":{}}})"),
        "\"__metadata__\", found an object"},
       {"metadata twice", file(R"({"__metadata__":{},"__metadata__":{}})"),
-       "\"__metadata__\" stands in the header twice"},
+       "\"__metadata__\" occurs twice in the header"},
       {"metadata key twice", file(R"({"__metadata__":{"a":"1","a":"1"}})"),
-       "\"a\" stands in \"__metadata__\" twice"},
+       "\"a\" occurs twice in \"__metadata__\""},
   };
 }
 
@@ -214,17 +214,17 @@ std::vector<BadFile> bad_offsets() {
        safetensors_bytes(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                          R"("a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
                          2),
-       "tensor \"a\" stands in the header twice"},
+       "tensor \"a\" occurs twice in the header"},
       {"name twice, same bytes",
        safetensors_bytes(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                          R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
                          1),
-       "tensor \"a\" stands in the header twice"},
+       "tensor \"a\" occurs twice in the header"},
       {"name twice, empty",
        safetensors_bytes(R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
                          R"("a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
                          0),
-       "tensor \"a\" stands in the header twice"},
+       "tensor \"a\" occurs twice in the header"},
   };
 }
 

@@ -172,13 +172,13 @@ TEST(SafetensorsWriter, CountsTheBytes) {
   writer.write("a", "1234", 4);
   writer.finish();
   EXPECT_THAT(error_of([&] { writer.finish(); }),
-              AllOf(StartsWith("64: "), HasSubstr("is finished already")));
+              AllOf(StartsWith("64: "), HasSubstr("is already finished")));
 }
 
 TEST(SafetensorsWriter, RefusesWhatAFileCannotHold) {
   const test::TemporaryFolder folder;
   const std::vector<std::pair<std::vector<SafetensorsSpec>, std::string>> cases = {
-      {{{"a", at::kFloat, {1}}, {"a", at::kFloat, {1}}}, "tensor \"a\" stands in the header twice"},
+      {{{"a", at::kFloat, {1}}, {"a", at::kFloat, {1}}}, "tensor \"a\" occurs twice in the header"},
       {{{"__metadata__", at::kFloat, {1}}}, "no tensor may be called __metadata__"},
       {{{"a", at::kComplexFloat, {1}}}, "tensor a: safetensors has no dtype ComplexFloat"},
       {{{"a", at::kFloat, {-1}}}, "shape [-1] is too large or negative"},

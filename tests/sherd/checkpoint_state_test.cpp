@@ -144,7 +144,7 @@ TEST(CheckpointBuffers, ThatAreDamagedAreFound) {
     manifest["buffers"]["shift"]["pieces"][0]["sha256"]["value"][0] = std::string(64, '0');
   });
   expect_error([&] { static_cast<void>(verify_checkpoint(path)); }, ExitCode::BadData,
-               {"value/shift", "has another digest"});
+               {"value/shift", "has a different digest"});
 }
 
 TEST(CheckpointSteps, AreThoseOfEachParameter) {
@@ -280,7 +280,7 @@ TEST(CheckpointOptimizer, OfAnotherKindIsRefusedAndChangesNothing) {
     expect_error([&] { load_checkpoint(run.model, run.state, of_sgd); }, ExitCode::BadData,
                  {of_sgd, "its optimizer was another one: it has 'momentum_buffer'"});
     expect_error([&] { load_checkpoint(run.model, optimizer, of_sgd); }, ExitCode::BadData,
-                 {"its optimizer was no AdamW", "'momentum_buffer'"});
+                 {"its optimizer was not AdamW", "'momentum_buffer'"});
     expect_error([&] { load_checkpoint(run.model, optimizer, of_none); }, ExitCode::BadData,
                  {"it has no optimizer state of parameter"});
     const Tensors after = run.values();

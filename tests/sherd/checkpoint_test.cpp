@@ -216,7 +216,7 @@ TEST(Checkpoint, MayBeNamedWithASlashAtTheEnd) {
   for (const char* name : {"", "/", ".", "..", "checkpoint/.."}) {
     on_each_rank(1, [&](Model& model, AdamW& optimizer) {
       expect_error([&] { save_checkpoint(model, optimizer, name, kNote); }, ExitCode::CannotWrite,
-                   {"'" + std::string(name) + "' names no folder that a checkpoint could be"});
+                   {"'" + std::string(name) + "' cannot be the folder of a checkpoint"});
     });
   }
 }
@@ -236,11 +236,11 @@ TEST(Checkpoint, NeverReplacesWhatIsNoCheckpoint) {
   const TempFolder folder;
   const std::string path = folder.path() / "mine";
   folder.write("mine", "a file");
-  expect_not_replaced(folder, path, {"'" + path + "' is a file, and no checkpoint"});
+  expect_not_replaced(folder, path, {"'" + path + "' is a file, not a checkpoint"});
   fs::remove(path);
   fs::create_directory(path);
   folder.write("mine/thesis.tex", "the only copy");
-  const std::vector<std::string> parts = {"holds 'thesis.tex', which is no part of a checkpoint"};
+  const std::vector<std::string> parts = {"holds 'thesis.tex', which is not part of a checkpoint"};
   expect_not_replaced(folder, path, parts);
   folder.write("mine/manifest.json", "{}");  // a web application's, for instance
   expect_not_replaced(folder, path, parts);
@@ -411,7 +411,7 @@ const std::vector<Damage>& damages() {
   static const std::vector<Damage> all = {
       {"FlippedBit",
        ExitCode::BadData,
-       {kShard, "has another digest than the manifest says", "resume from an older one"},
+       {kShard, "has a different digest from that in the manifest", "resume from an older one"},
        [](const fs::path& folder) {
          std::string bytes = read_file(folder / kShard);
          bytes.back() = static_cast<char>(bytes.back() ^ 1);
@@ -467,7 +467,7 @@ const std::vector<Damage>& damages() {
        }},
       {"FileElsewhere",
        ExitCode::BadData,
-       {"no file of the checkpoint's folder"},
+       {"not a file of the checkpoint's folder"},
        [](const fs::path& folder) {
          edit_manifest(folder, [](auto& manifest) { piece(manifest)["file"] = "../secret"; });
        }},

@@ -138,7 +138,7 @@ TEST(OffloadFile, SaysWhereThereIsNoRoomOrNoFolder) {
   OffloadFile file(here);
   test::expect_error([&] { static_cast<void>(file.allocate(std::int64_t{1} << 50)); },
                      ExitCode::CannotWrite,
-                     {"no room for what is offloaded to '" + here + "'", "are free", "Make room"});
+                     {"no room for offloading to '" + here + "'", "are free", "Make room"});
   EXPECT_EQ(file.allocate(4096), 0);
 }
 

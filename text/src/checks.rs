@@ -170,7 +170,7 @@ fn growth_fault(place: &str, component: &Value) -> Option<String> {
 /// Checks the header of a sentencepiece charsmap, whose length the crate trusts (a lying one asks for gigabytes and aborts);
 /// returns the bytes of the longest replacement. Layout: u32 bytes of trie, trie, replacements separated by NUL.
 fn charsmap_growth(encoded: Option<&Value>) -> Result<f64, String> {
-    let text = encoded.and_then(Value::as_str).ok_or("is missing or no string")?;
+    let text = encoded.and_then(Value::as_str).ok_or("is missing or not a string")?;
     let bytes = base64::decode(text).map_err(|error| format!("no base64: {error}"))?;
     let header = bytes.get(..4).ok_or("shorter than its header of 4 bytes")?;
     let trie_bytes = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;

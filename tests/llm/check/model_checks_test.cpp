@@ -150,7 +150,7 @@ TEST_F(ModelChecks, FailWhereTheLongestMicroBatchTakesMoreThanPlanned) {
   const CheckItem item = memory(run, plan, {0, 1, 2, 3});
   EXPECT_FALSE(item.ok);
   EXPECT_EQ(item.limit, 1'000'000 + (64 << 20));
-  EXPECT_THAT(item.message, HasSubstr("more than the plan may be wrong by"));
+  EXPECT_THAT(item.message, HasSubstr("the plan is off by more than it may be"));
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ name = "c"
   EXPECT_THAT(
       faults,
       AllOf(HasSubstr("sweep.toml:3: jobs: unknown key; a sweep has recipe, output and [[run]]"),
-            HasSubstr("sweep.toml:4: name: each [[run]] needs one that can be a folder's"),
+            HasSubstr("sweep.toml:4: name: each [[run]] needs a name for its folder"),
             HasSubstr("sweep.toml:6: ranks: must be a number from 1 to 1024"),
             HasSubstr("hosts: 1 ranks do not divide over 2 hosts"),
             HasSubstr("sweep.toml:8: when: unknown key; a run has name, ranks, hosts and set"),
@@ -147,7 +147,7 @@ TEST(SweepOfLists, TakesSeveralWordsOfOneKey) {
 
 TEST(SweepOfLists, OneLogIsNotThatOfAllRuns) {
   EXPECT_THAT(fault_of_lists({"--log.sink[0].path", "x.jsonl", "--optim.lr", "1e-4,1e-3"}),
-              HasSubstr("the path x.jsonl of a log.sink would be the log of all runs"));
+              HasSubstr("the path x.jsonl of a log.sink would be shared by all runs"));
 }
 
 TEST(SweepOfLists, ToldItsFaults) {

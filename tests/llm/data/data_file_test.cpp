@@ -221,7 +221,7 @@ TEST(DataFile, FilesOfOneSetHaveOneFormat) {
   folder.write("a.json", squad("q1"));
   folder.write("b.json", R"([{"prompt": "p", "completion": "c"}])");
   expect_error([&] { (void)read_data_file(folder.path() / "*.json"); }, ExitCode::BadData,
-               {"b.json is of another format than ", "a.json: give each format a data set"});
+               {"b.json is of another format than ", "a.json: give each format its own data set"});
 }
 
 // Of the second file; places are those there.

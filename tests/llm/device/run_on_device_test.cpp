@@ -433,7 +433,8 @@ TEST_P(OneRunOnDevice, SaysWhatWouldFitWhereMemoryEnds) {
         },
         sherd::ExitCode::OutOfMemory,
         {"out of memory on", "rank 0: ", "the fake device has no", "A rank was planned to take",
-         "LibTorch held", "By plan these take less, the fastest first:", "--train.micro_batch 1"});
+         "LibTorch held",
+         "These settings are planned to take less, fastest first:", "--train.micro_batch 1"});
     sherd::fake::set_memory_limit(0);
   }
 }

@@ -57,7 +57,7 @@ TEST(Doctor, NamesWhatWillBeSlow) {
     return diagnose(machine).slow;
   };
   EXPECT_THAT(slow_with([](Machine& m) { m.processor.isa = "avx2"; }),
-              Contains(HasSubstr("holds it to avx2: look at SHERD_CPU_ISA")));
+              Contains(HasSubstr("limits it to avx2: check SHERD_CPU_ISA")));
   EXPECT_THAT(slow_with([](Machine& m) { m.processor.isa = m.processor.best_isa = "avx2"; }),
               Contains(HasSubstr("no instructions for bf16")));
   EXPECT_THAT(slow_with([](Machine& m) { m.processor.isa = m.processor.best_isa = "none"; }),
@@ -65,7 +65,7 @@ TEST(Doctor, NamesWhatWillBeSlow) {
   EXPECT_THAT(slow_with([](Machine& m) { m.processor.busy_cores = 2.5; }),
               Contains(HasSubstr("2.5 of 4 cores are busy")));
   EXPECT_THAT(slow_with([](Machine& m) { m.processor.quota_cores = 1.5; }),
-              Contains(HasSubstr("gives 1.5 cores' time for 4 cores")));
+              Contains(HasSubstr("allows the time of 1.5 of 4 cores")));
   EXPECT_THAT(slow_with([](Machine& m) { m.memory.available_bytes = std::uint64_t{2} << 30; }),
               Contains(HasSubstr("2.0 GiB of memory are available")));
   EXPECT_THAT(slow_with([](Machine& m) {
@@ -129,8 +129,8 @@ TEST(Doctor, NamesWhatWillNotWork) {
               Contains(HasSubstr("0.00 GiB of memory are available")));
   EXPECT_THAT(fault_with([](Machine& m) { m.processor.isa_fault = "SHERD_CPU_ISA=mmx"; }),
               Contains("SHERD_CPU_ISA=mmx"));
-  EXPECT_THAT(fault_with([](Machine& m) { m.hub.fault = "/cache is no folder"; }),
-              Contains(HasSubstr("sherd fetch: /cache is no folder")));
+  EXPECT_THAT(fault_with([](Machine& m) { m.hub.fault = "/cache is not a folder"; }),
+              Contains(HasSubstr("sherd fetch: /cache is not a folder")));
 }
 
 }  // namespace

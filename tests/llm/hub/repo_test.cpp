@@ -27,8 +27,9 @@ TEST(RepoName, LeadsToItsFolderAndPages) {
   EXPECT_EQ(folder_name(data), "datasets--org--name");
   EXPECT_EQ(api_url("http://hub", data), "http://hub/api/datasets/org/name");
   EXPECT_EQ(page_url("http://hub", model), "http://hub/org/name");
-  expect_error([] { static_cast<void>(repo_of(RepoKind::Model, "gpt2")); }, sherd::ExitCode::Usage,
-               {"'gpt2' is no name on a hub: give one like HuggingFaceTB/SmolLM2-135M-Instruct"});
+  expect_error(
+      [] { static_cast<void>(repo_of(RepoKind::Model, "gpt2")); }, sherd::ExitCode::Usage,
+      {"'gpt2' is not a name on a hub: give one like HuggingFaceTB/SmolLM2-135M-Instruct"});
 }
 
 TEST(HubPath, StaysInItsFolder) {
@@ -48,7 +49,7 @@ TEST(Revision, IsABranchATagOrACommit) {
   }
   EXPECT_TRUE(is_commit(std::string(40, 'a')));
   for (const char* const revision : {"", "../x", "/x", "a b", "main~1"}) {
-    expect_error([&] { check_revision(revision); }, sherd::ExitCode::Usage, {"is no revision"});
+    expect_error([&] { check_revision(revision); }, sherd::ExitCode::Usage, {"is not a revision"});
   }
 }
 

@@ -81,9 +81,9 @@ TEST(HubSettings, ShowTheEndpointWithoutItsPassword) {
     FAIL() << "no error";
   } catch (const sherd::Error& error) {
     EXPECT_EQ(error.code(), sherd::ExitCode::Usage);
-    EXPECT_STREQ(error.what(),
-                 "HF_ENDPOINT: 'http://host' is no URL of a server: give one like "
-                 "https://host/path");
+    EXPECT_STREQ(
+        error.what(),
+        "HF_ENDPOINT: 'http://host' is not the URL of a server: give one like https://host/path");
   }
 }
 

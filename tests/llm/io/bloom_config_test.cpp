@@ -82,8 +82,8 @@ TEST_F(BloomConfigTest, AcceptsWhatChangesNothing) {
 }
 
 TEST_F(BloomConfigTest, RefusesAFieldThatIsNotKnown) {
-  refuses({{"some_name", "x"}}, "\"some_name\" \"x\" is not known here");
-  refuses({{"rope_theta", 7}}, "\"rope_theta\" 7 is not known here");  // Llama's
+  refuses({{"some_name", "x"}}, "\"some_name\" \"x\" is unknown, and may change");
+  refuses({{"rope_theta", 7}}, "\"rope_theta\" 7 is unknown, and may change");  // Llama's
 }
 
 TEST_F(BloomConfigTest, RefusesByNameWhatIsNotImplemented) {

@@ -122,10 +122,11 @@ TEST_F(HfConfigTest, RefusesAFieldThatIsNotKnownUnlessItIsToBeIgnored) {
        {json("x"), json(true), json(0), json(1.5), json({1}), json({{"a", 1}})}) {
     refuses({{"query_rescaling", value}},
             "\"query_rescaling\" " + value.dump() +
-                " is not known here, and may change what the model computes. If it does not, pass "
-                "it over with model.ignore_fields = [\"query_rescaling\"], or remove it");
+                " is unknown, and may change what the model computes. If it does not, ignore it "
+                "with model.ignore_fields = [\"query_rescaling\"], or remove it");
   }
-  refuses({{"slow_but_exact", true}}, "\"slow_but_exact\" true is not known here");  // BLOOM's
+  refuses({{"slow_but_exact", true}},
+          "\"slow_but_exact\" true is unknown, and may change");  // BLOOM's
   const HfConfig config = [&] {
     expect_error(
         [&] {
@@ -154,7 +155,7 @@ TEST_F(HfConfigTest, TellsHowAFieldIsIgnoredAsTheProgramAtHandIsTold) {
       [&] {
         (void)read_hf_config(path(), {{"query_rescaling"}, families::IgnoreBy::Flag});
       },
-      sherd::ExitCode::BadData, "pass it over with --ignore-fields neftune, or remove it");
+      sherd::ExitCode::BadData, "ignore it with --ignore-fields neftune, or remove it");
 }
 
 // As published, with all that other programs left in them.

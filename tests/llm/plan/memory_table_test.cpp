@@ -67,13 +67,11 @@ TEST(MemoryTable, IsALineForEachAndAColumnForEachPhase) {
                    {"rotary", 10 * kMiB},
                    {kKeptItem, 502 * kMiB}}}};
   EXPECT_EQ(memory_table(plan, {"bfloat16"}),
-            "a rank holds at most, GiB:       load  forward\n"
-            "  their float32 masters           1.0      1.0\n"
-            "  activations                       -      2.5\n"
-            "  free, kept by the allocator       -      0.5\n"
-            "  in all                          1.0      4.0");
+            "peak per rank, GiB:            load  forward\n  float32 masters           1.0      "
+            "1.0\n  activations                       -      2.5\n  free, kept by the allocator    "
+            "   -      0.5\n  total                           1.0      4.0");
   EXPECT_THAT(memory_table(plan, {"float32"}), HasSubstr("parameters, float32"));
-  EXPECT_THAT(memory_table(plan, {"bfloat16", true}), HasSubstr("their masters' low halves  "));
+  EXPECT_THAT(memory_table(plan, {"bfloat16", true}), HasSubstr("low halves of masters  "));
   EXPECT_EQ(largest_activations(plan.phases[1]), "linear 2.0 GiB, add 512 MiB");
   EXPECT_EQ(largest_activations(plan.phases[0]), "");
   EXPECT_EQ(largest_of(plan.phases[1]), Held::Activations);
@@ -85,7 +83,7 @@ TEST(MemoryTable, OfASmallPlanIsInMiB) {
   MemoryPlan plan;
   plan.peak_bytes = 3 * kMiB;
   plan.phases = {{"load", 3 * kMiB, {{"optimizer state", 3 * kMiB}}}};
-  EXPECT_THAT(memory_table(plan, {"float32"}), HasSubstr("at most, MiB:"));
+  EXPECT_THAT(memory_table(plan, {"float32"}), HasSubstr("peak per rank, MiB:"));
   EXPECT_THAT(memory_table(plan, {"float32"}), HasSubstr("AdamW's moments                   3"));
   EXPECT_THAT(memory_table(plan, {"float32"}), Not(HasSubstr("gradients")));
 }

@@ -67,26 +67,26 @@ TEST(UsualEstimate, StandsBesideWhatIsPlannedRowByRow) {
     EXPECT_EQ(row(rows, what).planned, planned) << what;
   };
   expect("parameters, bfloat16", "16", "16.0");
-  expect("their float32 masters", "", "32.0");
+  expect("float32 masters", "", "32.0");
   expect("gradients", "16", "32.0");
   expect("AdamW's moments, float32", "64", "64.0");
   expect("AdamW's moments, bfloat16", "", "32.0");
-  expect("a GPU: activations, checkpointed", "1-2", "3.0");
-  expect("a GPU of 8", "12 + activations", "22.0");
+  expect("per GPU: activations, checkpointed", "1-2", "3.0");
+  expect("per GPU: total, on 8 GPUs", "12 + activations", "22.0");
   expect("... with moments of 16 bits", "", "18.0");
   expect("checkpointing: activations", "/ 2", "/ 4.0");
   expect("checkpointing: computing", "+ 33 %", "+ 25.0 %");
   expect("FSDP costs, within a host", "15-25 %", "30.0 %");
   expect("FSDP costs, two hosts", "up to 50 %", "50.0 %");
   expect("tokens/s of 8 x a100-80g", "2000-4000", "19900");
-  EXPECT_THAT(row(rows, "a GPU: activations, checkpointed").why,
+  EXPECT_THAT(row(rows, "per GPU: activations, checkpointed").why,
               HasSubstr("layers' inputs 2.1, logits 2.1 (and 4.2 in float32)"));
 }
 
 TEST(UsualEstimate, Of70BDoesNotAddUpAndSaysSo) {
   const auto rows = rows_of(shape_of(8192, 80, 128'256));
-  EXPECT_EQ(row(rows, "all of it").usual, "420-560");
-  EXPECT_THAT(row(rows, "all of it").why, HasSubstr("add up to 840"));
+  EXPECT_EQ(row(rows, "total").usual, "420-560");
+  EXPECT_THAT(row(rows, "total").why, HasSubstr("add up to 840"));
   EXPECT_EQ(row(rows, "AdamW's moments, bfloat16").usual, "280");
   EXPECT_EQ(row(rows, "... with moments of 16 bits").usual, "70");
   EXPECT_TRUE(std::none_of(rows.begin(), rows.end(), [](const EstimateRow& one) {

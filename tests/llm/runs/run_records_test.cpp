@@ -193,7 +193,7 @@ TEST_F(Records, AFolderThatIsNoRunIsNamed) {
   std::filesystem::remove(run / "log.jsonl");
   expect_fault(ExitCode::InputMissing, run, "log.jsonl is not there");
   std::filesystem::create_symlink("/dev/full", run / "log.jsonl");
-  expect_fault(ExitCode::InputMissing, run, "log.jsonl is no file, and cannot be read back");
+  expect_fault(ExitCode::InputMissing, run, "log.jsonl is not a file, and cannot be read back");
   std::ofstream(run / "config.toml") << "[optim]\nlr = \"no number\"\n";
   expect_fault(ExitCode::BadData, run, "config.toml: ");
 }

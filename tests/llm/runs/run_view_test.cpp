@@ -146,14 +146,14 @@ TEST_F(View, SaysWhyARunHasFailed) {
 
 TEST_F(View, OfARunThatHasWrittenNothingYetSaysSo) {
   EXPECT_EQ(view_of_beginning("runs/first/"),
-            "first: running\nno step yet: data and model are being read");
+            "first: running\nno step yet: loading data and model");
 }
 
 TEST_F(View, OfARunWithoutAStepSaysSo) {
   RunRecords records = read_run(run());
   records.steps.clear();
   EXPECT_THAT(view_of(records, RunState::Stopped, {.columns = 60}),
-              HasSubstr("stopped: the same command goes on\nno step yet"));
+              HasSubstr("stopped: the same command resumes\nno step yet"));
 }
 
 TEST_F(View, KnowsWhetherSomebodyTrains) {

@@ -111,7 +111,7 @@ TEST_F(Sweep, RefusesOtherSettingsOfARunThatHasLeftACheckpoint) {
     FAIL();
   } catch (const sherd::Error& error) {
     EXPECT_EQ(error.code(), sherd::ExitCode::Usage);
-    EXPECT_THAT(error.what(), HasSubstr("no run was begun: the run 'a' was begun with other "
+    EXPECT_THAT(error.what(), HasSubstr("no run was started: the run 'a' was begun with other "
                                         "settings: optim.lr was 0.1, is 0.5."));
   }
 }

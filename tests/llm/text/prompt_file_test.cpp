@@ -51,8 +51,8 @@ TEST(PromptFile, ThatCannotBeRightIsToldWithItsLine) {
          "p.jsonl:2: should be an object with a string `prompt`");
   refuse("p.jsonl", good + "[1]\n", ExitCode::BadData, "p.jsonl:2: should be an object");
   refuse("p.jsonl", good + "{\"prompt\"\n", ExitCode::BadData, "p.jsonl:2");
-  refuse("p.txt", "Tom\ncaf\xe9 au lait\n", ExitCode::BadData, "p.txt:2: no UTF-8 at byte 3");
-  refuse("p.txt", "\n\n", ExitCode::BadData, "there is no prompt in it");
+  refuse("p.txt", "Tom\ncaf\xe9 au lait\n", ExitCode::BadData, "p.txt:2: not UTF-8 at byte 3");
+  refuse("p.txt", "\n\n", ExitCode::BadData, "contains no prompt");
   refuse("p.csv", "a", ExitCode::Usage, "give a .txt file");
   expect_error([] { static_cast<void>(read_prompts("/no/p.txt")); }, ExitCode::InputMissing,
                {"/no/p.txt"});

@@ -89,9 +89,9 @@ std::string nested(int depth) {
 INSTANTIATE_TEST_SUITE_P(
     Records, BadRecords,
     testing::Values(
-        Bad{"NoJson", "prompt,completion", "0", "no JSON: syntax error"},
+        Bad{"NoJson", "prompt,completion", "0", "not JSON: syntax error"},
         Bad{"CutOff", R"({"prompt": "a", "compl)", "22", "missing closing quote"},
-        Bad{"MoreAfterIt", kGood + " x", "35", "no JSON: syntax error"},
+        Bad{"MoreAfterIt", kGood + " x", "35", "not JSON: syntax error"},
         Bad{"NoObject", "[1]", "0", "should be an object, is array"},
         Bad{"Number", "7", "0", "should be an object, is number"},
         Bad{"MissingColumn", R"({"prompt": "a", "answer": "b"})", "0",
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
             R"("completion" is empty)"},
         Bad{"EmptyPrompt", R"({"prompt": "", "completion": "b"})", "0", R"("prompt" is empty)"},
         Bad{"ColumnTwice", R"({"prompt": "a", "prompt": "c", "completion": "b"})", "0",
-            R"(the column "prompt" is there twice)"},
+            R"(the column "prompt" occurs twice)"},
         Bad{"NoUtf8", "{\"prompt\": \"a\xff\", \"completion\": \"b\"}", "13", "ill-formed UTF-8"},
         Bad{"Nul", std::string("{\"prompt\": \"a\"\0}", 16), "14", "a NUL byte"},
         Bad{"DeeplyNested", nested(100), "0", "nested deeper than 64 levels"}),
@@ -208,7 +208,7 @@ TEST(Records, ManyBadOnesAreCountedAndFewKept) {
   // Beyond the cap nothing is read.
   expect_error([&] { lines(bytes, {.skip = true}); }, ExitCode::BadData,
                {"101 bad samples are more than data.max_bad_samples = 100",
-                "the rest of the file was not looked at"});
+                "the rest of the file was not read"});
 }
 
 TEST(Records, LongNamesAndTextsAreNotRepeated) {

@@ -138,7 +138,7 @@ TEST(Squad, QuestionsOfABadContextAreSkippedOneByOne) {
 TEST(Squad, WhatHoldsQuestionsIsNeverSkipped) {
   const auto refuse = [](const json& file, const std::string& part) {
     expect_error([&] { parse_squad(file.dump(), "squad.json", {.skip = true}); }, ExitCode::BadData,
-                 {part, "what is lost in such a place is not known"});
+                 {part, "here it is unknown what would be lost"});
   };
   json file = good();
   file["data"].push_back(3);
@@ -249,7 +249,7 @@ std::vector<Fault> field_faults() {
       {"NotInContext", with(kAnswer + "/text", "Lund"),
        "reads \"Malm…\"; the context does not contain it"},
       {"Impossible", with(kQa + "/is_impossible", true),
-       kQa + "/answers: is not empty, and the question is said to be impossible"},
+       kQa + "/answers: is not empty, and the question is marked as impossible"},
       {"ImpossibleText", with(kQa + "/is_impossible", "yes"),
        kQa + "/is_impossible: should be true or false, is string"},
   };

@@ -125,7 +125,8 @@ std::vector<Hostile> files() {
       "at /normalizer/normalizers/0/precompiled_charsmap: its header names 4294967292 bytes");
   add("charsmap_short", small("normalizer", precompiled("AAA=")), "shorter than its header");
   add("charsmap_base64", small("normalizer", precompiled("???")), "no base64");
-  add("charsmap_type", small("normalizer", {{"type", "Precompiled"}}), "is missing or no string");
+  add("charsmap_type", small("normalizer", {{"type", "Precompiled"}}),
+      "is missing or not a string");
   add("charsmap_outside", small("normalizer", precompiled("BAAAAP////8=")),
       "it failed: index out of bounds");
 

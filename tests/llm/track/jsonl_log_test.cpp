@@ -109,7 +109,7 @@ TEST(JsonlLog, OnAFullDiskWaitsForRoom) {
   EXPECT_THAT(warnings, testing::ElementsAre(testing::AllOf(
                             testing::StartsWith("the log '" + path.string() + "' lacks records: "),
                             testing::HasSubstr("No space left on device"),
-                            testing::HasSubstr("The run goes on"))));
+                            testing::HasSubstr("The run continues"))));
   const auto written = static_cast<std::int64_t>(steps_in(path).size());
   EXPECT_GT(written, 0);
   EXPECT_EQ(log.missing_records(), 200 - written);

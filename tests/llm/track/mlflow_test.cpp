@@ -168,7 +168,8 @@ TEST_F(MlflowServer, IsSaidWhereItRefuses) {
   refused(400, R"({"error_code": "INVALID_PARAMETER_VALUE", "message": "no such name"})",
           {"answers 400: no such name"});
   refused(302, "", {"answers 302"});
-  refused(200, "<html>", {"experiments/get-by-name with what is no JSON: is it an MLflow server?"});
+  refused(200, "<html>",
+          {"experiments/get-by-name with something that is not JSON: is it an MLflow server?"});
   refused(200, "{}", {"the server's answer has no 'experiment'"});
 }
 
@@ -190,7 +191,7 @@ TEST_F(MlflowServer, HasToBeGiven) {
       [&] {
         Mlflow(run_in(folder_, {{"MLFLOW_TRACKING_URI", "sqlite:///canary"}}));
       },
-      sherd::ExitCode::Usage, {"what it holds does not begin with http"});
+      sherd::ExitCode::Usage, {"its value does not begin with http"});
   EXPECT_EQ(Mlflow(run_in(folder_, {{"MLFLOW_TRACKING_URI", "http://u:canary@host:5"}})).place(),
             "http://host:5");
 }

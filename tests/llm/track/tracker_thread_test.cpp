@@ -107,7 +107,7 @@ TEST(TrackerThread, ThatFailsIsToldOnceAndCounted) {
     std::this_thread::sleep_for(milliseconds(1));
     news = thread.take_news();
   }
-  EXPECT_THAT(news, ElementsAre("tracker keeper: the disk is full; the run goes on without it"));
+  EXPECT_THAT(news, ElementsAre("tracker keeper: the disk is full; the run continues without it"));
   EXPECT_THAT(end(thread), ElementsAre("tracker keeper: 7 of 7 points were dropped", "kept"));
   EXPECT_THAT(told->ended, IsEmpty());
 }
@@ -127,10 +127,11 @@ TEST(TrackerThread, ThatComesBackGetsWhatItMissed) {
     std::this_thread::sleep_for(milliseconds(1));
   }
   thread.push({2, 0, {}});
-  EXPECT_THAT(end(thread),
-              ElementsAre("tracker keeper: nobody answers; the run goes on, and what is missing is "
-                          "sent later",
-                          "kept"));
+  EXPECT_THAT(
+      end(thread),
+      ElementsAre(
+          "tracker keeper: nobody answers; the run continues, and missing points are sent later",
+          "kept"));
   EXPECT_THAT(told->steps, ElementsAre(1, 2));
 }
 
@@ -143,12 +144,15 @@ TEST(TrackerThread, ThatIsNotThereIsNotWaitedFor) {
     std::this_thread::sleep_for(milliseconds(1));
     news = thread.take_news();
   }
-  EXPECT_THAT(news, ElementsAre("tracker keeper: nobody answers; the run goes on, and what is "
-                                "missing is sent later"));
+  EXPECT_THAT(
+      news,
+      ElementsAre(
+          "tracker keeper: nobody answers; the run continues, and missing points are sent later"));
   const auto start = Clock::now();
-  EXPECT_THAT(end(thread),
-              ElementsAre("tracker keeper: nobody answers; what it has not taken is lost",
-                          "tracker keeper: 1 of 1 points were dropped", "kept"));
+  EXPECT_THAT(
+      end(thread),
+      ElementsAre("tracker keeper: nobody answers; points that it has not accepted are lost",
+                  "tracker keeper: 1 of 1 points were dropped", "kept"));
   EXPECT_LT(Clock::now() - start, milliseconds(5000));  // tried at once, and after a second
 }
 
@@ -268,7 +272,7 @@ TEST(TrackerThread, ThatListensEndsWhenItIsAbandoned) {
   const auto is_gone = std::make_shared<std::atomic<bool>>(false);
   TrackerThread thread(std::make_unique<Listener>(is_gone));
   thread.push({1, 0, {}});
-  EXPECT_THAT(end(thread), ElementsAre("tracker listener: not waited for any longer, after 0 s",
+  EXPECT_THAT(end(thread), ElementsAre("tracker listener: no longer waited for, after 0 s",
                                        "tracker listener: 1 of 1 points were dropped"));
   EXPECT_TRUE(*is_gone);
 }
@@ -311,7 +315,7 @@ TEST(TrackerThread, ThatHangsIsLeftAlone) {
                                                   }),
                          {.grace = milliseconds(1)});
     thread.push({1, 0, {}});
-    EXPECT_THAT(end(thread), ElementsAre("tracker keeper: not waited for any longer, after 2 s",
+    EXPECT_THAT(end(thread), ElementsAre("tracker keeper: no longer waited for, after 2 s",
                                          "tracker keeper: 1 of 1 points were dropped"));
   }
   *go_on = true;  // the thread ends without its object

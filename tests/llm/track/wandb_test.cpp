@@ -289,7 +289,7 @@ TEST_F(WandbSync, RunsWhereTheRunHasFinished) {
 TEST_F(WandbSync, SaysThatItFailed) {
   write_program("exit 3\n");
   EXPECT_THAT(words_at_end(End::Finished),
-              HasSubstr("wandb sync failed, as it says above. To try again: wandb sync /"));
+              HasSubstr("wandb sync failed; its output is above. To try again: wandb sync /"));
 }
 
 // The child neither waits for a terminal nor sees the secrets of others.
@@ -317,7 +317,7 @@ TEST_F(WandbSync, IsEndedWithAllThatItStarted) {
             "tracker wandb: wandb sync took longer than 0.3 s, and was ended. To try again: wandb "
             "sync 'a folder'");
   EXPECT_THAT(run_sync("f", std::chrono::minutes(5), [] { return true; }),
-              HasSubstr("wandb sync was ended, since a stop was asked for"));
+              HasSubstr("wandb sync was ended because a stop was requested"));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
 }
 
@@ -325,7 +325,8 @@ TEST_F(WandbSync, IsEndedWithAllThatItStarted) {
 TEST_F(WandbSync, SaysThatItDoesNotKnowHowItEnded) {
   write_program("exit 0\n");
   const auto before = std::signal(SIGCHLD, SIG_IGN);
-  EXPECT_THAT(run_sync("f", std::chrono::minutes(5), {}), HasSubstr("has ended, how is not known"));
+  EXPECT_THAT(run_sync("f", std::chrono::minutes(5), {}),
+              HasSubstr("has ended, with an unknown result"));
   std::signal(SIGCHLD, before);
 }
 

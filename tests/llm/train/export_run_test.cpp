@@ -70,7 +70,7 @@ TEST(ExportOfARun, ReplacesNoLink) {
   EXPECT_NO_THROW(require_place_of_export(config));
   fs::create_symlink("/nowhere", folder.path() / "export");
   expect_error([&] { require_place_of_export(config); }, ExitCode::CannotWrite,
-               {"export' is there and was not left by a run"});
+               {"export' exists and was not written by a run"});
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ const FlopsUtilization kKnown{
 TEST(FlopsUtilization, IsOfAllRanksAndOfTheWholeStep) {
   EXPECT_DOUBLE_EQ(kKnown.of(kStep, 1).value(), 1000.0 / (2500 * 2));
   EXPECT_DOUBLE_EQ(kKnown.of(kStep, 0.5).value(), 1000.0 / (2500 * 2 * 0.5));
-  EXPECT_EQ(kKnown.line(), "mfu: the share of 2.5e-06 GFLOP/s a rank, as a test says");
+  EXPECT_EQ(kKnown.line(), "mfu: the share of 2.5e-06 GFLOP/s per rank, as a test says");
 }
 
 TEST(FlopsUtilization, IsNoneWhereThePeakIsNotKnownOrNothingWasComputed) {

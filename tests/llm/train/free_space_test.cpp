@@ -62,7 +62,7 @@ TEST(Memory, ThatIsNotThereIsRefusedWithNumbers) {
   EXPECT_NO_THROW(require_memory(kGiB, 2, 0));  // not known
   expect_error(
       [] { require_memory(3 * kGiB, 2, 4 * kGiB); }, ExitCode::OutOfMemory,
-      {"at least 3.0 GiB", "the 2 of this host together 6.0 GiB", "4.0 GiB are available"});
+      {"at least 3.0 GiB", "the 2 of this host 6.0 GiB in total", "4.0 GiB are available"});
   EXPECT_GT(available_memory_bytes(1), std::int64_t{1} << 20);
 }
 

@@ -23,7 +23,7 @@ TEST(LossWatch, SaysOnceThatTheLossStandsStill) {
   for (int step = 2; step <= 10; ++step) {
     EXPECT_EQ(watch.look(step, 6.0, 1), "") << step;
   }
-  EXPECT_THAT(watch.look(11, 6.0, 1), HasSubstr("the loss has not moved for 10 steps"));
+  EXPECT_THAT(watch.look(11, 6.0, 1), HasSubstr("the loss has not changed for 10 steps"));
   EXPECT_EQ(watch.look(12, 6.0, 1), "");
 }
 

@@ -63,7 +63,7 @@ TEST(OutputFolder, FollowsNoLink) {
     const fs::path target = folder.write("target", "mine");
     fs::create_symlink(target, folder.path() / "run" / name);
     sherd::test::expect_error([&] { try_output(config); }, sherd::ExitCode::CannotWrite,
-                              {name, "it is a link, and a run follows none there"});
+                              {name, "it is a link, and a run does not follow links there"});
   }
 }
 
@@ -111,7 +111,7 @@ TEST(OutputFolder, ThatIsAnotherOnOneRankIsNamedWithBothPlaces) {
     sherd::test::expect_error(
         [&] { require_one_output(world.rank() == 1 ? elsewhere : config, world); },
         sherd::ExitCode::RanksDisagree,
-        {"all ranks must see one train.output", "Rank 0 wrote into '" + config.train.output,
+        {"all ranks must see the same train.output", "Rank 0 wrote into '" + config.train.output,
          "rank 1 cannot see that", "rank 1 looked in '" + elsewhere.train.output});
   });
   EXPECT_TRUE(fs::is_empty(config.train.output));

@@ -53,7 +53,7 @@ TEST(OutputLock, WaitsForTheLeaseOfAnotherHost) {
   server.join();
   EXPECT_EQ(said,
             "the output folder is locked by process 1 on host elsewhere since long ago: if that "
-            "host is dead, its file server gives the lock back within 100 s; waiting");
+            "host is dead, its file server releases the lock within 100 s; waiting");
 }
 
 TEST(OutputLock, RemovesFoldersThatItMadeInVain) {

@@ -109,8 +109,8 @@ TEST(Recommended, IsWhatTakesLeastMemoryOfThoseThatAreAsFast) {
   EXPECT_THAT(text, HasSubstr("as fast   0 MiB  shard_grad_op\n"));
   EXPECT_THAT(text, HasSubstr("as fast   0 MiB     full_shard\n"));
   EXPECT_THAT(text, HasSubstr("989   0 MiB   hybrid_shard\n"));
-  EXPECT_THAT(text, HasSubstr("recommended: of those that no other is more than 1 % faster than, "
-                              "what takes least memory\n  --parallel.strategy full_shard"));
+  EXPECT_THAT(text, HasSubstr("recommended: least memory among settings within 1 % of the "
+                              "fastest\n  --parallel.strategy full_shard"));
   const auto line = json_of(RunPlan{}, found);
   EXPECT_EQ(line.at("recommended").at("parallel.strategy"), "full_shard");
   EXPECT_FALSE(json_of(RunPlan{}, std::vector<FittingSetting>{}).contains("recommended"));
@@ -126,7 +126,7 @@ TEST_F(Search, TakesTheFastestMicroBatchThatFits) {
   EXPECT_EQ(chosen(), 1);
   hosts_.memory_bytes = 1 << 20;
   EXPECT_FALSE(chosen());
-  EXPECT_EQ(micro_batch_line(chosen()), "train.micro_batch: 1, since none is planned to fit");
+  EXPECT_EQ(micro_batch_line(chosen()), "train.micro_batch: 1, because none is planned to fit");
 }
 
 TEST_F(Search, PassesOverStrategiesThatDoNotGoWithOtherSettings) {

@@ -110,13 +110,13 @@ TEST(SameRun, IsNotThatOfAnEditedFileOrAnotherTokenizer) {
   now.data.sha256 = std::string(64, 'c');
   expect_error([&] { check_same_run(note_of({}), now, "runs/a"); }, ExitCode::Usage,
                {"belongs to a run with other data",
-                "the training data 'train.json' has other content: its SHA-256 was aaaaaaaaaaaa… "
-                "and is now cccccccccccc…",
+                "the training data 'train.json' has different content: its SHA-256 was "
+                "aaaaaaaaaaaa… and is now cccccccccccc…",
                 "model.path", "train.output", "--resume never"});
   now = note_of({});
   now.data.tokenizer_sha256 = std::string(64, 'd');
   expect_error([&] { check_same_run(note_of({}), now, "runs/a"); }, ExitCode::Usage,
-               {"tokenizer.json has other content"});
+               {"tokenizer.json has different content"});
 }
 
 TEST(RunNote, OfAnotherProgramIsRefused) {
@@ -191,10 +191,9 @@ TEST(RunNote, SaysThatAnotherPathOfTheProcessorWillGiveOtherBits) {
   then.isa = now.isa = "avx2";
   EXPECT_EQ(other_isa(then, now), "");
   now.isa = "amx";
-  EXPECT_EQ(
-      other_isa(then, now),
-      "the checkpoint was computed on the path \"avx2\" of the processor, this run computes on "
-      "\"amx\": its numbers will differ in their last bits (SHERD_CPU_ISA chooses a path)");
+  EXPECT_EQ(other_isa(then, now),
+            "the checkpoint was computed with the CPU path \"avx2\", and this run uses \"amx\": "
+            "results will differ in the last bits (SHERD_CPU_ISA selects a path)");
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ TEST(Devices, AreRefusedByNameWhereNotKnown) {
   EXPECT_EQ(plan::device_of_name("cpu").type, c10::DeviceType::CPU);
   sherd::test::expect_error(
       [] { (void)plan::device_of_name("tpu"); }, sherd::ExitCode::Usage,
-      {"no device 'tpu' is known", "h100-80g", "like it, and what it has with --memory"});
+      {"unknown device 'tpu'", "h100-80g", "give a similar one, and its memory with --memory"});
 }
 
 TEST(PlannedStep, IsOfTheDeviceAndOfWhatIsEvaluated) {
@@ -204,12 +204,11 @@ TEST(PlannedLine, NamesWhatTakesMostAndWhetherThatIsThere) {
   plan.constant_bytes = 150 << 20;
   plan.available_bytes = std::int64_t{4} << 30;
   EXPECT_EQ(planned_line(plan),
-            "memory: planned peak 2.0 GiB a rank beside 150 MiB before it, most of it in backward "
-            "(linear)");
+            "memory: planned peak 2.0 GiB per rank, plus 150 MiB for the program (peak in "
+            "backward: linear)");
   plan.available_bytes = std::int64_t{1} << 30;
-  EXPECT_THAT(
-      planned_line(plan),
-      HasSubstr("\nmemory: a rank has 1.0 GiB: the run may end for want of it. sherd plan"));
+  EXPECT_THAT(planned_line(plan),
+              HasSubstr("\nmemory: a rank has 1.0 GiB: the run may run out. sherd plan"));
 }
 
 }  // namespace

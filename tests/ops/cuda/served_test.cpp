@@ -208,8 +208,9 @@ TEST(PlainUses, AreNoneOnACpu) {
 }
 
 TEST(PlainUses, SayWhy) {
-  EXPECT_EQ(reason_of(at::ones({2, 13}), 13), "rows of 13 values are no multiple of 4");
-  EXPECT_EQ(reason_of(at::ones({2, 12}, at::kHalf), 12), "rows of 12 values are no multiple of 8");
+  EXPECT_EQ(reason_of(at::ones({2, 13}), 13), "rows of 13 values are not a multiple of 4");
+  EXPECT_EQ(reason_of(at::ones({2, 12}, at::kHalf), 12),
+            "rows of 12 values are not a multiple of 8");
   EXPECT_EQ(reason_of(at::ones({2, 16}, at::kDouble), 16),
             "there are kernels for Float, BFloat16 and Half, not for Double");
   EXPECT_EQ(reason_of(at::ones({2, 16}), 16),

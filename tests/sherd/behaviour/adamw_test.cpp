@@ -146,7 +146,7 @@ TEST(AdamWOnChosenParameters, LeavesTheOthersAlone) {
       EXPECT_EQ(at::equal(item.value(), after[item.key()]), !is_head(item.key())) << item.key();
     }
     expect_error([&] { static_cast<void>(optimizer.steps_done("input.weight")); }, ExitCode::Usage,
-                 {"'input.weight' is no trainable parameter", "or none that this optimizer"});
+                 {"'input.weight' is not a trainable parameter", "or none that this optimizer"});
     const auto none = [](const std::string&) { return false; };
     expect_error([&] { AdamW idle(model, {}, {}, {.contains = none}); }, ExitCode::Usage,
                  {"[AdamW] `contains` accepts no trainable parameter"});
@@ -187,7 +187,7 @@ TEST(AdamWSteps, AreCountedByParameter) {
     EXPECT_EQ(optimizer.steps_done("layer1.linear.bias"), 1);
     EXPECT_EQ(optimizer.steps_done("layer2.linear.weight"), 2);
     expect_error([&] { static_cast<void>(optimizer.steps_done("layer3")); }, ExitCode::Usage,
-                 {"[AdamW] 'layer3' is no trainable parameter"});
+                 {"[AdamW] 'layer3' is not a trainable parameter"});
     const OptimStateDict dict = full_optim_state_dict(model, optimizer);
     if (world.rank() == 0) {
       EXPECT_EQ(dict["layer1.linear.bias"].step, 1);

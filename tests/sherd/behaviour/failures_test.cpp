@@ -31,10 +31,10 @@ void expect_refused(const at::Tensor& value, const std::string& what) {
 }
 
 TEST(FullyShard, RefusesParametersItCannotCut) {
-  expect_refused(at::ones({}), "is a scalar, which cannot be cut into pieces: give it shape [1].");
+  expect_refused(at::ones({}), "is a scalar, which cannot be sharded: give it shape [1].");
   expect_refused(at::ones({2, 3}).t(), "is not contiguous: register parameter.contiguous()");
-  expect_refused(at::ones({2}, at::kLong), "is Long; sharded are Float and BFloat16.");
-  expect_refused(at::ones({2}, at::kDouble), "is Double; sharded are Float and BFloat16.");
+  expect_refused(at::ones({2}, at::kLong), "is Long; supported are Float and BFloat16.");
+  expect_refused(at::ones({2}, at::kDouble), "is Double; supported are Float and BFloat16.");
   expect_refused(at::ones({0, 3}), "has no elements: leave it out of the model.");
 }
 
@@ -282,7 +282,7 @@ TEST(DeadRank, OfAProcessEndsTheOthersWithAName) {
     const auto train = [&] { train_until_one_leaves(world, [] { _exit(9); }); };
     expect_error(train, ExitCode::PeerLost,
                  {"all-gather of unit 'root', in forward of step 3, on rank ",
-                  " of 3: ", "Missing rank 2. Another rank has ended, cannot be reached"});
+                  " of 3: ", "Missing rank 2. Another rank has ended, is unreachable"});
     if (testing::Test::HasFailure()) {
       throw std::runtime_error("another message");
     }

@@ -301,9 +301,9 @@ TEST(Offload, RefusesWhatItDoesNotGoWith) {
   auto model = fully_shard(make_net(), mesh, options);
   expect_error(
       [&] { static_cast<void>(optim_parameters(model)); }, ExitCode::Usage,
-      {"[optim_parameters]", "rests on a disk (ShardOptions::offload)", "use sherd::AdamW"});
+      {"[optim_parameters]", "is stored on a disk (ShardOptions::offload)", "use sherd::AdamW"});
   expect_error([&] { model.publish(); }, ExitCode::Usage,
-               {"[publish] values of unit", "rest on a disk", "is a copy of them"});
+               {"[publish] values of unit", "are stored on a disk", "is a copy of them"});
   options.units = unit_policy::every_unit(
       {.precision = Precision{.param_dtype = at::kBFloat16, .full_precision_in_eval = true}});
   expect_error([&] { fully_shard(make_net(), mesh, options); }, ExitCode::Usage,
@@ -311,7 +311,7 @@ TEST(Offload, RefusesWhatItDoesNotGoWith) {
   options.units = {};
   options.precision.full_precision_in_eval = true;
   expect_error([&] { fully_shard(make_net(), mesh, options); }, ExitCode::Usage,
-               {"[fully_shard] masters that rest on a disk", "leave full_precision_in_eval"});
+               {"[fully_shard] masters that are stored on a disk", "leave full_precision_in_eval"});
 }
 
 // Where ranks read each other's memory no piece may go.
@@ -321,7 +321,7 @@ TEST(Offload, OfParametersIsRefusedWhereACommunicatorHoldsThem) {
   const Mesh mesh = Mesh::shard(World::fake({.size = 2, .local_size = 2}));
   const auto net = on_meta([] { return make_net(); });
   expect_error([&] { fully_shard(net, mesh, {.offload = offload}); }, ExitCode::Usage,
-               {"[fully_shard] parameters cannot rest on a disk (Offload::parameter_folder)",
+               {"[fully_shard] parameters cannot be stored on a disk (Offload::parameter_folder)",
                 "Transport::ProcessGroups"});
   const Mesh apart =
       Mesh::shard(World::fake({.size = 2, .local_size = 2, .transport = Transport::ProcessGroups}));
@@ -388,7 +388,7 @@ TEST(Offload, TellsOfAWriteThatFailsAndIsTornUntilACheckpointIsLoaded) {
         expect_error([&] { run.optimizer.step(); }, ExitCode::StorageIo,
                      {"write back of unit 'all', in the optimizer of step 2, on rank " +
                           std::to_string(world.rank()) + " of " + std::to_string(ranks) + ": ",
-                      "writing to the file for what is offloaded in '" + run.disk + "' failed: ",
+                      "writing to the file for offloading in '" + run.disk + "' failed: ",
                       "File too large", "go on from the last checkpoint"});
         run.expect_torn();
         world.barrier();
@@ -426,7 +426,7 @@ TEST(Offload, TellsOfAReadThatFailsAndIsTornUntilACheckpointIsLoaded) {
             [&] { of_parameters || of_gradients ? run.backward(1) : run.optimizer.step(); },
             ExitCode::StorageIo,
             {where, "', in " + phase + " of step 2, on rank 0 of 1: ",
-             "reading from the file for what is offloaded in '" + run.disk +
+             "reading from the file for offloading in '" + run.disk +
                  "' failed: it ends too early"});
       }
       run.expect_torn();

@@ -429,12 +429,12 @@ TEST(Dtypes, AreToldInOneLine) {
     halves += parameter.numel();
   }
   EXPECT_EQ(fully_shard(make_net(), alone()).dtypes(),
-            "parameters and travelling gradients Float; sums of gradients Float; masters Float");
+            "parameters and exchanged gradients Float; sums of gradients Float; masters Float");
   const Precision precision{
       .param_dtype = at::kBFloat16,
       .keeps_own_dtype = [](const std::string& name) { return name == "head.bias"; }};
   EXPECT_EQ(fully_shard(net, alone(), {.precision = precision}).dtypes(),
-            "parameters and travelling gradients BFloat16 (" + std::to_string(halves) +
+            "parameters and exchanged gradients BFloat16 (" + std::to_string(halves) +
                 " elements), Float (3 elements); sums of gradients Float; masters Float");
 }
 
@@ -445,28 +445,28 @@ TEST(Dtypes, AreThoseOfEachPolicy) {
   EXPECT_EQ(
       dtypes_of(
           {.param_dtype = at::kBFloat16, .master = Master::Split, .reduce_dtype = at::kBFloat16}),
-      "parameters and travelling gradients BFloat16; sums of gradients BFloat16; masters "
-      "Float in two halves");
-  EXPECT_EQ(dtypes_of({.param_dtype = at::kBFloat16, .master = Master::BFloat16}),
-            "parameters and travelling gradients BFloat16; sums of gradients Float; masters "
-            "BFloat16");
+      "parameters and exchanged gradients BFloat16; sums of gradients BFloat16; masters Float in "
+      "two halves");
+  EXPECT_EQ(
+      dtypes_of({.param_dtype = at::kBFloat16, .master = Master::BFloat16}),
+      "parameters and exchanged gradients BFloat16; sums of gradients Float; masters BFloat16");
   EXPECT_EQ(dtypes_of({.param_dtype = at::kHalf, .reduce_dtype = at::kBFloat16}),
-            "parameters and travelling gradients Half; sums of gradients Float; masters Float");
+            "parameters and exchanged gradients Half; sums of gradients Float; masters Float");
   // In fp32 nothing is narrower, whatever the policy; the norm's scale keeps its own dtype.
   EXPECT_EQ(
       dtypes_of({.param_dtype = at::kBFloat16,
                  .master = Master::BFloat16,
                  .reduce_dtype = at::kBFloat16,
                  .keeps_own_dtype = [](const std::string& name) { return name == "head.bias"; }}),
-      "parameters and travelling gradients BFloat16 (1695 elements), Float (3 elements); "
-      "sums of gradients BFloat16 (1695 elements), Float (3 elements); masters BFloat16 "
-      "(1695 elements), Float (3 elements)");
+      "parameters and exchanged gradients BFloat16 (1695 elements), Float (3 elements); sums of "
+      "gradients BFloat16 (1695 elements), Float (3 elements); masters BFloat16 (1695 elements), "
+      "Float (3 elements)");
   auto frozen = make_net();
   for (at::Tensor& parameter : frozen->parameters()) {
     parameter.set_requires_grad(false);
   }
   EXPECT_EQ(fully_shard(frozen, alone()).dtypes(),
-            "parameters and travelling gradients Float; sums of gradients none; masters none");
+            "parameters and exchanged gradients Float; sums of gradients none; masters none");
 }
 
 }  // namespace

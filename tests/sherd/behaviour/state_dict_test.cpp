@@ -454,7 +454,7 @@ TEST(FullStateDict, ThatDoesNotFitIsRefusedOnEveryRankAndChangesNothing) {
                   "\n  a moment of parameter 'body.body.linear.weight' has shape [7, 7] in the "
                   "model, and [7] was given",
                   "\n  'body.body.linear.bias' has done -7 steps",
-                  "\n  'tied.second.own.weight' is no trainable parameter of the model"});
+                  "\n  'tied.second.own.weight' is not a trainable parameter of the model"});
     const Everything after = everything_of(model, optimizer);
     if (world.rank() == 0) {
       expect_equal(before, after);

@@ -105,11 +105,10 @@ TEST(Policy, GivesEachUnitItsOptions) {
                                 : std::nullopt;
       }});
   EXPECT_EQ(model.plan(),
-            "root: 2 parameters, 16 elements, Float, 128 bytes gathered, 128 bytes a rank\n"
-            "a: 8 parameters, 224 elements, BFloat16, 768 bytes gathered, 768 bytes a rank and "
-            "1536 of fp32 master\n"
-            "b: 8 parameters, 224 elements, Float, 1280 bytes gathered, 1280 bytes a rank, "
-            "activations checkpointed\n");
+            "root: 2 parameters, 16 elements, Float, 128 bytes gathered, 128 bytes per rank\na: 8 "
+            "parameters, 224 elements, BFloat16, 768 bytes gathered, 768 bytes per rank and 1536 "
+            "of fp32 master\nb: 8 parameters, 224 elements, Float, 1280 bytes gathered, 1280 bytes "
+            "per rank, activations checkpointed\n");
 }
 
 TEST(Plan, ListsSegmentsByDtypeAndTrainabilityWithBytesARank) {
@@ -121,8 +120,9 @@ TEST(Plan, ListsSegmentsByDtypeAndTrainabilityWithBytesARank) {
         {.precision = {.keeps_own_dtype =
                            [](const std::string& name) { return name.ends_with("bias"); }},
          .units = unit_policy::named([](const std::string& name) { return name == "block1"; })});
-    EXPECT_THAT(model.plan(), testing::HasSubstr("block1: 1 parameters, 247 elements, Float, "
-                                                 "frozen, 1024 bytes gathered, 256 bytes a rank"));
+    EXPECT_THAT(model.plan(),
+                testing::HasSubstr("block1: 1 parameters, 247 elements, Float, frozen, 1024 bytes "
+                                   "gathered, 256 bytes per rank"));
   });
 }
 
@@ -217,7 +217,7 @@ TEST(ForwardOrder, ThatNamesNoUnitIsAnErrorWithTheName) {
         fully_shard(nested(), Mesh::shard(World::alone()), {.forward_order = {"a", "a.outer"}});
       },
       ExitCode::Usage,
-      {"[fully_shard] forward_order names 'a.outer', which is no unit: print "
+      {"[fully_shard] forward_order names 'a.outer', which is not a unit: print "
        "ShardedModule::plan() to see their names."});
 }
 
