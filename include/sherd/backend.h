@@ -1,6 +1,6 @@
 #pragma once
-// What a World is made over: the ranks, and a way from each to the others. For those who bring a
-// way of their own.
+// The interface that a World is built on: the ranks and the connections between them. Derive from
+// it to bring your own transport.
 
 #include <chrono>
 #include <cstdint>
@@ -13,17 +13,17 @@
 
 namespace sherd {
 
-/// Ranks first, first + stride, …: a row or a column of a mesh.
+/// An arithmetic sequence of ranks (first, first + stride, …): a row or a column of a mesh.
 struct RankGroup {
-  int first = 0;   ///< rank of the world
-  int stride = 1;  ///< between neighbours
+  int first = 0;   ///< rank in the world
+  int stride = 1;  ///< distance between neighbouring ranks
   int size = 1;    ///< ranks in the group
-  /// Position of a rank of the world in the group.
+  /// Returns the position of a world rank within the group.
   [[nodiscard]] int index_of(int rank) const { return (rank - first) / stride; }
-  /// The rank of the world at a position of the group.
+  /// Returns the world rank at a position of the group.
   [[nodiscard]] int rank_at(int index) const { return first + index * stride; }
-  /// How many ranks each host has of the group, where hosts have `local_size` ranks of the world
-  /// one behind the other: 1 where they have not as many each.
+  /// Returns the number of group ranks per host, given hosts of `local_size` consecutive world
+  /// ranks. Returns 1 if the number differs between hosts.
   [[nodiscard]] int ranks_of_a_host(int local_size) const {
     const auto host_of = [&](int index) { return rank_at(index) / local_size; };
     int block = 1;
@@ -39,15 +39,15 @@ struct RankGroup {
   }
 };
 
-/// A collective that a rank waits in.
+/// A collective that a rank is waiting in.
 struct Wait {
-  std::string what;                             ///< for people: "all-gather of unit 'block3'"
-  std::chrono::steady_clock::time_point since;  ///< when it began to wait
+  std::string what;                             ///< readable text: "all-gather of unit 'block3'"
+  std::chrono::steady_clock::time_point since;  ///< when the wait began
 };
 
-/// One rank's end of the ranks that train together. World::over() makes a World of it. Called from
-/// one thread a rank at a time, but for waiting(). PyTorch: a backend of torch.distributed,
-/// registered with `Backend.register_backend`.
+/// One rank's connection to the ranks that train with it. World::over() builds a World from it. One
+/// thread per rank calls it, except waiting(), which any thread may call. PyTorch: a backend of
+/// torch.distributed, registered with `Backend.register_backend`.
 class Backend {
  public:
   Backend() = default;
@@ -55,40 +55,42 @@ class Backend {
   Backend& operator=(const Backend&) = delete;
   virtual ~Backend() = default;
 
-  /// Which of the ranks this is, from 0.
+  /// Returns this rank, from 0.
   [[nodiscard]] virtual int rank() const = 0;
-  /// How many ranks there are.
+  /// Returns the number of ranks.
   [[nodiscard]] virtual int size() const = 0;
-  /// Position among the ranks of this host.
+  /// Returns this rank's position among the ranks of its host.
   [[nodiscard]] virtual int local_rank() const { return rank(); }
-  /// Ranks of this host.
+  /// Returns the number of ranks on this host.
   [[nodiscard]] virtual int local_size() const { return size(); }
-  /// Where models live and are computed.
+  /// Returns the device that holds and computes the models.
   [[nodiscard]] virtual c10::Device device() const { return c10::Device(c10::kCPU); }
-  /// Its kind; of ranks that are not there, the kind that they imitate.
+  /// Returns the device type; for fake ranks, the type that they imitate.
   [[nodiscard]] virtual c10::DeviceType device_type() const { return device().type(); }
-  /// What this rank waits for, if anything. Any thread may ask, also while another waits.
+  /// Returns the collective that this rank is waiting in, if any. Any thread may call it, also
+  /// during a wait.
   [[nodiscard]] virtual std::optional<Wait> waiting() const { return std::nullopt; }
-  /// As World::report_progress(); `limit` as of WorkPhase, 0 outside a phase. Back ends whose waits
-  /// do not look at progress do nothing.
+  /// Implements World::report_progress(). `limit` has the meaning it has in WorkPhase, and is 0
+  /// outside a phase. Does nothing in back ends whose waits ignore progress.
   virtual void report_progress(const std::string& /*what*/, std::chrono::milliseconds /*limit*/) {}
 
-  /// A communicator over the group that this rank is in, for one model: attach() is called on it.
-  /// Collective over the whole world, also where groups differ: rank r passes its own. Groups of
-  /// one rank occur.
+  /// Returns a communicator over the group of this rank, for one model. The caller calls attach()
+  /// on it. Collective over the whole world, also if groups differ: rank r passes its own group.
+  /// Must support groups of one rank.
   [[nodiscard]] virtual std::unique_ptr<Communicator> make_communicator(const RankGroup& group) = 0;
-  /// A communicator over all ranks for all_reduce() and barrier() outside any model, without
-  /// attach(). It lives as long as the back end.
+  /// Returns a communicator over all ranks for all_reduce() and barrier() outside any model; it
+  /// needs no attach(). It lives as long as the back end.
   [[nodiscard]] virtual Communicator& control() = 0;
 
-  /// Each rank's text, by rank. Collective. Made of control()'s all_reduce() where a back end has
-  /// nothing better.
+  /// Returns each rank's text, indexed by rank. Collective. The default uses control()'s
+  /// all_reduce().
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& text);
-  /// Copies `bytes` > 0 bytes of `root`, one of at least two ranks, to all. Collective. As above.
+  /// Copies `bytes` bytes from rank `root` to all ranks. Collective. Requires `bytes` > 0 and at
+  /// least two ranks. The default uses control()'s all_reduce().
   virtual void broadcast(void* data, int64_t bytes, int root);
-  /// Copies `bytes` > 0 bytes from `data` of rank `from` to `data` of rank `to`, two different
-  /// ranks. All ranks call it; a back end may let the others return at once. By default a
-  /// broadcast(), which the others receive into memory that is freed at once.
+  /// Copies `bytes` > 0 bytes from `data` of rank `from` to `data` of rank `to`, a different rank.
+  /// Collective, but a back end may return at once on the other ranks. The default is a
+  /// broadcast(); the other ranks receive it into temporary memory.
   virtual void send(void* data, int64_t bytes, int from, int to);
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// What communicators have in common, written once: another exchange adds only the start and the end
-// of each.
+// The common part of all communicators. A new transport adds only the start and the end of each
+// exchange.
 
 #include <atomic>
 #include <cstdint>
@@ -20,16 +20,19 @@ struct CommunicatorMemory;
 class ReceivePool;
 }  // namespace detail
 
-/// Keeps the travelling shards, the buffers of gradients, the two reductions that are in flight and
-/// what they receive into, the counts; tells the observer; and compares what the ranks say they do.
+/// Implements everything of a Communicator except the exchanges themselves. It owns the shards in
+/// param_dtype, the gradient buffers, the receive buffers, the two reductions in flight and the
+/// counts. It notifies the observer, and it checks that all ranks run the same operation.
 ///
-/// A back end has rank(), world_size() and gathers_in_place(), and gives:
-/// - a gather: start_gather() and finish_gather();
-/// - an exchange of gradients: start_exchange() and finish_exchange(), which adds up this rank's
-///   piece with add_piece() and before that calls check_identities();
-/// - gather_numbers(), which all_reduce() and barrier() are made of.
-/// Where shards are read in place by other ranks: finish_reading(), await_readers() and
-/// show_published() too. Hooks are called from the rank's one thread, but for interrupt().
+/// A back end implements rank(), world_size(), gathers_in_place() and:
+/// - an all-gather: start_gather() and finish_gather();
+/// - a gradient exchange: start_exchange() and finish_exchange(). The latter calls
+///   check_identities(), then sums this rank's shard with add_piece();
+/// - gather_numbers(), the basis of all_reduce() and barrier().
+///
+/// A back end whose ranks read each other's shards in place also implements finish_reading(),
+/// await_readers() and show_published(). The rank's one thread calls these hooks, except
+/// interrupt().
 class BufferedCommunicator : public Communicator {
  public:
   BufferedCommunicator();
@@ -58,115 +61,120 @@ class BufferedCommunicator : public Communicator {
   void barrier() final;
   [[nodiscard]] double signature() const final;
 
-  /// What a rank says that it does: ranks that are out of step would add up each other's units.
+  /// What a rank reports about the operation it runs. Ranks that are out of step would otherwise
+  /// sum gradients of different units.
   struct Identity {
-    std::uint64_t history = 0;  ///< all that it has done so far, in one number
-    std::int32_t segment = 0;   ///< whose gradients these are
-    std::int32_t dtype = 0;     ///< theirs, as a c10::ScalarType
+    std::uint64_t history = 0;  ///< hash of everything the rank has done so far
+    std::int32_t segment = 0;   ///< segment whose gradients these are
+    std::int32_t dtype = 0;     ///< dtype of the gradients, as a c10::ScalarType
   };
 
  protected:
-  /// A reduction under way. Back ends derive from it what they need to know.
+  /// A reduction in flight. Back ends derive from it to add their own state.
   struct Exchange {
     Exchange() = default;
     Exchange(const Exchange&) = delete;
     Exchange& operator=(const Exchange&) = delete;
     virtual ~Exchange() = default;
-    Segment segment = 0;                             ///< whose gradients
-    Reduction target = {};                           ///< where they go
-    c10::ScalarType dtype = c10::ScalarType::Float;  ///< in which they travel
-    void* gradients = nullptr;  ///< of all ranks' pieces; only read, where they are the engine's
-    bool is_acquired = false;   ///< whether they lie in a buffer that is to be given back
-    Identity identity = {};     ///< this rank's
-    Buffer received = {};       ///< of receive_bytes()
-    bool has_ended = false;     ///< set by the back end where the sum is there already
+    Segment segment = 0;                             ///< segment whose gradients are reduced
+    Reduction target = {};                           ///< destination of the sum
+    c10::ScalarType dtype = c10::ScalarType::Float;  ///< dtype of the gradients on the wire
+    void* gradients = nullptr;  ///< of the whole segment; read-only if the engine owns them
+    bool is_acquired = false;   ///< true if `gradients` is an acquired buffer that must be released
+    Identity identity = {};     ///< this rank's identity
+    Buffer received = {};       ///< receive buffer of receive_bytes()
+    bool has_ended = false;     ///< set by the back end if the sum is complete already
   };
 
-  /// Starts to gather into `slot`; returns the address of the gathered segment. `after` is for back
-  /// ends with gathers_on_own_stream().
+  /// Starts the all-gather into `slot` and returns the address of the gathered segment. Only back
+  /// ends with gathers_on_own_stream() use `after`.
   virtual void* start_gather(Segment segment, void* slot, const GatherEvents& after) = 0;
-  /// Returns when it lies there. Called at most once after each start_gather(); not for a gather
-  /// that abandon() gives up: see forget_exchanges().
+  /// Blocks until the gathered segment is complete. Called at most once per start_gather(), and not
+  /// at all for an all-gather that abandon() drops (see forget_exchanges()).
   virtual void finish_gather(Segment segment) = 0;
-  /// What was gathered is not read any more.
+  /// Marks the gathered segment as no longer read by this rank.
   virtual void finish_reading(Segment /*segment*/) {}
-  /// Returns when no rank reads this rank's shard any more.
+  /// Blocks until no rank reads this rank's shard any more.
   virtual void await_readers(Segment /*segment*/) {}
-  /// The shard has been written.
+  /// Marks this rank's shard as written.
   virtual void show_published(Segment /*segment*/) {}
 
-  /// An empty one, of the back end's own kind.
+  /// Returns an empty Exchange of the back end's own type.
   [[nodiscard]] virtual std::unique_ptr<Exchange> make_exchange();
-  /// Starts the exchange that was filled in. It stays in the queue also where this throws.
+  /// Starts the exchange described by `exchange`. The exchange stays queued even if this throws.
   virtual void start_exchange(Exchange& exchange) = 0;
-  /// Returns when the sum is in its shard and the gradients are not read any more.
+  /// Blocks until the sum is in its shard and the gradients are no longer read.
   virtual void finish_exchange(Exchange& exchange) = 0;
-  /// What an exchange of this segment in this dtype receives into, in bytes.
+  /// Returns the receive buffer that an exchange of this segment in this dtype needs, in bytes.
   [[nodiscard]] virtual int64_t receive_bytes(const SegmentSpec& /*spec*/,
                                               c10::ScalarType /*dtype*/) const {
     return 0;
   }
-  /// In which dtype gradients of `dtype` go to other ranks; what Counts::bytes_sent is counted in.
+  /// Returns the dtype on the wire for gradients of `dtype`. Counts::bytes_sent uses it.
   [[nodiscard]] virtual c10::ScalarType sent_dtype(const SegmentSpec& /*spec*/,
                                                    c10::ScalarType dtype) const {
     return dtype;
   }
-  /// Where operators may write gradients that need no exchange; null where there is no such place.
+  /// Returns the address where operators may write gradients that need no exchange, or null.
   [[nodiscard]] virtual void* place_of_sum(Segment /*segment*/, const Reduction& /*target*/) {
     return nullptr;
   }
 
-  /// Whether a piece may lie where SegmentSpec::piece says: no other rank reads it in place.
+  /// Returns true if SegmentSpec::piece is supported, that is, if no other rank reads shards in
+  /// place.
   [[nodiscard]] virtual bool takes_pieces() const { return false; }
-  /// Whether it gathers from where SegmentSpec::piece_in_slot says.
+  /// Returns true if SegmentSpec::piece_in_slot is supported as the source of an all-gather.
   [[nodiscard]] virtual bool takes_pieces_in_slots() const { return false; }
 
-  /// all[rank × mine.size() + i] = mine[i] of each rank.
+  /// Sets all[rank × mine.size() + i] to mine[i] of each rank.
   virtual void gather_numbers(std::span<const double> mine, std::span<double> all) = 0;
-  /// The same on the device, in the order of the current stream: all [world_size, n] of each rank's
-  /// `mine` [n], double. An undefined tensor where the back end exchanges numbers on the host.
+  /// Returns each rank's `mine` ([n], double) as one tensor [world_size, n] on the device, in the
+  /// order of the current stream. Returns an undefined tensor if the back end exchanges numbers on
+  /// the host.
   [[nodiscard]] virtual at::Tensor gather_on_device(const at::Tensor& mine);
 
-  /// Memory for shards and gradients; the model's, as attach() was told. For the back ends that are
-  /// built in.
+  /// Returns memory for shards and gradients on the device given to attach(). For the built-in back
+  /// ends.
   [[nodiscard]] virtual std::shared_ptr<detail::CommunicatorMemory> allocate();
-  /// Memory is there: the others may be told. Collective.
+  /// Publishes the memory to the other ranks, after its allocation. Collective.
   virtual void share_memory() {}
-  /// Ends what the rank's own thread waits for; called from any thread, once.
+  /// Interrupts the wait of the rank's own thread. Called once, from any thread.
   virtual void interrupt(const std::string& /*why*/) {}
-  /// This rank's exchanges are forgotten.
+  /// Drops this rank's exchanges.
   virtual void forget_exchanges() {}
 
-  /// The rank of the world at a place of the group, for messages.
+  /// Returns the world rank of a group member, for messages.
   [[nodiscard]] virtual int rank_of_world(int member) const { return member; }
 
-  // What back ends may use.
-  /// The segments that it was made with, by number.
+  // Helpers for back ends.
+  /// Returns the segments given to attach(), by number.
   [[nodiscard]] const std::vector<SegmentSpec>& segments() const { return segments_; }
-  /// One of them.
+  /// Returns one segment.
   [[nodiscard]] const SegmentSpec& spec(Segment segment) const {
     return segments_[static_cast<size_t>(segment)];
   }
-  /// Where shards and gradients lie.
+  /// Returns the device that holds shards and gradients.
   [[nodiscard]] c10::Device device() const { return device_; }
-  /// That buffers are counted in.
+  /// Returns the ledger that counts the buffers.
   [[nodiscard]] const std::shared_ptr<MemoryLedger>& ledger() const { return ledger_; }
-  /// What its buffers are taken from. For the back ends that are built in.
+  /// Returns the memory that buffers come from. For the built-in back ends.
   [[nodiscard]] const std::shared_ptr<detail::CommunicatorMemory>& memory() const {
     return memory_;
   }
-  /// Exchanges under way, the oldest first.
+  /// Returns the exchanges in flight, oldest first.
   [[nodiscard]] const std::deque<std::unique_ptr<Exchange>>& exchanges() const {
     return exchanges_;
   }
-  /// Bytes of the largest piece of a block's gradients; 0 where there are only roots.
+  /// Returns the size in bytes of the largest gradient shard of a block; 0 if there are only root
+  /// units.
   [[nodiscard]] int64_t block_piece_bytes() const { return block_piece_bytes_; }
-  /// "all-gather of unit 'block3'"
+  /// Returns a readable name, such as "all-gather of unit 'block3'".
   [[nodiscard]] std::string described(Collective::Operation operation, Segment segment) const;
-  /// Throws Error(RanksDisagree) unless the ranks, by place in the group, do what this one does.
+  /// Throws Error(RanksDisagree) unless all group ranks report the same identity as this rank.
   void check_identities(const Exchange& exchange, std::span<const Identity> by_rank) const;
-  /// shard (+)= the ranks' gradients from `first` on: `sources`, by rank, are `numel` elements each
-  /// in the dtype that travels. A shard's parts are added in order.
+  /// Sums the ranks' gradients into the shard, or adds them to it, from element `first` on.
+  /// `sources`, indexed by rank, hold `numel` elements each in the dtype on the wire. Callers
+  /// process the ranges of a shard in order.
   void add_piece(const Exchange& exchange, const std::vector<const void*>& sources, int64_t first,
                  int64_t numel) const;
 
@@ -174,8 +182,8 @@ class BufferedCommunicator : public Communicator {
   enum class Gathered : std::uint8_t { Not, Asked, Readable };
   struct SegmentState {
     Gathered gathered = Gathered::Not;
-    void* gradients = nullptr;  ///< acquired
-    bool from_pool = false;     ///< and to be given back
+    void* gradients = nullptr;  ///< the acquired buffer
+    bool from_pool = false;     ///< true if the buffer returns to the pool
   };
   [[nodiscard]] SegmentState& state(Segment segment) {
     return states_[static_cast<size_t>(segment)];
@@ -203,7 +211,7 @@ class BufferedCommunicator : public Communicator {
   std::vector<std::unique_ptr<Exchange>> given_up_;  ///< the back end may still use their memory
   std::atomic<bool> cancelled_ = false;
   mutable std::mutex why_mutex_;
-  std::string why_;  ///< of cancel()
+  std::string why_;  ///< reason given to cancel()
 };
 
 }  // namespace sherd

@@ -1,6 +1,7 @@
 #pragma once
-// Checkpoints of a sharded model and its optimizer: safetensors shards and a manifest that is
-// written last. A folder with a manifest is complete; any number of ranks can read it. No pickle.
+// Checkpoints of a sharded model and its optimizer: safetensors shards, and a manifest that is
+// written last. A folder with a manifest is complete, and any number of ranks can read it. No
+// pickle.
 
 #include <cstdint>
 #include <functional>
@@ -16,122 +17,121 @@
 
 namespace sherd {
 
-/// Reads the weights of a Hugging Face model folder into the shards, each rank only its own
-/// elements and on all its threads, converting float dtypes, and the buffers that the folder has;
-/// those that it lacks stay as they are. `name_in_file` gives the file's name of a parameter or
-/// buffer, where it is another.
+/// Reads the weights of a Hugging Face model folder into the shards, and the buffers that the
+/// folder has. Each rank reads only its own elements, on all its threads, and converts float
+/// dtypes. Buffers that the folder lacks keep their values. `name_in_file` returns a parameter's or
+/// buffer's name in the file if it differs.
 ///
 /// Collective. Memory: at most 1 MiB per thread in addition to the shards; for values on a GPU or
-/// in two halves also 128 MiB on the host, for values at rest 16 MiB. Throws the same Error on
-/// every rank: InputMissing without weights and BadData, listing parameters that the folder lacks
-/// and what it has in another shape or kind of dtype, before anything has changed; StorageIo where
-/// reading fails: then the weights are torn until a load succeeds. PyTorch: `load_state_dict` of a
-/// sharded model, without the full tensors.
+/// split masters also 128 MiB on the host; for offloaded values 16 MiB. Throws the same Error on
+/// every rank. Before any change: InputMissing without weights; BadData, listing parameters that
+/// are missing or have another shape or kind of dtype. StorageIo if reading fails: the weights are
+/// then torn until a load succeeds. PyTorch: `load_state_dict` of a sharded model, without the full
+/// tensors.
 void load_safetensors(ShardedModule& model, const std::string& folder,
                       const std::function<std::string(const std::string&)>& name_in_file = {});
 
 /// Writes parameters, buffers and the optimizer's state to the new folder `folder`. Every rank of
-/// the first row of the mesh writes its shard, rank 0 its buffers too; then rank 0 writes the
-/// manifest and gives the folder, until then `<folder>.tmp`, its name. All these ranks must see one
-/// file system. An older checkpoint of the name, whole or damaged, is replaced, as are
-/// `<folder>.tmp` and `<folder>.old`; a file, or a folder that holds anything else, is refused.
-/// `note` is kept for the caller: any text (a JSON of the trainer's state).
+/// the mesh's first row writes its shard; rank 0 also writes its buffers. Rank 0 then writes the
+/// manifest and renames the folder, which is `<folder>.tmp` until then. All these ranks must share
+/// a file system. An older checkpoint of that name, complete or damaged, is replaced, and so are
+/// `<folder>.tmp` and `<folder>.old`. A file, or a folder with anything else in it, is refused.
+/// `note` is any text of the caller (a JSON of the trainer's state).
 ///
 /// All threads of a rank hash and write. Collective. Memory: 1 MiB per thread; for values on a GPU
-/// or in two halves also 128 MiB on the host, for values at rest 4 MiB. Throws the same Error on
-/// every rank: Usage where the state is torn; CannotWrite, StorageIo (NoRoom where the disk is
-/// full): the name then holds what it held, or, where the failure came while folders were
-/// exchanged, the new checkpoint or none, the older one being in
-/// `<folder>.old`. PyTorch: `torch.distributed.checkpoint.save`.
+/// or split masters also 128 MiB on the host; for offloaded values 4 MiB. Throws the same Error on
+/// every rank: Usage if the state is torn; CannotWrite, StorageIo (NoRoom if the disk is full).
+/// After a failure, `folder` is unchanged. If the failure came during the exchange of folders, it
+/// is the new checkpoint or missing, and `<folder>.old` is the older one. PyTorch:
+/// `torch.distributed.checkpoint.save`.
 void save_checkpoint(ShardedModule& model, const CheckpointableOptimizer& optimizer,
                      const std::string& folder, const std::string& note);
-/// The same without an optimizer: parameters and buffers.
+/// As above without an optimizer: parameters and buffers.
 void save_checkpoint(ShardedModule& model, const std::string& folder, const std::string& note);
 
-/// What one digest of a checkpoint covers: this many bytes of a piece's tensor, or what is left of
-/// it.
+/// Bytes covered by one digest of a checkpoint; the last block of a shard's tensor may be shorter.
 inline constexpr int64_t kDigestBlockBytes = int64_t{64} << 20;
 
-/// Which elements of a parameter lie in which file.
+/// The elements of a parameter in one file.
 struct CheckpointPiece {
-  std::string file;   ///< name in the folder
-  int64_t begin = 0;  ///< first element, of the flattened parameter
-  int64_t end = 0;    ///< one past the last
-  /// By tensor kind ("value", and those of OptimizerShard: "exp_avg", "exp_avg_sq"), the SHA-256 of
+  std::string file;   ///< file name in the folder
+  int64_t begin = 0;  ///< first element in the flattened parameter
+  int64_t end = 0;    ///< one past the last element
+  /// By tensor kind ("value", and those of OptimizerShard: "exp_avg", "exp_avg_sq"): the SHA-256 of
   /// each block of CheckpointManifest::block_bytes, in order.
   std::map<std::string, std::vector<std::string>> sha256;
 };
 
 /// One parameter or buffer of a checkpoint.
 struct CheckpointParameter {
-  std::vector<int64_t> shape;           ///< of the whole tensor
-  std::vector<CheckpointPiece> pieces;  ///< in order and without gaps
-  /// Updates that the parameter has had; unset: CheckpointManifest::optimizer_steps.
+  std::vector<int64_t> shape;           ///< shape of the whole tensor
+  std::vector<CheckpointPiece> pieces;  ///< shards in order, without gaps
+  /// Number of updates of the parameter; unset: CheckpointManifest::optimizer_steps.
   std::optional<int64_t> optimizer_steps = std::nullopt;
 };
 
-/// A manifest, checked: it is as it was written (by its own digest, which older ones lack), and
-/// every element of every parameter is in exactly one piece.
+/// A checked manifest. Its own digest matches (older manifests have none), and every element of
+/// every parameter is in exactly one shard.
 struct CheckpointManifest {
-  /// Bytes of a block that has a digest of its own; 0: the whole piece has one (version 1).
+  /// Bytes per digest; 0: one digest per shard (version 1).
   int64_t block_bytes = kDigestBlockBytes;
-  int64_t world_size = 1;       ///< that wrote it
-  int64_t optimizer_steps = 0;  ///< updates done when it was written
-  std::string note;             ///< the text that save_checkpoint() was given
+  int64_t world_size = 1;       ///< world size that wrote it
+  int64_t optimizer_steps = 0;  ///< optimizer steps at the time of writing
+  std::string note;             ///< the text given to save_checkpoint()
   std::map<std::string, CheckpointParameter> parameters;  ///< by qualified name
-  /// By qualified name; unset in checkpoints that were written before buffers were kept.
+  /// Buffers by qualified name; unset in checkpoints of versions without buffers.
   std::optional<std::map<std::string, CheckpointParameter>> buffers = std::nullopt;
 
-  /// Not collective. Throws Error: InputMissing without a manifest, BadData for one that cannot be
-  /// right, StorageIo.
+  /// Reads and checks the manifest of `folder`. Not collective. Throws Error: InputMissing without
+  /// a manifest, BadData for an invalid one, StorageIo.
   [[nodiscard]] static CheckpointManifest read(const std::string& folder);
 };
 
-/// Restores model, buffers and optimizer from a checkpoint of any world size. Each rank reads the
-/// blocks that hold its elements, once and on all its threads, and checks their digests while it
-/// reads. Manifest, headers and sizes of the files, model and kind of optimizer are checked before
-/// anything changes. A damaged block is found before the model can be used: then parameters and
-/// optimizer state are torn until a load succeeds (of an older checkpoint, for instance). A
-/// checkpoint without buffers leaves them as they are. Forgets gradients.
+/// Restores model, buffers and optimizer from a checkpoint of any world size, and clears gradients.
+/// Each rank reads the blocks that hold its elements, once and on all its threads, and checks their
+/// digests while reading. A checkpoint without buffers leaves the model's unchanged. Manifest,
+/// headers, file sizes, model and type of optimizer are checked before anything changes. A damaged
+/// block is found before the model can be used. Parameters and optimizer state are then torn until
+/// a load succeeds, such as that of an older checkpoint.
 ///
-/// Collective. Memory: 1 MiB per thread, and what the optimizer's shards_to_fill() allocates; for
-/// values on a GPU or in two halves also 128 MiB on the host, for values at rest one block of 64
-/// MiB (of version 1, or this rank's part of one tensor). Throws the same Error on every rank:
-/// Usage inside a forward or a backward; InputMissing; BadData, naming file and tensor; StorageIo:
-/// also where reading fails, which tears the state likewise. PyTorch:
-/// `torch.distributed.checkpoint.load`.
+/// Collective. Memory: 1 MiB per thread, plus the allocations of the optimizer's shards_to_fill().
+/// For values on a GPU or split masters also 128 MiB on the host; for offloaded values one block of
+/// 64 MiB (version 1: this rank's shard of one tensor). Throws the same Error on every rank: Usage
+/// inside a forward or a backward; InputMissing; BadData, naming file and tensor; StorageIo. A
+/// failed read also leaves the state torn. PyTorch: `torch.distributed.checkpoint.load`.
 CheckpointManifest load_checkpoint(ShardedModule& model, CheckpointableOptimizer& optimizer,
                                    const std::string& folder);
-/// The same of parameters and buffers, whatever optimizer the checkpoint was saved with.
+/// As above for parameters and buffers only, whatever optimizer the checkpoint has.
 CheckpointManifest load_checkpoint(ShardedModule& model, const std::string& folder);
 
-/// Reads a whole checkpoint once and checks every digest: of the manifest, of values, buffers and
-/// the optimizer's state. Uses all threads of the process. Not collective: any process may ask
-/// whether a checkpoint is intact. Memory: 1 MiB per thread. Throws Error: InputMissing, BadData
-/// (naming file and tensor), StorageIo. PyTorch: none.
+/// Reads a whole checkpoint once and checks every digest: of the manifest, values, buffers and
+/// optimizer state. Uses all threads of the process. Not collective: any process may check a
+/// checkpoint. Memory: 1 MiB per thread. Throws Error: InputMissing, BadData (naming file and
+/// tensor), StorageIo. PyTorch: none.
 CheckpointManifest verify_checkpoint(const std::string& folder);
 
-/// Returns the manifest after checking that each file which it names is there, whole, and has the
-/// tensors that it names; digests of tensors are not read. Not collective. Memory: the headers of
-/// the files. Throws Error: InputMissing, BadData (naming file and tensor), StorageIo. PyTorch:
+/// Returns the manifest after checking that each file it names exists, has the right size, and has
+/// the tensors it names. Does not read the digests of tensors. Not collective. Memory: the headers
+/// of the files. Throws Error: InputMissing, BadData (naming file and tensor), StorageIo. PyTorch:
 /// none.
 CheckpointManifest require_checkpoint_files(const std::string& folder);
 
-/// Returns the names in `folder` that no save writes, sorted; none if the folder does not exist.
-/// Not collective. PyTorch: none.
+/// Returns the sorted names in `folder` that no save writes; none if the folder does not exist. Not
+/// collective. PyTorch: none.
 [[nodiscard]] std::vector<std::string> names_beside_checkpoint(const std::string& folder);
-/// True if `folder` has a file of a name that a save writes. Not collective. PyTorch: none.
+/// Returns true if `folder` has a file with a name that a save writes. Not collective. PyTorch:
+/// none.
 [[nodiscard]] bool has_checkpoint_files(const std::string& folder);
-/// Removes the files of a checkpoint, the manifest first, and the folder if nothing is left in it:
-/// names_beside_checkpoint() stay. If `folder` is a link, only the link is removed. Faults are
-/// ignored: what cannot be removed stays. Not collective. PyTorch: none.
+/// Removes the files of a checkpoint, the manifest first. Removes the folder too if nothing is left
+/// in it; names_beside_checkpoint() stay. If `folder` is a link, removes only the link. Ignores
+/// faults: files that cannot be removed stay. Not collective. PyTorch: none.
 void remove_checkpoint(const std::string& folder);
 
-/// Reads the values of one parameter (not of a buffer) from a checkpoint, a block at a time:
-/// `take(values, numel)` is called with fp32 values in order, after the block's digest has been
-/// checked. Not collective; for exporting. Memory: up to four blocks in fp32, one per thread: 256
-/// MiB for a parameter kept in fp32 (of version 1, up to four pieces). Throws Error: InputMissing,
-/// BadData (no such parameter, or damaged), StorageIo. PyTorch: none.
+/// Reads the values of one parameter (not of a buffer) from a checkpoint, one block at a time, for
+/// exporting. Calls `take(values, numel)` with fp32 values in order, after checking the block's
+/// digest. Not collective. Memory: up to four blocks in fp32, one per thread: 256 MiB for a
+/// parameter stored in fp32 (version 1: up to four shards). Throws Error: InputMissing, BadData (no
+/// such parameter, or damaged), StorageIo. PyTorch: none.
 void read_checkpoint_values(const std::string& folder, const CheckpointManifest& manifest,
                             const std::string& name,
                             const std::function<void(const float* values, int64_t numel)>& take);

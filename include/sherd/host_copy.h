@@ -1,5 +1,5 @@
 #pragma once
-// Values on their way from where a model is computed to the host.
+// Asynchronous copies of values from the model's device to the host.
 
 #include <optional>
 
@@ -8,19 +8,20 @@
 
 namespace sherd {
 
-/// The values that a tensor has when its device comes to where this was made. From a GPU they go
-/// to pinned memory in the order of the current stream, and the host waits for nothing until it
-/// reads them. PyTorch: `tensor.to("cpu", non_blocking=True)` and an event behind it.
+/// A snapshot of a tensor's values at this point of its device's stream. From a GPU the values go
+/// to pinned memory in the order of the current stream; the host waits only when it reads them.
+/// PyTorch: `tensor.to("cpu", non_blocking=True)` with an event after it.
 class HostCopy {
  public:
-  /// A detached copy of `tensor`; not collective. Throws Error(OutOfMemory).
+  /// Starts a detached copy of `tensor`. Not collective. Throws Error(OutOfMemory).
   explicit HostCopy(const at::Tensor& tensor);
-  /// The values on the host, of the shape and dtype of the tensor, when they have come.
+  /// Blocks until the copy is complete and returns the values on the host, in the tensor's shape
+  /// and dtype.
   [[nodiscard]] const at::Tensor& wait() const;
 
  private:
   at::Tensor on_host_;
-  std::optional<c10::Event> come_;  ///< none where they were on the host
+  std::optional<c10::Event> come_;  ///< after the copy; unset for a tensor on the host
 };
 
 }  // namespace sherd

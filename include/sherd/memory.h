@@ -1,6 +1,6 @@
 #pragma once
-// The engine's own bytes, counted where they are allocated, so that its memory limits can be stated
-// and tested.
+// Counts the engine's own bytes where they are allocated, so that memory limits can be stated and
+// tested.
 
 #include <array>
 #include <cstdint>
@@ -10,51 +10,52 @@
 
 namespace sherd {
 
-/// What a buffer of the engine is for.
+/// The purpose of an engine buffer.
 enum class MemoryKind : std::uint8_t {
-  MasterShard,        ///< what is kept of masters beside the travelling shard: fp32, or low halves
-  TravellingShard,    ///< this rank's pieces in the dtype that travels
-  OptimizerState,     ///< moments
-  GradientShard,      ///< sums of gradients of this rank's pieces, in reduce_dtype
-  UnshardedGradient,  ///< fp32 sums of whole units, where micro-batches accumulate without
+  MasterShard,  ///< master values in addition to the shard in param_dtype: fp32, or the low halves
+  TravellingShard,    ///< this rank's shards in param_dtype
+  OptimizerState,     ///< the optimizer's moments
+  GradientShard,      ///< this rank's shards of the gradient sums, in reduce_dtype
+  UnshardedGradient,  ///< fp32 gradient sums of whole units, for micro-batches without
                       ///< communication
-  PostForwardShard,   ///< pieces of a smaller group, kept from forward to backward
-  Gathered,           ///< slots that gathered units lie in
-  ReduceBuffer,       ///< whole units' gradients before their reduction
-  ReceiveBuffer,      ///< what a communicator receives into
-  OffloadSlot,        ///< what rests on a disk or on the host, while it is worked with
+  PostForwardShard,   ///< shards of a smaller group, kept from forward to backward
+  Gathered,           ///< slots of gathered units
+  ReduceBuffer,       ///< gradients of whole units before their reduction
+  ReceiveBuffer,      ///< receive buffers of a communicator
+  OffloadSlot,        ///< working memory for state that is stored on disk or on the host
 };
-/// How many kinds there are.
+/// The number of kinds.
 inline constexpr int kMemoryKinds = 10;
 
-/// Bytes of the engine's buffers of one sharded model on this rank, by kind, and their peak since
-/// the last reset. Not in it: the module's own buffers, activations, copies in
-/// with_full_parameters(), host copies of ranks that share a GPU. Not thread-safe.
+/// Bytes of one sharded model's engine buffers on this rank, by kind, and their peak since the last
+/// reset. It excludes the module's own buffers, activations, copies in with_full_parameters(), and
+/// host copies of ranks that share a GPU. Not thread-safe.
 class MemoryLedger {
  public:
-  /// Records bytes that were allocated or, if negative, freed.
+  /// Records allocated bytes, or freed bytes if negative.
   void add(MemoryKind kind, std::int64_t bytes) noexcept;
-  /// Bytes of one kind that are held now.
+  /// Returns the current bytes of one kind.
   [[nodiscard]] std::int64_t bytes(MemoryKind kind) const noexcept {
     return bytes_[static_cast<std::size_t>(kind)];
   }
-  /// Master, travelling shards and optimizer state: what a sharded model always holds.
+  /// Returns the bytes that a sharded model always holds: masters, shards in param_dtype and
+  /// optimizer state.
   [[nodiscard]] std::int64_t sharded_state_bytes() const noexcept;
-  /// Bytes of all kinds that are held now.
+  /// Returns the current bytes of all kinds.
   [[nodiscard]] std::int64_t total_bytes() const noexcept { return total_; }
-  /// The highest total_bytes() since construction or reset_peak().
+  /// Returns the highest total_bytes() since construction or reset_peak().
   [[nodiscard]] std::int64_t peak_bytes() const noexcept { return peak_; }
-  /// Sets the peak to what is held now.
+  /// Sets the peak to the current bytes.
   void reset_peak() noexcept { peak_ = total_; }
-  /// How often something was allocated or freed.
+  /// Returns the number of allocations and frees.
   [[nodiscard]] std::int64_t changes() const noexcept { return changes_; }
-  /// Records bytes that rest on a disk (Offload), or no longer.
+  /// Records bytes stored on disk (Offload), or removed from it if negative.
   void add_offloaded(std::int64_t bytes) noexcept { offloaded_ += bytes; }
-  /// Bytes that rest on a disk; they are in none of the other counts.
+  /// Returns the bytes stored on disk. No other count includes them.
   [[nodiscard]] std::int64_t offloaded_bytes() const noexcept { return offloaded_; }
-  /// Records bytes of the host that parts of a device's model rest in (Offload), or no longer.
+  /// Records host bytes that store parts of a device's model (Offload), or freed ones if negative.
   void add_on_host(std::int64_t bytes) noexcept { on_host_ += bytes; }
-  /// Bytes of pinned memory of the host; they are in none of the other counts.
+  /// Returns the bytes of pinned host memory. No other count includes them.
   [[nodiscard]] std::int64_t on_host_bytes() const noexcept { return on_host_; }
 
  private:
@@ -66,22 +67,22 @@ class MemoryLedger {
   std::int64_t changes_ = 0;
 };
 
-/// Zeroed memory of a device; on the CPU aligned to 64 bytes, to huge pages where it is large.
-/// Counted in a ledger while it lives.
+/// Zeroed memory of a device, counted in a ledger for its lifetime. On the CPU it is aligned to 64
+/// bytes, or to huge pages if it is large.
 class Buffer {
  public:
   Buffer() = default;
   /// Allocates `bytes` bytes and counts them in `ledger`, which the buffer keeps alive. Throws
-  /// Error(OutOfMemory), which names bytes and kind.
+  /// Error(OutOfMemory), naming bytes and kind.
   Buffer(std::int64_t bytes, MemoryKind kind, std::shared_ptr<MemoryLedger> ledger,
          c10::Device device = c10::Device(c10::kCPU));
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();
 
-  /// Its first byte; null for an empty buffer.
+  /// Returns the first byte; null for an empty buffer.
   [[nodiscard]] void* data() const noexcept { return bytes_ > 0 ? data_.get() : nullptr; }
-  /// The size it was made with.
+  /// Returns the size given at construction.
   [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// What a checkpoint keeps of an optimizer, whichever it is.
+// The optimizer state in a checkpoint, for any optimizer.
 
 #include <cstdint>
 #include <functional>
@@ -19,57 +19,58 @@ class Optimizer;
 
 namespace sherd {
 
-/// This rank's part of what an optimizer keeps of one parameter.
+/// This rank's shard of one parameter's optimizer state.
 struct OptimizerShard {
-  std::string parameter;  ///< qualified name
-  /// By kind, in the words of `torch.optim` ("exp_avg", "momentum_buffer"): each [end − begin] of
-  /// the ParameterShard of that name.
+  std::string parameter;  ///< qualified name of the parameter
+  /// Tensors by kind, with the names of `torch.optim` ("exp_avg", "momentum_buffer"). Each is [end
+  /// − begin] of the ParameterShard of the same name.
   std::map<std::string, at::Tensor> tensors;
-  int64_t steps = 0;  ///< updates that the parameter has had
-  /// Where not empty, `tensors` rest elsewhere (Offload): a view of one may be read, or written
-  /// with `true`, while what this returns lives.
+  int64_t steps = 0;  ///< number of updates of the parameter
+  /// If set, `tensors` are stored elsewhere (Offload). Views may then be read, or written with
+  /// `true`, while the returned object lives.
   std::function<std::shared_ptr<void>(const at::Tensor& view, bool writes)> use = {};
 };
 
-/// Which kinds of tensors a checkpoint has of each parameter.
+/// The kinds of tensors that a checkpoint has per parameter.
 using OptimizerKinds = std::map<std::string, std::set<std::string>>;
 
-/// An optimizer whose state save_checkpoint() writes and load_checkpoint() restores: AdamW is one,
-/// TorchOptimizerState makes one of LibTorch's optimizers, and an optimizer of your own can be one.
-/// Its state has a value for each element of a parameter, cut as the parameter is. All ranks keep
-/// the same kinds of the same parameters. Called by the thread that saves or loads. Learning rates
-/// and other options are not state: they are the program's. PyTorch: the optimizer's part of a
-/// `torch.distributed.checkpoint` state dict.
+/// An optimizer whose state save_checkpoint() writes and load_checkpoint() restores. AdamW is one;
+/// TorchOptimizerState wraps LibTorch's optimizers; your own optimizer can derive from it. The
+/// state has one value per element of a parameter, sharded as the parameter is. All ranks must keep
+/// the same kinds for the same parameters. The thread that saves or loads calls the methods.
+/// Learning rates and other options are not part of the state: the program sets them. PyTorch: the
+/// optimizer's part of a `torch.distributed.checkpoint` state dict.
 class CheckpointableOptimizer {
  public:
   virtual ~CheckpointableOptimizer() = default;
 
-  /// Calls of step() so far.
+  /// Returns the number of calls of step() so far.
   [[nodiscard]] virtual int64_t steps_done() const = 0;
-  /// Views of what is kept now. A parameter without state may be missing. Not collective.
+  /// Returns views of the current state. A parameter without state may be missing. Not collective.
   [[nodiscard]] virtual std::vector<OptimizerShard> state_shards() const = 0;
-  /// Tensors that a checkpoint with these kinds is to be read into, on the CPU or the model's
-  /// device; nothing has changed until restore(). Throws Error(BadData) for kinds that are another
-  /// optimizer's. Not collective.
+  /// Returns tensors, on the CPU or the model's device, for the state of a checkpoint with these
+  /// kinds. Changes nothing before restore(). Throws Error(BadData) for kinds of another optimizer.
+  /// Not collective.
   [[nodiscard]] virtual std::vector<OptimizerShard> shards_to_fill(const OptimizerKinds& kinds) = 0;
-  /// Takes over `shards`, which shards_to_fill() returned and which have been filled, with their
-  /// numbers of steps. Not collective.
+  /// Takes over `shards`: the filled result of shards_to_fill(), with the numbers of steps. Not
+  /// collective.
   virtual void restore(int64_t steps_done, const std::vector<OptimizerShard>& shards) = 0;
 };
 
-/// One of LibTorch's optimizers over optim_parameters(), for checkpoints: Adam, AdamW, SGD, RMSprop
-/// or Adagrad.
+/// Makes one of LibTorch's optimizers over optim_parameters() checkpointable: Adam, AdamW, SGD,
+/// RMSprop or Adagrad.
 ///
 ///     torch::optim::SGD optimizer(sherd::optim_parameters(model).values(), options);
 ///     sherd::TorchOptimizerState state(model, optimizer);
 ///     sherd::save_checkpoint(model, state, folder, note);
 ///
-/// Memory: none; while a checkpoint is loaded, the new state beside the old. `optimizer` must
-/// outlive it. LibTorch's optimizers count steps by parameter, and SGD not at all: steps_done() is
-/// the most that any has done.
+/// Memory: none; during a load, the new state in addition to the old. `optimizer` must outlive it.
+/// LibTorch's optimizers count steps per parameter, and SGD does not count: steps_done() is the
+/// maximum over the parameters.
 class TorchOptimizerState : public CheckpointableOptimizer {
  public:
-  /// Collective, as optim_parameters(). Throws Error(Usage) for another kind of optimizer.
+  /// Collective, as optim_parameters() is. Throws Error(Usage) for an unsupported type of
+  /// optimizer.
   TorchOptimizerState(ShardedModule& model, torch::optim::Optimizer& optimizer);
   ~TorchOptimizerState() override;
   TorchOptimizerState(TorchOptimizerState&&) noexcept;

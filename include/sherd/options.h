@@ -1,5 +1,5 @@
 #pragma once
-// How a model is sharded: plain aggregates, read once by fully_shard().
+// Options of fully_shard(): plain aggregates, read once.
 
 #include <cstdint>
 #include <functional>
@@ -15,168 +15,168 @@ class Module;
 
 namespace sherd {
 
-/// What each rank keeps between uses of a unit. In `docs/guide/strategies.md` with memory and
-/// traffic of each.  Paper: ZeRO, arXiv:1910.02054; FSDP, arXiv:2304.11277 §3.2.
+/// What each rank keeps between uses of a unit. `docs/guide/strategies.md` compares memory and
+/// traffic.  Paper: ZeRO, arXiv:1910.02054; FSDP, arXiv:2304.11277 §3.2.
 enum class Strategy {
-  /// Parameters, gradients and optimizer state sharded; a unit's full parameters live only while it
-  /// runs (ZeRO-3). Least memory: two gathers a unit and step. PyTorch:
+  /// Shards parameters, gradients and optimizer state; a unit's full parameters exist only while it
+  /// runs (ZeRO-3). Least memory; two gathers per unit and step. PyTorch:
   /// `reshard_after_forward=True`.
   FullShard,
-  /// As FullShard, but gathered parameters stay from forward to backward (ZeRO-2): one gather a
-  /// unit and step, for the memory of the whole gathered model. PyTorch:
+  /// As FullShard, but keeps gathered parameters from forward to backward (ZeRO-2). One gather per
+  /// unit and step; needs memory for the whole gathered model. PyTorch:
   /// `reshard_after_forward=False`.
   ShardGradOp,
-  /// Every rank keeps everything; gradients are all-reduced. Takes any mesh. PyTorch:
+  /// Every rank keeps everything, and gradients are all-reduced. Accepts any mesh. PyTorch:
   /// `DistributedDataParallel`, FSDP1's `NO_SHARD`.
   NoShard,
-  /// FullShard within the rows of a 2-D mesh, which each hold a copy of the model. PyTorch: a 2-D
+  /// FullShard within each row of a 2-D mesh; each row holds a copy of the model. PyTorch: a 2-D
   /// mesh with `reshard_after_forward=True`.
   HybridShard,
-  /// ShardGradOp within the rows of a 2-D mesh. PyTorch: a 2-D mesh with
+  /// ShardGradOp within each row of a 2-D mesh. PyTorch: a 2-D mesh with
   /// `reshard_after_forward=False`.
   HybridShardGradOp,
 };
 
-/// The enumerator's name, as in messages: "FullShard".
+/// Returns the enumerator's name, as in messages: "FullShard".
 [[nodiscard]] const char* name_of(Strategy strategy);
 
-/// How the values lie that an optimizer updates, where less than fp32 travels.
+/// How the master values (the values that an optimizer updates) are stored if `param_dtype` is not
+/// fp32.
 enum class Master {
-  Float32,  ///< a shard of their own: 4 bytes a parameter beside what travels
-  /// As the bf16 that travels and 16 more bits: 2 bytes a parameter beside it. The same values and
-  /// the same training, to the bit; optimizers of LibTorch cannot take them.
+  Float32,  ///< a separate fp32 shard: 4 more bytes per parameter
+  /// The bf16 shard plus 16 more bits: 2 more bytes per parameter. Values and training are
+  /// bit-identical to Float32. LibTorch's optimizers do not support it.
   Split,
-  /// The bf16 that travels is all that there is: nothing beside it. AdamW computes in fp32 and
-  /// rounds up or down at random, so that updates below 1/256 of a value are not lost but come at
-  /// times; the same bits on any number of ranks and in any repetition. Optimizers of LibTorch
-  /// cannot take them. Paper: arXiv:2010.06192.
+  /// The bf16 shard alone: no additional memory. AdamW computes in fp32 and rounds stochastically,
+  /// so that updates below 1/256 of a value are applied with matching probability instead of being
+  /// lost. The bits do not depend on the number of ranks and repeat in every run. LibTorch's
+  /// optimizers do not support it. Paper: arXiv:2010.06192.
   BFloat16,
 };
 
-/// The enumerator's name, as in messages: "Split".
+/// Returns the enumerator's name, as in messages: "Split".
 [[nodiscard]] const char* name_of(Master master);
 
-/// The dtypes of a sharded model. Nothing else is cast. PyTorch: `MixedPrecisionPolicy`, and
-/// FSDP1's `MixedPrecision` for what FSDP2 dropped.
+/// The dtypes of a sharded model; nothing else is cast. PyTorch: `MixedPrecisionPolicy`, and
+/// FSDP1's `MixedPrecision` for the parts that FSDP2 dropped.
 struct Precision {
   /// Dtype of gathered parameters, and so of computation: kFloat, kBFloat16 or kHalf. Unset: each
-  /// parameter's own. What the optimizer updates has the values of fp32 whatever this is, unless
-  /// `master` is BFloat16.
+  /// parameter's own. The optimizer updates fp32 values in every case, unless `master` is BFloat16.
   std::optional<c10::ScalarType> param_dtype = std::nullopt;
-  /// Of parameters that travel in bf16; others have no use for it. Split and BFloat16 exclude Half
-  /// and full_precision_in_eval. PyTorch: none.
+  /// Master storage for parameters with a bf16 param_dtype; ignored for others. Split and BFloat16
+  /// exclude Half and full_precision_in_eval. PyTorch: none.
   Master master = Master::Float32;
-  /// Dtype of the gradient shard: kFloat, or kBFloat16, which parameters that travel in bf16 then
-  /// use. Gradients travel in `param_dtype` and are added up in fp32 in either case; in bf16 the
-  /// sum over the ranks is rounded for each micro-batch and for the replicas, so that many
-  /// micro-batches lose what small gradients add, and results depend on how a batch is cut.
-  /// Optimizers of LibTorch cannot take it. PyTorch: `reduce_dtype`, in which gradients travel.
+  /// Dtype of the gradient shard: kFloat, or kBFloat16, which then applies to parameters with a
+  /// bf16 param_dtype. In both cases gradients are sent in `param_dtype` and summed in fp32. With
+  /// kBFloat16 the sum over the ranks is rounded once per micro-batch and once more for the
+  /// replicas. Many micro-batches then lose small contributions, and results depend on how a batch
+  /// is split. LibTorch's optimizers do not support kBFloat16. PyTorch: `reduce_dtype`, which there
+  /// is also the dtype on the wire.
   c10::ScalarType reduce_dtype = c10::ScalarType::Float;
-  /// Casts floating-point buffers once, in fully_shard(). Unset: left as they are. FSDP1:
+  /// Casts floating-point buffers once, in fully_shard(). Unset: buffers keep their dtype. FSDP1:
   /// `buffer_dtype`.
   std::optional<c10::ScalarType> buffer_dtype = std::nullopt;
-  /// Casts floating-point tensors that the model returns; in UnitOptions::precision, those that the
-  /// unit returns. PyTorch: `output_dtype`.
+  /// Casts the floating-point tensors that the model returns; in UnitOptions::precision, those that
+  /// the unit returns. PyTorch: `output_dtype`.
   std::optional<c10::ScalarType> output_dtype = std::nullopt;
-  /// Casts floating-point tensors passed to a unit to `param_dtype`. PyTorch:
-  /// `cast_forward_inputs`.
+  /// Casts the floating-point arguments of a unit to `param_dtype`. PyTorch: `cast_forward_inputs`.
   bool cast_forward_inputs = true;
-  /// Parameters, by qualified name, that keep their own dtype (norms): a segment of their own
-  /// within the unit. FSDP1: `_module_classes_to_ignore`.
+  /// Returns true for parameters, by qualified name, that keep their own dtype (norms). They form a
+  /// separate segment of the unit. FSDP1: `_module_classes_to_ignore`.
   std::function<bool(const std::string& parameter)> keeps_own_dtype = {};
-  /// Gathers the fp32 masters where gradients are disabled (NoGradGuard), for twice the bytes of
-  /// bf16. Parameters that were frozen when sharded have no master and stay in `param_dtype`.
-  /// FSDP1: `FSDP_USE_FULL_PREC_IN_EVAL`.
+  /// Gathers the fp32 masters while gradients are disabled (NoGradGuard), for twice the bytes of
+  /// bf16. Parameters frozen before sharding have no master and stay in `param_dtype`. FSDP1:
+  /// `FSDP_USE_FULL_PREC_IN_EVAL`.
   bool full_precision_in_eval = false;
 };
 
-/// What rests on a disk, or on the host of a device, while nothing computes with it: of each part a
-/// folder, which is made where it is not there, or `_on_host`, not both. On devices other than CPUs
-/// a disk is behind the host: what a folder is given for comes through pages of the host, for which
-/// the host waits, and otherwise as by the same part's `_on_host`, to the same bits.
+/// State that is stored on disk or in host memory while it is not in use. For each part set either
+/// a folder, which is created if missing, or `_on_host`. On devices other than CPUs, the data of a
+/// folder passes through host pages, and the host waits for them. Apart from that, a folder works
+/// as the same part's `_on_host` does, with bit-identical results.
 struct Offload {
-  /// A folder for masters, where another dtype travels, and AdamW's moments: on each rank a file
-  /// without a name, which is gone with the process. They come into memory for their update, some
-  /// millions of elements at a time (MemoryKind::OffloadSlot): results are those of state in
-  /// memory, to the bit. Empty: they stay in memory. Excludes
-  /// full_precision_in_eval and LibTorch's optimizers; ParameterShard::value of what rests there is
-  /// a copy, and publish() refuses it. PyTorch: `CPUOffloadPolicy`, which moves
-  /// more, to the host. Paper: ZeRO-Infinity, arXiv:2104.07857.
+  /// Folder for AdamW's moments, and for masters if `param_dtype` is not fp32. Each rank uses an
+  /// unnamed file that vanishes with the process. The update loads a few million elements at a time
+  /// (MemoryKind::OffloadSlot); results are bit-identical to state in memory. Empty: the state
+  /// stays in memory. Excludes full_precision_in_eval and LibTorch's optimizers.
+  /// ParameterShard::value of offloaded masters is a copy, and publish() refuses them. PyTorch:
+  /// `CPUOffloadPolicy`, which moves more, to the host. Paper: ZeRO-Infinity, arXiv:2104.07857.
   std::string optimizer_folder = {};
-  /// A folder for the sums of gradients, in the same way: a unit's comes into memory while it is
-  /// added to, and for the update. ParameterShard::gradient is a copy then. Where AdamW updates in
-  /// backward they are gone before they could rest. Micro-batches that are added up without
-  /// communication (set_requires_gradient_sync(false)) stay in memory, whole.
+  /// Folder for the gradient sums, used in the same way. A unit's sums are loaded to be added to,
+  /// and for the update. ParameterShard::gradient is a copy then. With AdamWMode::in_backward the
+  /// sums are consumed before they would be stored. Whole-unit sums of micro-batches without
+  /// communication (set_requires_gradient_sync(false)) stay in memory.
   std::string gradient_folder = {};
-  /// A folder for parameters as they travel: a unit's are read when it is gathered. For one rank,
-  /// ranks of one process, ranks over process groups (Transport::ProcessGroups), and ranks over
-  /// NCCL; refused for ranks that share memory, which hold parameters once a host, in place.
-  /// Excludes publish(), as optimizer_folder does where there are masters.
+  /// Folder for the shards in param_dtype; each gather of a unit reads its shards. Supported for
+  /// one rank, ranks in one process, ranks over process groups (Transport::ProcessGroups) and ranks
+  /// over NCCL. Refused for ranks that share memory: they hold each parameter once per host, in
+  /// place. Excludes publish(), as optimizer_folder does if there are masters.
   std::string parameter_folder = {};
-  /// Masters and moments, as by optimizer_folder, in pinned memory of the host: for ranks on
-  /// devices other than CPUs. They are copied to the device and back beside the update, and that
-  /// goes on beside the next forward, unless another part rests on a disk: results are those of
-  /// state on the device, to the bit. OptimizerShard::tensors lie on the host. Excludes what
-  /// optimizer_folder excludes.
+  /// Stores what optimizer_folder stores in pinned host memory, for ranks on devices other than
+  /// CPUs. Copies to and from the device overlap the update. The update overlaps the next forward,
+  /// unless another part is on disk. Results are bit-identical to state on the device.
+  /// OptimizerShard::tensors are host tensors. Excludes what optimizer_folder excludes.
   bool optimizer_on_host = false;
-  /// What autograd saves in units other than the root, in tensors of at least 1 MiB, goes to pinned
-  /// memory of the host during forward and comes back before their backward: the inputs of those
-  /// whose activations are checkpointed, of others all that their operators save. On the device lie
-  /// those of the two units that run. The results are the same, to the bit. For ranks on devices
-  /// other than CPUs, in processes without Python's autograd. PyTorch:
+  /// Moves the tensors that autograd saves in units, from 1 MiB each, to pinned host memory during
+  /// forward, and back before the unit's backward. The root unit is excluded. For a unit with
+  /// checkpointed activations these are its inputs; otherwise all tensors that its operators save.
+  /// The device holds those of the two running units. Results are bit-identical. For ranks on
+  /// devices other than CPUs, in processes without Python's autograd. PyTorch:
   /// `torch.autograd.graph.save_on_cpu`.
   bool activations_on_host = false;
-  /// Parameters as they travel, in pinned memory of the host, for ranks on devices other than CPUs:
-  /// a unit's piece is copied into the slot that the unit is gathered in, beside what runs before.
-  /// Of one rank, which gathers from nobody, the copy is the gathered unit. AdamW brings the piece
-  /// to the device in stretches and writes it back: results are those of parameters on the device,
-  /// to the bit. ParameterShard::value is a copy where there are no other masters, and publish()
-  /// refuses it then. For one rank, and ranks that exchange over NCCL. PyTorch: `CPUOffloadPolicy`.
+  /// Stores the shards in param_dtype in pinned host memory, for ranks on devices other than CPUs.
+  /// A unit's shard is copied into the unit's gather slot while earlier work runs. On one rank this
+  /// copy already is the gathered unit. AdamW copies the shard to the device in chunks and writes
+  /// it back; results are bit-identical to parameters on the device. ParameterShard::value is a
+  /// copy if there is no separate master, and publish() refuses it then. For one rank, and for
+  /// ranks that exchange over NCCL. PyTorch: `CPUOffloadPolicy`.
   bool parameters_on_host = false;
-  /// Sums of gradients, in pinned memory of the host, for ranks on devices other than CPUs: a
-  /// unit's goes there when its reduction has ended, after the squares for the norm were taken, and
-  /// comes back while its next backward is computed and for the update: the results are the same,
-  /// to the bit. On the device lie those that are reduced at a time, and one that leaves.
+  /// Stores the gradient sums in pinned host memory, for ranks on devices other than CPUs. A unit's
+  /// sums move to the host after their reduction and after the norm has read their squares. They
+  /// return during the unit's next backward, and for the update. Results are bit-identical. The
+  /// device holds the sums under reduction and those of one unit on its way to the host.
   /// ParameterShard::gradient is a copy. Otherwise as gradient_folder.
   bool gradients_on_host = false;
 };
 
-/// What may differ between the units of a model.
+/// Options that may differ between the units of a model.
 struct UnitOptions {
-  /// Unset: the model's. Its buffer_dtype is unset or the model's. PyTorch: `fully_shard(block,
-  /// mp_policy=…)`.
+  /// Unset: the model's precision. Its buffer_dtype must be unset or equal to the model's. PyTorch:
+  /// `fully_shard(block, mp_policy=…)`.
   std::optional<Precision> precision = std::nullopt;
-  /// Unset: as the strategy says; the root's is false. PyTorch: `reshard_after_forward`.
+  /// Unset: false for the root; the strategy decides for other units. PyTorch:
+  /// `reshard_after_forward`.
   std::optional<bool> reshard_after_forward = std::nullopt;
-  /// Keeps only the unit's inputs from forward to backward, and computes the rest again (activation
+  /// Keeps only the unit's inputs from forward to backward and recomputes the rest (activation
   /// checkpointing). PyTorch: `checkpoint_wrapper`.  Paper: arXiv:1604.06174.
   bool checkpoint_activations = false;
 };
 
-/// A module, as a policy sees it.
+/// A module, as seen by a policy.
 struct ModuleInfo {
-  std::string name;                 ///< qualified
-  const torch::nn::Module& module;  ///< the module itself; its type may be asked for
-  int64_t numel = 0;                ///< of all parameters inside
-  bool is_unit = false;             ///< held in a `Unit<>`: only these can be chosen
+  std::string name;                 ///< qualified name
+  const torch::nn::Module& module;  ///< the module itself; a policy may test its type
+  int64_t numel = 0;                ///< total elements of all parameters inside
+  bool is_unit = false;             ///< true if held in a `Unit<>`; only these can be chosen
 };
 
-/// Chooses the modules that become units: options that it returns make one; without them the module
-/// stays part of the enclosing unit. Called for every module below the root, outer ones first.
-/// Choosing a module that no `Unit<>` holds is an error that names it. FSDP1: `auto_wrap_policy`.
+/// Chooses the modules that become units. If it returns options, the module becomes a unit;
+/// otherwise the module stays part of the enclosing unit. Called for every module below the root,
+/// outer ones first. Choosing a module that no `Unit<>` holds is an error that names it. FSDP1:
+/// `auto_wrap_policy`.
 using UnitPolicy = std::function<std::optional<UnitOptions>(const ModuleInfo&)>;
 
-/// Policies to choose from. FSDP1: torch.distributed.fsdp.wrap.
+/// Ready-made policies. FSDP1: torch.distributed.fsdp.wrap.
 namespace unit_policy {
 
-/// Every module held in a `Unit<>`; what remains belongs to the root. The default.
+/// Chooses every module held in a `Unit<>`; all other parameters belong to the root. The default.
 [[nodiscard]] inline UnitPolicy every_unit(UnitOptions options = {}) {
   return [options](const ModuleInfo& info) {
     return info.is_unit ? std::optional(options) : std::nullopt;
   };
 }
 
-/// Modules of these holder types. FSDP1: `ModuleWrapPolicy`.
+/// Chooses modules of these holder types. FSDP1: `ModuleWrapPolicy`.
 template <class... Blocks>
 [[nodiscard]] UnitPolicy of_type(UnitOptions options = {}) {
   return [options](const ModuleInfo& info) {
@@ -186,15 +186,15 @@ template <class... Blocks>
   };
 }
 
-/// Units of at least `numel` parameters: smaller ones join the enclosing unit, since a gather of
-/// few bytes costs as much time as one of many. FSDP1: `size_based_auto_wrap_policy`.
+/// Chooses units of at least `numel` parameters. Smaller ones join the enclosing unit, because
+/// small gathers are dominated by latency. FSDP1: `size_based_auto_wrap_policy`.
 [[nodiscard]] inline UnitPolicy min_numel(int64_t numel, UnitOptions options = {}) {
   return [numel, options](const ModuleInfo& info) {
     return info.is_unit && info.numel >= numel ? std::optional(options) : std::nullopt;
   };
 }
 
-/// Modules whose qualified name the predicate accepts. FSDP1: `lambda_auto_wrap_policy`.
+/// Chooses modules whose qualified name `accepts` accepts. FSDP1: `lambda_auto_wrap_policy`.
 [[nodiscard]] inline UnitPolicy named(std::function<bool(const std::string& name)> accepts,
                                       UnitOptions options = {}) {
   return [accepts = std::move(accepts), options](const ModuleInfo& info) {
@@ -204,39 +204,39 @@ template <class... Blocks>
 
 }  // namespace unit_policy
 
-/// When the next unit is gathered in backward. FSDP1: `BackwardPrefetch`.
+/// When backward gathers the next unit. FSDP1: `BackwardPrefetch`.
 enum class BackwardPrefetch {
-  Pre,   ///< before a unit's backward: the gather runs beside it
-  Post,  ///< after it has been freed: less memory, less overlap
+  Pre,   ///< before the current unit's backward: the two overlap
+  Post,  ///< after the current unit is freed: less memory, less overlap
 };
 
 /// Options of fully_shard().
 struct ShardOptions {
   Strategy strategy = Strategy::FullShard;  ///< what each rank keeps
-  Precision precision = {};                 ///< of units that have none of their own
-  /// How many units are gathered ahead of the one that runs, 0…8. Each costs the memory of one
+  Precision precision = {};                 ///< default for units without their own
+  /// Number of units that are gathered ahead of the running one, 0…8. Each needs the memory of one
   /// gathered unit.
   int prefetch_depth = 1;
-  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;  ///< when backward gathers ahead
-  /// The order in which the first forward is expected to run units, by name; later forwards are
-  /// expected to run as the last one did. PyTorch: `set_modules_to_forward_prefetch`.
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::Pre;  ///< when backward prefetches
+  /// Names of the units in the expected order of the first forward. Each later forward expects the
+  /// order of the previous one. PyTorch: `set_modules_to_forward_prefetch`.
   std::vector<std::string> forward_order = {};
-  /// Between forward and backward a rank keeps 1/n of each gathered unit, n a divisor of the shard
-  /// group's size, so that the gather in backward (and in later forwards, until parameters change)
-  /// stays within n consecutive ranks. 0: as the strategy says; 1 keeps units gathered. Only for
-  /// FullShard and HybridShard. PyTorch: `reshard_after_forward=n`. Paper: ZeRO++ hpZ,
-  /// arXiv:2306.10209.
+  /// With n > 0, each rank keeps 1/n of each gathered unit between forward and backward; n must
+  /// divide the shard group's size. The gather in backward (and in later forwards, until parameters
+  /// change) then stays within n consecutive ranks. 0: the strategy decides; 1: units stay
+  /// gathered. Only for FullShard and HybridShard. PyTorch: `reshard_after_forward=n`. Paper:
+  /// ZeRO++ hpZ, arXiv:2306.10209.
   int reshard_after_forward_size = 0;
-  /// Which modules become units. Unset: every_unit().
+  /// Policy that chooses the units. Unset: every_unit().
   UnitPolicy units = {};
-  /// Parameters, by qualified name, that are left alone: neither sharded nor reduced nor updated.
-  /// PyTorch: `ignored_params`.
+  /// Returns true for parameters, by qualified name, that are left alone: not sharded, reduced or
+  /// updated. PyTorch: `ignored_params`.
   std::function<bool(const std::string& parameter)> ignored = {};
-  /// Before each collective, all ranks compare what it is: operation, unit, phase and step. A rank
-  /// that differs is named before anything hangs: Error(RanksDisagree) on every rank. Costs one
-  /// more exchange for each. PyTorch: `TORCH_DISTRIBUTED_DEBUG=DETAIL`.
+  /// Compares operation, unit, phase and step on all ranks before each collective. A rank that
+  /// differs is reported before anything hangs: Error(RanksDisagree) on every rank. Costs one more
+  /// exchange per collective. PyTorch: `TORCH_DISTRIBUTED_DEBUG=DETAIL`.
   bool debug = false;
-  Offload offload = {};  ///< what rests on a disk, or on a device's host
+  Offload offload = {};  ///< state on disk or in host memory
 };
 
 }  // namespace sherd

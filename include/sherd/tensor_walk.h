@@ -1,6 +1,6 @@
 #pragma once
-// The tensors inside the arguments and results of a unit: which types are walked, and how a type of
-// your own becomes one of them.
+// Finds the tensors inside the arguments and results of a unit: the supported types, and how to add
+// your own.
 
 #include <array>
 #include <concepts>
@@ -17,15 +17,15 @@
 
 namespace sherd {
 
-/// The tensors of one call, in the order of the walk. Walking may replace them.
+/// The tensors of one call, in visiting order. The visitor may replace them.
 using TensorList = std::vector<at::Tensor*>;
 
-/// How the tensors inside a `T` are found. What a unit is called with and returns is walked, so
-/// that tensors can be cast and the unit's backward be tied to them; a type that is not walked
-/// passes untouched as an argument, and cannot be a result if it is a class.
+/// Finds the tensors inside a `T`. The engine visits the arguments and results of a unit, to cast
+/// tensors and to attach the unit's backward to them. An argument of an unsupported type passes
+/// unchanged; a result of an unsupported class type is an error.
 ///
-/// Walked are tensors; optionals, vectors, arrays, pairs, tuples and maps of what is walked; and
-/// structs that name their tensors:
+/// Supported are tensors; optionals, vectors, arrays, pairs, tuples and maps of supported types;
+/// and structs that list their tensors:
 ///
 ///     struct Output {
 ///       at::Tensor hidden;
@@ -33,16 +33,16 @@ using TensorList = std::vector<at::Tensor*>;
 ///       auto tensors() { return std::tie(hidden, cache); }
 ///     };
 ///
-/// For a type that cannot be changed specialise TensorWalk with `collect(T&, TensorList&)` and
+/// For a type that you cannot change, specialise TensorWalk with `collect(T&, TensorList&)` and
 /// derive from `std::true_type`. PyTorch: `torch.utils._pytree.register_pytree_node`.
 template <class T>
 struct TensorWalk : std::false_type {};
 
-/// Whether tensors inside a `T` are found.
+/// True if tensors inside a `T` are found.
 template <class T>
 concept CarriesTensors = TensorWalk<T>::value;
 
-/// Appends the tensors inside `value` to `out`; none where `T` is not walked.
+/// Appends the tensors inside `value` to `out`; none if `T` is not supported.
 template <class T>
 void collect_tensors(T& value, TensorList& out) {
   if constexpr (CarriesTensors<T>) {
@@ -74,7 +74,7 @@ struct TensorWalk<std::vector<T>> : TensorWalk<T> {
   }
 };
 
-/// `std::vector<bool>` has no elements that could be referred to.
+/// `std::vector<bool>` has no elements that can be referenced.
 template <>
 struct TensorWalk<std::vector<bool>> : std::false_type {};
 
@@ -111,7 +111,8 @@ struct TensorWalk<std::map<Key, T, Compare>> : TensorWalk<T> {
   }
 };
 
-/// In the order of the keys, which all ranks have in common, not of the buckets.
+/// Visits in the order of the keys, which is the same on all ranks, unlike the order of the
+/// buckets.
 template <class Key, class T, class Hash, class Equal>
 struct TensorWalk<std::unordered_map<Key, T, Hash, Equal>> : TensorWalk<T> {
   static void collect(std::unordered_map<Key, T, Hash, Equal>& values, TensorList& out) {
@@ -125,7 +126,7 @@ struct TensorWalk<std::unordered_map<Key, T, Hash, Equal>> : TensorWalk<T> {
   }
 };
 
-/// A struct that names its tensors.
+/// A struct that lists its tensors.
 template <class T>
 requires requires(T& value) {
   {value.tensors()};

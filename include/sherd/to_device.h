@@ -1,14 +1,14 @@
 #pragma once
-// Values from the host to where a model is computed.
+// Copies values from the host to the model's device.
 
 #include <ATen/core/Tensor.h>
 
 namespace sherd {
 
-/// The tensor on `device`; itself where it lies there. From the host to a GPU it goes through
-/// pinned memory in the order of the current stream, and the host does not wait; but for one that
-/// requires a gradient, which LibTorch copies. Throws Error(Usage) in a micro-batch that is
-/// captured (MicroBatchGraphs). PyTorch: `tensor.pin_memory().to(device, non_blocking=True)`.
+/// Returns the tensor on `device`, or the tensor itself if it is there. A copy from the host to a
+/// GPU uses pinned memory and the order of the current stream; the host does not wait. LibTorch
+/// copies a tensor that requires a gradient. Throws Error(Usage) in a micro-batch that is captured
+/// (MicroBatchGraphs). PyTorch: `tensor.pin_memory().to(device, non_blocking=True)`.
 [[nodiscard]] at::Tensor to_device(const at::Tensor& tensor, c10::Device device);
 
 }  // namespace sherd

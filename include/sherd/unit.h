@@ -1,7 +1,7 @@
 #pragma once
 // `Unit<Block>`: the holder that declares a communication unit. C++ modules have no forward hooks,
-// so a model says in its types where parameters are gathered; until fully_shard() activates it, a
-// unit is a plain call.
+// so a model's types state where parameters are gathered. Until fully_shard() activates it, a unit
+// is a plain call.
 
 #include <functional>
 #include <memory>
@@ -32,8 +32,7 @@ struct ShardedUnit {
   UnitState* state = nullptr;
 };
 
-/// What fully_shard() finds in a module that is a unit, and where it leaves the sharded one, which
-/// the module keeps alive.
+/// Marks a module as a unit for fully_shard(), and keeps the sharded unit alive.
 class UnitAnchor {
  public:
   virtual ~UnitAnchor() = default;
@@ -44,27 +43,27 @@ class UnitAnchor {
   ShardedUnit unit_;
 };
 
-/// Computes a call once more from the values of its tensor arguments, and returns those of its
-/// results.
+/// Repeats a call with the given values of its tensor arguments, and returns the tensors of its
+/// result.
 using Recompute = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 
-/// One call of a unit, from its entry, which gathers the parameters, to leave() or checkpoint(),
-/// which free them again as the strategy says. Destroyed before that, by an exception at any point,
-/// it gives up the whole step, so that the next one starts clean.
+/// One call of a unit. The constructor gathers the parameters; leave() or checkpoint() frees them
+/// again as the strategy requires. If an exception destroys it earlier, it aborts the whole step,
+/// so that the next step starts clean.
 class ForwardScope {
  public:
-  /// Collective. Throws Error(Usage) where the unit may not be called now.
+  /// Collective. Throws Error(Usage) if the unit must not be called now.
   explicit ForwardScope(const ShardedUnit& unit);
   ~ForwardScope();
   ForwardScope(const ForwardScope&) = delete;
   ForwardScope& operator=(const ForwardScope&) = delete;
-  /// Casts the tensors the unit was called with.
+  /// Casts the tensors that the unit was called with.
   void cast_inputs(const TensorList& inputs);
-  /// Ties the end of its backward to them.
+  /// Attaches the end of the unit's backward to its inputs.
   void enter(const TensorList& inputs);
-  /// Ties the beginning of the unit's backward to the tensors it returns.
+  /// Attaches the beginning of the unit's backward to its results.
   void leave(const TensorList& outputs);
-  /// Instead of enter() and leave(): calls `body`, keeping only `inputs` for backward, which calls
+  /// Replaces enter() and leave(): calls `body` and keeps only `inputs` for backward, which calls
   /// it again.
   std::vector<at::Tensor> checkpoint(Recompute body, const std::vector<at::Tensor>& inputs);
 
@@ -74,26 +73,26 @@ class ForwardScope {
   void end(UnitUse* use);
 
   ShardedUnit unit_;
-  int depth_before_;  ///< forwards of the unit that were under way
+  int depth_before_;  ///< number of the unit's forwards in progress before
   std::shared_ptr<UnitUse> use_;
   bool left_ = false;
-  std::shared_ptr<SavingScope> saving_;  ///< from enter() to leave()
+  std::shared_ptr<SavingScope> saving_;  ///< set between enter() and leave()
 };
 
-/// Whether this call is to be computed again in backward.
+/// Returns true if backward recomputes this call.
 [[nodiscard]] bool checkpoints_activations(const UnitState& unit);
 [[noreturn]] void refuse_to_checkpoint(const UnitState& unit);
-/// Throws Error(Usage), naming unit and remedy, where `unit` is not null.
+/// Throws Error(Usage), naming unit and remedy, if `unit` is not null.
 void refuse_to_convert(const UnitState* unit);
 void refuse_to_clone(const UnitState* unit);
 
-// How an argument waits for the call: what carries tensors as a copy that may be replaced, anything
-// else untouched.
+// How an argument is stored for the call: a type with tensors as a copy, whose tensors may be
+// replaced; any other type by reference.
 template <class T>
 using HeldArgument = std::conditional_t<CarriesTensors<std::decay_t<T>>, std::decay_t<T>, T&&>;
 
-// As the body gets it: an lvalue stays one, so that a `std::vector<at::Tensor>&` can be a
-// parameter.
+// Passes an argument to the body. An lvalue stays one, so that a parameter can be a
+// `std::vector<at::Tensor>&`.
 template <class T>
 decltype(auto) pass(HeldArgument<T>& held) {
   if constexpr (CarriesTensors<std::decay_t<T>> && std::is_lvalue_reference_v<T>) {
@@ -118,12 +117,12 @@ TensorList tensors_of(Tuple& values) {
   return tensors;
 }
 
-// A call that can be repeated: copies of what it needs.
+// A call that can be repeated: it holds copies of its arguments.
 template <class Result, class Body, class... Args>
 struct RepeatableCall {
   Body body;
   std::tuple<std::decay_t<Args>...> held;
-  std::optional<Result>* first = nullptr;  // where the first call leaves its result
+  std::optional<Result>* first = nullptr;  // destination of the first call's result
 
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs) {
     auto arguments = held;
@@ -210,8 +209,8 @@ auto call_unit(const ShardedUnit& unit, Body&& body, Args&&... args) {
   }
 }
 
-/// Declares `forward` once more with the block's own signature, so that `AnyModule` and
-/// `Sequential` see a unit's.
+/// Redeclares `forward` with the block's own signature, so that `AnyModule` and `Sequential` see
+/// that of the unit.
 template <class Derived, class Signature>
 struct ForwardOf;
 template <class Derived, class Result, class Block, class... Args>
@@ -224,7 +223,7 @@ struct ForwardOf<Derived, Result (Block::*)(Args...)> {
 template <class Derived, class Result, class Block, class... Args>
 struct ForwardOf<Derived, Result (Block::*)(Args...) const>
     : ForwardOf<Derived, Result (Block::*)(Args...)> {};
-// A gather may throw, whatever the block promises.
+// Never noexcept: a gather may throw even if the block cannot.
 template <class Derived, class Result, class Block, class... Args>
 struct ForwardOf<Derived, Result (Block::*)(Args...) noexcept>
     : ForwardOf<Derived, Result (Block::*)(Args...)> {};
@@ -250,8 +249,8 @@ struct ForwardBase<Derived, Impl> : ForwardOf<Derived, decltype(&Impl::forward)>
 
 }  // namespace detail
 
-/// The block of type `Impl` as a communication unit. Made by `Unit<Block>`; qualified names stay
-/// the block's.
+/// A block of type `Impl` as a communication unit. `Unit<Block>` creates it; qualified names stay
+/// those of the block.
 template <class Impl>
 class UnitImpl : public Impl,
                  public detail::UnitAnchor,
@@ -260,20 +259,20 @@ class UnitImpl : public Impl,
   using Impl::Impl;
   using detail::ForwardBase<UnitImpl<Impl>, Impl>::forward;
 
-  /// The block's `forward`, with its parameters gathered while it runs. Collective, and throws, as
-  /// a call of Sharded.
+  /// Runs the block's `forward` with its parameters gathered. Collective; throws as
+  /// Sharded::operator() does.
   template <class... Args>
   auto call(Args&&... args) {
-    // A checkpointed call is repeated in backward, when nobody else may hold the module any more.
+    // Backward repeats a checkpointed call, possibly after all other owners of the module are gone.
     auto body = [this, module = this->weak_from_this().lock()](auto&&... value) {
       return Impl::forward(std::forward<decltype(value)>(value)...);
     };
     return detail::call_unit(sharded_unit(), body, std::forward<Args>(args)...);
   }
 
-  /// Calls `fn(block, args…)` as one use of the unit: the way to methods other than `forward`.
-  /// Tensors that belong to the step's graph are passed as `args`, not captured, so that the unit
-  /// knows when their gradients are done. Collective, and throws, as a call of Sharded. PyTorch:
+  /// Calls `fn(block, args…)` as one use of the unit, for methods other than `forward`. Pass
+  /// tensors of the step's graph as `args` instead of capturing them, so that the unit knows when
+  /// their gradients are complete. Collective; throws as Sharded::operator() does. PyTorch:
   /// `register_fsdp_forward_method`.
   template <class Fn, class... Args>
   auto run(Fn&& fn, Args&&... args) {
@@ -284,24 +283,24 @@ class UnitImpl : public Impl,
     return detail::call_unit(sharded_unit(), body, std::forward<Args>(args)...);
   }
 
-  /// LibTorch's; throws Error(Usage) once the unit is sharded: its parameters are not there to be
-  /// changed.
+  /// Overrides LibTorch's `to`. Throws Error(Usage) once the unit is sharded, because its
+  /// parameters cannot be changed then.
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override {
     detail::refuse_to_convert(sharded_unit().state);
     Impl::to(device, dtype, non_blocking);
   }
-  /// As the first.
+  /// As above.
   void to(torch::Dtype dtype, bool non_blocking = false) override {
     detail::refuse_to_convert(sharded_unit().state);
     Impl::to(dtype, non_blocking);
   }
-  /// As the first.
+  /// As above.
   void to(torch::Device device, bool non_blocking = false) override {
     detail::refuse_to_convert(sharded_unit().state);
     Impl::to(device, non_blocking);
   }
-  /// LibTorch's; throws Error(Usage) once the unit is sharded: its parameters are not there to be
-  /// copied.
+  /// Overrides LibTorch's `clone`. Throws Error(Usage) once the unit is sharded, because its
+  /// parameters cannot be copied then.
   [[nodiscard]] std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device = std::nullopt) const override {
     detail::refuse_to_clone(sharded_unit().state);
@@ -309,26 +308,26 @@ class UnitImpl : public Impl,
   }
 };
 
-/// A module holder that declares its module to be a communication unit: one gather and one
-/// reduction for all parameters inside it that no inner unit holds.
+/// A module holder that declares its module as a communication unit: one gather and one reduction
+/// for all parameters inside it that no inner unit holds.
 ///
 ///     std::vector<sherd::Unit<Block>> blocks;
 ///     blocks.push_back(register_module("block0", sherd::Unit<Block>(width)));
 ///     x = blocks[0](x);
 ///
-/// Constructed with the arguments of `Block`. Costs nothing until fully_shard() activates it. After
-/// that each call is collective: every rank of the mesh calls the same units in the same order.
-/// PyTorch: `fully_shard(block)`.
+/// Takes the constructor arguments of `Block`. Costs nothing until fully_shard() activates it.
+/// After that each call is collective: every rank of the mesh calls the same units in the same
+/// order. PyTorch: `fully_shard(block)`.
 template <class Block>
 class Unit : public torch::nn::ModuleHolder<UnitImpl<typename Block::ContainedType>> {
   using Base = torch::nn::ModuleHolder<UnitImpl<typename Block::ContainedType>>;
 
  public:
   using Base::Base;
-  /// The module that it holds: the block, and a unit.
+  /// The type of the held module: a block that is also a unit.
   using Impl = UnitImpl<typename Block::ContainedType>;
 
-  /// The block's `forward`, as UnitImpl::call().
+  /// Runs the block's `forward`, as UnitImpl::call() does.
   template <class... Args>
   auto operator()(Args&&... args) {
     return this->get()->call(std::forward<Args>(args)...);

@@ -1,8 +1,7 @@
 #pragma once
-// The version of Sherd, which CMake reads from here as well.
+// The version of Sherd; CMake reads it from this file.
 
-// For the preprocessor, where code must compile with several versions: `SHERD_VERSION >= 200` is
-// 0.2.0 or later.
+// For code that must compile with several versions: `SHERD_VERSION >= 200` means 0.2.0 or later.
 #define SHERD_VERSION_MAJOR 0
 #define SHERD_VERSION_MINOR 2
 #define SHERD_VERSION_PATCH 0
@@ -11,14 +10,14 @@
 
 namespace sherd {
 
-/// A version by the rules of semver.org; until 1.0 a minor version may change the interface.
+/// A version by the rules of semver.org. Until 1.0 a minor version may change the interface.
 struct Version {
-  int major = SHERD_VERSION_MAJOR;  ///< of incompatible changes
-  int minor = SHERD_VERSION_MINOR;  ///< of additions
-  int patch = SHERD_VERSION_PATCH;  ///< of corrections
+  int major = SHERD_VERSION_MAJOR;  ///< changes incompatibly
+  int minor = SHERD_VERSION_MINOR;  ///< adds features
+  int patch = SHERD_VERSION_PATCH;  ///< corrects faults
 };
 
-/// That of the headers that a program is compiled with. PyTorch: `torch.__version__`.
+/// The version of the headers at compile time. PyTorch: `torch.__version__`.
 inline constexpr Version kVersion = {};
 
 }  // namespace sherd
