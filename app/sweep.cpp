@@ -1,5 +1,5 @@
 // sherd sweep FILE [--section.key a …] | sherd sweep RECIPE [-n 1,2,4] [--section.key a,b …]
-//   [--slurm [--no-submit] -- --time=1:00:00 … | --launcher COMMAND]
+//   [--html PAGE] [--slurm [--no-submit] -- --time=1:00:00 … | --launcher COMMAND]
 
 #include "llm/runs/sweep.h"
 
@@ -44,6 +44,7 @@ struct SweepFlags {
   bool makes_jobs = false;
   bool only_writes_jobs = false;
   std::string launcher;  ///< of runs over several hosts, without Slurm
+  std::string html;      ///< where to write the page of the comparison
   bool json = false;
 };
 
@@ -109,15 +110,20 @@ int train_on_hosts(const Sweep& sweep, const SweepRun& run, const std::string& l
   return sherd::launch::supervise({.command = std::move(command)});
 }
 
-void say_comparison(const Sweep& sweep, const std::vector<SweepRun>& done, bool json) {
+void say_comparison(const Sweep& sweep, const std::vector<SweepRun>& done,
+                    const SweepFlags& flags) {
   std::vector<fs::path> folders;
   for (const SweepRun& run : done) {
     folders.push_back(fs::path(sweep.output) / run.name);
   }
-  if (json || !folders.empty()) {
-    const auto comparison = llm::runs::compare(folders);
-    print_result(json ? to_json(comparison) : to_text(comparison));
+  if (folders.empty() && !flags.json) {
+    return;
   }
+  const auto comparison = llm::runs::compare(folders);
+  if (!flags.html.empty() && !folders.empty()) {
+    sherd::files::write_file(flags.html, to_html(comparison));
+  }
+  print_result(flags.json ? to_json(comparison) : to_text(comparison));
 }
 
 // On request, gently or at once; what is killed otherwise has failed.
@@ -208,7 +214,7 @@ class Turns {
         return code;
       }
     }
-    say_comparison(sweep_, done_, flags_.json);
+    say_comparison(sweep_, done_, flags_);
     if (!failed_.empty()) {
       say("failed: " + failed_, flags_.json);
     }
@@ -306,6 +312,7 @@ void add_sweep(CLI::App& program, int& exit_code) {
       ->delimiter(',')
       ->check(within(1, 1024));
   verb->add_flag("--json", flags->json, "print the comparison as one line of JSON");
+  verb->add_option("--html", flags->html, "also write the page of `sherd compare --html`");
   auto* slurm = verb->add_flag("--slurm", flags->makes_jobs,
                                "submit a job for each run; given again, show which are done");
   verb->add_flag("--no-submit", flags->only_writes_jobs,

@@ -23,7 +23,7 @@ Scaling scaling_of(const ComparedRun& first, const ComparedRun& other) {
              : Scaling::Neither;
 }
 
-// What each entry of data.eval was when it was evaluated last.
+// The last evaluation of each entry of data.eval.
 std::map<int, Evaluation> last_by_index(const std::vector<Evaluation>& evaluations) {
   std::map<int, Evaluation> last;
   for (const Evaluation& one : evaluations) {
@@ -32,13 +32,18 @@ std::map<int, Evaluation> last_by_index(const std::vector<Evaluation>& evaluatio
   return last;
 }
 
+std::string shown(const std::string& digest) {
+  constexpr std::size_t kDigits = 12;
+  return digest.substr(0, kDigits);
+}
+
 void add_differences(const ComparedRun& first, const ComparedRun& other,
                      std::vector<std::string>& lines) {
   const std::string& name = other.records.name;
   const std::string& of = first.records.name;
   for (const config::Difference& difference :
        config::deciding_differences(first.records.config, other.records.config)) {
-    const bool is_length =  // which the steps tell
+    const bool is_length =  // the number of steps is compared instead
         difference.key == "train.epochs" || difference.key == "train.max_steps";
     if (!is_length && (difference.key != "train.global_batch" || other.scaling != Scaling::Weak)) {
       lines.push_back(fmt::format("{}: {} = {}, {}: {}", name, difference.key, difference.after, of,
@@ -57,10 +62,10 @@ void add_differences(const ComparedRun& first, const ComparedRun& other,
     say("steps", other.summary.steps, first.summary.steps);
   }
   say("model.path", other.records.config.model.path, first.records.config.model.path);
-  const auto say_known = [&](const char* what, const std::string& its,
+  const auto say_known = [&](const std::string& what, const std::string& its,
                              const std::string& the_first) {
-    if (!its.empty() && !the_first.empty()) {
-      say(what, its, the_first);
+    if (!its.empty() && !the_first.empty() && its != the_first) {
+      say(what.c_str(), shown(its), shown(the_first));
     }
   };
   say_known("SHA-256 of data.train", other.records.data_sha256, first.records.data_sha256);
@@ -69,19 +74,19 @@ void add_differences(const ComparedRun& first, const ComparedRun& other,
   for (const auto& [index, one] : last_by_index(first.records.evaluations)) {
     const auto found = its.find(index);
     if (found == its.end()) {
-      continue;  // what is missing is seen to be
+      continue;  // the table shows that it is missing
     }
     const std::string key = fmt::format("data.eval[{}]", index);
     const std::size_t before = lines.size();
-    say_known(("SHA-256 of " + key).c_str(), found->second.data_sha256, one.data_sha256);
+    say_known("SHA-256 of " + key, found->second.data_sha256, one.data_sha256);
     say(("samples of " + key).c_str(), found->second.samples, one.samples);
-    if (lines.size() == before) {  // the same file, and as many of it
-      say_known(("choice of samples of " + key).c_str(), found->second.set.digest, one.set.digest);
+    if (lines.size() == before) {  // the same file and number of samples
+      say_known("choice of samples of " + key, found->second.set.digest, one.set.digest);
     }
   }
 }
 
-void put_beside(const ComparedRun& first, ComparedRun& run) {
+void compare_speed(const ComparedRun& first, ComparedRun& run) {
   const double speed = first.summary.train_samples_per_second;
   run.scaling = scaling_of(first, run);
   run.speedup = speed > 0 ? run.summary.train_samples_per_second / speed : 0;
@@ -101,7 +106,7 @@ Comparison compare(const std::vector<std::filesystem::path>& folders) {
     comparison.runs.push_back({std::move(records), std::move(summary)});
   }
   for (ComparedRun& run : comparison.runs) {
-    put_beside(comparison.runs.front(), run);
+    compare_speed(comparison.runs.front(), run);
     add_differences(comparison.runs.front(), run, comparison.differences);
   }
   return comparison;

@@ -1,13 +1,16 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <map>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "llm/config/fields.h"
 #include "llm/config/words.h"
 #include "llm/runs/comparison.h"
+#include "llm/runs/text_table.h"
 #include "llm/track/step_record.h"
 
 namespace llm::runs {
@@ -16,7 +19,11 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-// A column of the tables: what it is called in files and on the screen, and what it shows of a run.
+constexpr std::size_t kTerminalWidth = 80;
+constexpr std::size_t kLongestName = 26;  // with any column after it, it fits into a line
+constexpr double kMib = 1024.0 * 1024.0;
+
+// A column of the tables: its name in CSV, its title, and its text for a run.
 struct Column {
   const char* name;
   const char* title;
@@ -35,7 +42,7 @@ std::string strategy_of(const ComparedRun& run) {
   return config::word_of(run.records.config.parallel.strategy, config::strategy_words());
 }
 
-// Empty where there is none to speak of.
+// Empty for Scaling::None.
 std::string word_of(Scaling scaling) {
   switch (scaling) {
     case Scaling::Strong:
@@ -50,10 +57,16 @@ std::string word_of(Scaling scaling) {
   return "";
 }
 
-// Without that of what no run knows.
-std::vector<Column> columns_of(const Comparison& comparison) {
+bool is_empty(const Column& column, const Comparison& comparison) {
+  return std::all_of(comparison.runs.begin(), comparison.runs.end(),
+                     [&](const ComparedRun& run) { return column.text(run).empty(); });
+}
+
+// In the order of the CSV, whose readers may count: new columns are appended.
+std::vector<Column> columns_of() {
   using Run = const ComparedRun&;
-  std::vector<Column> columns = {
+  const auto mib = [](std::int64_t bytes) { return number(static_cast<double>(bytes) / kMib); };
+  return {
       {"name", "run", [](Run run) { return run.records.name; }},
       {"strategy", "strategy", strategy_of},
       {"ranks", "ranks", [](Run run) { return fmt::format("{}", run.summary.ranks); }},
@@ -68,7 +81,10 @@ std::vector<Column> columns_of(const Comparison& comparison) {
        [](Run run) { return number(run.summary.train_steps_per_second); }},
       {"mfu", "MFU", [](Run run) { return number_or_none(run.summary.mfu, "{:.3f}"); }},
       {"eval_samples_per_second", "eval samples/s",
-       [](Run run) { return number(run.summary.eval_samples_per_second); }},
+       [](Run run) {
+         const double speed = run.summary.eval_samples_per_second;
+         return speed > 0 ? number(speed) : "";
+       }},
       {"mean_peak_mib", "mean peak MiB",
        [](Run run) { return number(static_cast<double>(run.summary.mean_peak_bytes >> 20)); }},
       {"max_peak_mib", "max peak MiB",
@@ -77,34 +93,56 @@ std::vector<Column> columns_of(const Comparison& comparison) {
       {"scaling_efficiency", "efficiency",
        [](Run run) { return number_or_none(run.scaling_efficiency, "{:.2f}"); }},
       {"scaling", "scaling", [](Run run) { return word_of(run.scaling); }},
+      {"global_batch", "global batch",
+       [](Run run) { return fmt::format("{}", run.records.config.train.global_batch); }},
+      {"steps", "steps", [](Run run) { return fmt::format("{}", run.summary.steps); }},
+      {"state_mib", "state MiB",
+       [mib](Run run) {
+         const auto bytes = state_bytes(run.summary);
+         return bytes ? mib(*bytes) : "";
+       }},
+      {"program_mib", "program MiB",
+       [mib](Run run) {
+         return run.summary.constant_bytes > 0 ? mib(run.summary.constant_bytes) : "";
+       }},
   };
-  // Some know their utilization, and some have other ranks than the first.
-  std::erase_if(columns, [&](const Column& column) {
-    const std::string_view name = column.name;
-    return (name == "mfu" || name == "scaling") &&
-           std::all_of(comparison.runs.begin(), comparison.runs.end(),
-                       [&](Run run) { return column.text(run).empty(); });
-  });
-  return columns;
 }
 
-// Columns as wide as they need, the first to the left, numbers to the right.
-std::string aligned(const std::vector<Row>& rows) {
-  std::vector<std::size_t> widths(rows.front().size(), 0);
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      widths[i] = std::max(widths[i], row[i].size());
+// For people, in blocks: what was trained; memory and speed; the rest.
+std::vector<std::vector<Column>> blocks_of_table(const Comparison& comparison) {
+  const std::vector<std::vector<std::string_view>> order = {
+      {"name", "strategy", "ranks", "global_batch", "steps", "train_loss", "eval_loss", "em", "f1"},
+      {"state_mib", "program_mib", "mean_peak_mib", "max_peak_mib", "train_samples_per_second",
+       "speedup", "runtime_seconds"},
+      {"train_steps_per_second", "mfu", "eval_samples_per_second", "scaling_efficiency",
+       "scaling"}};
+  const std::vector<Column> all = columns_of();
+  std::vector<std::vector<Column>> blocks;
+  for (const auto& names : order) {
+    auto& block = blocks.emplace_back();
+    for (const std::string_view name : names) {
+      const auto column =
+          std::find_if(all.begin(), all.end(), [&](const Column& one) { return one.name == name; });
+      if (!is_empty(*column, comparison)) {
+        block.push_back(*column);
+      }
     }
   }
-  std::string text;
-  for (const Row& row : rows) {
-    std::string line = fmt::format("{:<{}}", row[0], widths[0]);
-    for (std::size_t i = 1; i < row.size(); ++i) {
-      line += fmt::format("  {:>{}}", row[i], widths[i]);
-    }
-    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  return blocks;
+}
+
+Rows rows_of(const Comparison& comparison, const std::vector<Column>& columns) {
+  Rows rows(1);
+  for (const Column& column : columns) {
+    rows[0].push_back(column.title);
   }
-  return text;
+  for (const ComparedRun& run : comparison.runs) {
+    Row& row = rows.emplace_back();
+    for (const Column& column : columns) {
+      row.push_back(column.text(run));
+    }
+  }
+  return rows;
 }
 
 std::size_t epochs_of(const Comparison& comparison) {
@@ -116,13 +154,72 @@ std::size_t epochs_of(const Comparison& comparison) {
   return most;
 }
 
-Row losses_row(const std::string& name, const std::vector<std::optional<double>>& losses,
-               std::size_t epochs) {
-  Row row = {name};
-  for (std::size_t i = 0; i < epochs; ++i) {
-    row.push_back(i < losses.size() ? number_or_none(losses[i]) : "");
+std::string loss_at(const std::vector<std::optional<double>>& losses, std::size_t epoch) {
+  return epoch < losses.size() ? number_or_none(losses[epoch]) : "";
+}
+
+// As many phases as take time in some run.
+void remove_idle_phases(std::vector<Row>& rows) {
+  for (std::size_t column = rows[0].size(); column-- > 1;) {
+    const bool idle = std::all_of(rows.begin() + 1, rows.end(), [&](const Row& row) {
+      return row[column].empty() || row[column] == "0.0";
+    });
+    if (idle) {
+      for (Row& row : rows) {
+        row.erase(row.begin() + static_cast<std::ptrdiff_t>(column));
+      }
+    }
   }
-  return row;
+}
+
+// By the runs' names: the same, or numbers if one is too long for a table.
+std::map<std::string, std::string> names_in_text(const Comparison& comparison) {
+  std::map<std::string, std::string> names;
+  bool fits = true;
+  for (const ComparedRun& run : comparison.runs) {
+    names[run.records.name] = run.records.name;
+    fits = fits && characters_in(run.records.name) <= kLongestName;
+  }
+  for (std::size_t i = 0; i < comparison.runs.size() && !fits; ++i) {
+    names[comparison.runs[i].records.name] = fmt::format("run {}", i + 1);
+  }
+  return names;
+}
+
+// One column per run, with its train and its eval loss.
+std::string losses_text(const Comparison& comparison,
+                        const std::map<std::string, std::string>& names) {
+  constexpr const char* kPair = "{:>6} {:>6}";
+  const std::size_t epochs = epochs_of(comparison);
+  std::vector<Row> rows(epochs + 1, Row(1));
+  rows[0][0] = "epoch";
+  for (std::size_t epoch = 0; epoch < epochs; ++epoch) {
+    rows[epoch + 1][0] = fmt::format("{}", epoch + 1);
+  }
+  for (const ComparedRun& run : comparison.runs) {
+    const RunSummary& summary = run.summary;
+    const bool evaluated = !summary.eval_loss_by_epoch.empty();
+    rows[0].push_back(names.at(run.records.name) + "\n" +
+                      (evaluated ? fmt::format(kPair, "train", "eval") : "train"));
+    for (std::size_t epoch = 0; epoch < epochs; ++epoch) {
+      const std::string train = loss_at(summary.train_loss_by_epoch, epoch);
+      rows[epoch + 1].push_back(
+          evaluated ? fmt::format(kPair, train, loss_at(summary.eval_loss_by_epoch, epoch))
+                    : train);
+    }
+  }
+  return in_blocks(rows, kTerminalWidth);
+}
+
+// One row per run, whose names become `names`. Each word of a title is a line.
+std::string runs_text(Rows rows, const std::map<std::string, std::string>& names) {
+  for (std::string& title : rows[0]) {
+    std::replace(title.begin(), title.end(), ' ', '\n');
+  }
+  for (std::size_t i = 1; i < rows.size(); ++i) {
+    rows[i][0] = names.at(rows[i][0]);
+  }
+  return in_blocks(rows, kTerminalWidth);
 }
 
 // As CSV has it: quoted where it holds what separates.
@@ -142,10 +239,12 @@ std::string csv_field(const std::string& text) {
 std::string to_json(const Comparison& comparison) {
   nlohmann::ordered_json line = {{"comparable", comparison.comparable()},
                                  {"differences", comparison.differences},
+                                 {"conclusions", conclusions_of(comparison)},
                                  {"runs", nlohmann::ordered_json::array()}};
   for (const ComparedRun& run : comparison.runs) {
     auto json = nlohmann::ordered_json::parse(to_json(run.summary));
     json["strategy"] = strategy_of(run);
+    json["global_batch"] = run.records.config.train.global_batch;
     json["speedup"] = run.speedup;
     json["scaling_efficiency"] = run.scaling_efficiency
                                      ? nlohmann::ordered_json(*run.scaling_efficiency)
@@ -158,7 +257,11 @@ std::string to_json(const Comparison& comparison) {
 }
 
 std::string to_csv(const Comparison& comparison) {
-  const std::vector<Column> columns = columns_of(comparison);
+  std::vector<Column> columns = columns_of();
+  std::erase_if(columns, [&](const Column& column) {
+    const std::string_view name = column.name;
+    return (name == "mfu" || name == "scaling") && is_empty(column, comparison);
+  });
   std::string text;
   for (const Column& column : columns) {
     text += (text.empty() ? "" : ",") + std::string(column.name);
@@ -173,43 +276,41 @@ std::string to_csv(const Comparison& comparison) {
   return text;
 }
 
-std::vector<Row> table_of(const Comparison& comparison) {
-  const std::vector<Column> columns = columns_of(comparison);
-  std::vector<Row> rows(1);
-  for (const Column& column : columns) {
-    rows[0].push_back(column.title);
+Rows table_of(const Comparison& comparison) {
+  std::vector<Column> columns;
+  for (const std::vector<Column>& block : blocks_of_table(comparison)) {
+    columns.insert(columns.end(), block.begin(), block.end());
   }
-  for (const ComparedRun& run : comparison.runs) {
-    Row& row = rows.emplace_back();
-    for (const Column& column : columns) {
-      row.push_back(column.text(run));
-    }
-  }
-  return rows;
+  return rows_of(comparison, columns);
 }
 
-std::vector<Row> losses_table_of(const Comparison& comparison) {
+Rows losses_table_of(const Comparison& comparison) {
   const std::size_t epochs = epochs_of(comparison);
   if (epochs == 0) {
     return {};
   }
-  std::vector<Row> rows = {{"loss by epoch"}};
-  for (std::size_t i = 1; i <= epochs; ++i) {
-    rows[0].push_back(fmt::format("{}", i));
+  Rows rows(epochs + 1);
+  rows[0].emplace_back("epoch");
+  for (std::size_t epoch = 0; epoch < epochs; ++epoch) {
+    rows[epoch + 1].push_back(fmt::format("{}", epoch + 1));
   }
+  const auto add = [&](const std::string& title, const std::vector<std::optional<double>>& losses) {
+    rows[0].push_back(title);
+    for (std::size_t epoch = 0; epoch < epochs; ++epoch) {
+      rows[epoch + 1].push_back(loss_at(losses, epoch));
+    }
+  };
   for (const ComparedRun& run : comparison.runs) {
-    rows.push_back(
-        losses_row(run.records.name + " train", run.summary.train_loss_by_epoch, epochs));
+    add(run.records.name + " train", run.summary.train_loss_by_epoch);
     if (!run.summary.eval_loss_by_epoch.empty()) {
-      rows.push_back(
-          losses_row(run.records.name + " eval", run.summary.eval_loss_by_epoch, epochs));
+      add(run.records.name + " eval", run.summary.eval_loss_by_epoch);
     }
   }
   return rows;
 }
 
-std::vector<Row> phases_table_of(const Comparison& comparison) {
-  // In the order of a step; what a run has not timed is in none of them.
+Rows phases_table_of(const Comparison& comparison) {
+  // In the order of a step.
   constexpr std::array kPhases = {"gather", "forward", "backward",  "reduce",
                                   "clip",   "wait",    "optimizer", "other"};
   std::vector<Row> rows;
@@ -219,7 +320,7 @@ std::vector<Row> phases_table_of(const Comparison& comparison) {
       continue;
     }
     if (rows.empty()) {
-      rows.push_back({"a step, ms", "all", "data"});
+      rows.push_back({"run", "all", "data"});
       rows.back().insert(rows.back().end(), kPhases.begin(), kPhases.end());
     }
     const auto cell = [&](double seconds) {
@@ -232,19 +333,74 @@ std::vector<Row> phases_table_of(const Comparison& comparison) {
       row.push_back(found == summary.phase_seconds.end() ? "" : cell(found->second));
     }
   }
+  if (!rows.empty()) {
+    remove_idle_phases(rows);
+  }
+  return rows;
+}
+
+Rows settings_table_of(const Comparison& comparison) {
+  std::vector<std::string> keys = {"ranks", "hosts"};  // then in the order of a file
+  std::vector<std::map<std::string, std::string>> settings;
+  for (const ComparedRun& run : comparison.runs) {
+    auto& its = settings.emplace_back();
+    its["ranks"] = fmt::format("{}", run.records.ranks);
+    its["hosts"] = fmt::format("{}", run.records.hosts);
+    config::RunConfig config = run.records.config;
+    for (const config::Leaf& leaf : config::leaves(config)) {
+      its[leaf.key] = leaf.text();
+      if (leaf.key != "train.output" &&
+          std::find(keys.begin(), keys.end(), leaf.key) == keys.end()) {
+        keys.push_back(leaf.key);
+      }
+    }
+  }
+  std::erase_if(keys, [&](const std::string& key) {
+    return std::all_of(settings.begin(), settings.end(),
+                       [&](auto& its) { return its[key] == settings.front()[key]; });
+  });
+  if (keys.empty()) {
+    return {};
+  }
+  Rows rows = {{"run"}};
+  rows[0].insert(rows[0].end(), keys.begin(), keys.end());
+  for (std::size_t i = 0; i < settings.size(); ++i) {
+    Row& row = rows.emplace_back(Row{comparison.runs[i].records.name});
+    for (const std::string& key : keys) {
+      row.push_back(settings[i][key]);
+    }
+  }
   return rows;
 }
 
 std::string to_text(const Comparison& comparison) {
-  std::string text = aligned(table_of(comparison));
-  if (const std::vector<Row> losses = losses_table_of(comparison); !losses.empty()) {
-    text += "\n" + aligned(losses);
+  const std::map<std::string, std::string> names = names_in_text(comparison);
+  std::string text;
+  for (const ComparedRun& run : comparison.runs) {
+    if (const std::string& shown = names.at(run.records.name); shown != run.records.name) {
+      text += shown + ": " + run.records.name + "\n";
+    }
   }
-  if (const std::vector<Row> phases = phases_table_of(comparison); !phases.empty()) {
-    text += "\n" + aligned(phases);
+  const auto blocks = blocks_of_table(comparison);
+  for (std::vector<Column> block : blocks) {
+    const Column& name = blocks.front().front();  // of the run: each block begins with it
+    if (block.front().name != name.name) {
+      block.insert(block.begin(), name);
+      text += "\n";
+    }
+    text += runs_text(rows_of(comparison, block), names);
+  }
+  if (epochs_of(comparison) > 0) {
+    text += "\nloss by epoch\n" + losses_text(comparison, names);
+  }
+  if (const Rows phases = phases_table_of(comparison); !phases.empty()) {
+    text += "\ntime of a step, ms\n" + runs_text(phases, names);
+  }
+  for (const std::string& conclusion : conclusions_of(comparison)) {
+    text += "\n" + wrapped(conclusion, kTerminalWidth, 2);
   }
   for (const std::string& difference : comparison.differences) {
-    text += "\nnot comparable: " + difference;
+    text += "\n" + wrapped("not comparable: " + difference, kTerminalWidth, 2);
   }
   return text;
 }
