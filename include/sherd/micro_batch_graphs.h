@@ -74,7 +74,7 @@ class MicroBatchGraphs {
   at::Tensor run(const std::vector<at::Tensor>& inputs, const MicroBatch& micro_batch,
                  const std::string& on_host = {});
 
-  /// What run() has done so far; the same on every rank.
+  /// Work of run() so far; the same on every rank.
   struct Counts {
     int64_t as_they_are = 0;  ///< micro-batches run without a graph
     int64_t captures = 0;     ///< captured graphs
