@@ -104,13 +104,13 @@ struct MicroBatchGraphs::Impl {
   void check_draws(const Repeated& entry) const;
 };
 
-MicroBatchGraphs::MicroBatchGraphs(ShardedModule model, int64_t most) {
+MicroBatchGraphs::MicroBatchGraphs(ShardedModule model, int64_t max_graphs) {
   check_model(detail::engine_of(model).model);
-  if (most < 1) {
-    throw Error(ExitCode::Usage,
-                "[MicroBatchGraphs] `most` is at least 1, got " + std::to_string(most) + ".");
+  if (max_graphs < 1) {
+    throw Error(ExitCode::Usage, "[MicroBatchGraphs] `max_graphs` is at least 1, got " +
+                                     std::to_string(max_graphs) + ".");
   }
-  impl_ = std::make_unique<Impl>(std::move(model), most);
+  impl_ = std::make_unique<Impl>(std::move(model), max_graphs);
 }
 
 MicroBatchGraphs::MicroBatchGraphs(MicroBatchGraphs&&) noexcept = default;

@@ -61,7 +61,7 @@ class BufferedCommunicator : public Communicator {
   void barrier() final;
   [[nodiscard]] double signature() const final;
 
-  /// What a rank reports about the operation it runs. Ranks that are out of step would otherwise
+  /// A rank's report of the operation it runs. Ranks that are out of step would otherwise
   /// sum gradients of different units.
   struct Identity {
     std::uint64_t history = 0;  ///< hash of everything the rank has done so far

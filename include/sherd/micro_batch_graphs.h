@@ -46,12 +46,12 @@ class MicroBatchGraphs {
   /// copy of the captured function.
   using MicroBatch = std::function<at::Tensor(const std::vector<at::Tensor>& inputs)>;
 
-  /// `most`: the maximum number of graphs, at least 1; the least recently used one is dropped.
-  /// Graphs share memory: as much as the largest needs for activations, in addition to
+  /// `max_graphs`: the maximum number of graphs, at least 1; the least recently used one is
+  /// dropped. Graphs share memory: as much as the largest needs for activations, in addition to
   /// micro-batches without a graph. The same on all ranks; not collective. Throws Error(Usage) for
   /// a model on CPUs, for a device that does not support graphs, for ShardOptions::debug, for
   /// `ignored` parameters, and if more than masters and moments is offloaded.
-  explicit MicroBatchGraphs(ShardedModule model, int64_t most = 8);
+  explicit MicroBatchGraphs(ShardedModule model, int64_t max_graphs = 8);
   MicroBatchGraphs(MicroBatchGraphs&&) noexcept;
   MicroBatchGraphs& operator=(MicroBatchGraphs&&) noexcept;
   ~MicroBatchGraphs();
@@ -74,7 +74,7 @@ class MicroBatchGraphs {
   at::Tensor run(const std::vector<at::Tensor>& inputs, const MicroBatch& micro_batch,
                  const std::string& on_host = {});
 
-  /// What run() has done so far; the same on every rank.
+  /// Work of run() so far; the same on every rank.
   struct Counts {
     int64_t as_they_are = 0;  ///< micro-batches run without a graph
     int64_t captures = 0;     ///< captured graphs

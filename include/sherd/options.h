@@ -15,8 +15,8 @@ class Module;
 
 namespace sherd {
 
-/// What each rank keeps between uses of a unit. `docs/guide/strategies.md` compares memory and
-/// traffic.  Paper: ZeRO, arXiv:1910.02054; FSDP, arXiv:2304.11277 §3.2.
+/// The state that each rank keeps between uses of a unit. `docs/guide/strategies.md` compares
+/// memory and traffic.  Paper: ZeRO, arXiv:1910.02054; FSDP, arXiv:2304.11277 §3.2.
 enum class Strategy {
   /// Shards parameters, gradients and optimizer state; a unit's full parameters exist only while it
   /// runs (ZeRO-3). Least memory; two gathers per unit and step. PyTorch:
@@ -212,7 +212,7 @@ enum class BackwardPrefetch {
 
 /// Options of fully_shard().
 struct ShardOptions {
-  Strategy strategy = Strategy::FullShard;  ///< what each rank keeps
+  Strategy strategy = Strategy::FullShard;  ///< state kept on each rank
   Precision precision = {};                 ///< default for units without their own
   /// Number of units that are gathered ahead of the running one, 0…8. Each needs the memory of one
   /// gathered unit.

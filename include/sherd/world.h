@@ -63,7 +63,7 @@ struct FakeRanks {
   int size = 1;        ///< total number of ranks
   int local_size = 1;  ///< ranks per host
   /// Device whose memory and exchange are imitated: shared memory or process groups on the CPU,
-  /// NCCL with c10::kCUDA. Neither must be available.
+  /// NCCL with c10::kCUDA. Neither needs to be available.
   c10::DeviceType device = c10::DeviceType::CPU;
   /// As WorldOptions::transport; process groups on the CPU do not share memory.
   Transport transport = Transport::Automatic;
@@ -165,9 +165,9 @@ class World {
   /// if ranks pass different groups. Throws Error: PeerLost; Unavailable if WorldOptions::transport
   /// requires shared memory that the group cannot use.
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group);
-  /// Returns a readable name of the transport of this rank's newest communicator: "shared memory",
-  /// "process groups (gloo)", "NCCL 2.28.9, gradients in rank order". Empty before the first one.
-  /// Not collective.
+  /// Returns the readable transports of this rank's communicators, each once, the newest last:
+  /// "shared memory", "process groups (gloo)", "NCCL 2.28.9, gradients in rank order". Empty before
+  /// the first communicator. Not collective.
   [[nodiscard]] std::string transport() const;
 
   /// Sets the observer of this rank's collectives from now on: those of the World itself, and of

@@ -444,7 +444,7 @@ TEST(MicroBatchGraphs, AreRefusedWhereTheHostHasAPart) {
     Model model = fully_shard(test::make_net(), Mesh::shard(world));
     const StreamsEndFirst streams_end_first(world);
     test::expect_error([&] { MicroBatchGraphs(model, 0); }, ExitCode::Usage,
-                       {"`most` is at least 1, got 0"});
+                       {"`max_graphs` is at least 1, got 0"});
     MicroBatchGraphs graphs(model);
     const auto refuses = [&](const std::string& says) {
       test::expect_error(
