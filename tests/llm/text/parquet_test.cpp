@@ -119,7 +119,7 @@ TEST(Parquet, SaysWhichColumnsThereAre) {
 
 TEST(Parquet, SaysWhichCompressionItDoesNotRead) {
   expect_parquet_refused(bytes_of(kParquet / "sums-brotli.parquet"),
-                         {"my.parquet: compressed by BROTLI, which is not read: write it again "
+                         {"my.parquet: compressed with BROTLI, which is not supported: rewrite it "
                           "with Zstandard, Snappy"});
   expect_parquet_refused(bytes_of(kParquet / "sums-lz4.parquet"),
                          {"my.parquet: compressed by LZ4_RAW, which is not read"});
@@ -175,16 +175,16 @@ TEST(Parquet, RefusesAFooterThatClaimsTooMuch) {
   const std::string groups("\x19\xfc\xff\xff\xff\xff\x07\x00", 8);  // 2^31 - 1 row groups
   expect_parquet_refused(
       with_footer(version + no_schema + groups),
-      {"my.parquet: no Parquet file, or a broken one: its footer makes no sense"});
+      {"my.parquet: not a Parquet file, or a damaged one: its footer is invalid"});
   std::string nested("\x19\xfc\xe0\xd4\x03", 5);  // 60,000 groups, each in the one before
   for (int group = 0; group < 60'000; ++group) {
     nested += std::string("\x48\x01g\x15\x02\x00", 6);
   }
   expect_parquet_refused(with_footer(version + nested + std::string(1, '\0')),
-                         {"its footer makes no sense"});
+                         {"its footer is invalid"});
   std::string many("\x19\x1c", 2);  // one group of 2^31 - 1 columns
   many += std::string("\x48\x01g\x15\xfe\xff\xff\xff\x0f\x00\x00", 11);
-  expect_parquet_refused(with_footer(version + many), {"its footer makes no sense"});
+  expect_parquet_refused(with_footer(version + many), {"its footer is invalid"});
 }
 
 // Whatever the bytes are, it ends with questions or an error.
