@@ -25,12 +25,13 @@ int main(int argc, char** argv) {
   std::vector<std::string> ignored_fields;
   command.add_option("MODEL_DIR", model_folder, "Hugging Face model folder")->required();
   command.add_option("GOLDEN", golden_path, "safetensors file of recorded values")->required();
-  command.add_option("--ranks", ranks, "ranks to shard over, as threads")
-      ->check(CLI::Range(1, 64))
+  command.add_option("--ranks", ranks, "ranks to shard over, as threads, 1 to 64")
+      ->check(CLI::Range(1, 64).description(""))
       ->capture_default_str();
   std::string device = "cpu";
   command.add_option("--device", device, "device; cuda: one rank")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->check(CLI::IsMember({"cpu", "cuda"}).description(""))
+      ->type_name("cpu|cuda")
       ->capture_default_str();
   app::add_ignore_fields(command, ignored_fields);
   try {

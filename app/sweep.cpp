@@ -314,7 +314,7 @@ void add_sweep(CLI::App& program, int& exit_code) {
   verb->add_flag("--json", flags->json, "print the comparison as one line of JSON");
   verb->add_option("--html", flags->html, "also write the page of `sherd compare --html`");
   auto* slurm = verb->add_flag("--slurm", flags->makes_jobs,
-                               "submit a job for each run; given again, show which are done");
+                               "submit a job for each run; called again, show which are done");
   verb->add_flag("--no-submit", flags->only_writes_jobs,
                  "write the job files without submitting them");
   verb->add_option("--launcher", flags->launcher,

@@ -22,15 +22,15 @@ struct Death {
 /// All of them, in the order in which they were seen.
 class Deaths {
  public:
-  /// Deaths seen at the same moment. Of those a kill is taken as the cause, since it comes from
-  /// outside, before an exit, which may be the answer to a lost connection.
+  /// Adds deaths seen at the same moment. Among them a kill counts as the cause, since it comes
+  /// from outside, whereas an exit may be the reaction to a lost connection.
   void add(std::vector<Death> fresh);
   [[nodiscard]] bool empty() const { return all_.empty(); }
   /// The first; there must be one.
   [[nodiscard]] const Death& first() const { return all_.front(); }
-  /// How many ended as the cause did.
+  /// Number of ranks that ended like the cause.
   [[nodiscard]] int like_cause() const;
-  /// The first that is no survivor, else the first; there must be one.
+  /// The first that is not a survivor, else the first; there must be one.
   [[nodiscard]] const Death& cause() const;
 
  private:

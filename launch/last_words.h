@@ -10,25 +10,25 @@
 
 namespace sherd::launch {
 
-/// Passes the lines of one rank on and keeps the last ones for the report of its death.
+/// Forwards the lines of one rank and keeps the last ones for the report of its death.
 class LastWords {
  public:
   static constexpr std::size_t kKeptLines = 10;
   static constexpr std::size_t kLongestLine_bytes = 8192;  ///< longer ones are cut into several
 
-  /// Whether a line is to be passed on; all are remembered.
+  /// Decides whether a line is forwarded; all lines are remembered.
   using Filter = std::function<bool(std::string_view line)>;
 
-  /// `mark` is put before each line that is passed on.
+  /// `mark` is put before each forwarded line.
   explicit LastWords(
       std::string mark, Filter passes = [](std::string_view) { return true; })
       : mark_(std::move(mark)), passes_(std::move(passes)) {}
 
-  /// The lines that `bytes` completes, marked, each with its newline. The rest waits for its own.
+  /// Returns the lines that `bytes` completes, marked, each with its newline; keeps the rest.
   [[nodiscard]] std::string take(std::string_view bytes);
-  /// What was left without a newline, as a line. Call it when the rank is gone.
+  /// Returns the rest without a newline, as a line. Call it when the rank is gone.
   [[nodiscard]] std::string finish();
-  /// The last lines, without mark and newline.
+  /// Returns the last lines, without mark and newline.
   [[nodiscard]] const std::deque<std::string>& lines() const { return lines_; }
 
  private:

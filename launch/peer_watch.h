@@ -14,17 +14,17 @@
 
 namespace sherd::launch {
 
-/// What `sherd launch` writes before a number of seconds: the ranks have so long to stop.
+/// Prefix of `sherd launch`'s message with the seconds that ranks have to stop.
 inline constexpr std::string_view kStopWithin = "stop within ";
-/// What a rank writes to `sherd launch` before the seconds that it expects a save to take.
+/// Prefix of a rank's message to `sherd launch` with the seconds that it expects a save to take.
 inline constexpr std::string_view kSaveTakes = "save takes ";
 
-/// While it lives, a thread reads the connection to `sherd launch`. A line that begins with
-/// kStopWithin is a deadline (stop_within()). Any other line means that a peer is lost:
-/// the thread prints it and ends the process at once with exit code 76, without destructors, since
-/// the main thread may wait for the dead peer in a collective. If the pipe closes, the launcher is
-/// gone: the same. Where another launcher started the rank, the end of its parent process is the
-/// end of the launcher; where none did, nothing is watched.
+/// A thread of this object reads the connection to `sherd launch`. A line that begins with
+/// kStopWithin is a deadline (stop_within()). Any other line means that a peer is lost: the thread
+/// prints it and ends the process at once with exit code 76, without destructors, since the main
+/// thread may wait for the dead peer in a collective. A closed pipe means that the launcher is gone
+/// and ends the process likewise. For other launchers the thread watches the parent process;
+/// without a launcher it watches nothing.
 class PeerWatch {
  public:
   /// Takes over `environment.supervisor_fd`. Throws `Error` (Usage) if it is neither pipe nor
@@ -35,13 +35,13 @@ class PeerWatch {
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
 
-  /// For a rank that has failed because of another one, which reports it: from now on a lost peer
-  /// no longer ends this process. Returns once one is lost, or after `most`, so that launchers see
-  /// the other one end first.
+  /// For a rank that failed because of another one, which reports the error: a lost peer no longer
+  /// ends this process. Blocks until a peer is lost, at most for `most`, so that launchers see the
+  /// other rank end first.
   void await_loss(std::chrono::milliseconds most);
-  /// From now on a lost peer does not end this process: it fails already, and still says why.
+  /// From now on a lost peer does not end this process, which is failing and still reports why.
   void outlive_peers();
-  /// How long this rank has to stop, from when the launcher said so; none before. Any thread.
+  /// Time that the launcher gave this rank to stop; none before its message. Any thread.
   [[nodiscard]] std::optional<std::chrono::seconds> stop_within();
   /// Tells `sherd launch`, if it started this rank, how long a save is expected to take.
   void tell_save_seconds(double seconds) const;

@@ -230,7 +230,7 @@ std::string find_address(const Variables& variables, const RankEnvironment& foun
                   "Slurm, SLURM_STEP_NODELIST or SLURM_NODELIST names the host)");
 }
 
-/// The launcher's name for the job: the same text on all ranks. None where it has no name.
+/// Returns the launcher's name of the job, the same on all ranks; none if it has no name.
 std::optional<std::string> job_name(const Variables& variables, Launcher launcher) {
   switch (launcher) {
     case Launcher::Torchrun:

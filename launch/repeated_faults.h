@@ -8,14 +8,14 @@
 
 namespace sherd::launch {
 
-/// Tells which lines of standard error repeat a fault that another rank has reported. A fault is a
+/// Finds lines of standard error that repeat a fault already reported by another rank. A fault is a
 /// line that begins with "sherd: " and the lines after it that begin with a space; the loss of a
 /// peer, "peer lost: ", is one too.
 class RepeatedFaults {
  public:
   /// Called for every line of every rank, in order.
   [[nodiscard]] bool is_repetition(int rank, std::string_view line);
-  /// Whether this rank has said its fault: a line that begins with "sherd: ".
+  /// True if this rank has reported its fault: a line that begins with "sherd: ".
   [[nodiscard]] bool has_said(int rank) const { return speakers_.contains(rank); }
 
  private:

@@ -72,8 +72,8 @@ bool names(const std::vector<std::string>& options, const std::string& option) {
   });
 }
 
-// Those that the user gives win. Ranks are dealt to nodes in blocks: HYBRID_SHARD takes consecutive
-// ranks for those of one node.
+// The user's options override these. Ranks are placed on nodes in blocks: HYBRID_SHARD expects
+// consecutive ranks on one node.
 std::string options_of(const SlurmJob& job) {
   std::vector<std::string> all = {"--nodes=" + std::to_string(job.nodes),
                                   "--ntasks-per-node=" + std::to_string(job.ranks_per_node),

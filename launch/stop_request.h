@@ -6,21 +6,19 @@
 
 namespace sherd::launch {
 
-/// Whether this process was asked to stop. The state is the process's, as signal handlers are.
+/// Records whether this process was asked to stop. The state is per process, as signal handlers
+/// are.
 class StopRequest {
  public:
-  /// Handles SIGTERM, SIGINT and SIGUSR1 from now on: the first is a request, a second ends the
-  /// process as it would have without a handler. `launched`: the process was started by a launcher,
-  /// which passes on what it is sent itself. A batch system or a terminal signals launcher and
-  /// ranks alike, so that one request may reach a rank once from each; and a launcher may repeat
-  /// itself. Signals of the parent and those of others are therefore counted apart, and those of
-  /// the parent within one second are one. Called by the main thread, which computes: handlers run
-  /// on a stack of their own.
+  /// Handles SIGTERM, SIGINT and SIGUSR1 from now on: the first is a request, a second has its
+  /// default effect. `launched`: a launcher started the process and passes its signals on. Batch
+  /// systems and terminals signal both launcher and ranks, and a launcher may repeat itself. So
+  /// signals of the parent are counted apart from others, and those of the parent within one second
+  /// count once. Call it on the main thread; handlers run on their own stack.
   static void install(bool launched);
-  /// True once asked. Ranks must agree on it before they act: only some of them may have been
-  /// asked.
+  /// True after a request. Ranks must agree on it before they act: it may not have reached all.
   [[nodiscard]] static bool requested() noexcept;
-  /// When it was asked first.
+  /// Time of the first request.
   [[nodiscard]] static std::optional<std::chrono::steady_clock::time_point> requested_at() noexcept;
 };
 

@@ -11,14 +11,14 @@
 
 namespace sherd::launch {
 
-/// A rank that was asked to stop finishes its step and saves, for as long as that takes. Only a
-/// deadline of the launcher ends it before: a thread then prints what the rank waited for and what
-/// is lost, shortly before the launcher kills the rank, and ends the process.
+/// After a stop request a rank finishes its step and saves, however long that takes. Only a
+/// deadline of the launcher ends it earlier: shortly before the launcher would kill the rank, a
+/// thread prints what the rank waits for and what is lost, and ends the process.
 class StopWatch {
  public:
-  /// What the watch asks, from its own thread.
+  /// Questions of the watch, asked from its own thread.
   struct Questions {
-    /// How long this rank has to stop, from when the launcher said so; none before.
+    /// Time that the launcher gave this rank to stop; none before its message.
     std::function<std::optional<std::chrono::seconds>()> deadline;
     /// What the rank waits for, if it waits for others.
     std::function<std::optional<std::string>()> waiting;

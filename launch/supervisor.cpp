@@ -307,7 +307,7 @@ std::chrono::seconds Supervisor::grace_after_the_first() const {
   return LaunchOptions::kLeastGrace + std::chrono::ceil<std::chrono::seconds>(saves);
 }
 
-/// The ranks are told, so that they say what they lose.
+/// Tells the ranks too, so that they can report what they lose.
 void Supervisor::stop_within(std::chrono::seconds grace) {
   end_within(grace);
   for (const Rank& rank : ranks_) {

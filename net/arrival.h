@@ -1,5 +1,5 @@
 #pragma once
-// What answers bring of a file, on its way into it. Of net/ alone.
+// Writes the bytes of answers into a file. Internal to net/.
 
 #include <cstdint>
 #include <optional>
@@ -12,20 +12,20 @@ namespace sherd::net {
 
 class Arrival {
  public:
-  /// `size_bytes`: what the file has to have at its end, where it is known.
+  /// `size_bytes`: the size of the complete file, if known.
   Arrival(GrowingFile& file, std::optional<std::uint64_t> size_bytes, const Progress& progress)
       : file_(file), size_bytes_(size_bytes), progress_(progress) {}
 
-  /// Before each try; returns the byte from which on the file is to be asked for.
+  /// Call before each try. Returns the first byte to request.
   std::uint64_t begin();
-  /// A piece of an answer. False: it is none of the file's. Throws Error: BadData for another size
-  /// than the file should have, Unavailable for another part than was asked for.
+  /// Takes a part of an answer's body. Returns false if it does not belong to the file. Throws
+  /// Error: BadData for a size other than expected, Unavailable for a range other than requested.
   bool take(const Response& response, std::string_view piece);
-  /// An answer's end; whether the file is whole. An answer may have no body at all.
+  /// Ends an answer, which may have no body. Returns true if the file is complete.
   [[nodiscard]] bool end(const Response& response);
-  /// The server says that the file has no byte where it was asked for the rest.
+  /// Handles the server's answer that the file has no byte at the requested position.
   void refused(const Response& response);
-  /// What the file should have: as it was told, else as the last answer said; 0 where nobody did.
+  /// The expected size: the given one, else that of the last answer, else 0.
   [[nodiscard]] std::uint64_t total_bytes() const { return size_bytes_.value_or(said_bytes_); }
 
  private:

@@ -44,7 +44,7 @@ bool is_worth_going_on(const Exchange& done, bool has_begun) {
          (has_begun && is_one_of(done.result, kLost));
 }
 
-// None where the server wants to be left alone for longer.
+// None if the server requests a longer pause.
 std::optional<milliseconds> pause_before(int next_try, const Request& request,
                                          const Response& response) {
   const std::string wanted = response.header("retry-after");

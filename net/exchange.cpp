@@ -131,8 +131,8 @@ void set_limits(CURL* curl, const Request& request) {
   }
 }
 
-// libcurl neither follows redirects here nor reads ~/.netrc; a proxy gets no header of the request
-// where it only passes bytes on.
+// libcurl neither follows redirects here nor reads ~/.netrc; a proxy that only forwards
+// bytes gets no header of the request.
 void set_manners(CURL* curl) {
   const std::string agent = "sherd/" + std::to_string(kVersion.major) + "." +
                             std::to_string(kVersion.minor) + "." + std::to_string(kVersion.patch);

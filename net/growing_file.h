@@ -1,5 +1,5 @@
 #pragma once
-// A file that grows by what arrives, and may have begun to before. Of net/ alone.
+// A file that grows as bytes arrive and may already hold some. Internal to net/.
 
 #include <cstdint>
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace sherd::net {
 
-/// Made when it gets its first byte, or by `finish`. Throws Error: CannotWrite for what cannot be
-/// made or is no regular file, a link included; StorageIo.
+/// Created with its first byte, or by `finish`. Throws Error: CannotWrite if it cannot be created
+/// or is not a regular file (a link is refused too); StorageIo.
 class GrowingFile {
  public:
   explicit GrowingFile(std::string path);
@@ -18,7 +18,7 @@ class GrowingFile {
   [[nodiscard]] std::uint64_t size_bytes() const { return size_bytes_; }
   void append(std::string_view bytes);
   void start_over();
-  /// Makes it durable, with no byte in it if none came.
+  /// Makes the file durable; creates it empty if no byte came.
   void finish();
 
  private:

@@ -35,8 +35,8 @@ bool is_http(const std::string& scheme) {
   return scheme == "http" || scheme == "https";
 }
 
-// What follows the last @, since a password may hold anything else; without one, no more than could
-// be a host's name.
+// The text after the last @, since a password may contain anything else; without an @, only what
+// could be a host's name.
 std::string shown_of_no_url(const std::string& text) {
   const std::size_t mark = text.find("://");
   const std::size_t begin = mark == std::string::npos ? 0 : mark + 3;

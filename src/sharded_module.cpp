@@ -26,7 +26,7 @@ World& ShardedModule::world() {
 
 namespace {
 
-// Where it lies, to be changed by callers; of what rests elsewhere a copy.
+// A writable view of the gradient; a copy if it is stored elsewhere.
 at::Tensor shown_gradient(const detail::HeldPart& held) {
   detail::SegmentGradients& gradients = *held.segment.gradients();
   if (gradients.rests()) {

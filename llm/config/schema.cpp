@@ -35,7 +35,7 @@ std::string no_effect(bool is_so, const char* because) {
   return is_so ? because : "";
 }
 
-/// A count of steps as it is written now; 0 was "never".
+/// Returns the new spelling of a count of steps; 0 was "never".
 std::string every_text(const std::string& old_value) {
   return old_value == "0" ? "never" : old_value + " steps";
 }

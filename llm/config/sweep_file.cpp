@@ -260,7 +260,7 @@ void add_settings(const std::vector<std::string>& settings, Sweep& sweep) {
   }
 }
 
-// A word says enough; of a number one wants to know what of.
+// A word explains itself; a number needs its key.
 std::string name_of(const std::string& key, const std::string& value) {
   const bool word = !value.empty() && std::isalpha(static_cast<unsigned char>(value[0])) != 0 &&
                     value != "true" && value != "false";

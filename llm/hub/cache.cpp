@@ -46,7 +46,7 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);  // what a link leads to
 }
 
-// Whether all files that the index of a model's weights names are there.
+// True if all files named by the index of a model's weights exist.
 bool has_all_shards(const fs::path& snapshot) {
   if (!is_file(snapshot / kWeightIndex)) {
     return false;

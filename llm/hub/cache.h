@@ -1,6 +1,6 @@
 #pragma once
-// The cache of Hugging Face's libraries, in their layout, so that what one of them fetched serves
-// all: refs/REVISION names a commit, snapshots/COMMIT/FILE links to blobs/HASH.
+// The cache of Hugging Face's libraries, in their layout, so that all share downloaded files:
+// refs/REVISION names a commit, snapshots/COMMIT/FILE links to blobs/HASH.
 
 #include <filesystem>
 #include <functional>
@@ -18,21 +18,21 @@ class RepoCache {
 
   [[nodiscard]] std::filesystem::path blob(const std::string& digest) const;
   [[nodiscard]] std::filesystem::path snapshot(const std::string& commit) const;
-  /// The commit that a revision is known to be; none if it is not.
+  /// Returns the recorded commit of a revision; none if there is none.
   [[nodiscard]] std::optional<std::string> commit_of(const std::string& revision) const;
-  /// The snapshot of a revision, if it holds all that a run needs of a model.
+  /// Returns the snapshot of a revision if it holds everything that a run needs of a model.
   [[nodiscard]] std::optional<std::filesystem::path> whole_model(const std::string& revision) const;
 
-  /// Makes the repository's folders. Throws sherd::Error(CannotWrite).
+  /// Creates the repository's folders. Throws sherd::Error(CannotWrite).
   void make_folders() const;
-  /// Gives a blob its name in a snapshot. Throws sherd::Error: CannotWrite, StorageIo.
+  /// Links a blob into a snapshot. Throws sherd::Error: CannotWrite, StorageIo.
   void link(const std::string& commit, const std::string& path, const std::string& digest) const;
-  /// Notes what a revision is. Throws sherd::Error: CannotWrite, StorageIo.
+  /// Records the commit of a revision. Throws sherd::Error: CannotWrite, StorageIo.
   void set_commit_of(const std::string& revision, const std::string& commit) const;
-  /// Waits until no other process holds the lock of this name, and holds it until the answer is
-  /// destroyed or this process ends. Hugging Face's libraries lock a blob by its hash in the same
-  /// way. `on_wait` is called before a wait. No descriptor where the file system has no locks.
-  /// Throws sherd::Error(CannotWrite).
+  /// Blocks until it holds the lock of this name, and holds it until the result is destroyed or
+  /// this process ends. Hugging Face's libraries lock blobs in the same way. Calls `on_wait` before
+  /// a wait. Returns no descriptor if the file system has no locks. Throws
+  /// sherd::Error(CannotWrite).
   [[nodiscard]] sherd::files::FileDescriptor lock(const std::string& name,
                                                   const std::function<void()>& on_wait) const;
 
@@ -41,7 +41,7 @@ class RepoCache {
   std::filesystem::path folder_;
 };
 
-/// 16 hexadecimal digits that no other process will have.
+/// Returns 16 hexadecimal digits that are unique to this process.
 [[nodiscard]] std::string random_suffix();
 
 }  // namespace llm::hub

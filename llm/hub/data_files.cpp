@@ -58,7 +58,7 @@ DataFile data_file_of(const std::string& path) {
   return {path, config.empty() || config == "data" ? "default" : config, split_of(split)};
 }
 
-// M of a name that ends in "-N-of-M…"; 0 where it does not.
+// M of a name that ends in "-N-of-M…", else 0.
 std::size_t files_of_split(const std::string& path) {
   const std::size_t at = path.rfind("-of-");
   std::size_t count = 0;

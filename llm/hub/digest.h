@@ -5,7 +5,7 @@
 
 namespace llm::hub {
 
-/// What the hub says of a file's bytes.
+/// The hub's digest of a file.
 struct Digest {
   enum class Kind {
     Sha256,   ///< of large files
@@ -18,7 +18,8 @@ struct Digest {
 /// "SHA-256" or "git blob SHA-1".
 [[nodiscard]] std::string name_of(Digest::Kind kind);
 
-/// The hash of a file's bytes, in lower-case digits. Throws sherd::Error as files/input.h does.
+/// Returns the hash of a file's bytes in lower-case digits. Throws sherd::Error as files/input.h
+/// does.
 [[nodiscard]] std::string digest_of_file(const std::string& path, Digest::Kind kind);
 
 }  // namespace llm::hub

@@ -1,6 +1,6 @@
 #pragma once
-// What the process that holds a lock tells those that wait for it of an attempt that failed, so
-// that they need not fail in turn. It stands in the lock's file.
+// A note in the file of a lock about a failed attempt of the process that held it, so that waiting
+// processes need not fail in turn.
 
 #include <string>
 
@@ -13,18 +13,18 @@ class FailedElsewhere : public sherd::Error {
  public:
   FailedElsewhere(sherd::ExitCode code, const std::string& message, std::string run)
       : Error(code, message), run_(std::move(run)) {}
-  /// The run that the other process was of; empty: none.
+  /// The run of the other process; empty: none.
   [[nodiscard]] const std::string& run() const { return run_; }
 
  private:
   std::string run_;
 };
 
-/// Throws FailedElsewhere if the file has a note on `attempt` that a process of this host wrote
-/// since this process began.
+/// Throws FailedElsewhere if the file has a note about `attempt` that a process of this host wrote
+/// after this process began.
 void take_over_failure(int lock_fd, const std::string& attempt);
 
-/// Leaves a note. What cannot be written is left out: others then try for themselves.
+/// Writes a note. Ignores write errors: others then try for themselves.
 void note_failure(int lock_fd, const std::string& attempt, const std::string& run,
                   const sherd::Error& failure);
 

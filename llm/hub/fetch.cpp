@@ -23,8 +23,8 @@ using Paths = std::vector<fs::path>;
 
 constexpr const char* kOffline = "HF_HUB_OFFLINE is set";
 
-// Of the split that a file is of one may be in the cache and another not: only what is there
-// counts.
+// Lists the files that exist: of the files of one split some may be in the cache and others
+// not.
 std::vector<std::string> paths_in(const fs::path& snapshot) {
   std::vector<std::string> paths;
   std::error_code error;
@@ -62,7 +62,7 @@ std::optional<Paths> data_in_cache(const HubSettings& settings, const Wanted& wa
   }
 }
 
-// `look` finds it in the cache, or not; `fetch` brings it there. `part` is what is wanted of it.
+// `look` searches the cache; `fetch` downloads into it. `part` names the requested part.
 template <class Look, class Fetch>
 auto cached_or_fetched(const HubSettings& settings, const Wanted& wanted, const std::string& part,
                        const Asker& asker, const Look& look, const Fetch& fetch) {

@@ -1,5 +1,5 @@
 #pragma once
-// Repositories of a hub, brought into the cache.
+// Downloads repositories of a hub into the cache.
 
 #include <filesystem>
 #include <functional>
@@ -18,9 +18,9 @@ struct Wanted {
   std::string revision = "main";
 };
 
-/// What a process that needs a repository says of itself to others on its host.
+/// Identity and callbacks of a process that needs a repository.
 struct Asker {
-  /// Known to the ranks of a run and to nobody else; empty: no rank.
+  /// Shared only by the ranks of a run; empty: not a rank.
   std::string run = {};
   /// Called before it waits for another process that fetches.
   std::function<void()> on_wait = [] {};
@@ -29,43 +29,42 @@ struct Asker {
   Grown grown = {};
 };
 
-/// Compares the cache with what the hub has of a model, fetches what is missing of what a run
-/// needs, and returns the folder of the snapshot, which is whole. Files are those of
-/// choose_model_files(); each appears in the cache when its hash is what the hub said. What was
-/// begun is gone on with; other processes that fetch the same file are waited for. Offline the
-/// cache is all there is. Throws sherd::Error: what list_files() throws, CannotWrite (the cache, or
-/// too little room in it), BadData (other bytes than the hub said, no model), StorageIo;
-/// InputMissing when offline.
+/// Compares the cache with a model on the hub, fetches the missing files that a run needs, and
+/// returns the folder of the complete snapshot. The files are those of choose_model_files(); each
+/// appears in the cache when its hash matches the hub's. Resumes interrupted downloads, and waits
+/// for other processes that fetch the same file. Offline it uses only the cache. Throws
+/// sherd::Error: what list_files() throws, CannotWrite (the cache, or too little room in it),
+/// BadData (a wrong hash, no model), StorageIo; InputMissing when offline.
 [[nodiscard]] std::filesystem::path fetch_model(const HubSettings& settings, const Wanted& wanted,
                                                 const Say& say, const Grown& grown = {});
 
-/// The same of files of a data set, choose_data_files(), and its README and licence.
+/// The same for the files of a data set, choose_data_files(), and its README and licence.
 [[nodiscard]] std::filesystem::path fetch_data(const HubSettings& settings, const Wanted& wanted,
                                                const DataPart& part, const Say& say,
                                                const Grown& grown = {});
 
-/// The folder of a model by its name: of the cache, if it has all that a run needs, else fetched.
-/// Of several processes that ask for it at once one fetches; where that fails, the others throw
-/// FailedElsewhere. Throws as fetch_model().
+/// Returns the folder of a model: from the cache if it is complete, else downloaded. If several
+/// processes need it at once, one fetches; if that fails, the others throw FailedElsewhere. Throws
+/// as fetch_model().
 [[nodiscard]] std::filesystem::path cached_or_fetched_model(const HubSettings& settings,
                                                             const Wanted& wanted, const Say& say,
                                                             const Asker& asker = {});
 
-/// The same of the files of a part of a data set.
+/// The same for the files of a part of a data set.
 [[nodiscard]] std::vector<std::filesystem::path> cached_or_fetched_data(const HubSettings& settings,
                                                                         const Wanted& wanted,
                                                                         const DataPart& part,
                                                                         const Say& say,
                                                                         const Asker& asker = {});
 
-/// Those of the cache alone. Throws as choose_data_files(); InputMissing as refuse_uncached() where
-/// the cache has none.
+/// Uses only the cache. Throws as choose_data_files(), and InputMissing as refuse_uncached() if the
+/// cache has no such files.
 [[nodiscard]] std::vector<std::filesystem::path> cached_data(const HubSettings& settings,
                                                              const Wanted& wanted,
                                                              const DataPart& part,
                                                              const std::string& why_no_fetch);
 
-/// The error of what is not in the cache where nothing may be fetched: it names `sherd fetch`.
+/// Throws the error for missing files when nothing may be fetched; it names `sherd fetch`.
 [[noreturn]] void refuse_uncached(const HubSettings& settings, const Wanted& wanted,
                                   const std::string& why);
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a repository holds at a revision, as its hub tells it.
+// The hub's list of the files of a repository at a revision.
 
 #include <cstdint>
 #include <string>
@@ -13,7 +13,7 @@
 namespace llm::hub {
 
 struct HubFile {
-  std::string path;  ///< relative, and not leading out of the repository
+  std::string path;  ///< relative, inside the repository
   std::uint64_t size_bytes = 0;
   Digest digest;
 };
@@ -23,17 +23,17 @@ struct Listing {
   std::vector<HubFile> files;
 };
 
-/// Asks the hub, as the token of the settings may. Throws sherd::Error: Unavailable if it cannot be
-/// reached, what `refuse` throws for its refusals, BadData for an answer that cannot be right,
-/// names a file outside of the repository, or is of another commit than was asked for.
+/// Asks the hub with the token of the settings. Throws sherd::Error: Unavailable if the hub cannot
+/// be reached, the errors of `refuse` for refusals, BadData for an invalid answer, for a file
+/// outside the repository, or for a commit other than the requested one.
 [[nodiscard]] Listing list_files(sherd::net::Client& client, const HubSettings& settings,
                                  const Repo& repo, const std::string& revision, const Say& say);
 
-/// A GET with `settings.token`, tried some times; `say` is told of pauses.
+/// Sends a GET with `settings.token`, with some retries; reports pauses through `say`.
 [[nodiscard]] sherd::net::Request request_to(const HubSettings& settings, const std::string& url,
                                              const Say& say);
 
-/// Says why the hub did not give what was asked for. Throws sherd::Error: NotAuthorised (gated, or
+/// Throws the error for a refusal by the hub, sherd::Error: NotAuthorised (gated, or
 /// a token that is not valid), InputMissing (no such repository, revision or file), Unavailable.
 [[noreturn]] void refuse(const HubSettings& settings, const Repo& repo, const std::string& revision,
                          const sherd::net::Response& response);

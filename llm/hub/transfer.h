@@ -1,5 +1,5 @@
 #pragma once
-// One repository at one revision, on its way into the cache.
+// The download of one repository at one revision into the cache.
 
 #include <filesystem>
 #include <string>
@@ -14,26 +14,26 @@ namespace llm::hub {
 
 class Transfer {
  public:
-  /// Asks the hub what there is. Throws sherd::Error as list_files() and token_of().
+  /// Asks the hub for the list of files. Throws sherd::Error as list_files() and token_of().
   Transfer(const HubSettings& settings, const Repo& repo, std::string revision, const Say& say,
            Grown grown);
 
   [[nodiscard]] const Listing& listing() const { return listing_; }
   [[nodiscard]] const RepoCache& cache() const { return cache_; }
 
-  /// Throws sherd::Error(CannotWrite) where files that are not in the cache do not fit.
+  /// Throws sherd::Error(CannotWrite) if the missing files do not fit on the disk.
   void require_room(const std::vector<HubFile>& files) const;
 
-  /// Brings a file, unless the cache has it, gives it its name in the snapshot, and returns it
-  /// there. A file appears when its hash is what the hub said; what was begun is gone on with, and
-  /// a process that fetches the same file is waited for. Throws sherd::Error: CannotWrite, BadData
-  /// (other bytes than the hub said), StorageIo, Unavailable, and what refuse() throws.
+  /// Downloads a file unless the cache has it, links it into the snapshot, and returns its path
+  /// there. A file appears when its hash matches the hub's. Resumes an interrupted download, and
+  /// waits for another process that fetches the same file. Throws sherd::Error: CannotWrite,
+  /// BadData (a wrong hash), StorageIo, Unavailable, and the errors of refuse().
   std::filesystem::path bring(const HubFile& file);
-  /// The same for several, whose names appear when all of them are there: what is in a snapshot is
-  /// taken for all that there is of it.
+  /// The same for several files. They are linked when all are complete, since readers take the
+  /// files in a snapshot as all of its files.
   void bring_all(const std::vector<HubFile>& files);
 
-  /// Notes what the revision is, and returns the folder of the snapshot.
+  /// Records the commit of the revision, and returns the folder of the snapshot.
   [[nodiscard]] std::filesystem::path finish() const;
 
  private:

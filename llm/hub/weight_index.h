@@ -1,5 +1,5 @@
 #pragma once
-// The index of a model whose weights lie in several files: which tensor is in which.
+// The index of a model with several weight files: which tensor is in which file.
 
 #include <filesystem>
 #include <set>
@@ -9,8 +9,8 @@ namespace llm::hub {
 
 inline constexpr const char* kWeightIndex = "model.safetensors.index.json";
 
-/// The files that an index names. Throws sherd::Error: BadData for what is no index, names none,
-/// or names what is no safetensors file of its folder; as files::read_json.
+/// Returns the files that an index names. Throws sherd::Error: BadData if it is not an index, names
+/// no file, or names something other than a safetensors file of its folder; as files::read_json.
 [[nodiscard]] std::set<std::string> weight_files(const std::filesystem::path& index);
 
 }  // namespace llm::hub

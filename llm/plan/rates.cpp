@@ -111,7 +111,7 @@ std::filesystem::path path_of_gpu(std::string device) {
   return folder.empty() ? folder : folder / fmt::format("{}.json", device);
 }
 
-// What `read` makes of a file of this format; none where there is no such file.
+// Applies `read` to a file of this format; returns none if the file does not exist.
 template <class Read>
 auto load_from(const std::filesystem::path& path, const Read& read)
     -> std::optional<decltype(read(nlohmann::json()))> {

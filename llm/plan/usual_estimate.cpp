@@ -58,7 +58,7 @@ std::vector<EstimateRow> rows_of_parameters(const UsualEstimate& usual,
        usual.all.empty() ? "" : "the estimate's own parts add up to 840"}};
 }
 
-// What a GPU holds beside its share of that, and in all.
+// Bytes per GPU in addition to its share of that, and in total.
 std::vector<EstimateRow> rows_of_a_gpu(const UsualEstimate& usual,
                                        const model::DecoderConfig& shape,
                                        const PlansBesideEstimate& plans) {

@@ -40,7 +40,7 @@ std::int64_t count_in(const json& line, const char* key) {
   return static_cast<std::int64_t>(number_in(line, key));
 }
 
-// What is there and not a number was not finite.
+// A value that is present but not a number was not finite.
 std::optional<double> optional_in(const json& line, const char* key) {
   const auto found = line.find(key);
   return found == line.end()  ? std::nullopt
@@ -125,7 +125,7 @@ class EvaluationReader {
     last_step_ = step.step;
     last_epochs_ = step.epochs;
   }
-  /// The run begins, or goes on: a step may be evaluated again.
+  /// The run begins or resumes: a step may be evaluated again.
   void begin() { step_ = kNone; }
 
  private:

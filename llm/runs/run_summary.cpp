@@ -154,7 +154,7 @@ std::optional<double> last_value(const RunSummary& s, config::BestBy by) {
   return by == config::BestBy::Loss ? s.eval_loss : by == config::BestBy::Em ? s.em : s.f1;
 }
 
-// "stopped" and so on, as summary.json has it; null where it is not known.
+// "stopped" and so on, as in summary.json; null if unknown.
 nlohmann::ordered_json ended_json(const std::optional<track::End>& how) {
   return how ? nlohmann::ordered_json(track::name_of(*how)) : nlohmann::ordered_json(nullptr);
 }
@@ -261,7 +261,7 @@ std::string to_json(const RunSummary& s) {
 
 std::string to_line(const RunSummary& s) {
   const bool is_short = s.ended && *s.ended != track::End::Finished;
-  // What a finished run has done is said by its line "done: …".
+  // The line "done: …" reports what a finished run has done.
   const std::string steps = is_short
                                 ? fmt::format(", {} step{} in {}", s.steps, s.steps == 1 ? "" : "s",
                                               track::clock_text(s.runtime_seconds))

@@ -108,7 +108,7 @@ ShownCurve curve(const std::string& title, const std::vector<Record>& records, c
   return found;
 }
 
-// Nothing where there is no point to show.
+// Empty if there is no point to show.
 std::string drawn(const ShownCurve& curve, int columns, int rows) {
   const int width = columns - kLabelColumns;
   const std::vector<std::string> lines = plot(curve.points, width, rows);
@@ -131,7 +131,7 @@ std::vector<Evaluation> of_first_set(const std::vector<Evaluation>& evaluations)
   return found;
 }
 
-// Which file it is, where there are several.
+// The name of the file, if there are several.
 std::string of_file(const RunRecords& run) {
   const auto is_other = [](const Evaluation& one) { return one.set.index != 0; };
   const auto of_first = of_first_set(run.evaluations);

@@ -34,7 +34,7 @@ std::string reason_in(const std::string& what) {
          (reason.size() > kParserBytesTold ? "…" : "");
 }
 
-// Takes what is wanted from the events of a parse; nothing of a record is kept beside that.
+// Collects the wanted fields from the events of a parse; keeps nothing else of a record.
 class ColumnReader : public nlohmann::json_sax<json> {
  public:
   ColumnReader(const std::string& first, const std::string& second) : wanted_{&first, &second} {}

@@ -28,7 +28,7 @@ bool is_kept(const std::string& line, std::int64_t steps_done) {
          record["step"].get<std::int64_t>() <= steps_done;
 }
 
-// Writes what is kept of the file anew; in parts, since a log may be longer than the memory.
+// Rewrites the lines that are kept; in parts, since a log may be larger than the memory.
 void keep_lines(const std::string& path, std::int64_t steps_done) {
   constexpr std::size_t kPart_bytes = std::size_t{1} << 20;
   files::NewFile kept(path);

@@ -40,9 +40,9 @@ std::vector<char*> environment_for_wandb() {
   return kept;
 }
 
-// In a session of its own: all that it starts can be killed at once, and a terminal neither stops
-// it nor is read by it. With the signals of a program that is started from a shell. Answers 0, or
-// an errno.
+// Starts it in its own session: all its children can be killed at once, and it neither reads the
+// terminal nor gets its signals. Signal handling is that of a program started from a shell.
+// Returns 0, or an errno.
 int spawn(const std::string& folder, pid_t& child) {
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_t actions;

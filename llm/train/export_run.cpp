@@ -54,7 +54,7 @@ bool is_exported(const std::string& output, const std::string& digest) {
   return files::read_json_object(record_path(output)).value("manifest_sha256", "") == digest;
 }
 
-// What is to be exported; empty where there is nothing, or it is there already.
+// The checkpoint to export; empty if there is none, or it is exported already.
 std::string checkpoint_to_export(const config::RunConfig& config, const std::string& last,
                                  const std::optional<runs::BestEvaluation>& best, const Say& say) {
   const Checkpoints checkpoints(config.train.output);

@@ -26,7 +26,7 @@ bool has_narrow_weights(const config::PrecisionSection& precision) {
   return precision.param_dtype == config::ParamDtype::BFloat16;
 }
 
-// What travels, and what is kept of masters beside it.
+// Bytes per parameter of the shard in param_dtype and of masters in addition to it.
 std::int64_t weight_bytes(const config::PrecisionSection& precision) {
   if (!has_narrow_weights(precision)) {
     return precision.param_dtype == config::ParamDtype::Float16 ? 6 : 4;

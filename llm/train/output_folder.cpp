@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What a run leaves in its folder, beside the lock, folders and predictions.
+// Files that a run leaves in its folder, in addition to the lock, folders and predictions.
 constexpr std::array<const char*, 6> kFiles = {"config.toml",  "log.jsonl",   "plan.json",
                                                "summary.json", "export.json", "bad_samples.jsonl"};
 
@@ -39,7 +39,7 @@ constexpr std::array<const char*, 6> kFiles = {"config.toml",  "log.jsonl",   "p
                                  what, path.string(), why, key));
 }
 
-// A new file that is there until this object ends.
+// A new file that exists for the lifetime of this object.
 class Mark {
  public:
   explicit Mark(const fs::path& folder) : path_((folder / ".try-XXXXXX").string()) {

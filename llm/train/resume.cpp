@@ -157,7 +157,7 @@ bool is_same_command(const RunNote& newest, const RunNote& now, const std::strin
   }
 }
 
-// Whether the run in train.output, of which `newest` is, was begun by this "overwrite".
+// True if the run in train.output, with the note `newest`, was begun by this "overwrite".
 bool has_overwritten(const RunNote& newest, const RunNote& now, const Launch& launch,
                      const std::string& output) {
   return is_begun_by(newest, launch) ||

@@ -165,7 +165,7 @@ std::string verdict_text(const RunPlan& plan) {
       short_bytes(plan.available_bytes), worst_text(plan));
 }
 
-// Each source in a line of its own.
+// One line per source.
 std::string rates_lines(std::string rates) {
   const std::string between = "; ";
   for (std::size_t at = rates.find(between); at != std::string::npos;

@@ -147,7 +147,7 @@ StepOutcome LaunchedStep::read(sherd::World& world) {
   return outcome_;
 }
 
-// This rank's part of the loss, whose gradients are there then.
+// Returns this rank's part of the loss, with its gradients computed.
 at::Tensor LaunchedStep::run(sherd::Sharded<model::CausalLm>& model,
                              const sherd::GradScaler* scaler,
                              const std::vector<data::Batch>& micro_batches, const StepPlan& plan) {

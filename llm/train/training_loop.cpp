@@ -297,7 +297,7 @@ void TrainingLoop::settle() {
   }
   Unread made = std::move(*unread_);
   unread_.reset();
-  // Where it was not finite, neither it nor one launched behind it has updated anything.
+  // If it was not finite, neither this step nor one launched after it has updated anything.
   const std::int64_t steps_done = std::exchange(outcome_.steps_done, made.number - 1);
   const StepOutcome outcome = made.step.read(world_);
   count_skipped(made.number, outcome);

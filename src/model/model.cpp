@@ -27,7 +27,7 @@ std::vector<int> indices_of(const std::vector<std::string>& names,
   return order;
 }
 
-// Parameters that rest have their place before communicators are told of it.
+// Stored parameters get their storage before communicators use it.
 void open_stores(Model& model) {
   const Offload& folders = model.options.offload;
   const auto open = [&](std::shared_ptr<OffloadStore>& store, const std::string& folder,

@@ -196,7 +196,7 @@ void OffloadStore::settle(HomeChunk& chunk) {
   }
 }
 
-// Where nobody wants what could not be moved any more.
+// For values that are no longer needed: a failed transfer does not matter.
 void OffloadStore::settle_quietly(HomeChunk& chunk) {
   try {
     settle(chunk);
@@ -231,7 +231,7 @@ void OffloadStore::leave(HomeChunk& chunk) {
 void OffloadStore::forget(HomeChunk& chunk) {
   if (file_) {
     const auto size = static_cast<std::size_t>(chunk.bytes);
-    // Mapped anew, so that a system that counts what was promised counts it no longer.
+    // Remaps the pages, so that a system that accounts for promised memory no longer counts them.
     ::mmap(chunk.data, size, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
            0);
     count(-chunk.bytes);

@@ -184,23 +184,23 @@ bool AdamW::Impl::is_updated(const SegmentMoments& state, size_t place) const {
          (mode.in_backward || state.of.segment->gradients()->used(place));
 }
 
-// [Note: Updates beside the next forward]
-// What rests on the host of a device is updated on a stream of its own, which takes as long as a
-// link takes for the state. It begins when all that the current stream was given has been done
-// (gradients, what they are multiplied by); in forward a unit is gathered as soon as it is
-// published. The gradient shards that it reads are written again by the next backward, whose units
-// have been gathered by then. What else touches shards waits: FlatSegment::await_update() for their
-// unit, HostStore::settle() for copies, this for all. Where any part rests on a
-// disk updates are on the current stream, since the host waits for that anyway; so is state on the
-// device: that is short, and bound by memory that what computes beside it would share. So it is in
-// backward, where updates are spread anyway, and the next unit takes over a gradient shard at once.
+// [Note: Updates during the next forward]
+// State on a device's host is updated on a side stream and takes as long as the link needs for the
+// state. The update begins after all work queued on the current stream (gradients and their
+// scales); in forward a unit is gathered as soon as it is published. The update reads gradient
+// shards, which the next backward writes again, when its units have been gathered. Other uses of
+// shards wait: FlatSegment::await_update() for their unit, HostStore::settle() for copies, this
+// function for all. If any part is stored on a disk, updates run on the current stream, since the
+// host waits for the disk anyway. So do updates of state on the device: they are short and limited
+// by memory bandwidth, which concurrent work would share. The same holds in backward, where updates
+// are spread anyway and the next unit reuses a gradient shard at once.
 void AdamW::Impl::await_update() const {
   if (const auto& host = engine().model.offload.on_host) {
     host->join();
   }
 }
 
-// What forward gathers first first.
+// In forward order.
 void AdamW::Impl::sort_as_forward(std::vector<SegmentMoments*>& due) const {
   std::map<int, size_t> places;
   for (const int unit : engine().step.forward_order()) {

@@ -93,7 +93,7 @@ void FlatSegment::attach(const SegmentCommunicators& communicators, Communicator
   }
 }
 
-// Where it rests, or lies with the communicator.
+// A view of the shard in its storage, or in the communicator's memory.
 at::Tensor FlatSegment::view_travelling() const {
   Communicator& shards = *communicators_.shards;
   void* const piece = shards.travelling_shard(id_);
@@ -132,7 +132,7 @@ void FlatSegment::rest_parameters_on(const std::shared_ptr<HostStore>& host,
                                                     MemoryKind::TravellingShard, disk);
 }
 
-// Empty where it does not rest.
+// Empty if it is resident.
 ShardValues::UseView FlatSegment::use_of_travelling() const {
   return parameters_on_host_ != nullptr ? parameters_on_host_->home().usable()
          : parameter_home_ != nullptr   ? parameter_home_->usable()
@@ -150,7 +150,7 @@ std::shared_ptr<void> FlatSegment::use_travelling(bool writes) const {
   return use ? use(travelling_, writes) : nullptr;
 }
 
-// What is kept of masters beside the travelling shard: [shard_numel].
+// Masters, as far as the shard in param_dtype does not hold them: [shard_numel].
 at::Tensor FlatSegment::allocate_master(c10::ScalarType dtype,
                                         const std::shared_ptr<MemoryLedger>& ledger,
                                         const OffloadStores& offload) {

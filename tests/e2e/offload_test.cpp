@@ -43,7 +43,7 @@ TEST(Offload, TrainsToTheSameBitsAndLeavesNothing) {
   const Ended ended = expect_code(0, on_ranks(2, in_bf16(folder.path() / "run") + on_disk(disk)));
   EXPECT_THAT(ended.out,
               HasSubstr("on the disk: masters and moments in '" + disk.string() + "', "));
-  EXPECT_THAT(ended.out, HasSubstr(" a rank, moved by "));
+  EXPECT_THAT(ended.out, HasSubstr(" per rank, moved by "));
   expect_same(folder.path() / "run", folder.path() / "plain");
   EXPECT_THAT(listing(disk), IsEmpty());
 }

@@ -121,7 +121,7 @@ TEST(OwnData, BadRecordsEndARunBeforeWeightsAreRead) {
   const Ended ended = expect_code(65, on_ranks(2, arguments));
   EXPECT_THAT(ended.err, HasSubstr("my.jsonl: 2 faults\n  line 2, byte 47: has no \"completion\"; "
                                    "its columns are \"prompt\""));
-  EXPECT_THAT(ended.err, HasSubstr("line 3, byte 64: no JSON"));
+  EXPECT_THAT(ended.err, HasSubstr("line 3, byte 64: not JSON"));
   EXPECT_FALSE(fs::exists(output / "bad_samples.jsonl"));
 }
 
@@ -149,7 +149,7 @@ TEST(OwnData, BadRecordsMayBeSkippedAndAreListed) {
     EXPECT_EQ(lines[0]["line"], 2);
     EXPECT_EQ(lines[1]["line"], 4);
     EXPECT_GT(lines[1]["byte"], lines[0]["byte"]);
-    EXPECT_THAT(lines[1]["reason"].get<std::string>(), HasSubstr("no JSON"));
+    EXPECT_THAT(lines[1]["reason"].get<std::string>(), HasSubstr("not JSON"));
     EXPECT_EQ(lines[0]["text"], "{\"prompt\": \"a\"}");
     EXPECT_EQ(lines[1]["text"], "no");
     const auto names = listing(folder.path() / "cache");

@@ -210,7 +210,7 @@ TEST_F(Trackers, ThatFailAreSaidOnceAndChangeNothing) {
   for (const std::string name : {"tensorboard", "wandb", "mlflow"}) {
     EXPECT_EQ(count_of(ended.out, "tracker " + name + ": 3 of 3 points were dropped\n"), 1U)
         << ended.out;
-    EXPECT_EQ(count_of(ended.out, "; the run goes on"), 3U) << ended.out;
+    EXPECT_EQ(count_of(ended.out, "; the run continues"), 3U) << ended.out;
   }
   EXPECT_THAT(ended.out, HasSubstr("Not a directory"));
   EXPECT_LT(ended.seconds, 20);

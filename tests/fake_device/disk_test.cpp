@@ -121,7 +121,7 @@ TEST(OffloadBehindTheHost, TellsOfAWriteThatFailsAndIsTornUntilACheckpointIsLoad
       const test::FileSizeLimit full_disk(0);
       test::expect_error([&] { optimizer.step(); }, ExitCode::StorageIo,
                          {"in the optimizer of step 2, on rank 0 of 1: ", "File too large",
-                          "go on from the last checkpoint"});
+                          "resume from the last checkpoint"});
     }
     test::expect_error(backward, ExitCode::Usage, {"are torn", "Load a checkpoint"});
     load_checkpoint(model, optimizer, saved);

@@ -486,7 +486,7 @@ const std::vector<Damage>& damages() {
        }},
       {"DigestOfAMomentEdited",
        ExitCode::BadData,
-       {kShard, "tensor 'exp_avg_sq/", "another digest"},
+       {kShard, "tensor 'exp_avg_sq/", "a different digest"},
        [](const fs::path& folder) {
          edit_manifest(folder, [](auto& manifest) {
            piece(manifest)["sha256"]["exp_avg_sq"][0] = std::string(64, '0');

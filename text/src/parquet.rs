@@ -76,7 +76,7 @@ impl Rows {
 
 fn open(file: &Bytes) -> Result<SerializedFileReader<Bytes>, Fault> {
     parquet_footer::require_sound(file)?;
-    SerializedFileReader::new(file.clone()).map_err(|error| Fault(format!("no Parquet file, or a broken one: {error}")))
+    SerializedFileReader::new(file.clone()).map_err(|error| Fault(format!("not a Parquet file, or a damaged one: {error}")))
 }
 
 /// Brotli and LZ4 are rare, and not built in.
@@ -89,7 +89,7 @@ fn require_known_compression(reader: &SerializedFileReader<Bytes>) -> Result<(),
             let told = codec.to_string();
             let name = told.split('(').next().unwrap_or(&told); // without its level
             return Err(Fault(format!(
-                "compressed by {name}, which is not read: write it again with Zstandard, Snappy, gzip or without \
+                "compressed with {name}, which is not supported: rewrite it with Zstandard, Snappy, gzip or without \
                  compression"
             )));
         }

@@ -12,7 +12,7 @@ pub fn require_sound(file: &[u8]) -> Result<(), Fault> {
     let Some(footer) = footer_of(file) else { return Ok(()) };
     match (Walk { bytes: footer, at: 0 }).file() {
         Some(()) => Ok(()),
-        None => Err(Fault("no Parquet file, or a broken one: its footer makes no sense".to_owned())),
+        None => Err(Fault("not a Parquet file, or a damaged one: its footer is invalid".to_owned())),
     }
 }
 

@@ -200,9 +200,9 @@ TEST_F(Faults, AreAllReportedInTheOrderOfTheFileThenOfTheFlags) {
       "  stray: not expected here: flags are --section.key value\n"
       "  --data.cahe: unknown flag; did you mean --data.cache?\n"
       "  --model.path: needs a value: a string\n"
-      "  data.train is missing: give train = \"…\" under [data], or --data.train …: What is "
-      "trained on. `train = \"f.json\"` is short for one file, and `--data.train f.json` gives "
-      "it as a flag.\n"
+      "  data.train is missing: give train = \"…\" under [data], or --data.train …: "
+      "Training data. `train = \"f.json\"` or the flag `--data.train f.json` is short for one "
+      "file.\n"
       "  data.max_answer_tokens = 32 leaves no room for the question in data.max_length = 8");
 }
 

@@ -63,16 +63,16 @@ TEST(Print, TheListOfFlags) {
           "log.name WANDB_NAME for wandb, else the name of train.output's folder",
           "log.project WANDB_PROJECT or MLFLOW_EXPERIMENT_NAME, else sherd", "log.tags []",
           "log.trace_steps \"never\"", "log.sink[0].kind \"jsonl\"",
-          "log.sink[0].path log.jsonl, tensorboard or wandb in train.output; WANDB_DIR says "
-          "another "
-          "place for wandb",
+          "log.sink[0].path log.jsonl, tensorboard or wandb in train.output, or WANDB_DIR",
           "log.sink[0].sync false"));
 }
 
 TEST(Print, HelpTellsMeaningKindAndUnit) {
-  EXPECT_THAT(help_text(), HasSubstr("  --data.max_answer_tokens  (32)\n      room kept for the "
-                                     "answer and its end token, and the most that is generated: an "
-                                     "integer of at least 1, in tokens\n"));
+  EXPECT_THAT(
+      help_text(),
+      HasSubstr(
+          "  --data.max_answer_tokens  (32)\n      tokens reserved for the answer with its end "
+          "token; also the most that is generated: an integer of at least 1, in tokens\n"));
 }
 
 TEST(Print, TomlHasEveryKeyUnderItsSection) {

@@ -70,7 +70,7 @@ TEST(WeightIndex, RefusesWhatIsNone) {
   };
   refused("[1]", "no object 'weight_map'");
   refused(R"({"weight_map": {}})", "with tensors in it");
-  refused(R"({"weight_map": {"a": 7}})", "is no text");
+  refused(R"({"weight_map": {"a": 7}})", "is not a string");
   refused(R"({"weight_map": {"a": "pytorch_model.bin"}})", "is not a safetensors file next to it");
   refused(R"({"weight_map": {"a": "../x.safetensors"}})", "is not a safetensors file next to it");
 }

@@ -119,10 +119,10 @@ TEST(Parquet, SaysWhichColumnsThereAre) {
 
 TEST(Parquet, SaysWhichCompressionItDoesNotRead) {
   expect_parquet_refused(bytes_of(kParquet / "sums-brotli.parquet"),
-                         {"my.parquet: compressed by BROTLI, which is not read: write it again "
+                         {"my.parquet: compressed with BROTLI, which is not supported: rewrite it "
                           "with Zstandard, Snappy"});
   expect_parquet_refused(bytes_of(kParquet / "sums-lz4.parquet"),
-                         {"my.parquet: compressed by LZ4_RAW, which is not read"});
+                         {"my.parquet: compressed with LZ4_RAW, which is not supported"});
 }
 
 // The file with what stands at the begin of its first page replaced: Zstandard's frames begin with
@@ -147,14 +147,16 @@ TEST(Parquet, NamesTheColumnOfADamagedPage) {
   expect_parquet_refused(with_page(std::string(40, '\xff')), damaged);
   // One block of the right length, and a checksum that is not its own.
   const std::string of_other_data("\x04\x38\xc3\x08\x00x....", 10);
-  expect_parquet_refused(with_page(of_other_data), {"row 1, column \"id\": ", "its checksum is"});
+  expect_parquet_refused(with_page(of_other_data),
+                         {"row 1, column \"id\": ", "its checksum does not match"});
 }
 
 TEST(Parquet, RefusesABrokenFile) {
   const std::string whole = bytes_of(kParquet / "squad-32.parquet");
-  expect_parquet_refused("", {"my.parquet: no Parquet file, or a broken one"});
-  expect_parquet_refused("PAR1", {"no Parquet file, or a broken one"});
-  expect_parquet_refused(whole.substr(0, whole.size() / 2), {"no Parquet file, or a broken one"});
+  expect_parquet_refused("", {"my.parquet: not a Parquet file, or a damaged one"});
+  expect_parquet_refused("PAR1", {"not a Parquet file, or a damaged one"});
+  expect_parquet_refused(whole.substr(0, whole.size() / 2),
+                         {"not a Parquet file, or a damaged one"});
   std::string hole = whole;
   hole.replace(200, 2000, std::string(2000, '\x7f'));
   expect_parquet_refused(hole, {"my.parquet: row 1, column \"id\": "});
@@ -175,16 +177,16 @@ TEST(Parquet, RefusesAFooterThatClaimsTooMuch) {
   const std::string groups("\x19\xfc\xff\xff\xff\xff\x07\x00", 8);  // 2^31 - 1 row groups
   expect_parquet_refused(
       with_footer(version + no_schema + groups),
-      {"my.parquet: no Parquet file, or a broken one: its footer makes no sense"});
+      {"my.parquet: not a Parquet file, or a damaged one: its footer is invalid"});
   std::string nested("\x19\xfc\xe0\xd4\x03", 5);  // 60,000 groups, each in the one before
   for (int group = 0; group < 60'000; ++group) {
     nested += std::string("\x48\x01g\x15\x02\x00", 6);
   }
   expect_parquet_refused(with_footer(version + nested + std::string(1, '\0')),
-                         {"its footer makes no sense"});
+                         {"its footer is invalid"});
   std::string many("\x19\x1c", 2);  // one group of 2^31 - 1 columns
   many += std::string("\x48\x01g\x15\xfe\xff\xff\xff\x0f\x00\x00", 11);
-  expect_parquet_refused(with_footer(version + many), {"its footer makes no sense"});
+  expect_parquet_refused(with_footer(version + many), {"its footer is invalid"});
 }
 
 // Whatever the bytes are, it ends with questions or an error.

@@ -127,7 +127,7 @@ TEST(Records, OfAnArrayBadOnesAreNumbered) {
   const std::string bytes = "[" + kGood + ", {\"prompt\": 3}, " + kGood + ", ]";
   expect_error([&] { array(bytes); }, ExitCode::BadData,
                {"my.json: 2 faults", "record 2, line 1, byte 37: \"prompt\" should be a string",
-                "record 4, line 1, byte 88: no JSON"});
+                "record 4, line 1, byte 88: not JSON"});
   EXPECT_EQ(array(bytes, {.skip = true}).questions.size(), 2U);
 }
 
@@ -173,11 +173,11 @@ TEST(Records, NumbersThatAreNotFiniteAreFineInOtherFields) {
     EXPECT_EQ(file.questions[0].question, "NaN, 1e999");
   }
   for (const char* value : {"nan", "NaN1", "+Infinity", "1e999x"}) {
-    expect_error([&] { lines(start + value + "}"); }, ExitCode::BadData, {"no JSON"});
+    expect_error([&] { lines(start + value + "}"); }, ExitCode::BadData, {"not JSON"});
   }
   const std::string bytes = start + "NaN, \"z\": x}";
   expect_error([&] { lines(bytes); }, ExitCode::BadData,
-               {"byte " + std::to_string(bytes.size() - 2) + ": no JSON"});
+               {"byte " + std::to_string(bytes.size() - 2) + ": not JSON"});
   expect_error([&] { lines(R"({"prompt": NaN, "completion": "b"})"); }, ExitCode::BadData,
                {"\"prompt\" should be a string, is number"});
 }

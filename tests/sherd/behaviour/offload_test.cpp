@@ -389,7 +389,7 @@ TEST(Offload, TellsOfAWriteThatFailsAndIsTornUntilACheckpointIsLoaded) {
                      {"write back of unit 'all', in the optimizer of step 2, on rank " +
                           std::to_string(world.rank()) + " of " + std::to_string(ranks) + ": ",
                       "writing to the file for offloading in '" + run.disk + "' failed: ",
-                      "File too large", "go on from the last checkpoint"});
+                      "File too large", "resume from the last checkpoint"});
         run.expect_torn();
         world.barrier();
         if (world.rank() == 0) {

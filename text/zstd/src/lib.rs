@@ -63,7 +63,7 @@ pub mod bulk {
         decoder.collect_to_writer(output)?;
         let told = decoder.get_checksum_from_data();
         if told.is_some() && told != decoder.get_calculated_checksum() {
-            return Err(damaged("its checksum is that of other data"));
+            return Err(damaged("its checksum does not match"));
         }
         Ok(())
     }
