@@ -1,13 +1,22 @@
 find_package(GTest REQUIRED)
 add_custom_target(sherd_gpu_tests)
 add_custom_target(sherd_torch_free_tests)
-set(sherd_test_level $<$<CONFIG:Release>:-O0>)
+# Tests are compiled once and run for seconds: docs/design/tests.md has what their flags take and bring. Sanitizers look at the libraries
+# for undefined behaviour, and at both for addresses.
+add_library(sherd_test_flags INTERFACE)  # linked behind sherd_sanitizers, to stand behind their flags
+target_compile_options(sherd_test_flags INTERFACE $<$<CONFIG:Release>:-O0>)
+if(SHERD_SANITIZER)
+  target_compile_options(sherd_test_flags INTERFACE -O0 -g0)
+  if(SHERD_SANITIZER MATCHES "undefined")
+    target_compile_options(sherd_test_flags INTERFACE -fno-sanitize=undefined)
+  endif()
+endif()
 sherd_add_pch(sherd_test_pch ${PROJECT_SOURCE_DIR}/tests/support/pch.h
               DEPS sherd_error sherd::torch_cpu nlohmann_json::nlohmann_json GTest::gtest GTest::gmock)
 sherd_add_pch(sherd_plain_test_pch ${PROJECT_SOURCE_DIR}/tests/support/plain_pch.h
               DEPS nlohmann_json::nlohmann_json GTest::gtest GTest::gmock)
-target_compile_options(sherd_test_pch PRIVATE ${sherd_test_level})
-target_compile_options(sherd_plain_test_pch PRIVATE ${sherd_test_level})
+target_link_libraries(sherd_test_pch PRIVATE sherd_test_flags)
+target_link_libraries(sherd_plain_test_pch PRIVATE sherd_test_flags)
 
 # sherd_set_costs(TEST…): ctest begins the tests that take longest first. tests/costs.txt has the seconds that each took, as
 # scripts/test_times --costs prints them.
@@ -37,7 +46,7 @@ endfunction()
 #   sherd_add_test(NAME [TORCH] [WAITS] [LONG] SOURCES a_test.cpp … DEPS target … [LABELS unit|ranks|e2e|gpu]
 #                  [TIMEOUT seconds] [SHARDS n])
 # ctest's processors are halves of a core, of which a test takes two; with WAITS, for one that mostly waits (for timeouts, a disk, a
-# daemon's periods), one. Presets have four of them.
+# daemon's periods), one. Presets have six of them on two cores: ranks wait for each other much of the time.
 # LONG: the label `long` as well, for a test that takes minutes: `make test-long` runs it, `make test` and CI do not.
 # TORCH: its sources see LibTorch, all of it, and so use the precompiled header that has it; each test starts from one seed.
 # LABELS gpu: built by the target sherd_gpu_tests too; ctest reports it as skipped where there is no GPU.
@@ -48,9 +57,7 @@ function(sherd_add_test name)
   cmake_parse_arguments(ARG "TORCH;WAITS;LONG" "LABELS;TIMEOUT;SHARDS" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock sherd_warnings sherd_sanitizers)
-  # Compiled once and run for seconds: docs/design/tests.md has what the optimiser takes.
-  target_compile_options(${name} PRIVATE ${sherd_test_level})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock sherd_warnings sherd_sanitizers sherd_test_flags)
   set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 8)
   if(ARG_TORCH)
     sherd_reuse_pch(${name} sherd_test_pch)

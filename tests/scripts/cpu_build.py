@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 OF_CUDA = ".deps/libtorch-cuda"
-ONLY_FOR_CUDA = re.compile(r"libtorch_cuda|libc10_cuda|libtorch_nvshmem|/nvcc$|/cuda_runtime_api\.h$|/nccl\.h$|/libnccl")
+ONLY_FOR_CUDA = re.compile(r"libtorch_cuda|libc10_cuda|libtorch_nvshmem|/nvidia/.*(/nvcc|/cuda_runtime_api\.h|/nccl\.h|/libnccl\.so.*)$")
 
 
 def fail(message):
