@@ -113,6 +113,18 @@ class Outputs(unittest.TestCase):
         self.assertTrue(self.agree("a step, ms   all  wait\none         82.2   0.1", "a step, ms   all  wait\none         12.2   3.1"))
         self.assertTrue(self.agree("           one    two\nEM        30.0   34.0\npeak MiB   300    100", "           one    two\nEM        32.0   30.0\npeak MiB   900    800"))
 
+    def test_agree_by_heads_of_several_lines(self):
+        table = "                      program  peak\nrun        strategy       MiB   MiB  loss\n1-baseline no_shard      {}   {}  {}\n"
+        self.assertTrue(self.agree(table.format(" 33.1", "233.5", "3.665"), table.format("160.0", "433.5", "3.660")))
+        self.assertFalse(self.agree(table.format(" 33.1", "233.5", "3.665"), table.format(" 33.1", "233.5", "4.665")))
+        phases = "time of a step, ms\nrun          all  data\n1-baseline  {}   0.1"
+        self.assertTrue(self.agree(phases.format("82.2"), phases.format("12.2")))
+
+    def test_agree_however_sentences_are_broken(self):
+        one = "Speed: With 2 ranks: 0.74 x (3-disk) to 1.01 x\n  (3-full); with 4 ranks: 0.64 x (four)."
+        self.assertTrue(self.agree(one, "Speed: With 2 ranks: 0.9 x (3-hybrid) to 1.1 x (3-full); with\n  4 ranks: 0.64 x (four)."))
+        self.assertFalse(self.agree(one, "Speed: With 3 ranks: 0.9 x (3-hybrid) to 1.1 x (3-full); with\n  4 ranks: 0.64 x (four)."))
+
     def test_lacking_a_line_do_not_agree(self):
         self.assertEqual(guide_compare.first_difference(["a"], ["a", "b"]), (None, "b"))
         self.assertEqual(guide_compare.first_difference(["a", "b"], ["a"]), ("b", None))
