@@ -2,7 +2,7 @@
 
 A command is each line of a shell block (indented by four, or fenced without a language or with a shell's): it runs in the
 page's order, in a copy of the repository that is removed at the end, and must end with code 0, or with the code that the
-page shows. Only `.deps` and `models` of the repository are used in place: scripts/setup and scripts/real_model fill them once.
+page shows. Only `.deps` and `models` of the repository, where scripts/setup and scripts/real_model keep what they fetch, are used in place.
 Slow commands run with --long; EXCEPTIONS are not run, but another command that shows why not, or as much of it as can be
 run, has to succeed. A command that is mentioned in running text has to exist.
 """
@@ -19,7 +19,8 @@ from guide_compare import first_difference
 from guide_pages import Shell, commands_in, mentions_in, with_code
 
 # What takes more than some seconds, or uses what such a command has made; but for what QUICK matches.
-LONG = re.compile(r"\b(?:make|cmake|g\+\+) |scripts/(?:setup|real_model)|\bsherd (?:launch .*)?(?:train|sweep|check|bench|bandwidth)\b|\bruns/|build/(?!release/bin/sherd)")
+LONG = re.compile(r"\b(?:make|cmake|g\+\+) |scripts/(?:setup|real_model)|\bsherd (?:launch .*)?(?:train|sweep|check|bench|bandwidth)\b"
+                  r"|\bruns/|build/(?!release/bin/sherd)")
 QUICK = re.compile(r"my\.toml|\bruns/my\b|--no-submit|--dry-run|export PATH=")
 # Builds: they write to build/release, which must not be the folder of the programs that are tested.
 BUILDS = re.compile(r"\b(?:make|cmake) ")
@@ -32,12 +33,12 @@ EXCEPTIONS = [
      "needs Slurm and BLOOM-560M; the jobs it would submit are written",
      "sherd sweep recipes/workshop/bloom-560m-hosts.toml --slurm --no-submit --cpus-per-rank 8 -- --time=4:00:00 && ls runs/workshop"),
 ]
-# (command, what it needs that a machine may lack, a command that ends with 0 where it is there)
+# (command, what it needs that a machine may lack, a command that ends with a code of LACKS where it lacks it)
 NEEDS = [
-    (r".*scripts/two_hosts.*", "network namespaces", "scripts/two_hosts true"),
-    (r".*scripts/real_model.*", "a network that SmolLM2-135M can be fetched from", "scripts/real_model"),
-    (r".*smollm2-135m.*", "SmolLM2-135M", "test -e models/smollm2-135m/config.json"),
+    (r".*scripts/two_hosts.*", "network namespaces", "scripts/two_hosts -- true"),
+    (r".*(?:scripts/real_model|smollm2-135m).*", "a network that SmolLM2-135M can be fetched from", "scripts/real_model"),
 ]
+LACKS = (69, 77)
 
 
 def rule_for(rules, text):
@@ -62,8 +63,8 @@ def copy_of(root, programs, folder):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, folder / name, follow_symlinks=False)
     for name in (".deps", "models"):
-        (root / name).mkdir(exist_ok=True)
-        (folder / name).symlink_to(root / name)
+        if (root / name).exists():
+            (folder / name).symlink_to(root / name)
     (folder / "build/release").mkdir(parents=True)
     (folder / "build/release/bin").symlink_to(programs)
 
@@ -75,7 +76,7 @@ class Page:
         self.copy = folder / "repository"
         copy_of(root, programs, self.copy)
         caches = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
-        self.shell = Shell(self.copy, programs, folder / "state", XDG_CACHE_HOME=str(folder / "cache"),
+        self.shell = Shell(self.copy, programs, folder / "state", XDG_CACHE_HOME=str(folder / "cache"), SHERD_BIN=str(programs),
                            CCACHE_DIR=os.environ.get("CCACHE_DIR", str(caches / "ccache")))
         self.used = set()
         self.failed = 0
@@ -117,8 +118,8 @@ class Page:
             self.check_exception(command, exception)
         elif is_long(text) and not long:
             self.report("long", command.line, "-", command.text)
-        elif needs and self.shell.run(f"( {needs[2]} )")[0]:
-            self.report("SKIPPED", command.line, "-", command.text, f"needs {needs[1]}")
+        elif needs and self.shell.run(f"( {needs[2]} )")[0] in LACKS:
+            print(f"SKIPPED: needs {needs[1]}: {self.name}:{command.line}", flush=True)
         else:
             self.run(command)
 

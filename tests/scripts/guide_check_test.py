@@ -46,7 +46,7 @@ class Commands(unittest.TestCase):
     def test_run_in_a_copy_one_after_the_other(self):
         result, said, files = checked("    export WORD=hello\n    mkdir made && cd made\n\ntext\n\n    $ echo $WORD $(basename $(pwd -P))\n    hello made\n")
         self.assertEqual(result, 0, said)
-        self.assertEqual(files, [".deps", ".gitignore", "PAGE.md", "models"])
+        self.assertEqual(files, [".gitignore", "PAGE.md"])
 
     def test_that_fail_are_reported(self):
         result, said, _ = checked("    echo reason; exit 3\n")
@@ -78,6 +78,13 @@ class Commands(unittest.TestCase):
         result, said, _ = checked("    true\n", every_page=True, exceptions=[exception])
         self.assertEqual(result, 1)
         self.assertIn("an exception that no page needs: buy a GPU", said)
+
+    def test_that_the_machine_lacks_something_for_are_skipped(self):
+        for code, result, said in ((77, 0, "SKIPPED: needs luck: PAGE.md:1"), (1, 1, "FAILED"), (0, 1, "FAILED")):
+            with mock.patch.object(guide_check, "NEEDS", [("win", "luck", f"exit {code}")]):
+                ended = checked("    win\n")
+            self.assertEqual(ended[0], result)
+            self.assertIn(said, ended[1])
 
     def test_that_are_mentioned_exist(self):
         self.assertEqual(checked("`make nothing-of-this-name`\n")[0], 1)
