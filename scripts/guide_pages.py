@@ -23,8 +23,8 @@ class Command:
 
 
 def blocks(lines):
-    """(first line from 0, lines without indent, indent) of each shell block: indented by four, or fenced
-    without a language or with a shell's. Other fences are no commands. Indented lines of a list are text."""
+    """(first line from 0, lines without indent) of each shell block: indented by four, or fenced without a
+    language or with a shell's. Other fences are no commands. Another block begins with the first `$ `."""
     at = 0
     while at < len(lines):
         fence = FENCE.match(lines[at])
@@ -33,7 +33,7 @@ def blocks(lines):
             while end < len(lines) and not lines[end].strip().startswith(fence[1]):
                 end += 1
             if fence[2] in SHELL_FENCES:
-                yield at + 1, lines[at + 1:end], 0
+                yield at + 1, lines[at + 1:end]
             at = end + 1
         elif lines[at].startswith("    ") and (at == 0 or not lines[at - 1].strip()):
             end = at
@@ -41,7 +41,10 @@ def blocks(lines):
                 end += 1
             while not lines[end - 1].strip():
                 end -= 1
-            yield at, [line[4:] for line in lines[at:end]], 4
+            block = [line[4:] for line in lines[at:end]]
+            shown = next((i for i, line in enumerate(block) if line.startswith("$ ")), len(block))
+            yield at, block[:shown]
+            yield at + shown, block[shown:]
             at = end
         else:
             at += 1
@@ -61,7 +64,7 @@ def command_lines(block, at):
 def commands_in(text):
     """Each command of each shell block. In a block that begins with `$ `, the lines after a command are its output."""
     found = []
-    for first, block, _ in blocks(text.split("\n")):
+    for first, block in blocks(text.split("\n")):
         shows_output = block[:1] and block[0].startswith("$ ")
         at = 0
         while at < len(block):

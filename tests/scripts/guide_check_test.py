@@ -141,9 +141,9 @@ class Rewriting(unittest.TestCase):
     def test_replaces_outputs_and_keeps_the_rest(self):
         with tempfile.TemporaryDirectory() as folder:
             page = pathlib.Path(folder) / "PAGE.md"
-            page.write_text("text\n\n    $ echo a \\\n      b\n    old\n    $ exit 3\n\ntext\n\n    make x\n\nend\n")
+            page.write_text("text\n\n    [table]\n\n    $ echo a \\\n      b\n    old\n    $ exit 3\n\ntext\n\n    make x\n\nend\n")
             subprocess.run([sys.executable, ROOT / "scripts/guide_output.py", page], check=True, capture_output=True)
-            self.assertEqual(page.read_text(), "text\n\n    $ echo a \\\n      b\n    a b\n    $ exit 3\n    [exit code 3]\n\ntext\n\n    make x\n\nend\n")
+            self.assertEqual(page.read_text(), "text\n\n    [table]\n\n    $ echo a \\\n      b\n    a b\n    $ exit 3\n    [exit code 3]\n\ntext\n\n    make x\n\nend\n")
 
 
 if __name__ == "__main__":
