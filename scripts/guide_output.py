@@ -1,50 +1,59 @@
 #!/usr/bin/env python3
-"""Runs what a page of docs/guide shows, and writes what came out into the page.
+"""Runs the commands that a page shows, and writes their output into the page; or checks that it is still true.
 
-    scripts/guide_output.py [PAGE …]        # default: every page of docs/guide
+    scripts/guide_output.py [PAGE …]                                   # rewrite; default: every page of docs/guide
+    scripts/guide_output.py --check [--long] [--programs DIR] [PAGE …] # compare; default: README, quick start, library, workshop
 
-Shown is every indented block that begins with `    $ `: the command, with continuation lines that end
-in a backslash, then what it prints, standard output and standard error together. A command that ends
-with a code other than 0 is followed by `[exit code N]`. Commands run in the repository, one after the
-other, with build/release/bin in the path and without the line of live progress.
+Rewritten is each block that begins with `$ `: the command, with continuation lines that end in a backslash,
+then standard output and standard error together. A command that ends with a code other than 0 is followed by
+`[exit code N]`. Commands run in the repository, with build/release/bin in the path.
+
+--check changes no page and writes nothing to the repository: see scripts/guide_check.py. Without --long it runs
+the quick commands only. --programs names the folder with the programs (default: build/release/bin).
 """
 
-import os
+import argparse
 import pathlib
-import re
-import subprocess
 import sys
+import tempfile
+
+import guide_check
+from guide_pages import Shell, commands_in, with_code
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BLOCK = re.compile(r"^    \$ .*\n(?:    .*\n|\n(?=    ))*", re.MULTILINE)
-COMMAND = re.compile(r"    \$ (?:.*\\\n)*.*\n")
+CHECKED = ("README.md", "docs/guide/quick-start.md", "docs/guide/library.md", "docs/guide/workshop.md")
 
 
-def output_of(command):
-    environment = dict(os.environ, PATH=f"{ROOT}/build/release/bin:{os.environ['PATH']}")
-    ended = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, text=True,
-                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    lines = ended.stdout.rstrip("\n").split("\n") if ended.stdout else []
-    if ended.returncode != 0:
-        lines.append(f"[exit code {ended.returncode}]")
-    return lines
+def rewrite(page, shell):
+    lines = page.read_text().split("\n")
+    outputs = []
+    for command in commands_in("\n".join(lines)):
+        if command.shown is None:
+            continue
+        print("$", command.text, file=sys.stderr)
+        indent = "    " if lines[command.line - 1].startswith("    ") else ""
+        outputs.append((command, [(indent + line).rstrip() for line in with_code(*shell.run(command.text))]))
+    for command, output in reversed(outputs):
+        lines[command.begin:command.end] = output
+    page.write_text("\n".join(lines))
 
 
-def run_block(match):
-    """The block with each of its commands' new output."""
-    shown = ""
-    for found in COMMAND.finditer(match.group(0)):
-        command = "\n".join(line[4:] for line in found.group(0).splitlines())[2:]
-        print("$", command, file=sys.stderr)
-        lines = output_of(command)
-        shown += found.group(0) + "".join(f"    {line}".rstrip() + "\n" for line in lines)
-    return shown
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--long", action="store_true")
+    parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/release/bin")
+    parser.add_argument("pages", nargs="*", type=pathlib.Path)
+    options = parser.parse_args()
+    if options.check:
+        pages = options.pages or [ROOT / page for page in CHECKED]
+        sys.exit(guide_check.check(ROOT, [page.resolve() for page in pages], options.programs.resolve(), options.long,
+                                   every_page=not options.pages))
+    with tempfile.NamedTemporaryFile() as state:
+        for page in options.pages or sorted((ROOT / "docs/guide").glob("*.md")):
+            state.truncate()
+            rewrite(page, Shell(ROOT, options.programs, state.name))
 
 
-def main(pages):
-    for page in pages or sorted((ROOT / "docs/guide").glob("*.md")):
-        page = pathlib.Path(page)
-        page.write_text(BLOCK.sub(run_block, page.read_text()))
-
-
-main(sys.argv[1:])
+if __name__ == "__main__":
+    main()
