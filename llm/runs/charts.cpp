@@ -135,7 +135,7 @@ std::string grid(const Axes& axes) {
 }
 
 std::string drawn(const Curve& curve, const Axes& axes) {
-  constexpr std::size_t kMostMarked = 60;
+  constexpr std::size_t kMostMarked = 12;  // more would hide the dashes
   const std::vector<ChartPoint> points = thinned(curve.points);
   std::string line;
   std::string marks;
@@ -224,11 +224,12 @@ std::string bar_chart(const ChartTitle& title, const std::vector<std::string>& p
     return "";
   }
   std::string rows;
-  for (const Bar& bar : bars) {
+  for (std::size_t run = 0; run < bars.size(); ++run) {
+    const Bar& bar = bars[run];
     std::string drawn_parts;
     for (std::size_t i = 0; i < bar.parts.size(); ++i) {
-      drawn_parts += fmt::format(R"(<i class="b{}" style="width:{:.2f}%"></i>)", colour_of(i),
-                                 100 * bar.parts[i] / most);
+      drawn_parts += fmt::format(R"(<i class="b{}" style="width:{:.2f}%"></i>)",
+                                 colour_of(parts.size() > 1 ? i : run), 100 * bar.parts[i] / most);
     }
     rows += fmt::format("<div class=\"bar\"><span>{}</span><b>{}</b><div>{}</div></div>\n",
                         escaped(bar.name), escaped(bar.text), drawn_parts);

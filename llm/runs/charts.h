@@ -40,7 +40,8 @@ struct Bar {
   std::string text;
 };
 
-/// Bars below each other on a common scale. `parts` names the parts in a legend; one part has none.
+/// Bars below each other on a common scale, one per run. `parts` names the parts, each with its
+/// colour, in a legend. Bars of one part have the colours of their runs and no legend.
 [[nodiscard]] std::string bar_chart(const ChartTitle& title, const std::vector<std::string>& parts,
                                     const std::vector<Bar>& bars);
 

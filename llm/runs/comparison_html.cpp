@@ -83,20 +83,15 @@ std::string phase_bars(const Rows& phases) {
                    {phases[0].begin() + kFirstPhase, phases[0].end()}, bars);
 }
 
-// Scrolls sideways in its own box, which says so if it is wide.
+// Scrolls sideways in its own box. kScript hides the hint where the table fits.
 std::string table(const char* id, const std::string& title, const Rows& rows) {
   if (rows.empty()) {
     return "";
   }
-  constexpr std::size_t kFitsOnAPhone = 4;  // columns
-  constexpr std::size_t kFitsOnAScreen = 16;
-  const std::size_t columns = rows.front().size();
-  const std::string hint = columns > kFitsOnAScreen  ? "<p class=\"hint\">"
-                           : columns > kFitsOnAPhone ? "<p class=\"hint narrow\">"
-                                                     : "";
   std::string html = fmt::format(
-      "<h2>{}</h2>\n{}<div class=\"wide\">\n<table id=\"{}\"><thead><tr>", title,
-      hint.empty() ? "" : hint + "Scroll the table sideways for more columns →</p>\n", id);
+      "<h2>{}</h2>\n<p class=\"hint\">Scroll the table sideways for more columns →</p>\n"
+      "<div class=\"wide\">\n<table id=\"{}\"><thead><tr>",
+      title, id);
   for (const std::string& cell : rows.front()) {
     html += "<th>" + escaped(cell) + "</th>";
   }
@@ -131,14 +126,22 @@ constexpr const char* kHead = R"(<!doctype html>
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 78rem; margin: 1.5rem auto; padding: 0 1rem; background: var(--page); overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 1.8rem 0 .5rem; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
-th, td { padding: .3rem .45rem; text-align: right; border-bottom: 1px solid var(--line); }
+table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
+th, td { padding: .3rem; text-align: right; border-bottom: 1px solid var(--line); }
 th { vertical-align: bottom; }
 td { white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--page); }
 .hint { margin: 0 0 .3rem; font-size: 13px; opacity: .75; }
-@media (min-width: 60rem) { .hint.narrow { display: none; } }
-@media (max-width: 40rem) { td:first-child { max-width: 8rem; white-space: normal; overflow-wrap: anywhere; } }
+@media (max-width: 40rem) { td:first-child { min-width: 7rem; max-width: 8rem; white-space: normal; overflow-wrap: break-word; } }
+)";
+
+constexpr const char* kScript = R"(<script>
+const fit = () => document.querySelectorAll(".wide").forEach((box) => {
+  box.previousElementSibling.hidden = box.scrollWidth <= box.clientWidth;
+});
+addEventListener("resize", fit);
+fit();
+</script>
 )";
 
 }  // namespace
@@ -151,16 +154,15 @@ std::string to_html(const Comparison& comparison) {
          list("conclusions", "In short", conclusions_of(comparison)) +
          table("runs", "Figures", table_of(comparison)) +
          table("settings", "Settings that differ", settings_table_of(comparison)) +
-         "<h2>Curves</h2>\n<div class=\"charts\">\n" +
+         "<h2>Charts</h2>\n<div class=\"charts\">\n" +
          curve_chart({"loss", "Training loss", "step"},
                      curves_of_steps(comparison, [](Step step) { return step.loss; })) +
          curve_chart({"eval-loss", "Evaluation loss", "step"}, evaluation_curves(comparison)) +
          curve_chart({"seconds", "Seconds per step", "step", /*from_zero=*/true},
                      curves_of_steps(comparison, [](Step step) { return step.step_seconds; })) +
-         "</div>\n<h2>Memory and time</h2>\n<div class=\"charts\">\n" + memory_bars(comparison) +
-         phase_bars(phases) + "</div>\n" +
+         phase_bars(phases) + memory_bars(comparison) + "</div>\n" +
          table("losses", "Loss by epoch", losses_table_of(comparison)) +
-         table("phases", "Time of a step, ms", phases) + "</body></html>\n";
+         table("phases", "Time of a step, ms", phases) + kScript + "</body></html>\n";
 }
 
 }  // namespace llm::runs

@@ -12,9 +12,9 @@ namespace llm::runs {
 
 namespace {
 
-constexpr double kRounding = 1e-4;  // of losses, relative
 constexpr double kMebibyte = 1024.0 * 1024.0;
-constexpr std::size_t kMostNames = 4;
+constexpr std::size_t kMostNames = 5;
+constexpr std::size_t kMostGroups = 3;
 
 // The losses of all steps, then of all evaluations.
 std::vector<double> losses_of(const RunRecords& run) {
@@ -70,49 +70,79 @@ ComparedRun without_log(const ComparedRun& run) {
   return its;
 }
 
+/// Runs that have the same losses, bit for bit.
+struct SameLosses {
+  Comparison runs;
+  double difference = 0;  ///< from the first run, relative; infinity: other steps or evaluations
+
+  [[nodiscard]] std::string names() const {
+    std::vector<std::string> names;
+    for (const ComparedRun& run : runs.runs) {
+      names.push_back(run.records.name);
+    }
+    return names_of(names);
+  }
+  [[nodiscard]] bool one() const { return runs.runs.size() == 1; }
+};
+
+std::vector<SameLosses> groups_of(const Comparison& comparison) {
+  std::vector<SameLosses> groups;
+  std::vector<const RunRecords*> firsts;  // of the groups
+  for (const ComparedRun& run : comparison.runs) {
+    std::size_t group = 0;
+    while (group < groups.size() && largest_difference(*firsts[group], run.records) != 0) {
+      ++group;
+    }
+    if (group == groups.size()) {
+      groups.push_back({{}, largest_difference(comparison.runs.front().records, run.records)});
+      firsts.push_back(&run.records);
+    }
+    groups[group].runs.runs.push_back(without_log(run));
+  }
+  return groups;
+}
+
+std::string on_the_first_group(const SameLosses& group, std::size_t runs, std::int64_t steps) {
+  if (group.one()) {
+    return fmt::format("Losses: no run repeats those of {}, bit for bit.", group.names());
+  }
+  const std::size_t same = group.runs.runs.size();
+  const std::vector<std::string> settings = settings_that_differ(group.runs);
+  return fmt::format("Losses: {} have the same losses in each of {} steps, bit for bit{}.",
+                     same < runs ? group.names()
+                     : same == 2 ? "both runs"
+                                 : fmt::format("all {} runs", same),
+                     steps,
+                     settings.empty()
+                         ? ""
+                         : fmt::format(", although they differ in {}", fmt::join(settings, ", ")));
+}
+
 std::string sentence_on_losses(const Comparison& comparison) {
   const ComparedRun& first = comparison.runs.front();
   if (first.summary.learned_steps == 0) {
     return "";
   }
-  Comparison same;  // all losses are the first run's, bit for bit
-  std::vector<std::string> close;
-  std::vector<std::string> others;
-  double rounding = 0;
-  for (const ComparedRun& run : comparison.runs) {
-    const double difference = largest_difference(first.records, run.records);
-    if (difference == 0) {
-      same.runs.push_back(without_log(run));
-    } else if (difference < kRounding) {
-      close.push_back(run.records.name);
-      rounding = std::max(rounding, difference);
+  const std::vector<SameLosses> groups = groups_of(comparison);
+  std::string text = on_the_first_group(groups[0], comparison.runs.size(), first.summary.steps);
+  std::vector<std::string> more;
+  for (std::size_t i = 1; i < groups.size(); ++i) {
+    const SameLosses& group = groups[i];
+    if (std::isinf(group.difference)) {
+      more.push_back(fmt::format(" {} ha{} other steps: see global batch and steps.", group.names(),
+                                 group.one() ? "s" : "ve"));
     } else {
-      others.push_back(fmt::format("{} (global batch {}, {} steps)", run.records.name,
-                                   run.records.config.train.global_batch, run.summary.steps));
+      more.push_back(fmt::format(" {} {} from {} by at most {:.2g} %.", group.names(),
+                                 group.one() ? "differs" : "agree, bit for bit, and differ",
+                                 first.records.name, 100 * group.difference));
     }
   }
-  std::string text;
-  if (same.runs.size() == 1) {
-    text = fmt::format("Losses: no run repeats those of {}, bit for bit.", first.records.name);
-  } else {
-    const std::size_t all = comparison.runs.size();
-    const std::string number = same.runs.size() < all
-                                   ? fmt::format("{} of {}", same.runs.size(), all)
-                               : all == 2 ? "both"
-                                          : fmt::format("all {}", all);
-    const std::vector<std::string> settings = settings_that_differ(same);
-    text = fmt::format(
-        "Losses: {} runs have the same losses in each of {} steps, bit for bit{}.", number,
-        first.summary.steps,
-        settings.empty() ? ""
-                         : fmt::format(", although they differ in {}", fmt::join(settings, ", ")));
+  if (more.size() > kMostGroups) {
+    return text + fmt::format(" The other {} runs have other losses.",
+                              comparison.runs.size() - groups[0].runs.runs.size());
   }
-  if (!close.empty()) {
-    text += fmt::format(" The same to rounding (at most {:.1g}, relative): {}.", rounding,
-                        names_of(close));
-  }
-  if (!others.empty()) {
-    text += fmt::format(" Other losses: {}.", names_of(others));
+  for (const std::string& each : more) {
+    text += each;
   }
   return text;
 }

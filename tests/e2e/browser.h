@@ -65,6 +65,7 @@ struct ShownPage {
   int content_width_px = 0;  // more than the screen's: one has to scroll sideways
   std::string text_colour;   // as CSS has it: rgb(…)
   std::vector<std::string> svg_colours;
+  std::vector<std::string> legend_lines;  // colour and dash of each line in the first legend
 };
 
 // Measures the page where it is shown.
@@ -73,7 +74,8 @@ const colourOf = (node) => getComputedStyle(node).color;
 const widest = Math.max(document.documentElement.scrollWidth, document.body.scrollWidth);
 const found = document.createElement("pre");
 found.innerHTML = `<samp>${widest}</samp><samp>${colourOf(document.body)}</samp>` +
-    [...document.querySelectorAll("svg text")].map((t) => `<samp>${getComputedStyle(t).fill}</samp>`).join("");
+    [...document.querySelectorAll("svg text")].map((t) => `<samp>${getComputedStyle(t).fill}</samp>`).join("") +
+    [...document.querySelector(".legend").querySelectorAll("line")].map((l) => `<kbd>${getComputedStyle(l).stroke} ${getComputedStyle(l).strokeDasharray}</kbd>`).join("");
 document.body.append(found);
 </script></body>)";
 
@@ -99,6 +101,7 @@ inline ShownPage shown(const fs::path& page, const Screen& screen) {
     found.content_width_px = std::stoi(measured[0]);
     found.text_colour = measured[1];
     found.svg_colours.assign(measured.begin() + 2, measured.end());
+    found.legend_lines = texts_of(found.dom.substr(end_of_probe), "kbd");
   }
   return found;
 }

@@ -1,6 +1,8 @@
 // `sherd compare` of real runs.
 
+#include <cmath>
 #include <map>
+#include <set>
 
 #include "tests/e2e/browser.h"
 #include "tests/e2e/training.h"
@@ -65,47 +67,92 @@ TEST_F(Compare, WritesAPageAndCsv) {
   EXPECT_THAT(read_file(page()), HasSubstr("<td>one</td><td>full_shard</td><td>1</td>"));
 }
 
-// A browser without a network shows the numbers of the runs, and a curve of each.
-TEST_F(Compare, WritesAPageThatABrowserShows) {
+/// Eight runs, as many as the workshop has.
+class ComparePage : public Compare {
+ protected:
+  static constexpr std::size_t kRuns = 8;
+
+  // Copies of two runs: the curves coincide, and the browser must tell them apart all the same.
+  static Arguments eight_runs() {
+    Arguments runs;
+    for (std::size_t i = 1; i <= kRuns; ++i) {
+      runs.push_back(run(std::to_string(i) + "-of-the-workshop").string());
+      if (!fs::exists(runs.back())) {
+        fs::copy(run(i % 2 == 0 ? "two" : "one"), runs.back(), fs::copy_options::recursive);
+      }
+    }
+    return runs;
+  }
+  static ShownPage page_on(const Screen& screen) {
+    expect_code(0, compare(eight_runs() + Arguments{"--html", page()}));
+    return shown(page(), screen);
+  }
+  static void expect_figures(const std::string& dom, const json& runs) {
+    const std::size_t begin = dom.find("<table id=\"runs\">");
+    const std::string figures = dom.substr(begin, dom.find("</table>", begin) - begin);
+    const auto titles = texts_of(figures, "th");
+    const auto cells = texts_of(figures, "td");
+    ASSERT_EQ(cells.size(), runs.size() * titles.size()) << dom;
+    const std::map<std::string, std::string> shown = {
+        {"ranks", "ranks"},         {"global batch", "global_batch"},
+        {"steps", "steps"},         {"train loss", "train_loss"},
+        {"eval loss", "eval_loss"}, {"samples/s", "train_samples_per_second"},
+        {"speed-up", "speedup"},    {"runtime s", "runtime_seconds"}};
+    std::size_t compared = 0;
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      const json& run = runs.at(i / titles.size());
+      const std::string& title = titles[i % titles.size()];
+      const double program = run.at("constant_bytes").get<double>();
+      const auto found = shown.find(title);
+      const double value = title == "program MiB" ? program / (1 << 20)
+                           : title == "state MiB"
+                               ? (run.at("max_peak_bytes").get<double>() - program) / (1 << 20)
+                           : found != shown.end() ? run.at(found->second).get<double>()
+                                                  : NAN;
+      if (!std::isnan(value)) {
+        EXPECT_NEAR(std::stod(cells[i]), value, 0.01 * std::abs(value)) << title;
+        ++compared;
+      }
+    }
+    EXPECT_EQ(compared, runs.size() * (shown.size() + 2));
+  }
+};
+
+// A browser without a network shows the numbers of the runs, a curve and a bar of each.
+TEST_F(ComparePage, ShowsTheFiguresOfTheRuns) {
   if (browser().empty()) {
     GTEST_SKIP() << kNoBrowser;
   }
-  expect_code(0, compare({run("one"), run("two"), "--html", page()}));
-  const std::string dom = shown(page(), {}).dom;
-  const json runs =
-      json::parse(expect_code(0, compare({run("one"), run("two"), "--json"})).out).at("runs");
-  const std::string figures = dom.substr(0, dom.find("</table>"));
-  const auto titles = texts_of(figures, "th");
-  const auto cells = texts_of(figures, "td");
-  ASSERT_EQ(cells.size(), 2 * titles.size()) << dom;
-  const std::map<std::string, std::string> shown = {
-      {"ranks", "ranks"},         {"train loss", "train_loss"},
-      {"eval loss", "eval_loss"}, {"samples/s", "train_samples_per_second"},
-      {"speed-up", "speedup"},    {"runtime s", "runtime_seconds"}};
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    const auto found = shown.find(titles[i % titles.size()]);
-    if (found != shown.end()) {
-      const double value = runs.at(i / titles.size()).at(found->second).get<double>();
-      EXPECT_NEAR(std::stod(cells[i]), value, 0.01 * value) << found->first;
-    }
+  const std::string dom = page_on({}).dom;
+  const json found = json::parse(expect_code(0, compare(eight_runs() + Arguments{"--json"})).out);
+  expect_figures(dom, found.at("runs"));
+  EXPECT_EQ(found.at("conclusions").size(), 3U);
+  EXPECT_THAT(dom, HasSubstr("<li>Speed: 1-of-the-workshop trains "));
+  EXPECT_EQ(texts_of(dom, "figure").size(), 6U);  // three of curves, three of bars
+  EXPECT_EQ(texts_of(dom, "polyline").size(), 3U * kRuns);
+  std::size_t bars = 0;
+  for (const std::string& div : texts_of(dom, "div")) {
+    bars += div.starts_with("<span>") ? 1 : 0;
   }
-  EXPECT_EQ(texts_of(dom, "figure").size(), 4U);
-  EXPECT_EQ(texts_of(dom, "polyline").size(), 4U + 3U * 2U);  // losses of both kinds
+  EXPECT_EQ(bars, 3U * kRuns);
+  EXPECT_THAT(dom, HasSubstr("<table id=\"settings\">"));
 }
 
-// Nothing lies outside of a narrow screen, and what is written is light where the page is dark.
-TEST_F(Compare, WritesAPageForAPhoneAndForTheDark) {
+// Nothing lies outside of a screen, each run has its own line, and text is light on a dark page.
+TEST_F(ComparePage, FitsADesktopAndAPhoneInLightAndDark) {
   if (browser().empty()) {
     GTEST_SKIP() << kNoBrowser;
   }
-  expect_code(0, compare({run("one"), run("two"), "--html", page()}));
-  for (const Screen& screen : {kPhone, kDarkPhone}) {
-    const ShownPage found = shown(page(), screen);
+  for (const Screen& screen : {Screen{}, Screen{1280, true}, kPhone, kDarkPhone}) {
+    const ShownPage found = page_on(screen);
     const std::string colour = screen.is_dark ? "rgb(255, 255, 255)" : "rgb(0, 0, 0)";
     EXPECT_EQ(found.content_width_px, screen.width_px);
     EXPECT_EQ(found.text_colour, colour);
     ASSERT_FALSE(found.svg_colours.empty());
     EXPECT_THAT(found.svg_colours, testing::Each(colour));
+    EXPECT_EQ(found.legend_lines.size(), kRuns);
+    const std::set<std::string> lines(found.legend_lines.begin(), found.legend_lines.end());
+    EXPECT_EQ(lines.size(), kRuns) << testing::PrintToString(lines);
   }
 }
 

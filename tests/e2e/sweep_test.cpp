@@ -37,12 +37,16 @@ TEST_F(Sweep, RunsEachSettingAndPassesOverWhatIsDone) {
   EXPECT_THAT(first.out, HasSubstr("loss by epoch"));
   EXPECT_THAT(first.out, Not(HasSubstr("not comparable")));
   fs::remove_all(output() / "no_shard-n2");
-  const Ended second = expect_code(0, words + Arguments{"--json"});
+  const std::string page = (output() / "page.html").string();
+  const Ended second = expect_code(0, words + Arguments{"--json", "--html", page});
   EXPECT_THAT(second.err, HasSubstr("run 1 of 4, 'no_shard-n1': already done"));
   EXPECT_THAT(second.err, HasSubstr("run 2 of 4, 'no_shard-n2': 2 ranks"));
   const json found = json::parse(second.out);
   EXPECT_EQ(found.at("runs").size(), 4);
   EXPECT_EQ(found.at("comparable"), true);
+  // The rows of the page are in the sweep's order.
+  const std::string written = read_file(page);
+  EXPECT_LT(written.find("<td>no_shard-n2</td>"), written.find("<td>full_shard-n1</td>"));
   // One rank under FSDP is the run without it, in its bits.
   EXPECT_EQ(column(output() / "no_shard-n1", "loss"), column(output() / "full_shard-n1", "loss"));
 }

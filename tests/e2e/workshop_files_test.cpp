@@ -109,20 +109,25 @@ TEST_F(Experiments, TakeTheValuesOfTheEnvironmentFile) {
                         "--precision.param_dtype bfloat16\n"));
 }
 
-// Beside the values of the recipe's own.
+// In addition to the recipe's own values.
 TEST_F(Experiments, TakeAccumulationPrecisionAndTheFolderOfLogs) {
   edit("# LOG_DIR=logs ", "LOG_DIR=" + (copy() / "logs").string() + " ");
   edit("# BATCH_SIZE=1", "BATCH_SIZE=2");
-  edit("# GRAD_ACC=4", "GRAD_ACC=3");
+  edit("# GRAD_ACC=4", "GRAD_ACC=6");
   edit("# FP16=False", "FP16=True");
   const Ended ended = run("--slurm --no-submit -- --time=10:00");
   ASSERT_EQ(ended.code, 0) << ended.err;
   const std::string job = read_file(output() / "4-four-ranks.sbatch");
   EXPECT_THAT(job, HasSubstr("#SBATCH --time=10:00\n#SBATCH --output=" +
                              (copy() / "logs").string() + "/%x_%j.out\n"));
-  EXPECT_THAT(job, HasSubstr(" --train.global_batch 24 --train.micro_batch 2 "
+  EXPECT_THAT(job, HasSubstr(" --train.global_batch 48 --train.micro_batch 2 "
                              "--precision.param_dtype float16\n"));
   EXPECT_TRUE(fs::is_directory(copy() / "logs"));
+  // Experiments 1 to 3 have one global batch.
+  for (const char* const run : {"1-baseline", "2-fsdp-one-rank", "3-full-shard", "3-no-shard"}) {
+    EXPECT_THAT(read_file(output() / (std::string(run) + ".sbatch")),
+                HasSubstr(" --train.global_batch 12 "));
+  }
 }
 
 TEST_F(Experiments, SayWhatDoesNotGoTogether) {
@@ -135,7 +140,13 @@ TEST_F(Experiments, SayWhatDoesNotGoTogether) {
   edit("# GRAD_ACC=4", "GRAD_ACC=4");
   ended = run("--slurm --no-submit");
   EXPECT_NE(ended.code, 0);
-  EXPECT_THAT(ended.err, HasSubstr("needs BATCH_SIZE beside it"));
+  EXPECT_THAT(ended.err, HasSubstr("GRAD_ACC in "));
+  EXPECT_THAT(ended.err, HasSubstr("needs BATCH_SIZE"));
+  edit("# BATCH_SIZE=1", "BATCH_SIZE=1");
+  edit("\nGRAD_ACC=4", "\nGRAD_ACC=3");
+  ended = run("--slurm --no-submit");
+  EXPECT_EQ(ended.code, 64);
+  EXPECT_THAT(ended.err, HasSubstr("must be even"));
 }
 
 }  // namespace

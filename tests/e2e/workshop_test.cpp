@@ -53,6 +53,20 @@ TEST_F(Workshop, AllExperimentsAreComparable) {
   EXPECT_EQ(comparison_.at("comparable"), true) << comparison_.at("differences");
 }
 
+// So the losses of experiments 1 to 3 can be compared.
+TEST_F(Workshop, ExperimentsOneToThreeHaveOneGlobalBatch) {
+  const json baseline = run("1-baseline");
+  for (const json& one : comparison_.at("runs")) {
+    if (one.at("name") != "4-four-ranks") {
+      EXPECT_EQ(one.at("global_batch"), 4) << one;
+      EXPECT_EQ(one.at("steps"), baseline.at("steps")) << one;
+      EXPECT_NEAR(one.at("train_loss").get<double>(), baseline.at("train_loss").get<double>(),
+                  0.01);
+    }
+  }
+  EXPECT_EQ(comparison_.at("conclusions").size(), 3);
+}
+
 TEST_F(Workshop, OneRankUnderFsdpIsTheBaseline) {
   EXPECT_EQ(column(output() / "1-baseline", "loss"), column(output() / "2-fsdp-one-rank", "loss"));
   EXPECT_NEAR(memory("2-fsdp-one-rank") / memory("1-baseline"), 1, 0.05);

@@ -244,15 +244,21 @@ TEST_F(Compared, ConcludeWhoseLossesAreNotTheFirstRuns) {
   const auto losses = [](const Comparison& comparison) { return conclusions_of(comparison).at(0); };
   const auto first = with_loss("first", "1");
   const auto again = with_loss("again", "1");
-  const auto close = with_loss("close", "1.000001");
-  const auto other = with_loss("other", "1.5");
-  const auto longer = WrittenRun{.name = "shorter", .global_batch = 12}.write(folder());
-  EXPECT_EQ(losses(compare({first, again, close, other, longer})),
-            "Losses: 2 of 5 runs have the same losses in each of 5 steps, bit for bit. The same to "
-            "rounding (at most 1e-06, relative): close. Other losses: other (global batch 8, 5 "
-            "steps), shorter (global batch 12, 4 steps).");
-  EXPECT_THAT(losses(compare({first, other})),
-              testing::StartsWith("Losses: no run repeats those of first, bit for bit."));
+  const auto close = with_loss("close", "1.001");
+  const auto closer = with_loss("closer", "1.001");
+  const auto shorter = WrittenRun{.name = "shorter", .global_batch = 12}.write(folder());
+  EXPECT_EQ(losses(compare({first, again, close, closer, shorter})),
+            "Losses: first, again have the same losses in each of 5 steps, bit for bit. close, "
+            "closer agree, bit for bit, and differ from first by at most 0.1 %. shorter has other "
+            "steps: see global batch and steps.");
+  EXPECT_EQ(losses(compare({first, close})),
+            "Losses: no run repeats those of first, bit for bit. close differs from first by at "
+            "most 0.1 %.");
+  std::vector<std::filesystem::path> many = {first, again};
+  for (int i = 2; i <= 6; ++i) {
+    many.push_back(with_loss(fmt::format("lr-{}", i), fmt::format("{}", i)));
+  }
+  EXPECT_THAT(losses(compare(many)), testing::EndsWith(". The other 5 runs have other losses."));
   EXPECT_THAT(conclusions_of(compare({first})), IsEmpty());
 }
 
