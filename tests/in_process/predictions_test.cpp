@@ -2,7 +2,8 @@
 
 #include <map>
 
-#include "tests/e2e/evaluations.h"
+#include "tests/in_process/run_program.h"
+#include "tests/support/evaluations.h"
 
 namespace sherd::test {
 namespace {
