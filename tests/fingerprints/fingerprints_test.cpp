@@ -160,40 +160,61 @@ std::string sha256(const std::string& bytes) {
   return text;
 }
 
-// The ranks' parts of a row of the mesh, one after the other by parameter and place: what is hashed
-// does not depend on how it was cut. Collective.
-std::string whole(World& world, int row_size, const std::string& name, int64_t begin,
-                  const std::string& bytes) {
-  std::ostringstream part;
-  part << begin << ' ' << bytes;
-  const std::vector<std::string> parts = world.all_gather(part.str());
-  std::map<int64_t, std::string> by_place;
-  for (int rank = 0; rank < row_size; ++rank) {
-    const std::string& text = parts[static_cast<size_t>(rank)];
-    const size_t space = text.find(' ');
-    by_place[std::stoll(text)] += text.substr(space + 1);
+// A rank's parts of parameters and moments, one behind the other, each with its place and its size.
+class Parts {
+ public:
+  void add(const std::string& name, int64_t begin, const at::Tensor& values) {
+    const std::string bytes = bytes_of(values);
+    names_.push_back(name);
+    text_ << begin << ' ' << bytes.size() << ' ' << bytes;
   }
-  std::string all = name + '\0';
-  for (const auto& [place, piece] : by_place) {
-    all += piece;
+  // Those of a row of the mesh, joined by name and place: what is hashed does not depend on how it
+  // was cut. Collective: one exchange, because process groups take long for each.
+  std::string joined(World& world, int row_size) const {
+    const std::vector<std::string> texts = world.all_gather(text_.str());
+    std::vector<std::istringstream> row;
+    for (int rank = 0; rank < row_size; ++rank) {
+      row.emplace_back(texts[static_cast<size_t>(rank)]);
+    }
+    std::string all;
+    for (const std::string& name : names_) {
+      std::map<int64_t, std::string> by_place;
+      for (std::istringstream& rank : row) {
+        int64_t begin = 0;
+        size_t size = 0;
+        rank >> begin >> size;
+        rank.get();
+        std::string bytes(size, '\0');
+        rank.read(bytes.data(), static_cast<std::streamsize>(size));
+        by_place[begin] += bytes;
+      }
+      all += name + '\0';
+      for (const auto& [place, bytes] : by_place) {
+        all += bytes;
+      }
+    }
+    return all;
   }
-  return all;
-}
+
+ private:
+  std::vector<std::string> names_;
+  std::ostringstream text_;
+};
 
 std::string digest_of(World& world, int row_size, const ShardedModule& model,
                       const std::vector<MomentShard>& moments) {
-  std::string all;
+  Parts parts;
   std::map<std::string, int64_t> begins;
   for (const ParameterShard& shard : model.parameter_shards()) {
     begins[shard.name] = shard.begin;
-    all += whole(world, row_size, shard.name, shard.begin, bytes_of(shard.value));
+    parts.add(shard.name, shard.begin, shard.value);
   }
   for (const MomentShard& moment : moments) {
     const int64_t begin = begins.at(moment.name);
-    all += whole(world, row_size, moment.name, begin, bytes_of(moment.exp_avg));
-    all += whole(world, row_size, moment.name, begin, bytes_of(moment.exp_avg_sq));
+    parts.add(moment.name, begin, moment.exp_avg);
+    parts.add(moment.name, begin, moment.exp_avg_sq);
   }
-  return sha256(all);
+  return sha256(parts.joined(world, row_size));
 }
 
 void backward_of_step(Sharded<ExactNet>& model, Updater& updater, const Case& c, int step) {
