@@ -402,6 +402,7 @@ std::string to_text(const Comparison& comparison) {
   for (const std::string& difference : comparison.differences) {
     text += "\n" + wrapped("not comparable: " + difference, kTerminalWidth, 2);
   }
+  text.pop_back();  // whoever prints it ends the line
   return text;
 }
 
