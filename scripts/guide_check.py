@@ -2,8 +2,8 @@
 
 A command is each line of a shell block (indented by four, or fenced without a language or with a shell's): it runs in the
 page's order, in a copy of the repository that is removed at the end, and must end with code 0, or with the code that the
-page shows. Only `.deps` and `models` of the repository, where scripts/setup and scripts/real_model keep what they fetch, are used in place.
-Slow commands run with --long; EXCEPTIONS are not run, but another command that shows why not, or as much of it as can be
+page shows. Only `.deps` and `models` of the repository are used in place: scripts/setup and scripts/real_model keep there
+what they fetch. Slow commands run with --long; EXCEPTIONS are not run, but another command that shows why not, or as much of it as can be
 run, has to succeed. A command that is mentioned in running text has to exist.
 """
 
@@ -19,19 +19,22 @@ from guide_compare import first_difference
 from guide_pages import Shell, commands_in, mentions_in, with_code
 
 # What takes more than some seconds, or uses what such a command has made; but for what QUICK matches.
-LONG = re.compile(r"\b(?:make|cmake|g\+\+) |scripts/(?:setup|real_model)|\bsherd (?:launch .*)?(?:train|sweep|check|bench|bandwidth)\b"
-                  r"|\bruns/|build/(?!release/bin/sherd)")
+LONG = re.compile(r"\b(?:make|cmake|g\+\+) |scripts/(?:setup|real_model)"
+                  r"|\bsherd (?:launch .*)?(?:train|sweep|check|bench|bandwidth)\b|\bruns/|build/(?!release/bin/sherd)")
 QUICK = re.compile(r"my\.toml|\bruns/my\b|--no-submit|--dry-run|export PATH=")
 # Builds: they write to build/release, which must not be the folder of the programs that are tested.
 BUILDS = re.compile(r"\b(?:make|cmake) ")
 
 # (command, why it is not run, what is run instead)
 EXCEPTIONS = [
-    (r"scripts/setup --gpu", "fetches 4.1 GB, for GPUs alone", "bash -n scripts/setup && grep -q -- --gpu scripts/setup"),
-    (r"cmake --preset cuda\b.*", "compiles with nvcc, which make test-cuda does", "make -n test-cuda | grep -q -- '--preset cuda'"),
+    (r"scripts/setup --gpu", "fetches 4.1 GB, for GPUs alone",
+     "bash -n scripts/setup && grep -q -- --gpu scripts/setup && grep -q sha256 scripts/gpu-requirements.txt"),
+    (r"cmake --preset cuda\b.*", "compiles with nvcc, which make test-cuda does",
+     "make -n test-cuda | grep -q -- '--preset cuda'"),
     (r"sherd sweep recipes/workshop/bloom-560m-hosts.toml --slurm (?!.*--no-submit).*",
      "needs Slurm and BLOOM-560M; the jobs it would submit are written",
-     "sherd sweep recipes/workshop/bloom-560m-hosts.toml --slurm --no-submit --cpus-per-rank 8 -- --time=4:00:00 && ls runs/workshop"),
+     "sherd sweep recipes/workshop/bloom-560m-hosts.toml --slurm --no-submit --cpus-per-rank 8 -- --time=4:00:00"
+     " && ls runs/workshop"),
 ]
 # (command, what it needs that a machine may lack, a command that ends with a code of LACKS where it lacks it)
 NEEDS = [
