@@ -1,10 +1,10 @@
-"""Runs every command of pages, and compares what it prints with what the page shows.
+"""Runs every command of a page and compares its output with what the page shows.
 
-A command is each line of a shell block (indented by four, or fenced without a language or with a shell's): it runs in the
-page's order, in a copy of the repository that is removed at the end, and must end with code 0, or with the code that the
-page shows. Only `.deps` and `models` of the repository, where scripts/setup and scripts/real_model keep what they fetch, are used in place.
-Slow commands run with --long; EXCEPTIONS are not run, but another command that shows why not, or as much of it as can be
-run, has to succeed. A command that is mentioned in running text has to exist.
+Each line of a shell block is a command. A shell block is indented by four, or fenced without a language or with a shell's.
+Commands run in the page's order, in a temporary copy of the repository. Each must end with code 0, or with the code that
+the page shows. The copy links to `.deps` and `models`, where scripts/setup and scripts/real_model keep downloads.
+Slow commands run only with --long. A command of EXCEPTIONS does not run: another one runs instead, which does as much of
+it as possible, and must succeed. A command that running text mentions must exist.
 """
 
 import os
@@ -18,22 +18,25 @@ import time
 from guide_compare import first_difference
 from guide_pages import Shell, commands_in, mentions_in, with_code
 
-# What takes more than some seconds, or uses what such a command has made; but for what QUICK matches.
-LONG = re.compile(r"\b(?:make|cmake|g\+\+) |scripts/(?:setup|real_model)|\bsherd (?:launch .*)?(?:train|sweep|check|bench|bandwidth)\b"
-                  r"|\bruns/|build/(?!release/bin/sherd)")
+# Commands that take more than some seconds, or use the output of such a command, unless QUICK matches.
+LONG = re.compile(r"\b(?:make|cmake|g\+\+) |scripts/(?:setup|real_model)"
+                  r"|\bsherd (?:launch .*)?(?:train|sweep|check|bench|bandwidth)\b|\bruns/|build/(?!release/bin/sherd)")
 QUICK = re.compile(r"my\.toml|\bruns/my\b|--no-submit|--dry-run|export PATH=")
-# Builds: they write to build/release, which must not be the folder of the programs that are tested.
+# These write to build/release/bin, which must not be the folder of the tested programs.
 BUILDS = re.compile(r"\b(?:make|cmake) ")
 
-# (command, why it is not run, what is run instead)
+# (command, why it does not run, what runs instead)
 EXCEPTIONS = [
-    (r"scripts/setup --gpu", "fetches 4.1 GB, for GPUs alone", "bash -n scripts/setup && grep -q -- --gpu scripts/setup"),
-    (r"cmake --preset cuda\b.*", "compiles with nvcc, which make test-cuda does", "make -n test-cuda | grep -q -- '--preset cuda'"),
+    (r"scripts/setup --gpu", "fetches 4.1 GB, for GPUs alone",
+     "bash -n scripts/setup && grep -q -- --gpu scripts/setup && grep -q sha256 scripts/gpu-requirements.txt"),
+    (r"cmake --preset cuda\b.*", "compiles with nvcc, which make test-cuda does",
+     "make -n test-cuda | grep -q -- '--preset cuda'"),
     (r"sherd sweep recipes/workshop/bloom-560m-hosts.toml --slurm (?!.*--no-submit).*",
      "needs Slurm and BLOOM-560M; the jobs it would submit are written",
-     "sherd sweep recipes/workshop/bloom-560m-hosts.toml --slurm --no-submit --cpus-per-rank 8 -- --time=4:00:00 && ls runs/workshop"),
+     "sherd sweep recipes/workshop/bloom-560m-hosts.toml --slurm --no-submit --cpus-per-rank 8 -- --time=4:00:00"
+     " && ls runs/workshop"),
 ]
-# (command, what it needs that a machine may lack, a command that ends with a code of LACKS where it lacks it)
+# (command, what the machine may lack for it, a command that ends with a code of LACKS if the machine lacks it)
 NEEDS = [
     (r".*scripts/two_hosts.*", "network namespaces", "scripts/two_hosts -- true"),
     (r".*(?:scripts/real_model|smollm2-135m).*", "a network that SmolLM2-135M can be fetched from", "scripts/real_model"),
@@ -55,7 +58,7 @@ def is_long(text):
 
 
 def copy_of(root, programs, folder):
-    """The files that git knows or would, and links to what is fetched once and to the programs."""
+    """Copies all files that git does not ignore, and links the downloads and the programs."""
     listed = subprocess.run(["git", "-c", "safe.directory=*", "ls-files", "-coz", "--exclude-standard"], cwd=root, check=True,
                             capture_output=True, text=True).stdout
     for name in filter(None, listed.split("\0")):
@@ -139,7 +142,7 @@ class Page:
 
 
 def check(root, pages, programs, long, every_page):
-    """1 if a command failed or printed something else, and 0 if none did."""
+    """Returns 1 if a command failed or printed something else, otherwise 0."""
     failed, used = 0, set()
     for path in pages:
         with tempfile.TemporaryDirectory(prefix="sherd-pages.") as folder:

@@ -1,15 +1,15 @@
-"""Whether a command printed what its page shows.
+"""Compares what a command printed with what its page shows.
 
-Texts must be equal but for the width of blanks. Figures of time, memory and speed may be any. Other numbers with a
-decimal point, such as losses, may differ by the part LOSS_TOLERANCE; exact match and F1 by SCORE_TOLERANCE points, since
-kernels of another instruction set round otherwise; whole numbers must be equal. A figure is one of time, memory or speed
-if a unit follows it, or if the head of its column, the first word of its table or of its row says so.
+Texts must be equal, apart from the width of blanks. Figures of time, memory and speed may differ. Whole numbers must be
+equal. Numbers with a decimal point, such as losses, may differ by LOSS_TOLERANCE (relative), exact match and F1 by
+SCORE_TOLERANCE points, because kernels for another instruction set round differently. A number is a figure of time,
+memory or speed if a unit follows it, or if the title of its column, table or row says so.
 """
 
 import re
 
 LOSS_TOLERANCE = 0.03
-SMALL_LOSS = 0.01  # losses this near are equal: where a model knows its samples by heart
+SMALL_LOSS = 0.01  # absolute; for a model that knows its samples by heart
 SCORE_TOLERANCE = 12.0
 NUMBER = re.compile(r"\d+(?::\d\d)+|\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 UNIT = re.compile(r"\s?(?:(?:s|ms|µs|min|h|seconds|minutes|[KMGT]i?B|[KMG]?bit|samples|steps|tokens)(?:/\w+)?(?![\w-])"
@@ -19,7 +19,7 @@ MEASURED = re.compile(r"\b(?:runtime|time|memory|peak|[KMG]iB|ms|seconds|speed-?
                       r"|(?:^|[ ,])s$|\w/s\b", re.I)
 SCORE = re.compile(r"\b(?:EM|F1|exact match)\b", re.I)
 QUANTITY = re.compile(r"\b(?:EM|F1|exact match|loss|gnorm|lr)\b", re.I)
-# What depends on the machine, or on which of two runs was a little faster.
+# Words that depend on the machine, or on which of two runs was a little faster.
 MACHINE = re.compile(r"(?<=computed in )\w+|\bavx\w*\b|\bamx\w*\b|\d+\.\d+ x \([^)]*\)|(?<=at most )[\d.e+-]+ %"
                      r"|\d[\d.,]*(?: to \d[\d.,]*)?(?= MiB)")
 SENTENCE = re.compile(r"[A-Z]\w+: \w+(?: \S+)*$")
@@ -28,7 +28,7 @@ CELL = re.compile(r"\S+(?: \S+)*")
 
 
 def paragraphs(lines):
-    """[first, end) of each run of lines that are not blank."""
+    """Yields [first, end) of each sequence of lines that are not blank."""
     first = None
     for at, line in enumerate([*lines, ""]):
         if line.strip() and first is None:
@@ -39,7 +39,7 @@ def paragraphs(lines):
 
 
 def contexts(lines):
-    """For each line, a function from a span in it to what names its figure: column, table, and row."""
+    """Returns for each line a function from a span to the titles of its table, row and column, one per line."""
     named = [lambda begin, end: "" for _ in lines]
     for first, end in paragraphs(lines):
         heads, corner = [], ""
@@ -72,7 +72,7 @@ def numbers_agree(shown, printed, name):
 
 
 def parts(line, name_of):
-    """The line with `#` for each number, and of each number (text, name), where name is None for any figure."""
+    """Returns the line with `#` for each number, and (text, titles) per number; titles is None if it may be any."""
     numbers = []
 
     def replace(found):
@@ -97,7 +97,7 @@ def lines_agree(shown, printed, shown_name, printed_name):
 
 
 def unwrapped(lines):
-    """Sentences that were broken at the width of a terminal, with an indent of two, in one line again."""
+    """Joins sentences that were wrapped at the width of a terminal, with an indent of two."""
     joined = []
     for line in lines:
         if joined and re.match(r"  \S", line) and SENTENCE.match(joined[-1]) and len(CELL.findall(line)) == 1:
@@ -108,7 +108,7 @@ def unwrapped(lines):
 
 
 def first_difference(shown, printed):
-    """(line of the page, line that was printed) where they first differ, with None for a line that is missing; or None."""
+    """Returns the first differing (line of the page, printed line), None for a missing line; or None if all agree."""
     shown, printed = unwrapped(shown), unwrapped(printed)
     shown_names, printed_names = contexts(shown), contexts(printed)
     for at in range(max(len(shown), len(printed))):

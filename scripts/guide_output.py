@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Runs the commands that a page shows, and writes their output into the page; or checks that it is still true.
+"""Runs the commands that a page shows, and writes their output into the page; or checks the page.
 
-    scripts/guide_output.py [PAGE …]                                   # rewrite; default: every page of docs/guide
-    scripts/guide_output.py --check [--long] [--programs DIR] [PAGE …] # compare; default: README, quick start, library, workshop
+    scripts/guide_output.py [PAGE …]                   # rewrites; default: every page of docs/guide
+    scripts/guide_output.py --check [PAGE …]           # checks; default: README, quick start, library, workshop
+        --long             runs slow commands too
+        --programs DIR     uses the programs of this folder (default: build/release/bin)
 
-Rewritten is each block that begins with `$ `: the command, with continuation lines that end in a backslash,
-then standard output and standard error together. A command that ends with a code other than 0 is followed by
-`[exit code N]`. Commands run in the repository, with build/release/bin in the path.
+Rewriting: a block that begins with `$ ` shows a command, with continuation lines that end in a backslash, and then its
+standard output and standard error. `[exit code N]` follows a command that ends with another code than 0. Commands run in
+the repository, with build/release/bin in the path.
 
---check changes no page and writes nothing to the repository: see scripts/guide_check.py. Without --long it runs
-the quick commands only. --programs names the folder with the programs (default: build/release/bin).
+Checking changes neither the page nor the repository (scripts/guide_check.py).
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The commands that a page shows, and the shell they run in."""
+"""Finds the commands that a page shows, and runs them in a shell."""
 
 import dataclasses
 import os
@@ -23,8 +23,8 @@ class Command:
 
 
 def blocks(lines):
-    """(first line from 0, lines without indent) of each shell block: indented by four, or fenced without a
-    language or with a shell's. Other fences are no commands. Another block begins with the first `$ `."""
+    """Yields (first line from 0, lines without indent) of each shell block: indented by four, or fenced without a
+    language or with a shell's. The first line with `$ ` begins a new block."""
     at = 0
     while at < len(lines):
         fence = FENCE.match(lines[at])
@@ -51,7 +51,7 @@ def blocks(lines):
 
 
 def command_lines(block, at):
-    """How many lines the command at block[at] has: backslashes at ends and here-documents go on."""
+    """Returns the number of lines of the command at block[at], with continuation lines and here-documents."""
     end = at + 1
     while block[end - 1].endswith("\\") and end < len(block):
         end += 1
@@ -62,7 +62,7 @@ def command_lines(block, at):
 
 
 def commands_in(text):
-    """Each command of each shell block. In a block that begins with `$ `, the lines after a command are its output."""
+    """Returns each command of each shell block. In a block that begins with `$ `, its output follows each command."""
     found = []
     for first, block in blocks(text.split("\n")):
         shows_output = block[:1] and block[0].startswith("$ ")
@@ -85,7 +85,7 @@ def commands_in(text):
 
 
 def mentions_in(text):
-    """Commands in running text and tables: `sherd plan`, `make test`."""
+    """Returns the commands that running text and tables mention: `sherd plan`, `make test`."""
     prose = re.sub(r"^(```|~~~).*?^\1", "", text, flags=re.MULTILINE | re.DOTALL)
     prose = "\n".join(line for line in prose.split("\n") if not line.startswith("    "))
     spans = (" ".join(span.split()) for span in INLINE.findall(prose))
@@ -93,7 +93,7 @@ def mentions_in(text):
 
 
 class Shell:
-    """Runs commands one after the other. Variables that one exports, and the folder it goes to, hold for the next."""
+    """Runs commands one after the other. Each keeps the exported variables and the folder of the one before."""
 
     def __init__(self, folder, programs, state, **variables):
         self.environment = dict(os.environ, PATH=f"{programs}:{os.environ['PATH']}", **variables)
@@ -101,7 +101,7 @@ class Shell:
         self.state.write_text(f"cd {folder}\n")
 
     def run(self, command):
-        """The exit code, and the lines of standard output and standard error together."""
+        """Returns the exit code, and the lines of standard output and standard error together."""
         keep = 'source "$0"; trap \'code=$?; { export -p; printf "cd %q\\n" "$PWD"; } > "$0"; exit $code\' EXIT; eval "$1"'
         ended = subprocess.run(["bash", "-c", keep, self.state, command], env=self.environment, stdin=subprocess.DEVNULL,
                                text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -110,5 +110,5 @@ class Shell:
 
 
 def with_code(code, lines):
-    """Output as pages show it."""
+    """Returns the output as pages show it."""
     return lines + ([f"[exit code {code}]"] if code else [])

@@ -1,4 +1,4 @@
-"""What scripts/guide_output.py finds in pages, runs, and says is no longer so."""
+"""Tests of scripts/guide_output.py: which commands it finds, how it runs them, and which differences it reports."""
 import contextlib
 import io
 import json
