@@ -1,5 +1,7 @@
 // sherd train [RECIPE.toml] [--section.key value …]
 
+#include "app/train.h"
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -20,7 +22,6 @@
 #include "llm/train/deterministic.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/resume.h"
-#include "llm/train/trainer.h"
 #include "llm/train/unsaved_steps.h"
 #include "sherd/error.h"
 
@@ -62,14 +63,6 @@ std::string stop_line(const llm::train::RunOutcome& outcome, const llm::config::
   return fmt::format("stopped on request after step {}; {} resumes from {}", outcome.steps_done,
                      fresh ? "the command without --resume " + resume : "the same command",
                      outcome.checkpoint);
-}
-
-llm::train::Launch launch_of(const sherd::launch::RankEnvironment& environment) {
-  llm::train::Launch launch{.restarted = environment.restarted};
-  if (!environment.launch.empty()) {
-    launch.id = environment.launch;
-  }
-  return launch;
 }
 
 int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
@@ -123,17 +116,30 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   hooks.unsaved = unsaved;
   hooks.save_takes = [&rank](double seconds) { rank.tell_save_seconds(seconds); };
   hooks.warn = [](const std::string& line) { say(line, /*json_on_stdout=*/true); };
+  return train_together(config, world, hooks, dry);
+}
+
+}  // namespace
+
+llm::train::Launch launch_of(const sherd::launch::RankEnvironment& environment) {
+  llm::train::Launch launch{.restarted = environment.restarted};
+  if (!environment.launch.empty()) {
+    launch.id = environment.launch;
+  }
+  return launch;
+}
+
+int train_together(const llm::config::RunConfig& config, const sherd::World& world,
+                   const llm::train::RunHooks& hooks, bool dry) {
   if (dry) {
     return llm::train::dry_run(config, world, hooks) ? 0 : 1;
   }
   const llm::train::RunOutcome outcome = llm::train::run(config, world, hooks);
-  if (rank.is_first() && outcome.stopped) {
-    say(stop_line(outcome, config));
+  if (world.rank() == 0 && outcome.stopped) {
+    hooks.say(stop_line(outcome, config));
   }
   return static_cast<int>(outcome.stopped ? ExitCode::Stopped : ExitCode::Done);
 }
-
-}  // namespace
 
 void add_train(CLI::App& program, int& exit_code) {
   CLI::App* verb =

@@ -1,6 +1,7 @@
 // What evaluations of a run lead to: the best is known and kept, and the run may end early.
 
-#include "tests/e2e/evaluations.h"
+#include "tests/e2e/training.h"
+#include "tests/support/evaluations.h"
 
 namespace sherd::test {
 namespace {

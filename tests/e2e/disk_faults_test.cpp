@@ -1,6 +1,7 @@
 // What a fault of a disk costs a run: a save, a checkpoint, never more.
 
-#include "tests/e2e/evaluations.h"
+#include "tests/e2e/training.h"
+#include "tests/support/evaluations.h"
 #include "tests/support/small_disk.h"
 
 namespace sherd::test {

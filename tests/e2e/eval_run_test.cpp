@@ -1,6 +1,7 @@
 // `sherd eval RUN`: a run's own checkpoints on its own data.
 
-#include "tests/e2e/evaluations.h"
+#include "tests/e2e/training.h"
+#include "tests/support/evaluations.h"
 
 namespace sherd::test {
 namespace {

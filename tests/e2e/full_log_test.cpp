@@ -2,7 +2,8 @@
 
 #include <thread>
 
-#include "tests/e2e/evaluations.h"
+#include "tests/e2e/training.h"
+#include "tests/support/evaluations.h"
 #include "tests/support/small_disk.h"
 
 namespace sherd::test {

@@ -2,7 +2,8 @@
 
 #include <map>
 
-#include "tests/e2e/evaluations.h"
+#include "tests/e2e/training.h"
+#include "tests/support/evaluations.h"
 
 namespace sherd::test {
 namespace {

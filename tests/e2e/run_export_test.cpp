@@ -1,6 +1,7 @@
 // A run leaves a Hugging Face folder at its end.
 
-#include "tests/e2e/evaluations.h"
+#include "tests/e2e/training.h"
+#include "tests/support/evaluations.h"
 
 namespace sherd::test {
 namespace {

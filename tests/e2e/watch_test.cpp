@@ -9,8 +9,9 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
-#include "tests/e2e/evaluations.h"
 #include "tests/e2e/on_terminal.h"
+#include "tests/e2e/training.h"
+#include "tests/support/evaluations.h"
 
 namespace sherd::test {
 namespace {

@@ -17,24 +17,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/support/ended.h"
+
 namespace sherd::test {
-
-using Arguments = std::vector<std::string>;
-
-/// How a program ended, and what it and all that it started printed.
-struct Ended {
-  int code = -1;  ///< exit status, or 128 + signal
-  std::string out;
-  std::string err;
-  double seconds = 0;  ///< from the start, or from the last signal sent, to the end of all output
-  bool in_time = true;
-};
-
-/// Both lists, one after the other.
-inline Arguments operator+(Arguments left, const Arguments& right) {
-  left.insert(left.end(), right.begin(), right.end());
-  return left;
-}
 
 /// A running program in a process group of its own, which is killed with this object. It runs in
 /// the project's folder, with one thread and no environment but PATH and `variables`
@@ -195,8 +180,7 @@ class Program {
   Clock::time_point since_ = Clock::now();
 };
 
-/// Runs `sherd` with these arguments to its end.
-inline Ended run_program(const Arguments& arguments, const Arguments& variables = {}) {
+inline Ended run_program(const Arguments& arguments, const Arguments& variables) {
   return Program(arguments, variables).finish();
 }
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "tests/e2e/training.h"
+#include "tests/support/training.h"
 
 namespace sherd::test {
 

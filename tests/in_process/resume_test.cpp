@@ -1,6 +1,6 @@
 // A run that was stopped and goes on is the run that was never stopped: bit by bit.
 
-#include "tests/e2e/training.h"
+#include "tests/in_process/run_program.h"
 
 namespace sherd::test {
 namespace {
@@ -40,20 +40,15 @@ TEST_P(Stopped, RunThatGoesOnIsTheUninterruptedRun) {
   const fs::path parts = folder.path() / "parts";
   expect_code(0, with_accumulation(whole, GetParam()));
 
-  Program first(with_accumulation(parts, GetParam()));
-  first.wait_for("step 1/10");
-  first.signal(SIGTERM);
-  const Ended stopped = first.finish();
+  const Ended stopped = run_until({.text = "step 1/10"}, with_accumulation(parts, GetParam()));
   EXPECT_EQ(stopped.code, 75) << stopped.out << stopped.err;
   EXPECT_THAT(stopped.out, HasSubstr("the same command resumes from"));
 
-  Program second(with_accumulation(parts, GetParam()));
-  second.wait_for("resumed from");
-  second.wait_for("step 4/10");  // the middle of the second epoch
-  ASSERT_EQ(second.children().size(), 2U);
-  second.signal(SIGTERM, second.children()[1]);
-  const Ended again = second.finish();
+  // In the middle of the second epoch; one rank is asked.
+  const Ended again =
+      run_until({.text = "step 4/10", .rank = 1}, with_accumulation(parts, GetParam()));
   EXPECT_EQ(again.code, 75) << again.out << again.err;
+  EXPECT_THAT(again.out, HasSubstr("resumed from"));
 
   const Ended rest = expect_code(0, with_accumulation(parts, GetParam()));
   EXPECT_THAT(rest.out, HasSubstr("resumed from"));

@@ -1,6 +1,6 @@
 // What may change between the sessions of a run, what may not, and what "overwrite" deletes.
 
-#include "tests/e2e/training.h"
+#include "tests/in_process/run_program.h"
 
 namespace sherd::test {
 namespace {

@@ -1,0 +1,19 @@
+#pragma once
+// What `sherd train` does once its ranks have met.
+
+#include "launch/rank_environment.h"
+#include "llm/config/run_config.h"
+#include "llm/train/trainer.h"
+#include "sherd/world.h"
+
+namespace app {
+
+/// Who starts a run, by what a launcher has told its rank.
+[[nodiscard]] llm::train::Launch launch_of(const sherd::launch::RankEnvironment& environment);
+
+/// Trains, or says what it would do (`dry`). Returns the program's exit code. Collective. Throws as
+/// llm::train::run() does.
+[[nodiscard]] int train_together(const llm::config::RunConfig& config, const sherd::World& world,
+                                 const llm::train::RunHooks& hooks, bool dry);
+
+}  // namespace app

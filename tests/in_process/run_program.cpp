@@ -1,0 +1,291 @@
+#include "tests/in_process/run_program.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "app/failure.h"
+#include "app/hub_names.h"
+#include "app/launch.h"
+#include "app/rank.h"
+#include "app/recipe.h"
+#include "app/run_command.h"
+#include "app/threads.h"
+#include "app/train.h"
+#include "launch/rank_environment.h"
+#include "llm/text/printable.h"
+#include "llm/train/device.h"
+#include "llm/train/trainer.h"
+#include "sherd/gpus.h"
+#include "sherd/world.h"
+
+namespace sherd::test {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// The environment and the folder of a program, as long as it lives.
+class InPlaceOfAProcess {
+ public:
+  explicit InPlaceOfAProcess(const Arguments& variables) : folder_(fs::current_path()) {
+    for (char** variable = ::environ; variable != nullptr && *variable != nullptr; ++variable) {
+      before_.emplace_back(*variable);
+    }
+    set(Arguments{"PATH=/usr/bin:/bin", "OMP_NUM_THREADS=1"} + variables);
+    fs::current_path(SHERD_TEST_SOURCE_DIR);
+  }
+  ~InPlaceOfAProcess() {
+    set(before_);
+    fs::current_path(folder_);
+  }
+  InPlaceOfAProcess(const InPlaceOfAProcess&) = delete;
+  InPlaceOfAProcess& operator=(const InPlaceOfAProcess&) = delete;
+
+ private:
+  static void set(const Arguments& variables) {
+    ::clearenv();
+    for (const std::string& variable : variables) {
+      const std::size_t equals = variable.find('=');
+      ::setenv(variable.substr(0, equals).c_str(), variable.substr(equals + 1).c_str(), 1);
+    }
+  }
+
+  fs::path folder_;
+  Arguments before_;
+};
+
+// What is written to a descriptor.
+class Captured {
+ public:
+  explicit Captured(int descriptor)
+      : descriptor_(descriptor),
+        before_(::dup(descriptor)),
+        file_(::memfd_create("captured", MFD_CLOEXEC)) {
+    if (before_ < 0 || file_ < 0 || ::dup2(file_, descriptor_) < 0) {
+      throw std::runtime_error("an output cannot be captured");
+    }
+  }
+  ~Captured() {
+    ::dup2(before_, descriptor_);
+    ::close(before_);
+    ::close(file_);
+  }
+  Captured(const Captured&) = delete;
+  Captured& operator=(const Captured&) = delete;
+
+  [[nodiscard]] std::string text() const {
+    return read_file("/proc/self/fd/" + std::to_string(file_));
+  }
+
+ private:
+  int descriptor_;
+  int before_;
+  int file_;
+};
+
+// Runs `work`, which returns an exit code, with its outputs.
+Ended captured(const Arguments& variables, const std::function<int()>& work) {
+  const InPlaceOfAProcess process(variables);
+  std::cout.flush();
+  std::cerr.flush();
+  Ended ended;
+  const Captured out(STDOUT_FILENO);
+  const Captured err(STDERR_FILENO);
+  ended.code = work();
+  std::cout.flush();
+  std::cerr.flush();
+  ended.out = out.text();
+  ended.err = err.text();
+  return ended;
+}
+
+// As main() says a failure.
+int told(const app::Failure& failure) {
+  if (!failure.message.empty()) {
+    app::say("sherd: " + llm::text::printable(failure.message, llm::text::Lines::Keep),
+             /*json_on_stdout=*/true);
+  }
+  return static_cast<int>(failure.code);
+}
+
+using Clock = std::chrono::steady_clock;
+
+// Ranks of one `sherd train`: what they are asked, and how each of them ended.
+struct Ranks {
+  std::vector<Arguments> words;  // of each
+  Stop stop = {};
+  std::atomic<Clock::time_point> asked_at = Clock::time_point{};
+  std::vector<std::optional<app::Failure>> failures = {};
+  std::vector<int> codes = {};
+
+  [[nodiscard]] bool is_asked() const { return asked_at.load() != Clock::time_point{}; }
+};
+
+llm::train::RunHooks hooks_of(Ranks& ranks, int rank) {
+  llm::train::RunHooks hooks;
+  hooks.say = [&](const std::string& line) {
+    app::say(line);
+    if (!ranks.stop.text.empty() && !ranks.is_asked() &&
+        line.find(ranks.stop.text) != std::string::npos) {
+      ranks.asked_at = Clock::now();
+    }
+  };
+  hooks.stop_requested = [&ranks, rank,
+                          in_vain = std::make_shared<std::atomic<int>>(ranks.stop.asked_before)] {
+    return ranks.is_asked() && ranks.stop.rank.value_or(rank) == rank && (*in_vain)-- <= 0;
+  };
+  hooks.warn = [](const std::string& line) { app::say(line, /*json_on_stdout=*/true); };
+  hooks.launch = app::launch_of(launch::detect(launch::process_environment));
+  return hooks;
+}
+
+// What `sherd train` does on a rank (app/train.cpp), but for signals and sockets.
+int train_on_rank(Ranks& ranks, int rank, const World& world) {
+  Arguments words = ranks.words.at(static_cast<std::size_t>(rank));
+  const bool dry = std::erase(words, "--dry-run") > 0;
+  llm::config::RunConfig config = app::load_recipe(
+      words,
+      [&](const std::string& line) {
+        if (rank == 0) {
+          app::say(line);
+        }
+      },
+      static_cast<int>(std::thread::hardware_concurrency()));
+  app::HubNames({.may_fetch = !dry}).resolve(config);
+  if (config.device.threads) {
+    app::use_threads(*config.device.threads);
+  }
+  const Gpus none{{}, "ranks that are threads of a test compute on the CPU."};
+  static_cast<void>(llm::train::chosen_device(config.device.kind, none, world.size(),
+                                              [](const std::string& /*line*/) {}));
+  return app::train_together(config, world, hooks_of(ranks, rank), dry);
+}
+
+// On a thread for each; the others of a rank that fails alone fail when they have waited for it.
+void train_on_threads(Ranks& ranks) {
+  const int size = static_cast<int>(ranks.words.size());
+  const int threads_before = at::get_num_threads();
+  std::vector<World> worlds =
+      size == 1 ? std::vector<World>{World::alone()} : World::in_process(size);
+  ranks.failures.resize(worlds.size());
+  ranks.codes.resize(worlds.size());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    threads.emplace_back([&ranks, rank, at, world = std::move(worlds[at])] {
+      try {
+        ranks.codes[at] = train_on_rank(ranks, rank, world);
+      } catch (const std::exception&) {
+        ranks.failures[at] = app::current_failure();
+        ranks.codes[at] = static_cast<int>(ranks.failures[at]->code);
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  at::set_num_threads(threads_before);
+}
+
+// As a launcher: the first failure of a rank that speaks for itself is told.
+int train_alike(const Arguments& words, int size, const Stop& stop, double& seconds) {
+  Ranks ranks{std::vector<Arguments>(static_cast<std::size_t>(size), words), stop};
+  const Clock::time_point begun_at = Clock::now();
+  train_on_threads(ranks);
+  seconds = std::chrono::duration<double>(Clock::now() -
+                                          (ranks.is_asked() ? ranks.asked_at.load() : begun_at))
+                .count();
+  for (const auto& failure : ranks.failures) {
+    if (failure && !failure->message.empty()) {
+      return told(*failure);
+    }
+  }
+  return *std::max_element(ranks.codes.begin(), ranks.codes.end());
+}
+
+// The number of ranks; what remains are the verb and its words.
+int take_launch(Arguments& arguments) {
+  int ranks = 1;
+  if (arguments.size() > 3 && arguments[0] == "launch" && arguments[1] == "-n") {
+    ranks = std::stoi(arguments[2]);
+    arguments.erase(arguments.begin(), arguments.begin() + 3);
+  }
+  return app::take_ranks(arguments).value_or(ranks);
+}
+
+int run_verb(Arguments arguments) {
+  arguments.insert(arguments.begin(), "sherd");
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) {
+    argv.push_back(argument.data());
+  }
+  try {
+    return app::run_command(static_cast<int>(argv.size()), argv.data());
+  } catch (const std::exception&) {
+    return told(app::current_failure());
+  }
+}
+
+int run_in_process(Arguments arguments, const Stop& stop, double& seconds) {
+  const Arguments given = arguments;
+  int ranks = 1;
+  try {
+    ranks = take_launch(arguments);
+  } catch (const std::exception&) {
+    return told(app::current_failure());
+  }
+  if (arguments.front() != "train") {
+    if (ranks > 1 || given.front() == "launch") {
+      throw std::invalid_argument(arguments.front() + " on several ranks needs processes");
+    }
+    return run_verb(given);
+  }
+  arguments.erase(arguments.begin());
+  return train_alike(arguments, ranks, stop, seconds);
+}
+
+}  // namespace
+
+Ended run_program(const Arguments& arguments, const Arguments& variables) {
+  double seconds = 0;
+  Ended ended = captured(variables, [&] { return run_in_process(arguments, {}, seconds); });
+  ended.seconds = seconds;
+  return ended;
+}
+
+Ended run_until(const Stop& stop, const Arguments& arguments) {
+  double seconds = 0;
+  Ended ended = captured({}, [&] { return run_in_process(arguments, stop, seconds); });
+  ended.seconds = seconds;
+  return ended;
+}
+
+std::pair<Ended, Ended> run_unlike_ranks(const Arguments& zero, const Arguments& one) {
+  Ranks ranks{{{zero.begin() + 1, zero.end()}, {one.begin() + 1, one.end()}}};
+  const Ended both = captured({}, [&] {
+    train_on_threads(ranks);
+    return 0;
+  });
+  const auto ended = [&](std::size_t rank) {
+    const auto& failure = ranks.failures[rank];
+    return Ended{ranks.codes[rank], rank == 0 ? both.out : "",
+                 (rank == 0 ? both.err : "") + (failure ? failure->message : "")};
+  };
+  return {ended(0), ended(1)};
+}
+
+}  // namespace sherd::test
