@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/e2e/training.h"
+#include "tests/support/training.h"
 
 namespace sherd::test {
 

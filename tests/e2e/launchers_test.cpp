@@ -213,5 +213,26 @@ TEST(Launchers, ALostPeerEndsTheSurvivorWith76) {
   EXPECT_EQ(survivor.code, 76) << survivor.err;
 }
 
+TEST(Cases, N2InAShellUnderSrun) {
+  const std::string folder = SHERD_TEST_SOURCE_DIR "/tests/data/cases/n2-in-a-shell-under-srun/";
+  const std::vector<Arguments> shells = {
+      {"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_NTASKS=1",
+       "SLURM_STEP_NUM_TASKS=1", "SLURM_LOCALID=0", "SLURM_STEP_NODELIST=n1",
+       "SLURM_STEP_TASKS_PER_NODE=1"},
+      {"RANK=0", "WORLD_SIZE=1"},
+  };
+  for (const Arguments& shell : shells) {
+    const TempFolder output;
+    const Ended ended =
+        expect_code(0,
+                    {"train", "-n", "2", "--model.path", folder + "tiny", "--data.train",
+                     folder + "data.jsonl", "--train.output", (output.path() / "run").string(),
+                     "--train.max_steps", "2", "--train.global_batch", "2"},
+                    shell);
+    EXPECT_EQ(nlohmann::json::parse(read_file(output.path() / "run" / "plan.json")).at("ranks"), 2)
+        << ended.out;
+  }
+}
+
 }  // namespace
 }  // namespace sherd::test

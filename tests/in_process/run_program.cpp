@@ -224,6 +224,10 @@ int take_launch(Arguments& arguments) {
     ranks = std::stoi(arguments[2]);
     arguments.erase(arguments.begin(), arguments.begin() + 3);
   }
+  const std::string& verb = arguments.front();
+  if (verb == "data") {  // which starts none
+    return ranks;
+  }
   return app::take_ranks(arguments).value_or(ranks);
 }
 

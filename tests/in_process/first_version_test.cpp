@@ -1,7 +1,7 @@
 // A run of version 0.1.0, whose checkpoint lies in tests/data, goes on: by its own file, whose keys
 // have other names now, and by the new ones.
 
-#include "tests/e2e/training.h"
+#include "tests/in_process/run_program.h"
 
 namespace sherd::test {
 namespace {

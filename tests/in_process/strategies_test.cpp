@@ -1,6 +1,6 @@
 // Every strategy by configuration alone, with the losses of the first.
 
-#include "tests/e2e/training.h"
+#include "tests/in_process/run_program.h"
 
 namespace sherd::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/e2e/browser.h"
-#include "tests/e2e/training.h"
+#include "tests/in_process/run_program.h"
 
 namespace sherd::test {
 namespace {

@@ -1,6 +1,6 @@
 // Inputs that users of such programs have met: tests/data/cases has a folder for each.
 
-#include "tests/e2e/training.h"
+#include "tests/in_process/run_program.h"
 
 namespace sherd::test {
 namespace {
@@ -82,27 +82,6 @@ TEST(Cases, EmptyParquetShard) {
 
 TEST(Cases, JsonlNanInAnotherField) {
   EXPECT_THAT(preview("jsonl-nan-in-another-field", "data.jsonl"), HasSubstr("3 records"));
-}
-
-TEST(Cases, N2InAShellUnderSrun) {
-  const std::string folder = kCases + "n2-in-a-shell-under-srun/";
-  const std::vector<Arguments> shells = {
-      {"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_NTASKS=1",
-       "SLURM_STEP_NUM_TASKS=1", "SLURM_LOCALID=0", "SLURM_STEP_NODELIST=n1",
-       "SLURM_STEP_TASKS_PER_NODE=1"},
-      {"RANK=0", "WORLD_SIZE=1"},
-  };
-  for (const Arguments& shell : shells) {
-    const TempFolder output;
-    const Ended ended =
-        expect_code(0,
-                    {"train", "-n", "2", "--model.path", folder + "tiny", "--data.train",
-                     folder + "data.jsonl", "--train.output", (output.path() / "run").string(),
-                     "--train.max_steps", "2", "--train.global_batch", "2"},
-                    shell);
-    EXPECT_EQ(nlohmann::json::parse(read_file(output.path() / "run" / "plan.json")).at("ranks"), 2)
-        << ended.out;
-  }
 }
 
 TEST(Cases, RopeInBothSpellings) {

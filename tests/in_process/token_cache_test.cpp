@@ -1,6 +1,6 @@
 // What one run has tokenized, the next one uses.
 
-#include "tests/e2e/training.h"
+#include "tests/in_process/run_program.h"
 
 namespace sherd::test {
 namespace {

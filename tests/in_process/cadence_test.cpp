@@ -1,6 +1,6 @@
 // When checkpoints and evaluations are made.
 
-#include "tests/e2e/training.h"
+#include "tests/in_process/run_program.h"
 
 namespace sherd::test {
 namespace {

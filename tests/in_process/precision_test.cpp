@@ -1,6 +1,6 @@
 // Dtypes that the program chooses, and fp16 with a scaled loss.
 
-#include "tests/e2e/training.h"
+#include "tests/in_process/run_program.h"
 
 namespace sherd::test {
 namespace {

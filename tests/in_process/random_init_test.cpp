@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tests/e2e/training.h"
+#include "tests/in_process/run_program.h"
 
 namespace sherd::test {
 namespace {

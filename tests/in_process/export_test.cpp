@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "tests/e2e/training.h"
+#include "tests/in_process/run_program.h"
 
 namespace sherd::test {
 namespace {

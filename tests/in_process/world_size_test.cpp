@@ -1,6 +1,6 @@
 // The losses of a run do not depend on how its batches are cut over ranks and micro-batches.
 
-#include "tests/e2e/training.h"
+#include "tests/in_process/run_program.h"
 
 namespace sherd::test {
 namespace {
