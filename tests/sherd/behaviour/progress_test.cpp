@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTimeout{1000};
-constexpr int kReports = 30;  // one per tenth of the timeout: three times as long as it
+constexpr int kReports = 20;  // one per tenth of the timeout: twice as long as it
 
 void work_and_report(const World& world) {
   for (int i = 1; i <= kReports; ++i) {
@@ -31,7 +31,7 @@ void work_and_report(const World& world) {
   }
 }
 
-// Several waits, each for a rank that works for three timeouts.
+// Several waits, each for a rank that works for two timeouts.
 void wait_for_a_working_rank(World world) {
   auto model = fully_shard(make_net(), Mesh::shard(world));
   if (world.rank() == 0) {
@@ -44,7 +44,7 @@ void wait_for_a_working_rank(World world) {
   static_cast<void>(world.all_gather("text"));
   if (world.rank() == 0) {
     const WorkPhase phase(world, "preparing", 10 * kTimeout);
-    std::this_thread::sleep_for(3 * kTimeout);
+    std::this_thread::sleep_for(2 * kTimeout);
   }
   model(make_example(world.rank()).x).sum().backward();
 }
