@@ -76,7 +76,7 @@ TEST(TokenizeOnce, IsWrittenByOneRankWhereAllSeeOneCache) {
   EXPECT_EQ(said, 0);
 }
 
-// As many records as take three times as long as ranks wait for each other without news.
+// As many records as take twice as long as ranks wait for each other without news.
 TEST(TokenizeOnce, IsNoHangForRanksThatWait) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::seconds kTimeout{2};
@@ -87,7 +87,7 @@ TEST(TokenizeOnce, IsNoHangForRanksThatWait) {
   auto begin = Clock::now();
   static_cast<void>(data::load_dataset(tried, encoder));
   const double each = Seconds(Clock::now() - begin).count() / kTried;
-  auto records = static_cast<std::int64_t>(3 * Seconds(kTimeout).count() / each);
+  auto records = static_cast<std::int64_t>(2 * Seconds(kTimeout).count() / each);
   std::atomic<bool> waited = false;
   for (; !waited; records *= 2) {
     const data::DataFile file = records_file(folder.path() / "data.jsonl", records);
