@@ -1,4 +1,4 @@
-// `sherd generate`: what a model makes of prompts.
+// `sherd generate` at a terminal, on several ranks, and where its output is lost.
 
 #include <algorithm>
 #include <fstream>
@@ -17,12 +17,6 @@ const std::vector<std::string> kPrompts = {"Once upon a time", "Tom",
                                            "One day, a little girl named", "The dog",
                                            "Lily and Ben went to the park. They"};
 
-std::string continued(const std::string& prompt) {
-  const Ended ended = expect_code(0, kGenerate + Arguments{"--prompt", prompt});
-  EXPECT_TRUE(ended.out.ends_with('\n'));
-  return ended.out.substr(0, ended.out.size() - 1);
-}
-
 std::vector<std::string> completions(const std::string& lines) {
   std::vector<std::string> found;
   std::istringstream stream(lines);
@@ -37,36 +31,25 @@ std::vector<std::string> completions(const std::string& lines) {
 class Generate : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    expected_.clear();
-    for (const std::string& prompt : kPrompts) {
-      expected_.push_back(continued(prompt));
-    }
+    const TempFolder folder;
+    expected_ = completions(expect_code(0, kGenerate + Arguments{"--prompts", file(folder)}).out);
   }
-  std::string file() const {
+  static std::string file(const TempFolder& folder) {
     std::string text;
     for (const std::string& prompt : kPrompts) {
       text += prompt + "\n";
     }
-    return folder_.write("prompts.txt", text).string();
+    return folder.write("prompts.txt", text).string();
   }
 
   TempFolder folder_;
   static inline std::vector<std::string> expected_;  // NOLINT
 };
 
-TEST_F(Generate, ContinuesAPromptInTheModelsWords) {
-  EXPECT_THAT(expected_.front(), HasSubstr("there was a little"));
-}
-
-TEST_F(Generate, OfAFileGivesWhatEachPromptGivesAlone) {
-  const Ended ended = expect_code(0, kGenerate + Arguments{"--prompts", file(), "--batch", "3"});
-  EXPECT_EQ(completions(ended.out), expected_);
-}
-
 TEST_F(Generate, OnTwoRanksGivesTheSame) {
   const fs::path out = folder_.path() / "out.jsonl";
   const Ended ended = expect_code(
-      0, kGenerate + Arguments{"-n", "2", "--prompts", file(), "--batch", "2", "-o", out});
+      0, kGenerate + Arguments{"-n", "2", "--prompts", file(folder_), "--batch", "2", "-o", out});
   EXPECT_EQ(ended.out, "");
   EXPECT_EQ(completions(read_file(out)), expected_);
 }
@@ -88,53 +71,6 @@ TEST_F(Generate, TellsOfALineThatIsTooLongAndGoesOn) {
   EXPECT_NE(ended.out, "");
 }
 
-TEST_F(Generate, ContinuesWhatARunHasLearned) {
-  const fs::path output = folder_.path() / "run";
-  expect_code(0, train(output, "1"));
-  const Ended ended =
-      expect_code(0, {"generate", output, "--prompt", "Tom", "--max-new-tokens", "3"});
-  EXPECT_NE(ended.out, "");
-  EXPECT_THAT(ended.err, HasSubstr("checkpoint " + output.string()));
-}
-
-// A template that says nothing but the message with what goes before it.
-TEST_F(Generate, WritesPromptsAsTheModelsTemplateSays) {
-  const fs::path model = copy_of_model(folder_.path() / "model");
-  auto config = json::parse(read_file(model / "tokenizer_config.json"));
-  config["chat_template"] = "{{ bos_token }}{{ messages[0].content }} dog";
-  std::ofstream(model / "tokenizer_config.json") << config;
-  const Arguments verb = {"generate", model, "--max-new-tokens", "12", "--prompt", "The"};
-  const Ended chat = expect_code(0, verb);
-  EXPECT_EQ(chat.out, expected_[3] + "\n");
-  EXPECT_THAT(chat.err, HasSubstr("--raw leaves it out"));
-  EXPECT_EQ(expect_code(0, verb + Arguments{"--chat"}).out, chat.out);
-  const Ended raw = expect_code(0, verb + Arguments{"--raw"});
-  EXPECT_NE(raw.out, chat.out);
-  EXPECT_EQ(raw.out, continued("The") + "\n");
-}
-
-// `sherd train` writes nothing around a prompt, whatever template the model has.
-TEST_F(Generate, ContinuesPromptsOfARunAsItWasTrained) {
-  const fs::path model = copy_of_model(folder_.path() / "model");
-  auto config = json::parse(read_file(model / "tokenizer_config.json"));
-  config["chat_template"] = "{{ bos_token }}{{ messages[0].content }} dog";
-  std::ofstream(model / "tokenizer_config.json") << config;
-  const fs::path output = folder_.path() / "run";
-  Arguments run = train(output, "1");
-  std::replace(run.begin(), run.end(), kModel, model.string());
-  expect_code(0, run);
-  const auto continued_by = [&](const std::string& prompt, const Arguments& flags = {}) {
-    return expect_code(
-        0, Arguments{"generate", output, "--max-new-tokens", "12", "--prompt", prompt} + flags);
-  };
-  const Ended as_trained = continued_by("The");
-  EXPECT_THAT(as_trained.err, HasSubstr("as the run was trained; --chat writes them by"));
-  EXPECT_EQ(continued_by("The", {"--raw"}).out, as_trained.out);
-  EXPECT_EQ(continued_by("The ").out, as_trained.out);  // the blank belongs to what follows
-  EXPECT_EQ(continued_by("The dog").out, continued_by("The", {"--chat"}).out);
-  EXPECT_NE(continued_by("The dog").out, as_trained.out);
-}
-
 // What is lost is no success.
 TEST_F(Generate, AndEvalSayThatTheirOutputIsLost) {
   const auto into = [](const std::string& to, const Arguments& verb) {
@@ -148,7 +84,8 @@ TEST_F(Generate, AndEvalSayThatTheirOutputIsLost) {
     EXPECT_THAT(full.err, HasSubstr("cannot be written to: No space left on device"));
     EXPECT_THAT(full.err, HasSubstr("code 74"));
   }
-  const Ended gone = into("| true", {"generate", kModel, "--prompts", file(), "--batch", "1"});
+  const Ended gone =
+      into("| true", {"generate", kModel, "--prompts", file(folder_), "--batch", "1"});
   EXPECT_THAT(gone.err, HasSubstr("cannot be written to: Broken pipe"));
   EXPECT_THAT(gone.err, HasSubstr("code 74"));
   // A run outlives its terminal.
@@ -156,23 +93,10 @@ TEST_F(Generate, AndEvalSayThatTheirOutputIsLost) {
   EXPECT_THAT(run.err, HasSubstr("code 0"));
 }
 
-TEST_F(Generate, SaysWhatIsWrong) {
-  const auto refuse = [](int code, const Arguments& flags, const std::string& part) {
-    const Ended ended = expect_code(code, Arguments{"generate"} + flags);
-    EXPECT_THAT(ended.err, HasSubstr(part));
-    EXPECT_EQ(ended.out, "");
-  };
-  refuse(64, {}, "model is required");
-  refuse(64, {kModel, "--chat", "--prompt", "a"}, "has no chat template");
-  refuse(64, {kModel, "--chat", "--raw", "--prompt", "a"}, "--raw");
-  refuse(64, {kModel, "--prompt", "a", "--prompts", "b.txt"}, "--prompts");
-  refuse(64, {kModel, "-n", "2"}, "several ranks read no prompts from the terminal");
-  refuse(66, {kModel, "--prompts", "/no/p.txt"}, "/no/p.txt");
-  refuse(65, {kModel, "--prompt", "a", "--max-new-tokens", "600"},
-         "--prompt: 2 tokens and --max-new-tokens 600 are more than the model's context of 512");
-  refuse(66, {"/no/model", "--prompt", "a"}, "does not exist");
-  refuse(73, {kModel, "--prompt", "a", "-o", "/no/folder/out.jsonl", "--max-new-tokens", "1"},
-         "/no/folder/out.jsonl");
+TEST_F(Generate, ReadsNoPromptsFromTheTerminalOnSeveralRanks) {
+  const Ended ended = expect_code(64, {"generate", kModel, "-n", "2"});
+  EXPECT_THAT(ended.err, HasSubstr("several ranks read no prompts from the terminal"));
+  EXPECT_EQ(ended.out, "");
 }
 
 }  // namespace

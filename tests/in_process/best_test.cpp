@@ -1,6 +1,6 @@
 // What evaluations of a run lead to: the best is known and kept, and the run may end early.
 
-#include "tests/e2e/training.h"
+#include "tests/in_process/run_program.h"
 #include "tests/support/evaluations.h"
 
 namespace sherd::test {
@@ -206,10 +206,7 @@ TEST(EarlyStop, IsRecordedWhereThePatienceIsLessThanBefore) {
   const fs::path output = folder.path() / "run";
   const Arguments run =
       evaluated(output, "900", "1 steps") + Arguments{"--checkpoint.every", "1 steps"};
-  Program first(run + no_improvement("1000000"));
-  first.wait_for("step 4/");
-  first.signal(SIGTERM);
-  EXPECT_EQ(first.finish().code, 75);
+  EXPECT_EQ(run_until({.text = "step 4/"}, run + no_improvement("1000000")).code, 75);
   EXPECT_THAT(steps_of(output, "early_stop"), testing::IsEmpty());
   const Arguments less = run + no_improvement("2");
   EXPECT_THAT(expect_code(0, less).out, HasSubstr("ended early after step "));

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "tests/e2e/training.h"
+#include "tests/in_process/run_program.h"
 #include "tests/support/evaluations.h"
 
 namespace sherd::test {

@@ -1,0 +1,153 @@
+// `sherd eval RUN`: a run's own checkpoints on its own data.
+
+#include "tests/in_process/run_program.h"
+#include "tests/support/evaluations.h"
+
+namespace sherd::test {
+namespace {
+
+using testing::HasSubstr;
+
+class EvalRun : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = std::make_unique<TempFolder>();
+    output_ = folder_->path() / "run";
+    expect_code(0, evaluated(output_, "3", "1 steps") +
+                       Arguments{"--checkpoint.every", "1 steps", "--checkpoint.keep", "9",
+                                 "--eval.batch", "3", "--optim.lr", "1e-2"});
+  }
+  static void TearDownTestSuite() { folder_.reset(); }
+
+  static nlohmann::json evaluate(const Arguments& flags) {
+    const Ended ended = expect_code(0, Arguments{"eval", "--loss-only", "--json"} + flags);
+    return nlohmann::json::parse(ended.out);
+  }
+  static double logged_loss(int step) {
+    return events(output_, "evaluation").at(static_cast<size_t>(step - 1)).at("loss");
+  }
+
+  // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
+  static inline std::unique_ptr<TempFolder> folder_;
+  static inline fs::path output_;
+  // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
+};
+
+TEST_F(EvalRun, IsWhatTheRunFoundItself) {
+  const auto last = evaluate({output_});
+  EXPECT_EQ(last.at("samples"), 8);
+  EXPECT_NEAR(last.at("loss").get<double>(), logged_loss(3), 1e-6);
+  EXPECT_NEAR(evaluate({output_, "--checkpoint", "last"}).at("loss").get<double>(), logged_loss(3),
+              1e-6);
+  EXPECT_NEAR(evaluate({output_, "--checkpoint", "2"}).at("loss").get<double>(), logged_loss(2),
+              1e-6);
+  EXPECT_NE(logged_loss(2), logged_loss(3));
+}
+
+TEST_F(EvalRun, TokenizesOnce) {
+  const Arguments cache = {"XDG_CACHE_HOME=" + (folder_->path() / "cache").string()};
+  const Arguments command = {"eval", kModel, "--data", kQuestions, "--loss-only", "--json"};
+  const auto loss = [&] {
+    return nlohmann::json::parse(expect_code(0, command, cache).out).at("loss");
+  };
+  const auto first = loss();
+  const fs::path kept = folder_->path() / "cache/sherd/tokens";
+  ASSERT_EQ(std::distance(fs::directory_iterator(kept), {}), 1);
+  const fs::path file = fs::directory_iterator(kept)->path();
+  const auto written = fs::last_write_time(file);
+  EXPECT_EQ(loss(), first);
+  EXPECT_EQ(fs::last_write_time(file), written);
+}
+
+TEST_F(EvalRun, GivesWayToFlags) {
+  EXPECT_EQ(evaluate({output_, "--limit", "2"}).at("samples"), 2);
+  EXPECT_EQ(evaluate({output_, "--limit", "0"}).at("samples"), 32);
+  EXPECT_EQ(evaluate({output_, "--data", kQuestions}).at("samples"), 32);
+  EXPECT_EQ(evaluate({"--model", output_, "--limit", "3"}).at("samples"), 3);
+}
+
+void refuse(int code, const Arguments& flags, const std::string& part) {
+  EXPECT_THAT(expect_code(code, Arguments{"eval"} + flags).err, HasSubstr(part));
+}
+
+TEST_F(EvalRun, SaysWhichCheckpointIsNotThere) {
+  refuse(66, {output_, "--checkpoint", "7"}, "has no checkpoint of step 7; there are 1, 2, 3.");
+  refuse(64, {output_, "--checkpoint", "newest"},
+         "give best, last or the number of a step, or the folder of a checkpoint");
+  refuse(64, {kModel, "--checkpoint", "last", "--data", kQuestions},
+         "chooses among those of a run: ");
+  refuse(64, {output_ / "checkpoints/step-00000002", "--checkpoint", "last"},
+         "is a checkpoint itself");
+}
+
+TEST_F(EvalRun, TakesTheFolderOfACheckpoint) {
+  const fs::path second = output_ / "checkpoints/step-00000002";
+  EXPECT_NEAR(evaluate({output_, "--checkpoint", second}).at("loss").get<double>(), logged_loss(2),
+              1e-6);
+  EXPECT_EQ(evaluate({"--checkpoint", second}).at("loss"), evaluate({second}).at("loss"));
+  refuse(64, {}, "--model is required");
+  EXPECT_NE(expect_code(0, {"generate", "--checkpoint", second, "--prompt", "Once"}).out, "");
+  const fs::path exported = folder_->path() / "exported";
+  for (const Arguments& flags : {Arguments{output_, "--checkpoint", "2"},
+                                 Arguments{output_, "--checkpoint", second}, Arguments{second}}) {
+    fs::remove_all(exported);
+    EXPECT_THAT(expect_code(0, Arguments{"export"} + flags + Arguments{"--out", exported}).out,
+                HasSubstr("exported " + second.string()));
+  }
+  fs::remove_all(exported);
+  EXPECT_THAT(expect_code(0, {"export", output_, "--out", exported}).out,
+              HasSubstr("step-00000003"));
+  EXPECT_THAT(expect_code(64, {"export", "--checkpoint", "best", "--out", exported}).err,
+              HasSubstr("sherd export RUN --checkpoint best"));
+}
+
+TEST_F(EvalRun, OfNothingSaysWhereItLooked) {
+  refuse(66, {"nosuchrun"}, "'nosuchrun' does not exist; relative paths begin here, in /");
+  EXPECT_THAT(expect_code(66, {"export", "nosuchrun", "--out", "x"}).err,
+              HasSubstr("'nosuchrun' does not exist; relative paths begin here, in /"));
+  const TempFolder empty;
+  refuse(64, {empty.path()}, "is neither a run nor a model, which has a config.json");
+  EXPECT_THAT(expect_code(66, {"eval", kModel, "--data", "nofile.json"}).err,
+              HasSubstr("nofile.json: cannot be opened: No such file or directory; relative paths "
+                        "begin here, in /"));
+}
+
+// A run's folder in the place of a model's, and in that of a recipe.
+TEST_F(EvalRun, IsNoModelButARecipe) {
+  const TempFolder other;
+  Arguments of_run = train(other.path() / "run");
+  std::replace(of_run.begin(), of_run.end(), kModel, output_.string());
+  const std::string run = output_.string();
+  EXPECT_THAT(
+      expect_code(64, of_run).err,
+      HasSubstr("'" + run + "' is a run: a model folder is needed here. sherd export " + run +
+                " --out FOLDER makes one of it. To continue the run itself: sherd "
+                "train " +
+                run));
+  EXPECT_THAT(expect_code(0, {"train", output_}).out, HasSubstr("no step is left to do"));
+  expect_code(0, {"plan", output_});
+  EXPECT_THAT(expect_code(0, {"data", "preview", output_, "--samples", "1"}).out,
+              HasSubstr("supervised"));
+}
+
+TEST_F(EvalRun, NeedsDataOfItsOwnOrAFlag) {
+  refuse(64, {kModel}, "--data is missing: '" + kModel + "' is a model, not a run");
+  const fs::path bare = folder_->path() / "bare";
+  expect_code(0, train(bare, "1"));
+  refuse(64, {bare}, "is a run without data.eval");
+  refuse(66, {bare, "--checkpoint", "best"}, "has no evaluation after a step");
+}
+
+TEST_F(EvalRun, OfARunThatHasSavedNothingSaysSo) {
+  const fs::path unsaved = folder_->path() / "unsaved";
+  expect_code(0, train(unsaved, "1") +
+                     Arguments{"--checkpoint.every", "never", "--checkpoint.at_end", "false"});
+  fs::remove(unsaved / "checkpoints");  // which is there only if something was saved
+  const std::string why = "'" + unsaved.string() + "' is a run without a complete checkpoint";
+  refuse(66, {unsaved}, why);
+  refuse(66, {unsaved, "--checkpoint", "last"}, why);
+  EXPECT_THAT(expect_code(66, {"generate", unsaved, "--prompt", "Once"}).err, HasSubstr(why));
+}
+
+}  // namespace
+}  // namespace sherd::test

@@ -1,0 +1,132 @@
+// `sherd generate`: what a model makes of prompts.
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "tests/in_process/run_program.h"
+
+namespace sherd::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+const Arguments kGenerate = {"generate", kModel, "--max-new-tokens", "12"};
+const std::vector<std::string> kPrompts = {"Once upon a time", "Tom",
+                                           "One day, a little girl named", "The dog",
+                                           "Lily and Ben went to the park. They"};
+
+std::string continued(const std::string& prompt) {
+  const Ended ended = expect_code(0, kGenerate + Arguments{"--prompt", prompt});
+  EXPECT_TRUE(ended.out.ends_with('\n'));
+  return ended.out.substr(0, ended.out.size() - 1);
+}
+
+std::vector<std::string> completions(const std::string& lines) {
+  std::vector<std::string> found;
+  std::istringstream stream(lines);
+  for (std::string line; std::getline(stream, line);) {
+    const json one = json::parse(line);
+    EXPECT_EQ(one.at("prompt"), kPrompts.at(found.size()));
+    found.push_back(one.at("completion"));
+  }
+  return found;
+}
+
+class Generate : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    expected_.clear();
+    for (const std::string& prompt : kPrompts) {
+      expected_.push_back(continued(prompt));
+    }
+  }
+  std::string file() const {
+    std::string text;
+    for (const std::string& prompt : kPrompts) {
+      text += prompt + "\n";
+    }
+    return folder_.write("prompts.txt", text).string();
+  }
+
+  TempFolder folder_;
+  static inline std::vector<std::string> expected_;  // NOLINT
+};
+
+TEST_F(Generate, ContinuesAPromptInTheModelsWords) {
+  EXPECT_THAT(expected_.front(), HasSubstr("there was a little"));
+}
+
+TEST_F(Generate, OfAFileGivesWhatEachPromptGivesAlone) {
+  const Ended ended = expect_code(0, kGenerate + Arguments{"--prompts", file(), "--batch", "3"});
+  EXPECT_EQ(completions(ended.out), expected_);
+}
+
+TEST_F(Generate, ContinuesWhatARunHasLearned) {
+  const fs::path output = folder_.path() / "run";
+  expect_code(0, train(output, "1"));
+  const Ended ended =
+      expect_code(0, {"generate", output, "--prompt", "Tom", "--max-new-tokens", "3"});
+  EXPECT_NE(ended.out, "");
+  EXPECT_THAT(ended.err, HasSubstr("checkpoint " + output.string()));
+}
+
+// A template that says nothing but the message with what goes before it.
+TEST_F(Generate, WritesPromptsAsTheModelsTemplateSays) {
+  const fs::path model = copy_of_model(folder_.path() / "model");
+  auto config = json::parse(read_file(model / "tokenizer_config.json"));
+  config["chat_template"] = "{{ bos_token }}{{ messages[0].content }} dog";
+  std::ofstream(model / "tokenizer_config.json") << config;
+  const Arguments verb = {"generate", model, "--max-new-tokens", "12", "--prompt", "The"};
+  const Ended chat = expect_code(0, verb);
+  EXPECT_EQ(chat.out, expected_[3] + "\n");
+  EXPECT_THAT(chat.err, HasSubstr("--raw leaves it out"));
+  EXPECT_EQ(expect_code(0, verb + Arguments{"--chat"}).out, chat.out);
+  const Ended raw = expect_code(0, verb + Arguments{"--raw"});
+  EXPECT_NE(raw.out, chat.out);
+  EXPECT_EQ(raw.out, continued("The") + "\n");
+}
+
+// `sherd train` writes nothing around a prompt, whatever template the model has.
+TEST_F(Generate, ContinuesPromptsOfARunAsItWasTrained) {
+  const fs::path model = copy_of_model(folder_.path() / "model");
+  auto config = json::parse(read_file(model / "tokenizer_config.json"));
+  config["chat_template"] = "{{ bos_token }}{{ messages[0].content }} dog";
+  std::ofstream(model / "tokenizer_config.json") << config;
+  const fs::path output = folder_.path() / "run";
+  Arguments run = train(output, "1");
+  std::replace(run.begin(), run.end(), kModel, model.string());
+  expect_code(0, run);
+  const auto continued_by = [&](const std::string& prompt, const Arguments& flags = {}) {
+    return expect_code(
+        0, Arguments{"generate", output, "--max-new-tokens", "12", "--prompt", prompt} + flags);
+  };
+  const Ended as_trained = continued_by("The");
+  EXPECT_THAT(as_trained.err, HasSubstr("as the run was trained; --chat writes them by"));
+  EXPECT_EQ(continued_by("The", {"--raw"}).out, as_trained.out);
+  EXPECT_EQ(continued_by("The ").out, as_trained.out);  // the blank belongs to what follows
+  EXPECT_EQ(continued_by("The dog").out, continued_by("The", {"--chat"}).out);
+  EXPECT_NE(continued_by("The dog").out, as_trained.out);
+}
+
+TEST_F(Generate, SaysWhatIsWrong) {
+  const auto refuse = [](int code, const Arguments& flags, const std::string& part) {
+    const Ended ended = expect_code(code, Arguments{"generate"} + flags);
+    EXPECT_THAT(ended.err, HasSubstr(part));
+    EXPECT_EQ(ended.out, "");
+  };
+  refuse(64, {}, "model is required");
+  refuse(64, {kModel, "--chat", "--prompt", "a"}, "has no chat template");
+  refuse(64, {kModel, "--chat", "--raw", "--prompt", "a"}, "--raw");
+  refuse(64, {kModel, "--prompt", "a", "--prompts", "b.txt"}, "--prompts");
+  refuse(66, {kModel, "--prompts", "/no/p.txt"}, "/no/p.txt");
+  refuse(65, {kModel, "--prompt", "a", "--max-new-tokens", "600"},
+         "--prompt: 2 tokens and --max-new-tokens 600 are more than the model's context of 512");
+  refuse(66, {"/no/model", "--prompt", "a"}, "does not exist");
+  refuse(73, {kModel, "--prompt", "a", "-o", "/no/folder/out.jsonl", "--max-new-tokens", "1"},
+         "/no/folder/out.jsonl");
+}
+
+}  // namespace
+}  // namespace sherd::test
