@@ -16,8 +16,8 @@ build: setup     ## build everything (PRESET=release: in build/release)
 	cmake --preset $(PRESET) -DSHERD_BUILD_TESTS=ON
 	cmake --build --preset $(PRESET)
 
-test: build      ## build and run the tests; prints at the end how many were skipped, and why
-	ctest --preset $(PRESET); result=$$?; scripts/skipped_tests $(BUILD_FOLDER); exit $$result
+test: build      ## build and run the tests; prints at the end how many were skipped, and why, and which took longest
+	ctest --preset $(PRESET); result=$$?; scripts/skipped_tests $(BUILD_FOLDER); scripts/test_times --longest 10 $(BUILD_FOLDER); exit $$result
 
 test-long: test-thread-sanitized test-sanitized build  ## what takes too long for every change: sanitizers, each source compiled alone, and tests with the label `long`
 	cmake --preset dev
@@ -41,10 +41,14 @@ test-thread-sanitized: setup  ## what is free of LibTorch (launch/, files/, llm/
 	cmake --build --preset tsan
 	ctest --preset tsan
 
+# Where there is no GPU to run them, the programs for GPUs link libsherd and ops/ of the CPU build, which are the same.
+BUILT = $(shell nvidia-smi -L 2>/dev/null | grep -q '^GPU' || echo $(BUILD_FOLDER))
 test-cuda:       ## compile libsherd, ops/ and the kernels for CUDA, and run the GPU tests where there is a GPU
 	@scripts/setup --tests --cuda
-	cmake --preset cuda -DSHERD_BUILD_LLM=OFF -DSHERD_BUILD_OPS=ON -DSHERD_WERROR=ON "-DCMAKE_CUDA_ARCHITECTURES=80-real;90"
-	cmake --build --preset cuda --target sherd sherd_cuda sherd_ops_cuda sherd_gpu_tests
+	$(if $(BUILT),cmake --preset $(PRESET) -DSHERD_BUILD_TESTS=ON)
+	$(if $(BUILT),cmake --build --preset $(PRESET) --target sherd_ops)
+	cmake --preset cuda -DSHERD_BUILD_LLM=OFF -DSHERD_BUILD_OPS=ON -DSHERD_WERROR=ON "-DCMAKE_CUDA_ARCHITECTURES=80-real;90" -DSHERD_BUILT=$(BUILT)
+	cmake --build --preset cuda --target sherd_cuda sherd_ops_cuda sherd_gpu_tests
 	ctest --preset cuda -L gpu
 
 format-check:    ## formatting and layers, without changing anything
