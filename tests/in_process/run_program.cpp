@@ -225,7 +225,7 @@ int take_launch(Arguments& arguments) {
     arguments.erase(arguments.begin(), arguments.begin() + 3);
   }
   const std::string& verb = arguments.front();
-  if (verb == "data") {  // which starts none
+  if (verb == "data" || verb == "plan") {  // which start none
     return ranks;
   }
   return app::take_ranks(arguments).value_or(ranks);
