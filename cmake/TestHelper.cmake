@@ -15,8 +15,10 @@ sherd_add_pch(sherd_test_pch ${PROJECT_SOURCE_DIR}/tests/support/pch.h
               DEPS sherd_error sherd::torch_cpu nlohmann_json::nlohmann_json GTest::gtest GTest::gmock)
 sherd_add_pch(sherd_plain_test_pch ${PROJECT_SOURCE_DIR}/tests/support/plain_pch.h
               DEPS nlohmann_json::nlohmann_json GTest::gtest GTest::gmock)
-target_link_libraries(sherd_test_pch PRIVATE sherd_test_flags)
-target_link_libraries(sherd_plain_test_pch PRIVATE sherd_test_flags)
+foreach(pch sherd_test_pch sherd_plain_test_pch)
+  target_include_directories(${pch} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${pch} PRIVATE sherd_test_flags)
+endforeach()
 
 # sherd_set_costs(TEST…): ctest begins the tests that take longest first. tests/costs.txt has the seconds that each took, as
 # scripts/test_times --costs prints them.
@@ -57,7 +59,7 @@ function(sherd_add_test name)
   cmake_parse_arguments(ARG "TORCH;WAITS;LONG" "LABELS;TIMEOUT;SHARDS" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock sherd_warnings sherd_sanitizers sherd_test_flags)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} sherd_files GTest::gtest GTest::gmock sherd_warnings sherd_sanitizers sherd_test_flags)
   set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 8)
   if(ARG_TORCH)
     sherd_reuse_pch(${name} sherd_test_pch)
