@@ -4,7 +4,7 @@ add_custom_target(sherd_torch_free_tests)
 # Tests are compiled once and run for seconds: docs/design/tests.md has what their flags take and bring. Sanitizers look at the libraries
 # for undefined behaviour, and at both for addresses.
 add_library(sherd_test_flags INTERFACE)  # linked behind sherd_sanitizers, to stand behind their flags
-target_compile_options(sherd_test_flags INTERFACE $<$<CONFIG:Release>:-O0>)
+target_compile_options(sherd_test_flags INTERFACE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O0>)
 if(SHERD_SANITIZER)
   target_compile_options(sherd_test_flags INTERFACE -O0 -g0)
   if(SHERD_SANITIZER MATCHES "undefined")
