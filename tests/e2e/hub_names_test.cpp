@@ -3,7 +3,8 @@
 #include <sstream>
 #include <thread>
 
-#include "tests/e2e/fetching.h"
+#include "tests/e2e/training.h"
+#include "tests/support/fetching.h"
 
 namespace sherd::test {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <sched.h>
 
-#include "tests/e2e/fetching.h"
 #include "tests/e2e/on_terminal.h"
+#include "tests/support/fetching.h"
 
 namespace sherd::test {
 namespace {

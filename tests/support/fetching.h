@@ -1,8 +1,8 @@
 #pragma once
 // A hub on loopback, and a cache that is filled from it.
 
-#include "tests/e2e/training.h"
 #include "tests/support/hub_server.h"
+#include "tests/support/training.h"
 
 namespace sherd::test {
 
@@ -32,6 +32,23 @@ class Fetch : public testing::Test {
 
   TempFolder folder;
   HubServer hub{kModel};
+};
+
+/// And a data set there.
+class FetchData : public Fetch {
+ protected:
+  [[nodiscard]] static std::string parquet(const std::string& name) {
+    return read_file(SHERD_TEST_SOURCE_DIR "/tests/data/parquet/" + name);
+  }
+  [[nodiscard]] Arguments variables_of_data(const Arguments& more = {}) const {
+    return Arguments{"HF_HOME=" + home().string(), "HF_ENDPOINT=" + data.url()} + more;
+  }
+
+  HubServer data{{{"README.md", "---"},
+                  {"plain_text/train-00000-of-00001.parquet", parquet("squad-32.parquet")},
+                  {"plain_text/validation-00000-of-00001.parquet", parquet("squad-v2.parquet")},
+                  {"other/train-00000-of-00001.parquet", parquet("sums-gzip.parquet")},
+                  {"script.py", "import os"}}};
 };
 
 }  // namespace sherd::test
