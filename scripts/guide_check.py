@@ -62,7 +62,7 @@ def copy_of(root, programs, folder):
     listed = subprocess.run(["git", "-c", "safe.directory=*", "ls-files", "-coz", "--exclude-standard"], cwd=root, check=True,
                             capture_output=True, text=True).stdout
     for name in filter(None, listed.split("\0")):
-        if (root / name).is_file():
+        if (root / name).is_file() or (root / name).is_symlink():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, folder / name, follow_symlinks=False)
     for name in (".deps", "models"):

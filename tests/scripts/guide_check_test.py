@@ -23,6 +23,9 @@ def checked(page, long=False, every_page=False, exceptions=()):
         subprocess.run(["git", "init", "-q", folder], check=True)
         (root / ".gitignore").write_text(".deps\nmodels\n")
         (root / "PAGE.md").write_text(page)
+        (root / "folder").mkdir()
+        (root / "folder/file").write_text("in a folder\n")
+        (root / "link").symlink_to("folder")
         said = io.StringIO()
         with contextlib.redirect_stdout(said), mock.patch.object(guide_check, "EXCEPTIONS", list(exceptions)):
             result = guide_check.check(root, [root / "PAGE.md"], root / "bin", long, every_page)
@@ -47,7 +50,10 @@ class Commands(unittest.TestCase):
     def test_run_in_a_copy_one_after_the_other(self):
         result, said, files = checked("    export WORD=hello\n    mkdir made && cd made\n\ntext\n\n    $ echo $WORD $(basename $(pwd -P))\n    hello made\n")
         self.assertEqual(result, 0, said)
-        self.assertEqual(files, [".gitignore", "PAGE.md"])
+        self.assertEqual(files, [".gitignore", "PAGE.md", "folder", "link"])
+
+    def test_see_the_files_of_links(self):
+        self.assertEqual(checked("    $ cat link/file\n    in a folder\n")[0], 0)
 
     def test_that_fail_are_reported(self):
         result, said, _ = checked("    echo reason; exit 3\n")
