@@ -213,7 +213,7 @@ void add_launch(CLI::App& program, int& exit_code) {
   auto oversubscribe = std::make_shared<bool>(false);
   verb->add_flag("--oversubscribe", *oversubscribe, "start more than eight ranks per core");
   auto hosts = std::make_shared<sherd::launch::LaunchHosts>();
-  auto* nodes = verb->add_option("--nnodes", hosts->hosts,
+  auto* nodes = verb->add_option("--nnodes,--nodes", hosts->hosts,
                                  "number of hosts; run sherd launch on each, with the same -n")
                     ->check(within(1, sherd::launch::LaunchHosts::kMostHosts))
                     ->excludes(port);

@@ -116,7 +116,7 @@ class AdamW : public CheckpointableOptimizer {
   [[nodiscard]] const AdamWOptions& options(size_t group) const;
   /// Returns the number of groups, including the one for parameters in no group.
   [[nodiscard]] size_t groups() const;
-  /// Returns the number of calls of step() so far.
+  /// Returns the number of updates so far; steps that `found_inf` skipped do not count.
   [[nodiscard]] int64_t steps_done() const override;
   /// Returns the number of updates of one parameter: the t of its bias correction. It is less than
   /// steps_done() if the parameter was frozen or had no gradient in some steps. Throws Error(Usage)

@@ -19,11 +19,11 @@ namespace sherd {
 /// memory and traffic.  Paper: ZeRO, arXiv:1910.02054; FSDP, arXiv:2304.11277 §3.2.
 enum class Strategy {
   /// Shards parameters, gradients and optimizer state; a unit's full parameters exist only while it
-  /// runs (ZeRO-3). Least memory; two gathers per unit and step. PyTorch:
+  /// runs (ZeRO-3). Least memory; two all-gathers per unit and micro-batch. PyTorch:
   /// `reshard_after_forward=True`.
   FullShard,
-  /// As FullShard, but keeps gathered parameters from forward to backward (ZeRO-2). One gather per
-  /// unit and step; needs memory for the whole gathered model. PyTorch:
+  /// As FullShard, but keeps gathered parameters from forward to backward (ZeRO-2). One
+  /// all-gather per unit and micro-batch; needs memory for the whole gathered model. PyTorch:
   /// `reshard_after_forward=False`.
   ShardGradOp,
   /// Every rank keeps everything, and gradients are all-reduced. Accepts any mesh. PyTorch:
@@ -204,7 +204,7 @@ template <class... Blocks>
 
 }  // namespace unit_policy
 
-/// When backward gathers the next unit. FSDP1: `BackwardPrefetch`.
+/// Time at which backward gathers the next unit. FSDP1: `BackwardPrefetch`.
 enum class BackwardPrefetch {
   Pre,   ///< before the current unit's backward: the two overlap
   Post,  ///< after the current unit is freed: less memory, less overlap
