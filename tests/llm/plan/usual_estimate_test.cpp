@@ -71,7 +71,7 @@ TEST(UsualEstimate, StandsBesideWhatIsPlannedRowByRow) {
   expect("gradients", "16", "32.0");
   expect("AdamW's moments, float32", "64", "64.0");
   expect("AdamW's moments, bfloat16", "", "32.0");
-  expect("per GPU: activations, checkpointed", "1-2", "3.0");
+  expect("per GPU: checkpointed activations", "1-2", "3.0");
   expect("per GPU: total, on 8 GPUs", "12 + activations", "22.0");
   expect("... with moments of 16 bits", "", "18.0");
   expect("checkpointing: activations", "/ 2", "/ 4.0");
@@ -79,7 +79,7 @@ TEST(UsualEstimate, StandsBesideWhatIsPlannedRowByRow) {
   expect("FSDP costs, within a host", "15-25 %", "30.0 %");
   expect("FSDP costs, two hosts", "up to 50 %", "50.0 %");
   expect("tokens/s of 8 x a100-80g", "2000-4000", "19900");
-  EXPECT_THAT(row(rows, "per GPU: activations, checkpointed").why,
+  EXPECT_THAT(row(rows, "per GPU: checkpointed activations").why,
               HasSubstr("layers' inputs 2.1, logits 2.1 (and 4.2 in float32)"));
 }
 
