@@ -120,10 +120,10 @@ void say_comparison(const Sweep& sweep, const std::vector<SweepRun>& done,
     return;
   }
   const auto comparison = llm::runs::compare(folders);
+  print_result(flags.json ? to_json(comparison) : to_text(comparison));
   if (!flags.html.empty() && !folders.empty()) {
     sherd::files::write_file(flags.html, to_html(comparison));
   }
-  print_result(flags.json ? to_json(comparison) : to_text(comparison));
 }
 
 // On request, gently or at once; what is killed otherwise has failed.
@@ -313,8 +313,9 @@ void add_sweep(CLI::App& program, int& exit_code) {
       ->check(within(1, 1024));
   verb->add_flag("--json", flags->json, "print the comparison as one line of JSON");
   verb->add_option("--html", flags->html, "also write the page of `sherd compare --html`");
-  auto* slurm = verb->add_flag("--slurm", flags->makes_jobs,
-                               "submit a job for each run; called again, show which are done");
+  auto* slurm = verb->add_flag(
+      "--slurm", flags->makes_jobs,
+      "submit a job for each run; called again, show which are done and submit the others");
   verb->add_flag("--no-submit", flags->only_writes_jobs,
                  "write the job files without submitting them");
   verb->add_option("--launcher", flags->launcher,

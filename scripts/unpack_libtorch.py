@@ -58,7 +58,10 @@ def link_cpu(folder: pathlib.Path, out: pathlib.Path) -> None:
             continue
         for name in files_of_wheel(folder, record):
             (out / name).parent.mkdir(parents=True, exist_ok=True)
-            os.link(folder / name, out / name)
+            try:
+                os.link(folder / name, out / name)
+            except OSError:  # a file system without hard links
+                shutil.copy2(folder / name, out / name)
 
 
 def main() -> None:

@@ -67,7 +67,7 @@ void check_precision(const Precision& precision) {
     refuse_option(std::string("Master::") + name_of(precision.master) +
                   " is for parameters in bf16 and has no fp32 masters: " +
                   (precision.full_precision_in_eval
-                       ? "nothing is left to evaluate with: leave full_precision_in_eval"
+                       ? "nothing is left to evaluate with: leave full_precision_in_eval off"
                        : "instead of param_dtype Half choose "
                          "BFloat16") +
                   " or Master::Float32.");

@@ -114,8 +114,10 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
                                    {"json", DataFormat::Json},
                                    {"parquet", DataFormat::Parquet}},
                                   {"csv", "chat", "alpaca", "text"}),
-       .doc = "how to read the file ([formats](data-and-labels.md)); auto: by the name's end "
-              "(.jsonl, .ndjson, .parquet), else by its first bytes; the choice is written into "
+       .doc = "squad: SQuAD's JSON; jsonl: one record per line; json: an array of records; "
+              "parquet; auto: "
+              "by the name's end (.jsonl, .ndjson, .parquet), else by its first bytes; the choice "
+              "is written into "
               "the run's config.toml",
        .on_resume = fixed_if(trains),
        .before = "squad"},
@@ -287,8 +289,10 @@ Table fields(DeviceSection& device) {
        .of_host = true},
       {.name = "attention",
        .slot = choice<AttentionKernel>(device.attention, attention_words()),
-       .doc = "attention kernel on GPUs; cudnn: 16-bit documents of one length; plain: matrix "
-              "products; auto: the fastest that supports the model. An unsupported choice falls "
+       .doc = "attention kernel on GPUs; cudnn: 16-bit documents of one length; flash: LibTorch's "
+              "flash "
+              "attention; plain: matrix products; auto: the fastest that supports the model. An "
+              "unsupported choice falls "
               "back to the next, with a message",
        .idle =
            no_effect(device.kind == DeviceKind::Cpu && device.attention != AttentionKernel::Auto,
@@ -451,7 +455,7 @@ Table fields(OffloadSection& offload) {
        .slot = host_or_disk_folder(offload.optimizer_on_host, offload.optimizer_folder),
        .doc = "AdamW's moments and, under bfloat16, the masters (8 to 12 bytes per parameter), "
               "with the same results. host: pinned memory of a GPU's host; disk: unnamed files on "
-              "a fast local disk",
+              "a fast local disk, on GPUs through the host. Each step reads and writes them",
        .of_host = true},
       {.name = "gradients",
        .slot = host_or_disk_folder(offload.gradients_on_host, offload.gradient_folder),
@@ -572,12 +576,12 @@ Table fields(EvalSection& eval, const DataSection& data) {
        .idle = not_trained},
       {.name = "patience",
        .slot = integer_or("none", eval.patience, between(1, kMany)),
-       .doc = "end the run after this many evaluations in a row without improvement",
+       .doc = "end the run after this many evaluations in a row without improvement; none: never",
        .unit = "evaluations"},
       {.name = "min_delta",
        .slot = number(eval.min_delta, at_least(0)),
-       .doc = "least improvement that counts for eval.patience, in the unit of eval.best_by "
-              "(percent for em and f1)",
+       .doc = "an improvement counts for eval.patience if it is larger than this, in the unit of "
+              "eval.best_by (percent for em and f1)",
        .idle = no_effect(!eval.patience, "eval.patience is none")},
       not_yet("metrics", "a choice of metrics"),
   }};
@@ -590,7 +594,8 @@ Table fields(Sink& sink, std::size_t i) {
              .doc =
                  "jsonl: the log file; tensorboard: the folder for event files; wandb: the parent "
                  "of its folder wandb",
-             .default_words = "log.jsonl, tensorboard or wandb in train.output, or WANDB_DIR",
+             .default_words =
+                 "log.jsonl, tensorboard or wandb in train.output; for wandb WANDB_DIR if set",
              .idle = no_effect(sink.kind == SinkKind::Mlflow,
                                "MLFLOW_TRACKING_URI is the server's address"),
              .of_host = true};

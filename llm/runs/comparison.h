@@ -41,6 +41,9 @@ struct Comparison {
 /// Not collective. Throws as read_run().
 [[nodiscard]] Comparison compare(const std::vector<std::filesystem::path>& folders);
 
+/// MiB with four digits, and whole from 1,000 on: "12.5", "61440".
+[[nodiscard]] std::string mib_of(std::int64_t bytes);
+
 /// Peak memory of the largest rank without the program's own: parameters, gradients, optimizer
 /// state, activations and buffers. None if the run recorded no measurement.
 [[nodiscard]] std::optional<std::int64_t> state_bytes(const RunSummary& run);

@@ -42,11 +42,6 @@ std::vector<Curve> evaluation_curves(const Comparison& comparison) {
   return curves;
 }
 
-std::string mib_text(std::int64_t bytes) {
-  constexpr double kBytesPerMib = 1024.0 * 1024.0;
-  return fmt::format("{:.4g} MiB", static_cast<double>(bytes) / kBytesPerMib);
-}
-
 // On scales of their own: the program of a small model is most of what it takes.
 std::string memory_bars(const Comparison& comparison) {
   std::vector<Bar> state;
@@ -56,10 +51,10 @@ std::string memory_bars(const Comparison& comparison) {
     const std::string& name = run.records.name;
     state.push_back({name,
                      {static_cast<double>(std::max<std::int64_t>(0, bytes.value_or(0)))},
-                     bytes ? mib_text(*bytes) : "not recorded"});
+                     bytes ? mib_of(*bytes) + " MiB" : "not recorded"});
     program.push_back({name,
                        {static_cast<double>(run.summary.constant_bytes)},
-                       bytes ? mib_text(run.summary.constant_bytes) : "not recorded"});
+                       bytes ? mib_of(run.summary.constant_bytes) + " MiB" : "not recorded"});
   }
   return bar_chart({"state", "Memory of the model's state per rank", ""}, {"state"}, state) +
          bar_chart({"program", "Memory of the program itself per rank (a scale of its own)", ""},

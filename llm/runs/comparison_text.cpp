@@ -21,7 +21,6 @@ using Row = std::vector<std::string>;
 
 constexpr std::size_t kTerminalWidth = 80;
 constexpr std::size_t kLongestName = 26;  // with any column after it, it fits into a line
-constexpr double kMib = 1024.0 * 1024.0;
 
 // A column of the tables: its name in CSV, its title, and its text for a run.
 struct Column {
@@ -30,11 +29,15 @@ struct Column {
   std::function<std::string(const ComparedRun&)> text;
 };
 
-std::string number(double value, const char* form = "{:.4g}") {
-  return fmt::format(fmt::runtime(form), value);
+constexpr const char* kFourDigits = "{:.4g}";
+constexpr double kWholeFrom = 1000;  // four digits of larger numbers would need an exponent
+
+std::string number(double value, const char* form = kFourDigits) {
+  return form == kFourDigits && value >= kWholeFrom ? fmt::format("{:.0f}", value)
+                                                    : fmt::format(fmt::runtime(form), value);
 }
 
-std::string number_or_none(const std::optional<double>& value, const char* form = "{:.4g}") {
+std::string number_or_none(const std::optional<double>& value, const char* form = kFourDigits) {
   return value ? number(*value, form) : "";
 }
 
@@ -57,15 +60,17 @@ std::string word_of(Scaling scaling) {
   return "";
 }
 
+// "0": no samples were evaluated.
 bool is_empty(const Column& column, const Comparison& comparison) {
-  return std::all_of(comparison.runs.begin(), comparison.runs.end(),
-                     [&](const ComparedRun& run) { return column.text(run).empty(); });
+  return std::all_of(comparison.runs.begin(), comparison.runs.end(), [&](const ComparedRun& run) {
+    const std::string text = column.text(run);
+    return text.empty() || (column.name == std::string("eval_samples_per_second") && text == "0");
+  });
 }
 
 // In the order of the CSV, whose readers may count: new columns are appended.
 std::vector<Column> columns_of() {
   using Run = const ComparedRun&;
-  const auto mib = [](std::int64_t bytes) { return number(static_cast<double>(bytes) / kMib); };
   return {
       {"name", "run", [](Run run) { return run.records.name; }},
       {"strategy", "strategy", strategy_of},
@@ -81,10 +86,7 @@ std::vector<Column> columns_of() {
        [](Run run) { return number(run.summary.train_steps_per_second); }},
       {"mfu", "MFU", [](Run run) { return number_or_none(run.summary.mfu, "{:.3f}"); }},
       {"eval_samples_per_second", "eval samples/s",
-       [](Run run) {
-         const double speed = run.summary.eval_samples_per_second;
-         return speed > 0 ? number(speed) : "";
-       }},
+       [](Run run) { return number(run.summary.eval_samples_per_second); }},
       {"mean_peak_mib", "mean peak MiB",
        [](Run run) { return number(static_cast<double>(run.summary.mean_peak_bytes >> 20)); }},
       {"max_peak_mib", "max peak MiB",
@@ -97,13 +99,13 @@ std::vector<Column> columns_of() {
        [](Run run) { return fmt::format("{}", run.records.config.train.global_batch); }},
       {"steps", "steps", [](Run run) { return fmt::format("{}", run.summary.steps); }},
       {"state_mib", "state MiB",
-       [mib](Run run) {
+       [](Run run) {
          const auto bytes = state_bytes(run.summary);
-         return bytes ? mib(*bytes) : "";
+         return bytes ? mib_of(*bytes) : "";
        }},
       {"program_mib", "program MiB",
-       [mib](Run run) {
-         return run.summary.constant_bytes > 0 ? mib(run.summary.constant_bytes) : "";
+       [](Run run) {
+         return run.summary.constant_bytes > 0 ? mib_of(run.summary.constant_bytes) : "";
        }},
   };
 }
@@ -160,7 +162,7 @@ std::string loss_at(const std::vector<std::optional<double>>& losses, std::size_
 
 // As many phases as take time in some run.
 void remove_idle_phases(std::vector<Row>& rows) {
-  for (std::size_t column = rows[0].size(); column-- > 1;) {
+  for (std::size_t column = rows[0].size() - 1; column > 1; --column) {  // after name and all
     const bool idle = std::all_of(rows.begin() + 1, rows.end(), [&](const Row& row) {
       return row[column].empty() || row[column] == "0.0";
     });

@@ -12,38 +12,45 @@ namespace llm::runs {
 
 namespace {
 
-constexpr double kMebibyte = 1024.0 * 1024.0;
 constexpr std::size_t kMostNames = 5;
 constexpr std::size_t kMostGroups = 3;
 
-// The losses of all steps, then of all evaluations.
-std::vector<double> losses_of(const RunRecords& run) {
-  std::vector<double> losses;
-  for (const track::StepRecord& step : run.steps) {
-    losses.push_back(step.loss);
+// The losses of one run compared with another's.
+struct LossDifference {
+  bool has_other_steps = false;
+  bool is_not_finite = false;  ///< a loss of one of them
+  double largest = 0;          ///< relative to the larger loss; 0: all are the same bits
+
+  [[nodiscard]] bool none() const { return !has_other_steps && !is_not_finite && largest == 0; }
+  void add(double one, double other) {
+    if (one == other || (std::isnan(one) && std::isnan(other))) {
+      return;
+    }
+    is_not_finite = is_not_finite || !std::isfinite(one) || !std::isfinite(other);
+    largest = std::max(largest, std::abs(one - other) / std::max(std::abs(one), std::abs(other)));
   }
-  for (const Evaluation& one : run.evaluations) {
-    losses.push_back(one.loss);
+};
+
+// Evaluations count if both runs have as many.
+LossDifference difference_of(const RunRecords& one, const RunRecords& other) {
+  LossDifference difference;
+  difference.has_other_steps = one.steps.size() != other.steps.size();
+  if (difference.has_other_steps) {
+    return difference;
   }
-  return losses;
+  for (std::size_t i = 0; i < one.steps.size(); ++i) {
+    difference.add(one.steps[i].loss, other.steps[i].loss);
+  }
+  for (std::size_t i = 0;
+       i < one.evaluations.size() && one.evaluations.size() == other.evaluations.size(); ++i) {
+    difference.add(one.evaluations[i].loss, other.evaluations[i].loss);
+  }
+  return difference;
 }
 
-// Infinity if the runs have other steps or evaluations; 0 if all losses are the same bits.
-double largest_difference(const RunRecords& one, const RunRecords& other) {
-  const std::vector<double> its = losses_of(one);
-  const std::vector<double> others = losses_of(other);
-  if (one.steps.size() != other.steps.size() || its.size() != others.size()) {
-    return INFINITY;
-  }
-  double largest = 0;
-  for (std::size_t i = 0; i < its.size(); ++i) {
-    if (its[i] == others[i] || (std::isnan(its[i]) && std::isnan(others[i]))) {
-      continue;
-    }
-    const double difference = std::abs(its[i] - others[i]) / std::abs(its[i]);
-    largest = std::max(largest, std::isnan(difference) ? INFINITY : difference);
-  }
-  return largest;
+std::string percent_text(double part) {
+  const double percent = 100 * part;
+  return percent < 10 ? fmt::format("{:.2g} %", percent) : fmt::format("{:.0f} %", percent);
 }
 
 std::string names_of(const std::vector<std::string>& names) {
@@ -73,7 +80,7 @@ ComparedRun without_log(const ComparedRun& run) {
 /// Runs that have the same losses, bit for bit.
 struct SameLosses {
   Comparison runs;
-  double difference = 0;  ///< from the first run, relative; infinity: other steps or evaluations
+  LossDifference difference;  ///< from the first run
 
   [[nodiscard]] std::string names() const {
     std::vector<std::string> names;
@@ -90,11 +97,11 @@ std::vector<SameLosses> groups_of(const Comparison& comparison) {
   std::vector<const RunRecords*> firsts;  // of the groups
   for (const ComparedRun& run : comparison.runs) {
     std::size_t group = 0;
-    while (group < groups.size() && largest_difference(*firsts[group], run.records) != 0) {
+    while (group < groups.size() && !difference_of(*firsts[group], run.records).none()) {
       ++group;
     }
     if (group == groups.size()) {
-      groups.push_back({{}, largest_difference(comparison.runs.front().records, run.records)});
+      groups.push_back({{}, difference_of(comparison.runs.front().records, run.records)});
       firsts.push_back(&run.records);
     }
     groups[group].runs.runs.push_back(without_log(run));
@@ -120,7 +127,7 @@ std::string on_the_first_group(const SameLosses& group, std::size_t runs, std::i
 
 std::string sentence_on_losses(const Comparison& comparison) {
   const ComparedRun& first = comparison.runs.front();
-  if (first.summary.learned_steps == 0) {
+  if (first.summary.learned_steps == 0 || !comparison.comparable()) {
     return "";
   }
   const std::vector<SameLosses> groups = groups_of(comparison);
@@ -128,13 +135,16 @@ std::string sentence_on_losses(const Comparison& comparison) {
   std::vector<std::string> more;
   for (std::size_t i = 1; i < groups.size(); ++i) {
     const SameLosses& group = groups[i];
-    if (std::isinf(group.difference)) {
+    if (group.difference.has_other_steps) {
       more.push_back(fmt::format(" {} ha{} other steps: see global batch and steps.", group.names(),
                                  group.one() ? "s" : "ve"));
+    } else if (group.difference.is_not_finite) {
+      more.push_back(fmt::format(" {} and {} differ in a loss that is not finite.",
+                                 first.records.name, group.names()));
     } else {
-      more.push_back(fmt::format(" {} {} from {} by at most {:.2g} %.", group.names(),
+      more.push_back(fmt::format(" {} {} from {} by at most {}.", group.names(),
                                  group.one() ? "differs" : "agree, bit for bit, and differ",
-                                 first.records.name, 100 * group.difference));
+                                 first.records.name, percent_text(group.difference.largest)));
     }
   }
   if (more.size() > kMostGroups) {
@@ -188,16 +198,13 @@ std::string sentence_on_memory(const Comparison& comparison) {
       programs.insert(run.summary.constant_bytes);
     }
   }
-  const auto mib = [](std::int64_t bytes) {
-    return fmt::format("{:.4g}", static_cast<double>(bytes) / kMebibyte);
-  };
-  const std::string least = mib(*programs.begin());
-  const std::string most = mib(*programs.rbegin());
+  const std::string least = mib_of(*programs.begin());
+  const std::string most = mib_of(*programs.rbegin());
   return fmt::format(
-      "Memory: the model's state takes {:.4g} MiB per rank in {}.{} The program itself takes {} "
+      "Memory: the model's state takes {} MiB per rank in {}.{} The program itself takes {} "
       "MiB per rank in addition.",
-      state(first) / kMebibyte, first.records.name, ranges_by_ranks(comparison, state),
-      least == most ? least : least + " to " + most);
+      mib_of(static_cast<std::int64_t>(state(first))), first.records.name,
+      ranges_by_ranks(comparison, state), least == most ? least : least + " to " + most);
 }
 
 std::string sentence_on_speed(const Comparison& comparison) {
@@ -209,6 +216,13 @@ std::string sentence_on_speed(const Comparison& comparison) {
 }
 
 }  // namespace
+
+std::string mib_of(std::int64_t bytes) {
+  constexpr double kMebibyte = 1024.0 * 1024.0;
+  constexpr double kWholeFrom = 1000;
+  const double mib = static_cast<double>(bytes) / kMebibyte;
+  return mib < kWholeFrom ? fmt::format("{:.4g}", mib) : fmt::format("{:.0f}", mib);
+}
 
 std::optional<std::int64_t> state_bytes(const RunSummary& run) {
   return run.constant_bytes > 0 ? std::optional(run.max_peak_bytes - run.constant_bytes)

@@ -88,7 +88,7 @@ std::vector<ShardBlock> ShardFiles::blocks(const CheckpointPiece& piece, const s
       digests == piece.sha256.end() ||
       static_cast<int64_t>(digests->second.size()) !=
           blocks_in(entry->numel() * element_bytes(*entry), block_bytes)) {
-    damaged(file, name, "is not there as the manifest says");
+    damaged(file, name, "does not match the manifest");
   }
   named_.insert(piece.file + "/" + name);
   std::vector<ShardBlock> found;

@@ -1,5 +1,6 @@
 // `sherd compare` of real runs.
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -110,7 +111,7 @@ class ComparePage : public Compare {
                            : found != shown.end() ? run.at(found->second).get<double>()
                                                   : NAN;
       if (!std::isnan(value)) {
-        EXPECT_NEAR(std::stod(cells[i]), value, 0.01 * std::abs(value)) << title;
+        EXPECT_NEAR(std::stod(cells[i]), value, std::max(0.01 * std::abs(value), 0.005)) << title;
         ++compared;
       }
     }

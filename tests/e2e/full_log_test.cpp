@@ -60,7 +60,7 @@ TEST_F(FullDisk, IsToldAndWhatItLacksIsCounted) {
   // A beginning, 40 steps, a checkpoint and an end were to be written, of which one more is there.
   const auto lost = summary(output()).at("lost_records").get<std::size_t>();
   EXPECT_EQ(lost, 43 - written - 1);
-  EXPECT_THAT(ended.out, HasSubstr("; without " + std::to_string(lost) +
+  EXPECT_THAT(ended.out, HasSubstr("; " + std::to_string(lost) +
                                    " records not in the log because the disk was full\n"));
 }
 

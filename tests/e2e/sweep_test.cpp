@@ -56,7 +56,7 @@ const std::string kOnTwoHosts = "[[run]]\nname = \"wide\"\nranks = 4\nhosts = 2\
 TEST_F(Sweep, SeveralHostsNeedABatchSystemOrALauncher) {
   const std::string sweep = file(kOnTwoHosts);
   EXPECT_THAT(expect_code(64, {"sweep", sweep}).err,
-              HasSubstr("run 'wide' is over 2 hosts: give --slurm for a batch system, or "
+              HasSubstr("run 'wide' needs 2 hosts: give --slurm for a batch system, or "
                         "--launcher with a command that starts `sherd launch` on each host"));
   EXPECT_THAT(expect_code(64, {"sweep", sweep, "--setup", "true"}).err, HasSubstr("--slurm"));
   EXPECT_THAT(expect_code(64, {"sweep", sweep, "--no-submit"}).err, HasSubstr("--slurm"));

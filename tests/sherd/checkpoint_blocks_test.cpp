@@ -231,13 +231,13 @@ TEST(CheckpointBlocks, ThatTheManifestDoesNotCountRightAreRefused) {
   refused([](auto& manifest) { manifest["block_bytes"] = 12; }, {"block_bytes must be a multiple"});
   refused([](auto& manifest) { manifest.erase("block_bytes"); }, {"block_bytes"});
   refused([](auto& manifest) { manifest["block_bytes"] = 2 * kBlockBytes; },
-          {"is not there as the manifest says"});
+          {"does not match the manifest"});
   refused(
       [](auto& manifest) {
         auto& digests = manifest["parameters"]["head.weight"]["pieces"][0]["sha256"]["value"];
         digests.erase(digests.size() - 1);
       },
-      {"value/head.weight", "is not there as the manifest says"});
+      {"value/head.weight", "does not match the manifest"});
 }
 
 // Bytes that this process has read with system calls; 0 where the system does not count them.

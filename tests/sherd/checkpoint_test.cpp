@@ -313,7 +313,7 @@ TEST(Checkpoint, ThatLacksAFileOrATensorIsFoundWithoutReadingIt) {
   fs::copy_file(path + "/shard-00000-of-00002.safetensors", shard,
                 fs::copy_options::overwrite_existing);
   expect_error([&] { require_checkpoint_files(path); }, ExitCode::BadData,
-               {shard, "is not there as the manifest says"});
+               {shard, "does not match the manifest"});
   fs::remove(shard);
   expect_error([&] { require_checkpoint_files(path); }, ExitCode::InputMissing, {shard});
 }
@@ -495,7 +495,7 @@ const std::vector<Damage>& damages() {
        /*is_in_values=*/true},
       {"DigestOfAMomentLeftOut",
        ExitCode::BadData,
-       {"tensor 'exp_avg/", "is not there as the manifest says"},
+       {"tensor 'exp_avg/", "does not match the manifest"},
        [](const fs::path& folder) {
          edit_manifest(folder, [](auto& manifest) { piece(manifest)["sha256"].erase("exp_avg"); });
        }},

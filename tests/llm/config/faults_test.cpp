@@ -221,7 +221,7 @@ TEST_F(Faults, OfFilesThatCannotBeRead) {
 TEST_F(Faults, AMissingKeySaysHowToGiveIt) {
   EXPECT_THAT(faults(write("")),
               HasSubstr("model.path is missing: give path = \"…\" under [model], "
-                        "or --model.path …: Hugging Face folder"));
+                        "or --model.path …: Hugging Face model folder"));
   EXPECT_THAT(faults(write(""), {}), HasSubstr("2 faults"));
   EXPECT_THAT(faults(write(kRequired + "[model]\n")), HasSubstr("not valid TOML"));
   EXPECT_THAT(faults(std::nullopt, {"--model.path=", "--data.train=t", "--train.output=o"}),

@@ -66,10 +66,11 @@ TEST(MemoryTable, IsALineForEachAndAColumnForEachPhase) {
                    {"aten::add", 512 * kMiB},
                    {"rotary", 10 * kMiB},
                    {kKeptItem, 502 * kMiB}}}};
-  EXPECT_EQ(memory_table(plan, {"bfloat16"}),
-            "peak per rank, GiB:            load  forward\n  float32 masters           1.0      "
-            "1.0\n  activations                       -      2.5\n  free, kept by the allocator    "
-            "   -      0.5\n  total                           1.0      4.0");
+  EXPECT_EQ(
+      memory_table(plan, {"bfloat16"}),
+      "peak per rank, GiB:              load  forward\n  float32 masters                 1.0      "
+      "1.0\n  activations                       -      2.5\n  free, kept by the allocator    "
+      "   -      0.5\n  total                           1.0      4.0");
   EXPECT_THAT(memory_table(plan, {"float32"}), HasSubstr("parameters, float32"));
   EXPECT_THAT(memory_table(plan, {"bfloat16", true}), HasSubstr("low halves of masters  "));
   EXPECT_EQ(largest_activations(plan.phases[1]), "linear 2.0 GiB, add 512 MiB");

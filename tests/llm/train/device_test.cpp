@@ -101,7 +101,7 @@ TEST(ChosenDevice, IsPlannedByItsNameAndItsOwnMemory) {
   EXPECT_EQ(turing.name, "Tesla T4");
   EXPECT_EQ(turing.auto_dtype, c10::ScalarType::Half);
   EXPECT_EQ(turing.peak_operations_per_second, 0);
-  EXPECT_THAT(turing.remark, HasSubstr("not known"));
+  EXPECT_THAT(turing.remark, HasSubstr("are unknown"));
 }
 
 }  // namespace
