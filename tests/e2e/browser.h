@@ -75,7 +75,7 @@ const widest = Math.max(document.documentElement.scrollWidth, document.body.scro
 const found = document.createElement("pre");
 found.innerHTML = `<samp>${widest}</samp><samp>${colourOf(document.body)}</samp>` +
     [...document.querySelectorAll("svg text")].map((t) => `<samp>${getComputedStyle(t).fill}</samp>`).join("") +
-    [...document.querySelector(".legend").querySelectorAll("line")].map((l) => `<kbd>${getComputedStyle(l).stroke} ${getComputedStyle(l).strokeDasharray}</kbd>`).join("");
+    [...(document.querySelector(".legend")?.querySelectorAll("line") ?? [])].map((l) => `<kbd>${getComputedStyle(l).stroke} ${getComputedStyle(l).strokeDasharray}</kbd>`).join("");
 document.body.append(found);
 </script></body>)";
 
