@@ -127,7 +127,7 @@ std::string on_the_first_group(const SameLosses& group, std::size_t runs, std::i
 
 std::string sentence_on_losses(const Comparison& comparison) {
   const ComparedRun& first = comparison.runs.front();
-  if (first.summary.learned_steps == 0 || !comparison.comparable()) {
+  if (first.summary.learned_steps == 0) {
     return "";
   }
   const std::vector<SameLosses> groups = groups_of(comparison);

@@ -63,7 +63,8 @@ TEST(Print, TheListOfFlags) {
           "log.name WANDB_NAME for wandb, else the name of train.output's folder",
           "log.project WANDB_PROJECT or MLFLOW_EXPERIMENT_NAME, else sherd", "log.tags []",
           "log.trace_steps \"never\"", "log.sink[0].kind \"jsonl\"",
-          "log.sink[0].path log.jsonl, tensorboard or wandb in train.output, or WANDB_DIR",
+          "log.sink[0].path log.jsonl, tensorboard or wandb in train.output; for wandb WANDB_DIR "
+          "if set",
           "log.sink[0].sync false"));
 }
 
