@@ -47,8 +47,8 @@ class Sharded : public ShardedModule {
       : ShardedModule(std::move(engine)), module_(std::move(module)) {}
 
   /// Runs the model's `forward`. Collective, as is the backward of its result. Throws Error: Usage
-  /// if values are missing or torn, or inside with_full_parameters(); PeerLost, Hang,
-  /// RanksDisagree. PyTorch: a call of the FSDP module.
+  /// if values are missing or torn (partly updated), or inside with_full_parameters(); PeerLost,
+  /// Hang, RanksDisagree. PyTorch: a call of the FSDP module.
   template <class... Args>
   auto operator()(Args&&... args) {
     auto body = [module = module_](auto&&... value) mutable {

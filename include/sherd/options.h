@@ -99,8 +99,9 @@ struct Offload {
   /// unnamed file that vanishes with the process. The update loads a few million elements at a time
   /// (MemoryKind::OffloadSlot); results are bit-identical to state in memory. Empty: the state
   /// stays in memory. Excludes full_precision_in_eval and LibTorch's optimizers.
-  /// ParameterShard::value of offloaded masters is a copy, and publish() refuses them. PyTorch:
-  /// `CPUOffloadPolicy`, which moves more, to the host. Paper: ZeRO-Infinity, arXiv:2104.07857.
+  /// ParameterShard::value of offloaded masters is a copy, and ShardedModule::publish() refuses
+  /// them. PyTorch: `CPUOffloadPolicy`, which moves more, to the host. Paper: ZeRO-Infinity,
+  /// arXiv:2104.07857.
   std::string optimizer_folder = {};
   /// Folder for the gradient sums, used in the same way. A unit's sums are loaded to be added to,
   /// and for the update. ParameterShard::gradient is a copy then. With AdamWMode::in_backward the
@@ -110,7 +111,7 @@ struct Offload {
   /// Folder for the shards in param_dtype; each gather of a unit reads its shards. Supported for
   /// one rank, ranks in one process, ranks over process groups (Transport::ProcessGroups) and ranks
   /// over NCCL. Refused for ranks that share memory: they hold each parameter once per host, in
-  /// place. Excludes publish(), as optimizer_folder does if there are masters.
+  /// place. Excludes ShardedModule::publish(), as optimizer_folder does if there are masters.
   std::string parameter_folder = {};
   /// Stores what optimizer_folder stores in pinned host memory, for ranks on devices other than
   /// CPUs. Copies to and from the device overlap the update. The update overlaps the next forward,

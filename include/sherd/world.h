@@ -23,7 +23,7 @@ enum class Transport : std::uint8_t {
   ProcessGroups,  ///< c10d: Gloo, or NCCL between GPUs
 };
 
-/// How ranks that use NCCL sum gradients.
+/// Method by which ranks that use NCCL sum gradients.
 enum class ReduceScatter : std::uint8_t {
   /// All-to-all in the dtype on the wire; each rank then sums its shard in fp32 and rank order. The
   /// result has the same bits as with every other transport, and as on one rank that accumulates.
@@ -40,8 +40,8 @@ enum class ReduceScatter : std::uint8_t {
 struct WorldOptions {
   /// Timeout if neither `timeout` nor the environment sets one.
   static constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minutes(10);
-  /// How long a rank waits for another, in the rendezvous and in each collective, before it gives
-  /// up: up to seven days. It must exceed any work that one rank does alone. Unset: the
+  /// Timeout of a wait for other ranks, at startup and in each collective; at most seven days. It
+  /// must exceed any work that one rank does alone. Unset: the
   /// environment's value in seconds (SHERD_TIMEOUT, `sherd launch --timeout`), else
   /// kDefaultTimeout.
   std::optional<std::chrono::milliseconds> timeout = {};
@@ -91,9 +91,10 @@ class World {
   /// this build or machine lacks the device.
   static World alone(c10::DeviceType device = c10::DeviceType::CPU);
   /// Creates `size` ≥ 1 ranks on CPU threads of this process, for tests and examples. Use element r
-  /// on one thread of its own. All ranks share LibTorch's one random generator, in any order. A
-  /// model with dropout therefore does not repeat its numbers between runs, and a checkpointed unit
-  /// does not repeat those of its first forward. Ranks in processes do. Not collective.
+  /// on one thread of its own. All ranks draw from LibTorch's one random generator, in any order.
+  /// With dropout, results therefore differ between runs, and the recomputation of a checkpointed
+  /// unit draws other numbers than its forward. Ranks in separate processes repeat both. Not
+  /// collective.
   static std::vector<World> in_process(
       int size, std::chrono::milliseconds timeout = std::chrono::seconds(60));
   /// Creates rank 0 of `ranks.size` fake ranks on the meta device. Every collective returns at
