@@ -33,8 +33,8 @@
 #include "llm/train/model_identity.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/prediction_files.h"
+#include "llm/train/prepared_data.h"
 #include "llm/train/run_data.h"
-#include "llm/train/tokenize_once.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -144,12 +144,17 @@ Evaluated find_evaluated(const EvalFlags& flags) {
   return found;
 }
 
-using DataFiles = std::vector<llm::data::DataFile>;
+using DataFiles = std::vector<llm::inputs::Source>;
+
+std::filesystem::path stores_of(const Evaluated& found) {
+  return llm::inputs::store_folder(found.model.run ? found.model.run->data.cache : "auto");
+}
 
 DataFiles read_files(const Evaluated& found) {
   DataFiles files;
   for (const EvaluatedFile& file : found.files) {
-    files.push_back(llm::data::read_data_file(file.path, file.reading));
+    files.push_back(llm::inputs::open_source(file.path, file.reading,
+                                             llm::inputs::digest_folder(stores_of(found))));
   }
   return files;
 }
@@ -177,30 +182,29 @@ std::string format_name(llm::config::DataFormat format) {
 llm::train::Settings eval_settings(const EvalFlags& flags, const Evaluated& found,
                                    const DataFiles& files) {
   const auto& source = found.model;
-  const auto reading = [&](std::size_t i) { return files[i].reading; };
-  return {
-      {"the checkpoint", std::filesystem::path(source.checkpoint).filename().string()},
-      {"--format", of_each(found, [&](auto i) { return format_name(reading(i).format); })},
-      {"--columns", of_each(found,
-                            [&](auto i) {
-                              const auto& columns = reading(i).columns;
-                              return columns.prompt + "," + columns.completion;
-                            })},
-      {"--on-bad-sample", of_each(found,
-                                  [&](auto i) {
-                                    const auto& bad = reading(i).bad;
-                                    return bad.skip
-                                               ? fmt::format("skip, at most {}", bad.most_skipped)
-                                               : "error";
-                                  })},
-      {"--limit",
-       of_each(found, [&](auto i) { return std::to_string(found.files[i].limit.samples); })},
-      {"--max-length", std::to_string(source.max_length)},
-      {"--max-answer-tokens", std::to_string(source.max_answer_tokens)},
-      {"--batch", std::to_string(found.batch)},
-      {"--dtype", llm::io::name_of_dtype(source.param_dtype)},
-      {"--loss-only", flags.loss_only ? "given" : "not given"},
-      {"the content of --data (SHA-256)", of_each(found, [&](auto i) { return files[i].sha256; })}};
+  const auto reading = [&](std::size_t i) { return files[i].file.reading; };
+  return {{"the checkpoint", std::filesystem::path(source.checkpoint).filename().string()},
+          {"--format", of_each(found, [&](auto i) { return format_name(reading(i).format); })},
+          {"--columns", of_each(found,
+                                [&](auto i) {
+                                  const auto& columns = reading(i).columns;
+                                  return columns.prompt + "," + columns.completion;
+                                })},
+          {"--on-bad-sample",
+           of_each(found,
+                   [&](auto i) {
+                     const auto& bad = reading(i).bad;
+                     return bad.skip ? fmt::format("skip, at most {}", bad.most_skipped) : "error";
+                   })},
+          {"--limit",
+           of_each(found, [&](auto i) { return std::to_string(found.files[i].limit.samples); })},
+          {"--max-length", std::to_string(source.max_length)},
+          {"--max-answer-tokens", std::to_string(source.max_answer_tokens)},
+          {"--batch", std::to_string(found.batch)},
+          {"--dtype", llm::io::name_of_dtype(source.param_dtype)},
+          {"--loss-only", flags.loss_only ? "given" : "not given"},
+          {"the content of --data (SHA-256)",
+           of_each(found, [&](auto i) { return files[i].file.sha256; })}};
 }
 
 // Tokenizes as the run did, with its cache. Collective.
@@ -215,8 +219,6 @@ std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluate
         tokenizer, {llm::train::sample_length(source.max_length, model.context_length()),
                     source.max_answer_tokens});
   });
-  const std::string setting = source.run ? source.run->data.cache : "auto";
-  const llm::data::TokenCache cache(setting == "auto" ? "" : setting);
   const auto say = [&](const std::string& line) {
     if (progress != nullptr) {
       progress->say(line);
@@ -224,8 +226,9 @@ std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluate
   };
   std::vector<llm::data::Dataset> datasets;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    datasets.push_back(llm::train::load_dataset_once(world, cache, files[i], encoder,
-                                                     found.files[i].limit, say, progress));
+    datasets.push_back(llm::train::load_dataset_on_ranks(world, files[i], encoder,
+                                                         {.folder = stores_of(found)},
+                                                         found.files[i].limit, say, progress));
   }
   return datasets;
 }

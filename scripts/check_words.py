@@ -51,7 +51,7 @@ ALLOWED = {
     "llm/train/resume.cpp": "from_first_rank",
     "llm/train/run_data.cpp": "together",
     "llm/train/start.cpp": "together from_first_rank",
-    "llm/train/tokenize_once.cpp": "together",
+    "llm/train/prepared_data.cpp": "together",
     "llm/train/trainer.cpp": "together from_first_rank",
     "llm/train/training_loop.cpp": "Unread together from_first_rank settle",
     "llm/train/training_loop.h": "Cadence Unread settle",

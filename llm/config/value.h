@@ -70,6 +70,7 @@ struct Value {
                                 std::optional<std::chrono::milliseconds>& slot,
                                 std::chrono::milliseconds least);
 [[nodiscard]] Value every(Every& slot);
+[[nodiscard]] Value memory_size(MemorySize& slot);
 [[nodiscard]] Value step_span(StepSpan& slot);
 /// "none", "host", or "disk:FOLDER", of which the folder is kept.
 [[nodiscard]] Value host_or_disk_folder(bool& on_host, std::string& folder);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -163,6 +164,18 @@ class ArrayScanner {
   int depth_ = 0;
 };
 
+// `begin`: of the line with the number `line`.
+void add_lines(std::string_view all, std::size_t begin, std::int64_t line, Collector& records) {
+  for (; begin < all.size(); ++line) {
+    const std::size_t end = std::min(all.find('\n', begin), all.size());
+    const std::string_view one = all.substr(begin, end - begin);
+    if (!is_blank(one)) {
+      records.add(one, line, begin);
+    }
+    begin = end + 1;
+  }
+}
+
 }  // namespace
 
 QuestionFile parse_jsonl(const std::string& bytes, const std::string& name, const Columns& columns,
@@ -173,16 +186,16 @@ QuestionFile parse_jsonl(const std::string& bytes, const std::string& name, cons
                 "records");
   }
   Collector records(bytes, name, "line", columns, policy);
-  const std::string_view all = bytes;
-  std::int64_t line = 1;
-  for (std::size_t begin = begin_of(all); begin < all.size(); ++line) {
-    const std::size_t end = std::min(all.find('\n', begin), all.size());
-    const std::string_view one = all.substr(begin, end - begin);
-    if (!is_blank(one)) {
-      records.add(one, line, begin);
-    }
-    begin = end + 1;
-  }
+  add_lines(bytes, begin_of(bytes), 1, records);
+  return std::move(records).finish();
+}
+
+QuestionFile parse_jsonl_lines(std::string_view lines, const std::string& name,
+                               std::int64_t first_line, const Columns& columns) {
+  const BadSamplePolicy all = {.skip = true,
+                               .most_skipped = std::numeric_limits<std::int64_t>::max()};
+  Collector records(lines, name, "line", columns, all);
+  add_lines(lines, first_line == 1 ? begin_of(lines) : 0, first_line, records);
   return std::move(records).finish();
 }
 

@@ -2,7 +2,9 @@
 // Data of one's own: records with a prompt and a completion, one a line (JSON lines) or in an
 // array.
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "llm/text/bad_sample.h"
 #include "llm/text/questions.h"
@@ -24,6 +26,11 @@ struct Columns {
 /// array.
 QuestionFile parse_jsonl(const std::string& bytes, const std::string& name, const Columns& columns,
                          const BadSamplePolicy& policy);
+
+/// Reads whole lines from within a file, of which `first_line` is the first; bytes are counted from
+/// its begin. Bad records are in `skipped`.
+QuestionFile parse_jsonl_lines(std::string_view lines, const std::string& name,
+                               std::int64_t first_line, const Columns& columns);
 
 /// Reads an array of objects in the same way. Throws also where the array has no end, or something
 /// follows it.

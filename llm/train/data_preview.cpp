@@ -131,8 +131,7 @@ std::pair<std::int64_t, std::int64_t> padded(const data::Samples& samples, const
   std::int64_t tokens = 0;
   std::int64_t longest = 0;
   for (const std::int64_t index : batch) {
-    const auto length =
-        static_cast<std::int64_t>(samples[static_cast<std::size_t>(index)].ids.size());
+    const std::int64_t length = samples.length(static_cast<std::size_t>(index));
     tokens += length;
     longest = std::max(longest, length);
   }
@@ -170,10 +169,9 @@ DataFigures data_figures(const RunData& data, const config::RunConfig& config,
   std::vector<std::int64_t> lengths;
   DataFigures figures;
   for (std::size_t i = 0; i < data.training.size(); ++i) {
-    const data::Sample sample = data.training[i];
-    lengths.push_back(static_cast<std::int64_t>(sample.ids.size()));
+    lengths.push_back(data.training.length(i));
     figures.tokens += lengths.back();
-    figures.supervised_tokens += sample.supervised_tokens();
+    figures.supervised_tokens += data.training.supervised(i);
   }
   std::sort(lengths.begin(), lengths.end());
   const auto at = [&](std::size_t percent) {
