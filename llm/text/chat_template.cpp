@@ -80,9 +80,13 @@ std::optional<ChatTemplate> ChatTemplate::from_folder(const std::filesystem::pat
 }
 
 std::string ChatTemplate::render(const std::string& message) const {
+  return render_messages(nlohmann::ordered_json::array(
+      {nlohmann::ordered_json{{"role", "user"}, {"content", message}}}));
+}
+
+std::string ChatTemplate::render_messages(const nlohmann::ordered_json& messages) const {
   auto variables = nlohmann::ordered_json::parse(tokens_);
-  variables["messages"] = nlohmann::ordered_json::array(
-      {nlohmann::ordered_json{{"role", "user"}, {"content", message}}});
+  variables["messages"] = messages;
   variables["add_generation_prompt"] = true;
   const std::string text = variables.dump(-1, ' ', false, json::error_handler_t::replace);
   char* rendered = nullptr;

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include <nlohmann/json_fwd.hpp>
+
 namespace llm::text {
 
 /// A chat template with the special tokens that it may name.
@@ -19,6 +21,10 @@ class ChatTemplate {
   /// the answer. Special tokens are in it: encode it with SpecialTokens::Leave. Throws sherd::Error
   /// BadData, naming the template, for one that cannot be rendered.
   [[nodiscard]] std::string render(const std::string& message) const;
+
+  /// The same for a conversation: `messages` as chat data has them, a list of objects with role and
+  /// content.
+  [[nodiscard]] std::string render_messages(const nlohmann::ordered_json& messages) const;
 
   /// The file it is from.
   [[nodiscard]] const std::string& file() const { return file_; }

@@ -54,6 +54,14 @@ TEST_F(Generate, OnTwoRanksGivesTheSame) {
   EXPECT_EQ(completions(read_file(out)), expected_);
 }
 
+TEST_F(Generate, OnTwoRanksDrawsTheSame) {
+  const Arguments drawn = kGenerate + Arguments{"--temperature", "1.5",         "--seed",  "7",
+                                                "--prompts",     file(folder_), "--batch", "2"};
+  const auto alone = completions(expect_code(0, drawn).out);
+  EXPECT_EQ(completions(expect_code(0, drawn + Arguments{"-n", "2"}).out), alone);
+  EXPECT_NE(alone, expected_);
+}
+
 // The shell stands for a terminal's user.
 TEST_F(Generate, AnswersLineByLineUntilTheEnd) {
   Program program(kGenerate, {}, "printf 'Tom\\n\\nThe dog\\n' | \"$0\" \"$@\"");

@@ -110,6 +110,33 @@ TEST_F(Generate, ContinuesPromptsOfARunAsItWasTrained) {
   EXPECT_NE(continued_by("The dog").out, as_trained.out);
 }
 
+// Of prompts, whatever their order, batch and number.
+TEST_F(Generate, DrawsTheSameTokensForASeed) {
+  const Arguments drawn =
+      kGenerate + Arguments{"--temperature", "1.5", "--top-p", "0.95", "--top-k", "200"};
+  const auto of_seed = [&](const std::string& seed, const std::string& batch) {
+    return completions(
+        expect_code(0, drawn + Arguments{"--prompts", file(), "--batch", batch, "--seed", seed})
+            .out);
+  };
+  const auto first = of_seed("7", "8");
+  EXPECT_EQ(of_seed("7", "2"), first);
+  EXPECT_NE(of_seed("8", "8"), first);
+  EXPECT_NE(first, expected_);
+  const Ended alone =
+      expect_code(0, drawn + Arguments{"--prompt", kPrompts.front(), "--seed", "7"});
+  EXPECT_EQ(alone.out, first.front() + "\n");
+}
+
+TEST_F(Generate, TakesTheLikeliestTokenAtTemperatureZero) {
+  const Arguments likeliest = {"--temperature", "0", "--seed", "3"};
+  EXPECT_EQ(completions(expect_code(0, kGenerate + Arguments{"--prompts", file()} + likeliest).out),
+            expected_);
+  const Ended only_one = expect_code(
+      0, kGenerate + Arguments{"--prompts", file(), "--temperature", "1", "--top-k", "1"});
+  EXPECT_EQ(completions(only_one.out), expected_);
+}
+
 TEST_F(Generate, SaysWhatIsWrong) {
   const auto refuse = [](int code, const Arguments& flags, const std::string& part) {
     const Ended ended = expect_code(code, Arguments{"generate"} + flags);
@@ -120,6 +147,12 @@ TEST_F(Generate, SaysWhatIsWrong) {
   refuse(64, {kModel, "--chat", "--prompt", "a"}, "has no chat template");
   refuse(64, {kModel, "--chat", "--raw", "--prompt", "a"}, "--raw");
   refuse(64, {kModel, "--prompt", "a", "--prompts", "b.txt"}, "--prompts");
+  refuse(64, {kModel, "--prompt", "a", "--top-p", "0.5"}, "--top-p requires --temperature");
+  refuse(64, {kModel, "--prompt", "a", "--seed", "5"}, "--seed requires --temperature");
+  refuse(64, {kModel, "--prompt", "a", "--temperature", "-1"}, "must be a number of at least 0");
+  refuse(64, {kModel, "--prompt", "a", "--temperature", "1", "--top-p", "1.5"},
+         "1.5 must be a number from 0 to 1");
+  refuse(64, {kModel, "--prompt", "a", "--temperature", "1", "--top-k", "-2"}, "--top-k");
   refuse(66, {kModel, "--prompts", "/no/p.txt"}, "/no/p.txt");
   refuse(65, {kModel, "--prompt", "a", "--max-new-tokens", "600"},
          "--prompt: 2 tokens and --max-new-tokens 600 are more than the model's context of 512");
