@@ -145,8 +145,9 @@ void ChatSession::set_system(const std::string& text) {
 }
 
 std::vector<TokenId> ChatSession::encoded_conversation() const {
-  auto ids =
-      tokenizer_.encode(template_.render_messages(messages_), llm::text::SpecialTokens::Leave).ids;
+  const std::string text =
+      template_.render(messages_, nullptr, {{"add_generation_prompt", true}}, "").text;
+  auto ids = tokenizer_.encode(text, llm::text::SpecialTokens::Leave).ids;
   if (std::ssize(ids) >= context_) {
     throw Error(ExitCode::BadData,
                 fmt::format("with this message the conversation has {} tokens, and the model's "

@@ -1,7 +1,7 @@
 /* Hugging Face tokenizers (tokenizer.json), chat templates and Parquet files behind a C interface;
  * implemented in Rust by src/.
  *
- * Every function returns SHERD_TEXT_OK or the code below. On failure, and where `error` is
+ * Every function returns SHERD_TEXT_OK or a code below. On failure, and where `error` is
  * not NULL, *error is set to a message (NUL-terminated UTF-8, one line, no control characters) to
  * be freed with sherd_text_free_string(); outputs are then untouched. A panic inside never leaves a
  * function: it comes back as an error too. A tokenizer may be used by several threads at once.
@@ -20,6 +20,7 @@ extern "C" {
 enum {
   SHERD_TEXT_OK = 0,
   SHERD_TEXT_BAD_DATA = 1, /* a file that cannot be right, or a text that is not UTF-8 */
+  SHERD_TEXT_RAISED = 2,   /* a chat template called raise_exception() */
 };
 
 typedef struct sherd_tokenizer sherd_tokenizer;
@@ -53,6 +54,10 @@ uint64_t sherd_text_vocabulary_size(const sherd_tokenizer* tokenizer);
  * add_special: let the tokenizer add the tokens of its template, such as <s> in front. */
 int32_t sherd_text_encode(const sherd_tokenizer* tokenizer, sherd_text_slice text, bool add_special,
                           sherd_text_encoding* encoding, char** error);
+/* The same without adding tokens; a token's bytes include the blanks that the tokenizer's
+ * trim_offsets would take off. */
+int32_t sherd_text_encode_whole(const sherd_tokenizer* tokenizer, sherd_text_slice text,
+                                sherd_text_encoding* encoding, char** error);
 void sherd_text_free_encoding(sherd_text_encoding* encoding);
 
 /* The text of `count` ids, to be freed with sherd_text_free_string(); NUL-terminated after
@@ -71,11 +76,33 @@ int32_t sherd_text_token_to_id(const sherd_tokenizer* tokenizer, sherd_text_slic
 int32_t sherd_text_squad_normalize(sherd_text_slice answer, char** normalized, size_t* length_bytes,
                                    char** error);
 
-/* A conversation as a model's chat template (Jinja) writes it. `variables`: a JSON object with what
- * the template may name (messages, add_generation_prompt, bos_token …). Template and time are
- * bounded. Freed with sherd_text_free_string(). */
-int32_t sherd_text_render_chat(sherd_text_slice chat_template, sherd_text_slice variables,
-                               char** rendered, size_t* length_bytes, char** error);
+typedef struct sherd_chat_template sherd_chat_template;
+
+/* A rendered conversation, and the bytes [begin, end) of its `count` generation blocks. Freed with
+ * sherd_text_free_chat(). */
+typedef struct {
+  char* text;
+  size_t length_bytes;
+  size_t count;
+  uint64_t* begin_bytes;
+  uint64_t* end_bytes;
+} sherd_text_rendered_chat;
+
+/* Parses a model's chat template (Jinja). Size and stack are bounded. */
+int32_t sherd_text_chat_open(sherd_text_slice source, sherd_chat_template** chat_template,
+                             char** error);
+void sherd_text_chat_close(sherd_chat_template* chat_template);
+
+/* A conversation as the template writes it, prepared as transformers does. `messages`: a JSON list.
+ * `tools`: a JSON list or null. `variables`: a JSON object with what else the template may name
+ * (add_generation_prompt, bos_token …). `now`: the local time for strftime_now(), such as
+ * 2026-03-09T07:05:03; empty for the present. Steps, stack and output are bounded. Several threads
+ * may render at once. */
+int32_t sherd_text_chat_render(const sherd_chat_template* chat_template, sherd_text_slice messages,
+                               sherd_text_slice tools, sherd_text_slice variables,
+                               sherd_text_slice now, sherd_text_rendered_chat* rendered,
+                               char** error);
+void sherd_text_free_chat(sherd_text_rendered_chat* rendered);
 
 typedef struct sherd_parquet sherd_parquet;
 

@@ -78,6 +78,17 @@ Encoding Tokenizer::encode(std::string_view text, SpecialTokens special) const {
   return to_encoding(raw);
 }
 
+Encoding Tokenizer::encode_whole(std::string_view text) const {
+  sherd_text_encoding raw;
+  checked(
+      [&](char** error) {
+        return sherd_text_encode_whole(state_->handle.get(), slice_of(text), &raw, error);
+      },
+      state_->name());
+  const std::unique_ptr<sherd_text_encoding, FreeEncoding> owned(&raw);
+  return to_encoding(raw);
+}
+
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
   // Nor is a negative id a token: as unsigned it is beyond every vocabulary.
   const std::vector<std::uint32_t> unsigned_ids(ids.begin(), ids.end());

@@ -46,6 +46,9 @@ class Tokenizer {
   /// Encodes a text. Throws sherd::Error BadData, naming the byte, if it is not UTF-8.
   [[nodiscard]] Encoding encode(std::string_view text,
                                 SpecialTokens special = SpecialTokens::Add) const;
+  /// Encodes a rendered conversation: without adding special tokens. The ranges of tokens include
+  /// the blanks in them, also where the tokenizer's trim_offsets is on. Throws as encode().
+  [[nodiscard]] Encoding encode_whole(std::string_view text) const;
   /// The text of ids. Ids that no token has (an embedding may have more rows than there are tokens)
   /// give nothing.
   [[nodiscard]] std::string decode(std::span<const TokenId> ids,

@@ -11,6 +11,7 @@ mod tokenizer;
 use std::ffi::{c_char, CStr};
 use std::slice;
 
+use chat::{Input, Rendered, Template};
 use guard::{free_c_string, guarded, to_c_string, Fault};
 use parquet::Rows;
 use tokenizer::Tokenizer;
@@ -32,9 +33,8 @@ impl Slice {
     }
 
     fn text<'a>(self) -> Result<&'a str, Fault> {
-        let not_utf8 = |error: std::str::Utf8Error| {
-            Fault(format!("the text is not UTF-8 at byte {}", error.valid_up_to()))
-        };
+        let not_utf8 =
+            |error: std::str::Utf8Error| Fault::new(format!("the text is not UTF-8 at byte {}", error.valid_up_to()));
         std::str::from_utf8(self.bytes()).map_err(not_utf8)
     }
 }
@@ -55,6 +55,27 @@ impl Encoding {
             ids: to_c_array(encoding.get_ids().to_vec()),
             begin_bytes: to_c_array(offsets.iter().map(|(begin, _)| *begin as u64).collect()),
             end_bytes: to_c_array(offsets.iter().map(|(_, end)| *end as u64).collect()),
+        }
+    }
+}
+
+#[repr(C)]
+pub struct RenderedChat {
+    text: *mut c_char,
+    length_bytes: usize,
+    count: usize,
+    begin_bytes: *mut u64,
+    end_bytes: *mut u64,
+}
+
+impl RenderedChat {
+    fn new(rendered: Rendered) -> Self {
+        RenderedChat {
+            text: to_c_string(&rendered.text),
+            length_bytes: rendered.text.len(),
+            count: rendered.spans.len(),
+            begin_bytes: to_c_array(rendered.spans.iter().map(|(begin, _)| *begin).collect()),
+            end_bytes: to_c_array(rendered.spans.iter().map(|(_, end)| *end).collect()),
         }
     }
 }
@@ -120,6 +141,19 @@ pub unsafe extern "C" fn sherd_text_encode(
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn sherd_text_encode_whole(
+    tokenizer: *const Tokenizer,
+    text: Slice,
+    encoding: *mut Encoding,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        encoding.write(Encoding::new(&(*tokenizer).encode_whole(text.text()?)?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn sherd_text_free_encoding(encoding: *mut Encoding) {
     let encoding = encoding.read();
     free_c_array(encoding.ids, encoding.count);
@@ -170,17 +204,48 @@ pub unsafe extern "C" fn sherd_text_squad_normalize(
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn sherd_text_render_chat(
-    template: Slice,
-    variables: Slice,
-    rendered: *mut *mut c_char,
-    length_bytes: *mut usize,
+pub unsafe extern "C" fn sherd_text_chat_open(
+    source: Slice,
+    template: *mut *mut Template,
     error: *mut *mut c_char,
 ) -> i32 {
     guarded(error, || {
-        give_text(&chat::render(template.text()?, variables.text()?)?, rendered, length_bytes);
+        *template = Box::into_raw(Box::new(Template::open(source.text()?)?));
         Ok(())
     })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_chat_close(template: *mut Template) {
+    if !template.is_null() {
+        drop(Box::from_raw(template));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_chat_render(
+    template: *const Template,
+    messages: Slice,
+    tools: Slice,
+    variables: Slice,
+    now: Slice,
+    rendered: *mut RenderedChat,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        let input =
+            Input { messages: messages.text()?, tools: tools.text()?, variables: variables.text()?, now: now.text()? };
+        rendered.write(RenderedChat::new((*template).render(&input)?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_free_chat(rendered: *mut RenderedChat) {
+    let rendered = rendered.read();
+    free_c_string(rendered.text);
+    free_c_array(rendered.begin_bytes, rendered.count);
+    free_c_array(rendered.end_bytes, rendered.count);
 }
 
 #[no_mangle]
@@ -192,7 +257,7 @@ pub unsafe extern "C" fn sherd_text_parquet_open(
 ) -> i32 {
     guarded(error, || {
         let wanted: Vec<String> =
-            serde_json::from_str(wanted.text()?).map_err(|fault| Fault(format!("the wanted columns: {fault}")))?;
+            serde_json::from_str(wanted.text()?).map_err(|fault| Fault::new(format!("the wanted columns: {fault}")))?;
         *rows = Box::into_raw(Box::new(Rows::open(file.bytes(), &wanted)?));
         Ok(())
     })
