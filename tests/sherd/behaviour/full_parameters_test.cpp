@@ -6,7 +6,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/container/sequential.h>
 
+#include "sherd/fully_shard.h"
+#include "sherd/optim.h"
 #include "sherd/state_dict.h"
 #include "tests/support/allocated_bytes.h"
 #include "tests/support/expect_error.h"
