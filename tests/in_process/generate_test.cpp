@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "tests/in_process/run_program.h"
+#include "tests/support/evaluations.h"
 
 namespace sherd::test {
 namespace {
@@ -12,26 +13,10 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-const Arguments kGenerate = {"generate", kModel, "--max-new-tokens", "12"};
-const std::vector<std::string> kPrompts = {"Once upon a time", "Tom",
-                                           "One day, a little girl named", "The dog",
-                                           "Lily and Ben went to the park. They"};
-
 std::string continued(const std::string& prompt) {
   const Ended ended = expect_code(0, kGenerate + Arguments{"--prompt", prompt});
   EXPECT_TRUE(ended.out.ends_with('\n'));
   return ended.out.substr(0, ended.out.size() - 1);
-}
-
-std::vector<std::string> completions(const std::string& lines) {
-  std::vector<std::string> found;
-  std::istringstream stream(lines);
-  for (std::string line; std::getline(stream, line);) {
-    const json one = json::parse(line);
-    EXPECT_EQ(one.at("prompt"), kPrompts.at(found.size()));
-    found.push_back(one.at("completion"));
-  }
-  return found;
 }
 
 class Generate : public testing::Test {
@@ -42,14 +27,6 @@ class Generate : public testing::Test {
       expected_.push_back(continued(prompt));
     }
   }
-  std::string file() const {
-    std::string text;
-    for (const std::string& prompt : kPrompts) {
-      text += prompt + "\n";
-    }
-    return folder_.write("prompts.txt", text).string();
-  }
-
   TempFolder folder_;
   static inline std::vector<std::string> expected_;  // NOLINT
 };
@@ -59,7 +36,8 @@ TEST_F(Generate, ContinuesAPromptInTheModelsWords) {
 }
 
 TEST_F(Generate, OfAFileGivesWhatEachPromptGivesAlone) {
-  const Ended ended = expect_code(0, kGenerate + Arguments{"--prompts", file(), "--batch", "3"});
+  const Ended ended =
+      expect_code(0, kGenerate + Arguments{"--prompts", prompts_file(folder_), "--batch", "3"});
   EXPECT_EQ(completions(ended.out), expected_);
 }
 
