@@ -22,7 +22,19 @@ enum class Init { Weights, Random };
 /// How a data file is written.
 /// Auto: by the file's name and first character; the choice is written into the run's
 /// configuration.
-enum class DataFormat { Auto, Squad, Jsonl, Json, Parquet };
+enum class DataFormat {
+  Auto,
+  Squad,
+  Jsonl,
+  Json,
+  Parquet,
+  Csv,
+  Chat,
+  Alpaca,
+  Sharegpt,
+  PromptCompletion,
+  Text
+};
 /// What a sample that cannot be used leads to.
 enum class OnBadSample { Error, Skip };
 /// What a loss or gradient norm that is not finite leads to.
@@ -74,6 +86,8 @@ struct ModelSection {
 struct DataColumns {
   std::string prompt = "prompt";
   std::string completion = "completion";
+  std::string messages = "messages";  ///< of DataFormat::Chat
+  std::string text = "text";          ///< of DataFormat::Text
   bool operator==(const DataColumns&) const = default;
 };
 

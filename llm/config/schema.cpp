@@ -86,6 +86,18 @@ Table fields(DataColumns& columns, DataFormat format, bool trains) {
        .required = true,
        .on_resume = fixed_if(trains),
        .idle = idle},
+      {.name = "messages",
+       .slot = string(columns.messages),
+       .doc = "name of the field with a conversation's messages",
+       .required = true,
+       .on_resume = fixed_if(trains),
+       .idle = idle},
+      {.name = "text",
+       .slot = string(columns.text),
+       .doc = "name of the field with a text that is learned as a whole",
+       .required = true,
+       .on_resume = fixed_if(trains),
+       .idle = idle},
   }};
 }
 
@@ -112,13 +124,17 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
                                    {"squad", DataFormat::Squad},
                                    {"jsonl", DataFormat::Jsonl},
                                    {"json", DataFormat::Json},
-                                   {"parquet", DataFormat::Parquet}},
-                                  {"csv", "chat", "alpaca", "text"}),
+                                   {"parquet", DataFormat::Parquet},
+                                   {"csv", DataFormat::Csv},
+                                   {"chat", DataFormat::Chat},
+                                   {"alpaca", DataFormat::Alpaca},
+                                   {"sharegpt", DataFormat::Sharegpt},
+                                   {"prompt_completion", DataFormat::PromptCompletion},
+                                   {"text", DataFormat::Text}}),
        .doc = "squad: SQuAD's JSON; jsonl: one record per line; json: an array of records; "
-              "parquet; auto: "
-              "by the name's end (.jsonl, .ndjson, .parquet), else by its first bytes; the choice "
-              "is written into "
-              "the run's config.toml",
+              "parquet; csv: a table with commas, or tabs in a .tsv file; chat, alpaca, sharegpt, "
+              "prompt_completion, text: records of that kind in any of these; auto: by the name's "
+              "end, first bytes and columns; the choice is written into the run's config.toml",
        .on_resume = fixed_if(trains),
        .before = "squad"},
       {.name = "limit",

@@ -33,11 +33,14 @@ struct DataFile {
   std::vector<NamedBytes> files;  ///< one at least, in the order of their names
   std::string sha256;             ///< of several files that of their digests, one after the other
   FileReading reading = {};       ///< its format is never Auto
+  std::string note = {};          ///< for people: its kind where that was recognised, and columns
+                                  ///< that are not read; else empty
 };
 
-/// What Auto means for a file: jsonl or parquet by the ending of its name (.jsonl, .ndjson,
-/// .parquet); else parquet where it begins as such files do, json where it begins with '[', and
-/// squad where it does not.
+/// What Auto means for a file, before its records are looked at: jsonl, csv or parquet by the
+/// ending of its name (.jsonl, .ndjson, .csv, .tsv, .parquet, before .gz or .zst); else parquet
+/// where it begins as such files do, json where it begins with '[', jsonl where its first line is a
+/// record, and squad otherwise.
 config::DataFormat format_of(const std::string& name, std::string_view bytes);
 
 /// The files that a path means, in the order of their names: those of its folder whose names are
@@ -49,8 +52,8 @@ std::vector<std::string> files_of(const std::filesystem::path& path);
 std::optional<std::string> pattern_of(const std::vector<std::string>& files);
 
 /// Reads files_of(path). Throws as it does, and sherd::Error: InputMissing if a file cannot be
-/// read, BadData if one is text in UTF-16, or if Auto means something else for one than for another
-/// (empty files have no format).
+/// read, BadData if one is text in UTF-16, if the path is a folder that `save_to_disk` wrote, or if
+/// Auto means something else for one than for another (empty files have no format).
 DataFile read_data_file(const std::filesystem::path& path, const FileReading& reading = {});
 
 /// Returns all good questions: of several files in their order, places in them with the file's

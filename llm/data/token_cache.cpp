@@ -152,6 +152,13 @@ std::string token_key(const DataFile& file, const text::PromptEncoder& encoder,
     for (const std::string& column : {reading.columns.prompt, reading.columns.completion}) {
       what += fmt::format(" {} {}", column.size(), column);
     }
+    const text::Columns usual;
+    for (const auto& [name, column] : {std::pair(usual.messages, reading.columns.messages),
+                                       std::pair(usual.text, reading.columns.text)}) {
+      if (column != name) {
+        what += fmt::format(" {} for {}", column, name);
+      }
+    }
   }
   return files::sha256_of(what);
 }

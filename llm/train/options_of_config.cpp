@@ -170,7 +170,7 @@ data::Limit limit_of(const config::DataSet& set, const config::TrainSection& tra
 
 data::FileReading reading_of(const config::DataSet& set, const config::DataSection& data) {
   return {set.format,
-          {set.columns.prompt, set.columns.completion},
+          {set.columns.prompt, set.columns.completion, set.columns.messages, set.columns.text},
           {data.on_bad_sample == config::OnBadSample::Skip, data.max_bad_samples}};
 }
 
