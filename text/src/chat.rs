@@ -3,8 +3,8 @@
 
 use std::thread;
 
-use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Value};
+use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind};
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};

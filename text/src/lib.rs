@@ -36,8 +36,9 @@ impl Slice {
     }
 
     fn text<'a>(self) -> Result<&'a str, Fault> {
-        let not_utf8 =
-            |error: std::str::Utf8Error| Fault(format!("the text is not UTF-8 at byte {}", error.valid_up_to()));
+        let not_utf8 = |error: std::str::Utf8Error| {
+            Fault(format!("the text is not UTF-8 at byte {}", error.valid_up_to()))
+        };
         std::str::from_utf8(self.bytes()).map_err(not_utf8)
     }
 }

@@ -76,8 +76,7 @@ impl Rows {
 
 fn open(file: &Bytes) -> Result<SerializedFileReader<Bytes>, Fault> {
     parquet_footer::require_sound(file)?;
-    SerializedFileReader::new(file.clone())
-        .map_err(|error| Fault(format!("not a Parquet file, or a damaged one: {error}")))
+    SerializedFileReader::new(file.clone()).map_err(|error| Fault(format!("not a Parquet file, or a damaged one: {error}")))
 }
 
 /// Brotli and LZ4 are rare, and not built in.

@@ -32,11 +32,7 @@ impl Walk<'_> {
     fn file(&mut self) -> Option<()> {
         self.structure(0, |walk, id, kind| {
             const SCHEMA: i64 = 2;
-            if id == SCHEMA && kind == 9 {
-                walk.schema()
-            } else {
-                walk.value(kind, 1).map(|_| ())
-            }
+            if id == SCHEMA && kind == 9 { walk.schema() } else { walk.value(kind, 1).map(|_| ()) }
         })
     }
 
