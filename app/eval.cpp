@@ -64,16 +64,11 @@ struct EvalFlags {
 
 std::map<std::string, llm::config::DataFormat> formats_by_name() {
   using enum llm::config::DataFormat;
-  return {{"auto", Auto},
-          {"squad", Squad},
-          {"jsonl", Jsonl},
-          {"json", Json},
-          {"parquet", Parquet},
-          {"csv", Csv},
-          {"chat", Chat},
-          {"alpaca", Alpaca},
-          {"sharegpt", Sharegpt},
-          {"prompt_completion", PromptCompletion},
+  return {{"auto", Auto},         {"squad", Squad},
+          {"jsonl", Jsonl},       {"json", Json},
+          {"parquet", Parquet},   {"csv", Csv},
+          {"chat", Chat},         {"alpaca", Alpaca},
+          {"sharegpt", Sharegpt}, {"prompt_completion", PromptCompletion},
           {"text", Text}};
 }
 

@@ -99,6 +99,7 @@ struct DataSet {
   LimitOrder limit_order = LimitOrder::Random;
   double weight = 1;  ///< to train on: how often a sample is seen in an epoch
   DataColumns columns = {};
+  bool held_out = false;  ///< to evaluate: only what DataSection::held_out keeps from training
   bool operator==(const DataSet&) const = default;
 };
 
@@ -111,6 +112,7 @@ struct DataSection {
   std::vector<DataSet> eval;
   OnBadSample on_bad_sample = OnBadSample::Error;
   std::int64_t max_bad_samples = 100;
+  double held_out = 0;  ///< share of the training samples that are kept from training
   bool operator==(const DataSection&) const = default;
 };
 

@@ -119,18 +119,17 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
        .required = true,
        .of_host = true},
       {.name = "format",
-       .slot = choice<DataFormat>(set.format,
-                                  {{"auto", DataFormat::Auto},
-                                   {"squad", DataFormat::Squad},
-                                   {"jsonl", DataFormat::Jsonl},
-                                   {"json", DataFormat::Json},
-                                   {"parquet", DataFormat::Parquet},
-                                   {"csv", DataFormat::Csv},
-                                   {"chat", DataFormat::Chat},
-                                   {"alpaca", DataFormat::Alpaca},
-                                   {"sharegpt", DataFormat::Sharegpt},
-                                   {"prompt_completion", DataFormat::PromptCompletion},
-                                   {"text", DataFormat::Text}}),
+       .slot = choice<DataFormat>(set.format, {{"auto", DataFormat::Auto},
+                                               {"squad", DataFormat::Squad},
+                                               {"jsonl", DataFormat::Jsonl},
+                                               {"json", DataFormat::Json},
+                                               {"parquet", DataFormat::Parquet},
+                                               {"csv", DataFormat::Csv},
+                                               {"chat", DataFormat::Chat},
+                                               {"alpaca", DataFormat::Alpaca},
+                                               {"sharegpt", DataFormat::Sharegpt},
+                                               {"prompt_completion", DataFormat::PromptCompletion},
+                                               {"text", DataFormat::Text}}),
        .doc = "squad: SQuAD's JSON; jsonl: one record per line; json: an array of records; "
               "parquet; csv: a table with commas, or tabs in a .tsv file; chat, alpaca, sharegpt, "
               "prompt_completion, text: records of that kind in any of these; auto: by the name's "
@@ -171,7 +170,12 @@ Table training_fields(DataSet& set, std::size_t i) {
 }
 
 Table held_out_fields(DataSet& set, std::size_t i) {
-  return fields(set, false, i == 0 ? "data.eval_limit" : "");
+  Table table = fields(set, false, i == 0 ? "data.eval_limit" : "");
+  table.fields.push_back(
+      {.name = "held_out",
+       .slot = flag(set.held_out),
+       .doc = "evaluate only the samples that data.held_out keeps from training"});
+  return table;
 }
 
 Table fields(DataSection& data) {
@@ -212,6 +216,11 @@ Table fields(DataSection& data) {
        .unit = "samples",
        .idle = no_effect(data.on_bad_sample == OnBadSample::Error, "data.on_bad_sample is error")},
       not_yet("workers", "threads that prepare data"),
+      {.name = "held_out",
+       .slot = share_or_none(data.held_out),
+       .doc = "share of the samples of data.train that is kept from training, chosen by a hash of "
+              "each sample; without data.eval it is what is evaluated",
+       .on_resume = OnResume::Fixed},
       {.name = "train",
        .slot = list_of(data.train, training_fields, "path"),
        .doc = "Training data. `train = \"f.json\"` or the flag `--data.train f.json` is short for "

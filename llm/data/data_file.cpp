@@ -7,11 +7,13 @@
 #include <utility>
 
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include "files/input.h"
 #include "files/other_kind.h"
 #include "files/sha256.h"
 #include "llm/text/byte_source.h"
+#include "llm/text/conversation.h"
 #include "llm/text/parquet.h"
 #include "llm/text/parquet_rows.h"
 #include "llm/text/printable.h"
@@ -240,6 +242,26 @@ void require_questions(const text::QuestionFile& file, const DataFile& source) {
                                        file.skipped.front().text()));
 }
 
+void keep_side(text::QuestionFile& file, const DataFile& source) {
+  const FileReading& reading = source.reading;
+  if (reading.side == Side::All) {
+    return;
+  }
+  const std::size_t all = file.questions.size();
+  std::erase_if(file.questions, [&](const text::Question& question) {
+    const std::string_view context =
+        question.is_record() ? std::string_view() : file.contexts[question.context];
+    return is_held_out(question, context, reading.held_out) != (reading.side == Side::HeldOut);
+  });
+  if (file.questions.empty()) {
+    throw sherd::Error(
+        sherd::ExitCode::BadData,
+        fmt::format("{}: data.held_out leaves none of its {} samples to {}: {}", source.name, all,
+                    reading.side == Side::HeldOut ? "evaluate" : "train on",
+                    reading.side == Side::HeldOut ? "raise it" : "lower it"));
+  }
+}
+
 // The questions of several files as those of one.
 class JoinedQuestions {
  public:
@@ -391,10 +413,31 @@ DataFile read_data_file(const fs::path& path, const FileReading& reading) {
   return all;
 }
 
+bool is_held_out(const text::Question& question, std::string_view context, double share) {
+  std::string sample = question.question;
+  sample += '\0';
+  sample += context;
+  for (const text::Answer& answer : question.answers) {
+    sample += '\0' + answer.text;
+  }
+  if (question.conversation) {
+    using json = nlohmann::ordered_json;
+    constexpr auto kReplace = json::error_handler_t::replace;
+    sample += question.conversation->messages.dump(-1, ' ', false, kReplace) +
+              question.conversation->tools.dump(-1, ' ', false, kReplace);
+  }
+  constexpr std::size_t kDigits = 13;  // 52 bits, which a double holds
+  constexpr int kHexadecimal = 16;
+  const double number = static_cast<double>(
+      std::stoll(sherd::files::sha256_of(sample).substr(0, kDigits), nullptr, kHexadecimal));
+  return number < share * static_cast<double>(std::int64_t{1} << (4 * kDigits));
+}
+
 text::QuestionFile parse_data_file(const DataFile& file) {
   if (file.files.size() == 1) {
     text::QuestionFile one = parsed(file.files.front(), file.reading);
     require_questions(one, file);
+    keep_side(one, file);
     return one;
   }
   JoinedQuestions joined(file);
@@ -404,6 +447,7 @@ text::QuestionFile parse_data_file(const DataFile& file) {
   }
   text::QuestionFile all = std::move(joined).finish();
   require_questions(all, file);
+  keep_side(all, file);
   return all;
 }
 

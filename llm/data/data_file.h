@@ -14,11 +14,16 @@
 
 namespace llm::data {
 
+/// Which samples of a file are used, where a share of them is kept from training.
+enum class Side { All, Training, HeldOut };
+
 /// How a data file is written, and what its bad samples lead to.
 struct FileReading {
   config::DataFormat format = config::DataFormat::Auto;
   text::Columns columns = {};
   text::BadSamplePolicy bad = {};
+  Side side = Side::All;
+  double held_out = 0;  ///< the share that Side::Training leaves out
 };
 
 struct NamedBytes {
@@ -56,10 +61,16 @@ std::optional<std::string> pattern_of(const std::vector<std::string>& files);
 /// Auto means something else for one than for another (empty files have no format).
 DataFile read_data_file(const std::filesystem::path& path, const FileReading& reading = {});
 
-/// Returns all good questions: of several files in their order, places in them with the file's
-/// name. A question whose id another file has too is bad. Some of several files may be empty.
-/// Throws sherd::Error as `text::parse_squad`, `parse_jsonl`, `parse_json_records` and
-/// `parse_parquet` do, and BadData if there is no good question at all.
+/// Whether a sample is in the share that is kept from training: a hash of its texts decides, so
+/// that equal samples are on one side, in any file and order. `context` is that of its question, or
+/// empty.
+[[nodiscard]] bool is_held_out(const text::Question& question, std::string_view context,
+                               double share);
+
+/// Returns all good questions of the file's side: of several files in their order, places in them
+/// with the file's name. A question whose id another file has too is bad. Some of several files may
+/// be empty. Throws sherd::Error as `text::parse_squad`, `parse_jsonl`, `parse_json_records` and
+/// `parse_parquet` do, and BadData if there is no good question at all, or none on that side.
 text::QuestionFile parse_data_file(const DataFile& file);
 
 }  // namespace llm::data

@@ -147,6 +147,9 @@ std::string token_key(const DataFile& file, const text::PromptEncoder& encoder,
     what += fmt::format(" drawn by {}", limit.seed);
   }
   const FileReading& reading = file.reading;
+  if (reading.side != Side::All) {
+    what += fmt::format(" side {} of {}", static_cast<int>(reading.side), reading.held_out);
+  }
   if (reading.format != config::DataFormat::Squad) {
     what += fmt::format(" format {}", static_cast<int>(reading.format));
     for (const std::string& column : {reading.columns.prompt, reading.columns.completion}) {

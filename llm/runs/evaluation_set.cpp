@@ -17,6 +17,9 @@ EvaluationSet evaluation_set(int index, const config::DataSet& set, const std::s
   if (set.columns.messages != usual.messages || set.columns.text != usual.text) {
     what += fmt::format("\n{}\n{}", set.columns.messages, set.columns.text);
   }
+  if (set.held_out) {
+    what += "\nheld out";
+  }
   return {index, sherd::files::sha256_of(what).substr(0, kDigits)};
 }
 

@@ -117,8 +117,9 @@ std::string RecordReader::missing_text(const std::string& column,
       reading_.kind == RecordKind::Auto || reading_.kind == RecordKind::PromptCompletion
           ? ": name them with columns = { prompt = \"…\", completion = \"…\" }"
           : "";
+  const bool are_named = !(reading_.columns == Columns());
   const std::string kinds =
-      reading_.kind == RecordKind::Auto
+      reading_.kind == RecordKind::Auto && !are_named
           ? "; other kinds have \"messages\", \"conversations\", \"instruction\" and \"output\", "
             "or \"text\""
           : "";

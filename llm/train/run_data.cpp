@@ -29,7 +29,7 @@ struct Files {
 Files read_files(const config::RunConfig& config) {
   Files files;
   for (const config::DataSet& set : config.data.train) {
-    files.training.push_back(data::read_data_file(set.path, reading_of(set, config.data)));
+    files.training.push_back(data::read_data_file(set.path, training_reading_of(set, config.data)));
   }
   for (const config::DataSet& set : config.data.eval) {
     files.heldout.push_back(data::read_data_file(set.path, reading_of(set, config.data)));
@@ -167,7 +167,7 @@ text::QuestionFile questions_of_part(const RunData& data, std::size_t part,
                                      const text::Tokenizer& tokenizer) {
   const config::DataSet& set = config.data.train[part];
   const data::DatasetReport& report = data.parts[part].report;
-  const data::DataFile file = data::read_data_file(set.path, reading_of(set, config.data));
+  const data::DataFile file = data::read_data_file(set.path, training_reading_of(set, config.data));
   if (file.sha256 != data.parts[part].sha256) {
     throw sherd::Error(
         sherd::ExitCode::BadData,
