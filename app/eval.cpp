@@ -64,7 +64,12 @@ struct EvalFlags {
 
 std::map<std::string, llm::config::DataFormat> formats_by_name() {
   using enum llm::config::DataFormat;
-  return {{"auto", Auto}, {"squad", Squad}, {"jsonl", Jsonl}, {"json", Json}, {"parquet", Parquet}};
+  return {{"auto", Auto},         {"squad", Squad},
+          {"jsonl", Jsonl},       {"json", Json},
+          {"parquet", Parquet},   {"csv", Csv},
+          {"chat", Chat},         {"alpaca", Alpaca},
+          {"sharegpt", Sharegpt}, {"prompt_completion", PromptCompletion},
+          {"text", Text}};
 }
 
 // A file of samples, and how it is read.
@@ -111,7 +116,8 @@ void apply_flags(EvaluatedFile& file, const EvalFlags& flags) {
     file.reading.format = formats_by_name().at(flags.format);
   }
   if (!flags.columns.empty()) {
-    file.reading.columns = {flags.columns.front(), flags.columns.back()};
+    file.reading.columns.prompt = flags.columns.front();
+    file.reading.columns.completion = flags.columns.back();
   }
   if (!flags.on_bad_sample.empty()) {
     file.reading.bad.skip = flags.on_bad_sample == "skip";

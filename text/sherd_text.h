@@ -121,6 +121,45 @@ int32_t sherd_text_parquet_columns(const sherd_parquet* rows, char** names, size
 int32_t sherd_text_parquet_next(sherd_parquet* rows, char** row, size_t* length_bytes,
                                 char** error);
 
+typedef struct sherd_stream sherd_stream;
+
+/* The bytes of a data file, decompressed as they are read where its first bytes are those of gzip
+ * (several members, zeros after the last one) or Zstandard. Memory: at most 128 MiB, the largest
+ * Zstandard window. The first takes the descriptor over, also where it fails; the second reads bytes
+ * that live until the stream is closed. */
+int32_t sherd_text_stream_open_descriptor(int32_t descriptor, sherd_stream** stream, char** error);
+int32_t sherd_text_stream_open_bytes(sherd_text_slice bytes, sherd_stream** stream, char** error);
+void sherd_text_stream_close(sherd_stream* stream);
+
+/* "gzip", "zstd", or empty; never freed. */
+void sherd_text_stream_compression(const sherd_stream* stream, sherd_text_slice* name);
+
+/* Writes the next bytes into `buffer`: as many as it has room for, fewer at the end alone. */
+int32_t sherd_text_stream_read(sherd_stream* stream, char* buffer, size_t capacity, size_t* read,
+                               char** error);
+
+typedef struct sherd_table sherd_table;
+
+/* A row of a table: a JSON object of texts, or why the row is bad; to be freed with
+ * sherd_text_free_string(). NULL: there is none left. */
+typedef struct {
+  char* text;
+  size_t length_bytes;
+  bool is_fault;
+  uint64_t line; /* where it begins, from 1; lines end with a line feed */
+  uint64_t begin_byte;
+  uint64_t end_byte;
+} sherd_text_table_row;
+
+/* Reads a stream as CSV (RFC 4180) with this delimiter. Takes the stream over, also where it fails.
+ * The first row has the names of the columns. */
+int32_t sherd_text_table_open(sherd_stream* stream, char delimiter, sherd_table** table,
+                              char** error);
+void sherd_text_table_close(sherd_table* table);
+int32_t sherd_text_table_columns(const sherd_table* table, char** names, size_t* length_bytes,
+                                 char** error);
+int32_t sherd_text_table_next(sherd_table* table, sherd_text_table_row* row, char** error);
+
 void sherd_text_free_string(char* string);
 
 #ifdef __cplusplus

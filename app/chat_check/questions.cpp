@@ -7,6 +7,7 @@ namespace chat_check {
 namespace {
 
 constexpr Kind kKinds[] = {
+    {"read", answer_read},
     {"render", answer_render},
     {"tokens", answer_tokens},
 };

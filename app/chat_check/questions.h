@@ -21,6 +21,7 @@ struct Kind {
 /// All kinds.
 [[nodiscard]] std::span<const Kind> kinds();
 
+Json answer_read(const Json& question);
 Json answer_render(const Json& question);
 Json answer_tokens(const Json& question);
 

@@ -68,6 +68,18 @@ void find_shipped(const std::filesystem::path& recipe, RunConfig& config) {
   }
 }
 
+/// Without data.eval, what is kept from training is evaluated.
+void evaluate_held_out(DataSection& data) {
+  if (data.held_out == 0 || !data.eval.empty()) {
+    return;
+  }
+  data.eval = data.train;
+  for (DataSet& set : data.eval) {
+    set.weight = 1;
+    set.held_out = true;
+  }
+}
+
 /// runs/my for my.toml.
 void name_output(const std::optional<std::filesystem::path>& file, Reading& reading) {
   const bool given = reading.places.contains("train.output");
@@ -87,6 +99,7 @@ RunConfig load(const std::optional<std::filesystem::path>& file, std::span<const
   }
   read_flags(flags, reading);
   name_output(file, reading);
+  evaluate_held_out(reading.config.data);
   check_whole(reading);
   if (most_threads) {
     check_threads(*most_threads, reading);

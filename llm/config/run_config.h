@@ -22,7 +22,19 @@ enum class Init { Weights, Random };
 /// How a data file is written.
 /// Auto: by the file's name and first character; the choice is written into the run's
 /// configuration.
-enum class DataFormat { Auto, Squad, Jsonl, Json, Parquet };
+enum class DataFormat {
+  Auto,
+  Squad,
+  Jsonl,
+  Json,
+  Parquet,
+  Csv,
+  Chat,
+  Alpaca,
+  Sharegpt,
+  PromptCompletion,
+  Text
+};
 /// What a sample that cannot be used leads to.
 enum class OnBadSample { Error, Skip };
 /// What a loss or gradient norm that is not finite leads to.
@@ -74,6 +86,8 @@ struct ModelSection {
 struct DataColumns {
   std::string prompt = "prompt";
   std::string completion = "completion";
+  std::string messages = "messages";  ///< of DataFormat::Chat
+  std::string text = "text";          ///< of DataFormat::Text
   bool operator==(const DataColumns&) const = default;
 };
 
@@ -85,6 +99,7 @@ struct DataSet {
   LimitOrder limit_order = LimitOrder::Random;
   double weight = 1;  ///< to train on: how often a sample is seen in an epoch
   DataColumns columns = {};
+  bool held_out = false;  ///< to evaluate: only what DataSection::held_out keeps from training
   bool operator==(const DataSet&) const = default;
 };
 
@@ -97,6 +112,7 @@ struct DataSection {
   std::vector<DataSet> eval;
   OnBadSample on_bad_sample = OnBadSample::Error;
   std::int64_t max_bad_samples = 100;
+  double held_out = 0;  ///< share of the training samples that are kept from training
   bool operator==(const DataSection&) const = default;
 };
 

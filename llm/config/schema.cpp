@@ -86,6 +86,18 @@ Table fields(DataColumns& columns, DataFormat format, bool trains) {
        .required = true,
        .on_resume = fixed_if(trains),
        .idle = idle},
+      {.name = "messages",
+       .slot = string(columns.messages),
+       .doc = "name of the field with a conversation's messages",
+       .required = true,
+       .on_resume = fixed_if(trains),
+       .idle = idle},
+      {.name = "text",
+       .slot = string(columns.text),
+       .doc = "name of the field with a text that is learned as a whole",
+       .required = true,
+       .on_resume = fixed_if(trains),
+       .idle = idle},
   }};
 }
 
@@ -107,18 +119,21 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
        .required = true,
        .of_host = true},
       {.name = "format",
-       .slot = choice<DataFormat>(set.format,
-                                  {{"auto", DataFormat::Auto},
-                                   {"squad", DataFormat::Squad},
-                                   {"jsonl", DataFormat::Jsonl},
-                                   {"json", DataFormat::Json},
-                                   {"parquet", DataFormat::Parquet}},
-                                  {"csv", "chat", "alpaca", "text"}),
+       .slot = choice<DataFormat>(set.format, {{"auto", DataFormat::Auto},
+                                               {"squad", DataFormat::Squad},
+                                               {"jsonl", DataFormat::Jsonl},
+                                               {"json", DataFormat::Json},
+                                               {"parquet", DataFormat::Parquet},
+                                               {"csv", DataFormat::Csv},
+                                               {"chat", DataFormat::Chat},
+                                               {"alpaca", DataFormat::Alpaca},
+                                               {"sharegpt", DataFormat::Sharegpt},
+                                               {"prompt_completion", DataFormat::PromptCompletion},
+                                               {"text", DataFormat::Text}}),
        .doc = "squad: SQuAD's JSON; jsonl: one record per line; json: an array of records; "
-              "parquet; auto: "
-              "by the name's end (.jsonl, .ndjson, .parquet), else by its first bytes; the choice "
-              "is written into "
-              "the run's config.toml",
+              "parquet; csv: a table with commas, or tabs in a .tsv file; chat, alpaca, sharegpt, "
+              "prompt_completion, text: records of that kind in any of these; auto: by the name's "
+              "end, first bytes and columns; the choice is written into the run's config.toml",
        .on_resume = fixed_if(trains),
        .before = "squad"},
       {.name = "limit",
@@ -155,7 +170,12 @@ Table training_fields(DataSet& set, std::size_t i) {
 }
 
 Table held_out_fields(DataSet& set, std::size_t i) {
-  return fields(set, false, i == 0 ? "data.eval_limit" : "");
+  Table table = fields(set, false, i == 0 ? "data.eval_limit" : "");
+  table.fields.push_back(
+      {.name = "held_out",
+       .slot = flag(set.held_out),
+       .doc = "evaluate only the samples that data.held_out keeps from training"});
+  return table;
 }
 
 Table fields(DataSection& data) {
@@ -196,6 +216,11 @@ Table fields(DataSection& data) {
        .unit = "samples",
        .idle = no_effect(data.on_bad_sample == OnBadSample::Error, "data.on_bad_sample is error")},
       not_yet("workers", "threads that prepare data"),
+      {.name = "held_out",
+       .slot = share_or_none(data.held_out),
+       .doc = "share of the samples of data.train that is kept from training, chosen by a hash of "
+              "each sample; without data.eval it is what is evaluated",
+       .on_resume = OnResume::Fixed},
       {.name = "train",
        .slot = list_of(data.train, training_fields, "path"),
        .doc = "Training data. `train = \"f.json\"` or the flag `--data.train f.json` is short for "

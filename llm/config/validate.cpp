@@ -128,7 +128,23 @@ void check_columns(const std::vector<DataSet>& sets, const std::string& key,
   }
 }
 
+void check_held_out(const DataSection& data, std::vector<Fault>& faults) {
+  const bool is_evaluated = std::any_of(data.eval.begin(), data.eval.end(),
+                                        [](const DataSet& set) { return set.held_out; });
+  if (data.held_out > 0 && !is_evaluated) {
+    faults.push_back({"data.held_out",
+                      "data.held_out keeps samples from training that no data.eval evaluates: give "
+                      "one of them held_out = true, or leave data.eval out"});
+  }
+  if (data.held_out == 0 && is_evaluated) {
+    faults.push_back({"data.held_out",
+                      "a data.eval has held_out = true, and nothing is kept from training: give "
+                      "data.held_out, such as \"1 %\""});
+  }
+}
+
 void check_lists(const RunConfig& config, std::vector<Fault>& faults) {
+  check_held_out(config.data, faults);
   if (config.eval.generate && config.data.eval.empty()) {
     faults.push_back(
         {"eval.generate", "eval.generate = true needs questions to answer: give data.eval"});

@@ -166,6 +166,9 @@ void leave_out(const std::vector<std::int64_t>& unfit, text::QuestionFile& quest
 text::LabelledPrompt encode_question(const text::QuestionFile& file, std::size_t index,
                                      const text::PromptEncoder& encoder) {
   const text::Question& question = file.questions[index];
+  if (question.conversation) {
+    throw sherd::Error(sherd::ExitCode::Usage, "conversations need a model with a chat template");
+  }
   if (question.is_record()) {
     return text::encode_record(encoder, question.question, question.answers.front().text);
   }

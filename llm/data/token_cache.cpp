@@ -147,10 +147,20 @@ std::string token_key(const DataFile& file, const text::PromptEncoder& encoder,
     what += fmt::format(" drawn by {}", limit.seed);
   }
   const FileReading& reading = file.reading;
+  if (reading.side != Side::All) {
+    what += fmt::format(" side {} of {}", static_cast<int>(reading.side), reading.held_out);
+  }
   if (reading.format != config::DataFormat::Squad) {
     what += fmt::format(" format {}", static_cast<int>(reading.format));
     for (const std::string& column : {reading.columns.prompt, reading.columns.completion}) {
       what += fmt::format(" {} {}", column.size(), column);
+    }
+    const text::Columns usual;
+    for (const auto& [name, column] : {std::pair(usual.messages, reading.columns.messages),
+                                       std::pair(usual.text, reading.columns.text)}) {
+      if (column != name) {
+        what += fmt::format(" {} for {}", column, name);
+      }
     }
   }
   return files::sha256_of(what);

@@ -170,8 +170,16 @@ data::Limit limit_of(const config::DataSet& set, const config::TrainSection& tra
 
 data::FileReading reading_of(const config::DataSet& set, const config::DataSection& data) {
   return {set.format,
-          {set.columns.prompt, set.columns.completion},
-          {data.on_bad_sample == config::OnBadSample::Skip, data.max_bad_samples}};
+          {set.columns.prompt, set.columns.completion, set.columns.messages, set.columns.text},
+          {data.on_bad_sample == config::OnBadSample::Skip, data.max_bad_samples},
+          set.held_out ? data::Side::HeldOut : data::Side::All,
+          data.held_out};
+}
+
+data::FileReading training_reading_of(const config::DataSet& set, const config::DataSection& data) {
+  data::FileReading reading = reading_of(set, data);
+  reading.side = data.held_out > 0 ? data::Side::Training : data::Side::All;
+  return reading;
 }
 
 data::BatchShape batch_shape(const config::TrainSection& train, int world_size) {

@@ -57,6 +57,9 @@ namespace llm::train {
 /// How a file of `data` is read.
 [[nodiscard]] data::FileReading reading_of(const config::DataSet& set,
                                            const config::DataSection& data);
+/// The same of one to train on, without the samples that are kept from training.
+[[nodiscard]] data::FileReading training_reading_of(const config::DataSet& set,
+                                                    const config::DataSection& data);
 
 /// How a step's samples are dealt; by one each where the micro-batch is still to be chosen. Throws
 /// sherd::Error(Usage) if they do not divide.

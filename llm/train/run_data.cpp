@@ -29,7 +29,7 @@ struct Files {
 Files read_files(const config::RunConfig& config) {
   Files files;
   for (const config::DataSet& set : config.data.train) {
-    files.training.push_back(data::read_data_file(set.path, reading_of(set, config.data)));
+    files.training.push_back(data::read_data_file(set.path, training_reading_of(set, config.data)));
   }
   for (const config::DataSet& set : config.data.eval) {
     files.heldout.push_back(data::read_data_file(set.path, reading_of(set, config.data)));
@@ -105,6 +105,12 @@ void append(std::vector<text::BadSample>& all, const std::vector<text::BadSample
   all.insert(all.end(), more.begin(), more.end());
 }
 
+void say_note(const data::DataFile& file, const Say& say) {
+  if (!file.note.empty()) {
+    say(file.name + ": " + file.note);
+  }
+}
+
 // All training files as one data set.
 void read_training(RunData& data, const config::RunConfig& config, const Files& files,
                    const data::TokenCache& cache, const text::PromptEncoder& encoder,
@@ -117,6 +123,7 @@ void read_training(RunData& data, const config::RunConfig& config, const Files& 
     TokenizedOnce once = tokenize_once(world, cache, files.training[i], encoder,
                                        limit_of(set, config.train), say, progress);
     say("data: " + once.tokens.report.sentence());
+    say_note(files.training[i], say);
     append(data.skipped, once.skipped);
     const auto count = static_cast<std::int64_t>(
         data::weighted(once.tokens.samples.size(), set.weight, seed).size());
@@ -149,6 +156,7 @@ Heldout heldout_of(const data::DataFile& file, const data::Limit& limit,
                    sherd::World& world, const Say& say, track::Progress* progress) {
   data::Dataset dataset = load_dataset_once(world, cache, file, encoder, limit, say, progress);
   say("evaluation data: " + dataset.report.sentence());
+  say_note(file, say);
   return {std::move(dataset), file.sha256, file.reading.format};
 }
 
@@ -159,7 +167,7 @@ text::QuestionFile questions_of_part(const RunData& data, std::size_t part,
                                      const text::Tokenizer& tokenizer) {
   const config::DataSet& set = config.data.train[part];
   const data::DatasetReport& report = data.parts[part].report;
-  const data::DataFile file = data::read_data_file(set.path, reading_of(set, config.data));
+  const data::DataFile file = data::read_data_file(set.path, training_reading_of(set, config.data));
   if (file.sha256 != data.parts[part].sha256) {
     throw sherd::Error(
         sherd::ExitCode::BadData,

@@ -2,18 +2,22 @@
 
 mod chat;
 mod checks;
+mod csv;
 mod guard;
 mod parquet;
 mod parquet_footer;
 mod squad;
+mod stream;
 mod tokenizer;
 
 use std::ffi::{c_char, CStr};
 use std::slice;
 
 use chat::{Input, Rendered, Template};
+use csv::Table;
 use guard::{free_c_string, guarded, to_c_string, Fault};
 use parquet::Rows;
+use stream::Stream;
 use tokenizer::Tokenizer;
 
 #[repr(C)]
@@ -294,6 +298,115 @@ pub unsafe extern "C" fn sherd_text_parquet_next(
         match (*rows).next()? {
             Some(text) => give_text(&text, row, length_bytes),
             None => *row = std::ptr::null_mut(),
+        }
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_stream_open_descriptor(
+    descriptor: i32,
+    stream: *mut *mut Stream,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        *stream = Box::into_raw(Box::new(Stream::of_descriptor(descriptor)?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_stream_open_bytes(
+    bytes: Slice,
+    stream: *mut *mut Stream,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        *stream = Box::into_raw(Box::new(Stream::of_bytes(bytes.bytes())?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_stream_close(stream: *mut Stream) {
+    if !stream.is_null() {
+        drop(Box::from_raw(stream));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_stream_compression(stream: *const Stream, name: *mut Slice) {
+    let text = (*stream).compression();
+    *name = Slice { bytes: text.as_ptr(), length_bytes: text.len() };
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_stream_read(
+    stream: *mut Stream,
+    buffer: *mut u8,
+    capacity: usize,
+    read: *mut usize,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        *read = (*stream).read(slice::from_raw_parts_mut(buffer, capacity))?;
+        Ok(())
+    })
+}
+
+#[repr(C)]
+pub struct TableRow {
+    text: *mut c_char,
+    length_bytes: usize,
+    is_fault: bool,
+    line: u64,
+    begin_byte: u64,
+    end_byte: u64,
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_table_open(
+    stream: *mut Stream,
+    delimiter: c_char,
+    table: *mut *mut Table,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        *table = Box::into_raw(Box::new(Table::open(*Box::from_raw(stream), delimiter as u8)?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_table_close(table: *mut Table) {
+    if !table.is_null() {
+        drop(Box::from_raw(table));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_table_columns(
+    table: *const Table,
+    names: *mut *mut c_char,
+    length_bytes: *mut usize,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        give_text(&serde_json::Value::from((*table).columns().to_vec()).to_string(), names, length_bytes);
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_table_next(table: *mut Table, row: *mut TableRow, error: *mut *mut c_char) -> i32 {
+    guarded(error, || {
+        (*row).text = std::ptr::null_mut();
+        if let Some(next) = (*table).next()? {
+            give_text(&next.text, &mut (*row).text, &mut (*row).length_bytes);
+            (*row).is_fault = next.is_fault;
+            (*row).line = next.line;
+            (*row).begin_byte = next.begin_byte;
+            (*row).end_byte = next.end_byte;
         }
         Ok(())
     })
