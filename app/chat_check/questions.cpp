@@ -8,6 +8,7 @@ namespace {
 
 constexpr Kind kKinds[] = {
     {"render", answer_render},
+    {"samples", answer_samples},
     {"tokens", answer_tokens},
 };
 

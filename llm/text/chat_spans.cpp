@@ -102,8 +102,7 @@ std::string dropped_of_content(std::string_view text, std::string_view learned) 
     return "";
   }
   const std::size_t end = text.rfind(kEnd);
-  if (end == std::string_view::npos ||
-      !holds_stripped(learned, text.substr(end + kEnd.size()))) {
+  if (end == std::string_view::npos || !holds_stripped(learned, text.substr(end + kEnd.size()))) {
     return "dropped_content";
   }
   const std::string_view before = text.substr(0, end);
@@ -199,8 +198,8 @@ class Learning {
 
   [[nodiscard]] std::string render(std::size_t count, bool add_generation_prompt, int turn) const {
     const auto first = messages_.begin();
-    const auto some = ordered_json(
-        ordered_json::array_t(first, first + static_cast<std::ptrdiff_t>(count)));
+    const auto some =
+        ordered_json(ordered_json::array_t(first, first + static_cast<std::ptrdiff_t>(count)));
     try {
       return rule_.render(some, add_generation_prompt);
     } catch (const sherd::Error& error) {
@@ -300,9 +299,10 @@ std::string what_of(const ChatFault& fault) {
     return "no assistant turn can be learned: it is the first message, or its weight is 0";
   }
   if (reason == "special_token_in_text") {
-    return fmt::format("contains the special token {}: remove it, or set "
-                       "data.special_tokens_in_text = \"as_text\"",
-                       in_quotes(fault.detail));
+    return fmt::format(
+        "contains the special token {}: remove it, or set "
+        "data.special_tokens_in_text = \"as_text\"",
+        in_quotes(fault.detail));
   }
   if (reason == "template") {
     return fault.detail;
@@ -315,10 +315,11 @@ std::string what_of(const ChatFault& fault) {
         fault.common_bytes, in_quotes(fault.prompt), in_quotes(fault.text));
   }
   if (reason == "no_stop") {
-    return fmt::format("the chat template ends this turn without a token that stops generation, "
-                       "with {}: the model would not learn to stop. Name another with "
-                       "data.chat_template",
-                       in_quotes(fault.detail));
+    return fmt::format(
+        "the chat template ends this turn without a token that stops generation, "
+        "with {}: the model would not learn to stop. Name another with "
+        "data.chat_template",
+        in_quotes(fault.detail));
   }
   if (reason == "printed_as_list") {
     return "the chat template prints a content of parts as a list: give the content as one string";
@@ -326,9 +327,10 @@ std::string what_of(const ChatFault& fault) {
   const std::string what = reason == "dropped_content"     ? "text"
                            : reason == "dropped_reasoning" ? "reasoning"
                                                            : "tool call";
-  return fmt::format("the chat template leaves out this turn's {}: remove it from the data, or "
-                     "name another template with data.chat_template",
-                     what);
+  return fmt::format(
+      "the chat template leaves out this turn's {}: remove it from the data, or "
+      "name another template with data.chat_template",
+      what);
 }
 
 }  // namespace

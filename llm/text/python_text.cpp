@@ -16,14 +16,15 @@ using nlohmann::ordered_json;
 // str.isspace() of one character.
 bool is_python_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
-         c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
-         c == 0x202F || c == 0x205F || c == 0x3000;
+         c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+         c == 0x205F || c == 0x3000;
 }
 
 // str.isprintable() of one character, unassigned ones left aside.
 bool is_python_printable(char32_t c) {
-  const bool is_format = c == 0xAD || (c >= 0x200B && c <= 0x200F) || (c >= 0x202A && c <= 0x202E) ||
-                         (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF || c >= 0xE0000;
+  const bool is_format = c == 0xAD || (c >= 0x200B && c <= 0x200F) ||
+                         (c >= 0x202A && c <= 0x202E) || (c >= 0x2060 && c <= 0x206F) ||
+                         c == 0xFEFF || c >= 0xE0000;
   const bool is_private = c >= 0xE000 && c <= 0xF8FF;
   const bool is_control = c < 0x20 || (c >= 0x7F && c < 0xA0);
   return c == 0x20 || !(is_control || is_format || is_private || is_python_space(c));
@@ -38,8 +39,8 @@ std::string escaped(char32_t c) {
 }
 
 std::string quoted_as_python(std::string_view text) {
-  const bool in_double = text.find('\'') != std::string_view::npos &&
-                         text.find('"') == std::string_view::npos;
+  const bool in_double =
+      text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
   const char quote = in_double ? '"' : '\'';
   std::string out(1, quote);
   for (std::size_t at = 0; at < text.size();) {
