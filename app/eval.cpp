@@ -217,9 +217,10 @@ std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluate
   const auto& source = found.model;
   const auto encoder = llm::train::read_together(world, [&] {
     tokenizer.check_vocabulary(model.vocab_rows());
-    return llm::text::PromptEncoder(
-        tokenizer, {llm::train::sample_length(source.max_length, model.context_length()),
-                    source.max_answer_tokens});
+    return llm::train::prompt_encoder_of(
+        source.run ? source.run->data : llm::config::DataSection(), tokenizer,
+        {llm::train::sample_length(source.max_length, model.context_length()),
+         source.max_answer_tokens});
   });
   const std::string setting = source.run ? source.run->data.cache : "auto";
   const llm::data::TokenCache cache(setting == "auto" ? "" : setting);

@@ -50,6 +50,10 @@ void sherd_text_close(sherd_tokenizer* tokenizer);
 /* The largest id + 1, added tokens included: how many rows an embedding needs. */
 uint64_t sherd_text_vocabulary_size(const sherd_tokenizer* tokenizer);
 
+/* The special tokens by id, a JSON array of texts. Freed with sherd_text_free_string(). */
+int32_t sherd_text_special_tokens(const sherd_tokenizer* tokenizer, char** tokens,
+                                  size_t* length_bytes, char** error);
+
 /* Encodes a text into *encoding; several threads may do so at once.
  * add_special: let the tokenizer add the tokens of its template, such as <s> in front. */
 int32_t sherd_text_encode(const sherd_tokenizer* tokenizer, sherd_text_slice text, bool add_special,

@@ -9,6 +9,7 @@ namespace {
 constexpr Kind kKinds[] = {
     {"read", answer_read},
     {"render", answer_render},
+    {"samples", answer_samples},
     {"tokens", answer_tokens},
 };
 

@@ -23,6 +23,7 @@ struct Kind {
 
 Json answer_read(const Json& question);
 Json answer_render(const Json& question);
+Json answer_samples(const Json& question);
 Json answer_tokens(const Json& question);
 
 /// Returns a field of a question. Throws sherd::Error Usage if it is missing.

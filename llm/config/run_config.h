@@ -37,6 +37,12 @@ enum class DataFormat {
 };
 /// What a sample that cannot be used leads to.
 enum class OnBadSample { Error, Skip };
+/// Which turns of a conversation are learned. Template: what its chat template marks.
+enum class Supervise { All, Last, Template };
+/// What a chat template leads to that writes an answer differently after a generation prompt.
+enum class OnTemplateMismatch { Error, AsRendered };
+/// What special tokens in messages lead to.
+enum class SpecialTokensInText { Error, AsText };
 /// What a loss or gradient norm that is not finite leads to.
 enum class OnNonFinite { Stop, Skip };
 /// Which samples a limit leaves.
@@ -110,6 +116,13 @@ struct DataSection {
   Packing packing = Packing::None;
   std::vector<DataSet> train;
   std::vector<DataSet> eval;
+  std::string chat_template = "model";
+  std::vector<std::string> template_arguments = {};  ///< NAME=VALUE
+  std::string date = "2026-01-01";                   ///< that chat templates print
+  Supervise supervise = Supervise::All;
+  OnTemplateMismatch on_template_mismatch = OnTemplateMismatch::Error;
+  SpecialTokensInText special_tokens_in_text = SpecialTokensInText::Error;
+  std::string separator = "auto";
   OnBadSample on_bad_sample = OnBadSample::Error;
   std::int64_t max_bad_samples = 100;
   double held_out = 0;  ///< share of the training samples that are kept from training

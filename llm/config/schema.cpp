@@ -205,6 +205,54 @@ Table fields(DataSection& data) {
               "other; train.global_batch and train.micro_batch then count rows",
        .on_resume = OnResume::Fixed},
       not_yet("group_by_length", "batches of samples of similar length"),
+      {.name = "chat_template",
+       .slot = string(data.chat_template),
+       .doc = "how conversations are written; model: the model's own chat template; else a Jinja "
+              "file, or a named template: chatml, llama2, llama3, mistral, gemma, zephyr, alpaca",
+       .required = true,
+       .on_resume = OnResume::Fixed,
+       .of_host = true},
+      {.name = "template_arguments",
+       .slot = strings(data.template_arguments),
+       .doc = "variables of the chat template, each NAME=VALUE with a value in JSON or a text: "
+              "\"enable_thinking=false\"",
+       .on_resume = OnResume::Fixed},
+      {.name = "date",
+       .slot = string(data.date),
+       .doc = "the date that chat templates print, YYYY-MM-DD; it belongs to the recipe, so that "
+              "two runs of it train on the same tokens",
+       .required = true,
+       .on_resume = OnResume::Fixed},
+      {.name = "supervise",
+       .slot = choice<Supervise>(
+           data.supervise,
+           {{"all", Supervise::All}, {"last", Supervise::Last}, {"template", Supervise::Template}}),
+       .doc =
+           "what of a conversation is learned; all: each answer of the assistant; last: its last "
+           "answer; template: the generation blocks of the chat template",
+       .on_resume = OnResume::Fixed},
+      {.name = "on_template_mismatch",
+       .slot = choice<OnTemplateMismatch>(
+           data.on_template_mismatch,
+           {{"error", OnTemplateMismatch::Error}, {"as_rendered", OnTemplateMismatch::AsRendered}}),
+       .doc =
+           "what happens where the chat template writes an answer differently after a generation "
+           "prompt; error: the sample is bad; as_rendered: learn what follows the text that both "
+           "share",
+       .on_resume = OnResume::Fixed},
+      {.name = "special_tokens_in_text",
+       .slot = choice<SpecialTokensInText>(
+           data.special_tokens_in_text,
+           {{"error", SpecialTokensInText::Error}, {"as_text", SpecialTokensInText::AsText}}),
+       .doc = "special tokens in messages of a conversation; error: the sample is bad; as_text: "
+              "encode them as ordinary text",
+       .on_resume = OnResume::Fixed},
+      {.name = "separator",
+       .slot = string(data.separator),
+       .doc =
+           "text between a record's prompt and its completion; auto: a space, unless one of them "
+           "has white space there",
+       .on_resume = OnResume::Fixed},
       {.name = "on_bad_sample",
        .slot = choice<OnBadSample>(data.on_bad_sample,
                                    {{"error", OnBadSample::Error}, {"skip", OnBadSample::Skip}}),

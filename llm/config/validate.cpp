@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 
 #include <fmt/core.h>
 
@@ -88,6 +90,30 @@ void check_lengths(const DataSection& data, std::vector<Fault>& faults) {
 }
 
 // What is chosen by evaluations needs them, and what is exported a checkpoint.
+void check_chat(const DataSection& data, std::vector<Fault>& faults) {
+  int year = 0;
+  unsigned month = 0;
+  unsigned day = 0;
+  char end = '\0';
+  const int read = std::sscanf(data.date.c_str(), "%4d-%2u-%2u%c", &year, &month, &day, &end);
+  const std::chrono::year_month_day date{std::chrono::year(year), std::chrono::month(month),
+                                         std::chrono::day(day)};
+  if (data.date.size() != 10 || read != 3 || !date.ok()) {
+    faults.push_back({"data.date", fmt::format("data.date = \"{}\" is no date: give YYYY-MM-DD, "
+                                               "for example \"2026-01-01\"",
+                                               data.date)});
+  }
+  for (const std::string& argument : data.template_arguments) {
+    const std::size_t equals = argument.find('=');
+    if (equals == 0 || equals == std::string::npos) {
+      faults.push_back({"data.template_arguments",
+                        fmt::format("data.template_arguments: \"{}\" is no NAME=VALUE, for example "
+                                    "\"enable_thinking=false\"",
+                                    argument)});
+    }
+  }
+}
+
 void check_best(const RunConfig& config, std::vector<Fault>& faults) {
   const bool evaluates =
       !config.data.eval.empty() && (config.eval.every != Every{} || config.eval.at_end);
@@ -185,6 +211,7 @@ std::vector<Fault> validate(const RunConfig& config) {
   check_batch(config.train, faults);
   check_warmup(config, faults);
   check_lengths(config.data, faults);
+  check_chat(config.data, faults);
   check_lists(config, faults);
   check_sinks(config.log.sink, faults);
   check_columns(config.data.train, "data.train", faults);

@@ -10,6 +10,7 @@
 #include <sched.h>
 
 #include "llm/data/unfit.h"
+#include "llm/text/chat_encoder.h"
 #include "llm/text/record_prompt.h"
 #include "sherd/error.h"
 
@@ -71,7 +72,9 @@ Encoded encode_range(const text::QuestionFile& file, std::size_t begin, std::siz
   for (std::size_t i = begin; i < end && part.unfit.size() <= most_unfit; ++i) {
     encoded.add_one();
     try {
-      part.prompts.push_back(encode_question(file, i, encoder));
+      for (text::LabelledPrompt& sample : encode_samples(file, i, encoder)) {
+        part.prompts.push_back(std::move(sample));
+      }
     } catch (const sherd::Error& error) {
       if (error.code() != sherd::ExitCode::BadData) {
         throw;
@@ -177,6 +180,15 @@ text::LabelledPrompt encode_question(const text::QuestionFile& file, std::size_t
   // What has no answer has none that could be outside.
   prompt.answer_is_outside = prompt.answer_is_outside && !question.unanswerable;
   return prompt;
+}
+
+std::vector<text::LabelledPrompt> encode_samples(const text::QuestionFile& file, std::size_t index,
+                                                 const text::PromptEncoder& encoder) {
+  const text::Question& question = file.questions[index];
+  if (question.conversation) {
+    return encoder.chat().encode(*question.conversation, encoder.limits().max_length_tokens);
+  }
+  return {encode_question(file, index, encoder)};
 }
 
 text::QuestionFile questions_of(const DataFile& file, const Limit& limit) {

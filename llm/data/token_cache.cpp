@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 namespace files = sherd::files;
 
 // Changes with what a prompt is, and with the layout below.
-constexpr std::string_view kRule = "sherd tokens 5";
+constexpr std::string_view kRule = "sherd tokens 6";
 
 // How a file begins; the arrays of Samples follow, and after the first of them the indices of
 // `unfit`. All in the machine's byte order: the cache stays where it was written.
@@ -146,6 +146,7 @@ std::string token_key(const DataFile& file, const text::PromptEncoder& encoder,
   if (limit.samples > 0 && limit.random) {
     what += fmt::format(" drawn by {}", limit.seed);
   }
+  what += encoder.key();
   const FileReading& reading = file.reading;
   if (reading.side != Side::All) {
     what += fmt::format(" side {} of {}", static_cast<int>(reading.side), reading.held_out);

@@ -82,7 +82,7 @@ text::BadSample named(const text::Question& question) {
 std::string misfit(const text::QuestionFile& questions, std::size_t index,
                    const text::PromptEncoder& encoder) {
   try {
-    static_cast<void>(encode_question(questions, index, encoder));
+    static_cast<void>(encode_samples(questions, index, encoder));
   } catch (const sherd::Error& error) {
     return error.what();
   }

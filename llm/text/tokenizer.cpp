@@ -1,6 +1,7 @@
 #include "llm/text/tokenizer.h"
 
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include "files/input.h"
 #include "files/other_kind.h"
@@ -112,6 +113,19 @@ std::optional<TokenId> Tokenizer::token_to_id(std::string_view token) const {
       },
       state_->name());
   return id < 0 ? std::nullopt : std::optional(static_cast<TokenId>(id));
+}
+
+std::vector<std::string> Tokenizer::special_tokens() const {
+  char* text = nullptr;
+  std::size_t length_bytes = 0;
+  checked(
+      [&](char** error) {
+        return sherd_text_special_tokens(state_->handle.get(), &text, &length_bytes, error);
+      },
+      state_->name());
+  const OwnedString owned(text);
+  return nlohmann::json::parse(std::string_view(owned.get(), length_bytes))
+      .get<std::vector<std::string>>();
 }
 
 std::int64_t Tokenizer::vocabulary_size() const {

@@ -56,6 +56,9 @@ class Tokenizer {
 
   [[nodiscard]] std::optional<TokenId> token_to_id(std::string_view token) const;
 
+  /// The added tokens that are special, by id: texts that stand for one token wherever they occur.
+  [[nodiscard]] std::vector<std::string> special_tokens() const;
+
   /// The largest id + 1, added tokens included.
   [[nodiscard]] std::int64_t vocabulary_size() const;
   /// Throws sherd::Error BadData if a model with that many rows of embedding has no row for some id

@@ -89,8 +89,8 @@ class Sources {
  public:
   explicit Sources(const StartedRun& run)
       : run_(run),
-        encoder_(run.tokenizer, {run.data.parts.front().report.limits.max_length_tokens,
-                                 run.data.parts.front().report.limits.max_answer_tokens}) {}
+        encoder_(prompt_encoder_of(run.config.data, run.tokenizer,
+                                   run.data.parts.front().report.limits)) {}
 
   void complete(PreviewedSample& sample, std::int64_t index) {
     const std::size_t part = part_of(run_.data, index);

@@ -176,7 +176,7 @@ text::QuestionFile questions_of_part(const RunData& data, std::size_t part,
                     file.name, data.parts[part].sha256, file.sha256));
   }
   return data::questions_of(file, limit_of(set, config.train), report,
-                            text::PromptEncoder(tokenizer, report.limits));
+                            prompt_encoder_of(config.data, tokenizer, report.limits));
 }
 
 config::RunConfig with_formats(config::RunConfig config, const RunData& data) {
@@ -208,8 +208,8 @@ RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& to
   }
   std::optional<text::PromptEncoder> encoder;
   together(world, [&] {
-    encoder.emplace(tokenizer, text::PromptLimits{sample_length(asked, context),
-                                                  config.data.max_answer_tokens});
+    encoder.emplace(prompt_encoder_of(
+        config.data, tokenizer, {sample_length(asked, context), config.data.max_answer_tokens}));
   });
   const data::TokenCache cache(config.data.cache == "auto" ? "" : config.data.cache);
   RunData found;

@@ -131,6 +131,19 @@ pub unsafe extern "C" fn sherd_text_vocabulary_size(tokenizer: *const Tokenizer)
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn sherd_text_special_tokens(
+    tokenizer: *const Tokenizer,
+    tokens: *mut *mut c_char,
+    length_bytes: *mut usize,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        give_text(&serde_json::Value::from((*tokenizer).special_tokens()).to_string(), tokens, length_bytes);
+        Ok(())
+    })
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn sherd_text_encode(
     tokenizer: *const Tokenizer,
     text: Slice,

@@ -69,6 +69,14 @@ impl Tokenizer {
         decoded.map_err(|error| Fault::new(format!("{} ids cannot be decoded: {error}", ids.len())))
     }
 
+    /// The contents of special tokens, by id.
+    pub fn special_tokens(&self) -> Vec<String> {
+        let mut tokens: Vec<_> = self.inner.get_added_tokens_decoder().into_iter().collect();
+        tokens.retain(|(_, token)| token.special);
+        tokens.sort_by_key(|(id, _)| *id);
+        tokens.into_iter().map(|(_, token)| token.content).collect()
+    }
+
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }
