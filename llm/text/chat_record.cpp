@@ -19,8 +19,8 @@ using nlohmann::ordered_json;
 
 constexpr std::size_t kValueBytesTold = 40;
 
-bool is_blank_text(std::string_view text, const char* blanks = " \t\r\n") {
-  return text.find_first_not_of(blanks) == std::string_view::npos;
+bool says_nothing(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
 bool has_value(const ordered_json& object, const char* name) {
@@ -74,7 +74,7 @@ ordered_json tools_of(const ordered_json& value, const std::string& field) {
   ordered_json tools = value;
   if (tools.is_string()) {
     const auto text = tools.get<std::string>();
-    tools = is_blank_text(text) ? ordered_json() : json_in_text(text, in_quotes(field));
+    tools = says_nothing(text) ? ordered_json() : json_in_text(text, in_quotes(field));
   }
   if (tools.is_null()) {
     return tools;
@@ -231,7 +231,7 @@ class MessageReader {
     const ordered_json& value = message_[text_field_];
     std::string text = value.is_array() ? joined(value) : text_of(text_field_);
     const bool has_to_speak = role_ == "user" || (role_ == "assistant" && !has_calls);
-    if (has_to_speak && is_blank_text(text)) {
+    if (has_to_speak && says_nothing(text)) {
       refuse(fmt::format("{} of {} is empty", text_field_, role_));
     }
     return text;
@@ -328,7 +328,7 @@ std::string text_or_none(const Record& record, const std::string& name) {
         fmt::format("{} should be a text, is {}", in_quotes(name), found->type_name())};
   }
   auto text = found->get<std::string>();
-  return is_blank_text(text) ? "" : text;
+  return says_nothing(text) ? "" : text;
 }
 
 // A `system` column: the conversation's first message, unless that says the same.
@@ -378,7 +378,7 @@ std::string text_field(const Record& record, const std::string& name) {
         fmt::format("{} should be a string, is {}", in_quotes(name), value.type_name())};
   }
   auto text = value.get<std::string>();
-  if (is_blank_text(text)) {
+  if (says_nothing(text)) {
     throw RecordFault{in_quotes(name) + " is empty"};
   }
   return text;
@@ -413,7 +413,7 @@ Conversation conversation_of_alpaca(const Record& record) {
   ordered_json history = record.fields.value("history", ordered_json());
   if (history.is_string()) {
     const auto text = history.get<std::string>();
-    history = is_blank_text(text) ? ordered_json() : json_in_text(text, "\"history\"");
+    history = says_nothing(text) ? ordered_json() : json_in_text(text, "\"history\"");
   }
   if (!history.is_null() && !history.is_array()) {
     throw RecordFault{fmt::format("\"history\" should be a list, is {}", history.type_name())};
@@ -422,8 +422,8 @@ Conversation conversation_of_alpaca(const Record& record) {
     const ordered_json& turn = history[i];
     const bool is_pair =
         turn.is_array() && turn.size() == 2 && turn[0].is_string() && turn[1].is_string();
-    if (!is_pair || is_blank_text(turn[0].get_ref<const std::string&>()) ||
-        is_blank_text(turn[1].get_ref<const std::string&>())) {
+    if (!is_pair || says_nothing(turn[0].get_ref<const std::string&>()) ||
+        says_nothing(turn[1].get_ref<const std::string&>())) {
       throw RecordFault{
           fmt::format("\"history\", turn {} should be a question and its answer", i + 1)};
     }
