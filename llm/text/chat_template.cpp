@@ -121,6 +121,19 @@ ChatTemplate ChatTemplate::from_file(const std::filesystem::path& file,
           std::move(special_tokens)};
 }
 
+ChatTemplate ChatTemplate::named(std::string_view name, ordered_json special_tokens) {
+  char* source = nullptr;
+  std::size_t length_bytes = 0;
+  char* message = nullptr;
+  const std::int32_t status =
+      sherd_text_chat_named(slice_of(name), &source, &length_bytes, &message);
+  const OwnedString owned(status == SHERD_TEXT_OK ? source : message);
+  if (status != SHERD_TEXT_OK) {
+    throw sherd::Error(sherd::ExitCode::Usage, owned.get());
+  }
+  return {std::string(name), {owned.get(), length_bytes}, std::move(special_tokens)};
+}
+
 std::string ChatTemplate::render(const std::string& message) const {
   const auto messages = ordered_json::array({{{"role", "user"}, {"content", message}}});
   return render(messages, nullptr, {{"add_generation_prompt", true}}, "").text;

@@ -54,6 +54,12 @@ class ChatTemplate {
       const std::filesystem::path& file,
       nlohmann::ordered_json special_tokens = nlohmann::ordered_json::object());
 
+  /// One of those that ship: chatml, llama2, llama3, mistral, gemma, zephyr or alpaca. Throws
+  /// sherd::Error Usage, listing these names, for another.
+  [[nodiscard]] static ChatTemplate named(
+      std::string_view name,
+      nlohmann::ordered_json special_tokens = nlohmann::ordered_json::object());
+
   /// What the model is to continue: the conversation of one user's message, and the beginning of
   /// the answer. Special tokens are in it: encode it with SpecialTokens::Leave. Throws
   /// TemplateError.
