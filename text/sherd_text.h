@@ -97,6 +97,11 @@ int32_t sherd_text_chat_open(sherd_text_slice source, sherd_chat_template** chat
                              char** error);
 void sherd_text_chat_close(sherd_chat_template* chat_template);
 
+/* The text of a template that ships, such as chatml, to be freed with sherd_text_free_string(). The
+ * fault for another name lists all names. */
+int32_t sherd_text_chat_named(sherd_text_slice name, char** source, size_t* length_bytes,
+                              char** error);
+
 /* A conversation as the template writes it, prepared as transformers does. `messages`: a JSON list.
  * `tools`: a JSON list or null. `variables`: a JSON object with what else the template may name
  * (add_generation_prompt, bos_token …). `now`: the local time for strftime_now(), such as

@@ -98,19 +98,20 @@ ChatTemplate::ChatTemplate(std::string file, std::string source, ordered_json to
   parsed_ = std::move(parsed);
 }
 
+ordered_json ChatTemplate::tokens_of_folder(const std::filesystem::path& folder) {
+  return tokens_of(read_config(folder / "tokenizer_config.json"),
+                   read_config(folder / "special_tokens_map.json"));
+}
+
 std::optional<ChatTemplate> ChatTemplate::from_folder(const std::filesystem::path& folder) {
   const std::filesystem::path own = folder / "chat_template.jinja";
   const std::filesystem::path config_file = folder / "tokenizer_config.json";
-  const json config = read_config(config_file);
-  const auto tokens = [&] {
-    return tokens_of(config, read_config(folder / "special_tokens_map.json"));
-  };
   if (std::filesystem::exists(own)) {
     sherd::files::check_link(folder.string(), own.string());
-    return from_file(own, tokens());
+    return from_file(own, tokens_of_folder(folder));
   }
-  if (auto text = template_in(config, config_file.string())) {
-    return ChatTemplate(config_file.string(), std::move(*text), tokens());
+  if (auto text = template_in(read_config(config_file), config_file.string())) {
+    return ChatTemplate(config_file.string(), std::move(*text), tokens_of_folder(folder));
   }
   return std::nullopt;
 }
@@ -119,6 +120,19 @@ ChatTemplate ChatTemplate::from_file(const std::filesystem::path& file,
                                      ordered_json special_tokens) {
   return {file.string(), sherd::files::read_file(file.string(), sherd::files::kMaxConfigBytes),
           std::move(special_tokens)};
+}
+
+ChatTemplate ChatTemplate::named(std::string_view name, ordered_json special_tokens) {
+  char* source = nullptr;
+  std::size_t length_bytes = 0;
+  char* message = nullptr;
+  const std::int32_t status =
+      sherd_text_chat_named(slice_of(name), &source, &length_bytes, &message);
+  const OwnedString owned(status == SHERD_TEXT_OK ? source : message);
+  if (status != SHERD_TEXT_OK) {
+    throw sherd::Error(sherd::ExitCode::Usage, owned.get());
+  }
+  return {std::string(name), {owned.get(), length_bytes}, std::move(special_tokens)};
 }
 
 std::string ChatTemplate::render(const std::string& message) const {

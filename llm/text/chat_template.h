@@ -54,6 +54,16 @@ class ChatTemplate {
       const std::filesystem::path& file,
       nlohmann::ordered_json special_tokens = nlohmann::ordered_json::object());
 
+  /// One of those that ship: chatml, llama2, llama3, mistral, gemma, zephyr or alpaca. Throws
+  /// sherd::Error Usage, listing these names, for another.
+  [[nodiscard]] static ChatTemplate named(
+      std::string_view name,
+      nlohmann::ordered_json special_tokens = nlohmann::ordered_json::object());
+
+  /// The special tokens that a model's folder names (bos_token, eos_token …), an object. Throws
+  /// sherd::Error BadData.
+  [[nodiscard]] static nlohmann::ordered_json tokens_of_folder(const std::filesystem::path& folder);
+
   /// What the model is to continue: the conversation of one user's message, and the beginning of
   /// the answer. Special tokens are in it: encode it with SpecialTokens::Leave. Throws
   /// TemplateError.

@@ -233,6 +233,19 @@ pub unsafe extern "C" fn sherd_text_chat_open(
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn sherd_text_chat_named(
+    name: Slice,
+    source: *mut *mut c_char,
+    length_bytes: *mut usize,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        give_text(chat::source_of(name.text()?)?, source, length_bytes);
+        Ok(())
+    })
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn sherd_text_chat_close(template: *mut Template) {
     if !template.is_null() {
         drop(Box::from_raw(template));

@@ -79,11 +79,13 @@ TEST(ChatEncoder, LearnsAnswersAndTheTokenThatStopsThem) {
 
 TEST(ChatEncoder, CutsAtTheEndAndRefusesWhatLearnsNothing) {
   const ChatEncoder encoder = chat_encoder("zephyr");
-  std::int64_t whole = 0;
+  std::int64_t last_learned = 0;
   for (const LabelledPrompt& sample : encoder.encode(short_chat(), 512)) {
-    whole = std::max<std::int64_t>(whole, std::ssize(sample.ids));
+    const auto& marks = sample.supervised;
+    const auto behind = std::find(marks.rbegin(), marks.rend(), std::uint8_t{1}).base();
+    last_learned = std::max<std::int64_t>(last_learned, behind - marks.begin() - 1);
   }
-  const auto cut = encoder.encode(short_chat(), whole - 2);
+  const auto cut = encoder.encode(short_chat(), last_learned);
   EXPECT_TRUE(std::any_of(cut.begin(), cut.end(), [](const auto& one) {
     return one.answer_was_cut && one.cut_answer_tokens > 0;
   }));
@@ -123,6 +125,16 @@ TEST(ChatEncoder, IsKnownByWhatItsSamplesDependOn) {
   EXPECT_NE(chat_encoder("llama-2").key(), key);
   EXPECT_NE(chat_encoder("zephyr", {.as_rendered = true}).key(), key);
   EXPECT_NE(chat_encoder("zephyr", {.arguments = {{"enable_thinking", false}}}).key(), key);
+}
+
+TEST(ChosenTemplate, HasTheTokensOfTheModel) {
+  for (const char* name :
+       {"chatml", "llama2", "llama3", "mistral", "gemma", "zephyr", "alpaca"}) {
+    const auto chosen = chat_template_of(name, stories_model());
+    ASSERT_TRUE(chosen) << name;
+    EXPECT_EQ(chosen->special_tokens().value("eos_token", ""), "</s>") << name;
+    EXPECT_THAT(chosen->render("Who is it?"), HasSubstr("Who is it?")) << name;
+  }
 }
 
 TEST(ChosenTemplate, IsRefusedByItsName) {

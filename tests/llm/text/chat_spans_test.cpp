@@ -90,7 +90,7 @@ TEST(ChatSpans, LearnsTheLastAnswerAloneOnRequestAndNothingOfWeightZero) {
   rule.last_only = true;
   EXPECT_EQ(samples_of({messages, nullptr}, rule).samples.at(0).turns, std::vector<int>{3});
   EXPECT_EQ(fault_of({said("user", "Hi"), context}).reason, "nothing_to_learn");
-  EXPECT_EQ(fault_of({said("assistant", "Hi")}).reason, "nothing_to_learn");
+  EXPECT_EQ(fault_of(ordered_json::array({said("assistant", "Hi")})).reason, "nothing_to_learn");
 }
 
 TEST(ChatSpans, RefusesASpecialTokenInAMessage) {
@@ -123,8 +123,8 @@ TEST(ChatSpans, RefusesATemplateWhosePromptIsNoBeginOfTheWholeWithBothTexts) {
   const ordered_json messages = {said("user", "Hi"), said("assistant", "Hello")};
   const ChatFault fault = fault_of(messages, rule);
   EXPECT_EQ(fault.reason, "mismatch");
-  EXPECT_THAT(fault.message(), HasSubstr("the prompt has \"<think>\\x0a\", the conversation "
-                                         "\"Hello<|im_end|>\\x0a\""));
+  EXPECT_THAT(fault.message(), HasSubstr("the prompt has \"<think>\\n\", the conversation "
+                                         "\"Hello<|im_end|>\\n\""));
   rule.as_rendered = true;
   const auto verdict = samples_of({messages, nullptr}, rule);
   ASSERT_EQ(verdict.samples.size(), 1U);
@@ -142,7 +142,9 @@ TEST(ChatSpans, RefusesWhatTheTemplateLeavesOut) {
   EXPECT_THAT(fault_of({said("user", "Hi"), answer}, rule).message(),
               HasSubstr("leaves out this turn's reasoning"));
   rule.render = [](ordered_json messages, bool add_generation_prompt) {
-    messages.back()["content"] = "…";
+    if (messages.back()["role"] == "assistant") {
+      messages.back()["content"] = "…";
+    }
     return plain_chatml(messages, add_generation_prompt);
   };
   EXPECT_THAT(fault_of({said("user", "Hi"), said("assistant", "Hello")}, rule).message(),

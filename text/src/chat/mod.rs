@@ -2,11 +2,14 @@
 //! are bounded. A template is parsed once and rendered often.
 
 mod environment;
+mod filters;
 mod json;
 mod methods;
+mod named;
 mod numbers;
 mod output;
 mod source;
+mod tags;
 
 use std::thread;
 
@@ -15,6 +18,7 @@ use minijinja::value::Value;
 use minijinja::{Environment, Error, ErrorKind};
 
 use crate::guard::{Fault, RAISED};
+pub use named::source_of;
 use output::{Output, Progress};
 
 /// The templates in use have up to about 20 KB.
@@ -24,7 +28,7 @@ const STACK_BYTES: usize = 256 << 20;
 /// Rendering goes to such a stack if less than this is left of the caller's.
 const RED_ZONE_BYTES: usize = 64 << 20;
 /// Instructions of a template; 64 bytes of made text count as one. Far above what a long conversation needs.
-const FUEL: u64 = 5_000_000;
+const FUEL: u64 = 2_000_000;
 
 const NAME: &str = "chat_template";
 /// The key of the render's `Progress` among the variables. It is no identifier, so no template can name it.

@@ -6,52 +6,11 @@ use serde_json::{Map, Value as Json};
 use super::{Input, PROGRESS};
 use crate::guard::Fault;
 
-/// The template with line ends of Unix, and with its generation blocks written in tags that Jinja has.
+/// The template with line ends of Unix, without the last one, and with the tags that minijinja has.
 pub fn prepared(source: &str) -> String {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
-    let mut text = String::with_capacity(source.len());
-    let mut rest = source.as_str();
-    while let Some(at) = rest.find("{%").into_iter().chain(rest.find("{#")).min() {
-        text.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let taken = if rest.starts_with("{#") {
-            let end = rest.find("#}").map_or(rest.len(), |end| end + 2);
-            text.push_str(&rest[..end]);
-            end
-        } else if let Some((taken, written)) = generation_tag(rest) {
-            text.push_str(&written);
-            taken
-        } else {
-            text.push_str("{%");
-            2
-        };
-        rest = &rest[taken..];
-    }
-    text.push_str(rest);
-    text
-}
-
-/// The length of a generation tag at the begin of `text`, and what stands for it. The block's text is captured, measured and
-/// written; its variables are its own. The dashes stay on the outer sides.
-fn generation_tag(text: &str) -> Option<(usize, String)> {
-    let end = text.find("%}")?;
-    let inside = &text[2..end];
-    let (left, inside) = match inside.chars().next()? {
-        mark @ ('-' | '+') => (mark.to_string(), &inside[1..]),
-        _ => (String::new(), inside),
-    };
-    let (right, inside) = match inside.chars().next_back()? {
-        mark @ ('-' | '+') => (mark.to_string(), &inside[..inside.len() - 1]),
-        _ => (String::new(), inside),
-    };
-    let written = match inside.trim() {
-        "generation" => format!("{{%{left} with %}}{{% set generated_text %}}{{% if true {right}%}}"),
-        "endgeneration" => {
-            format!("{{%{left} endif %}}{{% endset %}}{{{{ generated(generated_text) }}}}{{% endwith {right}%}}")
-        }
-        _ => return None,
-    };
-    Some((end + 2, written))
+    let source = source.strip_suffix('\n').unwrap_or(&source);
+    super::tags::rewritten(source)
 }
 
 /// What the template may name.
