@@ -128,8 +128,7 @@ TEST(ChatEncoder, IsKnownByWhatItsSamplesDependOn) {
 }
 
 TEST(ChosenTemplate, HasTheTokensOfTheModel) {
-  for (const char* name :
-       {"chatml", "llama2", "llama3", "mistral", "gemma", "zephyr", "alpaca"}) {
+  for (const char* name : {"chatml", "llama2", "llama3", "mistral", "gemma", "zephyr", "alpaca"}) {
     const auto chosen = chat_template_of(name, stories_model());
     ASSERT_TRUE(chosen) << name;
     EXPECT_EQ(chosen->special_tokens().value("eos_token", ""), "</s>") << name;
