@@ -41,13 +41,15 @@ test-thread-sanitized: setup  ## test the parts without LibTorch (launch/, files
 	cmake --build --preset tsan
 	ctest --preset tsan
 
-# Where there is no GPU to run them, the programs for GPUs link libsherd and ops/ of the CPU build, which are the same.
-BUILT = $(shell nvidia-smi -L 2>/dev/null | grep -q '^GPU' || echo $(BUILD_FOLDER))
+# The programs for GPUs link libsherd and ops/ of the CPU build, which are the same, if that build is there. Then the configuration that
+# compiles everything for CUDA is checked as well.
+BUILT = $(patsubst %/built_libraries.cmake,%,$(wildcard $(BUILD_FOLDER)/built_libraries.cmake))
+CONFIGURE_CUDA = cmake --preset cuda -DSHERD_WERROR=ON "-DCMAKE_CUDA_ARCHITECTURES=80-real;90"
 test-cuda:       ## compile libsherd, ops/ and the kernels for CUDA, and run the GPU tests where there is a GPU
 	@scripts/setup --tests --cuda
-	$(if $(BUILT),cmake --preset $(PRESET) -DSHERD_BUILD_TESTS=ON)
-	$(if $(BUILT),cmake --build --preset $(PRESET) --target sherd_ops)
-	cmake --preset cuda -DSHERD_BUILD_LLM=OFF -DSHERD_BUILD_OPS=ON -DSHERD_WERROR=ON "-DCMAKE_CUDA_ARCHITECTURES=80-real;90" -DSHERD_BUILT=$(BUILT)
+	$(if $(BUILT),cmake --build $(BUILT) --target sherd_ops)
+	$(if $(BUILT),$(CONFIGURE_CUDA) -B build/cuda-whole)
+	$(CONFIGURE_CUDA) -DSHERD_BUILD_LLM=OFF -DSHERD_BUILD_OPS=ON -DSHERD_BUILT=$(BUILT)
 	cmake --build --preset cuda --target sherd_cuda sherd_ops_cuda sherd_gpu_tests
 	ctest --preset cuda -L gpu
 

@@ -56,15 +56,15 @@ int preview(const PreviewFlags& flags, const std::vector<std::string>& words) {
   const auto shown = llm::track::with_progress(&progress, "reading the samples shown", [&] {
     return llm::train::preview_of(run, flags.samples);
   });
-  if (!flags.html.empty()) {
-    sherd::files::write_file(flags.html, to_html(shown));
-    tell("written: " + flags.html);
-  }
   using llm::train::Clip;
   using llm::train::Marks;
+  const Clip clip = flags.full ? Clip::None : Clip::Middle;
+  if (!flags.html.empty()) {
+    sherd::files::write_file(flags.html, to_html(shown, clip));
+    tell("written: " + flags.html);
+  }
   const Marks marks = ::isatty(STDOUT_FILENO) == 1 ? Marks::Colour : Marks::Brackets;
-  print_result(flags.json ? to_json(shown)
-                          : to_text(shown, marks, flags.full ? Clip::None : Clip::Middle));
+  print_result(flags.json ? to_json(shown) : to_text(shown, marks, clip));
   return 0;
 }
 

@@ -64,7 +64,12 @@ struct EvalFlags {
 
 std::map<std::string, llm::config::DataFormat> formats_by_name() {
   using enum llm::config::DataFormat;
-  return {{"auto", Auto}, {"squad", Squad}, {"jsonl", Jsonl}, {"json", Json}, {"parquet", Parquet}};
+  return {{"auto", Auto},         {"squad", Squad},
+          {"jsonl", Jsonl},       {"json", Json},
+          {"parquet", Parquet},   {"csv", Csv},
+          {"chat", Chat},         {"alpaca", Alpaca},
+          {"sharegpt", Sharegpt}, {"prompt_completion", PromptCompletion},
+          {"text", Text}};
 }
 
 // A file of samples, and how it is read.
@@ -111,7 +116,8 @@ void apply_flags(EvaluatedFile& file, const EvalFlags& flags) {
     file.reading.format = formats_by_name().at(flags.format);
   }
   if (!flags.columns.empty()) {
-    file.reading.columns = {flags.columns.front(), flags.columns.back()};
+    file.reading.columns.prompt = flags.columns.front();
+    file.reading.columns.completion = flags.columns.back();
   }
   if (!flags.on_bad_sample.empty()) {
     file.reading.bad.skip = flags.on_bad_sample == "skip";
@@ -215,9 +221,10 @@ std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluate
   const auto& source = found.model;
   const auto encoder = llm::train::read_together(world, [&] {
     tokenizer.check_vocabulary(model.vocab_rows());
-    return llm::text::PromptEncoder(
-        tokenizer, {llm::train::sample_length(source.max_length, model.context_length()),
-                    source.max_answer_tokens});
+    return llm::train::prompt_encoder_of(
+        source.run ? source.run->data : llm::config::DataSection(), tokenizer,
+        {llm::train::sample_length(source.max_length, model.context_length()),
+         source.max_answer_tokens});
   });
   const auto say = [&](const std::string& line) {
     if (progress != nullptr) {

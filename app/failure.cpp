@@ -5,7 +5,9 @@
 
 #include <c10/util/Exception.h>
 
+#include "app/rank.h"
 #include "launch/stop_request.h"
+#include "llm/text/printable.h"
 #include "llm/train/agreement.h"
 #include "llm/train/out_of_memory.h"
 
@@ -57,6 +59,14 @@ Failure current_failure() {
                ? without_memory(std::string(" (oneDNN: ") + error.what() + ")")
                : Failure{ExitCode::Internal, error.what()};
   }
+}
+
+int report(const Failure& failure) {
+  if (!failure.message.empty()) {  // which may quote data and models
+    say("sherd: " + llm::text::printable(failure.message, llm::text::Lines::Keep),
+        /*json_on_stdout=*/true);
+  }
+  return static_cast<int>(failure.code);
 }
 
 }  // namespace app

@@ -15,4 +15,7 @@ struct Failure {
 /// The exception that is being handled, as a failure of the program.
 [[nodiscard]] Failure current_failure();
 
+/// Prints the message to standard error, if there is one. Returns the exit code.
+[[nodiscard]] int report(const Failure& failure);
+
 }  // namespace app

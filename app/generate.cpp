@@ -20,6 +20,7 @@
 #include "app/model_flags.h"
 #include "app/numbers.h"
 #include "app/rank.h"
+#include "app/sampling_flags.h"
 #include "app/verbs.h"
 #include "files/output.h"
 #include "files/sha256.h"
@@ -157,6 +158,10 @@ llm::train::Settings generate_settings(const GenerateFlags& flags,
   return {{"the checkpoint", std::filesystem::path(source.checkpoint).filename().string()},
           {"--max-new-tokens", std::to_string(flags.options.max_new_tokens)},
           {"--batch", std::to_string(flags.options.batch)},
+          {"--temperature", fmt::format("{}", flags.options.sampling.temperature)},
+          {"--top-p", fmt::format("{}", flags.options.sampling.top_p)},
+          {"--top-k", std::to_string(flags.options.sampling.top_k)},
+          {"--seed", std::to_string(flags.options.sampling.seed)},
           {"--dtype", llm::io::name_of_dtype(source.param_dtype)},
           {"--raw", flags.raw ? "given" : "not given"},
           {"--chat", flags.chat ? "given" : "not given"},
@@ -181,6 +186,7 @@ std::string completion_line(const GivenPrompt& prompt, const std::string& comple
 void answer_at_terminal(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& encoder,
                         const GenerateFlags& flags, Progress& progress) {
   std::string line;
+  llm::eval::CompletionOptions options = flags.options;
   const auto ask = [&line] {
     if (::isatty(STDIN_FILENO) == 1) {
       std::cerr << "> " << std::flush;
@@ -194,10 +200,10 @@ void answer_at_terminal(sherd::Sharded<llm::model::CausalLm>& model, const Encod
     try {
       const llm::track::Working generating(&progress, "generating");
       llm::eval::complete(model, encoder.encode(std::vector<GivenPrompt>{{"the prompt", line}}),
-                          encoder.tokenizer(), flags.options,
-                          [&](std::size_t, const std::string& text) {
+                          encoder.tokenizer(), options, [&](std::size_t, const std::string& text) {
                             progress.aside([&] { print_result(for_stdout(text)); });
                           });
+      ++options.first_number;
     } catch (const Error& error) {
       if (error.code() != ExitCode::BadData) {
         throw;
@@ -321,6 +327,7 @@ void add_flags(CLI::App& verb, GenerateFlags& flags) {
                   "most tokens to generate per prompt")
       ->capture_default_str()
       ->check(positive);
+  add_sampling_flags(verb, flags.options.sampling);
   verb.add_option("--batch", flags.options.batch, "prompts per rank and forward pass")
       ->capture_default_str()
       ->check(positive);

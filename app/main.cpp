@@ -15,7 +15,6 @@
 #include "app/run_command.h"
 #include "launch/descriptor_limit.h"
 #include "launch/end_process.h"
-#include "llm/text/printable.h"
 #include "sherd/gpus.h"
 
 namespace {
@@ -35,13 +34,7 @@ int run(int argc, char** argv) {
     sherd::launch::raise_descriptor_limit();
     return app::run_command(argc, argv);
   } catch (const std::exception&) {
-    const app::Failure failure = app::current_failure();
-    if (!failure.message.empty()) {
-      // A message may quote data and models.
-      const std::string text = llm::text::printable(failure.message, llm::text::Lines::Keep);
-      std::cerr << app::fitted("sherd: " + text, STDERR_FILENO) << std::endl;
-    }
-    return static_cast<int>(failure.code);
+    return app::report(app::current_failure());
   }
 }
 

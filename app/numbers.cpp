@@ -37,6 +37,10 @@ CLI::Validator at_least_zero() {
   return number_that([](double value) { return value >= 0; }, "a number of at least 0");
 }
 
+CLI::Validator from_zero_to_one() {
+  return number_that([](double value) { return value >= 0 && value <= 1; }, "a number from 0 to 1");
+}
+
 CLI::Validator within(std::int64_t least, std::int64_t most) {
   return CLI::Range(least, most).description("");
 }

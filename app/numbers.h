@@ -19,6 +19,9 @@ namespace app {
 /// "must be a number of at least 0".
 [[nodiscard]] CLI::Validator at_least_zero();
 
+/// "must be a number from 0 to 1".
+[[nodiscard]] CLI::Validator from_zero_to_one();
+
 /// An integer within bounds that `--help` does not show.
 [[nodiscard]] CLI::Validator within(std::int64_t least, std::int64_t most);
 

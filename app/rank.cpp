@@ -64,7 +64,10 @@ void say(const std::string& line, bool json_on_stdout) {
 }
 
 void print_result(const std::string& line) {
-  const std::string text = line + "\n";
+  write_result(line + "\n");
+}
+
+void write_result(const std::string& text) {
   std::cout.flush();
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t put = ::write(STDOUT_FILENO, text.data() + done, text.size() - done);

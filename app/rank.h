@@ -53,6 +53,9 @@ class Rank {
 /// write errors: a run outlives its terminal.
 void say(const std::string& line, bool json_on_stdout = false);
 
+/// Writes a part of a verb's result to standard output at once. Throws as print_result().
+void write_result(const std::string& text);
+
 /// Prints a line of a verb's result to standard output. Throws sherd::Error(StorageIo) if it cannot
 /// be written: a full disk, or a closed pipe.
 void print_result(const std::string& line);

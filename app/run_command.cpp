@@ -71,6 +71,7 @@ int run_command(int argc, char** argv) {
   add_train(program, exit_code);
   add_eval(program, exit_code);
   add_generate(program, exit_code);
+  add_chat(program, exit_code);
   add_export(program, exit_code);
   add_bandwidth(program, exit_code);
   add_bench(program, exit_code);

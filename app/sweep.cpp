@@ -195,6 +195,9 @@ class Turns {
       }
       require_inputs(runs, flags.json);
     }
+    if (!flags.html.empty()) {  // created and removed again: a fault shows before hours of runs
+      static_cast<void>(sherd::files::NewFile(flags.html));
+    }
   }
 
   /// The exit code of the sweep.

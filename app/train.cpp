@@ -103,30 +103,32 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   if (rank.is_first()) {
     say(ranks_line(rank, world.size()));
   }
-  llm::train::RunHooks hooks{[](const std::string& line) { say(line); }, stop_requested};
+  llm::train::RunHooks hooks = hooks_that_print(rank.environment());
+  hooks.stop_requested = stop_requested;
   hooks.before_an_end_at_once = [&](std::function<void()> clean_up) {
     end_at_once.set_clean_up(std::move(clean_up));
   };
   hooks.begins_at = begins_at;
-  hooks.launch = launch_of(rank.environment());
   hooks.prepared = [&] { end_at_once.disarm(); };
   hooks.show = live_line();
   hooks.columns = [] { return ::isatty(STDOUT_FILENO) == 1 ? terminal_columns(0) : 0; };
   hooks.failing = [&rank] { rank.outlive_peers(); };
   hooks.unsaved = unsaved;
   hooks.save_takes = [&rank](double seconds) { rank.tell_save_seconds(seconds); };
-  hooks.warn = [](const std::string& line) { say(line, /*json_on_stdout=*/true); };
   return train_together(config, world, hooks, dry);
 }
 
 }  // namespace
 
-llm::train::Launch launch_of(const sherd::launch::RankEnvironment& environment) {
-  llm::train::Launch launch{.restarted = environment.restarted};
+llm::train::RunHooks hooks_that_print(const sherd::launch::RankEnvironment& environment) {
+  llm::train::RunHooks hooks;
+  hooks.say = [](const std::string& line) { say(line); };
+  hooks.warn = [](const std::string& line) { say(line, /*json_on_stdout=*/true); };
+  hooks.launch.restarted = environment.restarted;
   if (!environment.launch.empty()) {
-    launch.id = environment.launch;
+    hooks.launch.id = environment.launch;
   }
-  return launch;
+  return hooks;
 }
 
 int train_together(const llm::config::RunConfig& config, const sherd::World& world,

@@ -8,8 +8,9 @@
 
 namespace app {
 
-/// Who starts a run, by what a launcher has told its rank.
-[[nodiscard]] llm::train::Launch launch_of(const sherd::launch::RankEnvironment& environment);
+/// Hooks that print lines and warnings, and know what a launcher has told its rank.
+[[nodiscard]] llm::train::RunHooks hooks_that_print(
+    const sherd::launch::RankEnvironment& environment);
 
 /// Trains, or says what it would do (`dry`). Returns the program's exit code. Collective. Throws as
 /// llm::train::run() does.

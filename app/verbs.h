@@ -9,6 +9,7 @@ namespace app {
 void add_train(CLI::App& program, int& exit_code);
 void add_eval(CLI::App& program, int& exit_code);
 void add_generate(CLI::App& program, int& exit_code);
+void add_chat(CLI::App& program, int& exit_code);
 void add_export(CLI::App& program, int& exit_code);
 void add_bandwidth(CLI::App& program, int& exit_code);
 void add_bench(CLI::App& program, int& exit_code);

@@ -20,6 +20,13 @@ foreach(pch sherd_test_pch sherd_plain_test_pch)
   target_link_libraries(${pch} PRIVATE sherd_test_flags)
 endforeach()
 
+# What plays a device runs for minutes under sanitizers, so it is optimised there too: docs/design/tests.md has the seconds.
+function(sherd_optimize_under_sanitizers target)
+  if(SHERD_SANITIZER)
+    target_compile_options(${target} PRIVATE -O1)
+  endif()
+endfunction()
+
 # sherd_set_costs(TEST…): ctest begins the tests that take longest first. tests/costs.txt has the seconds that each took, as
 # scripts/test_times --costs prints them.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/costs.txt)

@@ -101,6 +101,22 @@ std::string supervised_text(const data::Sample& sample, const text::Tokenizer& t
   return trimmed(text);
 }
 
+// Whether each answer of a sample ends with a token that stops generation, but for a cut one. A
+// conversation has several answers: supervised ranges with a prompt between them.
+bool answers_end(const data::Sample& sample, const text::Tokenizer& tokenizer) {
+  const std::vector<text::TokenId>& stops = tokenizer.stop_ids();
+  for (std::size_t i = 0; i < sample.ids.size(); ++i) {
+    const bool is_last = i + 1 == sample.ids.size();
+    const bool ends_here = sample.supervised[i] == 1 && (is_last || sample.supervised[i + 1] == 0);
+    const bool is_cut = is_last && sample.cut.answer_tokens > 0;
+    if (ends_here && !is_cut &&
+        std::find(stops.begin(), stops.end(), sample.ids[i]) == stops.end()) {
+      return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 CheckItem data_order(const train::RunData& data, const config::RunConfig& config,
@@ -154,7 +170,11 @@ CheckItem labels(const train::RunData& data, const config::RunConfig& config,
       const std::string answer = trimmed(answers[i]);
       const bool is_answer =
           sample.cut.answer_tokens > 0 ? !text.empty() && answer.starts_with(text) : text == answer;
-      if (!is_answer || sample.supervised.back() == 0) {  // the last is the end token
+      if (is_answer && !answers_end(sample, tokenizer)) {
+        ++different;
+        wrong = fmt::format(
+            "; sample {}: an answer does not end with a token that stops generation", i);
+      } else if (!is_answer || sample.supervised.back() == 0) {  // the last is the end token
         ++different;
         wrong = fmt::format("; sample {}: {} is not the answer {}", i, text::in_quotes(text),
                             text::in_quotes(answer));

@@ -61,10 +61,23 @@ std::string joined(const std::vector<std::string>& faults) {
 // What a recipe reads.
 void find_shipped(const std::filesystem::path& recipe, RunConfig& config) {
   config.model.path = path_in_recipe(config.model.path, recipe);
+  config.data.chat_template = path_in_recipe(config.data.chat_template, recipe);
   for (auto* sets : {&config.data.train, &config.data.eval}) {
     for (DataSet& set : *sets) {
       set.path = path_in_recipe(set.path, recipe);
     }
+  }
+}
+
+/// Without data.eval, what is kept from training is evaluated.
+void evaluate_held_out(DataSection& data) {
+  if (data.held_out == 0 || !data.eval.empty()) {
+    return;
+  }
+  data.eval = data.train;
+  for (DataSet& set : data.eval) {
+    set.weight = 1;
+    set.held_out = true;
   }
 }
 
@@ -87,6 +100,7 @@ RunConfig load(const std::optional<std::filesystem::path>& file, std::span<const
   }
   read_flags(flags, reading);
   name_output(file, reading);
+  evaluate_held_out(reading.config.data);
   check_whole(reading);
   if (most_threads) {
     check_threads(*most_threads, reading);

@@ -22,9 +22,27 @@ enum class Init { Weights, Random };
 /// How a data file is written.
 /// Auto: by the file's name and first character; the choice is written into the run's
 /// configuration.
-enum class DataFormat { Auto, Squad, Jsonl, Json, Parquet };
+enum class DataFormat {
+  Auto,
+  Squad,
+  Jsonl,
+  Json,
+  Parquet,
+  Csv,
+  Chat,
+  Alpaca,
+  Sharegpt,
+  PromptCompletion,
+  Text
+};
 /// What a sample that cannot be used leads to.
 enum class OnBadSample { Error, Skip };
+/// Which turns of a conversation are learned. Template: what its chat template marks.
+enum class Supervise { All, Last, Template };
+/// What a chat template leads to that writes an answer differently after a generation prompt.
+enum class OnTemplateMismatch { Error, AsRendered };
+/// What special tokens in messages lead to.
+enum class SpecialTokensInText { Error, AsText };
 /// What a loss or gradient norm that is not finite leads to.
 enum class OnNonFinite { Stop, Skip };
 /// Which samples a limit leaves.
@@ -74,6 +92,8 @@ struct ModelSection {
 struct DataColumns {
   std::string prompt = "prompt";
   std::string completion = "completion";
+  std::string messages = "messages";  ///< of DataFormat::Chat
+  std::string text = "text";          ///< of DataFormat::Text
   bool operator==(const DataColumns&) const = default;
 };
 
@@ -85,6 +105,7 @@ struct DataSet {
   LimitOrder limit_order = LimitOrder::Random;
   double weight = 1;  ///< to train on: how often a sample is seen in an epoch
   DataColumns columns = {};
+  bool held_out = false;  ///< to evaluate: only what DataSection::held_out keeps from training
   bool operator==(const DataSet&) const = default;
 };
 
@@ -96,8 +117,16 @@ struct DataSection {
   Packing packing = Packing::None;
   std::vector<DataSet> train;
   std::vector<DataSet> eval;
+  std::string chat_template = "model";
+  std::vector<std::string> template_arguments = {};  ///< NAME=VALUE
+  std::string date = "2026-01-01";                   ///< that chat templates print
+  Supervise supervise = Supervise::All;
+  OnTemplateMismatch on_template_mismatch = OnTemplateMismatch::Error;
+  SpecialTokensInText special_tokens_in_text = SpecialTokensInText::Error;
+  std::string separator = "auto";
   OnBadSample on_bad_sample = OnBadSample::Error;
   std::int64_t max_bad_samples = 100;
+  double held_out = 0;  ///< share of the training samples that are kept from training
   bool operator==(const DataSection&) const = default;
 };
 

@@ -86,6 +86,18 @@ Table fields(DataColumns& columns, DataFormat format, bool trains) {
        .required = true,
        .on_resume = fixed_if(trains),
        .idle = idle},
+      {.name = "messages",
+       .slot = string(columns.messages),
+       .doc = "name of the field with a conversation's messages",
+       .required = true,
+       .on_resume = fixed_if(trains),
+       .idle = idle},
+      {.name = "text",
+       .slot = string(columns.text),
+       .doc = "name of the field with a text that is learned as a whole",
+       .required = true,
+       .on_resume = fixed_if(trains),
+       .idle = idle},
   }};
 }
 
@@ -107,18 +119,21 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
        .required = true,
        .of_host = true},
       {.name = "format",
-       .slot = choice<DataFormat>(set.format,
-                                  {{"auto", DataFormat::Auto},
-                                   {"squad", DataFormat::Squad},
-                                   {"jsonl", DataFormat::Jsonl},
-                                   {"json", DataFormat::Json},
-                                   {"parquet", DataFormat::Parquet}},
-                                  {"csv", "chat", "alpaca", "text"}),
+       .slot = choice<DataFormat>(set.format, {{"auto", DataFormat::Auto},
+                                               {"squad", DataFormat::Squad},
+                                               {"jsonl", DataFormat::Jsonl},
+                                               {"json", DataFormat::Json},
+                                               {"parquet", DataFormat::Parquet},
+                                               {"csv", DataFormat::Csv},
+                                               {"chat", DataFormat::Chat},
+                                               {"alpaca", DataFormat::Alpaca},
+                                               {"sharegpt", DataFormat::Sharegpt},
+                                               {"prompt_completion", DataFormat::PromptCompletion},
+                                               {"text", DataFormat::Text}}),
        .doc = "squad: SQuAD's JSON; jsonl: one record per line; json: an array of records; "
-              "parquet; auto: "
-              "by the name's end (.jsonl, .ndjson, .parquet), else by its first bytes; the choice "
-              "is written into "
-              "the run's config.toml",
+              "parquet; csv: a table with commas, or tabs in a .tsv file; chat, alpaca, sharegpt, "
+              "prompt_completion, text: records of that kind in any of these; auto: by the name's "
+              "end, first bytes and columns; the choice is written into the run's config.toml",
        .on_resume = fixed_if(trains),
        .before = "squad"},
       {.name = "limit",
@@ -155,7 +170,12 @@ Table training_fields(DataSet& set, std::size_t i) {
 }
 
 Table held_out_fields(DataSet& set, std::size_t i) {
-  return fields(set, false, i == 0 ? "data.eval_limit" : "");
+  Table table = fields(set, false, i == 0 ? "data.eval_limit" : "");
+  table.fields.push_back(
+      {.name = "held_out",
+       .slot = flag(set.held_out),
+       .doc = "evaluate only the samples that data.held_out keeps from training"});
+  return table;
 }
 
 Table fields(DataSection& data) {
@@ -189,6 +209,54 @@ Table fields(DataSection& data) {
               "other; train.global_batch and train.micro_batch then count rows",
        .on_resume = OnResume::Fixed},
       not_yet("group_by_length", "batches of samples of similar length"),
+      {.name = "chat_template",
+       .slot = string(data.chat_template),
+       .doc = "how conversations are written; model: the model's own chat template; else a Jinja "
+              "file, or a named template: chatml, llama2, llama3, mistral, gemma, zephyr, alpaca",
+       .required = true,
+       .on_resume = OnResume::Fixed,
+       .of_host = true},
+      {.name = "template_arguments",
+       .slot = strings(data.template_arguments),
+       .doc = "variables of the chat template, each NAME=VALUE with a value in JSON or a text: "
+              "\"enable_thinking=false\"",
+       .on_resume = OnResume::Fixed},
+      {.name = "date",
+       .slot = string(data.date),
+       .doc = "the date that chat templates print, YYYY-MM-DD; it belongs to the recipe, so that "
+              "two runs of it train on the same tokens",
+       .required = true,
+       .on_resume = OnResume::Fixed},
+      {.name = "supervise",
+       .slot = choice<Supervise>(
+           data.supervise,
+           {{"all", Supervise::All}, {"last", Supervise::Last}, {"template", Supervise::Template}}),
+       .doc =
+           "what of a conversation is learned; all: each answer of the assistant; last: its last "
+           "answer; template: the generation blocks of the chat template",
+       .on_resume = OnResume::Fixed},
+      {.name = "on_template_mismatch",
+       .slot = choice<OnTemplateMismatch>(
+           data.on_template_mismatch,
+           {{"error", OnTemplateMismatch::Error}, {"as_rendered", OnTemplateMismatch::AsRendered}}),
+       .doc =
+           "what happens where the chat template writes an answer differently after a generation "
+           "prompt; error: the sample is bad; as_rendered: learn what follows the text that both "
+           "share",
+       .on_resume = OnResume::Fixed},
+      {.name = "special_tokens_in_text",
+       .slot = choice<SpecialTokensInText>(
+           data.special_tokens_in_text,
+           {{"error", SpecialTokensInText::Error}, {"as_text", SpecialTokensInText::AsText}}),
+       .doc = "special tokens in messages of a conversation; error: the sample is bad; as_text: "
+              "encode them as ordinary text",
+       .on_resume = OnResume::Fixed},
+      {.name = "separator",
+       .slot = string(data.separator),
+       .doc =
+           "text between a record's prompt and its completion; auto: a space, unless one of them "
+           "has white space there",
+       .on_resume = OnResume::Fixed},
       {.name = "on_bad_sample",
        .slot = choice<OnBadSample>(data.on_bad_sample,
                                    {{"error", OnBadSample::Error}, {"skip", OnBadSample::Skip}}),
@@ -200,6 +268,11 @@ Table fields(DataSection& data) {
        .unit = "samples",
        .idle = no_effect(data.on_bad_sample == OnBadSample::Error, "data.on_bad_sample is error")},
       not_yet("workers", "threads that prepare data"),
+      {.name = "held_out",
+       .slot = share_or_none(data.held_out),
+       .doc = "share of the samples of data.train that is kept from training, chosen by a hash of "
+              "each sample; without data.eval it is what is evaluated",
+       .on_resume = OnResume::Fixed},
       {.name = "train",
        .slot = list_of(data.train, training_fields, "path"),
        .doc = "Training data. `train = \"f.json\"` or the flag `--data.train f.json` is short for "

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 
 #include <fmt/core.h>
 
@@ -88,6 +90,30 @@ void check_lengths(const DataSection& data, std::vector<Fault>& faults) {
 }
 
 // What is chosen by evaluations needs them, and what is exported a checkpoint.
+void check_chat(const DataSection& data, std::vector<Fault>& faults) {
+  int year = 0;
+  unsigned month = 0;
+  unsigned day = 0;
+  char end = '\0';
+  const int read = std::sscanf(data.date.c_str(), "%4d-%2u-%2u%c", &year, &month, &day, &end);
+  const std::chrono::year_month_day date{std::chrono::year(year), std::chrono::month(month),
+                                         std::chrono::day(day)};
+  if (data.date.size() != 10 || read != 3 || !date.ok()) {
+    faults.push_back({"data.date", fmt::format("data.date = \"{}\" is no date: give YYYY-MM-DD, "
+                                               "for example \"2026-01-01\"",
+                                               data.date)});
+  }
+  for (const std::string& argument : data.template_arguments) {
+    const std::size_t equals = argument.find('=');
+    if (equals == 0 || equals == std::string::npos) {
+      faults.push_back({"data.template_arguments",
+                        fmt::format("data.template_arguments: \"{}\" is no NAME=VALUE, for example "
+                                    "\"enable_thinking=false\"",
+                                    argument)});
+    }
+  }
+}
+
 void check_best(const RunConfig& config, std::vector<Fault>& faults) {
   const bool evaluates =
       !config.data.eval.empty() && (config.eval.every != Every{} || config.eval.at_end);
@@ -128,7 +154,23 @@ void check_columns(const std::vector<DataSet>& sets, const std::string& key,
   }
 }
 
+void check_held_out(const DataSection& data, std::vector<Fault>& faults) {
+  const bool is_evaluated = std::any_of(data.eval.begin(), data.eval.end(),
+                                        [](const DataSet& set) { return set.held_out; });
+  if (data.held_out > 0 && !is_evaluated) {
+    faults.push_back({"data.held_out",
+                      "data.held_out keeps samples from training that no data.eval evaluates: give "
+                      "one of them held_out = true, or leave data.eval out"});
+  }
+  if (data.held_out == 0 && is_evaluated) {
+    faults.push_back({"data.held_out",
+                      "a data.eval has held_out = true, and nothing is kept from training: give "
+                      "data.held_out, such as \"1 %\""});
+  }
+}
+
 void check_lists(const RunConfig& config, std::vector<Fault>& faults) {
+  check_held_out(config.data, faults);
   if (config.eval.generate && config.data.eval.empty()) {
     faults.push_back(
         {"eval.generate", "eval.generate = true needs questions to answer: give data.eval"});
@@ -169,6 +211,7 @@ std::vector<Fault> validate(const RunConfig& config) {
   check_batch(config.train, faults);
   check_warmup(config, faults);
   check_lengths(config.data, faults);
+  check_chat(config.data, faults);
   check_lists(config, faults);
   check_sinks(config.log.sink, faults);
   check_columns(config.data.train, "data.train", faults);

@@ -265,6 +265,32 @@ Value duration_or(const std::string& word, std::optional<std::chrono::millisecon
       word, slot, [least](std::chrono::milliseconds& time) { return duration(time, least); });
 }
 
+Value share_or_none(double& slot) {
+  constexpr double kPercent = 100;
+  constexpr double kMostShare = 0.5;
+  const auto share_of = [](const Raw& raw) -> std::optional<double> {
+    const std::string text = as_string(raw).value_or("");
+    const std::size_t sign = text.find_last_not_of(' ');
+    if (sign == std::string::npos || text[sign] != '%') {
+      return text == "none" ? std::optional(0.0) : as_number(raw);
+    }
+    const auto percent =
+        number_of(std::string_view(text).substr(0, text.find_last_not_of(' ', sign - 1) + 1));
+    return percent ? std::optional(*percent / kPercent) : std::nullopt;
+  };
+  return {
+      .kind = R"("none", or a share up to one half such as "1 %")",
+      .text =
+          [&slot] { return quote(slot == 0 ? "none" : fmt::format("{:.12g} %", slot * kPercent)); },
+      .set =
+          [&slot, share_of](const Raw& raw) {
+            const auto share = share_of(raw);
+            const bool fits = share && *share >= 0 && *share <= kMostShare;
+            slot = fits ? *share : slot;
+            return fits;
+          }};
+}
+
 Value every(Every& slot) {
   return measured<Every>(slot,
                          R"("never", "epoch", or steps or time such as "500 steps", "10 min")",

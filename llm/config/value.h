@@ -69,6 +69,8 @@ struct Value {
 [[nodiscard]] Value duration_or(const std::string& word,
                                 std::optional<std::chrono::milliseconds>& slot,
                                 std::chrono::milliseconds least);
+/// "none", or a share of at most one half such as "1 %" or 0.01; none is 0.
+[[nodiscard]] Value share_or_none(double& slot);
 [[nodiscard]] Value every(Every& slot);
 [[nodiscard]] Value memory_size(MemorySize& slot);
 [[nodiscard]] Value step_span(StepSpan& slot);

@@ -10,6 +10,7 @@
 #include <sched.h>
 
 #include "llm/data/unfit.h"
+#include "llm/text/chat_encoder.h"
 #include "llm/text/record_prompt.h"
 #include "sherd/error.h"
 
@@ -71,7 +72,9 @@ Encoded encode_range(const text::QuestionFile& file, std::size_t begin, std::siz
   for (std::size_t i = begin; i < end && part.unfit.size() <= most_unfit; ++i) {
     encoded.add_one();
     try {
-      part.prompts.push_back(encode_question(file, i, encoder));
+      for (text::LabelledPrompt& sample : encode_samples(file, i, encoder)) {
+        part.prompts.push_back(std::move(sample));
+      }
     } catch (const sherd::Error& error) {
       if (error.code() != sherd::ExitCode::BadData) {
         throw;
@@ -166,6 +169,9 @@ void leave_out(const std::vector<std::int64_t>& unfit, text::QuestionFile& quest
 text::LabelledPrompt encode_question(const text::QuestionFile& file, std::size_t index,
                                      const text::PromptEncoder& encoder) {
   const text::Question& question = file.questions[index];
+  if (question.conversation) {
+    throw sherd::Error(sherd::ExitCode::Usage, "conversations need a model with a chat template");
+  }
   if (question.is_record()) {
     return text::encode_record(encoder, question.question, question.answers.front().text);
   }
@@ -174,6 +180,15 @@ text::LabelledPrompt encode_question(const text::QuestionFile& file, std::size_t
   // What has no answer has none that could be outside.
   prompt.answer_is_outside = prompt.answer_is_outside && !question.unanswerable;
   return prompt;
+}
+
+std::vector<text::LabelledPrompt> encode_samples(const text::QuestionFile& file, std::size_t index,
+                                                 const text::PromptEncoder& encoder) {
+  const text::Question& question = file.questions[index];
+  if (question.conversation) {
+    return encoder.chat().encode(*question.conversation, encoder.limits().max_length_tokens);
+  }
+  return {encode_question(file, index, encoder)};
 }
 
 text::QuestionFile questions_of(const DataFile& file, const Limit& limit) {

@@ -63,6 +63,11 @@ text::QuestionFile questions_of(const DataFile& file, const Limit& limit,
 text::LabelledPrompt encode_question(const text::QuestionFile& file, std::size_t index,
                                      const text::PromptEncoder& encoder);
 
+/// The samples of a question: one with its first answer, or those of a conversation. Throws
+/// sherd::Error BadData if it does not fit, or its conversation cannot be learned.
+std::vector<text::LabelledPrompt> encode_samples(const text::QuestionFile& file, std::size_t index,
+                                                 const text::PromptEncoder& encoder);
+
 /// Told now and then, by several threads, how many of a file's questions are encoded.
 using OnEncoded = std::function<void(std::int64_t done, std::int64_t total)>;
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "llm/eval/sampling.h"
 #include "llm/model/causal_lm.h"
 #include "llm/text/tokenizer.h"
 #include "sherd/fully_shard.h"
@@ -16,6 +17,8 @@ namespace llm::eval {
 struct CompletionOptions {
   std::int64_t batch = 8;  ///< prompts a rank and forward
   std::int64_t max_new_tokens = 128;
+  Sampling sampling = {};
+  std::uint64_t first_number = 0;  ///< TokenPlace::text of the first prompt
 };
 
 /// Called with each prompt's index and what the model wrote, in order, as batches end.

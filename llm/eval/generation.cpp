@@ -8,6 +8,8 @@
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/tensor.h>
 
+#include "llm/eval/sampling.h"
+
 namespace llm::eval {
 
 namespace {
@@ -35,10 +37,29 @@ Writing begin(std::span<const std::vector<text::TokenId>> prompts) {
   return writing;
 }
 
+// Each row's next token: int64 [B], on the host.
+at::Tensor next_tokens(const Writing& writing, const at::Tensor& scores_BV,
+                       const GenerationOptions& options) {
+  if (options.sampling.is_greedy()) {
+    return scores_BV.argmax(-1).cpu();
+  }
+  const at::Tensor rows = scores_BV.to(at::kCPU, at::kFloat).contiguous();
+  std::vector<int64_t> next;
+  for (size_t row = 0; row < writing.going_on.size(); ++row) {
+    const size_t text = writing.going_on[row];
+    const at::Tensor scores_V = rows[static_cast<int64_t>(row)];
+    next.push_back(sampled_token(
+        {scores_V.const_data_ptr<float>(), static_cast<size_t>(scores_V.numel())}, options.sampling,
+        {options.text_numbers.empty() ? text : options.text_numbers.at(text),
+         writing.answers[text].size()}));
+  }
+  return at::tensor(next, at::kLong);
+}
+
 // Takes each row's next token and prepares the following call: one token of each unfinished row.
 // The last row takes the place of one that is finished.
 void advance(Writing& writing, const at::Tensor& next_B, std::span<const text::TokenId> stop_ids,
-             model::KvCache& cache) {
+             const GenerationOptions& options, model::KvCache& cache) {
   std::vector<int64_t> rows(writing.going_on.size());
   std::iota(rows.begin(), rows.end(), int64_t{0});
   const auto next = next_B.accessor<int64_t, 1>();
@@ -57,6 +78,9 @@ void advance(Writing& writing, const at::Tensor& next_B, std::span<const text::T
   std::vector<int64_t> ids;
   for (size_t i = 0; i < rows.size(); ++i) {
     writing.answers[writing.going_on[i]].push_back(token_of(rows[i]));
+    if (options.on_token) {
+      options.on_token(writing.going_on[i], token_of(rows[i]));
+    }
     ids.push_back(token_of(rows[i]));
   }
   writing.ids_T = at::tensor(ids, at::kLong);
@@ -68,7 +92,7 @@ void advance(Writing& writing, const at::Tensor& next_B, std::span<const text::T
 std::optional<std::vector<std::vector<text::TokenId>>> generate(
     sherd::Sharded<model::CausalLm>& model, std::span<const std::vector<text::TokenId>> prompts,
     std::int64_t max_new_tokens, std::span<const text::TokenId> stop_ids,
-    const StopRequested& stop_requested) {
+    const GenerationOptions& options) {
   const at::NoGradGuard no_grad;
   Writing writing = begin(prompts);
   model::KvCache cache(writing.documents.longest() + max_new_tokens);
@@ -77,9 +101,10 @@ std::optional<std::vector<std::vector<text::TokenId>>> generate(
         [&](model::CausalLmImpl& lm, const at::Tensor& ids,
             const sherd::ops::Documents& documents) { return lm.decode(ids, documents, cache); },
         writing.ids_T, writing.documents);
-    advance(writing, scores_BV.argmax(-1).cpu(), stop_ids, cache);
-    double unfinished_and_stops[] = {static_cast<double>(writing.going_on.size()),
-                                     stop_requested && stop_requested() ? 1.0 : 0.0};
+    advance(writing, next_tokens(writing, scores_BV, options), stop_ids, options, cache);
+    double unfinished_and_stops[] = {
+        static_cast<double>(writing.going_on.size()),
+        options.stop_requested && options.stop_requested() ? 1.0 : 0.0};
     model.world().all_reduce(unfinished_and_stops);
     if (unfinished_and_stops[1] > 0) {
       return std::nullopt;

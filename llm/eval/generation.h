@@ -1,5 +1,5 @@
 #pragma once
-// Greedy generation with a KV cache.
+// Generation with a KV cache.
 
 #include <cstdint>
 #include <functional>
@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "llm/eval/sampling.h"
 #include "llm/model/causal_lm.h"
 #include "llm/text/tokenizer.h"
 #include "sherd/fully_shard.h"
@@ -16,15 +17,23 @@ namespace llm::eval {
 /// Whether this rank was asked to stop. If any was, all stop.
 using StopRequested = std::function<bool()>;
 
-/// Continues each prompt with the likeliest token at a time until one of `stop_ids` (not part of
-/// the answer) or `max_new_tokens`. Of equal scores the lowest id wins. Collective: ranks take the
-/// same number of steps, until the last is done; a rank without prompts takes part with none.
-/// A text that has ended leaves the batch.
-/// `stop_requested`, where there is one, is asked before each token; nothing is returned, on every
-/// rank, if one said yes. Memory: the cache of `prompts.size()` rows.
+struct GenerationOptions {
+  Sampling sampling = {};
+  std::vector<std::uint64_t> text_numbers = {};  ///< TokenPlace::text per prompt; empty: 0, 1, …
+  StopRequested stop_requested = {};             ///< asked before each token
+  /// Called with each token of an answer at once, and with the index of its prompt.
+  std::function<void(std::size_t prompt, text::TokenId token)> on_token = {};
+};
+
+/// Continues each prompt by a token at a time until one of `stop_ids` (not part of the answer) or
+/// `max_new_tokens`. Takes the likeliest token, of equal ones the lowest id, unless
+/// `options.sampling` has a temperature. Collective: ranks take the same number of steps, until the
+/// last is done; a rank without prompts takes part with none. A text that has ended leaves the
+/// batch. Returns nothing, on every rank, if `options.stop_requested` said yes on one.
+/// Memory: the cache of `prompts.size()` rows.
 [[nodiscard]] std::optional<std::vector<std::vector<text::TokenId>>> generate(
     sherd::Sharded<model::CausalLm>& model, std::span<const std::vector<text::TokenId>> prompts,
     std::int64_t max_new_tokens, std::span<const text::TokenId> stop_ids,
-    const StopRequested& stop_requested = {});
+    const GenerationOptions& options = {});
 
 }  // namespace llm::eval

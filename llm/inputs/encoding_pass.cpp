@@ -38,7 +38,7 @@ std::size_t batches_of(const PrepareOptions& options, std::size_t threads) {
 // As the bad sample that it is, in places of the source.
 text::BadSample unfit_of(const ParsedBatch& batch, std::size_t index,
                          const text::PromptEncoder& encoder) {
-  data::DataFile file = {batch.file->name, {}, batch.file->sha256, batch.file->reading};
+  data::DataFile file = {batch.file->name, {}, batch.file->sha256, batch.file->reading, ""};
   text::QuestionFile one;
   one.files = batch.questions->files;
   one.contexts = {""};
@@ -51,11 +51,7 @@ text::BadSample unfit_of(const ParsedBatch& batch, std::size_t index,
   question.file = 0;
   one.questions = {std::move(question)};
   file.reading.bad = {.skip = true, .most_skipped = std::numeric_limits<std::int64_t>::max()};
-  text::BadSample bad = std::move(data::with_unfit(one, {0}, file, encoder).front());
-  if (bad.byte) {
-    *bad.byte += batch.first_byte;
-  }
-  return bad;
+  return std::move(data::with_unfit(one, {0}, file, encoder).front());
 }
 
 }  // namespace
@@ -132,6 +128,7 @@ void EncodingPass::resume() {
   is_complete_ = next_item_ < 0;
   records_ = state.at("records");
   good_ = state.at("good");
+  others_ = state.at("others");
   report_ = report_of(state.at("report"));
   bad_ = text::BadSamples(source_.file.name, source_.file.reading.bad,
                           bad_samples_of(state.at("bad")));
@@ -143,6 +140,7 @@ std::string EncodingPass::state(const Cursor& cursor, std::int64_t next) const {
                  {"next", next},
                  {"records", records_},
                  {"good", good_},
+                 {"others", others_},
                  {"report", json_of(report_)},
                  {"bad", json_of(bad_.kept())},
                  {"bad_count", bad_.count()}});
@@ -155,6 +153,7 @@ EncodedBatch EncodingPass::encoded(const RecordBatch& batch, const ChosenRecords
   made.done = batch.done;
   made.skipped = std::move(parsed.skipped);
   made.good = static_cast<std::int64_t>(parsed.end - parsed.begin);
+  made.others = parsed.others;
   made.are_records = made.good > 0 && parsed.questions->questions[parsed.begin].is_record();
   for (std::size_t i = parsed.begin; i < parsed.end && !parses_only_; ++i) {
     if (!chosen.has(batch.cursor, static_cast<std::int64_t>(i - parsed.begin))) {
@@ -199,7 +198,9 @@ void EncodingPass::encode_all() {
     const std::int64_t done = batch.done;
     consume(std::move(batch));
     if (lock_ != nullptr) {
-      lock_->tell(fmt::format("{} of {} {}", done, records->total(), records->unit()));
+      const std::string of =
+          records->total() > 0 ? fmt::format(" of {}", records->total()) : std::string();
+      lock_->tell(fmt::format("{}{} {}", done, of, records->unit()));
     }
     if (options_.on_progress) {
       options_.on_progress(done, records->total(), records->unit());
@@ -235,6 +236,7 @@ void EncodingPass::consume(EncodedBatch batch) {
 
 void EncodingPass::add_faults(EncodedBatch& batch) {
   good_ += batch.good;
+  others_ += batch.others;
   report_.records = report_.records || batch.are_records;
   for (text::BadSample& sample : batch.skipped) {
     const std::string content = std::exchange(sample.content, {});
@@ -278,6 +280,9 @@ void EncodingPass::refuse_faults_of_file() {
 
 void EncodingPass::require_samples() {
   const std::string& name = source_.file.name;
+  if (good_ == 0 && others_ > 0) {
+    data::refuse_empty_side(source_.file, others_);
+  }
   if (good_ == 0) {
     throw sherd::Error(sherd::ExitCode::BadData,
                        bad_.count() == 0 ? fmt::format("{}: contains no records", name)

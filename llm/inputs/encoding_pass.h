@@ -30,6 +30,7 @@ struct EncodedBatch {
   Cursor cursor;
   std::int64_t done = 0;
   std::int64_t good = 0;     ///< records without faults
+  std::int64_t others = 0;   ///< records of the other side
   std::int64_t chosen = 0;   ///< of them
   bool are_records = false;  ///< else questions about contexts
   std::vector<text::BadSample> skipped;
@@ -86,6 +87,7 @@ class EncodingPass {
   bool is_complete_ = false;               // an earlier pass has encoded everything
   std::int64_t records_ = 0;               // chosen, before the batch that is consumed
   std::int64_t good_ = 0;                  // the same, without faults
+  std::int64_t others_ = 0;                // the same, of the other side
   std::atomic<bool> parses_only_ = false;  // the data will be refused
   data::DatasetReport report_;
   text::BadSamples bad_;

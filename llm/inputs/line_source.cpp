@@ -1,6 +1,7 @@
 #include "llm/inputs/line_source.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -32,30 +33,32 @@ struct Lines {
   Cursor cursor;
 };
 
-ParsedBatch parsed_lines(const Lines& lines, const data::DataFile& source) {
+ParsedBatch parsed_lines(const Lines& lines, std::shared_ptr<const data::DataFile> source) {
   const auto number = static_cast<std::size_t>(lines.cursor.file);
-  const std::string& path = source.files[number].name;
-  auto questions = std::make_shared<text::QuestionFile>(
-      text::parse_jsonl_lines(lines.bytes, path, lines.cursor.number, source.reading.columns));
-  auto file = std::make_shared<data::DataFile>(source);
-  file->files[number].bytes = lines.bytes;
-  ParsedBatch batch{nullptr,
-                    0,
-                    questions->questions.size(),
-                    std::move(questions->skipped),
-                    std::move(file),
-                    lines.cursor.byte};
+  const text::DataBytes file{source->files[number].name, lines.bytes};
+  text::RecordReading reading = data::record_reading_of(file, source->reading);
+  reading.bad = {.skip = true, .most_skipped = std::numeric_limits<std::int64_t>::max()};
+  reading.first_line = lines.cursor.number;
+  text::QuestionFile records = text::read_records(file, reading);
+  ParsedBatch batch;
+  batch.skipped = std::exchange(records.skipped, {});
   for (text::BadSample& bad : batch.skipped) {
     bad.byte = bad.byte.value_or(0) + lines.cursor.byte;
   }
-  questions->skipped.clear();
-  if (source.files.size() > 1) {
-    for (const data::NamedBytes& one : source.files) {
-      questions->files.push_back(one.name);
-    }
-    name_file(*questions, path, number);
+  for (text::Question& question : records.questions) {
+    question.begin_byte += lines.cursor.byte;
+    question.end_byte += lines.cursor.byte;
   }
-  batch.questions = std::move(questions);
+  if (source->files.size() > 1) {
+    for (const data::NamedBytes& one : source->files) {
+      records.files.push_back(one.name);
+    }
+    name_file(records, file.name, number);
+  }
+  batch.others = data::keep_side(records, source->reading);
+  batch.end = records.questions.size();
+  batch.questions = std::make_shared<text::QuestionFile>(std::move(records));
+  batch.file = std::move(source);
   return batch;
 }
 
@@ -95,7 +98,7 @@ class LineSource final : public RecordSource {
     next_.number += std::count(lines->bytes.begin(), lines->bytes.end(), '\n');
     read_ += size;
     return RecordBatch{cursor, read_ / kKilobyte,
-                       [lines, source = source_] { return parsed_lines(*lines, *source); }};
+                       [lines, source = source_] { return parsed_lines(*lines, source); }};
   }
 
  private:

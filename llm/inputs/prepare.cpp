@@ -116,7 +116,7 @@ Prepared made_for_this_process(const Source& source, const text::PromptEncoder& 
 
 EncodeRecord record_encoder(const text::PromptEncoder& encoder) {
   return [&encoder](const text::QuestionFile& records, std::size_t index) {
-    return std::vector{data::encode_question(records, index, encoder)};
+    return data::encode_samples(records, index, encoder);
   };
 }
 
@@ -131,15 +131,18 @@ std::string store_key(const Source& source, const text::PromptEncoder& encoder,
                limits.max_length_tokens,
                limits.max_answer_tokens,
                tokenizer.end_id(),
+               encoder.key(),
                options.keeps_records,
                options.limit.samples,
-               static_cast<int>(reading.format)};
+               static_cast<int>(reading.format),
+               static_cast<int>(reading.side),
+               reading.side == data::Side::All ? 0 : reading.held_out};
   if (options.limit.samples > 0 && options.limit.random) {
     what.push_back(options.limit.seed);
   }
   if (reading.format != config::DataFormat::Squad) {
-    what.push_back(reading.columns.prompt);
-    what.push_back(reading.columns.completion);
+    const text::Columns& columns = reading.columns;
+    what.insert(what.end(), {columns.prompt, columns.completion, columns.messages, columns.text});
   }
   return files::sha256_of(dumped(what));
 }

@@ -23,14 +23,14 @@ struct Cursor {
   std::int64_t number = 1;  ///< of its first line there, or record of all
 };
 
-/// Parsed records: those from `begin` to `end` of `questions` are the batch's.
+/// Parsed records of the source's side: those from `begin` to `end` of `questions` are the batch's.
 struct ParsedBatch {
   std::shared_ptr<const text::QuestionFile> questions;  ///< bad records in `skipped`
   std::size_t begin = 0;
   std::size_t end = 0;
   std::vector<text::BadSample> skipped = {};
-  std::shared_ptr<const data::DataFile> file;  ///< the bytes that the records' places mean
-  std::int64_t first_byte = 0;                 ///< of those bytes in the source's file
+  std::shared_ptr<const data::DataFile> file;  ///< with bytes where it is read as a whole
+  std::int64_t others = 0;                     ///< records of the other side
 };
 
 /// A batch that any thread may parse.
@@ -49,13 +49,14 @@ class RecordSource {
   virtual ~RecordSource() = default;
   /// The next batch; none at the end. Throws sherd::Error: StorageIo, BadData.
   [[nodiscard]] virtual std::optional<RecordBatch> next() = 0;
-  /// What RecordBatch::done counts up to.
+  /// What RecordBatch::done counts up to; 0: unknown.
   [[nodiscard]] virtual std::int64_t total() const = 0;
-  /// What that is counted in: "samples", or "KB".
+  /// What that is counted in: "samples", "records" or "KB".
   [[nodiscard]] virtual std::string unit() const = 0;
 };
 
-/// Opens a source at a cursor. JSON lines are read in batches; other formats are read as a whole.
+/// Opens a source at a cursor. JSON lines are parsed by many threads, other records by the reader;
+/// questions about contexts are read as a whole.
 /// Throws sherd::Error as data::read_data_file() and data::parse_data_file().
 [[nodiscard]] std::unique_ptr<RecordSource> records_of(const Source& source, const Cursor& begin);
 

@@ -12,10 +12,8 @@
 #include <sys/stat.h>
 
 #include "files/input.h"
-#include "files/other_kind.h"
 #include "files/output.h"
 #include "files/sha256.h"
-#include "llm/text/parquet.h"
 #include "sherd/error.h"
 
 namespace llm::inputs {
@@ -25,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 namespace files = sherd::files;
 
-constexpr std::uint64_t kHeadBytes = std::uint64_t{64} << 10;
 constexpr std::int64_t kNanoseconds = 1'000'000'000;
 
 std::int64_t nanoseconds(const timespec& time) {
@@ -45,17 +42,6 @@ Stamped stamp_of(const std::string& path) {
   return {{status.st_size, fmt::format("{} {} {} {}", status.st_dev, status.st_ino,
                                        nanoseconds(status.st_mtim), nanoseconds(status.st_ctim))},
           nanoseconds(status.st_ctim)};
-}
-
-// The first bytes, or all of a small file.
-std::string head_of(const std::string& path) {
-  const files::InputFile input = files::open_input(path);
-  if (input.size_bytes <= kHeadBytes) {
-    return files::read_file(path, kHeadBytes);
-  }
-  std::string head(kHeadBytes, '\0');
-  files::read_exactly(input.descriptor.get(), path, 0, head.data(), head.size());
-  return head;
 }
 
 std::string digest_of_file(const std::string& path) {
@@ -115,46 +101,17 @@ std::string digest_of(const std::string& path, const fs::path& digests) {
   return digest;
 }
 
-bool is_blank(const std::string& bytes) {
-  return bytes.find_first_not_of(" \t\r\n") == std::string::npos;
-}
-
 }  // namespace
 
 Source open_source(const fs::path& path, const data::FileReading& reading,
                    const fs::path& digests) {
-  Source source{{path.string(), {}, {}, reading}, {}};
-  data::DataFile& all = source.file;
+  Source source{data::find_data_file(path, reading), {}};
   std::string joined;
-  std::string first_head;
-  for (const std::string& name : data::files_of(path)) {
-    const std::string head = head_of(name);
-    source.stamps.push_back(stamp_of(name).stamp);
-    all.files.push_back({name, {}});
-    if (all.files.size() == 1) {
-      first_head = head;
-    }
-    joined += digest_of(name, digests);
-    if (!text::is_parquet(head)) {
-      files::refuse_utf16(name, head);
-    }
-    const config::DataFormat format = data::format_of(name, head);
-    const bool has_format = !is_blank(head) || format == config::DataFormat::Parquet;
-    if (reading.format != config::DataFormat::Auto || !has_format) {
-      continue;
-    }
-    if (all.reading.format != config::DataFormat::Auto && format != all.reading.format) {
-      throw sherd::Error(sherd::ExitCode::BadData,
-                         fmt::format("{}: {} is of another format than {}: give each format its "
-                                     "own data set, or set `format` for all files",
-                                     all.name, name, all.files.front().name));
-    }
-    all.reading.format = format;
+  for (const data::NamedBytes& file : source.file.files) {
+    source.stamps.push_back(stamp_of(file.name).stamp);
+    joined += digest_of(file.name, digests);
   }
-  if (all.reading.format == config::DataFormat::Auto) {  // all are empty
-    all.reading.format = data::format_of(all.files.front().name, first_head);
-  }
-  all.sha256 = all.files.size() > 1 ? files::sha256_of(joined) : joined;
+  source.file.sha256 = source.stamps.size() > 1 ? files::sha256_of(joined) : joined;
   return source;
 }
 

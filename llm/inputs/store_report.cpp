@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "llm/text/conversation.h"
+
 namespace llm::inputs {
 
 using nlohmann::json;
@@ -77,17 +79,30 @@ std::vector<text::BadSample> bad_samples_of(const json& list) {
   return samples;
 }
 
+namespace {
+
+std::string dumped_in_order(const nlohmann::ordered_json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace
+
 std::string text_of(const text::Question& question) {
   json answers = json::array();
   for (const text::Answer& answer : question.answers) {
     answers.push_back({answer.text, answer.begin_byte});
   }
-  return dumped({{"id", question.id},
-                 {"question", question.question},
-                 {"answers", std::move(answers)},
-                 {"record", question.is_record()},
-                 {"unanswerable", question.unanswerable},
-                 {"file", question.file}});
+  json one = {{"id", question.id},
+              {"question", question.question},
+              {"answers", std::move(answers)},
+              {"record", question.is_record()},
+              {"unanswerable", question.unanswerable},
+              {"file", question.file}};
+  if (question.conversation) {  // as text: the order of its fields stays
+    one["messages"] = dumped_in_order(question.conversation->messages);
+    one["tools"] = dumped_in_order(question.conversation->tools);
+  }
+  return dumped(one);
 }
 
 text::Question question_of(std::string_view text) {
@@ -103,6 +118,13 @@ text::Question question_of(std::string_view text) {
   }
   question.unanswerable = one.at("unanswerable");
   question.file = one.at("file");
+  if (one.contains("messages")) {
+    const auto part = [&](const char* name) {
+      return nlohmann::ordered_json::parse(one.at(name).get_ref<const std::string&>());
+    };
+    question.conversation =
+        std::make_shared<const text::Conversation>(text::Conversation{part("messages"), part("tools")});
+  }
   return question;
 }
 

@@ -137,8 +137,64 @@ std::int64_t copied_bytes(const std::string& source_folder) {
   return bytes;
 }
 
+namespace {
+
+using nlohmann::ordered_json;
+
+// The stop token's id as the one that ends a text; of a list, as the first.
+void set_stop_id(ordered_json& config, const ExportedChat& chat) {
+  ordered_json& field = config["eos_token_id"];
+  if (!field.is_array()) {
+    field = chat.stop_id;
+    return;
+  }
+  ordered_json ids = ordered_json::array({chat.stop_id});
+  for (const ordered_json& id : field) {
+    if (id != chat.stop_id) {
+      ids.push_back(id);
+    }
+  }
+  field = std::move(ids);
+}
+
+void set_stop_token(ordered_json& config, const ExportedChat& chat) {
+  ordered_json& field = config["eos_token"];
+  if (field.is_object()) {
+    field["content"] = chat.stop_token;
+  } else {
+    field = chat.stop_token;
+  }
+}
+
+// Names the stop token and the chat template in the copied files of the tokenizer.
+void write_chat(const std::string& folder, const ExportedChat& chat) {
+  const auto change = [&](const std::string& name, bool is_needed, const auto& edit) {
+    const std::string path = folder + "/" + name;
+    const bool is_there = std::filesystem::exists(path);
+    if (!is_there && !is_needed) {
+      return;
+    }
+    auto config = is_there ? ordered_json::parse(sherd::files::read_file(path, kMaxCopiedBytes))
+                           : ordered_json::object();
+    edit(config);
+    sherd::files::write_file(path, config.dump(2) + "\n");
+  };
+  if (!chat.stop_token.empty()) {
+    change("generation_config.json", false, [&](ordered_json& c) { set_stop_id(c, chat); });
+    change("tokenizer_config.json", true, [&](ordered_json& c) { set_stop_token(c, chat); });
+    change("special_tokens_map.json", false, [&](ordered_json& c) { set_stop_token(c, chat); });
+  }
+  if (!chat.chat_template.empty()) {
+    change("tokenizer_config.json", false, [](ordered_json& c) { c.erase("chat_template"); });
+    std::filesystem::remove(folder + "/chat_template.json");
+    sherd::files::write_file(folder + "/chat_template.jinja", chat.chat_template);
+  }
+}
+
+}  // namespace
+
 void copy_config_and_tokenizer(const std::string& source_folder, const std::string& out_folder,
-                               c10::ScalarType dtype) {
+                               c10::ScalarType dtype, const std::optional<ExportedChat>& chat) {
   const std::vector<std::string> names = copied_files(source_folder);
   auto config = read_config_json(source_folder + "/config.json");
   for (const std::string& name : names) {
@@ -154,6 +210,12 @@ void copy_config_and_tokenizer(const std::string& source_folder, const std::stri
   }
   if (config.contains("torch_dtype") || !new_spelling) {
     config["torch_dtype"] = name_of_dtype(dtype);
+  }
+  if (chat) {
+    write_chat(out_folder, *chat);
+    if (!chat->stop_token.empty()) {
+      set_stop_id(config, *chat);
+    }
   }
   sherd::files::write_file(out_folder + "/config.json", config.dump(2) + "\n");
 }

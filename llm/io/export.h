@@ -2,6 +2,7 @@
 // What a Hugging Face folder holds beside and around its weights.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,11 +30,21 @@ namespace llm::io {
 /// BadData for one that cannot be read, is no regular file or has more than 128 MiB.
 [[nodiscard]] std::int64_t copied_bytes(const std::string& source_folder);
 
+/// How a model was taught to converse.
+struct ExportedChat {
+  std::string stop_token;          ///< that was learned as the end of an answer; empty: none
+  std::int64_t stop_id = 0;        ///< its id
+  std::string chat_template = {};  ///< that was trained with; empty: the folder's own
+};
+
 /// Copies what makes a model folder complete: config.json, with its dtype field (in the spelling it
 /// has) set to `dtype` and all else kept; and copied_files(). Each appears whole or not at all;
-/// config.json comes last. Throws Error: InputMissing, BadData for what cannot be read;
-/// CannotWrite, StorageIo.
+/// config.json comes last. Of a model that was taught to converse, the stop token becomes eos in
+/// config.json, generation_config.json, tokenizer_config.json and special_tokens_map.json (in lists
+/// of ids it comes first), and the chat template is written to chat_template.jinja. Throws Error:
+/// InputMissing, BadData for what cannot be read; CannotWrite, StorageIo.
 void copy_config_and_tokenizer(const std::string& source_folder, const std::string& out_folder,
-                               c10::ScalarType dtype);
+                               c10::ScalarType dtype,
+                               const std::optional<ExportedChat>& chat = std::nullopt);
 
 }  // namespace llm::io

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <fmt/core.h>
 
 namespace llm::runs {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -96,15 +99,42 @@ void compare_speed(const ComparedRun& first, ComparedRun& run) {
   }
 }
 
+// Runs in different folders of the same name are named by the end of their paths that differs.
+void make_names_unique(const std::vector<fs::path>& folders, std::vector<ComparedRun>& runs) {
+  std::vector<fs::path> paths;
+  for (const fs::path& folder : folders) {
+    paths.push_back(fs::absolute(folder / "").lexically_normal().parent_path());
+  }
+  std::vector<fs::path> rest = paths;
+  std::vector<fs::path> ends(paths.size());
+  for (bool unique = false; !unique;) {
+    std::map<std::string, std::set<fs::path>> named;
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      named[runs[i].records.name].insert(paths[i]);
+    }
+    unique = true;
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      std::string& name = runs[i].records.name;
+      if (named[name].size() > 1) {
+        unique = false;
+        ends[i] = ends[i].empty() ? rest[i].filename() : rest[i].filename() / ends[i];
+        rest[i] = rest[i].parent_path();
+        name = ends[i].string();
+      }
+    }
+  }
+}
+
 }  // namespace
 
-Comparison compare(const std::vector<std::filesystem::path>& folders) {
+Comparison compare(const std::vector<fs::path>& folders) {
   Comparison comparison;
-  for (const std::filesystem::path& folder : folders) {
+  for (const fs::path& folder : folders) {
     RunRecords records = read_run(folder);
     RunSummary summary = summary_of(records);
     comparison.runs.push_back({std::move(records), std::move(summary)});
   }
+  make_names_unique(folders, comparison.runs);
   for (ComparedRun& run : comparison.runs) {
     compare_speed(comparison.runs.front(), run);
     add_differences(comparison.runs.front(), run, comparison.differences);

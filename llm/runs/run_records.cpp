@@ -258,8 +258,8 @@ void read_ranks_of_plan(const fs::path& plan, RunRecords& run) {
 RunRecords read_run(const fs::path& folder, const TakeStep& take) {
   if (!fs::is_regular_file(folder / "config.toml")) {
     throw sherd::Error(sherd::ExitCode::InputMissing,
-                       fmt::format("'{}' is not the folder of a run: it has no config.toml. Give "
-                                   "what train.output was.",
+                       fmt::format("'{}' is not a run: it contains no config.toml. Give the "
+                                   "output folder of a run (its train.output).",
                                    folder.string()));
   }
   RunRecords run;

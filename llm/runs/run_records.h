@@ -38,7 +38,7 @@ struct RanksMemory {
 };
 
 struct RunRecords {
-  std::string name;  ///< of the folder
+  std::string name;  ///< of the folder; compare() adds parent folders where two runs share it
   config::RunConfig config;
   std::vector<track::StepRecord> steps;  ///< in order
   std::vector<Evaluation> evaluations;   ///< in order

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
@@ -11,66 +10,14 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "llm/text/c_interface.h"
+#include "llm/text/parquet_rows.h"
 #include "llm/text/printable.h"
-#include "llm/text/record.h"
 #include "llm/text/utf8.h"
-#include "sherd/error.h"
 
 namespace llm::text {
 namespace {
 
 using nlohmann::json;
-
-[[noreturn]] void refuse_parquet(const std::string& name, const std::string& why) {
-  throw sherd::Error(sherd::ExitCode::BadData, name + ": " + why);
-}
-
-struct CloseParquet {
-  void operator()(sherd_parquet* rows) const { sherd_text_parquet_close(rows); }
-};
-
-// Rows of some columns of a file, as JSON.
-class ParquetRows {
- public:
-  ParquetRows(const std::string& bytes, std::string name, const std::vector<std::string>& wanted)
-      : name_(std::move(name)) {
-    const std::string names = json(wanted).dump();
-    sherd_parquet* rows = nullptr;
-    checked(
-        [&](char** error) {
-          return sherd_text_parquet_open(slice_of(bytes), slice_of(names), &rows, error);
-        },
-        name_ + ": ");
-    rows_.reset(rows);
-  }
-
-  /// Names of all columns of the file.
-  [[nodiscard]] std::vector<std::string> columns() const {
-    char* names = nullptr;
-    std::size_t length = 0;
-    checked([&](char** error) {
-      return sherd_text_parquet_columns(rows_.get(), &names, &length, error);
-    });
-    const OwnedString owned(names);
-    return json::parse(std::string_view(names, length)).get<std::vector<std::string>>();
-  }
-
-  /// None at the end.
-  std::optional<std::string> next() {
-    char* row = nullptr;
-    std::size_t length = 0;
-    checked(
-        [&](char** error) { return sherd_text_parquet_next(rows_.get(), &row, &length, error); },
-        name_ + ": ");
-    const OwnedString owned(row);
-    return row == nullptr ? std::nullopt : std::optional<std::string>(std::in_place, row, length);
-  }
-
- private:
-  std::string name_;
-  std::unique_ptr<sherd_parquet, CloseParquet> rows_;
-};
 
 // Why a row is bad.
 struct RowFault {
@@ -161,15 +108,6 @@ std::string id_in(const json& row, std::int64_t number) {
 // Rows as questions; contexts are held once where those of one follow each other.
 class QuestionRows {
  public:
-  void add_record(const std::string& row, std::int64_t number, const Columns& columns) {
-    Record record = read_record(row, columns.prompt, columns.completion);
-    if (!record.fault.empty()) {
-      throw RowFault{"", record.fault};
-    }
-    file_.questions.push_back({.id = fmt::format("row {}", number),
-                               .question = std::move(record.prompt),
-                               .answers = {{std::move(record.completion)}}});
-  }
   void add_question(const std::string& row_text, std::int64_t number) {
     const json row = json::parse(row_text);
     const std::string context = text_in(row, "context");
@@ -202,26 +140,6 @@ bool has_all(const std::vector<std::string>& names, const std::vector<std::strin
   });
 }
 
-// Whether the columns are those of records, not of questions.
-bool are_of_records(const std::vector<std::string>& names, const Columns& columns,
-                    const std::string& file) {
-  if (has_all(names, {columns.prompt, columns.completion})) {
-    return true;
-  }
-  if (has_all(names, {"question", "context", "answers"})) {
-    return false;
-  }
-  std::string known;
-  for (const std::string& column : names) {
-    known += (known.empty() ? "" : ", ") + in_quotes(column);
-  }
-  refuse_parquet(file,
-                 fmt::format("has neither {} and {} nor \"question\", \"context\" and "
-                             "\"answers\"; its columns are {}: name two of them with "
-                             "columns = {{ prompt = \"…\", completion = \"…\" }}",
-                             in_quotes(columns.prompt), in_quotes(columns.completion), known));
-}
-
 }  // namespace
 
 bool is_parquet(std::string_view bytes) {
@@ -230,16 +148,19 @@ bool is_parquet(std::string_view bytes) {
 
 QuestionFile parse_parquet(const std::string& bytes, const std::string& name,
                            const Columns& columns, const BadSamplePolicy& policy) {
-  ParquetRows rows(bytes, name,
-                   {columns.prompt, columns.completion, "id", "question", "context", "answers"});
-  const bool are_records = are_of_records(rows.columns(), columns, name);
+  ParquetRows rows(bytes, name, {"id", "question", "context", "answers"});
+  if (!has_all(rows.columns(), {"question", "context", "answers"}) ||
+      has_all(rows.columns(), {columns.prompt, columns.completion})) {
+    return read_records({name, bytes},
+                        {.container = Container::Parquet, .columns = columns, .bad = policy});
+  }
   BadSamples bad(name, policy);
   QuestionRows good;
   std::int64_t number = 0;
   while (const auto row = rows.next()) {
     ++number;
     try {
-      are_records ? good.add_record(*row, number, columns) : good.add_question(*row, number);
+      good.add_question(*row, number);
     } catch (const RowFault& fault) {
       const std::string column =
           fault.column.empty() ? "" : fmt::format("column {}: ", in_quotes(fault.column));

@@ -6,6 +6,8 @@
 
 #include <fmt/core.h>
 
+#include "llm/text/chat_encoder.h"
+#include "llm/text/printable.h"
 #include "sherd/error.h"
 
 namespace llm::text {
@@ -74,6 +76,14 @@ void drop_appended(Encoding& encoding) {
   }
 }
 
+void drop_doubled_begin(Encoding& encoding) {
+  if (encoding.ids.size() > 1 && encoding.ids[0] == encoding.ids[1] &&
+      encoding.ranges[0] == ByteRange() && encoding.ranges[1] != ByteRange()) {
+    encoding.ids.erase(encoding.ids.begin());
+    encoding.ranges.erase(encoding.ranges.begin());
+  }
+}
+
 LabelledPrompt labelled(Encoding whole, const AnswerBounds& bounds, TokenId end_id) {
   drop_appended(whole);
   LabelledPrompt sample;
@@ -81,7 +91,9 @@ LabelledPrompt labelled(Encoding whole, const AnswerBounds& bounds, TokenId end_
   std::int64_t supervised_begin =
       std::max<std::int64_t>(1, tokens_before(whole, bounds.prompt_end));
   sample.ids = std::move(whole.ids);
-  sample.ids.push_back(end_id);
+  if (sample.ids.empty() || sample.ids.back() != end_id) {  // else the text has it
+    sample.ids.push_back(end_id);
+  }
   // Where a token reaches over the prompt's end, the prompt may be a token longer than alone.
   const std::int64_t longest =
       std::min(supervised_begin + bounds.max_answer_tokens, bounds.max_length_tokens);
@@ -106,8 +118,8 @@ struct PromptEncoder::Fitted {
   std::int64_t cut_tokens = 0;
 };
 
-PromptEncoder::PromptEncoder(Tokenizer tokenizer, PromptLimits limits)
-    : tokenizer_(std::move(tokenizer)), limits_(limits) {
+PromptEncoder::PromptEncoder(Tokenizer tokenizer, PromptLimits limits, PromptOptions options)
+    : tokenizer_(std::move(tokenizer)), limits_(limits), options_(std::move(options)) {
   if (limits_.max_answer_tokens < 1 || limits_.prompt_tokens() < 1) {
     throw sherd::Error(
         sherd::ExitCode::Usage,
@@ -116,6 +128,20 @@ PromptEncoder::PromptEncoder(Tokenizer tokenizer, PromptLimits limits)
                     limits_.max_length_tokens, limits_.max_answer_tokens));
   }
   static_cast<void>(tokenizer_.end_id());  // throws now rather than at the first sample
+}
+
+const ChatEncoder& PromptEncoder::chat() const {
+  if (!options_.chat) {
+    throw sherd::Error(sherd::ExitCode::BadData, options_.no_chat.empty()
+                                                     ? "conversations need a chat template"
+                                                     : options_.no_chat);
+  }
+  return *options_.chat;
+}
+
+std::string PromptEncoder::key() const {
+  return (options_.separator ? fmt::format(" separator {}", in_quotes(*options_.separator)) : "") +
+         (options_.chat ? " chat " + options_.chat->key() : "");
 }
 
 PromptEncoder::Fitted PromptEncoder::fit(const std::string& question,

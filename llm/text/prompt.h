@@ -2,6 +2,8 @@
 // A question as the model sees it: prompt, labels, and the one rule by which a long context is cut.
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +12,8 @@
 #include "llm/text/tokenizer.h"
 
 namespace llm::text {
+
+class ChatEncoder;
 
 /// How long a sample may be, in tokens.
 struct PromptLimits {
@@ -47,10 +51,22 @@ struct AnswerBounds {
 /// is left.
 void drop_appended(Encoding& encoding);
 
+/// Takes off the token that a tokenizer's template puts in front of a text (such as <s>) where the
+/// text begins with that token itself.
+void drop_doubled_begin(Encoding& encoding);
+
 /// The labels of a text that ends with its answer: supervised are the tokens that start at or after
-/// the prompt's end, but never the first of all, and `end_id` after them; what is too long is cut
-/// at its end.
+/// the prompt's end, but never the first of all, and `end_id` after them, which is added where the
+/// text does not end with it; what is too long is cut at its end.
 [[nodiscard]] LabelledPrompt labelled(Encoding whole, const AnswerBounds& bounds, TokenId end_id);
+
+/// How samples of one's own data are written.
+struct PromptOptions {
+  /// Between a prompt and its completion; none: a space, unless one of them has white space there.
+  std::optional<std::string> separator = {};
+  std::shared_ptr<const ChatEncoder> chat = {};  ///< of conversations; null: there is none
+  std::string no_chat = {};                      ///< why
+};
 
 /// Turns questions into ids: `Question: {question} Context: {context} Answer:`, and for training a
 /// space, the answer and the end token. The same prompt in training, evaluation and generation.
@@ -63,7 +79,7 @@ class PromptEncoder {
  public:
   /// Throws sherd::Error: Usage if the limits leave no room; BadData if the tokenizer has no end
   /// token.
-  PromptEncoder(Tokenizer tokenizer, PromptLimits limits);
+  PromptEncoder(Tokenizer tokenizer, PromptLimits limits, PromptOptions options = {});
 
   /// The prompt alone, for generation: at most `prompt_tokens()` ids.
   /// Throws sherd::Error BadData, with the numbers, if the question alone does not fit.
@@ -76,6 +92,11 @@ class PromptEncoder {
 
   [[nodiscard]] const Tokenizer& tokenizer() const { return tokenizer_; }
   [[nodiscard]] const PromptLimits& limits() const { return limits_; }
+  [[nodiscard]] const PromptOptions& options() const { return options_; }
+  /// What conversations are encoded with. Throws sherd::Error BadData if there is nothing.
+  [[nodiscard]] const ChatEncoder& chat() const;
+  /// What samples depend on beside the tokenizer and the limits; empty: the defaults.
+  [[nodiscard]] std::string key() const;
 
  private:
   struct Fitted;
@@ -83,6 +104,7 @@ class PromptEncoder {
 
   Tokenizer tokenizer_;
   PromptLimits limits_;
+  PromptOptions options_;
 };
 
 }  // namespace llm::text

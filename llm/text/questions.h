@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "llm/text/bad_sample.h"
 
 namespace llm::text {
+
+struct Conversation;
 
 /// The answer that a question without an answer is trained on.
 inline constexpr std::string_view kNoAnswer = "unanswerable";
@@ -33,6 +36,8 @@ struct Question {
   std::size_t file = 0;              ///< index into QuestionFile::files
   /// Where a record of JSON stands in its file; both 0 where that is not known.
   std::int64_t begin_byte = 0, end_byte = 0;
+  /// Of chat data, else null. Such a record has neither `question` nor `answers` when it is read.
+  std::shared_ptr<const Conversation> conversation = {};
 
   [[nodiscard]] bool is_record() const { return context == kNoContext; }
 };

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
-#include <vector>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include "files/json.h"
-#include "llm/text/json_numbers.h"
 #include "llm/text/printable.h"
+#include "llm/text/record_frames.h"
 #include "llm/text/utf8.h"
 
 namespace llm::text {
@@ -18,10 +15,22 @@ namespace llm::text {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 
-constexpr std::size_t kMaxRecordBytes = std::size_t{16} << 20;
 constexpr std::size_t kColumnsTold = 12;
 constexpr std::size_t kParserBytesTold = 200;
+constexpr std::size_t kMostFields = 1024;  // they are looked up one after the other
+constexpr std::array<std::string_view, 4> kMessageLists = {"messages", "conversations", "prompt",
+                                                           "completion"};
+constexpr std::array<std::string_view, 12> kMessageFields = {
+    "role",     "content",      "from",       "value",         "weight",
+    "name",     "tool_call_id", "tool_calls", "function_call", "reasoning_content",
+    "thinking", "reasoning"};
+
+template <std::size_t n>
+bool holds(const std::array<std::string_view, n>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 // What the parser says, without the place, which it counts from the record's begin, and without the
 // text that it read.
@@ -34,143 +43,153 @@ std::string reason_in(const std::string& what) {
          (reason.size() > kParserBytesTold ? "…" : "");
 }
 
-// Collects the wanted fields from the events of a parse; keeps nothing else of a record.
-class ColumnReader : public nlohmann::json_sax<json> {
+// Builds the wanted fields from the events of a parse; keeps nothing else of a record.
+class RecordBuilder : public nlohmann::json_sax<json> {
  public:
-  ColumnReader(const std::string& first, const std::string& second) : wanted_{&first, &second} {}
+  explicit RecordBuilder(const std::set<std::string>& wanted) : wanted_(wanted) {}
 
-  bool null() override { return other("null"); }
-  bool boolean(bool /*value*/) override { return other("boolean"); }
-  bool number_integer(number_integer_t /*value*/) override { return other("number"); }
-  bool number_unsigned(number_unsigned_t /*value*/) override { return other("number"); }
-  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override {
-    return other("number");
-  }
-  bool binary(binary_t& /*value*/) override { return other("binary"); }
-  bool string(string_t& value) override {
-    if (depth_ == 0) {
-      return other("string");
+  bool null() override { return scalar(nullptr, "null"); }
+  bool boolean(bool value) override { return scalar(value, "boolean"); }
+  bool number_integer(number_integer_t value) override { return scalar(value, "number"); }
+  bool number_unsigned(number_unsigned_t value) override { return scalar(value, "number"); }
+  bool number_float(number_float_t value, const string_t& text) override {
+    const bool is_integer = text.find_first_of(".eE") == std::string::npos;
+    if (is_integer && is_kept() && depth_ > 0) {
+      record.fault = in_quotes(top_) + " holds an integer of more than 64 bits: " + in_quotes(text);
+      return false;
     }
-    if (column_ && depth_ == 1) {
-      found_[*column_] = value;
-    }
-    return true;
+    return scalar(value, "number");
   }
+  bool binary(binary_t& /*value*/) override { return scalar(nullptr, "binary"); }
+  bool string(string_t& value) override { return scalar(std::move(value), "string"); }
   bool start_object(std::size_t /*size*/) override {
-    return (depth_ == 0 || other("object")) && deeper();
-  }
-  bool end_object() override { return --depth_ >= 0; }
-  bool start_array(std::size_t /*size*/) override { return other("array") && deeper(); }
-  bool end_array() override { return --depth_ >= 0; }
-  bool key(string_t& name) override {
-    if (depth_ != 1) {
+    if (depth_ == 0) {
+      open_.push_back(&record.fields);
+      ++depth_;
       return true;
     }
-    if (names_.size() <= kColumnsTold) {
-      names_.push_back(name);
+    return open(ordered_json::object());
+  }
+  bool end_object() override { return close(); }
+  bool start_array(std::size_t /*size*/) override {
+    return depth_ == 0 ? scalar(nullptr, "array") : open(ordered_json::array());
+  }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    if (!is_kept()) {
+      return true;
     }
-    column_.reset();
-    for (std::size_t i = 0; i < wanted_.size(); ++i) {
-      if (name == *wanted_[i]) {
-        column_ = i;
-        if (seen_[i]) {
-          fault = "the column " + in_quotes(name) + " occurs twice";
-        }
-        seen_[i] = true;
+    bool is_wanted = true;
+    if (depth_ == 1) {
+      if (record.names.size() <= kColumnsTold) {
+        record.names.push_back(name);
       }
+      top_ = name;
+      is_wanted = wanted_.contains(name);
+    } else if (depth_ == 3 && holds(kMessageLists, top_) && open_[1]->is_array()) {
+      is_wanted = holds(kMessageFields, name);
     }
-    return fault.empty();
+    ordered_json& object = *open_.back();
+    if (!is_wanted) {
+      skipped_from_ = depth_;
+    } else if (object.contains(name)) {
+      record.twice.emplace_back(top_, name);
+    } else if (object.size() >= kMostFields) {
+      record.fault =
+          fmt::format("{} holds an object of more than {} fields", in_quotes(top_), kMostFields);
+    }
+    name_ = std::move(name);
+    return record.fault.empty();
   }
   bool parse_error(std::size_t position, const std::string& /*last*/,
                    const nlohmann::detail::exception& error) override {
-    fault = "not JSON: " + reason_in(error.what());
-    fault_byte = position == 0 ? 0 : position - 1;
+    record.fault = "not JSON: " + reason_in(error.what());
+    record.fault_byte = position == 0 ? 0 : position - 1;
     return false;
   }
 
-  // After the end: what is not there, or is empty.
-  void require_both() {
-    for (std::size_t i = 0; i < wanted_.size() && fault.empty(); ++i) {
-      if (!found_[i]) {
-        fault = fmt::format(
-            "has no {}; its columns are {}: name them with columns = {{ prompt = "
-            "\"…\", completion = \"…\" }}",
-            in_quotes(*wanted_[i]), names());
-      } else if (found_[i]->find_first_not_of(" \t\r\n") == std::string::npos) {
-        fault = in_quotes(*wanted_[i]) + " is empty";
-      }
-    }
-  }
-
-  [[nodiscard]] std::string value(std::size_t i) const { return found_[i].value_or(""); }
-
-  std::string fault;
-  std::size_t fault_byte = 0;
+  Record record;
 
  private:
-  // A value that is no string, or no object where the record should be one.
-  bool other(const std::string& kind) {
+  [[nodiscard]] bool is_kept() const { return skipped_from_ < 0; }
+  // The value that a name announced was passed over.
+  void end_value() {
+    if (skipped_from_ == depth_) {
+      skipped_from_ = -1;
+    }
+  }
+  template <class Value>
+  bool scalar(Value value, const char* kind) {
     if (depth_ == 0) {
-      fault = "should be an object, is " + kind;
-    } else if (depth_ == 1 && column_) {
-      fault = fmt::format("{} should be a string, is {}", in_quotes(*wanted_[*column_]), kind);
+      record.fault = fmt::format("should be an object, is {}", kind);
+      return false;
     }
-    return fault.empty();
+    if (is_kept()) {
+      place(std::move(value));
+    }
+    end_value();
+    return true;
   }
-  bool deeper() {
+  ordered_json& place(ordered_json value) {
+    ordered_json& parent = *open_.back();
+    if (parent.is_array()) {
+      parent.push_back(std::move(value));
+      return parent.back();
+    }
+    ordered_json& slot = parent[name_];
+    slot = std::move(value);
+    return slot;
+  }
+  bool open(ordered_json empty) {
+    if (is_kept()) {
+      open_.push_back(&place(std::move(empty)));
+    }
     if (++depth_ > sherd::files::kMaxJsonDepth) {
-      fault = fmt::format("nested deeper than {} levels", sherd::files::kMaxJsonDepth);
+      record.fault = fmt::format("nested deeper than {} levels", sherd::files::kMaxJsonDepth);
     }
-    return fault.empty();
+    return record.fault.empty();
   }
-  [[nodiscard]] std::string names() const {
-    std::string text;
-    for (std::size_t i = 0; i < std::min(names_.size(), kColumnsTold); ++i) {
-      text += (i == 0 ? "" : ", ") + in_quotes(names_[i]);
+  bool close() {
+    --depth_;
+    if (is_kept()) {
+      open_.pop_back();
     }
-    return text.empty() ? "none" : text + (names_.size() > kColumnsTold ? ", …" : "");
+    end_value();
+    return true;
   }
 
-  std::array<const std::string*, 2> wanted_;
-  std::array<bool, 2> seen_{};
-  std::array<std::optional<std::string>, 2> found_;
-  std::optional<std::size_t> column_;  // that the next value at depth 1 belongs to
-  std::vector<std::string> names_;
+  const std::set<std::string>& wanted_;
+  std::vector<ordered_json*> open_;  // from the record down to what is being read
+  std::string top_;                  // the record's field that is being read
+  std::string name_;                 // of the value that comes next
   int depth_ = 0;
+  int skipped_from_ = -1;  // the depth of an object whose value is passed over
 };
 
 }  // namespace
 
-Record read_record(std::string_view bytes, const std::string& prompt_column,
-                   const std::string& completion_column) {
-  Record record;
-  if (bytes.size() > kMaxRecordBytes) {
-    record.fault = fmt::format("has {} bytes, more than the {} that a record may have",
-                               bytes.size(), kMaxRecordBytes);
-    return record;
+std::string names_text(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kColumnsTold); ++i) {
+    text += (i == 0 ? "" : ", ") + in_quotes(names[i]);
   }
+  return text.empty() ? "none" : text + (names.size() > kColumnsTold ? ", …" : "");
+}
+
+std::string Record::columns() const {
+  return names_text(names);
+}
+
+Record read_record(std::string_view bytes, const std::set<std::string>& wanted) {
+  RecordBuilder builder(wanted);
   // The parser takes a NUL byte for the end of the text.
   if (const std::size_t nul = bytes.find('\0'); nul != std::string_view::npos) {
-    record.fault = "not JSON: a NUL byte";
-    record.fault_byte = nul;
-    return record;
+    builder.record.fault = "not JSON: a NUL byte";
+    builder.record.fault_byte = nul;
+    return std::move(builder.record);
   }
-  ColumnReader columns(prompt_column, completion_column);
-  bool is_json = json::sax_parse(bytes.begin(), bytes.end(), &columns);
-  if (!is_json) {
-    if (const auto finite = with_finite_numbers(bytes)) {
-      columns = ColumnReader(prompt_column, completion_column);
-      is_json = json::sax_parse(*finite, &columns);
-    }
-  }
-  if (is_json) {
-    columns.require_both();
-  }
-  record.prompt = columns.value(0);
-  record.completion = columns.value(1);
-  record.fault = columns.fault;
-  record.fault_byte = columns.fault_byte;
-  return record;
+  json::sax_parse(bytes.begin(), bytes.end(), &builder);
+  return std::move(builder.record);
 }
 
 }  // namespace llm::text

@@ -1,24 +1,38 @@
 #pragma once
-// One record: a JSON object of which two strings are wanted.
+// One record: a JSON object of which some fields are wanted.
 
 #include <cstddef>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
 
 namespace llm::text {
 
-/// Two strings of a record, or why it is bad.
+/// The wanted fields of a record, or why it is bad.
 struct Record {
-  std::string prompt;
-  std::string completion;
-  std::string fault;           ///< empty: it is good
+  /// An object. Of the messages in `messages`, `conversations`, `prompt` and `completion` it holds
+  /// the fields that a conversation has (chat_record.h), and no others.
+  nlohmann::ordered_json fields = nlohmann::ordered_json::object();
+  std::vector<std::string> names;  ///< of all fields, the first of them
+  /// Names that occur twice within a wanted field, by that field; a wanted field itself too.
+  std::vector<std::pair<std::string, std::string>> twice;
+  std::string fault;           ///< empty: it is good so far
   std::size_t fault_byte = 0;  ///< from the record's begin
+
+  /// The names of its fields, for a message.
+  [[nodiscard]] std::string columns() const;
 };
 
-/// Reads `bytes`, one JSON object. Other fields are ignored; in them, NaN, Infinity and numbers
-/// beyond the range of double are accepted too, as writers other than JSON's grammar allow. Never
-/// throws for what a record holds.
-[[nodiscard]] Record read_record(std::string_view bytes, const std::string& prompt_column,
-                                 const std::string& completion_column);
+/// Names for a message: quoted, the first ones.
+[[nodiscard]] std::string names_text(const std::vector<std::string>& names);
+
+/// Reads `bytes`, one JSON object as RFC 8259 has it, nested at most 64 deep. Fields that are not
+/// wanted are passed over and kept nowhere. Integers of wanted fields have 64 bits at most, and
+/// their objects 1024 fields. Never throws for what a record holds.
+[[nodiscard]] Record read_record(std::string_view bytes, const std::set<std::string>& wanted);
 
 }  // namespace llm::text

@@ -74,6 +74,7 @@ std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, std::string_view 
   if (std::any_of(encoding.ranges.begin(), encoding.ranges.end(),
                   [](const ByteRange& range) { return range != ByteRange(); })) {
     drop_appended(encoding);
+    drop_doubled_begin(encoding);
   }
   return std::move(encoding.ids);
 }
@@ -84,12 +85,17 @@ LabelledPrompt encode_record(const PromptEncoder& encoder, std::string_view prom
   const auto [kept, cut_tokens] = fitting(encoder, whole_prompt);
   std::string text(kept);
   text.append(prompt.substr(whole_prompt.size()));
-  if (!text.empty() && !is_space(text.back()) && !is_space(completion.front())) {
+  const auto& separator = encoder.options().separator;
+  if (separator) {
+    text.append(*separator);
+  } else if (!text.empty() && !is_space(text.back()) && !is_space(completion.front())) {
     text.push_back(' ');
   }
   text.append(completion);
+  Encoding whole = encoder.tokenizer().encode(text);
+  drop_doubled_begin(whole);
   const std::int64_t room = encoder.limits().max_length_tokens;
-  LabelledPrompt sample = labelled(encoder.tokenizer().encode(text),
+  LabelledPrompt sample = labelled(std::move(whole),
                                    {.prompt_end = static_cast<std::int64_t>(kept.size()),
                                     .max_answer_tokens = room,
                                     .max_length_tokens = room},

@@ -1,224 +1,297 @@
 #include "llm/text/records.h"
 
 #include <algorithm>
-#include <functional>
-#include <limits>
+#include <set>
 #include <string_view>
 #include <utility>
 
 #include <fmt/core.h>
 
-#include "llm/text/record.h"
+#include "llm/text/chat_record.h"
+#include "llm/text/conversation.h"
+#include "llm/text/json_numbers.h"
+#include "llm/text/printable.h"
 #include "sherd/error.h"
 
 namespace llm::text {
 
 namespace {
 
-constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-constexpr const char* kSpace = " \t\r\n";
-
-[[noreturn]] void refuse_file(const std::string& name, const std::string& what) {
-  throw sherd::Error(sherd::ExitCode::BadData, name + ": " + what);
-}
-
-bool is_blank(std::string_view text) {
-  return text.find_first_not_of(kSpace) == std::string_view::npos;
-}
+constexpr const char* kConversations = "conversations";
+constexpr const char* kInstruction = "instruction";
+constexpr const char* kOutput = "output";
 
 std::string_view without_space_at_end(std::string_view text) {
-  const std::size_t last = text.find_last_not_of(kSpace);
+  const std::size_t last = text.find_last_not_of(" \t\r\n");
   return text.substr(0, last == std::string_view::npos ? 0 : last + 1);
 }
 
-// Where the text begins: after a byte order mark.
-std::size_t begin_of(std::string_view bytes) {
-  return bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+bool has(const Record& record, const std::string& name) {
+  return record.fields.contains(name);
 }
 
-char first_character(std::string_view bytes) {
-  const std::size_t first = bytes.find_first_not_of(kSpace, begin_of(bytes));
-  return first == std::string_view::npos ? '\0' : bytes[first];
-}
-
-// Counts lines up to bytes that are asked for in rising order.
-class LineCounter {
- public:
-  explicit LineCounter(std::string_view bytes) : bytes_(bytes) {}
-
-  /// From 1.
-  std::int64_t line_of(std::size_t byte) {
-    const std::string_view passed = bytes_.substr(counted_, byte - std::min(counted_, byte));
-    line_ += std::count(passed.begin(), passed.end(), '\n');
-    counted_ = std::max(counted_, byte);
-    return line_;
-  }
-
- private:
-  std::string_view bytes_;
-  std::size_t counted_ = 0;
-  std::int64_t line_ = 1;
-};
-
-// Collects good records and bad ones.
-class Collector {
- public:
-  /// `unit`: what records are counted in, "line" or "record".
-  Collector(std::string_view file, std::string name, std::string unit, const Columns& columns,
-            const BadSamplePolicy& policy)
-      : name_(std::move(name)),
-        unit_(std::move(unit)),
-        columns_(columns),
-        lines_(file),
-        bad_(name_, policy) {}
-
-  /// `number`: of the line or the record, from 1; `begin`: its byte in the file.
-  void add(std::string_view bytes, std::int64_t number, std::size_t begin) {
-    Record record = read_record(bytes, columns_.prompt, columns_.completion);
-    if (!record.fault.empty()) {
-      add_bad(record, bytes, number, begin + record.fault_byte);
-      return;
-    }
-    const std::string_view trimmed = without_space_at_end(bytes);
-    file_.questions.push_back({.id = unit_ + " " + std::to_string(number),
-                               .question = std::move(record.prompt),
-                               .answers = {{std::move(record.completion)}},
-                               .begin_byte = static_cast<std::int64_t>(begin),
-                               .end_byte = static_cast<std::int64_t>(begin + trimmed.size())});
-  }
-
-  QuestionFile finish() && {
-    file_.skipped = std::move(bad_).skipped();
-    return std::move(file_);
-  }
-
- private:
-  void add_bad(Record& record, std::string_view bytes, std::int64_t number, std::size_t byte) {
-    BadSample bad{.unit = unit_,
-                  .place = std::to_string(number),
-                  .byte = static_cast<std::int64_t>(byte),
-                  .reason = std::move(record.fault)};
-    if (unit_ != "line") {
-      bad.line = lines_.line_of(byte);
-    }
-    bad_.add(std::move(bad), without_space_at_end(bytes));
-  }
-
-  std::string name_;
-  std::string unit_;
-  const Columns& columns_;
-  LineCounter lines_;
-  BadSamples bad_;
-  QuestionFile file_;
-};
-
-// Finds the elements of an array without parsing them, so that a bad one hides no other.
-class ArrayScanner {
- public:
-  ArrayScanner(std::string_view bytes, std::string name) : bytes_(bytes), name_(std::move(name)) {}
-
-  void each(const std::function<void(std::string_view element, std::size_t begin)>& visit) {
-    next_ = bytes_.find('[') + 1;
-    std::size_t begin = next_;
-    bool any = false;
-    for (; next_ < bytes_.size(); ++next_) {
-      const char c = bytes_[next_];
-      if (c == '"') {
-        skip_string();
-      } else if (depth_ == 0 && (c == ',' || c == ']')) {
-        const std::string_view element = bytes_.substr(begin, next_ - begin);
-        if (c == ',' || any || !is_blank(element)) {
-          const std::size_t lead = std::min(element.find_first_not_of(kSpace), element.size());
-          visit(element.substr(lead), begin + lead);
-        }
-        if (c == ']') {
-          return require_end();
-        }
-        any = true;
-        begin = next_ + 1;
-      } else {
-        depth_ += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
-        depth_ = std::max(depth_, 0);
-      }
-    }
-    refuse_file(name_, "the array of records has no end: is the file cut off?");
-  }
-
- private:
-  // To the closing quote, or the end of the file.
-  void skip_string() {
-    for (++next_; next_ < bytes_.size() && bytes_[next_] != '"'; ++next_) {
-      next_ += bytes_[next_] == '\\' ? 1 : 0;
-    }
-  }
-  void require_end() const {
-    if (!is_blank(bytes_.substr(next_ + 1))) {
-      refuse_file(name_, fmt::format("something follows the array of records, at byte {}",
-                                     bytes_.find_first_not_of(kSpace, next_ + 1)));
-    }
-  }
-
-  std::string_view bytes_;
-  std::string name_;
-  std::size_t next_ = 0;
-  int depth_ = 0;
-};
-
-// `begin`: of the line with the number `line`.
-void add_lines(std::string_view all, std::size_t begin, std::int64_t line, Collector& records) {
-  for (; begin < all.size(); ++line) {
-    const std::size_t end = std::min(all.find('\n', begin), all.size());
-    const std::string_view one = all.substr(begin, end - begin);
-    if (!is_blank(one)) {
-      records.add(one, line, begin);
-    }
-    begin = end + 1;
-  }
+// Every field that may be read, whatever the record turns out to be.
+std::vector<std::string> wanted_of(const Columns& columns) {
+  return {columns.messages, kConversations, columns.prompt, columns.completion,
+          kInstruction,     kOutput,        "input",        "history",
+          "system",         "tools",        "functions",    columns.text};
 }
 
 }  // namespace
 
-QuestionFile parse_jsonl(const std::string& bytes, const std::string& name, const Columns& columns,
-                         const BadSamplePolicy& policy) {
-  if (first_character(bytes) == '[') {
-    refuse_file(name,
-                "not JSON lines: it begins with '['; give format = \"json\" for an array of "
-                "records");
+RecordReader::RecordReader(const DataBytes& file, RecordReading reading)
+    : name_(file.name),
+      reading_(std::move(reading)),
+      frames_(
+          open_frames(file, reading_.container, wanted_of(reading_.columns), reading_.first_line)),
+      bad_(name_, reading_.bad) {
+  if (const std::vector<std::string>* columns = frames_->columns()) {
+    require_readable(*columns);
   }
-  Collector records(bytes, name, "line", columns, policy);
-  add_lines(bytes, begin_of(bytes), 1, records);
-  return std::move(records).finish();
 }
 
-QuestionFile parse_jsonl_lines(std::string_view lines, const std::string& name,
-                               std::int64_t first_line, const Columns& columns) {
-  const BadSamplePolicy all = {.skip = true,
-                               .most_skipped = std::numeric_limits<std::int64_t>::max()};
-  Collector records(lines, name, "line", columns, all);
-  add_lines(lines, first_line == 1 ? begin_of(lines) : 0, first_line, records);
-  return std::move(records).finish();
+std::vector<std::string> RecordReader::columns_of(RecordKind kind) const {
+  switch (kind) {
+    case RecordKind::Chat:
+      return {reading_.columns.messages};
+    case RecordKind::Sharegpt:
+      return {kConversations};
+    case RecordKind::Alpaca:
+      return {kInstruction, kOutput};
+    case RecordKind::Text:
+      return {reading_.columns.text};
+    default:
+      return {reading_.columns.prompt, reading_.columns.completion};
+  }
+}
+
+// Of a table: whether a record of it can be any that is wanted.
+void RecordReader::require_readable(const std::vector<std::string>& columns) const {
+  Record names;
+  names.names = columns;
+  for (const std::string& column : columns) {
+    names.fields[column] = nullptr;
+  }
+  if (columns.empty()) {
+    return;  // a file without records, which is told so
+  }
+  try {
+    require_columns(names, reading_.kind == RecordKind::Auto ? kind_of(names) : reading_.kind);
+  } catch (const RecordFault& fault) {
+    const bool has_semicolons = columns.size() == 1 && columns[0].find(';') != std::string::npos;
+    throw sherd::Error(
+        sherd::ExitCode::BadData,
+        name_ + ": " + fault.why +
+            (has_semicolons ? "; it seems to be separated by ';': write it with commas" : ""));
+  }
+}
+
+RecordKind RecordReader::kind_of(const Record& record) const {
+  const Columns& columns = reading_.columns;
+  const bool has_both = has(record, columns.prompt) && has(record, columns.completion);
+  const bool are_named =
+      columns.prompt != Columns().prompt || columns.completion != Columns().completion;
+  if (are_named && has_both) {
+    return RecordKind::PromptCompletion;
+  }
+  if (has(record, columns.messages)) {
+    return RecordKind::Chat;
+  }
+  if (has(record, kConversations)) {
+    return RecordKind::Sharegpt;
+  }
+  if (has_both || has(record, columns.prompt) || has(record, columns.completion)) {
+    return RecordKind::PromptCompletion;
+  }
+  if (has(record, kInstruction) && has(record, kOutput)) {
+    return RecordKind::Alpaca;
+  }
+  return has(record, columns.text) ? RecordKind::Text : RecordKind::PromptCompletion;
+}
+
+std::string RecordReader::missing_text(const std::string& column,
+                                       const std::vector<std::string>& names) const {
+  const bool are_pairs = std::find(names.begin(), names.end(), "chosen") != names.end();
+  const std::string others =
+      reading_.kind == RecordKind::Auto || reading_.kind == RecordKind::PromptCompletion
+          ? ": name them with columns = { prompt = \"…\", completion = \"…\" }"
+          : "";
+  const bool are_named = !(reading_.columns == Columns());
+  const std::string kinds =
+      reading_.kind == RecordKind::Auto && !are_named
+          ? "; other kinds have \"messages\", \"conversations\", \"instruction\" and \"output\", "
+            "or \"text\""
+          : "";
+  const std::string pairs =
+      are_pairs ? "; pairs for preference tuning are not supported: name \"chosen\" as the "
+                  "completion to train on it alone"
+                : "";
+  return fmt::format("has no {}; its columns are {}{}{}{}", in_quotes(column), names_text(names),
+                     others, kinds, pairs);
+}
+
+void RecordReader::require_columns(const Record& record, RecordKind kind) const {
+  for (const std::string& column : columns_of(kind)) {
+    if (!has(record, column)) {
+      throw RecordFault{missing_text(column, record.names)};
+    }
+    if (kind == RecordKind::PromptCompletion && !frames_->columns()) {
+      const auto& value = record.fields[column];
+      if (!value.is_string() && !value.is_array()) {
+        throw RecordFault{
+            fmt::format("{} should be a string, is {}", in_quotes(column), value.type_name())};
+      }
+    }
+  }
+}
+
+Record RecordReader::parsed(const std::string& text) const {
+  const std::vector<std::string> names = wanted_of(reading_.columns);
+  const std::set<std::string> wanted(names.begin(), names.end());
+  Record record = read_record(text, wanted);
+  if (!record.fault.starts_with("not JSON")) {
+    return record;
+  }
+  const auto finite = with_finite_numbers(text);
+  if (!finite) {
+    return record;
+  }
+  // Python and Arrow write such numbers into columns that are not read.
+  Record second = read_record(*finite, wanted);
+  const RecordKind kind = reading_.kind == RecordKind::Auto ? kind_of(second) : reading_.kind;
+  return kind == RecordKind::PromptCompletion ? second : record;
+}
+
+Question RecordReader::question_of(const Record& record, RecordKind kind) {
+  require_columns(record, kind);
+  const Columns& columns = reading_.columns;
+  Question question;
+  const auto set_conversation = [&](Conversation conversation) {
+    question.conversation = std::make_shared<const Conversation>(std::move(conversation));
+  };
+  if (kind == RecordKind::Chat || kind == RecordKind::Sharegpt) {
+    set_conversation(conversation_of_list(record, columns_of(kind).front()));
+  } else if (kind == RecordKind::Alpaca) {
+    set_conversation(conversation_of_alpaca(record));
+  } else if (kind == RecordKind::Text) {
+    question.answers = {{text_field(record, columns.text)}};
+  } else if (record.fields[columns.prompt].is_array() &&
+             record.fields[columns.completion].is_array()) {
+    set_conversation(conversation_of_prompt(record, columns.prompt, columns.completion));
+  } else {
+    question.question = text_field(record, columns.prompt);
+    question.answers = {{text_field(record, columns.completion)}};
+  }
+  return question;
+}
+
+void RecordReader::name_unread(const Record& record, RecordKind kind) {
+  std::vector<std::string> read = columns_of(kind);
+  if (kind != RecordKind::Text) {
+    const bool is_conversation =
+        kind != RecordKind::PromptCompletion || record.fields[reading_.columns.prompt].is_array();
+    for (const char* name : {"system", "tools", "functions"}) {
+      if (is_conversation) {
+        read.emplace_back(name);
+      }
+    }
+  }
+  if (kind == RecordKind::Alpaca) {
+    read.insert(read.end(), {"input", "history"});
+  }
+  unread_.clear();
+  const std::vector<std::string>* all = frames_->columns();
+  for (const std::string& name : all != nullptr ? *all : record.names) {
+    if (std::find(read.begin(), read.end(), name) == read.end()) {
+      unread_.push_back(name);
+    }
+  }
+}
+
+void RecordReader::add_bad(const RecordFrame& frame, const std::string& why, std::size_t byte) {
+  const std::string unit = frames_->unit();
+  BadSample bad{.unit = unit, .place = std::to_string(frame.number), .reason = why};
+  if (frame.end_byte > 0) {
+    bad.byte = frame.begin_byte + static_cast<std::int64_t>(byte);
+  }
+  if (frame.line > 0 && unit != "line") {
+    const std::string_view before = std::string_view(frame.text).substr(0, byte);
+    bad.line = frame.line + std::count(before.begin(), before.end(), '\n');
+  }
+  bad_.add(std::move(bad), without_space_at_end(frame.text));
+}
+
+std::optional<Question> RecordReader::next() {
+  while (auto frame = frames_->next()) {
+    if (!frame->fault.empty()) {
+      add_bad(*frame, frame->fault, 0);
+      continue;
+    }
+    const Record record = parsed(frame->text);
+    if (!record.fault.empty()) {
+      // A table's JSON is made here: places in it are none of the file.
+      add_bad(*frame, record.fault, frames_->columns() == nullptr ? record.fault_byte : 0);
+      continue;
+    }
+    const RecordKind kind = reading_.kind == RecordKind::Auto ? kind_of(record) : reading_.kind;
+    try {
+      Question question = question_of(record, kind);
+      kind_ = kind;
+      name_unread(record, kind);
+      question.id = frames_->unit() + " " + std::to_string(frame->number);
+      question.begin_byte = frame->begin_byte;
+      const std::size_t after = frame->text.size() - without_space_at_end(frame->text).size();
+      question.end_byte = frame->end_byte - static_cast<std::int64_t>(after);
+      return question;
+    } catch (const RecordFault& fault) {
+      add_bad(*frame, fault.why, 0);
+    }
+  }
+  return std::nullopt;
+}
+
+QuestionFile read_records(const DataBytes& file, const RecordReading& reading) {
+  RecordReader reader(file, reading);
+  QuestionFile all;
+  while (auto question = reader.next()) {
+    all.questions.push_back(std::move(*question));
+  }
+  all.skipped = std::move(reader).skipped();
+  return all;
+}
+
+FirstRecord first_record(const DataBytes& file, RecordReading reading) {
+  constexpr std::int64_t kMostBad = 100;
+  reading.bad = {.skip = true, .most_skipped = kMostBad};
+  try {
+    RecordReader reader(file, reading);
+    if (reader.next()) {
+      return {reader.kind(), reader.unread_columns()};
+    }
+  } catch (const sherd::Error&) {
+    // Reading the file will tell it.
+  }
+  return {};
+}
+
+bool begins_with_record(const DataBytes& file) {
+  try {
+    RecordReader reader(file, {.bad = {.skip = true, .most_skipped = 0}});
+    return reader.next().has_value();
+  } catch (const sherd::Error&) {
+    return false;
+  }
+}
+
+QuestionFile parse_jsonl(const std::string& bytes, const std::string& name, const Columns& columns,
+                         const BadSamplePolicy& policy) {
+  return read_records({name, bytes}, {.columns = columns, .bad = policy});
 }
 
 QuestionFile parse_json_records(const std::string& bytes, const std::string& name,
                                 const Columns& columns, const BadSamplePolicy& policy) {
-  const char first = first_character(bytes);
-  if (first == '{') {
-    refuse_file(name,
-                "not an array of records: it begins with '{'; give format = \"jsonl\" for one "
-                "object a line, or \"squad\"");
-  }
-  if (first == '\0') {
-    return {};
-  }
-  if (first != '[') {
-    refuse_file(name, "not an array of records: it does not begin with '['");
-  }
-  Collector records(bytes, name, "record", columns, policy);
-  std::int64_t number = 0;
-  ArrayScanner(bytes, name).each([&](std::string_view element, std::size_t begin) {
-    records.add(element, ++number, begin);
-  });
-  return std::move(records).finish();
+  return read_records({name, bytes},
+                      {.container = Container::Array, .columns = columns, .bad = policy});
 }
 
 }  // namespace llm::text

@@ -1,6 +1,7 @@
 #include "llm/text/tokenizer.h"
 
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include "files/input.h"
 #include "files/other_kind.h"
@@ -78,6 +79,17 @@ Encoding Tokenizer::encode(std::string_view text, SpecialTokens special) const {
   return to_encoding(raw);
 }
 
+Encoding Tokenizer::encode_whole(std::string_view text) const {
+  sherd_text_encoding raw;
+  checked(
+      [&](char** error) {
+        return sherd_text_encode_whole(state_->handle.get(), slice_of(text), &raw, error);
+      },
+      state_->name());
+  const std::unique_ptr<sherd_text_encoding, FreeEncoding> owned(&raw);
+  return to_encoding(raw);
+}
+
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
   // Nor is a negative id a token: as unsigned it is beyond every vocabulary.
   const std::vector<std::uint32_t> unsigned_ids(ids.begin(), ids.end());
@@ -101,6 +113,19 @@ std::optional<TokenId> Tokenizer::token_to_id(std::string_view token) const {
       },
       state_->name());
   return id < 0 ? std::nullopt : std::optional(static_cast<TokenId>(id));
+}
+
+std::vector<std::string> Tokenizer::special_tokens() const {
+  char* text = nullptr;
+  std::size_t length_bytes = 0;
+  checked(
+      [&](char** error) {
+        return sherd_text_special_tokens(state_->handle.get(), &text, &length_bytes, error);
+      },
+      state_->name());
+  const OwnedString owned(text);
+  return nlohmann::json::parse(std::string_view(owned.get(), length_bytes))
+      .get<std::vector<std::string>>();
 }
 
 std::int64_t Tokenizer::vocabulary_size() const {

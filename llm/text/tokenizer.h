@@ -46,12 +46,18 @@ class Tokenizer {
   /// Encodes a text. Throws sherd::Error BadData, naming the byte, if it is not UTF-8.
   [[nodiscard]] Encoding encode(std::string_view text,
                                 SpecialTokens special = SpecialTokens::Add) const;
+  /// Encodes a rendered conversation: without adding special tokens. The ranges of tokens include
+  /// the blanks in them, also where the tokenizer's trim_offsets is on. Throws as encode().
+  [[nodiscard]] Encoding encode_whole(std::string_view text) const;
   /// The text of ids. Ids that no token has (an embedding may have more rows than there are tokens)
   /// give nothing.
   [[nodiscard]] std::string decode(std::span<const TokenId> ids,
                                    bool skip_special_tokens = true) const;
 
   [[nodiscard]] std::optional<TokenId> token_to_id(std::string_view token) const;
+
+  /// The added tokens that are special, by id: texts that stand for one token wherever they occur.
+  [[nodiscard]] std::vector<std::string> special_tokens() const;
 
   /// The largest id + 1, added tokens included.
   [[nodiscard]] std::int64_t vocabulary_size() const;

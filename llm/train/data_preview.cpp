@@ -1,7 +1,10 @@
 #include "llm/train/data_preview.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include <fmt/core.h>
@@ -86,8 +89,8 @@ class Sources {
  public:
   explicit Sources(const StartedRun& run)
       : run_(run),
-        encoder_(run.tokenizer, {run.data.parts.front().report.limits.max_length_tokens,
-                                 run.data.parts.front().report.limits.max_answer_tokens}) {}
+        encoder_(prompt_encoder_of(run.config.data, run.tokenizer,
+                                   run.data.parts.front().report.limits)) {}
 
   void complete(PreviewedSample& sample, std::int64_t index) {
     const std::size_t part = part_of(run_.data, index);
@@ -158,6 +161,21 @@ double share_of_padding(const RunData& data, const config::TrainSection& train,
   return places == 0 ? 0 : 1 - static_cast<double>(tokens) / static_cast<double>(places);
 }
 
+// By digests of 64 bits. Memory: 8 bytes per sample.
+std::int64_t duplicates_of(const data::Samples& samples) {
+  const auto digest = [](const auto& values) {
+    return std::hash<std::string_view>()(
+        {reinterpret_cast<const char*>(values.data()), values.size() * sizeof values[0]});
+  };
+  std::vector<std::size_t> digests;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const data::Sample sample = samples[i];
+    digests.push_back(digest(sample.ids) ^ (digest(sample.supervised) * 31));
+  }
+  std::sort(digests.begin(), digests.end());
+  return std::distance(std::unique(digests.begin(), digests.end()), digests.end());
+}
+
 }  // namespace
 
 double DataFigures::supervised_share() const {
@@ -171,7 +189,9 @@ DataFigures data_figures(const RunData& data, const config::RunConfig& config,
   for (std::size_t i = 0; i < data.training.size(); ++i) {
     lengths.push_back(data.training.length(i));
     figures.tokens += lengths.back();
-    figures.supervised_tokens += data.training.supervised(i);
+    const std::int64_t supervised = data.training.supervised(i);
+    figures.supervised_tokens += supervised;
+    figures.unsupervised_samples += supervised == 0 ? 1 : 0;
   }
   std::sort(lengths.begin(), lengths.end());
   const auto at = [&](std::size_t percent) {
@@ -182,14 +202,18 @@ DataFigures data_figures(const RunData& data, const config::RunConfig& config,
   figures.median = at(50);
   figures.percentile_95 = at(95);
   figures.longest = lengths.back();
+  figures.lengths = length_histogram(lengths);
   figures.micro_batch = shape.micro_batch;
   figures.padding_if_padded = share_of_padding(data, config.train, shape);
   return figures;
 }
 
 DataPreview preview_of(const StartedRun& run, std::int64_t count) {
-  DataPreview preview{
-      run.data.parts, run.data.skipped, data_figures(run.data, run.config, run.shape), {}};
+  DataPreview preview{run.data.parts,
+                      run.data.skipped,
+                      data_figures(run.data, run.config, run.shape),
+                      {},
+                      duplicates_of(run.data.training)};
   Sources sources(run);
   for (const Place& place : first_places(run.data, run.config.train, count)) {
     preview.samples.push_back(shown(run.data, place, run.tokenizer));

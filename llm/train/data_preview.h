@@ -8,6 +8,7 @@
 #include "llm/config/run_config.h"
 #include "llm/data/batch.h"
 #include "llm/text/tokenizer.h"
+#include "llm/train/length_histogram.h"
 #include "llm/train/run_data.h"
 #include "llm/train/start.h"
 
@@ -36,6 +37,8 @@ struct DataFigures {
   std::int64_t tokens = 0;
   std::int64_t supervised_tokens = 0;
   std::int64_t shortest = 0, median = 0, percentile_95 = 0, longest = 0;  ///< tokens
+  std::vector<LengthBin> lengths = {};
+  std::int64_t unsupervised_samples = 0;  ///< without a supervised token: they teach nothing
   std::int64_t micro_batch = 0;
   /// The share of padding that micro-batches would have if each sample were as long as the longest
   /// beside it. They have none.
@@ -49,6 +52,7 @@ struct DataPreview {
   std::vector<text::BadSample> skipped;
   DataFigures figures;
   std::vector<PreviewedSample> samples;  ///< in the order of training
+  std::int64_t duplicates = 0;           ///< samples that are equal to another before them
 };
 
 [[nodiscard]] DataFigures data_figures(const RunData& data, const config::RunConfig& config,
@@ -91,7 +95,7 @@ enum class Clip { None, Middle };
 /// One line, which can do nothing to a terminal either.
 [[nodiscard]] std::string to_json(const DataPreview& preview);
 [[nodiscard]] std::string to_json(const std::vector<DealtSample>& dealt);
-/// A page that needs nothing beside it.
-[[nodiscard]] std::string to_html(const DataPreview& preview);
+/// A page that needs no other file. Clips as to_text().
+[[nodiscard]] std::string to_html(const DataPreview& preview, Clip clip = Clip::None);
 
 }  // namespace llm::train

@@ -1,6 +1,8 @@
 #include "llm/train/export_checkpoint.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -11,9 +13,11 @@
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
 #include "llm/io/weight_files.h"
+#include "llm/text/chat_encoder.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/load_model.h"
 #include "llm/train/model_identity.h"
+#include "llm/train/options_of_config.h"
 #include "llm/train/run_note.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
@@ -114,6 +118,30 @@ void check_folder_is_unchanged(const RunNote& note, const io::HfConfig& config,
 
 }  // namespace
 
+namespace {
+
+// How the run taught its model to converse; none if it did not.
+std::optional<io::ExportedChat> chat_of(const config::RunConfig& config, const std::string& model) {
+  const auto& sets = config.data.train;
+  if (std::none_of(sets.begin(), sets.end(), [](const auto& set) { return is_chat(set.format); })) {
+    return std::nullopt;
+  }
+  const text::Tokenizer tokenizer = load_tokenizer(model);
+  const text::PromptEncoder encoder =
+      prompt_encoder_of(config.data, tokenizer, {.max_length_tokens = 2, .max_answer_tokens = 1});
+  io::ExportedChat chat;
+  if (const auto stop = encoder.chat().stop_id()) {
+    chat.stop_id = *stop;
+    chat.stop_token = tokenizer.decode(std::span(&*stop, 1), false);
+  }
+  if (config.data.chat_template != "model") {
+    chat.chat_template = encoder.chat().chat_template().source();
+  }
+  return chat;
+}
+
+}  // namespace
+
 // What is exported, found out before anything is written.
 struct CheckpointExport::State {
   explicit State(const ExportOptions& options)
@@ -122,8 +150,8 @@ struct CheckpointExport::State {
         manifest(sherd::CheckpointManifest::read(checkpoint)) {
     const RunNote note = note_from_text(manifest.note, checkpoint);
     source = options.model.empty() ? note.model : options.model;
-    io::IgnoredFields ignored{config_of(note, checkpoint).model.ignore_fields,
-                              families::IgnoreBy::Flag};
+    const config::RunConfig run = config_of(note, checkpoint);
+    io::IgnoredFields ignored{run.model.ignore_fields, families::IgnoreBy::Flag};
     ignored.names.insert(ignored.names.end(), options.ignored_fields.begin(),
                          options.ignored_fields.end());
     const io::HfConfig config = io::read_model_folder_config(source, ignored);
@@ -135,6 +163,7 @@ struct CheckpointExport::State {
     specs = io::export_specs(*model, dtype);
     check_parameters(specs, manifest, checkpoint, source);
     static_cast<void>(io::copied_bytes(source));
+    chat = chat_of(run, source);
     out.emplace(options.out, source);
     weights.emplace(options.out, specs);
   }
@@ -143,6 +172,7 @@ struct CheckpointExport::State {
   std::string checkpoint;
   sherd::CheckpointManifest manifest;
   std::string source;  // the model's folder
+  std::optional<io::ExportedChat> chat;
   c10::ScalarType dtype = c10::kFloat;
   std::vector<sherd::SafetensorsSpec> specs;
   std::optional<OutFolder> out;
@@ -171,7 +201,7 @@ void CheckpointExport::write_next() {
 
 ExportOutcome CheckpointExport::finish() {
   state_->weights->finish();
-  io::copy_config_and_tokenizer(state_->source, state_->out->path(), state_->dtype);
+  io::copy_config_and_tokenizer(state_->source, state_->out->path(), state_->dtype, state_->chat);
   state_->out->keep();
   return {state_->checkpoint, state_->chosen.notices, tensors(), state_->weights->file_bytes(),
           state_->dtype};

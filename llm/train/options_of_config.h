@@ -12,6 +12,7 @@
 #include "llm/data/dataset.h"
 #include "llm/data/subset.h"
 #include "llm/model/causal_lm.h"
+#include "llm/text/prompt.h"
 #include "ops/attention_kernel.h"
 #include "sherd/mesh.h"
 #include "sherd/optim.h"
@@ -57,6 +58,19 @@ namespace llm::train {
 /// How a file of `data` is read.
 [[nodiscard]] data::FileReading reading_of(const config::DataSet& set,
                                            const config::DataSection& data);
+/// The same of one to train on, without the samples that are kept from training.
+[[nodiscard]] data::FileReading training_reading_of(const config::DataSet& set,
+                                                    const config::DataSection& data);
+
+/// Whether the records of a format are conversations.
+[[nodiscard]] bool is_chat(config::DataFormat format);
+
+/// What encodes the samples of `data`, conversations by the chat template that it names, of which
+/// the model is that of the tokenizer's folder. Throws sherd::Error as text::PromptEncoder, and for
+/// a named template that cannot be read.
+[[nodiscard]] text::PromptEncoder prompt_encoder_of(const config::DataSection& data,
+                                                    const text::Tokenizer& tokenizer,
+                                                    const text::PromptLimits& limits);
 
 /// How a step's samples are dealt; by one each where the micro-batch is still to be chosen. Throws
 /// sherd::Error(Usage) if they do not divide.

@@ -1,5 +1,7 @@
 #include "llm/train/preview_text.h"
 
+#include <algorithm>
+
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
@@ -12,34 +14,12 @@ namespace {
 using text::Lines;
 using text::printable;
 
-// Without the middle of what is longer than a screen or two.
-std::string clipped(const std::string& text, Clip clip) {
-  constexpr std::size_t kMost = 2000;
-  if (clip == Clip::None || text.size() <= kMost) {
-    return text;
-  }
-  const auto is_inside = [&](std::size_t at) {  // of a character
-    return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U;
-  };
-  std::size_t first = kMost / 2;
-  while (is_inside(first)) {
-    --first;
-  }
-  std::size_t last = text.size() - kMost / 2;
-  while (is_inside(last)) {
-    ++last;
-  }
-  return text.substr(0, first) +
-         fmt::format("\n… {} bytes left out; --full shows them …\n", last - first) +
-         text.substr(last);
-}
-
 std::string marked(const PreviewedSample& sample, Marks marks, Lines lines,
                    Clip clip = Clip::None) {
   const bool colour = marks == Marks::Colour;
   std::string text;
   for (const TextPart& part : sample.parts) {
-    const std::string shown = printable(clipped(part.text, clip), lines);
+    const std::string shown = printable(clipped_middle(part.text, clip), lines);
     text += !part.supervised ? shown
             : colour         ? "\x1b[1;32m" + shown + "\x1b[0m"
                              : "[[" + shown + "]]";
@@ -69,6 +49,11 @@ nlohmann::ordered_json json_of(const PreviewedSample& sample) {
 std::string lengths_of(const PreviewedSample& sample) {
   std::string text =
       fmt::format("{} tokens, {} supervised", sample.tokens, sample.supervised_tokens);
+  const auto answers = std::count_if(sample.parts.begin(), sample.parts.end(),
+                                     [](const TextPart& part) { return part.supervised; });
+  if (answers > 1) {
+    text += fmt::format(" in {} answers", answers);
+  }
   if (sample.cut.prompt_tokens > 0 || !sample.cut_text.empty()) {
     text += fmt::format("; {} tokens cut off", sample.cut.prompt_tokens);
   }
@@ -82,6 +67,44 @@ std::string lengths_of(const PreviewedSample& sample) {
 }
 
 }  // namespace
+
+std::string clipped_middle(const std::string& text, Clip clip) {
+  constexpr std::size_t kMost = 2000;
+  if (clip == Clip::None || text.size() <= kMost) {
+    return text;
+  }
+  const auto is_inside = [&](std::size_t at) {  // of a character
+    return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U;
+  };
+  std::size_t first = kMost / 2;
+  while (is_inside(first)) {
+    --first;
+  }
+  std::size_t last = text.size() - kMost / 2;
+  while (is_inside(last)) {
+    ++last;
+  }
+  return text.substr(0, first) +
+         fmt::format("\n… {} bytes left out; --full shows them …\n", last - first) +
+         text.substr(last);
+}
+
+std::vector<std::string> doubts_of(const DataPreview& preview) {
+  std::vector<std::string> doubts;
+  const double samples = static_cast<double>(std::max<std::int64_t>(1, preview.figures.samples));
+  if (preview.duplicates > 0) {
+    doubts.push_back(fmt::format("duplicates: {} of the samples ({:.1f} %) repeat another one",
+                                 preview.duplicates,
+                                 100 * static_cast<double>(preview.duplicates) / samples));
+  }
+  if (preview.figures.unsupervised_samples > 0) {
+    doubts.push_back(
+        fmt::format("without supervised text: {} of the samples ({:.1f} %), which teach nothing",
+                    preview.figures.unsupervised_samples,
+                    100 * static_cast<double>(preview.figures.unsupervised_samples) / samples));
+  }
+  return doubts;
+}
 
 std::string one_line(const PreviewedSample& sample) {
   return lengths_of(sample) + ": " + marked(sample, Marks::Brackets, Lines::Escape);
@@ -113,7 +136,10 @@ std::string figures_line(const DataFigures& f) {
 }
 
 std::string to_text(const DataPreview& preview, Marks marks, Clip clip) {
-  std::string text = figures_line(preview.figures);
+  std::string text = figures_line(preview.figures) + histogram_lines(preview.figures.lengths);
+  for (const std::string& doubt : doubts_of(preview)) {
+    text += "\n" + doubt;
+  }
   for (const TrainingPart& part : preview.parts) {
     text += "\n" + line_of(part);
   }
@@ -127,7 +153,7 @@ std::string to_text(const DataPreview& preview, Marks marks, Clip clip) {
   for (const PreviewedSample& sample : preview.samples) {
     text += "\n\n" + title_of(sample) + "\n" + marked(sample, marks, Lines::Keep, clip);
     if (!sample.cut_text.empty()) {
-      text += "\ncut off: " + printable(clipped(sample.cut_text, clip));
+      text += "\ncut off: " + printable(clipped_middle(sample.cut_text, clip));
     }
   }
   return text;
@@ -171,6 +197,10 @@ std::string to_json(const DataPreview& preview) {
     samples.push_back(json_of(sample));
   }
   const DataFigures& f = preview.figures;
+  Json histogram = Json::array();
+  for (const LengthBin& bin : f.lengths) {
+    histogram.push_back({{"from", bin.from}, {"to", bin.to}, {"samples", bin.samples}});
+  }
   const Json all = {{"samples", f.samples},
                     {"tokens", f.tokens},
                     {"supervised_tokens", f.supervised_tokens},
@@ -178,7 +208,10 @@ std::string to_json(const DataPreview& preview) {
                     {"length", Json{{"min", f.shortest},
                                     {"median", f.median},
                                     {"p95", f.percentile_95},
-                                    {"max", f.longest}}},
+                                    {"max", f.longest},
+                                    {"histogram", histogram}}},
+                    {"duplicates", preview.duplicates},
+                    {"unsupervised_samples", f.unsupervised_samples},
                     {"micro_batch", f.micro_batch},
                     {"padding_share", 0.0},
                     {"padding_share_if_padded", f.padding_if_padded},

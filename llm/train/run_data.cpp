@@ -31,7 +31,7 @@ Sources open_sources(const config::RunConfig& config) {
   Sources sources;
   for (const config::DataSet& set : config.data.train) {
     sources.training.push_back(
-        inputs::open_source(set.path, reading_of(set, config.data), digests));
+        inputs::open_source(set.path, training_reading_of(set, config.data), digests));
   }
   for (const config::DataSet& set : config.data.eval) {
     sources.heldout.push_back(inputs::open_source(set.path, reading_of(set, config.data), digests));
@@ -108,6 +108,12 @@ void append(std::vector<text::BadSample>& all, const std::vector<text::BadSample
   all.insert(all.end(), more.begin(), more.end());
 }
 
+void say_note(const data::DataFile& file, const Say& say) {
+  if (!file.note.empty()) {
+    say(file.name + ": " + file.note);
+  }
+}
+
 // What data files are read with.
 struct Reading {
   const config::RunConfig& config;
@@ -126,7 +132,9 @@ bool is_evaluated(const Reading& reading, const Sources& sources, std::size_t tr
   const config::DataSet& set = reading.config.data.train[training];
   for (std::size_t i = 0; i < sources.heldout.size(); ++i) {
     const config::DataSet& other = reading.config.data.eval[i];
-    if (sources.heldout[i].file.sha256 == sources.training[training].file.sha256 &&
+    const data::DataFile& heldout = sources.heldout[i].file;
+    const data::DataFile& trained = sources.training[training].file;
+    if (heldout.sha256 == trained.sha256 && heldout.reading.side == trained.reading.side &&
         other.limit == set.limit && other.limit_order == set.limit_order) {
       return true;
     }
@@ -147,6 +155,7 @@ void read_training(RunData& data, const Reading& reading, const Sources& sources
                          limit_of(set, reading.config.train), is_evaluated(reading, sources, i),
                          reading.say, reading.progress);
     reading.say("data: " + prepared.report.sentence());
+    say_note(file, reading.say);
     append(data.skipped, prepared.skipped);
     const data::Samples samples(prepared.store);
     const auto count =
@@ -179,6 +188,7 @@ Heldout heldout_of(const Reading& reading, const inputs::Source& source, const d
       load_dataset_on_ranks(reading.world, source, reading.encoder, reading.preparation(), limit,
                             reading.say, reading.progress);
   reading.say("evaluation data: " + dataset.report.sentence());
+  say_note(source.file, reading.say);
   return {std::move(dataset), source.file.sha256, source.file.reading.format};
 }
 
@@ -189,7 +199,7 @@ text::QuestionFile questions_of_part(const RunData& data, std::size_t part,
                                      const text::Tokenizer& tokenizer) {
   const config::DataSet& set = config.data.train[part];
   const data::DatasetReport& report = data.parts[part].report;
-  const data::DataFile file = data::read_data_file(set.path, reading_of(set, config.data));
+  const data::DataFile file = data::read_data_file(set.path, training_reading_of(set, config.data));
   if (file.sha256 != data.parts[part].sha256) {
     throw sherd::Error(
         sherd::ExitCode::BadData,
@@ -198,7 +208,7 @@ text::QuestionFile questions_of_part(const RunData& data, std::size_t part,
                     file.name, data.parts[part].sha256, file.sha256));
   }
   return data::questions_of(file, limit_of(set, config.train), report,
-                            text::PromptEncoder(tokenizer, report.limits));
+                            prompt_encoder_of(config.data, tokenizer, report.limits));
 }
 
 config::RunConfig with_formats(config::RunConfig config, const RunData& data) {
@@ -230,8 +240,8 @@ RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& to
   }
   std::optional<text::PromptEncoder> encoder;
   together(world, [&] {
-    encoder.emplace(tokenizer, text::PromptLimits{sample_length(asked, context),
-                                                  config.data.max_answer_tokens});
+    encoder.emplace(prompt_encoder_of(
+        config.data, tokenizer, {sample_length(asked, context), config.data.max_answer_tokens}));
   });
   const Reading reading{config, *encoder, world, say, progress};
   RunData found;

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include "launch/quiet_thread.h"
+#include "launch/rank_environment.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {
@@ -48,7 +49,8 @@ void WaitWatch::await(const std::vector<Work>& works, const Patience& patience) 
     }
   } const end{*this};
   for (const Work& work : works) {
-    if (!work->wait()) {
+    // Without a limit of its own it would end after the timeout that its group was connected with.
+    if (!work->wait(launch::kLongestTimeout)) {
       throw Error(ExitCode::Hang, "no rank has made progress for the timeout");
     }
   }

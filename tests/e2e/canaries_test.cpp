@@ -111,6 +111,7 @@ void Canaries::call_all_verbs() {
   call(on_ranks(2, {"eval", at("run"), "--limit", "2", "--predictions", at("predictions")}));
   call({"eval", kHubModel, "--data", kQuestions, "--loss-only", "--limit", "2", "--json"});
   call({"generate", at("run"), "--prompt", "Tom", "--max-new-tokens", "2"});
+  call({"chat", at("run")}, {}, {65});  // its model has no chat template
   call({"export", "--checkpoint", at("run"), "--out", at("exported")});
   call(recipe("plan", "run") + Arguments{"-n", "2", "--json"});
   call(recipe("check", "checked") + Arguments{"--json"}, {}, {0, 1});

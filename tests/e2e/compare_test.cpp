@@ -166,7 +166,8 @@ TEST_F(Compare, TakesARunThatGoesOnOrWasKilled) {
 }
 
 TEST_F(Compare, RefusesWhatIsNoRun) {
-  EXPECT_THAT(expect_code(66, compare({kModel})).err, HasSubstr("is not the folder of a run"));
+  EXPECT_THAT(expect_code(66, compare({kModel})).err,
+              HasSubstr("is not a run: it contains no config.toml"));
   EXPECT_THAT(expect_code(66, compare({run("nowhere")})).err, HasSubstr("nowhere"));
   EXPECT_THAT(expect_code(64, {"compare"}).err, HasSubstr("runs is required"));
   expect_code(64, compare({run("one"), "--csv", "--json"}));

@@ -20,7 +20,7 @@ fs::path checkpoint(const fs::path& run, int step) {
 class WithoutAFile : public testing::Test {
  protected:
   void run_case(const std::string& name, int ranks) {
-    const fs::path inputs = fs::path(SHERD_TEST_SOURCE_DIR "/tests/data/cases") / name;
+    const fs::path inputs = kCases + name;
     run_ = on_ranks(ranks, {"train", "--model.path", inputs / "tiny", "--data.train",
                             inputs / "data.jsonl", "--train.output", output(), "--train.epochs",
                             "4", "--checkpoint.every", "2 steps", "--checkpoint.keep", "9"});

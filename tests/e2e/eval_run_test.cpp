@@ -8,27 +8,6 @@ namespace {
 
 using testing::HasSubstr;
 
-class EvalRun : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    folder_ = std::make_unique<TempFolder>();
-    output_ = folder_->path() / "run";
-    expect_code(
-        0, evaluated(output_, "3", "never") + Arguments{"--eval.batch", "3", "--optim.lr", "1e-2"});
-  }
-  static void TearDownTestSuite() { folder_.reset(); }
-
-  static nlohmann::json evaluate(const Arguments& flags) {
-    const Ended ended = expect_code(0, Arguments{"eval", "--loss-only", "--json"} + flags);
-    return nlohmann::json::parse(ended.out);
-  }
-
-  // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
-  static inline std::unique_ptr<TempFolder> folder_;
-  static inline fs::path output_;
-  // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
-};
-
 TEST_F(EvalRun, IsTheSameWhereSeveralRanksReadTheirSlices) {
   for (const char* dtype : {"float32", "bfloat16"}) {
     const auto one = evaluate({output_, "--dtype", dtype});

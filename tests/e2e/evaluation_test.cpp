@@ -1,6 +1,7 @@
 // `sherd eval` on several ranks.
 
 #include "tests/e2e/training.h"
+#include "tests/support/evaluations.h"
 
 namespace sherd::test {
 namespace {
@@ -11,10 +12,6 @@ nlohmann::json evaluate(const Arguments& flags, int ranks) {
   EXPECT_EQ(std::count(ended.out.begin(), ended.out.end(), '\n'), 1) << ended.out;
   return nlohmann::json::parse(ended.out);
 }
-
-const Arguments kEvaluation = {"eval", "--model", kModel, "--data", kQuestions,    "--limit",
-                               "6",    "--batch", "3",    "--json", "--loss-only", "--max-length",
-                               "128"};
 
 TEST(Evaluation, PrintsOneLineThatIsTheSameOnAnyWorldSize) {
   const Arguments flags = {"--model",  kModel,    "--data",

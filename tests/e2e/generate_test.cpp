@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "tests/e2e/training.h"
+#include "tests/support/evaluations.h"
 
 namespace sherd::test {
 namespace {
@@ -12,46 +13,32 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-const Arguments kGenerate = {"generate", kModel, "--max-new-tokens", "12"};
-const std::vector<std::string> kPrompts = {"Once upon a time", "Tom",
-                                           "One day, a little girl named", "The dog",
-                                           "Lily and Ben went to the park. They"};
-
-std::vector<std::string> completions(const std::string& lines) {
-  std::vector<std::string> found;
-  std::istringstream stream(lines);
-  for (std::string line; std::getline(stream, line);) {
-    const json one = json::parse(line);
-    EXPECT_EQ(one.at("prompt"), kPrompts.at(found.size()));
-    found.push_back(one.at("completion"));
-  }
-  return found;
-}
-
 class Generate : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     const TempFolder folder;
-    expected_ = completions(expect_code(0, kGenerate + Arguments{"--prompts", file(folder)}).out);
+    expected_ =
+        completions(expect_code(0, kGenerate + Arguments{"--prompts", prompts_file(folder)}).out);
   }
-  static std::string file(const TempFolder& folder) {
-    std::string text;
-    for (const std::string& prompt : kPrompts) {
-      text += prompt + "\n";
-    }
-    return folder.write("prompts.txt", text).string();
-  }
-
   TempFolder folder_;
   static inline std::vector<std::string> expected_;  // NOLINT
 };
 
 TEST_F(Generate, OnTwoRanksGivesTheSame) {
   const fs::path out = folder_.path() / "out.jsonl";
-  const Ended ended = expect_code(
-      0, kGenerate + Arguments{"-n", "2", "--prompts", file(folder_), "--batch", "2", "-o", out});
+  const Ended ended =
+      expect_code(0, kGenerate + Arguments{"-n", "2", "--prompts", prompts_file(folder_), "--batch",
+                                           "2", "-o", out});
   EXPECT_EQ(ended.out, "");
   EXPECT_EQ(completions(read_file(out)), expected_);
+}
+
+TEST_F(Generate, OnTwoRanksDrawsTheSame) {
+  const Arguments drawn = kGenerate + Arguments{"--temperature", "1.5",         "--seed",  "7",
+                                                "--prompts",     file(folder_), "--batch", "2"};
+  const auto alone = completions(expect_code(0, drawn).out);
+  EXPECT_EQ(completions(expect_code(0, drawn + Arguments{"-n", "2"}).out), alone);
+  EXPECT_NE(alone, expected_);
 }
 
 // The shell stands for a terminal's user.
@@ -85,7 +72,7 @@ TEST_F(Generate, AndEvalSayThatTheirOutputIsLost) {
     EXPECT_THAT(full.err, HasSubstr("code 74"));
   }
   const Ended gone =
-      into("| true", {"generate", kModel, "--prompts", file(folder_), "--batch", "1"});
+      into("| true", {"generate", kModel, "--prompts", prompts_file(folder_), "--batch", "1"});
   EXPECT_THAT(gone.err, HasSubstr("cannot be written to: Broken pipe"));
   EXPECT_THAT(gone.err, HasSubstr("code 74"));
   // A run outlives its terminal.

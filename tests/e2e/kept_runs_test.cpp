@@ -4,15 +4,12 @@
 #include <csignal>
 
 #include "tests/e2e/training.h"
+#include "tests/support/evaluations.h"
 
 namespace sherd::test {
 namespace {
 
 using testing::HasSubstr;
-
-const Arguments kGenerating = {"--data.eval",
-                               SHERD_TEST_SOURCE_DIR "/recipes/data/squad-100-heldout.json",
-                               "--eval.generate", "true"};
 
 TEST(LastEvaluation, ThatIsKilledLosesNoStep) {
   const TempFolder folder;

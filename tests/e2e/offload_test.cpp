@@ -19,20 +19,6 @@ std::string wide_shape(const TempFolder& folder) {
   return folder.path() / "config.json";
 }
 
-Arguments on_disk(const fs::path& folder) {
-  return {"--memory.offload.optimizer", "disk:" + folder.string()};
-}
-
-Arguments all_on_disk(const fs::path& folder) {
-  return on_disk(folder) + Arguments{"--memory.offload.gradients", "disk:" + folder.string(),
-                                     "--memory.offload.parameters", "disk:" + folder.string()};
-}
-
-Arguments in_bf16(const fs::path& output) {
-  return train(output) +
-         Arguments{"--precision.param_dtype", "bfloat16", "--checkpoint.every", "2 steps"};
-}
-
 // Gradients are clipped and parameters gathered from there, over process groups.
 TEST(Offload, OfAllPartsTrainsToTheSameBitsAndLeavesNothing) {
   const TempFolder folder;

@@ -15,10 +15,10 @@
 
 namespace sherd::test {
 
-/// A program of which an output is a terminal.
+/// A program of which an output, or everything, is a terminal.
 class OnTerminal {
  public:
-  enum class Output { Standard, Error };
+  enum class Output { Standard, Error, All };
   struct Size {
     unsigned short columns;
     unsigned short rows;
@@ -34,10 +34,9 @@ class OnTerminal {
     EXPECT_EQ(::ioctl(terminal_, TIOCSWINSZ, &size), 0);
     std::array<char, 64> name{};
     EXPECT_EQ(::ptsname_r(terminal_, name.data(), name.size()), 0);
-    program_ =
-        std::make_unique<Program>(arguments, variables + Arguments{"TERM=xterm"},
-                                  std::string("exec \"$0\" \"$@\" ") +
-                                      (output == Output::Standard ? "> " : "2> ") + name.data());
+    program_ = std::make_unique<Program>(
+        arguments, variables + Arguments{"TERM=xterm"},
+        std::string("exec \"$0\" \"$@\" ") + redirection(output, name.data()));
   }
   ~OnTerminal() { ::close(terminal_); }
   OnTerminal(const OnTerminal&) = delete;
@@ -58,12 +57,22 @@ class OnTerminal {
     while (read_some(20'000)) {
     }
     Ended ended = program_->finish();
-    (output_ == Output::Standard ? ended.out : ended.err) = shown_;
+    (output_ == Output::Error ? ended.err : ended.out) = shown_;
     return ended;
   }
   void signal(int number) { program_->signal(number); }
+  /// With Output::All, what a user types; the terminal shows it.
+  void type(const std::string& text) {
+    EXPECT_EQ(::write(terminal_, text.data(), text.size()), std::ssize(text));
+  }
 
  private:
+  static std::string redirection(Output output, const std::string& name) {
+    return output == Output::Standard ? "> " + name
+           : output == Output::Error  ? "2> " + name
+                                      : "< " + name + " > " + name + " 2>&1";
+  }
+
   bool read_some(int milliseconds) {
     pollfd event{terminal_, POLLIN, 0};
     std::array<char, 4096> bytes{};

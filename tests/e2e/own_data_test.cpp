@@ -14,24 +14,6 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-const std::string kGood = R"({"prompt": "Who is it?", "completion": "Lily"})";
-
-/// Trains two steps on one file of prompts and completions.
-Arguments train_on(const fs::path& file, const fs::path& output) {
-  return {"train",
-          SHERD_TEST_SOURCE_DIR "/tests/e2e/base.toml",
-          "--model.path",
-          kModel,
-          "--data.train",
-          file.string(),
-          "--train.output",
-          output.string(),
-          "--train.max_steps",
-          "2",
-          "--train.global_batch",
-          "2"};
-}
-
 TEST(OwnData, BadRecordsEndARunBeforeWeightsAreRead) {
   const TempFolder folder;
   const fs::path model = copy_of_model(folder.path() / "model");

@@ -275,6 +275,10 @@ TEST_F(Sweep, RefusesWhatCannotBeBeforeTheFirstRun) {
   refused({"sweep", kModel}, "is a folder");
   refused(sweep({"-n", "0"}), "--ranks");
   EXPECT_FALSE(fs::exists(output()));
+  const Ended ended = expect_code(73, sweep({"--html", "/no/folder/page.html"}));
+  EXPECT_THAT(ended.err, HasSubstr("/no/folder/page.html: cannot be created: No such file or "
+                                   "directory"));
+  EXPECT_THAT(listing(output()), testing::IsEmpty());
 }
 
 }  // namespace

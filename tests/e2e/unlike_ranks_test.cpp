@@ -8,21 +8,10 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-fs::path case_folder(const std::string& name) {
-  return fs::path(SHERD_TEST_SOURCE_DIR) / "tests/data/cases" / name;
-}
-
-Arguments train_case(const fs::path& model, const fs::path& data, const fs::path& output) {
-  return {"train",         "--model.path", model.string(),
-          "--data.train",  data.string(),  "--train.output",
-          output.string(), "--data.cache", "none",
-          "--device.kind", "cpu"};
-}
-
 // Two folders stand for the disks of two hosts.
 TEST(UnlikeRanks, AreToldBeforeTheFirstStepThatTheyDoNotSeeOneOutputFolder) {
   const TempFolder folder;
-  const fs::path input = case_folder("output-folder-not-shared");
+  const fs::path input = kCases + "output-folder-not-shared";
   const std::string port = std::to_string(launch::listen_on_loopback({}).port);
   const auto start = [&](const std::string& rank, const std::string& host) {
     fs::create_directory(folder.path() / host);

@@ -198,7 +198,7 @@ TEST(Watch, RefusesAStepOfOtherData) {
 
 TEST(Watch, RefusesWhatIsNoRun) {
   EXPECT_THAT(expect_code(66, {"watch", "/no/such"}).err,
-              HasSubstr("'/no/such' is not the folder of a run"));
+              HasSubstr("'/no/such' is not a run: it contains no config.toml"));
   EXPECT_THAT(expect_code(64, {"watch"}).err, HasSubstr("run is required"));
 }
 

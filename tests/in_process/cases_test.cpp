@@ -8,8 +8,6 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string kCases = SHERD_TEST_SOURCE_DIR "/tests/data/cases/";
-
 // `data preview` of a file of a case, which reads it as training does.
 Arguments preview_of(const std::string& name, const std::string& data, const TempFolder& folder) {
   return {"data",           "preview",

@@ -8,8 +8,6 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-const fs::path kCases = SHERD_TEST_SOURCE_DIR "/tests/data/cases";
-
 std::string checkpoint_at(const fs::path& run, int step) {
   return (run / "checkpoints" / ("step-0000000" + std::to_string(step))).string();
 }
@@ -18,7 +16,7 @@ std::string checkpoint_at(const fs::path& run, int step) {
 class ChangedResume : public testing::Test {
  protected:
   explicit ChangedResume(const std::string& of_case = "resume-after-config-changed")
-      : case_(kCases / of_case) {
+      : case_(kCases + of_case) {
     fs::copy(case_ / "tiny", model());
   }
   [[nodiscard]] fs::path model() const { return folder_.path() / "model"; }

@@ -178,6 +178,42 @@ TEST(DataPreview, ShowsALongSampleWithoutItsMiddle) {
   EXPECT_THAT(shown, HasSubstr(" bytes left out; --full shows them …"));
   EXPECT_THAT(shown, HasSubstr("Lily"));
   EXPECT_THAT(expect_code(0, preview + Arguments{"--full"}).out, Not(HasSubstr("left out")));
+  const fs::path page = folder.path() / "page.html";
+  expect_code(0, preview + Arguments{"--html", page.string()});
+  EXPECT_THAT(read_file(page), HasSubstr(" bytes left out; --full shows them …"));
+  expect_code(0, preview + Arguments{"--full", "--html", page.string()});
+  EXPECT_THAT(read_file(page), Not(HasSubstr("left out")));
+}
+
+TEST(DataPreview, CountsLengthsAndDuplicates) {
+  const TempFolder folder;
+  const auto line = [](const std::string& prompt) {
+    return json{{"prompt", prompt}, {"completion", "Lily"}}.dump() + "\n";
+  };
+  const std::string who = line("Who?");
+  const fs::path file = folder.write(
+      "a.jsonl", who + line("Who is it?") + who + line("Who?" + std::string(90, 'z')) +
+                     json{{"prompt", "Who?"}, {"completion", "Tom"}}.dump() + "\n" + who);
+  const fs::path page = folder.path() / "page.html";
+  const Arguments preview = {"data",         "preview", "--model.path",         kModel,
+                             "--data.train", file,      "--train.global_batch", "1"};
+  const json all = json::parse(expect_code(0, preview + Arguments{"--json"}).out);
+  EXPECT_EQ(all["duplicates"], 2);
+  EXPECT_EQ(all["unsupervised_samples"], 0);
+  std::int64_t samples = 0;
+  for (const json& bin : all["length"]["histogram"]) {
+    samples += bin["samples"].get<std::int64_t>();
+  }
+  EXPECT_EQ(samples, 6);
+  EXPECT_LE(all["length"]["histogram"][0]["from"], all["length"]["min"]);
+  EXPECT_GE(all["length"]["histogram"].back()["to"], all["length"]["max"]);
+  const Ended text = expect_code(0, preview + Arguments{"--html", page.string()});
+  EXPECT_THAT(text.out, HasSubstr("duplicates: 2 of the samples (33.3 %) repeat another one"));
+  EXPECT_THAT(text.out, HasSubstr("\u2588"));
+  EXPECT_THAT(text.out, Not(HasSubstr("without supervised text")));
+  const std::string html = read_file(page);
+  EXPECT_THAT(html, HasSubstr("duplicates: 2 of the samples (33.3 %) repeat another one"));
+  EXPECT_THAT(html, HasSubstr("Samples by length in tokens"));
 }
 
 TEST(DataPreview, SaysWhatIsMissing) {

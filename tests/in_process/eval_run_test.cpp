@@ -8,31 +8,6 @@ namespace {
 
 using testing::HasSubstr;
 
-class EvalRun : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    folder_ = std::make_unique<TempFolder>();
-    output_ = folder_->path() / "run";
-    expect_code(0, evaluated(output_, "3", "1 steps") +
-                       Arguments{"--checkpoint.every", "1 steps", "--checkpoint.keep", "9",
-                                 "--eval.batch", "3", "--optim.lr", "1e-2"});
-  }
-  static void TearDownTestSuite() { folder_.reset(); }
-
-  static nlohmann::json evaluate(const Arguments& flags) {
-    const Ended ended = expect_code(0, Arguments{"eval", "--loss-only", "--json"} + flags);
-    return nlohmann::json::parse(ended.out);
-  }
-  static double logged_loss(int step) {
-    return events(output_, "evaluation").at(static_cast<size_t>(step - 1)).at("loss");
-  }
-
-  // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
-  static inline std::unique_ptr<TempFolder> folder_;
-  static inline fs::path output_;
-  // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
-};
-
 TEST_F(EvalRun, IsWhatTheRunFoundItself) {
   const auto last = evaluate({output_});
   EXPECT_EQ(last.at("samples"), 8);

@@ -1,13 +1,10 @@
 // What `sherd eval` and the log of `sherd train` tell programs.
 
 #include "tests/in_process/run_program.h"
+#include "tests/support/evaluations.h"
 
 namespace sherd::test {
 namespace {
-
-const Arguments kEvaluation = {"eval", "--model", kModel, "--data", kQuestions,    "--limit",
-                               "6",    "--batch", "3",    "--json", "--loss-only", "--max-length",
-                               "128"};
 
 TEST(Evaluation, WithoutJsonIsALineForPeople) {
   const Ended ended =

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "tests/in_process/run_program.h"
+#include "tests/support/evaluations.h"
 
 namespace sherd::test {
 namespace {
@@ -12,26 +13,10 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-const Arguments kGenerate = {"generate", kModel, "--max-new-tokens", "12"};
-const std::vector<std::string> kPrompts = {"Once upon a time", "Tom",
-                                           "One day, a little girl named", "The dog",
-                                           "Lily and Ben went to the park. They"};
-
 std::string continued(const std::string& prompt) {
   const Ended ended = expect_code(0, kGenerate + Arguments{"--prompt", prompt});
   EXPECT_TRUE(ended.out.ends_with('\n'));
   return ended.out.substr(0, ended.out.size() - 1);
-}
-
-std::vector<std::string> completions(const std::string& lines) {
-  std::vector<std::string> found;
-  std::istringstream stream(lines);
-  for (std::string line; std::getline(stream, line);) {
-    const json one = json::parse(line);
-    EXPECT_EQ(one.at("prompt"), kPrompts.at(found.size()));
-    found.push_back(one.at("completion"));
-  }
-  return found;
 }
 
 class Generate : public testing::Test {
@@ -42,14 +27,6 @@ class Generate : public testing::Test {
       expected_.push_back(continued(prompt));
     }
   }
-  std::string file() const {
-    std::string text;
-    for (const std::string& prompt : kPrompts) {
-      text += prompt + "\n";
-    }
-    return folder_.write("prompts.txt", text).string();
-  }
-
   TempFolder folder_;
   static inline std::vector<std::string> expected_;  // NOLINT
 };
@@ -59,7 +36,8 @@ TEST_F(Generate, ContinuesAPromptInTheModelsWords) {
 }
 
 TEST_F(Generate, OfAFileGivesWhatEachPromptGivesAlone) {
-  const Ended ended = expect_code(0, kGenerate + Arguments{"--prompts", file(), "--batch", "3"});
+  const Ended ended =
+      expect_code(0, kGenerate + Arguments{"--prompts", prompts_file(folder_), "--batch", "3"});
   EXPECT_EQ(completions(ended.out), expected_);
 }
 
@@ -110,6 +88,33 @@ TEST_F(Generate, ContinuesPromptsOfARunAsItWasTrained) {
   EXPECT_NE(continued_by("The dog").out, as_trained.out);
 }
 
+// Of prompts, whatever their order, batch and number.
+TEST_F(Generate, DrawsTheSameTokensForASeed) {
+  const Arguments drawn =
+      kGenerate + Arguments{"--temperature", "1.5", "--top-p", "0.95", "--top-k", "200"};
+  const auto of_seed = [&](const std::string& seed, const std::string& batch) {
+    return completions(
+        expect_code(0, drawn + Arguments{"--prompts", file(), "--batch", batch, "--seed", seed})
+            .out);
+  };
+  const auto first = of_seed("7", "8");
+  EXPECT_EQ(of_seed("7", "2"), first);
+  EXPECT_NE(of_seed("8", "8"), first);
+  EXPECT_NE(first, expected_);
+  const Ended alone =
+      expect_code(0, drawn + Arguments{"--prompt", kPrompts.front(), "--seed", "7"});
+  EXPECT_EQ(alone.out, first.front() + "\n");
+}
+
+TEST_F(Generate, TakesTheLikeliestTokenAtTemperatureZero) {
+  const Arguments likeliest = {"--temperature", "0", "--seed", "3"};
+  EXPECT_EQ(completions(expect_code(0, kGenerate + Arguments{"--prompts", file()} + likeliest).out),
+            expected_);
+  const Ended only_one = expect_code(
+      0, kGenerate + Arguments{"--prompts", file(), "--temperature", "1", "--top-k", "1"});
+  EXPECT_EQ(completions(only_one.out), expected_);
+}
+
 TEST_F(Generate, SaysWhatIsWrong) {
   const auto refuse = [](int code, const Arguments& flags, const std::string& part) {
     const Ended ended = expect_code(code, Arguments{"generate"} + flags);
@@ -120,6 +125,12 @@ TEST_F(Generate, SaysWhatIsWrong) {
   refuse(64, {kModel, "--chat", "--prompt", "a"}, "has no chat template");
   refuse(64, {kModel, "--chat", "--raw", "--prompt", "a"}, "--raw");
   refuse(64, {kModel, "--prompt", "a", "--prompts", "b.txt"}, "--prompts");
+  refuse(64, {kModel, "--prompt", "a", "--top-p", "0.5"}, "--top-p requires --temperature");
+  refuse(64, {kModel, "--prompt", "a", "--seed", "5"}, "--seed requires --temperature");
+  refuse(64, {kModel, "--prompt", "a", "--temperature", "-1"}, "must be a number of at least 0");
+  refuse(64, {kModel, "--prompt", "a", "--temperature", "1", "--top-p", "1.5"},
+         "1.5 must be a number from 0 to 1");
+  refuse(64, {kModel, "--prompt", "a", "--temperature", "1", "--top-k", "-2"}, "--top-k");
   refuse(66, {kModel, "--prompts", "/no/p.txt"}, "/no/p.txt");
   refuse(65, {kModel, "--prompt", "a", "--max-new-tokens", "600"},
          "--prompt: 2 tokens and --max-new-tokens 600 are more than the model's context of 512");

@@ -2,16 +2,13 @@
 // were started alike, data that stayed the same, later checkpoints that stay.
 
 #include "tests/in_process/run_program.h"
+#include "tests/support/evaluations.h"
 
 namespace sherd::test {
 namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-
-const Arguments kGenerating = {"--data.eval",
-                               SHERD_TEST_SOURCE_DIR "/recipes/data/squad-100-heldout.json",
-                               "--eval.generate", "true"};
 
 void replace(Arguments& arguments, const std::string& from, const std::string& to) {
   std::replace(arguments.begin(), arguments.end(), from, to);

@@ -11,20 +11,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-Arguments on_disk(const fs::path& folder) {
-  return {"--memory.offload.optimizer", "disk:" + folder.string()};
-}
-
-Arguments all_on_disk(const fs::path& folder) {
-  return on_disk(folder) + Arguments{"--memory.offload.gradients", "disk:" + folder.string(),
-                                     "--memory.offload.parameters", "disk:" + folder.string()};
-}
-
-Arguments in_bf16(const fs::path& output) {
-  return train(output) +
-         Arguments{"--precision.param_dtype", "bfloat16", "--checkpoint.every", "2 steps"};
-}
-
 TEST(Offload, TrainsToTheSameBitsAndLeavesNothing) {
   const TempFolder folder;
   const fs::path disk = folder.path() / "disk";

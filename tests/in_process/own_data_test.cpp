@@ -19,7 +19,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 const std::string kKnowledge = SHERD_TEST_SOURCE_DIR "/recipes/data/general-knowledge.jsonl";
-const std::string kGood = R"({"prompt": "Who is it?", "completion": "Lily"})";
 
 /// The recipe of own data, from wherever tests are started.
 Arguments own(const std::string& verb, const fs::path& output) {
@@ -33,22 +32,6 @@ Arguments own(const std::string& verb, const fs::path& output) {
           kKnowledge,
           "--train.output",
           output.string()};
-}
-
-/// Trains two steps on one file of prompts and completions.
-Arguments train_on(const fs::path& file, const fs::path& output) {
-  return {"train",
-          SHERD_TEST_SOURCE_DIR "/tests/e2e/base.toml",
-          "--model.path",
-          kModel,
-          "--data.train",
-          file.string(),
-          "--train.output",
-          output.string(),
-          "--train.max_steps",
-          "2",
-          "--train.global_batch",
-          "2"};
 }
 
 TEST(OwnData, IsLearnedAndScoredByItsCompletions) {

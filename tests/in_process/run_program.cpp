@@ -1,21 +1,14 @@
 #include "tests/in_process/run_program.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
-#include <functional>
-#include <iostream>
 #include <memory>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include <ATen/Parallel.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "app/failure.h"
 #include "app/hub_names.h"
@@ -26,101 +19,15 @@
 #include "app/threads.h"
 #include "app/train.h"
 #include "launch/rank_environment.h"
-#include "llm/text/printable.h"
 #include "llm/train/device.h"
 #include "llm/train/trainer.h"
 #include "sherd/gpus.h"
 #include "sherd/world.h"
+#include "tests/in_process/captured.h"
 
 namespace sherd::test {
 
 namespace {
-
-namespace fs = std::filesystem;
-
-// The environment and the folder of a program, as long as it lives.
-class InPlaceOfAProcess {
- public:
-  explicit InPlaceOfAProcess(const Arguments& variables) : folder_(fs::current_path()) {
-    for (char** variable = ::environ; variable != nullptr && *variable != nullptr; ++variable) {
-      before_.emplace_back(*variable);
-    }
-    set(Arguments{"PATH=/usr/bin:/bin", "OMP_NUM_THREADS=1"} + variables);
-    fs::current_path(SHERD_TEST_SOURCE_DIR);
-  }
-  ~InPlaceOfAProcess() {
-    set(before_);
-    fs::current_path(folder_);
-  }
-  InPlaceOfAProcess(const InPlaceOfAProcess&) = delete;
-  InPlaceOfAProcess& operator=(const InPlaceOfAProcess&) = delete;
-
- private:
-  static void set(const Arguments& variables) {
-    ::clearenv();
-    for (const std::string& variable : variables) {
-      const std::size_t equals = variable.find('=');
-      ::setenv(variable.substr(0, equals).c_str(), variable.substr(equals + 1).c_str(), 1);
-    }
-  }
-
-  fs::path folder_;
-  Arguments before_;
-};
-
-// What is written to a descriptor.
-class Captured {
- public:
-  explicit Captured(int descriptor)
-      : descriptor_(descriptor),
-        before_(::dup(descriptor)),
-        file_(::memfd_create("captured", MFD_CLOEXEC)) {
-    if (before_ < 0 || file_ < 0 || ::dup2(file_, descriptor_) < 0) {
-      throw std::runtime_error("an output cannot be captured");
-    }
-  }
-  ~Captured() {
-    ::dup2(before_, descriptor_);
-    ::close(before_);
-    ::close(file_);
-  }
-  Captured(const Captured&) = delete;
-  Captured& operator=(const Captured&) = delete;
-
-  [[nodiscard]] std::string text() const {
-    return read_file("/proc/self/fd/" + std::to_string(file_));
-  }
-
- private:
-  int descriptor_;
-  int before_;
-  int file_;
-};
-
-// Runs `work`, which returns an exit code, with its outputs.
-Ended captured(const Arguments& variables, const std::function<int()>& work) {
-  const InPlaceOfAProcess process(variables);
-  std::cout.flush();
-  std::cerr.flush();
-  Ended ended;
-  const Captured out(STDOUT_FILENO);
-  const Captured err(STDERR_FILENO);
-  ended.code = work();
-  std::cout.flush();
-  std::cerr.flush();
-  ended.out = out.text();
-  ended.err = err.text();
-  return ended;
-}
-
-// As main() says a failure.
-int told(const app::Failure& failure) {
-  if (!failure.message.empty()) {
-    app::say("sherd: " + llm::text::printable(failure.message, llm::text::Lines::Keep),
-             /*json_on_stdout=*/true);
-  }
-  return static_cast<int>(failure.code);
-}
 
 using Clock = std::chrono::steady_clock;
 
@@ -136,9 +43,9 @@ struct Ranks {
 };
 
 llm::train::RunHooks hooks_of(Ranks& ranks, int rank) {
-  llm::train::RunHooks hooks;
-  hooks.say = [&](const std::string& line) {
-    app::say(line);
+  llm::train::RunHooks hooks = app::hooks_that_print(launch::detect(launch::process_environment));
+  hooks.say = [&ranks, print = hooks.say](const std::string& line) {
+    print(line);
     if (!ranks.stop.text.empty() && !ranks.is_asked() &&
         line.find(ranks.stop.text) != std::string::npos) {
       ranks.asked_at = Clock::now();
@@ -148,8 +55,6 @@ llm::train::RunHooks hooks_of(Ranks& ranks, int rank) {
                           in_vain = std::make_shared<std::atomic<int>>(ranks.stop.asked_before)] {
     return ranks.is_asked() && ranks.stop.rank.value_or(rank) == rank && (*in_vain)-- <= 0;
   };
-  hooks.warn = [](const std::string& line) { app::say(line, /*json_on_stdout=*/true); };
-  hooks.launch = app::launch_of(launch::detect(launch::process_environment));
   return hooks;
 }
 
@@ -211,7 +116,7 @@ int train_alike(const Arguments& words, int size, const Stop& stop, double& seco
                 .count();
   for (const auto& failure : ranks.failures) {
     if (failure && !failure->message.empty()) {
-      return told(*failure);
+      return app::report(*failure);
     }
   }
   return *std::max_element(ranks.codes.begin(), ranks.codes.end());
@@ -240,7 +145,7 @@ int run_verb(Arguments arguments) {
   try {
     return app::run_command(static_cast<int>(argv.size()), argv.data());
   } catch (const std::exception&) {
-    return told(app::current_failure());
+    return app::report(app::current_failure());
   }
 }
 
@@ -250,7 +155,7 @@ int run_in_process(Arguments arguments, const Stop& stop, double& seconds) {
   try {
     ranks = take_launch(arguments);
   } catch (const std::exception&) {
-    return told(app::current_failure());
+    return app::report(app::current_failure());
   }
   if (arguments.front() != "train") {
     if (ranks > 1 || given.front() == "launch") {

@@ -8,17 +8,6 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-fs::path case_folder(const std::string& name) {
-  return fs::path(SHERD_TEST_SOURCE_DIR) / "tests/data/cases" / name;
-}
-
-Arguments train_case(const fs::path& model, const fs::path& data, const fs::path& output) {
-  return {"train",         "--model.path", model.string(),
-          "--data.train",  data.string(),  "--train.output",
-          output.string(), "--data.cache", "none",
-          "--device.kind", "cpu"};
-}
-
 struct Pair {
   Ended first;
   Ended second;
@@ -27,7 +16,7 @@ struct Pair {
 // Rank 0 has the case's model `a`, rank 1 its model `b`.
 Pair train_unlike(const std::string& name, const Arguments& more = {}) {
   const TempFolder folder;
-  const fs::path input = case_folder(name);
+  const fs::path input = kCases + name;
   const auto of = [&](const char* model) {
     return train_case(input / model, input / "data.jsonl", folder.path() / "run") + more;
   };
@@ -56,7 +45,7 @@ TEST(UnlikeRanks, AreToldThatTheirWeightsDiffer) {
 
 TEST(UnlikeRanks, OfOneModelInTwoFoldersTrain) {
   const TempFolder folder;
-  const fs::path input = case_folder("ranks-with-another-end-token");
+  const fs::path input = kCases + "ranks-with-another-end-token";
   fs::copy(input / "a", folder.path() / "copy");
   std::ofstream(folder.path() / "copy/config.json", std::ios::app) << "\n";
   const auto [first, second] = run_unlike_ranks(

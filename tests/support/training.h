@@ -21,23 +21,56 @@ namespace fs = std::filesystem;
 inline const std::string kModel = SHERD_TEST_SOURCE_DIR "/tests/data/stories260k-hf";
 inline const std::string kQuestions = SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json";
 
-/// `train` into `output`: 12 questions a step, so that 32 make three steps an epoch, the last of
-/// them smaller. Given twice, a flag is refused: tests add only others.
-inline Arguments train(const fs::path& output, const std::string& steps = "6") {
+/// Inputs that users of such programs have met: a folder for each.
+inline const std::string kCases = SHERD_TEST_SOURCE_DIR "/tests/data/cases/";
+
+/// One prompt and its completion.
+inline const std::string kGood = R"({"prompt": "Who is it?", "completion": "Lily"})";
+
+/// Trains on one file. Given twice, a flag is refused: tests add only others.
+inline Arguments train_on(const fs::path& data, const fs::path& output,
+                          const std::string& steps = "2", const std::string& batch = "2") {
   return {"train",
           SHERD_TEST_SOURCE_DIR "/tests/e2e/base.toml",
           "--model.path",
           kModel,
           "--data.train",
-          kQuestions,
+          data.string(),
           "--train.output",
           output.string(),
           "--train.max_steps",
           steps,
           "--train.global_batch",
-          "12",
-          "--data.max_length",
-          "128"};
+          batch};
+}
+
+/// `train` into `output`: 12 questions per step, so that 32 make three steps per epoch, the last of
+/// them smaller.
+inline Arguments train(const fs::path& output, const std::string& steps = "6") {
+  return train_on(kQuestions, output, steps, "12") + Arguments{"--data.max_length", "128"};
+}
+
+/// Trains a model and data of kCases, whose tokens are not kept, on the CPU.
+inline Arguments train_case(const fs::path& model, const fs::path& data, const fs::path& output) {
+  return {"train",         "--model.path", model.string(),
+          "--data.train",  data.string(),  "--train.output",
+          output.string(), "--data.cache", "none",
+          "--device.kind", "cpu"};
+}
+
+/// `train` in bf16, with three checkpoints.
+inline Arguments in_bf16(const fs::path& output) {
+  return train(output) +
+         Arguments{"--precision.param_dtype", "bfloat16", "--checkpoint.every", "2 steps"};
+}
+
+/// Flags that offload the optimizer's state, or all parts, to a disk.
+inline Arguments on_disk(const fs::path& folder) {
+  return {"--memory.offload.optimizer", "disk:" + folder.string()};
+}
+inline Arguments all_on_disk(const fs::path& folder) {
+  return on_disk(folder) + Arguments{"--memory.offload.gradients", "disk:" + folder.string(),
+                                     "--memory.offload.parameters", "disk:" + folder.string()};
 }
 
 /// The verb on this many ranks under `sherd launch`.

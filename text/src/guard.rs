@@ -5,10 +5,21 @@ use std::panic::{catch_unwind, set_hook, AssertUnwindSafe};
 use std::sync::Once;
 
 /// Why a call failed: data that cannot be right.
-pub struct Fault(pub String);
+pub struct Fault {
+    pub code: i32,
+    pub message: String,
+}
+
+impl Fault {
+    pub fn new(message: String) -> Self {
+        Fault { code: BAD_DATA, message }
+    }
+}
 
 /// SHERD_TEXT_BAD_DATA of sherd_text.h.
 const BAD_DATA: i32 = 1;
+/// SHERD_TEXT_RAISED of sherd_text.h.
+pub const RAISED: i32 = 2;
 
 const MAX_MESSAGE_CHARS: usize = 600;
 
@@ -20,12 +31,12 @@ pub fn guarded(error: *mut *mut c_char, body: impl FnOnce() -> Result<(), Fault>
         Ok(Ok(())) => return 0,
         Ok(Err(fault)) => fault,
         // What makes the crates panic is a tokenizer file that they did not check.
-        Err(panic) => Fault(format!("it failed: {}", panic_text(&*panic))),
+        Err(panic) => Fault::new(format!("it failed: {}", panic_text(&*panic))),
     };
     if !error.is_null() {
-        unsafe { *error = to_c_string(&printable(&fault.0)) };
+        unsafe { *error = to_c_string(&printable(&fault.message)) };
     }
-    BAD_DATA
+    fault.code
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

@@ -2,17 +2,22 @@
 
 mod chat;
 mod checks;
+mod csv;
 mod guard;
 mod parquet;
 mod parquet_footer;
 mod squad;
+mod stream;
 mod tokenizer;
 
 use std::ffi::{c_char, CStr};
 use std::slice;
 
+use chat::{Input, Rendered, Template};
+use csv::Table;
 use guard::{free_c_string, guarded, to_c_string, Fault};
 use parquet::Rows;
+use stream::Stream;
 use tokenizer::Tokenizer;
 
 #[repr(C)]
@@ -32,9 +37,8 @@ impl Slice {
     }
 
     fn text<'a>(self) -> Result<&'a str, Fault> {
-        let not_utf8 = |error: std::str::Utf8Error| {
-            Fault(format!("the text is not UTF-8 at byte {}", error.valid_up_to()))
-        };
+        let not_utf8 =
+            |error: std::str::Utf8Error| Fault::new(format!("the text is not UTF-8 at byte {}", error.valid_up_to()));
         std::str::from_utf8(self.bytes()).map_err(not_utf8)
     }
 }
@@ -55,6 +59,27 @@ impl Encoding {
             ids: to_c_array(encoding.get_ids().to_vec()),
             begin_bytes: to_c_array(offsets.iter().map(|(begin, _)| *begin as u64).collect()),
             end_bytes: to_c_array(offsets.iter().map(|(_, end)| *end as u64).collect()),
+        }
+    }
+}
+
+#[repr(C)]
+pub struct RenderedChat {
+    text: *mut c_char,
+    length_bytes: usize,
+    count: usize,
+    begin_bytes: *mut u64,
+    end_bytes: *mut u64,
+}
+
+impl RenderedChat {
+    fn new(rendered: Rendered) -> Self {
+        RenderedChat {
+            text: to_c_string(&rendered.text),
+            length_bytes: rendered.text.len(),
+            count: rendered.spans.len(),
+            begin_bytes: to_c_array(rendered.spans.iter().map(|(begin, _)| *begin).collect()),
+            end_bytes: to_c_array(rendered.spans.iter().map(|(_, end)| *end).collect()),
         }
     }
 }
@@ -106,6 +131,19 @@ pub unsafe extern "C" fn sherd_text_vocabulary_size(tokenizer: *const Tokenizer)
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn sherd_text_special_tokens(
+    tokenizer: *const Tokenizer,
+    tokens: *mut *mut c_char,
+    length_bytes: *mut usize,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        give_text(&serde_json::Value::from((*tokenizer).special_tokens()).to_string(), tokens, length_bytes);
+        Ok(())
+    })
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn sherd_text_encode(
     tokenizer: *const Tokenizer,
     text: Slice,
@@ -115,6 +153,19 @@ pub unsafe extern "C" fn sherd_text_encode(
 ) -> i32 {
     guarded(error, || {
         encoding.write(Encoding::new(&(*tokenizer).encode(text.text()?, add_special)?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_encode_whole(
+    tokenizer: *const Tokenizer,
+    text: Slice,
+    encoding: *mut Encoding,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        encoding.write(Encoding::new(&(*tokenizer).encode_whole(text.text()?)?));
         Ok(())
     })
 }
@@ -170,17 +221,61 @@ pub unsafe extern "C" fn sherd_text_squad_normalize(
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn sherd_text_render_chat(
-    template: Slice,
-    variables: Slice,
-    rendered: *mut *mut c_char,
+pub unsafe extern "C" fn sherd_text_chat_open(
+    source: Slice,
+    template: *mut *mut Template,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        *template = Box::into_raw(Box::new(Template::open(source.text()?)?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_chat_named(
+    name: Slice,
+    source: *mut *mut c_char,
     length_bytes: *mut usize,
     error: *mut *mut c_char,
 ) -> i32 {
     guarded(error, || {
-        give_text(&chat::render(template.text()?, variables.text()?)?, rendered, length_bytes);
+        give_text(chat::source_of(name.text()?)?, source, length_bytes);
         Ok(())
     })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_chat_close(template: *mut Template) {
+    if !template.is_null() {
+        drop(Box::from_raw(template));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_chat_render(
+    template: *const Template,
+    messages: Slice,
+    tools: Slice,
+    variables: Slice,
+    now: Slice,
+    rendered: *mut RenderedChat,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        let input =
+            Input { messages: messages.text()?, tools: tools.text()?, variables: variables.text()?, now: now.text()? };
+        rendered.write(RenderedChat::new((*template).render(&input)?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_free_chat(rendered: *mut RenderedChat) {
+    let rendered = rendered.read();
+    free_c_string(rendered.text);
+    free_c_array(rendered.begin_bytes, rendered.count);
+    free_c_array(rendered.end_bytes, rendered.count);
 }
 
 #[no_mangle]
@@ -192,7 +287,7 @@ pub unsafe extern "C" fn sherd_text_parquet_open(
 ) -> i32 {
     guarded(error, || {
         let wanted: Vec<String> =
-            serde_json::from_str(wanted.text()?).map_err(|fault| Fault(format!("the wanted columns: {fault}")))?;
+            serde_json::from_str(wanted.text()?).map_err(|fault| Fault::new(format!("the wanted columns: {fault}")))?;
         *rows = Box::into_raw(Box::new(Rows::open(file.bytes(), &wanted)?));
         Ok(())
     })
@@ -229,6 +324,115 @@ pub unsafe extern "C" fn sherd_text_parquet_next(
         match (*rows).next()? {
             Some(text) => give_text(&text, row, length_bytes),
             None => *row = std::ptr::null_mut(),
+        }
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_stream_open_descriptor(
+    descriptor: i32,
+    stream: *mut *mut Stream,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        *stream = Box::into_raw(Box::new(Stream::of_descriptor(descriptor)?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_stream_open_bytes(
+    bytes: Slice,
+    stream: *mut *mut Stream,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        *stream = Box::into_raw(Box::new(Stream::of_bytes(bytes.bytes())?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_stream_close(stream: *mut Stream) {
+    if !stream.is_null() {
+        drop(Box::from_raw(stream));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_stream_compression(stream: *const Stream, name: *mut Slice) {
+    let text = (*stream).compression();
+    *name = Slice { bytes: text.as_ptr(), length_bytes: text.len() };
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_stream_read(
+    stream: *mut Stream,
+    buffer: *mut u8,
+    capacity: usize,
+    read: *mut usize,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        *read = (*stream).read(slice::from_raw_parts_mut(buffer, capacity))?;
+        Ok(())
+    })
+}
+
+#[repr(C)]
+pub struct TableRow {
+    text: *mut c_char,
+    length_bytes: usize,
+    is_fault: bool,
+    line: u64,
+    begin_byte: u64,
+    end_byte: u64,
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_table_open(
+    stream: *mut Stream,
+    delimiter: c_char,
+    table: *mut *mut Table,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        *table = Box::into_raw(Box::new(Table::open(*Box::from_raw(stream), delimiter as u8)?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_table_close(table: *mut Table) {
+    if !table.is_null() {
+        drop(Box::from_raw(table));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_table_columns(
+    table: *const Table,
+    names: *mut *mut c_char,
+    length_bytes: *mut usize,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        give_text(&serde_json::Value::from((*table).columns().to_vec()).to_string(), names, length_bytes);
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_table_next(table: *mut Table, row: *mut TableRow, error: *mut *mut c_char) -> i32 {
+    guarded(error, || {
+        (*row).text = std::ptr::null_mut();
+        if let Some(next) = (*table).next()? {
+            give_text(&next.text, &mut (*row).text, &mut (*row).length_bytes);
+            (*row).is_fault = next.is_fault;
+            (*row).line = next.line;
+            (*row).begin_byte = next.begin_byte;
+            (*row).end_byte = next.end_byte;
         }
         Ok(())
     })

@@ -61,7 +61,7 @@ impl Rows {
         let why = why.split(". Bytes: ").next().unwrap_or(why); // a dump of them
         let column = self.chosen.iter().find(|name| !self.is_readable(name));
         let place = column.map_or(String::new(), |name| format!(", column \"{name}\""));
-        Fault(format!("row {}{place}: {why}", self.rows_read + 1))
+        Fault::new(format!("row {}{place}: {why}", self.rows_read + 1))
     }
 
     /// Whether one column alone can be read up to the row that could not.
@@ -76,7 +76,8 @@ impl Rows {
 
 fn open(file: &Bytes) -> Result<SerializedFileReader<Bytes>, Fault> {
     parquet_footer::require_sound(file)?;
-    SerializedFileReader::new(file.clone()).map_err(|error| Fault(format!("not a Parquet file, or a damaged one: {error}")))
+    SerializedFileReader::new(file.clone())
+        .map_err(|error| Fault::new(format!("not a Parquet file, or a damaged one: {error}")))
 }
 
 /// Brotli and LZ4 are rare, and not built in.
@@ -88,7 +89,7 @@ fn require_known_compression(reader: &SerializedFileReader<Bytes>) -> Result<(),
         if !matches!(codec, UNCOMPRESSED | SNAPPY | GZIP(_) | ZSTD(_)) {
             let told = codec.to_string();
             let name = told.split('(').next().unwrap_or(&told); // without its level
-            return Err(Fault(format!(
+            return Err(Fault::new(format!(
                 "compressed with {name}, which is not supported: rewrite it with Zstandard, Snappy, gzip or without \
                  compression"
             )));
@@ -102,7 +103,7 @@ fn rows_of(file: &Bytes, names: &[String]) -> Result<RowIter<'static>, Fault> {
     let schema = reader.metadata().file_metadata().schema();
     let fields = schema.get_fields().iter().filter(|field| names.iter().any(|name| name == field.name()));
     let chosen = Type::group_type_builder(schema.name()).with_fields(fields.map(Arc::clone).collect()).build();
-    let fault = |error: parquet::errors::ParquetError| Fault(format!("its columns cannot be read: {error}"));
+    let fault = |error: parquet::errors::ParquetError| Fault::new(format!("its columns cannot be read: {error}"));
     RowIter::from_file_into(Box::new(reader)).project(Some(chosen.map_err(fault)?)).map_err(fault)
 }
 

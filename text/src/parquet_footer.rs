@@ -12,7 +12,7 @@ pub fn require_sound(file: &[u8]) -> Result<(), Fault> {
     let Some(footer) = footer_of(file) else { return Ok(()) };
     match (Walk { bytes: footer, at: 0 }).file() {
         Some(()) => Ok(()),
-        None => Err(Fault("not a Parquet file, or a damaged one: its footer is invalid".to_owned())),
+        None => Err(Fault::new("not a Parquet file, or a damaged one: its footer is invalid".to_owned())),
     }
 }
 
@@ -32,7 +32,11 @@ impl Walk<'_> {
     fn file(&mut self) -> Option<()> {
         self.structure(0, |walk, id, kind| {
             const SCHEMA: i64 = 2;
-            if id == SCHEMA && kind == 9 { walk.schema() } else { walk.value(kind, 1).map(|_| ()) }
+            if id == SCHEMA && kind == 9 {
+                walk.schema()
+            } else {
+                walk.value(kind, 1).map(|_| ())
+            }
         })
     }
 

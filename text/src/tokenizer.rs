@@ -1,6 +1,6 @@
 //! A tokenizer that was checked when it was opened.
 
-use tokenizers::Encoding;
+use tokenizers::{Encoding, Model, OffsetType, PreTokenizer};
 
 use crate::checks::Outline;
 use crate::guard::Fault;
@@ -13,7 +13,7 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// `name` is that of the file, for messages.
     pub fn open(name: &str, bytes: &[u8]) -> Result<Self, Fault> {
-        let bad = |why: String| Fault(format!("{name}: {why}"));
+        let bad = |why: String| Fault::new(format!("{name}: {why}"));
         let text = std::str::from_utf8(bytes).map_err(|e| bad(format!("is not UTF-8 at byte {}", e.valid_up_to())))?;
         if !text.trim_start().starts_with('{') {
             return Err(bad("should hold a JSON object".to_string()));
@@ -50,12 +50,31 @@ impl Tokenizer {
 
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Encoding, Fault> {
         let encoded = self.inner.encode(text, add_special);
-        encoded.map_err(|error| Fault(format!("a text cannot be encoded: {error}")))
+        encoded.map_err(|error| Fault::new(format!("a text cannot be encoded: {error}")))
+    }
+
+    /// Without the tokenizer's own special tokens, and without its post-processor, which takes blanks off a token's bytes.
+    pub fn encode_whole(&self, text: &str) -> Result<Encoding, Fault> {
+        let bad = |error: tokenizers::Error| Fault::new(format!("a text cannot be encoded: {error}"));
+        let mut parts = self.inner.get_added_vocabulary().extract_and_normalize(self.inner.get_normalizer(), text);
+        if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
+            pre_tokenizer.pre_tokenize(&mut parts).map_err(bad)?;
+        }
+        parts.tokenize(|part| self.inner.get_model().tokenize(part.get())).map_err(bad)?;
+        parts.into_encoding(None, 0, OffsetType::Byte).map_err(bad)
     }
 
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, Fault> {
         let decoded = self.inner.decode(ids, skip_special);
-        decoded.map_err(|error| Fault(format!("{} ids cannot be decoded: {error}", ids.len())))
+        decoded.map_err(|error| Fault::new(format!("{} ids cannot be decoded: {error}", ids.len())))
+    }
+
+    /// The contents of special tokens, by id.
+    pub fn special_tokens(&self) -> Vec<String> {
+        let mut tokens: Vec<_> = self.inner.get_added_tokens_decoder().into_iter().collect();
+        tokens.retain(|(_, token)| token.special);
+        tokens.sort_by_key(|(id, _)| *id);
+        tokens.into_iter().map(|(_, token)| token.content).collect()
     }
 
     pub fn token_to_id(&self, token: &str) -> Option<u32> {

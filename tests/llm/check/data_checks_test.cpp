@@ -76,6 +76,17 @@ TEST_F(DataChecks, FailWhereMoreThanTheAnswerIsSupervised) {
   EXPECT_THAT(item.message, HasSubstr("; sample 3: \""));
 }
 
+TEST_F(DataChecks, FailWhereAnAnswerDoesNotStop) {
+  std::vector<text::LabelledPrompt> prompts = prompts_of(data.training);
+  prompts[3].ids.back() = *tokenizer->token_to_id("<unk>");  // which is no text either
+  data.training = data::Samples(prompts);
+  const CheckItem item = labels(data, config, *tokenizer, world_);
+  EXPECT_FALSE(item.ok);
+  EXPECT_EQ(item.measured, 1);
+  EXPECT_THAT(item.message,
+              HasSubstr("sample 3: an answer does not end with a token that stops generation"));
+}
+
 TEST_F(DataChecks, FailWhereLessThanTheAnswerIsSupervised) {
   std::vector<text::LabelledPrompt> prompts = prompts_of(data.training);
   const auto first_of = [](std::vector<std::uint8_t>& supervised) {

@@ -125,11 +125,15 @@ TEST(Differences, KnowItemsThatCameAndWent) {
                           "data.train[1].limit: absent -> \"all\"",
                           "data.train[1].columns.prompt: absent -> \"prompt\"",
                           "data.train[1].columns.completion: absent -> \"completion\"",
+                          "data.train[1].columns.messages: absent -> \"messages\"",
+                          "data.train[1].columns.text: absent -> \"text\"",
                           "data.train[1].weight: absent -> 2.0"));
   EXPECT_THAT(
       differences(two, with_data()),
       ElementsAre("data.train[1].columns.completion: \"completion\" -> absent",
+                  "data.train[1].columns.messages: \"messages\" -> absent",
                   "data.train[1].columns.prompt: \"prompt\" -> absent",
+                  "data.train[1].columns.text: \"text\" -> absent",
                   "data.train[1].format: \"auto\" -> absent",
                   "data.train[1].limit: \"all\" -> absent", "data.train[1].weight: 2.0 -> absent"));
 }

@@ -52,9 +52,10 @@ const std::vector<Row>& rows() {
       {"log.trace_steps = '12-10'", "must be \"never\", or steps from 1 on such as"},
       {"log.name = 3", "run.toml:4: log.name = 3: must be a string"},
       {"log.project = true", "run.toml:4: log.project = true: must be a string"},
-      {"[[data.eval]]\npath = 'e'\nformat = 'csv'",
-       "run.toml:6: data.eval[0].format = 'csv': not supported yet; must be one of \"auto\", "
-       "\"squad\", \"jsonl\", \"json\", \"parquet\""},
+      {"[[data.eval]]\npath = 'e'\nformat = 'arrow'",
+       "run.toml:6: data.eval[0].format = 'arrow': must be one of \"auto\", \"squad\", "
+       "\"jsonl\", \"json\", \"parquet\", \"csv\", \"chat\", \"alpaca\", \"sharegpt\", "
+       "\"prompt_completion\", \"text\""},
       {"[[data.eval]]\npath = 'e'\nlimti = 3",
        "run.toml:6: data.eval[0].limti: unknown key; did you mean data.eval[0].limit?"},
       {"[[data.eval]]\npath = 'e'\n[[data.eval]]\nqqqqqq = 3",
@@ -62,8 +63,7 @@ const std::vector<Row>& rows() {
        "limit, limit_order"},
       {"[[data.eval]]\npath = 'e'\ncolumns = 'q'",
        "run.toml:6: data.eval[0].columns = 'q': must be a table: columns = { prompt = …, "
-       "completion = "
-       "… }"},
+       "completion = …, messages = …, text = … }"},
       {"data.on_bad_sample = 'drop'",
        "run.toml:4: data.on_bad_sample = 'drop': must be one of \"error\", \"skip\""},
       {"[[data.eval]]\npath = 'e'\ncolumns = { prompt = 'q', completion = 'q' }",

@@ -12,6 +12,30 @@ using ::testing::SizeIs;
 
 const std::string kWithoutData = "model.path = 'm'\ntrain.output = 'o'\n";
 
+TEST_F(Lists, WhatIsHeldOutIsEvaluatedWhereNothingElseIs) {
+  for (const std::string share : {"'1 %'", "'1%'", "0.01"}) {
+    const RunConfig config =
+        load(write(kWithoutData + "data.train = ['a', 'b']\ndata.held_out = " + share + "\n"), {});
+    EXPECT_DOUBLE_EQ(config.data.held_out, 0.01);
+    ASSERT_THAT(config.data.eval, SizeIs(2));
+    EXPECT_EQ(config.data.eval[1].path, "b");
+    EXPECT_TRUE(config.data.eval[1].held_out);
+    EXPECT_EQ(load(write(to_toml(config)), {}), config);
+  }
+  const auto expect_fault = [&](const std::string& lines, const std::string& reason) {
+    try {
+      static_cast<void>(load(write(kWithoutData + "data.train = 'a'\n" + lines), {}));
+      ADD_FAILURE() << lines;
+    } catch (const sherd::Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(reason));
+    }
+  };
+  expect_fault("data.held_out = '60 %'\n", "a share up to one half");
+  expect_fault("data.held_out = 'some %'\n", "a share up to one half");
+  expect_fault("data.held_out = '1 %'\ndata.eval = 'b'\n", "give one of them held_out = true");
+  expect_fault("[[data.eval]]\npath = 'b'\nheld_out = true\n", "nothing is kept from training");
+}
+
 TEST_F(Lists, MayBeAStringStringsOrTables) {
   const auto one = load(write(kWithoutData + "data.train = 'a'\n"), {}).data.train;
   ASSERT_THAT(one, SizeIs(1));

@@ -29,14 +29,17 @@ TEST(Print, TheListOfFlags) {
           "model.path required", "model.init \"weights\"", "model.ignore_fields []",
           "data.max_length \"model\"", "data.max_answer_tokens 32", "data.cache \"auto\"",
           "data.packing \"none\"", "data.on_bad_sample \"error\"", "data.max_bad_samples 100",
-          "data.train[0].path required", "data.train[0].format \"auto\"",
+          "data.held_out \"none\"", "data.train[0].path required", "data.train[0].format \"auto\"",
           "data.train[0].limit \"all\"", "data.train[0].limit_order \"random\"",
           "data.train[0].columns.prompt \"prompt\"",
-          "data.train[0].columns.completion \"completion\"", "data.train[0].weight 1.0",
-          "data.eval[0].path required", "data.eval[0].format \"auto\"",
+          "data.train[0].columns.completion \"completion\"",
+          "data.train[0].columns.messages \"messages\"", "data.train[0].columns.text \"text\"",
+          "data.train[0].weight 1.0", "data.eval[0].path required", "data.eval[0].format \"auto\"",
           "data.eval[0].limit \"all\"", "data.eval[0].limit_order \"random\"",
           "data.eval[0].columns.prompt \"prompt\"",
           "data.eval[0].columns.completion \"completion\"",
+          "data.eval[0].columns.messages \"messages\"", "data.eval[0].columns.text \"text\"",
+          "data.eval[0].held_out false",
           "train.output runs/ and the name of the file; required without one", "train.epochs 1",
           "train.max_steps \"epochs\"", "train.global_batch 8", "train.micro_batch 1",
           "train.seed 0", "train.on_non_finite \"stop\"", "train.max_skipped 10",
@@ -80,9 +83,9 @@ TEST(Print, TomlHasEveryKeyUnderItsSection) {
   const std::string text = to_toml(RunConfig{});
   EXPECT_THAT(
       text, HasSubstr("[model]\npath = \"\"\ninit = \"weights\"\nignore_fields = []\n\n[data]\n"));
-  EXPECT_THAT(text,
-              HasSubstr("cache = \"auto\"\npacking = \"none\"\non_bad_sample = "
-                        "\"error\"\nmax_bad_samples = 100\ntrain = []\neval = []\n\n[train]\n"));
+  EXPECT_THAT(text, HasSubstr("cache = \"auto\"\npacking = \"none\"\non_bad_sample = "
+                              "\"error\"\nmax_bad_samples = 100\nheld_out = \"none\"\ntrain = "
+                              "[]\neval = []\n\n[train]\n"));
   EXPECT_THAT(text, HasSubstr("\n[optim]\nkind = \"adamw\"\nlr = 2e-05\nbetas = [0.9, 0.999]\n"));
   EXPECT_THAT(text, HasSubstr("\n[log]\nevery_steps = 1\nname = \"\"\nproject = \"\"\ntags = []\n"
                               "trace_steps = \"never\"\n\n[[log.sink]]\nkind = \"jsonl\"\n"));

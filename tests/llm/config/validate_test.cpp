@@ -35,6 +35,18 @@ TEST(Validate, NamesWhatIsMissing) {
   EXPECT_EQ(faults[2].key, "train.output");
 }
 
+TEST(Validate, ChecksDateAndArgumentsOfChatTemplates) {
+  RunConfig config = complete();
+  config.data.date = "2026-02-30";
+  config.data.template_arguments = {"enable_thinking=false", "enable_thinking"};
+  EXPECT_THAT(
+      faults_of(config),
+      ElementsAre("data.date| data.date = \"2026-02-30\" is no date: give YYYY-MM-DD, for "
+                  "example \"2026-01-01\"",
+                  "data.template_arguments| data.template_arguments: \"enable_thinking\" is "
+                  "no NAME=VALUE, for example \"enable_thinking=false\""));
+}
+
 TEST(Validate, ChecksTheBatch) {
   RunConfig config = complete();
   config.train.micro_batch = 16;

@@ -68,6 +68,25 @@ TEST(Export, WhatIsCopiedIsCountedBeforehand) {
                "vocab.json");
 }
 
+// What was learned as the end of an answer stops generation.
+TEST(Export, NamesTheStopTokenAndTheTemplateOfAChat) {
+  const TemporaryFolder source, out;
+  write_all(source / "config.json", R"({"eos_token_id": 2, "torch_dtype": "float32"})");
+  write_all(source / "generation_config.json", R"({"eos_token_id": [2, 7], "max_length": 9})");
+  write_all(source / "tokenizer_config.json", R"({"eos_token": "</s>", "chat_template": "old"})");
+  write_all(source / "special_tokens_map.json",
+            R"({"eos_token": {"content": "</s>", "lstrip": false}})");
+  copy_config_and_tokenizer(source.path(), out.path(), at::kFloat,
+                            ExportedChat{"<|im_end|>", 7, "{{ messages }}"});
+  const auto read = [&](const char* name) { return Json::parse(read_all(out / name)); };
+  EXPECT_EQ(read("config.json")["eos_token_id"], 7);
+  EXPECT_EQ(read("generation_config.json").dump(), R"({"eos_token_id":[7,2],"max_length":9})");
+  EXPECT_EQ(read("tokenizer_config.json").dump(), R"({"eos_token":"<|im_end|>"})");
+  EXPECT_EQ(read("special_tokens_map.json").dump(),
+            R"({"eos_token":{"content":"<|im_end|>","lstrip":false}})");
+  EXPECT_EQ(read_all(out / "chat_template.jinja"), "{{ messages }}");
+}
+
 TEST(Export, KeepsTheSpellingOfTheDtype) {
   const TemporaryFolder source, out;
   write_all(source / "config.json", read_all(kData + "tiny-llama3-hf/config.v5.json"));

@@ -292,6 +292,23 @@ TEST_F(Compared, AreJsonAndCsv) {
   EXPECT_THAT(to_csv(both), HasSubstr("\n\"a,b\",full_shard,2,2.5,"));
 }
 
+TEST_F(Compared, HaveNamesThatDifferWhereTheirFoldersHaveOneName) {
+  const auto at = [&](const std::string& parent) {
+    const auto path = folder() / parent;
+    std::filesystem::create_directories(path);
+    return WrittenRun{.name = "run", .lr = parent == "a/one" ? 0.001 : 0.5}.write(path);
+  };
+  const auto other = WrittenRun{.name = "other"}.write(folder());
+  const Comparison all = compare({at("a/one"), at("b/one"), other, at("two"), other});
+  std::vector<std::string> names;
+  for (const ComparedRun& run : all.runs) {
+    names.push_back(run.records.name);
+  }
+  EXPECT_THAT(names, ElementsAre("a/one/run", "b/one/run", "other", "two/run", "other"));
+  EXPECT_THAT(all.differences, Contains("two/run: optim.lr = 0.5, a/one/run: 0.001"));
+  EXPECT_THAT(to_text(all), HasSubstr("b/one/run"));
+}
+
 TEST_F(Compared, AreAPageThatNeedsNothingElse) {
   const std::string page = to_html(beside({.name = "<b>&", .lr = 0.5}));
   EXPECT_THAT(page, HasSubstr("<td>&lt;b&gt;&amp;</td>"));

@@ -187,8 +187,10 @@ TEST_F(Records, ThatAreDamagedAreNamedByLine) {
 }
 
 TEST_F(Records, AFolderThatIsNoRunIsNamed) {
-  expect_fault(ExitCode::InputMissing, folder(), "is not the folder of a run");
-  expect_fault(ExitCode::InputMissing, folder() / "nowhere", "is not the folder of a run");
+  expect_fault(ExitCode::InputMissing, folder(),
+               "is not a run: it contains no config.toml. Give the output folder of a run");
+  expect_fault(ExitCode::InputMissing, folder() / "nowhere",
+               "is not a run: it contains no config.toml");
   const auto run = WrittenRun().write(folder());
   std::filesystem::remove(run / "log.jsonl");
   expect_fault(ExitCode::InputMissing, run, "log.jsonl is not there");

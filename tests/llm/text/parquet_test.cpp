@@ -112,8 +112,8 @@ TEST(Parquet, NamesTheColumnOfTextThatIsNone) {
 
 TEST(Parquet, SaysWhichColumnsThereAre) {
   expect_parquet_refused(bytes_of(kParquet / "sums-none.parquet"),
-                         {"my.parquet: has neither \"q\" and \"a\" nor",
-                          "its columns are \"prompt\", \"completion\", \"n\": name two of them"},
+                         {"my.parquet: has no \"q\"; its columns are \"prompt\", \"completion\", \"n\": name "
+                          "them with columns"},
                          {"q", "a"});
 }
 

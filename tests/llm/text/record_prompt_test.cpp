@@ -1,5 +1,7 @@
 #include "llm/text/record_prompt.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,6 +41,28 @@ TEST(RecordPrompt, TheCompletionAndTheEndAreSupervised) {
   }
   const LabelledPrompt lines = encode_record(encoder, "Who is it?\n", "Lily");
   EXPECT_EQ(decoded(encoder, lines, false), "Who is it?\n");
+}
+
+// A user may have rendered a template himself.
+TEST(RecordPrompt, KeepsSpecialTokensOfTheTextAndAddsNoneTwice) {
+  const PromptEncoder encoder = records_encoder(128, 8);
+  const auto plain = encode_record(encoder, "Who is it?", "Lily");
+  const auto rendered = encode_record(encoder, "<s>Who is it?", "Lily</s>");
+  EXPECT_EQ(std::count(rendered.ids.begin(), rendered.ids.end(), 1), 1);
+  EXPECT_EQ(std::count(rendered.ids.begin(), rendered.ids.end(), 2), 1);
+  EXPECT_EQ(rendered.ids.front(), plain.ids.front());
+  EXPECT_EQ(rendered.ids.back(), plain.ids.back());
+  EXPECT_EQ(encode_prompt(encoder.tokenizer(), "<s>Who is it?").at(1), rendered.ids.at(1));
+}
+
+TEST(RecordPrompt, PutsTheSeparatorBetweenPromptAndCompletion) {
+  const auto tokenizer = Tokenizer::from_folder(sherd::test::data_folder() / "stories260k-hf");
+  const PromptEncoder lines(tokenizer, {128, 8}, {.separator = "\n"});
+  EXPECT_EQ(tokenizer.decode(encode_record(lines, "Who?", "Lily").ids), "Who?\nLily");
+  const PromptEncoder nothing(tokenizer, {128, 8}, {.separator = ""});
+  EXPECT_EQ(tokenizer.decode(encode_record(nothing, "Who?", "Lily").ids), "Who?Lily");
+  EXPECT_NE(lines.key(), nothing.key());
+  EXPECT_EQ(records_encoder(128, 8).key(), "");
 }
 
 TEST(RecordPrompt, ALongPromptLosesItsBegin) {

@@ -1,0 +1,304 @@
+#include "llm/text/chat_encoder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "llm/text/printable.h"
+#include "sherd/error.h"
+
+namespace llm::text {
+namespace {
+
+using nlohmann::ordered_json;
+
+// A noncharacter that cuts special tokens in messages, so that they are encoded as text.
+constexpr std::string_view kCut = "\xef\xb7\x9f";  // U+FDDF
+
+[[noreturn]] void refuse_chat(const std::string& why) {
+  throw sherd::Error(sherd::ExitCode::BadData, why);
+}
+
+bool is_part(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+std::string with_cut_tokens(std::string text, const std::vector<std::string>& tokens) {
+  for (const std::string& token : tokens) {
+    for (std::size_t at = text.find(token); at != std::string::npos; at = text.find(token, at)) {
+      std::size_t first = 1;
+      while (first < token.size() && (static_cast<unsigned char>(token[first]) & 0xC0U) == 0x80U) {
+        ++first;
+      }
+      text.insert(at + first, kCut);
+      at += kCut.size();
+    }
+  }
+  return text;
+}
+
+// The value with its special tokens cut, names of fields included.
+ordered_json with_cut_tokens(const ordered_json& value, const std::vector<std::string>& tokens) {
+  if (value.is_string()) {
+    if (is_part(value.get_ref<const std::string&>(), kCut)) {
+      refuse_chat(
+          "a message contains U+FDDF, which data.special_tokens_in_text = \"as_text\" "
+          "needs for itself: remove it");
+    }
+    return with_cut_tokens(value.get<std::string>(), tokens);
+  }
+  if (value.is_array()) {
+    ordered_json cut = ordered_json::array();
+    for (const ordered_json& item : value) {
+      cut.push_back(with_cut_tokens(item, tokens));
+    }
+    return cut;
+  }
+  if (value.is_object()) {
+    ordered_json cut = ordered_json::object();
+    for (const auto& [name, item] : value.items()) {
+      cut[with_cut_tokens(name, tokens)] = with_cut_tokens(item, tokens);
+    }
+    return cut;
+  }
+  return value;
+}
+
+bool begins_with(const std::vector<TokenId>& ids, const std::vector<TokenId>& begin) {
+  return ids.size() >= begin.size() && std::equal(begin.begin(), begin.end(), ids.begin());
+}
+
+// The first token is never learned: nothing comes before it.
+LabelledPrompt labelled_spans(const Encoding& whole, const std::vector<Span>& spans,
+                              bool overlapping) {
+  LabelledPrompt prompt;
+  prompt.ids = whole.ids;
+  prompt.supervised.assign(whole.ids.size(), 0);
+  for (std::size_t i = 1; i < whole.ids.size(); ++i) {
+    const ByteRange& token = whole.ranges[i];
+    const bool is_learned = std::any_of(spans.begin(), spans.end(), [&](const Span& span) {
+      return overlapping ? token.begin < span.end && span.begin < token.end
+                         : span.begin <= token.begin && token.begin < span.end;
+    });
+    prompt.supervised[i] = is_learned ? 1 : 0;
+  }
+  return prompt;
+}
+
+std::int64_t learned_tokens(const LabelledPrompt& prompt) {
+  return std::count(prompt.supervised.begin(), prompt.supervised.end(), std::uint8_t{1});
+}
+
+// Cuts a sample at its end.
+void cut_to(LabelledPrompt& prompt, std::int64_t max_length) {
+  const std::int64_t excess = std::ssize(prompt.ids) - max_length;
+  if (excess <= 0) {
+    return;
+  }
+  const std::int64_t before = learned_tokens(prompt);
+  prompt.ids.resize(static_cast<std::size_t>(max_length));
+  prompt.supervised.resize(static_cast<std::size_t>(max_length));
+  prompt.cut_answer_tokens = before - learned_tokens(prompt);
+  prompt.answer_was_cut = prompt.cut_answer_tokens > 0;
+  prompt.cut_tokens = excess - prompt.cut_answer_tokens;
+  prompt.context_was_cut = prompt.cut_tokens > 0;
+}
+
+}  // namespace
+
+ChatEncoder::ChatEncoder(Tokenizer tokenizer, ChatTemplate chat_template, ChatOptions options)
+    : tokenizer_(std::move(tokenizer)),
+      template_(std::move(chat_template)),
+      options_(std::move(options)),
+      control_tokens_(tokenizer_.special_tokens()) {
+  for (const TokenId id : tokenizer_.stop_ids()) {
+    stop_tokens_.push_back(tokenizer_.decode(std::span(&id, 1), false));
+  }
+  if (const auto stop = stop_of_template()) {
+    stop_id_ = tokenizer_.token_to_id(*stop);
+    stop_tokens_.push_back(*stop);
+  }
+  if (stop_tokens_.empty()) {
+    refuse_chat(template_.file() +
+                ": neither the chat template nor the model's folder names a token that stops "
+                "generation: set eos_token in tokenizer_config.json");
+  }
+}
+
+// The first special token behind the answer of a short conversation.
+std::optional<std::string> ChatEncoder::stop_of_template() const {
+  constexpr std::string_view kAnswer = "Answer";
+  const ordered_json messages = {{{"role", "user"}, {"content", "Question"}},
+                                 {{"role", "assistant"}, {"content", kAnswer}}};
+  std::string text;
+  try {
+    text = render(messages, nullptr, false).text;
+  } catch (const sherd::Error&) {
+    return std::nullopt;  // a template of other conversations
+  }
+  const std::size_t answer = text.rfind(kAnswer);
+  if (answer == std::string::npos) {
+    return std::nullopt;
+  }
+  std::vector<std::string> candidates = control_tokens_;
+  candidates.insert(candidates.end(), stop_tokens_.begin(), stop_tokens_.end());
+  const std::size_t begin = answer + kAnswer.size();
+  const auto end = first_stop(text, begin, candidates);
+  if (!end) {
+    return std::nullopt;
+  }
+  const auto stop = std::max_element(
+      candidates.begin(), candidates.end(), [&](const std::string& a, const std::string& b) {
+        const auto ends = [&](const std::string& token) {
+          return std::string_view(text).substr(begin, *end - begin).ends_with(token) ? token.size()
+                                                                                     : 0;
+        };
+        return ends(a) < ends(b);
+      });
+  return *stop;
+}
+
+RenderedChat ChatEncoder::render(const ordered_json& messages, const ordered_json& tools,
+                                 bool add_generation_prompt) const {
+  ordered_json arguments = options_.arguments;
+  arguments["add_generation_prompt"] = add_generation_prompt;
+  return template_.render(messages, tools, arguments, options_.now);
+}
+
+ChatRule ChatEncoder::rule_of(const ordered_json& tools) const {
+  return {.render =
+              [this, tools](const ordered_json& messages, bool add_generation_prompt) {
+                return render(messages, tools, add_generation_prompt).text;
+              },
+          .stop_tokens = stop_tokens_,
+          .control_tokens = control_tokens_,
+          .last_only = options_.supervised == Supervised::Last,
+          .as_rendered = options_.as_rendered};
+}
+
+ChatSample ChatEncoder::sample_of_template(const Conversation& conversation) const {
+  RenderedChat whole = render(conversation.messages, conversation.tools, false);
+  if (whole.spans.empty()) {
+    refuse_chat(template_.file() +
+                ": data.supervise = \"template\", and the chat template marks nothing with {% "
+                "generation %}: set data.supervise = \"all\", or name another template with "
+                "data.chat_template");
+  }
+  return {{}, std::move(whole.text), std::move(whole.spans)};
+}
+
+std::vector<ChatSample> ChatEncoder::samples(const Conversation& conversation) const {
+  const bool cuts = options_.special_tokens_as_text;
+  const Conversation& given =
+      cuts ? Conversation{with_cut_tokens(conversation.messages, control_tokens_),
+                          with_cut_tokens(conversation.tools, control_tokens_)}
+           : conversation;
+  ChatRule rule = rule_of(given.tools);
+  if (options_.supervised == Supervised::Template) {
+    return {sample_of_template(given)};
+  }
+  ChatVerdict verdict = samples_of(given, rule);
+  if (verdict.fault) {
+    refuse_chat(verdict.fault->message());
+  }
+  return std::move(verdict.samples);
+}
+
+// Special tokens in messages are cut in two; the parts are encoded apart, so that neither is one.
+Encoding ChatEncoder::encoded(std::string_view text) const {
+  Encoding all;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(kCut, begin), text.size());
+    Encoding part = tokenizer_.encode_whole(text.substr(begin, end - begin));
+    all.ids.insert(all.ids.end(), part.ids.begin(), part.ids.end());
+    for (const ByteRange& range : part.ranges) {
+      all.ranges.push_back({range.begin + static_cast<std::int64_t>(begin),
+                            range.end + static_cast<std::int64_t>(begin)});
+    }
+    begin = end + kCut.size();
+  }
+  return all;
+}
+
+void ChatEncoder::add_encoded(const ChatSample& sample,
+                              std::vector<LabelledPrompt>& prompts) const {
+  const std::string_view text = sample.text;
+  const bool of_template = options_.supervised == Supervised::Template;
+  const Encoding whole = encoded(text);
+  std::vector<Span> in_whole;
+  for (const Span& span : sample.spans) {
+    const auto begin = static_cast<std::size_t>(span.begin);
+    const auto size = static_cast<std::size_t>(span.end - span.begin);
+    std::vector<TokenId> prompt;
+    if (!of_template) {
+      prompt = encoded(text.substr(0, begin)).ids;
+    }
+    if (begins_with(whole.ids, prompt)) {
+      in_whole.push_back(span);
+      continue;
+    }
+    LabelledPrompt& apart = prompts.emplace_back();
+    apart.supervised.assign(prompt.size(), 0);
+    apart.ids = std::move(prompt);
+    const std::vector<TokenId> answer = encoded(text.substr(begin, size)).ids;
+    apart.ids.insert(apart.ids.end(), answer.begin(), answer.end());
+    apart.supervised.resize(apart.ids.size(), 1);
+  }
+  if (!in_whole.empty()) {
+    prompts.push_back(labelled_spans(whole, in_whole, of_template));
+  }
+}
+
+std::vector<LabelledPrompt> ChatEncoder::encode(const Conversation& conversation,
+                                                std::int64_t max_length) const {
+  std::vector<LabelledPrompt> prompts;
+  for (const ChatSample& sample : samples(conversation)) {
+    add_encoded(sample, prompts);
+  }
+  std::int64_t shortest = 0;
+  std::int64_t lost = 0;
+  std::vector<LabelledPrompt> kept;
+  for (LabelledPrompt& prompt : prompts) {
+    const auto first = std::find(prompt.supervised.begin(), prompt.supervised.end(), 1);
+    const std::int64_t needed = first - prompt.supervised.begin() + 1;
+    shortest = shortest == 0 ? needed : std::min(shortest, needed);
+    cut_to(prompt, max_length);
+    if (learned_tokens(prompt) > 0) {
+      kept.push_back(std::move(prompt));
+    } else {
+      lost += prompt.cut_answer_tokens;
+    }
+  }
+  if (kept.empty()) {
+    refuse_chat(
+        fmt::format("nothing that is learned lies in the first data.max_length ({}) "
+                    "tokens: the first learned token is number {}. Raise data.max_length",
+                    max_length, shortest));
+  }
+  if (lost > 0) {
+    kept.back().cut_answer_tokens += lost;
+    kept.back().answer_was_cut = true;
+  }
+  return kept;
+}
+
+std::vector<TokenId> ChatEncoder::encode_prompt(const Conversation& conversation) const {
+  return encoded(render(conversation.messages, conversation.tools, true).text).ids;
+}
+
+std::string ChatEncoder::key() const {
+  // A template that does not ask for the date does not depend on it.
+  const bool asks_date = is_part(template_.source(), "strftime_now");
+  const ordered_json parts = {template_.source(),
+                              template_.special_tokens(),
+                              static_cast<int>(options_.supervised),
+                              options_.as_rendered,
+                              options_.special_tokens_as_text,
+                              options_.arguments,
+                              asks_date ? options_.now : "",
+                              stop_tokens_};
+  return parts.dump(-1, ' ', true, ordered_json::error_handler_t::replace);
+}
+
+}  // namespace llm::text

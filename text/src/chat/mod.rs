@@ -1,0 +1,122 @@
+//! Chat templates: Jinja as transformers sets it up. A template comes from strangers, so its size, stack, steps, output and numbers
+//! are bounded. A template is parsed once and rendered often.
+
+mod environment;
+mod filters;
+mod json;
+mod methods;
+mod named;
+mod numbers;
+mod output;
+mod source;
+mod tags;
+
+use std::thread;
+
+use chrono::NaiveDateTime;
+use minijinja::value::Value;
+use minijinja::{Environment, Error, ErrorKind};
+
+use crate::guard::{Fault, RAISED};
+pub use named::source_of;
+use output::{Output, Progress};
+
+/// The templates in use have up to about 20 KB.
+const MAX_TEMPLATE_BYTES: usize = 256 << 10;
+/// Parsing recurses with what is nested in a template, rendering and dropping with what is nested in its values.
+const STACK_BYTES: usize = 256 << 20;
+/// Rendering goes to such a stack if less than this is left of the caller's.
+const RED_ZONE_BYTES: usize = 64 << 20;
+/// Instructions of a template; 64 bytes of made text count as one. Far above what a long conversation needs.
+const FUEL: u64 = 2_000_000;
+
+const NAME: &str = "chat_template";
+/// The key of the render's `Progress` among the variables. It is no identifier, so no template can name it.
+const PROGRESS: &str = "render progress";
+
+pub struct Template {
+    environment: Environment<'static>,
+}
+
+/// A rendered conversation and the ranges of its generation blocks, in bytes.
+pub struct Rendered {
+    pub text: String,
+    pub spans: Vec<(u64, u64)>,
+}
+
+/// What a template may read: JSON texts, and the local time that `strftime_now` prints.
+pub struct Input<'a> {
+    /// A list of messages.
+    pub messages: &'a str,
+    /// A list or null.
+    pub tools: &'a str,
+    /// An object: special tokens, add_generation_prompt and the template's own arguments.
+    pub variables: &'a str,
+    /// `2026-03-09T07:05:03`; empty for the present time.
+    pub now: &'a str,
+}
+
+impl Template {
+    pub fn open(source: &str) -> Result<Self, Fault> {
+        if source.len() > MAX_TEMPLATE_BYTES {
+            return Err(Fault::new(format!("it has {} bytes, more than {MAX_TEMPLATE_BYTES}", source.len())));
+        }
+        let source = source::prepared(source);
+        on_large_stack(move || {
+            let mut environment = environment::new().map_err(fault_of)?;
+            environment.set_fuel(Some(FUEL));
+            environment.add_template_owned(NAME, source).map_err(fault_of)?;
+            Ok(Template { environment })
+        })
+    }
+
+    pub fn render(&self, input: &Input) -> Result<Rendered, Fault> {
+        // The pages of the new stack are untouched until they are needed.
+        stacker::maybe_grow(RED_ZONE_BYTES, STACK_BYTES, || self.rendered(input))
+    }
+
+    fn rendered(&self, input: &Input) -> Result<Rendered, Fault> {
+        let progress = Progress::new(time_of(input.now)?);
+        let variables = source::variables(input, Value::from_dyn_object(progress.clone()))?;
+        let mut output = Output::new(progress.clone());
+        let template = self.environment.get_template(NAME).map_err(fault_of)?;
+        template
+            .render_captured_to(variables, &mut output)
+            .map_err(|error| progress.fault_or(error))
+            .map_err(fault_of)?;
+        Ok(Rendered { text: output.into_text(), spans: progress.spans() })
+    }
+}
+
+fn on_large_stack<T: Send>(work: impl FnOnce() -> Result<T, Fault> + Send) -> Result<T, Fault> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
+        let thread = thread.map_err(|error| Fault::new(format!("no thread can be started: {error}")))?;
+        thread.join().unwrap_or_else(|_| Err(Fault::new("it makes the minijinja crate panic".to_string())))
+    })
+}
+
+fn time_of(now: &str) -> Result<NaiveDateTime, Fault> {
+    if now.is_empty() {
+        return Ok(chrono::Local::now().naive_local());
+    }
+    now.parse()
+        .map_err(|_| Fault::new(format!("`now` should be a local time such as 2026-03-09T07:05:03, not {now:?}")))
+}
+
+fn fault_of(error: Error) -> Fault {
+    let line = error.line().map_or(String::new(), |line| format!("line {line}: "));
+    let mut cause: &dyn std::error::Error = &error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    if let Some(raised) = cause.downcast_ref::<environment::Raised>() {
+        return Fault { code: RAISED, message: format!("{line}{}", raised.0) };
+    }
+    let message = match (error.kind(), error.detail()) {
+        (ErrorKind::OutOfFuel, _) => "it takes more steps than a conversation can need".to_string(),
+        (_, Some(detail)) => detail.to_string(),
+        _ => error.to_string(),
+    };
+    Fault::new(format!("{line}{message}"))
+}
