@@ -52,7 +52,7 @@ int preview(const PreviewFlags& flags, const std::vector<std::string>& words) {
   auto given = load_recipe_to_read(words, tell);
   HubNames({.json_on_stdout = flags.json, .progress = &progress}).resolve(given);
   const auto config = llm::train::resolved(given, world);
-  const auto run = llm::train::start_run(config, world, tell, &progress);
+  const auto run = llm::train::open_inputs(config, world, tell, &progress);
   const auto shown = llm::track::with_progress(&progress, "reading the samples shown", [&] {
     return llm::train::preview_of(run, flags.samples);
   });

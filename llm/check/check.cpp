@@ -72,8 +72,8 @@ std::vector<CheckItem> check(const config::RunConfig& given, sherd::World world,
   }
   config::RunConfig fresh = given;
   fresh.checkpoint.resume = "never";
-  const train::StartedRun run =
-      train::start_run(train::resolved(fresh, world), world, say, hooks.progress);
+  const train::RunInputs run =
+      train::open_inputs(train::resolved(fresh, world), world, say, hooks.progress);
   found(data_order(run.data, run.config, run.shape, world));
   found(labels(run.data, run.config, run.tokenizer, world));
   found(padding(run.data, run.config, run.shape, world));

@@ -81,6 +81,31 @@ std::string differences_in(const std::string& name, const std::vector<json>& ran
 
 }  // namespace
 
+void KeptFailure::keep(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (...) {
+    if (!failure_) {
+      failure_ = std::current_exception();
+    }
+  }
+}
+
+void KeptFailure::share(sherd::World& world) {
+  on_first_rank(world, [] {});
+}
+
+void KeptFailure::on_first_rank(sherd::World& world, const std::function<void()>& work) {
+  together(world, [&] {
+    if (failure_) {
+      std::rethrow_exception(std::exchange(failure_, nullptr));
+    }
+    if (world.rank() == 0) {
+      work();
+    }
+  });
+}
+
 std::string names_of(const std::vector<int>& ranks) {
   const std::span<const int> named(ranks.data(), std::min(ranks.size(), kRanksNamed));
   return fmt::format(

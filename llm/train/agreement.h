@@ -2,6 +2,7 @@
 // Work that fails on all ranks or on none, and settings on which ranks must agree.
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
@@ -45,6 +46,22 @@ void on_first_rank(sherd::World& world, const std::function<void()>& work);
 /// `together` does. Collective.
 [[nodiscard]] std::string from_first_rank(sherd::World& world,
                                           const std::function<std::string()>& work);
+
+/// What this rank does by itself between collectives may throw: the failure is kept until all ranks
+/// hear of it, so that no rank leaves the others in a collective.
+class KeptFailure {
+ public:
+  /// Does work of this rank alone, and keeps the first thing that it throws.
+  void keep(const std::function<void()>& work);
+  /// Throws what any rank has kept, on all of them. Collective.
+  void share(sherd::World& world);
+  /// As llm::train::on_first_rank; what a rank has kept is its failure. Collective.
+  void on_first_rank(sherd::World& world, const std::function<void()>& work);
+  [[nodiscard]] bool is_kept() const { return failure_ != nullptr; }
+
+ private:
+  std::exception_ptr failure_;
+};
 
 /// "rank 3", or "ranks 1, 3 and 4 more": for messages.
 [[nodiscard]] std::string names_of(const std::vector<int>& ranks);

@@ -87,7 +87,7 @@ std::size_t part_of(const RunData& data, std::int64_t sample) {
 // Files as they are read for what the samples do not tell.
 class Sources {
  public:
-  explicit Sources(const StartedRun& run)
+  explicit Sources(const RunInputs& run)
       : run_(run),
         encoder_(prompt_encoder_of(run.config.data, run.tokenizer,
                                    run.data.parts.front().report.limits)) {}
@@ -124,7 +124,7 @@ class Sources {
     return found->second;
   }
 
-  const StartedRun& run_;
+  const RunInputs& run_;
   text::PromptEncoder encoder_;
   std::map<std::size_t, text::QuestionFile> files_;
 };
@@ -208,7 +208,7 @@ DataFigures data_figures(const RunData& data, const config::RunConfig& config,
   return figures;
 }
 
-DataPreview preview_of(const StartedRun& run, std::int64_t count) {
+DataPreview preview_of(const RunInputs& run, std::int64_t count) {
   DataPreview preview{run.data.parts,
                       run.data.skipped,
                       data_figures(run.data, run.config, run.shape),
@@ -222,7 +222,7 @@ DataPreview preview_of(const StartedRun& run, std::int64_t count) {
   return preview;
 }
 
-std::vector<DealtSample> samples_of_step(const StartedRun& run, std::int64_t step,
+std::vector<DealtSample> samples_of_step(const RunInputs& run, std::int64_t step,
                                          std::int64_t ranks) {
   const RunData& data = run.data;
   if (step < 1 || step > data.length.total_steps) {
@@ -270,7 +270,7 @@ std::string clipped(const std::string& text) {
 
 }  // namespace
 
-std::string example_lines(const StartedRun& run) {
+std::string example_lines(const RunInputs& run) {
   constexpr std::int64_t kExamples = 3;
   std::string lines = figures_line(data_figures(run.data, run.config, run.shape)) +
                       "\nfirst samples (supervised text in [[ ]]):";

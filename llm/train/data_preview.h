@@ -60,7 +60,7 @@ struct DataPreview {
 
 /// With the first `count` samples. Reads their files once more, for what was cut off. Not
 /// collective. Throws sherd::Error as data::read_data_file() and data::questions_of() do.
-[[nodiscard]] DataPreview preview_of(const StartedRun& run, std::int64_t count);
+[[nodiscard]] DataPreview preview_of(const RunInputs& run, std::int64_t count);
 
 /// A sample as a rank gets it in a step.
 struct DealtSample {
@@ -72,7 +72,7 @@ struct DealtSample {
 /// What `ranks` ranks get in `step` (from 1), rank after rank: by the order of training alone. Not
 /// collective. Throws as preview_of(), and sherd::Error(Usage) for a step that the run does not
 /// have.
-[[nodiscard]] std::vector<DealtSample> samples_of_step(const StartedRun& run, std::int64_t step,
+[[nodiscard]] std::vector<DealtSample> samples_of_step(const RunInputs& run, std::int64_t step,
                                                        std::int64_t ranks);
 
 /// "lengths: 12 to 40 tokens, median 20, 95 % within 31; 12.5 % supervised; no padding (…)";
@@ -80,7 +80,7 @@ struct DealtSample {
 [[nodiscard]] std::string figures_line(const DataFigures& figures);
 
 /// What a run prints at its start: the figures, and three samples of a line each.
-[[nodiscard]] std::string example_lines(const StartedRun& run);
+[[nodiscard]] std::string example_lines(const RunInputs& run);
 
 /// How supervised text is marked on a terminal.
 enum class Marks { Brackets, Colour };

@@ -82,7 +82,7 @@ PlannedHosts hosts_of(const sherd::World& world) {
   return hosts;
 }
 
-StartedRun start_run(const config::RunConfig& resolved, sherd::World& world, const Say& say,
+RunInputs open_inputs(const config::RunConfig& resolved, sherd::World& world, const Say& say,
                      track::Progress* progress) {
   check_graphs(resolved, world.device().is_cpu());
   const track::Working reading(progress, "reading data");
