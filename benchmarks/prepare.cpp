@@ -123,7 +123,7 @@ void encode_alone(const fs::path& file, const llm::text::PromptEncoder& encoder,
     lines += line + "\n";
     bytes += static_cast<double>(line.size());
   }
-  const auto records = llm::text::parse_jsonl_lines(lines, file.string(), 1, {});
+  const auto records = llm::text::parse_jsonl(lines, file.string(), {}, {});
   const auto begin = std::chrono::steady_clock::now();
   std::size_t tokens = 0;
   for (const llm::text::Question& record : records.questions) {

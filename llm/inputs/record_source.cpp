@@ -33,8 +33,7 @@ class WholeSource final : public RecordSource {
     }
     const std::int64_t end = std::min(begin + kBatchRecords, count());
     RecordBatch batch{next_, end, [this, begin, end] {
-                        return ParsedBatch{questions_,
-                                           static_cast<std::size_t>(begin),
+                        return ParsedBatch{questions_, static_cast<std::size_t>(begin),
                                            static_cast<std::size_t>(end),
                                            begin == 0 ? skipped_ : std::vector<text::BadSample>(),
                                            file_};

@@ -122,8 +122,8 @@ text::Question question_of(std::string_view text) {
     const auto part = [&](const char* name) {
       return nlohmann::ordered_json::parse(one.at(name).get_ref<const std::string&>());
     };
-    question.conversation =
-        std::make_shared<const text::Conversation>(text::Conversation{part("messages"), part("tools")});
+    question.conversation = std::make_shared<const text::Conversation>(
+        text::Conversation{part("messages"), part("tools")});
   }
   return question;
 }

@@ -25,7 +25,8 @@ class ToldPreparation {
     if (progress_ != nullptr) {
       progress_->count(done, total, unit);
     }
-    phase_.report(fmt::format("{}{} {}", done, total > 0 ? fmt::format(" of {}", total) : "", unit));
+    phase_.report(
+        fmt::format("{}{} {}", done, total > 0 ? fmt::format(" of {}", total) : "", unit));
   }
   void wait(const std::string& of_holder) {
     begin("waiting for the process that tokenizes " + name_);

@@ -93,9 +93,9 @@ TEST_F(Generate, DrawsTheSameTokensForASeed) {
   const Arguments drawn =
       kGenerate + Arguments{"--temperature", "1.5", "--top-p", "0.95", "--top-k", "200"};
   const auto of_seed = [&](const std::string& seed, const std::string& batch) {
-    return completions(
-        expect_code(0, drawn + Arguments{"--prompts", file(), "--batch", batch, "--seed", seed})
-            .out);
+    return completions(expect_code(0, drawn + Arguments{"--prompts", prompts_file(folder_),
+                                                        "--batch", batch, "--seed", seed})
+                           .out);
   };
   const auto first = of_seed("7", "8");
   EXPECT_EQ(of_seed("7", "2"), first);
@@ -108,10 +108,13 @@ TEST_F(Generate, DrawsTheSameTokensForASeed) {
 
 TEST_F(Generate, TakesTheLikeliestTokenAtTemperatureZero) {
   const Arguments likeliest = {"--temperature", "0", "--seed", "3"};
-  EXPECT_EQ(completions(expect_code(0, kGenerate + Arguments{"--prompts", file()} + likeliest).out),
+  EXPECT_EQ(completions(expect_code(0, kGenerate + Arguments{"--prompts", prompts_file(folder_)} +
+                                           likeliest)
+                            .out),
             expected_);
-  const Ended only_one = expect_code(
-      0, kGenerate + Arguments{"--prompts", file(), "--temperature", "1", "--top-k", "1"});
+  const Ended only_one =
+      expect_code(0, kGenerate + Arguments{"--prompts", prompts_file(folder_), "--temperature", "1",
+                                           "--top-k", "1"});
   EXPECT_EQ(completions(only_one.out), expected_);
 }
 

@@ -1,6 +1,7 @@
 // What one run has tokenized, the next one uses.
 
 #include "tests/in_process/run_program.h"
+#include "tests/support/test_data.h"
 
 namespace sherd::test {
 namespace {
