@@ -1,7 +1,6 @@
 """Tests of scripts/guide_output.py: which commands it finds, how it runs them, and which differences it reports."""
 import contextlib
 import io
-import json
 import pathlib
 import subprocess
 import sys
