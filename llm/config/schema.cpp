@@ -130,10 +130,11 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
                                                {"sharegpt", DataFormat::Sharegpt},
                                                {"prompt_completion", DataFormat::PromptCompletion},
                                                {"text", DataFormat::Text}}),
-       .doc = "Files: squad is SQuAD's JSON, jsonl one record per line, json an array of records, "
-              "csv a table with commas (or tabs in a .tsv file). Records in any of these but squad: "
-              "chat, alpaca, sharegpt, prompt_completion, text. auto looks at the name's end, the "
-              "first bytes and the columns, and writes its choice into the run's config.toml",
+       .doc =
+           "Files: squad is SQuAD's JSON, jsonl one record per line, json an array of records, "
+           "csv a table with commas (or tabs in a .tsv file). Records in any of these but squad: "
+           "chat, alpaca, sharegpt, prompt_completion, text. auto looks at the name's end, the "
+           "first bytes and the columns, and writes its choice into the run's config.toml",
        .on_resume = fixed_if(trains),
        .before = "squad"},
       {.name = "limit",

@@ -66,8 +66,8 @@ TEST(DataPrepare, IsAJobBeforeTheRunUnderSlurm) {
   EXPECT_THAT(expect_code(64, job).err,
               testing::HasSubstr("--prepare-first makes two job files: name one with --out"));
   const fs::path file = folder.path() / "job.sbatch";
-  expect_code(0, job + Arguments{"--gpus-per-node", "2", "-o", file, "--", "--time=5",
-                                 "--gres=gpu:2"});
+  expect_code(
+      0, job + Arguments{"--gpus-per-node", "2", "-o", file, "--", "--time=5", "--gres=gpu:2"});
   const std::string prepare = bytes_of(folder.path() / "job.prepare.sbatch");
   EXPECT_THAT(prepare, testing::HasSubstr(" data prepare "));
   EXPECT_THAT(prepare, testing::HasSubstr("--time=5"));
