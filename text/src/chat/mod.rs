@@ -7,9 +7,12 @@ mod json;
 mod methods;
 mod named;
 mod numbers;
+mod operators;
 mod output;
+mod rewriter;
 mod source;
 mod tags;
+mod tokens;
 
 use std::thread;
 
