@@ -120,7 +120,7 @@ pub fn sum(
     let begin = start.clone().or(kwargs.get::<Option<Value>>("start")?);
     if begin.as_ref().is_some_and(is_list) && attribute.is_none() {
         let lists: Vec<Value> = begin.into_iter().chain(values.try_iter()?).collect();
-        return operators::listed(state, &lists);
+        return operators::listed(&lists);
     }
     if values.try_iter()?.any(|value| is_list(&value)) || begin.as_ref().is_some_and(is_list) {
         return Err(refused("a sum of lists needs start=[]"));

@@ -104,7 +104,7 @@ pub fn indexed(state: &State, value: &Value) -> Result<Value, Error> {
         state.consume_fuel((text.len() / 64) as u64)?;
     }
     if value.kind() == ValueKind::Iterable && value.len().is_some() {
-        return listed(state, [value]);
+        return listed([value]);
     }
     Ok(value.clone())
 }
@@ -114,9 +114,11 @@ pub fn generator(_value: &Value) -> Result<Value, Error> {
 }
 
 /// The items of lists, in one.
-pub fn listed<'a>(state: &State, lists: impl IntoIterator<Item = &'a Value> + Clone) -> Result<Value, Error> {
+pub fn listed<'a>(lists: impl IntoIterator<Item = &'a Value> + Clone) -> Result<Value, Error> {
     let length = lists.clone().into_iter().map(|list| list.len().unwrap_or(0)).fold(0, usize::saturating_add);
-    state.consume_fuel((length / 2) as u64)?;
+    if length > MAX_VALUES {
+        return Err(refused(format!("it makes a list of more than {MAX_VALUES} items")));
+    }
     let mut items = Vec::with_capacity(length);
     for list in lists {
         items.extend(list.try_iter()?);
@@ -165,11 +167,11 @@ pub fn plus(state: &State, left: &Value, right: &Value) -> Result<Value, Error> 
         };
     }
     if left.is_tuple() && right.is_tuple() {
-        let items: Vec<Value> = listed(state, [left, right])?.try_iter()?.collect();
+        let items: Vec<Value> = listed([left, right])?.try_iter()?.collect();
         return Ok(Value::from(Tuple::from(items)));
     }
     if is_list(left) && is_list(right) {
-        return listed(state, [left, right]);
+        return listed([left, right]);
     }
     match pair(left, right) {
         Some(Pair::Integers(a, b)) => integer(a.checked_add(b), "+"),
@@ -203,12 +205,12 @@ fn escaped(text: &str) -> String {
 }
 
 /// `left * right`: numbers, and texts and lists that are repeated.
-pub fn times(state: &State, left: &Value, right: &Value) -> Result<Value, Error> {
+pub fn times(left: &Value, right: &Value) -> Result<Value, Error> {
     let (repeated, count) = if left.is_integer() { (right, left) } else { (left, right) };
     let is_repeated = repeated.as_str().is_some() || repeated.is_tuple() || is_list(repeated);
     if is_repeated && (count.is_integer() || count.kind() == ValueKind::Bool) {
         let count = usize::try_from(i128::try_from(count.clone())?.max(0)).unwrap_or(usize::MAX);
-        return repeat(state, repeated, count);
+        return repeat(repeated, count);
     }
     match pair(left, right) {
         Some(Pair::Integers(a, b)) => integer(a.checked_mul(b), "*"),
@@ -217,19 +219,17 @@ pub fn times(state: &State, left: &Value, right: &Value) -> Result<Value, Error>
     }
 }
 
-fn repeat(state: &State, value: &Value, count: usize) -> Result<Value, Error> {
-    let length = value.as_str().map_or_else(|| value.len().unwrap_or(0), str::len).saturating_mul(count);
+fn repeat(value: &Value, count: usize) -> Result<Value, Error> {
     if let Some(text) = value.as_str() {
-        if length > MAX_TEXT_BYTES {
+        if text.len().saturating_mul(count) > MAX_TEXT_BYTES {
             return Err(refused(format!("*: it makes a text of more than {MAX_TEXT_BYTES} bytes")));
         }
         let repeated = text.repeat(count);
         return Ok(if value.is_safe() { Value::from_safe_string(repeated) } else { Value::from(repeated) });
     }
-    if length > MAX_VALUES {
-        return Err(refused(format!("*: it makes a list of more than {MAX_VALUES} items")));
-    }
-    let list = listed(state, std::iter::repeat_n(value, if length == 0 { 0 } else { count }))?;
+    // A count may be as large as it likes if the list is empty.
+    let is_empty = value.len() == Some(0);
+    let list = listed(std::iter::repeat_n(value, if is_empty { 0 } else { count.min(MAX_VALUES + 1) }))?;
     if value.is_tuple() {
         return Ok(Value::from(Tuple::from(list.try_iter()?.collect::<Vec<_>>())));
     }
