@@ -32,8 +32,9 @@ TEST(ChatLanguage, IsPythons) {
       {"{{ true + 1 }} {{ 1 + 0.5 }} {{ big + 1 }} {{ big * 2 }}",
        "2 1.5 18446744073709551616 36893488147419103230"},
       {"{{ 'a' ~ 1 ~ 1e16 ~ none ~ nowhere ~ true }}", "a11e+16NoneTrue"},
-      {"{{ [1, 'a', none] + [2.0] }} {{ (1,) + (2,) }} {{ [0] * 3 }} {{ 2 * 'ab' }}",
-       "[1, 'a', None, 2.0] (1, 2) [0, 0, 0] abab"},
+      {"{{ [1, 'a', none] + [2.0] }} {{ (1,) + (2,) }} {{ [0] * 3 }} {{ 2 * 'ab' }}{{ true * 'c' "
+       "}}",
+       "[1, 'a', None, 2.0] (1, 2) [0, 0, 0] ababc"},
       {"{{ ('a',) }} {{ {'k': [1e-7, {'x': ()}]} }} {{ [] * 100000000 }}",
        "('a',) {'k': [1e-07, {'x': ()}]} []"},
       {"{{ messages[0].parts }} {{ messages[0].parts | tojson }}",
@@ -45,8 +46,9 @@ TEST(ChatLanguage, IsPythons) {
       {"{{ 'a' in 'abc' and 'x' not in ['y'] and not 1 == 2 and [1] == [1] }}", "True"},
       {"{{ 'abc'[1] }}{{ 'abc'[-1:] }}{{ messages[::-1][0].content[0:1] }}{{ [[1, 2]][0][1] }}",
        "bcH2"},
-      {"{{ 1 if [1] == [2] else 'no' }}{{ [2] is in([[2]]) }}{{ 3 is ge(2) }}{{ 2 is not none }}",
-       "noTrueTrueTrue"},
+      {"{{ 1 if [1] == [2] else 'no' }}{{ [2] is in([[2]]) }}{{ 3 is ge(2) }}{{ 2 is not none }}{{ "
+       "'a1' is lower }}{{ 'aB' is upper }}",
+       "noTrueTrueTrueTrueFalse"},
       {"{{ 'x--y'.split('-', 1)[1] }} {{ ','.join(['a', 'b']) }} {{ 'aXb'.swapcase() }}",
        "-y a,b AxB"},
       {"{%- set ns = namespace(a=[]) -%}{%- for m in messages -%}{%- set ns.a = ns.a + [m.role] -%}"

@@ -1,6 +1,7 @@
 // Templates come from strangers: each ends in a text or an error, within two seconds and 256 MiB,
 // and never with the process.
 
+#include <exception>
 #include <fstream>
 #include <string>
 
@@ -48,10 +49,15 @@ struct Ending {
 
 // The text of a render, or its error.
 std::string answer_of(const std::filesystem::path& file, const nlohmann::ordered_json& messages) {
+  const nlohmann::ordered_json tokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
   try {
-    return ChatTemplate::from_file(file).render(messages, nullptr, {}, "2026-03-09T07:05:03").text;
+    return ChatTemplate::from_file(file)
+        .render(messages, nullptr, tokens, "2026-03-09T07:05:03")
+        .text;
   } catch (const TemplateError& error) {
     return error.message();
+  } catch (const std::exception& error) {
+    return error.what();
   }
 }
 
@@ -183,7 +189,8 @@ TEST(ChatLimits, WorkIsPaidForBeforeItIsDone) {
   const std::string many = "{% for i in range(99999) %}";
   const std::string text = "{% set s = 'a' * 1000000 %}";
   expect_answers({
-      {many + many + "{{ 'x' }}{% endfor %}{% endfor %}", "it writes more than 1048576 bytes"},
+      {many + many + "{{ 'x' * 2000 }}{% endfor %}{% endfor %}",
+       "it writes more than 1048576 bytes"},
       {many + many + "{% set x = 1 %}{% endfor %}{% endfor %}", kTooManySteps},
       {"{% set x = [range(50000) | list + [1]] %}{% set y = [range(50000) | list + [2]] %}" + many +
            "{% if x == y %}{% endif %}{% endfor %}",
@@ -191,6 +198,12 @@ TEST(ChatLimits, WorkIsPaidForBeforeItIsDone) {
       {text + many + "{% set y = s[-1] %}{% endfor %}", kTooManySteps},
       {text + many + "{% set y = s[9:] %}{% endfor %}", kTooManySteps},
       {text + many + "{% set y = s.find('b') %}{% endfor %}", kTooManySteps},
+      {text + many + "{% if s is lower %}{% endif %}{% endfor %}", kTooManySteps},
+      {text + many + "{% set y = 'a'.strip(s) %}{% endfor %}", kTooManySteps},
+      {"{% set f = '%s' * 1000 %}{% set a = (1,) * 1000 %}" + many +
+           "{% set y = f % a %}{% endfor %}",
+       kTooManySteps},
+      {text + "{{ s | batch(1) | list | length }}", kTooManySteps},
       {text + "{{ s.strip('b' * 1000000 ~ 'a') | length }}", "0"},
       {"{% set x = range(99999) | list %}" + many + "{% set y = x.count(-1) %}{% endfor %}",
        kTooManySteps},
@@ -211,13 +224,13 @@ TEST(ChatLimits, WorkIsPaidForBeforeItIsDone) {
 
 TEST(ChatLimits, LongTextsAndFormatsAreRefusedBeforeTheyAreMade) {
   expect_answers({
-      {"{{ 'a' * 10000000000 }}", "*: it makes a text of more than 4194304 bytes"},
+      {"{{ 'a' * 10000000000 }}", "*: it makes a text of more than 1048576 bytes"},
       {"{{ [0] * 10000000000 }}", "it makes a list of more than 500000 items"},
       {"{% set a, b = [0] * 400000 %}", "sequence of wrong length"},
-      {"{% set x = 'a' * 4000000 %}{{ x + x }}", "+: it makes a text of more than 4194304 bytes"},
-      {"{% set x = 'a' * 4000000 %}{{ (x ~ x) | upper }}",
-       "it works on a text of more than 4194304 bytes"},
-      {"{{ ('x' * 999999).join(['a'] * 9) }}", "join: it makes a text of more than 4194304 bytes"},
+      {"{% set x = 'a' * 600000 %}{{ x + x }}", "+: it makes a text of more than 1048576 bytes"},
+      {"{% set x = 'a' * 600000 %}{{ (x ~ x) | upper }}",
+       "it works on a text of more than 1048576 bytes"},
+      {"{{ ('x' * 999999).join(['a'] * 9) }}", "join: it makes a text of more than 1048576 bytes"},
       {"{{ 'a'.ljust(10000000000) }}", "it makes a text of more than 1048576 bytes"},
       {"{{ '%010000000000d' % 1 }}", "a format has a width of more than 10000"},
       {"{{ '%*d' % (100000000, 1) }}", "a format has a width of more than 10000"},
@@ -228,7 +241,8 @@ TEST(ChatLimits, LongTextsAndFormatsAreRefusedBeforeTheyAreMade) {
       {"{{ messages | tojson(indent='x' * 65) }}", "tojson: an indent of more than 64"},
       {"{{ messages | tojson(separators=['x' * 65, ':']) }}",
        "tojson: a separator of more than 64 bytes"},
-      {"{{ ('\\x01' * 1100000) | tojson }}", "tojson: a value that is too deep or too long"},
+      {"{% set x = '\\x01' * 600000 %}{{ (x ~ x) | tojson }}",
+       "tojson: a value that is too deep or too long"},
       {"{{ strftime_now('%Y' * 4000) }}", "strftime_now: not a format of dates"},
   });
 }

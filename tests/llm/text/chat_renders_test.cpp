@@ -115,7 +115,7 @@ void expect_all_equal(const std::filesystem::path& folder, std::size_t cases) {
 }
 
 TEST(ChatRenders, AreThoseOfTransformersForTheTemplatesThatShip) {
-  expect_all_equal(sherd::test::data_folder() / "chat", 950);
+  expect_all_equal(sherd::test::data_folder() / "chat", 1050);
 }
 
 TEST(ChatRenders, AreThoseOfTransformersFor93Templates) {

@@ -26,8 +26,8 @@ pub fn pay_for_work(state: &State, bytes: usize) -> Result<(), Error> {
 
 pub fn trim(state: &State, value: &Value, chars: Option<Value>) -> Result<Value, Error> {
     match value.as_str() {
-        Some(text) => methods::strip(text, chars.as_ref(), true, true),
-        None => methods::strip(&numbers::text(state, value)?, chars.as_ref(), true, true),
+        Some(text) => methods::strip(state, text, chars.as_ref(), true, true),
+        None => methods::strip(state, &numbers::text(state, value)?, chars.as_ref(), true, true),
     }
 }
 
