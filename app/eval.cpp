@@ -14,9 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/device.h"
-#include "app/dtypes.h"
 #include "app/hub_names.h"
-#include "app/ignore_fields.h"
 #include "app/launch.h"
 #include "app/live_line.h"
 #include "app/model_flags.h"
@@ -42,8 +40,7 @@ namespace app {
 namespace {
 
 struct EvalFlags {
-  std::string model;
-  std::string checkpoint;                         // of a run; empty: the newest
+  ModelFlags model;
   std::string data;                               // empty: the run's
   std::string format;                             // empty: the run's, else by the file
   std::vector<std::string> columns;               // prompt and completion; else the run's
@@ -53,11 +50,8 @@ struct EvalFlags {
   std::optional<std::int64_t> max_answer_tokens;  // else the run's
   std::optional<std::int64_t> batch;              // else the run's, else 8
   std::int64_t show = 0;
-  std::string predictions;                  // folder for the answers; empty: none
-  std::string dtype;                        // else the run's
-  std::vector<std::string> ignored_fields;  // in addition to the run's
+  std::string predictions;  // folder for the answers; empty: none
   std::optional<int> ranks;
-  llm::config::DeviceKind device = llm::config::DeviceKind::Auto;
   bool loss_only = false;
   bool json = false;
 };
@@ -88,7 +82,7 @@ struct Evaluated {
 
 bool is_model(const EvalFlags& flags) {
   std::error_code ignored;
-  return std::filesystem::exists(std::filesystem::path(flags.model) / "config.json", ignored);
+  return std::filesystem::exists(std::filesystem::path(flags.model.model) / "config.json", ignored);
 }
 
 // The run's own data, read as the run read it.
@@ -97,7 +91,7 @@ std::vector<EvaluatedFile> files_of_run(const std::optional<llm::config::RunConf
   if (!run || run->data.eval.empty()) {
     throw sherd::Error(
         sherd::ExitCode::Usage,
-        fmt::format("--data is missing: '{}' is {}. Give a file of questions.", flags.model,
+        fmt::format("--data is missing: '{}' is {}. Give a file of questions.", flags.model.model,
                     run               ? "a run without data.eval"
                     : is_model(flags) ? "a model, not a run"
                                       : "neither a run nor a model (no config.json)"));
@@ -129,15 +123,10 @@ void apply_flags(EvaluatedFile& file, const EvalFlags& flags) {
 
 // The model and data as the flags want them.
 Evaluated find_evaluated(const EvalFlags& flags) {
-  Evaluated found{llm::train::find_evaluated(flags.model, flags.checkpoint), {}};
+  Evaluated found{find_model(flags.model), {}};
   llm::train::EvaluatedModel& model = found.model;
-  auto& ignored = model.ignored_fields.names;
-  ignored.insert(ignored.end(), flags.ignored_fields.begin(), flags.ignored_fields.end());
   model.max_length = flags.max_length.value_or(model.max_length);
   model.max_answer_tokens = flags.max_answer_tokens.value_or(model.max_answer_tokens);
-  if (!flags.dtype.empty()) {
-    model.param_dtype = dtypes_by_name().at(flags.dtype);
-  }
   if (flags.data.empty()) {
     found.files = files_of_run(model.run, flags);
   } else {
@@ -333,9 +322,9 @@ int evaluate(Rank& rank, EvalFlags flags) {
   const auto progress = progress_of(rank, flags.json);
   auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
   HubNames names({.json_on_stdout = flags.json, .progress = progress.get()}, &rank);
-  names.resolve_model(flags.model, "--model");
+  names.resolve_model(flags.model.model, "--model");
   names.resolve_data(flags.data, "--data");
-  sherd::World world = rank.join({.device = device_of(rank, flags.device)});
+  sherd::World world = rank.join({.device = device_of(rank, flags.model.device)});
   names.require_same(world);
   const auto tell = [&](const std::string& line) {
     if (progress && !line.empty()) {
@@ -424,12 +413,8 @@ void add_eval(CLI::App& program, int& exit_code) {
   // Bounds that nobody meets are left out of the help.
   const auto whole = within(std::int64_t{0}, std::int64_t{1} << 40);
   const auto positive = within(std::int64_t{1}, std::int64_t{1} << 40);
-  verb->add_option("model,--model", flags->model,
-                   "Hugging Face folder, a run's output folder, or a checkpoint's folder");
-  verb->add_option("--checkpoint", flags->checkpoint,
-                   "checkpoint of a run: best, last, a step or a folder (default: last)");
+  add_model_flags(*verb, flags->model);
   add_data_flags(*verb, *flags);
-  add_ignore_fields(*verb, flags->ignored_fields);
   verb->add_option("-n,--ranks", flags->ranks, "ranks to start on this host (default: 1)")
       ->check(within(1, 1024));
   verb->add_option("--limit", flags->limit, "only the first N questions (0: all)")->check(whole);
@@ -446,10 +431,6 @@ void add_eval(CLI::App& program, int& exit_code) {
   verb->add_option("--show", flags->show,
                    "print the first N questions with gold and predicted answers")
       ->check(whole);
-  one_of(verb->add_option("--dtype", flags->dtype,
-                          "dtype of the computation (default: the run's, else float32)"),
-         dtype_words());
-  add_device_flag(*verb, flags->device);
   auto* loss_only =
       verb->add_flag("--loss-only", flags->loss_only, "compute only the loss; generate no answers");
   verb->add_option("--predictions", flags->predictions,
@@ -458,7 +439,7 @@ void add_eval(CLI::App& program, int& exit_code) {
       ->excludes(loss_only);
   verb->add_flag("--json", flags->json, "print one line of JSON on standard output");
   verb->callback([flags, &exit_code] {
-    take_model(flags->model, flags->checkpoint);
+    take_model(flags->model);
     const auto code = start_ranks(flags->ranks);
     if (code) {
       exit_code = *code;

@@ -12,9 +12,7 @@
 #include <unistd.h>
 
 #include "app/device.h"
-#include "app/dtypes.h"
 #include "app/hub_names.h"
-#include "app/ignore_fields.h"
 #include "app/launch.h"
 #include "app/live_line.h"
 #include "app/model_flags.h"
@@ -26,7 +24,8 @@
 #include "files/sha256.h"
 #include "llm/eval/completion.h"
 #include "llm/io/hf_config.h"
-#include "llm/text/chat_template.h"
+#include "llm/text/chosen_template.h"
+#include "llm/text/conversation.h"
 #include "llm/text/printable.h"
 #include "llm/text/prompt_file.h"
 #include "llm/text/record_prompt.h"
@@ -45,31 +44,18 @@ using sherd::Error;
 using sherd::ExitCode;
 
 struct GenerateFlags {
-  std::string model;
-  std::string checkpoint;             // of a run; empty: the newest
+  ModelFlags model;
   std::optional<std::string> prompt;  // without one and without a file: the terminal
   std::string prompts;
   std::string out;
   llm::eval::CompletionOptions options;
   bool chat = false;
   bool raw = false;
-  std::string dtype;  // else the run's
-  std::vector<std::string> ignored_fields;
+  std::string chat_template;  // empty: the run's, else the model's
   std::optional<int> ranks;
-  llm::config::DeviceKind device = llm::config::DeviceKind::Auto;
 
   [[nodiscard]] bool asks_at_terminal() const { return !prompt && prompts.empty(); }
 };
-
-llm::train::EvaluatedModel find_model(const GenerateFlags& flags) {
-  llm::train::EvaluatedModel found = llm::train::find_evaluated(flags.model, flags.checkpoint);
-  auto& ignored = found.ignored_fields.names;
-  ignored.insert(ignored.end(), flags.ignored_fields.begin(), flags.ignored_fields.end());
-  if (!flags.dtype.empty()) {
-    found.param_dtype = dtypes_by_name().at(flags.dtype);
-  }
-  return found;
-}
 
 std::vector<GivenPrompt> given_prompts(const GenerateFlags& flags) {
   if (flags.prompt) {
@@ -80,7 +66,7 @@ std::vector<GivenPrompt> given_prompts(const GenerateFlags& flags) {
 }
 
 // From text to ids, as this model wants it: by its chat template; what a run has trained, as it was
-// trained, which is without one.
+// trained.
 class Encoder {
  public:
   Encoder(const GenerateFlags& flags, const llm::train::EvaluatedModel& source,
@@ -88,21 +74,26 @@ class Encoder {
       : tokenizer_(std::move(tokenizer)),
         context_(context),
         max_new_tokens_(flags.options.max_new_tokens) {
-    auto found =
-        flags.raw ? std::nullopt : llm::text::ChatTemplate::from_folder(tokenizer_.folder());
-    if (flags.chat && !found) {
-      throw Error(ExitCode::Usage, fmt::format("--chat: the model in '{}' has no chat template",
-                                               tokenizer_.folder().string()));
+    llm::train::EvaluatedChat found = llm::train::chat_of(source, tokenizer_, flags.chat_template);
+    stop_ids_ = std::move(found.stop_ids);
+    if (flags.raw) {
+      return;
     }
-    if (found && source.run && !flags.chat) {
+    if (flags.chat && !found.encoder) {
+      throw Error(ExitCode::Usage,
+                  "--chat: " + llm::text::text_without_template(tokenizer_.folder()));
+    }
+    const std::string file = found.encoder ? found.encoder->chat_template().file() : "";
+    const bool is_asked = flags.chat || !flags.chat_template.empty();
+    if (found.encoder && source.run && !found.was_learned && !is_asked) {
       remark_ = fmt::format(
           "prompts are used unchanged, as in the run's training; --chat applies the chat template "
           "of {}",
-          found->file());
-    } else if (found) {
-      remark_ =
-          fmt::format("prompts get the chat template of {}; --raw turns it off", found->file());
-      template_ = std::move(found);
+          file);
+    } else if (found.encoder) {
+      remark_ = fmt::format("prompts get the chat template of {}{}; --raw turns it off", file,
+                            found.was_learned ? ", as in the run's training" : "");
+      chat_ = std::move(found.encoder);
     }
   }
 
@@ -111,10 +102,8 @@ class Encoder {
 
   // Throws Error(BadData), naming the prompt, for one that is empty or too long.
   [[nodiscard]] std::vector<llm::text::TokenId> encode(const GivenPrompt& prompt) const {
-    using llm::text::SpecialTokens;
-    auto ids = template_
-                   ? tokenizer_.encode(template_->render(prompt.text), SpecialTokens::Leave).ids
-                   : llm::text::encode_prompt(tokenizer_, prompt.text);
+    auto ids = chat_ ? chat_->encode_prompt(llm::text::Conversation::of_user(prompt.text))
+                     : llm::text::encode_prompt(tokenizer_, prompt.text);
     const auto tokens = static_cast<std::int64_t>(ids.size());
     if (tokens == 0) {
       throw Error(ExitCode::BadData, prompt.place + ": the prompt is empty");
@@ -138,12 +127,14 @@ class Encoder {
   }
 
   [[nodiscard]] const llm::text::Tokenizer& tokenizer() const { return tokenizer_; }
+  [[nodiscard]] const std::vector<llm::text::TokenId>& stop_ids() const { return stop_ids_; }
 
  private:
   llm::text::Tokenizer tokenizer_;
+  std::vector<llm::text::TokenId> stop_ids_;
   std::int64_t context_;
   std::int64_t max_new_tokens_;
-  std::optional<llm::text::ChatTemplate> template_;
+  std::shared_ptr<const llm::text::ChatEncoder> chat_;
   std::string remark_;
 };
 
@@ -165,6 +156,7 @@ llm::train::Settings generate_settings(const GenerateFlags& flags,
           {"--dtype", llm::io::name_of_dtype(source.param_dtype)},
           {"--raw", flags.raw ? "given" : "not given"},
           {"--chat", flags.chat ? "given" : "not given"},
+          {"--template", flags.chat_template.empty() ? "not given" : flags.chat_template},
           {"the prompts (SHA-256)", sherd::files::sha256_of(texts)}};
 }
 
@@ -262,8 +254,8 @@ int generate(Rank& rank, GenerateFlags flags) {
   const auto progress = progress_of(rank, /*json_on_stdout=*/true);
   auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
   HubNames names({.json_on_stdout = true, .progress = progress.get()}, &rank);
-  names.resolve_model(flags.model, "--model");
-  sherd::World world = rank.join({.device = device_of(rank, flags.device)});
+  names.resolve_model(flags.model.model, "--model");
+  sherd::World world = rank.join({.device = device_of(rank, flags.model.device)});
   names.require_same(world);
   llm::train::together(world, [&] {
     if (flags.asks_at_terminal() && world.size() > 1) {
@@ -272,7 +264,7 @@ int generate(Rank& rank, GenerateFlags flags) {
           "several ranks cannot read prompts from the terminal: give --prompt or --prompts");
     }
   });
-  const auto source = read_together(world, [&] { return find_model(flags); });
+  const auto source = read_together(world, [&] { return find_model(flags.model); });
   const auto tokenizer =
       read_together(world, [&] { return llm::train::load_tokenizer(source.model_folder); });
   const auto prompts = read_together(world, [&] { return given_prompts(flags); });
@@ -301,6 +293,7 @@ int generate(Rank& rank, GenerateFlags flags) {
     return llm::train::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
   });
   starting.reset();
+  flags.options.stop_ids = encoder.stop_ids();
   if (flags.asks_at_terminal()) {
     answer_at_terminal(model, encoder, flags, *progress);
   } else {
@@ -311,10 +304,7 @@ int generate(Rank& rank, GenerateFlags flags) {
 
 void add_flags(CLI::App& verb, GenerateFlags& flags) {
   const auto positive = within(std::int64_t{1}, std::int64_t{1} << 40);
-  verb.add_option("model,--model", flags.model,
-                  "Hugging Face folder, a run's output folder, or a checkpoint's folder");
-  verb.add_option("--checkpoint", flags.checkpoint,
-                  "checkpoint of a run: best, last, a step or a folder (default: last)");
+  add_model_flags(verb, flags.model);
   auto* prompt = verb.add_option("--prompt", flags.prompt, "text to continue");
   verb.add_option("--prompts", flags.prompts,
                   "a .txt file with one prompt per line, or a .jsonl file with one object with "
@@ -331,17 +321,16 @@ void add_flags(CLI::App& verb, GenerateFlags& flags) {
   verb.add_option("--batch", flags.options.batch, "prompts per rank and forward pass")
       ->capture_default_str()
       ->check(positive);
-  auto* chat = verb.add_flag("--chat", flags.chat,
-                             "treat prompts as a user's messages: apply the chat template (default "
-                             "for a model folder that has one)");
+  auto* chat =
+      verb.add_flag("--chat", flags.chat,
+                    "treat prompts as a user's messages: apply the chat template (default "
+                    "for a model folder that has one, and for a run that learned conversations)");
+  auto* chat_template = add_template_flag(verb, flags.chat_template);
   verb.add_flag("--raw", flags.raw,
-                "use prompts unchanged, without a chat template (default for a run)")
-      ->excludes(chat);
-  one_of(verb.add_option("--dtype", flags.dtype,
-                         "dtype of the computation (default: the run's, else float32)"),
-         dtype_words());
-  add_device_flag(verb, flags.device);
-  add_ignore_fields(verb, flags.ignored_fields);
+                "use prompts unchanged, without a chat template (default for a run that learned no "
+                "conversations)")
+      ->excludes(chat)
+      ->excludes(chat_template);
   verb.add_option("-n,--ranks", flags.ranks, "ranks to start on this host (default: 1)")
       ->check(within(1, 1024));
 }
@@ -357,7 +346,7 @@ void add_generate(CLI::App& program, int& exit_code) {
       "Without --prompt and --prompts it reads one prompt per line from standard input and answers "
       "each.");
   verb->callback([flags, &exit_code] {
-    take_model(flags->model, flags->checkpoint);
+    take_model(flags->model);
     if (const auto code = start_ranks(flags->ranks)) {
       exit_code = *code;
       return;

@@ -126,6 +126,14 @@ ChatEncoder::ChatEncoder(Tokenizer tokenizer, ChatTemplate chat_template, ChatOp
   }
 }
 
+std::vector<TokenId> ChatEncoder::stop_ids() const {
+  std::vector<TokenId> ids = tokenizer_.stop_ids();
+  if (stop_id_ && std::find(ids.begin(), ids.end(), *stop_id_) == ids.end()) {
+    ids.push_back(*stop_id_);
+  }
+  return ids;
+}
+
 // The first special token behind the answer of a short conversation.
 std::optional<std::string> ChatEncoder::stop_of_template() const {
   constexpr std::string_view kAnswer = "Answer";
@@ -227,7 +235,9 @@ void ChatEncoder::add_encoded(const ChatSample& sample,
   const bool of_template = options_.supervised == Supervised::Template;
   const Encoding whole = encoded(text);
   std::vector<Span> in_whole;
-  for (const Span& span : sample.spans) {
+  std::vector<int> turns_in_whole;
+  for (std::size_t i = 0; i < sample.spans.size(); ++i) {
+    const Span& span = sample.spans[i];
     const auto begin = static_cast<std::size_t>(span.begin);
     const auto size = static_cast<std::size_t>(span.end - span.begin);
     std::vector<TokenId> prompt;
@@ -236,9 +246,14 @@ void ChatEncoder::add_encoded(const ChatSample& sample,
     }
     if (begins_with(whole.ids, prompt)) {
       in_whole.push_back(span);
+      if (!of_template) {
+        turns_in_whole.push_back(sample.turns[i]);
+      }
       continue;
     }
     LabelledPrompt& apart = prompts.emplace_back();
+    apart.turns = {sample.turns[i]};
+    apart.is_apart = true;
     apart.supervised.assign(prompt.size(), 0);
     apart.ids = std::move(prompt);
     const std::vector<TokenId> answer = encoded(text.substr(begin, size)).ids;
@@ -247,6 +262,7 @@ void ChatEncoder::add_encoded(const ChatSample& sample,
   }
   if (!in_whole.empty()) {
     prompts.push_back(labelled_spans(whole, in_whole, of_template));
+    prompts.back().turns = std::move(turns_in_whole);
   }
 }
 

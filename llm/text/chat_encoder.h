@@ -52,6 +52,8 @@ class ChatEncoder {
   /// The token that the template puts behind an answer, and that is learned as its end; none where
   /// the template writes none that the vocabulary has.
   [[nodiscard]] std::optional<TokenId> stop_id() const { return stop_id_; }
+  /// What stops an answer: the tokenizer's stop_ids(), and stop_id().
+  [[nodiscard]] std::vector<TokenId> stop_ids() const;
   [[nodiscard]] const ChatTemplate& chat_template() const { return template_; }
   /// What samples depend on beside the tokenizer.
   [[nodiscard]] std::string key() const;

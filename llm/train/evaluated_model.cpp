@@ -9,6 +9,7 @@
 #include "llm/config/run_config.h"
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
+#include "llm/text/chosen_template.h"
 #include "llm/train/agreement.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/chosen_checkpoint.h"
@@ -113,6 +114,30 @@ void require_same_model(const EvaluatedModel& source, const ModelShape& shape,
                     source.model_folder, source.checkpoint, changes, source.checkpoint,
                     source.model_folder));
   }
+}
+
+EvaluatedChat chat_of(const EvaluatedModel& source, const text::Tokenizer& tokenizer,
+                      const std::string& choice) {
+  if (!choice.empty()) {
+    auto asked = text::chat_template_of(choice, tokenizer.folder(), "--template");
+    if (!asked) {
+      throw sherd::Error(sherd::ExitCode::BadData,
+                         "--template model: " + text::text_without_template(tokenizer.folder()));
+    }
+    const text::ChatEncoder encoder(tokenizer, std::move(*asked), {});
+    return {std::make_shared<text::ChatEncoder>(encoder), false, encoder.stop_ids()};
+  }
+  if (source.run && learns_chat(source.run->data)) {
+    auto learned = learned_chat_of(source.run->data, tokenizer);
+    auto stop_ids = learned->stop_ids();
+    return {std::move(learned), true, std::move(stop_ids)};
+  }
+  EvaluatedChat chat{nullptr, false, tokenizer.stop_ids()};
+  if (auto own = text::ChatTemplate::from_folder(tokenizer.folder())) {
+    chat.encoder =
+        std::make_shared<text::ChatEncoder>(tokenizer, std::move(*own), text::ChatOptions{});
+  }
+  return chat;
 }
 
 sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,

@@ -2,6 +2,7 @@
 // What `sherd eval` evaluates: a model folder, or what a run has learned.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 
 #include "llm/config/run_config.h"
 #include "llm/model/causal_lm.h"
+#include "llm/text/chat_encoder.h"
 #include "llm/text/records.h"
 #include "llm/train/load_model.h"
 #include "llm/train/run_note.h"
@@ -41,6 +43,20 @@ struct EvaluatedModel {
 /// values.
 void require_same_model(const EvaluatedModel& source, const ModelShape& shape,
                         const text::Tokenizer& tokenizer);
+
+/// How a model converses.
+struct EvaluatedChat {
+  std::shared_ptr<const text::ChatEncoder> encoder;  ///< null: there is no chat template
+  bool was_learned = false;             ///< by the run: prompts are those of its training
+  std::vector<text::TokenId> stop_ids;  ///< what ends an answer
+};
+
+/// Of a run that learned conversations its template, arguments and date, and its stop token beside
+/// the tokenizer's; else the template of the model folder, rendered at the present time. `choice`,
+/// the value of --template, names another one unless it is empty. Not collective. Throws
+/// sherd::Error as text::chat_template_of() does.
+[[nodiscard]] EvaluatedChat chat_of(const EvaluatedModel& source, const text::Tokenizer& tokenizer,
+                                    const std::string& choice = "");
 
 /// Shards `shape`, the model of source.model_folder, and loads its values. Each rank reads its own
 /// slices, in options.precision.param_dtype. The model cannot be trained: its parameters are frozen

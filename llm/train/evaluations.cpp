@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include "llm/train/output_folder.h"
 #include "llm/train/prediction_files.h"
 
 namespace llm::train {

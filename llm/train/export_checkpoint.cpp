@@ -121,21 +121,20 @@ void check_folder_is_unchanged(const RunNote& note, const io::HfConfig& config,
 namespace {
 
 // How the run taught its model to converse; none if it did not.
-std::optional<io::ExportedChat> chat_of(const config::RunConfig& config, const std::string& model) {
-  const auto& sets = config.data.train;
-  if (std::none_of(sets.begin(), sets.end(), [](const auto& set) { return is_chat(set.format); })) {
+std::optional<io::ExportedChat> exported_chat_of(const config::RunConfig& config,
+                                                 const std::string& model) {
+  if (!learns_chat(config.data)) {
     return std::nullopt;
   }
   const text::Tokenizer tokenizer = load_tokenizer(model);
-  const text::PromptEncoder encoder =
-      prompt_encoder_of(config.data, tokenizer, {.max_length_tokens = 2, .max_answer_tokens = 1});
+  const auto learned = learned_chat_of(config.data, tokenizer);
   io::ExportedChat chat;
-  if (const auto stop = encoder.chat().stop_id()) {
+  if (const auto stop = learned->stop_id()) {
     chat.stop_id = *stop;
     chat.stop_token = tokenizer.decode(std::span(&*stop, 1), false);
   }
   if (config.data.chat_template != "model") {
-    chat.chat_template = encoder.chat().chat_template().source();
+    chat.chat_template = learned->chat_template().source();
   }
   return chat;
 }
@@ -163,7 +162,7 @@ struct CheckpointExport::State {
     specs = io::export_specs(*model, dtype);
     check_parameters(specs, manifest, checkpoint, source);
     static_cast<void>(io::copied_bytes(source));
-    chat = chat_of(run, source);
+    chat = exported_chat_of(run, source);
     out.emplace(options.out, source);
     weights.emplace(options.out, specs);
   }

@@ -1,5 +1,6 @@
 #include "llm/train/options_of_config.h"
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>
@@ -241,6 +242,19 @@ text::PromptEncoder prompt_encoder_of(const config::DataSection& data,
     options.no_chat = error.what();  // refused only where there are conversations
   }
   return {tokenizer, limits, std::move(options)};
+}
+
+bool learns_chat(const config::DataSection& data) {
+  return std::any_of(data.train.begin(), data.train.end(),
+                     [](const config::DataSet& set) { return is_chat(set.format); });
+}
+
+std::shared_ptr<const text::ChatEncoder> learned_chat_of(const config::DataSection& data,
+                                                         const text::Tokenizer& tokenizer) {
+  const text::PromptLimits any{.max_length_tokens = 2, .max_answer_tokens = 1};
+  const text::PromptEncoder encoder = prompt_encoder_of(data, tokenizer, any);
+  static_cast<void>(encoder.chat());  // throws where there is none
+  return encoder.options().chat;
 }
 
 data::BatchShape batch_shape(const config::TrainSection& train, int world_size) {
