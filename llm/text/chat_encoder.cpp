@@ -117,16 +117,22 @@ ChatEncoder::ChatEncoder(Tokenizer tokenizer, ChatTemplate chat_template, ChatOp
   }
   if (const auto stop = stop_of_template()) {
     stop_id_ = tokenizer_.token_to_id(*stop);
-    stop_tokens_.push_back(*stop);
-  }
-  if (stop_tokens_.empty()) {
-    refuse_chat(template_.file() +
-                ": neither the chat template nor the model's folder names a token that stops "
-                "generation: set eos_token in tokenizer_config.json");
+    if (std::find(stop_tokens_.begin(), stop_tokens_.end(), *stop) == stop_tokens_.end()) {
+      stop_tokens_.push_back(*stop);
+    }
   }
 }
 
-// The first special token behind the answer of a short conversation.
+std::vector<TokenId> ChatEncoder::stop_ids() const {
+  std::vector<TokenId> ids = tokenizer_.stop_ids();
+  if (stop_id_ && std::find(ids.begin(), ids.end(), *stop_id_) == ids.end()) {
+    ids.push_back(*stop_id_);
+  }
+  return ids;
+}
+
+// What ends the answer of a short conversation: the first token there that stops generation; where
+// there is none, the first special token.
 std::optional<std::string> ChatEncoder::stop_of_template() const {
   constexpr std::string_view kAnswer = "Answer";
   const ordered_json messages = {{{"role", "user"}, {"content", "Question"}},
@@ -141,9 +147,9 @@ std::optional<std::string> ChatEncoder::stop_of_template() const {
   if (answer == std::string::npos) {
     return std::nullopt;
   }
-  std::vector<std::string> candidates = control_tokens_;
-  candidates.insert(candidates.end(), stop_tokens_.begin(), stop_tokens_.end());
   const std::size_t begin = answer + kAnswer.size();
+  const bool stops = first_stop(text, begin, stop_tokens_).has_value();
+  const std::vector<std::string>& candidates = stops ? stop_tokens_ : control_tokens_;
   const auto end = first_stop(text, begin, candidates);
   if (!end) {
     return std::nullopt;
@@ -188,13 +194,22 @@ ChatSample ChatEncoder::sample_of_template(const Conversation& conversation) con
   return {{}, std::move(whole.text), std::move(whole.spans)};
 }
 
+// With special tokens of messages cut, where they are encoded as text.
+Conversation ChatEncoder::as_encoded(const Conversation& conversation) const {
+  return options_.special_tokens_as_text
+             ? Conversation{with_cut_tokens(conversation.messages, control_tokens_),
+                            with_cut_tokens(conversation.tools, control_tokens_)}
+             : conversation;
+}
+
 std::vector<ChatSample> ChatEncoder::samples(const Conversation& conversation) const {
-  const bool cuts = options_.special_tokens_as_text;
-  const Conversation& given =
-      cuts ? Conversation{with_cut_tokens(conversation.messages, control_tokens_),
-                          with_cut_tokens(conversation.tools, control_tokens_)}
-           : conversation;
-  ChatRule rule = rule_of(given.tools);
+  if (stop_tokens_.empty()) {
+    refuse_chat(template_.file() +
+                ": neither the chat template nor the model's folder names a token that stops "
+                "generation: set eos_token in tokenizer_config.json");
+  }
+  const Conversation given = as_encoded(conversation);
+  const ChatRule rule = rule_of(given.tools);
   if (options_.supervised == Supervised::Template) {
     return {sample_of_template(given)};
   }
@@ -207,6 +222,9 @@ std::vector<ChatSample> ChatEncoder::samples(const Conversation& conversation) c
 
 // Special tokens in messages are cut in two; the parts are encoded apart, so that neither is one.
 Encoding ChatEncoder::encoded(std::string_view text) const {
+  if (!options_.special_tokens_as_text) {
+    return tokenizer_.encode_whole(text);
+  }
   Encoding all;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(kCut, begin), text.size());
@@ -283,8 +301,13 @@ std::vector<LabelledPrompt> ChatEncoder::encode(const Conversation& conversation
   return kept;
 }
 
+std::string ChatEncoder::prompt_text(const Conversation& conversation) const {
+  const Conversation given = as_encoded(conversation);
+  return render(given.messages, given.tools, true).text;
+}
+
 std::vector<TokenId> ChatEncoder::encode_prompt(const Conversation& conversation) const {
-  return encoded(render(conversation.messages, conversation.tools, true).text).ids;
+  return encoded(prompt_text(conversation)).ids;
 }
 
 std::string ChatEncoder::key() const {

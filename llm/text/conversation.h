@@ -1,6 +1,8 @@
 #pragma once
 // A conversation of chat data.
 
+#include <string>
+
 #include <nlohmann/json.hpp>
 
 namespace llm::text {
@@ -11,6 +13,11 @@ namespace llm::text {
 struct Conversation {
   nlohmann::ordered_json messages;
   nlohmann::ordered_json tools;  ///< an array; null: none
+
+  /// One message of a user.
+  [[nodiscard]] static Conversation of_user(const std::string& message) {
+    return {nlohmann::ordered_json::array({{{"role", "user"}, {"content", message}}}), nullptr};
+  }
 };
 
 }  // namespace llm::text
