@@ -86,6 +86,17 @@ LabelledPrompt labelled_spans(const Encoding& whole, const std::vector<Span>& sp
   return prompt;
 }
 
+// Whether the last token that starts in a span is one of those.
+bool ends_with_one_of(const std::vector<TokenId>& ids, const Encoding& whole, const Span& span) {
+  const auto behind = std::find_if(whole.ranges.begin(), whole.ranges.end(),
+                                   [&](const ByteRange& token) { return token.begin >= span.end; });
+  if (behind == whole.ranges.begin()) {
+    return false;
+  }
+  const TokenId last = whole.ids[static_cast<std::size_t>(behind - whole.ranges.begin()) - 1];
+  return std::find(ids.begin(), ids.end(), last) != ids.end();
+}
+
 std::int64_t learned_tokens(const LabelledPrompt& prompt) {
   return std::count(prompt.supervised.begin(), prompt.supervised.end(), std::uint8_t{1});
 }
@@ -242,17 +253,16 @@ Encoding ChatEncoder::encoded(std::string_view text) const {
 void ChatEncoder::add_encoded(const ChatSample& sample,
                               std::vector<LabelledPrompt>& prompts) const {
   const std::string_view text = sample.text;
+  const std::vector<TokenId> stops = stop_ids();
   const bool of_template = options_.supervised == Supervised::Template;
   const Encoding whole = encoded(text);
   std::vector<Span> in_whole;
   for (const Span& span : sample.spans) {
     const auto begin = static_cast<std::size_t>(span.begin);
     const auto size = static_cast<std::size_t>(span.end - span.begin);
-    std::vector<TokenId> prompt;
-    if (!of_template) {
-      prompt = encoded(text.substr(0, begin)).ids;
-    }
-    if (begins_with(whole.ids, prompt)) {
+    std::vector<TokenId> prompt =
+        of_template ? std::vector<TokenId>() : encoded(text.substr(0, begin)).ids;
+    if (of_template || (begins_with(whole.ids, prompt) && ends_with_one_of(stops, whole, span))) {
       in_whole.push_back(span);
       continue;
     }
@@ -260,6 +270,14 @@ void ChatEncoder::add_encoded(const ChatSample& sample,
     apart.supervised.assign(prompt.size(), 0);
     apart.ids = std::move(prompt);
     const std::vector<TokenId> answer = encoded(text.substr(begin, size)).ids;
+    if (answer.empty() || std::find(stops.begin(), stops.end(), answer.back()) == stops.end()) {
+      refuse_chat(
+          fmt::format("the tokenizer joins the token that stops generation to the text before it: "
+                      "{} has no token of its own for its end, and the model would not learn to "
+                      "stop. Make it an added token of tokenizer.json, or name another template "
+                      "with data.chat_template",
+                      in_quotes(text.substr(begin, size))));
+    }
     apart.ids.insert(apart.ids.end(), answer.begin(), answer.end());
     apart.supervised.resize(apart.ids.size(), 1);
   }

@@ -183,7 +183,7 @@ std::map<std::string, TemplateOfModel> named_templates(const sherd::test::TempFo
 TEST(ChatEncoder, IdsBeforeAnAnswerAreThoseOfGenerationsPrompt) {
   const sherd::test::TempFolder folder;
   for (const auto& [name, chat] : named_templates(folder)) {
-    PromptsOfGeneration prompts(stories_model() / "tokenizer.json", chat, name);
+    PromptsOfGeneration prompts(Tokenizer::from_folder(stories_model()), chat, name);
     for (const GoldenChat& golden : golden_chats()) {
       prompts.expect_prompts(golden);
     }
@@ -196,7 +196,7 @@ TEST(ChatEncoder, IdsBeforeAnAnswerAreThoseOfGenerationsPrompt) {
 TEST(ChatEncoder, LearnsTheStopTokenOfTheFolderElseThatOfTheTemplate) {
   const auto stop_of = [&](const std::vector<std::string>& stop_tokens,
                            const std::vector<std::string>& control_tokens) {
-    const ChatModelFolder model(stories_model() / "tokenizer.json",
+    const ChatModelFolder model(Tokenizer::from_folder(stories_model()),
                                 {"", {{"eos_token", "</s>"}}, stop_tokens, control_tokens});
     const ChatEncoder encoder = chat_encoder("chatml", {}, model.path());
     const Tokenizer tokenizer = Tokenizer::from_folder(model.path());
@@ -210,7 +210,7 @@ TEST(ChatEncoder, LearnsTheStopTokenOfTheFolderElseThatOfTheTemplate) {
   const sherd::test::TempFolder written;
   std::ofstream(written.path() / "two.jinja")
       << "{% for m in messages %}{{ m.content }}<|end|></s>{% endfor %}";
-  const ChatModelFolder model(stories_model() / "tokenizer.json",
+  const ChatModelFolder model(Tokenizer::from_folder(stories_model()),
                               {"", {{"eos_token", "</s>"}}, {"</s>"}, {"<|end|>"}});
   const ChatEncoder two(Tokenizer::from_folder(model.path()),
                         ChatTemplate::from_file(written.path() / "two.jinja"), {});
@@ -228,6 +228,20 @@ TEST(ChatEncoder, NeedsATokenThatStopsGeneration) {
   expect_error([&] { static_cast<void>(encoder.encode(short_chat(), 512)); }, ExitCode::BadData,
                {"plain.jinja: neither the chat template nor the model's folder names a token that "
                 "stops generation: set eos_token in tokenizer_config.json"});
+}
+
+// Of an ordinary token the tokenizer makes others: the model would never write it.
+TEST(ChatEncoder, RefusesAStopTokenThatIsJoinedToTheText) {
+  const sherd::test::TempFolder folder;
+  std::filesystem::copy(stories_model() / "tokenizer.json", folder.path() / "tokenizer.json");
+  folder.write("tokenizer_config.json", R"({"eos_token": "e"})");
+  folder.write("joined.jinja", "{% for m in messages %}{{ m.content }} the{% endfor %}");
+  const Conversation chat{{message_of("user", "Who?"), message_of("assistant", "Lily")}, nullptr};
+  const ChatEncoder encoder(Tokenizer::from_folder(folder.path()),
+                            ChatTemplate::from_file(folder.path() / "joined.jinja"), {});
+  expect_error([&] { static_cast<void>(encoder.encode(chat, 512)); }, ExitCode::BadData,
+               {"the tokenizer joins the token that stops generation to the text before it",
+                "Lily the", "Make it an added token of tokenizer.json"});
 }
 
 // U+FDDF is a character as others are, where it does not cut special tokens.

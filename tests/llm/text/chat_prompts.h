@@ -38,27 +38,29 @@ struct GoldenChat {
 /// A folder with a tokenizer that has the tokens of a template.
 class ChatModelFolder {
  public:
-  ChatModelFolder(const std::filesystem::path& tokenizer, const TemplateOfModel& chat) {
-    const Tokenizer plain = Tokenizer::from_folder(tokenizer.parent_path());
+  ChatModelFolder(const Tokenizer& plain, const TemplateOfModel& chat) {
     std::string added;
     std::int64_t next = plain.vocabulary_size();
     nlohmann::json stop_ids;
+    const std::vector<std::string> special = plain.special_tokens();
     std::vector<std::string> tokens = chat.stop_tokens;
     tokens.insert(tokens.end(), chat.control_tokens.begin(), chat.control_tokens.end());
     std::map<std::string, std::int64_t> ids;
     for (const std::string& token : tokens) {
-      const auto known = plain.token_to_id(token);
-      if (!ids.contains(token) && !known) {
-        added += (added.empty() ? "" : ", ") + added_token(token, next);
+      if (ids.contains(token)) {
+        continue;
       }
-      if (!ids.contains(token)) {
-        ids[token] = known ? *known : next++;
+      const auto known = plain.token_to_id(token);
+      ids[token] = known ? *known : next++;
+      if (std::find(special.begin(), special.end(), token) == special.end()) {
+        added += (added.empty() ? "" : ", ") + added_token(token, ids[token]);
       }
     }
     for (const std::string& token : chat.stop_tokens) {
       stop_ids.push_back(ids.at(token));
     }
-    folder_.write("tokenizer.json", with_added(sherd::test::bytes_of(tokenizer), added));
+    folder_.write("tokenizer.json",
+                  with_added(sherd::test::bytes_of(plain.folder() / "tokenizer.json"), added));
     folder_.write("tokenizer_config.json", nlohmann::json(chat.special_tokens).dump());
     folder_.write("generation_config.json", nlohmann::json{{"eos_token_id", stop_ids}}.dump());
   }
@@ -89,9 +91,8 @@ class ChatModelFolder {
 /// Compares what is learned with what generation would be given and write.
 class PromptsOfGeneration {
  public:
-  PromptsOfGeneration(const std::filesystem::path& tokenizer, const TemplateOfModel& chat,
-                      std::string label)
-      : model_(tokenizer, chat),
+  PromptsOfGeneration(const Tokenizer& plain, const TemplateOfModel& chat, std::string label)
+      : model_(plain, chat),
         tokenizer_(Tokenizer::from_folder(model_.path())),
         template_(ChatTemplate::from_file(chat.file, chat.special_tokens)),
         stop_tokens_(chat.stop_tokens),
