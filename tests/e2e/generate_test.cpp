@@ -34,8 +34,9 @@ TEST_F(Generate, OnTwoRanksGivesTheSame) {
 }
 
 TEST_F(Generate, OnTwoRanksDrawsTheSame) {
-  const Arguments drawn = kGenerate + Arguments{"--temperature", "1.5",         "--seed",  "7",
-                                                "--prompts",     file(folder_), "--batch", "2"};
+  const Arguments drawn =
+      kGenerate + Arguments{"--temperature",       "1.5",     "--seed", "7", "--prompts",
+                            prompts_file(folder_), "--batch", "2"};
   const auto alone = completions(expect_code(0, drawn).out);
   EXPECT_EQ(completions(expect_code(0, drawn + Arguments{"-n", "2"}).out), alone);
   EXPECT_NE(alone, expected_);
