@@ -86,6 +86,17 @@ LabelledPrompt labelled_spans(const Encoding& whole, const std::vector<Span>& sp
   return prompt;
 }
 
+// Whether the last token that starts in a span is one of those.
+bool ends_with_one_of(const std::vector<TokenId>& ids, const Encoding& whole, const Span& span) {
+  const auto behind = std::find_if(whole.ranges.begin(), whole.ranges.end(),
+                                   [&](const ByteRange& token) { return token.begin >= span.end; });
+  if (behind == whole.ranges.begin()) {
+    return false;
+  }
+  const TokenId last = whole.ids[static_cast<std::size_t>(behind - whole.ranges.begin()) - 1];
+  return std::find(ids.begin(), ids.end(), last) != ids.end();
+}
+
 std::int64_t learned_tokens(const LabelledPrompt& prompt) {
   return std::count(prompt.supervised.begin(), prompt.supervised.end(), std::uint8_t{1});
 }
@@ -117,12 +128,9 @@ ChatEncoder::ChatEncoder(Tokenizer tokenizer, ChatTemplate chat_template, ChatOp
   }
   if (const auto stop = stop_of_template()) {
     stop_id_ = tokenizer_.token_to_id(*stop);
-    stop_tokens_.push_back(*stop);
-  }
-  if (stop_tokens_.empty()) {
-    refuse_chat(template_.file() +
-                ": neither the chat template nor the model's folder names a token that stops "
-                "generation: set eos_token in tokenizer_config.json");
+    if (std::find(stop_tokens_.begin(), stop_tokens_.end(), *stop) == stop_tokens_.end()) {
+      stop_tokens_.push_back(*stop);
+    }
   }
 }
 
@@ -134,7 +142,8 @@ std::vector<TokenId> ChatEncoder::stop_ids() const {
   return ids;
 }
 
-// The first special token behind the answer of a short conversation.
+// What ends the answer of a short conversation: the first token there that stops generation; where
+// there is none, the first special token.
 std::optional<std::string> ChatEncoder::stop_of_template() const {
   constexpr std::string_view kAnswer = "Answer";
   const ordered_json messages = {{{"role", "user"}, {"content", "Question"}},
@@ -149,9 +158,9 @@ std::optional<std::string> ChatEncoder::stop_of_template() const {
   if (answer == std::string::npos) {
     return std::nullopt;
   }
-  std::vector<std::string> candidates = control_tokens_;
-  candidates.insert(candidates.end(), stop_tokens_.begin(), stop_tokens_.end());
   const std::size_t begin = answer + kAnswer.size();
+  const bool stops = first_stop(text, begin, stop_tokens_).has_value();
+  const std::vector<std::string>& candidates = stops ? stop_tokens_ : control_tokens_;
   const auto end = first_stop(text, begin, candidates);
   if (!end) {
     return std::nullopt;
@@ -196,13 +205,22 @@ ChatSample ChatEncoder::sample_of_template(const Conversation& conversation) con
   return {{}, std::move(whole.text), std::move(whole.spans)};
 }
 
+// With special tokens of messages cut, where they are encoded as text.
+Conversation ChatEncoder::as_encoded(const Conversation& conversation) const {
+  return options_.special_tokens_as_text
+             ? Conversation{with_cut_tokens(conversation.messages, control_tokens_),
+                            with_cut_tokens(conversation.tools, control_tokens_)}
+             : conversation;
+}
+
 std::vector<ChatSample> ChatEncoder::samples(const Conversation& conversation) const {
-  const bool cuts = options_.special_tokens_as_text;
-  const Conversation& given =
-      cuts ? Conversation{with_cut_tokens(conversation.messages, control_tokens_),
-                          with_cut_tokens(conversation.tools, control_tokens_)}
-           : conversation;
-  ChatRule rule = rule_of(given.tools);
+  if (stop_tokens_.empty()) {
+    refuse_chat(template_.file() +
+                ": neither the chat template nor the model's folder names a token that stops "
+                "generation: set eos_token in tokenizer_config.json");
+  }
+  const Conversation given = as_encoded(conversation);
+  const ChatRule rule = rule_of(given.tools);
   if (options_.supervised == Supervised::Template) {
     return {sample_of_template(given)};
   }
@@ -215,6 +233,9 @@ std::vector<ChatSample> ChatEncoder::samples(const Conversation& conversation) c
 
 // Special tokens in messages are cut in two; the parts are encoded apart, so that neither is one.
 Encoding ChatEncoder::encoded(std::string_view text) const {
+  if (!options_.special_tokens_as_text) {
+    return tokenizer_.encode_whole(text);
+  }
   Encoding all;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(kCut, begin), text.size());
@@ -232,6 +253,7 @@ Encoding ChatEncoder::encoded(std::string_view text) const {
 void ChatEncoder::add_encoded(const ChatSample& sample,
                               std::vector<LabelledPrompt>& prompts) const {
   const std::string_view text = sample.text;
+  const std::vector<TokenId> stops = stop_ids();
   const bool of_template = options_.supervised == Supervised::Template;
   const Encoding whole = encoded(text);
   std::vector<Span> in_whole;
@@ -240,11 +262,9 @@ void ChatEncoder::add_encoded(const ChatSample& sample,
     const Span& span = sample.spans[i];
     const auto begin = static_cast<std::size_t>(span.begin);
     const auto size = static_cast<std::size_t>(span.end - span.begin);
-    std::vector<TokenId> prompt;
-    if (!of_template) {
-      prompt = encoded(text.substr(0, begin)).ids;
-    }
-    if (begins_with(whole.ids, prompt)) {
+    std::vector<TokenId> prompt =
+        of_template ? std::vector<TokenId>() : encoded(text.substr(0, begin)).ids;
+    if (of_template || (begins_with(whole.ids, prompt) && ends_with_one_of(stops, whole, span))) {
       in_whole.push_back(span);
       if (!of_template) {
         turns_in_whole.push_back(sample.turns[i]);
@@ -257,6 +277,14 @@ void ChatEncoder::add_encoded(const ChatSample& sample,
     apart.supervised.assign(prompt.size(), 0);
     apart.ids = std::move(prompt);
     const std::vector<TokenId> answer = encoded(text.substr(begin, size)).ids;
+    if (answer.empty() || std::find(stops.begin(), stops.end(), answer.back()) == stops.end()) {
+      refuse_chat(
+          fmt::format("the tokenizer joins the token that stops generation to the text before it: "
+                      "{} has no token of its own for its end, and the model would not learn to "
+                      "stop. Make it an added token of tokenizer.json, or name another template "
+                      "with data.chat_template",
+                      in_quotes(text.substr(begin, size))));
+    }
     apart.ids.insert(apart.ids.end(), answer.begin(), answer.end());
     apart.supervised.resize(apart.ids.size(), 1);
   }
@@ -299,8 +327,13 @@ std::vector<LabelledPrompt> ChatEncoder::encode(const Conversation& conversation
   return kept;
 }
 
+std::string ChatEncoder::prompt_text(const Conversation& conversation) const {
+  const Conversation given = as_encoded(conversation);
+  return render(given.messages, given.tools, true).text;
+}
+
 std::vector<TokenId> ChatEncoder::encode_prompt(const Conversation& conversation) const {
-  return encoded(render(conversation.messages, conversation.tools, true).text).ids;
+  return encoded(prompt_text(conversation)).ids;
 }
 
 std::string ChatEncoder::key() const {

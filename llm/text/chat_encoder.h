@@ -32,21 +32,21 @@ struct ChatOptions {
 /// Encodes conversations. Several threads may do so at once.
 class ChatEncoder {
  public:
-  /// Throws sherd::Error(BadData) if no token stops generation.
   ChatEncoder(Tokenizer tokenizer, ChatTemplate chat_template, ChatOptions options);
 
   /// The samples of a conversation, each of at most `max_length` tokens: what is longer is cut at
   /// its end, and what learns nothing then is left out. A turn whose prompt alone has other ids
   /// than it has in the whole becomes a sample of its own, prompt and answer encoded apart as
   /// generation has them. Throws sherd::Error(BadData) for a conversation that the rule refuses, or
-  /// of which nothing is left.
+  /// of which nothing is left, and if no token stops generation.
   [[nodiscard]] std::vector<LabelledPrompt> encode(const Conversation& conversation,
                                                    std::int64_t max_length) const;
 
   /// The samples as texts. Throws as encode().
   [[nodiscard]] std::vector<ChatSample> samples(const Conversation& conversation) const;
 
-  /// The prompt that generation is given for messages.
+  /// The prompt that generation is given for messages, and its ids. Throws TemplateError.
+  [[nodiscard]] std::string prompt_text(const Conversation& conversation) const;
   [[nodiscard]] std::vector<TokenId> encode_prompt(const Conversation& conversation) const;
 
   /// The token that the template puts behind an answer, and that is learned as its end; none where
@@ -55,6 +55,7 @@ class ChatEncoder {
   /// What stops an answer: the tokenizer's stop_ids(), and stop_id().
   [[nodiscard]] std::vector<TokenId> stop_ids() const;
   [[nodiscard]] const ChatTemplate& chat_template() const { return template_; }
+  [[nodiscard]] const ChatOptions& options() const { return options_; }
   /// What samples depend on beside the tokenizer.
   [[nodiscard]] std::string key() const;
 
@@ -64,6 +65,7 @@ class ChatEncoder {
                                     bool add_generation_prompt) const;
   [[nodiscard]] std::optional<std::string> stop_of_template() const;
   [[nodiscard]] ChatRule rule_of(const nlohmann::ordered_json& tools) const;
+  [[nodiscard]] Conversation as_encoded(const Conversation& conversation) const;
   [[nodiscard]] ChatSample sample_of_template(const Conversation& conversation) const;
   [[nodiscard]] Encoding encoded(std::string_view text) const;
   void add_encoded(const ChatSample& sample, std::vector<LabelledPrompt>& prompts) const;

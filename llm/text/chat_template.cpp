@@ -122,6 +122,11 @@ ChatTemplate ChatTemplate::from_file(const std::filesystem::path& file,
           std::move(special_tokens)};
 }
 
+ChatTemplate ChatTemplate::from_text(std::string name, std::string source,
+                                     ordered_json special_tokens) {
+  return {std::move(name), std::move(source), std::move(special_tokens)};
+}
+
 ChatTemplate ChatTemplate::named(std::string_view name, ordered_json special_tokens) {
   char* source = nullptr;
   std::size_t length_bytes = 0;

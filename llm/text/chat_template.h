@@ -54,6 +54,11 @@ class ChatTemplate {
       const std::filesystem::path& file,
       nlohmann::ordered_json special_tokens = nlohmann::ordered_json::object());
 
+  /// From its text; `name` is for messages. Throws TemplateError.
+  [[nodiscard]] static ChatTemplate from_text(
+      std::string name, std::string source,
+      nlohmann::ordered_json special_tokens = nlohmann::ordered_json::object());
+
   /// One of those that ship: chatml, llama2, llama3, mistral, gemma, zephyr or alpaca. Throws
   /// sherd::Error Usage, listing these names, for another.
   [[nodiscard]] static ChatTemplate named(

@@ -67,6 +67,10 @@ std::int64_t tokens_before(const Encoding& whole, std::int64_t prompt_end) {
   return first - whole.ranges.begin();
 }
 
+bool is_one_of(const std::vector<TokenId>& ids, TokenId id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
 }  // namespace
 
 void drop_appended(Encoding& encoding) {
@@ -84,15 +88,34 @@ void drop_doubled_begin(Encoding& encoding) {
   }
 }
 
-LabelledPrompt labelled(Encoding whole, const AnswerBounds& bounds, TokenId end_id) {
+void drop_blanks_behind_stop(Encoding& encoding, std::string_view text,
+                             const std::vector<TokenId>& stop_ids) {
+  std::size_t kept = encoding.ids.size();
+  const auto is_blank = [&](const ByteRange& range) {
+    const auto part = text.substr(static_cast<std::size_t>(range.begin),
+                                  static_cast<std::size_t>(range.end - range.begin));
+    return range != ByteRange() && part.find_first_not_of(" \t\r\n") == std::string_view::npos;
+  };
+  while (kept > 0 && is_blank(encoding.ranges[kept - 1])) {
+    --kept;
+  }
+  if (kept > 0 && is_one_of(stop_ids, encoding.ids[kept - 1])) {
+    encoding.ids.resize(kept);
+    encoding.ranges.resize(kept);
+  }
+}
+
+LabelledPrompt labelled(Encoding whole, const AnswerBounds& bounds, const Tokenizer& tokenizer) {
   drop_appended(whole);
   LabelledPrompt sample;
   // Nothing comes before the first token that it could be learned from.
   std::int64_t supervised_begin =
       std::max<std::int64_t>(1, tokens_before(whole, bounds.prompt_end));
   sample.ids = std::move(whole.ids);
-  if (sample.ids.empty() || sample.ids.back() != end_id) {  // else the text has it
-    sample.ids.push_back(end_id);
+  // Else the text has its end, of which a prompt's own is none.
+  if (std::ssize(sample.ids) <= supervised_begin ||
+      !is_one_of(tokenizer.stop_ids(), sample.ids.back())) {
+    sample.ids.push_back(tokenizer.end_id());
   }
   // Where a token reaches over the prompt's end, the prompt may be a token longer than alone.
   const std::int64_t longest =
@@ -182,9 +205,9 @@ LabelledPrompt PromptEncoder::encode_labelled(const std::string& question, std::
     fitted = fit(question, context);  // it is near the limit or above: the prompt alone decides
     whole = encode_whole(tokenizer_, fitted.prompt, answer);
   }
-  LabelledPrompt sample = labelled(
-      std::move(whole), {prompt_end(), limits_.max_answer_tokens, limits_.max_length_tokens},
-      tokenizer_.end_id());
+  LabelledPrompt sample =
+      labelled(std::move(whole),
+               {prompt_end(), limits_.max_answer_tokens, limits_.max_length_tokens}, tokenizer_);
   sample.context_was_cut = fitted.context.size() < context.size();
   sample.cut_bytes = static_cast<std::int64_t>(context.size() - fitted.context.size());
   sample.cut_tokens = fitted.cut_tokens;

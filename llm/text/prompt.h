@@ -57,10 +57,17 @@ void drop_appended(Encoding& encoding);
 /// text begins with that token itself.
 void drop_doubled_begin(Encoding& encoding);
 
+/// Takes off white space behind a token that stops generation, which a rendered text may end with:
+/// a model that has stopped writes nothing more. `text` is what was encoded.
+void drop_blanks_behind_stop(Encoding& encoding, std::string_view text,
+                             const std::vector<TokenId>& stop_ids);
+
 /// The labels of a text that ends with its answer: supervised are the tokens that start at or after
-/// the prompt's end, but never the first of all, and `end_id` after them, which is added where the
-/// text does not end with it; what is too long is cut at its end.
-[[nodiscard]] LabelledPrompt labelled(Encoding whole, const AnswerBounds& bounds, TokenId end_id);
+/// the prompt's end, but never the first of all, and the tokenizer's end token after them, which is
+/// added where the text does not end with a token that stops generation; what is too long is cut at
+/// its end.
+[[nodiscard]] LabelledPrompt labelled(Encoding whole, const AnswerBounds& bounds,
+                                      const Tokenizer& tokenizer);
 
 /// How samples of one's own data are written.
 struct PromptOptions {

@@ -40,7 +40,8 @@ Fitting fitting(const PromptEncoder& encoder, std::string_view prompt) {
   const PromptLimits& limits = encoder.limits();
   std::int64_t whole_tokens = 0;
   for (;;) {
-    const Encoding encoding = encoder.tokenizer().encode(prompt);
+    Encoding encoding = encoder.tokenizer().encode(prompt);
+    drop_doubled_begin(encoding);
     const auto tokens = static_cast<std::int64_t>(encoding.ids.size());
     whole_tokens = std::max(whole_tokens, tokens);  // each time it is less
     if (tokens <= limits.prompt_tokens()) {
@@ -86,7 +87,7 @@ LabelledPrompt encode_record(const PromptEncoder& encoder, std::string_view prom
   std::string text(kept);
   text.append(prompt.substr(whole_prompt.size()));
   const auto& separator = encoder.options().separator;
-  if (separator) {
+  if (separator && !prompt.empty()) {
     text.append(*separator);
   } else if (!text.empty() && !is_space(text.back()) && !is_space(completion.front())) {
     text.push_back(' ');
@@ -94,12 +95,14 @@ LabelledPrompt encode_record(const PromptEncoder& encoder, std::string_view prom
   text.append(completion);
   Encoding whole = encoder.tokenizer().encode(text);
   drop_doubled_begin(whole);
+  drop_appended(whole);
+  drop_blanks_behind_stop(whole, text, encoder.tokenizer().stop_ids());
   const std::int64_t room = encoder.limits().max_length_tokens;
   LabelledPrompt sample = labelled(std::move(whole),
                                    {.prompt_end = static_cast<std::int64_t>(kept.size()),
                                     .max_answer_tokens = room,
                                     .max_length_tokens = room},
-                                   encoder.tokenizer().end_id());
+                                   encoder.tokenizer());
   sample.cut_bytes = static_cast<std::int64_t>(whole_prompt.size() - kept.size());
   sample.cut_tokens = cut_tokens;
   sample.context_was_cut = sample.cut_bytes > 0;

@@ -8,10 +8,12 @@
 
 namespace llm::text {
 
-/// Encodes prompt and completion once as a whole, joined as they are where white space is between
-/// them, else by a space. Blanks at the prompt's end count as the completion's begin, since
-/// tokenizers join them to the word that follows. Supervised are the tokens that start after the
-/// prompt, and the end token.
+/// Encodes prompt and completion once as a whole, joined by the separator of the encoder's options:
+/// where it has none, by a space, unless white space is between them. Special tokens in the texts
+/// are kept. The tokenizer's begin is not added to a prompt that has it, nor the end token to a
+/// completion that ends with a token that stops generation. Blanks at the prompt's end count as the
+/// completion's begin, since tokenizers join them to the word that follows. Supervised are the
+/// tokens that start after the prompt, and the end token.
 ///
 /// A prompt of more than `prompt_tokens()` loses its begin, so that what stands before the
 /// completion remains; no character is cut. A completion may have what the prompt leaves of

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
+#include <span>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "llm/text/chosen_template.h"
+#include "tests/llm/text/chat_prompts.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/test_data.h"
 
 namespace llm::text {
@@ -51,17 +55,6 @@ std::string decoded_part(const LabelledPrompt& prompt, std::uint8_t supervised) 
     }
   }
   return Tokenizer::from_folder(stories_model()).decode(ids, false);
-}
-
-// Per run of supervised tokens the ids before it.
-std::vector<std::vector<TokenId>> prompts_in(const LabelledPrompt& sample) {
-  std::vector<std::vector<TokenId>> prompts;
-  for (std::size_t i = 0; i < sample.ids.size(); ++i) {
-    if (sample.supervised[i] == 1 && (i == 0 || sample.supervised[i - 1] == 0)) {
-      prompts.emplace_back(sample.ids.begin(), sample.ids.begin() + static_cast<std::ptrdiff_t>(i));
-    }
-  }
-  return prompts;
 }
 
 TEST(ChatEncoder, LearnsAnswersAndTheTokenThatStopsThem) {
@@ -145,52 +138,124 @@ TEST(ChosenTemplate, IsRefusedByItsName) {
                         "data.chat_template"));
 }
 
-// The property behind the rule: the ids before each learned answer are those of the prompt that
-// generation would be given.
-void expect_prompts_of_generation(const ChatEncoder& encoder, const std::string& label) {
+std::vector<GoldenChat> golden_chats() {
+  std::map<std::string, GoldenChat> chats;  // each once
   std::ifstream lines(sherd::test::data_folder() / "chat/masks.jsonl");
-  int learned = 0;
   for (std::string line; std::getline(lines, line);) {
     const auto golden = ordered_json::parse(line);
-    const Conversation chat{golden["messages"], golden["tools"]};
-    std::vector<LabelledPrompt> samples;
-    try {
-      samples = encoder.encode(chat, 100000);
-    } catch (const sherd::Error&) {
-      continue;  // refused
-    }
-    std::vector<std::vector<TokenId>> prompts;
-    for (std::size_t i = 1; i < chat.messages.size(); ++i) {
-      try {
-        const auto first = chat.messages.begin();
-        prompts.push_back(encoder.encode_prompt(
-            {ordered_json::array_t(first, first + static_cast<std::ptrdiff_t>(i)), chat.tools}));
-      } catch (const sherd::Error&) {
-        continue;  // the template does not end there
-      }
-    }
-    for (const LabelledPrompt& sample : samples) {
-      for (const auto& prompt : prompts_in(sample)) {
-        EXPECT_THAT(prompts, testing::Contains(prompt)) << label << ": " << golden["conversation"];
-        ++learned;
-      }
-    }
+    const std::string name = golden["conversation"];
+    chats[name] = {name, {golden["messages"], golden["tools"]}, ordered_json::object()};
   }
-  EXPECT_GT(learned, 20) << label;
+  std::vector<GoldenChat> all;
+  for (const auto& [name, chat] : chats) {
+    all.push_back(chat);
+  }
+  return all;
 }
 
+// The named templates with the tokens that models of their formats have.
+std::map<std::string, TemplateOfModel> named_templates(const sherd::test::TempFolder& folder) {
+  const ordered_json plain = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
+  const std::vector<std::string> plain_control = {"<s>", "</s>", "<unk>"};
+  std::map<std::string, TemplateOfModel> named = {
+      {"chatml", {"", {{"eos_token", "<|im_end|>"}}, {"<|im_end|>"}, {"<|im_start|>"}}},
+      {"llama3",
+       {"",
+        {{"bos_token", "<|begin_of_text|>"}, {"eos_token", "<|eot_id|>"}},
+        {"<|eot_id|>"},
+        {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>"}}},
+      {"gemma",
+       {"",
+        {{"bos_token", "<bos>"}, {"eos_token", "<eos>"}},
+        {"<end_of_turn>", "<eos>"},
+        {"<bos>", "<start_of_turn>"}}}};
+  for (const char* name : {"llama2", "mistral", "zephyr", "alpaca"}) {
+    named[name] = {"", plain, {"</s>"}, plain_control};
+  }
+  for (auto& [name, chat] : named) {
+    chat.file = folder.path() / (name + ".jinja");
+    std::ofstream(chat.file) << ChatTemplate::named(name).source();
+  }
+  return named;
+}
+
+// More templates and tokenizers: chat_prompts_test.cpp.
 TEST(ChatEncoder, IdsBeforeAnAnswerAreThoseOfGenerationsPrompt) {
-  for (const char* name : {"zephyr", "llama-2"}) {
-    expect_prompts_of_generation(chat_encoder(name), name);
+  const sherd::test::TempFolder folder;
+  for (const auto& [name, chat] : named_templates(folder)) {
+    PromptsOfGeneration prompts(Tokenizer::from_folder(stories_model()), chat, name);
+    for (const GoldenChat& golden : golden_chats()) {
+      prompts.expect_prompts(golden);
+    }
+    EXPECT_GT(prompts.answers(), 10) << name;
   }
 }
 
-TEST(ChatEncoder, IdsBeforeAnAnswerAreThoseOfGenerationsPromptInSmolLm2) {
-  SHERD_NEEDS_EXTRA_DATA("chat/tokenizers/smollm2/tokenizer.json");
-  const auto model = *sherd::test::extra_data("chat/tokenizers/smollm2");
-  for (const char* name : {"chatml", "chatml-generation"}) {
-    expect_prompts_of_generation(chat_encoder(name, {}, model), name);
-  }
+// What stops generation is what the model's folder names, and of a base model what the template
+// puts behind an answer.
+TEST(ChatEncoder, LearnsTheStopTokenOfTheFolderElseThatOfTheTemplate) {
+  const auto stop_of = [&](const std::vector<std::string>& stop_tokens,
+                           const std::vector<std::string>& control_tokens) {
+    const ChatModelFolder model(Tokenizer::from_folder(stories_model()),
+                                {"", {{"eos_token", "</s>"}}, stop_tokens, control_tokens});
+    const ChatEncoder encoder = chat_encoder("chatml", {}, model.path());
+    const Tokenizer tokenizer = Tokenizer::from_folder(model.path());
+    EXPECT_THAT(encoder.stop_ids(), testing::Contains(encoder.stop_id().value()));
+    const TokenId stop = encoder.stop_id().value();
+    return tokenizer.decode(std::span(&stop, 1), false);
+  };
+  EXPECT_EQ(stop_of({"</s>"}, {"<|im_start|>", "<|im_end|>"}), "<|im_end|>");
+  EXPECT_EQ(stop_of({"</s>", "<|im_end|>"}, {"<|im_start|>"}), "<|im_end|>");
+  // Generation goes on behind a special token that the folder does not name.
+  const sherd::test::TempFolder written;
+  std::ofstream(written.path() / "two.jinja")
+      << "{% for m in messages %}{{ m.content }}<|end|></s>{% endfor %}";
+  const ChatModelFolder model(Tokenizer::from_folder(stories_model()),
+                              {"", {{"eos_token", "</s>"}}, {"</s>"}, {"<|end|>"}});
+  const ChatEncoder two(Tokenizer::from_folder(model.path()),
+                        ChatTemplate::from_file(written.path() / "two.jinja"), {});
+  EXPECT_EQ(two.stop_id(), 2);
+}
+
+TEST(ChatEncoder, NeedsATokenThatStopsGeneration) {
+  const sherd::test::TempFolder folder;
+  std::filesystem::copy(stories_model() / "tokenizer.json", folder.path() / "tokenizer.json");
+  std::ofstream(folder.path() / "plain.jinja")
+      << "{% for m in messages %}{{ m.content }}{% endfor %}";
+  const ChatEncoder encoder(Tokenizer::from_folder(folder.path()),
+                            ChatTemplate::from_file(folder.path() / "plain.jinja"), {});
+  EXPECT_FALSE(encoder.encode_prompt(short_chat()).empty());  // generation does without
+  expect_error([&] { static_cast<void>(encoder.encode(short_chat(), 512)); }, ExitCode::BadData,
+               {"plain.jinja: neither the chat template nor the model's folder names a token that "
+                "stops generation: set eos_token in tokenizer_config.json"});
+}
+
+// Of an ordinary token the tokenizer makes others: the model would never write it.
+TEST(ChatEncoder, RefusesAStopTokenThatIsJoinedToTheText) {
+  const sherd::test::TempFolder folder;
+  std::filesystem::copy(stories_model() / "tokenizer.json", folder.path() / "tokenizer.json");
+  folder.write("tokenizer_config.json", R"({"eos_token": "e"})");
+  folder.write("joined.jinja", "{% for m in messages %}{{ m.content }} the{% endfor %}");
+  const Conversation chat{{message_of("user", "Who?"), message_of("assistant", "Lily")}, nullptr};
+  const ChatEncoder encoder(Tokenizer::from_folder(folder.path()),
+                            ChatTemplate::from_file(folder.path() / "joined.jinja"), {});
+  expect_error([&] { static_cast<void>(encoder.encode(chat, 512)); }, ExitCode::BadData,
+               {"the tokenizer joins the token that stops generation to the text before it",
+                "Lily the", "Make it an added token of tokenizer.json"});
+}
+
+// U+FDDF is a character as others are, where it does not cut special tokens.
+TEST(ChatEncoder, KeepsANoncharacterOfTheData) {
+  Conversation chat = short_chat();
+  chat.messages[1]["content"] = "Li\xef\xb7\x9fly";
+  const auto samples = chat_encoder("zephyr").encode(chat, 512);
+  EXPECT_THAT(decoded_part(samples.front(), 1), HasSubstr("Li\xef\xb7\x9fly"));
+  expect_error(
+      [&] {
+        static_cast<void>(
+            chat_encoder("zephyr", {.special_tokens_as_text = true}).encode(chat, 512));
+      },
+      ExitCode::BadData, {"a message contains U+FDDF"});
 }
 
 }  // namespace

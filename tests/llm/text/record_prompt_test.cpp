@@ -55,12 +55,59 @@ TEST(RecordPrompt, KeepsSpecialTokensOfTheTextAndAddsNoneTwice) {
   EXPECT_EQ(encode_prompt(encoder.tokenizer(), "<s>Who is it?").at(1), rendered.ids.at(1));
 }
 
+// A model whose folder names two tokens that stop generation, <end> (0) and <turn> (1), and whose
+// tokenizer puts <begin> (2) in front. Words are 4 and 5, a line end is 6.
+std::filesystem::path two_stops(const sherd::test::TempFolder& folder) {
+  folder.write("tokenizer.json", R"({"version": "1.0", "added_tokens": [
+      {"id": 0, "content": "<end>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false},
+      {"id": 1, "content": "<turn>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false},
+      {"id": 2, "content": "<begin>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false}],
+    "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "\\n"}, "behavior": "Isolated", "invert": false},
+    "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<begin>", "type_id": 0}},
+      {"Sequence": {"id": "A", "type_id": 0}}], "pair": [],
+      "special_tokens": {"<begin>": {"id": "<begin>", "ids": [2], "tokens": ["<begin>"]}}},
+    "model": {"type": "WordLevel", "unk_token": "?",
+      "vocab": {"<end>": 0, "<turn>": 1, "<begin>": 2, "?": 3, "Who": 4, "Lily": 5, "\n": 6}}})");
+  folder.write("tokenizer_config.json", R"({"eos_token": "<end>"})");
+  folder.write("generation_config.json", R"({"eos_token_id": [0, 1]})");
+  return folder.path();
+}
+
+TEST(RecordPrompt, AddsNoEndWhereTheCompletionHasATokenThatStopsGeneration) {
+  const sherd::test::TempFolder folder;
+  const PromptEncoder encoder(Tokenizer::from_folder(two_stops(folder)), {32, 8},
+                              {.separator = ""});
+  const auto ids = [&](const std::string& prompt, const std::string& completion) {
+    return encode_record(encoder, prompt, completion).ids;
+  };
+  using Ids = std::vector<TokenId>;
+  EXPECT_EQ(ids("Who<turn>", "Lily"), (Ids{2, 4, 1, 5, 0}));  // that is the prompt's
+  EXPECT_EQ(ids("Who<turn>", "Lily<turn>"), (Ids{2, 4, 1, 5, 1}));
+  EXPECT_EQ(ids("Who<turn>", "Lily<end>"), (Ids{2, 4, 1, 5, 0}));
+  EXPECT_EQ(ids("<begin>Who<turn>", "Lily<turn>\n"), (Ids{2, 4, 1, 5, 1}));
+  EXPECT_EQ(ids("Who<turn>", "Lily\n"), (Ids{2, 4, 1, 5, 6, 0}));
+  const LabelledPrompt sample = encode_record(encoder, "<begin>Who<turn>", "Lily<turn>\n");
+  EXPECT_EQ(sample.supervised, (std::vector<std::uint8_t>{0, 0, 0, 1, 1}));
+}
+
+// A token that is there once counts once.
+TEST(RecordPrompt, DoesNotCutAPromptForABeginThatIsNotAddedTwice) {
+  const sherd::test::TempFolder folder;
+  const Tokenizer tokenizer = Tokenizer::from_folder(two_stops(folder));
+  const PromptEncoder encoder(tokenizer, {5, 2}, {.separator = ""});
+  EXPECT_FALSE(encode_record(encoder, "<begin>Who<turn>", "Lily").context_was_cut);
+  const LabelledPrompt cut = encode_record(encoder, "<begin>Who<turn>Who<turn>", "Lily");
+  EXPECT_TRUE(cut.context_was_cut);
+  EXPECT_EQ(cut.ids, (std::vector<TokenId>{2, 4, 1, 5, 0}));  // the tokenizer's own begin
+}
+
 TEST(RecordPrompt, PutsTheSeparatorBetweenPromptAndCompletion) {
   const auto tokenizer = Tokenizer::from_folder(sherd::test::data_folder() / "stories260k-hf");
   const PromptEncoder lines(tokenizer, {128, 8}, {.separator = "\n"});
   EXPECT_EQ(tokenizer.decode(encode_record(lines, "Who?", "Lily").ids), "Who?\nLily");
   const PromptEncoder nothing(tokenizer, {128, 8}, {.separator = ""});
   EXPECT_EQ(tokenizer.decode(encode_record(nothing, "Who?", "Lily").ids), "Who?Lily");
+  EXPECT_EQ(tokenizer.decode(encode_record(lines, "", "Lily").ids), "Lily");  // a text of its own
   EXPECT_NE(lines.key(), nothing.key());
   EXPECT_EQ(records_encoder(128, 8).key(), "");
 }
