@@ -208,7 +208,7 @@ std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluate
                                           const llm::model::CausalLmImpl& model,
                                           sherd::World& world, llm::track::Progress* progress) {
   const auto& source = found.model;
-  const auto encoder = llm::train::read_together(world, [&] {
+  const auto encoder = llm::train::read_on_all_ranks(world, [&] {
     tokenizer.check_vocabulary(model.vocab_rows());
     return llm::train::prompt_encoder_of(
         source.run ? source.run->data : llm::config::DataSection(), tokenizer,
@@ -278,7 +278,7 @@ void show(const llm::eval::EvaluationResult& result, const EvalFlags& flags) {
 
 // Rank 0 makes the folder before anything that takes long.
 void make_predictions_folder(const EvalFlags& flags, sherd::World& world) {
-  llm::train::together(world, [&] {
+  llm::train::on_all_ranks(world, [&] {
     if (world.rank() == 0 && !flags.predictions.empty()) {
       sherd::files::make_folder(flags.predictions);
     }
@@ -310,7 +310,7 @@ void evaluate_each(const std::vector<llm::data::Dataset>& datasets, const EvalFl
   std::vector<Outcome> outcomes;
   for (const llm::data::Dataset& dataset : datasets) {
     outcomes.push_back({*evaluate(dataset), dataset.report});
-    llm::train::together(world, [&] {
+    llm::train::on_all_ranks(world, [&] {
       if (rank.is_first()) {
         report(outcomes, datasets.size(), flags);
       }
@@ -331,17 +331,17 @@ int evaluate(Rank& rank, EvalFlags flags) {
       progress->say(line);
     }
   };
-  const auto found = llm::train::read_together(world, [&] { return find_evaluated(flags); });
+  const auto found = llm::train::read_on_all_ranks(world, [&] { return find_evaluated(flags); });
   const llm::train::EvaluatedModel& source = found.model;
-  const auto tokenizer = llm::train::read_together(
+  const auto tokenizer = llm::train::read_on_all_ranks(
       world, [&] { return llm::train::load_tokenizer(source.model_folder); });
-  const auto shape = llm::train::read_together(world, [&] {
+  const auto shape = llm::train::read_on_all_ranks(world, [&] {
     auto read = llm::train::model_shape(source.model_folder, source.ignored_fields);
     llm::train::require_same_model(source, read, tokenizer);
     return read;
   });
-  const auto files = llm::train::read_together(world, [&] { return read_files(found); });
-  tell(llm::train::agree_on_start(world, llm::train::read_together(world, [&] {
+  const auto files = llm::train::read_on_all_ranks(world, [&] { return read_files(found); });
+  tell(llm::train::agree_on_start(world, llm::train::read_on_all_ranks(world, [&] {
                                     return llm::train::with_model_identity(
                                         eval_settings(flags, found, files), shape.config,
                                         tokenizer);

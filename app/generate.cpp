@@ -209,7 +209,7 @@ void answer_at_terminal(sherd::Sharded<llm::model::CausalLm>& model, const Encod
 // anything is computed.
 std::unique_ptr<sherd::files::NewFile> out_file(const GenerateFlags& flags, sherd::World& world) {
   std::unique_ptr<sherd::files::NewFile> file;
-  llm::train::together(world, [&] {
+  llm::train::on_all_ranks(world, [&] {
     if (world.rank() == 0 && !flags.out.empty()) {
       file = std::make_unique<sherd::files::NewFile>(flags.out);
     }
@@ -222,13 +222,14 @@ void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& en
                   const GenerateFlags& flags, const std::vector<GivenPrompt>& prompts,
                   Progress* progress) {
   sherd::World& world = model.world();
-  const auto encoded = llm::train::read_together(world, [&] { return encoder.encode(prompts); });
+  const auto encoded =
+      llm::train::read_on_all_ranks(world, [&] { return encoder.encode(prompts); });
   const auto file = out_file(flags, world);
   const auto count = llm::track::counted_in("prompts", progress);
   const llm::track::Working generating(progress, "generating");
   std::string lines;
   const auto take = [&](std::size_t i, const std::string& text) {
-    llm::train::together(world, [&] {  // all ranks end if the output is lost
+    llm::train::on_all_ranks(world, [&] {  // all ranks end if the output is lost
       if (file) {
         lines += completion_line(prompts[i], text) + '\n';
       } else if (world.rank() == 0) {
@@ -240,7 +241,7 @@ void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& en
     count(static_cast<std::int64_t>(i) + 1, std::ssize(prompts));
   };
   llm::eval::complete(model, encoded, encoder.tokenizer(), flags.options, take);
-  llm::train::together(world, [&] {
+  llm::train::on_all_ranks(world, [&] {
     if (file) {
       file->write(0, lines.data(), lines.size());
       file->commit();
@@ -249,7 +250,7 @@ void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& en
 }
 
 int generate(Rank& rank, GenerateFlags flags) {
-  using llm::train::read_together;
+  using llm::train::read_on_all_ranks;
   // Standard output is reserved for the model's text.
   const auto progress = progress_of(rank, /*json_on_stdout=*/true);
   auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
@@ -257,28 +258,28 @@ int generate(Rank& rank, GenerateFlags flags) {
   names.resolve_model(flags.model.model, "--model");
   sherd::World world = rank.join({.device = device_of(rank, flags.model.device)});
   names.require_same(world);
-  llm::train::together(world, [&] {
+  llm::train::on_all_ranks(world, [&] {
     if (flags.asks_at_terminal() && world.size() > 1) {
       throw Error(
           ExitCode::Usage,
           "several ranks cannot read prompts from the terminal: give --prompt or --prompts");
     }
   });
-  const auto source = read_together(world, [&] { return find_model(flags.model); });
+  const auto source = read_on_all_ranks(world, [&] { return find_model(flags.model); });
   const auto tokenizer =
-      read_together(world, [&] { return llm::train::load_tokenizer(source.model_folder); });
-  const auto prompts = read_together(world, [&] { return given_prompts(flags); });
-  const auto shape = read_together(world, [&] {
+      read_on_all_ranks(world, [&] { return llm::train::load_tokenizer(source.model_folder); });
+  const auto prompts = read_on_all_ranks(world, [&] { return given_prompts(flags); });
+  const auto shape = read_on_all_ranks(world, [&] {
     auto read = llm::train::model_shape(source.model_folder, source.ignored_fields);
     llm::train::require_same_model(source, read, tokenizer);
     return read;
   });
-  remark(progress.get(), llm::train::agree_on_start(world, read_together(world, [&] {
+  remark(progress.get(), llm::train::agree_on_start(world, read_on_all_ranks(world, [&] {
                                                       return llm::train::with_model_identity(
                                                           generate_settings(flags, source, prompts),
                                                           shape.config, tokenizer);
                                                     })));
-  const auto encoder = read_together(world, [&] {
+  const auto encoder = read_on_all_ranks(world, [&] {
     tokenizer.check_vocabulary(shape.shapes->vocab_rows());
     return Encoder(flags, source, tokenizer, shape.shapes->context_length());
   });

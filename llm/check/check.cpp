@@ -80,7 +80,7 @@ std::vector<CheckItem> check(const config::RunConfig& given, sherd::World world,
   train::require_room(run.config, run.model, run.data.length, world, say);
   const train::PlannedBatches batches = train::planned_batches(run.data, run.config, run.shape);
   const train::RunPlan plan = track::with_progress(hooks.progress, "planning memory", [&] {
-    return train::read_together(world, [&] {
+    return train::read_on_all_ranks(world, [&] {
       return train::plan_run(run.config, run.model, train::hosts_of(world), batches);
     });
   });

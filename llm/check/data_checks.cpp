@@ -157,7 +157,7 @@ CheckItem labels(const train::RunData& data, const config::RunConfig& config,
   std::string wrong;
   double count = 0;
   double different = 0;
-  train::together(world, [&] {
+  train::on_all_ranks(world, [&] {
     if (world.rank() != 0) {
       return;
     }

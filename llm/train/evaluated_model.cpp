@@ -51,7 +51,7 @@ void require_checkpoint(const fs::path& run) {
 std::function<std::string(const std::string&)> names_in(const std::string& folder,
                                                         const model::CausalLm& shapes,
                                                         sherd::World world) {
-  return read_together(world, [&] {
+  return read_on_all_ranks(world, [&] {
     return io::names_in_file(io::match_weights(*shapes, sherd::SafetensorsFolder(folder)));
   });
 }

@@ -11,8 +11,8 @@ namespace llm::train {
 
 Evaluations::Evaluations(Run& run)
     : run_(run),
-      cadence_(run.config().eval.every, run.inputs.data.length.steps_per_epoch,
-               std::chrono::steady_clock::now()),
+      interval_(run.config().eval.every, run.inputs.data.length.steps_per_epoch,
+                std::chrono::steady_clock::now()),
       best_(run.world, run.config().eval, first_set(), [&] { return earlier(); }) {}
 
 std::vector<runs::Evaluation> Evaluations::earlier() const {
@@ -33,7 +33,7 @@ runs::EvaluationSet Evaluations::first_set() const {
 bool Evaluations::is_due(std::int64_t step) const {
   const bool is_last = step == run_.inputs.data.length.total_steps;
   return !run_.inputs.data.heldout.empty() &&
-         (cadence_.is_due(step, time_is_up_) || (is_last && run_.config().eval.at_end));
+         (interval_.is_due(step, time_is_up_) || (is_last && run_.config().eval.at_end));
 }
 
 EvaluationKey Evaluations::key(std::int64_t step, std::size_t data_file) const {
@@ -56,7 +56,7 @@ eval::EvaluationOptions Evaluations::options(std::int64_t samples) {
 }
 
 bool Evaluations::is_in_log(const EvaluationKey& key) {
-  return !from_first_rank(run_.world, [&] {
+  return !from_rank_0(run_.world, [&] {
             return std::string(run_.log->has(key) ? "yes" : "");
           }).empty();
 }
@@ -68,7 +68,7 @@ bool Evaluations::evaluate(std::int64_t step, bool only_missing) {
       return false;
     }
   }
-  cadence_.done(std::chrono::steady_clock::now());
+  interval_.done(std::chrono::steady_clock::now());
   return true;
 }
 
@@ -101,7 +101,7 @@ void Evaluations::record(const EvaluationKey& key, std::size_t data_file,
   const config::EvalSection& policy = run_.config().eval;
   const bool keeps_answers = policy.generate && policy.predictions;
   const std::string answers = keeps_answers ? predictions_name(key.step, data_file) : "";
-  together(run_.world, [&] {
+  on_all_ranks(run_.world, [&] {
     if (run_.log) {
       const bool are_kept =
           keeps_answers && if_there_is_room(answers, run_.hooks.warn, [&] {
@@ -129,7 +129,7 @@ void Evaluations::judge(std::int64_t step, const eval::EvaluationResult& result)
     return;
   }
   if (best_.is_at(step)) {
-    run_.on_first_rank([&] { run_.log->write(*course.best); });
+    run_.on_rank_0([&] { run_.log->write(*course.best); });
   }
   run_.say(best_.is_at(step) ? "the best evaluation so far: " + course.best->text()
                              : "the best evaluation stays " + course.best->text());

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "llm/train/best_so_far.h"
-#include "llm/train/cadence.h"
+#include "llm/train/interval.h"
 #include "llm/train/run.h"
 
 namespace llm::train {
@@ -22,7 +22,7 @@ class Evaluations {
   [[nodiscard]] bool is_due(std::int64_t step) const;
   /// Whether they are due by this rank's clock. Not collective.
   [[nodiscard]] bool time_is_up(std::chrono::steady_clock::time_point now) const {
-    return cadence_.time_is_up(now);
+    return interval_.time_is_up(now);
   }
   /// What all ranks take for the clock. Not collective.
   void set_time_is_up(bool is_up) { time_is_up_ = is_up; }
@@ -50,7 +50,7 @@ class Evaluations {
   void judge(std::int64_t step, const eval::EvaluationResult& result);
 
   Run& run_;
-  Cadence cadence_;
+  ActionInterval interval_;
   bool time_is_up_ = false;  // on the first rank's clock, as of the last step
   BestSoFar best_;
 };

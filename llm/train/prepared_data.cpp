@@ -79,7 +79,7 @@ inputs::Prepared prepare_on_ranks(sherd::World& world, const inputs::Source& sou
                                   const std::function<void(const std::string& line)>& say,
                                   track::Progress* progress) {
   inputs::Prepared prepared;
-  together(world, [&] {
+  on_all_ranks(world, [&] {
     ToldPreparation told(world, source.file.name, progress);
     prepared = inputs::prepare(
         source, encoder,
@@ -105,7 +105,7 @@ data::Dataset load_dataset_on_ranks(sherd::World& world, const inputs::Source& s
   inputs::Prepared prepared =
       prepare_on_ranks(world, source, encoder, preparation, limit, true, say, progress);
   text::QuestionFile records =
-      read_together(world, [&] { return inputs::records_in(*prepared.store); });
+      read_on_all_ranks(world, [&] { return inputs::records_in(*prepared.store); });
   records.skipped = std::move(prepared.skipped);
   return {std::move(records), data::Samples(prepared.store), std::move(prepared.report)};
 }

@@ -55,8 +55,8 @@ struct Run {
     failure.keep([&] { stops = hooks.stop_requested(); });
     return stops || failure.is_kept();
   }
-  /// As KeptFailure::on_first_rank. Collective.
-  void on_first_rank(const std::function<void()>& work) { failure.on_first_rank(world, work); }
+  /// As KeptFailure::on_rank_0. Collective.
+  void on_rank_0(const std::function<void()>& work) { failure.on_rank_0(world, work); }
 };
 
 }  // namespace llm::train

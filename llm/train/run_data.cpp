@@ -165,7 +165,7 @@ void read_training(RunData& data, const Reading& reading, const Sources& sources
     first += count;
     parts.push_back({samples, set.weight});
   }
-  data.training = read_together(reading.world, [&] { return data::mixed(parts, seed); });
+  data.training = read_on_all_ranks(reading.world, [&] { return data::mixed(parts, seed); });
 }
 
 data::Rows rows_of(const config::RunConfig& config, const data::Samples& samples,
@@ -226,7 +226,7 @@ RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& to
                       track::Progress* progress) {
   const model::CausalLmImpl& model = *shape.shapes;
   Sources sources;
-  together(world, [&] {
+  on_all_ranks(world, [&] {
     const sherd::WorkPhase opening(world, "reading data files", kLongestSilence);
     tokenizer.check_vocabulary(model.vocab_rows());
     sources = open_sources(config);
@@ -239,14 +239,14 @@ RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& to
     say(remark);
   }
   std::optional<text::PromptEncoder> encoder;
-  together(world, [&] {
+  on_all_ranks(world, [&] {
     encoder.emplace(prompt_encoder_of(
         config.data, tokenizer, {sample_length(asked, context), config.data.max_answer_tokens}));
   });
   const Reading reading{config, *encoder, world, say, progress};
   RunData found;
   read_training(found, reading, sources);
-  found.rows = read_together(world, [&] {
+  found.rows = read_on_all_ranks(world, [&] {
     return rows_of(config, found.training, encoder->limits().max_length_tokens, say);
   });
   found.identity =
@@ -256,7 +256,7 @@ RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& to
         heldout_of(reading, sources.heldout[i], limit_of(config.data.eval[i], config.train)));
     append(found.skipped, found.heldout.back().dataset.file.skipped);
   }
-  together(world, [&] { found.length = run_length(config, found.rows.size()); });
+  on_all_ranks(world, [&] { found.length = run_length(config, found.rows.size()); });
   return found;
 }
 

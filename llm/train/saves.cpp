@@ -28,16 +28,16 @@ Saves::Saves(Run& run, const Evaluations& evaluations)
     : run_(run),
       evaluations_(evaluations),
       checkpoints_(run.config().train.output),
-      cadence_(run.config().checkpoint.every, run.inputs.data.length.steps_per_epoch,
-               std::chrono::steady_clock::now()),
+      interval_(run.config().checkpoint.every, run.inputs.data.length.steps_per_epoch,
+                std::chrono::steady_clock::now()),
       starts_elsewhere_(is_elsewhere(run.start, checkpoints_)),
       saved_step_(run.start.step) {
-  run_.on_first_rank([&] { kept_best_ = best_at_start(); });
+  run_.on_rank_0([&] { kept_best_ = best_at_start(); });
 }
 
 bool Saves::is_due(std::int64_t step) const {
   const bool is_last = step == run_.inputs.data.length.total_steps;
-  return cadence_.is_due(step, time_is_up_) || (is_last && run_.config().checkpoint.at_end);
+  return interval_.is_due(step, time_is_up_) || (is_last && run_.config().checkpoint.at_end);
 }
 
 void Saves::save_best(std::int64_t step) {
@@ -47,7 +47,7 @@ void Saves::save_best(std::int64_t step) {
   if (saved_step_ < step || (starts_elsewhere_ && step == run_.start.step)) {
     save_if_there_is_room(step);
   } else {
-    run_.on_first_rank([&] { prune(step); });  // the one that was the best before
+    run_.on_rank_0([&] { prune(step); });  // the one that was the best before
   }
 }
 
@@ -81,7 +81,7 @@ void Saves::prune(std::int64_t newest) {
 }
 
 bool Saves::make_room() {
-  return !from_first_rank(run_.world, [&] {
+  return !from_rank_0(run_.world, [&] {
             const bool made =
                 checkpoints_.make_room(run_.config().checkpoint.keep, saved_step_, kept_best());
             return std::string(made ? "made" : "");
@@ -96,8 +96,8 @@ void Saves::save_if_there_is_room(std::int64_t step) {
   try {
     save(step);
   } catch (const sherd::NoRoom& fault) {  // the same on every rank
-    cadence_.done(std::chrono::steady_clock::now());
-    run_.on_first_rank([&] {
+    interval_.done(std::chrono::steady_clock::now());
+    run_.on_rank_0([&] {
       run_.hooks.warn(
           fmt::format("the checkpoint of step {} could not be saved: {}\nThe run continues, and "
                       "saves again when the next checkpoint is due.",
@@ -114,7 +114,7 @@ void Saves::save_last(std::int64_t step) {
         "{}\nThe checkpoint of step {} is not saved: what was learned in steps {} to {} is lost. "
         "Make room, and start the same command again: it resumes after step {}.",
         fault.what(), step, saved_step_ + 1, step, saved_step_);
-    run_.on_first_rank([&] { throw sherd::Error(sherd::ExitCode::CannotWrite, lost); });
+    run_.on_rank_0([&] { throw sherd::Error(sherd::ExitCode::CannotWrite, lost); });
   }
 }
 
@@ -123,7 +123,7 @@ void Saves::save(std::int64_t step) {
   const std::string folder = checkpoints_.folder_of(step).string();
   const track::Working saving(run_.progress, "saving checkpoint " + folder);
   run_.world.report_progress("saving checkpoint " + folder);
-  run_.on_first_rank([&] {
+  run_.on_rank_0([&] {
     run_.lock->check_folder_is_there();
     run_.log->sync();  // a checkpoint's steps are in the log
   });
@@ -141,14 +141,14 @@ void Saves::save(std::int64_t step) {
     }
     sherd::save_checkpoint(*run_.model, *run_.optimizer, folder, to_text(note));
   }
-  run_.on_first_rank([&] { prune(step); });
+  run_.on_rank_0([&] { prune(step); });
   saved_step_ = step;
   run_.hooks.unsaved->set_saved(step);
-  cadence_.done(std::chrono::steady_clock::now());
+  interval_.done(std::chrono::steady_clock::now());
   run_.outcome.checkpoint = folder;
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  run_.on_first_rank([&] {
+  run_.on_rank_0([&] {
     run_.hooks.save_takes(seconds);
     run_.log->write_checkpoint(step, folder, seconds);
   });

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "llm/train/cadence.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/evaluations.h"
+#include "llm/train/interval.h"
 #include "llm/train/run.h"
 
 namespace llm::train {
@@ -22,7 +22,7 @@ class Saves {
   [[nodiscard]] bool is_due(std::int64_t step) const;
   /// Whether it is due by this rank's clock. Not collective.
   [[nodiscard]] bool time_is_up(std::chrono::steady_clock::time_point now) const {
-    return cadence_.time_is_up(now);
+    return interval_.time_is_up(now);
   }
   /// What all ranks take for the clock. Not collective.
   void set_time_is_up(bool is_up) { time_is_up_ = is_up; }
@@ -50,7 +50,7 @@ class Saves {
   Run& run_;
   const Evaluations& evaluations_;
   Checkpoints checkpoints_;
-  Cadence cadence_;
+  ActionInterval interval_;
   bool time_is_up_ = false;                // on the first rank's clock, as of the last step
   bool starts_elsewhere_;                  // at a checkpoint of another folder
   std::int64_t saved_step_;                // the newest that a checkpoint holds

@@ -36,7 +36,7 @@ namespace {
 std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::World& world,
                                         const RunHooks& hooks, const Say& say) {
   std::shared_ptr<OutputLock> lock;
-  together(world, [&] {
+  on_all_ranks(world, [&] {
     if (world.rank() == 0) {
       OutputLock::OtherHosts hosts;
       hosts.say = say;
@@ -62,7 +62,7 @@ std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::
 
 void write_plan(Run& run, const std::optional<MeasuredMemory>& measured = std::nullopt) {
   const std::string& output = run.config().train.output;
-  together(run.world, [&] {
+  on_all_ranks(run.world, [&] {
     if (run.plan) {
       if_there_is_room("plan.json", run.hooks.say, [&] {
         sherd::files::write_file(plan_path(output), to_json(*run.plan, measured) + "\n");
@@ -105,7 +105,7 @@ void record_end(Run& run, track::End how, const std::string& why, const Say& say
 }
 
 void record_end_together(Run& run, track::End how) {
-  on_first_rank(run.world, [&] { record_end(run, how, "", run.hooks.say); });
+  on_rank_0(run.world, [&] { record_end(run, how, "", run.hooks.say); });
 }
 
 // On rank 0; null on others, which say nothing.
@@ -139,7 +139,7 @@ config::RunConfig agreed(const config::RunConfig& given, sherd::World& world, co
     say(notice);
   }
   config::RunConfig asked = resolved(given, world, launch);
-  together(world, [&] { static_cast<void>(batch_shape(asked.train, world.size())); });
+  on_all_ranks(world, [&] { static_cast<void>(batch_shape(asked.train, world.size())); });
   return asked;
 }
 
@@ -176,7 +176,7 @@ void decide_start(Run& run) {
   const auto& candidates = run.resume.candidates;
   run.hooks.begins_at(candidates.empty() ? "" : candidates.front().folder);
   require_room(inputs.config, inputs.model, inputs.data.length, run.world, say);
-  on_first_rank(run.world, [&] {
+  on_rank_0(run.world, [&] {
     const auto seconds =
         expected_save_seconds(inputs.config.train.output,
                               checkpoint_bytes(inputs.model.parameters, inputs.config.precision));
@@ -184,7 +184,7 @@ void decide_start(Run& run) {
     write_bad_samples(inputs.config.train.output, inputs.data.skipped, say);
   });
   const track::Working working(run.progress, "planning memory");
-  on_first_rank(run.world, [&] {
+  on_rank_0(run.world, [&] {
     const sherd::WorkPhase planning(run.world, "planning memory", kLongestSilence);
     run.plan = plan_run(inputs.config, inputs.model, hosts_of(run.world),
                         planned_batches(inputs.data, inputs.config, inputs.shape));
@@ -215,7 +215,7 @@ void tell_model(Run& run) {
 // Goes on from a checkpoint: weights, optimizer, scale of the loss, skipped steps.
 void restore_run(Run& run) {
   if (run.resume.overwrite) {
-    on_first_rank(run.world, [&] { Checkpoints(run.config().train.output).remove_all(); });
+    on_rank_0(run.world, [&] { Checkpoints(run.config().train.output).remove_all(); });
   }
   run.start = restore(run.resume, run.config(), *run.model, *run.optimizer, run.hooks.say);
   if (run.start.folder.empty()) {
@@ -223,8 +223,8 @@ void restore_run(Run& run) {
   }
   run.hooks.say(resumed_lines(run.start, run.inputs.data.length.total_steps));
   const RunNote then = note_from_text(
-      from_first_rank(run.world,
-                      [&] { return sherd::CheckpointManifest::read(run.start.folder).note; }),
+      from_rank_0(run.world,
+                  [&] { return sherd::CheckpointManifest::read(run.start.folder).note; }),
       run.start.folder);
   if (run.scaler && then.loss_scale > 0) {
     run.scaler->set_scale(then.loss_scale);
@@ -251,7 +251,7 @@ void build_model(Run& run) {
 
 // Trackers, and the log: a resumed run keeps its lines up to the start.
 void open_log(Run& run) {
-  on_first_rank(run.world, [&] {
+  on_rank_0(run.world, [&] {
     run.trackers = std::make_unique<track::Trackers>(run.config());
     run.mfu = flops_utilization(run.config(), run.inputs.model, run.world);
     if (run.mfu.peak) {
@@ -374,7 +374,7 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   auto lock = lock_output(asked, world, hooks, hooks.say);
   Run run{world, hooks, progress.get(), std::move(lock),
           open_inputs(asked, world, hooks.say, progress.get())};
-  on_first_rank(world, [&] { hooks.say(example_lines(run.inputs)); });
+  on_rank_0(world, [&] { hooks.say(example_lines(run.inputs)); });
   hooks.say(steps_line(run.inputs.data.length, run.inputs.shape));
   decide_start(run);
   with_memory_advice(run.inputs, world, [&] {
@@ -385,7 +385,7 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
       write_plan(run);
     }
     world.barrier();
-    together(world, hooks.prepared);
+    on_all_ranks(world, hooks.prepared);
     starting.reset();
     carry_out(run, loop);
   });
@@ -400,7 +400,7 @@ bool dry_run(const config::RunConfig& given, sherd::World world, const RunHooks&
       open_inputs(agreed(given, world, hooks.launch, say), world, say, progress.get());
   const ResumePlan begin = plan_resume(inputs.config, note_of(inputs, world), *inputs.model.shapes,
                                        hooks.launch, world, say);
-  const std::string fits = from_first_rank(world, [&] {
+  const std::string fits = from_rank_0(world, [&] {
     try_planned_output(inputs.config);
     say("configuration:\n" + config::to_toml(inputs.config));
     say(steps_line(inputs.data.length, inputs.shape));

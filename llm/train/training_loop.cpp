@@ -80,7 +80,7 @@ TrainingLoop::TrainingLoop(Run& run)
   if (run_.config().device.cuda_graphs) {
     graphs_.emplace(*run_.model, run_.scaler ? &*run_.scaler : nullptr);
   }
-  run_.on_first_rank([&] {
+  run_.on_rank_0([&] {
     remove_predictions_after(last_step_kept(run_), run_.config().train.output);
     if (evaluations_.is_due(run_.start.step)) {
       write_config(run_.config());
@@ -93,7 +93,7 @@ void TrainingLoop::begin() {
   if (is_over() || std::exchange(has_begun_, true)) {
     return;
   }
-  run_.on_first_rank([&] {
+  run_.on_rank_0([&] {
     write_config(run_.config());
     std::error_code ignored;  // it was of fewer steps, and says that the run is done
     std::filesystem::remove(summary_path(run_.config().train.output), ignored);
@@ -129,11 +129,11 @@ bool TrainingLoop::take_steps() {
       return false;
     }
     if (saves_.is_due(number)) {
-      settle();
+      read_pending();
       saves_.save_if_there_is_room(number);
     }
     if (evaluations_.is_due(number)) {
-      settle();
+      read_pending();
       if (is_stopped(evaluations_.evaluate(number))) {
         return false;
       }
@@ -145,7 +145,7 @@ bool TrainingLoop::take_steps() {
   return true;
 }
 
-TrainingLoop::Unread TrainingLoop::launch(std::int64_t number) {
+TrainingLoop::PendingStep TrainingLoop::launch(std::int64_t number) {
   const config::RunConfig& config = run_.config();
   const c10::Device device = run_.world.device();
   const Clock::time_point start = Clock::now();
@@ -156,8 +156,8 @@ TrainingLoop::Unread TrainingLoop::launch(std::int64_t number) {
   run_.failure.keep([&] { batches = loader_.step(number - 1); });
   StepPlan plan{number, config.optim.clip_grad_norm, run_.stops_here()};
   plan.skips_non_finite = config.train.on_non_finite == config::OnNonFinite::Skip;
-  if (unread_ && !plan.skips_non_finite) {
-    plan.left_out = unread_->step.left_out();
+  if (pending_ && !plan.skips_non_finite) {
+    plan.left_out = pending_->step.left_out();
   }
   plan.graphs = graphs_ ? &*graphs_ : nullptr;
   const double data_wait_seconds = seconds_since(start);
@@ -166,9 +166,9 @@ TrainingLoop::Unread TrainingLoop::launch(std::int64_t number) {
   const bool is_first = number == run_.start.step + 1;  // it makes what later ones use again
   const SyncWatch watch(is_first ? config::SyncDebug::Default : config.device.sync_debug_mode,
                         device);
-  Unread made{launch_step(*run_.model, *run_.optimizer, run_.scaler ? &*run_.scaler : nullptr,
-                          batches, plan, std::move(clock)),
-              number, lr, data_wait_seconds};
+  PendingStep made{launch_step(*run_.model, *run_.optimizer, run_.scaler ? &*run_.scaler : nullptr,
+                               batches, plan, std::move(clock)),
+                   number, lr, data_wait_seconds};
   if (device.is_cpu()) {
     made.phase_seconds = profile.phase_seconds();
   }
@@ -178,22 +178,22 @@ TrainingLoop::Unread TrainingLoop::launch(std::int64_t number) {
 
 bool TrainingLoop::step(std::int64_t number) {
   run_.world.report_progress(fmt::format("step {}", number));
-  Unread made = launch(number);
-  settle();  // of the step before, while a device computes this one
+  PendingStep made = launch(number);
+  read_pending();  // of the step before, while a device computes this one
   if (made.step.known().stop_requested) {
     return false;
   }
   run_.outcome.steps_done = number;
   run_.hooks.unsaved->set_done(number);
   agree_on_clocks(made);
-  unread_ = std::move(made);
+  pending_ = std::move(made);
   if (run_.world.device().is_cpu()) {
-    settle();
+    read_pending();
   }
   return true;
 }
 
-void TrainingLoop::agree_on_clocks(Unread& made) {
+void TrainingLoop::agree_on_clocks(PendingStep& made) {
   const Clock::time_point now = Clock::now();
   const bool keeps_time = run_.world.rank() == 0;  // clocks differ, and all ranks must do the same
   double largest[] = {static_cast<double>(peak_bytes_on(run_.world.device())),
@@ -206,12 +206,12 @@ void TrainingLoop::agree_on_clocks(Unread& made) {
   evaluations_.set_time_is_up(largest[3] > 0);
 }
 
-void TrainingLoop::settle() {
-  if (!unread_) {
+void TrainingLoop::read_pending() {
+  if (!pending_) {
     return;
   }
-  Unread made = std::move(*unread_);
-  unread_.reset();
+  PendingStep made = std::move(*pending_);
+  pending_.reset();
   // If it was not finite, neither this step nor one launched after it has updated anything.
   const std::int64_t steps_done = std::exchange(run_.outcome.steps_done, made.number - 1);
   const StepOutcome outcome = made.step.read(run_.world);
@@ -221,7 +221,7 @@ void TrainingLoop::settle() {
   run_.failure.keep([&] { tell(made, outcome); });
 }
 
-void TrainingLoop::tell(const Unread& made, const StepOutcome& outcome) {
+void TrainingLoop::tell(const PendingStep& made, const StepOutcome& outcome) {
   if (run_.log) {
     record(made, outcome);
   }
@@ -268,7 +268,7 @@ void TrainingLoop::say_kernels() {
   }
 }
 
-void TrainingLoop::record(const Unread& made, const StepOutcome& outcome) {
+void TrainingLoop::record(const PendingStep& made, const StepOutcome& outcome) {
   track::StepRecord record{
       .step = made.number,
       .total_steps = length_.total_steps,
@@ -339,7 +339,7 @@ void TrainingLoop::say_step(const track::StepRecord& record, const StepOutcome& 
 }
 
 void TrainingLoop::stop() {
-  settle();
+  read_pending();
   run_.failure.share(run_.world);
   run_.outcome.stopped = true;  // also where the save fails
   if (run_.outcome.steps_done > saves_.saved_step()) {
@@ -348,7 +348,7 @@ void TrainingLoop::stop() {
 }
 
 void TrainingLoop::end_early() {
-  settle();
+  read_pending();
   const std::int64_t step = run_.outcome.steps_done;
   if (step >= length_.total_steps) {
     return;
@@ -357,7 +357,7 @@ void TrainingLoop::end_early() {
   if (run_.config().checkpoint.at_end && saves_.saved_step() < step) {
     saves_.save_last(step);
   }
-  run_.on_first_rank([&] {
+  run_.on_rank_0([&] {
     if (!run_.log->tells_early_stop()) {
       write_config(run_.config());  // with the patience that ended it
       run_.log->write_early_stop(step, course);
@@ -372,7 +372,7 @@ void TrainingLoop::end_early() {
 
 void TrainingLoop::finish() {
   made_.seconds = seconds_since(started_);
-  run_.on_first_rank([&] { run_.log->sync(); });
+  run_.on_rank_0([&] { run_.log->sync(); });
   if (made_.steps > 0) {
     run_.say(done_line(made_));
     run_.outcome.warning = diverged_line(made_);

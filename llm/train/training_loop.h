@@ -39,7 +39,7 @@ class TrainingLoop {
 
  private:
   // A step that was made, whose loss and norm were not read yet.
-  struct Unread {
+  struct PendingStep {
     LaunchedStep step;
     std::int64_t number;
     double lr;
@@ -48,11 +48,11 @@ class TrainingLoop {
     std::string traced = {};
     double peak_rank_bytes = 0;  // of all ranks the most
   };
-  Unread launch(std::int64_t number);
+  PendingStep launch(std::int64_t number);
   bool step(std::int64_t number);  // false: stopped before it
-  void agree_on_clocks(Unread& made);
+  void agree_on_clocks(PendingStep& made);
   // Reads what the last step was, where that was not done yet, and records it.
-  void settle();
+  void read_pending();
   // Leaves the configuration and the beginning of this call of the run, once, where it makes a
   // step.
   void begin();
@@ -61,8 +61,8 @@ class TrainingLoop {
   // Says and records why no further step is made, where the last one is not reached.
   void end_early();
   void finish();
-  void tell(const Unread& made, const StepOutcome& outcome);
-  void record(const Unread& made, const StepOutcome& outcome);
+  void tell(const PendingStep& made, const StepOutcome& outcome);
+  void record(const PendingStep& made, const StepOutcome& outcome);
   void write(const track::StepRecord& record);
   void say_step(const track::StepRecord& record, const StepOutcome& outcome);
   // Counts a step that was left out for not being finite. Throws sherd::Error(NonFinite) on every
@@ -77,8 +77,8 @@ class TrainingLoop {
   data::Loader loader_;
   Evaluations evaluations_;
   Saves saves_;
-  bool has_begun_ = false;        // see begin()
-  std::optional<Unread> unread_;  // the last one; on a CPU never between steps
+  bool has_begun_ = false;              // see begin()
+  std::optional<PendingStep> pending_;  // the last one; on a CPU never between steps
   LossWatch watch_;
   StepTrace trace_;
   std::optional<GraphedMicroBatches> graphs_;  // device.cuda_graphs
