@@ -1,5 +1,5 @@
-// Microseconds per render of a short conversation: a system message, a question, an answer and a
-// question, by each chat template that ships, or by the files that are named.
+// Microseconds per render of a short conversation (a question, an answer and a question) by each
+// chat template that ships, or by the files that are named.
 //
 //   build/release/bin/chat_render [TEMPLATE_FILE…]
 //
@@ -26,7 +26,6 @@ constexpr int kRenders = 500;
 
 double microseconds_per_render(const ChatTemplate& chat) {
   const ordered_json messages = {
-      {{"role", "system"}, {"content", "You are a helpful assistant."}},
       {{"role", "user"}, {"content", "Name a colour of the sea on a grey day."}},
       {{"role", "assistant"}, {"content", "Slate, with a little green where the waves break."}},
       {{"role", "user"}, {"content", "And at night?"}}};

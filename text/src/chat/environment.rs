@@ -67,6 +67,15 @@ fn add_tests(environment: &mut Environment) {
         matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map)
             || (value.kind() == ValueKind::Iterable && value.len().is_some())
     });
+    let cases: [(&'static str, fn(char) -> bool, fn(char) -> bool); 2] =
+        [("lower", char::is_lowercase, char::is_uppercase), ("upper", char::is_uppercase, char::is_lowercase)];
+    for (name, wanted, other) in cases {
+        environment.add_test(name, move |state: &State, value: &Value| {
+            operators::measured(state, value)?;
+            let text = numbers::text(state, value)?;
+            Ok::<_, Error>(text.chars().any(wanted) && !text.chars().any(other))
+        });
+    }
     let comparisons: [(&[&'static str], fn(&Value, &Value) -> bool); 6] = [
         (&["eq", "equalto", "=="], |a, b| a == b),
         (&["ne", "!="], |a, b| a != b),

@@ -26,8 +26,8 @@ pub fn pay_for_work(state: &State, bytes: usize) -> Result<(), Error> {
 
 pub fn trim(state: &State, value: &Value, chars: Option<Value>) -> Result<Value, Error> {
     match value.as_str() {
-        Some(text) => methods::strip(text, chars.as_ref(), true, true),
-        None => methods::strip(&numbers::text(state, value)?, chars.as_ref(), true, true),
+        Some(text) => methods::strip(state, text, chars.as_ref(), true, true),
+        None => methods::strip(state, &numbers::text(state, value)?, chars.as_ref(), true, true),
     }
 }
 
@@ -120,7 +120,7 @@ pub fn sum(
     let begin = start.clone().or(kwargs.get::<Option<Value>>("start")?);
     if begin.as_ref().is_some_and(is_list) && attribute.is_none() {
         let lists: Vec<Value> = begin.into_iter().chain(values.try_iter()?).collect();
-        return operators::listed(state, &lists);
+        return operators::listed(&lists);
     }
     if values.try_iter()?.any(|value| is_list(&value)) || begin.as_ref().is_some_and(is_list) {
         return Err(refused("a sum of lists needs start=[]"));

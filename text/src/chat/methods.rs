@@ -6,7 +6,7 @@ use minijinja::formatting::FormatStyle;
 use minijinja::value::{from_args, Kwargs, Tuple, Value, ValueKind};
 use minijinja::{Error, State};
 
-use super::filters::{pay_for, refused};
+use super::filters::{pay_for, pay_for_work, refused};
 use super::operators::{formatted, measured, MAX_TEXT_BYTES};
 
 pub fn call(state: &mut State, value: &Value, method: &str, arguments: &[Value]) -> Result<Value, Error> {
@@ -24,9 +24,9 @@ pub fn call(state: &mut State, value: &Value, method: &str, arguments: &[Value])
 /// None: pycompat has it, or nobody.
 fn text_method(state: &State, text: &str, method: &str, arguments: &[Value]) -> Option<Result<Value, Error>> {
     Some(match method {
-        "strip" => with_chars(arguments, |chars| strip(text, chars, true, true)),
-        "lstrip" => with_chars(arguments, |chars| strip(text, chars, true, false)),
-        "rstrip" => with_chars(arguments, |chars| strip(text, chars, false, true)),
+        "strip" => with_chars(arguments, |chars| strip(state, text, chars, true, true)),
+        "lstrip" => with_chars(arguments, |chars| strip(state, text, chars, true, false)),
+        "rstrip" => with_chars(arguments, |chars| strip(state, text, chars, false, true)),
         "split" => split(text, arguments, false),
         "rsplit" => split(text, arguments, true),
         "splitlines" => lines(text, arguments),
@@ -91,11 +91,12 @@ fn with_chars(arguments: &[Value], work: impl FnOnce(Option<&Value>) -> Result<V
 }
 
 /// Python's `strip`, at the sides that are asked for.
-pub fn strip(text: &str, chars: Option<&Value>, left: bool, right: bool) -> Result<Value, Error> {
+pub fn strip(state: &State, text: &str, chars: Option<&Value>, left: bool, right: bool) -> Result<Value, Error> {
     let chars = match chars {
         Some(value) if !value.is_none() => Some(value.as_str().ok_or_else(|| refused("strip: should be a text"))?),
         _ => None,
     };
+    pay_for_work(state, chars.map_or(0, str::len))?;
     let chars: Option<HashSet<char>> = chars.map(|chars| chars.chars().collect());
     let taken = |c: char| chars.as_ref().map_or_else(|| is_space(c), |chars| chars.contains(&c));
     let text = if left { text.trim_start_matches(taken) } else { text };

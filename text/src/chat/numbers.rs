@@ -59,7 +59,6 @@ impl Printer {
             },
             ValueKind::Seq | ValueKind::Iterable => self.list(value, depth)?,
             ValueKind::Map => self.object(value, depth)?,
-            ValueKind::Invalid => return Err(refused("a value that could not be made")),
             _ => self.other(value),
         }
         Ok(())

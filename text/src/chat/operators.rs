@@ -6,13 +6,14 @@ use minijinja::{Error, State};
 
 use super::filters::{pay_for, refused};
 use super::numbers;
+use super::output::MAX_OUTPUT_BYTES;
 
 /// What one operation may look into. Lists in templates have some hundred items.
 const MAX_VALUES: usize = 500_000;
 const MAX_BYTES: usize = 16 << 20;
 const MAX_NESTING: usize = 200;
-/// A text that is worked on. The output has a smaller bound.
-pub const MAX_TEXT_BYTES: usize = 4 << 20;
+/// A text that is worked on: no longer than the output may be.
+pub const MAX_TEXT_BYTES: usize = MAX_OUTPUT_BYTES;
 
 /// What a value holds.
 #[derive(Default)]
@@ -67,21 +68,22 @@ pub fn measured(state: &State, value: &Value) -> Result<Value, Error> {
     if value.as_object().is_some() {
         Size::of(state, value)?;
     } else {
-        check_text(value)?;
+        pay_for_text(state, value)?;
     }
     Ok(value.clone())
 }
 
-fn check_text(value: &Value) -> Result<(), Error> {
-    if value.as_str().is_some_and(|text| text.len() > MAX_TEXT_BYTES) {
+fn pay_for_text(state: &State, value: &Value) -> Result<(), Error> {
+    let bytes = value.as_str().map_or(0, str::len);
+    if bytes > MAX_TEXT_BYTES {
         return Err(refused(format!("it works on a text of more than {MAX_TEXT_BYTES} bytes")));
     }
-    Ok(())
+    state.consume_fuel((bytes / 64) as u64)
 }
 
 /// A side of `a ~ b`.
 pub fn text(state: &State, value: &Value) -> Result<Value, Error> {
-    check_text(value)?;
+    pay_for_text(state, value)?;
     match value.as_str() {
         Some(_) if !value.is_safe() => Ok(value.clone()),
         Some(text) => Ok(Value::from(text)),
@@ -99,12 +101,9 @@ pub fn iterated(value: &Value) -> Result<Value, Error> {
 
 /// What a subscript or a slice is taken of. A slice is lazy; one of a slice is taken of a list, so that they do not pile up.
 pub fn indexed(state: &State, value: &Value) -> Result<Value, Error> {
-    check_text(value)?;
-    if let Some(text) = value.as_str() {
-        state.consume_fuel((text.len() / 64) as u64)?;
-    }
+    pay_for_text(state, value)?;
     if value.kind() == ValueKind::Iterable && value.len().is_some() {
-        return listed(state, [value]);
+        return listed([value]);
     }
     Ok(value.clone())
 }
@@ -114,9 +113,11 @@ pub fn generator(_value: &Value) -> Result<Value, Error> {
 }
 
 /// The items of lists, in one.
-pub fn listed<'a>(state: &State, lists: impl IntoIterator<Item = &'a Value> + Clone) -> Result<Value, Error> {
+pub fn listed<'a>(lists: impl IntoIterator<Item = &'a Value> + Clone) -> Result<Value, Error> {
     let length = lists.clone().into_iter().map(|list| list.len().unwrap_or(0)).fold(0, usize::saturating_add);
-    state.consume_fuel((length / 2) as u64)?;
+    if length > MAX_VALUES {
+        return Err(refused(format!("it makes a list of more than {MAX_VALUES} items")));
+    }
     let mut items = Vec::with_capacity(length);
     for list in lists {
         items.extend(list.try_iter()?);
@@ -165,11 +166,11 @@ pub fn plus(state: &State, left: &Value, right: &Value) -> Result<Value, Error> 
         };
     }
     if left.is_tuple() && right.is_tuple() {
-        let items: Vec<Value> = listed(state, [left, right])?.try_iter()?.collect();
+        let items: Vec<Value> = listed([left, right])?.try_iter()?.collect();
         return Ok(Value::from(Tuple::from(items)));
     }
     if is_list(left) && is_list(right) {
-        return listed(state, [left, right]);
+        return listed([left, right]);
     }
     match pair(left, right) {
         Some(Pair::Integers(a, b)) => integer(a.checked_add(b), "+"),
@@ -203,12 +204,13 @@ fn escaped(text: &str) -> String {
 }
 
 /// `left * right`: numbers, and texts and lists that are repeated.
-pub fn times(state: &State, left: &Value, right: &Value) -> Result<Value, Error> {
-    let (repeated, count) = if left.is_integer() { (right, left) } else { (left, right) };
+pub fn times(left: &Value, right: &Value) -> Result<Value, Error> {
+    let is_count = |value: &Value| value.is_integer() || value.kind() == ValueKind::Bool;
+    let (repeated, count) = if is_count(left) { (right, left) } else { (left, right) };
     let is_repeated = repeated.as_str().is_some() || repeated.is_tuple() || is_list(repeated);
-    if is_repeated && (count.is_integer() || count.kind() == ValueKind::Bool) {
+    if is_repeated && is_count(count) {
         let count = usize::try_from(i128::try_from(count.clone())?.max(0)).unwrap_or(usize::MAX);
-        return repeat(state, repeated, count);
+        return repeat(repeated, count);
     }
     match pair(left, right) {
         Some(Pair::Integers(a, b)) => integer(a.checked_mul(b), "*"),
@@ -217,19 +219,17 @@ pub fn times(state: &State, left: &Value, right: &Value) -> Result<Value, Error>
     }
 }
 
-fn repeat(state: &State, value: &Value, count: usize) -> Result<Value, Error> {
-    let length = value.as_str().map_or_else(|| value.len().unwrap_or(0), str::len).saturating_mul(count);
+fn repeat(value: &Value, count: usize) -> Result<Value, Error> {
     if let Some(text) = value.as_str() {
-        if length > MAX_TEXT_BYTES {
+        if text.len().saturating_mul(count) > MAX_TEXT_BYTES {
             return Err(refused(format!("*: it makes a text of more than {MAX_TEXT_BYTES} bytes")));
         }
         let repeated = text.repeat(count);
         return Ok(if value.is_safe() { Value::from_safe_string(repeated) } else { Value::from(repeated) });
     }
-    if length > MAX_VALUES {
-        return Err(refused(format!("*: it makes a list of more than {MAX_VALUES} items")));
-    }
-    let list = listed(state, std::iter::repeat_n(value, if length == 0 { 0 } else { count }))?;
+    // A count may be as large as it likes if the list is empty.
+    let is_empty = value.len() == Some(0);
+    let list = listed(std::iter::repeat_n(value, if is_empty { 0 } else { count.min(MAX_VALUES + 1) }))?;
     if value.is_tuple() {
         return Ok(Value::from(Tuple::from(list.try_iter()?.collect::<Vec<_>>())));
     }
@@ -277,7 +277,9 @@ pub fn formatted(state: &State, style: FormatStyle, format: &str, values: &[Valu
     }
     let mark = if style == FormatStyle::Printf { '%' } else { '{' };
     let width = if from_values { written.max(widest) } else { written };
-    let longest = bytes.saturating_add(width).saturating_mul(format.matches(mark).count());
+    let fields = format.matches(mark).count();
+    state.consume_fuel(8 * (fields + values.len()) as u64)?;
+    let longest = bytes.saturating_add(width).saturating_mul(fields);
     if longest.saturating_add(format.len()) > MAX_BYTES {
         return Err(refused(format!("a format makes a text of more than {MAX_BYTES} bytes")));
     }
