@@ -27,7 +27,7 @@ impl Size {
     pub fn of(state: &State, value: &Value) -> Result<Self, Error> {
         let mut size = Size::default();
         size.add(value, 0)?;
-        state.consume_fuel((size.values / 16 + size.bytes / 4096) as u64)?;
+        state.consume_fuel((size.values / 8 + size.bytes / 4096) as u64)?;
         Ok(size)
     }
 
