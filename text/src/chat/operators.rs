@@ -143,7 +143,11 @@ fn pair(left: &Value, right: &Value) -> Option<Pair> {
     if numbers::as_float(left).is_none() && numbers::as_float(right).is_none() {
         return Some(Pair::Integers(i128::try_from(left.clone()).ok()?, i128::try_from(right.clone()).ok()?));
     }
-    Some(Pair::Floats(f64::try_from(left.clone()).ok()?, f64::try_from(right.clone()).ok()?))
+    let float = |value: &Value| match value.kind() {
+        ValueKind::Bool => Some(f64::from(u8::from(value.is_true()))),
+        _ => f64::try_from(value.clone()).ok(),
+    };
+    Some(Pair::Floats(float(left)?, float(right)?))
 }
 
 fn integer(value: Option<i128>, operator: &str) -> Result<Value, Error> {
