@@ -90,6 +90,18 @@ std::int64_t write_records(const fs::path& path, const PrepareFlags& flags) {
   return records;
 }
 
+// MiB that /proc/self/status has under a name. Pages of files are shared by the processes of a
+// host, and the system takes them back when memory is short.
+double resident(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name + ":")) {
+      return std::atof(line.c_str() + name.size() + 1) / 1024;
+    }
+  }
+  return 0;
+}
+
 // Runs `work` in a child, and prints its time, its rate and its peak of memory.
 double measured(const char* name, double megabytes, const std::function<void()>& work) {
   std::fflush(stdout);
@@ -158,7 +170,9 @@ int run(const PrepareFlags& flags) {
     const auto samples = static_cast<std::int64_t>(found.store->size());
     llm::data::Sampler sampler(samples, 32, 0);
     const auto batch = llm::data::collate(llm::data::Samples(found.store), sampler.batch(0));
-    std::printf("first batch: %ld tokens\n", batch.tokens());
+    std::printf(
+        "first batch: %ld tokens; of this process alone %.1f MiB, mapped pages of files %.1f MiB\n",
+        batch.tokens(), resident("RssAnon"), resident("RssFile"));
   });
   measured("(the tokenizer's start)", megabytes, [&] { static_cast<void>(encoder()); });
   fs::remove_all(folder);
