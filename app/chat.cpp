@@ -47,9 +47,11 @@ llm::train::EvaluatedModel find_chat_model(const ChatFlags& flags) {
   return found;
 }
 
-llm::text::ChatTemplate template_of(const std::string& folder) {
-  auto found = llm::text::ChatTemplate::from_folder(folder);
-  if (!found) {
+llm::train::EvaluatedChat chat_model(const llm::train::EvaluatedModel& source,
+                                     const llm::text::Tokenizer& tokenizer) {
+  auto found = llm::train::chat_of(source, tokenizer);
+  if (!found.encoder) {
+    const std::string& folder = source.model_folder;
     throw Error(
         ExitCode::BadData,
         fmt::format("the model in '{}' has no chat template: it was made to continue texts, which "
@@ -58,7 +60,7 @@ llm::text::ChatTemplate template_of(const std::string& folder) {
                     "gemma, zephyr or alpaca.",
                     folder, folder));
   }
-  return std::move(*found);
+  return found;
 }
 
 void require_one_rank(const Rank& rank) {
@@ -82,7 +84,7 @@ int chat(Rank& rank, ChatFlags flags) {
   const auto shape = llm::train::model_shape(source.model_folder, source.ignored_fields);
   llm::train::require_same_model(source, shape, tokenizer);
   tokenizer.check_vocabulary(shape.shapes->vocab_rows());
-  auto chat_template = template_of(source.model_folder);
+  auto conversing = chat_model(source, tokenizer);
   for (const std::string& notice : source.notices) {
     progress->say(notice);
   }
@@ -95,7 +97,7 @@ int chat(Rank& rank, ChatFlags flags) {
     return llm::train::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
   });
   starting.reset();
-  ChatSession(model, tokenizer, std::move(chat_template), flags.options, *progress).run();
+  ChatSession(model, tokenizer, std::move(conversing), flags.options, *progress).run();
   return 0;
 }
 

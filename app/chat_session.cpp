@@ -56,11 +56,11 @@ void refuse_other_encodings(const std::string& text) {
 }  // namespace
 
 ChatSession::ChatSession(sherd::Sharded<llm::model::CausalLm>& model,
-                         llm::text::Tokenizer tokenizer, llm::text::ChatTemplate chat_template,
+                         llm::text::Tokenizer tokenizer, llm::train::EvaluatedChat chat,
                          ChatOptions options, llm::track::Progress& progress)
     : model_(model),
       tokenizer_(std::move(tokenizer)),
-      template_(std::move(chat_template)),
+      chat_(std::move(chat)),
       options_(std::move(options)),
       progress_(progress),
       context_(model.module()->context_length()) {
@@ -145,9 +145,7 @@ void ChatSession::set_system(const std::string& text) {
 }
 
 std::vector<TokenId> ChatSession::encoded_conversation() const {
-  const std::string text =
-      template_.render(messages_, nullptr, {{"add_generation_prompt", true}}, "").text;
-  auto ids = tokenizer_.encode(text, llm::text::SpecialTokens::Leave).ids;
+  auto ids = chat_.encoder->encode_prompt({messages_, nullptr});
   if (std::ssize(ids) >= context_) {
     throw Error(ExitCode::BadData,
                 fmt::format("with this message the conversation has {} tokens, and the model's "
@@ -156,7 +154,8 @@ std::vector<TokenId> ChatSession::encoded_conversation() const {
                             ids.size(), context_));
   }
   if (ids.empty()) {
-    throw Error(ExitCode::BadData, template_.file() + ": the chat template renders no text");
+    throw Error(ExitCode::BadData,
+                chat_.encoder->chat_template().file() + ": the chat template renders no text");
   }
   return ids;
 }
@@ -178,8 +177,7 @@ std::string ChatSession::written_answer(const std::vector<TokenId>& ids, std::in
   options.stop_requested = [] { return Interrupts::requested(); };
   options.on_token = [&](std::size_t, TokenId token) { write(stream.take(token)); };
   const std::vector<TokenId> prompts[] = {ids};
-  const auto written =
-      llm::eval::generate(model_, prompts, most_tokens, tokenizer_.stop_ids(), options);
+  const auto written = llm::eval::generate(model_, prompts, most_tokens, chat_.stop_ids, options);
   write(stream.rest());
   reading.reset();
   write_result("\n");

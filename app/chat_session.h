@@ -10,9 +10,9 @@
 #include "app/chat_input.h"
 #include "llm/eval/sampling.h"
 #include "llm/model/causal_lm.h"
-#include "llm/text/chat_template.h"
 #include "llm/text/tokenizer.h"
 #include "llm/track/progress.h"
+#include "llm/train/evaluated_model.h"
 #include "sherd/fully_shard.h"
 
 namespace app {
@@ -24,13 +24,12 @@ struct ChatOptions {
 };
 
 /// Answers the lines of standard input on standard output until the input's end or `/exit`. Each
-/// answer is of the whole conversation, in the model's chat template. Lines for people go to
+/// answer is of the whole conversation, in the chat template of `chat`. Lines for people go to
 /// standard error.
 class ChatSession {
  public:
   ChatSession(sherd::Sharded<llm::model::CausalLm>& model, llm::text::Tokenizer tokenizer,
-              llm::text::ChatTemplate chat_template, ChatOptions options,
-              llm::track::Progress& progress);
+              llm::train::EvaluatedChat chat, ChatOptions options, llm::track::Progress& progress);
 
   /// Throws sherd::Error(StorageIo) if an answer cannot be written.
   void run();
@@ -51,7 +50,7 @@ class ChatSession {
 
   sherd::Sharded<llm::model::CausalLm>& model_;
   llm::text::Tokenizer tokenizer_;
-  llm::text::ChatTemplate template_;
+  llm::train::EvaluatedChat chat_;
   ChatOptions options_;
   llm::track::Progress& progress_;
   std::int64_t context_;

@@ -26,7 +26,8 @@
 #include "files/sha256.h"
 #include "llm/eval/completion.h"
 #include "llm/io/hf_config.h"
-#include "llm/text/chat_template.h"
+#include "llm/text/chat_encoder.h"
+#include "llm/text/conversation.h"
 #include "llm/text/printable.h"
 #include "llm/text/prompt_file.h"
 #include "llm/text/record_prompt.h"
@@ -34,6 +35,7 @@
 #include "llm/train/evaluated_model.h"
 #include "llm/train/load_model.h"
 #include "llm/train/model_identity.h"
+#include "llm/train/options_of_config.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -80,7 +82,7 @@ std::vector<GivenPrompt> given_prompts(const GenerateFlags& flags) {
 }
 
 // From text to ids, as this model wants it: by its chat template; what a run has trained, as it was
-// trained, which is without one.
+// trained.
 class Encoder {
  public:
   Encoder(const GenerateFlags& flags, const llm::train::EvaluatedModel& source,
@@ -88,21 +90,30 @@ class Encoder {
       : tokenizer_(std::move(tokenizer)),
         context_(context),
         max_new_tokens_(flags.options.max_new_tokens) {
-    auto found =
-        flags.raw ? std::nullopt : llm::text::ChatTemplate::from_folder(tokenizer_.folder());
-    if (flags.chat && !found) {
+    const bool has_learned = source.run && llm::train::learns_chat(source.run->data);
+    if (flags.raw && !has_learned) {
+      stop_ids_ = tokenizer_.stop_ids();  // whatever is wrong with the folder's template
+      return;
+    }
+    llm::train::EvaluatedChat found = llm::train::chat_of(source, tokenizer_);
+    stop_ids_ = std::move(found.stop_ids);
+    if (flags.raw) {
+      return;
+    }
+    if (flags.chat && !found.encoder) {
       throw Error(ExitCode::Usage, fmt::format("--chat: the model in '{}' has no chat template",
                                                tokenizer_.folder().string()));
     }
-    if (found && source.run && !flags.chat) {
+    const std::string file = found.encoder ? found.encoder->chat_template().file() : "";
+    if (found.encoder && source.run && !found.was_learned && !flags.chat) {
       remark_ = fmt::format(
           "prompts are used unchanged, as in the run's training; --chat applies the chat template "
           "of {}",
-          found->file());
-    } else if (found) {
-      remark_ =
-          fmt::format("prompts get the chat template of {}; --raw turns it off", found->file());
-      template_ = std::move(found);
+          file);
+    } else if (found.encoder) {
+      remark_ = fmt::format("prompts get the chat template of {}{}; --raw turns it off", file,
+                            found.was_learned ? ", as in the run's training" : "");
+      chat_ = std::move(found.encoder);
     }
   }
 
@@ -111,10 +122,8 @@ class Encoder {
 
   // Throws Error(BadData), naming the prompt, for one that is empty or too long.
   [[nodiscard]] std::vector<llm::text::TokenId> encode(const GivenPrompt& prompt) const {
-    using llm::text::SpecialTokens;
-    auto ids = template_
-                   ? tokenizer_.encode(template_->render(prompt.text), SpecialTokens::Leave).ids
-                   : llm::text::encode_prompt(tokenizer_, prompt.text);
+    auto ids = chat_ ? chat_->encode_prompt(llm::text::Conversation::of_user(prompt.text))
+                     : llm::text::encode_prompt(tokenizer_, prompt.text);
     const auto tokens = static_cast<std::int64_t>(ids.size());
     if (tokens == 0) {
       throw Error(ExitCode::BadData, prompt.place + ": the prompt is empty");
@@ -138,12 +147,14 @@ class Encoder {
   }
 
   [[nodiscard]] const llm::text::Tokenizer& tokenizer() const { return tokenizer_; }
+  [[nodiscard]] const std::vector<llm::text::TokenId>& stop_ids() const { return stop_ids_; }
 
  private:
   llm::text::Tokenizer tokenizer_;
+  std::vector<llm::text::TokenId> stop_ids_;
   std::int64_t context_;
   std::int64_t max_new_tokens_;
-  std::optional<llm::text::ChatTemplate> template_;
+  std::shared_ptr<const llm::text::ChatEncoder> chat_;
   std::string remark_;
 };
 
@@ -187,6 +198,7 @@ void answer_at_terminal(sherd::Sharded<llm::model::CausalLm>& model, const Encod
                         const GenerateFlags& flags, Progress& progress) {
   std::string line;
   llm::eval::CompletionOptions options = flags.options;
+  options.stop_ids = encoder.stop_ids();
   const auto ask = [&line] {
     if (::isatty(STDIN_FILENO) == 1) {
       std::cerr << "> " << std::flush;
@@ -247,7 +259,9 @@ void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& en
     });
     count(static_cast<std::int64_t>(i) + 1, std::ssize(prompts));
   };
-  llm::eval::complete(model, encoded, encoder.tokenizer(), flags.options, take);
+  llm::eval::CompletionOptions options = flags.options;
+  options.stop_ids = encoder.stop_ids();
+  llm::eval::complete(model, encoded, encoder.tokenizer(), options, take);
   llm::train::together(world, [&] {
     if (file) {
       file->write(0, lines.data(), lines.size());
@@ -333,9 +347,11 @@ void add_flags(CLI::App& verb, GenerateFlags& flags) {
       ->check(positive);
   auto* chat = verb.add_flag("--chat", flags.chat,
                              "treat prompts as a user's messages: apply the chat template (default "
-                             "for a model folder that has one)");
+                             "for a model folder that has one, and for a run that learned "
+                             "conversations)");
   verb.add_flag("--raw", flags.raw,
-                "use prompts unchanged, without a chat template (default for a run)")
+                "use prompts unchanged, without a chat template (default for a run that learned no "
+                "conversations)")
       ->excludes(chat);
   one_of(verb.add_option("--dtype", flags.dtype,
                          "dtype of the computation (default: the run's, else float32)"),

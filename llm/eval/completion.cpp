@@ -14,7 +14,7 @@ std::string completions_of(sherd::Sharded<model::CausalLm>& model,
                            std::span<const std::vector<text::TokenId>> prompts,
                            const std::vector<std::uint64_t>& numbers,
                            const text::Tokenizer& tokenizer, const CompletionOptions& options) {
-  const auto written = generate(model, prompts, options.max_new_tokens, tokenizer.stop_ids(),
+  const auto written = generate(model, prompts, options.max_new_tokens, options.stop_ids,
                                 {.sampling = options.sampling, .text_numbers = numbers});
   nlohmann::json texts = nlohmann::json::array();
   for (const auto& ids : *written) {

@@ -18,7 +18,8 @@ struct CompletionOptions {
   std::int64_t batch = 8;  ///< prompts a rank and forward
   std::int64_t max_new_tokens = 128;
   Sampling sampling = {};
-  std::uint64_t first_number = 0;  ///< TokenPlace::text of the first prompt
+  std::uint64_t first_number = 0;            ///< TokenPlace::text of the first prompt
+  std::vector<text::TokenId> stop_ids = {};  ///< what ends a completion
 };
 
 /// Called with each prompt's index and what the model wrote, in order, as batches end.

@@ -97,6 +97,7 @@ EvaluatedModel find_evaluated(const std::string& path, const std::string& which)
   found.max_answer_tokens = config.data.max_answer_tokens;
   found.param_dtype = dtype_of(config.precision.param_dtype);
   found.model_values = note.model_values;
+  found.chat_template = note.chat_template;
   return found;
 }
 
@@ -113,6 +114,20 @@ void require_same_model(const EvaluatedModel& source, const ModelShape& shape,
                     source.model_folder, source.checkpoint, changes, source.checkpoint,
                     source.model_folder));
   }
+}
+
+EvaluatedChat chat_of(const EvaluatedModel& source, const text::Tokenizer& tokenizer) {
+  if (source.run && learns_chat(source.run->data)) {
+    auto learned = learned_chat_of(source.run->data, tokenizer, source.chat_template);
+    auto stop_ids = learned->stop_ids();
+    return {std::move(learned), true, std::move(stop_ids)};
+  }
+  EvaluatedChat chat{nullptr, false, tokenizer.stop_ids()};
+  if (auto own = text::ChatTemplate::from_folder(tokenizer.folder())) {
+    chat.encoder =
+        std::make_shared<text::ChatEncoder>(tokenizer, std::move(*own), text::ChatOptions{});
+  }
+  return chat;
 }
 
 sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,

@@ -2,6 +2,7 @@
 // What `sherd eval` evaluates: a model folder, or what a run has learned.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 
 #include "llm/config/run_config.h"
 #include "llm/model/causal_lm.h"
+#include "llm/text/chat_encoder.h"
 #include "llm/text/records.h"
 #include "llm/train/load_model.h"
 #include "llm/train/run_note.h"
@@ -28,6 +30,7 @@ struct EvaluatedModel {
   c10::ScalarType param_dtype = c10::kFloat;
   ModelValues model_values = {};  ///< of the model folder when the run began; empty: not known
   std::optional<config::RunConfig> run = std::nullopt;  ///< the run's, where it is one
+  std::string chat_template = {};  ///< the text of the one that the run learned by; empty: none
   std::vector<std::string> notices = {};  ///< newer checkpoints that are damaged: to be printed
 };
 
@@ -41,6 +44,18 @@ struct EvaluatedModel {
 /// values.
 void require_same_model(const EvaluatedModel& source, const ModelShape& shape,
                         const text::Tokenizer& tokenizer);
+
+/// How a model converses.
+struct EvaluatedChat {
+  std::shared_ptr<const text::ChatEncoder> encoder;  ///< null: there is no chat template
+  bool was_learned = false;             ///< by the run: prompts are those of its training
+  std::vector<text::TokenId> stop_ids;  ///< what ends an answer
+};
+
+/// Of a run that learned conversations its template, arguments and date, and its stop token beside
+/// the tokenizer's; else the template of the model folder, rendered at the present time. Not
+/// collective. Throws sherd::Error as text::chat_template_of() does.
+[[nodiscard]] EvaluatedChat chat_of(const EvaluatedModel& source, const text::Tokenizer& tokenizer);
 
 /// Shards `shape`, the model of source.model_folder, and loads its values. Each rank reads its own
 /// slices, in options.precision.param_dtype. The model cannot be trained: its parameters are frozen

@@ -243,6 +243,29 @@ text::PromptEncoder prompt_encoder_of(const config::DataSection& data,
   return {tokenizer, limits, std::move(options)};
 }
 
+bool learns_chat(const config::DataSection& data) {
+  return std::any_of(data.train.begin(), data.train.end(),
+                     [](const config::DataSet& set) { return is_chat(set.format); });
+}
+
+std::shared_ptr<const text::ChatEncoder> learned_chat_of(const config::DataSection& data,
+                                                         const text::Tokenizer& tokenizer,
+                                                         const std::string& recorded) {
+  if (!recorded.empty()) {
+    const std::string name =
+        data.chat_template == "model" ? "the run's chat template" : data.chat_template;
+    return std::make_shared<text::ChatEncoder>(
+        tokenizer,
+        text::ChatTemplate::from_text(name, recorded,
+                                      text::ChatTemplate::tokens_of_folder(tokenizer.folder())),
+        chat_options(data));
+  }
+  const text::PromptLimits any{.max_length_tokens = 2, .max_answer_tokens = 1};
+  const text::PromptEncoder encoder = prompt_encoder_of(data, tokenizer, any);
+  static_cast<void>(encoder.chat());  // throws where there is none
+  return encoder.options().chat;
+}
+
 data::BatchShape batch_shape(const config::TrainSection& train, int world_size) {
   const data::BatchShape shape{train.global_batch, train.micro_batch.value_or(1), world_size};
   shape.validate();

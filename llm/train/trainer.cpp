@@ -11,6 +11,7 @@
 
 #include "files/output.h"
 #include "llm/runs/run_summary.h"
+#include "llm/text/chat_encoder.h"
 #include "llm/track/progress.h"
 #include "llm/track/trackers.h"
 #include "llm/train/agreement.h"
@@ -219,6 +220,9 @@ RunNote note_of(const StartedRun& run, const sherd::World& world) {
   RunNote note = note_of_run(run.config, run.data.identity, run.data.length.total_steps);
   note.model_values = model_identity(run.model.config, run.tokenizer);
   note.isa = path_of(world);
+  if (learns_chat(run.config.data)) {
+    note.chat_template = learned_chat_of(run.config.data, run.tokenizer)->chat_template().source();
+  }
   return note;
 }
 
